@@ -1,0 +1,108 @@
+"""What every test has at hand: a small project in an empty folder, and the program run in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import evaluation
+import pytest
+
+QUESTIONS_FILE = "NLP Project Data/dev_final_jsonl.txt"
+SCALE = {str(level): f"level {level}" for level in range(1, 6)}
+
+
+def question(doc_id: str = "d1", **changes: Any) -> dict[str, Any]:
+    """A gold question about `doc_id`, whole and valid but for the changes; a change to ... leaves one out."""
+    row = {
+        "doc_id": doc_id,
+        "question": f"What is {doc_id}?",
+        "answer": f"It is {doc_id}.",
+        "evidence_sentences": ["S1"],
+        "rubric": {"description": f"Is it {doc_id}?", "scale": SCALE},
+        "source_dataset": "sets",
+        "source": "here",
+        "question_type": "fact",
+        "edge_case_type": "none",
+    }
+    return {name: value for name, value in {**row, **changes}.items() if value is not ...}
+
+
+def document(doc_id: str = "d1", *texts: str) -> dict[str, Any]:
+    """A structured document whose sentences S1, S2, ... have these texts."""
+    sentences = [{"sid": f"S{place}", "text": text} for place, text in enumerate(texts, start=1)]
+    return {"doc_id": doc_id, "sentences": sentences}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run left behind: exit code, stdout, the lines on stderr and the results file (None if none)."""
+
+    code: int
+    out: str
+    err: list[str]
+    results: Any
+
+
+@dataclass(frozen=True)
+class Project:
+    """A folder to grade in. The program runs in this process, with the folder as its current directory."""
+
+    folder: Path
+    capture: pytest.CaptureFixture[str]
+
+    def write(self, name: str, content: object) -> Path:
+        """A file: bytes as they are, text as UTF-8, anything else as JSON."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not isinstance(content, (bytes, str)):
+            content = json.dumps(content, ensure_ascii=False)
+        path.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
+        return path
+
+    def questions(self, *rows: Mapping[str, Any], split: str = "dev") -> None:
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        self.write(f"NLP Project Data/{split}_final_jsonl.txt", lines)
+
+    def predictions(self, system: str, rows: Mapping[str, Any], split: str = "dev") -> None:
+        self.write(f"{split}_{system}_output.json", rows)
+
+    def documents(self, *documents: Mapping[str, Any]) -> None:
+        for row in documents:
+            self.write(f"corpus/{row['doc_id']}.json", row)
+
+    def run(self, *arguments: str) -> Outcome:
+        """The program with these arguments (default: dev)."""
+        self.capture.readouterr()
+        code = evaluation.main(arguments or ("dev",))
+        out, err = self.capture.readouterr()
+        path = self.folder / "dev_evaluation.json"
+        results = json.loads(path.read_bytes()) if path.exists() else None
+        return Outcome(code, out, err.splitlines(), results)
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Project:
+    """An empty folder, no key in the environment."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("GROQ_API_KEY", "GROQ_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    return Project(tmp_path, capsys)
+
+
+@pytest.fixture
+def small(project: Project) -> Project:
+    """Two questions over two documents, and a `strong` that answers both, right and wrong."""
+    project.questions(question("d1"), question("d2", evidence_sentences=["S1", "S2"]))
+    project.documents(document("d1", "The lamp burned oil."), document("d2", "It rained.", "It snowed."))
+    project.predictions(
+        "strong",
+        {
+            "q001": {"question": "What is d1?", "answer": "It is d1.", "evidence_sentences": ["S1"]},
+            "q002": {"question": "What is d2?", "answer": "No idea.", "retrieved_docs": ["d1", "d2"]},
+        },
+    )
+    return project
