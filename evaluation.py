@@ -358,19 +358,15 @@ def mismatches(value: object, shape: Shape, path: JsonPath = ()) -> Iterator[Mis
         else:
             yield Mismatch(path, "a list", describe(value))
     elif isinstance(value, dict):
-        yield from _member_mismatches(value, shape, path)
+        for member, inner in shape.items():
+            name = member.rstrip("?")
+            if value.get(name) is not None:
+                yield from mismatches(value[name], inner, (*path, name))
+            elif not member.endswith("?"):
+                found = "null" if name in value else "nothing"
+                yield Mismatch((*path, name), getattr(inner, "name", "a list"), found)
     else:
         yield Mismatch(path, "an object", describe(value))
-
-
-def _member_mismatches(value: dict[str, object], shape: Shape, path: JsonPath) -> Iterator[Mismatch]:
-    for member, inner in shape.items():
-        name, optional = member.rstrip("?"), member.endswith("?")
-        if value.get(name) is not None:
-            yield from mismatches(value[name], inner, (*path, name))
-        elif not optional:
-            found = "null" if name in value else "nothing"
-            yield Mismatch((*path, name), getattr(inner, "name", "a list"), found)
 
 
 def path_text(path: JsonPath) -> str:
@@ -385,6 +381,16 @@ _DECODER = json.JSONDecoder()
 def _skip(text: str, position: int) -> int:
     match = _WHITE_SPACE.match(text, position)
     return match.end() if match else position
+
+
+def _json_key(text: str, position: int) -> tuple[str, int]:
+    if not text.startswith('"', position):
+        raise json.JSONDecodeError("Expecting property name enclosed in double quotes", text, position)
+    key, position = json.decoder.scanstring(text, position + 1)  # type: ignore[attr-defined]
+    position = _skip(text, position)
+    if not text.startswith(":", position):
+        raise json.JSONDecodeError("Expecting ':' delimiter", text, position)
+    return key, _skip(text, position + 1)
 
 
 def json_members(text: str, start: int = 0) -> Iterator[tuple[str | int, object, int]]:
@@ -411,16 +417,6 @@ def json_members(text: str, start: int = 0) -> Iterator[tuple[str | int, object,
             raise json.JSONDecodeError("Expecting ',' delimiter", text, position)
     if _skip(text, position + 1) != len(text):
         raise json.JSONDecodeError("Extra data", text, position + 1)
-
-
-def _json_key(text: str, position: int) -> tuple[str, int]:
-    if not text.startswith('"', position):
-        raise json.JSONDecodeError("Expecting property name enclosed in double quotes", text, position)
-    key, position = json.decoder.scanstring(text, position + 1)  # type: ignore[attr-defined]
-    position = _skip(text, position)
-    if not text.startswith(":", position):
-        raise json.JSONDecodeError("Expecting ':' delimiter", text, position)
-    return key, _skip(text, position + 1)
 
 
 def locate(text: str, offset: int, path: JsonPath) -> int:
@@ -452,6 +448,37 @@ def shape_problem(file: str, line: int, mismatch: Mismatch, path: JsonPath) -> P
     return Problem(file, line, mismatch.expected + place, mismatch.found)
 
 
+def _rubric_from(value: Any) -> Rubric | None:
+    if value is None:
+        return None
+    scale = value.get("scale") or {}
+    levels = {level: scale[level] for level in RUBRIC_LEVELS if (scale.get(level) or "").strip()}
+    return Rubric(value.get("description") or "", levels)
+
+
+def _question_from(value: Any, place: int) -> Question:
+    return Question(
+        id=value.get("question_id") or f"q{place:03d}",
+        doc_id=value["doc_id"],
+        text=value["question"],
+        answer=value["answer"],
+        evidence=tuple(value["evidence_sentences"]),
+        rubric=_rubric_from(value.get("rubric")),
+        **{name: value.get(name) or "" for name in QUESTION_LABELS},
+    )
+
+
+def _parse_question(text: str, file: str, line: int, place: int, problems: list[Problem]) -> Question | None:
+    try:
+        value = json.loads(text)
+    except JSON_FAULTS as error:
+        problems.append(json_problem(file, error, line))
+        return None
+    wrong = list(mismatches(value, QUESTION_SHAPE))
+    problems.extend(shape_problem(file, line, mismatch, mismatch.path) for mismatch in wrong)
+    return None if wrong else _question_from(value, place)
+
+
 def parse_questions(text: str, file: str, problems: list[Problem]) -> tuple[Question, ...]:
     """The questions of a JSON-lines text, in order; blank lines are passed over.
 
@@ -468,35 +495,25 @@ def parse_questions(text: str, file: str, problems: list[Problem]) -> tuple[Ques
     return tuple(questions)
 
 
-def _parse_question(text: str, file: str, line: int, place: int, problems: list[Problem]) -> Question | None:
-    try:
-        value = json.loads(text)
-    except JSON_FAULTS as error:
-        problems.append(json_problem(file, error, line))
-        return None
-    wrong = list(mismatches(value, QUESTION_SHAPE))
-    problems.extend(shape_problem(file, line, mismatch, mismatch.path) for mismatch in wrong)
-    return None if wrong else _question_from(value, place)
-
-
-def _question_from(value: Any, place: int) -> Question:
-    return Question(
-        id=value.get("question_id") or f"q{place:03d}",
-        doc_id=value["doc_id"],
-        text=value["question"],
-        answer=value["answer"],
-        evidence=tuple(value["evidence_sentences"]),
-        rubric=_rubric_from(value.get("rubric")),
-        **{name: value.get(name) or "" for name in QUESTION_LABELS},
+def _prediction_from(value: Any) -> Prediction:
+    retrieved = value.get("retrieved_docs") or []
+    if all(isinstance(entry, dict) and entry.get("rank") is not None for entry in retrieved):
+        retrieved = sorted(retrieved, key=lambda entry: entry["rank"])
+    return Prediction(
+        question=value.get("question") or "",
+        answer=value.get("answer") or "",
+        evidence=tuple(value.get("evidence_sentences") or ()),
+        retrieved=tuple(entry["doc_id"] if isinstance(entry, dict) else entry for entry in retrieved),
     )
 
 
-def _rubric_from(value: Any) -> Rubric | None:
-    if value is None:
-        return None
-    scale = value.get("scale") or {}
-    levels = {level: scale[level] for level in RUBRIC_LEVELS if (scale.get(level) or "").strip()}
-    return Rubric(value.get("description") or "", levels)
+def _top_members(text: str, file: str, problems: list[Problem]) -> Iterator[tuple[str | int, object, int]]:
+    start = _skip(text, 0)
+    if text.startswith("{", start):
+        yield from json_members(text, start)
+    else:
+        found = describe(json.loads(text)) if start < len(text) else "an empty file"
+        problems.append(Problem(file, 1, "an object (question ID -> prediction)", found))
 
 
 def parse_predictions(
@@ -527,25 +544,12 @@ def parse_predictions(
     return predictions, repeated
 
 
-def _top_members(text: str, file: str, problems: list[Problem]) -> Iterator[tuple[str | int, object, int]]:
-    start = _skip(text, 0)
-    if text.startswith("{", start):
-        yield from json_members(text, start)
-    else:
-        found = describe(json.loads(text)) if start < len(text) else "an empty file"
-        problems.append(Problem(file, 1, "an object (question ID -> prediction)", found))
-
-
-def _prediction_from(value: Any) -> Prediction:
-    retrieved = value.get("retrieved_docs") or []
-    if all(isinstance(entry, dict) and entry.get("rank") is not None for entry in retrieved):
-        retrieved = sorted(retrieved, key=lambda entry: entry["rank"])
-    return Prediction(
-        question=value.get("question") or "",
-        answer=value.get("answer") or "",
-        evidence=tuple(value.get("evidence_sentences") or ()),
-        retrieved=tuple(entry["doc_id"] if isinstance(entry, dict) else entry for entry in retrieved),
-    )
+def _unnamed_sentences(sentences: Sequence[Mapping[str, object]]) -> list[Mismatch]:
+    return [
+        Mismatch(("sentences", place, "sid"), NAME.name, "nothing")
+        for place, sentence in enumerate(sentences)
+        if not (sentence.get("sid") or sentence.get("id"))
+    ]
 
 
 def parse_document(text: str, file: str, problems: list[Problem]) -> Document:
@@ -563,14 +567,6 @@ def parse_document(text: str, file: str, problems: list[Problem]) -> Document:
         return Document("malformed")
     sentences = {sentence.get("sid") or sentence["id"]: sentence["text"] for sentence in value["sentences"]}
     return Document("structured", sentences)
-
-
-def _unnamed_sentences(sentences: Sequence[Mapping[str, object]]) -> list[Mismatch]:
-    return [
-        Mismatch(("sentences", place, "sid"), NAME.name, "nothing")
-        for place, sentence in enumerate(sentences)
-        if not (sentence.get("sid") or sentence.get("id"))
-    ]
 
 
 # ------------------------------------------------------------------ 4. Retrieval and evidence metrics
@@ -781,6 +777,15 @@ def _objects_in(text: str) -> Iterator[dict[str, object]]:
         position = text.find("{", end)
 
 
+def parse_score(value: object) -> int:
+    """A whole number 1..5, also as `4.0` or `"4"`. Raises NotAScore for anything else, `true` included."""
+    if isinstance(value, str) and re.fullmatch(r"\s*[0-9](\.0+)?\s*", value):
+        value = float(value)
+    if _is_number(value) and value in range(1, TOP_SCORE + 1):
+        return int(value)  # type: ignore[call-overload, no-any-return]
+    raise NotAScore(f"the score must be a whole number from 1 to {TOP_SCORE}, not {describe(value)}")
+
+
 def parse_judgement(reply: str) -> Judgement:
     """The score and rationale in a judge's reply: JSON, bare, fenced or with prose around it.
 
@@ -795,15 +800,6 @@ def parse_judgement(reply: str) -> Judgement:
         raise NotAScore("it holds more than one score")
     rationale = replies[0].get("rationale")
     return Judgement(scores.pop(), rationale if isinstance(rationale, str) else "")
-
-
-def parse_score(value: object) -> int:
-    """A whole number 1..5, also as `4.0` or `"4"`. Raises NotAScore for anything else, `true` included."""
-    if isinstance(value, str) and re.fullmatch(r"\s*[0-9](\.0+)?\s*", value):
-        value = float(value)
-    if _is_number(value) and value in range(1, TOP_SCORE + 1):
-        return int(value)  # type: ignore[call-overload, no-any-return]
-    raise NotAScore(f"the score must be a whole number from 1 to {TOP_SCORE}, not {describe(value)}")
 
 
 # ------------------------------------------------------------------ 8. Files
@@ -1077,6 +1073,10 @@ Block = dict[str, Any]  # the figures of one measure
 # -- What silently ruins a grade. A check gives one example for each thing found; it never repairs anything.
 
 
+def _folded(text: str) -> str:
+    return " ".join(text.casefold().split())
+
+
 def repeated_ids(questions: Sequence[Question]) -> list[str]:
     """IDs that more than one question has."""
     return [name for name, count in Counter(question.id for question in questions).items() if count > 1]
@@ -1101,10 +1101,6 @@ def incomplete_rubrics(questions: Sequence[Question]) -> list[str]:
         if question.rubric
     ]
     return [f"{name} lacks {', '.join(levels)}" for name, levels in lacking if levels]
-
-
-def _folded(text: str) -> str:
-    return " ".join(text.casefold().split())
 
 
 def documents_in_state(state: DocumentState, documents: Mapping[str, Document]) -> list[str]:
@@ -1139,6 +1135,15 @@ def missing_predictions(questions: Sequence[Question], predictions: Mapping[str,
     return [question.id for question in questions if question.id not in predictions]
 
 
+def _strange_texts(
+    questions: Sequence[Question], predictions: Mapping[str, Prediction]
+) -> Iterator[tuple[str, str]]:
+    for question in questions:
+        text = _folded(predictions.get(question.id, NO_PREDICTION).question)
+        if text and text != _folded(question.text):
+            yield question.id, text
+
+
 def swapped_questions(questions: Sequence[Question], predictions: Mapping[str, Prediction]) -> list[str]:
     """Predictions that repeat the text of another question than their own."""
     ids = {_folded(question.text): question.id for question in questions}
@@ -1150,15 +1155,6 @@ def strange_questions(questions: Sequence[Question], predictions: Mapping[str, P
     """Predictions whose question text no question of the split has: perhaps another split's file."""
     texts = {_folded(question.text) for question in questions}
     return [own for own, text in _strange_texts(questions, predictions) if text not in texts]
-
-
-def _strange_texts(
-    questions: Sequence[Question], predictions: Mapping[str, Prediction]
-) -> Iterator[tuple[str, str]]:
-    for question in questions:
-        text = _folded(predictions.get(question.id, NO_PREDICTION).question)
-        if text and text != _folded(question.text):
-            yield question.id, text
 
 
 def _bare_name(doc_id: str) -> str:
@@ -1293,6 +1289,10 @@ def retrieval_block(questions: Sequence[Question], predictions: Mapping[str, Pre
     return {**counts, "total": len(rows), "per_question": rows, **shares}
 
 
+def _citations(gold: Iterable[str], predicted: Iterable[str]) -> dict[str, Any]:
+    return {"gold_sentences": sorted(set(gold)), "pred_sentences": sorted(set(predicted))}
+
+
 def citation_block(questions: Sequence[Question], predictions: Mapping[str, Prediction]) -> Block:
     """Precision, recall and F1 of the citations, over the questions with gold evidence."""
     rows: list[Row] = []
@@ -1313,8 +1313,8 @@ def citation_block(questions: Sequence[Question], predictions: Mapping[str, Pred
     }
 
 
-def _citations(gold: Iterable[str], predicted: Iterable[str]) -> dict[str, Any]:
-    return {"gold_sentences": sorted(set(gold)), "pred_sentences": sorted(set(predicted))}
+def _answer(system: System, question: Question) -> str:
+    return system.predictions.get(question.id, NO_PREDICTION).answer
 
 
 def judge_requests(split: Split, systems: Iterable[System]) -> list[JudgeRequest]:
@@ -1327,8 +1327,21 @@ def judge_requests(split: Split, systems: Iterable[System]) -> list[JudgeRequest
     ]
 
 
-def _answer(system: System, question: Question) -> str:
-    return system.predictions.get(question.id, NO_PREDICTION).answer
+def _judge_row(question: Question, system: System, document: Document, outcome: Judgement | Failure) -> Row:
+    predicted = system.predictions.get(question.id, NO_PREDICTION).evidence
+    score = outcome.score if isinstance(outcome, Judgement) else 0
+    evidence = evidence_score(question.evidence, predicted, document.sentences)
+    return {
+        "question_id": question.id,
+        "answer_score_raw": score,
+        "answer_score_normalized": normalized_answer_score(score),
+        "answer_rationale": outcome.rationale if isinstance(outcome, Judgement) else "",
+        "failure": None if isinstance(outcome, Judgement) else outcome.reason,
+        "evidence_score": evidence,
+        "evidence_method": evidence_method(question.evidence, document.sentences),
+        "combined_score": combined_score(normalized_answer_score(score), evidence),
+        **_citations(question.evidence, predicted),
+    }
 
 
 def judge_block(
@@ -1356,23 +1369,6 @@ def judge_block(
         "failed_questions": [row["question_id"] for row in rows if row["failure"]],
         "per_question": rows,
         **{f"avg_{name}_score": mean([row[key] for row in rows]) for name, key in measures.items()},
-    }
-
-
-def _judge_row(question: Question, system: System, document: Document, outcome: Judgement | Failure) -> Row:
-    predicted = system.predictions.get(question.id, NO_PREDICTION).evidence
-    score = outcome.score if isinstance(outcome, Judgement) else 0
-    evidence = evidence_score(question.evidence, predicted, document.sentences)
-    return {
-        "question_id": question.id,
-        "answer_score_raw": score,
-        "answer_score_normalized": normalized_answer_score(score),
-        "answer_rationale": outcome.rationale if isinstance(outcome, Judgement) else "",
-        "failure": None if isinstance(outcome, Judgement) else outcome.reason,
-        "evidence_score": evidence,
-        "evidence_method": evidence_method(question.evidence, document.sentences),
-        "combined_score": combined_score(normalized_answer_score(score), evidence),
-        **_citations(question.evidence, predicted),
     }
 
 
@@ -1482,9 +1478,8 @@ def render_system(system: System, results: Block) -> str:
     return "\n".join([title, f"Loaded predictions for {len(system.predictions)} questions", *blocks])
 
 
-def render_results(results: Mapping[str, Block]) -> str:
-    """The results file: JSON, indented, with one row of a list of rows a line."""
-    return _render_value(results, "") + "\n"
+def _compact(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
 def _render_value(value: Any, indent: str) -> str:
@@ -1499,8 +1494,9 @@ def _render_value(value: Any, indent: str) -> str:
     return f"{opening}\n{inner}" + f",\n{inner}".join(members) + f"\n{indent}{closing}"
 
 
-def _compact(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+def render_results(results: Mapping[str, Block]) -> str:
+    """The results file: JSON, indented, with one row of a list of rows a line."""
+    return _render_value(results, "") + "\n"
 
 
 # ------------------------------------------------------------------ 12. Command line
@@ -1538,6 +1534,13 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
+def progress_bar(requests: Sequence[JudgeRequest]) -> Iterator[JudgeRequest]:
+    """The requests, with a progress bar on stderr as they are taken, if that is a terminal."""
+    from tqdm import tqdm
+
+    return iter(tqdm(requests, desc="Judging", unit="answer", disable=None))
+
+
 def connect_judge(requested_model: str | None) -> Judge | None:
     """The judge that the environment describes; None, and a line that says so, where there is no key.
 
@@ -1555,13 +1558,6 @@ def connect_judge(requested_model: str | None) -> Judge | None:
         warn=note,
         progress=progress_bar,
     )
-
-
-def progress_bar(requests: Sequence[JudgeRequest]) -> Iterator[JudgeRequest]:
-    """The requests, with a progress bar on stderr as they are taken, if that is a terminal."""
-    from tqdm import tqdm
-
-    return iter(tqdm(requests, desc="Judging", unit="answer", disable=None))
 
 
 def run_split(options: argparse.Namespace) -> int:
