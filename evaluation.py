@@ -115,7 +115,7 @@ CHARS_PER_TOKEN = 4.0  # of English text, until the service has told how many to
 
 CHECKED_GOLD_ANSWERS = 3
 CHECK_HIGH, CHECK_LOW = 4, 2  # a gold answer must score at least, a worthless one at most
-COPIED_WORDS = 8  # so many words in a row from the rubric are copied
+COPIED_WORDS = range(6, 13)  # a rubric text of at least 6 words, or 12 of its words in a row, are copied
 
 
 @dataclass(frozen=True, slots=True)
@@ -976,24 +976,26 @@ AUDIT_PATTERNS: Sequence[tuple[str, re.Pattern[str]]] = (
 _WORD = re.compile(r"\w+")
 
 
-def _word_runs(texts: Iterable[str]) -> set[tuple[str, ...]]:
-    runs: set[tuple[str, ...]] = set()
-    for text in texts:
-        words = _WORD.findall(text.casefold())
-        runs.update(tuple(words[at : at + COPIED_WORDS]) for at in range(len(words) - COPIED_WORDS + 1))
-    return runs
+def _word_runs(text: str, lengths: Iterable[int]) -> Iterator[tuple[tuple[str, ...], int, int]]:
+    """(words, start, end) of every run of so many words in `text`."""
+    words = [(match.group().casefold(), match.start(), match.end()) for match in _WORD.finditer(text)]
+    for length in lengths:
+        for at in range(len(words) - length + 1):
+            run = words[at : at + length]
+            yield tuple(word for word, _, _ in run), run[0][1], run[-1][2]
 
 
 def copied_spans(answer: str, sources: Iterable[str], allowed: Iterable[str]) -> list[tuple[int, int]]:
-    """Where COPIED_WORDS words in a row of `answer` stand in the sources and not in the allowed texts."""
-    runs = _word_runs(sources) - _word_runs(allowed)
-    words = list(_WORD.finditer(answer))
-    spans = []
-    for at in range(len(words) - COPIED_WORDS + 1):
-        window = words[at : at + COPIED_WORDS]
-        if tuple(word.group().casefold() for word in window) in runs:
-            spans.append((window[0].start(), window[-1].end()))
-    return spans
+    """Where an answer repeats a source to the letter: a whole text, or as many words in a row as are telling.
+
+    What stands in the allowed texts as well is not copied.
+    """
+    lengths = {source: min(COPIED_WORDS[-1], len(_WORD.findall(source))) for source in sources}
+    lengths = {source: length for source, length in lengths.items() if length in COPIED_WORDS}
+    copied = {run for source, length in lengths.items() for run, _, _ in _word_runs(source, [length])}
+    copied -= {run for text in allowed for run, _, _ in _word_runs(text, set(lengths.values()))}
+    runs = _word_runs(answer, set(lengths.values()))
+    return [(start, end) for run, start, end in runs if run in copied]
 
 
 def audit_answer(answer: str, question: Question) -> tuple[tuple[str, ...], str]:
@@ -2536,27 +2538,18 @@ def render_counts(counts: CallCounts, model: str) -> str:
     )
 
 
-def render_plan(plan: CallPlan, rpm: int | None, tpm: int | None) -> str:
-    """What judging would cost, as console text."""
+def render_plan(plan: CallPlan, tiers: Mapping[str, Tier]) -> str:
+    """What judging would cost, as console text; `tiers` says with which limits how long it would take."""
     cost = cost_usd(plan.model, plan.usage)
-    free = MODELS.get(plan.model, UNKNOWN_MODEL).free
-    tiers = {"free account": free, "developer account": DEVELOPER_TIER if free else None}
-    if rpm or tpm:
-        tiers = {"the limits given": Tier(rpm or sys.maxsize, tpm or sys.maxsize)}
     lines = [
-        f"Dry run with {plan.model}: nothing is sent.",
-        f"Judgements: {plan.judgements}, of which {plan.stored} are stored already",
-        f"Calls to make: {plan.calls}",
-        f"Tokens (estimated): {plan.usage.prompt} in, {plan.usage.completion} out",
-        "Cost: unknown for this model" if cost is None else f"Cost (estimated): ${cost:.4f}",
-        *(
-            f"Time with a {name}: {minutes_needed(plan, tier):.1f} minutes"
-            if name != "the limits given"
-            else f"Time with {name}: {minutes_needed(plan, tier):.1f} minutes"
-            for name, tier in tiers.items()
-            if tier
-        ),
+        f"With {plan.model}:",
+        f"  Judgements: {plan.judgements}, of which {plan.stored} are stored already",
+        f"  Calls to make: {plan.calls}",
+        f"  Tokens (estimated): {plan.usage.prompt} in, {plan.usage.completion} out",
+        "  Cost: unknown for this model" if cost is None else f"  Cost (estimated): ${cost:.4f}",
     ]
+    for name, tier in tiers.items():
+        lines.append(f"  Time with {name}: {minutes_needed(plan, tier):.1f} minutes")
     return printable_lines(lines)
 
 
@@ -2642,7 +2635,9 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def judge_options(arguments: argparse.Namespace, questions: Sequence[Question]) -> JudgeOptions:
     """What is to be judged. Raises UsageError where `--questions` names one that does not exist."""
-    named = None if arguments.questions is None else frozenset(filter(None, arguments.questions.split(",")))
+    named = None
+    if arguments.questions is not None:
+        named = frozenset(name.strip() for name in arguments.questions.split(","))
     unknown = sorted((named or frozenset()).difference(question.id for question in questions))
     if unknown:
         raise UsageError(f"--questions names what no question is called: {', '.join(unknown)}")
@@ -2689,14 +2684,20 @@ def connect_judge(arguments: argparse.Namespace, resources: ExitStack) -> Judge 
 def dry_run(
     arguments: argparse.Namespace, split: Split, systems: Sequence[System], options: JudgeOptions
 ) -> int:
-    """Show what judging would cost. Returns the exit code."""
+    """Show what judging would cost, with the model and with its successor. Returns the exit code."""
     judged = [system for system in systems if system.name in JUDGED_SYSTEMS]
     requests = judge_requests(split, judged, options)
     path = Path(JOURNAL_FILE.format(split=split.name))
     stored = {} if arguments.fresh or not path.is_file() else parse_journal(path.read_bytes())[0]
     model = arguments.judge_model or DEFAULT_JUDGE_MODEL
-    model = first_model(requests, stored, model, strict=arguments.judge_model is not None)
-    say(render_plan(plan_calls(model, requests, stored), arguments.rpm, arguments.tpm))
+    successor = None if arguments.judge_model else MODELS[model].successor
+    say("Dry run: nothing is sent.")
+    for name in filter(None, (model, successor)):
+        free = MODELS.get(name, UNKNOWN_MODEL).free
+        tiers = {"a free account": free, "a developer account": DEVELOPER_TIER} if free else {}
+        if arguments.rpm or arguments.tpm:
+            tiers = {"these limits": Tier(arguments.rpm or sys.maxsize, arguments.tpm or sys.maxsize)}
+        say(render_plan(plan_calls(name, requests, stored), tiers))
     return EXIT_OK
 
 
