@@ -957,7 +957,7 @@ AUDIT_PATTERNS: Sequence[tuple[str, re.Pattern[str]]] = (
         "score-like",
         re.compile(
             r"""\{[^{}]*["']score["'][^{}]*\}? | ["']score["']\s*:?\s*["']?\d? | \b5\s*(?:/|out\ of)\s*5\b
-            | \b(?:score|grade|rating|mark)s?\s*(?:is|of|[:=])\s*[1-5]\b
+            | \b(?:score|grade|rating)s?\s*(?:is|of|[:=])\s*[1-5]\b
             | \b(?:full|top)\ (?:marks|score)\b""",
             re.IGNORECASE | re.VERBOSE,
         ),
@@ -965,7 +965,7 @@ AUDIT_PATTERNS: Sequence[tuple[str, re.Pattern[str]]] = (
     (
         "role-like",
         re.compile(
-            r"""^\s*[<\[|]*(?:system|assistant|user|developer|inst)\b[>\]|]*\s*:[^\n]* | <\|[^|>\n]*\|>
+            r"""^\s*[<\[|]*(?:system|assistant|user|developer|inst)\b[>\]|]*\s*: | <\|[^|>\n]*\|>
             | \[/?INST\] | \b(?:ignore|disregard|forget|override)\b[^.!?\n]*
               \b(?:above|previous|prior|earlier|instructions?|rubric|prompt)\b[^.!?\n]*[.!?]?
             | \b(?:you\ are|as)\ (?:now\ )?(?:a|an|the)\ (?:grader|judge|evaluator)\b[^.!?\n]*[.!?]?""",
