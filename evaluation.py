@@ -51,6 +51,7 @@ Contents
 from __future__ import annotations
 
 import argparse
+import errno
 import hashlib
 import json
 import math
@@ -62,7 +63,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta, timezone
@@ -71,7 +72,7 @@ from functools import partial
 from heapq import heappop, heappush
 from pathlib import Path, PureWindowsPath
 from queue import Empty, SimpleQueue
-from typing import Any, BinaryIO, Literal, TypeVar
+from typing import Any, BinaryIO, Literal, TextIO, TypeVar
 
 T = TypeVar("T")
 
@@ -335,7 +336,7 @@ class JudgeRun:
     model: str
     outcomes: tuple[Outcome, ...]
     ended: str = ""
-    counts: CallCounts = field(default_factory=CallCounts)
+    counts: CallCounts | None = None
 
 
 # The one seam to the outside: an evaluation is handed a judge, and need not know how it judges.
@@ -476,7 +477,8 @@ def mismatches(value: object, shape: Shape, path: JsonPath = ()) -> Iterator[Mis
 
 def path_text(path: JsonPath) -> str:
     """A path as people write it: `retrieved_docs[0].doc_id`."""
-    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).lstrip(".")
+    names = [f"[{step}]" if isinstance(step, int) else f".{step or '(empty)'}" for step in path]
+    return "".join(names).removeprefix(".")
 
 
 _WHITE_SPACE = re.compile(r"[ \t\r\n]*")
@@ -498,21 +500,34 @@ def _json_key(text: str, position: int) -> tuple[str, int]:
     return key, _skip(text, position + 1)
 
 
-def json_members(text: str, start: int = 0) -> Iterator[tuple[str | int, object, int]]:
+def _json_value(text: str, position: int) -> tuple[object, int]:
+    try:
+        return _DECODER.raw_decode(text, position)
+    except RecursionError:
+        raise json.JSONDecodeError("nested too deep", text, position) from None
+    except ValueError as error:
+        if isinstance(error, json.JSONDecodeError):
+            raise
+        raise json.JSONDecodeError("a number too long to be read", text, position) from None
+
+
+Members = Generator[tuple[str | int, object, int], None, int]
+
+
+def json_members(text: str, start: int) -> Members:
     """Yield (key or index, value, offset of the value) of the JSON object or array that begins at `start`.
 
-    Unlike `json.loads` it keeps a key that occurs twice and tells where each value stands. Raises
-    json.JSONDecodeError where the text is no JSON, also for anything but white space behind it.
+    Unlike `json.loads` it keeps a key that occurs twice and tells where each value stands. Returns the offset
+    behind the object or array. Raises json.JSONDecodeError where the text is no JSON.
     """
-    position = _skip(text, start)
-    closing = {"{": "}", "[": "]"}[text[position]]
-    is_object, index, position = closing == "}", 0, _skip(text, position + 1)
+    closing = {"{": "}", "[": "]"}[text[start]]
+    index, position = 0, _skip(text, start + 1)
     more = not text.startswith(closing, position)
     while more:
         key: str | int = index
-        if is_object:
+        if closing == "}":
             key, position = _json_key(text, position)
-        value, end = _DECODER.raw_decode(text, position)
+        value, end = _json_value(text, position)
         yield key, value, position
         index, position = index + 1, _skip(text, end)
         more = text.startswith(",", position)
@@ -520,20 +535,23 @@ def json_members(text: str, start: int = 0) -> Iterator[tuple[str | int, object,
             position = _skip(text, position + 1)
         elif not text.startswith(closing, position):
             raise json.JSONDecodeError("Expecting ',' delimiter", text, position)
-    if _skip(text, position + 1) != len(text):
-        raise json.JSONDecodeError("Extra data", text, position + 1)
+    return position + 1
 
 
-def locate(text: str, offset: int, path: JsonPath) -> int:
-    """The offset of the value at `path` inside the JSON value at `offset`; of the deepest one that exists."""
-    for step in path:
-        if text[offset] not in "{[":
-            break
-        found = next((at for key, _, at in json_members(text, offset) if key == step), None)
-        if found is None:
-            break
-        offset = found
-    return offset
+def locate(text: str, offset: int, paths: Iterable[JsonPath]) -> dict[JsonPath, int]:
+    """The offset of each path inside the JSON value at `offset`, in one pass.
+
+    Of a path that leads nowhere, the offset of the last value on its way.
+    """
+    found = dict.fromkeys(paths, offset)
+    inner: dict[str | int, list[JsonPath]] = {}
+    for path in filter(None, found):
+        inner.setdefault(path[0], []).append(path[1:])
+    if inner and text[offset] in "{[":
+        for key, _, at in json_members(text, offset):
+            below = locate(text, at, inner.get(key, ()))
+            found |= {(key, *rest): place for rest, place in below.items()}
+    return found
 
 
 JSON_FAULTS = (ValueError, RecursionError)  # what the json module raises for a text that it cannot read
@@ -542,9 +560,12 @@ JSON_FAULTS = (ValueError, RecursionError)  # what the json module raises for a 
 def json_problem(file: str, error: Exception, line: int = 1) -> Problem:
     """What one of JSON_FAULTS says, as a problem; `line` is where its text began in the file."""
     if isinstance(error, json.JSONDecodeError):
-        found = f"a fault at column {error.colno} ({error.msg})"
+        found = f"a fault at column {error.colno} ({error.msg})" if error.doc.strip() else "an empty file"
         return Problem(file, line + error.lineno - 1, "JSON", found)
-    return Problem(file, line, "JSON", "lists nested too deep, or a number too long, to be read")
+    found = (
+        "something nested too deep" if isinstance(error, RecursionError) else "a number too long to be read"
+    )
+    return Problem(file, line, "JSON", found)
 
 
 def shape_problem(file: str, line: int, mismatch: Mismatch, path: JsonPath) -> Problem:
@@ -589,7 +610,7 @@ def parse_questions(text: str, file: str, problems: list[Problem]) -> tuple[Ques
 
     What is wrong, also that there is no question at all, is added to `problems`.
     """
-    lines = [(number, line.strip()) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
     if not lines:
         problems.append(Problem(file, 1, "one question (a JSON object) a line", "an empty file"))
     questions = []
@@ -612,13 +633,16 @@ def _prediction_from(value: Any) -> Prediction:
     )
 
 
-def _top_members(text: str, file: str, problems: list[Problem]) -> Iterator[tuple[str | int, object, int]]:
+def _top_members(text: str, file: str, problems: list[Problem]) -> Members:
     start = _skip(text, 0)
     if text.startswith("{", start):
-        yield from json_members(text, start)
+        end = yield from json_members(text, start)
+        if _skip(text, end) < len(text):
+            raise json.JSONDecodeError("Extra data", text, _skip(text, end))
     else:
         found = describe(json.loads(text)) if start < len(text) else "an empty file"
         problems.append(Problem(file, 1, "an object (question ID -> prediction)", found))
+    return len(text)
 
 
 def parse_predictions(
@@ -639,13 +663,14 @@ def parse_predictions(
             if question_id in predictions:
                 repeated.append(question_id)
             wrong = list(mismatches(value, PREDICTION_SHAPE))
+            places = locate(text, offset, [mismatch.path for mismatch in wrong])
             for mismatch in wrong:
-                at = line + text.count("\n", offset, locate(text, offset, mismatch.path))
+                at = line + text.count("\n", offset, places[mismatch.path])
                 problems.append(shape_problem(file, at, mismatch, (question_id, *mismatch.path)))
             if not wrong:
                 predictions[question_id] = _prediction_from(value)
     except JSON_FAULTS as error:
-        problems.append(json_problem(file, error, 1 if isinstance(error, json.JSONDecodeError) else line))
+        problems.append(json_problem(file, error))
     return predictions, repeated
 
 
@@ -665,8 +690,9 @@ def parse_document(text: str, file: str, problems: list[Problem]) -> Document:
         problems.append(json_problem(file, error))
         return Document("malformed")
     wrong = list(mismatches(value, DOCUMENT_SHAPE)) or _unnamed_sentences(value["sentences"])
+    places = locate(text, _skip(text, 0), [mismatch.path for mismatch in wrong])
     for mismatch in wrong:
-        line = 1 + text.count("\n", 0, locate(text, _skip(text, 0), mismatch.path))
+        line = 1 + text.count("\n", 0, places[mismatch.path])
         problems.append(shape_problem(file, line, mismatch, mismatch.path))
     if wrong:
         return Document("malformed")
@@ -1084,12 +1110,12 @@ def corpus_path(root: Path, doc_id: str) -> Path | Literal["missing", "outside"]
         return "outside"
     for path in (root / f"{doc_id}{suffix}" for suffix in DOCUMENT_SUFFIXES):
         try:
-            if path.exists():
-                return path if path.resolve().is_relative_to(root.resolve()) else "outside"
+            path.stat()
+            return path if path.resolve().is_relative_to(root.resolve()) else "outside"
         except PermissionError:
             return path  # reading it will say so
         except (OSError, ValueError):
-            continue  # a name that no file can have
+            continue  # no such file, or a name that none can have
     return "missing"
 
 
@@ -1097,7 +1123,7 @@ def read_document(root: Path, doc_id: str, problems: list[Problem]) -> tuple[Doc
     """A gold document, whatever its state, and the SHA-256 of its bytes ("" where none was read).
 
     A .json file that is no document, and a file that cannot be read, is added to `problems`. A .txt file may
-    hold anything.
+    hold any text.
     """
     path = corpus_path(root, doc_id)
     if not isinstance(path, Path):
@@ -1106,7 +1132,7 @@ def read_document(root: Path, doc_id: str, problems: list[Problem]) -> tuple[Doc
     if read is None:
         return Document("malformed"), ""
     text, sha256 = read
-    if path.suffix == ".txt":
+    if path.name.endswith(".txt"):
         looks_like_json = text.lstrip().startswith("{")
         return parse_document(text, path.as_posix(), []) if looks_like_json else Document("plain"), sha256
     return parse_document(text, path.as_posix(), problems), sha256
@@ -1115,16 +1141,20 @@ def read_document(root: Path, doc_id: str, problems: list[Problem]) -> tuple[Doc
 def write_text(path: Path, text: str) -> None:
     """Write a whole UTF-8 file or nothing: a reader sees the old file until the new one is complete.
 
-    A lone surrogate is written as the JSON escape that stands for it. Raises OSError.
+    A lone surrogate is written as the JSON escape that stands for it. Raises OSError, with this path.
     """
     target = Path(os.path.realpath(path))  # a link stays a link
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        with open(temporary, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as stream:
+        if target.exists() and not target.is_file():
+            raise OSError(errno.EINVAL, "not a regular file")
+        with open(temporary, "x", encoding="utf-8", errors="backslashreplace", newline="\n") as stream:
             stream.write(text)
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(temporary, target)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -1983,7 +2013,7 @@ def findings(checks: FindingChecks, *facts: object) -> Iterator[str]:
     """One line for every check that finds something: what, how many, one example."""
     for what, check in checks:
         if found := check(*facts):
-            yield f"{what}: {len(found)}, e.g. {found[0]}"
+            yield f"{what}: {len(found)}, e.g. {found[0][:200]}"
 
 
 # -- Reading a split: all files, and the problems of all of them.
@@ -2342,7 +2372,7 @@ def evaluate_split(
 ) -> tuple[dict[str, Block], JudgeRun | None]:
     """(each system's results by name, as the results file has them; the judge's run or None).
 
-    A system of which nothing was asked has no `llm_judge` block. Raises JudgeUnavailable if the judge does.
+    A system of which nothing could be asked has no `llm_judge` block. Raises JudgeUnavailable.
     """
     judged = [system for system in systems if judge and system.name in JUDGED_SYSTEMS]
     requests = judge_requests(split, judged, options)
@@ -2356,7 +2386,7 @@ def evaluate_split(
         }
         if run and system in judged:
             block = judge_block(split, system, options, run, outcomes)
-            if len(block["unjudged_questions"]) < block["questions_with_rubrics"]:
+            if not run.ended or len(block["unjudged_questions"]) < block["questions_with_rubrics"]:
                 results[system.name]["llm_judge"] = block
         results[system.name]["run"] = run_block(split, system)
     return results, run
@@ -2561,17 +2591,23 @@ def render_results(results: Mapping[str, Block]) -> str:
 # ------------------------------------------------------------------ 12. Command line
 
 
-def say(text: str) -> None:
-    """Print on stdout. A reader that went away (`| head`) is no reason to lose the results file."""
+def _print(text: str, stream: TextIO | None) -> None:
     try:
-        print(text, flush=True)
-    except BrokenPipeError:
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+        if stream is not None:  # as it is without a console
+            print(text, file=stream, flush=True)
+    except OSError:  # whoever read this has gone (`| head`): no reason to lose the results file
+        with suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno() if stream else -1)
+
+
+def say(text: str) -> None:
+    """Print on stdout."""
+    _print(text, sys.stdout)
 
 
 def note(text: str) -> None:
     """Print one line on stderr."""
-    print(printable(text), file=sys.stderr, flush=True)
+    _print(printable(text), sys.stderr)
 
 
 def positive(text: str) -> int:
@@ -2623,8 +2659,9 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="evaluation.py",
         description=usage,
-        epilog=details[details.index("Files\n") : details.index("Vocabulary\n")],
+        epilog=f"Files{details.partition('Files')[2].partition('Vocabulary')[0]}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument("split", nargs="?", choices=SPLITS, default=SPLITS[0], help="default: %(default)s")
     for name, settings in OPTIONS:
@@ -2704,16 +2741,17 @@ def dry_run(
 def report_judging(systems: Sequence[System], results: Mapping[str, Block], run: JudgeRun | None) -> int:
     """Say on stderr what became of the judging. Returns the exit code."""
     complete = True
-    if run:
+    if run and run.counts:
         note(render_counts(run.counts, run.model))
-        if run.ended:
-            note(f"error: judging ended early: {run.ended}")
-            complete = False
+    if run and run.ended:
+        note(f"error: judging ended early: {run.ended}")
+        complete = False
     for system in systems:
         block = results[system.name].get("llm_judge", {})
-        for name, said in (("failed", "judgements failed"), ("unjudged", "answers are not judged")):
+        for name, said in (("failed", "judging failed"), ("unjudged", "not judged")):
             if ids := block.get(f"{name}_questions"):
-                note(f"warning: {system.file.name}: {len(ids)} {said} and count 0: {', '.join(ids)}")
+                names = ", ".join(ids)
+                note(f"warning: {system.file.name}: {said}: {names} ({len(ids)} in all, each counts 0)")
                 complete = False
         complete = complete and all(check["passed"] for check in block.get("checks", ()))
     return EXIT_OK if complete else EXIT_INCOMPLETE
@@ -2761,13 +2799,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except InputError as error:
         for problem in error.problems:
             note(str(problem))
-        note(f"error: {len(error.problems)} problems in the input; nothing was graded or written.")
+        note(f"error: problems in the input: {len(error.problems)}; nothing was graded or written.")
     except UsageError as error:
         note(f"error: {error}")
     except OSError as error:
         note(f"error: {error.filename or 'a file'}: {error.strerror or error}; nothing was written.")
     except KeyboardInterrupt:
-        note("interrupted: no results were written; what was judged is kept.")
+        note("interrupted: what was judged is kept; the same command goes on from there.")
         return EXIT_INTERRUPTED
     return EXIT_BAD_INPUT
 
