@@ -554,6 +554,16 @@ def locate(text: str, offset: int, paths: Iterable[JsonPath]) -> dict[JsonPath, 
     return found
 
 
+def lines_below(text: str, offset: int, paths: Iterable[JsonPath]) -> dict[JsonPath, int]:
+    """How many lines below the start of the JSON value at `offset` each path's value stands."""
+    lines: dict[JsonPath, int] = {}
+    line, last = 0, offset
+    for path, place in sorted(locate(text, offset, paths).items(), key=lambda item: item[1]):
+        line, last = line + text.count("\n", last, place), place
+        lines[path] = line
+    return lines
+
+
 JSON_FAULTS = (ValueError, RecursionError)  # what the json module raises for a text that it cannot read
 
 
@@ -663,10 +673,10 @@ def parse_predictions(
             if question_id in predictions:
                 repeated.append(question_id)
             wrong = list(mismatches(value, PREDICTION_SHAPE))
-            places = locate(text, offset, [mismatch.path for mismatch in wrong])
+            below = lines_below(text, offset, [mismatch.path for mismatch in wrong])
             for mismatch in wrong:
-                at = line + text.count("\n", offset, places[mismatch.path])
-                problems.append(shape_problem(file, at, mismatch, (question_id, *mismatch.path)))
+                place = (question_id, *mismatch.path)
+                problems.append(shape_problem(file, line + below[mismatch.path], mismatch, place))
             if not wrong:
                 predictions[question_id] = _prediction_from(value)
     except JSON_FAULTS as error:
@@ -690,10 +700,9 @@ def parse_document(text: str, file: str, problems: list[Problem]) -> Document:
         problems.append(json_problem(file, error))
         return Document("malformed")
     wrong = list(mismatches(value, DOCUMENT_SHAPE)) or _unnamed_sentences(value["sentences"])
-    places = locate(text, _skip(text, 0), [mismatch.path for mismatch in wrong])
-    for mismatch in wrong:
-        line = 1 + text.count("\n", 0, places[mismatch.path])
-        problems.append(shape_problem(file, line, mismatch, mismatch.path))
+    start = _skip(text, 0)
+    first, below = 1 + text.count("\n", 0, start), lines_below(text, start, [bad.path for bad in wrong])
+    problems.extend(shape_problem(file, first + below[bad.path], bad, bad.path) for bad in wrong)
     if wrong:
         return Document("malformed")
     sentences = {sentence.get("sid") or sentence["id"]: sentence["text"] for sentence in value["sentences"]}
