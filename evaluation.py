@@ -68,7 +68,6 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from enum import Enum
-from functools import partial
 from heapq import heappop, heappush
 from pathlib import Path, PureWindowsPath
 from queue import Empty, SimpleQueue
@@ -1892,137 +1891,82 @@ class GroqJudge:
 Row = dict[str, Any]  # one question's figures, as they stand in the results file
 Block = dict[str, Any]  # the figures of one measure
 
-# -- What silently ruins a grade. A check gives one example for each thing found; it never repairs anything.
+# -- What silently ruins a grade: it is said, with one example, and never repaired.
+
+Finding = tuple[str, list[str]]  # what was looked for, and each case of it
 
 
 def _folded(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
-def repeated_ids(questions: Sequence[Question]) -> list[str]:
-    """IDs that more than one question has."""
-    return [name for name, count in Counter(question.id for question in questions).items() if count > 1]
-
-
-def repeated_texts(questions: Sequence[Question]) -> list[str]:
-    """Questions whose text stood before under another ID."""
-    first: dict[str, str] = {}
-    found = []
-    for question in questions:
-        other = first.setdefault(_folded(question.text), question.id)
-        if other != question.id:
-            found.append(f"{other} and {question.id}")
-    return found
-
-
-def incomplete_rubrics(questions: Sequence[Question]) -> list[str]:
-    """Questions whose rubric does not describe every level."""
-    lacking = [
-        (question.id, [level for level in RUBRIC_LEVELS if level not in question.rubric.levels])
-        for question in questions
-        if question.rubric
-    ]
-    return [f"{name} lacks {', '.join(levels)}" for name, levels in lacking if levels]
-
-
-def documents_in_state(state: DocumentState, documents: Mapping[str, Document]) -> list[str]:
-    """The gold documents that are in this state."""
-    return [doc_id for doc_id, document in documents.items() if document.state == state]
-
-
-def mostly_missing_documents(documents: Mapping[str, Document]) -> list[str]:
-    """The gold documents that are missing, if these are more than half."""
-    missing = documents_in_state("missing", documents)
-    return missing if 2 * len(missing) > len(documents) else []
-
-
-def unknown_gold_sentences(questions: Sequence[Question], documents: Mapping[str, Document]) -> list[str]:
-    """Questions with gold evidence that their structured document does not have."""
-    found = []
-    for question in questions:
-        sentences = documents[question.doc_id].sentences
-        unknown = [] if sentences is None else sorted(set(question.evidence).difference(sentences))
-        if unknown:
-            found.append(f"{question.id}: {', '.join(unknown)} in {question.doc_id}")
-    return found
-
-
-def unknown_predictions(questions: Sequence[Question], predictions: Mapping[str, Prediction]) -> list[str]:
-    """Predictions for IDs that no question has."""
-    return sorted(set(predictions).difference(question.id for question in questions))
-
-
-def missing_predictions(questions: Sequence[Question], predictions: Mapping[str, Prediction]) -> list[str]:
-    """Questions without a prediction."""
-    return [question.id for question in questions if question.id not in predictions]
-
-
-def _strange_texts(
-    questions: Sequence[Question], predictions: Mapping[str, Prediction]
-) -> Iterator[tuple[str, str]]:
-    for question in questions:
-        text = _folded(predictions.get(question.id, NO_PREDICTION).question)
-        if text and text != _folded(question.text):
-            yield question.id, text
-
-
-def swapped_questions(questions: Sequence[Question], predictions: Mapping[str, Prediction]) -> list[str]:
-    """Predictions that repeat the text of another question than their own."""
-    ids = {_folded(question.text): question.id for question in questions}
-    strange = _strange_texts(questions, predictions)
-    return [f"{own} has the text of {ids[text]}" for own, text in strange if text in ids]
-
-
-def strange_questions(questions: Sequence[Question], predictions: Mapping[str, Prediction]) -> list[str]:
-    """Predictions whose question text no question of the split has: perhaps another split's file."""
-    texts = {_folded(question.text) for question in questions}
-    return [own for own, text in _strange_texts(questions, predictions) if text not in texts]
-
-
 def _bare_name(doc_id: str) -> str:
     return re.sub(r"\.(json|jsonl|txt|md|html?|pdf|xml)$", "", re.split(r"[/\\]", doc_id)[-1])
 
 
-def renamed_documents(questions: Sequence[Question], predictions: Mapping[str, Prediction]) -> list[str]:
-    """Gold documents that only a folder or an extension keeps from being found; only if none is found."""
+def gold_findings(questions: Sequence[Question], documents: Mapping[str, Document]) -> Iterator[Finding]:
+    """What is odd about the gold side of a split."""
+    counts = Counter(question.id for question in questions)
+    yield "question IDs that occur more than once", [name for name, count in counts.items() if count > 1]
+    first: dict[str, str] = {}
+    pairs = [(first.setdefault(_folded(question.text), question.id), question.id) for question in questions]
+    yield "questions whose text occurred before", [f"{one} and {two}" for one, two in pairs if one != two]
+    rubrics = [(question.id, question.rubric.levels) for question in questions if question.rubric]
+    lacking = [(name, [level for level in RUBRIC_LEVELS if level not in levels]) for name, levels in rubrics]
+    yield "rubrics that lack a level", [f"{name} lacks {', '.join(gap)}" for name, gap in lacking if gap]
+    by_state: dict[str, list[str]] = {}
+    for doc_id, document in documents.items():
+        by_state.setdefault(document.state, []).append(doc_id)
+    missing = by_state.get("missing", [])
+    yield "gold documents that are not in the corpus", missing if 2 * len(missing) > len(documents) else []
+    yield "gold documents outside the corpus folder, not opened", by_state.get("outside", [])
+    yield "gold documents that look like JSON but cannot be read as it", by_state.get("malformed", [])
+    strange = [
+        (question, sorted(set(question.evidence).difference(sentences)))
+        for question in questions
+        if (sentences := documents[question.doc_id].sentences) is not None
+    ]
+    yield (
+        "questions with gold sentences that are not in their document",
+        [f"{question.id}: {', '.join(ids)} in {question.doc_id}" for question, ids in strange if ids],
+    )
+
+
+def prediction_findings(
+    questions: Sequence[Question], predictions: Mapping[str, Prediction], repeated: list[str]
+) -> Iterator[Finding]:
+    """What is odd about a system's predictions; `repeated` has the IDs that its file gives more than once."""
+    yield "IDs that occur more than once, the last counts", repeated
+    asked = {question.id: _folded(question.text) for question in questions}
+    yield (
+        "questions without a prediction, counted as misses",
+        [name for name in asked if name not in predictions],
+    )
+    yield "predictions for IDs that no question has", sorted(set(predictions).difference(asked))
+    ids = {text: name for name, text in asked.items()}
+    texts = {name: _folded(predictions[name].question) for name in asked if name in predictions}
+    strange = {name: text for name, text in texts.items() if text and text != asked[name]}
+    yield (
+        "predictions with another question's text",
+        [f"{name} has the text of {ids[text]}" for name, text in strange.items() if text in ids],
+    )
+    yield (
+        "predictions with a question text that no question has",
+        [name for name, text in strange.items() if text not in ids],
+    )
     retrieved = {doc_id for prediction in predictions.values() for doc_id in prediction.retrieved}
-    gold = {question.doc_id: None for question in questions}
-    if retrieved.intersection(gold):
-        return []
+    gold = dict.fromkeys(question.doc_id for question in questions)
     by_name = {_bare_name(doc_id): doc_id for doc_id in sorted(retrieved)}
-    pairs = [(doc_id, by_name.get(_bare_name(doc_id))) for doc_id in gold]
-    return [f"gold {doc_id} against retrieved {other}" for doc_id, other in pairs if other]
+    agreeing = [] if retrieved.intersection(gold) else [name for name in gold if _bare_name(name) in by_name]
+    yield (
+        "no gold document is retrieved, but names agree without folder or extension",
+        [f"gold {name} against retrieved {by_name[_bare_name(name)]}" for name in agreeing],
+    )
 
 
-FindingChecks = Sequence[tuple[str, Callable[..., list[str]]]]  # (what is found, the check that finds it)
-
-QUESTION_CHECKS: FindingChecks = (
-    ("question IDs that occur more than once", repeated_ids),
-    ("questions whose text occurred before", repeated_texts),
-    ("rubrics that lack a level", incomplete_rubrics),
-)
-DOCUMENT_CHECKS: FindingChecks = (
-    ("gold documents that are not in the corpus", mostly_missing_documents),
-    ("gold documents outside the corpus folder, not opened", partial(documents_in_state, "outside")),
-    ("gold documents that look like JSON but cannot be read as it", partial(documents_in_state, "malformed")),
-)
-EVIDENCE_CHECKS: FindingChecks = (
-    ("questions with gold sentences that are not in their document", unknown_gold_sentences),
-)
-PREDICTION_CHECKS: FindingChecks = (
-    ("questions without a prediction, counted as misses", missing_predictions),
-    ("predictions for IDs that no question has", unknown_predictions),
-    ("predictions with another question's text", swapped_questions),
-    ("predictions with a question text that no question has", strange_questions),
-    ("no gold document is retrieved, but names agree without folder or extension", renamed_documents),
-)
-
-
-def findings(checks: FindingChecks, *facts: object) -> Iterator[str]:
-    """One line for every check that finds something: what, how many, one example."""
-    for what, check in checks:
-        if found := check(*facts):
-            yield f"{what}: {len(found)}, e.g. {found[0][:200]}"
+def warning_lines(file: str, findings: Iterable[Finding]) -> tuple[str, ...]:
+    """A line for every finding that has a case: what, how many, one example."""
+    return tuple(f"{file}: {what}: {len(cases)}, e.g. {cases[0][:200]}" for what, cases in findings if cases)
 
 
 # -- Reading a split: all files, and the problems of all of them.
@@ -2051,12 +1995,7 @@ def read_split(name: str, problems: list[Problem]) -> Split:
     """The gold side of a split. What is wrong with any of its files is added to `problems`."""
     file, questions = read_questions(QUESTIONS_FILE.format(split=name), problems)
     documents, corpus_sha256 = read_documents(questions, problems)
-    found = (
-        *findings(QUESTION_CHECKS, questions),
-        *findings(DOCUMENT_CHECKS, documents),
-        *findings(EVIDENCE_CHECKS, questions, documents),
-    )
-    warnings = tuple(f"{file.name}: {line}" for line in found)
+    warnings = warning_lines(file.name, gold_findings(questions, documents))
     return Split(name, file, questions, documents, corpus_sha256, warnings)
 
 
@@ -2068,9 +2007,8 @@ def read_system(split: Split, name: str, problems: list[Problem]) -> System:
         return System(name, InputFile(path, ""), {}, ())
     text, sha256 = read
     predictions, repeated = parse_predictions(text, path, problems)
-    checks: FindingChecks = (("IDs that occur more than once, the last counts", lambda: repeated),)
-    found = (*findings(checks), *findings(PREDICTION_CHECKS, split.questions, predictions))
-    return System(name, InputFile(path, sha256), predictions, tuple(f"{path}: {line}" for line in found))
+    findings = prediction_findings(split.questions, predictions, repeated)
+    return System(name, InputFile(path, sha256), predictions, warning_lines(path, findings))
 
 
 def read_all(split_name: str) -> tuple[Split, tuple[System, ...], tuple[str, ...]]:
