@@ -99,6 +99,7 @@ EXIT_OK, EXIT_BAD_INPUT, EXIT_INCOMPLETE, EXIT_INTERRUPTED = 0, 2, 3, 130
 
 KEY_VARIABLE = "GROQ_API_KEY"
 BASE_URL_VARIABLE = "GROQ_BASE_URL"
+MIN_SECRET_CHARS = 12  # a shorter "key", as local servers take it, is no secret but may be a word
 API_PREFIX = "/openai/v1"  # the client adds it by itself; a base URL that ends in it would have it twice
 
 WORKERS, MAX_WORKERS = 8, 128
@@ -1448,10 +1449,13 @@ def groq_call(api_key: str, base_url: str | None, workers: int) -> Call:
         http_client=groq.DefaultHttpxClient(limits=limits),
     )
 
+    def redacted(text: str) -> str:
+        return text.replace(api_key, "***") if len(api_key) >= MIN_SECRET_CHARS else text
+
     def error_from(error: groq.APIStatusError) -> ServiceError:
         details, headers = _error_details(error.body), error.response.headers
         return ServiceError(
-            str(details.get("message") or error.message).replace(api_key, "***"),
+            redacted(str(details.get("message") or error.message)),
             status=error.status_code,
             code=str(details.get("code") or ""),
             retry_after_s=duration_s(headers.get("retry-after") or ""),
@@ -1461,16 +1465,14 @@ def groq_call(api_key: str, base_url: str | None, workers: int) -> Call:
     def call(body: dict[str, Any]) -> Reply:
         try:
             answer = client.chat.completions.with_raw_response.create(**body)
-            return _reply_from(answer.text().replace(api_key, "***"), answer.headers)
+            return _reply_from(redacted(answer.text()), answer.headers)
         except groq.APIStatusError as error:
-            failed_generation = _error_details(error.body).get("failed_generation")
-            if isinstance(
-                failed_generation, str
-            ):  # JSON mode gave up on a reply that may be usable all the same
-                return Reply(failed_generation.replace(api_key, "***"), model=str(body["model"]))
+            generation = _error_details(error.body).get("failed_generation")
+            if isinstance(generation, str):  # JSON mode gave up on a reply that may be usable all the same
+                return Reply(redacted(generation), model=str(body["model"]))
             raise error_from(error) from None
         except groq.APIError as error:
-            raise ServiceError(str(error.message).replace(api_key, "***")) from None
+            raise ServiceError(redacted(str(error.message))) from None
 
     return call
 
