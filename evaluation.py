@@ -53,6 +53,7 @@ from __future__ import annotations
 import argparse
 import errno
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -62,7 +63,7 @@ import statistics
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -103,6 +104,7 @@ MIN_SECRET_CHARS = 12  # a shorter "key", as local servers take it, is no secret
 API_PREFIX = "/openai/v1"  # the client adds it by itself; a base URL that ends in it would have it twice
 
 WORKERS, MAX_WORKERS = 8, 128
+WORKERS_A_CLIENT = 16  # for each call httpx looks at all connections of its pool: small pools are fast
 FIRST_WINDOW = 4  # calls in flight until the service's limits are known, so that these are met gently
 MAX_ATTEMPTS = 6  # calls for one reply, where the service was overloaded, slow or out of reach
 MAX_COMPLAINTS = 2  # replies that are no score are asked for again with the complaint added
@@ -1433,7 +1435,7 @@ def groq_call(api_key: str, base_url: str | None, workers: int) -> Call:
     """A function that sends one request body to Groq and raises ServiceError, never an error of the package.
 
     The client's own retries are off: they would multiply with ours, and do not honour a long `retry-after`.
-    It keeps a connection for each worker. Raises JudgeUnavailable for a key that no header can carry.
+    Connections are kept, enough for all workers. Raises JudgeUnavailable for a key that no header can carry.
     """
     if not re.fullmatch(r"[!-~]+", api_key):
         raise JudgeUnavailable(f"{KEY_VARIABLE} holds a character that no key has")
@@ -1441,13 +1443,18 @@ def groq_call(api_key: str, base_url: str | None, workers: int) -> Call:
     import httpx
 
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=workers, keepalive_expiry=90)
-    client = groq.Groq(
-        api_key=api_key,
-        base_url=base_url,
-        max_retries=0,
-        timeout=DEADLINE_S,
-        http_client=groq.DefaultHttpxClient(limits=limits),
-    )
+    trusted = httpx.create_ssl_context()  # one for all: reading the certificates takes the longest
+    clients = [
+        groq.Groq(
+            api_key=api_key,
+            base_url=base_url,
+            max_retries=0,
+            timeout=DEADLINE_S,
+            http_client=groq.DefaultHttpxClient(limits=limits, verify=trusted),
+        )
+        for _ in range(0, workers, WORKERS_A_CLIENT)
+    ]
+    turns = itertools.cycle(clients)
 
     def redacted(text: str) -> str:
         return text.replace(api_key, "***") if len(api_key) >= MIN_SECRET_CHARS else text
@@ -1463,13 +1470,13 @@ def groq_call(api_key: str, base_url: str | None, workers: int) -> Call:
         )
 
     def call(body: dict[str, Any]) -> Reply:
-        try:
-            answer = client.chat.completions.with_raw_response.create(**body)
-            return _reply_from(redacted(answer.text()), answer.headers)
+        try:  # not chat.completions.create: it walks through the whole body before it sends it as it was
+            answer = next(turns).post(f"{API_PREFIX}/chat/completions", cast_to=httpx.Response, body=body)
+            return _reply_from(redacted(answer.text), answer.headers)
         except groq.APIStatusError as error:
-            generation = _error_details(error.body).get("failed_generation")
-            if isinstance(generation, str):  # JSON mode gave up on a reply that may be usable all the same
-                return Reply(redacted(generation), model=str(body["model"]))
+            details = _error_details(error.body)
+            if details.get("code") == "json_validate_failed":  # what JSON mode gave up on may be usable
+                return Reply(redacted(str(details.get("failed_generation") or "")), model=str(body["model"]))
             raise error_from(error) from None
         except groq.APIError as error:
             raise ServiceError(redacted(str(error.message))) from None
@@ -1648,10 +1655,10 @@ class Engine:
     ) -> None:
         self.pool, self.pacer, self.warn, self.clock, self.jitter = pool, pacer, warn, clock, jitter
         self.counts = CallCounts()
-        self._waiting: list[tuple[float, int, Task]] = []  # a heap: when each may start, and in which order
-        self._in_flight: dict[
-            int, tuple[Task, float, float]
-        ] = {}  # ticket: task, tokens, started; oldest first
+        self._fresh: deque[Task] = deque()
+        self._retries: list[tuple[float, int, Task]] = []  # a heap by when each may start
+        # By ticket, oldest first: the task, the tokens set aside for it, when it started.
+        self._in_flight: dict[int, tuple[Task, float, float]] = {}
         self._lost_in_a_row = self._refused_in_a_row = 0
         self._refused_s = -math.inf
         self._tokens_per_char = 1 / CHARS_PER_TOKEN
@@ -1662,15 +1669,14 @@ class Engine:
         Raises JudgingEnded, JudgeUnavailable or ModelGone where the rest cannot be judged. Before that, and
         before a KeyboardInterrupt goes on its way, it yields what arrives within GRACE_S.
         """
-        tasks = [Task(place, body, body["messages"]) for place, body in enumerate(bodies)]
-        self._waiting = [(-math.inf, task.place, task) for task in tasks]
+        self._fresh = deque(Task(place, body, body["messages"]) for place, body in enumerate(bodies))
         began_s = self.clock()
         try:
-            while self._waiting or self._in_flight:
+            while self._fresh or self._retries or self._in_flight:
                 self._start_what_may()
                 yield from self._settled(self._patience_s())
         except (KeyboardInterrupt, JudgingEnded):
-            until_s, self._waiting = self.clock() + GRACE_S, []
+            until_s = self.clock() + GRACE_S
             while self._in_flight and self.clock() < until_s:
                 with suppress(JudgingEnded):
                     yield from self._settled(until_s - self.clock())
@@ -1678,7 +1684,8 @@ class Engine:
         finally:
             for _, tokens, _ in self._in_flight.values():
                 self.pacer.finish(tokens, tokens, None, self.clock(), answered=False)
-            self._in_flight.clear()  # what they may still bring belongs to nobody
+            for left in (self._in_flight, self._fresh, self._retries):
+                left.clear()  # what calls in flight may still bring belongs to nobody
             self.counts.seconds += self.clock() - began_s
 
     def _tokens(self, body: dict[str, Any]) -> float:
@@ -1686,14 +1693,22 @@ class Engine:
         chars = sum(len(message["content"]) for message in body["messages"])
         return chars * self._tokens_per_char + float(body["max_completion_tokens"])
 
+    def _next_task(self, now_s: float) -> Task | None:
+        """What to start next. A retry goes before what is fresh: something has been paid for it already."""
+        if self._retries and self._retries[0][0] <= now_s:
+            return self._retries[0][2]
+        return self._fresh[0] if self._fresh else None
+
     def _start_what_may(self) -> None:
         now_s = self.clock()
-        while self._waiting and self._waiting[0][0] <= now_s:
-            task = self._waiting[0][2]
+        while task := self._next_task(now_s):
             tokens = self._tokens(task.body)
             if self.pacer.wait_s(tokens, now_s) > 0:
                 return
-            heappop(self._waiting)
+            if self._fresh and task is self._fresh[0]:
+                self._fresh.popleft()
+            else:
+                heappop(self._retries)
             self.pacer.start(tokens, now_s)
             ticket, self.counts.calls = self.counts.calls, self.counts.calls + 1
             self._in_flight[ticket] = task, tokens, now_s
@@ -1703,9 +1718,10 @@ class Engine:
         """How long nothing needs to be done but to wait for a call to end."""
         now_s = self.clock()
         waits = [1.0]  # where Ctrl-C cannot interrupt a wait, it comes through between two
-        if self._waiting:
-            ready_s, _, task = self._waiting[0]
-            waits.append(max(ready_s - now_s, self.pacer.wait_s(self._tokens(task.body), now_s)))
+        if task := self._next_task(now_s):
+            waits.append(self.pacer.wait_s(self._tokens(task.body), now_s))
+        elif self._retries:
+            waits.append(self._retries[0][0] - now_s)
         if self._in_flight:
             _, _, started_s = next(iter(self._in_flight.values()))
             waits.append(started_s + DEADLINE_S - now_s)
@@ -1805,7 +1821,7 @@ class Engine:
 
     def _again(self, task: Task, pause_s: float) -> None:
         self.counts.retries += 1
-        heappush(self._waiting, (self.clock() + pause_s, task.place, task))
+        heappush(self._retries, (self.clock() + pause_s, task.place, task))
 
 
 # -- The judge: the journal first, the engine for the rest.

@@ -7,7 +7,7 @@ In a test, hand in a function from Call to Reply, and point the real client at t
 
 As a process of its own, so that a benchmark does not share its processor time with the server:
 
-    python groq_server.py --latency 0.2 --rpm 1000 --tpm 250000 --score 4
+    python groq_server.py --latency 0.2 --rpm 1000 --tpm 250000 --faults
 
 The first line that it prints is its url; GET /stats tells what it has seen. It listens on 127.0.0.1 only.
 Times are in seconds, as `_s` says. Messages are worded as Groq words them, because programs read limits and
@@ -16,6 +16,7 @@ waits out of them.
 
 import argparse
 import asyncio
+import hashlib
 import json
 import math
 import threading
@@ -188,6 +189,56 @@ def drop() -> Reply:
 def drip(reply: Reply, every_s: float) -> Reply:
     """Headers at once and the body a byte at a time: no single read is slow, but the whole call is."""
     return replace(reply, act="drip", every_s=every_s)
+
+
+# ----------------------------------------------------------------------------------------- a scripted service
+def scripted_score(call: Call) -> int:
+    """1 to 5, by what is to be judged: complaints that are added to a request leave its score as it is."""
+    return 1 + int(hashlib.sha256(identity(call.body).encode()).hexdigest(), 16) % 5
+
+
+def identity(body: dict[str, Any]) -> str:
+    """What a request keeps when it is sent again, with a complaint or without: its opening and its seed."""
+    return json.dumps([body.get("messages", [])[:2], body.get("seed")])
+
+
+def garbage(score: int) -> tuple[Reply, ...]:
+    """A reply of every kind that does not look as it should. The fenced one tells the score all the same."""
+    off_the_scale = [score_reply(value) for value in (0, 6, 3.5, True, None)]
+    return (
+        completion("The answer is right in the main, but I would not put it into a number."),
+        *off_the_scale,
+        completion(f'```json\n{{"rationale": "Right in the main.", "score": {score}}}\n```'),
+        completion(""),
+        completion('{"rationale": "Right in the m', finish_reason="length"),
+        empty_object(),
+        html_page(),
+        malformed(),
+        json_validate_failed('{"rationale": Right in the main'),
+    )
+
+
+class Faults:
+    """Answers with a score, but for ten calls in a hundred that get garbage, five a 5xx, two that are dropped
+    and one that hangs. They go by the call's number and are well spread, so that their shares are exact.
+    No request gets garbage more than twice: one that is never answered cannot be judged by anybody."""
+
+    def __init__(self, score_of: Callable[[Call], int]) -> None:
+        self._score_of = score_of
+        self._garbled: Counter[str] = Counter()
+
+    def __call__(self, call: Call) -> Reply:
+        hundred, place = divmod(call.number, 100)
+        turn = place * 37 % 100
+        if turn < 10 and self._garbled[identity(call.body)] < 2:
+            self._garbled[identity(call.body)] += 1
+            replies = garbage(self._score_of(call))
+            return replies[(hundred * 10 + turn) % len(replies)]
+        if 10 <= turn < 15:
+            return error((500, 502, 503)[turn % 3], "over_capacity", "Try again.", "internal_server_error")
+        if 15 <= turn < 18:
+            return hang() if turn == 17 else drop()
+        return score_reply(self._score_of(call))
 
 
 # ----------------------------------------------------------------------------------------------------- limits
@@ -425,6 +476,7 @@ class GroqServer:
             "calls": len(self.calls),
             "in_flight_peak": self.in_flight_peak,
             "status_counts": self.status_counts,
+            "asked_again": len(self.calls) - len({json.dumps(call.body) for call in self.calls}),
         }
         return web.json_response(stats)
 
@@ -435,13 +487,15 @@ def main() -> None:
     parser.add_argument("--latency", type=float, default=0.0, help="seconds before an answer")
     parser.add_argument("--rpm", type=int, help="requests a minute")
     parser.add_argument("--tpm", type=int, help="tokens a minute")
-    parser.add_argument("--score", type=int, default=4, help="of every judgement")
+    parser.add_argument("--score", type=int, help="of every judgement (default: 1 to 5, by its request)")
+    parser.add_argument("--faults", action="store_true", help="18 calls in 100 go wrong, each in its own way")
     parser.add_argument("--start-empty", action="store_true", help="begin with the limits used up")
     parser.add_argument("--minute", type=float, default=60.0, help="seconds that a minute lasts")
     args = parser.parse_args()
     limits = Limits(args.rpm, args.tpm, start_full=not args.start_empty, seconds_per_minute=args.minute)
-    reply = score_reply(args.score)
-    with GroqServer(lambda _: reply, limits=limits, latency_s=args.latency, port=args.port) as server:
+    score_of = scripted_score if args.score is None else lambda _: args.score
+    answer = Faults(score_of) if args.faults else lambda call: score_reply(score_of(call))
+    with GroqServer(answer, limits=limits, latency_s=args.latency, port=args.port) as server:
         print(server.url, flush=True)
         with suppress(KeyboardInterrupt):
             while True:  # a sleep, unlike a wait without end, can be interrupted on Windows

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -310,6 +311,33 @@ def test_a_request_over_the_minutes_tokens_is_413() -> None:
     assert caught.value.response.headers["x-ratelimit-remaining-tokens"] == "1000"
 
 
+# ----------------------------------------------------------------------------------------- a scripted service
+def call_about(text: str, number: int = 0, *complaints: str) -> Call:
+    messages = [{"role": "user", "content": said} for said in ("Grade this.", text, *complaints)]
+    return Call(number, {"messages": messages, "seed": 1}, {}, 0.0)
+
+
+def test_a_scripted_score_is_the_requests_own_and_outlasts_complaints() -> None:
+    score = loopback.scripted_score
+    assert {score(call_about(str(n))) for n in range(100)} == {1, 2, 3, 4, 5}
+    assert all(score(call_about(str(n))) == score(call_about(str(n), 7, "No.")) for n in range(100))
+
+
+def test_faults_come_in_exact_shares_and_every_kind() -> None:
+    faults = loopback.Faults(lambda call: 4)
+    replies = [faults(call_about(str(n), n)) for n in range(1_300)]
+    usable = sum(b'score\\": 4' in reply.body_for(call_about("")) for reply in replies)
+    assert Counter(reply.act for reply in replies) == {"send": 1_261, "drop": 26, "hang": 13}
+    assert (usable, sum(reply.status >= 500 for reply in replies)) == (1_066 + 10, 65)  # the fenced ones are
+    assert sum(reply.status == 400 for reply in replies) == 10  # json_validate_failed, one kind of thirteen
+
+
+def test_no_request_gets_garbage_more_than_twice() -> None:
+    faults = loopback.Faults(lambda call: 4)
+    bodies = [faults(call_about("the same", n)).body_for(call_about("")) for n in range(0, 10_000, 100)]
+    assert len([body for body in bodies if b'score\\": 4' not in body]) == 2
+
+
 # ----------------------------------------------------------------------------------------------------- server
 def test_an_answer_that_raises_fails_the_test() -> None:
     def answer(call: Call) -> Reply:
@@ -359,4 +387,5 @@ def test_it_serves_as_a_process() -> None:
             stats = httpx.get(url + "/stats").json()
         finally:
             process.kill()
-    assert stats == {"calls": 2, "in_flight_peak": 1, "status_counts": {"200": 1, "429": 1}}
+    counts = {"200": 1, "429": 1}
+    assert stats == {"calls": 2, "in_flight_peak": 1, "status_counts": counts, "asked_again": 1}
