@@ -449,7 +449,7 @@ def describe(value: object) -> str:
         article, name = ("a", "list") if isinstance(value, list) else ("an", "object")
         return f"{article} {name}" if value else f"an empty {name}"
     text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 60 else text[:56] + '..."'
+    return text if len(text) <= 60 else text[:56] + ('..."' if isinstance(value, str) else "...")
 
 
 def mismatches(value: object, shape: Shape, path: JsonPath = ()) -> Iterator[Mismatch]:
@@ -513,10 +513,7 @@ def _json_value(text: str, position: int) -> tuple[object, int]:
         raise json.JSONDecodeError("a number too long to be read", text, position) from None
 
 
-Members = Generator[tuple[str | int, object, int], None, int]
-
-
-def json_members(text: str, start: int) -> Members:
+def json_members(text: str, start: int) -> Generator[tuple[str | int, object, int], None, int]:
     """Yield (key or index, value, offset of the value) of the JSON object or array that begins at `start`.
 
     Unlike `json.loads` it keeps a key that occurs twice and tells where each value stands. Returns the offset
@@ -538,6 +535,13 @@ def json_members(text: str, start: int) -> Members:
         elif not text.startswith(closing, position):
             raise json.JSONDecodeError("Expecting ',' delimiter", text, position)
     return position + 1
+
+
+def whole_json_members(text: str) -> Iterator[tuple[str | int, object, int]]:
+    """`json_members` of the one object or array that is the whole text, but for white space."""
+    end = yield from json_members(text, _skip(text, 0))
+    if _skip(text, end) < len(text):
+        raise json.JSONDecodeError("Extra data", text, _skip(text, end))
 
 
 def locate(text: str, offset: int, paths: Iterable[JsonPath]) -> dict[JsonPath, int]:
@@ -645,18 +649,6 @@ def _prediction_from(value: Any) -> Prediction:
     )
 
 
-def _top_members(text: str, file: str, problems: list[Problem]) -> Members:
-    start = _skip(text, 0)
-    if text.startswith("{", start):
-        end = yield from json_members(text, start)
-        if _skip(text, end) < len(text):
-            raise json.JSONDecodeError("Extra data", text, _skip(text, end))
-    else:
-        found = describe(json.loads(text)) if start < len(text) else "an empty file"
-        problems.append(Problem(file, 1, "an object (question ID -> prediction)", found))
-    return len(text)
-
-
 def parse_predictions(
     text: str, file: str, problems: list[Problem]
 ) -> tuple[dict[str, Prediction], list[str]]:
@@ -669,7 +661,11 @@ def parse_predictions(
     repeated: list[str] = []
     line, last = 1, 0
     try:
-        for key, value, offset in _top_members(text, file, problems):
+        if not text.lstrip().startswith("{"):
+            found = describe(json.loads(text)) if text.strip() else "an empty file"
+            problems.append(Problem(file, 1, "an object (question ID -> prediction)", found))
+            return {}, []
+        for key, value, offset in whole_json_members(text):
             question_id = str(key)
             line, last = line + text.count("\n", last, offset), offset
             if question_id in predictions:
@@ -888,7 +884,7 @@ def unfenced(text: str) -> str:
 
 def fence_marker(texts: Sequence[str]) -> str:
     """A word that stands in none of the texts, derived from them: the same texts always get the same one."""
-    digest = hashlib.sha256("\0".join(texts).encode()).hexdigest()
+    digest = hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()
     lengths = range(8, len(digest) + 1)
     return next((digest[:n] for n in lengths if not any(digest[:n] in text for text in texts)), digest)
 
@@ -949,13 +945,20 @@ def cost_usd(model: str, usage: Usage) -> float | None:
     return ((usage.prompt - usage.cached / 2) * price[0] + usage.completion * price[1]) / 1e6
 
 
+def _unambiguous(members: list[tuple[str, object]]) -> dict[str, object]:
+    if len(members) > len(dict(members)):
+        raise ValueError("a name occurs twice")
+    return dict(members)
+
+
 def _objects_in(text: str) -> Iterator[dict[str, object]]:
-    """Every outermost JSON object that stands somewhere in `text`."""
+    """Every outermost JSON object that stands somewhere in `text` and has no name twice."""
+    decoder = json.JSONDecoder(object_pairs_hook=_unambiguous)
     position = text.find("{")
     while position >= 0:
         try:
-            value, end = _DECODER.raw_decode(text, position)
-        except (ValueError, RecursionError):
+            value, end = decoder.raw_decode(text, position)
+        except JSON_FAULTS:
             end = position + 1
         else:
             yield value
@@ -964,10 +967,9 @@ def _objects_in(text: str) -> Iterator[dict[str, object]]:
 
 def parse_score(value: object) -> int:
     """A whole number 1..5, also as `4.0` or `"4"`. Raises NotAScore for anything else, `true` included."""
-    if isinstance(value, str) and re.fullmatch(r"\s*[0-9](\.0+)?\s*", value):
-        value = float(value)
-    if _is_number(value) and value in range(1, TOP_SCORE + 1):
-        return int(value)  # type: ignore[call-overload, no-any-return]
+    read = float(value) if isinstance(value, str) and re.fullmatch(r"\s*[0-9](\.0+)?\s*", value) else value
+    if _is_number(read) and read in range(1, TOP_SCORE + 1):
+        return int(read)  # type: ignore[call-overload, no-any-return]
     raise NotAScore(f"the score must be a whole number from 1 to {TOP_SCORE}, not {describe(value)}")
 
 
@@ -2202,6 +2204,8 @@ def grade_answer(
 def _judge_row(question: Question, system: System, document: Document, grade: AnswerGrade) -> Row:
     predicted = system.predictions.get(question.id, NO_PREDICTION).evidence
     evidence = evidence_score(question.evidence, predicted, document.sentences)
+    if question.id not in system.predictions:
+        evidence = 0.0  # a miss is a miss: silence earns nothing, also where there is nothing to cite
     row: Row = {
         "question_id": question.id,
         "answer_score_raw": grade.score,

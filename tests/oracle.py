@@ -1,0 +1,197 @@
+"""What the results file must say, computed the plain way from the raw JSON rows, to compare with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Row = Mapping[str, Any]
+
+
+def blocks(
+    questions: Sequence[Row],
+    predictions: Mapping[str, Row],
+    documents: Mapping[str, object],
+    verdicts: Mapping[str, int] | None,
+) -> dict[str, Any]:
+    """One system's blocks, with the keys that are settled.
+
+    `documents` maps a file's name in corpus/ to the JSON object or the text in it, `verdicts` a question's ID
+    to the judge's score, 0 where judging failed; None is no judge.
+    """
+    ids = [row.get("question_id") or "q" + str(place).zfill(3) for place, row in enumerate(questions, 1)]
+    named = list(zip(ids, questions, strict=True))
+    found = {"retrieval": retrieval(named, predictions), "citation": citation(named, predictions)}
+    if verdicts is not None:
+        found["llm_judge"] = llm_judge(named, predictions, documents, verdicts)
+    return found
+
+
+def retrieval(named: Sequence[tuple[str, Row]], predictions: Mapping[str, Row]) -> dict[str, Any]:
+    rows = []
+    hits_1 = hits_5 = 0
+    for question_id, question in named:
+        ids = retrieved_ids(predictions.get(question_id) or {})
+        hit_1 = 1 if question["doc_id"] in ids[:1] else 0
+        hit_5 = 1 if question["doc_id"] in ids[:5] else 0
+        hits_1 += hit_1
+        hits_5 += hit_5
+        rows.append(
+            {
+                "question_id": question_id,
+                "gold_doc_id": question["doc_id"],
+                "retrieved_top_1": ids[0] if ids else None,
+                "recall_at_1": hit_1,
+                "recall_at_5": hit_5,
+            }
+        )
+    return {
+        "recall_at_1": hits_1,
+        "recall_at_5": hits_5,
+        "total": len(named),
+        "per_question": rows,
+        "recall_at_1_pct": 100 * hits_1 / len(named),
+        "recall_at_5_pct": 100 * hits_5 / len(named),
+    }
+
+
+def retrieved_ids(prediction: Row) -> list[str]:
+    entries = prediction.get("retrieved_docs") or []
+    ids, by_rank = [], {}
+    for entry in entries:
+        if isinstance(entry, str):
+            ids.append(entry)
+        else:
+            ids.append(entry["doc_id"])
+            if entry.get("rank") is not None:
+                by_rank[entry["rank"]] = entry["doc_id"]
+    if len(by_rank) == len(entries):
+        return [by_rank[rank] for rank in sorted(by_rank)]
+    return ids
+
+
+def citation(named: Sequence[tuple[str, Row]], predictions: Mapping[str, Row]) -> dict[str, Any]:
+    rows = []
+    for question_id, question in named:
+        gold, predicted = cited(question), cited(predictions.get(question_id) or {})
+        if not gold:
+            continue
+        common = 0
+        for sentence in gold:
+            if sentence in predicted:
+                common += 1
+        precision = common / len(predicted) if predicted else 0
+        recall = common / len(gold)
+        rows.append(
+            {
+                "question_id": question_id,
+                "gold_doc_id": question["doc_id"],
+                "gold_sentences": gold,
+                "pred_sentences": predicted,
+                "precision": precision,
+                "recall": recall,
+                "f1": 2 * precision * recall / (precision + recall) if common else 0,
+            }
+        )
+    found: dict[str, Any] = {
+        "total_questions": len(named),
+        "questions_with_evidence": len(rows),
+        "per_question": rows,
+    }
+    for measure in ("precision", "recall", "f1"):
+        found[measure + "_sum"], found["avg_" + measure] = sum_and_mean([row[measure] for row in rows])
+    return found
+
+
+def cited(row: Row) -> list[str]:
+    return sorted(set(row.get("evidence_sentences") or []))
+
+
+def sum_and_mean(values: Sequence[float]) -> tuple[float, float | None]:
+    total = 0.0
+    for value in values:
+        total += value
+    return total, total / len(values) if values else None
+
+
+def llm_judge(
+    named: Sequence[tuple[str, Row]],
+    predictions: Mapping[str, Row],
+    documents: Mapping[str, object],
+    verdicts: Mapping[str, int],
+) -> dict[str, Any]:
+    rows, failed = [], []
+    for question_id, question in named:
+        if question.get("rubric") is None:
+            continue
+        prediction = predictions.get(question_id)
+        row: dict[str, Any] = {"question_id": question_id}
+        if ((prediction or {}).get("answer") or "").strip() == "":
+            score = 1
+            row["answer_rationale"] = "No answer was given."
+        else:
+            score = verdicts[question_id]
+            if score == 0:
+                failed.append(question_id)
+        evidence, method = evidence_of(question, prediction, sentences_of(documents, question["doc_id"]))
+        row["answer_score_raw"] = score
+        row["answer_score_normalized"] = score / 5
+        row["evidence_score"] = evidence
+        row["evidence_method"] = method
+        row["combined_score"] = 0.5 * score / 5 + 0.5 * evidence
+        row["gold_sentences"] = cited(question)
+        row["pred_sentences"] = cited(prediction or {})
+        rows.append(row)
+    found: dict[str, Any] = {
+        "total_questions": len(named),
+        "questions_with_rubrics": len(rows),
+        "lambda_weight": 0.5,
+        "failed_questions": failed,
+        "per_question": rows,
+    }
+    keys = {"answer": "answer_score_raw", "evidence": "evidence_score", "combined": "combined_score"}
+    for measure, key in keys.items():
+        total, average = sum_and_mean([row[key] for row in rows])
+        found[measure + "_score_sum"], found["avg_" + measure + "_score"] = total, average
+    return found
+
+
+def sentences_of(documents: Mapping[str, object], doc_id: str) -> dict[str, str] | None:
+    for name in (doc_id + ".json", doc_id + ".txt"):
+        content = documents.get(name)
+        if isinstance(content, dict):
+            sentences = {}
+            for entry in content["sentences"]:
+                sentences[entry["sid"] if "sid" in entry else entry["id"]] = entry["text"]
+            return sentences
+    return None
+
+
+def evidence_of(
+    question: Row, prediction: Row | None, sentences: Mapping[str, str] | None
+) -> tuple[float, str]:
+    gold, predicted = cited(question), cited(prediction or {})
+    by_words = sentences is not None
+    for sentence in gold:
+        if sentences is not None and sentence not in sentences:
+            by_words = False
+    method = "words" if by_words else "ids"
+    if prediction is None:
+        return 0.0, method
+    if not gold:
+        return 0.0 if predicted else 1.0, method
+    if by_words and sentences is not None:
+        gold, predicted = words_of(gold, sentences), words_of(predicted, sentences)
+    common = 0
+    for item in gold:
+        if item in predicted:
+            common += 1
+    return common / len(gold), method
+
+
+def words_of(cited_ids: Sequence[str], sentences: Mapping[str, str]) -> list[str]:
+    words: dict[str, bool] = {}
+    for sentence in cited_ids:
+        for word in sentences.get(sentence, "").lower().split():
+            words[word] = True
+    return list(words)
