@@ -118,6 +118,7 @@ CHARS_PER_TOKEN = 4.0  # of English text, until the service has told how many to
 
 CHECKED_GOLD_ANSWERS = 3
 CHECK_HIGH, CHECK_LOW = 4, 2  # a gold answer must score at least, a worthless one at most
+MAX_CLEANINGS = 5  # of one answer; one that still has something to clean has nothing else
 COPIED_WORDS = range(6, 13)  # a rubric text of at least 6 words, or 12 of its words in a row, are copied
 
 
@@ -866,10 +867,14 @@ def prompt_hash() -> str:
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f"
     "\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f"
-    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0001-\U000e007f]"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0001-\U000e007f"
+    "\u115f\u1160\u3164\uffa0\u2800\U000e0100-\U000e01ef]"  # these look blank, or can hide text
 )
-_ZERO_WIDTH = re.compile("[\u200b\u2060-\u2064\ufeff\u202a-\u202e\u2066-\u2069\U000e0001-\U000e007f]")
-_FENCE_LIKE = re.compile(r"\[([^\[\]\n]{0,80}\b(?:question|reference|answer|end)\s*)\]", re.IGNORECASE)
+_ZERO_WIDTH = re.compile(
+    "[\u200b\u2060-\u2064\ufeff\u202a-\u202e\u2066-\u2069\U000e0001-\U000e007f\U000e0100-\U000e01ef]"
+)
+_FENCE_LIKE = re.compile(r"\[[^\n]{0,200}?\b(?:question|reference|answer|end)\s*\]", re.IGNORECASE)
+_ROUND = str.maketrans("[]", "()")
 
 
 def visible(text: str) -> str:
@@ -877,9 +882,14 @@ def visible(text: str) -> str:
     return _UNSEEN.sub("", text)
 
 
+def is_blank(text: str) -> bool:
+    """Whether there is nothing to see in `text`."""
+    return not visible(text).strip()
+
+
 def unfenced(text: str) -> str:
     """`text` as data: visible, and with round brackets where it imitates a marker line of the prompt."""
-    return _FENCE_LIKE.sub(r"(\1)", visible(text))
+    return _FENCE_LIKE.sub(lambda match: match[0].translate(_ROUND), visible(text))
 
 
 def fence_marker(texts: Sequence[str]) -> str:
@@ -995,8 +1005,9 @@ AUDIT_PATTERNS: Sequence[tuple[str, re.Pattern[str]]] = (
     (
         "score-like",
         re.compile(
-            r"""\{[^{}]*["']score["'][^{}]*\}? | ["']score["']\s*:?\s*["']?\d? | \b5\s*(?:/|out\ of)\s*5\b
-            | \b(?:score|grade|rating)s?\s*(?:is|of|[:=])\s*[1-5]\b
+            r"""\{[^{}]*["']score["'][^{}]*\}? | ["']score["']\s*:?\s*["']?\d?
+            | \b5\s*(?:/|out\ of)\s*5\b(?!\s+\w)
+            | \b(?:score|grade|rating)s?\s*(?:is|of|[:=])\s*[1-5]\b(?!\s*(?:to\b|[-\u2013:]\s*\d))
             | \b(?:full|top)\ (?:marks|score)\b""",
             re.IGNORECASE | re.VERBOSE,
         ),
@@ -1004,8 +1015,8 @@ AUDIT_PATTERNS: Sequence[tuple[str, re.Pattern[str]]] = (
     (
         "role-like",
         re.compile(
-            r"""^\s*[<\[|]*(?:system|assistant|user|developer|inst)\b[>\]|]*\s*: | <\|[^|>\n]*\|>
-            | \[/?INST\] | \b(?:ignore|disregard|forget|override)\b[^.!?\n]*
+            r"""^[^\S\n]*[<\[|]*(?:system|assistant|user|developer|inst)\b[>\]|]*\s*: | <\|[^|>\n]*\|>
+            | \[/?INST\] | \b(?:ignore|disregard|forget|override)\b[^.!?\n]{0,200}?
               \b(?:above|previous|prior|earlier|instructions?|rubric|prompt)\b[^.!?\n]*[.!?]?
             | \b(?:you\ are|as)\ (?:now\ )?(?:a|an|the)\ (?:grader|judge|evaluator)\b[^.!?\n]*[.!?]?""",
             re.IGNORECASE | re.VERBOSE | re.MULTILINE,
@@ -1042,15 +1053,21 @@ def audit_answer(answer: str, question: Question) -> tuple[tuple[str, ...], str]
 
     A flag is the name of one of AUDIT_PATTERNS, "rubric-copying" or "zero-width".
     """
-    text = visible(answer)
     rubric = (question.rubric.description, *question.rubric.levels.values()) if question.rubric else ()
-    found = [(name, [match.span() for match in pattern.finditer(text)]) for name, pattern in AUDIT_PATTERNS]
-    found.append(("rubric-copying", copied_spans(text, rubric, (question.text, question.answer))))
-    flags = [name for name, spans in found if spans]
-    if _ZERO_WIDTH.search(answer):
-        flags.append("zero-width")
-    removed = {at for _, spans in found for start, end in spans for at in range(start, end)}
-    return tuple(flags), "".join(char for at, char in enumerate(text) if at not in removed)
+    text, flags = visible(answer), dict[str, None]()
+    for _ in range(MAX_CLEANINGS):  # what is left when a flagged part is gone may be another
+        found = [
+            (name, [match.span() for match in pattern.finditer(text)]) for name, pattern in AUDIT_PATTERNS
+        ]
+        found.append(("rubric-copying", copied_spans(text, rubric, (question.text, question.answer))))
+        removed = {at for _, spans in found for start, end in spans for at in range(start, end)}
+        if not removed:
+            break
+        flags |= {name: None for name, spans in found if spans}
+        text = "".join(char for at, char in enumerate(text) if at not in removed)
+    else:
+        text = ""  # nested on purpose
+    return (*flags, *(["zero-width"] if _ZERO_WIDTH.search(answer) else [])), text
 
 
 @dataclass(frozen=True, slots=True)
@@ -1062,6 +1079,10 @@ class Check:
     answer: str
     lowest: int
     highest: int
+
+
+def _is_other(answer: str, gold: str) -> bool:
+    return "".join(_WORD.findall(answer.casefold())) not in ("", "".join(_WORD.findall(gold.casefold())))
 
 
 def build_checks(questions: Sequence[Question]) -> list[Check]:
@@ -1078,7 +1099,9 @@ def build_checks(questions: Sequence[Question]) -> list[Check]:
     ]
     if usable:
         first = questions[usable[0]]
-        foreign = next((q for q in questions if q.doc_id != first.doc_id and q.answer.strip()), None)
+        foreign = next(
+            (q for q in questions if q.doc_id != first.doc_id and _is_other(q.answer, first.answer)), None
+        )
         worthless = {
             "blank-like answer": ":",
             "unfinished answer": "Thought process:",
@@ -1176,7 +1199,9 @@ def write_text(path: Path, text: str) -> None:
 
 JOURNAL_SHAPE: Shape = {
     "key": NAME,
-    "score": Kind("a whole number from 1 to 5", lambda value: value in range(1, TOP_SCORE + 1)),
+    "score": Kind(
+        "a whole number from 1 to 5", lambda value: _is_number(value) and value in range(1, TOP_SCORE + 1)
+    ),
     "rationale": TEXT,
     "reply?": TEXT,
     "model?": TEXT,
@@ -1222,8 +1247,10 @@ def lock_file(stream: BinaryIO) -> bool:
             import fcntl
 
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
+    except OSError as error:
+        if error.errno in (errno.EWOULDBLOCK, errno.EACCES, errno.EDEADLK):
+            return False
+        raise
     return True
 
 
@@ -1231,16 +1258,14 @@ class Journal:
     """The judgements of a split, on disk as they arrive. One run at a time holds it.
 
     `stored` maps keys to what was there when it was opened, and `passed_over` counts unreadable lines. Raises
-    InputError while another run holds the file, OSError where it cannot be written.
+    UsageError while another run holds the file, OSError where it cannot be written.
     """
 
     def __init__(self, path: str) -> None:
         self._stream = open(path, "a+b", buffering=0)  # noqa: SIM115 - open for the whole run
         if not lock_file(self._stream):
             self._stream.close()
-            raise InputError(
-                [Problem(path, 1, "a journal that is not in use", "another run that is judging")]
-            )
+            raise UsageError(f"{path} is in use: another run is judging this split")
         self._stream.seek(0)
         data = self._stream.read()
         self.stored, self.passed_over = parse_journal(data)
@@ -1263,7 +1288,9 @@ class Journal:
             "time": time_utc,
         }
         line = json.dumps(entry, ensure_ascii=False) + "\n"
-        self._stream.write(line.encode("utf-8", "backslashreplace"))
+        data = line.encode("utf-8", "backslashreplace")
+        if self._stream.write(data) < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._stream.name)
         self.stored[key] = judgement
 
     def close(self) -> None:
@@ -1356,9 +1383,9 @@ def pause_s(error: ServiceError, attempt: int, jitter: float) -> float:
     return min(MAX_BACKOFF_S, BACKOFF_S * 2.0**attempt) * (1 - jitter / 2)
 
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s)")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(h|ms|µs|m|s)")
 _REFUSAL = re.compile(r"\((RPM|RPD|TPM|TPD)\): Limit (\d+)(?:, Used (\d+))?")
-_TRY_AGAIN = re.compile(r"try again in ((?:\d+(?:\.\d+)?(?:h|ms|m|s))+)")
+_TRY_AGAIN = re.compile(r"try again in ((?:\d+(?:\.\d+)?(?:h|ms|µs|m|s))+)")
 
 
 def duration_s(text: str) -> float | None:
@@ -1371,7 +1398,7 @@ def duration_s(text: str) -> float | None:
         return float(text)
     if not re.fullmatch(f"({_DURATION.pattern})+", text):
         return None
-    seconds = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+    seconds = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001, "µs": 1e-6}
     return math.fsum(float(number) * seconds[unit] for number, unit in _DURATION.findall(text))
 
 
@@ -1390,9 +1417,9 @@ def refusal_in(error: ServiceError) -> Refusal:
     named, again = _REFUSAL.search(error.message), _TRY_AGAIN.search(error.message)
     told_s = duration_s(again[1]) if again else None
     wait_s = error.retry_after_s if error.retry_after_s is not None else told_s
-    if not named:
+    limit = float(named[2]) if named else 0.0
+    if not named or not limit:
         return Refusal("", 0, 0, 1.0 if wait_s is None else wait_s)
-    limit = float(named[2])
     return Refusal(named[1], limit, float(named[3] or limit), 1.0 if wait_s is None else wait_s)
 
 
@@ -1400,7 +1427,7 @@ def token_limit_in(headers: Mapping[str, str]) -> TokenLimit | None:
     """The minute's tokens in an answer's headers; None where they do not tell."""
     values = [headers.get(f"x-ratelimit-{name}-tokens") or "" for name in ("limit", "remaining", "reset")]
     limit, remaining, reset_s = map(duration_s, values)
-    if limit is None or remaining is None or reset_s is None:
+    if not limit or remaining is None or reset_s is None:
         return None
     return TokenLimit(limit, remaining, reset_s)
 
@@ -1637,6 +1664,7 @@ class Task:
     messages: Sequence[Message]
     attempts: int = 0
     complaints: int = 0
+    started: bool = False
     usage: Usage = Usage()
 
 
@@ -1680,8 +1708,8 @@ class Engine:
         except (KeyboardInterrupt, JudgingEnded):
             until_s = self.clock() + GRACE_S
             while self._in_flight and self.clock() < until_s:
-                with suppress(JudgingEnded):
-                    yield from self._settled(until_s - self.clock())
+                with suppress(JudgingEnded, JudgeUnavailable, ModelGone):
+                    yield from self._settled(max(0.0, until_s - self.clock()))
             raise
         finally:
             for _, tokens, _ in self._in_flight.values():
@@ -1713,6 +1741,8 @@ class Engine:
                 heappop(self._retries)
             self.pacer.start(tokens, now_s)
             ticket, self.counts.calls = self.counts.calls, self.counts.calls + 1
+            self.counts.retries += task.started
+            task.started = True
             self._in_flight[ticket] = task, tokens, now_s
             self.pool.start(ticket, task.body)
 
@@ -1761,7 +1791,8 @@ class Engine:
         task.usage += result.usage
         if result.usage.prompt:
             chars = sum(len(message["content"]) for message in task.body["messages"])
-            self._tokens_per_char = result.usage.prompt / max(1, chars)
+            # The most that was seen and a little more: too low a guess is a 429, too high costs nothing.
+            self._tokens_per_char = max(self._tokens_per_char, 1.05 * result.usage.prompt / max(1, chars))
         return self._after_reply(task, result)
 
     def _after_reply(self, task: Task, reply: Reply) -> Judgement | Failure | None:
@@ -1786,11 +1817,11 @@ class Engine:
         return None
 
     def _after_error(self, task: Task, error: ServiceError, started_s: float) -> Failure | None:
+        self._lost_in_a_row = self._lost_in_a_row + 1 if error.status is None else 0
         if error.status == 429:
             self._after_refusal(task, refusal_in(error), started_s)
             return None
-        self._lost_in_a_row = self._lost_in_a_row + 1 if error.status is None else 0
-        if self._lost_in_a_row >= MAX_LOST_IN_A_ROW:
+        if self._lost_in_a_row >= max(MAX_LOST_IN_A_ROW, 2 * self.pacer.workers):  # not one bad moment of all
             raise JudgingEnded(f"the service cannot be reached ({error}); run again when it can")
         action = action_for(error)
         if action is Action.MODEL_GONE:
@@ -1822,7 +1853,6 @@ class Engine:
         self._again(task, 0.0)
 
     def _again(self, task: Task, pause_s: float) -> None:
-        self.counts.retries += 1
         heappush(self._retries, (self.clock() + pause_s, task.place, task))
 
 
@@ -2145,9 +2175,9 @@ def judge_requests(
         (system.name, place, variant, text)
         for system in systems
         for place, question in enumerate(split.questions)
-        if question.rubric and (answer := _answer(system, question)).strip()
+        if question.rubric and not is_blank(answer := _answer(system, question))
         for variant, text in variants(question, answer, options.trust_answers)[1].items()
-        if text.strip()
+        if not is_blank(text)
     ]
     requests = []
     for system_name, place, variant, text in texts:
@@ -2178,14 +2208,14 @@ def grade_answer(
 ) -> AnswerGrade:
     """The grade of one answer from all its judgements."""
     answer = _answer(system, question)
-    if not answer.strip():
+    if is_blank(answer):
         return AnswerGrade((NO_ANSWER.score,), NO_ANSWER.rationale)
     flags, texts = variants(question, answer, options.trust_answers)
     judged: dict[str, list[Judgement]] = {}
     for variant, text in texts.items():
-        found = outcomes[system.name, place, variant] if text.strip() else [NO_ANSWER]
+        found = outcomes[system.name, place, variant] if not is_blank(text) else [NO_ANSWER]
         judged[variant] = [outcome for outcome in found if isinstance(outcome, Judgement)]
-        if not judged[variant]:
+        if len(judged[variant]) < len(found):
             missing = next(outcome for outcome in found if not isinstance(outcome, Judgement))
             return AnswerGrade(missing=missing, flags=flags)
     means = {variant: mean([one.score for one in group]) or 0 for variant, group in judged.items()}
@@ -2355,7 +2385,7 @@ def evaluate_split(
         }
         if run and system in judged:
             block = judge_block(split, system, options, run, outcomes)
-            if not run.ended or len(block["unjudged_questions"]) < block["questions_with_rubrics"]:
+            if not block["per_question"] or len(block["unjudged_questions"]) < len(block["per_question"]):
                 results[system.name]["llm_judge"] = block
         results[system.name]["run"] = run_block(split, system)
     return results, run
@@ -2386,7 +2416,8 @@ def plan_calls(model: str, requests: Sequence[JudgeRequest], stored: Collection[
     }
     chars = sum(len(message["content"]) for body in missing.values() for message in body["messages"])
     usage = Usage(math.ceil(chars / CHARS_PER_TOKEN), len(missing) * settings.usual_completion_tokens)
-    return CallPlan(model, len(keyed), sum(key in stored for key, _ in keyed), len(missing), usage)
+    known = sum(key in stored for key, _ in keyed)
+    return CallPlan(model, known + len(missing), known, len(missing), usage)
 
 
 def minutes_needed(plan: CallPlan, tier: Tier) -> float:
@@ -2397,7 +2428,7 @@ def minutes_needed(plan: CallPlan, tier: Tier) -> float:
         tokens / tier.tokens_per_day if tier.tokens_per_day else 0,
     )
     minutes = max(plan.calls / tier.requests_per_minute, tokens / tier.tokens_per_minute)
-    return max(minutes, 24 * 60 * math.floor(days))
+    return max(minutes, 24 * 60 * (math.ceil(days) - 1))
 
 
 # ------------------------------------------------------------------ 11. Reports
@@ -2662,7 +2693,7 @@ def progress_bar(outcomes: Iterable[T], total: int) -> Iterable[T]:
 def connect_judge(arguments: argparse.Namespace, resources: ExitStack) -> Judge | None:
     """The judge that the environment describes; None, and a line that says so, where there is no key.
 
-    Its journal is closed with `resources`. Raises JudgeUnavailable for a key that cannot be one, InputError
+    Its journal is closed with `resources`. Raises JudgeUnavailable for a key that cannot be one, UsageError
     where another run holds the journal.
     """
     api_key = os.environ.get(KEY_VARIABLE, "").strip()
