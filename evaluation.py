@@ -114,6 +114,7 @@ GRACE_S = 2.0  # how long calls in flight are awaited when judging ends early
 BACKOFF_S, MAX_BACKOFF_S = 0.5, 30.0
 LONG_PAUSE_S = 30.0  # a pause that the user should know of
 SEED = 20240229  # Groq's `seed` is best effort; a fixed one keeps what can be kept
+MAX_REPLY_CHARS = 20_000  # of a reply are read; what a judge has to say is a hundredth of it
 CHARS_PER_TOKEN = 4.0  # of English text, until the service has told how many tokens it counted
 
 CHECKED_GOLD_ANSWERS = 3
@@ -718,7 +719,7 @@ def recall_at_k(retrieved_ids: Sequence[str], gold_ids: Collection[str], k: int)
     0.5
     """
     gold = set(gold_ids)
-    return len(gold.intersection(retrieved_ids[:k])) / len(gold) if gold else 0.0
+    return len(gold.intersection(retrieved_ids[: max(k, 0)])) / len(gold) if gold else 0.0
 
 
 def citation_scores(gold_ids: Iterable[str], predicted_ids: Iterable[str]) -> tuple[float, float, float]:
@@ -963,7 +964,7 @@ def _unambiguous(members: list[tuple[str, object]]) -> dict[str, object]:
 
 def _objects_in(text: str) -> Iterator[dict[str, object]]:
     """Every outermost JSON object that stands somewhere in `text` and has no name twice."""
-    decoder = json.JSONDecoder(object_pairs_hook=_unambiguous)
+    decoder = json.JSONDecoder(object_pairs_hook=_unambiguous, strict=False)
     position = text.find("{")
     while position >= 0:
         try:
@@ -989,7 +990,7 @@ def parse_judgement(reply: str) -> Judgement:
     The score is a whole number 1..5; `"4"` and `4.0` are read as 4. Raises NotAScore for anything else, also
     where the reply holds two different scores.
     """
-    replies = [value for value in _objects_in(reply) if "score" in value]
+    replies = [value for value in _objects_in(reply[:MAX_REPLY_CHARS]) if "score" in value]
     scores = {parse_score(value["score"]) for value in replies}
     if not scores:
         raise NotAScore("it holds no JSON object with a score")
@@ -1797,9 +1798,11 @@ class Engine:
 
     def _after_reply(self, task: Task, reply: Reply) -> Judgement | Failure | None:
         try:
+            if reply.finish_reason == "length":
+                raise NotAScore("it was cut off")
             judgement = parse_judgement(reply.content)
         except NotAScore as error:
-            complaint = "it was cut off" if reply.finish_reason == "length" else str(error)
+            complaint = str(error)
         else:
             return replace(
                 judgement,

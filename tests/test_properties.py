@@ -22,7 +22,7 @@ from conftest import QUESTIONS_FILE, SCALE, question
 
 Row = dict[str, Any]
 repeatable = settings(derandomize=True, deadline=None, max_examples=100)
-with_files = settings(repeatable, max_examples=40)
+with_files = settings(repeatable, max_examples=30)
 
 # ------------------------------------------------------------------------------------------- a random project
 
@@ -191,7 +191,7 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, object]]:
         yield path, value
 
 
-@settings(repeatable, max_examples=150)
+@repeatable
 @given(cases)
 def test_every_figure_is_the_calculated_one(case: Case) -> None:
     results = results_of(case)
