@@ -1798,7 +1798,7 @@ class Engine:
 
     def _after_reply(self, task: Task, reply: Reply) -> Judgement | Failure | None:
         try:
-            if reply.finish_reason == "length":
+            if reply.finish_reason == "length" and not reply.content.rstrip().endswith("}"):
                 raise NotAScore("it was cut off")
             judgement = parse_judgement(reply.content)
         except NotAScore as error:
