@@ -170,6 +170,9 @@ class Rubric:
     levels: Mapping[str, str]
 
 
+NO_RUBRIC = Rubric("", {})
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
     """One gold question. `evidence` holds sentence IDs of the document `doc_id`, and may be empty."""
@@ -2161,46 +2164,50 @@ def variants(question: Question, answer: str, trust: bool) -> tuple[tuple[str, .
     return flags, texts
 
 
+def texts_to_judge(
+    split: Split, systems: Iterable[System], options: JudgeOptions
+) -> Iterator[tuple[str, int, str, str]]:
+    """(system, place, variant, text) of all that is to be judged; the checks come first, with no system."""
+    if options.check_judge:
+        for check in build_checks(split.questions):
+            yield "", check.place, check.name, check.answer
+    for system in systems:
+        for place, question in enumerate(split.questions):
+            answer = _answer(system, question)
+            if question.rubric and not is_blank(answer):
+                for variant, text in variants(question, answer, options.trust_answers)[1].items():
+                    if not is_blank(text):
+                        yield system.name, place, variant, text
+
+
 def judge_requests(
     split: Split, systems: Iterable[System], options: JudgeOptions = JudgeOptions()
 ) -> list[JudgeRequest]:
-    """What must be asked: the checks, then each answer that is not blank, to each question with a rubric."""
+    """What must be asked: a request for each repeat of each text; the checks are judged once."""
     wanted = [
         place
         for place, question in enumerate(split.questions)
         if question.rubric and (options.questions is None or question.id in options.questions)
     ]
     chosen = set(wanted[: options.limit])
-    texts = [
-        ("", check.place, check.name, check.answer)
-        for check in (build_checks(split.questions) if options.check_judge else ())
-    ] + [
-        (system.name, place, variant, text)
-        for system in systems
-        for place, question in enumerate(split.questions)
-        if question.rubric and not is_blank(answer := _answer(system, question))
-        for variant, text in variants(question, answer, options.trust_answers)[1].items()
-        if not is_blank(text)
-    ]
     requests = []
-    for system_name, place, variant, text in texts:
+    for system, place, variant, text in texts_to_judge(split, systems, options):
         question = split.questions[place]
-        messages = build_rubric_messages(question, question.rubric or Rubric("", {}), text)
-        stored_only = bool(system_name) and place not in chosen
-        for repeat in range(options.repeats if system_name else 1):
-            request = JudgeRequest(system_name, question.id, place, variant, repeat, messages, stored_only)
+        messages = build_rubric_messages(question, question.rubric or NO_RUBRIC, text)
+        stored_only = bool(system) and place not in chosen
+        for repeat in range(options.repeats if system else 1):
+            request = JudgeRequest(system, question.id, place, variant, repeat, messages, stored_only)
             requests.append(request)
     return requests
 
 
-OutcomesByAnswer = Mapping[
-    tuple[str, int, str], Sequence[Outcome]
-]  # (system, place, variant) -> one a repeat
+AnswerKey = tuple[str, int, str]  # system, place, variant
+OutcomesByAnswer = Mapping[AnswerKey, Sequence[Outcome]]  # one outcome for each repeat
 
 
 def outcomes_by_answer(requests: Sequence[JudgeRequest], run: JudgeRun) -> OutcomesByAnswer:
     """The outcomes of a run, grouped by what was judged."""
-    groups: dict[tuple[str, int, str], list[Outcome]] = {}
+    groups: dict[AnswerKey, list[Outcome]] = {}
     for request, outcome in zip(requests, run.outcomes, strict=True):
         groups.setdefault((request.system, request.place, request.variant), []).append(outcome)
     return groups
