@@ -1459,6 +1459,9 @@ def _reply_from(text: str, headers: Mapping[str, str]) -> Reply:
         raise ServiceError("the answer is not a chat completion") from None
 
 
+_ESCAPED_ASCII = re.compile(r"\\u00([2-7][0-9a-fA-F])")
+
+
 def _error_details(body: object) -> Mapping[str, Any]:
     error = body.get("error", body) if isinstance(body, dict) else None
     return error if isinstance(error, dict) else {}
@@ -1490,12 +1493,14 @@ def groq_call(api_key: str, base_url: str | None, workers: int) -> Call:
     turns = itertools.cycle(clients)
 
     def redacted(text: str) -> str:
-        return text.replace(api_key, "***") if len(api_key) >= MIN_SECRET_CHARS else text
+        plain = _ESCAPED_ASCII.sub(lambda match: chr(int(match[1], 16)), text)
+        hidden = len(api_key) >= MIN_SECRET_CHARS and api_key in plain
+        return plain.replace(api_key, "***") if hidden else text
 
     def error_from(error: groq.APIStatusError) -> ServiceError:
         details, headers = _error_details(error.body), error.response.headers
         return ServiceError(
-            redacted(str(details.get("message") or error.message)),
+            redacted(str(details.get("message") or error.message))[:200],
             status=error.status_code,
             code=str(details.get("code") or ""),
             retry_after_s=duration_s(headers.get("retry-after") or ""),
@@ -1505,7 +1510,9 @@ def groq_call(api_key: str, base_url: str | None, workers: int) -> Call:
     def call(body: dict[str, Any]) -> Reply:
         try:  # not chat.completions.create: it walks through the whole body before it sends it as it was
             answer = next(turns).post(f"{API_PREFIX}/chat/completions", cast_to=httpx.Response, body=body)
-            return _reply_from(redacted(answer.text), answer.headers)
+            reply = _reply_from(answer.text, answer.headers)
+            told = redacted(reply.model), redacted(reply.fingerprint)
+            return replace(reply, content=redacted(reply.content), model=told[0], fingerprint=told[1])
         except groq.APIStatusError as error:
             details = _error_details(error.body)
             if details.get("code") == "json_validate_failed":  # what JSON mode gave up on may be usable
@@ -1693,6 +1700,7 @@ class Engine:
         self._retries: list[tuple[float, int, Task]] = []  # a heap by when each may start
         # By ticket, oldest first: the task, the tokens set aside for it, when it started.
         self._in_flight: dict[int, tuple[Task, float, float]] = {}
+        self._reached = False  # whether the service has answered anything at all
         self._lost_in_a_row = self._refused_in_a_row = 0
         self._refused_s = -math.inf
         self._tokens_per_char = 1 / CHARS_PER_TOKEN
@@ -1790,7 +1798,7 @@ class Engine:
             raise result
         used = float(result.usage.prompt + result.usage.completion)
         self.pacer.finish(tokens, used or tokens, result.token_limit, now_s)
-        self._lost_in_a_row = self._refused_in_a_row = 0
+        self._reached, self._lost_in_a_row, self._refused_in_a_row = True, 0, 0
         self.counts.usage += result.usage
         task.usage += result.usage
         if result.usage.prompt:
@@ -1827,7 +1835,9 @@ class Engine:
         if error.status == 429:
             self._after_refusal(task, refusal_in(error), started_s)
             return None
-        if self._lost_in_a_row >= max(MAX_LOST_IN_A_ROW, 2 * self.pacer.workers):  # not one bad moment of all
+        self._reached = self._reached or error.status is not None
+        gave_up = task.attempts + 1 == MAX_ATTEMPTS and not self._reached  # few answers, and no service
+        if gave_up or self._lost_in_a_row >= max(MAX_LOST_IN_A_ROW, 2 * self.pacer.workers):
             raise JudgingEnded(f"the service cannot be reached ({error}); run again when it can")
         action = action_for(error)
         if action is Action.MODEL_GONE:
@@ -2501,9 +2511,8 @@ def render_checks(checks: Sequence[Row]) -> list[str]:
     lines = [f"Checks of the judge: {len(checks) - len(failed)} of {len(checks)} passed"]
     for check in failed:
         low, high = check["expected"]
-        lines.append(
-            f"Failed check: {check['check']}: expected {low} to {high}, the judge gave {check['score']}"
-        )
+        found = check["rationale"] if check["score"] is None else f"the judge gave {check['score']}"
+        lines.append(f"Failed check: {check['check']}: expected {low} to {high}, {found}")
     return [*lines, "THE SCORES ARE NOT TO BE TRUSTED"] if failed else lines
 
 
@@ -2627,6 +2636,13 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def plain_name(text: str) -> str:
+    """A name that UTF-8 can hold, for argparse: not what a shell passed on from another encoding."""
+    if visible(text) != text or not text:
+        raise argparse.ArgumentTypeError(f"expected a name, found {printable(text)!r}")
+    return text
+
+
 def worker_count(text: str) -> int:
     """A number of workers, for argparse."""
     if positive(text) > MAX_WORKERS:
@@ -2638,6 +2654,7 @@ OPTIONS: Sequence[tuple[str, dict[str, Any]]] = (
     (
         "--judge-model",
         {
+            "type": plain_name,
             "metavar": "NAME",
             "help": f"this model and no other (default: {DEFAULT_JUDGE_MODEL}, or its successor)",
         },
@@ -2778,13 +2795,16 @@ def run_split(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         return dry_run(arguments, split, systems, options)
     with ExitStack() as resources:
-        unavailable = ""
+        judge, unavailable = None, ""
         try:
             judge = connect_judge(arguments, resources)
-            say(render_header(split))
+        except JudgeUnavailable as error:
+            unavailable = str(error)
+        say(render_header(split))
+        try:
             results, run = evaluate_split(split, systems, judge, options)
         except JudgeUnavailable as error:
-            unavailable = f"error: judging ended, no answer is scored: {error}"
+            unavailable = str(error)
             results, run = evaluate_split(split, systems, None)
         path = RESULTS_FILE.format(split=split.name)
         write_text(Path(path), render_results(results))
@@ -2793,7 +2813,7 @@ def run_split(arguments: argparse.Namespace) -> int:
     say(render_title(f"Evaluation results saved to: {path}").rstrip("\n"))
     exit_code = report_judging(systems, results, run)
     if unavailable:
-        note(unavailable)
+        note(f"error: judging ended, no answer is scored: {unavailable}")
     return EXIT_INCOMPLETE if unavailable else exit_code
 
 
