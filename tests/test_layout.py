@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import doctest
 import re
 import statistics
 import subprocess
@@ -88,6 +89,11 @@ def test_public_names_have_a_docstring() -> None:
     kinds = (ast.FunctionDef, ast.ClassDef)
     public = [node for node in TREE.body if isinstance(node, kinds) and not node.name.startswith("_")]
     assert [node.name for node in public if not ast.get_docstring(node)] == []
+
+
+def test_the_examples_in_the_docstrings_hold() -> None:
+    outcome = doctest.testmod(evaluation)
+    assert (outcome.failed, outcome.attempted >= 8) == (0, True)
 
 
 def test_importing_the_file_loads_no_package() -> None:
