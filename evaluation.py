@@ -66,7 +66,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from datetime import datetime, timedelta, timezone
 from enum import Enum
 from heapq import heappop, heappush
@@ -286,9 +286,8 @@ class Usage:
     cached: int = 0
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            self.prompt + other.prompt, self.completion + other.completion, self.cached + other.cached
-        )
+        prompt, completion = self.prompt + other.prompt, self.completion + other.completion
+        return Usage(prompt, completion, self.cached + other.cached)
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,6 +410,10 @@ def _is_number(value: object) -> bool:
 TEXT = Kind("a string", lambda value: isinstance(value, str))
 NAME = Kind("a string that is not blank", lambda value: isinstance(value, str) and value.strip() != "")
 NUMBER = Kind("a number", _is_number)
+SCORE = Kind(
+    f"a whole number from 1 to {TOP_SCORE}",
+    lambda value: _is_number(value) and value in range(1, TOP_SCORE + 1),
+)
 
 # A shape says what a JSON value must look like: a Kind; a dict of members ("name?" may be missing or null);
 # a list with the shape of its items; or a pair (shape for what is no object, shape for an object).
@@ -565,34 +568,48 @@ def locate(text: str, offset: int, paths: Iterable[JsonPath]) -> dict[JsonPath, 
     return found
 
 
-def lines_below(text: str, offset: int, paths: Iterable[JsonPath]) -> dict[JsonPath, int]:
-    """How many lines below the start of the JSON value at `offset` each path's value stands."""
-    lines: dict[JsonPath, int] = {}
-    line, last = 0, offset
-    for path, place in sorted(locate(text, offset, paths).items(), key=lambda item: item[1]):
-        line, last = line + text.count("\n", last, place), place
-        lines[path] = line
-    return lines
-
-
 JSON_FAULTS = (ValueError, RecursionError)  # what the json module raises for a text that it cannot read
 
 
 def json_problem(file: str, error: Exception, line: int = 1) -> Problem:
     """What one of JSON_FAULTS says, as a problem; `line` is where its text began in the file."""
     if isinstance(error, json.JSONDecodeError):
+        line += error.lineno - 1
         found = f"a fault at column {error.colno} ({error.msg})" if error.doc.strip() else "an empty file"
-        return Problem(file, line + error.lineno - 1, "JSON", found)
-    found = (
-        "something nested too deep" if isinstance(error, RecursionError) else "a number too long to be read"
-    )
+    else:
+        deep = isinstance(error, RecursionError)
+        found = "something nested too deep" if deep else "a number too long to be read"
     return Problem(file, line, "JSON", found)
 
 
-def shape_problem(file: str, line: int, mismatch: Mismatch, path: JsonPath) -> Problem:
-    """A mismatch as a problem; `path` is its place as the file's reader would name it."""
-    place = f" in {path_text(path)}" if path else ""
-    return Problem(file, line, mismatch.expected + place, mismatch.found)
+def shape_problems(
+    wrong: Sequence[Mismatch], text: str, offset: int, file: str, line: int, outer: JsonPath = ()
+) -> Iterator[Problem]:
+    """What is wrong with the JSON value at or behind `offset`, in order, each with the line it stands on.
+
+    `line` is that of the offset; `outer` is the path to the value inside its file.
+    """
+    places = locate(text, _skip(text, offset), [mismatch.path for mismatch in wrong])
+    lines, last = {offset: line}, offset
+    for place in sorted(places.values()):
+        lines[place] = lines[last] + text.count("\n", last, place)
+        last = place
+    for mismatch in wrong:
+        path = path_text((*outer, *mismatch.path))
+        expected = f"{mismatch.expected} in {path}" if path else mismatch.expected
+        yield Problem(file, lines[places[mismatch.path]], expected, mismatch.found)
+
+
+def parse_json(text: str, shape: Shape, file: str, problems: list[Problem], line: int = 1) -> Any:
+    """The JSON value that is the whole text, if it is of the shape; else None, and `problems` says why."""
+    try:
+        value = json.loads(text)
+    except JSON_FAULTS as error:
+        problems.append(json_problem(file, error, line))
+        return None
+    wrong = list(mismatches(value, shape))
+    problems.extend(shape_problems(wrong, text, 0, file, line))
+    return None if wrong else value
 
 
 def _rubric_from(value: Any) -> Rubric | None:
@@ -615,17 +632,6 @@ def _question_from(value: Any, place: int) -> Question:
     )
 
 
-def _parse_question(text: str, file: str, line: int, place: int, problems: list[Problem]) -> Question | None:
-    try:
-        value = json.loads(text)
-    except JSON_FAULTS as error:
-        problems.append(json_problem(file, error, line))
-        return None
-    wrong = list(mismatches(value, QUESTION_SHAPE))
-    problems.extend(shape_problem(file, line, mismatch, mismatch.path) for mismatch in wrong)
-    return None if wrong else _question_from(value, place)
-
-
 def parse_questions(text: str, file: str, problems: list[Problem]) -> tuple[Question, ...]:
     """The questions of a JSON-lines text, in order; blank lines are passed over.
 
@@ -636,9 +642,9 @@ def parse_questions(text: str, file: str, problems: list[Problem]) -> tuple[Ques
         problems.append(Problem(file, 1, "one question (a JSON object) a line", "an empty file"))
     questions = []
     for place, (number, line) in enumerate(lines, start=1):
-        question = _parse_question(line, file, number, place, problems)
-        if question:
-            questions.append(question)
+        value = parse_json(line, QUESTION_SHAPE, file, problems, number)
+        if value is not None:
+            questions.append(_question_from(value, place))
     return tuple(questions)
 
 
@@ -676,10 +682,7 @@ def parse_predictions(
             if question_id in predictions:
                 repeated.append(question_id)
             wrong = list(mismatches(value, PREDICTION_SHAPE))
-            below = lines_below(text, offset, [mismatch.path for mismatch in wrong])
-            for mismatch in wrong:
-                place = (question_id, *mismatch.path)
-                problems.append(shape_problem(file, line + below[mismatch.path], mismatch, place))
+            problems.extend(shape_problems(wrong, text, offset, file, line, (question_id,)))
             if not wrong:
                 predictions[question_id] = _prediction_from(value)
     except JSON_FAULTS as error:
@@ -687,26 +690,18 @@ def parse_predictions(
     return predictions, repeated
 
 
-def _unnamed_sentences(sentences: Sequence[Mapping[str, object]]) -> list[Mismatch]:
-    return [
-        Mismatch(("sentences", place, "sid"), NAME.name, "nothing")
-        for place, sentence in enumerate(sentences)
-        if not (sentence.get("sid") or sentence.get("id"))
-    ]
-
-
 def parse_document(text: str, file: str, problems: list[Problem]) -> Document:
     """A structured document; "malformed" where `text` is none, and `problems` then has the reasons."""
-    try:
-        value = json.loads(text)
-    except JSON_FAULTS as error:
-        problems.append(json_problem(file, error))
+    value = parse_json(text, DOCUMENT_SHAPE, file, problems)
+    if value is None:
         return Document("malformed")
-    wrong = list(mismatches(value, DOCUMENT_SHAPE)) or _unnamed_sentences(value["sentences"])
-    start = _skip(text, 0)
-    first, below = 1 + text.count("\n", 0, start), lines_below(text, start, [bad.path for bad in wrong])
-    problems.extend(shape_problem(file, first + below[bad.path], bad, bad.path) for bad in wrong)
-    if wrong:
+    unnamed = [
+        Mismatch(("sentences", place, "sid"), NAME.name, "nothing")
+        for place, sentence in enumerate(value["sentences"])
+        if not (sentence.get("sid") or sentence.get("id"))
+    ]
+    problems.extend(shape_problems(unnamed, text, 0, file, 1))
+    if unnamed:
         return Document("malformed")
     sentences = {sentence.get("sid") or sentence["id"]: sentence["text"] for sentence in value["sentences"]}
     return Document("structured", sentences)
@@ -946,6 +941,11 @@ def build_request_body(model: str, messages: Sequence[Message], repeat: int = 0)
     return body
 
 
+def prompt_chars(body: Mapping[str, Any]) -> int:
+    """How long a request's messages are together."""
+    return sum(len(message["content"]) for message in body["messages"])
+
+
 def judgement_key(body: Mapping[str, Any], repeat: int) -> str:
     """SHA-256 over all that a judgement depends on: model, messages, sampling parameters, repeat."""
     return hashlib.sha256(json.dumps([body, repeat], sort_keys=True).encode()).hexdigest()
@@ -982,9 +982,9 @@ def _objects_in(text: str) -> Iterator[dict[str, object]]:
 def parse_score(value: object) -> int:
     """A whole number 1..5, also as `4.0` or `"4"`. Raises NotAScore for anything else, `true` included."""
     read = float(value) if isinstance(value, str) and re.fullmatch(r"\s*[0-9](\.0+)?\s*", value) else value
-    if _is_number(read) and read in range(1, TOP_SCORE + 1):
+    if SCORE.accepts(read):
         return int(read)  # type: ignore[call-overload, no-any-return]
-    raise NotAScore(f"the score must be a whole number from 1 to {TOP_SCORE}, not {describe(value)}")
+    raise NotAScore(f"the score must be {SCORE.name}, not {describe(value)}")
 
 
 def parse_judgement(reply: str) -> Judgement:
@@ -1201,15 +1201,12 @@ def write_text(path: Path, text: str) -> None:
 
 # -- The judgement journal: what was paid for is never paid for twice.
 
+JUDGEMENT_TEXTS = ("rationale", "reply", "model", "fingerprint")
 JOURNAL_SHAPE: Shape = {
     "key": NAME,
-    "score": Kind(
-        "a whole number from 1 to 5", lambda value: _is_number(value) and value in range(1, TOP_SCORE + 1)
-    ),
+    "score": SCORE,
     "rationale": TEXT,
-    "reply?": TEXT,
-    "model?": TEXT,
-    "fingerprint?": TEXT,
+    **{f"{name}?": TEXT for name in JUDGEMENT_TEXTS[1:]},
     "usage?": {"prompt?": NUMBER, "completion?": NUMBER, "cached?": NUMBER},
 }
 
@@ -1229,13 +1226,9 @@ def parse_journal(data: bytes) -> tuple[dict[str, Judgement], int]:
         if any(mismatches(entry, JOURNAL_SHAPE)):
             passed_over += 1
             continue
-        usage = {name: int(count) for name, count in (entry.get("usage") or {}).items() if count}
-        texts = {name: entry.get(name) or "" for name in ("rationale", "reply", "model", "fingerprint")}
-        judgements[entry["key"]] = Judgement(
-            score=int(entry["score"]),
-            usage=Usage(**{name: usage.get(name, 0) for name in ("prompt", "completion", "cached")}),
-            **texts,
-        )
+        texts: dict[str, Any] = {name: entry.get(name) or "" for name in JUDGEMENT_TEXTS}
+        counts = [(entry.get("usage") or {}).get(name) or 0 for name in ("prompt", "completion", "cached")]
+        judgements[entry["key"]] = Judgement(int(entry["score"]), usage=Usage(*map(int, counts)), **texts)
     return judgements, passed_over
 
 
@@ -1282,17 +1275,9 @@ class Journal:
 
     def append(self, key: str, request: JudgeRequest, judgement: Judgement, time_utc: str) -> None:
         """Add one judgement; it is with the operating system when this returns."""
-        entry = {
-            "key": key,
-            "system": request.system,
-            "question_id": request.question_id,
-            "variant": request.variant,
-            "repeat": request.repeat,
-            **asdict(judgement),
-            "time": time_utc,
-        }
-        line = json.dumps(entry, ensure_ascii=False) + "\n"
-        data = line.encode("utf-8", "backslashreplace")
+        about = {name: getattr(request, name) for name in ("system", "question_id", "variant", "repeat")}
+        entry = {"key": key, **about, **asdict(judgement), "time": time_utc}
+        data = (json.dumps(entry, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
         if self._stream.write(data) < len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._stream.name)
         self.stored[key] = judgement
@@ -1328,21 +1313,18 @@ class Reply:
     token_limit: TokenLimit | None = None
 
 
+@dataclass(eq=False)
 class ServiceError(Exception):
     """A call that brought no reply. `status` is None where the service was not reached, or not in time."""
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        status: int | None = None,
-        code: str = "",
-        retry_after_s: float | None = None,
-        token_limit: TokenLimit | None = None,
-    ) -> None:
-        self.message, self.status, self.code = message, status, code
-        self.retry_after_s, self.token_limit = retry_after_s, token_limit
-        super().__init__(message if status is None else f"HTTP {status}: {message}")
+    message: str
+    status: int | None = None
+    code: str = ""
+    retry_after_s: float | None = None
+    token_limit: TokenLimit | None = None
+
+    def __str__(self) -> str:
+        return self.message if self.status is None else f"HTTP {self.status}: {self.message}"
 
 
 Call = Callable[[dict[str, Any]], Reply]  # request body -> reply; raises ServiceError
@@ -1357,16 +1339,11 @@ class Action(Enum):
     MODEL_GONE = "no question can be judged by this model"
 
 
-ACTION_BY_CODE = {"model_not_found": Action.MODEL_GONE, "model_decommissioned": Action.MODEL_GONE}
-ACTION_BY_STATUS = {
-    None: Action.RETRY,
-    401: Action.STOP,
-    403: Action.STOP,
-    404: Action.STOP,
-    408: Action.RETRY,
-    409: Action.RETRY,
-    429: Action.RETRY,
-    498: Action.RETRY,  # Groq: no capacity at the moment
+ACTIONS: Mapping[int | str | None, Action] = {  # by status or code; 5xx is RETRY, anything else FAIL
+    "model_not_found": Action.MODEL_GONE,
+    "model_decommissioned": Action.MODEL_GONE,
+    **dict.fromkeys((401, 403, 404), Action.STOP),
+    **dict.fromkeys((None, 408, 409, 429, 498), Action.RETRY),  # 498: Groq has no capacity at the moment
 }
 
 
@@ -1374,7 +1351,7 @@ def action_for(error: ServiceError) -> Action:
     """What to do about a failed call."""
     if error.status is not None and error.status >= 500:
         return Action.RETRY
-    return ACTION_BY_CODE.get(error.code) or ACTION_BY_STATUS.get(error.status, Action.FAIL)
+    return ACTIONS.get(error.code) or ACTIONS.get(error.status, Action.FAIL)
 
 
 def pause_s(error: ServiceError, attempt: int, jitter: float) -> float:
@@ -1419,12 +1396,12 @@ class Refusal:
 def refusal_in(error: ServiceError) -> Refusal:
     """What a 429 says. The header `retry-after` counts before the message; a second if neither tells."""
     named, again = _REFUSAL.search(error.message), _TRY_AGAIN.search(error.message)
-    told_s = duration_s(again[1]) if again else None
-    wait_s = error.retry_after_s if error.retry_after_s is not None else told_s
+    waits_s = (error.retry_after_s, duration_s(again[1]) if again else None, 1.0)
+    wait_s = next(told_s for told_s in waits_s if told_s is not None)
     limit = float(named[2]) if named else 0.0
     if not named or not limit:
-        return Refusal("", 0, 0, 1.0 if wait_s is None else wait_s)
-    return Refusal(named[1], limit, float(named[3] or limit), 1.0 if wait_s is None else wait_s)
+        return Refusal("", 0, 0, wait_s)
+    return Refusal(named[1], limit, float(named[3] or limit), wait_s)
 
 
 def token_limit_in(headers: Mapping[str, str]) -> TokenLimit | None:
@@ -1443,16 +1420,13 @@ def _reply_from(text: str, headers: Mapping[str, str]) -> Reply:
         choice, usage = body["choices"][0], body.get("usage") or {}
         content = choice["message"].get("content")
         cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+        counts = (usage.get("prompt_tokens"), usage.get("completion_tokens"), cached)
         return Reply(
             content=content if isinstance(content, str) else "",
             model=str(body.get("model") or ""),
             finish_reason=str(choice.get("finish_reason")),
             fingerprint=str(body.get("system_fingerprint") or ""),
-            usage=Usage(
-                int(usage.get("prompt_tokens") or 0),
-                int(usage.get("completion_tokens") or 0),
-                int(cached or 0),
-            ),
+            usage=Usage(*(int(count or 0) for count in counts)),
             token_limit=token_limit_in(headers),
         )
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
@@ -1672,23 +1646,22 @@ class Task:
     usage: Usage = Usage()
 
 
+@dataclass(eq=False)
 class Engine:
     """Turns request bodies into outcomes: starts calls as the pacer allows, and tries again what may succeed.
 
     `pool`, `clock` and `jitter` are handed in, so that it runs without threads, time and chance as well.
     """
 
-    def __init__(
-        self,
-        pool: CallPool,
-        pacer: Pacer,
-        *,
-        warn: Callable[[str], None],
-        clock: Callable[[], float] = time.monotonic,
-        jitter: Callable[[], float] = random.random,
-    ) -> None:
-        self.pool, self.pacer, self.warn, self.clock, self.jitter = pool, pacer, warn, clock, jitter
-        self.counts = CallCounts()
+    pool: CallPool
+    pacer: Pacer
+    _: KW_ONLY
+    warn: Callable[[str], None]
+    clock: Callable[[], float] = time.monotonic
+    jitter: Callable[[], float] = random.random
+    counts: CallCounts = field(default_factory=CallCounts)
+
+    def __post_init__(self) -> None:
         self._fresh: deque[Task] = deque()
         self._retries: list[tuple[float, int, Task]] = []  # a heap by when each may start
         # By ticket, oldest first: the task, the tokens set aside for it, when it started.
@@ -1724,8 +1697,7 @@ class Engine:
 
     def _tokens(self, body: dict[str, Any]) -> float:
         """What a call is charged for when it starts: its prompt, and all that it may answer."""
-        chars = sum(len(message["content"]) for message in body["messages"])
-        return chars * self._tokens_per_char + float(body["max_completion_tokens"])
+        return prompt_chars(body) * self._tokens_per_char + float(body["max_completion_tokens"])
 
     def _next_task(self, now_s: float) -> Task | None:
         """What to start next. A retry goes before what is fresh: something has been paid for it already."""
@@ -1794,26 +1766,21 @@ class Engine:
         self.counts.usage += result.usage
         task.usage += result.usage
         if result.usage.prompt:
-            chars = sum(len(message["content"]) for message in task.body["messages"])
             # The most that was seen and a little more: too low a guess is a 429, too high costs nothing.
-            self._tokens_per_char = max(self._tokens_per_char, 1.05 * result.usage.prompt / max(1, chars))
+            seen = result.usage.prompt / max(1, prompt_chars(task.body))
+            self._tokens_per_char = max(self._tokens_per_char, 1.05 * seen)
         return self._after_reply(task, result)
 
     def _after_reply(self, task: Task, reply: Reply) -> Judgement | Failure | None:
         try:
             if reply.finish_reason == "length" and not reply.content.rstrip().endswith("}"):
                 raise NotAScore("it was cut off")
-            judgement = parse_judgement(reply.content)
+            read = parse_judgement(reply.content)
         except NotAScore as error:
             complaint = str(error)
         else:
-            return replace(
-                judgement,
-                reply=reply.content,
-                model=reply.model,
-                fingerprint=reply.fingerprint,
-                usage=task.usage,
-            )
+            source = (reply.content, reply.model, reply.fingerprint)
+            return Judgement(read.score, read.rationale, *source, usage=task.usage)
         task.complaints += 1
         if task.complaints > MAX_COMPLAINTS:
             return Failure(f"no score in {task.complaints} replies: {complaint}")
