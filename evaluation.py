@@ -707,6 +707,13 @@ def parse_document(text: str, file: str, problems: list[Problem]) -> Document:
     return Document("structured", sentences)
 
 
+def parse_corpus_file(text: str, file: str, problems: list[Problem]) -> Document:
+    """A document, whatever its state. A .txt file may hold any text, so nothing about it is a problem."""
+    if not file.endswith(".txt"):
+        return parse_document(text, file, problems)
+    return parse_document(text, file, []) if text.lstrip().startswith("{") else Document("plain")
+
+
 # ------------------------------------------------------------------ 4. Retrieval and evidence metrics
 
 
@@ -1005,28 +1012,22 @@ def parse_judgement(reply: str) -> Judgement:
 
 # -- Answers written to please the judge. A flag alone costs nothing: a person decides.
 
-AUDIT_PATTERNS: Sequence[tuple[str, re.Pattern[str]]] = (
-    (
-        "score-like",
-        re.compile(
-            r"""\{[^{}]*["']score["'][^{}]*\}? | ["']score["']\s*:?\s*["']?\d?
+AUDIT_PATTERNS: Mapping[str, re.Pattern[str]] = {
+    "score-like": re.compile(
+        r"""\{[^{}]*["']score["'][^{}]*\}? | ["']score["']\s*:?\s*["']?\d?
             | \b5\s*(?:/|out\ of)\s*5\b(?!\s+\w)
             | \b(?:score|grade|rating)s?\s*(?:is|of|[:=])\s*[1-5]\b(?!\s*(?:to\b|[-\u2013:]\s*\d))
             | \b(?:full|top)\ (?:marks|score)\b""",
-            re.IGNORECASE | re.VERBOSE,
-        ),
+        re.IGNORECASE | re.VERBOSE,
     ),
-    (
-        "role-like",
-        re.compile(
-            r"""^[^\S\n]*[<\[|]*(?:system|assistant|user|developer|inst)\b[>\]|]*\s*: | <\|[^|>\n]*\|>
+    "role-like": re.compile(
+        r"""^[^\S\n]*[<\[|]*(?:system|assistant|user|developer|inst)\b[>\]|]*\s*: | <\|[^|>\n]*\|>
             | \[/?INST\] | \b(?:ignore|disregard|forget|override)\b[^.!?\n]{0,200}?
               \b(?:above|previous|prior|earlier|instructions?|rubric|prompt)\b[^.!?\n]*[.!?]?
             | \b(?:you\ are|as)\ (?:now\ )?(?:a|an|the)\ (?:grader|judge|evaluator)\b[^.!?\n]*[.!?]?""",
-            re.IGNORECASE | re.VERBOSE | re.MULTILINE,
-        ),
+        re.IGNORECASE | re.VERBOSE | re.MULTILINE,
     ),
-)
+}
 _WORD = re.compile(r"\w+")
 
 
@@ -1060,14 +1061,15 @@ def audit_answer(answer: str, question: Question) -> tuple[tuple[str, ...], str]
     rubric = (question.rubric.description, *question.rubric.levels.values()) if question.rubric else ()
     text, flags = visible(answer), dict[str, None]()
     for _ in range(MAX_CLEANINGS):  # what is left when a flagged part is gone may be another
-        found = [
-            (name, [match.span() for match in pattern.finditer(text)]) for name, pattern in AUDIT_PATTERNS
-        ]
-        found.append(("rubric-copying", copied_spans(text, rubric, (question.text, question.answer))))
-        removed = {at for _, spans in found for start, end in spans for at in range(start, end)}
+        found = {
+            name: [match.span() for match in pattern.finditer(text)]
+            for name, pattern in AUDIT_PATTERNS.items()
+        }
+        found["rubric-copying"] = copied_spans(text, rubric, (question.text, question.answer))
+        removed = {at for spans in found.values() for start, end in spans for at in range(start, end)}
         if not removed:
             break
-        flags |= {name: None for name, spans in found if spans}
+        flags |= {name: None for name, spans in found.items() if spans}
         text = "".join(char for at, char in enumerate(text) if at not in removed)
     else:
         text = ""  # nested on purpose
@@ -1118,26 +1120,30 @@ def build_checks(questions: Sequence[Question]) -> list[Check]:
 # ------------------------------------------------------------------ 8. Files
 
 
-def read_text(path: Path, file: str, problems: list[Problem]) -> tuple[str, str] | None:
-    """The text of a UTF-8 file, without its byte-order mark, and the SHA-256 of its bytes.
+def read_file(
+    path: str, parse: Callable[[str, str, list[Problem]], T], problems: list[Problem]
+) -> tuple[InputFile, T | None]:
+    """A UTF-8 file and what `parse` makes of its text, without its byte-order mark.
 
-    None where there is no such file or it cannot be read; `problems` then says why.
+    None where it is not there or cannot be read. What is wrong is added to `problems`.
     """
     try:
-        if path.exists() and not path.is_file():
-            found = "a directory" if path.is_dir() else "something that is not a file"
-            problems.append(Problem(file, 1, "a file", found))
-            return None
-        data = path.read_bytes()
-        return data.decode("utf-8-sig"), hashlib.sha256(data).hexdigest()
+        if os.path.exists(path) and not os.path.isfile(path):
+            found = "a directory" if os.path.isdir(path) else "something that is not a file"
+            problems.append(Problem(path, 1, "a file", found))
+            return InputFile(path, ""), None
+        data = Path(path).read_bytes()
+        text = data.decode("utf-8-sig")
     except FileNotFoundError:
-        problems.append(Problem(file, 1, "a file", "nothing of that name"))
+        problems.append(Problem(path, 1, "a file", "nothing of that name"))
     except OSError as error:
-        problems.append(Problem(file, 1, "a file that can be read", error.strerror or str(error)))
+        problems.append(Problem(path, 1, "a file that can be read", error.strerror or str(error)))
     except UnicodeDecodeError as error:
         line = 1 + error.object.count(b"\n", 0, error.start)
-        problems.append(Problem(file, line, "UTF-8 text", f"the byte 0x{error.object[error.start]:02x}"))
-    return None
+        problems.append(Problem(path, line, "UTF-8 text", f"the byte 0x{error.object[error.start]:02x}"))
+    else:
+        return InputFile(path, hashlib.sha256(data).hexdigest()), parse(text, path, problems)
+    return InputFile(path, ""), None
 
 
 def corpus_path(root: Path, doc_id: str) -> Path | Literal["missing", "outside"]:
@@ -1157,25 +1163,6 @@ def corpus_path(root: Path, doc_id: str) -> Path | Literal["missing", "outside"]
         except (OSError, ValueError):
             continue  # no such file, or a name that none can have
     return "missing"
-
-
-def read_document(root: Path, doc_id: str, problems: list[Problem]) -> tuple[Document, str]:
-    """A gold document, whatever its state, and the SHA-256 of its bytes ("" where none was read).
-
-    A .json file that is no document, and a file that cannot be read, is added to `problems`. A .txt file may
-    hold any text.
-    """
-    path = corpus_path(root, doc_id)
-    if not isinstance(path, Path):
-        return Document(path), ""
-    read = read_text(path, path.as_posix(), problems)
-    if read is None:
-        return Document("malformed"), ""
-    text, sha256 = read
-    if path.name.endswith(".txt"):
-        looks_like_json = text.lstrip().startswith("{")
-        return parse_document(text, path.as_posix(), []) if looks_like_json else Document("plain"), sha256
-    return parse_document(text, path.as_posix(), problems), sha256
 
 
 def write_text(path: Path, text: str) -> None:
@@ -1937,22 +1924,19 @@ def gold_findings(questions: Sequence[Question], documents: Mapping[str, Documen
     rubrics = [(question.id, question.rubric.levels) for question in questions if question.rubric]
     lacking = [(name, [level for level in RUBRIC_LEVELS if level not in levels]) for name, levels in rubrics]
     yield "rubrics that lack a level", [f"{name} lacks {', '.join(gap)}" for name, gap in lacking if gap]
-    by_state: dict[str, list[str]] = {}
-    for doc_id, document in documents.items():
-        by_state.setdefault(document.state, []).append(doc_id)
-    missing = by_state.get("missing", [])
-    yield "gold documents that are not in the corpus", missing if 2 * len(missing) > len(documents) else []
-    yield "gold documents outside the corpus folder, not opened", by_state.get("outside", [])
-    yield "gold documents that look like JSON but cannot be read as it", by_state.get("malformed", [])
-    strange = [
-        (question, sorted(set(question.evidence).difference(sentences)))
-        for question in questions
-        if (sentences := documents[question.doc_id].sentences) is not None
-    ]
-    yield (
-        "questions with gold sentences that are not in their document",
-        [f"{question.id}: {', '.join(ids)} in {question.doc_id}" for question, ids in strange if ids],
+    missing, outside, malformed = (
+        [doc_id for doc_id, document in documents.items() if document.state == state]
+        for state in ("missing", "outside", "malformed")
     )
+    yield "gold documents that are not in the corpus", missing if 2 * len(missing) > len(documents) else []
+    yield "gold documents outside the corpus folder, not opened", outside
+    yield "gold documents that look like JSON but cannot be read as it", malformed
+    strange = []
+    for question in questions:
+        sentences = documents[question.doc_id].sentences
+        if sentences is not None and (ids := sorted(set(question.evidence).difference(sentences))):
+            strange.append(f"{question.id}: {', '.join(ids)} in {question.doc_id}")
+    yield "questions with gold sentences that are not in their document", strange
 
 
 def prediction_findings(
@@ -1961,30 +1945,22 @@ def prediction_findings(
     """What is odd about a system's predictions; `repeated` has the IDs that its file gives more than once."""
     yield "IDs that occur more than once, the last counts", repeated
     asked = {question.id: _folded(question.text) for question in questions}
-    yield (
-        "questions without a prediction, counted as misses",
-        [name for name in asked if name not in predictions],
-    )
+    missed = [name for name in asked if name not in predictions]
+    yield "questions without a prediction, counted as misses", missed
     yield "predictions for IDs that no question has", sorted(set(predictions).difference(asked))
     ids = {text: name for name, text in asked.items()}
     texts = {name: _folded(predictions[name].question) for name in asked if name in predictions}
     strange = {name: text for name, text in texts.items() if text and text != asked[name]}
-    yield (
-        "predictions with another question's text",
-        [f"{name} has the text of {ids[text]}" for name, text in strange.items() if text in ids],
-    )
-    yield (
-        "predictions with a question text that no question has",
-        [name for name, text in strange.items() if text not in ids],
-    )
+    others = [f"{name} has the text of {ids[text]}" for name, text in strange.items() if text in ids]
+    yield "predictions with another question's text", others
+    unknown = [name for name, text in strange.items() if text not in ids]
+    yield "predictions with a question text that no question has", unknown
     retrieved = {doc_id for prediction in predictions.values() for doc_id in prediction.retrieved}
     gold = dict.fromkeys(question.doc_id for question in questions)
     by_name = {_bare_name(doc_id): doc_id for doc_id in sorted(retrieved)}
-    agreeing = [] if retrieved.intersection(gold) else [name for name in gold if _bare_name(name) in by_name]
-    yield (
-        "no gold document is retrieved, but names agree without folder or extension",
-        [f"gold {name} against retrieved {by_name[_bare_name(name)]}" for name in agreeing],
-    )
+    pairs = [(name, by_name[_bare_name(name)]) for name in gold if _bare_name(name) in by_name]
+    agreeing = [] if retrieved.intersection(gold) else [f"gold {a} against retrieved {b}" for a, b in pairs]
+    yield "no gold document is retrieved, but names agree without folder or extension", agreeing
 
 
 def warning_lines(file: str, findings: Iterable[Finding]) -> tuple[str, ...]:
@@ -1995,28 +1971,25 @@ def warning_lines(file: str, findings: Iterable[Finding]) -> tuple[str, ...]:
 # -- Reading a split: all files, and the problems of all of them.
 
 
-def read_questions(path: str, problems: list[Problem]) -> tuple[InputFile, tuple[Question, ...]]:
-    """A questions file; what is wrong with it is added to `problems`."""
-    read = read_text(Path(path), path, problems)
-    if read is None:
-        return InputFile(path, ""), ()
-    text, sha256 = read
-    return InputFile(path, sha256), parse_questions(text, path, problems)
-
-
 def read_documents(questions: Iterable[Question], problems: list[Problem]) -> tuple[dict[str, Document], str]:
     """The gold documents (`doc_id` -> document) and one SHA-256 over all of them."""
     documents: dict[str, Document] = {}
     digest = hashlib.sha256()
     for doc_id in sorted({question.doc_id for question in questions}):
-        documents[doc_id], sha256 = read_document(Path(CORPUS_DIR), doc_id, problems)
+        path, sha256 = corpus_path(Path(CORPUS_DIR), doc_id), ""
+        if isinstance(path, Path):
+            file, document = read_file(path.as_posix(), parse_corpus_file, problems)
+            documents[doc_id], sha256 = document or Document("malformed"), file.sha256
+        else:
+            documents[doc_id] = Document(path)
         digest.update(json.dumps([doc_id, sha256]).encode())
     return documents, digest.hexdigest()
 
 
 def read_split(name: str, problems: list[Problem]) -> Split:
     """The gold side of a split. What is wrong with any of its files is added to `problems`."""
-    file, questions = read_questions(QUESTIONS_FILE.format(split=name), problems)
+    file, read = read_file(QUESTIONS_FILE.format(split=name), parse_questions, problems)
+    questions = read or ()
     documents, corpus_sha256 = read_documents(questions, problems)
     warnings = warning_lines(file.name, gold_findings(questions, documents))
     return Split(name, file, questions, documents, corpus_sha256, warnings)
@@ -2025,13 +1998,10 @@ def read_split(name: str, problems: list[Problem]) -> Split:
 def read_system(split: Split, name: str, problems: list[Problem]) -> System:
     """One system's predictions for the split. What is wrong with the file is added to `problems`."""
     path = PREDICTIONS_FILE.format(split=split.name, system=name)
-    read = read_text(Path(path), path, problems)
-    if read is None:
-        return System(name, InputFile(path, ""), {}, ())
-    text, sha256 = read
-    predictions, repeated = parse_predictions(text, path, problems)
+    file, read = read_file(path, parse_predictions, problems)
+    predictions, repeated = read or ({}, [])
     findings = prediction_findings(split.questions, predictions, repeated)
-    return System(name, InputFile(path, sha256), predictions, warning_lines(path, findings))
+    return System(name, file, predictions, warning_lines(path, findings))
 
 
 def read_all(split_name: str) -> tuple[Split, tuple[System, ...], tuple[str, ...]]:
@@ -2124,6 +2094,8 @@ def _answer(system: System, question: Question) -> str:
 
 def variants(question: Question, answer: str, trust: bool) -> tuple[tuple[str, ...], dict[str, str]]:
     """(an answer's flags, the texts to judge): "written", and "cleaned" of what was flagged."""
+    if is_blank(answer):
+        return (), {"written": ""}
     flags, cleaned = audit_answer(answer, question)
     texts = {"written": answer}
     if flags and not trust and cleaned != visible(answer):
@@ -2140,9 +2112,9 @@ def texts_to_judge(
             yield "", check.place, check.name, check.answer
     for system in systems:
         for place, question in enumerate(split.questions):
-            answer = _answer(system, question)
-            if question.rubric and not is_blank(answer):
-                for variant, text in variants(question, answer, options.trust_answers)[1].items():
+            if question.rubric:
+                _, texts = variants(question, _answer(system, question), options.trust_answers)
+                for variant, text in texts.items():
                     if not is_blank(text):
                         yield system.name, place, variant, text
 
@@ -2184,10 +2156,7 @@ def grade_answer(
     system: System, place: int, question: Question, options: JudgeOptions, outcomes: OutcomesByAnswer
 ) -> AnswerGrade:
     """The grade of one answer from all its judgements."""
-    answer = _answer(system, question)
-    if is_blank(answer):
-        return AnswerGrade((NO_ANSWER.score,), NO_ANSWER.rationale)
-    flags, texts = variants(question, answer, options.trust_answers)
+    flags, texts = variants(question, _answer(system, question), options.trust_answers)
     judged: dict[str, list[Judgement]] = {}
     for variant, text in texts.items():
         found = outcomes[system.name, place, variant] if not is_blank(text) else [NO_ANSWER]
@@ -2292,22 +2261,16 @@ def check_rows(questions: Sequence[Question], outcomes: OutcomesByAnswer) -> lis
     return rows
 
 
-def _ids(
-    rows: Sequence[Row], grades: Sequence[AnswerGrade], is_so: Callable[[AnswerGrade], bool]
-) -> list[str]:
-    return [row["question_id"] for row, grade in zip(rows, grades, strict=True) if is_so(grade)]
-
-
 def judge_block(
     split: Split, system: System, options: JudgeOptions, run: JudgeRun, outcomes: OutcomesByAnswer
 ) -> Block:
     """Answer, evidence and combined scores, over the questions with a rubric."""
-    places = [place for place, question in enumerate(split.questions) if question.rubric]
-    grades, rows = [], []
-    for place in places:
-        question = split.questions[place]
-        grades.append(grade_answer(system, place, question, options, outcomes))
-        rows.append(_judge_row(question, system, split.documents[question.doc_id], grades[-1]))
+    grades, rows, missing = [], [], []
+    for place, question in enumerate(split.questions):
+        if question.rubric:
+            grades.append(grade_answer(system, place, question, options, outcomes))
+            rows.append(_judge_row(question, system, split.documents[question.doc_id], grades[-1]))
+            missing.append((question.id, grades[-1].missing))
     block: Block = {
         "total_questions": len(split.questions),
         "questions_with_rubrics": len(rows),
@@ -2317,9 +2280,9 @@ def judge_block(
         "lambda_weight": LAMBDA_WEIGHT,
         "requested_model": run.requested_model,
         "judge_model": run.model,
-        "failed_questions": _ids(rows, grades, lambda grade: isinstance(grade.missing, Failure)),
-        "unjudged_questions": _ids(rows, grades, lambda grade: isinstance(grade.missing, Unasked)),
-        "flagged_questions": _ids(rows, grades, lambda grade: bool(grade.flags)),
+        "failed_questions": [name for name, why in missing if isinstance(why, Failure)],
+        "unjudged_questions": [name for name, why in missing if isinstance(why, Unasked)],
+        "flagged_questions": [row["question_id"] for row in rows if row["flags"]],
         "usage": usage_block(run.model, grades),
         "per_question": rows,
         **_averages(rows),
@@ -2587,47 +2550,36 @@ def note(text: str) -> None:
     _print(printable(text), sys.stderr)
 
 
-def positive(text: str) -> int:
+def positive(text: str, highest: float = math.inf) -> int:
     """A whole number from 1, for argparse."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number from 1, found {text!r}")
+    if int(text) > highest:
+        raise argparse.ArgumentTypeError(f"expected at most {highest}, found {text!r}")
     return int(text)
 
 
-def worker_count(text: str) -> int:
-    """A number of workers, for argparse."""
-    if positive(text) > MAX_WORKERS:
-        raise argparse.ArgumentTypeError(f"expected at most {MAX_WORKERS}, found {text!r}")
-    return int(text)
-
-
-OPTIONS: Sequence[tuple[str, dict[str, Any]]] = (
-    (
-        "--judge-model",
-        {
-            "metavar": "NAME",
-            "help": f"this model and no other (default: {DEFAULT_JUDGE_MODEL}, or its successor)",
-        },
-    ),
-    ("--dry-run", {"action": "store_true", "help": "show calls, tokens, dollars and minutes; send nothing"}),
-    ("--limit", {"type": positive, "metavar": "N", "help": "judge the first N questions only"}),
-    ("--questions", {"metavar": "IDS", "help": "judge these only, e.g. q003,q007"}),
-    ("--repeats", {"type": positive, "default": 1, "metavar": "K", "help": "judge each answer K times"}),
-    ("--check-judge", {"action": "store_true", "help": "try the judge on answers whose score is known"}),
-    ("--trust-answers", {"action": "store_true", "help": "score flagged answers as they are written"}),
-    ("--fresh", {"action": "store_true", "help": "ask all again, whatever the journal holds"}),
-    (
-        "--workers",
-        {
-            "type": worker_count,
-            "default": WORKERS,
-            "metavar": "N",
-            "help": "calls at one time (default: %(default)s)",
-        },
-    ),
-    ("--rpm", {"type": positive, "metavar": "N", "help": "requests a minute (default: learned)"}),
-    ("--tpm", {"type": positive, "metavar": "N", "help": "tokens a minute (default: learned)"}),
-)
+OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "--judge-model": {
+        "metavar": "NAME",
+        "help": f"this model and no other (default: {DEFAULT_JUDGE_MODEL}, or its successor)",
+    },
+    "--dry-run": {"action": "store_true", "help": "show calls, tokens, dollars and minutes; send nothing"},
+    "--limit": {"type": positive, "metavar": "N", "help": "judge the first N questions only"},
+    "--questions": {"metavar": "IDS", "help": "judge these only, e.g. q003,q007"},
+    "--repeats": {"type": positive, "default": 1, "metavar": "K", "help": "judge each answer K times"},
+    "--check-judge": {"action": "store_true", "help": "try the judge on answers whose score is known"},
+    "--trust-answers": {"action": "store_true", "help": "score flagged answers as they are written"},
+    "--fresh": {"action": "store_true", "help": "ask all again, whatever the journal holds"},
+    "--workers": {
+        "type": lambda text: positive(text, MAX_WORKERS),
+        "default": WORKERS,
+        "metavar": "N",
+        "help": "calls at one time (default: %(default)s)",
+    },
+    "--rpm": {"type": positive, "metavar": "N", "help": "requests a minute (default: learned)"},
+    "--tpm": {"type": positive, "metavar": "N", "help": "tokens a minute (default: learned)"},
+}
 
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -2641,7 +2593,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         allow_abbrev=False,
     )
     parser.add_argument("split", nargs="?", choices=SPLITS, default=SPLITS[0], help="default: %(default)s")
-    for name, settings in OPTIONS:
+    for name, settings in OPTIONS.items():
         parser.add_argument(name, **settings)
     parser.add_argument("--version", action="version", version=f"%(prog)s {VERSION}")
     return parser.parse_args(argv)
