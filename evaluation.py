@@ -477,12 +477,6 @@ def mismatches(value: object, shape: Shape, path: JsonPath = ()) -> Iterator[Mis
         yield Mismatch(path, "a list" if isinstance(shape, list) else "an object", describe(value))
 
 
-def path_text(path: JsonPath) -> str:
-    """A path as people write it: `retrieved_docs[0].doc_id`."""
-    names = [f"[{step}]" if isinstance(step, int) else f".{step or '(empty)'}" for step in path]
-    return "".join(names).removeprefix(".")
-
-
 _WHITE_SPACE = re.compile(r"[ \t\r\n]*")
 _DECODER = json.JSONDecoder()
 
@@ -543,10 +537,7 @@ def whole_json_members(text: str) -> Iterator[tuple[str | int, object, int]]:
 
 
 def locate(text: str, offset: int, paths: Iterable[JsonPath]) -> dict[JsonPath, int]:
-    """The offset of each path inside the JSON value at `offset`, in one pass.
-
-    Of a path that leads nowhere, the offset of the last value on its way.
-    """
+    """Each path's offset in the JSON value at `offset`; if it leads nowhere, the last value's on its way."""
     found = dict.fromkeys(paths, offset)
     inner: dict[str | int, list[JsonPath]] = {}
     for path in filter(None, found):
@@ -585,7 +576,9 @@ def shape_problems(
         lines[place] = lines[last] + text.count("\n", last, place)
         last = place
     for mismatch in wrong:
-        path = path_text((*outer, *mismatch.path))
+        steps = (*outer, *mismatch.path)  # as people write them: retrieved_docs[0].doc_id
+        names = (f"[{step}]" if isinstance(step, int) else f".{step or '(empty)'}" for step in steps)
+        path = "".join(names).removeprefix(".")
         expected = f"{mismatch.expected} in {path}" if path else mismatch.expected
         yield Problem(file, lines[places[mismatch.path]], expected, mismatch.found)
 
@@ -912,10 +905,7 @@ def build_complaint_messages(reply: str, complaint: str) -> tuple[Message, ...]:
 
 
 def build_request_body(model: str, messages: Sequence[Message], repeat: int = 0) -> dict[str, Any]:
-    """The body of a chat completion request, in the form that this model understands.
-
-    Each `repeat` of a judgement has a seed of its own: another draw of the judge's own noise.
-    """
+    """The body of a chat completion request, in the form that this model understands."""
     settings = MODELS.get(model, UNKNOWN_MODEL)
     response_format: dict[str, Any] = {"type": "json_object"}
     if settings.strict_schema:
@@ -925,7 +915,7 @@ def build_request_body(model: str, messages: Sequence[Message], repeat: int = 0)
         "model": model,
         "messages": list(messages),
         "temperature": 0,
-        "seed": SEED + repeat,
+        "seed": SEED + repeat,  # another draw of the judge's own noise
         "max_completion_tokens": settings.max_completion_tokens,
         "response_format": response_format,
     }
@@ -1026,10 +1016,7 @@ def _word_runs(text: str, lengths: Iterable[int]) -> Iterator[tuple[tuple[str, .
 
 
 def copied_spans(answer: str, sources: Iterable[str], allowed: Iterable[str]) -> list[tuple[int, int]]:
-    """Where an answer repeats a source to the letter: a whole text, or as many words in a row as are telling.
-
-    What stands in the allowed texts as well is not copied.
-    """
+    """Where an answer repeats a source to the letter (see COPIED_WORDS) and no allowed text does."""
     lengths = {source: min(COPIED_WORDS[-1], len(_WORD.findall(source))) for source in sources}
     lengths = {source: length for source, length in lengths.items() if length in COPIED_WORDS}
     copied = {run for source, length in lengths.items() for run, _, _ in _word_runs(source, [length])}
@@ -1183,10 +1170,7 @@ JOURNAL_SHAPE: Shape = {
 
 
 def parse_journal(data: bytes) -> tuple[dict[str, Judgement], int]:
-    """(key -> judgement, lines passed over) of a journal. Of a key that occurs twice the last line counts.
-
-    A line that is not an entry, such as one that a power cut tore, is passed over.
-    """
+    """(key -> judgement, of a key's lines the last; how many lines are no entry and were passed over)."""
     judgements: dict[str, Judgement] = {}
     passed_over = 0
     for line in filter(bytes.strip, data.split(b"\n")):
@@ -1463,16 +1447,13 @@ def groq_call(api_key: str, base_url: str | None, workers: int) -> Call:
 
 @dataclass(slots=True)
 class Budget:
-    """A bucket that refills continuously: how Groq counts a minute's requests and tokens.
-
-    `level` is what it held at the time `at_s`; `by_hand`, that the user set it, so that headers do not.
-    """
+    """A bucket that refills continuously: how Groq counts a minute's requests and tokens."""
 
     limit: float
     rate_per_s: float
-    level: float
+    level: float  # at the time at_s
     at_s: float
-    by_hand: bool = False
+    by_hand: bool = False  # set by the user, so that headers do not
 
     def refill(self, now_s: float) -> None:
         """Bring the level up to this time."""
@@ -1773,17 +1754,15 @@ class Engine:
         return None
 
     def _after_refusal(self, task: Task, refusal: Refusal, started_s: float) -> None:
-        now_s = self.clock()
+        now_s, pause = self.clock(), timedelta(seconds=math.ceil(refusal.wait_s))
         self.counts.refusals += 1
         if refusal.kind in ("RPD", "TPD"):
-            raise JudgingEnded(
-                f"the day's limit is reached ({refusal.kind} {refusal.limit:g}); "
-                f"run again in {timedelta(seconds=math.ceil(refusal.wait_s))}"
-            )
+            limit = f"{refusal.kind} {refusal.limit:g}"
+            raise JudgingEnded(f"the day's limit is reached ({limit}); run again in {pause}")
         if started_s >= self._refused_s:  # it was sent after the last refusal was known: one more in a row
             self._refused_in_a_row += 1
             if refusal.wait_s >= LONG_PAUSE_S:
-                self.warn(f"The service asks for a pause of {timedelta(seconds=math.ceil(refusal.wait_s))}.")
+                self.warn(f"The service asks for a pause of {pause}.")
         if self._refused_in_a_row >= MAX_LOST_IN_A_ROW:
             raise JudgingEnded(f"the service refused {MAX_LOST_IN_A_ROW} calls in a row; run again later")
         self._refused_s = now_s
@@ -1819,10 +1798,8 @@ def first_model(
     successor = MODELS.get(model, UNKNOWN_MODEL).successor
     if strict or successor is None or not stored:
         return model
-    counts = {
-        name: sum(key in stored for key, _ in keyed_bodies(name, requests)) for name in (model, successor)
-    }
-    return successor if counts[successor] > counts[model] else model
+    models = (model, successor)  # of two that have judged as many, the first
+    return max(models, key=lambda name: sum(key in stored for key, _ in keyed_bodies(name, requests)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -2185,10 +2162,7 @@ def _averages(rows: Sequence[Row]) -> Block:
 
 
 def missing_block(rows: Sequence[Row]) -> Block:
-    """What can be said where judgements are missing: nothing where none is.
-
-    `score_bounds` are the averages if every missing answer were worth 1, and if it were worth 5.
-    """
+    """The averages if every missing answer were worth 1, or 5, and of those judged; {} if none is missing."""
     judged = [row for row in rows if row["failure"] is None]
     if len(judged) == len(rows):
         return {}
@@ -2291,15 +2265,15 @@ def evaluate_split(
     outcomes = outcomes_by_answer(requests, run) if run else {}
     results: dict[str, Block] = {}
     for system in systems:
-        results[system.name] = {
+        blocks = results[system.name] = {
             "retrieval": retrieval_block(split.questions, system.predictions),
             "citation": citation_block(split.questions, system.predictions),
         }
         if run and system in judged:
             block = judge_block(split, system, options, run, outcomes)
             if not block["per_question"] or len(block["unjudged_questions"]) < len(block["per_question"]):
-                results[system.name]["llm_judge"] = block
-        results[system.name]["run"] = run_block(split, system)
+                blocks["llm_judge"] = block
+        blocks["run"] = run_block(split, system)
     return results, run
 
 
@@ -2331,10 +2305,7 @@ def plan_calls(model: str, requests: Sequence[JudgeRequest], stored: Collection[
 def minutes_needed(plan: CallPlan, tier: Tier) -> float:
     """Minutes that a plan takes within a tier's limits; a day for each time that a day's limit is used up."""
     tokens = plan.usage.prompt + plan.usage.completion
-    days = max(
-        plan.calls / tier.requests_per_day if tier.requests_per_day else 0,
-        tokens / tier.tokens_per_day if tier.tokens_per_day else 0,
-    )
+    days = max(plan.calls / (tier.requests_per_day or math.inf), tokens / (tier.tokens_per_day or math.inf))
     minutes = max(plan.calls / tier.requests_per_minute, tokens / tier.tokens_per_minute)
     return max(minutes, 24 * 60 * (math.ceil(days) - 1))
 
@@ -2562,15 +2533,12 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def judge_options(arguments: argparse.Namespace, questions: Sequence[Question]) -> JudgeOptions:
     """What is to be judged. Raises UsageError where `--questions` names one that does not exist."""
-    named = None
-    if arguments.questions is not None:
-        named = frozenset(name.strip() for name in arguments.questions.split(","))
-    unknown = sorted((named or frozenset()).difference(question.id for question in questions))
-    if unknown:
+    ids = arguments.questions
+    named = None if ids is None else frozenset(name.strip() for name in ids.split(","))
+    if unknown := sorted((named or frozenset()).difference(question.id for question in questions)):
         raise UsageError(f"--questions names what no question is called: {', '.join(unknown)}")
-    return JudgeOptions(
-        arguments.limit, named, arguments.repeats, arguments.trust_answers, arguments.check_judge
-    )
+    limit, repeats = arguments.limit, arguments.repeats
+    return JudgeOptions(limit, named, repeats, arguments.trust_answers, arguments.check_judge)
 
 
 def progress_bar(outcomes: Iterable[T], total: int) -> Iterable[T]:
@@ -2672,10 +2640,10 @@ def run_split(arguments: argparse.Namespace) -> int:
     for system in systems:
         say(render_system(system, results[system.name]))
     say(render_title(f"Evaluation results saved to: {path}").rstrip("\n"))
-    exit_code = report_judging(systems, results, run)
     if unavailable:
         note(unavailable)
-    return EXIT_INCOMPLETE if unavailable else exit_code
+        return EXIT_INCOMPLETE
+    return report_judging(systems, results, run)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
