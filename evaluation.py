@@ -1481,25 +1481,24 @@ class Pacer:
         self.in_flight = 0
         self.reserved = 0.0  # tokens of the calls in flight
 
+    def _charges(self, tokens: float) -> list[tuple[Budget, float]]:
+        charges = ((self.requests, 1.0), (self.tokens, tokens))
+        return [(budget, amount) for budget, amount in charges if budget]
+
     def wait_s(self, tokens: float, now_s: float) -> float:
         """Seconds until a call of so many tokens may start; infinite while too many are in flight."""
         if self.in_flight >= self.window:
             return math.inf
-        waits = [self.held_until_s - now_s]
-        if self.requests:
-            waits.append(self.requests.wait_s(1, now_s))
-        if self.tokens:
-            waits.append(self.tokens.wait_s(tokens, now_s))
-        return max(0.0, *waits)
+        waits = [budget.wait_s(amount, now_s) for budget, amount in self._charges(tokens)]
+        return max(0.0, self.held_until_s - now_s, *waits)
 
     def start(self, tokens: float, now_s: float) -> None:
         """A call of so many tokens starts."""
         self.in_flight += 1
         self.reserved += tokens
-        for budget, amount in ((self.requests, 1.0), (self.tokens, tokens)):
-            if budget:
-                budget.refill(now_s)
-                budget.level -= amount
+        for budget, amount in self._charges(tokens):
+            budget.refill(now_s)
+            budget.level -= amount
 
     def finish(
         self, tokens: float, used: float, limit: TokenLimit | None, now_s: float, *, answered: bool = True
@@ -2008,9 +2007,9 @@ def citation_block(questions: Sequence[Question], predictions: Mapping[str, Pred
         if question.evidence:
             predicted = predictions.get(question.id, NO_PREDICTION).evidence
             precision, recall, f1 = citation_scores(question.evidence, predicted)
-            row: Row = {"question_id": question.id, "gold_doc_id": question.doc_id}
-            row |= _citations(question.evidence, predicted)
-            rows.append(row | {"precision": precision, "recall": recall, "f1": f1})
+            about = {"question_id": question.id, "gold_doc_id": question.doc_id}
+            scores = {"precision": precision, "recall": recall, "f1": f1}
+            rows.append({**about, **_citations(question.evidence, predicted), **scores})
     measures = ("precision", "recall", "f1")
     return {
         "total_questions": len(questions),
@@ -2092,13 +2091,13 @@ def judge_requests(
     return requests
 
 
-# (system, place, variant) -> one outcome for each repeat
-OutcomesByAnswer = Mapping[tuple[str, int, str], Sequence[Outcome]]
+AnswerKey = tuple[str, int, str]  # system, place, variant
+OutcomesByAnswer = Mapping[AnswerKey, Sequence[Outcome]]  # one outcome for each repeat
 
 
 def outcomes_by_answer(requests: Sequence[JudgeRequest], run: JudgeRun) -> OutcomesByAnswer:
     """The outcomes of a run, grouped by what was judged."""
-    groups: dict[tuple[str, int, str], list[Outcome]] = {}
+    groups: dict[AnswerKey, list[Outcome]] = {}
     for request, outcome in zip(requests, run.outcomes, strict=True):
         groups.setdefault((request.system, request.place, request.variant), []).append(outcome)
     return groups
@@ -2195,12 +2194,13 @@ def check_rows(questions: Sequence[Question], outcomes: OutcomesByAnswer) -> lis
     rows = []
     for check in build_checks(questions):
         outcome = outcomes["", check.place, check.name][0]
+        score = outcome.score if isinstance(outcome, Judgement) else None
         row: Row = {
             "check": check.name,
             "question_id": questions[check.place].id,
-            "score": outcome.score if isinstance(outcome, Judgement) else None,
+            "score": score,
             "expected": [check.lowest, check.highest],
-            "passed": isinstance(outcome, Judgement) and check.lowest <= outcome.score <= check.highest,
+            "passed": score is not None and check.lowest <= score <= check.highest,
             "rationale": outcome.rationale if isinstance(outcome, Judgement) else outcome.reason,
         }
         rows.append(row)
@@ -2450,9 +2450,8 @@ def render_plan(plan: CallPlan, tiers: Mapping[str, Tier]) -> str:
         f"  Tokens (estimated): {plan.usage.prompt} in, {plan.usage.completion} out",
         "  Cost: unknown for this model" if cost is None else f"  Cost (estimated): ${cost:.4f}",
     ]
-    for name, tier in tiers.items():
-        lines.append(f"  Time with {name}: {minutes_needed(plan, tier):.1f} minutes")
-    return printable_lines(lines)
+    times = [f"  Time with {name}: {minutes_needed(plan, tier):.1f} minutes" for name, tier in tiers.items()]
+    return printable_lines([*lines, *times])
 
 
 def render_results(results: Mapping[str, Block]) -> str:
