@@ -114,6 +114,7 @@ GRACE_S = 2.0  # how long calls in flight are awaited when judging ends early
 BACKOFF_S, MAX_BACKOFF_S = 0.5, 30.0
 LONG_PAUSE_S = 30.0  # a pause that the user should know of
 SEED = 20240229  # Groq's `seed` is best effort; a fixed one keeps what can be kept
+MAX_SHOWN_CHARS = 200  # of a text of others in one line of ours
 MAX_REPLY_CHARS = 20_000  # of a reply are read; what a judge has to say is a hundredth of it
 CHARS_PER_TOKEN = 4.0  # of English text, until the service has told how many tokens it counted
 
@@ -1278,7 +1279,8 @@ class ServiceError(Exception):
     token_limit: TokenLimit | None = None
 
     def __str__(self) -> str:
-        return self.message if self.status is None else f"HTTP {self.status}: {self.message}"
+        said = self.message[:MAX_SHOWN_CHARS]
+        return said if self.status is None else f"HTTP {self.status}: {said}"
 
 
 Call = Callable[[dict[str, Any]], Reply]  # request body -> reply; raises ServiceError
@@ -1383,7 +1385,7 @@ def _reply_from(text: str, headers: Mapping[str, str]) -> Reply:
             usage=Usage(*(int(count or 0) for count in counts)),
             token_limit=token_limit_in(headers),
         )
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
         raise ServiceError("the answer is not a chat completion") from None
 
 
@@ -1437,7 +1439,7 @@ def groq_call(api_key: str, base_url: str | None, workers: int) -> Call:
             if details.get("code") == "json_validate_failed":  # what JSON mode gave up on may be usable
                 return Reply(redacted(str(details.get("failed_generation") or "")), model=str(body["model"]))
             raise ServiceError(
-                redacted(str(details.get("message") or error.message))[:200],
+                redacted(str(details.get("message") or error.message)),
                 status=error.status_code,
                 code=str(details.get("code") or ""),
                 retry_after_s=duration_s(headers.get("retry-after") or ""),
@@ -1934,7 +1936,11 @@ def prediction_findings(
 
 def warning_lines(file: str, findings: Iterable[Finding]) -> tuple[str, ...]:
     """A line for every finding that has a case: what, how many, one example."""
-    return tuple(f"{file}: {what}: {len(cases)}, e.g. {cases[0][:200]}" for what, cases in findings if cases)
+    return tuple(
+        f"{file}: {what}: {len(cases)}, e.g. {cases[0][:MAX_SHOWN_CHARS]}"
+        for what, cases in findings
+        if cases
+    )
 
 
 # -- Reading a split: all files, and the problems of all of them.

@@ -173,7 +173,7 @@ def test_a_hung_call_does_not_delay_the_end() -> None:
             assert arrived.wait(5)
             before_s = time.monotonic()
         assert time.monotonic() - before_s < 1
-        assert {type(call.exception(5)) for call in waiting} == {groq.APIConnectionError}
+        assert all(isinstance(call.exception(10), groq.APIConnectionError) for call in waiting)
 
 
 def answer_of(url: str) -> ChatCompletion:
