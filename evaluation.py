@@ -156,6 +156,9 @@ MODELS: Mapping[str, Model] = {
         True, "low", 600, 200, usd_per_million=(0.075, 0.30), free=Tier(30, 8_000, 1_000, 200_000)
     ),
     "openai/gpt-oss-120b": Model(True, "low", 600, 200),
+    "local": Model(
+        True, max_completion_tokens=200
+    ),  # whatever a server of one's own serves: llama.cpp's has it
 }
 DEVELOPER_TIER = Tier(1_000, 250_000)
 DEFAULT_JUDGE_MODEL = "llama-3.1-8b-instant"
