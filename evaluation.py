@@ -1342,6 +1342,15 @@ def duration_s(text: str) -> float | None:
     return math.fsum(float(number) * seconds[unit] for number, unit in _DURATION.findall(text))
 
 
+def clock_text(seconds: float) -> str:
+    """A time span as people write it: `0:09:39`; never less than it is.
+
+    >>> clock_text(578.016)
+    '0:09:39'
+    """
+    return str(timedelta(seconds=math.ceil(min(seconds, 1e9))))
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """What a 429 says: which limit ("RPM", "TPM", "RPD", "TPD", or "" if it does not say), and the wait."""
@@ -1400,11 +1409,12 @@ def _error_details(body: object) -> Mapping[str, Any]:
     return error if isinstance(error, dict) else {}
 
 
-def groq_call(api_key: str, base_url: str | None, workers: int) -> Call:
+def groq_call(api_key: str, base_url: str | None, workers: int, resources: ExitStack | None = None) -> Call:
     """A function that sends one request body to Groq and raises ServiceError, never an error of the package.
 
     The client's own retries are off: they would multiply with ours, and do not honour a long `retry-after`.
-    Connections are kept, enough for all workers. Raises JudgeUnavailable for a key that no header can carry.
+    Connections are kept, enough for all workers, until `resources` are closed. Raises JudgeUnavailable for a
+    key that no header can carry.
     """
     if not re.fullmatch(r"[!-~]+", api_key):
         raise JudgeUnavailable(f"{KEY_VARIABLE} holds a character that no key has")
@@ -1413,18 +1423,20 @@ def groq_call(api_key: str, base_url: str | None, workers: int) -> Call:
 
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=workers, keepalive_expiry=90)
     trusted = httpx.create_ssl_context()  # one for all: reading the certificates takes the longest
-    clients = itertools.cycle(
-        [
-            groq.Groq(
-                api_key=api_key,
-                base_url=base_url,
-                max_retries=0,
-                timeout=DEADLINE_S,
-                http_client=groq.DefaultHttpxClient(limits=limits, verify=trusted),
-            )
-            for _ in range(0, workers, WORKERS_A_CLIENT)
-        ]
-    )
+    clients = [
+        groq.Groq(
+            api_key=api_key,
+            base_url=base_url,
+            max_retries=0,
+            timeout=DEADLINE_S,
+            http_client=groq.DefaultHttpxClient(limits=limits, verify=trusted),
+        )
+        for _ in range(0, workers, WORKERS_A_CLIENT)
+    ]
+    turns = itertools.cycle(clients)
+    if resources:
+        for client in clients:
+            resources.callback(client.close)
 
     def redacted(text: str) -> str:
         plain = _ESCAPED_ASCII.sub(lambda match: chr(int(match[1], 16)), text)
@@ -1433,7 +1445,7 @@ def groq_call(api_key: str, base_url: str | None, workers: int) -> Call:
 
     def call(body: dict[str, Any]) -> Reply:
         try:  # not chat.completions.create: it walks through the whole body before it sends it as it was
-            answer = next(clients).post(f"{API_PREFIX}/chat/completions", cast_to=httpx.Response, body=body)
+            answer = next(turns).post(f"{API_PREFIX}/chat/completions", cast_to=httpx.Response, body=body)
             reply = _reply_from(answer.text, answer.headers)
             told = redacted(reply.model), redacted(reply.fingerprint)
             return replace(reply, content=redacted(reply.content), model=told[0], fingerprint=told[1])
@@ -1449,7 +1461,8 @@ def groq_call(api_key: str, base_url: str | None, workers: int) -> Call:
                 token_limit=token_limit_in(headers),
             ) from None
         except groq.APIError as error:
-            raise ServiceError(redacted(str(error.message))) from None
+            cause = f" {error.__cause__}" if error.__cause__ else ""
+            raise ServiceError(redacted(f"{error.message}{cause}")) from None
 
     return call
 
@@ -1562,7 +1575,7 @@ class CallPool:
 
     def __init__(self, call: Call) -> None:
         self._call = call
-        self._orders: SimpleQueue[tuple[int, dict[str, Any]]] = SimpleQueue()
+        self._orders: SimpleQueue[tuple[int, dict[str, Any]] | None] = SimpleQueue()
         self._results: SimpleQueue[tuple[int, Reply | Exception]] = SimpleQueue()
         self._threads = self._busy = 0
 
@@ -1583,9 +1596,14 @@ class CallPool:
         self._busy -= 1
         return result
 
+    def close(self) -> None:
+        """Let each thread end when its call has."""
+        for _ in range(self._threads):
+            self._orders.put(None)
+
     def _work(self) -> None:
-        while True:
-            ticket, body = self._orders.get()
+        while order := self._orders.get():
+            ticket, body = order
             try:
                 self._results.put((ticket, self._call(body)))
             except Exception as error:  # whatever it is, the loop must hear of it
@@ -1764,19 +1782,25 @@ class Engine:
         task.attempts += 1
         if action is Action.FAIL or task.attempts >= MAX_ATTEMPTS:
             return Failure(str(error))
-        self._again(task, pause_s(error, task.attempts - 1, self.jitter()))
+        seconds = pause_s(error, task.attempts - 1, self.jitter())
+        self._say_long(seconds)
+        self._again(task, seconds)
         return None
 
+    def _say_long(self, seconds: float) -> None:
+        if seconds >= LONG_PAUSE_S:
+            self.warn(f"The service asks for a pause of {clock_text(seconds)}.")
+
     def _after_refusal(self, task: Task, refusal: Refusal, started_s: float) -> None:
-        now_s, pause = self.clock(), timedelta(seconds=math.ceil(refusal.wait_s))
+        now_s = self.clock()
         self.counts.refusals += 1
         if refusal.kind in ("RPD", "TPD"):
             limit = f"{refusal.kind} {refusal.limit:g}"
+            pause = clock_text(refusal.wait_s)
             raise JudgingEnded(f"the day's limit is reached ({limit}); run again in {pause}")
         if started_s >= self._refused_s:  # it was sent after the last refusal was known: one more in a row
             self._refused_in_a_row += 1
-            if refusal.wait_s >= LONG_PAUSE_S:
-                self.warn(f"The service asks for a pause of {pause}.")
+            self._say_long(refusal.wait_s)
         if self._refused_in_a_row >= MAX_LOST_IN_A_ROW:
             raise JudgingEnded(f"the service refused {MAX_LOST_IN_A_ROW} calls in a row; run again later")
         self._refused_s = now_s
@@ -1853,9 +1877,13 @@ class GroqJudge:
 
     def _run(self, model: str, requests: Sequence[JudgeRequest], stored: dict[str, Judgement]) -> JudgeRun:
         keyed = keyed_bodies(model, requests)
-        wanted = to_ask(keyed, requests, stored)
+        outcomes: dict[str, Outcome] = {
+            key: stored[key]
+            for (key, _), request in zip(keyed, requests, strict=True)
+            if key in stored and (request.stored_only or not self.fresh)
+        }
+        wanted = to_ask(keyed, requests, outcomes)
         keys, asked = list(wanted), list(wanted.values())
-        outcomes: dict[str, Outcome] = dict(stored)
         ended = ""
         try:
             arriving = self.engine.outcomes([body for body, _ in asked])
@@ -1865,7 +1893,7 @@ class GroqJudge:
                     self.journal.append(keys[place], asked[place][1], outcome, self.time_utc())
         except JudgingEnded as error:
             ended = str(error)
-        rest = Unasked(f"judging ended: {ended}" if ended else "left out")
+        rest = Unasked("judging ended early" if ended else "left out")
         found = tuple(outcomes.get(key, rest) for key, _ in keyed)
         return JudgeRun(self.model, model, found, ended, self.engine.counts)
 
@@ -2559,7 +2587,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 def judge_options(arguments: argparse.Namespace, questions: Sequence[Question]) -> JudgeOptions:
     """What is to be judged. Raises UsageError where `--questions` names one that does not exist."""
     ids = arguments.questions
-    named = None if ids is None else frozenset(name.strip() for name in ids.split(","))
+    named = None if ids is None else frozenset(filter(None, map(str.strip, ids.split(","))))
     if unknown := sorted((named or frozenset()).difference(question.id for question in questions)):
         raise UsageError(f"--questions names what no question is called: {', '.join(unknown)}")
     limit, repeats = arguments.limit, arguments.repeats
@@ -2587,7 +2615,8 @@ def connect_judge(arguments: argparse.Namespace, resources: ExitStack) -> Judge 
     journal = resources.enter_context(closing(Journal(JOURNAL_FILE.format(split=arguments.split))))
     if journal.passed_over:
         note(f"warning: {JOURNAL_FILE.format(split=arguments.split)}: {journal.passed_over} unreadable lines")
-    pool = CallPool(groq_call(api_key, base_url or None, arguments.workers))
+    call = groq_call(api_key, base_url or None, arguments.workers, resources)
+    pool = resources.enter_context(closing(CallPool(call)))
     pacer = Pacer(arguments.workers, time.monotonic(), arguments.rpm, arguments.tpm)
     return GroqJudge(
         engine=Engine(pool, pacer, warn=note),

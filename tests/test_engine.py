@@ -1043,7 +1043,7 @@ def test_what_came_before_judging_ended_is_kept_and_the_rest_is_unasked(judge: J
     judge.pool.plan = {"b": [(0, refused("requests per day (RPD): Limit 30", 60))]}
     run = judge(request("a"), request("b"), request("c"))
     assert run.ended == "the day's limit is reached (RPD 30); run again in 0:01:00"
-    assert scores(run) == [4, *[f"Unasked: judging ended: {run.ended}"] * 2]
+    assert scores(run) == [4, *["Unasked: judging ended early"] * 2]
     assert judge.stored() == {key_of("a"): 4}
 
 

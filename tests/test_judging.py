@@ -821,7 +821,7 @@ def test_six_calls_without_a_reply_are_a_failure(
     server = serve(by_document({"d1": reply, "d2": score_reply(3)}))
     outcome = small.run()
     assert asked(server) == ["d1"] * 6 + ["d2"]
-    assert row_of(outcome, "q001")["failure"] == said
+    assert row_of(outcome, "q001")["failure"].startswith(said)
     assert (scores(outcome), outcome.code) == ({"q001": 0, "q002": 3}, 3)
 
 
@@ -840,9 +840,8 @@ def test_a_service_that_cannot_be_reached_ends_judging(
     monkeypatch.setenv("GROQ_BASE_URL", f"http://127.0.0.1:{closed_port()}")
     monkeypatch.setattr(evaluation, "BACKOFF_S", 0.001)
     outcome = project.run()
-    assert notes(outcome)[1:] == [
-        "error: judging ended early: the service cannot be reached (Connection error.); run again when it can"
-    ]
+    [error] = notes(outcome)[1:]
+    assert error.startswith("error: judging ended early: the service cannot be reached (Connection error. ")
     assert int(notes(outcome)[0].split()[1]) < 20 + evaluation.WORKERS
     assert list(outcome.results["strong"]) == ["retrieval", "citation", "run"]
     assert outcome.code == 3
@@ -874,7 +873,7 @@ def test_a_limit_per_day_ends_judging_for_now(project: Project, serve: Serve, ki
         [],
         ["q003", "q004"],
     )
-    assert row_of(outcome, "q003")["failure"] == f"judging ended: {ended}"
+    assert row_of(outcome, "q003")["failure"] == "judging ended early"
     assert below_the_averages(outcome) == [
         "Judged 2 of 4: average answer score between 3.00 and 5.00 whatever the others are"
     ]

@@ -51,7 +51,8 @@ def model_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             yield url
         finally:
             run.kill()
-    model.unlink()
+            run.wait()
+            model.unlink()
 
 
 def test_a_real_model_judges_every_answer_and_is_asked_once(
