@@ -1859,8 +1859,8 @@ class GroqJudge:
 
     def __call__(self, requests: Sequence[JudgeRequest]) -> JudgeRun:
         """Every request's outcome. Raises JudgeUnavailable."""
-        stored = {} if self.fresh else dict(self.journal.stored)
-        model = first_model(requests, stored, self.model, self.strict)
+        stored = dict(self.journal.stored)
+        model = first_model(requests, {} if self.fresh else stored, self.model, self.strict)
         if model != self.model:
             self.warn(
                 f"The journal's judgements are by {model}, successor of {self.model}: going on with it."

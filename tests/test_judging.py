@@ -1032,6 +1032,14 @@ def test_fresh_asks_all_again_and_later_runs_believe_the_new_scores(small: Proje
     assert (len(server.calls), len(journal_of(small))) == (2, 4)
 
 
+def test_fresh_concerns_only_what_is_to_be_asked(small: Project, serve: Serve) -> None:
+    serve(usual)
+    small.run()
+    server = serve(score_reply(5))
+    assert scores(small.run("dev", "--fresh", "--limit", "1")) == {"q001": 5, "q002": 2}
+    assert asked(server) == ["d1"]
+
+
 def without_the_end(data: bytes) -> bytes:
     return data[:-20]
 
