@@ -2662,8 +2662,9 @@ def report_judging(systems: Sequence[System], results: Mapping[str, Block], run:
         block = results[system.name].get("llm_judge", {})
         for name, said in (("failed", "judging failed"), ("unjudged", "not judged")):
             if ids := block.get(f"{name}_questions"):
-                names = ", ".join(ids)
-                note(f"warning: {system.file.name}: {said}: {names} ({len(ids)} in all, each counts 0)")
+                why = next(row["failure"] for row in block["per_question"] if row["question_id"] == ids[0])
+                many = f"{', '.join(ids)} ({len(ids)} in all, each counts 0)"
+                note(f"warning: {system.file.name}: {said}: {many}, e.g. {why}")
                 complete = False
         complete = complete and all(check["passed"] for check in block.get("checks", ()))
     return EXIT_OK if complete else EXIT_INCOMPLETE

@@ -154,7 +154,8 @@ def test_failed_judgements_count_0_and_are_named(small: Project, judge: Judging)
     assert "\nAverage Answer Score (1-5): 2.50\n" in outcome.out
     assert outcome.err == [
         NO_SIMPLE,
-        "warning: dev_strong_output.json: judging failed: q001 (1 in all, each counts 0)",
+        "warning: dev_strong_output.json: judging failed: q001 (1 in all, each counts 0), "
+        "e.g. no score in 3 replies",
     ]
     assert outcome.code == 3
 
@@ -213,7 +214,7 @@ def test_ids_cannot_command_the_console(project: Project, judge: Judging) -> Non
         "warning: dev_strong_output.json: no gold document is retrieved, "
         f"but names agree without folder or extension: 1, e.g. gold {SHOWN} against retrieved gold/{SHOWN}",
         NO_SIMPLE,
-        f"warning: dev_strong_output.json: judging failed: {SHOWN} (1 in all, each counts 0)",
+        f"warning: dev_strong_output.json: judging failed: {SHOWN} (1 in all, each counts 0), e.g. {SHOWN}",
     ]
 
 

@@ -437,7 +437,7 @@ def test_text_from_files_cannot_drive_the_console(small: Project, serve: Serve) 
     small.predictions("strong", {"q\u001b[2J\n1": {"answer": "Score: 5"}, "q002": {"answer": "No idea."}})
     serve(score_reply("none"))
     outcome = small.run()
-    assert notes(outcome)[-1].endswith("judging failed: q[2J1, q002 (2 in all, each counts 0)")
+    assert "judging failed: q[2J1, q002 (2 in all, each counts 0), e.g. " in notes(outcome)[-1]
     assert "\x1b" not in outcome.out
 
 
@@ -575,7 +575,8 @@ def test_what_is_no_score_is_asked_for_twice_more_and_then_counts_0(
     assert (row["answer_score_raw"], block["avg_answer_score"]) == (0, 1.5)
     assert (block["failed_questions"], block["unjudged_questions"]) == (["q001"], [])
     assert notes(outcome)[1:] == [
-        "warning: dev_strong_output.json: judging failed: q001 (1 in all, each counts 0)"
+        "warning: dev_strong_output.json: judging failed: q001 (1 in all, each counts 0), "
+        f"e.g. {row['failure']}"
     ]
     assert outcome.code == 3
 
@@ -866,7 +867,8 @@ def test_a_limit_per_day_ends_judging_for_now(project: Project, serve: Serve, ki
     ended = f"the day's limit is reached ({said}); run again in 0:09:38"
     assert notes(outcome)[1:] == [
         f"error: judging ended early: {ended}",
-        "warning: dev_strong_output.json: not judged: q003, q004 (2 in all, each counts 0)",
+        "warning: dev_strong_output.json: not judged: q003, q004 (2 in all, each counts 0), "
+        "e.g. judging ended early",
     ]
     assert scores(outcome) == {"q001": 5, "q002": 5, "q003": 0, "q004": 0}
     assert (block_of(outcome)["failed_questions"], block_of(outcome)["unjudged_questions"]) == (
@@ -1205,7 +1207,8 @@ def test_a_part_is_judged_and_the_others_are_said_to_be_left(
     assert block_of(outcome)["unjudged_questions"] == left
     assert [row_of(outcome, name)["failure"] for name in left] == ["left out"] * len(left)
     warned = [
-        f"warning: dev_strong_output.json: not judged: {name} (1 in all, each counts 0)" for name in left
+        f"warning: dev_strong_output.json: not judged: {name} (1 in all, each counts 0), e.g. left out"
+        for name in left
     ]
     assert notes(outcome)[1:] == warned
     assert outcome.code == (3 if left else 0)
