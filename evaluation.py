@@ -1821,12 +1821,23 @@ def keyed_bodies(model: str, requests: Iterable[JudgeRequest]) -> list[tuple[str
 
 
 def to_ask(
-    keyed: Iterable[tuple[str, dict[str, Any]]], requests: Iterable[JudgeRequest], stored: Collection[str]
-) -> dict[str, tuple[dict[str, Any], JudgeRequest]]:
-    """What is not stored and may be asked, by its key: what is the same is asked once."""
-    pairs = zip(keyed, requests, strict=True)
-    fresh = ((key, body, request) for (key, body), request in pairs if key not in stored)
-    return {key: (body, request) for key, body, request in fresh if not request.stored_only}
+    keyed: Iterable[tuple[str, dict[str, Any]]],
+    requests: Iterable[JudgeRequest],
+    stored: Collection[str],
+    fresh: bool = False,
+) -> tuple[set[str], dict[str, tuple[dict[str, Any], JudgeRequest]]]:
+    """(keys to take from what is stored, what to ask by its key): what is the same is asked once.
+
+    `fresh` takes nothing that may be asked.
+    """
+    taken: set[str] = set()
+    asked: dict[str, tuple[dict[str, Any], JudgeRequest]] = {}
+    for (key, body), request in zip(keyed, requests, strict=True):
+        if key in stored and (request.stored_only or not fresh):
+            taken.add(key)
+        elif not request.stored_only:
+            asked[key] = body, request
+    return taken, asked
 
 
 def first_model(
@@ -1877,12 +1888,8 @@ class GroqJudge:
 
     def _run(self, model: str, requests: Sequence[JudgeRequest], stored: dict[str, Judgement]) -> JudgeRun:
         keyed = keyed_bodies(model, requests)
-        outcomes: dict[str, Outcome] = {
-            key: stored[key]
-            for (key, _), request in zip(keyed, requests, strict=True)
-            if key in stored and (request.stored_only or not self.fresh)
-        }
-        wanted = to_ask(keyed, requests, outcomes)
+        taken, wanted = to_ask(keyed, requests, stored, self.fresh)
+        outcomes: dict[str, Outcome] = {key: stored[key] for key in taken}
         keys, asked = list(wanted), list(wanted.values())
         ended = ""
         try:
@@ -2338,15 +2345,15 @@ class CallPlan:
     usage: Usage
 
 
-def plan_calls(model: str, requests: Sequence[JudgeRequest], stored: Collection[str]) -> CallPlan:
+def plan_calls(
+    model: str, requests: Sequence[JudgeRequest], stored: Collection[str], fresh: bool = False
+) -> CallPlan:
     """The plan for these requests, given the keys of the judgements that are stored."""
     settings = MODELS.get(model, UNKNOWN_MODEL)
-    keyed = keyed_bodies(model, requests)
-    missing = to_ask(keyed, requests, stored)
+    taken, missing = to_ask(keyed_bodies(model, requests), requests, stored, fresh)
     chars = sum(prompt_chars(body) for body, _ in missing.values())
     usage = Usage(math.ceil(chars / CHARS_PER_TOKEN), len(missing) * settings.usual_completion_tokens)
-    known = sum(key in stored for key, _ in keyed)
-    return CallPlan(model, known + len(missing), known, len(missing), usage)
+    return CallPlan(model, len(taken) + len(missing), len(taken), len(missing), usage)
 
 
 def minutes_needed(plan: CallPlan, tier: Tier) -> float:
@@ -2397,14 +2404,9 @@ Average Recall: {_figure(block["avg_recall"], 4)}
 Average F1: {_figure(block["avg_f1"], 4)}"""
 
 
-def printable_lines(lines: Iterable[str]) -> str:
-    """Lines that hold text from files, each made printable; line ends within one of ours stay."""
-    return "\n".join(printable(part) for line in lines for part in line.split("\n"))
-
-
 def render_flagged(row: Row) -> str:
     """What became of an answer that was flagged."""
-    about = f"Flagged {row['question_id']} ({', '.join(row['flags'])})"
+    about = printable(f"Flagged {row['question_id']} ({', '.join(row['flags'])})")
     if "score_as_written" not in row:
         return f"{about}: {row['answer_score_raw']:g} as written, counts"
     written, cleaned = row["score_as_written"], row["score_without_flagged_text"]
@@ -2418,7 +2420,7 @@ def render_checks(checks: Sequence[Row]) -> list[str]:
     for check in failed:
         low, high = check["expected"]
         found = check["rationale"] if check["score"] is None else f"the judge gave {check['score']}"
-        lines.append(f"Failed check: {check['check']}: expected {low} to {high}, {found}")
+        lines.append(printable(f"Failed check: {check['check']}: expected {low} to {high}, {found}"))
     return [*lines, "THE SCORES ARE NOT TO BE TRUSTED"] if failed else lines
 
 
@@ -2443,7 +2445,7 @@ Average Combined Score (0-1): {_figure(block["avg_combined_score"], 2)}"""
     if "judge_sd" in block:
         lines.append(f"Judge's own noise (standard deviation): {_figure(block['judge_sd'], 2)}")
     lines += [render_flagged(row) for row in block["per_question"] if row["flags"] and row["failure"] is None]
-    return printable_lines([*lines, *render_checks(block["checks"])] if "checks" in block else lines)
+    return "\n".join([*lines, *render_checks(block["checks"])] if "checks" in block else lines)
 
 
 RENDERERS: Mapping[str, Callable[[Block], str]] = {
@@ -2456,7 +2458,7 @@ RENDERERS: Mapping[str, Callable[[Block], str]] = {
 def render_system(system: System, results: Block) -> str:
     """One system's results as console text."""
     blocks = [render(results[name]) for name, render in RENDERERS.items() if name in results]
-    title = render_title(f"Evaluating: {system.file.name}")
+    title = render_title(printable(f"Evaluating: {system.file.name}"))
     return "\n".join([title, f"Loaded predictions for {len(system.predictions)} questions", *blocks])
 
 
@@ -2497,7 +2499,7 @@ def render_plan(plan: CallPlan, tiers: Mapping[str, Tier]) -> str:
         "  Cost: unknown for this model" if cost is None else f"  Cost (estimated): ${cost:.4f}",
     ]
     times = [f"  Time with {name}: {minutes_needed(plan, tier):.1f} minutes" for name, tier in tiers.items()]
-    return printable_lines([*lines, *times])
+    return "\n".join([*lines, *times])
 
 
 def render_results(results: Mapping[str, Block]) -> str:
@@ -2637,7 +2639,7 @@ def dry_run(
     judged = [system for system in systems if system.name in JUDGED_SYSTEMS]
     requests = judge_requests(split, judged, options)
     path = Path(JOURNAL_FILE.format(split=split.name))
-    stored = {} if arguments.fresh or not path.is_file() else parse_journal(path.read_bytes())[0]
+    stored = parse_journal(path.read_bytes())[0] if path.is_file() else {}
     model = arguments.judge_model or DEFAULT_JUDGE_MODEL
     successor = None if arguments.judge_model else MODELS[model].successor
     say("Dry run: nothing is sent.")
@@ -2646,7 +2648,7 @@ def dry_run(
         tiers = {"a free account": free, "a developer account": DEVELOPER_TIER} if free else {}
         if arguments.rpm or arguments.tpm:
             tiers = {"these limits": Tier(arguments.rpm or sys.maxsize, arguments.tpm or sys.maxsize)}
-        say(render_plan(plan_calls(name, requests, stored), tiers))
+        say(render_plan(plan_calls(name, requests, stored, arguments.fresh), tiers))
     return EXIT_OK
 
 
@@ -2662,9 +2664,11 @@ def report_judging(systems: Sequence[System], results: Mapping[str, Block], run:
         block = results[system.name].get("llm_judge", {})
         for name, said in (("failed", "judging failed"), ("unjudged", "not judged")):
             if ids := block.get(f"{name}_questions"):
-                why = next(row["failure"] for row in block["per_question"] if row["question_id"] == ids[0])
+                missing = {
+                    row["question_id"]: row["failure"] for row in block["per_question"] if row["failure"]
+                }
                 many = f"{', '.join(ids)} ({len(ids)} in all, each counts 0)"
-                note(f"warning: {system.file.name}: {said}: {many}, e.g. {why}")
+                note(f"warning: {system.file.name}: {said}: {many}, e.g. {missing[ids[0]]}")
                 complete = False
         complete = complete and all(check["passed"] for check in block.get("checks", ()))
     return EXIT_OK if complete else EXIT_INCOMPLETE

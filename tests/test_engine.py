@@ -1323,6 +1323,13 @@ def test_a_plan_counts_each_call_that_must_be_made_once() -> None:
     assert plan == CallPlan(OSS, judgements=3, stored=1, calls=2, usage=Usage(201, 400))
 
 
+def test_a_fresh_plan_takes_only_what_is_left_out() -> None:
+    asked, left_out = "a" * 400, "b" * 400
+    requests = [request(asked), request(left_out, stored_only=True)]
+    plan = evaluation.plan_calls(OSS, requests, {key_of(asked), key_of(left_out)}, fresh=True)
+    assert (plan.judgements, plan.stored, plan.calls) == (2, 1, 1)
+
+
 MINUTES: dict[str, object] = {
     "requests bind": (60, 6_000, Tier(30, 6_000), 2),
     "tokens bind": (60, 54_000, Tier(30, 6_000), 9),
