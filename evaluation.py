@@ -9,7 +9,8 @@ Usage
 
     Reads, relative to the current directory, the questions and each system's predictions for one split,
     prints the report and writes {split}_evaluation.json. With GROQ_API_KEY set, a Groq model also scores
-    the answers by each question's own rubric; --dry-run shows what that would cost.
+    the answers by each question's own rubric; --dry-run shows what that would cost. With --outputs DIR...
+    it grades the hand-in in each folder and ranks them in {split}_leaderboard.csv and .md.
 
 Files
     NLP Project Data/{split}_final_jsonl.txt   one gold question a line (JSON)
@@ -21,7 +22,8 @@ Files
 Exit codes
     0    all done
     2    bad usage or bad input: every problem is listed as file:line, nothing is written
-    3    results written, but some judgements are missing (run again), or the judge failed its checks
+    3    results written, but some judgements are missing (run again), the judge failed its checks, or a
+         hand-in was left out
     130  interrupted; the journal keeps what was paid for
 
 Vocabulary
@@ -31,6 +33,8 @@ Vocabulary
     judgement   the judge's score, 1 to 5, with its rationale
     flag        what in an answer looks made to please the judge rather than to answer
     system      whatever made a file of predictions
+    hand-in     a folder with the predictions of one or more systems
+    label       a person's score for an answer
     split       train, dev or test
 
 Contents
@@ -51,8 +55,11 @@ Contents
 from __future__ import annotations
 
 import argparse
+import csv
 import errno
+import glob
 import hashlib
+import io
 import itertools
 import json
 import math
@@ -64,15 +71,19 @@ import sys
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, suppress
-from dataclasses import KW_ONLY, asdict, dataclass, field, replace
+from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from datetime import datetime, timedelta, timezone
-from enum import Enum
+from functools import lru_cache
 from heapq import heappop, heappush
 from pathlib import Path, PureWindowsPath
 from queue import Empty, SimpleQueue
-from typing import Any, BinaryIO, Literal, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, TextIO, TypeVar
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 T = TypeVar("T")
 
@@ -81,13 +92,15 @@ T = TypeVar("T")
 VERSION = "1.0.0"
 
 SPLITS = ("train", "dev", "test")
-SYSTEMS = ("simple", "strong")
-JUDGED_SYSTEMS = ("strong",)
+SYSTEMS = ("simple", "strong")  # stand before the others, which stand in alphabetical order
+UNJUDGED_SYSTEMS = ("simple",)  # unless --judge names them
 
 QUESTIONS_FILE = "NLP Project Data/{split}_final_jsonl.txt"
 PREDICTIONS_FILE = "{split}_{system}_output.json"
 RESULTS_FILE = "{split}_evaluation.json"
 JOURNAL_FILE = "{split}_judgements.jsonl"
+LEADERBOARD_FILE = "{split}_leaderboard"  # .csv and .md
+LABELS_FILE = "{split}_labels.csv"
 CORPUS_DIR = "corpus"
 DOCUMENT_SUFFIXES = (".json", ".txt")
 
@@ -95,6 +108,12 @@ RECALL_CUTOFFS = (1, 5)
 LAMBDA_WEIGHT = 0.5  # the answer's share of the combined score; the evidence has the rest
 RUBRIC_LEVELS = ("1", "2", "3", "4", "5")
 TOP_SCORE = len(RUBRIC_LEVELS)
+
+MAX_P = 0.05  # a difference is one where its p, adjusted for all pairs, is at most this
+SLICED_LABELS = ("question_type", "edge_case_type", "source_dataset")
+MIN_SLICE = 3  # questions
+LABELS_TO_ADD = 10
+RANKED_BY = ("avg_combined_score", "avg_f1")  # the first that a system has
 
 EXIT_OK, EXIT_BAD_INPUT, EXIT_INCOMPLETE, EXIT_INTERRUPTED = 0, 2, 3, 130
 
@@ -118,14 +137,19 @@ MAX_SHOWN_CHARS = 200  # of a text of others in one line of ours
 MAX_REPLY_CHARS = 20_000  # of a reply are read; what a judge has to say is a hundredth of it
 CHARS_PER_TOKEN = 4.0  # of English text, until the service has told how many tokens it counted
 
+CONFIDENCE = 0.95
+MIN_CLUSTERS = 5  # fewer say too little of how clusters differ for an interval to be believed
+RESAMPLES = 10_000  # of a bootstrap, or random sign flips
+RESAMPLED_CELLS = 2_000_000  # clusters x resamples: where clusters are many, fewer resamples do
+MAX_CLUSTERS = 1_000  # more are put together in so many: what they tell of chance hardly differs
+
 CHECKED_GOLD_ANSWERS = 3
 CHECK_HIGH, CHECK_LOW = 4, 2  # a gold answer must score at least, a worthless one at most
 MAX_CLEANINGS = 5  # of one answer; one that still has something to clean has nothing else
 COPIED_WORDS = range(6, 13)  # a rubric text of at least 6 words, or 12 of its words in a row, are copied
 
 
-@dataclass(frozen=True, slots=True)
-class Tier:
+class Tier(NamedTuple):
     """An account's limits for one model; None where the service names none."""
 
     requests_per_minute: int
@@ -134,8 +158,7 @@ class Tier:
     tokens_per_day: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Model:
+class Model(NamedTuple):
     """What requests and prices depend on. Source: Groq's pages on models, prices and limits, 2026-11."""
 
     strict_schema: bool = False  # json_schema with strict: true; elsewhere JSON mode
@@ -156,26 +179,53 @@ MODELS: Mapping[str, Model] = {
         True, "low", 600, 200, usd_per_million=(0.075, 0.30), free=Tier(30, 8_000, 1_000, 200_000)
     ),
     "openai/gpt-oss-120b": Model(True, "low", 600, 200),
-    "local": Model(
-        True, max_completion_tokens=200
-    ),  # whatever a server of one's own serves: llama.cpp's has it
+    "local": Model(True, max_completion_tokens=200),  # a server of one's own: llama.cpp's takes a schema
 }
 DEVELOPER_TIER = Tier(1_000, 250_000)
 DEFAULT_JUDGE_MODEL = "llama-3.1-8b-instant"
 
+
+class Measure(NamedTuple):
+    """A figure that every question of a results block has and whose mean is reported; more is better."""
+
+    name: str  # the mean's, in the block
+    value: str  # the figure's name in the block's rows
+    title: str
+    digits: int
+    scale: int = 1  # from a question's figure to the mean's unit
+
+
+MEASURES: Mapping[str, tuple[Measure, ...]] = {  # by results block
+    "retrieval": tuple(
+        Measure(f"recall_at_{k}_pct", f"recall_at_{k}", f"Recall@{k} %", 1, 100) for k in RECALL_CUTOFFS
+    ),
+    "citation": (
+        Measure("avg_precision", "precision", "Precision", 3),
+        Measure("avg_recall", "recall", "Recall", 3),
+        Measure("avg_f1", "f1", "F1", 3),
+    ),
+    "llm_judge": (
+        Measure("avg_answer_score", "answer_score_raw", "Answer", 2),
+        Measure("avg_evidence_score", "evidence_score", "Evidence", 3),
+        Measure("avg_combined_score", "combined_score", "Combined", 3),
+    ),
+}
+JOINT_MEASURES = (
+    Measure("avg_supported_combined_score", "supported_combined_score", "Supported combined", 3),
+    Measure("avg_f1_answer_score", "f1_answer_score", "F1 x answer", 3),
+)
+
 # ------------------------------------------------------------------ 2. Records and errors
 
 
-@dataclass(frozen=True, slots=True)
-class Rubric:
+class Rubric(NamedTuple):
     """How a question's answer earns its 1 to 5: `levels` maps "1".."5" to what each asks for."""
 
     description: str
     levels: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(NamedTuple):
     """One gold question. `evidence` holds sentence IDs of the document `doc_id`, and may be empty."""
 
     id: str
@@ -190,8 +240,7 @@ class Question:
     source: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Prediction:
+class Prediction(NamedTuple):
     """What a system gave for one question; `retrieved` holds document IDs, best first."""
 
     question: str = ""
@@ -205,8 +254,7 @@ NO_PREDICTION = Prediction()
 DocumentState = Literal["structured", "plain", "malformed", "missing", "outside"]
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(NamedTuple):
     """A gold document. `sentences` (ID -> text) is None unless the state is "structured".
 
     "malformed" looks like JSON but is no document; "outside" would leave the corpus folder, so is not opened.
@@ -216,16 +264,14 @@ class Document:
     sentences: Mapping[str, str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class InputFile:
+class InputFile(NamedTuple):
     """A file that was read: its name as the user knows it, and the SHA-256 of its bytes."""
 
     name: str
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
+class Split(NamedTuple):
     """The gold side of a run, and everything in it that somebody should know before believing a grade."""
 
     name: str
@@ -236,14 +282,42 @@ class Split:
     warnings: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class System:
-    """One system's predictions for a split: question ID -> prediction."""
+class System(NamedTuple):
+    """One system's predictions for a split: question ID -> prediction. `folder` is "" for the current one."""
 
     name: str
     file: InputFile
     predictions: Mapping[str, Prediction]
-    warnings: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+    folder: str = ""
+
+    @property
+    def title(self) -> str:
+        """What to call it among the systems of all folders."""
+        return f"{self.folder}/{self.name}" if self.folder else self.name
+
+
+class HandIn(NamedTuple):
+    """What stands in one folder: the systems to be graded together."""
+
+    folder: str
+    systems: tuple[System, ...]
+
+
+class Label(NamedTuple):
+    """A person's score, 1 to 5, for a system's answer to one question."""
+
+    question_id: str
+    system: str
+    rater: str
+    score: int
+
+
+class Labels(NamedTuple):
+    """A file of people's scores."""
+
+    file: InputFile
+    labels: tuple[Label, ...]
 
 
 Message = Mapping[str, str]  # {"role", "content"}: a chat message as the service takes it
@@ -251,8 +325,12 @@ Message = Mapping[str, str]  # {"role", "content"}: a chat message as the servic
 
 @dataclass(frozen=True, slots=True)
 class JudgeOptions:
-    """What is to be judged, and how: `limit` and `questions` (IDs) leave the others to the journal."""
+    """What is to be judged, and how: `limit` and `questions` (IDs) leave the others to the journal.
 
+    `systems` names the judged ones; None is every system but UNJUDGED_SYSTEMS.
+    """
+
+    systems: frozenset[str] | None = None
     limit: int | None = None
     questions: frozenset[str] | None = None
     repeats: int = 1
@@ -260,8 +338,7 @@ class JudgeOptions:
     check_judge: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class JudgeRequest:
+class JudgeRequest(NamedTuple):
     """One answer to be judged once.
 
     `place` is the question's place in the split, from 0; `variant` is "written", "cleaned" (of what was
@@ -275,6 +352,7 @@ class JudgeRequest:
     repeat: int
     messages: tuple[Message, ...]
     stored_only: bool = False
+    folder: str = ""  # of the hand-in, whose journal keeps the judgement
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,8 +368,7 @@ class Usage:
         return Usage(prompt, completion, self.cached + other.cached)
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgement(NamedTuple):
     """A score on the rubric's scale, 1 to 5, and why; then what the service said of itself."""
 
     score: int
@@ -302,6 +379,7 @@ class Judgement:
     usage: Usage = Usage()
 
 
+# These two are no tuples: those would be equal where the reasons are.
 @dataclass(frozen=True, slots=True)
 class Failure:
     """Why a judgement that was asked for did not come. It counts as 0, and is said wherever it counts."""
@@ -330,8 +408,7 @@ class CallCounts:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class JudgeRun:
+class JudgeRun(NamedTuple):
     """One outcome for each request, in their order; `ended` says why judging ended early, if it did.
 
     `requested_model` and `model` differ where Groq had withdrawn the first and its successor stood in.
@@ -348,8 +425,7 @@ class JudgeRun:
 Judge = Callable[[Sequence[JudgeRequest]], JudgeRun]
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(NamedTuple):
     """Something in an input file that must be put right before anything is graded."""
 
     file: str
@@ -697,6 +773,62 @@ def parse_corpus_file(text: str, file: str, problems: list[Problem]) -> Document
     return parse_document(text, file, []) if text.lstrip().startswith("{") else Document("plain")
 
 
+# -- People's scores, as a spreadsheet or a program gives them.
+
+
+def _csv_rows(text: str) -> Iterator[tuple[int, dict[str, object]]]:
+    """(line, named cells that are not empty) of each row of a CSV with a head and any usual delimiter."""
+    delimiter = max(",;\t", key=text.partition("\n")[0].count)
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
+    for row in reader:
+        cells = {name: cell.strip() for name, cell in row.items() if name and isinstance(cell, str)}
+        named: dict[str, object] = {name.strip(): cell for name, cell in cells.items() if cell}
+        if re.fullmatch(r"[0-9]+(\.0+)?", score := str(named.get("score"))):
+            named["score"] = float(score)
+        yield reader.line_num, named
+
+
+def parse_labels(
+    text: str, file: str, problems: list[Problem], question_ids: Collection[str], systems: Collection[str]
+) -> list[Label]:
+    """The labels of a CSV or of a JSON list: question_id, system, score, and rater where there are several.
+
+    Rows without a score are none. Scores without a rater are by a first, a second, ... one.
+    """
+    shape: Shape = {
+        "question_id": Kind("the ID of a question", lambda value: value in question_ids),
+        "system": Kind("the name of a system", lambda value: value in systems),
+        "score?": SCORE,
+        "rater?": NAME,
+    }
+    rows: list[tuple[int, Any]] = []
+    if text.lstrip().startswith(("[", "{")):
+        rows = [(1, row) for row in parse_json(text, [shape], file, problems) or ()]
+    else:
+        try:
+            rows = [(line, row) for line, row in _csv_rows(text) if "score" in row]
+        except csv.Error as error:
+            problems.append(Problem(file, 1, "CSV", str(error)))
+        for line, row in rows:
+            for wrong in mismatches(row, shape):
+                problems.append(Problem(file, line, f"{wrong.expected} in {wrong.path[0]}", wrong.found))
+    labels: dict[tuple[str, str, str], Label] = {}
+    if problems:
+        return []
+    for line, row in rows:
+        if row.get("score") is not None:
+            about = row["question_id"], row["system"]
+            unnamed = (name for name in map(str, itertools.count(1)) if (*about, name) not in labels)
+            label = Label(*about, row.get("rater") or next(unnamed), int(row["score"]))
+            if (place := (*about, label.rater)) in labels:
+                found = f"two by {label.rater} for {about[0]} of {about[1]}"
+                problems.append(Problem(file, line, "one score of a rater for an answer", found))
+            labels[place] = label
+    if not labels:
+        problems.append(Problem(file, 1, "rows with question_id, system and score", "none with a score"))
+    return list(labels.values())
+
+
 # ------------------------------------------------------------------ 4. Retrieval and evidence metrics
 
 
@@ -811,6 +943,236 @@ def pooled_sd(groups: Iterable[Sequence[float]]) -> float | None:
     return None if average is None else math.sqrt(average)
 
 
+Clusters = Sequence[Hashable] | None  # what each item belongs to; None is each to itself
+Values = Sequence[float]
+
+
+def student_t_quantile(p: float, df: float) -> float:
+    """What Student's t with `df` degrees of freedom is below with probability p, which must be inside 0..1.
+
+    Cornish-Fisher expansion of the normal quantile (Abramowitz & Stegun 1964, 26.7.5). For p in 0.025..0.975
+    its relative error is below 4e-4 from 4 degrees on, and below 2e-6 from 12 on.
+
+    >>> round(student_t_quantile(0.975, df=12), 4)
+    2.1788
+    """
+    x = statistics.NormalDist().inv_cdf(p)
+    terms = (
+        (x**3 + x) / 4,
+        (5 * x**5 + 16 * x**3 + 3 * x) / 96,
+        (3 * x**7 + 19 * x**5 + 17 * x**3 - 15 * x) / 384,
+        (79 * x**9 + 776 * x**7 + 1482 * x**5 - 1920 * x**3 - 945 * x) / 92160,
+    )
+    return x + sum(term / df**power for power, term in enumerate(terms, start=1))
+
+
+def _rounded(low: float, high: float) -> tuple[float, float]:
+    """An interval without its last digits, since the order in which a processor sums changes those."""
+    return round(low, 12) + 0.0, round(high, 12) + 0.0  # + 0.0: whether zero has a sign is one of them
+
+
+def _cluster_sums(columns: Sequence[Values], clusters: Clusters) -> npt.NDArray[np.float64]:
+    """A row for each cluster, as they first occur: each column's sum, then how many items it has."""
+    import numpy as np
+
+    labels = range(len(columns[0]) if columns else 0) if clusters is None else clusters
+    places: dict[Hashable, int] = {}
+    codes = np.array([places.setdefault(label, len(places)) for label in labels], np.intp) % MAX_CLUSTERS
+    sums = [*(np.bincount(codes, column) for column in columns), np.bincount(codes)]
+    return np.stack(sums, axis=1).astype(np.float64)
+
+
+@lru_cache(maxsize=32)
+def _resample_weights(clusters: int, resamples: int, seed: int) -> npt.NDArray[np.uint8]:
+    """How often each resample (a row) draws each cluster, in as many draws as there are clusters.
+
+    The draws are SHAKE128's, so the same in every version of Python and numpy. One byte holds a count: where
+    there are more than 255 draws, that many of one cluster do not happen.
+    """
+    import numpy as np
+
+    noise = hashlib.shake_128(f"resample {seed}".encode()).digest(4 * resamples * clusters)
+    drawn = (np.frombuffer(noise, "<u4") % clusters).reshape(resamples, clusters)
+    cells = drawn + np.arange(0, drawn.size, clusters)[:, np.newaxis]
+    return np.bincount(cells.ravel(), minlength=drawn.size).reshape(drawn.shape).astype(np.uint8)
+
+
+def bootstrap_intervals(
+    columns: Sequence[Values],
+    clusters: Clusters = None,
+    *,
+    confidence: float = CONFIDENCE,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> list[tuple[float, float] | None]:
+    """The interval (low, high) of each column's mean, the columns being measures of the same items.
+
+    Clusters are resampled, and the mean of a resample is the sum of its values by the sum of its sizes. The
+    percentiles are widened for few clusters: tail = Phi(-sqrt(n / (n - 1)) t), where t is Student's with
+    n - 1 degrees of freedom (the expanded percentile interval; Hesterberg 2015). Many clusters get fewer
+    resamples, and beyond MAX_CLUSTERS are drawn in groups. None for fewer than MIN_CLUSTERS clusters. Of few
+    clusters that are nearly all alike (nine hits in ten) it is too narrow. Raises ValueError where lengths
+    differ.
+    """
+    import numpy as np
+
+    sums = _cluster_sums(columns, clusters)
+    n = len(sums)
+    if n < MIN_CLUSTERS:
+        return [None] * len(columns)
+    totals = _resample_weights(n, min(resamples, RESAMPLED_CELLS // n), seed) @ sums
+    t = student_t_quantile((1 + confidence) / 2, n - 1)
+    tail = statistics.NormalDist().cdf(-math.sqrt(n / (n - 1)) * t)
+    means = np.sort(totals[:, :-1] / totals[:, -1:], axis=0)  # np.quantile would import 20 ms of code first
+    places = np.linspace(0, 1, len(means))
+    return [_rounded(*np.interp((tail, 1 - tail), places, column).tolist()) for column in means.T]
+
+
+def bootstrap_interval(
+    values: Values,
+    clusters: Clusters = None,
+    *,
+    confidence: float = CONFIDENCE,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> tuple[float, float] | None:
+    """The interval (low, high) of one mean; None for fewer than MIN_CLUSTERS clusters. `bootstrap_intervals`.
+
+    >>> bootstrap_interval([1, 0, 1, 0, 1, 0, 1, 0, 1, 0], clusters="aabbccddee")
+    (0.5, 0.5)
+    """
+    return bootstrap_intervals([values], clusters, confidence=confidence, resamples=resamples, seed=seed)[0]
+
+
+def paired_tests(
+    differences: Sequence[Values], clusters: Clusters = None, *, resamples: int = RESAMPLES, seed: int = 0
+) -> list[float]:
+    """The two-sided p, 0..1, of each column of paired differences of the same items; 1.0 for no values.
+
+    If two systems are equal, each cluster's differences might as well have the other sign, all together. p is
+    the share of sign flips whose absolute sum is at least the observed one: of all 2^clusters if these are
+    at most `resamples`, else (b + 1) / (n + 1) of n random ones (Phipson & Smyth 2010). Beyond MAX_CLUSTERS,
+    groups of clusters are flipped. Raises ValueError where lengths differ.
+    """
+    import numpy as np
+
+    sums = _cluster_sums(differences, clusters)[:, :-1]
+    n, total = len(sums), sums.sum(axis=0)
+    exact = n < resamples.bit_length()
+    flips, width = (2**n, 4) if exact else (resamples, -(-n // 8))
+    noise = b"" if exact else hashlib.shake_128(f"flip {seed}".encode()).digest(flips * width)
+    packed = np.arange(flips, dtype="<u4").view(np.uint8) if exact else np.frombuffer(noise, np.uint8)
+    bits = np.unpackbits(packed.reshape(flips, width), axis=1, count=n, bitorder="little")
+    least = abs(total) - 1e-9 * abs(sums).sum(axis=0)  # what is equal stays so, however it was summed
+    hits = (abs(2 * (bits @ sums) - total) >= least).sum(axis=0)
+    return [(int(hit) + (not exact)) / (flips + (not exact)) for hit in hits]
+
+
+def paired_test(
+    a: Values, b: Values, clusters: Clusters = None, *, resamples: int = RESAMPLES, seed: int = 0
+) -> float:
+    """The two-sided p, 0..1, of the mean of a - b; 1.0 for no values. `paired_tests` says how.
+
+    >>> paired_test([2, 3, 4, 5], [1, 1, 1, 1])
+    0.125
+    """
+    differences = [x - y for x, y in zip(a, b, strict=True)]
+    return paired_tests([differences], clusters, resamples=resamples, seed=seed)[0]
+
+
+def holm(p_values: Values) -> list[float]:
+    """The p-values adjusted for how many they are, each at most 1, in the given order (Holm 1979).
+
+    The smallest of m is multiplied by m, the next by m - 1, and so on; none falls below one before it.
+
+    >>> holm([0.25, 0.125, 0.5])
+    [0.5, 0.375, 0.5]
+    """
+    adjusted, least = [0.0] * len(p_values), 0.0
+    for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        adjusted[place] = least = max(least, min(1.0, (len(p_values) - rank) * p_values[place]))
+    return adjusted
+
+
+def _ordinal_difference(x: Any, y: Any, counts: Mapping[Any, int]) -> float:
+    between = sum(count for value, count in counts.items() if min(x, y) <= value <= max(x, y))
+    return (between - (counts[x] + counts[y]) / 2) ** 2
+
+
+# How far two ratings differ, given how often each value occurs.
+DIFFERENCES: Mapping[str | None, Callable[[Any, Any, Mapping[Any, int]], float]] = {
+    "nominal": lambda x, y, _: x != y,
+    "ordinal": _ordinal_difference,
+    "linear": lambda x, y, _: abs(x - y),
+    "interval": lambda x, y, _: (x - y) ** 2,
+    "quadratic": lambda x, y, _: (x - y) ** 2,
+}
+
+
+def cohen_kappa(a: Sequence[Any], b: Sequence[Any], weights: str | None = None) -> float | None:
+    """How far two raters of the same items agree beyond chance: 1 - observed / expected disagreement.
+
+    -1..1, 0 by chance. Disagreements count 1, with "linear" weights |x - y|, with "quadratic" (x - y)^2, of
+    the values themselves (Cohen 1960, 1968). None for no items, and where both gave one same value only.
+    Raises ValueError where lengths differ.
+
+    >>> cohen_kappa([1, 1, 2, 2], [1, 1, 2, 1])
+    0.5
+    """
+    difference = DIFFERENCES[weights or "nominal"]
+    observed = sum(difference(x, y, {}) for x, y in zip(a, b, strict=True))
+    pairs = itertools.product(Counter(a).items(), Counter(b).items())
+    expected = sum(difference(x, y, {}) * n * m for (x, n), (y, m) in pairs)
+    return 1 - observed * len(a) / expected if expected else None
+
+
+def krippendorff_alpha(ratings: Sequence[Sequence[Any]], level: str = "nominal") -> float | None:
+    """How far any number of raters agree beyond chance: 1 - observed / expected disagreement.
+
+    `ratings` has a row for each rater with None for a gap; `level` is "nominal", "ordinal" or "interval"
+    (Krippendorff 2011). At most 1, 0 by chance. None where no item has two ratings, and where these are all
+    the same value. Raises ValueError where rows differ in length.
+
+    >>> krippendorff_alpha([[1, 1, 2, 2, None], [1, 1, 2, 1, 3]])
+    0.5333333333333333
+    """
+    items = [[value for value in item if value is not None] for item in zip(*ratings, strict=True)]
+    items = [item for item in items if len(item) > 1]
+    counts, difference = Counter(itertools.chain.from_iterable(items)), DIFFERENCES[level]
+    shares = (difference(x, y, counts) / (len(item) - 1) for item in items for x in item for y in item)
+    pairs = itertools.product(counts.items(), repeat=2)
+    expected = math.fsum(difference(x, y, counts) * n * m for (x, n), (y, m) in pairs)
+    return 1 - math.fsum(shares) * (counts.total() - 1) / expected if expected else None
+
+
+def corrected_mean(
+    judge: Values, human: Sequence[float | None], clusters: Clusters = None, *, confidence: float = CONFIDENCE
+) -> tuple[float | None, float | None, float | None]:
+    """(mean, low, high) of what people would score, from a judge on all items and people on some.
+
+    Prediction-powered inference (Angelopoulos et al. 2023): the judge's mean on all, plus the mean of human
+    minus judge where `human` is not None; if it never is, three times None. The variance is g / (g - 1) times
+    the sum of squares of the influence function's sums by cluster, t has g - 1 degrees of freedom, g clusters
+    having labels; no interval for fewer than MIN_CLUSTERS. Raises ValueError where lengths differ.
+
+    >>> corrected_mean([4, 4, 5, 5], [3, None, 5, None])
+    (4.0, None, None)
+    """
+    errors = [None if label is None else label - score for score, label in zip(judge, human, strict=True)]
+    known = [error for error in errors if error is not None]
+    average, correction = mean(judge), mean(known)
+    if average is None or correction is None:
+        return None, None, None
+    off = [0.0 if error is None else (error - correction) / len(known) for error in errors]
+    influence = [(score - average) / len(judge) + part for score, part in zip(judge, off, strict=True)]
+    sums = _cluster_sums([influence, [error is not None for error in errors]], clusters)
+    g = int((sums[:, 1] > 0).sum())
+    if g < MIN_CLUSTERS:
+        return average + correction, None, None
+    half = student_t_quantile((1 + confidence) / 2, g - 1) * math.sqrt(g / (g - 1) * (sums[:, 0] ** 2).sum())
+    return average + correction, *_rounded(average + correction - half, average + correction + half)
+
+
 # ------------------------------------------------------------------ 7. Judge protocols
 
 JUDGE_INSTRUCTIONS = """\
@@ -852,23 +1214,25 @@ def prompt_hash() -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
+# Patterns are texts: `re` compiles each at its first use and keeps it, and most runs use few.
+
 # Control, format and surrogate characters (Unicode Cc, Cf, Cs) and line separators; not newline and tab.
-_UNSEEN = re.compile(
+_UNSEEN = (
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f"
     "\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f"
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0001-\U000e007f"
     "\u115f\u1160\u3164\uffa0\u2800\U000e0100-\U000e01ef]"  # these look blank, or can hide text
 )
-_ZERO_WIDTH = re.compile(
+_ZERO_WIDTH = (
     "[\u200b\u2060-\u2064\ufeff\u202a-\u202e\u2066-\u2069\U000e0001-\U000e007f\U000e0100-\U000e01ef]"
 )
-_FENCE_LIKE = re.compile(r"\[[^\n]{0,200}?\b(?:question|reference|answer|end)\s*\]", re.IGNORECASE)
+_FENCE_LIKE = r"(?i)\[[^\n]{0,200}?\b(?:question|reference|answer|end)\s*\]"
 _ROUND = str.maketrans("[]", "()")
 
 
 def visible(text: str) -> str:
     """`text` without the characters that nobody sees and that a model or a console may obey."""
-    return _UNSEEN.sub("", text)
+    return re.sub(_UNSEEN, "", text)
 
 
 def is_blank(text: str) -> bool:
@@ -878,7 +1242,7 @@ def is_blank(text: str) -> bool:
 
 def unfenced(text: str) -> str:
     """`text` as data: visible, and with round brackets where it imitates a marker line of the prompt."""
-    return _FENCE_LIKE.sub(lambda match: match[0].translate(_ROUND), visible(text))
+    return re.sub(_FENCE_LIKE, lambda match: match[0].translate(_ROUND), visible(text))
 
 
 def fence_marker(texts: Sequence[str]) -> str:
@@ -991,28 +1355,24 @@ def parse_judgement(reply: str) -> Judgement:
 
 # -- Answers written to please the judge. A flag alone costs nothing: a person decides.
 
-AUDIT_PATTERNS: Mapping[str, re.Pattern[str]] = {
-    "score-like": re.compile(
-        r"""\{[^{}]*["']score["'][^{}]*\}? | ["']score["']\s*:?\s*["']?\d?
-            | \b5\s*(?:/|out\ of)\s*5\b(?!\s+\w)
-            | \b(?:score|grade|rating)s?\s*(?:is|of|[:=])\s*[1-5]\b(?!\s*(?:to\b|[-\u2013:]\s*\d))
-            | \b(?:full|top)\ (?:marks|score)\b""",
-        re.IGNORECASE | re.VERBOSE,
-    ),
-    "role-like": re.compile(
-        r"""^[^\S\n]*[<\[|]*(?:system|assistant|user|developer|inst)\b[>\]|]*\s*: | <\|[^|>\n]*\|>
-            | \[/?INST\] | \b(?:ignore|disregard|forget|override)\b[^.!?\n]{0,200}?
-              \b(?:above|previous|prior|earlier|instructions?|rubric|prompt)\b[^.!?\n]*[.!?]?
-            | \b(?:you\ are|as)\ (?:now\ )?(?:a|an|the)\ (?:grader|judge|evaluator)\b[^.!?\n]*[.!?]?""",
-        re.IGNORECASE | re.VERBOSE | re.MULTILINE,
-    ),
+AUDIT_PATTERNS: Mapping[str, str] = {
+    "score-like": r"""(?ix)
+        \{[^{}]*["']score["'][^{}]*\}? | ["']score["']\s*:?\s*["']?\d?
+        | \b5\s*(?:/|out\ of)\s*5\b(?!\s+\w)
+        | \b(?:score|grade|rating)s?\s*(?:is|of|[:=])\s*[1-5]\b(?!\s*(?:to\b|[-\u2013:]\s*\d))
+        | \b(?:full|top)\ (?:marks|score)\b""",
+    "role-like": r"""(?imx)
+        ^[^\S\n]*[<\[|]*(?:system|assistant|user|developer|inst)\b[>\]|]*\s*: | <\|[^|>\n]*\|>
+        | \[/?INST\] | \b(?:ignore|disregard|forget|override)\b[^.!?\n]{0,200}?
+          \b(?:above|previous|prior|earlier|instructions?|rubric|prompt)\b[^.!?\n]*[.!?]?
+        | \b(?:you\ are|as)\ (?:now\ )?(?:a|an|the)\ (?:grader|judge|evaluator)\b[^.!?\n]*[.!?]?""",
 }
-_WORD = re.compile(r"\w+")
+_WORD = r"\w+"
 
 
 def _word_runs(text: str, lengths: Iterable[int]) -> Iterator[tuple[tuple[str, ...], int, int]]:
     """(words, start, end) of every run of so many words in `text`."""
-    words = [(match.group().casefold(), match.start(), match.end()) for match in _WORD.finditer(text)]
+    words = [(match.group().casefold(), match.start(), match.end()) for match in re.finditer(_WORD, text)]
     for length in lengths:
         for at in range(len(words) - length + 1):
             run = words[at : at + length]
@@ -1021,7 +1381,7 @@ def _word_runs(text: str, lengths: Iterable[int]) -> Iterator[tuple[tuple[str, .
 
 def copied_spans(answer: str, sources: Iterable[str], allowed: Iterable[str]) -> list[tuple[int, int]]:
     """Where an answer repeats a source to the letter (see COPIED_WORDS) and no allowed text does."""
-    lengths = {source: min(COPIED_WORDS[-1], len(_WORD.findall(source))) for source in sources}
+    lengths = {source: min(COPIED_WORDS[-1], len(re.findall(_WORD, source))) for source in sources}
     lengths = {source: length for source, length in lengths.items() if length in COPIED_WORDS}
     copied = {run for source, length in lengths.items() for run, _, _ in _word_runs(source, [length])}
     copied -= {run for text in allowed for run, _, _ in _word_runs(text, set(lengths.values()))}
@@ -1038,7 +1398,7 @@ def audit_answer(answer: str, question: Question) -> tuple[tuple[str, ...], str]
     text, flags = visible(answer), dict[str, None]()
     for _ in range(MAX_CLEANINGS):  # what is left when a flagged part is gone may be another
         found = {
-            name: [match.span() for match in pattern.finditer(text)]
+            name: [match.span() for match in re.finditer(pattern, text)]
             for name, pattern in AUDIT_PATTERNS.items()
         }
         found["rubric-copying"] = copied_spans(text, rubric, (question.text, question.answer))
@@ -1049,11 +1409,12 @@ def audit_answer(answer: str, question: Question) -> tuple[tuple[str, ...], str]
         text = "".join(char for at, char in enumerate(text) if at not in removed)
     else:
         text = ""  # nested on purpose
-    return (*flags, *(["zero-width"] if _ZERO_WIDTH.search(answer) else [])), text
+    if re.search(_ZERO_WIDTH, answer):
+        flags["zero-width"] = None
+    return tuple(flags), text
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(NamedTuple):
     """An answer whose score is known beforehand, so that it grades the judge."""
 
     name: str
@@ -1064,7 +1425,8 @@ class Check:
 
 
 def _is_other(answer: str, gold: str) -> bool:
-    return "".join(_WORD.findall(answer.casefold())) not in ("", "".join(_WORD.findall(gold.casefold())))
+    said, known = ("".join(re.findall(_WORD, text.casefold())) for text in (answer, gold))
+    return said not in ("", known)
 
 
 def build_checks(questions: Sequence[Question]) -> list[Check]:
@@ -1072,9 +1434,7 @@ def build_checks(questions: Sequence[Question]) -> list[Check]:
 
     Where the questions have no rubric, or there is no second document, those canaries are left out.
     """
-    usable = [
-        place for place, question in enumerate(questions) if question.rubric and question.answer.strip()
-    ]
+    usable = [place for place, q in enumerate(questions) if q.rubric and q.answer.strip()]
     if not usable:
         return []
     first = questions[usable[0]]
@@ -1121,6 +1481,29 @@ def read_file(
     return InputFile(path, ""), None
 
 
+def is_inside(folder: Path, path: Path) -> bool:
+    """Whether a file is in the folder or below it, once all links are followed. May raise OSError."""
+    return path.resolve().is_relative_to(folder.resolve())
+
+
+def in_folder(folder: str, file: str) -> str:
+    """The path of a file in a folder, "" being the current one, as it is shown."""
+    return f"{folder}/{file}" if folder else file
+
+
+def place_of_system(name: str) -> tuple[bool, str]:
+    """Sorts systems: SYSTEMS first, then the others, in alphabetical order."""
+    return name not in SYSTEMS, name
+
+
+def find_systems(folder: str, split: str) -> list[str]:
+    """The systems with a predictions file in the folder, in their order. Raises OSError."""
+    before, after = PREDICTIONS_FILE.format(split=split, system="\n").split("\n")
+    named = re.compile(f"{re.escape(before)}(.+){re.escape(after)}")
+    names = [match[1] for match in map(named.fullmatch, os.listdir(folder or ".")) if match]
+    return sorted(names, key=place_of_system)
+
+
 def corpus_path(root: Path, doc_id: str) -> Path | Literal["missing", "outside"]:
     """The file of a document, if there is one that may be opened.
 
@@ -1132,7 +1515,7 @@ def corpus_path(root: Path, doc_id: str) -> Path | Literal["missing", "outside"]
     for path in (root / f"{doc_id}{suffix}" for suffix in DOCUMENT_SUFFIXES):
         try:
             path.stat()
-            return path if path.resolve().is_relative_to(root.resolve()) else "outside"
+            return path if is_inside(root, path) else "outside"
         except PermissionError:
             return path  # reading it will say so
         except (OSError, ValueError):
@@ -1203,10 +1586,8 @@ def lock_file(stream: BinaryIO) -> bool:
             import fcntl
 
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno in (errno.EWOULDBLOCK, errno.EACCES, errno.EDEADLK):
-            return False
-        raise
+    except (BlockingIOError, PermissionError):
+        return False
     return True
 
 
@@ -1234,7 +1615,8 @@ class Journal:
     def append(self, key: str, request: JudgeRequest, judgement: Judgement, time_utc: str) -> None:
         """Add one judgement; it is with the operating system when this returns."""
         about = {name: getattr(request, name) for name in ("system", "question_id", "variant", "repeat")}
-        entry = {"key": key, **about, **asdict(judgement), "time": time_utc}
+        told = judgement._asdict() | {"usage": asdict(judgement.usage)}
+        entry = {"key": key, **about, **told, "time": time_utc}
         data = (json.dumps(entry, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
         if self._stream.write(data) < len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._stream.name)
@@ -1250,8 +1632,7 @@ class Journal:
 # -- What the service says: replies, errors, limits.
 
 
-@dataclass(frozen=True, slots=True)
-class TokenLimit:
+class TokenLimit(NamedTuple):
     """The minute's tokens as an answer's headers tell them: a bucket that is full again after `reset_s`."""
 
     limit: float
@@ -1259,8 +1640,7 @@ class TokenLimit:
     reset_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """What the model said, and what the service says of it."""
 
     content: str
@@ -1289,28 +1669,10 @@ class ServiceError(Exception):
 Call = Callable[[dict[str, Any]], Reply]  # request body -> reply; raises ServiceError
 
 
-class Action(Enum):
-    """What a failed call means for the rest."""
-
-    RETRY = "the same call may succeed later"
-    FAIL = "this question cannot be judged"
-    STOP = "no question can be judged"
-    MODEL_GONE = "no question can be judged by this model"
-
-
-ACTIONS: Mapping[int | str | None, Action] = {  # by status or code; 5xx is RETRY, anything else FAIL
-    "model_not_found": Action.MODEL_GONE,
-    "model_decommissioned": Action.MODEL_GONE,
-    **dict.fromkeys((401, 403, 404), Action.STOP),
-    **dict.fromkeys((None, 408, 409, 429, 498), Action.RETRY),  # 498: Groq has no capacity at the moment
-}
-
-
-def action_for(error: ServiceError) -> Action:
-    """What to do about a failed call."""
-    if error.status is not None and error.status >= 500:
-        return Action.RETRY
-    return ACTIONS.get(error.code) or ACTIONS.get(error.status, Action.FAIL)
+# What a failed call means. Any other code or status: this one question cannot be judged.
+MODEL_GONE_CODES = ("model_not_found", "model_decommissioned")
+NO_JUDGING_STATUSES = (401, 403, 404)
+PASSING_STATUSES = (None, 408, 409, 429, 498, *range(500, 600))  # 498: Groq has no capacity at the moment
 
 
 def pause_s(error: ServiceError, attempt: int, jitter: float) -> float:
@@ -1323,9 +1685,9 @@ def pause_s(error: ServiceError, attempt: int, jitter: float) -> float:
     return min(MAX_BACKOFF_S, BACKOFF_S * 2.0**attempt) * (1 - jitter / 2)
 
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(h|ms|µs|m|s)")
-_REFUSAL = re.compile(r"\((RPM|RPD|TPM|TPD)\): Limit (\d+)(?:, Used (\d+))?")
-_TRY_AGAIN = re.compile(r"try again in ((?:\d+(?:\.\d+)?(?:h|ms|µs|m|s))+)")
+_DURATION = r"(\d+(?:\.\d+)?)(h|ms|µs|m|s)"
+_REFUSAL = r"\((RPM|RPD|TPM|TPD)\): Limit ([1-9]\d*)(?:, Used (\d+))?"
+_TRY_AGAIN = f"try again in ((?:{_DURATION})+)"
 
 
 def duration_s(text: str) -> float | None:
@@ -1336,10 +1698,10 @@ def duration_s(text: str) -> float | None:
     """
     if re.fullmatch(r"\d+(\.\d+)?", text):
         return float(text)
-    if not re.fullmatch(f"({_DURATION.pattern})+", text):
+    if not re.fullmatch(f"({_DURATION})+", text):
         return None
     seconds = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001, "µs": 1e-6}
-    return math.fsum(float(number) * seconds[unit] for number, unit in _DURATION.findall(text))
+    return math.fsum(float(number) * seconds[unit] for number, unit in re.findall(_DURATION, text))
 
 
 def clock_text(seconds: float) -> str:
@@ -1351,8 +1713,7 @@ def clock_text(seconds: float) -> str:
     return str(timedelta(seconds=math.ceil(min(seconds, 1e9))))
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(NamedTuple):
     """What a 429 says: which limit ("RPM", "TPM", "RPD", "TPD", or "" if it does not say), and the wait."""
 
     kind: str
@@ -1363,13 +1724,11 @@ class Refusal:
 
 def refusal_in(error: ServiceError) -> Refusal:
     """What a 429 says. The header `retry-after` counts before the message; a second if neither tells."""
-    named, again = _REFUSAL.search(error.message), _TRY_AGAIN.search(error.message)
+    named, again = re.search(_REFUSAL, error.message), re.search(_TRY_AGAIN, error.message)
     waits_s = (error.retry_after_s, duration_s(again[1]) if again else None, 1.0)
     wait_s = next(told_s for told_s in waits_s if told_s is not None)
-    limit = float(named[2]) if named else 0.0
-    if not named or not limit:
-        return Refusal("", 0, 0, wait_s)
-    return Refusal(named[1], limit, float(named[3] or limit), wait_s)
+    kind, limit, used = named.groups() if named else ("", 0, 0)
+    return Refusal(kind, float(limit), float(used or limit), wait_s)
 
 
 def token_limit_in(headers: Mapping[str, str]) -> TokenLimit | None:
@@ -1381,7 +1740,7 @@ def token_limit_in(headers: Mapping[str, str]) -> TokenLimit | None:
     return TokenLimit(limit, remaining, reset_s)
 
 
-def _reply_from(text: str, headers: Mapping[str, str]) -> Reply:
+def _reply_from(text: str, headers: Mapping[str, str], redacted: Callable[[str], str]) -> Reply:
     """A reply from the body of a 200 answer. Raises ServiceError where it is not a chat completion."""
     try:
         body = json.loads(text)
@@ -1390,18 +1749,15 @@ def _reply_from(text: str, headers: Mapping[str, str]) -> Reply:
         cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
         counts = (usage.get("prompt_tokens"), usage.get("completion_tokens"), cached)
         return Reply(
-            content=content if isinstance(content, str) else "",
-            model=str(body.get("model") or ""),
+            content=redacted(content) if isinstance(content, str) else "",
+            model=redacted(str(body.get("model") or "")),
             finish_reason=str(choice.get("finish_reason")),
-            fingerprint=str(body.get("system_fingerprint") or ""),
+            fingerprint=redacted(str(body.get("system_fingerprint") or "")),
             usage=Usage(*(int(count or 0) for count in counts)),
             token_limit=token_limit_in(headers),
         )
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
         raise ServiceError("the answer is not a chat completion") from None
-
-
-_ESCAPED_ASCII = re.compile(r"\\u00([2-7][0-9a-fA-F])")
 
 
 def _error_details(body: object) -> Mapping[str, Any]:
@@ -1439,16 +1795,14 @@ def groq_call(api_key: str, base_url: str | None, workers: int, resources: ExitS
             resources.callback(client.close)
 
     def redacted(text: str) -> str:
-        plain = _ESCAPED_ASCII.sub(lambda match: chr(int(match[1], 16)), text)
+        plain = re.sub(r"\\u00([2-7][0-9a-fA-F])", lambda match: chr(int(match[1], 16)), text)
         hidden = len(api_key) >= MIN_SECRET_CHARS and api_key in plain
         return plain.replace(api_key, "***") if hidden else text
 
     def call(body: dict[str, Any]) -> Reply:
         try:  # not chat.completions.create: it walks through the whole body before it sends it as it was
             answer = next(turns).post(f"{API_PREFIX}/chat/completions", cast_to=httpx.Response, body=body)
-            reply = _reply_from(answer.text, answer.headers)
-            told = redacted(reply.model), redacted(reply.fingerprint)
-            return replace(reply, content=redacted(reply.content), model=told[0], fingerprint=told[1])
+            return _reply_from(answer.text, answer.headers, redacted)
         except groq.APIStatusError as error:
             details, headers = _error_details(error.body), error.response.headers
             if details.get("code") == "json_validate_failed":  # what JSON mode gave up on may be usable
@@ -1500,15 +1854,15 @@ class Pacer:
 
     def __init__(self, workers: int, now_s: float, rpm: int | None = None, tpm: int | None = None) -> None:
         self.workers, self.window = workers, min(FIRST_WINDOW, workers)
-        self.requests = Budget(rpm, rpm / 60, rpm, now_s, by_hand=True) if rpm else None
-        self.tokens = Budget(tpm, tpm / 60, tpm, now_s, by_hand=True) if tpm else None
+        limits = {"RPM": rpm, "TPM": tpm}
+        self.budgets = {kind: Budget(n, n / 60, n, now_s, by_hand=True) for kind, n in limits.items() if n}
         self.held_until_s = now_s
         self.in_flight = 0
         self.reserved = 0.0  # tokens of the calls in flight
 
     def _charges(self, tokens: float) -> list[tuple[Budget, float]]:
-        charges = ((self.requests, 1.0), (self.tokens, tokens))
-        return [(budget, amount) for budget, amount in charges if budget]
+        amounts = {"RPM": 1.0, "TPM": tokens}
+        return [(budget, amounts[kind]) for kind, budget in self.budgets.items()]
 
     def wait_s(self, tokens: float, now_s: float) -> float:
         """Seconds until a call of so many tokens may start; infinite while too many are in flight."""
@@ -1531,9 +1885,9 @@ class Pacer:
         """A call for which `tokens` were set aside has ended and took `used`."""
         self.in_flight -= 1
         self.reserved -= tokens
-        if self.tokens:
-            self.tokens.refill(now_s)
-            self.tokens.level += tokens - used
+        if budget := self.budgets.get("TPM"):
+            budget.refill(now_s)
+            budget.level += tokens - used
         if limit:
             self._learn(limit, now_s)
             # A service that tells of limits has others that it does not tell of: approach them step by step.
@@ -1541,30 +1895,30 @@ class Pacer:
         elif answered:
             self.window = self.workers
 
+    def _budget(self, kind: str, limit: float, level: float, now_s: float) -> Budget:
+        """The budget of a minute's limit that the service has told: a new one where the limit is news."""
+        budget = self.budgets.get(kind)
+        if budget is None or (budget.limit != limit and not budget.by_hand):
+            budget = self.budgets[kind] = Budget(limit, limit / 60, level, now_s)
+        return budget
+
     def _learn(self, told: TokenLimit, now_s: float) -> None:
-        if self.tokens and self.tokens.by_hand:
+        budget = self._budget("TPM", told.limit, told.remaining - self.reserved, now_s)
+        if budget.by_hand:
             return
+        # Of the calls in flight some are in `remaining` already, and some are not.
+        budget.level = min(budget.level, told.remaining) if self.in_flight else told.remaining
         gone = told.limit - told.remaining
-        if self.tokens is None or self.tokens.limit != told.limit:
-            self.tokens = Budget(told.limit, told.limit / 60, told.remaining - self.reserved, now_s)
-        elif self.in_flight:  # some of these are in `remaining` already, and some are not
-            self.tokens.level = min(self.tokens.level, told.remaining)
-        else:
-            self.tokens.level = told.remaining
         if told.reset_s > 0 and gone >= told.limit / 10:  # enough of it gone to see how fast it comes back
-            self.tokens.rate_per_s = gone / told.reset_s
+            budget.rate_per_s = gone / told.reset_s
 
     def refuse(self, refusal: Refusal, now_s: float) -> None:
         """The service has refused a call for a limit: from now on all keep to it."""
         self.held_until_s = max(self.held_until_s, now_s + refusal.wait_s)
-        left = refusal.limit - refusal.used
-        if refusal.kind == "RPM" and not (self.requests and self.requests.by_hand):
-            self.requests = Budget(refusal.limit, refusal.limit / 60, left, now_s)
-        elif refusal.kind == "TPM" and self.tokens is None:
-            self.tokens = Budget(refusal.limit, refusal.limit / 60, left, now_s)
-        for budget, kind in ((self.requests, "RPM"), (self.tokens, "TPM")):
-            if budget and refusal.kind == kind:
-                budget.level = min(budget.level, left)
+        if refusal.kind in ("RPM", "TPM"):
+            left = refusal.limit - refusal.used
+            budget = self._budget(refusal.kind, refusal.limit, left, now_s)
+            budget.level = min(budget.level, left)
 
 
 # -- The engine: one loop decides, threads only call.
@@ -1619,8 +1973,9 @@ class Task:
     messages: Sequence[Message]
     attempts: int = 0
     complaints: int = 0
-    started: bool = False
     usage: Usage = Usage()
+    tokens: float = 0.0  # set aside for its last call
+    started_s: float = 0.0  # when that started
 
 
 @dataclass(eq=False)
@@ -1641,8 +1996,7 @@ class Engine:
     def __post_init__(self) -> None:
         self._fresh: deque[Task] = deque()
         self._retries: list[tuple[float, int, Task]] = []  # a heap by when each may start
-        # By ticket, oldest first: the task, the tokens set aside for it, when it started.
-        self._in_flight: dict[int, tuple[Task, float, float]] = {}
+        self._in_flight: dict[int, Task] = {}  # by ticket, the number of the call; oldest first
         self._reached = False  # whether the service has answered anything at all
         self._lost_in_a_row = self._refused_in_a_row = 0
         self._refused_s = -math.inf
@@ -1667,8 +2021,8 @@ class Engine:
                     yield from self._settled(max(0.0, until_s - self.clock()))
             raise
         finally:
-            for _, tokens, _ in self._in_flight.values():
-                self.pacer.finish(tokens, tokens, None, self.clock(), answered=False)
+            for task in self._in_flight.values():
+                self.pacer.finish(task.tokens, task.tokens, None, self.clock(), answered=False)
             for left in (self._in_flight, self._fresh, self._retries):
                 left.clear()  # what calls in flight may still bring belongs to nobody
             self.counts.seconds += self.clock() - began_s
@@ -1693,12 +2047,12 @@ class Engine:
                 self._fresh.popleft()
             else:
                 heappop(self._retries)
+                self.counts.retries += 1
             self.pacer.start(tokens, now_s)
-            ticket, self.counts.calls = self.counts.calls, self.counts.calls + 1
-            self.counts.retries += task.started
-            task.started = True
-            self._in_flight[ticket] = task, tokens, now_s
-            self.pool.start(ticket, task.body)
+            task.tokens, task.started_s = tokens, now_s
+            self.counts.calls += 1
+            self._in_flight[self.counts.calls] = task
+            self.pool.start(self.counts.calls, task.body)
 
     def _patience_s(self) -> float:
         """How long nothing needs to be done but to wait for a call to end."""
@@ -1709,37 +2063,33 @@ class Engine:
         elif self._retries:
             waits.append(self._retries[0][0] - now_s)
         if self._in_flight:
-            _, _, started_s = next(iter(self._in_flight.values()))
-            waits.append(started_s + DEADLINE_S - now_s)
+            waits.append(next(iter(self._in_flight.values())).started_s + DEADLINE_S - now_s)
         return max(0.0, min(waits))
 
     def _settled(self, timeout_s: float) -> Iterator[tuple[int, Judgement | Failure]]:
         """Wait for a call to end, or for one to be overdue, and yield what is final after it."""
         ended = self.pool.next(timeout_s)
         results = [ended] if ended else []
-        for ticket, (_, _, started_s) in self._in_flight.items():
-            if started_s + DEADLINE_S > self.clock():
+        for ticket, task in self._in_flight.items():
+            if task.started_s + DEADLINE_S > self.clock():
                 break
             results.append((ticket, ServiceError(f"no answer within {DEADLINE_S:g} s")))
         for ticket, result in results:
             if ticket in self._in_flight:  # else it was given up before
-                task, tokens, started_s = self._in_flight.pop(ticket)
-                outcome = self._outcome(task, tokens, started_s, result)
-                if outcome:
+                task = self._in_flight.pop(ticket)
+                if outcome := self._outcome(task, result):
                     yield task.place, outcome
 
-    def _outcome(
-        self, task: Task, tokens: float, started_s: float, result: Reply | Exception
-    ) -> Judgement | Failure | None:
+    def _outcome(self, task: Task, result: Reply | Exception) -> Judgement | Failure | None:
         now_s = self.clock()
         if isinstance(result, ServiceError):
-            used = 0 if result.status == 429 else tokens
-            self.pacer.finish(tokens, used, result.token_limit, now_s, answered=False)
-            return self._after_error(task, result, started_s)
+            used = 0 if result.status == 429 else task.tokens
+            self.pacer.finish(task.tokens, used, result.token_limit, now_s, answered=False)
+            return self._after_error(task, result)
         if isinstance(result, Exception):
             raise result
         used = float(result.usage.prompt + result.usage.completion)
-        self.pacer.finish(tokens, used or tokens, result.token_limit, now_s)
+        self.pacer.finish(task.tokens, used or task.tokens, result.token_limit, now_s)
         self._reached, self._lost_in_a_row, self._refused_in_a_row = True, 0, 0
         self.counts.usage += result.usage
         task.usage += result.usage
@@ -1765,22 +2115,21 @@ class Engine:
         source = (reply.content, reply.model, reply.fingerprint)
         return Judgement(read.score, read.rationale, *source, usage=task.usage)
 
-    def _after_error(self, task: Task, error: ServiceError, started_s: float) -> Failure | None:
+    def _after_error(self, task: Task, error: ServiceError) -> Failure | None:
         self._lost_in_a_row = self._lost_in_a_row + 1 if error.status is None else 0
         if error.status == 429:
-            self._after_refusal(task, refusal_in(error), started_s)
+            self._after_refusal(task, refusal_in(error))
             return None
         self._reached = self._reached or error.status is not None
         gave_up = task.attempts + 1 == MAX_ATTEMPTS and not self._reached  # few answers, and no service
         if gave_up or self._lost_in_a_row >= max(MAX_LOST_IN_A_ROW, 2 * self.pacer.workers):
             raise JudgingEnded(f"the service cannot be reached ({error}); run again when it can")
-        action = action_for(error)
-        if action is Action.MODEL_GONE:
+        if error.code in MODEL_GONE_CODES:
             raise ModelGone(error.message)
-        if action is Action.STOP:
+        if error.status in NO_JUDGING_STATUSES:
             raise JudgeUnavailable(str(error))
         task.attempts += 1
-        if action is Action.FAIL or task.attempts >= MAX_ATTEMPTS:
+        if error.status not in PASSING_STATUSES or task.attempts >= MAX_ATTEMPTS:
             return Failure(str(error))
         seconds = pause_s(error, task.attempts - 1, self.jitter())
         self._say_long(seconds)
@@ -1791,14 +2140,13 @@ class Engine:
         if seconds >= LONG_PAUSE_S:
             self.warn(f"The service asks for a pause of {clock_text(seconds)}.")
 
-    def _after_refusal(self, task: Task, refusal: Refusal, started_s: float) -> None:
+    def _after_refusal(self, task: Task, refusal: Refusal) -> None:
         now_s = self.clock()
         self.counts.refusals += 1
         if refusal.kind in ("RPD", "TPD"):
-            limit = f"{refusal.kind} {refusal.limit:g}"
-            pause = clock_text(refusal.wait_s)
+            limit, pause = f"{refusal.kind} {refusal.limit:g}", clock_text(refusal.wait_s)
             raise JudgingEnded(f"the day's limit is reached ({limit}); run again in {pause}")
-        if started_s >= self._refused_s:  # it was sent after the last refusal was known: one more in a row
+        if task.started_s >= self._refused_s:  # sent after the last refusal was known: one more in a row
             self._refused_in_a_row += 1
             self._say_long(refusal.wait_s)
         if self._refused_in_a_row >= MAX_LOST_IN_A_ROW:
@@ -1820,47 +2168,52 @@ def keyed_bodies(model: str, requests: Iterable[JudgeRequest]) -> list[tuple[str
     return [(judgement_key(body, repeat), body) for body, repeat in bodies]
 
 
+Stored = Mapping[tuple[str, str], Judgement]  # by folder and journal key
+
+
 def to_ask(
     keyed: Iterable[tuple[str, dict[str, Any]]],
     requests: Iterable[JudgeRequest],
-    stored: Collection[str],
+    stored: Collection[tuple[str, str]],
     fresh: bool = False,
-) -> tuple[set[str], dict[str, tuple[dict[str, Any], JudgeRequest]]]:
-    """(keys to take from what is stored, what to ask by its key): what is the same is asked once.
+) -> tuple[set[tuple[str, str]], dict[str, tuple[dict[str, Any], list[JudgeRequest]]]]:
+    """((folder, key) to take from what is stored, what to ask and for whom by key): the same is asked once.
 
     `fresh` takes nothing that may be asked.
     """
-    taken: set[str] = set()
-    asked: dict[str, tuple[dict[str, Any], JudgeRequest]] = {}
+    taken: set[tuple[str, str]] = set()
+    asked: dict[str, tuple[dict[str, Any], list[JudgeRequest]]] = {}
     for (key, body), request in zip(keyed, requests, strict=True):
-        if key in stored and (request.stored_only or not fresh):
-            taken.add(key)
+        if (request.folder, key) in stored and (request.stored_only or not fresh):
+            taken.add((request.folder, key))
         elif not request.stored_only:
-            asked[key] = body, request
+            asked.setdefault(key, (body, []))[1].append(request)
     return taken, asked
 
 
-def first_model(
-    requests: Sequence[JudgeRequest], stored: Mapping[str, Judgement], model: str, strict: bool
-) -> str:
+def first_model(requests: Sequence[JudgeRequest], stored: Stored, model: str, strict: bool) -> str:
     """The model to begin with: the successor if it has judged more of the requests already."""
     successor = MODELS.get(model, UNKNOWN_MODEL).successor
     if strict or successor is None or not stored:
         return model
-    models = (model, successor)  # of two that have judged as many, the first
-    return max(models, key=lambda name: sum(key in stored for key, _ in keyed_bodies(name, requests)))
+
+    def judged(name: str) -> int:
+        keyed = zip(keyed_bodies(name, requests), requests, strict=True)
+        return sum((request.folder, key) in stored for (key, _), request in keyed)
+
+    return max((model, successor), key=judged)  # of two that have judged as many, the first
 
 
 @dataclass(frozen=True, slots=True)
 class GroqJudge:
-    """A judge that asks a chat-completions service for what its journal does not hold.
+    """A judge that asks a chat-completions service for what the journals, one a folder, do not hold.
 
     A model that the service has withdrawn is replaced by its announced successor, unless `strict`; then all
     requests go to the successor, since scores by two models are not comparable. `fresh` asks all again.
     """
 
     engine: Engine
-    journal: Journal
+    journals: Mapping[str, Journal]
     model: str
     strict: bool
     fresh: bool
@@ -1870,7 +2223,11 @@ class GroqJudge:
 
     def __call__(self, requests: Sequence[JudgeRequest]) -> JudgeRun:
         """Every request's outcome. Raises JudgeUnavailable."""
-        stored = dict(self.journal.stored)
+        stored = {
+            (folder, key): judgement
+            for folder, journal in self.journals.items()
+            for key, judgement in journal.stored.items()
+        }
         model = first_model(requests, {} if self.fresh else stored, self.model, self.strict)
         if model != self.model:
             self.warn(
@@ -1886,23 +2243,28 @@ class GroqJudge:
                 self.warn(f"Groq no longer serves {model}; judging with its successor {successor}.")
                 model = successor
 
-    def _run(self, model: str, requests: Sequence[JudgeRequest], stored: dict[str, Judgement]) -> JudgeRun:
+    def _run(self, model: str, requests: Sequence[JudgeRequest], stored: Stored) -> JudgeRun:
         keyed = keyed_bodies(model, requests)
         taken, wanted = to_ask(keyed, requests, stored, self.fresh)
-        outcomes: dict[str, Outcome] = {key: stored[key] for key in taken}
         keys, asked = list(wanted), list(wanted.values())
+        answered: dict[str, Outcome] = {}
         ended = ""
         try:
             arriving = self.engine.outcomes([body for body, _ in asked])
             for place, outcome in self.progress(arriving, total=len(asked)):
-                outcomes[keys[place]] = outcome
+                answered[keys[place]] = outcome
                 if isinstance(outcome, Judgement):
-                    self.journal.append(keys[place], asked[place][1], outcome, self.time_utc())
+                    for request in {request.folder: request for request in asked[place][1]}.values():
+                        self.journals[request.folder].append(keys[place], request, outcome, self.time_utc())
         except JudgingEnded as error:
             ended = str(error)
         rest = Unasked("judging ended early" if ended else "left out")
-        found = tuple(outcomes.get(key, rest) for key, _ in keyed)
-        return JudgeRun(self.model, model, found, ended, self.engine.counts)
+        places = ((request.folder, key) for (key, _), request in zip(keyed, requests, strict=True))
+        found = (
+            self.journals[folder].stored[key] if (folder, key) in taken else answered.get(key, rest)
+            for folder, key in places
+        )
+        return JudgeRun(self.model, model, tuple(found), ended, self.engine.counts)
 
 
 # ------------------------------------------------------------------ 10. Evaluations
@@ -2008,33 +2370,112 @@ def read_split(name: str, problems: list[Problem]) -> Split:
     return Split(name, file, questions, documents, corpus_sha256, warnings)
 
 
-def read_system(split: Split, name: str, problems: list[Problem]) -> System:
+def read_system(split: Split, folder: str, name: str, problems: list[Problem]) -> System:
     """One system's predictions for the split. What is wrong with the file is added to `problems`."""
-    path = PREDICTIONS_FILE.format(split=split.name, system=name)
+    path = in_folder(folder, PREDICTIONS_FILE.format(split=split.name, system=name))
     file, read = read_file(path, parse_predictions, problems)
     predictions, repeated = read or ({}, [])
     findings = prediction_findings(split.questions, predictions, repeated)
-    return System(name, file, predictions, warning_lines(path, findings))
+    return System(name, file, predictions, warning_lines(path, findings), folder)
 
 
-def read_all(split_name: str) -> tuple[Split, tuple[System, ...], tuple[str, ...]]:
-    """A split, the systems that have a predictions file, and the names of the files that others lack.
+def read_hand_in(
+    split: Split, folder: str, picked: Collection[str] | None, problems: list[Problem]
+) -> HandIn:
+    """All systems in a folder, or those picked. What is wrong with it is added to `problems`."""
+    try:
+        found = find_systems(folder, split.name)
+    except OSError as error:
+        problems.append(Problem(folder, 1, "a folder of predictions", error.strerror or str(error)))
+        return HandIn(folder, ())
+    names = (
+        sorted(set(picked), key=place_of_system) if picked else found or SYSTEMS
+    )  # reading says what is absent
+    if folder:  # somebody else's: a link in it may lead to anybody's file
+        written = [form.format(split=split.name) for form in (RESULTS_FILE, JOURNAL_FILE)]
+        files = [PREDICTIONS_FILE.format(split=split.name, system=name) for name in names]
+        for path in (Path(folder, file) for file in (*files, *written)):
+            if not is_inside(Path(folder), path):
+                problems.append(Problem(path.as_posix(), 1, "a file in its folder", "a link out of it"))
+                return HandIn(folder, ())
+    return HandIn(folder, tuple(read_system(split, folder, name, problems) for name in names))
 
-    Raises InputError with every problem of every file, also where no system has one.
+
+def read_all(
+    split_name: str, folders: Iterable[str] = ("",), picked: Collection[str] | None = None
+) -> tuple[Split, list[HandIn], dict[str, list[Problem]]]:
+    """A split, the hand-ins of these folders, and what is wrong with those that cannot be graded.
+
+    Raises InputError with every problem of every file where the gold side or all hand-ins are broken.
     """
     problems: list[Problem] = []
     split = read_split(split_name, problems)
-    files = {name: PREDICTIONS_FILE.format(split=split_name, system=name) for name in SYSTEMS}
-    absent = tuple(name for name, file in files.items() if not os.path.lexists(file))
-    if len(absent) == len(files):
-        absent = ()  # nothing to grade: reading them will say so
-    systems = tuple(read_system(split, name, problems) for name in files if name not in absent)
+    hand_ins, broken = [], {}
+    for folder in folders:
+        faults: list[Problem] = []
+        hand_in = read_hand_in(split, folder, picked, faults)
+        if faults:
+            broken[folder] = faults
+        else:
+            hand_ins.append(hand_in)
+    if problems or not hand_ins:
+        raise InputError([*problems, *itertools.chain.from_iterable(broken.values())])
+    return split, hand_ins, broken
+
+
+def read_labels(path: str, split: Split, hand_ins: Iterable[HandIn]) -> Labels:
+    """People's scores of these systems' answers. Raises InputError."""
+    problems: list[Problem] = []
+    ids = {question.id for question in split.questions}
+    titles = {system.title for hand_in in hand_ins for system in hand_in.systems}
+    file, labels = read_file(
+        path, lambda text, name, found: parse_labels(text, name, found, ids, titles), problems
+    )
     if problems:
         raise InputError(problems)
-    return split, systems, tuple(files[name] for name in absent)
+    return Labels(file, tuple(labels or ()))
 
 
 # -- The measures of one system, each a block of the results file.
+
+
+QUESTIONS_OF: Mapping[str, Callable[[Question], bool]] = {  # over which questions a block's means are
+    "retrieval": lambda _: True,
+    "citation": lambda question: bool(question.evidence),
+    "llm_judge": lambda question: question.rubric is not None,
+}
+
+
+def questions_of(block: str, questions: Iterable[Question]) -> list[Question]:
+    """The questions of a block's rows, in their order."""
+    return list(filter(QUESTIONS_OF[block], questions))
+
+
+def means_block(rows: Sequence[Row], documents: Sequence[str], measures: Sequence[Measure]) -> Block:
+    """Each measure's mean and its 95 % interval; `documents` has each row's gold document.
+
+    Where there is no interval, `ci95_reason` says why.
+    """
+    columns = [[row[measure.value] for row in rows] for measure in measures]
+    averages = [mean(column) for column in columns]
+    intervals = bootstrap_intervals(columns, documents)
+    block: Block = {
+        measure.name: None if average is None else average * measure.scale
+        for measure, average in zip(measures, averages, strict=True)
+    }
+    block["ci95"] = {
+        measure.name: interval and [end * measure.scale for end in interval]
+        for measure, interval in zip(measures, intervals, strict=True)
+    }
+    if (many := len(set(documents))) < MIN_CLUSTERS:
+        block["ci95_reason"] = f"{many} documents are too few: an interval takes {MIN_CLUSTERS}"
+    return block
+
+
+def rows_block(name: str, questions: Iterable[Question], rows: Sequence[Row]) -> Block:
+    """`means_block` of a results block's own rows, given the questions that they are of."""
+    documents = [question.doc_id for question in questions]
+    return means_block(rows, documents, MEASURES[name])
 
 
 def retrieval_block(questions: Sequence[Question], predictions: Mapping[str, Prediction]) -> Block:
@@ -2046,8 +2487,8 @@ def retrieval_block(questions: Sequence[Question], predictions: Mapping[str, Pre
         row: Row = {"question_id": question.id, "gold_doc_id": gold, "retrieved_top_1": first}
         rows.append(row | {f"recall_at_{k}": int(recall_at_k(retrieved, [gold], k)) for k in RECALL_CUTOFFS})
     counts = {f"recall_at_{k}": sum(row[f"recall_at_{k}"] for row in rows) for k in RECALL_CUTOFFS}
-    shares = {f"{name}_pct": count / len(rows) * 100 for name, count in counts.items()}
-    return {**counts, "total": len(rows), "per_question": rows, **shares}
+    means = rows_block("retrieval", questions, rows)
+    return {**counts, "total": len(rows), "per_question": rows, **means}
 
 
 def _citations(gold: Iterable[str], predicted: Iterable[str]) -> dict[str, Any]:
@@ -2056,22 +2497,17 @@ def _citations(gold: Iterable[str], predicted: Iterable[str]) -> dict[str, Any]:
 
 def citation_block(questions: Sequence[Question], predictions: Mapping[str, Prediction]) -> Block:
     """Precision, recall and F1 of the citations, over the questions with gold evidence."""
+    cited = questions_of("citation", questions)
     rows: list[Row] = []
-    for question in questions:
-        if question.evidence:
-            predicted = predictions.get(question.id, NO_PREDICTION).evidence
-            precision, recall, f1 = citation_scores(question.evidence, predicted)
-            about = {"question_id": question.id, "gold_doc_id": question.doc_id}
-            scores = {"precision": precision, "recall": recall, "f1": f1}
-            rows.append({**about, **_citations(question.evidence, predicted), **scores})
-    measures = ("precision", "recall", "f1")
-    return {
-        "total_questions": len(questions),
-        "questions_with_evidence": len(rows),
-        **{f"{name}_sum": math.fsum(row[name] for row in rows) for name in measures},
-        "per_question": rows,
-        **{f"avg_{name}": mean([row[name] for row in rows]) for name in measures},
-    }
+    for question in cited:
+        predicted = predictions.get(question.id, NO_PREDICTION).evidence
+        precision, recall, f1 = citation_scores(question.evidence, predicted)
+        about = {"question_id": question.id, "gold_doc_id": question.doc_id}
+        scores = {"precision": precision, "recall": recall, "f1": f1}
+        rows.append({**about, **_citations(question.evidence, predicted), **scores})
+    sums = {f"{name}_sum": math.fsum(row[name] for row in rows) for name in ("precision", "recall", "f1")}
+    counts = {"total_questions": len(questions), "questions_with_evidence": len(rows)}
+    return {**counts, **sums, "per_question": rows, **rows_block("citation", cited, rows)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -2110,14 +2546,22 @@ def variants(question: Question, answer: str, trust: bool) -> tuple[tuple[str, .
     return flags, texts
 
 
+def is_judged(system: System, options: JudgeOptions) -> bool:
+    """Whether a system's answers are to be judged."""
+    if options.systems is None:
+        return system.name not in UNJUDGED_SYSTEMS
+    return system.name in options.systems
+
+
 def texts_to_judge(
     split: Split, systems: Iterable[System], options: JudgeOptions
 ) -> Iterator[tuple[str, int, str, str]]:
     """(system, place, variant, text) of all that is to be judged; the checks come first, with no system."""
-    if options.check_judge:
+    judged = [system for system in systems if is_judged(system, options)]
+    if options.check_judge and judged:
         for check in build_checks(split.questions):
             yield "", check.place, check.name, check.answer
-    for system in systems:
+    for system in judged:
         for place, question in enumerate(split.questions):
             if question.rubric:
                 _, texts = variants(question, _answer(system, question), options.trust_answers)
@@ -2127,7 +2571,7 @@ def texts_to_judge(
 
 
 def judge_requests(
-    split: Split, systems: Iterable[System], options: JudgeOptions = JudgeOptions()
+    split: Split, hand_in: HandIn, options: JudgeOptions = JudgeOptions()
 ) -> list[JudgeRequest]:
     """What must be asked: a request for each repeat of each text; the checks are judged once."""
     rubrics = {place: question.rubric for place, question in enumerate(split.questions) if question.rubric}
@@ -2135,17 +2579,17 @@ def judge_requests(
     wanted = [place for place in rubrics if named is None or split.questions[place].id in named]
     chosen = set(wanted[: options.limit])
     requests = []
-    for system, place, variant, text in texts_to_judge(split, systems, options):
+    for system, place, variant, text in texts_to_judge(split, hand_in.systems, options):
         question = split.questions[place]
         messages = build_rubric_messages(question, rubrics[place], text)
         stored_only = bool(system) and place not in chosen
         for repeat in range(options.repeats if system else 1):
-            request = JudgeRequest(system, question.id, place, variant, repeat, messages, stored_only)
-            requests.append(request)
+            about = (system, question.id, place, variant, repeat)
+            requests.append(JudgeRequest(*about, messages, stored_only, hand_in.folder))
     return requests
 
 
-AnswerKey = tuple[str, int, str]  # system, place, variant
+AnswerKey = tuple[str, str, int, str]  # folder, system, place, variant
 OutcomesByAnswer = Mapping[AnswerKey, Sequence[Outcome]]  # one outcome for each repeat
 
 
@@ -2153,7 +2597,8 @@ def outcomes_by_answer(requests: Sequence[JudgeRequest], run: JudgeRun) -> Outco
     """The outcomes of a run, grouped by what was judged."""
     groups: dict[AnswerKey, list[Outcome]] = {}
     for request, outcome in zip(requests, run.outcomes, strict=True):
-        groups.setdefault((request.system, request.place, request.variant), []).append(outcome)
+        key = (request.folder, request.system, request.place, request.variant)
+        groups.setdefault(key, []).append(outcome)
     return groups
 
 
@@ -2164,7 +2609,7 @@ def grade_answer(
     flags, texts = variants(question, _answer(system, question), options.trust_answers)
     judged: dict[str, list[Judgement]] = {}
     for variant, text in texts.items():
-        found = outcomes[system.name, place, variant] if not is_blank(text) else [NO_ANSWER]
+        found = outcomes[system.folder, system.name, place, variant] if not is_blank(text) else [NO_ANSWER]
         judged[variant] = [outcome for outcome in found if isinstance(outcome, Judgement)]
         if len(judged[variant]) < len(found):
             missing = next(outcome for outcome in found if not isinstance(outcome, Judgement))
@@ -2207,11 +2652,13 @@ def _judge_row(question: Question, system: System, document: Document, grade: An
     return row
 
 
-JUDGE_MEASURES = {"answer": "answer_score_raw", "evidence": "evidence_score", "combined": "combined_score"}
-
-
-def _averages(rows: Sequence[Row]) -> Block:
-    return {f"avg_{name}_score": mean([row[key] for row in rows]) for name, key in JUDGE_MEASURES.items()}
+def at_score(row: Row, score: int) -> Row:
+    """A block's row as it would be if its judgement, where one is missing, were this score."""
+    if row.get("failure") is None:
+        return row
+    share = normalized_answer_score(score)
+    combined = combined_score(share, row["evidence_score"])
+    return row | {"answer_score_raw": score, "answer_score_normalized": share, "combined_score": combined}
 
 
 def missing_block(rows: Sequence[Row]) -> Block:
@@ -2219,15 +2666,13 @@ def missing_block(rows: Sequence[Row]) -> Block:
     judged = [row for row in rows if row["failure"] is None]
     if len(judged) == len(rows):
         return {}
-    bounds: dict[str, list[float | None]] = {"answer": [], "combined": []}
-    for score in (1, TOP_SCORE):
-        scores = [row["answer_score_raw"] if row["failure"] is None else score for row in rows]
-        pairs = zip(map(normalized_answer_score, scores), rows, strict=True)
-        bounds["answer"].append(mean(scores))
-        bounds["combined"].append(
-            mean([combined_score(share, row["evidence_score"]) for share, row in pairs])
-        )
-    return {"score_bounds": bounds, "judged_only": {"questions": len(judged), **_averages(judged)}}
+    ends = [[at_score(row, score) for row in rows] for score in (1, TOP_SCORE)]
+    bounds = {
+        name: [mean([row[value] for row in end]) for end in ends]
+        for name, value in (("answer", "answer_score_raw"), ("combined", "combined_score"))
+    }
+    averages = {one.name: mean([row[one.value] for row in judged]) for one in MEASURES["llm_judge"]}
+    return {"score_bounds": bounds, "judged_only": {"questions": len(judged), **averages}}
 
 
 def usage_block(model: str, grades: Sequence[AnswerGrade]) -> Block:
@@ -2243,11 +2688,11 @@ def usage_block(model: str, grades: Sequence[AnswerGrade]) -> Block:
     }
 
 
-def check_rows(questions: Sequence[Question], outcomes: OutcomesByAnswer) -> list[Row]:
+def check_rows(questions: Sequence[Question], folder: str, outcomes: OutcomesByAnswer) -> list[Row]:
     """What the judge made of the canaries."""
     rows = []
     for check in build_checks(questions):
-        outcome = outcomes["", check.place, check.name][0]
+        outcome = outcomes[folder, "", check.place, check.name][0]
         score = outcome.score if isinstance(outcome, Judgement) else None
         row: Row = {
             "check": check.name,
@@ -2285,13 +2730,13 @@ def judge_block(
         "flagged_questions": [row["question_id"] for row in rows if row["flags"]],
         "usage": usage_block(run.model, grades),
         "per_question": rows,
-        **_averages(rows),
+        **rows_block("llm_judge", questions_of("llm_judge", split.questions), rows),
         **missing_block(rows),
     }
     if options.repeats > 1:
         block["judge_sd"] = pooled_sd([grade.scores for grade in grades])
     if options.check_judge:
-        block["checks"] = check_rows(split.questions, outcomes)
+        block["checks"] = check_rows(split.questions, system.folder, outcomes)
     return block
 
 
@@ -2306,29 +2751,254 @@ def run_block(split: Split, system: System) -> Block:
     }
 
 
-def evaluate_split(
-    split: Split, systems: Sequence[System], judge: Judge | None, options: JudgeOptions = JudgeOptions()
-) -> tuple[dict[str, Block], JudgeRun | None]:
-    """(each system's results by name, as the results file has them; the judge's run or None).
+# -- The same figures again: joint, by slices, between systems, beside people.
 
-    A system of which nothing could be asked has no `llm_judge` block. Raises JudgeUnavailable.
+
+def joint_block(questions: Sequence[Question], blocks: Block) -> Block:
+    """What an answer is worth if it must be supported, over the questions with a rubric.
+
+    Its credit counts only where the gold document is among the first retrieved or a gold sentence is cited
+    (as in KILT, Petroni et al. 2021); and, where there is gold evidence, F1 times answer score (as the joint
+    measures of HotpotQA, Yang et al. 2018).
     """
-    judged = [system for system in systems if judge and system.name in JUDGED_SYSTEMS]
-    requests = judge_requests(split, judged, options)
-    run = judge(requests) if judge and judged else None
-    outcomes = outcomes_by_answer(requests, run) if run else {}
+    citations, judged = iter(blocks["citation"]["per_question"]), iter(blocks["llm_judge"]["per_question"])
+    supported: list[tuple[Question, Row]] = []
+    products: list[tuple[Question, Row]] = []
+    for question, retrieval in zip(questions, blocks["retrieval"]["per_question"], strict=True):
+        citation = next(citations) if QUESTIONS_OF["citation"](question) else {"recall": 0.0}
+        if not QUESTIONS_OF["llm_judge"](question):
+            continue
+        row = next(judged)
+        share = row["answer_score_normalized"]
+        found = retrieval[f"recall_at_{max(RECALL_CUTOFFS)}"] or citation["recall"]
+        credit = combined_score(share if found else 0.0, row["evidence_score"])
+        supported.append((question, {"supported_combined_score": credit}))
+        if "f1" in citation:
+            products.append((question, {"f1_answer_score": citation["f1"] * share}))
+    parts = [
+        means_block([row for _, row in pairs], [question.doc_id for question, _ in pairs], [measure])
+        for pairs, measure in zip((supported, products), JOINT_MEASURES, strict=True)
+    ]
+    counts = {"questions": len(supported), "questions_with_evidence": len(products)}
+    return {**counts, **parts[0], **parts[1], "ci95": parts[0]["ci95"] | parts[1]["ci95"]}
+
+
+def slices_block(questions: Sequence[Question], blocks: Block) -> Block:
+    """The means of every block over the questions of one type, and so on: label -> its value -> block."""
+    slices: Block = {label: {} for label in SLICED_LABELS}
+    for label, by_value in slices.items():
+        counts = Counter(getattr(question, label) for question in questions)
+        for value in sorted(value for value, count in counts.items() if value and count >= MIN_SLICE):
+            by_value[value] = {"questions": counts[value]}
+        for name in filter(blocks.__contains__, MEASURES):
+            parts: dict[str, list[tuple[Question, Row]]] = {value: [] for value in by_value}
+            rows = blocks[name]["per_question"]
+            for question, row in zip(questions_of(name, questions), rows, strict=True):
+                if (value := getattr(question, label)) in parts:
+                    parts[value].append((question, row))
+            for value, part in parts.items():
+                by_value[value][name] = rows_block(name, [q for q, _ in part], [row for _, row in part])
+    return slices
+
+
+def verdict(difference: float, p: float) -> str:
+    """`better`, `worse` or `tied`, for a mean difference and its adjusted p."""
+    return "tied" if p > MAX_P else "better" if difference > 0 else "worse"
+
+
+def _differences(one: Sequence[Row], other: Sequence[Row], measure: Measure) -> list[float]:
+    value = measure.value
+    return [a[value] - b[value] for a, b in zip(one, other, strict=True)]
+
+
+def mirrored(other: str, row: Row) -> Row:
+    """A row of a comparison as the other system sees it."""
+    opposite = {"better": "worse", "worse": "better", "tied": "tied"}
+    ends = row["ci95"] and [0.0 - end for end in reversed(row["ci95"])]
+    about: Row = {"with": other, "difference": 0.0 - row["difference"], "ci95": ends}
+    return row | about | {"verdict": opposite[row["verdict"]]}
+
+
+def compare_systems(
+    name: str, questions: Iterable[Question], rows: Mapping[str, Sequence[Row]]
+) -> Iterator[tuple[str, Row]]:
+    """Every pair of systems on every measure of one results block, from both sides: (system, figures).
+
+    `rows` has the block's rows by system. Where judgements are missing, both ends are tested: one system's
+    worth 1 and the other's 5, and the other way round; the larger p stands, and a verdict only if both agree.
+    """
+    if len(rows) < 2:
+        return
+    documents = [question.doc_id for question in questions_of(name, questions)]
+    pairs = list(itertools.combinations(rows, 2))
+    missing = any(row.get("failure") is not None for group in rows.values() for row in group)
+    scores = (1, TOP_SCORE) if missing else (TOP_SCORE,)
+    ends = {score: {one: [at_score(row, score) for row in rows[one]] for one in rows} for score in scores}
+    for measure in MEASURES[name]:
+        counted = [_differences(rows[one], rows[other], measure) for one, other in pairs]
+        intervals = bootstrap_intervals(counted, documents)
+        tests = []
+        for low, high in {(scores[0], scores[-1]), (scores[-1], scores[0])}:
+            columns = [_differences(ends[low][one], ends[high][other], measure) for one, other in pairs]
+            raw = paired_tests(columns, documents)
+            tests.append(list(zip(columns, raw, holm(raw), strict=True)))
+        for place, (one, other) in enumerate(pairs):
+            at_ends = [test[place] for test in tests]
+            verdicts = {verdict(math.fsum(column), adjusted) for column, _, adjusted in at_ends}
+            row: Row = {
+                "with": other,
+                "measure": measure.name,
+                "difference": (mean(counted[place]) or 0.0) * measure.scale,
+                "ci95": [end * measure.scale for end in intervals[place] or ()] or None,
+                "p": max(p for _, p, _ in at_ends),
+                "p_holm": max(adjusted for _, _, adjusted in at_ends),
+                "verdict": verdicts.pop() if len(verdicts) == 1 else "tied",
+            }
+            yield one, row
+            yield other, mirrored(one, row)
+
+
+def labels_to_add(rows: Sequence[Row], labelled: Collection[str]) -> list[str]:
+    """The questions whose labels would tell most: where the judge wavers, suspects, or gives a rare score."""
+    counts = Counter(row["answer_score_raw"] for row in rows)
+    order = sorted(
+        (row for row in rows if row["question_id"] not in labelled),
+        key=lambda row: (-row.get("score_spread", 0), not row["flags"], counts[row["answer_score_raw"]]),
+    )
+    return [row["question_id"] for row in order[:LABELS_TO_ADD]]
+
+
+def human_block(questions: Iterable[Question], rows: Sequence[Row], labels: Iterable[Label]) -> Block:
+    """How far judge and people agree on one system's answers, and what its mean is if people are right.
+
+    Every label is compared with the judge's score, rounded to a level where it is a mean of repeats.
+    """
+    pairs = zip(questions_of("llm_judge", questions), rows, strict=True)
+    judged = [(question.doc_id, row) for question, row in pairs if row["failure"] is None]
+    given: dict[str, dict[str, int]] = {row["question_id"]: {} for _, row in judged}
+    for label in labels:
+        if label.question_id in given:
+            given[label.question_id][label.rater] = label.score
+    raters = sorted({rater for by_rater in given.values() for rater in by_rater})
+    people = [given[row["question_id"]] for _, row in judged]
+    judge = [row["answer_score_raw"] for _, row in judged]
+    levels = [math.floor(score + 0.5) for score in judge]
+    both = [(place, score) for place, by_rater in enumerate(people) for score in by_rater.values()]
+    gaps = [(score, judge[place] - score) for place, score in both]
+    ratings = [[by_rater.get(rater) for by_rater in people] for rater in raters]
+    human = [mean(list(by_rater.values())) for by_rater in people]
+    corrected, low, high = corrected_mean(judge, human, [document for document, _ in judged])
+    return {
+        "labels": len(both),
+        "raters": len(raters),
+        "questions": sum(score is not None for score in human),
+        "exact_agreement": mean([levels[place] == score for place, score in both]),
+        "agreement_within_1": mean([abs(levels[place] - score) <= 1 for place, score in both]),
+        "weighted_kappa": cohen_kappa(
+            [levels[place] for place, _ in both], [s for _, s in both], "quadratic"
+        ),
+        "krippendorff_alpha": krippendorff_alpha([levels, *ratings], "ordinal") if both else None,
+        "krippendorff_alpha_of_people": krippendorff_alpha(ratings, "ordinal") if len(raters) > 1 else None,
+        "judge_minus_human_by_level": {
+            str(level): mean([gap for score, gap in gaps if score == level])
+            for level in sorted({score for _, score in both})
+        },
+        "corrected_answer_score": corrected,
+        "ci95": {"corrected_answer_score": None if low is None else [low, high]},
+        "labels_to_add": labels_to_add([row for _, row in judged], [q for q, one in given.items() if one]),
+    }
+
+
+def grade_hand_in(
+    split: Split,
+    hand_in: HandIn,
+    run: JudgeRun | None,
+    outcomes: OutcomesByAnswer,
+    options: JudgeOptions,
+    labels: Labels | None = None,
+) -> dict[str, Block]:
+    """Each system's results by name, as the results file has them."""
     results: dict[str, Block] = {}
-    for system in systems:
+    for system in hand_in.systems:
         blocks = results[system.name] = {
             "retrieval": retrieval_block(split.questions, system.predictions),
             "citation": citation_block(split.questions, system.predictions),
         }
-        if run and system in judged:
+        if run and is_judged(system, options):
             block = judge_block(split, system, options, run, outcomes)
-            if not block["per_question"] or len(block["unjudged_questions"]) < len(block["per_question"]):
+            rows = block["per_question"]
+            if not rows or len(block["unjudged_questions"]) < len(rows):
                 blocks["llm_judge"] = block
+                blocks["joint"] = joint_block(split.questions, blocks)
+                given = [label for label in labels.labels if label.system == system.title] if labels else []
+                if labels and given:
+                    block["human"] = labels.file._asdict() | human_block(split.questions, rows, given)
+        blocks["slices"] = slices_block(split.questions, blocks)
         blocks["run"] = run_block(split, system)
-    return results, run
+    for name in MEASURES:
+        rows_by_system = {one: results[one][name]["per_question"] for one in results if name in results[one]}
+        for one, row in compare_systems(name, split.questions, rows_by_system):
+            results[one].setdefault("comparison", []).append(row)
+    return results
+
+
+def evaluate_split(
+    split: Split,
+    hand_ins: Sequence[HandIn],
+    judge: Judge | None,
+    options: JudgeOptions = JudgeOptions(),
+    labels: Labels | None = None,
+) -> tuple[list[dict[str, Block]], JudgeRun | None]:
+    """(for each hand-in its systems' results by name, the judge's one run for all or None).
+
+    A system of which nothing could be asked has no `llm_judge` block. Raises JudgeUnavailable.
+    """
+    requests = [request for hand_in in hand_ins for request in judge_requests(split, hand_in, options)]
+    judged = any(is_judged(system, options) for hand_in in hand_ins for system in hand_in.systems)
+    run = judge(requests) if judge and judged else None
+    outcomes = outcomes_by_answer(requests, run) if run else {}
+    return [grade_hand_in(split, one, run, outcomes, options, labels) for one in hand_ins], run
+
+
+# -- Many hand-ins: who stands where.
+
+
+def standing(folder: str, system: str, blocks: Block) -> Row:
+    """One system's row of the leaderboard, without its rank."""
+    rows = blocks["llm_judge"]["per_question"] if "llm_judge" in blocks else []
+    failed = sum(row["failure"] is not None for row in rows)
+    means = {one.name: blocks.get(name, {}).get(one.name) for name in MEASURES for one in MEASURES[name]}
+    ranked_by = next((name for name in RANKED_BY if means[name] is not None), None)
+    return {
+        "rank": None,
+        "ranked_by": ranked_by,
+        "folder": folder,
+        "system": system,
+        **means,
+        "ci95": {key: end for name in MEASURES for key, end in blocks.get(name, {}).get("ci95", {}).items()},
+        "judged": len(rows) - failed,
+        "failed": failed,
+        "flagged": sum(bool(row["flags"]) for row in rows),
+    }
+
+
+def leaderboard(graded: Iterable[tuple[HandIn, Mapping[str, Block]]]) -> list[Row]:
+    """A row for each folder and system, best first; equal ones share a rank.
+
+    Those with a combined score are ranked by it, and after them those without by F1: `ranked_by` says which.
+    """
+    rows = [
+        standing(hand_in.folder, name, blocks)
+        for hand_in, results in graded
+        for name, blocks in results.items()
+    ]
+    board = []
+    for measure in RANKED_BY:
+        group = [row for row in rows if row["ranked_by"] == measure]
+        for row in sorted(group, key=lambda row: (-row[measure], row["folder"], row["system"])):
+            better = sum(other[measure] > row[measure] + 1e-9 for other in group)
+            board.append(row | {"rank": better + 1})
+    return board + [row for row in rows if row["ranked_by"] is None]
 
 
 # -- The dry run: what judging would cost.
@@ -2346,9 +3016,9 @@ class CallPlan:
 
 
 def plan_calls(
-    model: str, requests: Sequence[JudgeRequest], stored: Collection[str], fresh: bool = False
+    model: str, requests: Sequence[JudgeRequest], stored: Collection[tuple[str, str]], fresh: bool = False
 ) -> CallPlan:
-    """The plan for these requests, given the keys of the judgements that are stored."""
+    """The plan for these requests, given folder and key of each stored judgement."""
     settings = MODELS.get(model, UNKNOWN_MODEL)
     taken, missing = to_ask(keyed_bodies(model, requests), requests, stored, fresh)
     chars = sum(prompt_chars(body) for body, _ in missing.values())
@@ -2381,6 +3051,28 @@ def render_title(title: str) -> str:
 
 def _figure(value: float | None, digits: int) -> str:
     return "n/a" if value is None else f"{value:.{digits}f}"
+
+
+def _share(share: float | None) -> str:
+    return "n/a" if share is None else f"{share * 100:.0f}%"
+
+
+ALL_MEASURES = tuple(itertools.chain.from_iterable(MEASURES.values()))
+
+
+def half_width_cell(means: Row, measure: Measure) -> str:
+    """A mean as `83.3 +- 15.2`: half of its interval's width, where there is one."""
+    text, ends = _figure(means.get(measure.name), measure.digits), means["ci95"].get(measure.name)
+    return f"{text} +- {(ends[1] - ends[0]) / 2:.{measure.digits}f}" if ends else text
+
+
+def interval_cell(means: Row, measure: Measure) -> str:
+    """A mean as `83.3 [66.7, 95.8]`, with its interval where there is one."""
+    text, ends = _figure(means.get(measure.name), measure.digits), means["ci95"].get(measure.name)
+    return f"{text} [{', '.join(_figure(end, measure.digits) for end in ends)}]" if ends else text
+
+
+# -- One system, as console text.
 
 
 def render_retrieval(block: Block) -> str:
@@ -2424,6 +3116,20 @@ def render_checks(checks: Sequence[Row]) -> list[str]:
     return [*lines, "THE SCORES ARE NOT TO BE TRUSTED"] if failed else lines
 
 
+def render_human(block: Block) -> str:
+    """What people say of the judge, as console text."""
+    level, mean_name = MEASURES["llm_judge"][0], "corrected_answer_score"
+    corrected = {level.name: block[mean_name], "ci95": {level.name: block["ci95"][mean_name]}}
+    alpha = _figure(block["krippendorff_alpha"], 2)
+    gaps = (f"{name}: {gap:+.2f}" for name, gap in block["judge_minus_human_by_level"].items())
+    return f"""Labels by people: {block["labels"]} by {block["raters"]}, on {block["questions"]} questions
+Judge and people agree: {_share(block["exact_agreement"])}, within 1: {_share(block["agreement_within_1"])}
+Weighted kappa: {_figure(block["weighted_kappa"], 2)}, Krippendorff's alpha: {alpha}
+Judge minus people by people's level: {", ".join(gaps) or "n/a"}
+Average Answer Score corrected by people: {interval_cell(corrected, level)}
+Labels that would narrow it most: {printable(", ".join(block["labels_to_add"])) or "none"}"""
+
+
 def render_judge(block: Block) -> str:
     """The judge's block as console text: averages; then what is missing, flagged, uncertain or checked."""
     lines = [
@@ -2444,6 +3150,8 @@ Average Combined Score (0-1): {_figure(block["avg_combined_score"], 2)}"""
         lines.append(f"{judged}: {between} whatever the others are")
     if "judge_sd" in block:
         lines.append(f"Judge's own noise (standard deviation): {_figure(block['judge_sd'], 2)}")
+    if "human" in block:
+        lines.append(render_human(block["human"]))
     lines += [render_flagged(row) for row in block["per_question"] if row["flags"] and row["failure"] is None]
     return "\n".join([*lines, *render_checks(block["checks"])] if "checks" in block else lines)
 
@@ -2462,20 +3170,164 @@ def render_system(system: System, results: Block) -> str:
     return "\n".join([title, f"Loaded predictions for {len(system.predictions)} questions", *blocks])
 
 
-def _compact(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+# -- Tables of means: systems, slices, hand-ins.
 
 
-def _render_value(value: Any, indent: str) -> str:
-    inner = indent + "  "
-    if isinstance(value, dict) and value:
-        members = [f"{_compact(key)}: {_render_value(item, inner)}" for key, item in value.items()]
-    elif isinstance(value, list) and value and isinstance(value[0], dict):
-        members = [_compact(row) for row in value]
-    else:
-        return _compact(value)
-    opening, closing = "{}" if isinstance(value, dict) else "[]"
-    return f"{opening}\n{inner}" + f",\n{inner}".join(members) + f"\n{indent}{closing}"
+def text_table(rows: Sequence[Sequence[str]]) -> str:
+    """Columns two spaces apart, those of numbers to the right, the others to the left."""
+    columns = []
+    for column in zip(*rows, strict=True):
+        numeric = all(re.match(r"[-+]?\d|n/a|$", cell) for cell in column[1:])
+        align, width = (str.rjust if numeric else str.ljust), max(map(len, column))
+        columns.append([align(cell, width) for cell in column])
+    return "\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True))
+
+
+def means_of(blocks: Mapping[str, Block]) -> Row:
+    """All means of a system, or of a slice of it, and their intervals in one `ci95`."""
+    found = [block for name in MEASURES if (block := blocks.get(name))]
+    intervals = {name: ends for block in found for name, ends in block["ci95"].items()}
+    return {name: value for block in found for name, value in block.items()} | {"ci95": intervals}
+
+
+def means_table(about: Sequence[str], rows: Iterable[tuple[Sequence[str], Row]]) -> list[list[str]]:
+    """A head and a row of cells for each (what it is about, its means); what none has is left out."""
+    listed = list(rows)
+    shown = [one for one in ALL_MEASURES if any(means.get(one.name) is not None for _, means in listed)]
+    head = [*about, *(measure.title for measure in shown)]
+    return [head, *([*names, *(half_width_cell(means, one) for one in shown)] for names, means in listed)]
+
+
+def interval_remark(results: Mapping[str, Block]) -> str:
+    """How the intervals of a table came about, or why there are none."""
+    block = next(iter(results.values()))["retrieval"]
+    if reason := block.get("ci95_reason"):
+        return f"No intervals: {reason}."
+    documents = len({row["gold_doc_id"] for row in block["per_question"]})
+    return f"+- is half of a 95 % interval: bootstrap over {documents} gold documents."
+
+
+def render_comparison(results: Mapping[str, Block]) -> str:
+    """Systems by measures, then every pair on every measure, as console text."""
+    rows = [([printable(name)], means_of(blocks)) for name, blocks in results.items()]
+    pairs = [["Pair", "Measure", "Difference", "p", "p (Holm)", "Verdict"]]
+    names = list(results)
+    for one in names:
+        for row in results[one]["comparison"]:
+            if names.index(row["with"]) < names.index(one):  # the later one as seen beside the earlier one
+                measure = next(measure for measure in ALL_MEASURES if measure.name == row["measure"])
+                shown = f"{row['difference']:+.{measure.digits}f}"
+                about = [printable(f"{one} - {row['with']}"), measure.title, shown]
+                pairs.append([*about, f"{row['p']:.4f}", f"{row['p_holm']:.4f}", row["verdict"]])
+    return f"""{render_title("SYSTEM COMPARISON")}
+{text_table(means_table(["System"], rows))}
+
+{interval_remark(results)}
+
+--- PAIRED DIFFERENCES (sign flips over documents, Holm over the pairs of a measure) ---
+{text_table(pairs)}"""
+
+
+def render_slices(results: Mapping[str, Block], label: str) -> str:
+    """Each system's means by the values of one label, as console text."""
+    rows = [
+        ([printable(value), printable(name), str(block["questions"])], means_of(block))
+        for name, blocks in results.items()
+        for value, block in blocks["slices"][label].items()
+    ]
+    rows.sort(key=lambda row: row[0][0])
+    table = text_table(means_table([label, "System", "Questions"], rows))
+    none = f"No {label} has {MIN_SLICE} questions or more."
+    return f"{render_title(f'RESULTS BY {label.upper()}')}\n{table if rows else none}"
+
+
+LEADERBOARD_HEAD = ("rank", "ranked_by", "folder", "system")
+
+
+LEADERBOARD_COUNTS = ("judged", "failed", "flagged")
+
+
+def leaderboard_table(board: Sequence[Row], cell: Callable[[Row, Measure], str]) -> list[list[str]]:
+    """The leaderboard as a table of cells, for people."""
+    titles = ["Rank", "Folder", "System", *(one.title for one in ALL_MEASURES), "Judged", "Failed", "Flagged"]
+    table = [titles]
+    for row in board:
+        titles_by_mean = {one.name: one.title for one in ALL_MEASURES}
+        rank = "" if row["rank"] is None else f"{row['rank']} ({titles_by_mean[row['ranked_by']]})"
+        figures = (cell(row, measure) for measure in ALL_MEASURES)
+        table.append(
+            [rank, row["folder"], row["system"], *figures, *(str(row[n]) for n in LEADERBOARD_COUNTS)]
+        )
+    return table
+
+
+# -- Files for people and spreadsheets.
+
+
+def markdown_table(rows: Sequence[Sequence[str]]) -> str:
+    """A table with the first row as its head; what Markdown or HTML would make of a cell is escaped."""
+    lines = [[re.sub(r"([\\`*_<>|~&#]|(?<=\])\()", r"\\\1", printable(cell)) for cell in row] for row in rows]
+    lines.insert(1, ["---"] * len(rows[0]))
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def spreadsheet_cell(value: object) -> object:
+    """A text that a spreadsheet would take for a formula gets an apostrophe; others stay as they are."""
+    if isinstance(value, str):
+        text = visible(value)
+        return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+    return "" if value is None else value
+
+
+def csv_text(rows: Iterable[Sequence[object]]) -> str:
+    """CSV that spreadsheets open as it is: a byte-order mark, CRLF, harmless cells."""
+    stream = io.StringIO(newline="")
+    csv.writer(stream).writerows([spreadsheet_cell(cell) for cell in row] for row in rows)
+    return "\ufeff" + stream.getvalue()
+
+
+def render_leaderboard_csv(board: Sequence[Row]) -> str:
+    """The leaderboard as CSV: each mean with the two ends of its interval."""
+    means = [one.name for one in ALL_MEASURES]
+    columns = [f"{name}{end}" for name in means for end in ("", "_low", "_high")]
+    rows: list[Sequence[object]] = [(*LEADERBOARD_HEAD, *columns, *LEADERBOARD_COUNTS)]
+    for row in board:
+        ends = {name: row["ci95"].get(name) or (None, None) for name in means}
+        figures = (figure for name in means for figure in (row[name], *ends[name]))
+        rows.append(
+            [*(row[name] for name in LEADERBOARD_HEAD), *figures, *(row[n] for n in LEADERBOARD_COUNTS)]
+        )
+    return csv_text(rows)
+
+
+def render_leaderboard_markdown(split: str, board: Sequence[Row], skipped: Sequence[str]) -> str:
+    """The leaderboard as a Markdown page; `skipped` names the hand-ins that could not be graded."""
+    left_out = "".join(f"- {printable(folder)}\n" for folder in skipped)
+    return (
+        f"# Leaderboard of the {split} split\n\n"
+        f"{markdown_table(leaderboard_table(board, interval_cell))}\n"
+        "In brackets: 95 % intervals, bootstrap over gold documents.\n"
+        f"{f'{chr(10)}Not graded:{chr(10)}{chr(10)}{left_out}' if skipped else ''}"
+    )
+
+
+def render_label_sheet(split: Split, systems: Iterable[System]) -> str:
+    """A CSV for people to score answers in: no score by the judge, and an order that tells nothing."""
+    rows = []
+    for system in systems:
+        for question in split.questions:
+            answer = system.predictions.get(question.id, NO_PREDICTION).answer
+            if question.rubric and not is_blank(answer):
+                levels = (f"{level}: {text}" for level, text in question.rubric.levels.items())
+                rubric = "\n".join((question.rubric.description, *levels))
+                about = (question.id, system.title)
+                rows.append((*about, question.text, rubric, question.answer, answer, "", ""))
+    rows.sort(key=lambda row: hashlib.sha256("\0".join(row[:2]).encode("utf-8", "replace")).digest())
+    head = ("question_id", "system", "question", "rubric", "gold_answer", "system_answer", "score", "rater")
+    return csv_text([head, *rows])
+
+
+# -- Calls, and the results file.
 
 
 def render_counts(counts: CallCounts, model: str) -> str:
@@ -2500,6 +3352,22 @@ def render_plan(plan: CallPlan, tiers: Mapping[str, Tier]) -> str:
     ]
     times = [f"  Time with {name}: {minutes_needed(plan, tier):.1f} minutes" for name, tier in tiers.items()]
     return "\n".join([*lines, *times])
+
+
+def _compact(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def _render_value(value: Any, indent: str) -> str:
+    inner = indent + "  "
+    if isinstance(value, dict) and value:
+        members = [f"{_compact(key)}: {_render_value(item, inner)}" for key, item in value.items()]
+    elif isinstance(value, list) and value and isinstance(value[0], dict):
+        members = [_compact(row) for row in value]
+    else:
+        return _compact(value)
+    opening, closing = "{}" if isinstance(value, dict) else "[]"
+    return f"{opening}\n{inner}" + f",\n{inner}".join(members) + f"\n{indent}{closing}"
 
 
 def render_results(results: Mapping[str, Block]) -> str:
@@ -2551,6 +3419,13 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "metavar": "NAME",
         "help": f"this model and no other (default: {DEFAULT_JUDGE_MODEL}, or its successor)",
     },
+    "--systems": {"nargs": "+", "type": plain_name, "metavar": "NAME", "help": "grade these systems only"},
+    "--outputs": {"nargs": "+", "metavar": "DIR", "help": "grade the hand-in in each of these folders"},
+    "--by": {"choices": SLICED_LABELS, "metavar": "LABEL", "help": f"a table by {', '.join(SLICED_LABELS)}"},
+    "--human": {"metavar": "FILE", "help": "compare the judge with people's scores (CSV or JSON)"},
+    "--label-sheet": {"action": "store_true", "help": "write a sheet for people to score answers in"},
+    "--judge": {"nargs": "+", "metavar": "NAME", "help": "judge these systems (default: all but simple)"},
+    "--no-judge": {"dest": "judge", "action": "store_const", "const": [], "help": "judge no system"},
     "--dry-run": {"action": "store_true", "help": "show calls, tokens, dollars and minutes; send nothing"},
     "--limit": {"type": positive, "metavar": "N", "help": "judge the first N questions only"},
     "--questions": {"metavar": "IDS", "help": "judge these only, e.g. q003,q007"},
@@ -2586,14 +3461,51 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def judge_options(arguments: argparse.Namespace, questions: Sequence[Question]) -> JudgeOptions:
-    """What is to be judged. Raises UsageError where `--questions` names one that does not exist."""
+def judge_options(
+    arguments: argparse.Namespace, questions: Iterable[Question], hand_ins: Iterable[HandIn]
+) -> JudgeOptions:
+    """What is to be judged. Raises UsageError where an option names what is not there."""
     ids = arguments.questions
     named = None if ids is None else frozenset(filter(None, map(str.strip, ids.split(","))))
-    if unknown := sorted((named or frozenset()).difference(question.id for question in questions)):
-        raise UsageError(f"--questions names what no question is called: {', '.join(unknown)}")
-    limit, repeats = arguments.limit, arguments.repeats
-    return JudgeOptions(limit, named, repeats, arguments.trust_answers, arguments.check_judge)
+    judged = None if arguments.judge is None else frozenset(arguments.judge)
+    known = {question.id for question in questions}
+    systems = {system.name for hand_in in hand_ins for system in hand_in.systems}
+    for option, what, unknown in (
+        ("--questions", "question", (named or frozenset()) - known),
+        ("--judge", "system", (judged or frozenset()) - systems),
+    ):
+        if unknown:
+            raise UsageError(f"{option} names what no {what} is called: {', '.join(sorted(unknown))}")
+    return JudgeOptions(
+        systems=judged,
+        limit=arguments.limit,
+        questions=named,
+        repeats=arguments.repeats,
+        trust_answers=arguments.trust_answers,
+        check_judge=arguments.check_judge,
+    )
+
+
+def folders_named(patterns: Iterable[str]) -> list[str]:
+    """Each folder once; a pattern that no shell has expanded stands for what it matches."""
+    folders: dict[str, str] = {}
+    for pattern in patterns:
+        found = [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern))
+        for folder in found or [pattern]:
+            folders.setdefault(os.path.realpath(folder), Path(folder).as_posix())
+    return list(folders.values())
+
+
+@contextmanager
+def skipping(folder: str, skipped: list[str]) -> Iterator[None]:
+    """What goes wrong with one of many hand-ins is reported, and the others go on; if it is alone, raised."""
+    try:
+        yield
+    except (UsageError, OSError) as error:
+        if not folder:
+            raise
+        note(f"error: {folder} is skipped: {error}")
+        skipped.append(folder)
 
 
 def progress_bar(outcomes: Iterable[T], total: int) -> Iterable[T]:
@@ -2603,26 +3515,32 @@ def progress_bar(outcomes: Iterable[T], total: int) -> Iterable[T]:
     return iter(tqdm(outcomes, total=total, desc="Judging", unit="answer", disable=None if total else True))
 
 
-def connect_judge(arguments: argparse.Namespace, resources: ExitStack) -> Judge | None:
+def connect_judge(
+    arguments: argparse.Namespace, hand_ins: Iterable[HandIn], skipped: list[str], resources: ExitStack
+) -> Judge | None:
     """The judge that the environment describes; None, and a line that says so, where there is no key.
 
-    Its journal is closed with `resources`. Raises JudgeUnavailable for a key that cannot be one, UsageError
-    where another run holds the journal.
+    Its journals are closed with `resources`; a folder whose journal cannot be had joins `skipped`. Raises
+    JudgeUnavailable for a key that cannot be one, UsageError where another run holds the only journal.
     """
     api_key = os.environ.get(KEY_VARIABLE, "").strip()
     if not api_key:
         note(f"{KEY_VARIABLE} is not set: answers are not judged.")
         return None
     base_url = os.environ.get(BASE_URL_VARIABLE, "").strip().rstrip("/").removesuffix(API_PREFIX)
-    journal = resources.enter_context(closing(Journal(JOURNAL_FILE.format(split=arguments.split))))
-    if journal.passed_over:
-        note(f"warning: {JOURNAL_FILE.format(split=arguments.split)}: {journal.passed_over} unreadable lines")
+    journals: dict[str, Journal] = {}
+    for hand_in in hand_ins:
+        path = in_folder(hand_in.folder, JOURNAL_FILE.format(split=arguments.split))
+        with skipping(hand_in.folder, skipped):
+            journal = journals[hand_in.folder] = resources.enter_context(closing(Journal(path)))
+            if journal.passed_over:
+                note(f"warning: {path}: {journal.passed_over} unreadable lines")
     call = groq_call(api_key, base_url or None, arguments.workers, resources)
     pool = resources.enter_context(closing(CallPool(call)))
     pacer = Pacer(arguments.workers, time.monotonic(), arguments.rpm, arguments.tpm)
     return GroqJudge(
         engine=Engine(pool, pacer, warn=note),
-        journal=journal,
+        journals=journals,
         model=arguments.judge_model or DEFAULT_JUDGE_MODEL,
         strict=arguments.judge_model is not None,
         fresh=arguments.fresh,
@@ -2633,13 +3551,16 @@ def connect_judge(arguments: argparse.Namespace, resources: ExitStack) -> Judge 
 
 
 def dry_run(
-    arguments: argparse.Namespace, split: Split, systems: Sequence[System], options: JudgeOptions
-) -> int:
-    """Show what judging would cost, with the model and with its successor. Returns the exit code."""
-    judged = [system for system in systems if system.name in JUDGED_SYSTEMS]
-    requests = judge_requests(split, judged, options)
-    path = Path(JOURNAL_FILE.format(split=split.name))
-    stored = parse_journal(path.read_bytes())[0] if path.is_file() else {}
+    arguments: argparse.Namespace, split: Split, hand_ins: Iterable[HandIn], options: JudgeOptions
+) -> None:
+    """Show what judging would cost, with the model and with its successor."""
+    requests: list[JudgeRequest] = []
+    stored: set[tuple[str, str]] = set()
+    for hand_in in hand_ins:
+        requests += judge_requests(split, hand_in, options)
+        path = Path(hand_in.folder, JOURNAL_FILE.format(split=split.name))
+        keys = parse_journal(path.read_bytes())[0] if path.is_file() else {}
+        stored.update((hand_in.folder, key) for key in keys)
     model = arguments.judge_model or DEFAULT_JUDGE_MODEL
     successor = None if arguments.judge_model else MODELS[model].successor
     say("Dry run: nothing is sent.")
@@ -2649,19 +3570,49 @@ def dry_run(
         if arguments.rpm or arguments.tpm:
             tiers = {"these limits": Tier(arguments.rpm or sys.maxsize, arguments.tpm or sys.maxsize)}
         say(render_plan(plan_calls(name, requests, stored, arguments.fresh), tiers))
-    return EXIT_OK
 
 
-def report_judging(systems: Sequence[System], results: Mapping[str, Block], run: JudgeRun | None) -> int:
-    """Say on stderr what became of the judging. Returns the exit code."""
+def write_label_sheet(split: Split, hand_ins: Iterable[HandIn], options: JudgeOptions) -> None:
+    """Write the sheet. Raises UsageError where there is one: somebody's scores may be in it."""
+    path = LABELS_FILE.format(split=split.name)
+    if os.path.lexists(path):
+        raise UsageError(f"{path} is there already: move it away, it may hold scores")
+    systems = [one for hand_in in hand_ins for one in hand_in.systems if is_judged(one, options)]
+    write_text(Path(path), render_label_sheet(split, systems))
+    say(f"Label sheet saved to: {path}")
+
+
+def report_reading(
+    arguments: argparse.Namespace,
+    split: Split,
+    hand_ins: Sequence[HandIn],
+    broken: Mapping[str, Sequence[Problem]],
+) -> None:
+    """Say on stderr what must be known of the input before a grade is believed."""
+    systems = [system for hand_in in hand_ins for system in hand_in.systems]
+    for line in (*split.warnings, *(warning for system in systems for warning in system.warnings)):
+        note(f"warning: {line}")
+    for folder, problems in broken.items():
+        for problem in problems:
+            note(str(problem))
+        note(f"error: {folder} is skipped: problems: {len(problems)}")
+    absent = set(SYSTEMS).difference(system.name for system in systems)
+    if len(absent) < len(SYSTEMS) and not (arguments.systems or arguments.outputs):
+        for name in sorted(absent):  # the two that every project has
+            file = PREDICTIONS_FILE.format(split=split.name, system=name)
+            note(f"{file} is not there: graded without it.")
+
+
+def report_judging(systems: Iterable[tuple[System, Block]], run: JudgeRun | None) -> int:
+    """Say on stderr what became of the judging, given each system's results. Returns the exit code."""
     complete = True
     if run and run.counts:
         note(render_counts(run.counts, run.model))
     if run and run.ended:
         note(f"error: judging ended early: {run.ended}")
         complete = False
-    for system in systems:
-        block = results[system.name].get("llm_judge", {})
+    for system, results in systems:
+        block = results.get("llm_judge", {})
         for name, said in (("failed", "judging failed"), ("unjudged", "not judged")):
             if ids := block.get(f"{name}_questions"):
                 missing = {
@@ -2674,38 +3625,93 @@ def report_judging(systems: Sequence[System], results: Mapping[str, Block], run:
     return EXIT_OK if complete else EXIT_INCOMPLETE
 
 
+Graded = Sequence[tuple[HandIn, dict[str, Block]]]  # each hand-in and its systems' results
+
+
+def report_results(hand_in: HandIn, results: Mapping[str, Block], by: str | None) -> None:
+    """Print the report of the one hand-in of a run, with a table by one label if it is asked for."""
+    for system in hand_in.systems:
+        say(render_system(system, results[system.name]))
+    if by:
+        say(render_slices(results, by))
+    if len(results) > 1:
+        say(render_comparison(results))
+
+
+def report_leaderboard(split: Split, graded: Graded, skipped: Sequence[str], by: str | None) -> str:
+    """Write and print the leaderboard of many hand-ins, and the table by one label if it is asked for.
+
+    Returns the names of its files.
+    """
+    board = leaderboard(graded)
+    file = LEADERBOARD_FILE.format(split=split.name)
+    write_text(Path(f"{file}.csv"), render_leaderboard_csv(board))
+    write_text(Path(f"{file}.md"), render_leaderboard_markdown(split.name, board, skipped))
+    if by:
+        say(
+            render_slices(
+                {one.title: results[one.name] for hand_in, results in graded for one in hand_in.systems}, by
+            )
+        )
+    cells = [[printable(cell) for cell in row] for row in leaderboard_table(board, half_width_cell)]
+    say(f"{render_title('LEADERBOARD')}\n{text_table(cells)}")
+    return f"{file}.csv, {file}.md"
+
+
+def write_results(split: Split, graded: Graded, skipped: list[str]) -> Graded:
+    """Write each hand-in's results file; those whose folder takes none join `skipped`, and are left out."""
+    for hand_in, results in graded:
+        path = in_folder(hand_in.folder, RESULTS_FILE.format(split=split.name))
+        with skipping(hand_in.folder, skipped):
+            write_text(Path(path), render_results(results))
+    return [(hand_in, results) for hand_in, results in graded if hand_in.folder not in skipped]
+
+
 def run_split(arguments: argparse.Namespace) -> int:
     """Grade one split: read, judge, write, report. Returns the exit code; raises InputError, UsageError."""
-    split, systems, absent = read_all(arguments.split)
-    options = judge_options(arguments, split.questions)
-    for line in (*split.warnings, *(warning for system in systems for warning in system.warnings)):
-        note(f"warning: {line}")
-    for file in absent:
-        note(f"{file} is not there: graded without it.")
-    if arguments.dry_run:
-        return dry_run(arguments, split, systems, options)
+    folders = folders_named(arguments.outputs) if arguments.outputs else [""]
+    split, hand_ins, broken = read_all(arguments.split, folders, arguments.systems)
+    skipped = list(broken)
+    options = judge_options(arguments, split.questions, hand_ins)
+    labels = read_labels(arguments.human, split, hand_ins) if arguments.human else None
+    report_reading(arguments, split, hand_ins, broken)
+    if arguments.dry_run or arguments.label_sheet:
+        if arguments.dry_run:
+            dry_run(arguments, split, hand_ins, options)
+        else:
+            write_label_sheet(split, hand_ins, options)
+        return EXIT_INCOMPLETE if skipped else EXIT_OK
     with ExitStack() as resources:
         judge, unavailable = None, ""
         try:
-            judge = connect_judge(arguments, resources)
+            if options.systems is None or options.systems:
+                judge = connect_judge(arguments, hand_ins, skipped, resources)
         except JudgeUnavailable as error:
             unavailable = str(error)
+        hand_ins = [hand_in for hand_in in hand_ins if hand_in.folder not in skipped]
         say(f"Evaluating {split.name} split outputs...\nQuestions file: {split.file.name}")
         say(f"Loaded {len(split.questions)} questions")
         try:
-            results, run = evaluate_split(split, systems, judge, options)
+            results, run = evaluate_split(split, hand_ins, judge, options, labels)
         except JudgeUnavailable as error:
             unavailable = str(error)
-            results, run = evaluate_split(split, systems, None)
-        path = RESULTS_FILE.format(split=split.name)
-        write_text(Path(path), render_results(results))
-    for system in systems:
-        say(render_system(system, results[system.name]))
+            results, run = evaluate_split(split, hand_ins, None)
+        graded = write_results(split, list(zip(hand_ins, results, strict=True)), skipped)
+    path = RESULTS_FILE.format(split=split.name)
+    if arguments.outputs:
+        path = report_leaderboard(split, graded, skipped, arguments.by)
+    else:
+        report_results(*graded[0], arguments.by)
     say(render_title(f"Evaluation results saved to: {path}").rstrip("\n"))
     if unavailable:
         note(f"error: judging ended, no answer is scored: {unavailable}")
         return EXIT_INCOMPLETE
-    return report_judging(systems, results, run)
+    pairs = [(system, results[system.name]) for hand_in, results in graded for system in hand_in.systems]
+    if labels and not any("human" in block.get("llm_judge", ()) for _, block in pairs):
+        note(
+            f"warning: {labels.file.name}: none of these answers was judged, so there is nothing to compare."
+        )
+    return max(report_judging(pairs, run), EXIT_INCOMPLETE if skipped else EXIT_OK)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

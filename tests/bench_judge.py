@@ -65,9 +65,9 @@ Rows = Iterator[Row]
 # ---------------------------------------------------------------------------------------------- what is asked
 def sample() -> tuple[evaluation.Split, evaluation.System, list[evaluation.JudgeRequest]]:
     """The sample train split, its judged system, and what the program asks about it."""
-    split, systems, _ = evaluation.read_all("train")
-    [judged] = [system for system in systems if system.name in evaluation.JUDGED_SYSTEMS]
-    return split, judged, evaluation.judge_requests(split, [judged])
+    split, [hand_in], _ = evaluation.read_all("train")
+    [judged] = [system for system in hand_in.systems if system.name == "strong"]
+    return split, judged, evaluation.judge_requests(split, hand_in)
 
 
 def sample_bodies(count: int) -> list[Body]:

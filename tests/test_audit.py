@@ -7,7 +7,6 @@ import sys
 import time
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import evaluation
@@ -16,6 +15,7 @@ from evaluation import (
     Check,
     Document,
     Failure,
+    HandIn,
     InputFile,
     Judgement,
     JudgeOptions,
@@ -126,7 +126,7 @@ PROPERTY = settings(max_examples=60, derandomize=True, database=None, deadline=N
 
 def prompt_for(*texts: str) -> str:
     question, gold, answer = texts
-    messages = build_rubric_messages(replace(QUESTION, text=question, answer=gold), RUBRIC, answer)
+    messages = build_rubric_messages(QUESTION._replace(text=question, answer=gold), RUBRIC, answer)
     return messages[-1]["content"]
 
 
@@ -247,12 +247,12 @@ def test_what_is_left_of_a_flagged_answer_earns_no_flag(answer: str) -> None:
 
 
 def test_a_level_that_the_gold_answer_repeats_may_be_repeated() -> None:
-    gold = replace(QUESTION, answer=f"{LEVELS['4']}.")
+    gold = QUESTION._replace(answer=f"{LEVELS['4']}.")
     assert audit_answer(gold.answer, gold) == ((), gold.answer)
 
 
 def test_without_a_rubric_there_is_nothing_to_copy() -> None:
-    assert audit_answer(LEVELS["5"], replace(QUESTION, rubric=None)) == ((), LEVELS["5"])
+    assert audit_answer(LEVELS["5"], QUESTION._replace(rubric=None)) == ((), LEVELS["5"])
 
 
 LONG = {
@@ -281,7 +281,7 @@ def questions(count: int, **changes: Any) -> list[Question]:
     """Questions about documents of their own, each with its own gold answer."""
     numbers = range(1, count + 1)
     return [
-        replace(QUESTION, id=f"q{n:03}", doc_id=f"d{n}", text=f"What is {n}?", answer=f"Gold {n}", **changes)
+        QUESTION._replace(id=f"q{n:03}", doc_id=f"d{n}", text=f"What is {n}?", answer=f"Gold {n}", **changes)
         for n in numbers
     ]
 
@@ -302,7 +302,7 @@ WITHOUT_SOME: dict[str, object] = {
     "no rubric anywhere": (questions(3, rubric=None), []),
     "no question": ([], []),
     "the first without a rubric": (
-        [replace(QUESTION, rubric=None), *questions(3)[1:]],
+        [QUESTION._replace(rubric=None), *questions(3)[1:]],
         [
             ("gold answer of q002", 1),
             ("gold answer of q003", 2),
@@ -310,15 +310,15 @@ WITHOUT_SOME: dict[str, object] = {
         ],
     ),
     "one document": (
-        [replace(question, doc_id="d1") for question in questions(2)],
+        [question._replace(doc_id="d1") for question in questions(2)],
         [("gold answer of q001", 0), ("gold answer of q002", 1)],
     ),
     "a blank gold answer": (
-        [questions(1)[0], replace(questions(2)[1], answer=" ")],
+        [questions(1)[0], questions(2)[1]._replace(answer=" ")],
         [("gold answer of q001", 0)],
     ),
     "the same gold answer to all": pytest.param(
-        [replace(question, answer="Nobody knows.") for question in questions(2)],
+        [question._replace(answer="Nobody knows.") for question in questions(2)],
         [("gold answer of q001", 0), ("gold answer of q002", 1)],
     ),
 }
@@ -366,7 +366,9 @@ def graded(
     given = {q.id: Prediction(answer=answer) for q, answer in zip(gold, answers, strict=True)}
     system = System("strong", InputFile("p", ""), given, ())
     whole = Split("dev", InputFile("q", ""), gold, documents, "", ())
-    return evaluation.evaluate_split(whole, [system], judge, JudgeOptions(**options))[0]["strong"]
+    return evaluation.evaluate_split(whole, [HandIn("", (system,))], judge, JudgeOptions(**options))[0][0][
+        "strong"
+    ]
 
 
 def block_of(judge: Judge, answers: Iterable[str], **options: Any) -> dict[str, Any]:
@@ -544,7 +546,7 @@ def test_a_part_of_the_questions_is_judged_and_the_others_are_said_to_be_left(
     options: dict[str, Any], asked: list[str]
 ) -> None:
     split = questions(4)
-    split[2] = replace(split[2], rubric=None)
+    split[2] = split[2]._replace(rubric=None)
     judge = unasked_unless(lambda request: not request.stored_only)
     block = block_of(judge, "abcd", split=split, **options)
     assert [question_id for question_id, _, _ in judge.asked()] == asked
@@ -568,7 +570,7 @@ NOTHING_JUDGED = {
 
 @table("judge, options", NOTHING_JUDGED)
 def test_there_is_no_block_where_nothing_was_judged(judge: Judge, options: dict[str, Any]) -> None:
-    split = [*questions(2), replace(questions(3)[2], rubric=None)]
+    split = [*questions(2), questions(3)[2]._replace(rubric=None)]
     assert "llm_judge" not in graded(judge, "abc", split=split, **options)
 
 
@@ -576,7 +578,7 @@ def test_a_system_that_is_not_judged_has_no_block() -> None:
     whole = Split("dev", InputFile("q", ""), tuple(questions(1)), {"d1": Document("plain")}, "", ())
     simple = System("simple", InputFile("p", ""), {"q001": Prediction(answer="a")}, ())
     judge = by_variant(written=4)
-    assert "llm_judge" not in evaluation.evaluate_split(whole, [simple], judge)[0]["simple"]
+    assert "llm_judge" not in evaluation.evaluate_split(whole, [HandIn("", (simple,))], judge)[0][0]["simple"]
     assert judge.requests == []
 
 

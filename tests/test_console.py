@@ -100,6 +100,32 @@ Evaluation results saved to: dev_evaluation.json
 ============================================================
 """
 
+COMPARISON = """
+============================================================
+SYSTEM COMPARISON
+============================================================
+
+{}
+
+No intervals: 2 documents are too few: an interval takes 5.
+
+--- PAIRED DIFFERENCES (sign flips over documents, Holm over the pairs of a measure) ---
+Pair             Measure     Difference       p  p (Holm)  Verdict
+strong - simple  Recall@1 %       -50.0  1.0000    1.0000  tied
+strong - simple  Recall@5 %        +0.0  1.0000    1.0000  tied
+strong - simple  Precision       +0.250  1.0000    1.0000  tied
+strong - simple  Recall          +0.250  1.0000    1.0000  tied
+strong - simple  F1              +0.250  1.0000    1.0000  tied
+"""
+MEANS = """\
+System  Recall@1 %  Recall@5 %  Precision  Recall     F1
+simple        50.0        50.0      0.250   0.250  0.250
+strong         0.0        50.0      0.500   0.500  0.500"""
+JUDGED_MEANS = """\
+System  Recall@1 %  Recall@5 %  Precision  Recall     F1  Answer  Evidence  Combined
+simple        50.0        50.0      0.250   0.250  0.250     n/a       n/a       n/a
+strong         0.0        50.0      0.500   0.500  0.500    3.50     0.500     0.600"""
+
 Judging = Callable[..., None]
 
 
@@ -130,7 +156,7 @@ def both(small: Project) -> Project:
 
 def test_two_systems_without_a_judge(both: Project) -> None:
     outcome = both.run()
-    assert outcome.out == HEADER + SIMPLE + STRONG + FOOTER
+    assert outcome.out == HEADER + SIMPLE + STRONG + COMPARISON.format(MEANS) + FOOTER
     assert outcome.err[1:] == [NOT_JUDGED]
     assert outcome.code == 0
 
@@ -138,7 +164,7 @@ def test_two_systems_without_a_judge(both: Project) -> None:
 def test_only_strong_is_judged(both: Project, judge: Judging) -> None:
     judge(Judgement(5, "Right."), Judgement(2, "Hardly."))
     outcome = both.run()
-    assert outcome.out == HEADER + SIMPLE + STRONG + JUDGED + FOOTER
+    assert outcome.out == HEADER + SIMPLE + STRONG + JUDGED + COMPARISON.format(JUDGED_MEANS) + FOOTER
     assert outcome.code == 0
 
 

@@ -51,6 +51,11 @@ KEY = "gsk_loopback0123456789"
 LLAMA, GPT_OSS = "llama-3.1-8b-instant", "openai/gpt-oss-20b"
 RESULTS, JOURNAL = "dev_evaluation.json", "dev_judgements.jsonl"
 NO_SIMPLE = "dev_simple_output.json is not there: graded without it."
+UNJUDGED = ["retrieval", "citation", "slices", "run"]
+NO_INTERVALS = {
+    "ci95": dict.fromkeys(("avg_answer_score", "avg_evidence_score", "avg_combined_score")),
+    "ci95_reason": "2 documents are too few: an interval takes 5",
+}
 
 Answer = Callable[[Call], Reply]
 Serve = Callable[..., GroqServer]
@@ -228,6 +233,7 @@ def test_the_block_in_the_results(small: Project, serve: Serve) -> None:
         "avg_answer_score": 3.0,
         "avg_evidence_score": 0.5,
         "avg_combined_score": pytest.approx(0.55),
+        **NO_INTERVALS,
     }
 
 
@@ -269,7 +275,7 @@ def test_only_strong_is_judged_and_only_where_there_is_a_rubric(small: Project, 
     server = serve(usual)
     outcome = small.run()
     assert [pasted(call) for call in server.calls] == ["It is d1."]
-    assert list(outcome.results["simple"]) == ["retrieval", "citation", "run"]
+    assert list(outcome.results["simple"]) == [*UNJUDGED, "comparison"]
     assert (block_of(outcome)["total_questions"], block_of(outcome)["questions_with_rubrics"]) == (2, 1)
 
 
@@ -504,7 +510,7 @@ def test_a_model_that_nobody_succeeds_ends_judging(
         f"error: judging ended, no answer is scored: the model {model} is not to be had: "
         f"The model `{model}` {NOT_TO_BE_HAD}"
     )
-    assert list(outcome.results["strong"]) == ["retrieval", "citation", "run"]
+    assert list(outcome.results["strong"]) == UNJUDGED
     assert (judged_section(outcome), outcome.code) == ("", 3)
 
 
@@ -654,7 +660,7 @@ def test_a_refusal_that_concerns_all_questions_ends_judging(
     server = serve(reply)
     outcome = small.run()
     assert notes(outcome) == [f"error: judging ended, no answer is scored: {said}"]
-    assert list(outcome.results["strong"]) == ["retrieval", "citation", "run"]
+    assert list(outcome.results["strong"]) == UNJUDGED
     assert (judged_section(outcome), outcome.code) == ("", 3)
     assert len(server.calls) <= 2
     assert KEY not in was_written(small, outcome)
@@ -664,7 +670,7 @@ def test_what_was_judged_before_a_refusal_is_kept_but_shown_only_when_whole(
     small: Project, serve: Serve
 ) -> None:
     serve(first(score_reply(4), then=error(401, "invalid_api_key", "Invalid API Key")))
-    assert list(small.run("dev", "--workers", "1").results["strong"]) == ["retrieval", "citation", "run"]
+    assert list(small.run("dev", "--workers", "1").results["strong"]) == UNJUDGED
     server = serve(score_reply(3))
     assert scores(small.run()) == {"q001": 4, "q002": 3}
     assert asked(server) == ["d2"]
@@ -687,7 +693,7 @@ def test_a_key_that_can_be_none_is_not_sent(
     outcome = small.run()
     said = "error: judging ended, no answer is scored: GROQ_API_KEY holds a character that no key has"
     assert notes(outcome) == [said]
-    assert list(outcome.results["strong"]) == ["retrieval", "citation", "run"]
+    assert list(outcome.results["strong"]) == UNJUDGED
     assert (server.calls, outcome.code) == ([], 3)
     assert not re.search("gsk_|0123456789", was_written(small, outcome))
 
@@ -844,7 +850,7 @@ def test_a_service_that_cannot_be_reached_ends_judging(
     [error] = notes(outcome)[1:]
     assert error.startswith("error: judging ended early: the service cannot be reached (Connection error. ")
     assert int(notes(outcome)[0].split()[1]) < 20 + evaluation.WORKERS
-    assert list(outcome.results["strong"]) == ["retrieval", "citation", "run"]
+    assert list(outcome.results["strong"]) == UNJUDGED
     assert outcome.code == 3
 
 
@@ -905,7 +911,7 @@ def test_a_limit_is_read_wherever_it_stands_in_the_message(small: Project, serve
 def test_a_limit_per_day_at_the_first_call_leaves_no_block(small: Project, serve: Serve) -> None:
     serve(rate_limited(RPD, 14_400, 578))
     outcome = small.run()
-    assert list(outcome.results["strong"]) == ["retrieval", "citation", "run"]
+    assert list(outcome.results["strong"]) == UNJUDGED
     assert outcome.code == 3
 
 

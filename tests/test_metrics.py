@@ -501,8 +501,11 @@ class Asked:
 
 
 def graded(judge: evaluation.Judge | None, system: str = "strong") -> Any:
-    split, systems, _ = evaluation.read_all("dev")
-    return evaluation.evaluate_split(split, systems, judge)[0][system]
+    split, hand_ins, _ = evaluation.read_all("dev")
+    return evaluation.evaluate_split(split, hand_ins, judge)[0][0][system]
+
+
+TOO_FEW = "2 documents are too few: an interval takes 5"
 
 
 def test_the_retrieval_block(small: Project) -> None:
@@ -518,6 +521,8 @@ def test_the_retrieval_block(small: Project) -> None:
         "per_question": [dict(zip(names, row, strict=True)) for row in rows],
         "recall_at_1_pct": 0,
         "recall_at_5_pct": 50,
+        "ci95": {"recall_at_1_pct": None, "recall_at_5_pct": None},
+        "ci95_reason": TOO_FEW,
     }
 
 
@@ -537,6 +542,8 @@ def test_the_citation_block(small: Project) -> None:
         "avg_precision": 0.5,
         "avg_recall": 0.5,
         "avg_f1": 0.5,
+        "ci95": {"avg_precision": None, "avg_recall": None, "avg_f1": None},
+        "ci95_reason": TOO_FEW,
     }
 
 
@@ -565,6 +572,8 @@ def test_the_sums_and_means_of_the_judge_block(small: Project) -> None:
         "avg_answer_score": 3,
         "avg_evidence_score": 0.5,
         "avg_combined_score": pytest.approx(0.55, abs=1e-12),
+        "ci95": dict.fromkeys(("avg_answer_score", "avg_evidence_score", "avg_combined_score")),
+        "ci95_reason": TOO_FEW,
     }
 
 
@@ -630,9 +639,8 @@ def test_a_missing_prediction_stays_in_every_denominator(small: Project) -> None
     first = {"answer": "It is d1.", "evidence_sentences": ["S1"], "retrieved_docs": ["d1"]}
     small.predictions("strong", {"q001": first})
     results = graded(Asked(q001=5))
-    means = {
-        name: value for block in results.values() for name, value in block.items() if name.startswith("avg")
-    }
+    blocks = [results[name] for name in ("citation", "llm_judge")]
+    means = {name: value for block in blocks for name, value in block.items() if name.startswith("avg")}
     assert results["retrieval"]["recall_at_1_pct"] == 50
     assert means == {
         "avg_precision": 0.5,
@@ -669,7 +677,7 @@ def test_only_strong_is_judged(small: Project) -> None:
 
 
 def test_without_a_judge_there_is_no_judge_block(small: Project) -> None:
-    assert list(graded(None)) == ["retrieval", "citation", "run"]
+    assert list(graded(None)) == ["retrieval", "citation", "slices", "run"]
 
 
 def test_a_judge_that_is_not_to_be_had_leaves_no_zeros(small: Project) -> None:
