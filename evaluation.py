@@ -23,7 +23,7 @@ Exit codes
     0    all done
     2    bad usage or bad input: every problem is listed as file:line, nothing is written
     3    results written, but some judgements are missing (run again), the judge failed its checks, or a
-         hand-in was left out
+         hand-in or a leaderboard was left out
     130  interrupted; the journal keeps what was paid for
 
 Vocabulary
@@ -57,6 +57,7 @@ from __future__ import annotations
 import argparse
 import csv
 import errno
+import gc
 import glob
 import hashlib
 import io
@@ -71,12 +72,13 @@ import sys
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import KW_ONLY, asdict, dataclass, field
 from datetime import datetime, timedelta, timezone
 from functools import lru_cache
 from heapq import heappop, heappush
+from operator import itemgetter
 from pathlib import Path, PureWindowsPath
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, TextIO, TypeVar
@@ -112,6 +114,7 @@ TOP_SCORE = len(RUBRIC_LEVELS)
 MAX_P = 0.05  # a difference is one where its p, adjusted for all pairs, is at most this
 SLICED_LABELS = ("question_type", "edge_case_type", "source_dataset")
 MIN_SLICE = 3  # questions
+SYSTEMS_SHOWN = 10  # more have only those differences on the console that are none of chance
 LABELS_TO_ADD = 10
 RANKED_BY = ("avg_combined_score", "avg_f1")  # the first that a system has
 
@@ -141,6 +144,7 @@ CONFIDENCE = 0.95
 MIN_CLUSTERS = 5  # fewer say too little of how clusters differ for an interval to be believed
 RESAMPLES = 10_000  # of a bootstrap, or random sign flips
 RESAMPLED_CELLS = 2_000_000  # clusters x resamples: where clusters are many, fewer resamples do
+MAX_COLUMNS = 200  # pairs of systems that are compared at a time
 MAX_CLUSTERS = 1_000  # more are put together in so many: what they tell of chance hardly differs
 
 CHECKED_GOLD_ANSWERS = 3
@@ -477,9 +481,7 @@ class Kind:
 
 
 def _is_number(value: object) -> bool:
-    if isinstance(value, float):
-        return math.isfinite(value)
-    return isinstance(value, int) and not isinstance(value, bool)
+    return type(value) is int or (isinstance(value, float) and math.isfinite(value))
 
 
 TEXT = Kind("a string", lambda value: isinstance(value, str))
@@ -491,8 +493,13 @@ SCORE = Kind(
 )
 
 # A shape says what a JSON value must look like: a Kind; a dict of members ("name?" may be missing or null);
-# a list with the shape of its items; or a pair (shape for what is no object, shape for an object).
+# a list with the shape of its items; or (a test, the shape where it fails, the shape where it holds).
 Shape = Any
+
+
+def _has_id(value: Any) -> bool:
+    return not isinstance(value, dict) or (value.get("sid"), value.get("id")) != (None, None)
+
 
 QUESTION_LABELS = ("question_type", "edge_case_type", "source_dataset", "source")
 
@@ -509,21 +516,35 @@ PREDICTION_SHAPE: Shape = {
     "question?": TEXT,
     "answer?": TEXT,
     "evidence_sentences?": [NAME],
-    "retrieved_docs?": [(NAME, {"doc_id": NAME, "rank?": NUMBER})],
+    "retrieved_docs?": [(lambda entry: isinstance(entry, dict), NAME, {"doc_id": NAME, "rank?": NUMBER})],
 }
-DOCUMENT_SHAPE: Shape = {"sentences": [{"sid?": NAME, "id?": NAME, "text": TEXT}]}
+DOCUMENT_SHAPE: Shape = {
+    "sentences": [(_has_id, {"sid": NAME, "text": TEXT}, {"sid?": NAME, "id?": NAME, "text": TEXT})],
+}
 
-# The way from a JSON value to one inside it: ("retrieved_docs", 0, "doc_id").
-JsonPath = tuple[str | int, ...]
 
+def matcher(shape: Shape) -> Callable[[Any], bool]:
+    """A test whether a value is of the shape. Made once, it is quick; unknown members are ignored."""
+    if isinstance(shape, Kind):
+        return shape.accepts
+    if isinstance(shape, tuple):
+        test, otherwise, then = shape[0], matcher(shape[1]), matcher(shape[2])
+        return lambda value: then(value) if test(value) else otherwise(value)
+    if isinstance(shape, list):
+        item = matcher(shape[0])
+        return lambda value: isinstance(value, list) and all(map(item, value))
+    members = [(name.rstrip("?"), name.endswith("?"), matcher(inner)) for name, inner in shape.items()]
 
-@dataclass(frozen=True, slots=True)
-class Mismatch:
-    """A place in a JSON value that is not of its shape."""
+    def matches(value: Any) -> bool:
+        if not isinstance(value, dict):
+            return False
+        for name, optional, fits in members:
+            member = value.get(name)
+            if not (optional if member is None else fits(member)):
+                return False
+        return True
 
-    path: JsonPath
-    expected: str
-    found: str
+    return matches
 
 
 def describe(value: object) -> str:
@@ -535,144 +556,107 @@ def describe(value: object) -> str:
     return text if len(text) <= 60 else text[:56] + ('..."' if isinstance(value, str) else "...")
 
 
-def mismatches(value: object, shape: Shape, path: JsonPath = ()) -> Iterator[Mismatch]:
-    """Every place where `value` is not of `shape`; nothing where all is well. Unknown members are ignored."""
-    if isinstance(shape, Kind):
-        if not shape.accepts(value):
-            yield Mismatch(path, shape.name, describe(value))
-    elif isinstance(shape, tuple):
-        yield from mismatches(value, shape[isinstance(value, dict)], path)
-    elif isinstance(shape, list) and isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from mismatches(item, shape[0], (*path, index))
-    elif isinstance(shape, dict) and isinstance(value, dict):
-        for member, inner in shape.items():
-            name = member.rstrip("?")
-            if value.get(name) is not None:
-                yield from mismatches(value[name], inner, (*path, name))
-            elif not member.endswith("?"):
-                found = "null" if name in value else "nothing"
-                yield Mismatch((*path, name), getattr(inner, "name", "a list"), found)
-    else:
-        yield Mismatch(path, "a list" if isinstance(shape, list) else "an object", describe(value))
-
-
-_WHITE_SPACE = re.compile(r"[ \t\r\n]*")
-_DECODER = json.JSONDecoder()
-
-
-def _skip(text: str, position: int) -> int:
-    match = _WHITE_SPACE.match(text, position)
-    return match.end() if match else position
-
-
-def _json_key(text: str, position: int) -> tuple[str, int]:
-    if not text.startswith('"', position):
-        raise json.JSONDecodeError("Expecting property name enclosed in double quotes", text, position)
-    key, position = json.decoder.scanstring(text, position + 1)  # type: ignore[attr-defined]
-    position = _skip(text, position)
-    if not text.startswith(":", position):
-        raise json.JSONDecodeError("Expecting ':' delimiter", text, position)
-    return key, _skip(text, position + 1)
-
-
-def _json_value(text: str, position: int) -> tuple[object, int]:
-    try:
-        return _DECODER.raw_decode(text, position)
-    except json.JSONDecodeError:
-        raise
-    except (ValueError, RecursionError) as error:
-        fault = "nested too deep" if isinstance(error, RecursionError) else "a number too long to be read"
-        raise json.JSONDecodeError(fault, text, position) from None
-
-
-def json_members(text: str, start: int) -> Generator[tuple[str | int, object, int], None, int]:
-    """Yield (key or index, value, its offset) of the JSON object or array at `start`, repeated keys too.
-
-    Returns the offset behind the object or array. Raises json.JSONDecodeError where the text is no JSON.
-    """
-    closing = {"{": "}", "[": "]"}[text[start]]
-    index, position = 0, _skip(text, start + 1)
-    more = not text.startswith(closing, position)
-    while more:
-        key: str | int = index
-        if closing == "}":
-            key, position = _json_key(text, position)
-        value, end = _json_value(text, position)
-        yield key, value, position
-        index, position = index + 1, _skip(text, end)
-        more = text.startswith(",", position)
-        if more:
-            position = _skip(text, position + 1)
-        elif not text.startswith(closing, position):
-            raise json.JSONDecodeError("Expecting ',' delimiter", text, position)
-    return position + 1
-
-
-def whole_json_members(text: str) -> Iterator[tuple[str | int, object, int]]:
-    """`json_members` of the one object or array that is the whole text, but for white space."""
-    end = yield from json_members(text, _skip(text, 0))
-    if _skip(text, end) < len(text):
-        raise json.JSONDecodeError("Extra data", text, _skip(text, end))
-
-
-def locate(text: str, offset: int, paths: Iterable[JsonPath]) -> dict[JsonPath, int]:
-    """Each path's offset in the JSON value at `offset`; if it leads nowhere, the last value's on its way."""
-    found = dict.fromkeys(paths, offset)
-    inner: dict[str | int, list[JsonPath]] = {}
-    for path in filter(None, found):
-        inner.setdefault(path[0], []).append(path[1:])
-    if inner and text[offset] in "{[":
-        for key, _, at in json_members(text, offset):
-            below = locate(text, at, inner.get(key, ()))
-            found |= {(key, *rest): place for rest, place in below.items()}
-    return found
+def _name_of(shape: Shape) -> str:
+    return str(getattr(shape, "name", "a list" if isinstance(shape, list) else "an object"))
 
 
 JSON_FAULTS = (ValueError, RecursionError)  # what the json module raises for a text that it cannot read
+JSON_SPACE = " \t\r\n"
+_DECODER = json.JSONDecoder()
+# How json itself reads an object or array in pure Python: with any function that reads one value.
+_OBJECT, _ARRAY = json.decoder.JSONObject, json.decoder.JSONArray  # type: ignore[attr-defined]
 
 
-def json_problem(file: str, error: Exception, line: int = 1) -> Problem:
-    """What one of JSON_FAULTS says, as a problem; `line` is where its text began in the file."""
-    if isinstance(error, json.JSONDecodeError):
-        line += error.lineno - 1
-        found = f"a fault at column {error.colno} ({error.msg})" if error.doc.strip() else "an empty file"
-    else:
-        deep = isinstance(error, RecursionError)
-        found = "something nested too deep" if deep else "a number too long to be read"
-    return Problem(file, line, "JSON", found)
-
-
-def shape_problems(
-    wrong: Sequence[Mismatch], text: str, offset: int, file: str, line: int, outer: JsonPath = ()
-) -> Iterator[Problem]:
-    """What is wrong with the JSON value at or behind `offset`, in order, each with the line it stands on.
-
-    `line` is that of the offset; `outer` is the path to the value inside its file.
-    """
-    places = locate(text, _skip(text, offset), [mismatch.path for mismatch in wrong])
-    lines, last = {offset: line}, offset
-    for place in sorted(places.values()):
-        lines[place] = lines[last] + text.count("\n", last, place)
-        last = place
-    for mismatch in wrong:
-        steps = (*outer, *mismatch.path)  # as people write them: retrieved_docs[0].doc_id
-        names = (f"[{step}]" if isinstance(step, int) else f".{step or '(empty)'}" for step in steps)
-        path = "".join(names).removeprefix(".")
-        expected = f"{mismatch.expected} in {path}" if path else mismatch.expected
-        yield Problem(file, lines[places[mismatch.path]], expected, mismatch.found)
-
-
-def parse_json(text: str, shape: Shape, file: str, problems: list[Problem], line: int = 1) -> Any:
-    """The JSON value that is the whole text, if it is of the shape; else None, and `problems` says why."""
+def json_value(text: str, at: int) -> tuple[Any, int]:
+    """The JSON value at an offset, and the offset behind it. Every fault is a json.JSONDecodeError."""
     try:
-        value = json.loads(text)
+        return _DECODER.raw_decode(text, at)
+    except json.JSONDecodeError:
+        raise
     except JSON_FAULTS as error:
-        problems.append(json_problem(file, error, line))
+        fault = "nested too deep" if isinstance(error, RecursionError) else "a number too long to be read"
+        raise json.JSONDecodeError(fault, text, at) from None
+
+
+def json_members(
+    text: str, at: int, read: Callable[[str, int], tuple[T, int]]
+) -> tuple[list[tuple[Any, T]], int]:
+    """The object or array at an offset as pairs of key or index and what `read` gives; the offset behind it.
+
+    `read` stands in for `json_value`. Keys that are repeated are all there. Raises json.JSONDecodeError.
+    """
+    if text.startswith("{", at):
+        pairs, end = _OBJECT((text, at + 1), True, read, None, list)
+        return pairs, end
+    items, end = _ARRAY((text, at + 1), read)
+    return list(enumerate(items)), end
+
+
+def json_places(text: str, at: int) -> dict[str | int, int]:
+    """Where the members or items of the JSON object or array at an offset begin."""
+    return dict(json_members(text, at, lambda text, at: (at, json_value(text, at)[1]))[0])
+
+
+@dataclass(slots=True)
+class JsonText:
+    """A JSON text and the file it is from; what is wrong with it is added to `problems`.
+
+    `line` is that of the offset `at`: where the text begins, later where the last problem is.
+    """
+
+    text: str
+    file: str
+    problems: list[Problem]
+    line: int = 1
+    at: int = 0
+
+    def refuse(self, at: int, expected: str, found: str, path: Sequence[str | int] = ()) -> None:
+        """Add a problem with what stands at an offset; `path` leads there from the top of the file."""
+        self.line += self.text.count("\n", self.at, at) - self.text.count("\n", at, self.at)  # one is 0
+        self.at = at
+        names = (f"[{step}]" if isinstance(step, int) else f".{step or '(empty)'}" for step in path)
+        where = "".join(names).removeprefix(".")  # as people write it: retrieved_docs[0].doc_id
+        expected = f"{expected} in {where}" if where else expected
+        self.problems.append(Problem(self.file, self.line, expected, found))
+
+    def refuse_json(self, error: Exception) -> None:
+        """Add what one of JSON_FAULTS says."""
+        if isinstance(error, json.JSONDecodeError):
+            column = f"a fault at column {error.colno} ({error.msg})"
+            self.refuse(error.pos, "JSON", column if self.text.strip() else "an empty file")
+        else:
+            deep = isinstance(error, RecursionError)
+            self.refuse(0, "JSON", "something nested too deep" if deep else "a number too long to be read")
+
+    def compare(self, at: int, shape: Shape, path: Sequence[str | int] = ()) -> None:
+        """Add every place where the value at an offset is not of the shape."""
+        value, _ = json_value(self.text, at)
+        if isinstance(shape, tuple):
+            self.compare(at, shape[1 + shape[0](value)], path)
+        elif isinstance(shape, list) and isinstance(value, list):
+            for index, place in json_places(self.text, at).items():
+                self.compare(place, shape[0], (*path, index))
+        elif isinstance(shape, dict) and isinstance(value, dict):
+            places = json_places(self.text, at)
+            for member, inner in shape.items():
+                name = member.rstrip("?")
+                if name in value and (value[name] is not None or name == member):
+                    self.compare(places[name], inner, (*path, name))
+                elif name == member:
+                    self.refuse(at, _name_of(inner), "nothing", (*path, name))
+        elif not isinstance(shape, Kind) or not shape.accepts(value):
+            self.refuse(at, _name_of(shape), describe(value), path)
+
+    def parse(self, shape: Shape, matches: Callable[[Any], bool] | None = None) -> Any:
+        """The value that is the whole text, if it is of the shape; else None. `matches` is its matcher."""
+        try:
+            value = json.loads(self.text)
+            if (matches or matcher(shape))(value):
+                return value
+            self.compare(len(self.text) - len(self.text.lstrip()), shape)
+        except JSON_FAULTS as error:
+            self.refuse_json(error)
         return None
-    wrong = list(mismatches(value, shape))
-    problems.extend(shape_problems(wrong, text, 0, file, line))
-    return None if wrong else value
 
 
 def _rubric_from(value: Any) -> Rubric | None:
@@ -700,23 +684,28 @@ def parse_questions(text: str, file: str, problems: list[Problem]) -> tuple[Ques
     lines = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
     if not lines:
         problems.append(Problem(file, 1, "one question (a JSON object) a line", "an empty file"))
-    questions = []
+    questions, matches = [], matcher(QUESTION_SHAPE)
     for place, (number, line) in enumerate(lines, start=1):
-        value = parse_json(line, QUESTION_SHAPE, file, problems, number)
+        value = JsonText(line, file, problems, number).parse(QUESTION_SHAPE, matches)
         if value is not None:
             questions.append(_question_from(value, place))
     return tuple(questions)
 
 
+_RANK = itemgetter("rank")
+
+
 def _prediction_from(value: Any) -> Prediction:
-    retrieved = value.get("retrieved_docs") or []
-    if all(isinstance(entry, dict) and entry.get("rank") is not None for entry in retrieved):
-        retrieved = sorted(retrieved, key=lambda entry: entry["rank"])
+    entries = value.get("retrieved_docs") or []
+    try:
+        retrieved = sorted(entries, key=_RANK)
+    except (TypeError, KeyError):  # not all of them have a rank
+        retrieved = entries
     return Prediction(
         question=value.get("question") or "",
         answer=value.get("answer") or "",
         evidence=tuple(value.get("evidence_sentences") or ()),
-        retrieved=tuple(entry["doc_id"] if isinstance(entry, dict) else entry for entry in retrieved),
+        retrieved=tuple([entry["doc_id"] if isinstance(entry, dict) else entry for entry in retrieved]),
     )
 
 
@@ -727,40 +716,37 @@ def parse_predictions(
 
     What is wrong is added to `problems`, each with the line on which the faulty value stands.
     """
-    predictions: dict[str, Prediction] = {}
-    repeated: list[str] = []
-    line, last = 1, 0
+    source, matches = JsonText(text, file, problems), matcher(PREDICTION_SHAPE)
+    end = 0
+
+    def read(text: str, at: int) -> tuple[Prediction, int]:
+        nonlocal end
+        before, (value, end) = end, json_value(text, at)
+        if matches(value):
+            return _prediction_from(value), end
+        question_id, _ = json_value(text, text.index('"', before))
+        source.compare(at, PREDICTION_SHAPE, (question_id,))
+        return NO_PREDICTION, end
+
     try:
-        if not text.lstrip().startswith("{"):
+        if not text.lstrip(JSON_SPACE).startswith("{"):
             found = describe(json.loads(text)) if text.strip() else "an empty file"
-            problems.append(Problem(file, 1, "an object (question ID -> prediction)", found))
+            source.refuse(0, "an object (question ID -> prediction)", found)
             return {}, []
-        for key, value, offset in whole_json_members(text):
-            question_id = str(key)
-            line, last = line + text.count("\n", last, offset), offset
-            if question_id in predictions:
-                repeated.append(question_id)
-            wrong = list(mismatches(value, PREDICTION_SHAPE))
-            problems.extend(shape_problems(wrong, text, offset, file, line, (question_id,)))
-            if not wrong:
-                predictions[question_id] = _prediction_from(value)
+        members, end = json_members(text, text.index("{"), read)
+        if rest := text[end:].lstrip(JSON_SPACE):
+            raise json.JSONDecodeError("Extra data", text, len(text) - len(rest))
     except JSON_FAULTS as error:
-        problems.append(json_problem(file, error))
-    return predictions, repeated
+        source.refuse_json(error)
+        return {}, []
+    ids = Counter(question_id for question_id, _ in members)
+    return dict(members), [*(ids - Counter(set(ids))).elements()]
 
 
 def parse_document(text: str, file: str, problems: list[Problem]) -> Document:
     """A structured document; "malformed" where `text` is none, and `problems` then has the reasons."""
-    value = parse_json(text, DOCUMENT_SHAPE, file, problems)
+    value = JsonText(text, file, problems).parse(DOCUMENT_SHAPE)
     if value is None:
-        return Document("malformed")
-    unnamed = [
-        Mismatch(("sentences", place, "sid"), NAME.name, "nothing")
-        for place, sentence in enumerate(value["sentences"])
-        if not (sentence.get("sid") or sentence.get("id"))
-    ]
-    problems.extend(shape_problems(unnamed, text, 0, file, 1))
-    if unnamed:
         return Document("malformed")
     sentences = {sentence.get("sid") or sentence["id"]: sentence["text"] for sentence in value["sentences"]}
     return Document("structured", sentences)
@@ -776,55 +762,67 @@ def parse_corpus_file(text: str, file: str, problems: list[Problem]) -> Document
 # -- People's scores, as a spreadsheet or a program gives them.
 
 
-def _csv_rows(text: str) -> Iterator[tuple[int, dict[str, object]]]:
+def _csv_rows(text: str, file: str, problems: list[Problem]) -> Iterator[tuple[int, dict[str, object]]]:
     """(line, named cells that are not empty) of each row of a CSV with a head and any usual delimiter."""
-    delimiter = max(",;\t", key=text.partition("\n")[0].count)
-    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
-    for row in reader:
-        cells = {name: cell.strip() for name, cell in row.items() if name and isinstance(cell, str)}
-        named: dict[str, object] = {name.strip(): cell for name, cell in cells.items() if cell}
-        if re.fullmatch(r"[0-9]+(\.0+)?", score := str(named.get("score"))):
-            named["score"] = float(score)
-        yield reader.line_num, named
+    delimiter = max(",;\t", key=text.lstrip().partition("\n")[0].count)
+    csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # an answer may be long
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    head: list[str] = []
+    line = 1  # on which the next row begins
+    try:
+        for row in reader:
+            cells = [cell.strip() for cell in row]
+            named: dict[str, object] = {name: cell for name, cell in zip(head, cells, strict=False) if cell}
+            if re.fullmatch(r"[0-9]+(\.0+)?", score := str(named.get("score"))):
+                named["score"] = float(score)
+            if head:
+                yield line, named
+            head = head or ([cell.lower() for cell in cells] if any(cells) else [])
+            line = reader.line_num + 1
+    except csv.Error as error:
+        problems.append(Problem(file, line, "CSV", str(error)))
+
+
+def _label_rows(text: str, shape: Shape, file: str, problems: list[Problem]) -> Iterator[tuple[int, Any]]:
+    """(line, row) of each row of the shape; what is wrong with those that have a score joins `problems`."""
+    if text.lstrip().startswith(("[", "{")):
+        JsonText(text, file, problems).parse([shape])
+        with suppress(*JSON_FAULTS):  # which are said already
+            rows, fits = json.loads(text), matcher(shape)
+            for index, at in json_places(text, len(text) - len(text.lstrip())).items():
+                if fits(rows[index]):
+                    yield 1 + text.count("\n", 0, at), rows[index]
+        return
+    for line, row in _csv_rows(text, file, problems):
+        if "score" in row and JsonText(json.dumps(row), file, problems, line).parse(shape):
+            yield line, row
 
 
 def parse_labels(
-    text: str, file: str, problems: list[Problem], question_ids: Collection[str], systems: Collection[str]
+    text: str, file: str, problems: list[Problem], ids: Mapping[str, str], systems: Mapping[str, str]
 ) -> list[Label]:
     """The labels of a CSV or of a JSON list: question_id, system, score, and rater where there are several.
 
-    Rows without a score are none. Scores without a rater are by a first, a second, ... one.
+    Both maps have every spelling that is understood -> what is meant. Rows without a score are none. Scores
+    without a rater are by a first, a second, ... one that nobody else is.
     """
     shape: Shape = {
-        "question_id": Kind("the ID of a question", lambda value: value in question_ids),
-        "system": Kind("the name of a system", lambda value: value in systems),
+        "question_id": Kind("the ID of a question", lambda name: isinstance(name, str) and name in ids),
+        "system": Kind("the name of a system", lambda name: isinstance(name, str) and name in systems),
         "score?": SCORE,
         "rater?": NAME,
     }
-    rows: list[tuple[int, Any]] = []
-    if text.lstrip().startswith(("[", "{")):
-        rows = [(1, row) for row in parse_json(text, [shape], file, problems) or ()]
-    else:
-        try:
-            rows = [(line, row) for line, row in _csv_rows(text) if "score" in row]
-        except csv.Error as error:
-            problems.append(Problem(file, 1, "CSV", str(error)))
-        for line, row in rows:
-            for wrong in mismatches(row, shape):
-                problems.append(Problem(file, line, f"{wrong.expected} in {wrong.path[0]}", wrong.found))
     labels: dict[tuple[str, str, str], Label] = {}
-    if problems:
-        return []
-    for line, row in rows:
+    for line, row in _label_rows(text, shape, file, problems):
         if row.get("score") is not None:
-            about = row["question_id"], row["system"]
-            unnamed = (name for name in map(str, itertools.count(1)) if (*about, name) not in labels)
+            about = ids[row["question_id"]], systems[row["system"]]
+            unnamed = (one for one in map("\n{}".format, itertools.count(1)) if (*about, one) not in labels)
             label = Label(*about, row.get("rater") or next(unnamed), int(row["score"]))
             if (place := (*about, label.rater)) in labels:
                 found = f"two by {label.rater} for {about[0]} of {about[1]}"
                 problems.append(Problem(file, line, "one score of a rater for an answer", found))
             labels[place] = label
-    if not labels:
+    if not labels and not problems:
         problems.append(Problem(file, 1, "rows with question_id, system and score", "none with a score"))
     return list(labels.values())
 
@@ -971,13 +969,15 @@ def _rounded(low: float, high: float) -> tuple[float, float]:
     return round(low, 12) + 0.0, round(high, 12) + 0.0  # + 0.0: whether zero has a sign is one of them
 
 
-def _cluster_sums(columns: Sequence[Values], clusters: Clusters) -> npt.NDArray[np.float64]:
+def _cluster_sums(
+    columns: Sequence[Values] | npt.NDArray[np.float64], clusters: Clusters
+) -> npt.NDArray[np.float64]:
     """A row for each cluster, as they first occur: each column's sum, then how many items it has."""
     import numpy as np
 
     labels = range(len(columns[0]) if columns else 0) if clusters is None else clusters
-    places: dict[Hashable, int] = {}
-    codes = np.array([places.setdefault(label, len(places)) for label in labels], np.intp) % MAX_CLUSTERS
+    places = {label: place % MAX_CLUSTERS for place, label in enumerate(dict.fromkeys(labels))}
+    codes = np.fromiter(map(places.__getitem__, labels), np.intp, len(labels))
     sums = [*(np.bincount(codes, column) for column in columns), np.bincount(codes)]
     return np.stack(sums, axis=1).astype(np.float64)
 
@@ -998,7 +998,7 @@ def _resample_weights(clusters: int, resamples: int, seed: int) -> npt.NDArray[n
 
 
 def bootstrap_intervals(
-    columns: Sequence[Values],
+    columns: Sequence[Values] | npt.NDArray[np.float64],
     clusters: Clusters = None,
     *,
     confidence: float = CONFIDENCE,
@@ -1379,14 +1379,22 @@ def _word_runs(text: str, lengths: Iterable[int]) -> Iterator[tuple[tuple[str, .
             yield tuple(word for word, _, _ in run), run[0][1], run[-1][2]
 
 
-def copied_spans(answer: str, sources: Iterable[str], allowed: Iterable[str]) -> list[tuple[int, int]]:
-    """Where an answer repeats a source to the letter (see COPIED_WORDS) and no allowed text does."""
+@lru_cache(maxsize=1024)
+def _copyable_runs(
+    sources: tuple[str, ...], allowed: tuple[str, ...]
+) -> tuple[frozenset[int], frozenset[tuple[str, ...]]]:
+    """(how many words, the words) of each run in the sources that is long enough and in no allowed text."""
     lengths = {source: min(COPIED_WORDS[-1], len(re.findall(_WORD, source))) for source in sources}
     lengths = {source: length for source, length in lengths.items() if length in COPIED_WORDS}
     copied = {run for source, length in lengths.items() for run, _, _ in _word_runs(source, [length])}
-    copied -= {run for text in allowed for run, _, _ in _word_runs(text, set(lengths.values()))}
-    runs = _word_runs(answer, set(lengths.values()))
-    return [(start, end) for run, start, end in runs if run in copied]
+    counts = frozenset(lengths.values())
+    return counts, frozenset(copied.difference(*([r[0] for r in _word_runs(t, counts)] for t in allowed)))
+
+
+def copied_spans(answer: str, sources: Iterable[str], allowed: Iterable[str]) -> list[tuple[int, int]]:
+    """Where an answer repeats a source to the letter (see COPIED_WORDS) and no allowed text does."""
+    lengths, copied = _copyable_runs(tuple(sources), tuple(allowed))
+    return [(start, end) for run, start, end in _word_runs(answer, lengths) if run in copied]
 
 
 def audit_answer(answer: str, question: Question) -> tuple[tuple[str, ...], str]:
@@ -1455,6 +1463,18 @@ def build_checks(questions: Sequence[Question]) -> list[Check]:
 # ------------------------------------------------------------------ 8. Files
 
 
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """No garbage collection inside: with large files it is half of the time, and finds nothing."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 def read_file(
     path: str, parse: Callable[[str, str, list[Problem]], T], problems: list[Problem]
 ) -> tuple[InputFile, T | None]:
@@ -1482,8 +1502,8 @@ def read_file(
 
 
 def is_inside(folder: Path, path: Path) -> bool:
-    """Whether a file is in the folder or below it, once all links are followed. May raise OSError."""
-    return path.resolve().is_relative_to(folder.resolve())
+    """Whether a file is in the folder or below it, once all links are followed; a loop of links is."""
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 
 def in_folder(folder: str, file: str) -> str:
@@ -1546,14 +1566,16 @@ def write_text(path: Path, text: str) -> None:
 
 # -- The judgement journal: what was paid for is never paid for twice.
 
+TOKENS = Kind("a number of tokens", lambda value: type(value) is int and 0 <= value < 2**53)
 JUDGEMENT_TEXTS = ("rationale", "reply", "model", "fingerprint")
 JOURNAL_SHAPE: Shape = {
     "key": NAME,
     "score": SCORE,
     "rationale": TEXT,
     **{f"{name}?": TEXT for name in JUDGEMENT_TEXTS[1:]},
-    "usage?": {"prompt?": NUMBER, "completion?": NUMBER, "cached?": NUMBER},
+    "usage?": {"prompt?": TOKENS, "completion?": TOKENS, "cached?": TOKENS},
 }
+is_entry = matcher(JOURNAL_SHAPE)
 
 
 def parse_journal(data: bytes) -> tuple[dict[str, Judgement], int]:
@@ -1565,7 +1587,7 @@ def parse_journal(data: bytes) -> tuple[dict[str, Judgement], int]:
             entry = json.loads(line)
         except JSON_FAULTS:
             entry = None
-        if any(mismatches(entry, JOURNAL_SHAPE)):
+        if not is_entry(entry):
             passed_over += 1
             continue
         texts: dict[str, Any] = {name: entry.get(name) or "" for name in JUDGEMENT_TEXTS}
@@ -2315,22 +2337,25 @@ def prediction_findings(
 ) -> Iterator[Finding]:
     """What is odd about a system's predictions; `repeated` has the IDs that its file gives more than once."""
     yield "IDs that occur more than once, the last counts", repeated
-    asked = {question.id: _folded(question.text) for question in questions}
+    asked = {question.id: question.text for question in questions}
     missed = [name for name in asked if name not in predictions]
     yield "questions without a prediction, counted as misses", missed
     yield "predictions for IDs that no question has", sorted(set(predictions).difference(asked))
-    ids = {text: name for name, text in asked.items()}
-    texts = {name: _folded(predictions[name].question) for name in asked if name in predictions}
-    strange = {name: text for name, text in texts.items() if text and text != asked[name]}
+    texts = {name: predictions[name].question for name in asked if name in predictions}
+    other = {name: _folded(text) for name, text in texts.items() if text != asked[name]}
+    strange = {name: text for name, text in other.items() if text and text != _folded(asked[name])}
+    ids = {_folded(text): name for name, text in asked.items()} if strange else {}
     others = [f"{name} has the text of {ids[text]}" for name, text in strange.items() if text in ids]
     yield "predictions with another question's text", others
     unknown = [name for name, text in strange.items() if text not in ids]
     yield "predictions with a question text that no question has", unknown
-    retrieved = {doc_id for prediction in predictions.values() for doc_id in prediction.retrieved}
     gold = dict.fromkeys(question.doc_id for question in questions)
-    by_name = {_bare_name(doc_id): doc_id for doc_id in sorted(retrieved)}
-    pairs = [(name, by_name[_bare_name(name)]) for name in gold if _bare_name(name) in by_name]
-    agreeing = [] if retrieved.intersection(gold) else [f"gold {a} against retrieved {b}" for a, b in pairs]
+    agreeing: list[str] = []
+    if all(gold.keys().isdisjoint(prediction.retrieved) for prediction in predictions.values()):
+        retrieved = {doc_id for prediction in predictions.values() for doc_id in prediction.retrieved}
+        by_name = {_bare_name(doc_id): doc_id for doc_id in sorted(retrieved)}
+        pairs = [(name, by_name[_bare_name(name)]) for name in gold if _bare_name(name) in by_name]
+        agreeing = [f"gold {a} against retrieved {b}" for a, b in pairs]
     yield "no gold document is retrieved, but names agree without folder or extension", agreeing
 
 
@@ -2388,9 +2413,11 @@ def read_hand_in(
     except OSError as error:
         problems.append(Problem(folder, 1, "a folder of predictions", error.strerror or str(error)))
         return HandIn(folder, ())
-    names = (
-        sorted(set(picked), key=place_of_system) if picked else found or SYSTEMS
-    )  # reading says what is absent
+    names = sorted(set(picked or found), key=place_of_system)
+    if folder and not names:
+        file = in_folder(folder, PREDICTIONS_FILE.format(split=split.name, system="*"))
+        problems.append(Problem(file, 1, "a file of that name", "none"))
+        return HandIn(folder, ())
     if folder:  # somebody else's: a link in it may lead to anybody's file
         written = [form.format(split=split.name) for form in (RESULTS_FILE, JOURNAL_FILE)]
         files = [PREDICTIONS_FILE.format(split=split.name, system=name) for name in names]
@@ -2398,9 +2425,11 @@ def read_hand_in(
             if not is_inside(Path(folder), path):
                 problems.append(Problem(path.as_posix(), 1, "a file in its folder", "a link out of it"))
                 return HandIn(folder, ())
-    return HandIn(folder, tuple(read_system(split, folder, name, problems) for name in names))
+    # Where there is no file at all, reading those that every project has says so.
+    return HandIn(folder, tuple(read_system(split, folder, name, problems) for name in names or SYSTEMS))
 
 
+@collector_paused()
 def read_all(
     split_name: str, folders: Iterable[str] = ("",), picked: Collection[str] | None = None
 ) -> tuple[Split, list[HandIn], dict[str, list[Problem]]]:
@@ -2423,13 +2452,22 @@ def read_all(
     return split, hand_ins, broken
 
 
-def read_labels(path: str, split: Split, hand_ins: Iterable[HandIn]) -> Labels:
-    """People's scores of these systems' answers. Raises InputError."""
+def spellings(names: Collection[str]) -> dict[str, str]:
+    """Each name, as it is and as it comes back from a spreadsheet -> the name."""
+    shown = {f"{before}{visible(name)}".strip(): name for before in ("'", "") for name in names}
+    return shown | {name: name for name in names}
+
+
+def read_labels(path: str, split: Split, folders: Iterable[str]) -> Labels:
+    """People's scores of the answers of any system in these folders, graded or not. Raises InputError."""
     problems: list[Problem] = []
-    ids = {question.id for question in split.questions}
-    titles = {system.title for hand_in in hand_ins for system in hand_in.systems}
+    titles: list[str] = []
+    for folder in folders:
+        with suppress(OSError):  # reading the hand-in says so
+            titles += (in_folder(folder, name) for name in find_systems(folder, split.name))
+    known = spellings([question.id for question in split.questions]), spellings(titles)
     file, labels = read_file(
-        path, lambda text, name, found: parse_labels(text, name, found, ids, titles), problems
+        path, lambda text, name, found: parse_labels(text, name, found, *known), problems
     )
     if problems:
         raise InputError(problems)
@@ -2446,48 +2484,82 @@ QUESTIONS_OF: Mapping[str, Callable[[Question], bool]] = {  # over which questio
 }
 
 
-def questions_of(block: str, questions: Iterable[Question]) -> list[Question]:
-    """The questions of a block's rows, in their order."""
-    return list(filter(QUESTIONS_OF[block], questions))
+Scored = tuple[Question, Row]  # a question and its row in some block
 
 
-def means_block(rows: Sequence[Row], documents: Sequence[str], measures: Sequence[Measure]) -> Block:
-    """Each measure's mean and its 95 % interval; `documents` has each row's gold document.
+def scored(block: str, questions: Iterable[Question], rows: Iterable[Row]) -> list[Scored]:
+    """A block's rows, each with its question."""
+    return list(zip(filter(QUESTIONS_OF[block], questions), rows, strict=True))
 
-    Where there is no interval, `ci95_reason` says why.
-    """
-    columns = [[row[measure.value] for row in rows] for measure in measures]
-    averages = [mean(column) for column in columns]
-    intervals = bootstrap_intervals(columns, documents)
-    block: Block = {
-        measure.name: None if average is None else average * measure.scale
-        for measure, average in zip(measures, averages, strict=True)
-    }
-    block["ci95"] = {
-        measure.name: interval and [end * measure.scale for end in interval]
-        for measure, interval in zip(measures, intervals, strict=True)
-    }
+
+class Figures(NamedTuple):
+    """Some questions' figures: a row for each measure, and for each question the number of its document."""
+
+    measures: Sequence[Measure]
+    documents: npt.NDArray[np.intp]
+    values: npt.NDArray[np.float64]
+
+    def at(self, places: Sequence[int]) -> Figures:
+        """Those of the questions at these places."""
+        return Figures(self.measures, self.documents[places], self.values[:, places])
+
+
+def figures_of(pairs: Sequence[Scored], measures: Sequence[Measure]) -> Figures:
+    """The figures in a block's rows."""
+    import numpy as np
+
+    numbers: dict[str, int] = {}
+    documents = [numbers.setdefault(question.doc_id, len(numbers)) for question, _ in pairs]
+    values = [[row[measure.value] for _, row in pairs] for measure in measures]
+    return Figures(measures, np.array(documents, np.intp), np.array(values, np.float64))
+
+
+def means_block(figures: Figures) -> Block:
+    """Each measure's mean and its 95 % interval; where there is none, `ci95_reason` says why."""
+    documents = figures.documents.tolist()
+    scales = [[measure.scale] for measure in figures.measures]
+    intervals = bootstrap_intervals(figures.values * scales, documents)
+    block: Block = {}
+    for measure, values in zip(figures.measures, figures.values.tolist(), strict=True):
+        average = mean(values)
+        block[measure.name] = None if average is None else average * measure.scale
+    names = (measure.name for measure in figures.measures)
+    block["ci95"] = {name: ends and list(ends) for name, ends in zip(names, intervals, strict=True)}
     if (many := len(set(documents))) < MIN_CLUSTERS:
-        block["ci95_reason"] = f"{many} documents are too few: an interval takes {MIN_CLUSTERS}"
+        block["ci95_reason"] = f"fewer than {MIN_CLUSTERS} documents: {many}"
     return block
 
 
-def rows_block(name: str, questions: Iterable[Question], rows: Sequence[Row]) -> Block:
-    """`means_block` of a results block's own rows, given the questions that they are of."""
-    documents = [question.doc_id for question in questions]
-    return means_block(rows, documents, MEASURES[name])
+def block_means(name: str, questions: Iterable[Question], rows: Iterable[Row]) -> Block:
+    """`means_block` of all rows of a results block."""
+    return means_block(figures_of(scored(name, questions, rows), MEASURES[name]))
+
+
+def missing_judgements(blocks: Mapping[str, Block]) -> int:
+    """How many of a system's judgements did not come."""
+    rows = blocks.get("llm_judge", {}).get("per_question", ())
+    return sum(row["failure"] is not None for row in rows)
+
+
+def means_of(blocks: Mapping[str, Block]) -> Row:
+    """All means of a system, or of a slice of it, and their intervals in one `ci95`."""
+    found = [block for name in MEASURES if (block := blocks.get(name))]
+    intervals = {name: ends for block in found for name, ends in block["ci95"].items()}
+    return {name: block[name] for block in found for name in block["ci95"]} | {"ci95": intervals}
 
 
 def retrieval_block(questions: Sequence[Question], predictions: Mapping[str, Prediction]) -> Block:
     """Recall@k: how many of ALL questions have their gold document among the first k retrieved."""
     rows: list[Row] = []
+    names = {f"recall_at_{k}": k for k in RECALL_CUTOFFS}
     for question in questions:
         retrieved, gold = predictions.get(question.id, NO_PREDICTION).retrieved, question.doc_id
-        first = next(iter(retrieved), None)
+        first = retrieved[0] if retrieved else None
         row: Row = {"question_id": question.id, "gold_doc_id": gold, "retrieved_top_1": first}
-        rows.append(row | {f"recall_at_{k}": int(recall_at_k(retrieved, [gold], k)) for k in RECALL_CUTOFFS})
-    counts = {f"recall_at_{k}": sum(row[f"recall_at_{k}"] for row in rows) for k in RECALL_CUTOFFS}
-    means = rows_block("retrieval", questions, rows)
+        row |= {name: int(recall_at_k(retrieved, (gold,), k)) for name, k in names.items()}
+        rows.append(row)
+    counts = {name: sum(row[name] for row in rows) for name in names}
+    means = block_means("retrieval", questions, rows)
     return {**counts, "total": len(rows), "per_question": rows, **means}
 
 
@@ -2497,9 +2569,8 @@ def _citations(gold: Iterable[str], predicted: Iterable[str]) -> dict[str, Any]:
 
 def citation_block(questions: Sequence[Question], predictions: Mapping[str, Prediction]) -> Block:
     """Precision, recall and F1 of the citations, over the questions with gold evidence."""
-    cited = questions_of("citation", questions)
     rows: list[Row] = []
-    for question in cited:
+    for question in filter(QUESTIONS_OF["citation"], questions):
         predicted = predictions.get(question.id, NO_PREDICTION).evidence
         precision, recall, f1 = citation_scores(question.evidence, predicted)
         about = {"question_id": question.id, "gold_doc_id": question.doc_id}
@@ -2507,7 +2578,8 @@ def citation_block(questions: Sequence[Question], predictions: Mapping[str, Pred
         rows.append({**about, **_citations(question.evidence, predicted), **scores})
     sums = {f"{name}_sum": math.fsum(row[name] for row in rows) for name in ("precision", "recall", "f1")}
     counts = {"total_questions": len(questions), "questions_with_evidence": len(rows)}
-    return {**counts, **sums, "per_question": rows, **rows_block("citation", cited, rows)}
+    means = block_means("citation", questions, rows)
+    return {**counts, **sums, "per_question": rows, **means}
 
 
 @dataclass(frozen=True, slots=True)
@@ -2730,7 +2802,7 @@ def judge_block(
         "flagged_questions": [row["question_id"] for row in rows if row["flags"]],
         "usage": usage_block(run.model, grades),
         "per_question": rows,
-        **rows_block("llm_judge", questions_of("llm_judge", split.questions), rows),
+        **block_means("llm_judge", split.questions, rows),
         **missing_block(rows),
     }
     if options.repeats > 1:
@@ -2762,8 +2834,8 @@ def joint_block(questions: Sequence[Question], blocks: Block) -> Block:
     measures of HotpotQA, Yang et al. 2018).
     """
     citations, judged = iter(blocks["citation"]["per_question"]), iter(blocks["llm_judge"]["per_question"])
-    supported: list[tuple[Question, Row]] = []
-    products: list[tuple[Question, Row]] = []
+    supported: list[Scored] = []
+    products: list[Scored] = []
     for question, retrieval in zip(questions, blocks["retrieval"]["per_question"], strict=True):
         citation = next(citations) if QUESTIONS_OF["citation"](question) else {"recall": 0.0}
         if not QUESTIONS_OF["llm_judge"](question):
@@ -2775,29 +2847,29 @@ def joint_block(questions: Sequence[Question], blocks: Block) -> Block:
         supported.append((question, {"supported_combined_score": credit}))
         if "f1" in citation:
             products.append((question, {"f1_answer_score": citation["f1"] * share}))
-    parts = [
-        means_block([row for _, row in pairs], [question.doc_id for question, _ in pairs], [measure])
-        for pairs, measure in zip((supported, products), JOINT_MEASURES, strict=True)
-    ]
+    pairs_by_measure = zip((supported, products), JOINT_MEASURES, strict=True)
+    parts = [means_block(figures_of(pairs, [measure])) for pairs, measure in pairs_by_measure]
     counts = {"questions": len(supported), "questions_with_evidence": len(products)}
     return {**counts, **parts[0], **parts[1], "ci95": parts[0]["ci95"] | parts[1]["ci95"]}
 
 
 def slices_block(questions: Sequence[Question], blocks: Block) -> Block:
     """The means of every block over the questions of one type, and so on: label -> its value -> block."""
-    slices: Block = {label: {} for label in SLICED_LABELS}
-    for label, by_value in slices.items():
+    slices: Block = {}
+    for label in SLICED_LABELS:
         counts = Counter(getattr(question, label) for question in questions)
-        for value in sorted(value for value, count in counts.items() if value and count >= MIN_SLICE):
-            by_value[value] = {"questions": counts[value]}
-        for name in filter(blocks.__contains__, MEASURES):
-            parts: dict[str, list[tuple[Question, Row]]] = {value: [] for value in by_value}
-            rows = blocks[name]["per_question"]
-            for question, row in zip(questions_of(name, questions), rows, strict=True):
-                if (value := getattr(question, label)) in parts:
-                    parts[value].append((question, row))
-            for value, part in parts.items():
-                by_value[value][name] = rows_block(name, [q for q, _ in part], [row for _, row in part])
+        sliced = sorted(value for value, count in counts.items() if value and count >= MIN_SLICE)
+        slices[label] = {value: {"questions": counts[value]} for value in sliced}
+    for name in filter(blocks.__contains__, MEASURES):
+        pairs = scored(name, questions, blocks[name]["per_question"])
+        figures = figures_of(pairs, MEASURES[name])
+        for label, by_value in slices.items():
+            places: dict[str, list[int]] = {value: [] for value in by_value}
+            for place, (question, _) in enumerate(pairs):
+                if (value := getattr(question, label)) in places:
+                    places[value].append(place)
+            for value, block in by_value.items():
+                block[name] = means_block(figures.at(places[value]))
     return slices
 
 
@@ -2819,43 +2891,66 @@ def mirrored(other: str, row: Row) -> Row:
     return row | about | {"verdict": opposite[row["verdict"]]}
 
 
+def largest_p(sums: Sequence[float], p_values: Values) -> float:
+    """The largest p between the two ends of what is missing, given each end's sum of differences and its p.
+
+    It falls as the sum moves away from 0, so it is an end's, or 1 where 0 is between them.
+    """
+    return max(p_values) if min(sums) > 0 or max(sums) < 0 else 1.0
+
+
+def in_parts(
+    test: Callable[[Sequence[Values], Clusters], list[T]], columns: Sequence[Values], clusters: Clusters
+) -> list[T]:
+    """What `test` gives for many columns, a part at a time, so that memory stays small."""
+    parts = (columns[start : start + MAX_COLUMNS] for start in range(0, len(columns), MAX_COLUMNS))
+    return [result for part in parts for result in test(part, clusters)]
+
+
 def compare_systems(
     name: str, questions: Iterable[Question], rows: Mapping[str, Sequence[Row]]
 ) -> Iterator[tuple[str, Row]]:
     """Every pair of systems on every measure of one results block, from both sides: (system, figures).
 
     `rows` has the block's rows by system. Where judgements are missing, both ends are tested: one system's
-    worth 1 and the other's 5, and the other way round; the larger p stands, and a verdict only if both agree.
+    worth 1 and the other's 5, and the other way round. The larger p stands, or 1 if the ends disagree on who
+    is ahead.
     """
-    if len(rows) < 2:
+    documents = [question.doc_id for question in filter(QUESTIONS_OF[name], questions)]
+    if len(rows) < 2 or not documents:
         return
-    documents = [question.doc_id for question in questions_of(name, questions)]
     pairs = list(itertools.combinations(rows, 2))
     missing = any(row.get("failure") is not None for group in rows.values() for row in group)
     scores = (1, TOP_SCORE) if missing else (TOP_SCORE,)
     ends = {score: {one: [at_score(row, score) for row in rows[one]] for one in rows} for score in scores}
     for measure in MEASURES[name]:
         counted = [_differences(rows[one], rows[other], measure) for one, other in pairs]
-        intervals = bootstrap_intervals(counted, documents)
-        tests = []
+        shown = [[gap * measure.scale for gap in column] for column in counted]
+        intervals = in_parts(bootstrap_intervals, shown, documents)
+        sums, tests = [], []
         for low, high in {(scores[0], scores[-1]), (scores[-1], scores[0])}:
             columns = [_differences(ends[low][one], ends[high][other], measure) for one, other in pairs]
-            raw = paired_tests(columns, documents)
-            tests.append(list(zip(columns, raw, holm(raw), strict=True)))
-        for place, (one, other) in enumerate(pairs):
-            at_ends = [test[place] for test in tests]
-            verdicts = {verdict(math.fsum(column), adjusted) for column, _, adjusted in at_ends}
+            sums.append([math.fsum(column) for column in columns])
+            tests.append(in_parts(paired_tests, columns, documents))
+        by_pair = zip(zip(*sums, strict=True), zip(*tests, strict=True), strict=True)
+        raw = [largest_p(*at_ends) for at_ends in by_pair]
+        for place, ((one, other), p, adjusted) in enumerate(zip(pairs, raw, holm(raw), strict=True)):
             row: Row = {
                 "with": other,
                 "measure": measure.name,
                 "difference": (mean(counted[place]) or 0.0) * measure.scale,
-                "ci95": [end * measure.scale for end in intervals[place] or ()] or None,
-                "p": max(p for _, p, _ in at_ends),
-                "p_holm": max(adjusted for _, _, adjusted in at_ends),
-                "verdict": verdicts.pop() if len(verdicts) == 1 else "tied",
+                "ci95": list(intervals[place] or ()) or None,
+                "p": p,
+                "p_holm": adjusted,
+                "verdict": verdict(sums[0][place], adjusted),
             }
             yield one, row
             yield other, mirrored(one, row)
+
+
+def place_on_sheet(question_id: str, system: str) -> bytes:
+    """Sorts a label sheet: an order that tells nothing, and is always the same."""
+    return hashlib.sha256(f"{question_id}\0{system}".encode("utf-8", "replace")).digest()
 
 
 def labels_to_add(rows: Sequence[Row], labelled: Collection[str]) -> list[str]:
@@ -2868,47 +2963,53 @@ def labels_to_add(rows: Sequence[Row], labelled: Collection[str]) -> list[str]:
     return [row["question_id"] for row in order[:LABELS_TO_ADD]]
 
 
-def human_block(questions: Iterable[Question], rows: Sequence[Row], labels: Iterable[Label]) -> Block:
+def human_block(system: System, pairs: Iterable[Scored], labels: Iterable[Label]) -> Block:
     """How far judge and people agree on one system's answers, and what its mean is if people are right.
 
-    Every label is compared with the judge's score, rounded to a level where it is a mean of repeats.
+    Every label is compared with the judge's score, rounded to a level where it is a mean of repeats. Blank
+    answers, whose score is known, need no label; they count in the mean.
     """
-    pairs = zip(questions_of("llm_judge", questions), rows, strict=True)
-    judged = [(question.doc_id, row) for question, row in pairs if row["failure"] is None]
-    given: dict[str, dict[str, int]] = {row["question_id"]: {} for _, row in judged}
+    answered = [pair for pair in pairs if pair[1]["failure"] is None]
+    judged = [(question, row) for question, row in answered if not is_blank(_answer(system, question))]
+    given: dict[str, dict[str, int]] = {question.id: {} for question, _ in judged}
     for label in labels:
         if label.question_id in given:
             given[label.question_id][label.rater] = label.score
     raters = sorted({rater for by_rater in given.values() for rater in by_rater})
-    people = [given[row["question_id"]] for _, row in judged]
+    people = [given[question.id] for question, _ in judged]
     judge = [row["answer_score_raw"] for _, row in judged]
     levels = [math.floor(score + 0.5) for score in judge]
     both = [(place, score) for place, by_rater in enumerate(people) for score in by_rater.values()]
-    gaps = [(score, judge[place] - score) for place, score in both]
+    coded, scores = [levels[place] for place, _ in both], [score for _, score in both]
+    gaps = {level: [judge[place] - score for place, score in both if score == level] for level in scores}
     ratings = [[by_rater.get(rater) for by_rater in people] for rater in raters]
     human = [mean(list(by_rater.values())) for by_rater in people]
-    corrected, low, high = corrected_mean(judge, human, [document for document, _ in judged])
+    blank = len(answered) - len(judged)
+    corrected = [
+        None if one is None else (one * len(judged) + NO_ANSWER.score * blank) / len(answered)
+        for one in corrected_mean(judge, human, [question.doc_id for question, _ in judged])
+    ]
+    on_sheet = sorted(given, key=lambda name: place_on_sheet(name, system.title))
+    labelled = [name for name in on_sheet if given[name]]
     return {
         "labels": len(both),
         "raters": len(raters),
-        "questions": sum(score is not None for score in human),
-        "exact_agreement": mean([levels[place] == score for place, score in both]),
-        "agreement_within_1": mean([abs(levels[place] - score) <= 1 for place, score in both]),
-        "weighted_kappa": cohen_kappa(
-            [levels[place] for place, _ in both], [s for _, s in both], "quadratic"
-        ),
+        "questions": len(labelled),
+        "exact_agreement": mean([a == b for a, b in zip(coded, scores, strict=True)]),
+        "agreement_within_1": mean([abs(a - b) <= 1 for a, b in zip(coded, scores, strict=True)]),
+        "weighted_kappa": cohen_kappa(coded, scores, "quadratic"),
         "krippendorff_alpha": krippendorff_alpha([levels, *ratings], "ordinal") if both else None,
         "krippendorff_alpha_of_people": krippendorff_alpha(ratings, "ordinal") if len(raters) > 1 else None,
-        "judge_minus_human_by_level": {
-            str(level): mean([gap for score, gap in gaps if score == level])
-            for level in sorted({score for _, score in both})
-        },
-        "corrected_answer_score": corrected,
-        "ci95": {"corrected_answer_score": None if low is None else [low, high]},
-        "labels_to_add": labels_to_add([row for _, row in judged], [q for q, one in given.items() if one]),
+        "judge_minus_human_by_level": {str(level): mean(gaps[level]) for level in sorted(gaps)},
+        "answers_judged": len(answered),
+        "labelled_in_sheet_order": labelled == on_sheet[: len(labelled)],
+        "corrected_answer_score": corrected[0],
+        "ci95": {"corrected_answer_score": None if corrected[1] is None else corrected[1:]},
+        "labels_to_add": labels_to_add([row for _, row in judged], labelled),
     }
 
 
+@collector_paused()
 def grade_hand_in(
     split: Split,
     hand_in: HandIn,
@@ -2932,7 +3033,8 @@ def grade_hand_in(
                 blocks["joint"] = joint_block(split.questions, blocks)
                 given = [label for label in labels.labels if label.system == system.title] if labels else []
                 if labels and given:
-                    block["human"] = labels.file._asdict() | human_block(split.questions, rows, given)
+                    pairs = scored("llm_judge", split.questions, rows)
+                    block["human"] = labels.file._asdict() | human_block(system, pairs, given)
         blocks["slices"] = slices_block(split.questions, blocks)
         blocks["run"] = run_block(split, system)
     for name in MEASURES:
@@ -2953,10 +3055,12 @@ def evaluate_split(
 
     A system of which nothing could be asked has no `llm_judge` block. Raises JudgeUnavailable.
     """
-    requests = [request for hand_in in hand_ins for request in judge_requests(split, hand_in, options)]
-    judged = any(is_judged(system, options) for hand_in in hand_ins for system in hand_in.systems)
-    run = judge(requests) if judge and judged else None
-    outcomes = outcomes_by_answer(requests, run) if run else {}
+    run: JudgeRun | None = None
+    outcomes: OutcomesByAnswer = {}
+    if judge and any(is_judged(system, options) for hand_in in hand_ins for system in hand_in.systems):
+        requests = [request for hand_in in hand_ins for request in judge_requests(split, hand_in, options)]
+        run = judge(requests)
+        outcomes = outcomes_by_answer(requests, run)
     return [grade_hand_in(split, one, run, outcomes, options, labels) for one in hand_ins], run
 
 
@@ -2965,17 +3069,15 @@ def evaluate_split(
 
 def standing(folder: str, system: str, blocks: Block) -> Row:
     """One system's row of the leaderboard, without its rank."""
-    rows = blocks["llm_judge"]["per_question"] if "llm_judge" in blocks else []
-    failed = sum(row["failure"] is not None for row in rows)
-    means = {one.name: blocks.get(name, {}).get(one.name) for name in MEASURES for one in MEASURES[name]}
-    ranked_by = next((name for name in RANKED_BY if means[name] is not None), None)
+    rows = blocks.get("llm_judge", {}).get("per_question", ())
+    failed = missing_judgements(blocks)
+    means = means_of(blocks)
     return {
         "rank": None,
-        "ranked_by": ranked_by,
+        "ranked_by": next((name for name in RANKED_BY if means.get(name) is not None), None),
         "folder": folder,
         "system": system,
         **means,
-        "ci95": {key: end for name in MEASURES for key, end in blocks.get(name, {}).get("ci95", {}).items()},
         "judged": len(rows) - failed,
         "failed": failed,
         "flagged": sum(bool(row["flags"]) for row in rows),
@@ -3006,7 +3108,7 @@ def leaderboard(graded: Iterable[tuple[HandIn, Mapping[str, Block]]]) -> list[Ro
 
 @dataclass(frozen=True, slots=True)
 class CallPlan:
-    """What judging would take: judgements, those already stored, calls, tokens (estimated)."""
+    """What judging takes: judgements in all journals, those already stored, calls, tokens (estimated)."""
 
     model: str
     judgements: int
@@ -3021,9 +3123,10 @@ def plan_calls(
     """The plan for these requests, given folder and key of each stored judgement."""
     settings = MODELS.get(model, UNKNOWN_MODEL)
     taken, missing = to_ask(keyed_bodies(model, requests), requests, stored, fresh)
+    to_come = {(request.folder, key) for key, (_, asking) in missing.items() for request in asking}
     chars = sum(prompt_chars(body) for body, _ in missing.values())
     usage = Usage(math.ceil(chars / CHARS_PER_TOKEN), len(missing) * settings.usual_completion_tokens)
-    return CallPlan(model, len(taken) + len(missing), len(taken), len(missing), usage)
+    return CallPlan(model, len(taken | to_come), len(taken), len(missing), usage)
 
 
 def minutes_needed(plan: CallPlan, tier: Tier) -> float:
@@ -3057,7 +3160,7 @@ def _share(share: float | None) -> str:
     return "n/a" if share is None else f"{share * 100:.0f}%"
 
 
-ALL_MEASURES = tuple(itertools.chain.from_iterable(MEASURES.values()))
+ALL_MEASURES = {measure.name: measure for measures in MEASURES.values() for measure in measures}
 
 
 def half_width_cell(means: Row, measure: Measure) -> str:
@@ -3120,14 +3223,17 @@ def render_human(block: Block) -> str:
     """What people say of the judge, as console text."""
     level, mean_name = MEASURES["llm_judge"][0], "corrected_answer_score"
     corrected = {level.name: block[mean_name], "ci95": {level.name: block["ci95"][mean_name]}}
+    average = interval_cell(corrected, level)
     alpha = _figure(block["krippendorff_alpha"], 2)
     gaps = (f"{name}: {gap:+.2f}" for name, gap in block["judge_minus_human_by_level"].items())
+    condition = "" if block["labelled_in_sheet_order"] else ", if these are a random sample"
+    more = printable(", ".join(block["labels_to_add"])) or "none"
     return f"""Labels by people: {block["labels"]} by {block["raters"]}, on {block["questions"]} questions
 Judge and people agree: {_share(block["exact_agreement"])}, within 1: {_share(block["agreement_within_1"])}
 Weighted kappa: {_figure(block["weighted_kappa"], 2)}, Krippendorff's alpha: {alpha}
 Judge minus people by people's level: {", ".join(gaps) or "n/a"}
-Average Answer Score corrected by people: {interval_cell(corrected, level)}
-Labels that would narrow it most: {printable(", ".join(block["labels_to_add"])) or "none"}"""
+Average Answer Score of {block["answers_judged"]} corrected by people{condition}: {average}
+Labels that would tell most, after those of a random sample: {more}"""
 
 
 def render_judge(block: Block) -> str:
@@ -3183,46 +3289,62 @@ def text_table(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True))
 
 
-def means_of(blocks: Mapping[str, Block]) -> Row:
-    """All means of a system, or of a slice of it, and their intervals in one `ci95`."""
-    found = [block for name in MEASURES if (block := blocks.get(name))]
-    intervals = {name: ends for block in found for name, ends in block["ci95"].items()}
-    return {name: value for block in found for name, value in block.items()} | {"ci95": intervals}
-
-
-def means_table(about: Sequence[str], rows: Iterable[tuple[Sequence[str], Row]]) -> list[list[str]]:
+def means_table(
+    about: Sequence[str], rows: Sequence[tuple[Sequence[str], Row]], cell: Callable[[Row, Measure], str]
+) -> list[list[str]]:
     """A head and a row of cells for each (what it is about, its means); what none has is left out."""
-    listed = list(rows)
-    shown = [one for one in ALL_MEASURES if any(means.get(one.name) is not None for _, means in listed)]
+    measures = ALL_MEASURES.values()
+    shown = [one for one in measures if any(means.get(one.name) is not None for _, means in rows)]
     head = [*about, *(measure.title for measure in shown)]
-    return [head, *([*names, *(half_width_cell(means, one) for one in shown)] for names, means in listed)]
+    return [head, *([*names, *(cell(means, one) for one in shown)] for names, means in rows)]
 
 
-def interval_remark(results: Mapping[str, Block]) -> str:
-    """How the intervals of a table came about, or why there are none."""
-    block = next(iter(results.values()))["retrieval"]
-    if reason := block.get("ci95_reason"):
-        return f"No intervals: {reason}."
-    documents = len({row["gold_doc_id"] for row in block["per_question"]})
-    return f"+- is half of a 95 % interval: bootstrap over {documents} gold documents."
+def interval_remark(blocks: Block, shown: str = "+- is half of a 95 % interval") -> str:
+    """How the intervals of a table came about, given any system's blocks, or why there are none."""
+    retrieval = blocks["retrieval"]
+    if "ci95_reason" in retrieval:
+        return f"No intervals: {retrieval['ci95_reason']}."
+    documents = len({row["gold_doc_id"] for row in retrieval["per_question"]})
+    return f"{shown}: bootstrap over {documents} gold documents."
+
+
+def comparison_remarks(results: Mapping[str, Block]) -> Iterator[str]:
+    """What a reader of a comparison might miss."""
+    yield interval_remark(next(iter(results.values())))
+    if len(results) > SYSTEMS_SHOWN:
+        yield "Differences that are tied are not shown; all are in the results."
+    missing = {name: missing_judgements(blocks) for name, blocks in results.items()}
+    if any(missing.values()):
+        counts = ", ".join(f"{printable(name)} {count}" for name, count in missing.items() if count)
+        yield f"Missing judgements count 0 in these means: {counts}."
+    rows = next(iter(results.values()))["retrieval"]["per_question"]
+    documents = len({row["gold_doc_id"] for row in rows})
+    systems = [sum(name in blocks for blocks in results.values()) for name in MEASURES]
+    pairs = math.comb(min(many for many in systems if many > 1), 2)  # of the measure with the fewest
+    if 2.0 ** (1 - documents) * pairs > MAX_P:
+        yield f"With so few documents ({documents}) no difference can be told from chance: all are tied."
 
 
 def render_comparison(results: Mapping[str, Block]) -> str:
     """Systems by measures, then every pair on every measure, as console text."""
     rows = [([printable(name)], means_of(blocks)) for name, blocks in results.items()]
     pairs = [["Pair", "Measure", "Difference", "p", "p (Holm)", "Verdict"]]
-    names = list(results)
-    for one in names:
-        for row in results[one]["comparison"]:
-            if names.index(row["with"]) < names.index(one):  # the later one as seen beside the earlier one
-                measure = next(measure for measure in ALL_MEASURES if measure.name == row["measure"])
-                shown = f"{row['difference']:+.{measure.digits}f}"
-                about = [printable(f"{one} - {row['with']}"), measure.title, shown]
-                pairs.append([*about, f"{row['p']:.4f}", f"{row['p_holm']:.4f}", row["verdict"]])
+    by_pair: dict[tuple[str, str], list[Row]] = {}
+    for name, blocks in results.items():
+        for row in blocks["comparison"]:
+            if len(results) <= SYSTEMS_SHOWN or row["verdict"] != "tied":
+                by_pair.setdefault((name, row["with"]), []).append(row)
+    for earlier, later in itertools.combinations(results, 2):
+        for row in by_pair.get((later, earlier), ()):
+            measure = ALL_MEASURES[row["measure"]]
+            about = [printable(f"{later} - {earlier}"), measure.title]
+            figures = [f"{row['difference']:+.{measure.digits}f}", f"{row['p']:.4f}", f"{row['p_holm']:.4f}"]
+            pairs.append([*about, *figures, row["verdict"]])
+    remarks = "\n".join(comparison_remarks(results))
     return f"""{render_title("SYSTEM COMPARISON")}
-{text_table(means_table(["System"], rows))}
+{text_table(means_table(["System"], rows, half_width_cell))}
 
-{interval_remark(results)}
+{remarks}
 
 --- PAIRED DIFFERENCES (sign flips over documents, Holm over the pairs of a measure) ---
 {text_table(pairs)}"""
@@ -3236,37 +3358,40 @@ def render_slices(results: Mapping[str, Block], label: str) -> str:
         for value, block in blocks["slices"][label].items()
     ]
     rows.sort(key=lambda row: row[0][0])
-    table = text_table(means_table([label, "System", "Questions"], rows))
+    table = text_table(means_table([label, "System", "Questions"], rows, half_width_cell))
     none = f"No {label} has {MIN_SLICE} questions or more."
     return f"{render_title(f'RESULTS BY {label.upper()}')}\n{table if rows else none}"
 
 
 LEADERBOARD_HEAD = ("rank", "ranked_by", "folder", "system")
-
-
 LEADERBOARD_COUNTS = ("judged", "failed", "flagged")
 
 
 def leaderboard_table(board: Sequence[Row], cell: Callable[[Row, Measure], str]) -> list[list[str]]:
     """The leaderboard as a table of cells, for people."""
-    titles = ["Rank", "Folder", "System", *(one.title for one in ALL_MEASURES), "Judged", "Failed", "Flagged"]
-    table = [titles]
+    rows = []
     for row in board:
-        titles_by_mean = {one.name: one.title for one in ALL_MEASURES}
-        rank = "" if row["rank"] is None else f"{row['rank']} ({titles_by_mean[row['ranked_by']]})"
-        figures = (cell(row, measure) for measure in ALL_MEASURES)
-        table.append(
-            [rank, row["folder"], row["system"], *figures, *(str(row[n]) for n in LEADERBOARD_COUNTS)]
-        )
-    return table
+        rank = f"{row['rank']} ({ALL_MEASURES[row['ranked_by']].title})" if row["ranked_by"] else ""
+        rows.append(([rank, row["folder"], row["system"]], row))
+    counts = [
+        [name.capitalize() for name in LEADERBOARD_COUNTS],
+        *([str(row[name]) for name in LEADERBOARD_COUNTS] for row in board),
+    ]
+    table = means_table(["Rank", "Folder", "System"], rows, cell)
+    return [[*cells, *more] for cells, more in zip(table, counts, strict=True)]
 
 
 # -- Files for people and spreadsheets.
 
 
+def markdown_text(text: str) -> str:
+    """`text` on one line, with what Markdown or HTML would make something of escaped."""
+    return re.sub(r"([\\`*_<>|~&#]|(?<=\])\()", r"\\\1", printable(text))
+
+
 def markdown_table(rows: Sequence[Sequence[str]]) -> str:
-    """A table with the first row as its head; what Markdown or HTML would make of a cell is escaped."""
-    lines = [[re.sub(r"([\\`*_<>|~&#]|(?<=\])\()", r"\\\1", printable(cell)) for cell in row] for row in rows]
+    """A table with the first row as its head."""
+    lines = [[markdown_text(cell) for cell in row] for row in rows]
     lines.insert(1, ["---"] * len(rows[0]))
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
@@ -3288,27 +3413,21 @@ def csv_text(rows: Iterable[Sequence[object]]) -> str:
 
 def render_leaderboard_csv(board: Sequence[Row]) -> str:
     """The leaderboard as CSV: each mean with the two ends of its interval."""
-    means = [one.name for one in ALL_MEASURES]
-    columns = [f"{name}{end}" for name in means for end in ("", "_low", "_high")]
+    columns = [f"{name}{end}" for name in ALL_MEASURES for end in ("", "_low", "_high")]
     rows: list[Sequence[object]] = [(*LEADERBOARD_HEAD, *columns, *LEADERBOARD_COUNTS)]
     for row in board:
-        ends = {name: row["ci95"].get(name) or (None, None) for name in means}
-        figures = (figure for name in means for figure in (row[name], *ends[name]))
-        rows.append(
-            [*(row[name] for name in LEADERBOARD_HEAD), *figures, *(row[n] for n in LEADERBOARD_COUNTS)]
-        )
+        ends = {name: row["ci95"].get(name) or (None, None) for name in ALL_MEASURES}
+        figures = (figure for name in ALL_MEASURES for figure in (row.get(name), *ends[name]))
+        about, counts = ([row[name] for name in names] for names in (LEADERBOARD_HEAD, LEADERBOARD_COUNTS))
+        rows.append([*about, *figures, *counts])
     return csv_text(rows)
 
 
-def render_leaderboard_markdown(split: str, board: Sequence[Row], skipped: Sequence[str]) -> str:
+def render_leaderboard_markdown(split: str, board: Sequence[Row], remark: str, skipped: Sequence[str]) -> str:
     """The leaderboard as a Markdown page; `skipped` names the hand-ins that could not be graded."""
-    left_out = "".join(f"- {printable(folder)}\n" for folder in skipped)
-    return (
-        f"# Leaderboard of the {split} split\n\n"
-        f"{markdown_table(leaderboard_table(board, interval_cell))}\n"
-        "In brackets: 95 % intervals, bootstrap over gold documents.\n"
-        f"{f'{chr(10)}Not graded:{chr(10)}{chr(10)}{left_out}' if skipped else ''}"
-    )
+    table = markdown_table(leaderboard_table(board, interval_cell))
+    page = f"# Leaderboard of the {split} split\n\n{table}\n{remark}\n"
+    return "\n- ".join([f"{page}\nNot graded:\n", *map(markdown_text, skipped)]) + "\n" if skipped else page
 
 
 def render_label_sheet(split: Split, systems: Iterable[System]) -> str:
@@ -3322,7 +3441,7 @@ def render_label_sheet(split: Split, systems: Iterable[System]) -> str:
                 rubric = "\n".join((question.rubric.description, *levels))
                 about = (question.id, system.title)
                 rows.append((*about, question.text, rubric, question.answer, answer, "", ""))
-    rows.sort(key=lambda row: hashlib.sha256("\0".join(row[:2]).encode("utf-8", "replace")).digest())
+    rows.sort(key=lambda row: place_on_sheet(*row[:2]))
     head = ("question_id", "system", "question", "rubric", "gold_answer", "system_answer", "score", "rater")
     return csv_text([head, *rows])
 
@@ -3354,8 +3473,7 @@ def render_plan(plan: CallPlan, tiers: Mapping[str, Tier]) -> str:
     return "\n".join([*lines, *times])
 
 
-def _compact(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+_compact = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
 def _render_value(value: Any, indent: str) -> str:
@@ -3363,7 +3481,7 @@ def _render_value(value: Any, indent: str) -> str:
     if isinstance(value, dict) and value:
         members = [f"{_compact(key)}: {_render_value(item, inner)}" for key, item in value.items()]
     elif isinstance(value, list) and value and isinstance(value[0], dict):
-        members = [_compact(row) for row in value]
+        members = [_compact(value)[1:-1].replace('}, {"', f'}},\n{inner}{{"')]  # a quote in a text is escaped
     else:
         return _compact(value)
     opening, closing = "{}" if isinstance(value, dict) else "[]"
@@ -3462,9 +3580,12 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def judge_options(
-    arguments: argparse.Namespace, questions: Iterable[Question], hand_ins: Iterable[HandIn]
+    arguments: argparse.Namespace, questions: Iterable[Question], hand_ins: Iterable[HandIn], broken: bool
 ) -> JudgeOptions:
-    """What is to be judged. Raises UsageError where an option names what is not there."""
+    """What is to be judged. Raises UsageError where an option names what is not there.
+
+    A system may also stand in what is `broken`.
+    """
     ids = arguments.questions
     named = None if ids is None else frozenset(filter(None, map(str.strip, ids.split(","))))
     judged = None if arguments.judge is None else frozenset(arguments.judge)
@@ -3472,7 +3593,7 @@ def judge_options(
     systems = {system.name for hand_in in hand_ins for system in hand_in.systems}
     for option, what, unknown in (
         ("--questions", "question", (named or frozenset()) - known),
-        ("--judge", "system", (judged or frozenset()) - systems),
+        ("--judge", "system", frozenset() if broken else (judged or frozenset()) - systems),
     ):
         if unknown:
             raise UsageError(f"{option} names what no {what} is called: {', '.join(sorted(unknown))}")
@@ -3497,15 +3618,15 @@ def folders_named(patterns: Iterable[str]) -> list[str]:
 
 
 @contextmanager
-def skipping(folder: str, skipped: list[str]) -> Iterator[None]:
+def skipping(name: str, skipped: list[str]) -> Iterator[None]:
     """What goes wrong with one of many hand-ins is reported, and the others go on; if it is alone, raised."""
     try:
         yield
     except (UsageError, OSError) as error:
-        if not folder:
+        if not name:
             raise
-        note(f"error: {folder} is skipped: {error}")
-        skipped.append(folder)
+        note(f"error: {name} is skipped: {error}")
+        skipped.append(name)
 
 
 def progress_bar(outcomes: Iterable[T], total: int) -> Iterable[T]:
@@ -3513,6 +3634,22 @@ def progress_bar(outcomes: Iterable[T], total: int) -> Iterable[T]:
     from tqdm import tqdm
 
     return iter(tqdm(outcomes, total=total, desc="Judging", unit="answer", disable=None if total else True))
+
+
+def report_journals(journals: Mapping[str, Journal]) -> None:
+    """Say what hand-ins' journals held before this run: somebody else may have written it."""
+    held = [
+        f"{folder} {len(journal.stored)}" for folder, journal in journals.items() if folder and journal.stored
+    ]
+    if held:
+        note(f"Judgements that were in hand-ins already: {', '.join(held)}.")
+    seen: dict[str, tuple[str, int]] = {}
+    for folder, journal in journals.items():
+        for key, judgement in journal.stored.items():
+            other, score = seen.setdefault(key, (folder, judgement.score))
+            if score != judgement.score:
+                note(f"warning: the journals of {other} and {folder} differ on the score of the same answer.")
+                break
 
 
 def connect_judge(
@@ -3528,6 +3665,7 @@ def connect_judge(
         note(f"{KEY_VARIABLE} is not set: answers are not judged.")
         return None
     base_url = os.environ.get(BASE_URL_VARIABLE, "").strip().rstrip("/").removesuffix(API_PREFIX)
+    call = groq_call(api_key, base_url or None, arguments.workers, resources)
     journals: dict[str, Journal] = {}
     for hand_in in hand_ins:
         path = in_folder(hand_in.folder, JOURNAL_FILE.format(split=arguments.split))
@@ -3535,7 +3673,7 @@ def connect_judge(
             journal = journals[hand_in.folder] = resources.enter_context(closing(Journal(path)))
             if journal.passed_over:
                 note(f"warning: {path}: {journal.passed_over} unreadable lines")
-    call = groq_call(api_key, base_url or None, arguments.workers, resources)
+    report_journals(journals)
     pool = resources.enter_context(closing(CallPool(call)))
     pacer = Pacer(arguments.workers, time.monotonic(), arguments.rpm, arguments.tpm)
     return GroqJudge(
@@ -3551,16 +3689,24 @@ def connect_judge(
 
 
 def dry_run(
-    arguments: argparse.Namespace, split: Split, hand_ins: Iterable[HandIn], options: JudgeOptions
+    arguments: argparse.Namespace,
+    split: Split,
+    hand_ins: Iterable[HandIn],
+    options: JudgeOptions,
+    skipped: list[str],
 ) -> None:
-    """Show what judging would cost, with the model and with its successor."""
+    """Show what judging would cost, with the model and with its successor.
+
+    A folder whose journal cannot be read joins `skipped`.
+    """
     requests: list[JudgeRequest] = []
     stored: set[tuple[str, str]] = set()
     for hand_in in hand_ins:
-        requests += judge_requests(split, hand_in, options)
         path = Path(hand_in.folder, JOURNAL_FILE.format(split=split.name))
-        keys = parse_journal(path.read_bytes())[0] if path.is_file() else {}
-        stored.update((hand_in.folder, key) for key in keys)
+        with skipping(hand_in.folder, skipped):
+            keys = parse_journal(path.read_bytes())[0] if path.is_file() else {}
+            stored.update((hand_in.folder, key) for key in keys)
+            requests += judge_requests(split, hand_in, options)
     model = arguments.judge_model or DEFAULT_JUDGE_MODEL
     successor = None if arguments.judge_model else MODELS[model].successor
     say("Dry run: nothing is sent.")
@@ -3573,11 +3719,13 @@ def dry_run(
 
 
 def write_label_sheet(split: Split, hand_ins: Iterable[HandIn], options: JudgeOptions) -> None:
-    """Write the sheet. Raises UsageError where there is one: somebody's scores may be in it."""
+    """Write the sheet. Raises UsageError where there is one already, and where there is nothing to label."""
     path = LABELS_FILE.format(split=split.name)
     if os.path.lexists(path):
         raise UsageError(f"{path} is there already: move it away, it may hold scores")
     systems = [one for hand_in in hand_ins for one in hand_in.systems if is_judged(one, options)]
+    if not systems:
+        raise UsageError("no system is judged, so there is nothing to label: name one with --judge")
     write_text(Path(path), render_label_sheet(split, systems))
     say(f"Label sheet saved to: {path}")
 
@@ -3638,33 +3786,41 @@ def report_results(hand_in: HandIn, results: Mapping[str, Block], by: str | None
         say(render_comparison(results))
 
 
-def report_leaderboard(split: Split, graded: Graded, skipped: Sequence[str], by: str | None) -> str:
+def report_leaderboard(split: Split, graded: Graded, skipped: list[str], by: str | None) -> str:
     """Write and print the leaderboard of many hand-ins, and the table by one label if it is asked for.
 
-    Returns the names of its files.
+    Returns the names of its files; one that cannot be written joins `skipped`.
     """
-    board = leaderboard(graded)
+    board, blocks = leaderboard(graded), next(iter(graded[0][1].values()))
     file = LEADERBOARD_FILE.format(split=split.name)
-    write_text(Path(f"{file}.csv"), render_leaderboard_csv(board))
-    write_text(Path(f"{file}.md"), render_leaderboard_markdown(split.name, board, skipped))
+    remark = interval_remark(blocks, "In brackets: 95 % intervals")
+    markdown = render_leaderboard_markdown(split.name, board, remark, skipped)
+    pages = {f"{file}.csv": render_leaderboard_csv(board), f"{file}.md": markdown}
+    for path, page in pages.items():
+        with skipping(path, skipped):
+            write_text(Path(path), page)
     if by:
-        say(
-            render_slices(
-                {one.title: results[one.name] for hand_in, results in graded for one in hand_in.systems}, by
-            )
-        )
+        titled = {one.title: results[one.name] for hand_in, results in graded for one in hand_in.systems}
+        say(render_slices(titled, by))
     cells = [[printable(cell) for cell in row] for row in leaderboard_table(board, half_width_cell)]
-    say(f"{render_title('LEADERBOARD')}\n{text_table(cells)}")
-    return f"{file}.csv, {file}.md"
+    say(f"{render_title('LEADERBOARD')}\n{text_table(cells)}\n\n{interval_remark(blocks)}")
+    return ", ".join(path for path in pages if path not in skipped) or "the folders only"
 
 
+@collector_paused()
 def write_results(split: Split, graded: Graded, skipped: list[str]) -> Graded:
-    """Write each hand-in's results file; those whose folder takes none join `skipped`, and are left out."""
+    """Write each hand-in's results file; those whose folder takes none join `skipped`, and are left out.
+
+    Raises UsageError where none is left: an empty leaderboard would replace the last one.
+    """
     for hand_in, results in graded:
         path = in_folder(hand_in.folder, RESULTS_FILE.format(split=split.name))
         with skipping(hand_in.folder, skipped):
             write_text(Path(path), render_results(results))
-    return [(hand_in, results) for hand_in, results in graded if hand_in.folder not in skipped]
+    left = [(hand_in, results) for hand_in, results in graded if hand_in.folder not in skipped]
+    if not left:
+        raise UsageError("no hand-in could be graded; no leaderboard was written.")
+    return left
 
 
 def run_split(arguments: argparse.Namespace) -> int:
@@ -3672,26 +3828,23 @@ def run_split(arguments: argparse.Namespace) -> int:
     folders = folders_named(arguments.outputs) if arguments.outputs else [""]
     split, hand_ins, broken = read_all(arguments.split, folders, arguments.systems)
     skipped = list(broken)
-    options = judge_options(arguments, split.questions, hand_ins)
-    labels = read_labels(arguments.human, split, hand_ins) if arguments.human else None
+    options = judge_options(arguments, split.questions, hand_ins, bool(broken))
+    labels = read_labels(arguments.human, split, folders) if arguments.human else None
     report_reading(arguments, split, hand_ins, broken)
     if arguments.dry_run or arguments.label_sheet:
         if arguments.dry_run:
-            dry_run(arguments, split, hand_ins, options)
+            dry_run(arguments, split, hand_ins, options, skipped)
         else:
             write_label_sheet(split, hand_ins, options)
         return EXIT_INCOMPLETE if skipped else EXIT_OK
+    say(f"Evaluating {split.name} split outputs...\nQuestions file: {split.file.name}")
+    say(f"Loaded {len(split.questions)} questions")
     with ExitStack() as resources:
-        judge, unavailable = None, ""
+        unavailable = ""
         try:
-            if options.systems is None or options.systems:
-                judge = connect_judge(arguments, hand_ins, skipped, resources)
-        except JudgeUnavailable as error:
-            unavailable = str(error)
-        hand_ins = [hand_in for hand_in in hand_ins if hand_in.folder not in skipped]
-        say(f"Evaluating {split.name} split outputs...\nQuestions file: {split.file.name}")
-        say(f"Loaded {len(split.questions)} questions")
-        try:
+            none = options.systems is not None and not options.systems
+            judge = None if none else connect_judge(arguments, hand_ins, skipped, resources)
+            hand_ins = [hand_in for hand_in in hand_ins if hand_in.folder not in skipped]
             results, run = evaluate_split(split, hand_ins, judge, options, labels)
         except JudgeUnavailable as error:
             unavailable = str(error)

@@ -1,18 +1,28 @@
-"""What every test has at hand: a small project in an empty folder, and the program run in it."""
+"""What every test has at hand: a small project in an empty folder, the program run in it, and a service."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+import ssl
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import evaluation
+import httpx
 import pytest
 
+from groq_server import Call, GroqServer, Limits, Reply
+
+KEY = "gsk_loopback0123456789"
 QUESTIONS_FILE = "NLP Project Data/dev_final_jsonl.txt"
 SCALE = {str(level): f"level {level}" for level in range(1, 6)}
+
+Answer = Callable[[Call], Reply]
+Serve = Callable[..., GroqServer]
 
 
 def question(doc_id: str = "d1", **changes: Any) -> dict[str, Any]:
@@ -70,6 +80,12 @@ class Project:
     def predictions(self, system: str, rows: Mapping[str, Any], split: str = "dev") -> None:
         self.write(f"{split}_{system}_output.json", rows)
 
+    def hand_in(self, folder: str, **systems: object) -> None:
+        """A folder with the predictions of each of these systems."""
+        (self.folder / folder).mkdir(parents=True, exist_ok=True)
+        for system, content in systems.items():
+            self.write(f"{folder}/dev_{system}_output.json", content)
+
     def documents(self, *documents: Mapping[str, Any]) -> None:
         for row in documents:
             self.write(f"corpus/{row['doc_id']}.json", row)
@@ -106,3 +122,33 @@ def small(project: Project) -> Project:
         },
     )
     return project
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
+    """Start a service that gives this reply, or what this function of the call gives, and have it asked."""
+    monkeypatch.setattr(evaluation, "BACKOFF_S", 0.01)
+    monkeypatch.setattr(evaluation, "GRACE_S", 0.1)
+    # Nothing here is encrypted, and reading the machine's certificates takes longer than most tests.
+    monkeypatch.setattr(httpx, "create_ssl_context", lambda: ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+    with ExitStack() as servers:
+
+        def serve(answer: Answer | Reply, limits: Limits | None = None, latency_s: float = 0.0) -> GroqServer:
+            given = answer if callable(answer) else lambda _: answer
+            server = servers.enter_context(GroqServer(given, limits=limits, latency_s=latency_s))
+            monkeypatch.setenv("GROQ_API_KEY", KEY)
+            monkeypatch.setenv("GROQ_BASE_URL", server.url)
+            return server
+
+        yield serve
+
+
+def prompt_of(call: Call) -> str:
+    return str(call.body["messages"][1]["content"])
+
+
+def pasted(call: Call, name: str = "answer") -> str:
+    """What stands in a request below the marker line of this name, up to the next marker line."""
+    prompt = prompt_of(call)
+    [marker] = re.findall(r"^\[(\w+) question\]$", prompt, re.MULTILINE)
+    return prompt.split(f"\n[{marker} {name}]\n")[1].split(f"\n[{marker} ")[0]

@@ -107,7 +107,8 @@ SYSTEM COMPARISON
 
 {}
 
-No intervals: 2 documents are too few: an interval takes 5.
+No intervals: fewer than 5 documents: 2.
+With so few documents (2) no difference can be told from chance: all are tied.
 
 --- PAIRED DIFFERENCES (sign flips over documents, Holm over the pairs of a measure) ---
 Pair             Measure     Difference       p  p (Holm)  Verdict
@@ -184,6 +185,20 @@ def test_failed_judgements_count_0_and_are_named(small: Project, judge: Judging)
         "e.g. no score in 3 replies",
     ]
     assert outcome.code == 3
+
+
+def test_the_report_begins_before_the_judge_is_connected(
+    small: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever waits for the judge, or for the message that its journal is in use, knows for what."""
+
+    def refuse(*_: object) -> None:
+        assert small.capture.readouterr().out == HEADER
+        raise evaluation.UsageError("in use")
+
+    monkeypatch.setattr(evaluation, "connect_judge", refuse)
+    outcome = small.run()
+    assert (outcome.err, outcome.code, outcome.results) == (["error: in use"], 2, None)
 
 
 UNDEFINED = {

@@ -7,20 +7,18 @@ import os
 import re
 import signal
 import socket
-import ssl
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import evaluation
-import httpx
 import pytest
 
-from conftest import SCALE, Outcome, Project, document, question
+from conftest import KEY, SCALE, Answer, Outcome, Project, Serve, document, pasted, prompt_of, question
 from groq_server import (
     RPD,
     RPM,
@@ -47,55 +45,21 @@ from groq_server import (
 )
 
 ROOT = Path(__file__).resolve().parent.parent
-KEY = "gsk_loopback0123456789"
 LLAMA, GPT_OSS = "llama-3.1-8b-instant", "openai/gpt-oss-20b"
 RESULTS, JOURNAL = "dev_evaluation.json", "dev_judgements.jsonl"
 NO_SIMPLE = "dev_simple_output.json is not there: graded without it."
 UNJUDGED = ["retrieval", "citation", "slices", "run"]
 NO_INTERVALS = {
     "ci95": dict.fromkeys(("avg_answer_score", "avg_evidence_score", "avg_combined_score")),
-    "ci95_reason": "2 documents are too few: an interval takes 5",
+    "ci95_reason": "fewer than 5 documents: 2",
 }
-
-Answer = Callable[[Call], Reply]
-Serve = Callable[..., GroqServer]
 
 
 def table(names: str, rows: Mapping[str, Any]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(names, list(rows.values()), ids=list(rows))
 
 
-@pytest.fixture
-def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
-    """Start a service that gives this reply, or what this function of the call gives, and have it asked."""
-    monkeypatch.setattr(evaluation, "BACKOFF_S", 0.01)
-    monkeypatch.setattr(evaluation, "GRACE_S", 0.1)
-    # Nothing here is encrypted, and reading the machine's certificates takes longer than most tests.
-    monkeypatch.setattr(httpx, "create_ssl_context", lambda: ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
-    with ExitStack() as servers:
-
-        def serve(answer: Answer | Reply, limits: Limits | None = None, latency_s: float = 0.0) -> GroqServer:
-            given = answer if callable(answer) else lambda _: answer
-            server = servers.enter_context(GroqServer(given, limits=limits, latency_s=latency_s))
-            monkeypatch.setenv("GROQ_API_KEY", KEY)
-            monkeypatch.setenv("GROQ_BASE_URL", server.url)
-            return server
-
-        yield serve
-
-
 # -- What was asked
-
-
-def prompt_of(call: Call) -> str:
-    return str(call.body["messages"][1]["content"])
-
-
-def pasted(call: Call, name: str = "answer") -> str:
-    """What stands in a request below the marker line of this name, up to the next marker line."""
-    prompt = prompt_of(call)
-    [marker] = re.findall(r"^\[(\w+) question\]$", prompt, re.MULTILINE)
-    return prompt.split(f"\n[{marker} {name}]\n")[1].split(f"\n[{marker} ")[0]
 
 
 def asked(server: GroqServer) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -364,68 +364,62 @@ json_texts = st.builds(
 )
 
 
-def paths(value: object) -> Iterator[evaluation.JsonPath]:
-    yield ()
-    inner: Mapping[Any, object] = {}
-    if isinstance(value, dict):
-        inner = value
-    elif isinstance(value, list):
-        inner = dict(enumerate(value))
-    for step, item in inner.items():
-        yield from ((step, *path) for path in paths(item))
-
-
-def at(value: Any, path: evaluation.JsonPath) -> Any:
-    for step in path:
-        value = value[step]
-    return value
+def places(value: Any, text: str, offset: int) -> Iterator[tuple[object, int]]:
+    """Each value inside, with the offset that `json_places` gives it."""
+    yield value, offset
+    if isinstance(value, (dict, list)):
+        inner = value if isinstance(value, dict) else dict(enumerate(value))
+        found = evaluation.json_places(text, offset)
+        assert found.keys() == inner.keys()
+        for key, item in inner.items():
+            yield from places(item, text, found[key])
 
 
 @repeatable
 @given(json_texts)
-def test_json_members_are_what_json_reads(text: str) -> None:
-    value = json.loads(text)
-    expected = value if isinstance(value, dict) else dict(enumerate(value))
-    members = list(evaluation.whole_json_members(text))
-    assert {key: item for key, item, _ in members} == expected
-    assert [json.JSONDecoder().raw_decode(text, offset)[0] for _, _, offset in members] == [
-        item for _, item, _ in members
-    ]
+def test_json_places_finds_every_value(text: str) -> None:
+    for value, offset in places(json.loads(text), text, 2):
+        assert json.JSONDecoder().raw_decode(text, offset)[0] == value
 
 
 @repeatable
 @given(json_texts, st.data())
-def test_json_members_refuses_what_json_refuses(text: str, data: st.DataObject) -> None:
-    place = data.draw(st.integers(3, len(text)))
+def test_predictions_refuse_what_json_refuses(text: str, data: st.DataObject) -> None:
+    text = f'{{"q001": {{"x": {text}}}}}'
+    place = data.draw(st.integers(1, len(text)))
     new = data.draw(st.sampled_from(["", *'{}[],:"\\ 0a']))
     damaged = text[:place] + new + text[place + 1 :]
-    assert fault(evaluation.whole_json_members, damaged) == fault(json.loads, damaged)
+    problems: list[evaluation.Problem] = []
+    evaluation.parse_predictions(damaged, "file", problems)
+    assert any(problem.expected == "JSON" for problem in problems) == no_json(damaged)
 
 
-def fault(read: Any, text: str) -> bool:
+def no_json(text: str) -> bool:
     try:
-        list(read(text))
+        json.loads(text)
     except json.JSONDecodeError:
         return True
     return False
 
 
+shapes = st.recursive(
+    st.sampled_from([evaluation.TEXT, evaluation.NAME, evaluation.NUMBER, evaluation.SCORE]),
+    lambda inner: (
+        st.lists(inner, min_size=1, max_size=1)
+        | st.dictionaries(keys | keys.map(lambda name: f"{name}?"), inner, max_size=3)
+        | st.tuples(st.just(lambda value: isinstance(value, dict)), inner, inner)
+    ),
+    max_leaves=5,
+)
+
+
 @repeatable
-@given(json_texts)
-def test_locate_finds_every_value(text: str) -> None:
+@given(json_texts, shapes)
+def test_what_does_not_match_has_a_problem_and_what_matches_has_none(text: str, shape: Any) -> None:
+    problems: list[evaluation.Problem] = []
     value = json.loads(text)
-    for path in paths(value):
-        offset = evaluation.locate(text, 2, [path])[path]
-        assert json.JSONDecoder().raw_decode(text, offset)[0] == at(value, path)
-
-
-@repeatable
-@given(json_texts)
-def test_locate_stops_at_the_deepest_value_that_exists(text: str) -> None:
-    for path in paths(json.loads(text)):
-        beyond = (*path, "not there")
-        offsets = evaluation.locate(text, 2, [path, beyond])
-        assert offsets[beyond] == offsets[path]
+    evaluation.JsonText(text, "file", problems).compare(2, shape)
+    assert evaluation.matcher(shape)(value) == (not problems)
 
 
 def score_or_none(read: Callable[[], int]) -> int | None:
