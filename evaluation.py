@@ -2733,9 +2733,10 @@ def at_score(row: Row, score: int) -> Row:
     return row | {"answer_score_raw": score, "answer_score_normalized": share, "combined_score": combined}
 
 
-def missing_block(rows: Sequence[Row]) -> Block:
+def missing_block(pairs: Sequence[Scored]) -> Block:
     """The averages if every missing answer were worth 1, or 5, and of those judged; {} if none is missing."""
-    judged = [row for row in rows if row["failure"] is None]
+    rows = [row for _, row in pairs]
+    judged = [(question, row) for question, row in pairs if row["failure"] is None]
     if len(judged) == len(rows):
         return {}
     ends = [[at_score(row, score) for row in rows] for score in (1, TOP_SCORE)]
@@ -2743,8 +2744,8 @@ def missing_block(rows: Sequence[Row]) -> Block:
         name: [mean([row[value] for row in end]) for end in ends]
         for name, value in (("answer", "answer_score_raw"), ("combined", "combined_score"))
     }
-    averages = {one.name: mean([row[one.value] for row in judged]) for one in MEASURES["llm_judge"]}
-    return {"score_bounds": bounds, "judged_only": {"questions": len(judged), **averages}}
+    means = means_block(figures_of(judged, MEASURES["llm_judge"]))
+    return {"score_bounds": bounds, "judged_only": {"questions": len(judged), **means}}
 
 
 def usage_block(model: str, grades: Sequence[AnswerGrade]) -> Block:
@@ -2803,7 +2804,7 @@ def judge_block(
         "usage": usage_block(run.model, grades),
         "per_question": rows,
         **block_means("llm_judge", split.questions, rows),
-        **missing_block(rows),
+        **missing_block(scored("llm_judge", split.questions, rows)),
     }
     if options.repeats > 1:
         block["judge_sd"] = pooled_sd([grade.scores for grade in grades])

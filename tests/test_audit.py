@@ -515,6 +515,11 @@ def test_what_is_missing_is_bounded_by_the_lowest_and_the_highest_score() -> Non
         "avg_answer_score": pytest.approx(56 / 22),
         "avg_evidence_score": 1,
         "avg_combined_score": pytest.approx(0.5 + 0.5 * 56 / 110),
+        "ci95": {
+            "avg_answer_score": [2.318181818182, 2.772727272727],
+            "avg_evidence_score": [1, 1],
+            "avg_combined_score": [0.731818181818, 0.777272727273],
+        },
     }
     assert (block["failed_questions"], block["unjudged_questions"]) == (["q023"], ["q024"])
     assert (block["answer_score_sum"], block["avg_answer_score"]) == (56, pytest.approx(56 / 24))

@@ -593,6 +593,11 @@ def test_where_judgements_are_missing_the_averages_are_bounded(project: Project,
         "avg_answer_score": pytest.approx(56 / 22),
         "avg_evidence_score": 0.0,
         "avg_combined_score": pytest.approx(56 / 22 / 10),
+        "ci95": {
+            "avg_answer_score": [2.318181818182, 2.772727272727],
+            "avg_evidence_score": [0, 0],
+            "avg_combined_score": [0.231818181818, 0.277272727273],
+        },
     }
 
 
