@@ -2865,12 +2865,10 @@ def slices_block(questions: Sequence[Question], blocks: Block) -> Block:
         pairs = scored(name, questions, blocks[name]["per_question"])
         figures = figures_of(pairs, MEASURES[name])
         for label, by_value in slices.items():
-            places: dict[str, list[int]] = {value: [] for value in by_value}
-            for place, (question, _) in enumerate(pairs):
-                if (value := getattr(question, label)) in places:
-                    places[value].append(place)
+            labels = [getattr(question, label) for question, _ in pairs]
             for value, block in by_value.items():
-                block[name] = means_block(figures.at(places[value]))
+                places = [place for place, one in enumerate(labels) if one == value]
+                block[name] = means_block(figures.at(places))
     return slices
 
 
