@@ -3320,8 +3320,12 @@ def comparison_remarks(results: Mapping[str, Block]) -> Iterator[str]:
     documents = len({row["gold_doc_id"] for row in rows})
     systems = [sum(name in blocks for blocks in results.values()) for name in MEASURES]
     pairs = math.comb(min(many for many in systems if many > 1), 2)  # of the measure with the fewest
-    if 2.0 ** (1 - documents) * pairs > MAX_P:
-        yield f"With so few documents ({documents}) no difference can be told from chance: all are tied."
+    for what, count, least_p in (
+        ("few documents", documents, 2.0 ** (1 - documents)),
+        ("many pairs", pairs, 1 / RESAMPLES),
+    ):
+        if least_p * pairs > MAX_P:
+            yield f"With so {what} ({count}) no difference can be told from chance: all are tied."
 
 
 def render_comparison(results: Mapping[str, Block]) -> str:

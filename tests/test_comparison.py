@@ -247,6 +247,20 @@ def test_where_all_are_tied_since_there_are_few_documents_it_is_said(
     assert (verdicts == {"tied"}) == (len(expected) == 2)
 
 
+# The smallest p of random flips is about 1 / 10,000; 32 systems are 496 pairs, 33 are 528.
+@table(
+    "systems, told",
+    {
+        "496 pairs": (32, []),
+        "528 pairs": (33, ["With so many pairs (528) no difference can be told from chance: all are tied."]),
+    },
+)
+def test_where_all_are_tied_since_there_are_many_pairs_it_is_said(systems: int, told: list[str]) -> None:
+    retrieval = {"per_question": [{"gold_doc_id": f"d{place}"} for place in range(20)]}
+    results = {f"s{place}": {"retrieval": retrieval} for place in range(systems)}
+    assert list(evaluation.comparison_remarks(results))[2:] == told
+
+
 def test_fewer_pairs_are_judged_than_compared_so_fewer_documents_will_do(
     seven: Project, judge: Judging
 ) -> None:
