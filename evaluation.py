@@ -214,6 +214,7 @@ MEASURES: Mapping[str, tuple[Measure, ...]] = {  # by results block
         Measure("avg_combined_score", "combined_score", "Combined", 3),
     ),
 }
+ALL_MEASURES = {measure.name: measure for measures in MEASURES.values() for measure in measures}
 JOINT_MEASURES = (
     Measure("avg_supported_combined_score", "supported_combined_score", "Supported combined", 3),
     Measure("avg_f1_answer_score", "f1_answer_score", "F1 x answer", 3),
@@ -286,6 +287,11 @@ class Split(NamedTuple):
     warnings: tuple[str, ...]
 
 
+def in_folder(folder: str, name: str) -> str:
+    """What a file or system of a folder is called, "" being the current one."""
+    return f"{folder}/{name}" if folder else name
+
+
 class System(NamedTuple):
     """One system's predictions for a split: question ID -> prediction. `folder` is "" for the current one."""
 
@@ -298,7 +304,7 @@ class System(NamedTuple):
     @property
     def title(self) -> str:
         """What to call it among the systems of all folders."""
-        return f"{self.folder}/{self.name}" if self.folder else self.name
+        return in_folder(self.folder, self.name)
 
 
 class HandIn(NamedTuple):
@@ -547,6 +553,9 @@ def matcher(shape: Shape) -> Callable[[Any], bool]:
     return matches
 
 
+is_document = matcher(DOCUMENT_SHAPE)
+
+
 def describe(value: object) -> str:
     """A JSON value in a few words, for a message."""
     if isinstance(value, (list, dict)):
@@ -745,7 +754,7 @@ def parse_predictions(
 
 def parse_document(text: str, file: str, problems: list[Problem]) -> Document:
     """A structured document; "malformed" where `text` is none, and `problems` then has the reasons."""
-    value = JsonText(text, file, problems).parse(DOCUMENT_SHAPE)
+    value = JsonText(text, file, problems).parse(DOCUMENT_SHAPE, is_document)
     if value is None:
         return Document("malformed")
     sentences = {sentence.get("sid") or sentence["id"]: sentence["text"] for sentence in value["sentences"]}
@@ -765,7 +774,6 @@ def parse_corpus_file(text: str, file: str, problems: list[Problem]) -> Document
 def _csv_rows(text: str, file: str, problems: list[Problem]) -> Iterator[tuple[int, dict[str, object]]]:
     """(line, named cells that are not empty) of each row of a CSV with a head and any usual delimiter."""
     delimiter = max(",;\t", key=text.lstrip().partition("\n")[0].count)
-    csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # an answer may be long
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     head: list[str] = []
     line = 1  # on which the next row begins
@@ -785,16 +793,17 @@ def _csv_rows(text: str, file: str, problems: list[Problem]) -> Iterator[tuple[i
 
 def _label_rows(text: str, shape: Shape, file: str, problems: list[Problem]) -> Iterator[tuple[int, Any]]:
     """(line, row) of each row of the shape; what is wrong with those that have a score joins `problems`."""
+    matches = matcher(shape)
     if text.lstrip().startswith(("[", "{")):
         JsonText(text, file, problems).parse([shape])
         with suppress(*JSON_FAULTS):  # which are said already
-            rows, fits = json.loads(text), matcher(shape)
+            rows = json.loads(text)
             for index, at in json_places(text, len(text) - len(text.lstrip())).items():
-                if fits(rows[index]):
+                if matches(rows[index]):
                     yield 1 + text.count("\n", 0, at), rows[index]
         return
     for line, row in _csv_rows(text, file, problems):
-        if "score" in row and JsonText(json.dumps(row), file, problems, line).parse(shape):
+        if "score" in row and JsonText(json.dumps(row), file, problems, line).parse(shape, matches):
             yield line, row
 
 
@@ -1504,11 +1513,6 @@ def read_file(
 def is_inside(folder: Path, path: Path) -> bool:
     """Whether a file is in the folder or below it, once all links are followed; a loop of links is."""
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
-
-
-def in_folder(folder: str, file: str) -> str:
-    """The path of a file in a folder, "" being the current one, as it is shown."""
-    return f"{folder}/{file}" if folder else file
 
 
 def place_of_system(name: str) -> tuple[bool, str]:
@@ -2413,7 +2417,7 @@ def read_hand_in(
     except OSError as error:
         problems.append(Problem(folder, 1, "a folder of predictions", error.strerror or str(error)))
         return HandIn(folder, ())
-    names = sorted(set(picked or found), key=place_of_system)
+    names = sorted(set(picked), key=place_of_system) if picked else found
     if folder and not names:
         file = in_folder(folder, PREDICTIONS_FILE.format(split=split.name, system="*"))
         problems.append(Problem(file, 1, "a file of that name", "none"))
@@ -2465,6 +2469,7 @@ def read_labels(path: str, split: Split, folders: Iterable[str]) -> Labels:
     for folder in folders:
         with suppress(OSError):  # reading the hand-in says so
             titles += (in_folder(folder, name) for name in find_systems(folder, split.name))
+    csv.field_size_limit(2**31 - 1)  # an answer may be long
     known = spellings([question.id for question in split.questions]), spellings(titles)
     file, labels = read_file(
         path, lambda text, name, found: parse_labels(text, name, found, *known), problems
@@ -2603,7 +2608,8 @@ class AnswerGrade:
         return self.scores[0] if len(self.scores) == 1 else mean(self.scores) or 0
 
 
-def _answer(system: System, question: Question) -> str:
+def answer_of(system: System, question: Question) -> str:
+    """A system's answer to a question; "" where it gave none."""
     return system.predictions.get(question.id, NO_PREDICTION).answer
 
 
@@ -2636,7 +2642,7 @@ def texts_to_judge(
     for system in judged:
         for place, question in enumerate(split.questions):
             if question.rubric:
-                _, texts = variants(question, _answer(system, question), options.trust_answers)
+                _, texts = variants(question, answer_of(system, question), options.trust_answers)
                 for variant, text in texts.items():
                     if not is_blank(text):
                         yield system.name, place, variant, text
@@ -2678,7 +2684,7 @@ def grade_answer(
     system: System, place: int, question: Question, options: JudgeOptions, outcomes: OutcomesByAnswer
 ) -> AnswerGrade:
     """The grade of one answer from all its judgements."""
-    flags, texts = variants(question, _answer(system, question), options.trust_answers)
+    flags, texts = variants(question, answer_of(system, question), options.trust_answers)
     judged: dict[str, list[Judgement]] = {}
     for variant, text in texts.items():
         found = outcomes[system.folder, system.name, place, variant] if not is_blank(text) else [NO_ANSWER]
@@ -2789,6 +2795,7 @@ def judge_block(
             grades.append(grade_answer(system, place, question, options, outcomes))
             rows.append(_judge_row(question, system, split.documents[question.doc_id], grades[-1]))
             missing.append((question.id, grades[-1].missing))
+    pairs = scored("llm_judge", split.questions, rows)
     block: Block = {
         "total_questions": len(split.questions),
         "questions_with_rubrics": len(rows),
@@ -2803,8 +2810,8 @@ def judge_block(
         "flagged_questions": [row["question_id"] for row in rows if row["flags"]],
         "usage": usage_block(run.model, grades),
         "per_question": rows,
-        **block_means("llm_judge", split.questions, rows),
-        **missing_block(scored("llm_judge", split.questions, rows)),
+        **means_block(figures_of(pairs, MEASURES["llm_judge"])),
+        **missing_block(pairs),
     }
     if options.repeats > 1:
         block["judge_sd"] = pooled_sd([grade.scores for grade in grades])
@@ -2920,15 +2927,17 @@ def compare_systems(
         return
     pairs = list(itertools.combinations(rows, 2))
     missing = any(row.get("failure") is not None for group in rows.values() for row in group)
-    scores = (1, TOP_SCORE) if missing else (TOP_SCORE,)
-    ends = {score: {one: [at_score(row, score) for row in rows[one]] for one in rows} for score in scores}
+    ends = [(rows, rows)]
+    if missing:
+        low, high = ({one: [at_score(row, n) for row in rows[one]] for one in rows} for n in (1, TOP_SCORE))
+        ends = [(low, high), (high, low)]
     for measure in MEASURES[name]:
         counted = [_differences(rows[one], rows[other], measure) for one, other in pairs]
         shown = [[gap * measure.scale for gap in column] for column in counted]
         intervals = in_parts(bootstrap_intervals, shown, documents)
         sums, tests = [], []
-        for low, high in {(scores[0], scores[-1]), (scores[-1], scores[0])}:
-            columns = [_differences(ends[low][one], ends[high][other], measure) for one, other in pairs]
+        for ones, others in ends:
+            columns = [_differences(ones[one], others[other], measure) for one, other in pairs]
             sums.append([math.fsum(column) for column in columns])
             tests.append(in_parts(paired_tests, columns, documents))
         by_pair = zip(zip(*sums, strict=True), zip(*tests, strict=True), strict=True)
@@ -2969,7 +2978,7 @@ def human_block(system: System, pairs: Iterable[Scored], labels: Iterable[Label]
     answers, whose score is known, need no label; they count in the mean.
     """
     answered = [pair for pair in pairs if pair[1]["failure"] is None]
-    judged = [(question, row) for question, row in answered if not is_blank(_answer(system, question))]
+    judged = [(question, row) for question, row in answered if not is_blank(answer_of(system, question))]
     given: dict[str, dict[str, int]] = {question.id: {} for question, _ in judged}
     for label in labels:
         if label.question_id in given:
@@ -3159,9 +3168,6 @@ def _share(share: float | None) -> str:
     return "n/a" if share is None else f"{share * 100:.0f}%"
 
 
-ALL_MEASURES = {measure.name: measure for measures in MEASURES.values() for measure in measures}
-
-
 def half_width_cell(means: Row, measure: Measure) -> str:
     """A mean as `83.3 +- 15.2`: half of its interval's width, where there is one."""
     text, ends = _figure(means.get(measure.name), measure.digits), means["ci95"].get(measure.name)
@@ -3298,26 +3304,29 @@ def means_table(
     return [head, *([*names, *(cell(means, one) for one in shown)] for names, means in rows)]
 
 
+def gold_documents(blocks: Block) -> int:
+    """How many documents the questions are about, given any system's blocks."""
+    return len({row["gold_doc_id"] for row in blocks["retrieval"]["per_question"]})
+
+
 def interval_remark(blocks: Block, shown: str = "+- is half of a 95 % interval") -> str:
     """How the intervals of a table came about, given any system's blocks, or why there are none."""
-    retrieval = blocks["retrieval"]
-    if "ci95_reason" in retrieval:
-        return f"No intervals: {retrieval['ci95_reason']}."
-    documents = len({row["gold_doc_id"] for row in retrieval["per_question"]})
-    return f"{shown}: bootstrap over {documents} gold documents."
+    if reason := blocks["retrieval"].get("ci95_reason"):
+        return f"No intervals: {reason}."
+    return f"{shown}: bootstrap over {gold_documents(blocks)} gold documents."
 
 
 def comparison_remarks(results: Mapping[str, Block]) -> Iterator[str]:
     """What a reader of a comparison might miss."""
-    yield interval_remark(next(iter(results.values())))
+    any_blocks = next(iter(results.values()))
+    yield interval_remark(any_blocks)
     if len(results) > SYSTEMS_SHOWN:
         yield "Differences that are tied are not shown; all are in the results."
     missing = {name: missing_judgements(blocks) for name, blocks in results.items()}
     if any(missing.values()):
         counts = ", ".join(f"{printable(name)} {count}" for name, count in missing.items() if count)
         yield f"Missing judgements count 0 in these means: {counts}."
-    rows = next(iter(results.values()))["retrieval"]["per_question"]
-    documents = len({row["gold_doc_id"] for row in rows})
+    documents = gold_documents(any_blocks)
     systems = [sum(name in blocks for blocks in results.values()) for name in MEASURES]
     pairs = math.comb(min(many for many in systems if many > 1), 2)  # of the measure with the fewest
     for what, count, least_p in (
@@ -3438,7 +3447,7 @@ def render_label_sheet(split: Split, systems: Iterable[System]) -> str:
     rows = []
     for system in systems:
         for question in split.questions:
-            answer = system.predictions.get(question.id, NO_PREDICTION).answer
+            answer = answer_of(system, question)
             if question.rubric and not is_blank(answer):
                 levels = (f"{level}: {text}" for level, text in question.rubric.levels.items())
                 rubric = "\n".join((question.rubric.description, *levels))
@@ -3845,8 +3854,8 @@ def run_split(arguments: argparse.Namespace) -> int:
     with ExitStack() as resources:
         unavailable = ""
         try:
-            none = options.systems is not None and not options.systems
-            judge = None if none else connect_judge(arguments, hand_ins, skipped, resources)
+            nobody = options.systems == frozenset()
+            judge = None if nobody else connect_judge(arguments, hand_ins, skipped, resources)
             hand_ins = [hand_in for hand_in in hand_ins if hand_in.folder not in skipped]
             results, run = evaluate_split(split, hand_ins, judge, options, labels)
         except JudgeUnavailable as error:
