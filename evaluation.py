@@ -10,7 +10,8 @@ Usage
     Reads, relative to the current directory, the questions and each system's predictions for one split,
     prints the report and writes {split}_evaluation.json. With GROQ_API_KEY set, a Groq model also scores
     the answers by each question's own rubric; --dry-run shows what that would cost. With --outputs DIR...
-    it grades the hand-in in each folder and ranks them in {split}_leaderboard.csv and .md.
+    it grades the hand-in in each folder and ranks them in {split}_leaderboard.csv and .md. --report writes
+    the results for people as well: as Markdown, CSV, plots, and one HTML page that shows every answer.
 
 Files
     NLP Project Data/{split}_final_jsonl.txt   one gold question a line (JSON)
@@ -23,7 +24,7 @@ Exit codes
     0    all done
     2    bad usage or bad input: every problem is listed as file:line, nothing is written
     3    results written, but some judgements are missing (run again), the judge failed its checks, or a
-         hand-in or a leaderboard was left out
+         hand-in, a leaderboard or a report was left out
     130  interrupted; the journal keeps what was paid for
 
 Vocabulary
@@ -55,11 +56,13 @@ Contents
 from __future__ import annotations
 
 import argparse
+import base64
 import csv
 import errno
 import gc
 import glob
 import hashlib
+import html
 import io
 import itertools
 import json
@@ -78,10 +81,13 @@ from dataclasses import KW_ONLY, asdict, dataclass, field
 from datetime import datetime, timedelta, timezone
 from functools import lru_cache
 from heapq import heappop, heappush
+from importlib.util import find_spec
 from operator import itemgetter
-from pathlib import Path, PureWindowsPath
+from pathlib import Path, PurePath, PureWindowsPath
 from queue import Empty, SimpleQueue
+from string import Template
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, TextIO, TypeVar
+from urllib.parse import quote
 
 if TYPE_CHECKING:
     import numpy as np
@@ -101,8 +107,9 @@ QUESTIONS_FILE = "NLP Project Data/{split}_final_jsonl.txt"
 PREDICTIONS_FILE = "{split}_{system}_output.json"
 RESULTS_FILE = "{split}_evaluation.json"
 JOURNAL_FILE = "{split}_judgements.jsonl"
-LEADERBOARD_FILE = "{split}_leaderboard"  # .csv and .md
+LEADERBOARD_FILE = "{split}_leaderboard"  # .csv, .md and, where pages are asked for, .html
 LABELS_FILE = "{split}_labels.csv"
+STUDENT_FILE = "{split}_{system}_evaluation.html"
 CORPUS_DIR = "corpus"
 DOCUMENT_SUFFIXES = (".json", ".txt")
 
@@ -116,7 +123,10 @@ SLICED_LABELS = ("question_type", "edge_case_type", "source_dataset")
 MIN_SLICE = 3  # questions
 SYSTEMS_SHOWN = 10  # more have only those differences on the console that are none of chance
 LABELS_TO_ADD = 10
+FILES_SHOWN = 10  # more are counted
 RANKED_BY = ("avg_combined_score", "avg_f1")  # the first that a system has
+PAGE_DOCUMENT_CHARS = 3_000_000  # of gold documents on one page; of more, only what is near a citation
+EXCERPT_CHARS = 600  # of a plain text, where documents are not shown whole
 
 EXIT_OK, EXIT_BAD_INPUT, EXIT_INCOMPLETE, EXIT_INTERRUPTED = 0, 2, 3, 130
 
@@ -197,11 +207,12 @@ class Measure(NamedTuple):
     title: str
     digits: int
     scale: int = 1  # from a question's figure to the mean's unit
+    top: int = 1  # the highest that a mean can be
 
 
 MEASURES: Mapping[str, tuple[Measure, ...]] = {  # by results block
     "retrieval": tuple(
-        Measure(f"recall_at_{k}_pct", f"recall_at_{k}", f"Recall@{k} %", 1, 100) for k in RECALL_CUTOFFS
+        Measure(f"recall_at_{k}_pct", f"recall_at_{k}", f"Recall@{k} %", 1, 100, 100) for k in RECALL_CUTOFFS
     ),
     "citation": (
         Measure("avg_precision", "precision", "Precision", 3),
@@ -209,7 +220,7 @@ MEASURES: Mapping[str, tuple[Measure, ...]] = {  # by results block
         Measure("avg_f1", "f1", "F1", 3),
     ),
     "llm_judge": (
-        Measure("avg_answer_score", "answer_score_raw", "Answer", 2),
+        Measure("avg_answer_score", "answer_score_raw", "Answer", 2, top=TOP_SCORE),
         Measure("avg_evidence_score", "evidence_score", "Evidence", 3),
         Measure("avg_combined_score", "combined_score", "Combined", 3),
     ),
@@ -260,13 +271,14 @@ DocumentState = Literal["structured", "plain", "malformed", "missing", "outside"
 
 
 class Document(NamedTuple):
-    """A gold document. `sentences` (ID -> text) is None unless the state is "structured".
+    """A gold document: `sentences` (ID -> text) if it is "structured", `text` if it is "plain".
 
     "malformed" looks like JSON but is no document; "outside" would leave the corpus folder, so is not opened.
     """
 
     state: DocumentState
     sentences: Mapping[str, str] | None = None
+    text: str = ""
 
 
 class InputFile(NamedTuple):
@@ -765,7 +777,7 @@ def parse_corpus_file(text: str, file: str, problems: list[Problem]) -> Document
     """A document, whatever its state. A .txt file may hold any text, so nothing about it is a problem."""
     if not file.endswith(".txt"):
         return parse_document(text, file, problems)
-    return parse_document(text, file, []) if text.lstrip().startswith("{") else Document("plain")
+    return parse_document(text, file, []) if text.lstrip().startswith("{") else Document("plain", text=text)
 
 
 # -- People's scores, as a spreadsheet or a program gives them.
@@ -923,6 +935,15 @@ def combined_score(answer: float, evidence: float, weight: float = LAMBDA_WEIGHT
     return weight * answer + (1 - weight) * evidence
 
 
+def nearest_level(score: float) -> int:
+    """The rubric's level next to a mean of repeats, the upper one where it is halfway.
+
+    >>> nearest_level(2.5)
+    3
+    """
+    return math.floor(score + 0.5)
+
+
 # ------------------------------------------------------------------ 6. Statistics
 
 
@@ -948,6 +969,30 @@ def pooled_sd(groups: Iterable[Sequence[float]]) -> float | None:
     variances = [statistics.variance(group) for group in groups if len(group) > 1]
     average = mean(variances)
     return None if average is None else math.sqrt(average)
+
+
+def described(values: Sequence[float]) -> dict[str, float | None]:
+    """Mean, median, standard deviation (n - 1), extremes and quartiles; None where the values are too few.
+
+    The quartiles are interpolated between the values on either side (type 7 of Hyndman & Fan 1996).
+
+    >>> described([1, 2, 3, 5])
+    {'mean': 2.75, 'median': 2.5, 'std': 1.707825127659933, 'min': 1, 'q1': 1.75, 'q3': 3.5, 'max': 5}
+    """
+    if not values:
+        return dict.fromkeys(("mean", "median", "std", "min", "q1", "q3", "max"))
+    alone = len(values) == 1
+    q1, median, q3 = [values[0]] * 3 if alone else statistics.quantiles(values, n=4, method="inclusive")
+    spread = {"std": None if alone else statistics.stdev(values)}
+    return {
+        "mean": mean(values),
+        "median": median,
+        **spread,
+        "min": min(values),
+        "q1": q1,
+        "q3": q3,
+        "max": max(values),
+    }
 
 
 Clusters = Sequence[Hashable] | None  # what each item belongs to; None is each to itself
@@ -1547,18 +1592,19 @@ def corpus_path(root: Path, doc_id: str) -> Path | Literal["missing", "outside"]
     return "missing"
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a whole UTF-8 file or nothing: a reader sees the old file until the new one is complete.
+def write_file(path: Path, content: str | bytes) -> None:
+    """Write a whole file or nothing: a reader sees the old file until the new one is complete.
 
-    A lone surrogate is written as the JSON escape that stands for it. Raises OSError, with this path.
+    Text is written as UTF-8, a lone surrogate as the JSON escape for it. Raises OSError, with this path.
     """
+    data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
     target = Path(os.path.realpath(path))  # a link stays a link
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         if target.exists() and not target.is_file():
             raise OSError(errno.EINVAL, "not a regular file")
-        with open(temporary, "x", encoding="utf-8", errors="backslashreplace", newline="\n") as stream:
-            stream.write(text)
+        with open(temporary, "xb") as stream:
+            stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(temporary, target)
@@ -2986,7 +3032,7 @@ def human_block(system: System, pairs: Iterable[Scored], labels: Iterable[Label]
     raters = sorted({rater for by_rater in given.values() for rater in by_rater})
     people = [given[question.id] for question, _ in judged]
     judge = [row["answer_score_raw"] for _, row in judged]
-    levels = [math.floor(score + 0.5) for score in judge]
+    levels = list(map(nearest_level, judge))
     both = [(place, score) for place, by_rater in enumerate(people) for score in by_rater.values()]
     coded, scores = [levels[place] for place, _ in both], [score for _, score in both]
     gaps = {level: [judge[place] - score for place, score in both if score == level] for level in scores}
@@ -3224,6 +3270,13 @@ def render_checks(checks: Sequence[Row]) -> list[str]:
     return [*lines, "THE SCORES ARE NOT TO BE TRUSTED"] if failed else lines
 
 
+def render_missing(block: Block) -> str:
+    """Between which values the average answer score is, whatever the missing judgements are worth."""
+    low, high = block["score_bounds"]["answer"]
+    judged = f"Judged {block['judged_only']['questions']} of {block['questions_with_rubrics']}"
+    return f"{judged}: average answer score between {low:.2f} and {high:.2f} whatever the others are"
+
+
 def render_human(block: Block) -> str:
     """What people say of the judge, as console text."""
     level, mean_name = MEASURES["llm_judge"][0], "corrected_answer_score"
@@ -3255,10 +3308,7 @@ Average Evidence Score (0-1): {_figure(block["avg_evidence_score"], 4)}
 Average Combined Score (0-1): {_figure(block["avg_combined_score"], 2)}"""
     ]
     if "score_bounds" in block:
-        low, high = block["score_bounds"]["answer"]
-        judged = f"Judged {block['judged_only']['questions']} of {block['questions_with_rubrics']}"
-        between = f"average answer score between {low:.2f} and {high:.2f}"
-        lines.append(f"{judged}: {between} whatever the others are")
+        lines.append(render_missing(block))
     if "judge_sd" in block:
         lines.append(f"Judge's own noise (standard deviation): {_figure(block['judge_sd'], 2)}")
     if "human" in block:
@@ -3316,10 +3366,12 @@ def interval_remark(blocks: Block, shown: str = "+- is half of a 95 % interval")
     return f"{shown}: bootstrap over {gold_documents(blocks)} gold documents."
 
 
+IN_BRACKETS = "In brackets: 95 % intervals"
+
+
 def comparison_remarks(results: Mapping[str, Block]) -> Iterator[str]:
     """What a reader of a comparison might miss."""
     any_blocks = next(iter(results.values()))
-    yield interval_remark(any_blocks)
     if len(results) > SYSTEMS_SHOWN:
         yield "Differences that are tied are not shown; all are in the results."
     missing = {name: missing_judgements(blocks) for name, blocks in results.items()}
@@ -3337,22 +3389,28 @@ def comparison_remarks(results: Mapping[str, Block]) -> Iterator[str]:
             yield f"With so {what} ({count}) no difference can be told from chance: all are tied."
 
 
-def render_comparison(results: Mapping[str, Block]) -> str:
-    """Systems by measures, then every pair on every measure, as console text."""
-    rows = [([printable(name)], means_of(blocks)) for name, blocks in results.items()]
-    pairs = [["Pair", "Measure", "Difference", "p", "p (Holm)", "Verdict"]]
+def shown_differences(results: Mapping[str, Block]) -> Iterator[tuple[str, str, Row]]:
+    """(later system, earlier one, its row) of each pair; of many systems only the differences not tied."""
     by_pair: dict[tuple[str, str], list[Row]] = {}
     for name, blocks in results.items():
-        for row in blocks["comparison"]:
+        for row in blocks.get("comparison", ()):
             if len(results) <= SYSTEMS_SHOWN or row["verdict"] != "tied":
                 by_pair.setdefault((name, row["with"]), []).append(row)
     for earlier, later in itertools.combinations(results, 2):
         for row in by_pair.get((later, earlier), ()):
-            measure = ALL_MEASURES[row["measure"]]
-            about = [printable(f"{later} - {earlier}"), measure.title]
-            figures = [f"{row['difference']:+.{measure.digits}f}", f"{row['p']:.4f}", f"{row['p_holm']:.4f}"]
-            pairs.append([*about, *figures, row["verdict"]])
-    remarks = "\n".join(comparison_remarks(results))
+            yield later, earlier, row
+
+
+def render_comparison(results: Mapping[str, Block]) -> str:
+    """Systems by measures, then every pair on every measure, as console text."""
+    rows = [([printable(name)], means_of(blocks)) for name, blocks in results.items()]
+    pairs = [["Pair", "Measure", "Difference", "p", "p (Holm)", "Verdict"]]
+    for later, earlier, row in shown_differences(results):
+        measure = ALL_MEASURES[row["measure"]]
+        about = [printable(f"{later} - {earlier}"), measure.title]
+        figures = [f"{row['difference']:+.{measure.digits}f}", f"{row['p']:.4f}", f"{row['p_holm']:.4f}"]
+        pairs.append([*about, *figures, row["verdict"]])
+    remarks = "\n".join((interval_remark(next(iter(results.values()))), *comparison_remarks(results)))
     return f"""{render_title("SYSTEM COMPARISON")}
 {text_table(means_table(["System"], rows, half_width_cell))}
 
@@ -3362,17 +3420,24 @@ def render_comparison(results: Mapping[str, Block]) -> str:
 {text_table(pairs)}"""
 
 
-def render_slices(results: Mapping[str, Block], label: str) -> str:
-    """Each system's means by the values of one label, as console text."""
+def slices_table(
+    results: Mapping[str, Block], label: str, cell: Callable[[Row, Measure], str]
+) -> list[list[str]]:
+    """Each system's means by the values of one label; no rows where no value has enough questions."""
     rows = [
         ([printable(value), printable(name), str(block["questions"])], means_of(block))
         for name, blocks in results.items()
         for value, block in blocks["slices"][label].items()
     ]
     rows.sort(key=lambda row: row[0][0])
-    table = text_table(means_table([label, "System", "Questions"], rows, half_width_cell))
+    return means_table([label, "System", "Questions"], rows, cell) if rows else []
+
+
+def render_slices(results: Mapping[str, Block], label: str) -> str:
+    """Each system's means by the values of one label, as console text."""
+    table = text_table(slices_table(results, label, half_width_cell))
     none = f"No {label} has {MIN_SLICE} questions or more."
-    return f"{render_title(f'RESULTS BY {label.upper()}')}\n{table if rows else none}"
+    return f"{render_title(f'RESULTS BY {label.upper()}')}\n{table or none}"
 
 
 LEADERBOARD_HEAD = ("rank", "ranked_by", "folder", "system")
@@ -3505,6 +3570,698 @@ def render_results(results: Mapping[str, Block]) -> str:
     return _render_value(results, "") + "\n"
 
 
+# -- One hand-in for people: everything about each answer, in one place.
+
+
+class Report(NamedTuple):
+    """One hand-in as it was graded: what was asked, what was handed in, and each system's results."""
+
+    split: Split
+    hand_in: HandIn
+    results: Mapping[str, Block]
+
+    @property
+    def title(self) -> str:
+        """What stands above it."""
+        return ": ".join(filter(None, (f"Evaluation of the {self.split.name} split", self.hand_in.folder)))
+
+
+class Answer(NamedTuple):
+    """One system's answer to one question, and its row in each results block; None where it has none."""
+
+    system: System
+    question: Question
+    retrieval: Row | None
+    citation: Row | None
+    judged: Row | None
+
+    @property
+    def prediction(self) -> Prediction:
+        """What was handed in."""
+        return self.system.predictions.get(self.question.id, NO_PREDICTION)
+
+    @property
+    def figures(self) -> Row:
+        """All that its rows hold."""
+        return {**(self.retrieval or {}), **(self.citation or {}), **(self.judged or {})}
+
+    @property
+    def level(self) -> str:
+        """The rubric's level that it was given; "" where there is no score."""
+        if self.judged is None or self.judged["failure"] is not None:
+            return ""
+        return str(nearest_level(self.judged["answer_score_raw"]))
+
+    @property
+    def citations(self) -> dict[str, list[str]]:
+        """Sentence IDs: gold and cited, gold and not cited, cited and not gold."""
+        gold, cited = dict.fromkeys(self.question.evidence), dict.fromkeys(self.prediction.evidence)
+        return {
+            "right": [name for name in gold if name in cited],
+            "missed": [name for name in gold if name not in cited],
+            "invented": [name for name in cited if name not in gold],
+        }
+
+
+def answers_of(report: Report, system: System) -> list[Answer]:
+    """A system's answers to all questions, in their order."""
+    blocks = report.results[system.name]
+    rows = [(QUESTIONS_OF[name], iter(blocks.get(name, {}).get("per_question", ()))) for name in MEASURES]
+    return [
+        Answer(system, question, *(next(left, None) if has_row(question) else None for has_row, left in rows))
+        for question in report.split.questions
+    ]
+
+
+def answers_by_question(report: Report) -> Iterator[tuple[Answer, ...]]:
+    """For each question the answers of all systems."""
+    return zip(*(answers_of(report, system) for system in report.hand_in.systems), strict=True)
+
+
+def for_student(report: Report, name: str) -> Report:
+    """The report on one system alone: what may be handed back to its author."""
+    systems = tuple(system for system in report.hand_in.systems if system.name == name)
+    blocks = {part: block for part, block in report.results[name].items() if part != "comparison"}
+    return Report(report.split, HandIn(report.hand_in.folder, systems), {name: blocks})
+
+
+def judged_rows(results: Mapping[str, Block]) -> dict[str, list[Row]]:
+    """Each system's rows of the judge; none where it was not judged."""
+    return {name: blocks.get("llm_judge", {}).get("per_question", []) for name, blocks in results.items()}
+
+
+def report_warnings(results: Mapping[str, Block]) -> list[str]:
+    """What must be known before a grade in the report is believed."""
+    lines: dict[str, None] = {}
+    for name, blocks in results.items():
+        lines |= dict.fromkeys(blocks["run"]["warnings"])
+        block = blocks.get("llm_judge", {})
+        if missing := missing_judgements(blocks):
+            lines[f"{name}: judgements missing: {missing}, each counts 0. {render_missing(block)}."] = None
+        if not all(check["passed"] for check in block.get("checks", ())):
+            lines |= dict.fromkeys(f"{name}: {line}" for line in render_checks(block["checks"]))
+    if not any(judged_rows(results).values()):
+        lines["No answer was judged."] = None
+    return list(lines)
+
+
+def report_remarks(results: Mapping[str, Block]) -> Iterator[str]:
+    """How to read the means; and what people say of the judge."""
+    yield interval_remark(next(iter(results.values())), IN_BRACKETS)
+    if len(results) > 1:
+        yield from comparison_remarks(results)
+    for name, blocks in results.items():
+        if "human" in (block := blocks.get("llm_judge", {})):
+            yield from (f"{name}: {line}" for line in render_human(block["human"]).splitlines())
+
+
+def verdict_sentences(results: Mapping[str, Block]) -> Iterator[str]:
+    """The comparisons in words."""
+    for later, earlier, row in shown_differences(results):
+        measure, ends = ALL_MEASURES[row["measure"]], row["ci95"] or ()
+        gap, *between = (f"{figure:+.{measure.digits}f}" for figure in (row["difference"], *ends))
+        tied = row["verdict"] == "tied"
+        said = f"{later} and {earlier} are tied" if tied else f"{later} is {row['verdict']} than {earlier}"
+        interval = f" [{', '.join(between)}]" if between else ""
+        yield f"{measure.title}: {said} ({gap}{interval}, p = {row['p_holm']:.4f})"
+
+
+def systems_table(results: Mapping[str, Block], cell: Callable[[Row, Measure], str]) -> list[list[str]]:
+    """Systems by measures."""
+    return means_table(["System"], [([name], means_of(blocks)) for name, blocks in results.items()], cell)
+
+
+def markdown_list(lines: Iterable[str]) -> str:
+    """A line for each, or "None." for no lines."""
+    return "".join(f"- {markdown_text(line)}\n" for line in lines) or "None.\n"
+
+
+def render_report_markdown(report: Report) -> str:
+    """The report as a Markdown page."""
+    results, rows = report.results, judged_rows(report.results)
+    systems = markdown_table(systems_table(results, interval_cell))
+    sections = {"Systems": f"{systems}\n{markdown_list(report_remarks(results))}"}
+    if len(results) > 1:
+        sections["Comparison"] = markdown_list(verdict_sentences(results))
+    for label in SLICED_LABELS:
+        if table := slices_table(results, label, interval_cell):
+            sections[f"By {markdown_text(label)}"] = markdown_table(table)
+    sections["Warnings"] = markdown_list(report_warnings(results))
+    failed = [(name, row) for name in rows for row in rows[name] if row["failure"] is not None]
+    flagged = [(name, row) for name in rows for row in rows[name] if row["flags"] and row["failure"] is None]
+    sections["Failed questions"] = markdown_list(
+        f"{name}: {row['question_id']}: {row['failure']}" for name, row in failed
+    )
+    sections["Flagged questions"] = markdown_list(f"{name}: {render_flagged(row)}" for name, row in flagged)
+    parts = (f"## {title}\n\n{text}" for title, text in sections.items())
+    return "\n".join((f"# {markdown_text(report.title)}\n", *parts))
+
+
+def render_report_csv(report: Report) -> str:
+    """The report as CSV: a row for each question and system."""
+    labels = ("doc_id", *QUESTION_LABELS)
+    values = (*(measure.value for measure in ALL_MEASURES.values()), "answer_rationale", "failure")
+    texts = ("question", "gold_answer", "system_answer")
+    head = ("question_id", "system", *labels, *values, "flags", "right", "missed", "invented", *texts)
+    rows: list[Sequence[object]] = [head]
+    for answer in itertools.chain.from_iterable(answers_by_question(report)):
+        question, figures = answer.question, answer.figures
+        rows.append(
+            (
+                question.id,
+                answer.system.name,
+                *(getattr(question, label) for label in labels),
+                *map(figures.get, values),
+                *(", ".join(names) for names in (figures.get("flags", ()), *answer.citations.values())),
+                *(question.text, question.answer, answer.prediction.answer),
+            )
+        )
+    return csv_text(rows)
+
+
+# -- How the judge's scores are spread.
+
+
+def judged_scores(results: Mapping[str, Block]) -> dict[str, list[float]]:
+    """Each system's answer scores, 1 to 5, without those that are missing."""
+    return {
+        name: [row["answer_score_raw"] for row in rows if row["failure"] is None]
+        for name, rows in judged_rows(results).items()
+    }
+
+
+def distribution(scores: Iterable[float]) -> dict[str, int]:
+    """How many scores are nearest to each level of the rubric."""
+    counts = Counter(str(nearest_level(score)) for score in scores)
+    return {level: counts[level] for level in RUBRIC_LEVELS}
+
+
+def render_scores(report: Report) -> str:
+    """How each system's answer scores are spread, as JSON."""
+    spread: dict[str, Block] = {}
+    for name, scores in judged_scores(report.results).items():
+        counts = {"judged": len(scores), "missing": missing_judgements(report.results[name])}
+        spread[name] = {**counts, **described(scores), "distribution": distribution(scores)}
+    return render_results(spread)
+
+
+def draw_spread(histogram: Any, box_plot: Any, title: str, scores: Sequence[float]) -> None:
+    """One system's histogram and box plot on two matplotlib axes, to be told apart without colour."""
+    histogram.set_title(title, loc="left", fontsize="medium", parse_math=False)
+    histogram.bar(RUBRIC_LEVELS, distribution(scores).values(), width=0.9, color="0.8", edgecolor="0.3")
+    histogram.set(ylabel="answers", ylim=(0, 1.1 * max(1, *distribution(scores).values())))
+    histogram.yaxis.get_major_locator().set_params(integer=True)
+    figures = described(scores)
+    for name, style in (("mean", "-"), ("median", ":")):
+        if (value := figures[name]) is not None:
+            histogram.axvline(value - 1, color="0", linestyle=style, label=f"{name} {value:.2f}")
+    if scores:
+        histogram.legend(fontsize="small")
+        box_plot.boxplot(scores, widths=0.4, medianprops={"color": "0", "linestyle": ":", "linewidth": 2})
+    box_plot.set(ylim=(0.5, TOP_SCORE + 0.5), xticks=[], ylabel="score")
+
+
+def draw_scores(report: Report) -> bytes:
+    """How each system's answer scores are spread, as a PNG picture. Needs matplotlib."""
+    from matplotlib.figure import Figure
+
+    spread = judged_scores(report.results)
+    height = min(2.4, 500 / len(spread))  # inches: a picture has no more than 65,535 lines
+    figure = Figure(figsize=(9, 0.4 + height * len(spread)), layout="constrained")
+    rows = figure.subplots(len(spread), 2, squeeze=False, width_ratios=(3, 2))
+    for (histogram, box_plot), (name, scores) in zip(rows, spread.items(), strict=True):
+        title = (
+            f"{printable(name)}: {len(scores)} answers judged" if scores else f"{printable(name)}: not judged"
+        )
+        draw_spread(histogram, box_plot, title, scores)
+    rows[-1][0].set_xlabel("score")
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png", dpi=100, metadata={"Software": None})
+    return stream.getvalue()
+
+
+# -- The page. What stands in a file is text in it: only `element` makes markup.
+
+
+class Markup(str):
+    """HTML; every other string is text."""
+
+    __slots__ = ()
+
+
+def markup(*children: str) -> Markup:
+    """The children one after the other, those that are text escaped."""
+    return Markup("".join(one if isinstance(one, Markup) else html.escape(visible(one)) for one in children))
+
+
+def element(tag: str, *children: str, **attributes: str | float | None) -> Markup:
+    """An element; `class_` and `data_type` name the attributes class and data-type, and None leaves one out.
+
+    >>> print(element("p", "1 < 2", element("b", "!"), class_="sum"))
+    <p class="sum">1 &lt; 2<b>!</b></p>
+    """
+    named = {name.rstrip("_").replace("_", "-"): value for name, value in attributes.items()}
+    shown = (f' {name}="{markup(f"{value}")}"' for name, value in named.items() if value is not None)
+    return Markup(f"<{tag}{''.join(shown)}>{markup(*children)}</{tag}>")
+
+
+def html_list(lines: Iterable[str]) -> Markup:
+    """A list; nothing for no lines."""
+    items = [element("li", line) for line in lines]
+    return element("ul", *items) if items else Markup()
+
+
+def html_table(rows: Sequence[Sequence[str]], caption: str) -> Markup:
+    """A table with the first row as its head; it scrolls by itself where the page is narrow."""
+    head, *body = rows
+    lines = [element("tr", *(element("th", cell, scope="col") for cell in head))]
+    for name, *cells in body:
+        lines.append(
+            element("tr", element("th", name, scope="row"), *(element("td", cell) for cell in cells))
+        )
+    table = element("table", element("caption", caption), *lines)
+    return element("div", table, class_="scroll", role="region", aria_label=caption, tabindex=0)
+
+
+def section(title: str, *children: str, **attributes: str) -> Markup:
+    """A part of the page under its heading."""
+    return element("section", element("h2", title), *children, **attributes)
+
+
+def drawing(*shapes: str, width: int, height: int, **attributes: str) -> Markup:
+    """An SVG drawing of so many units."""
+    return element("svg", *shapes, viewBox=f"0 0 {width} {height}", **attributes)
+
+
+def box(x: float, y: float, width: float, height: float, class_: str) -> Markup:
+    """A rectangle in a drawing."""
+    return element(
+        "rect", x=f"{x:.1f}", y=f"{y:.1f}", width=f"{width:.1f}", height=f"{height:.1f}", class_=class_
+    )
+
+
+def bar_cell(means: Row, measure: Measure) -> Markup:
+    """A mean with its interval, in figures and as a bar from 0 to the highest that it can be."""
+    value, ends = means.get(measure.name), means["ci95"].get(measure.name)
+    if value is None:
+        return markup("n/a")
+    unit = 100 / measure.top
+    shapes = [box(value * unit - 1, 0, 2, 8, "mean")]
+    if ends:
+        shapes.insert(0, box(ends[0] * unit, 2, (ends[1] - ends[0]) * unit, 4, "range"))
+    stretched = {"class_": "bar", "aria_hidden": "true", "preserveAspectRatio": "none"}
+    figure, _, interval = interval_cell(means, measure).partition(" ")
+    bar = drawing(*shapes, width=100, height=8, **stretched)
+    return markup(figure, " ", bar, element("small", interval))
+
+
+def page_histogram(name: str, scores: Sequence[float]) -> Markup:
+    """One system's scores as a drawing; its description has the counts."""
+    counts = distribution(scores)
+    highest = max(1, *counts.values())
+    shapes = []
+    for place, (level, count) in enumerate(counts.items()):
+        top, middle = 76 - 60 * count / highest, 40 * place + 20
+        shapes.append(box(middle - 16, top, 32, 76 - top, "column"))
+        shapes.append(element("text", f"{count}", x=middle, y=f"{top - 3:.1f}"))
+        shapes.append(element("text", level, x=middle, y=90))
+    figures = described(scores)
+    said = "; ".join(f"{count} with {level}" for level, count in counts.items())
+    picture = drawing(*shapes, width=200, height=94, role="img", aria_label=f"Answers by score: {said}")
+    median = _figure(figures["median"], 2)
+    about = (
+        f": {len(scores)} judged, mean {_figure(figures['mean'], 2)}, median {median}"
+        if scores
+        else ": not judged"
+    )
+    return element("figure", element("figcaption", element("b", name), about), picture if scores else "")
+
+
+def tags(answers: Iterable[Answer], text: str) -> Markup:
+    """A mark for each system's answer, which goes where the filter leaves the system out."""
+    return markup(
+        *(element("em", f"{text} {one.system.name}", data_system=one.system.name) for one in answers)
+    )
+
+
+def page_rubric(question: Question, answers: Sequence[Answer]) -> Markup:
+    """The rubric, with the level marked that each system was given."""
+    if question.rubric is None:
+        return element("p", "This question has no rubric: its answers are not judged.")
+    items = []
+    for level in RUBRIC_LEVELS:
+        given = [answer for answer in answers if answer.level == level]
+        text = question.rubric.levels.get(level, "")
+        items.append(
+            element(
+                "li",
+                element("b", level),
+                f" {text} ",
+                tags(given, "given to"),
+                class_="given" if given else None,
+            )
+        )
+    return markup(element("p", question.rubric.description), element("ul", *items, class_="rubric"))
+
+
+def excerpt(names: Sequence[str], marked: Collection[str], whole: bool) -> Iterator[tuple[bool, list[str]]]:
+    """(whether to show them, sentence IDs) in turns: what is marked and its neighbours, or the whole.
+
+    >>> list(excerpt(["S1", "S2", "S3", "S4"], {"S1"}, whole=False))
+    [(True, ['S1', 'S2']), (False, ['S3', 'S4'])]
+    """
+    near = {place + step for place, name in enumerate(names) if name in marked for step in (-1, 0, 1)}
+    turns = itertools.groupby(enumerate(names), key=lambda item: whole or item[0] in near)
+    return ((shown, [name for _, name in group]) for shown, group in turns)
+
+
+def page_document(document: Document, question: Question, answers: Sequence[Answer], whole: bool) -> Markup:
+    """The gold document: which of its sentences are gold, and who cited which."""
+    if document.sentences is None:
+        if document.state != "plain":
+            return element("p", f"The document is {document.state}: its sentences cannot be shown.")
+        text = document.text if whole else document.text[:EXCERPT_CHARS]
+        return element("p", text, "" if text == document.text else " …", class_="text", dir="auto")
+    marked = set(question.evidence).union(*(answer.prediction.evidence for answer in answers))
+    items = []
+    for shown, names in excerpt(list(document.sentences), marked, whole):
+        for name in names if shown else ():
+            gold = name in question.evidence
+            citing = tags([answer for answer in answers if name in answer.prediction.evidence], "cited by")
+            said = f" {document.sentences[name]} ", element("i", "gold ") if gold else ""
+            items.append(element("li", element("b", name), *said, citing, class_="gold" if gold else None))
+        if not shown:
+            items.append(element("li", f"… {len(names)} more", class_="gap"))
+    return element("ul", *items, class_="document", dir="auto")
+
+
+def answer_facts(answer: Answer, document: Document) -> Iterator[tuple[str, str]]:
+    """What is known of an answer: (what, text)."""
+    retrieved, gold = answer.prediction.retrieved, answer.question.doc_id
+    if retrieved:
+        place = f"at place {retrieved.index(gold) + 1}" if gold in retrieved else "not"
+        yield "Gold document", f"{place} among {len(retrieved)} retrieved"
+    else:
+        yield "Gold document", "nothing retrieved"
+    if answer.judged:
+        yield "Judge", answer.judged["answer_rationale"]
+        yield "Failure", answer.judged["failure"] or ""
+        yield "Flags", render_flagged(answer.judged) if answer.judged["flags"] else ""
+    for kind, names in answer.citations.items():
+        yield f"Citations {kind}", ", ".join(names)
+    if document.sentences is not None:
+        unknown = [name for name in answer.prediction.evidence if name not in document.sentences]
+        yield "Not in the document", ", ".join(unknown)
+    figures = answer.figures
+    shown = (one for name in ("citation", "llm_judge") for one in MEASURES[name] if one.value in figures)
+    yield "Figures", ", ".join(f"{one.title} {_figure(figures[one.value], one.digits)}" for one in shown)
+
+
+def page_answer(answer: Answer, document: Document) -> Markup:
+    """One system's answer, its score, and why."""
+    name, text = answer.system.name, answer.prediction.answer
+    if answer.judged is None:
+        score = "not judged"
+    else:
+        score = f"{answer.judged['answer_score_raw']:g} of {TOP_SCORE}" if answer.level else "no judgement"
+    facts = [
+        markup(element("dt", what), element("dd", found))
+        for what, found in answer_facts(answer, document)
+        if found
+    ]
+    none = element("p", "No answer." if answer.question.id in answer.system.predictions else "No prediction.")
+    return element(
+        "section",
+        element("h4", name, " ", element("span", score, class_="score")),
+        none if is_blank(text) else element("p", text, class_="text", dir="auto"),
+        element("dl", *facts),
+        class_="card answer",
+        data_system=name,
+        data_score=answer.level or "none",
+    )
+
+
+def page_question(answers: Sequence[Answer], document: Document, whole: bool) -> Markup:
+    """One question to open. Its ID is inside, since browsers open what a link leads into."""
+    question = answers[0].question
+    badges = [
+        element(
+            "span",
+            f"{one.system.name} {one.level or 'no score'}",
+            class_="badge",
+            data_system=one.system.name,
+        )
+        for one in answers
+        if one.judged
+    ]
+    heading = (element("b", question.id), " ", element("span", question.text), " ", *badges)
+    values = {label.replace("_", " "): getattr(question, label) for label in QUESTION_LABELS}
+    labels = (f"{label}: {value}" for label, value in values.items() if value)
+    about = ("; ".join(labels), " ", element("a", f"#{question.id}", href=f"#{quote(question.id)}"))
+    gold = element(
+        "section",
+        element("h4", "Gold answer"),
+        element("p", question.answer, class_="text", dir="auto"),
+        class_="card",
+    )
+    body = element(
+        "article",
+        element("p", *about, class_="about"),
+        element("div", gold, *(page_answer(answer, document) for answer in answers), class_="cards"),
+        element("h3", "Rubric"),
+        page_rubric(question, answers),
+        element("h3", f"Gold document: {question.doc_id}"),
+        page_document(document, question, answers, whole),
+        id=question.id,
+    )
+    return element(
+        "details", element("summary", *heading), body, class_="question", data_type=question.question_type
+    )
+
+
+def page_filters(report: Report) -> Markup:
+    """The filters; they appear where their script runs."""
+    types = {question.question_type for question in report.split.questions}
+    offered = {
+        "System": [(system.name, system.name) for system in report.hand_in.systems],
+        "Type": [(name, name) for name in sorted(types) if name],
+        "Score": [*((level, level) for level in RUBRIC_LEVELS), ("none", "no score")],
+    }
+    selects = []
+    for title, options in offered.items():
+        items = [element("option", text, value=value) for value, text in (("", "all"), *options)]
+        selects.append(element("label", f"{title} ", element("select", *items, name=title.lower())))
+    return element("form", *selects, element("output"), id="filters", hidden="")
+
+
+def page_questions(report: Report) -> Markup:
+    """Every question, with its document as far as there is room for."""
+    documents = [report.split.documents[question.doc_id] for question in report.split.questions]
+    chars = sum(len(one.text) + sum(map(len, (one.sentences or {}).values())) for one in documents)
+    pairs = zip(answers_by_question(report), documents, strict=True)
+    whole = chars <= PAGE_DOCUMENT_CHARS
+    return section("Questions", page_filters(report), *(page_question(*pair, whole) for pair in pairs))
+
+
+def page_origin(results: Mapping[str, Block]) -> Markup:
+    """Where the figures come from."""
+    lines: dict[str, None] = {}
+    for name, blocks in results.items():
+        run = blocks["run"]
+        lines |= dict.fromkeys(f"{file['file']}: SHA-256 {file['sha256']}" for file in run["inputs"])
+        lines[f"Corpus: {run['corpus']['documents']} documents, SHA-256 {run['corpus']['sha256']}"] = None
+        if block := blocks.get("llm_judge"):
+            lines[f"{name} was judged by {block['judge_model']}, prompt {run['prompt_hash']}"] = None
+    return section("Where this comes from", html_list([*lines, f"evaluation.py {VERSION}"]))
+
+
+def render_html(title: str, *sections: Markup) -> str:
+    """A whole page, which loads nothing and runs nothing but its own script."""
+    hashes = [
+        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        for text in (PAGE_STYLE, PAGE_SCRIPT)
+    ]
+    policy = "default-src 'none'; style-src 'sha256-{}'; script-src 'sha256-{}'".format(*hashes)
+    body = markup(element("h1", title), *sections)
+    return Template(PAGE).substitute(
+        title=markup(title), policy=policy, style=PAGE_STYLE, script=PAGE_SCRIPT, body=body
+    )
+
+
+def page_warnings(lines: Sequence[str], title: str = "Warnings") -> Markup:
+    """What must not be missed; nothing where there is nothing."""
+    return section(title, html_list(lines), class_="warnings") if lines else Markup()
+
+
+def render_page(report: Report) -> str:
+    """The report as one HTML page."""
+    results = report.results
+    sections = [
+        page_warnings(report_warnings(results)),
+        section(
+            "Systems",
+            html_table(systems_table(results, bar_cell), "Means"),
+            html_list(report_remarks(results)),
+        ),
+    ]
+    if len(results) > 1:
+        sections.append(section("Comparison", html_list(verdict_sentences(results))))
+    figures = [page_histogram(name, scores) for name, scores in judged_scores(results).items()]
+    sections.append(section("Scores", element("div", *figures, class_="figures")))
+    for label in SLICED_LABELS:
+        if rows := slices_table(results, label, bar_cell):
+            caption = f"By {label}"
+            table = html_table(rows, caption)
+            sections.append(element("details", element("summary", caption), table))
+    return render_html(report.title, *sections, page_questions(report), page_origin(results))
+
+
+def render_index(split: str, board: Sequence[Row], remark: str, skipped: Sequence[str]) -> str:
+    """The leaderboard as an HTML page, with a link to the page of each folder."""
+    head, *rows = leaderboard_table(board, bar_cell)
+    page = REPORT_PAGE.format(split=split)
+    for row in rows:
+        folder = PurePath(row[1])
+        start = folder.as_uri() if folder.is_absolute() else quote(folder.as_posix())
+        row[1] = element("a", row[1], href=f"{start}/{page}")
+    table = html_table([head, *rows], "Leaderboard")
+    not_graded = page_warnings(skipped, "Not graded")
+    return render_html(f"Leaderboard of the {split} split", not_graded, table, element("p", remark))
+
+
+REPORT_PAGE = "{split}_evaluation.html"
+REPORTS: Mapping[str, Mapping[str, Callable[[Report], str | bytes]]] = {  # by format, then by file
+    "md": {"{split}_evaluation.md": render_report_markdown},
+    "csv": {"{split}_evaluation.csv": render_report_csv},
+    "html": {REPORT_PAGE: render_page},
+    "png": {"{split}_scores.png": draw_scores, "{split}_scores.json": render_scores},
+}
+REPORT_PACKAGES = {"png": "matplotlib"}  # what a format needs beside the three
+
+
+def report_files(
+    report: Report, formats: Iterable[str], students: Iterable[str]
+) -> Iterator[tuple[str, str | bytes]]:
+    """(file, content) of each report asked for, and of the page of each of these systems that is there."""
+    for name in formats:
+        for file, render in REPORTS[name].items():
+            yield file.format(split=report.split.name), render(report)
+    for system in students:
+        if system in report.results:
+            file = STUDENT_FILE.format(split=report.split.name, system=system)
+            yield file, render_page(for_student(report, system))
+
+
+PAGE = """\
+<!DOCTYPE html>
+<html lang="en">
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="$policy">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>$title</title>
+<style>$style</style>
+<main>
+$body
+</main>
+<script>$script</script>
+</html>
+"""
+
+PAGE_STYLE = """
+:root { color-scheme: light dark; --ink: #1b1f24; --paper: #fff; --soft: #f3f4f6; --line: #c9ced6;
+  --grey: #59616b; --accent: #1f5fa8; --range: #9dbde3; --good: #e2f2e5; --warn: #fff3d6; --edge: #b7791f; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e6e8eb; --paper: #15181c; --soft: #20252b; --line: #454c56; --grey: #a4acb7;
+    --accent: #8ab8f0; --range: #36577e; --good: #1d3b26; --warn: #3d3115; --edge: #e0a84a; }
+}
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--paper); color: var(--ink); font: 1rem/1.5 system-ui, sans-serif; }
+main { max-width: 80rem; margin: auto; padding: 0 1rem 4rem; overflow-wrap: anywhere; }
+h1, h2, h3, h4 { line-height: 1.25; }
+h2 { margin-top: 2.5rem; }
+h4 { margin: 0; }
+a { color: var(--accent); }
+:focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
+.warnings { background: var(--warn); border: 2px solid var(--edge); border-left-width: 1em; padding: 0 1em; }
+.warnings h2 { margin-top: 1rem; }
+.scroll { overflow-x: auto; margin: 1rem 0; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; overflow-wrap: normal; }
+caption { text-align: left; color: var(--grey); }
+th, td { border-bottom: 1px solid var(--line); padding: .4em 1em .4em 0; text-align: left; white-space: pre; }
+td small { color: var(--grey); }
+.bar { display: block; width: 6.5rem; height: .6rem; background: var(--soft); }
+.range { fill: var(--range); }
+.mean, .column { fill: var(--accent); }
+.figures { display: flex; flex-wrap: wrap; gap: 1rem 2rem; }
+figure { margin: 0; max-width: 20rem; flex: 1 1 14rem; }
+svg text { fill: currentColor; font-size: 10px; text-anchor: middle; }
+summary { cursor: pointer; padding: .5rem 0; }
+.question { border-top: 1px solid var(--line); content-visibility: auto; contain-intrinsic-size: auto 3rem; }
+.question article { padding: 0 0 2rem; scroll-margin-top: 8rem; }
+.question article:target { border-left: .3rem solid var(--accent); padding-left: 1rem; }
+.about, .gap { color: var(--grey); }
+.badge, .score, em { border: 1px solid var(--line); border-radius: 1rem; padding: 0 .6rem; font-size: .85rem;
+  font-style: normal; font-weight: normal; background: var(--soft); white-space: nowrap; }
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 19rem), 1fr)); gap: 1rem; }
+.card { border: 1px solid var(--line); border-radius: .5rem; padding: 1rem; min-width: 0; }
+.text { white-space: pre-wrap; unicode-bidi: plaintext; }
+dl { display: grid; grid-template-columns: minmax(5rem, auto) 1fr; gap: .3rem 1rem; font-size: .9rem; }
+dt { color: var(--grey); }
+dd { margin: 0; }
+.rubric, .document { list-style: none; padding: 0; }
+.rubric li, .document li { padding: .2rem .5rem; border-left: .3rem solid transparent; }
+.rubric .given { border-color: var(--accent); background: var(--soft); }
+.document .gold { border-color: var(--edge); background: var(--good); }
+#filters { position: sticky; top: 0; z-index: 1; display: flex; flex-wrap: wrap; gap: .5rem 1.5rem;
+  padding: .6rem 0; background: var(--paper); }
+select { font: inherit; max-width: 16rem; }
+[hidden] { display: none !important; }
+@media print {
+  #filters { display: none; }
+  .question { content-visibility: visible; break-inside: avoid-page; }
+  ::details-content { content-visibility: visible; block-size: auto; }
+  .scroll { overflow: visible; }
+}
+"""
+
+PAGE_SCRIPT = """
+const form = document.getElementById("filters");
+const questions = [...document.querySelectorAll(".question")];
+
+function filter() {
+  const [system, type, score] = ["system", "type", "score"].map(name => form.elements[name].value);
+  let shown = 0;
+  for (const question of questions) {
+    let found = false;
+    for (const part of question.querySelectorAll("[data-system]")) {
+      part.hidden = system !== "" && part.dataset.system !== system;
+      found ||= !part.hidden && "score" in part.dataset && (score === "" || part.dataset.score === score);
+    }
+    question.hidden = !found || (type !== "" && question.dataset.type !== type);
+    shown += !question.hidden;
+  }
+  form.querySelector("output").textContent = shown + " of " + questions.length + " questions";
+}
+
+function reveal() {
+  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  const question = target && target.closest(".question");
+  if (!question) return;
+  question.hidden = false;
+  question.open = true;
+  target.scrollIntoView();
+}
+
+if (form) {
+  form.hidden = false;
+  form.addEventListener("input", filter);
+  form.addEventListener("submit", event => event.preventDefault());
+  addEventListener("hashchange", reveal);
+  filter();
+  reveal();
+}
+"""
+
 # ------------------------------------------------------------------ 12. Command line
 
 
@@ -3554,6 +4311,13 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "--by": {"choices": SLICED_LABELS, "metavar": "LABEL", "help": f"a table by {', '.join(SLICED_LABELS)}"},
     "--human": {"metavar": "FILE", "help": "compare the judge with people's scores (CSV or JSON)"},
     "--label-sheet": {"action": "store_true", "help": "write a sheet for people to score answers in"},
+    "--report": {"nargs": "+", "choices": REPORTS, "default": [], "help": "write these reports as well"},
+    "--student": {
+        "nargs": "+",
+        "default": [],
+        "metavar": "SYSTEM",
+        "help": "write the page of one system alone, to be handed back to its author",
+    },
     "--judge": {"nargs": "+", "metavar": "NAME", "help": "judge these systems (default: all but simple)"},
     "--no-judge": {"dest": "judge", "action": "store_const", "const": [], "help": "judge no system"},
     "--dry-run": {"action": "store_true", "help": "show calls, tokens, dollars and minutes; send nothing"},
@@ -3606,6 +4370,7 @@ def judge_options(
     for option, what, unknown in (
         ("--questions", "question", (named or frozenset()) - known),
         ("--judge", "system", frozenset() if broken else (judged or frozenset()) - systems),
+        ("--student", "system", frozenset() if broken else set(arguments.student) - systems),
     ):
         if unknown:
             raise UsageError(f"{option} names what no {what} is called: {', '.join(sorted(unknown))}")
@@ -3738,7 +4503,7 @@ def write_label_sheet(split: Split, hand_ins: Iterable[HandIn], options: JudgeOp
     systems = [one for hand_in in hand_ins for one in hand_in.systems if is_judged(one, options)]
     if not systems:
         raise UsageError("no system is judged, so there is nothing to label: name one with --judge")
-    write_text(Path(path), render_label_sheet(split, systems))
+    write_file(Path(path), render_label_sheet(split, systems))
     say(f"Label sheet saved to: {path}")
 
 
@@ -3798,25 +4563,56 @@ def report_results(hand_in: HandIn, results: Mapping[str, Block], by: str | None
         say(render_comparison(results))
 
 
-def report_leaderboard(split: Split, graded: Graded, skipped: list[str], by: str | None) -> str:
+def report_leaderboard(
+    arguments: argparse.Namespace, split: Split, graded: Graded, skipped: list[str]
+) -> str:
     """Write and print the leaderboard of many hand-ins, and the table by one label if it is asked for.
 
     Returns the names of its files; one that cannot be written joins `skipped`.
     """
     board, blocks = leaderboard(graded), next(iter(graded[0][1].values()))
     file = LEADERBOARD_FILE.format(split=split.name)
-    remark = interval_remark(blocks, "In brackets: 95 % intervals")
+    remark = interval_remark(blocks, IN_BRACKETS)
     markdown = render_leaderboard_markdown(split.name, board, remark, skipped)
     pages = {f"{file}.csv": render_leaderboard_csv(board), f"{file}.md": markdown}
+    if "html" in arguments.report:
+        pages[f"{file}.html"] = render_index(split.name, board, remark, skipped)
     for path, page in pages.items():
         with skipping(path, skipped):
-            write_text(Path(path), page)
-    if by:
+            write_file(Path(path), page)
+    if arguments.by:
         titled = {one.title: results[one.name] for hand_in, results in graded for one in hand_in.systems}
-        say(render_slices(titled, by))
+        say(render_slices(titled, arguments.by))
     cells = [[printable(cell) for cell in row] for row in leaderboard_table(board, half_width_cell)]
     say(f"{render_title('LEADERBOARD')}\n{text_table(cells)}\n\n{interval_remark(blocks)}")
     return ", ".join(path for path in pages if path not in skipped) or "the folders only"
+
+
+def require_packages(formats: Collection[str]) -> None:
+    """Raises UsageError where a report needs a package that is not there: better now than after judging."""
+    for name, package in REPORT_PACKAGES.items():
+        if name in formats and find_spec(package) is None:
+            raise UsageError(f"--report {name} needs the package {package}: pip install {package}")
+
+
+def write_reports(
+    arguments: argparse.Namespace, split: Split, graded: Graded, skipped: list[str]
+) -> list[str]:
+    """Write the reports on each hand-in beside its results; one that cannot be written joins `skipped`.
+
+    Returns the names of the files.
+    """
+    written = []
+    for hand_in, results in graded:
+        report = Report(split, hand_in, results)
+        for file, content in report_files(report, arguments.report, arguments.student):
+            path = in_folder(hand_in.folder, file)
+            with skipping(path, skipped):
+                if hand_in.folder and not is_inside(Path(hand_in.folder), Path(path)):
+                    raise UsageError("it is a link out of its folder")
+                write_file(Path(path), content)
+                written.append(path)
+    return written
 
 
 @collector_paused()
@@ -3828,7 +4624,7 @@ def write_results(split: Split, graded: Graded, skipped: list[str]) -> Graded:
     for hand_in, results in graded:
         path = in_folder(hand_in.folder, RESULTS_FILE.format(split=split.name))
         with skipping(hand_in.folder, skipped):
-            write_text(Path(path), render_results(results))
+            write_file(Path(path), render_results(results))
     left = [(hand_in, results) for hand_in, results in graded if hand_in.folder not in skipped]
     if not left:
         raise UsageError("no hand-in could be graded; no leaderboard was written.")
@@ -3837,6 +4633,7 @@ def write_results(split: Split, graded: Graded, skipped: list[str]) -> Graded:
 
 def run_split(arguments: argparse.Namespace) -> int:
     """Grade one split: read, judge, write, report. Returns the exit code; raises InputError, UsageError."""
+    require_packages(arguments.report)
     folders = folders_named(arguments.outputs) if arguments.outputs else [""]
     split, hand_ins, broken = read_all(arguments.split, folders, arguments.systems)
     skipped = list(broken)
@@ -3864,10 +4661,13 @@ def run_split(arguments: argparse.Namespace) -> int:
         graded = write_results(split, list(zip(hand_ins, results, strict=True)), skipped)
     path = RESULTS_FILE.format(split=split.name)
     if arguments.outputs:
-        path = report_leaderboard(split, graded, skipped, arguments.by)
+        path = report_leaderboard(arguments, split, graded, skipped)
     else:
         report_results(*graded[0], arguments.by)
     say(render_title(f"Evaluation results saved to: {path}").rstrip("\n"))
+    if written := write_reports(arguments, split, graded, skipped):
+        few = len(written) <= FILES_SHOWN
+        say(f"Reports saved to: {', '.join(written) if few else f'{len(written)} files beside the results'}")
     if unavailable:
         note(f"error: judging ended, no answer is scored: {unavailable}")
         return EXIT_INCOMPLETE
