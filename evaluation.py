@@ -4300,61 +4300,6 @@ def plain_name(text: str) -> str:
     return text
 
 
-OPTIONS: Mapping[str, Mapping[str, Any]] = {
-    "--judge-model": {
-        "type": plain_name,
-        "metavar": "NAME",
-        "help": f"this model and no other (default: {DEFAULT_JUDGE_MODEL}, or its successor)",
-    },
-    "--systems": {"nargs": "+", "type": plain_name, "metavar": "NAME", "help": "grade these systems only"},
-    "--outputs": {"nargs": "+", "metavar": "DIR", "help": "grade the hand-in in each of these folders"},
-    "--by": {"choices": SLICED_LABELS, "metavar": "LABEL", "help": f"a table by {', '.join(SLICED_LABELS)}"},
-    "--human": {"metavar": "FILE", "help": "compare the judge with people's scores (CSV or JSON)"},
-    "--label-sheet": {"action": "store_true", "help": "write a sheet for people to score answers in"},
-    "--report": {"nargs": "+", "choices": REPORTS, "default": [], "help": "write these reports as well"},
-    "--student": {
-        "nargs": "+",
-        "default": [],
-        "metavar": "SYSTEM",
-        "help": "write the page of one system alone, to be handed back to its author",
-    },
-    "--judge": {"nargs": "+", "metavar": "NAME", "help": "judge these systems (default: all but simple)"},
-    "--no-judge": {"dest": "judge", "action": "store_const", "const": [], "help": "judge no system"},
-    "--dry-run": {"action": "store_true", "help": "show calls, tokens, dollars and minutes; send nothing"},
-    "--limit": {"type": positive, "metavar": "N", "help": "judge the first N questions only"},
-    "--questions": {"metavar": "IDS", "help": "judge these only, e.g. q003,q007"},
-    "--repeats": {"type": positive, "default": 1, "metavar": "K", "help": "judge each answer K times"},
-    "--check-judge": {"action": "store_true", "help": "try the judge on answers whose score is known"},
-    "--trust-answers": {"action": "store_true", "help": "score flagged answers as they are written"},
-    "--fresh": {"action": "store_true", "help": "ask all again, whatever the journal holds"},
-    "--workers": {
-        "type": lambda text: positive(text, MAX_WORKERS),
-        "default": WORKERS,
-        "metavar": "N",
-        "help": "calls at one time (default: %(default)s)",
-    },
-    "--rpm": {"type": positive, "metavar": "N", "help": "requests a minute (default: learned)"},
-    "--tpm": {"type": positive, "metavar": "N", "help": "tokens a minute (default: learned)"},
-}
-
-
-def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line. Raises SystemExit, as argparse does."""
-    usage, _, details = (__doc__ or "").partition("\n\n")
-    parser = argparse.ArgumentParser(
-        prog="evaluation.py",
-        description=usage,
-        epilog=f"Files{details.partition('Files')[2].partition('Vocabulary')[0]}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("split", nargs="?", choices=SPLITS, default=SPLITS[0], help="default: %(default)s")
-    for name, settings in OPTIONS.items():
-        parser.add_argument(name, **settings)
-    parser.add_argument("--version", action="version", version=f"%(prog)s {VERSION}")
-    return parser.parse_args(argv)
-
-
 def judge_options(
     arguments: argparse.Namespace, questions: Iterable[Question], hand_ins: Iterable[HandIn], broken: bool
 ) -> JudgeOptions:
@@ -4679,13 +4624,92 @@ def run_split(arguments: argparse.Namespace) -> int:
     return max(report_judging(pairs, run), EXIT_INCOMPLETE if skipped else EXIT_OK)
 
 
+Options = Mapping[str, Mapping[str, Any]]  # what argparse takes, by option or positional argument
+
+ENGINE_OPTIONS: Options = {  # of every command that judges
+    "--judge-model": {
+        "type": plain_name,
+        "metavar": "NAME",
+        "help": f"this model and no other (default: {DEFAULT_JUDGE_MODEL}, or its successor)",
+    },
+    "--dry-run": {"action": "store_true", "help": "show calls, tokens, dollars and minutes; send nothing"},
+    "--fresh": {"action": "store_true", "help": "ask all again, whatever the journal holds"},
+    "--workers": {
+        "type": lambda text: positive(text, MAX_WORKERS),
+        "default": WORKERS,
+        "metavar": "N",
+        "help": "calls at one time (default: %(default)s)",
+    },
+    "--rpm": {"type": positive, "metavar": "N", "help": "requests a minute (default: learned)"},
+    "--tpm": {"type": positive, "metavar": "N", "help": "tokens a minute (default: learned)"},
+}
+REPORT_OPTIONS: Options = {
+    "--report": {"nargs": "+", "choices": REPORTS, "default": [], "help": "write these reports as well"},
+}
+SPLIT_OPTIONS: Options = {
+    "split": {"nargs": "?", "choices": SPLITS, "default": SPLITS[0], "help": "default: %(default)s"},
+    "--systems": {"nargs": "+", "type": plain_name, "metavar": "NAME", "help": "grade these systems only"},
+    "--outputs": {"nargs": "+", "metavar": "DIR", "help": "grade the hand-in in each of these folders"},
+    "--by": {"choices": SLICED_LABELS, "metavar": "LABEL", "help": f"a table by {', '.join(SLICED_LABELS)}"},
+    "--student": {
+        "nargs": "+",
+        "default": [],
+        "metavar": "SYSTEM",
+        "help": "write the page of one system alone, to be handed back to its author",
+    },
+    "--human": {"metavar": "FILE", "help": "compare the judge with people's scores (CSV or JSON)"},
+    "--label-sheet": {"action": "store_true", "help": "write a sheet for people to score answers in"},
+    "--judge": {"nargs": "+", "metavar": "NAME", "help": "judge these systems (default: all but simple)"},
+    "--no-judge": {"dest": "judge", "action": "store_const", "const": [], "help": "judge no system"},
+    "--limit": {"type": positive, "metavar": "N", "help": "judge the first N questions only"},
+    "--questions": {"metavar": "IDS", "help": "judge these only, e.g. q003,q007"},
+    "--repeats": {"type": positive, "default": 1, "metavar": "K", "help": "judge each answer K times"},
+    "--check-judge": {"action": "store_true", "help": "try the judge on answers whose score is known"},
+    "--trust-answers": {"action": "store_true", "help": "score flagged answers as they are written"},
+    **ENGINE_OPTIONS,
+    **REPORT_OPTIONS,
+}
+
+
+class Command(NamedTuple):
+    """What the program can do: `run` returns the exit code, or raises what `main` reports."""
+
+    run: Callable[[argparse.Namespace], int]
+    options: Options
+    about: str
+
+
+COMMANDS: Mapping[str, Command] = {  # by the first argument; "" is the one that needs no name
+    "": Command(run_split, SPLIT_OPTIONS, (__doc__ or "").partition("\n\n")[0]),
+}
+
+
+def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line; `run` is the command's function. Raises SystemExit, as argparse does."""
+    given = list(sys.argv[1:] if argv is None else argv)
+    name = given.pop(0) if given and given[0] and given[0] in COMMANDS else ""
+    command = COMMANDS[name]
+    parser = argparse.ArgumentParser(
+        prog=f"evaluation.py {name}".rstrip(),
+        description=command.about,
+        epilog=f"Files{(__doc__ or '').partition('Files')[2].partition('Vocabulary')[0]}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    for option, settings in command.options.items():
+        parser.add_argument(option, **settings)
+    parser.add_argument("--version", action="version", version=f"evaluation.py {VERSION}")
+    return parser.parse_args(given, argparse.Namespace(run=command.run))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program with these arguments (default: the process's own). Returns the exit code."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a console that is not UTF-8 shows an escape
     try:
-        return run_split(parse_arguments(argv))
+        arguments = parse_arguments(argv)
+        return int(arguments.run(arguments))
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else EXIT_OK
     except InputError as error:
