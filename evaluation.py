@@ -389,22 +389,14 @@ class Judgement(NamedTuple):
     usage: Usage = Usage()
 
 
-# These two are no tuples: those would be equal where the reasons are.
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Why a judgement that was asked for did not come. It counts as 0, and is said wherever it counts."""
+class Failure(NamedTuple):
+    """Why there is no judgement, `asked` for or not. It counts as 0, and is said wherever it counts."""
 
     reason: str
+    asked: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Unasked:
-    """Why a judgement was not asked for. It counts as 0, as a failure does."""
-
-    reason: str
-
-
-Outcome = Judgement | Failure | Unasked
+Outcome = Judgement | Failure
 
 
 @dataclass(slots=True)
@@ -1951,43 +1943,27 @@ class Pacer:
 
 
 class CallPool:
-    """Threads that make calls. They are daemons: a call that hangs keeps neither the loop nor the process."""
+    """Makes calls, each in a thread of its own: one that hangs keeps neither the loop nor the process."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
-        self._orders: SimpleQueue[tuple[int, dict[str, Any]] | None] = SimpleQueue()
-        self._results: SimpleQueue[tuple[int, Reply | Exception]] = SimpleQueue()
-        self._threads = self._busy = 0
+        self._ended: SimpleQueue[tuple[int, Reply | Exception]] = SimpleQueue()
 
     def start(self, ticket: int, body: dict[str, Any]) -> None:
-        """Make this call as soon as a thread is free, which is at once."""
-        self._busy += 1
-        if self._busy > self._threads:
-            self._threads += 1
-            threading.Thread(target=self._work, daemon=True).start()
-        self._orders.put((ticket, body))
+        """Make this call at once."""
+        threading.Thread(target=self._make, args=(ticket, body), daemon=True).start()
 
     def next(self, timeout_s: float) -> tuple[int, Reply | Exception] | None:
         """The next call that has ended, and how; None if none does in time."""
+        with suppress(Empty):
+            return self._ended.get(timeout=timeout_s)
+        return None
+
+    def _make(self, ticket: int, body: dict[str, Any]) -> None:
         try:
-            result = self._results.get(timeout=timeout_s)
-        except Empty:
-            return None
-        self._busy -= 1
-        return result
-
-    def close(self) -> None:
-        """Let each thread end when its call has."""
-        for _ in range(self._threads):
-            self._orders.put(None)
-
-    def _work(self) -> None:
-        while order := self._orders.get():
-            ticket, body = order
-            try:
-                self._results.put((ticket, self._call(body)))
-            except Exception as error:  # whatever it is, the loop must hear of it
-                self._results.put((ticket, error))
+            self._ended.put((ticket, self._call(body)))
+        except Exception as error:  # whatever it is, the loop must hear of it
+            self._ended.put((ticket, error))
 
 
 @dataclass(slots=True)
@@ -2028,7 +2004,7 @@ class Engine:
         self._refused_s = -math.inf
         self._tokens_per_char = 1 / CHARS_PER_TOKEN
 
-    def outcomes(self, bodies: Sequence[dict[str, Any]]) -> Iterator[tuple[int, Judgement | Failure]]:
+    def outcomes(self, bodies: Sequence[dict[str, Any]]) -> Iterator[tuple[int, Outcome]]:
         """Yield (place in `bodies`, outcome) as they come.
 
         Raises JudgingEnded, JudgeUnavailable or ModelGone where the rest cannot be judged. Before that, and
@@ -2092,7 +2068,7 @@ class Engine:
             waits.append(next(iter(self._in_flight.values())).started_s + DEADLINE_S - now_s)
         return max(0.0, min(waits))
 
-    def _settled(self, timeout_s: float) -> Iterator[tuple[int, Judgement | Failure]]:
+    def _settled(self, timeout_s: float) -> Iterator[tuple[int, Outcome]]:
         """Wait for a call to end, or for one to be overdue, and yield what is final after it."""
         ended = self.pool.next(timeout_s)
         results = [ended] if ended else []
@@ -2106,7 +2082,7 @@ class Engine:
                 if outcome := self._outcome(task, result):
                     yield task.place, outcome
 
-    def _outcome(self, task: Task, result: Reply | Exception) -> Judgement | Failure | None:
+    def _outcome(self, task: Task, result: Reply | Exception) -> Outcome | None:
         now_s = self.clock()
         if isinstance(result, ServiceError):
             used = 0 if result.status == 429 else task.tokens
@@ -2125,7 +2101,7 @@ class Engine:
             self._tokens_per_char = max(self._tokens_per_char, 1.05 * seen)
         return self._after_reply(task, result)
 
-    def _after_reply(self, task: Task, reply: Reply) -> Judgement | Failure | None:
+    def _after_reply(self, task: Task, reply: Reply) -> Outcome | None:
         try:
             if reply.finish_reason == "length" and not reply.content.rstrip().endswith("}"):
                 raise NotAScore("it was cut off")
@@ -2245,7 +2221,7 @@ class GroqJudge:
     fresh: bool
     warn: Callable[[str], None]
     time_utc: Callable[[], str]
-    progress: Callable[..., Iterable[tuple[int, Judgement | Failure]]]
+    progress: Callable[..., Iterable[tuple[int, Outcome]]]
 
     def __call__(self, requests: Sequence[JudgeRequest]) -> JudgeRun:
         """Every request's outcome. Raises JudgeUnavailable."""
@@ -2284,7 +2260,7 @@ class GroqJudge:
                         self.journals[request.folder].append(keys[place], request, outcome, self.time_utc())
         except JudgingEnded as error:
             ended = str(error)
-        rest = Unasked("judging ended early" if ended else "left out")
+        rest = Failure("judging ended early" if ended else "left out", asked=False)
         places = ((request.folder, key) for (key, _), request in zip(keyed, requests, strict=True))
         found = (
             self.journals[folder].stored[key] if (folder, key) in taken else answered.get(key, rest)
@@ -2597,7 +2573,7 @@ class AnswerGrade:
 
     scores: tuple[int, ...] = ()
     rationale: str = ""
-    missing: Failure | Unasked | None = None
+    missing: Failure | None = None
     flags: tuple[str, ...] = ()
     by_variant: Mapping[str, float] = field(default_factory=dict)
     judgements: tuple[Judgement, ...] = ()
@@ -2805,8 +2781,8 @@ def judge_block(
         "lambda_weight": LAMBDA_WEIGHT,
         "requested_model": run.requested_model,
         "judge_model": run.model,
-        "failed_questions": [name for name, why in missing if isinstance(why, Failure)],
-        "unjudged_questions": [name for name, why in missing if isinstance(why, Unasked)],
+        "failed_questions": [name for name, why in missing if why and why.asked],
+        "unjudged_questions": [name for name, why in missing if why and not why.asked],
         "flagged_questions": [row["question_id"] for row in rows if row["flags"]],
         "usage": usage_block(run.model, grades),
         "per_question": rows,
@@ -3686,10 +3662,9 @@ def connect_judge(
             if journal.passed_over:
                 note(f"warning: {path}: {journal.passed_over} unreadable lines")
     report_journals(journals)
-    pool = resources.enter_context(closing(CallPool(call)))
     pacer = Pacer(arguments.workers, time.monotonic(), arguments.rpm, arguments.tpm)
     return GroqJudge(
-        engine=Engine(pool, pacer, warn=note),
+        engine=Engine(CallPool(call), pacer, warn=note),
         journals=journals,
         model=arguments.judge_model or DEFAULT_JUDGE_MODEL,
         strict=arguments.judge_model is not None,
