@@ -1500,6 +1500,8 @@ def collector_paused() -> Iterator[None]:
         yield
     finally:
         if enabled:
+            gc.freeze()
+            gc.unfreeze()  # now all is old, and the next collection, of what is new, passes it over
             gc.enable()
 
 
