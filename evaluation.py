@@ -2525,8 +2525,8 @@ class Figures(NamedTuple):
     documents: npt.NDArray[np.intp]
     values: npt.NDArray[np.float64]
 
-    def at(self, places: Sequence[int]) -> Figures:
-        """Those of the questions at these places."""
+    def at(self, places: npt.NDArray[np.bool_]) -> Figures:
+        """Those of the questions at the places that are true."""
         return Figures(self.measures, self.documents[places], self.values[:, places])
 
 
@@ -2582,7 +2582,8 @@ def retrieval_block(questions: Sequence[Question], predictions: Mapping[str, Pre
         retrieved, gold = predictions.get(question.id, NO_PREDICTION).retrieved, question.doc_id
         first = retrieved[0] if retrieved else None
         row: Row = {"question_id": question.id, "gold_doc_id": gold, "retrieved_top_1": first}
-        row |= {name: int(recall_at_k(retrieved, (gold,), k)) for name, k in names.items()}
+        for name, k in names.items():
+            row[name] = int(gold in retrieved[:k])  # recall_at_k of one gold document, in a fifth of the time
         rows.append(row)
     counts = {name: sum(row[name] for row in rows) for name in names}
     means = block_means("retrieval", questions, rows)
@@ -2884,6 +2885,8 @@ def joint_block(questions: Sequence[Question], blocks: Block) -> Block:
 
 def slices_block(questions: Sequence[Question], blocks: Block) -> Block:
     """The means of every block over the questions of one type, and so on: label -> its value -> block."""
+    import numpy as np
+
     slices: Block = {}
     for label in SLICED_LABELS:
         counts = Counter(getattr(question, label) for question in questions)
@@ -2893,10 +2896,10 @@ def slices_block(questions: Sequence[Question], blocks: Block) -> Block:
         pairs = scored(name, questions, blocks[name]["per_question"])
         figures = figures_of(pairs, MEASURES[name])
         for label, by_value in slices.items():
-            labels = [getattr(question, label) for question, _ in pairs]
+            codes = {value: code for code, value in enumerate(by_value)}
+            coded = np.array([codes.get(getattr(question, label), -1) for question, _ in pairs])
             for value, block in by_value.items():
-                places = [place for place, one in enumerate(labels) if one == value]
-                block[name] = means_block(figures.at(places))
+                block[name] = means_block(figures.at(coded == codes[value]))
     return slices
 
 
