@@ -3509,24 +3509,27 @@ def render_plan(plan: CallPlan, tiers: Mapping[str, Tier]) -> str:
     return "\n".join([*lines, *times])
 
 
-_compact = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+_compact = json.JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=False).encode
 
 
-def _render_value(value: Any, indent: str) -> str:
-    inner = indent + "  "
+def _rendered(value: Any, indent: str) -> Iterator[str]:
+    """A JSON value in pieces: the rows are a large one, which is copied but once."""
+    inner = f"\n{indent}  "
     if isinstance(value, dict) and value:
-        members = [f"{_compact(key)}: {_render_value(item, inner)}" for key, item in value.items()]
+        for place, (key, item) in enumerate(value.items()):
+            yield f"{',' if place else '{'}{inner}{_compact(key)}: "
+            yield from _rendered(item, indent + "  ")
+        yield f"\n{indent}}}"
     elif isinstance(value, list) and value and isinstance(value[0], dict):
-        members = [_compact(value)[1:-1].replace('}, {"', f'}},\n{inner}{{"')]  # a quote in a text is escaped
+        rows = _compact(value)[1:-1].replace('}, {"', f'}},{inner}{{"')  # a quote in a text is escaped
+        yield from ("[", inner, rows, f"\n{indent}]")
     else:
-        return _compact(value)
-    opening, closing = "{}" if isinstance(value, dict) else "[]"
-    return f"{opening}\n{inner}" + f",\n{inner}".join(members) + f"\n{indent}{closing}"
+        yield _compact(value)
 
 
 def render_results(results: Mapping[str, Block]) -> str:
     """The results file: JSON, indented, with one row of a list of rows a line."""
-    return _render_value(results, "") + "\n"
+    return "".join([*_rendered(results, ""), "\n"])
 
 
 # ------------------------------------------------------------------ 12. Command line
