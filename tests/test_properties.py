@@ -422,6 +422,41 @@ def test_what_does_not_match_has_a_problem_and_what_matches_has_none(text: str, 
     assert evaluation.matcher(shape)(value) == (not problems)
 
 
+def one_odd(usual: Any, odd: Any) -> st.SearchStrategy[Any]:
+    """Lists in which at most one item is odd."""
+    lists = st.lists(usual, max_size=3)
+    return lists | st.builds(lambda before, item, after: [*before, item, *after], lists, odd, lists)
+
+
+odd_names = st.sampled_from([" ", "", "\u3000", 3, None, {"doc_id": "d1"}])
+names = st.sampled_from(["S1", "d2", " d3"])
+odd_entries = [
+    st.fixed_dictionaries({"doc_id": names, "rank": st.sampled_from([True, 1.5, "1"])}),
+    st.fixed_dictionaries({"doc_id": odd_names, "rank": st.integers(-2, 2)}),
+    st.dictionaries(st.sampled_from(["doc_id", "rank"]), names, max_size=2) | names | odd_names,
+]
+entries = st.fixed_dictionaries({"doc_id": names, "rank": st.integers(-2, 2)})
+usual_members = {
+    "question": st.just("lamp"),
+    "answer": st.just(""),
+    "evidence_sentences": one_odd(names, odd_names),
+    "retrieved_docs": one_odd(entries, st.one_of(odd_entries)),
+}
+odd_member = st.builds(lambda name, value: {name: value}, st.sampled_from([*usual_members]), json_values)
+predictions = st.builds(
+    lambda usual, odd: usual | odd, st.fixed_dictionaries(usual_members), st.just({}) | odd_member
+)
+
+
+@settings(repeatable, max_examples=500)
+@given(predictions)
+def test_the_usual_way_to_a_prediction_is_the_other_way_made_short(value: object) -> None:
+    usual = evaluation._usual_prediction(value)
+    if usual is not None:
+        assert evaluation.matcher(evaluation.PREDICTION_SHAPE)(value)
+        assert usual == evaluation._prediction_from(value)
+
+
 def score_or_none(read: Callable[[], int]) -> int | None:
     try:
         return read()
