@@ -985,12 +985,11 @@ ROW_FIELDS = {"gold", "options", "question", "prediction"}  # an object with one
 
 
 def _item_names(row: Mapping[str, Any]) -> dict[str, str]:
-    """Those of ITEM_FIELDS that a row has, and the name of each; null, "" and [] are as good as nothing."""
-    found = {}
-    for field_name, (_, names) in ITEM_FIELDS.items():
-        if name := next((name for name in names if row.get(name) not in (None, "", [])), None):
-            found[field_name] = name
-    return found
+    """Those of ITEM_FIELDS that a row has, and the name of each; null, [] and blank texts are nothing."""
+    said = ((name, value.strip() if isinstance(value, str) else value) for name, value in row.items())
+    told = {name for name, value in said if value not in (None, "", [])}
+    firsts = {name: [one for one in names if one in told][:1] for name, (_, names) in ITEM_FIELDS.items()}
+    return {name: first[0] for name, first in firsts.items() if first}
 
 
 @lru_cache(maxsize=256)
@@ -2207,11 +2206,14 @@ def load_embedder(model_name: str = EMBEDDING_MODEL) -> Embed:
     Raises UsageError where the package is not installed, and where the model cannot be loaded.
     """
     package = optional_package("sentence_transformers", "sentence-transformers", "similarity")
-    try:
-        model = package.SentenceTransformer(model_name)
-    except Exception as error:  # many formats and services have something to say
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise UsageError(f"the embedding model {model_name} cannot be loaded: {reason}") from None
+    for here in (True, False):  # for what is on this machine no service is asked
+        try:
+            model = package.SentenceTransformer(model_name, local_files_only=here)
+            break
+        except Exception as error:  # many formats and services have something to say
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    else:
+        raise UsageError(f"the embedding model {model_name} cannot be loaded: {reason}")
 
     def embed(texts: Sequence[str]) -> npt.ArrayLike:
         whole = [text.encode("utf-8", "replace").decode() for text in texts]
