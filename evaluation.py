@@ -401,22 +401,14 @@ class Judgement(NamedTuple):
     usage: Usage = Usage()
 
 
-# These two are no tuples: those would be equal where the reasons are.
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Why a judgement that was asked for did not come. It counts as 0, and is said wherever it counts."""
+class Failure(NamedTuple):
+    """Why there is no judgement, `asked` for or not. It counts as 0, and is said wherever it counts."""
 
     reason: str
+    asked: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Unasked:
-    """Why a judgement was not asked for. It counts as 0, as a failure does."""
-
-    reason: str
-
-
-Outcome = Judgement | Failure | Unasked
+Outcome = Judgement | Failure
 
 
 @dataclass(slots=True)
@@ -1916,6 +1908,11 @@ class Budget:
         self.refill(now_s)
         return max(0.0, (min(amount, self.limit) - self.level) / self.rate_per_s)
 
+    def take(self, amount: float, now_s: float) -> None:
+        """Take so much out of it; less than nothing is given back."""
+        self.refill(now_s)
+        self.level -= amount
+
 
 class Pacer:
     """When the next call may start. It reads no clock: each method is told the time.
@@ -1948,8 +1945,7 @@ class Pacer:
         self.in_flight += 1
         self.reserved += tokens
         for budget, amount in self._charges(tokens):
-            budget.refill(now_s)
-            budget.level -= amount
+            budget.take(amount, now_s)
 
     def finish(
         self, tokens: float, used: float, limit: TokenLimit | None, now_s: float, *, answered: bool = True
@@ -1958,8 +1954,7 @@ class Pacer:
         self.in_flight -= 1
         self.reserved -= tokens
         if budget := self.budgets.get("TPM"):
-            budget.refill(now_s)
-            budget.level += tokens - used
+            budget.take(used - tokens, now_s)
         if limit:
             self._learn(limit, now_s)
             # A service that tells of limits has others that it does not tell of: approach them step by step.
@@ -1997,43 +1992,27 @@ class Pacer:
 
 
 class CallPool:
-    """Threads that make calls. They are daemons: a call that hangs keeps neither the loop nor the process."""
+    """Makes calls, each in a thread of its own: one that hangs keeps neither the loop nor the process."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
-        self._orders: SimpleQueue[tuple[int, dict[str, Any]] | None] = SimpleQueue()
-        self._results: SimpleQueue[tuple[int, Reply | Exception]] = SimpleQueue()
-        self._threads = self._busy = 0
+        self._ended: SimpleQueue[tuple[int, Reply | Exception]] = SimpleQueue()
 
     def start(self, ticket: int, body: dict[str, Any]) -> None:
-        """Make this call as soon as a thread is free, which is at once."""
-        self._busy += 1
-        if self._busy > self._threads:
-            self._threads += 1
-            threading.Thread(target=self._work, daemon=True).start()
-        self._orders.put((ticket, body))
+        """Make this call at once."""
+        threading.Thread(target=self._make, args=(ticket, body), daemon=True).start()
 
     def next(self, timeout_s: float) -> tuple[int, Reply | Exception] | None:
         """The next call that has ended, and how; None if none does in time."""
+        with suppress(Empty):
+            return self._ended.get(timeout=timeout_s)
+        return None
+
+    def _make(self, ticket: int, body: dict[str, Any]) -> None:
         try:
-            result = self._results.get(timeout=timeout_s)
-        except Empty:
-            return None
-        self._busy -= 1
-        return result
-
-    def close(self) -> None:
-        """Let each thread end when its call has."""
-        for _ in range(self._threads):
-            self._orders.put(None)
-
-    def _work(self) -> None:
-        while order := self._orders.get():
-            ticket, body = order
-            try:
-                self._results.put((ticket, self._call(body)))
-            except Exception as error:  # whatever it is, the loop must hear of it
-                self._results.put((ticket, error))
+            self._ended.put((ticket, self._call(body)))
+        except Exception as error:  # whatever it is, the loop must hear of it
+            self._ended.put((ticket, error))
 
 
 @dataclass(slots=True)
@@ -2046,8 +2025,8 @@ class Task:
     attempts: int = 0
     complaints: int = 0
     usage: Usage = Usage()
-    tokens: float = 0.0  # set aside for its last call
-    started_s: float = 0.0  # when that started
+    tokens: float = 0.0  # set aside for a call
+    started_s: float = 0.0  # when its last call started
 
 
 @dataclass(eq=False)
@@ -2074,7 +2053,7 @@ class Engine:
         self._refused_s = -math.inf
         self._tokens_per_char = 1 / CHARS_PER_TOKEN
 
-    def outcomes(self, bodies: Sequence[dict[str, Any]]) -> Iterator[tuple[int, Judgement | Failure]]:
+    def outcomes(self, bodies: Sequence[dict[str, Any]]) -> Iterator[tuple[int, Outcome]]:
         """Yield (place in `bodies`, outcome) as they come.
 
         Raises JudgingEnded, JudgeUnavailable or ModelGone where the rest cannot be judged. Before that, and
@@ -2084,13 +2063,12 @@ class Engine:
         began_s = self.clock()
         try:
             while self._fresh or self._retries or self._in_flight:
-                self._start_what_may()
-                yield from self._settled(self._patience_s())
+                yield from self._settled(self._start_what_may())
         except (KeyboardInterrupt, JudgingEnded):
             until_s = self.clock() + GRACE_S
             while self._in_flight and self.clock() < until_s:
                 with suppress(JudgingEnded, JudgeUnavailable, ModelGone):
-                    yield from self._settled(max(0.0, until_s - self.clock()))
+                    yield from self._settled(until_s - self.clock())
             raise
         finally:
             for task in self._in_flight.values():
@@ -2099,60 +2077,53 @@ class Engine:
                 left.clear()  # what calls in flight may still bring belongs to nobody
             self.counts.seconds += self.clock() - began_s
 
-    def _tokens(self, body: dict[str, Any]) -> float:
-        """What a call is charged for when it starts: its prompt, and all that it may answer."""
-        return prompt_chars(body) * self._tokens_per_char + float(body["max_completion_tokens"])
+    def _next_task(self, now_s: float) -> tuple[Task | None, float]:
+        """What to start next, and in how many seconds it may.
 
-    def _next_task(self, now_s: float) -> Task | None:
-        """What to start next. A retry goes before what is fresh: something has been paid for it already."""
-        if self._retries and self._retries[0][0] <= now_s:
-            return self._retries[0][2]
-        return self._fresh[0] if self._fresh else None
+        A retry goes before what is fresh: something has been paid for it already. A call is charged its
+        prompt and all that it may answer.
+        """
+        due_s, _, task = self._retries[0] if self._retries else (math.inf, 0, None)
+        if self._fresh and due_s > now_s:
+            due_s, task = now_s, self._fresh[0]
+        if task is None:
+            return None, math.inf
+        prompt = prompt_chars(task.body) * self._tokens_per_char
+        task.tokens = prompt + float(task.body["max_completion_tokens"])
+        return task, max(due_s - now_s, self.pacer.wait_s(task.tokens, now_s))
 
-    def _start_what_may(self) -> None:
+    def _start_what_may(self) -> float:
+        """Start what may start. Returns for how long there is then nothing to do but to wait for an end."""
         now_s = self.clock()
-        while task := self._next_task(now_s):
-            tokens = self._tokens(task.body)
-            if self.pacer.wait_s(tokens, now_s) > 0:
-                return
+        task, wait_s = self._next_task(now_s)
+        while task and wait_s <= 0:
             if self._fresh and task is self._fresh[0]:
                 self._fresh.popleft()
             else:
                 heappop(self._retries)
                 self.counts.retries += 1
-            self.pacer.start(tokens, now_s)
-            task.tokens, task.started_s = tokens, now_s
+            self.pacer.start(task.tokens, now_s)
+            task.started_s = now_s
             self.counts.calls += 1
             self._in_flight[self.counts.calls] = task
             self.pool.start(self.counts.calls, task.body)
-
-    def _patience_s(self) -> float:
-        """How long nothing needs to be done but to wait for a call to end."""
-        now_s = self.clock()
-        waits = [1.0]  # where Ctrl-C cannot interrupt a wait, it comes through between two
-        if task := self._next_task(now_s):
-            waits.append(self.pacer.wait_s(self._tokens(task.body), now_s))
-        elif self._retries:
-            waits.append(self._retries[0][0] - now_s)
+            task, wait_s = self._next_task(now_s)
         if self._in_flight:
-            waits.append(next(iter(self._in_flight.values())).started_s + DEADLINE_S - now_s)
-        return max(0.0, min(waits))
+            oldest = next(iter(self._in_flight.values()))
+            wait_s = min(wait_s, oldest.started_s + DEADLINE_S - now_s)
+        return min(wait_s, 1.0)  # where Ctrl-C cannot interrupt a wait, it comes through between two
 
-    def _settled(self, timeout_s: float) -> Iterator[tuple[int, Judgement | Failure]]:
+    def _settled(self, timeout_s: float) -> Iterator[tuple[int, Outcome]]:
         """Wait for a call to end, or for one to be overdue, and yield what is final after it."""
-        ended = self.pool.next(timeout_s)
-        results = [ended] if ended else []
-        for ticket, task in self._in_flight.items():
-            if task.started_s + DEADLINE_S > self.clock():
-                break
-            results.append((ticket, ServiceError(f"no answer within {DEADLINE_S:g} s")))
-        for ticket, result in results:
-            if ticket in self._in_flight:  # else it was given up before
-                task = self._in_flight.pop(ticket)
-                if outcome := self._outcome(task, result):
-                    yield task.place, outcome
+        ended = self.pool.next(max(0.0, timeout_s))
+        overdue, since_s = ServiceError(f"no answer within {DEADLINE_S:g} s"), self.clock() - DEADLINE_S
+        late = [(ticket, overdue) for ticket, task in self._in_flight.items() if task.started_s <= since_s]
+        for ticket, result in [ended, *late] if ended else late:
+            task = self._in_flight.pop(ticket, None)
+            if task and (outcome := self._outcome(task, result)):  # no task: it was given up before
+                yield task.place, outcome
 
-    def _outcome(self, task: Task, result: Reply | Exception) -> Judgement | Failure | None:
+    def _outcome(self, task: Task, result: Reply | Exception) -> Outcome | None:
         now_s = self.clock()
         if isinstance(result, ServiceError):
             used = 0 if result.status == 429 else task.tokens
@@ -2171,7 +2142,7 @@ class Engine:
             self._tokens_per_char = max(self._tokens_per_char, 1.05 * seen)
         return self._after_reply(task, result)
 
-    def _after_reply(self, task: Task, reply: Reply) -> Judgement | Failure | None:
+    def _after_reply(self, task: Task, reply: Reply) -> Outcome | None:
         try:
             if reply.finish_reason == "length" and not reply.content.rstrip().endswith("}"):
                 raise NotAScore("it was cut off")
@@ -2234,44 +2205,49 @@ class Engine:
 # -- The judge: the journal first, the engine for the rest.
 
 
-def keyed_bodies(model: str, requests: Iterable[JudgeRequest]) -> list[tuple[str, dict[str, Any]]]:
-    """Each request's journal key and request body for this model."""
-    bodies = [(build_request_body(model, r.messages, r.repeat), r.repeat) for r in requests]
-    return [(judgement_key(body, repeat), body) for body, repeat in bodies]
+Place = tuple[str, str]  # where a judgement is kept: the folder of its journal, and its key there
 
 
-Stored = Mapping[tuple[str, str], Judgement]  # by folder and journal key
+class Order(NamedTuple):
+    """A request as one model is asked it, and the place of its judgement."""
+
+    request: JudgeRequest
+    body: dict[str, Any]
+    place: Place
+
+
+def orders_for(model: str, requests: Iterable[JudgeRequest]) -> list[Order]:
+    """An order for each request, in their order."""
+    bodies = ((request, build_request_body(model, request.messages, request.repeat)) for request in requests)
+    return [Order(one, body, (one.folder, judgement_key(body, one.repeat))) for one, body in bodies]
 
 
 def to_ask(
-    keyed: Iterable[tuple[str, dict[str, Any]]],
-    requests: Iterable[JudgeRequest],
-    stored: Collection[tuple[str, str]],
-    fresh: bool = False,
-) -> tuple[set[tuple[str, str]], dict[str, tuple[dict[str, Any], list[JudgeRequest]]]]:
-    """((folder, key) to take from what is stored, what to ask and for whom by key): the same is asked once.
+    orders: Iterable[Order], stored: Collection[Place], fresh: bool = False
+) -> tuple[set[Place], list[list[Order]]]:
+    """(what to take from the journals, what to ask): orders of one key, one a folder, are asked together.
 
     `fresh` takes nothing that may be asked.
     """
-    taken: set[tuple[str, str]] = set()
-    asked: dict[str, tuple[dict[str, Any], list[JudgeRequest]]] = {}
-    for (key, body), request in zip(keyed, requests, strict=True):
-        if (request.folder, key) in stored and (request.stored_only or not fresh):
-            taken.add((request.folder, key))
-        elif not request.stored_only:
-            asked.setdefault(key, (body, []))[1].append(request)
-    return taken, asked
+    taken: set[Place] = set()
+    asked: dict[str, dict[str, Order]] = {}  # by key and folder
+    for order in orders:
+        folder, key = order.place
+        if order.place in stored and (order.request.stored_only or not fresh):
+            taken.add(order.place)
+        elif not order.request.stored_only:
+            asked.setdefault(key, {})[folder] = order
+    return taken, [list(alike.values()) for alike in asked.values()]
 
 
-def first_model(requests: Sequence[JudgeRequest], stored: Stored, model: str, strict: bool) -> str:
+def first_model(requests: Sequence[JudgeRequest], stored: Collection[Place], model: str, strict: bool) -> str:
     """The model to begin with: the successor if it has judged more of the requests already."""
     successor = MODELS.get(model, UNKNOWN_MODEL).successor
     if strict or successor is None or not stored:
         return model
 
     def judged(name: str) -> int:
-        keyed = zip(keyed_bodies(name, requests), requests, strict=True)
-        return sum((request.folder, key) in stored for (key, _), request in keyed)
+        return sum(order.place in stored for order in orders_for(name, requests))
 
     return max((model, successor), key=judged)  # of two that have judged as many, the first
 
@@ -2291,16 +2267,12 @@ class GroqJudge:
     fresh: bool
     warn: Callable[[str], None]
     time_utc: Callable[[], str]
-    progress: Callable[..., Iterable[tuple[int, Judgement | Failure]]]
+    progress: Callable[..., Iterable[tuple[int, Outcome]]]
 
     def __call__(self, requests: Sequence[JudgeRequest]) -> JudgeRun:
         """Every request's outcome. Raises JudgeUnavailable."""
-        stored = {
-            (folder, key): judgement
-            for folder, journal in self.journals.items()
-            for key, judgement in journal.stored.items()
-        }
-        model = first_model(requests, {} if self.fresh else stored, self.model, self.strict)
+        stored = {(folder, key) for folder, journal in self.journals.items() for key in journal.stored}
+        model = first_model(requests, () if self.fresh else stored, self.model, self.strict)
         if model != self.model:
             self.warn(
                 f"The journal's judgements are by {model}, successor of {self.model}: going on with it."
@@ -2315,26 +2287,24 @@ class GroqJudge:
                 self.warn(f"Groq no longer serves {model}; judging with its successor {successor}.")
                 model = successor
 
-    def _run(self, model: str, requests: Sequence[JudgeRequest], stored: Stored) -> JudgeRun:
-        keyed = keyed_bodies(model, requests)
-        taken, wanted = to_ask(keyed, requests, stored, self.fresh)
-        keys, asked = list(wanted), list(wanted.values())
+    def _run(self, model: str, requests: Sequence[JudgeRequest], stored: Collection[Place]) -> JudgeRun:
+        orders = orders_for(model, requests)
+        taken, asked = to_ask(orders, stored, self.fresh)
         answered: dict[str, Outcome] = {}
         ended = ""
         try:
-            arriving = self.engine.outcomes([body for body, _ in asked])
-            for place, outcome in self.progress(arriving, total=len(asked)):
-                answered[keys[place]] = outcome
-                if isinstance(outcome, Judgement):
-                    for request in {request.folder: request for request in asked[place][1]}.values():
-                        self.journals[request.folder].append(keys[place], request, outcome, self.time_utc())
+            arriving = self.engine.outcomes([alike[0].body for alike in asked])
+            for number, outcome in self.progress(arriving, total=len(asked)):
+                for request, _, (folder, key) in asked[number]:
+                    answered[key] = outcome
+                    if isinstance(outcome, Judgement):
+                        self.journals[folder].append(key, request, outcome, self.time_utc())
         except JudgingEnded as error:
             ended = str(error)
-        rest = Unasked("judging ended early" if ended else "left out")
-        places = ((request.folder, key) for (key, _), request in zip(keyed, requests, strict=True))
+        rest = Failure("judging ended early" if ended else "left out", asked=False)
         found = (
             self.journals[folder].stored[key] if (folder, key) in taken else answered.get(key, rest)
-            for folder, key in places
+            for _, _, (folder, key) in orders
         )
         return JudgeRun(self.model, model, tuple(found), ended, self.engine.counts)
 
@@ -2643,7 +2613,7 @@ class AnswerGrade:
 
     scores: tuple[int, ...] = ()
     rationale: str = ""
-    missing: Failure | Unasked | None = None
+    missing: Failure | None = None
     flags: tuple[str, ...] = ()
     by_variant: Mapping[str, float] = field(default_factory=dict)
     judgements: tuple[Judgement, ...] = ()
@@ -2851,8 +2821,8 @@ def judge_block(
         "lambda_weight": LAMBDA_WEIGHT,
         "requested_model": run.requested_model,
         "judge_model": run.model,
-        "failed_questions": [name for name, why in missing if isinstance(why, Failure)],
-        "unjudged_questions": [name for name, why in missing if isinstance(why, Unasked)],
+        "failed_questions": [name for name, why in missing if why and why.asked],
+        "unjudged_questions": [name for name, why in missing if why and not why.asked],
         "flagged_questions": [row["question_id"] for row in rows if row["flags"]],
         "usage": usage_block(run.model, grades),
         "per_question": rows,
@@ -3172,15 +3142,15 @@ class CallPlan:
 
 
 def plan_calls(
-    model: str, requests: Sequence[JudgeRequest], stored: Collection[tuple[str, str]], fresh: bool = False
+    model: str, requests: Sequence[JudgeRequest], stored: Collection[Place], fresh: bool = False
 ) -> CallPlan:
     """The plan for these requests, given folder and key of each stored judgement."""
     settings = MODELS.get(model, UNKNOWN_MODEL)
-    taken, missing = to_ask(keyed_bodies(model, requests), requests, stored, fresh)
-    to_come = {(request.folder, key) for key, (_, asking) in missing.items() for request in asking}
-    chars = sum(prompt_chars(body) for body, _ in missing.values())
-    usage = Usage(math.ceil(chars / CHARS_PER_TOKEN), len(missing) * settings.usual_completion_tokens)
-    return CallPlan(model, len(taken | to_come), len(taken), len(missing), usage)
+    taken, asked = to_ask(orders_for(model, requests), stored, fresh)
+    to_come = {order.place for alike in asked for order in alike}
+    chars = sum(prompt_chars(alike[0].body) for alike in asked)
+    usage = Usage(math.ceil(chars / CHARS_PER_TOKEN), len(asked) * settings.usual_completion_tokens)
+    return CallPlan(model, len(taken | to_come), len(taken), len(asked), usage)
 
 
 def minutes_needed(plan: CallPlan, tier: Tier) -> float:
@@ -4396,10 +4366,9 @@ def connect_judge(
             if journal.passed_over:
                 note(f"warning: {path}: {journal.passed_over} unreadable lines")
     report_journals(journals)
-    pool = resources.enter_context(closing(CallPool(call)))
     pacer = Pacer(arguments.workers, time.monotonic(), arguments.rpm, arguments.tpm)
     return GroqJudge(
-        engine=Engine(pool, pacer, warn=note),
+        engine=Engine(CallPool(call), pacer, warn=note),
         journals=journals,
         model=arguments.judge_model or DEFAULT_JUDGE_MODEL,
         strict=arguments.judge_model is not None,

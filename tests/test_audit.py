@@ -27,7 +27,6 @@ from evaluation import (
     Rubric,
     Split,
     System,
-    Unasked,
     Usage,
     audit_answer,
     build_rubric_messages,
@@ -381,7 +380,7 @@ def by_variant(**by_name: int) -> Judge:
 
 
 def unasked_unless(is_judged: Callable[[JudgeRequest], bool]) -> Judge:
-    return Judge(lambda request: scored(3) if is_judged(request) else Unasked("left out"))
+    return Judge(lambda request: scored(3) if is_judged(request) else Failure("left out", asked=False))
 
 
 FLATTERING = "A lamp. Score: 5"
@@ -491,17 +490,17 @@ def test_a_judgement_missing_among_repeats_is_told() -> None:
     assert block_of(judge, ["a"], repeats=3)["failed_questions"] == ["q001"]
 
 
-MISSING: list[int | Failure | Unasked] = [
+MISSING: list[int | Failure] = [
     *[3] * 12,
     *[2] * 10,
     Failure("no"),
-    Unasked("left out"),
+    Failure("left out", asked=False),
 ]  # 22 judged, worth 56 in all
 
 
 def give_missing(request: JudgeRequest) -> Outcome:
     outcome = MISSING[request.place]
-    return outcome if isinstance(outcome, (Failure, Unasked)) else scored(outcome)
+    return outcome if isinstance(outcome, Failure) else scored(outcome)
 
 
 def test_what_is_missing_is_bounded_by_the_lowest_and_the_highest_score() -> None:
@@ -566,7 +565,10 @@ def test_what_the_journal_has_of_the_others_is_taken() -> None:
 
 
 NOTHING_JUDGED = {
-    "ended before anything came": (Judge(lambda request: Unasked("ended"), "the day's limit"), {}),
+    "ended before anything came": (
+        Judge(lambda request: Failure("ended", asked=False), "the day's limit"),
+        {},
+    ),
     "asked for a question without a rubric": pytest.param(
         unasked_unless(lambda request: False), {"questions": frozenset({"q003"})}
     ),

@@ -874,19 +874,19 @@ def test_a_call_that_hangs_does_not_block_others() -> None:
     assert pool.next(LIMIT_S) == (1, Reply("slow"))
 
 
-def test_a_thread_that_is_free_is_used_again() -> None:
-    pool = CallPool(lambda body: Reply(threading.current_thread().name))
-    threads = set()
+def test_a_thread_ends_with_its_call_and_keeps_no_process() -> None:
+    pool = CallPool(lambda body: Reply("", fingerprint=str(threading.current_thread().daemon)))
+    before = set(threading.enumerate())
     for ticket in range(5):
         pool.start(ticket, {})
-        ended = pool.next(LIMIT_S)
-        assert ended
-        threads.add(ended[1])
-    assert len(threads) == 1
+        assert pool.next(LIMIT_S) == (ticket, Reply("", fingerprint="True"))
+    for thread in set(threading.enumerate()) - before:
+        thread.join(LIMIT_S)
+    assert set(threading.enumerate()) <= before
 
 
 @pytest.mark.parametrize("error", [BUSY, ZeroDivisionError("a bug")], ids=["foreseen", "a bug"])
-def test_what_a_call_raises_is_handed_over_and_its_thread_goes_on(error: Exception) -> None:
+def test_what_a_call_raises_is_handed_over_and_others_can_be_made(error: Exception) -> None:
     def call(body: dict[str, Any]) -> Reply:
         if body:
             raise error
@@ -954,7 +954,8 @@ def judge(tmp_path: Path) -> Judge:
 
 
 def scores(run: JudgeRun) -> list[int | str]:
-    return [o.score if isinstance(o, Judgement) else f"{type(o).__name__}: {o.reason}" for o in run.outcomes]
+    named = {True: "Failure", False: "Unasked"}
+    return [o.score if isinstance(o, Judgement) else f"{named[o.asked]}: {o.reason}" for o in run.outcomes]
 
 
 def test_what_is_stored_is_not_asked_again(judge: Judge) -> None:
