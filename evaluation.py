@@ -1151,7 +1151,7 @@ def _ordinal_difference(x: Any, y: Any, counts: Mapping[Any, int]) -> float:
 
 
 # How far two ratings differ, given how often each value occurs.
-DIFFERENCES: Mapping[str | None, Callable[[Any, Any, Mapping[Any, int]], float]] = {
+DIFFERENCES: Mapping[str, Callable[[Any, Any, Mapping[Any, int]], float]] = {
     "nominal": lambda x, y, _: x != y,
     "ordinal": _ordinal_difference,
     "linear": lambda x, y, _: abs(x - y),
@@ -1214,14 +1214,15 @@ def corrected_mean(
     average, correction = mean(judge), mean(known)
     if average is None or correction is None:
         return None, None, None
+    corrected = average + correction
     off = [0.0 if error is None else (error - correction) / len(known) for error in errors]
     influence = [(score - average) / len(judge) + part for score, part in zip(judge, off, strict=True)]
     sums = _cluster_sums([influence, [error is not None for error in errors]], clusters)
     g = int((sums[:, 1] > 0).sum())
     if g < MIN_CLUSTERS:
-        return average + correction, None, None
+        return corrected, None, None
     half = student_t_quantile((1 + confidence) / 2, g - 1) * math.sqrt(g / (g - 1) * (sums[:, 0] ** 2).sum())
-    return average + correction, *_rounded(average + correction - half, average + correction + half)
+    return corrected, *_rounded(corrected - half, corrected + half)
 
 
 # ------------------------------------------------------------------ 7. Judge protocols
@@ -1457,15 +1458,13 @@ def _unambiguous(members: list[tuple[str, object]]) -> dict[str, object]:
 def _objects_in(text: str) -> Iterator[dict[str, object]]:
     """Every outermost JSON object that stands somewhere in `text` and has no name twice."""
     decoder = json.JSONDecoder(object_pairs_hook=_unambiguous, strict=False)
-    position = text.find("{")
-    while position >= 0:
+    end = 0
+    while (start := text.find("{", end)) >= 0:
         try:
-            value, end = decoder.raw_decode(text, position)
-        except JSON_FAULTS:
-            end = position + 1
-        else:
+            value, end = decoder.raw_decode(text, start)
             yield value
-        position = text.find("{", end)
+        except JSON_FAULTS:
+            end = start + 1
 
 
 def parse_choice(value: object, protocol: Protocol = RUBRIC) -> float:
@@ -1526,21 +1525,22 @@ def _word_runs(text: str, lengths: Iterable[int]) -> Iterator[tuple[tuple[str, .
 
 
 @lru_cache(maxsize=1024)
-def _copyable_runs(
-    sources: tuple[str, ...], allowed: tuple[str, ...]
-) -> tuple[frozenset[int], frozenset[tuple[str, ...]]]:
-    """(how many words, the words) of each run in the sources that is long enough and in no allowed text."""
-    lengths = {source: min(COPIED_WORDS[-1], len(re.findall(_WORD, source))) for source in sources}
-    lengths = {source: length for source, length in lengths.items() if length in COPIED_WORDS}
-    copied = {run for source, length in lengths.items() for run, _, _ in _word_runs(source, [length])}
-    counts = frozenset(lengths.values())
-    return counts, frozenset(copied.difference(*([r[0] for r in _word_runs(t, counts)] for t in allowed)))
+def _copyable_runs(sources: tuple[str, ...], allowed: tuple[str, ...]) -> frozenset[tuple[str, ...]]:
+    """Each run of words in the sources that is long enough (see COPIED_WORDS) and in no allowed text."""
+    copied: set[tuple[str, ...]] = set()
+    for source in sources:
+        length = min(COPIED_WORDS[-1], len(re.findall(_WORD, source)))
+        if length in COPIED_WORDS:
+            copied.update(run for run, _, _ in _word_runs(source, [length]))
+    for text in allowed:
+        copied.difference_update([run for run, _, _ in _word_runs(text, set(map(len, copied)))])
+    return frozenset(copied)
 
 
 def copied_spans(answer: str, sources: Iterable[str], allowed: Iterable[str]) -> list[tuple[int, int]]:
-    """Where an answer repeats a source to the letter (see COPIED_WORDS) and no allowed text does."""
-    lengths, copied = _copyable_runs(tuple(sources), tuple(allowed))
-    return [(start, end) for run, start, end in _word_runs(answer, lengths) if run in copied]
+    """Where an answer repeats a source to the letter and no allowed text does."""
+    copied = _copyable_runs(tuple(sources), tuple(allowed))
+    return [(start, end) for run, start, end in _word_runs(answer, set(map(len, copied))) if run in copied]
 
 
 def audit_answer(answer: str, question: Question) -> tuple[tuple[str, ...], str]:
@@ -1628,22 +1628,21 @@ def read_file(
 
     None where it is not there or cannot be read. What is wrong is added to `problems`.
     """
+    line, expected = 1, "a file"
     try:
-        if os.path.exists(path) and not os.path.isfile(path):
-            found = "a directory" if os.path.isdir(path) else "something that is not a file"
-            problems.append(Problem(path, 1, "a file", found))
-            return InputFile(path, ""), None
-        data = Path(path).read_bytes()
-        text = data.decode("utf-8-sig")
+        if not os.path.exists(path) or os.path.isfile(path):
+            data = Path(path).read_bytes()
+            file, text = InputFile(path, hashlib.sha256(data).hexdigest()), data.decode("utf-8-sig")
+            return file, parse(text, path, problems)
+        found = "a directory" if os.path.isdir(path) else "something that is not a file"
     except FileNotFoundError:
-        problems.append(Problem(path, 1, "a file", "nothing of that name"))
+        found = "nothing of that name"
     except OSError as error:
-        problems.append(Problem(path, 1, "a file that can be read", error.strerror or str(error)))
+        expected, found = "a file that can be read", error.strerror or str(error)
     except UnicodeDecodeError as error:
-        line = 1 + error.object.count(b"\n", 0, error.start)
-        problems.append(Problem(path, line, "UTF-8 text", f"the byte 0x{error.object[error.start]:02x}"))
-    else:
-        return InputFile(path, hashlib.sha256(data).hexdigest()), parse(text, path, problems)
+        line, expected = 1 + error.object.count(b"\n", 0, error.start), "UTF-8 text"
+        found = f"the byte 0x{error.object[error.start]:02x}"
+    problems.append(Problem(path, line, expected, found))
     return InputFile(path, ""), None
 
 
@@ -1934,7 +1933,7 @@ def _error_details(body: object) -> Mapping[str, Any]:
     return error if isinstance(error, dict) else {}
 
 
-def groq_call(api_key: str, base_url: str | None, workers: int, resources: ExitStack | None = None) -> Call:
+def groq_call(api_key: str, base_url: str | None, workers: int, resources: ExitStack) -> Call:
     """A function that sends one request body to Groq and raises ServiceError, never an error of the package.
 
     The client's own retries are off: they would multiply with ours, and do not honour a long `retry-after`.
@@ -1959,9 +1958,8 @@ def groq_call(api_key: str, base_url: str | None, workers: int, resources: ExitS
         for _ in range(0, workers, WORKERS_A_CLIENT)
     ]
     turns = itertools.cycle(clients)
-    if resources:
-        for client in clients:
-            resources.callback(client.close)
+    for client in clients:
+        resources.enter_context(client)
 
     def redacted(text: str) -> str:
         plain = re.sub(r"\\u00([2-7][0-9a-fA-F])", lambda match: chr(int(match[1], 16)), text)
@@ -2378,7 +2376,6 @@ class GroqJudge:
     model: str
     strict: bool
     fresh: bool
-    warn: Callable[[str], None]
     time_utc: Callable[[], str]
     progress: Callable[..., Iterable[tuple[int, Outcome]]]
 
@@ -2394,9 +2391,8 @@ class GroqJudge:
         }
         model = first_model(requests, () if self.fresh else stored, self.model, self.strict)
         if model != self.model:
-            self.warn(
-                f"The journal's judgements are by {model}, successor of {self.model}: going on with it."
-            )
+            began = f"The journal's judgements are by {model}, successor of {self.model}"
+            self.engine.warn(f"{began}: going on with it.")
         while True:
             try:
                 return self._run(model, requests, protocol, stored)
@@ -2404,7 +2400,7 @@ class GroqJudge:
                 successor = MODELS.get(model, UNKNOWN_MODEL).successor
                 if self.strict or successor is None:
                     raise JudgeUnavailable(f"the model {model} is not to be had: {gone}") from gone
-                self.warn(f"Groq no longer serves {model}; judging with its successor {successor}.")
+                self.engine.warn(f"Groq no longer serves {model}; judging with its successor {successor}.")
                 model = successor
 
     def _run(
@@ -4495,7 +4491,6 @@ def connect_judge(
         model=arguments.judge_model or DEFAULT_JUDGE_MODEL,
         strict=arguments.judge_model is not None,
         fresh=arguments.fresh,
-        warn=note,
         time_utc=lambda: datetime.now(timezone.utc).isoformat(timespec="seconds"),
         progress=progress_bar,
     )

@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -137,10 +137,11 @@ def timed(judgements: int, work: Callable[[], tuple[Outcomes, evaluation.CallCou
 
 def engine(url: str, bodies: Sequence[Body], workers: int = evaluation.WORKERS) -> Run:
     def work() -> tuple[Outcomes, evaluation.CallCounts]:
-        pool = evaluation.CallPool(evaluation.groq_call("any", url, workers))
-        pacer = evaluation.Pacer(workers, time.monotonic())
-        judge = evaluation.Engine(pool, pacer, warn=evaluation.note)
-        return dict(judge.outcomes(bodies)), judge.counts
+        with ExitStack() as resources:
+            pool = evaluation.CallPool(evaluation.groq_call("any", url, workers, resources))
+            pacer = evaluation.Pacer(workers, time.monotonic())
+            judge = evaluation.Engine(pool, pacer, warn=evaluation.note)
+            return dict(judge.outcomes(bodies)), judge.counts
 
     return timed(len(bodies), work)
 

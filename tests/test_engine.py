@@ -916,7 +916,6 @@ class Judge:
 
     path: Path
     pool: Script
-    warned: list[str]
 
     def __call__(
         self, *requests: JudgeRequest, model: str = OSS, strict: bool = False, fresh: bool = False
@@ -928,7 +927,6 @@ class Judge:
             model,
             strict,
             fresh,
-            warn=self.warned.append,
             time_utc=lambda: "2026-11-21T00:00:00+00:00",
             progress=lambda outcomes, total: outcomes,
         )
@@ -950,7 +948,7 @@ class Judge:
 
 @pytest.fixture
 def judge(tmp_path: Path) -> Judge:
-    return Judge(tmp_path / "dev_judgements.jsonl", Script(), [])
+    return Judge(tmp_path / "dev_judgements.jsonl", Script())
 
 
 def scores(run: JudgeRun) -> list[int | str]:
@@ -1044,7 +1042,7 @@ def test_a_model_that_is_gone_is_succeeded_for_all_requests_and_in_later_runs(ju
     judge.asked()
     run = judge(request("a"), request("b"), request("c"), model=LLAMA)
     assert (run.requested_model, run.model, scores(run), judge.asked()) == (LLAMA, OSS, [4, 4, 4], ["c"])
-    assert judge.warned == [
+    assert judge.pool.warned == [
         f"Groq no longer serves {LLAMA}; judging with its successor {OSS}.",
         f"The journal's judgements are by {OSS}, successor of {LLAMA}: going on with it.",
     ]
