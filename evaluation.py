@@ -81,11 +81,12 @@ from dataclasses import KW_ONLY, asdict, dataclass, field
 from datetime import datetime, timedelta, timezone
 from functools import lru_cache
 from heapq import heappop, heappush
+from importlib import import_module
 from importlib.util import find_spec
 from operator import itemgetter
 from pathlib import Path, PurePath, PureWindowsPath
 from queue import Empty, SimpleQueue
-from string import Template
+from string import Template, punctuation
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, TextIO, TypeVar
 from urllib.parse import quote
 
@@ -243,6 +244,25 @@ ALL_MEASURES = {measure.name: measure for measures in MEASURES.values() for meas
 JOINT_MEASURES = (
     Measure("avg_supported_combined_score", "supported_combined_score", "Supported combined", 3),
     Measure("avg_f1_answer_score", "f1_answer_score", "F1 x answer", 3),
+)
+
+# -- Free answers.
+
+ITEM_ROWS = ("detailed_results", "annotations", "results", "case_results", "items", "data")
+EMBEDDING_MODEL = "all-MiniLM-L6-v2"  # of sentence-transformers: small, made for English
+SEMANTIC_THRESHOLD = 0.75  # from this similarity on an answer passes
+SEMANTIC_THRESHOLDS = tuple(percent / 100 for percent in range(50, 91, 5))  # a sum of 0.05s would be off
+PROXY_SIMILARITY = 0.9  # above it an answer passes for correct where no person has said so
+VALIDATION_SHARE, MIN_VALIDATION_ROWS = 0.1, 50
+LEGACY_KEYWORD_MISS = 0.5  # what old runs gave an answer without the keyword
+SUPPORTED_SHARE = 0.5  # of a sentence's content words, in the context: our choice, of no paper
+FORMULA_SIGNS = str.maketrans({"∧": "&&", "\u2228": "||", "¬": "!", "→": "->", "↔": "<->"})
+STOP_WORDS = frozenset(  # English function words, but for "no" and "not", which turn a sentence round
+    """a about after also am an and any are as at be been before being both but by can could d did do does
+    each for from had has have he her hers him his how i if in into is it its ll m may me might more most must
+    my of on or other our over re s shall she should so some such t than that the their them then there these
+    they this those through to too under until up ve very was we were what when where which while who whom
+    whose why will with would you your""".split()  # noqa: SIM905
 )
 
 # ------------------------------------------------------------------ 2. Records and errors
@@ -496,6 +516,70 @@ class ModelGone(Exception):
 
 class NotAScore(Exception):
     """The judge's reply holds no score. The text says what is wrong, in words that the judge can act on."""
+
+
+# -- Free answers.
+
+
+class Item(NamedTuple):
+    """A question with its accepted answers, the main one first and at least one, and what was answered.
+
+    "" is a missing prediction, `correct` a person's verdict; a figure that nobody gave is None.
+    """
+
+    id: str
+    question: str
+    accepted: tuple[str, ...]
+    prediction: str = ""
+    category: str = ""
+    keywords: tuple[str, ...] = ()
+    expected_sources: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    context: tuple[str, ...] = ()
+    latency_ms: float | None = None
+    input_tokens: float | None = None
+    output_tokens: float | None = None
+    model: str = ""
+    correct: bool | None = None
+
+
+class Configuration(NamedTuple):
+    """One file of items: what one configuration of a system answered. Its name is the file's stem."""
+
+    name: str
+    file: InputFile
+    items: tuple[Item, ...]
+    warnings: tuple[str, ...] = ()
+
+
+class Classification(NamedTuple):
+    """How well yes and no were told apart, each 0..1, or None where it is undefined."""
+
+    accuracy: float | None
+    precision: float | None
+    recall: float | None
+    f1: float | None
+
+
+class ThresholdChoice(NamedTuple):
+    """The similarity from which an answer passes, found on `rows` rows, and how well it did on these.
+
+    `criterion` is what was made highest, "f1" or "accuracy". With `proxy`, no person had said what is
+    correct, and similarity was held against itself: the figures then say nothing of the answers.
+    """
+
+    threshold: float
+    criterion: str
+    proxy: bool
+    rows: int
+    figures: Classification
+
+
+class Faithfulness(NamedTuple):
+    """The share of an answer that stands in its context, or None, and the sentences that do not."""
+
+    score: float | None
+    unsupported: tuple[str, ...]
 
 
 # ------------------------------------------------------------------ 3. Parsing
@@ -859,6 +943,154 @@ def parse_labels(
     return list(labels.values())
 
 
+# -- Free answers: rows of many makes.
+
+
+def _plain(value: object) -> str | None:
+    """A text as it is, a number or boolean as JSON writes it (42, 1.5, true), None for anything else."""
+    if isinstance(value, str):
+        return value
+    return json.dumps(value) if isinstance(value, bool) or _is_number(value) else None
+
+
+def _plains(values: Iterable[Any]) -> tuple[str, ...]:
+    return tuple([_plain(value) or "" for value in values])
+
+
+def _source_names(entry: Any) -> list[str]:
+    """What a source is called, itself or by an object's id, doc_id and title."""
+    named = map(entry.get, ("id", "doc_id", "title")) if isinstance(entry, dict) else [entry]
+    return [name for name in map(_plain, named) if name and name.strip()]
+
+
+VERDICTS = {
+    **dict.fromkeys(("yes", "true", "1", "1.0"), True),
+    **dict.fromkeys(("no", "false", "0", "0.0"), False),
+}
+PLAIN = Kind("a text or a number", lambda value: _plain(value) is not None)
+FILLED = Kind("a text that is not blank, or a number", lambda value: (_plain(value) or "").strip() != "")
+SOURCE = Kind(
+    "an ID, a title, or an object with id, doc_id or title", lambda entry: _source_names(entry) != []
+)
+AMOUNT = Kind("a number from 0 on", lambda value: _is_number(value) and value >= 0)  # type: ignore[operator]
+VERDICT = Kind("yes or no", lambda value: (_plain(value) or "").strip().lower() in VERDICTS)
+
+ITEM_FIELDS: Mapping[str, tuple[Shape, tuple[str, ...]]] = {  # shape, and names: the first that a row has
+    "gold": (FILLED, ("expected_answer", "gold", "expected", "ground_truth", "answer")),
+    "options": ([FILLED], ("expected_options",)),
+    "question": (PLAIN, ("question", "input", "query")),
+    "prediction": (PLAIN, ("generated_answer", "prediction", "generated")),
+    "id": (FILLED, ("id", "question_id")),
+    "category": (PLAIN, ("category",)),
+    "keywords": ([FILLED], ("keywords",)),
+    "expected_sources": ([SOURCE], ("expected_sources",)),
+    "sources": ([SOURCE], ("sources",)),
+    "context": ((lambda value: isinstance(value, list), TEXT, [TEXT]), ("context",)),
+    "latency_ms": (AMOUNT, ("latency_ms",)),
+    "input_tokens": (AMOUNT, ("input_tokens",)),
+    "output_tokens": (AMOUNT, ("output_tokens",)),
+    "model": (PLAIN, ("model",)),
+    "correct": (VERDICT, ("correct",)),
+}
+ROW_FIELDS = {"gold", "options", "question", "prediction"}  # an object with one of them is a row
+
+
+def _item_names(row: Mapping[str, Any]) -> dict[str, str]:
+    """Those of ITEM_FIELDS that a row has, and the name of each; null, "" and [] are as good as nothing."""
+    found = {}
+    for field_name, (_, names) in ITEM_FIELDS.items():
+        if name := next((name for name in names if row.get(name) not in (None, "", [])), None):
+            found[field_name] = name
+    return found
+
+
+@lru_cache(maxsize=256)
+def _item_shape(found: Sequence[tuple[str, str]]) -> tuple[Shape, Callable[[Any], bool]]:
+    """The shape of rows with these fields under these names, and its matcher."""
+    shape = {name: ITEM_FIELDS[field_name][0] for field_name, name in found}
+    return shape, matcher(shape)
+
+
+def _item_from(value: Mapping[str, Any], place: int) -> Item:
+    accepted = _plains((*([value["gold"]] if "gold" in value else ()), *value.get("options", ())))
+    expected = tuple([_source_names(entry)[0] for entry in value.get("expected_sources", ())])
+    sources = map(_source_names, value.get("sources", ()))
+    context = value.get("context", ())
+    rest: dict[str, Any] = {name: value.get(name) for name in ("latency_ms", "input_tokens", "output_tokens")}
+    rest |= {name: _plain(value.get(name)) or "" for name in ("question", "prediction", "category", "model")}
+    return Item(
+        id=_plain(value.get("id")) or str(place),
+        accepted=tuple(dict.fromkeys(accepted)),
+        keywords=_plains(value.get("keywords", ())),
+        expected_sources=expected,
+        sources=tuple([next((name for name in names if name in expected), names[0]) for names in sources]),
+        context=(context,) if isinstance(context, str) else tuple(context),
+        correct=VERDICTS.get((_plain(value.get("correct")) or "").strip().lower()),
+        **rest,
+    )
+
+
+# A row: the text in which it stands, at which offset, the path that leads to it, and its value.
+ItemRow = tuple[JsonText, int, tuple[str | int, ...], dict[str, Any]]
+
+
+def _json_lines(source: JsonText) -> list[JsonText]:
+    """The lines of a text that is no JSON, if one of the first two is an object; else none."""
+    texts = enumerate(source.text.split("\n"), start=1)
+    lines = [JsonText(line, source.file, source.problems, number) for number, line in texts if line.strip()]
+    begun = len(lines) > 1 and lines[0].text.lstrip().startswith("{")
+    return lines if begun and any(JsonText(line.text, "", []).parse({}) for line in lines[:2]) else []
+
+
+def _item_rows(source: JsonText) -> Iterator[ItemRow]:
+    """The rows of a JSON list, of JSON lines or of the list in an object; what is none is refused."""
+    at, path = len(source.text) - len(source.text.lstrip()), tuple[str, ...]()
+    try:
+        value = json.loads(source.text)
+    except JSON_FAULTS as error:
+        lines = _json_lines(source)
+        if not lines:
+            source.refuse_json(error)
+        for line in lines:
+            if (row := line.parse({})) is not None:
+                yield line, len(line.text) - len(line.text.lstrip()), (), row
+        return
+    if isinstance(value, dict):
+        if path := tuple([name for name in ITEM_ROWS if isinstance(value.get(name), list)][:1]):
+            at, value = json_places(source.text, at)[path[0]], value[path[0]]
+        elif ROW_FIELDS & _item_names(value).keys():
+            yield source, at, (), value  # JSON lines, of which there is one
+            return
+    if not isinstance(value, list) or not value:
+        expected = f"rows: a list, one object a line, or an object with a list as {', '.join(ITEM_ROWS)}"
+        source.refuse(at, expected, describe(value), path)
+        return
+    for (index, place), row in zip(json_places(source.text, at).items(), value, strict=True):
+        if isinstance(row, dict):
+            yield source, place, (*path, index), row
+        else:
+            source.compare(place, {}, (*path, index))
+
+
+def parse_items(text: str, file: str, problems: list[Problem]) -> tuple[Item, ...]:
+    """The items of a JSON list, of JSON lines, or of the list that an object has in one of ITEM_ROWS.
+
+    What is wrong joins `problems`, also a file without rows. Numbers and booleans will do for texts, as JSON
+    writes them. Unknown fields are passed over. An item's ID, if it has none, is its place from 1.
+    """
+    items = []
+    for place, (source, at, path, row) in enumerate(_item_rows(JsonText(text, file, problems)), start=1):
+        found = _item_names(row)
+        if not found.keys() & {"gold", "options"}:
+            found["gold"] = ITEM_FIELDS["gold"][1][0]
+        shape, matches = _item_shape(tuple(found.items()))
+        if matches(row):
+            items.append(_item_from({field: row[name] for field, name in found.items()}, place))
+        else:
+            source.compare(at, shape, path)
+    return tuple(items)
+
+
 # ------------------------------------------------------------------ 4. Retrieval and evidence metrics
 
 
@@ -953,6 +1185,256 @@ def nearest_level(score: float) -> int:
     3
     """
     return math.floor(score + 0.5)
+
+
+# -- Free answers. A method gives each item a figure, 0..1, more being better; None where it cannot.
+
+Scores = list[float | None]
+Tokenizer = Callable[[Sequence[str]], Iterable[Sequence[str]]]  # gives each text's tokens
+Embed = Callable[[Sequence[str]], "npt.ArrayLike"]  # gives each text a row
+
+HANGUL = re.compile("[\u1100-\u11ff\u3130-\u318f\uac00-\ud7a3]")
+_NO_PUNCTUATION = str.maketrans("", "", punctuation)
+
+
+def optional_package(module: str, package: str, wanted_by: str) -> Any:
+    """A package that only some figures need. Raises UsageError, which names it, where it is not installed."""
+    try:
+        return import_module(module)
+    except ImportError:
+        raise UsageError(f"{wanted_by} needs the package {package}: pip install {package}") from None
+
+
+def normalized_text(text: str) -> str:
+    """In lower case, without ASCII punctuation, articles and needless white space, as SQuAD's evaluate-v2.0.
+
+    Other than there, what is all articles or punctuation keeps them: an answer "A" is not an empty one.
+
+    >>> normalized_text("The lamp's  oil, an ounce.")
+    'lamps oil ounce'
+    """
+    bare = text.lower().translate(_NO_PUNCTUATION)
+    words = re.sub(r"\b(a|an|the)\b", " ", bare).split()
+    return " ".join(words or bare.split() or text.lower().split())
+
+
+NORMALIZERS: Mapping[str, Callable[[str], str]] = {
+    "text": normalized_text,
+    "formula": lambda text: "".join(text.translate(FORMULA_SIGNS).lower().split()),
+}
+
+
+def exact_match(gold: str | Iterable[str], predicted: str, normalize: str = "text") -> bool:
+    """Whether a prediction is the gold answer, or one of several, after one of NORMALIZERS; else a KeyError.
+
+    >>> exact_match("The lamp burned oil.", "the lamp  burned Oil"), exact_match("p∧q", "P && Q", "formula")
+    (True, True)
+    """
+    normalized = NORMALIZERS[normalize]
+    return normalized(predicted) in map(normalized, (gold,) if isinstance(gold, str) else gold)
+
+
+def exact(items: Iterable[Item], normalize: str = "text") -> Scores:
+    """1 where the prediction is one of the accepted answers after normalisation, else 0. `exact_match`.
+
+    >>> exact([Item("1", "", ("four", "4"), "4."), Item("2", "", ("five",))])
+    [1.0, 0.0]
+    """
+    return [float(exact_match(item.accepted, item.prediction, normalize)) for item in items]
+
+
+def keyword(items: Iterable[Item], missed: float = 0.0) -> Scores:
+    """1 where a keyword, or without keywords an accepted answer, stands in the prediction, else `missed`.
+
+    Both are normalised as text. A part of a word will do, since Korean adds particles: "art" is in "party".
+
+    >>> keyword([Item("1", "", ("It is the lamp.",), "A lamp", keywords=("lamp", "light"))])
+    [1.0]
+    """
+    pairs = ((item.keywords or item.accepted, normalized_text(item.prediction)) for item in items)
+    return [1.0 if any(normalized_text(word) in text for word in words) else missed for words, text in pairs]
+
+
+def keyword_legacy(items: Iterable[Item]) -> Scores:
+    """As `keyword`, but 0.5 for a miss: only for comparison with old runs, which scored so.
+
+    >>> keyword_legacy([Item("1", "", ("lamp",), "An oil lamp"), Item("2", "", ("lamp",), "Oil")])
+    [1.0, 0.5]
+    """
+    return keyword(items, LEGACY_KEYWORD_MISS)
+
+
+def is_korean(item: Item) -> bool:
+    """Whether Hangul stands in the prediction or in an accepted answer."""
+    return any(map(HANGUL.search, (item.prediction, *item.accepted)))
+
+
+def white_space_tokens(texts: Sequence[str]) -> Iterable[Sequence[str]]:
+    """What white space divides, of each text."""
+    return map(str.split, texts)
+
+
+def bleu(items: Sequence[Item], korean_tokens: Tokenizer = white_space_tokens) -> Scores:
+    """sacrebleu's sentence BLEU (Post 2018), of the accepted answer that gives the highest; case counts.
+
+    Effective order, "exp" smoothing, tokens as "13a", of items with Hangul as `korean_tokens`. 0 for nothing
+    predicted. Raises UsageError where sacrebleu is not installed.
+
+    >>> bleu([Item("1", "", ("The lamp burned oil.",), "The lamp burned oil."), Item("2", "", ("Oil",))])
+    [1.0, 0.0]
+    """
+    package = optional_package("sacrebleu", "sacrebleu", "bleu")
+    usual, bare = (package.BLEU(tokenize=name, effective_order=True) for name in ("13a", "none"))
+    korean = (item for item in items if is_korean(item))
+    texts = list(dict.fromkeys(text for item in korean for text in (item.prediction, *item.accepted)))
+    cut = dict(zip(texts, map(" ".join, korean_tokens(texts)), strict=True)) if texts else {}
+
+    def score(item: Item) -> float:
+        scorer, shown = (bare, cut.__getitem__) if is_korean(item) else (usual, str)
+        against = [scorer.sentence_score(shown(item.prediction), [shown(gold)]) for gold in item.accepted]
+        return float(min(max(one.score for one in against) / 100, 1.0))  # it may be 100.00000000000004
+
+    return list(map(score, items))
+
+
+def similarity(items: Sequence[Item], embed: Embed) -> Scores:
+    """The cosine of the embeddings of prediction and accepted answer, at least 0; the highest counts.
+
+    Each distinct text is embedded once, all in one call. 0 for nothing predicted.
+
+    >>> similarity([Item("1", "", ("lamp",), "light")], lambda texts: [(3, 4), (0, 1)])
+    [0.8]
+    """
+    import numpy as np
+
+    answered = (item for item in items if item.prediction.strip())
+    texts = list(dict.fromkeys(text for item in answered for text in (item.prediction, *item.accepted)))
+    places = {text: place for place, text in enumerate(texts)}
+    vectors = np.asarray(embed(texts) if texts else np.zeros((0, 1)), np.float64)
+    vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(np.float64).tiny)
+
+    def best(item: Item) -> float:
+        if not item.prediction.strip():
+            return 0.0
+        cosines = vectors[[places[gold] for gold in item.accepted]] @ vectors[places[item.prediction]]
+        return float(np.clip(cosines.max(), 0.0, 1.0))
+
+    return list(map(best, items))
+
+
+def semantic_fixed(similarities: Iterable[float | None], threshold: float = SEMANTIC_THRESHOLD) -> Scores:
+    """1 where a similarity is at least the threshold, else 0; None stays so.
+
+    >>> semantic_fixed([0.75, 0.7, None])
+    [1.0, 0.0, None]
+    """
+    return [None if value is None else float(value >= threshold) for value in similarities]
+
+
+def classification(truth: Iterable[bool], predicted: Iterable[bool]) -> Classification:
+    """Accuracy, precision, recall and F1 of yes, each 0..1, None where it would divide by 0.
+
+    (TP + TN) / n, TP / (TP + FP), TP / (TP + FN), 2 TP / (2 TP + FP + FN). Raises ValueError where lengths
+    differ.
+
+    >>> classification([True, True, False, False], [True, False, False, False])
+    Classification(accuracy=0.75, precision=1.0, recall=0.5, f1=0.6666666666666666)
+    """
+    counts = Counter(zip(map(bool, truth), map(bool, predicted), strict=True))
+    tp, tn, fp, fn = (counts[pair] for pair in ((True, True), (False, False), (False, True), (True, False)))
+    parts = ((tp + tn, tp + tn + fp + fn), (tp, tp + fp), (tp, tp + fn), (2 * tp, 2 * tp + fp + fn))
+    return Classification(*(part / whole if whole else None for part, whole in parts))
+
+
+def semantic_dynamic(
+    items: Sequence[Item],
+    similarities: Sequence[float | None],
+    share: float = VALIDATION_SHARE,
+    seed: int = 0,
+) -> ThresholdChoice:
+    """The one of SEMANTIC_THRESHOLDS that is best on a validation part, for `semantic_fixed` to use.
+
+    That part is a share of the rows with people's `correct`, or of all where none has it, at least
+    MIN_VALIDATION_ROWS or all: the first by a hash of seed and ID. Best is by F1 against `correct`, or by
+    accuracy where that is never yes; where none has it, by accuracy against similarity > PROXY_SIMILARITY. Of
+    equals the lowest: nothing measured speaks for failing more answers. For no rows, it and no figures.
+
+    >>> items = [Item(str(place), "", ("a",), "a", correct=place > 1) for place in range(4)]
+    >>> semantic_dynamic(items, [0.3, 0.72, 0.78, 0.9])[:4]
+    (0.75, 'f1', False, 4)
+    """
+
+    def order(place: int) -> bytes:
+        return hashlib.sha256(f"{seed} {items[place].id}".encode("utf-8", "backslashreplace")).digest()
+
+    measured = [place for place, value in enumerate(similarities) if value is not None]
+    labelled = [place for place in measured if items[place].correct is not None]
+    size = max(MIN_VALIDATION_ROWS, math.ceil(share * len(labelled or measured)))
+    rows = sorted(labelled or measured, key=order)[:size]
+    values = [similarities[place] or 0.0 for place in rows]
+    proxy = [value > PROXY_SIMILARITY for value in values]
+    truth = [bool(items[place].correct) for place in rows] if labelled else proxy
+    criterion = "f1" if labelled and any(truth) else "accuracy"
+    tried = {at: classification(truth, [value >= at for value in values]) for at in SEMANTIC_THRESHOLDS}
+    best = max(tried, key=lambda threshold: getattr(tried[threshold], criterion) or 0.0)
+    return ThresholdChoice(best, criterion, not labelled, len(rows), tried[best])
+
+
+def _source_scores(items: Sequence[Item]) -> list[tuple[float, float, float] | tuple[None, None, None]]:
+    """Precision, recall and F1 of each item's sources, as `citation_scores`; None where they say nothing."""
+    told = any(item.sources for item in items)
+    pairs = ((item.expected_sources, item.sources) for item in items)
+    return [citation_scores(gold, found) if told and gold else (None, None, None) for gold, found in pairs]
+
+
+def context_recall(items: Sequence[Item]) -> Scores:
+    """The share of the expected sources that are among the sources, as sets: |e & s| / |e|.
+
+    None without expected sources, and for all items where not one has sources: then nobody wrote them down.
+
+    >>> context_recall([Item("1", "", ("a",), expected_sources=("d1", "d2"), sources=("d2", "d3", "d4"))])
+    [0.5]
+    """
+    return [recall for _, recall, _ in _source_scores(items)]
+
+
+def context_precision(items: Sequence[Item]) -> Scores:
+    """The share of the sources that are expected, as sets: |e & s| / |s|; 0 where an item has none.
+
+    None where `context_recall` is, so both are means of the same items.
+
+    >>> context_precision([Item("1", "", ("a",), expected_sources=("d1", "d2"), sources=("d2", "d3", "d4"))])
+    [0.3333333333333333]
+    """
+    return [precision for precision, _, _ in _source_scores(items)]
+
+
+def content_words(text: str) -> set[str]:
+    """The distinct words in lower case but STOP_WORDS and, in scripts other than ASCII, single characters.
+
+    >>> sorted(content_words("The lamp burned 5 litres, as it's said"))
+    ['5', 'burned', 'lamp', 'litres', 'said']
+    """
+    words = set(re.findall(r"\w+", text.lower())) - STOP_WORDS
+    return {word for word in words if len(word) > 1 or word.isascii()}
+
+
+def verifier_faithfulness(answer: str, context: Iterable[str]) -> Faithfulness:
+    """The share of an answer's distinct content words that stand in the context, 0..1; what is unsupported.
+
+    None where either has no content word. Words are compared whole, so other forms of one count as others. A
+    sentence is unsupported if less than SUPPORTED_SHARE of its content words stand in the context.
+
+    >>> verifier_faithfulness("The lamp burned oil. Cats sleep.", ["A lamp burned much oil."])
+    Faithfulness(score=0.6, unsupported=('Cats sleep.',))
+    """
+    known, words = content_words("\n".join(context)), content_words(answer)
+    if not known or not words:
+        return Faithfulness(None, ())
+    sentences = re.split(r"(?<=[.!?])\s+|(?<=[\u3002\uff01\uff1f])\s*|\n+", answer)
+    needed = ((sentence.strip(), content_words(sentence)) for sentence in sentences)
+    unsupported = [text for text, own in needed if len(own & known) < SUPPORTED_SHARE * len(own)]
+    return Faithfulness(len(words & known) / len(words), tuple(unsupported))
 
 
 # ------------------------------------------------------------------ 6. Statistics
@@ -1816,6 +2298,46 @@ class Journal:
     def close(self) -> None:
         """Let go of the file."""
         self._stream.close()
+
+
+# -- Free answers: models on this machine.
+
+
+def load_korean_tokens(items: Iterable[Item]) -> tuple[Tokenizer, str]:
+    """How `bleu` is to cut Korean into tokens, and what to call the tokenisation of all items."""
+    if not any(map(is_korean, items)):
+        return white_space_tokens, "13a"
+    try:
+        package = import_module("kiwipiepy")
+    except ImportError:
+        return white_space_tokens, "13a, of Korean by white space (by morphemes: pip install kiwipiepy)"
+    tagger = package.Kiwi()
+
+    def morphemes(texts: Sequence[str]) -> Iterable[Sequence[str]]:
+        whole = [text.encode("utf-8", "replace").decode() for text in texts]  # a lone surrogate is no text
+        return ([token.form for token in tokens] for tokens in tagger.tokenize(whole))
+
+    return morphemes, f"13a, of Korean by morphemes (kiwipiepy {package.__version__})"
+
+
+def load_embedder(model_name: str = EMBEDDING_MODEL) -> Embed:
+    """Sentence embeddings by a model of sentence-transformers: its name, or the folder where it is.
+
+    Raises UsageError where the package is not installed, and where the model cannot be loaded.
+    """
+    package = optional_package("sentence_transformers", "sentence-transformers", "similarity")
+    try:
+        model = package.SentenceTransformer(model_name)
+    except Exception as error:  # many formats and services have something to say
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise UsageError(f"the embedding model {model_name} cannot be loaded: {reason}") from None
+
+    def embed(texts: Sequence[str]) -> npt.ArrayLike:
+        whole = [text.encode("utf-8", "replace").decode() for text in texts]
+        vectors: npt.ArrayLike = model.encode(whole, show_progress_bar=False)
+        return vectors
+
+    return embed
 
 
 # ------------------------------------------------------------------ 9. Judge client
