@@ -212,6 +212,7 @@ MODEL_FAMILIES: Mapping[str, tuple[str, ...]] = {  # what a model's name has in 
 }
 JUDGES = ("openai/gpt-oss-20b", "qwen/qwen3.6-27b")  # by Groq, of different families
 JUDGE_TOP = 5
+HYBRID_ACCEPTS, HYBRID_REJECTS = 0.9, 0.5  # similarities from and below which no judge is asked
 
 
 class Measure(NamedTuple):
@@ -541,6 +542,7 @@ class Item(NamedTuple):
     output_tokens: float | None = None
     model: str = ""
     correct: bool | None = None
+    rubric: Rubric | None = None
 
 
 class Configuration(NamedTuple):
@@ -3845,7 +3847,7 @@ class AnswerOptions(NamedTuple):
 
     @property
     def deciding(self) -> str | None:
-        """The method whose yes or no is an answer's `correct`: of several the last; None where none says so."""
+        """The method whose yes or no is an answer's `correct`, of several the last; None where none is."""
         verdict = ("llm_judge",) if self.protocol == "verdict" else ()
         return next((name for name in reversed(self.methods) if name in (*YES_OR_NO, *verdict)), None)
 
@@ -3860,39 +3862,48 @@ class Decision(NamedTuple):
     parts: Mapping[str, float] | None = None
 
 
-Column = Sequence[float | None]  # a figure for each item; None where it cannot be measured
-METHODS: Mapping[str, Callable[[Sequence[Item], AnswerOptions, Sequence[float]], Column]] = {
-    "exact": lambda items, options, _: [float(is_exact(item, options.normalize)) for item in items],
-    "keyword": lambda items, *_: [keyword_score(item) for item in items],
-    "keyword_legacy": lambda items, *_: [keyword_legacy_score(item) for item in items],
-    "bleu": lambda items, *_: bleu_scores(items),
-    "similarity": lambda items, options, similar: similar,
-    "semantic_fixed": lambda items, options, similar: at_threshold(similar, options.threshold),
-    "semantic_dynamic": lambda items, options, similar: at_threshold(
-        similar, find_threshold(items, similar, options.validation).threshold
+class Aids(NamedTuple):
+    """What some methods need beside one configuration's items; `similarities` is all None without a model."""
+
+    similarities: Scores
+    korean_tokens: Tokenizer = white_space_tokens
+    tokenization: str = ""  # what to call it
+
+
+METHODS: Mapping[str, Callable[[Sequence[Item], AnswerOptions, Aids], Scores]] = {
+    "exact": lambda items, options, _aids: exact(items, options.normalize),
+    "keyword": lambda items, _options, _aids: keyword(items),
+    "keyword_legacy": lambda items, _options, _aids: keyword_legacy(items),
+    "bleu": lambda items, _options, aids: bleu(items, aids.korean_tokens),
+    "similarity": lambda _items, _options, aids: aids.similarities,
+    "semantic_fixed": lambda _items, options, aids: semantic_fixed(aids.similarities, options.threshold),
+    "semantic_dynamic": lambda items, options, aids: semantic_fixed(
+        aids.similarities, semantic_dynamic(items, aids.similarities, options.validation).threshold
     ),
 }
 JUDGED_METHODS = ("llm_judge", "hybrid")
 SIMILARITY_METHODS = ("similarity", "semantic_fixed", "semantic_dynamic", "hybrid")
 YES_OR_NO = ("exact", "keyword", "semantic_fixed", "semantic_dynamic", "hybrid")
-EXTRAS: Mapping[str, Callable[[Item], float | None]] = {  # of the rows that have what they take
+EXTRAS: Mapping[str, Callable[[Sequence[Item]], Scores]] = {  # of the rows that have what they take
     "context_recall": context_recall,
     "context_precision": context_precision,
-    "verifier_faithfulness": lambda item: verifier_faithfulness(item.prediction, item.context)[0],
-    "latency_ms": lambda item: item.latency_ms,
-    "input_tokens": lambda item: item.input_tokens,
-    "output_tokens": lambda item: item.output_tokens,
+    "verifier_faithfulness": lambda items: [
+        verifier_faithfulness(i.prediction, i.context).score for i in items
+    ],
+    "latency_ms": lambda items: [item.latency_ms for item in items],
+    "input_tokens": lambda items: [item.input_tokens for item in items],
+    "output_tokens": lambda items: [item.output_tokens for item in items],
 }
 
 
-def decided(item: Item, method: str, options: AnswerOptions, similarity: float) -> Decision | None:
+def decided(item: Item, method: str, options: AnswerOptions, similarity: float | None) -> Decision | None:
     """What is known of an answer without a judge; None where it must be asked."""
     verdict = method == "hybrid" or options.protocol == "verdict"
     if is_blank(item.prediction):
         return Decision(0.0, "exact", NO_ANSWER.rationale)
-    if verdict and is_exact(item, options.normalize):
+    if verdict and exact_match(item.accepted, item.prediction, options.normalize):
         return Decision(1.0, "exact", "The same as a gold answer.")
-    if method == "hybrid" and not HYBRID_REJECTS <= similarity < HYBRID_ACCEPTS:
+    if method == "hybrid" and similarity is not None and not HYBRID_REJECTS <= similarity < HYBRID_ACCEPTS:
         return Decision(float(similarity >= HYBRID_ACCEPTS), "semantic", f"Similarity {similarity:.2f}.")
     return Decision(0.0 if verdict else None, "no_llm", "No judge was asked.") if options.no_llm else None
 
@@ -3912,9 +3923,7 @@ def answer_messages(item: Item, protocol: str) -> tuple[Message, ...]:
     return build_messages(PROTOCOLS[protocol], item.question or "(not given)", gold, item.prediction, **about)
 
 
-def answer_requests(
-    configuration: Configuration, options: AnswerOptions, similar: Sequence[float]
-) -> list[JudgeRequest]:
+def answer_requests(configuration: Configuration, options: AnswerOptions, aids: Aids) -> list[JudgeRequest]:
     """A request for each answer that one of the methods needs the judge for."""
     return [
         JudgeRequest(
@@ -3922,7 +3931,7 @@ def answer_requests(
             folder=configuration.name,
             protocol=options.protocol,
         )
-        for place, (item, similarity) in enumerate(zip(configuration.items, similar, strict=True))
+        for place, (item, similarity) in enumerate(zip(configuration.items, aids.similarities, strict=True))
         if any(decided(item, method, options, similarity) is None for method in options.judged)
     ]
 
@@ -3930,11 +3939,11 @@ def answer_requests(
 def decisions_of(
     configuration: Configuration,
     options: AnswerOptions,
-    similar: Sequence[float],
+    aids: Aids,
     outcomes: Mapping[int, Outcome],
 ) -> dict[str, list[Decision]]:
     """Every judged method's decision on each answer, given the judge's outcomes by place."""
-    pairs = list(enumerate(zip(configuration.items, similar, strict=True)))
+    pairs = list(enumerate(zip(configuration.items, aids.similarities, strict=True)))
     protocol = PROTOCOLS[options.protocol]
     return {
         method: [
@@ -3948,23 +3957,23 @@ def decisions_of(
 def answer_columns(
     items: Sequence[Item],
     options: AnswerOptions,
-    similar: Sequence[float],
+    aids: Aids,
     decisions: Mapping[str, Sequence[Decision]],
-) -> dict[str, Column]:
+) -> dict[str, Scores]:
     """Every figure of each answer: by the methods, the judge's parts, and what else the rows tell."""
-    columns: dict[str, Column] = {}
+    columns: dict[str, Scores] = {}
     for method in options.methods:
         if method in METHODS:
-            columns[method] = METHODS[method](items, options, similar)
+            columns[method] = METHODS[method](items, options, aids)
         elif method in decisions:
             columns[method] = [decision.value for decision in decisions[method]]
     for part in PROTOCOLS[options.protocol].parts if "llm_judge" in decisions else ():
         columns[part] = [(decision.parts or {}).get(part) for decision in decisions["llm_judge"]]
-    extras = {name: [measure(item) for item in items] for name, measure in EXTRAS.items()}
+    extras = {name: measure(items) for name, measure in EXTRAS.items()}
     return columns | {name: column for name, column in extras.items() if set(column) != {None}}
 
 
-def column_summary(column: Column) -> Block:
+def column_summary(column: Scores) -> Block:
     """Of how many, mean, standard deviation (n - 1) and 95 % interval of a column, over what was measured."""
     values = [value for value in column if value is not None]
     ends, spread = bootstrap_interval(values), described(values)
@@ -4003,14 +4012,14 @@ def answer_flags(item: Item) -> list[str]:
 def answer_rows(
     items: Sequence[Item],
     options: AnswerOptions,
-    columns: Mapping[str, Column],
+    columns: Mapping[str, Scores],
     decisions: Mapping[str, Sequence[Decision]],
 ) -> list[Row]:
     """What became of each answer."""
     rows: list[Row] = []
     judged = next((name for name in reversed(options.judged) if name in decisions), None)
     for place, item in enumerate(items):
-        value = columns[options.deciding][place] if options.deciding in columns else None
+        value = columns[options.deciding or ""][place] if options.deciding in columns else None
         decision = decisions[judged][place] if judged else Decision(value, options.deciding or "")
         row: Row = {
             "id": item.id,
@@ -4027,7 +4036,7 @@ def answer_rows(
         if judged:
             row |= {"score": decision.value, "flags": answer_flags(item)}
         if item.context:
-            row["unsupported"] = verifier_faithfulness(item.prediction, item.context)[1]
+            row["unsupported"] = verifier_faithfulness(item.prediction, item.context).unsupported
         rows.append(row)
     return rows
 
@@ -4035,13 +4044,13 @@ def answer_rows(
 def answers_block(
     configuration: Configuration,
     options: AnswerOptions,
-    similar: Sequence[float],
+    aids: Aids,
     decisions: Mapping[str, Sequence[Decision]],
     run: JudgeRun | None,
 ) -> Block:
     """All that is known of one configuration's answers."""
     items = configuration.items
-    columns = answer_columns(items, options, similar, decisions)
+    columns = answer_columns(items, options, aids, decisions)
     rows = answer_rows(items, options, columns, decisions)
     places: dict[str, list[int]] = {}
     for place, item in enumerate(items):
@@ -4058,16 +4067,20 @@ def answers_block(
     if decided_by := decisions.get(options.deciding or ""):
         block |= decision_counts(decided_by)
     if "semantic_dynamic" in options.methods:
-        block["semantic_dynamic"] = find_threshold(items, similar, options.validation)._asdict()
+        found = semantic_dynamic(items, aids.similarities, options.validation)
+        block["semantic_dynamic"] = found._asdict() | found.figures._asdict()
+        del block["semantic_dynamic"]["figures"]
+    if aids.tokenization:
+        block["bleu_tokens"] = aids.tokenization
     if run and decisions:
         failed = [row["id"] for row in rows if row["failure"] is not None]
         flagged = [row["id"] for row in rows if row["flags"]]
         models = {"requested_model": run.requested_model, "judge_model": run.model}
         block |= {**models, "failed": failed, "flagged": flagged}
-    return block | {"warnings": answer_warnings(configuration, options, block), "detailed_results": rows}
+    return block | {"warnings": answer_warnings(configuration, block), "detailed_results": rows}
 
 
-def answer_warnings(configuration: Configuration, options: AnswerOptions, block: Block) -> list[str]:
+def answer_warnings(configuration: Configuration, block: Block) -> list[str]:
     """What must be known before one configuration's figures are believed."""
     items = configuration.items
     missing = sum(is_blank(item.prediction) for item in items)
@@ -4092,9 +4105,9 @@ def _by_item(rows: Iterable[Row]) -> dict[tuple[str, str, int], Row]:
     seen: Counter[tuple[str, str]] = Counter()
     found = {}
     for row in rows:
-        key = row["input"], row["gold"]
-        seen[key] += 1
-        found[(*key, seen[key])] = row
+        asked, gold = row["input"], row["gold"]
+        seen[asked, gold] += 1
+        found[asked, gold, seen[asked, gold]] = row
     return found
 
 
@@ -4131,7 +4144,7 @@ def compare_answers(blocks: Sequence[Block], methods: Iterable[str]) -> Iterator
 
 
 def rank_of(block: Block, options: AnswerOptions) -> list[float]:
-    """Sorts configurations: those that were judged by that, and those that were not after them, by the rest."""
+    """Sorts configurations: by the judge, and those that it did not see after the others, by the rest."""
     names = (*options.judged, *unjudged(options).methods)
     means = [block["measures"].get(name, {}).get("mean") for name in names]
     return [-math.inf if value is None else value for value in means]
@@ -4220,14 +4233,14 @@ def unjudged(options: AnswerOptions) -> AnswerOptions:
 def best_configurations(
     configurations: Iterable[Configuration],
     options: AnswerOptions,
-    similar: Mapping[str, Sequence[float]],
+    aids: Mapping[str, Aids],
     many: int,
 ) -> list[Configuration]:
     """So many of them that are best by the first method that needs no judge."""
     score = METHODS[unjudged(options).methods[0]]
 
     def average(one: Configuration) -> float:
-        figures = [value for value in score(one.items, options, similar[one.name]) if value is not None]
+        figures = [value for value in score(one.items, options, aids[one.name]) if value is not None]
         return mean(figures) or 0.0
 
     return sorted(configurations, key=average, reverse=True)[:many]
@@ -4236,7 +4249,7 @@ def best_configurations(
 def grade_answers(
     configurations: Sequence[Configuration],
     options: AnswerOptions,
-    similar: Mapping[str, Sequence[float]],
+    aids: Mapping[str, Aids],
     requests: Sequence[JudgeRequest],
     judge: Judge | None,
     judged: Collection[str],
@@ -4252,8 +4265,8 @@ def grade_answers(
     blocks = []
     for one in configurations:
         used = options if one.name in judged else unjudged(options)
-        decisions = decisions_of(one, used, similar[one.name], outcomes[one.name])
-        blocks.append(answers_block(one, used, similar[one.name], decisions, run))
+        decisions = decisions_of(one, used, aids[one.name], outcomes[one.name])
+        blocks.append(answers_block(one, used, aids[one.name], decisions, run))
     for name, row in compare_answers(blocks, options.methods):
         next(one for one in blocks if one["configuration"] == name).setdefault("comparison", []).append(row)
     return sorted(blocks, key=lambda block: rank_of(block, options), reverse=True), run
@@ -5289,20 +5302,21 @@ def answer_lines(block: Block) -> Iterator[str]:
     """What one configuration's figures come from."""
     name = block["configuration"]
     if "accuracy" in block:
+        judged = block["llm_judged"]
         counts = {
-            "exact": block["exact_match"]["count"],
-            "by similarity": block["semantic"]["count"],
-            "judged": block["llm_judged"]["count"],
-            "without a judge": block["no_llm_fallback_count"],
+            "exact matches": block["exact_match"]["count"],
+            "decided by similarity": block["semantic"]["count"],
+            f"judged ({_share(judged['approval_rate'])} of them approved)": judged["count"],
+            "not judged": block["no_llm_fallback_count"],
         }
-        told = ", ".join(f"{count} {how}" for how, count in counts.items() if count)
-        approved = _share(block["llm_judged"]["approval_rate"])
-        yield f"{name}: {block['correct']} of {block['total_evaluated']} correct ({told or 'none right'}; judge approves {approved})"
+        told = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+        yield f"{name}: {block['correct']} of {block['total_evaluated']} correct: {told}"
     if found := block.get("semantic_dynamic"):
-        figures = ", ".join(
-            f"{one} {_figure(found[one], 3)}" for one in ("accuracy", "precision", "recall", "f1")
-        )
-        yield f"{name}: threshold {found['threshold']:.2f} by {found['found_by']} on {found['rows']} rows ({figures})"
+        figures = (f"{one} {_figure(found[one], 3)}" for one in Classification._fields)
+        best = f"threshold {found['threshold']:.2f}, best by {found['criterion']} on {found['rows']} rows"
+        yield f"{name}: {best}: {', '.join(figures)}"
+    if "bleu_tokens" in block:
+        yield f"{name}: BLEU's tokens: {block['bleu_tokens']}"
 
 
 def answer_parts(blocks: Sequence[Block]) -> list[Part]:
@@ -5642,7 +5656,7 @@ def connect_judge(
 def show_plan(
     arguments: argparse.Namespace, requests: Sequence[JudgeRequest], stored: Collection[Place]
 ) -> None:
-    """Show what judging takes, with the model and with its successor."""
+    """Show what judging would cost, with the model and with its successor."""
     model = arguments.judge_model or DEFAULT_JUDGE_MODEL
     successor = None if arguments.judge_model else MODELS[model].successor
     for name in filter(None, (model, successor)):
@@ -5653,27 +5667,14 @@ def show_plan(
         say(render_plan(plan_calls(name, requests, stored, arguments.fresh), tiers))
 
 
-def dry_run(
-    arguments: argparse.Namespace,
-    split: Split,
-    hand_ins: Iterable[HandIn],
-    options: JudgeOptions,
-    skipped: list[str],
-) -> None:
-    """Show what judging would cost, with the model and with its successor.
-
-    A folder whose journal cannot be read joins `skipped`.
-    """
-    requests: list[JudgeRequest] = []
-    stored: set[tuple[str, str]] = set()
-    for hand_in in hand_ins:
-        path = Path(hand_in.folder, JOURNAL_FILE.format(split=split.name))
-        with skipping(hand_in.folder, skipped):
-            keys = parse_journal(path.read_bytes())[0] if path.is_file() else {}
-            stored.update((hand_in.folder, key) for key in keys)
-            requests += judge_requests(split, hand_in, options)
-    say("Dry run: nothing is sent.")
-    show_plan(arguments, requests, stored)
+def stored_places(paths: Mapping[str, str], skipped: list[str]) -> set[Place]:
+    """What the folders' journals hold. A folder whose journal cannot be read joins `skipped`."""
+    stored: set[Place] = set()
+    for folder, path in paths.items():
+        with skipping(folder, skipped):
+            keys = parse_journal(Path(path).read_bytes())[0] if os.path.isfile(path) else {}
+            stored.update((folder, key) for key in keys)
+    return stored
 
 
 def write_label_sheet(split: Split, hand_ins: Iterable[HandIn], options: JudgeOptions) -> None:
@@ -5826,9 +5827,14 @@ def run_split(arguments: argparse.Namespace) -> int:
     options = judge_options(arguments, split.questions, hand_ins, bool(broken))
     labels = read_labels(arguments.human, split, folders) if arguments.human else None
     report_reading(arguments, split, hand_ins, broken)
+    form = JOURNAL_FILE.format(split=split.name)
+    journals = {one.folder: in_folder(one.folder, form) for one in hand_ins}
     if arguments.dry_run or arguments.label_sheet:
         if arguments.dry_run:
-            dry_run(arguments, split, hand_ins, options, skipped)
+            stored = stored_places(journals, skipped)
+            requests = [one for hand_in in hand_ins for one in judge_requests(split, hand_in, options)]
+            say("Dry run: nothing is sent.")
+            show_plan(arguments, [one for one in requests if one.folder not in skipped], stored)
         else:
             write_label_sheet(split, hand_ins, options)
         return EXIT_INCOMPLETE if skipped else EXIT_OK
@@ -5838,8 +5844,6 @@ def run_split(arguments: argparse.Namespace) -> int:
         unavailable = ""
         try:
             nobody = options.systems == frozenset()
-            form = JOURNAL_FILE.format(split=split.name)
-            journals = {one.folder: in_folder(one.folder, form) for one in hand_ins}
             judge = None if nobody else connect_judge(arguments, journals, skipped, resources)
             hand_ins = [hand_in for hand_in in hand_ins if hand_in.folder not in skipped]
             results, run = evaluate_split(split, hand_ins, judge, options, labels)
@@ -5929,6 +5933,17 @@ def choose_judge(arguments: argparse.Namespace, items: Iterable[Item]) -> str:
     return judge
 
 
+def load_aids(configurations: Sequence[Configuration], options: AnswerOptions) -> dict[str, Aids]:
+    """What the methods need, by configuration. Raises UsageError."""
+    items = [item for one in configurations for item in one.items]
+    tokens = load_korean_tokens(items) if "bleu" in options.methods else (white_space_tokens, "")
+    values: Scores = [None] * len(items)
+    if set(SIMILARITY_METHODS) & set(options.methods):
+        values = similarity(items, load_embedder(options.embedding_model))
+    left = iter(values)
+    return {one.name: Aids(list(itertools.islice(left, len(one.items))), *tokens) for one in configurations}
+
+
 def report_answers(
     arguments: argparse.Namespace, configurations: Sequence[Configuration], blocks: Sequence[Block]
 ) -> None:
@@ -5943,15 +5958,12 @@ def report_answers(
 def report_reference(blocks: Iterable[Block], options: AnswerOptions) -> int:
     """Say whether the gold answers, graded as answers, came out perfect. Returns the exit code."""
     faults = [
-        f"{block['configuration']}: {fault}"
-        for block in blocks
-        for fault in imperfect(block, options.methods)
+        f"{one['configuration']}: {fault}" for one in blocks for fault in imperfect(one, options.methods)
     ]
     for fault in faults[:FILES_SHOWN]:
         note(f"not perfect: {fault}")
-    say(
-        f"Reference check: {'passed' if not faults else f'failed, {len(faults)} figures of gold answers are not perfect'}"
-    )
+    verdict = f"failed: {len(faults)} figures of gold answers are not perfect" if faults else "passed"
+    say(f"Reference check {verdict}")
     return EXIT_INCOMPLETE if faults else EXIT_OK
 
 
@@ -5971,21 +5983,18 @@ def run_answers(arguments: argparse.Namespace) -> int:
     elif not (arguments.overwrite or arguments.dry_run) and all(made_by(file, setup) for file in files):
         say(f"There already, made by the same set-up: {', '.join(files)} (--overwrite makes them anew)")
         return EXIT_OK
-    embed = load_embedder(options.embedding_model) if set(SIMILARITY_METHODS) & set(options.methods) else None
-    similar = {
-        one.name: similarities(one.items, embed) if embed else [0.0] * len(one.items)
-        for one in configurations
-    }
-    best = best_configurations(configurations, options, similar, arguments.judge_top)
-    requests = [request for one in best for request in answer_requests(one, options, similar[one.name])]
+    aids = load_aids(configurations, options)
+    best = best_configurations(configurations, options, aids, arguments.judge_top)
+    requests = [request for one in best for request in answer_requests(one, options, aids[one.name])]
     journals = {one.name: answers_file(one, ANSWERS_JOURNAL_FILE) for one in best}
     if arguments.dry_run or (requests and len(best) < len(configurations)):
-        show_plan(arguments, requests, journals)
+        show_plan(arguments, requests, stored_places(journals, []))
     if arguments.dry_run:
+        say("Dry run: nothing was sent.")
         return EXIT_OK
     with ExitStack() as resources:
         judge = connect_judge(arguments, journals, [], resources) if requests else None
-        blocks, run = grade_answers(configurations, options, similar, requests, judge, set(journals))
+        blocks, run = grade_answers(configurations, options, aids, requests, judge, set(journals))
     if arguments.reference_check:
         return report_reference(blocks, options)
     by_name = {block["configuration"]: block for block in blocks}
