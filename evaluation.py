@@ -3973,10 +3973,13 @@ def answer_columns(
     return columns | {name: column for name, column in extras.items() if set(column) != {None}}
 
 
-def column_summary(column: Scores) -> Block:
+def column_summary(column: Scores, clusters: Sequence[Hashable]) -> Block:
     """Of how many, mean, standard deviation (n - 1) and 95 % interval of a column, over what was measured."""
-    values = [value for value in column if value is not None]
-    ends, spread = bootstrap_interval(values), described(values)
+    measured = [
+        (value, cluster) for value, cluster in zip(column, clusters, strict=True) if value is not None
+    ]
+    values = [value for value, _ in measured]
+    ends, spread = bootstrap_interval(values, [cluster for _, cluster in measured]), described(values)
     return {"n": len(values), "mean": spread["mean"], "std": spread["std"], "ci95": ends and list(ends)}
 
 
@@ -4001,6 +4004,11 @@ def decision_counts(decisions: Sequence[Decision]) -> Block:
         "accuracy_boost_from_llm": right["llm"] / total,
         "no_llm_fallback_count": counts["no_llm"],
     }
+
+
+def cluster_of(row: Row) -> Hashable:
+    """Answers about the same sources stand or fall together; others each by itself."""
+    return tuple(row.get("expected_sources", ())) or row["id"]
 
 
 def answer_flags(item: Item) -> list[str]:
@@ -4033,6 +4041,8 @@ def answer_rows(
             "failure": decision.failure,
             "scores": {name: column[place] for name, column in columns.items()},
         }
+        if item.expected_sources:
+            row["expected_sources"] = list(item.expected_sources)
         if judged:
             row |= {"score": decision.value, "flags": answer_flags(item)}
         if item.context:
@@ -4055,14 +4065,19 @@ def answers_block(
     places: dict[str, list[int]] = {}
     for place, item in enumerate(items):
         places.setdefault(item.category, []).append(place)
+    clusters = [cluster_of(row) for row in rows]
+
+    def summaries(chosen: Sequence[int]) -> Block:
+        belonging = [clusters[place] for place in chosen]
+        return {
+            name: column_summary([column[place] for place in chosen], belonging)
+            for name, column in columns.items()
+        }
+
     block: Block = {
         "configuration": configuration.name,
-        "measures": {name: column_summary(column) for name, column in columns.items()},
-        "by_category": {
-            category: {name: column_summary([column[at] for at in found]) for name, column in columns.items()}
-            for category, found in sorted(places.items())
-            if category
-        },
+        "measures": summaries(range(len(items))),
+        "by_category": {name: summaries(found) for name, found in sorted(places.items()) if name},
     }
     if decided_by := decisions.get(options.deciding or ""):
         block |= decision_counts(decided_by)
@@ -4100,7 +4115,10 @@ def answer_warnings(configuration: Configuration, block: Block) -> list[str]:
     ]
 
 
-def _by_item(rows: Iterable[Row]) -> dict[tuple[str, str, int], Row]:
+ItemKey = tuple[str, str, int]  # question, gold answer, which one of equal ones
+
+
+def _by_item(rows: Iterable[Row]) -> dict[ItemKey, Row]:
     """The rows by what was asked: question and gold answer, and which one of equal ones."""
     seen: Counter[tuple[str, str]] = Counter()
     found = {}
@@ -4111,24 +4129,27 @@ def _by_item(rows: Iterable[Row]) -> dict[tuple[str, str, int], Row]:
     return found
 
 
+def answer_gaps(
+    one: Mapping[ItemKey, Row], other: Mapping[ItemKey, Row], method: str
+) -> list[tuple[float, Hashable]]:
+    """(difference, cluster) of each answer that both have, and that the method measured of both."""
+    pairs = ((row, other[key]) for key, row in one.items() if key in other)
+    values = ((a, a["scores"].get(method), b["scores"].get(method)) for a, b in pairs)
+    return [(x - y, cluster_of(row)) for row, x, y in values if x is not None and y is not None]
+
+
 def compare_answers(blocks: Sequence[Block], methods: Iterable[str]) -> Iterator[tuple[str, Row]]:
     """Every pair of configurations on every method, from both sides, over the answers that both have."""
     rows = {block["configuration"]: _by_item(block["detailed_results"]) for block in blocks}
     for method in methods:
-        found: list[tuple[str, str, list[float]]] = []
-        for one, other in itertools.combinations(rows, 2):
-            pairs = (
-                (rows[one][key]["scores"], rows[other][key]["scores"])
-                for key in rows[one]
-                if key in rows[other]
-            )
-            values = ((a.get(method), b.get(method)) for a, b in pairs)
-            gaps = [a - b for a, b in values if a is not None and b is not None]
-            if gaps:
-                found.append((one, other, gaps))
-        raw = [paired_tests([gaps])[0] for _, _, gaps in found]
-        for (one, other, gaps), p, adjusted in zip(found, raw, holm(raw), strict=True):
-            average, ends = mean(gaps) or 0.0, bootstrap_interval(gaps)
+        found = [
+            (one, other, list(zip(*pairs, strict=True)))
+            for one, other in itertools.combinations(rows, 2)
+            if (pairs := answer_gaps(rows[one], rows[other], method))
+        ]
+        raw = [paired_tests([gaps], clusters)[0] for _, _, (gaps, clusters) in found]
+        for (one, other, (gaps, clusters)), p, adjusted in zip(found, raw, holm(raw), strict=True):
+            average, ends = mean(gaps) or 0.0, bootstrap_interval(gaps, clusters)
             row: Row = {
                 "with": other,
                 "measure": method,
@@ -5338,7 +5359,7 @@ def answer_parts(blocks: Sequence[Block]) -> list[Part]:
     ]
     lines = [line for block in blocks for line in answer_lines(block)]
     warnings = dict.fromkeys(line for block in blocks for line in block["warnings"])
-    remark = "+- is half of a 95 % interval: bootstrap over answers."
+    remark = "+- is half of a 95 % interval: bootstrap over answers, those about the same sources together."
     parts = [
         Part("Answer evaluation results", measures_table(["Rank", "Configuration"], ranked), [*lines, remark])
     ]
@@ -5621,7 +5642,7 @@ def report_journals(journals: Mapping[str, Journal]) -> None:
 
 def connect_judge(
     arguments: argparse.Namespace, paths: Mapping[str, str], skipped: list[str], resources: ExitStack
-) -> Judge | None:
+) -> GroqJudge | None:
     """The judge that the environment describes; None, and a line that says so, where there is no key.
 
     `paths` has each folder's journal. They are closed with `resources`; a folder whose journal cannot be had
@@ -5640,7 +5661,6 @@ def connect_judge(
             journal = journals[folder] = resources.enter_context(closing(Journal(path)))
             if journal.passed_over:
                 note(f"warning: {path}: {journal.passed_over} unreadable lines")
-    report_journals(journals)
     pacer = Pacer(arguments.workers, time.monotonic(), arguments.rpm, arguments.tpm)
     return GroqJudge(
         engine=Engine(CallPool(call), pacer, warn=note),
@@ -5845,6 +5865,7 @@ def run_split(arguments: argparse.Namespace) -> int:
         try:
             nobody = options.systems == frozenset()
             judge = None if nobody else connect_judge(arguments, journals, skipped, resources)
+            report_journals(judge.journals if judge else {})
             hand_ins = [hand_in for hand_in in hand_ins if hand_in.folder not in skipped]
             results, run = evaluate_split(split, hand_ins, judge, options, labels)
         except JudgeUnavailable as error:
@@ -5987,10 +6008,11 @@ def run_answers(arguments: argparse.Namespace) -> int:
     best = best_configurations(configurations, options, aids, arguments.judge_top)
     requests = [request for one in best for request in answer_requests(one, options, aids[one.name])]
     journals = {one.name: answers_file(one, ANSWERS_JOURNAL_FILE) for one in best}
+    if arguments.dry_run:
+        say("Dry run: nothing is sent.")
     if arguments.dry_run or (requests and len(best) < len(configurations)):
         show_plan(arguments, requests, stored_places(journals, []))
     if arguments.dry_run:
-        say("Dry run: nothing was sent.")
         return EXIT_OK
     with ExitStack() as resources:
         judge = connect_judge(arguments, journals, [], resources) if requests else None
