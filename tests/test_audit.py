@@ -161,7 +161,7 @@ def test_the_same_texts_have_the_same_prompt_and_others_another_marker() -> None
 def test_what_all_questions_share_comes_first_and_the_rubric_as_lines() -> None:
     system, user = build_rubric_messages(QUESTION, RUBRIC, "A lamp.")
     assert (system["role"], user["role"]) == ("system", "user")
-    assert system["content"] == evaluation.JUDGE_INSTRUCTIONS
+    assert system["content"] == evaluation.RUBRIC.system_message
     levels = "".join(f"{level}: {text}\n" for level, text in LEVELS.items())
     assert user["content"].startswith(f"Rubric: {RUBRIC.description}\n{levels}\n[")
 

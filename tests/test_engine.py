@@ -1142,7 +1142,7 @@ NO_LINES: dict[str, object] = {
     "no key": b'{"score": 3, "rationale": ""}',
     "a blank key": b'{"key": "", "score": 3, "rationale": ""}',
     "no score": b'{"key": "x", "rationale": ""}',
-    "0": b'{"key": "x", "score": 0, "rationale": ""}',
+    "-1": b'{"key": "x", "score": -1, "rationale": ""}',
     "6": b'{"key": "x", "score": 6, "rationale": ""}',
     "3.5": b'{"key": "x", "score": 3.5, "rationale": ""}',
     "a string": b'{"key": "x", "score": "3", "rationale": ""}',

@@ -206,7 +206,7 @@ def test_combined_score(answer: float, evidence: float, weight: dict[str, float]
     },
 )
 def test_a_value_that_is_a_score(value: object, score: int) -> None:
-    found = evaluation.parse_score(value)
+    found = evaluation.parse_choice(value)
     assert (found, type(found)) == (score, int)
 
 
@@ -237,7 +237,7 @@ def test_a_value_that_is_a_score(value: object, score: int) -> None:
 )
 def test_a_value_that_is_no_score(value: object, found: str) -> None:
     with pytest.raises(NotAScore) as caught:
-        evaluation.parse_score(value)
+        evaluation.parse_choice(value)
     assert str(caught.value) == f"the score must be a whole number from 1 to 5, not {found}"
 
 

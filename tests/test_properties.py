@@ -468,7 +468,7 @@ def score_or_none(read: Callable[[], int]) -> int | None:
 @given(scalars | json_values | st.integers(1, 5).flatmap(lambda n: st.sampled_from([n, float(n), str(n)])))
 def test_a_value_is_the_score_that_it_looks_like_or_none(value: object) -> None:
     looks = {str(n): n for n in range(1, 6)} | {f"{n}.0": n for n in range(1, 6)}
-    assert score_or_none(lambda: evaluation.parse_score(value)) == looks.get(str(value).strip())
+    assert score_or_none(lambda: evaluation.parse_choice(value)) == looks.get(str(value).strip())
 
 
 @repeatable
