@@ -933,7 +933,7 @@ def _decision_rows(value: Any) -> tuple[str, list[Any]]:
         return "", value
     if lists := [value[name] for name in DECISION_LISTS if name in value]:
         return value.get("judge_model") or "", lists[0]
-    blocks = {system: parts.get("llm_judge") or {} for system, parts in value.items()}
+    blocks = {system: (parts or {}).get("llm_judge") or {} for system, parts in value.items()}
     rows = [row | {"system": name} for name, block in blocks.items() for row in block.get("per_question", ())]
     return next((block["judge_model"] for block in blocks.values() if block.get("judge_model")), ""), rows
 
