@@ -496,7 +496,7 @@ class NotAScore(Exception):
 # -- Agreement
 
 
-class Item(NamedTuple):
+class RatedItem(NamedTuple):
     """What was judged: `about` is input, gold and prediction, or system and question_id, each with its name.
 
     `source` is "" where none is named; `place` tells apart what one file has more than once.
@@ -507,10 +507,10 @@ class Item(NamedTuple):
     place: int
 
 
-class Decision(NamedTuple):
-    """A judge's verdict on an item, 1 for correct and 0 for not, or its score, or both, or neither."""
+class Rating(NamedTuple):
+    """What a judge decided: 1 for correct and 0 for not, or a score, or both, or neither."""
 
-    item: Item
+    item: RatedItem
     correct: float | None
     score: float | None
     method: str
@@ -522,10 +522,10 @@ class Rater(NamedTuple):
 
     name: str
     files: tuple[InputFile, ...]
-    decisions: tuple[Decision, ...]
+    decisions: tuple[Rating, ...]
 
 
-KAPPA_WEIGHTS: Mapping[str, str | None] = {"correct": None, "score": "quadratic"}  # by member of Decision
+KAPPA_WEIGHTS: Mapping[str, str | None] = {"correct": None, "score": "quadratic"}  # by member of Rating
 
 
 # ------------------------------------------------------------------ 3. Parsing
@@ -891,7 +891,16 @@ def parse_labels(
 
 # -- Agreement: one judge's decisions, as a program or a person gives them.
 
-VERDICTS = {"yes": 1.0, "true": 1.0, "1": 1.0, "no": 0.0, "false": 0.0, "0": 0.0, "": None, "none": None}
+CORRECT_VALUES = {
+    "yes": 1.0,
+    "true": 1.0,
+    "1": 1.0,
+    "no": 0.0,
+    "false": 0.0,
+    "0": 0.0,
+    "": None,
+    "none": None,
+}
 MAX_RATING = 10**9  # so that its square is exact enough
 RATING = Kind("a number", lambda value: _is_number(value) and abs(float(str(value))) <= MAX_RATING)
 
@@ -901,7 +910,7 @@ def _verdict_key(value: object) -> str:
 
 
 DECISION_SHAPE: Shape = {
-    "correct?": Kind("yes or no", lambda value: _verdict_key(value) in VERDICTS),
+    "correct?": Kind("yes or no", lambda value: _verdict_key(value) in CORRECT_VALUES),
     "score?": RATING,
     **{f"{name}?": TEXT for name in ("source", "decision_method", "failure")},
 }
@@ -944,23 +953,23 @@ def _text_of(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
-def parse_decisions(text: str, file: str, problems: list[Problem]) -> tuple[str, list[Decision]]:
+def parse_decisions(text: str, file: str, problems: list[Problem]) -> tuple[str, list[Rating]]:
     """(the judge's name or "", its decisions) of answers' or a split's results, or of annotations.
 
     What is wrong, also that nothing was decided, is added to `problems`.
     """
     value = (source := JsonText(text, file, problems)).parse(decisions_shape(text))
     judge, rows = _decision_rows([] if value is None else value)
-    places: Counter[Item] = Counter()
+    places: Counter[RatedItem] = Counter()
     decisions = []
     for row in rows:
         names = ("system", "question_id") if row.get("input") is None else ("input", "gold", "prediction")
-        item = Item(row.get("source") or "", tuple((name, _text_of(row.get(name))) for name in names), 0)
+        item = RatedItem(row.get("source") or "", tuple((name, _text_of(row.get(name))) for name in names), 0)
         decided = row if row.get("failure") is None else {}
-        correct = VERDICTS[_verdict_key(decided.get("correct"))]
+        correct = CORRECT_VALUES[_verdict_key(decided.get("correct"))]
         score = decided.get("answer_score_raw", decided.get("score"))
         about = row.get("decision_method") or "", _text_of(row.get("answer_rationale", row.get("reasoning")))
-        decisions.append(Decision(item._replace(place=places[item]), correct, score, *about))
+        decisions.append(Rating(item._replace(place=places[item]), correct, score, *about))
         places[item] += 1
     if value is not None and all(one.correct is None and one.score is None for one in decisions):
         source.refuse(0, "decisions (correct, score, or a split's llm_judge)", "none")
@@ -3375,8 +3384,8 @@ def minutes_needed(plan: CallPlan, tier: Tier) -> float:
 
 # -- Agreement
 
-UNJUDGED_METHODS = ("exact", "no_llm")  # decisions that no judge made
-Ratings = Mapping[Item, float]  # what one judge decided
+UNJUDGED_METHODS = ("exact", "semantic", "no_llm")  # decisions that no judge made
+Rated = Mapping[RatedItem, float]  # what one judge decided
 
 
 def read_rater(paths: Iterable[str], problems: list[Problem], folder: str = "") -> Rater:
@@ -3423,20 +3432,20 @@ def kind_of(raters: Sequence[Rater]) -> str:
     raise UsageError(f"verdicts and scores cannot be compared: {verdicts} gave verdicts, {scores} scores")
 
 
-def is_by_judge(decision: Decision) -> bool:
+def is_by_judge(decision: Rating) -> bool:
     """Whether somebody had to judge: not where the texts were equal, or a split's answer blank."""
     blank = (decision.score, decision.reasoning) == (NO_ANSWER.score, NO_ANSWER.rationale)
     return decision.method not in UNJUDGED_METHODS and not blank
 
 
-def at_sources(found: Iterable[Iterable[Decision]]) -> list[dict[Item, Decision]]:
+def at_sources(found: Iterable[Iterable[Rating]]) -> list[dict[RatedItem, Rating]]:
     """Decisions by item; one without a source stands for those on the same item of every source."""
     by_item = [{one.item: one for one in decisions} for decisions in found]
-    sources: dict[Item, list[str]] = {}
+    sources: dict[RatedItem, list[str]] = {}
     for item in dict.fromkeys(itertools.chain.from_iterable(by_item)):
         sources.setdefault(item._replace(source=""), []).append(item.source)
 
-    def at_each(item: Item) -> list[Item]:
+    def at_each(item: RatedItem) -> list[RatedItem]:
         named = [] if item.source else list(filter(None, sources[item]))
         return [item._replace(source=source) for source in named] or [item]
 
@@ -3449,13 +3458,13 @@ def or_reason(name: str, value: float | None, items: int) -> Row:
     return {name: value} | ({f"{name}_reason": reason} if value is None else {})
 
 
-def agreement_row(one: Ratings, other: Ratings, kind: str, name: str = "agreement") -> Row:
+def agreement_row(one: Rated, other: Rated, kind: str, name: str = "agreement") -> Row:
     """How far two raters agree on the items that both have; `name` is that of the share of equal ones."""
     shared = [item for item in one if item in other]
     a, b = [one[item] for item in shared], [other[item] for item in shared]
     apart = [abs(x - y) for x, y in zip(a, b, strict=True)]
     rates = {name: [gap == 0 for gap in apart]}
-    if kind == "score":
+    if max((*a, *b), default=0) > 1:  # a scale on which 1 is not all
         rates[f"{name}_within_1"] = [gap < 1 + 1e-9 for gap in apart]
     kappa = cohen_kappa(a, b, KAPPA_WEIGHTS[kind])
     intervals = [*bootstrap_intervals(list(rates.values())), None if kappa is None else kappa_interval(a, b)]
@@ -3468,7 +3477,7 @@ def agreement_row(one: Ratings, other: Ratings, kind: str, name: str = "agreemen
     }
 
 
-def agreement_block(ratings: Mapping[str, Ratings], kind: str) -> Block:
+def agreement_block(ratings: Mapping[str, Rated], kind: str) -> Block:
     """Every pair of judges, and all of them together."""
     items = dict.fromkeys(itertools.chain.from_iterable(ratings.values()))
     table = [[by_item.get(item) for by_item in ratings.values()] for item in items]
@@ -3489,7 +3498,7 @@ def agreement_block(ratings: Mapping[str, Ratings], kind: str) -> Block:
     }
 
 
-def disagreements(found: Mapping[str, Mapping[Item, Decision]], kind: str) -> list[Row]:
+def disagreements(found: Mapping[str, Mapping[RatedItem, Rating]], kind: str) -> list[Row]:
     """What judges do not agree on: the widest apart first, then the most evenly split."""
     rows = []
     for item in dict.fromkeys(itertools.chain.from_iterable(found.values())):
@@ -3504,7 +3513,7 @@ def disagreements(found: Mapping[str, Mapping[Item, Decision]], kind: str) -> li
     return [row for _, row in sorted(rows, key=itemgetter(0))]
 
 
-def people_row(judge: Ratings, people: Ratings, kind: str) -> Row:
+def people_row(judge: Rated, people: Rated, kind: str) -> Row:
     """How often a judge or a vote is right, and to which side it errs, if people are right."""
     pairs = [(value, people[item]) for item, value in judge.items() if item in people]
     row = agreement_row(judge, people, kind, "accuracy")
@@ -3515,7 +3524,7 @@ def people_row(judge: Ratings, people: Ratings, kind: str) -> Row:
     return row
 
 
-def people_block(ratings: Mapping[str, Ratings], people: Ratings, kind: str) -> Block:
+def people_block(ratings: Mapping[str, Rated], people: Rated, kind: str) -> Block:
     """Each judge beside people, and the votes on those items that two judges or more have."""
     ballots = {item: [one[item] for one in ratings.values() if item in one] for item in people}
     votes = {item: votes_cast(ballot) for item, ballot in ballots.items() if len(ballot) > 1}
@@ -3545,7 +3554,7 @@ def compare_judges(raters: Sequence[Rater], people: Rater | None, keep_all: bool
     values = [{item: float(getattr(one, kind)) for item, one in by_item.items()} for by_item in found]
     names = [rater.name for rater in raters]
     ratings = dict(zip(names, values, strict=False))
-    by_source: dict[str, dict[str, dict[Item, float]]] = {}
+    by_source: dict[str, dict[str, dict[RatedItem, float]]] = {}
     for name, by_item in ratings.items():
         for item, value in by_item.items():
             by_source.setdefault(item.source, {one: {} for one in names})[name][item] = value
@@ -4636,6 +4645,48 @@ if (form) {
 }
 """
 
+# -- Parts: a report as tables and lists, written once for the console, for Markdown and for a page.
+
+
+class Part(NamedTuple):
+    """A part of a report: a table, the first row its head, and lines below it."""
+
+    title: str
+    rows: Sequence[Sequence[str]] = ()
+    lines: Sequence[str] = ()
+
+
+def parts_text(parts: Iterable[Part]) -> str:
+    """The parts as console text."""
+    shown = []
+    for title, rows, lines in parts:
+        table = text_table([[printable(cell) for cell in row] for row in rows])
+        shown.append(
+            "\n".join(
+                (render_title(printable(title).upper()), *filter(None, (table, *map(printable, lines))))
+            )
+        )
+    return "\n".join(shown)
+
+
+def parts_markdown(title: str, parts: Iterable[Part]) -> str:
+    """The parts as a Markdown page."""
+    shown = [f"# {markdown_text(title)}\n"]
+    for head, rows, lines in parts:
+        blocks = [markdown_table(rows)] if rows else []
+        blocks += [markdown_list(lines)] if lines else []
+        shown.append(f"## {markdown_text(head)}\n\n" + "\n".join(blocks))
+    return "\n".join(shown)
+
+
+def parts_html(parts: Iterable[Part]) -> list[Markup]:
+    """The parts as sections of a page."""
+    return [
+        section(title, html_table(rows, title) if rows else "", html_list(lines))
+        for title, rows, lines in parts
+    ]
+
+
 # -- Agreement
 
 AGREEMENT_MEASURES = (
@@ -4645,7 +4696,6 @@ AGREEMENT_MEASURES = (
     Measure("accuracy_within_1", "", "Within 1", 2),
     Measure("kappa", "", "Cohen's kappa", 2),
 )
-Part = tuple[str, list[list[str]], list[str]]  # title, table, what is said below it
 
 
 def block_part(title: str, block: Block) -> Part:
@@ -4657,7 +4707,7 @@ def block_part(title: str, block: Block) -> Part:
         value = block[f"{name}_reason"] if block[name] is None else f"{block[name]:.2f}"
         lines.append(f"{figure} of the {block[f'items_of_{who}']} items that {who} judged: {value}")
     cells = [([name, str(row["items"])], row) for name, row in pairs]
-    return title, means_table(["Pair", "Items"], cells, interval_cell, AGREEMENT_MEASURES), lines
+    return Part(title, means_table(["Pair", "Items"], cells, interval_cell, AGREEMENT_MEASURES), lines)
 
 
 def people_part(block: Block) -> Part:
@@ -4675,7 +4725,7 @@ def people_part(block: Block) -> Part:
     table = means_table(
         ["Judge", "Items", "Too kind", "Too strict"], cells, interval_cell, AGREEMENT_MEASURES
     )
-    return f"Beside people: {block['judge']}", table, lines
+    return Part(f"Beside people: {block['judge']}", table, lines)
 
 
 def disagreement_line(row: Row, whole: bool) -> str:
@@ -4698,40 +4748,15 @@ def agreement_parts(results: Block, whole: bool) -> Iterator[Part]:
         table.append([row["judge"], *counts, ", ".join(file["name"] for file in row["files"])])
     weights = " with quadratic weights" if results["compared"] == "score" else ""
     few = f"where there are {MIN_CLUSTERS} or more"
-    yield "Judges", table, [f"{IN_BRACKETS}: bootstrap over items, {few}. Kappa is Cohen's{weights}."]
+    how = f"{IN_BRACKETS}: bootstrap over items, {few}. Kappa is Cohen's{weights}."
+    yield Part("Agreement between judges", table, [how])
     yield block_part("All items", results["all"])
     for source, block in results["sources"].items():
         yield block_part(f"Source: {source or 'none'}", block)
     if "people" in results:
         yield people_part(results["people"])
     lines = [disagreement_line(row, whole) for row in results["disagreements"]]
-    yield f"Disagreements: {len(lines)} of {results['items_apart']}, the widest first", [], lines
-
-
-def render_agreement(results: Block) -> str:
-    """How far judges agree, as console text."""
-    text = render_title("AGREEMENT BETWEEN JUDGES")
-    for title, table, lines in agreement_parts(results, whole=False):
-        cells = text_table([[printable(cell) for cell in row] for row in table])
-        text += "\n".join([f"\n--- {printable(title)} ---", *cells.splitlines(), *map(printable, lines), ""])
-    return text.rstrip("\n")
-
-
-def render_agreement_markdown(results: Block) -> str:
-    """How far judges agree, as a Markdown page."""
-    page = "# Agreement between judges\n"
-    for title, table, lines in agreement_parts(results, whole=True):
-        cells = f"{markdown_table(table)}\n" if table else ""
-        page += f"\n## {markdown_text(title)}\n\n{cells}{markdown_list(lines)}"
-    return page
-
-
-def render_agreement_page(results: Block) -> str:
-    """How far judges agree, as an HTML page."""
-    sections = []
-    for title, table, lines in agreement_parts(results, whole=True):
-        sections.append(section(title, html_table(table, title) if table else "", html_list(lines)))
-    return render_html("Agreement between judges", *sections)
+    yield Part(f"Disagreements: {len(lines)} of {results['items_apart']}, the widest first", lines=lines)
 
 
 def render_agreement_csv(results: Block) -> str:
@@ -4752,10 +4777,11 @@ def render_agreement_csv(results: Block) -> str:
     return csv_text(table)
 
 
+AGREEMENT_TITLE = "How far judges agree"
 AGREEMENT_REPORTS: Mapping[str, Callable[[Block], str]] = {  # by format, which is the file's suffix
-    "md": render_agreement_markdown,
+    "md": lambda results: parts_markdown(AGREEMENT_TITLE, agreement_parts(results, whole=True)),
     "csv": render_agreement_csv,
-    "html": render_agreement_page,
+    "html": lambda results: render_html(AGREEMENT_TITLE, *parts_html(agreement_parts(results, whole=True))),
 }
 
 
@@ -5194,7 +5220,7 @@ def run_agreement(arguments: argparse.Namespace) -> int:
     for path, page in pages.items():
         with skipping("" if path == arguments.out else path, skipped):
             write_file(Path(path), page)
-    say(render_agreement(results))
+    say(parts_text(agreement_parts(results, whole=False)))
     written = ", ".join(path for path in pages if path not in skipped)
     say(render_title(f"Agreement saved to: {written}").rstrip("\n"))
     return EXIT_INCOMPLETE if skipped else EXIT_OK

@@ -206,7 +206,7 @@ def test_what_one_file_has_twice_is_two_items(project: Project) -> None:
     assert (pair["items"], pair["agreement"], pair["kappa"]) == (2, 1.0, 1.0)
 
 
-@pytest.mark.parametrize("method", ["exact", "no_llm"])
+@pytest.mark.parametrize("method", ["exact", "semantic", "no_llm"])
 def test_what_no_judge_decided_is_left_out_unless_asked_for(project: Project, method: str) -> None:
     files = [answers("yes", "no", "yes"), answers("yes", "no", "no")]
     for content in files:
@@ -277,7 +277,7 @@ def test_a_folder_for_each_judge_and_a_file_for_each_source(project: Project) ->
     assert [results["sources"][name]["pairs"][0]["agreement"] for name in ("bank", "news")] == [1.0, 0.5]
     assert results["all"]["pairs"][0]["items"] == 5
     assert [apart["source"] for apart in results["disagreements"]] == ["news"]
-    assert "--- Source: bank ---" in outcome.out
+    assert "\nSOURCE: BANK\n" in outcome.out
 
 
 def test_a_person_who_names_no_source_is_compared_at_each(project: Project) -> None:
@@ -325,6 +325,14 @@ def test_of_verdicts_the_most_evenly_split_come_first(project: Project) -> None:
     apart = results["disagreements"][0]
     assert apart["decisions"] == {"a": True, "b": False, "c": False, "d": True}
     assert set(apart["reasoning"].values()) == {"why 1"}
+
+
+def test_on_a_scale_from_0_to_1_nothing_is_said_of_within_1(project: Project) -> None:
+    [pair] = compared(project, scores(0.2, 0.4, 1.0), scores(0.2, 0.6, 0.8))["all"]["pairs"]
+    assert "agreement_within_1" not in pair
+    assert pair["agreement"] == pytest.approx(1 / 3)
+    [pair] = compared(project, scores(11 / 3, 2), scores(8 / 3, 5))["all"]["pairs"]
+    assert pair["agreement_within_1"] == 0.5  # a third more or less is still 1
 
 
 # -- People.
@@ -387,20 +395,25 @@ CONSOLE = """
 AGREEMENT BETWEEN JUDGES
 ============================================================
 
---- Judges ---
 Judge   Decisions  Left out  Undecided  Files
 a               6         0          0  a.json
 b               5         1          1  b.json
 people          2         0          0  people.json
 In brackets: 95 % intervals: bootstrap over items, where there are 5 or more. Kappa is Cohen's.
 
---- All items ---
+============================================================
+ALL ITEMS
+============================================================
+
 Pair   Items          Agreement       Cohen's kappa
 a - b      5  0.60 [0.00, 1.00]  0.17 [-0.92, 1.00]
 Fleiss' kappa of the 5 items that all judged: 0.17
 Krippendorff's alpha of the 5 items that several judged: 0.25
 
---- Beside people: people ---
+============================================================
+BESIDE PEOPLE: PEOPLE
+============================================================
+
 Judge      Items  Too kind  Too strict  Accuracy  Cohen's kappa
 a              2         0           0      1.00           1.00
 b              2         1           0      0.50           0.00
@@ -412,7 +425,10 @@ Left out of the unanimous vote, being not unanimous: 1
 majority: no kappa: only one value was given
 unanimous: no kappa: only one value was given
 
---- Disagreements: 1 of 2, the widest first ---
+============================================================
+DISAGREEMENTS: 1 OF 2, THE WIDEST FIRST
+============================================================
+
 input "Q1?", gold "g1", prediction "p1": a no, b yes
 
 ============================================================
