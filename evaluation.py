@@ -13,12 +13,17 @@ Usage
     it grades the hand-in in each folder and ranks them in {split}_leaderboard.csv and .md. --report writes
     the results for people as well: as Markdown, CSV, plots, and one HTML page that shows every answer.
 
+    python evaluation.py agreement FILE... [--eval-dir DIR] [--human FILE] [options]
+
+    Compares what several judges, or judges and people, decided on the same answers.
+
 Files
     NLP Project Data/{split}_final_jsonl.txt   one gold question a line (JSON)
     {split}_{system}_output.json               one JSON object: question ID -> prediction
     corpus/{doc_id}.json or .txt               {"doc_id", "sentences": [{"sid", "text"}]}, or plain text
     {split}_evaluation.json                    the results, written whole or not at all
     {split}_judgements.jsonl                   the journal: every judgement that was paid for, one a line
+    agreement.json                             how far judges agree
 
 Exit codes
     0    all done
@@ -113,6 +118,7 @@ LABELS_FILE = "{split}_labels.csv"
 ANSWERS_FILE = "{stem}_answers.json"
 ANSWERS_JOURNAL_FILE = "{stem}_judgements.jsonl"
 STUDENT_FILE = "{split}_{system}_evaluation.html"
+AGREEMENT_FILE = "agreement.json"
 CORPUS_DIR = "corpus"
 DOCUMENT_SUFFIXES = (".json", ".txt")
 
@@ -584,6 +590,41 @@ class Faithfulness(NamedTuple):
     unsupported: tuple[str, ...]
 
 
+# -- Agreement
+
+
+class RatedItem(NamedTuple):
+    """What was judged: `about` is input, gold and prediction, or system and question_id, each with its name.
+
+    `source` is "" where none is named; `place` tells apart what one file has more than once.
+    """
+
+    source: str
+    about: tuple[tuple[str, str], ...]
+    place: int
+
+
+class Rating(NamedTuple):
+    """What a judge decided: 1 for correct and 0 for not, or a score, or both, or neither."""
+
+    item: RatedItem
+    correct: float | None
+    score: float | None
+    method: str
+    reasoning: str
+
+
+class Rater(NamedTuple):
+    """A judge or a person, and all that its files hold."""
+
+    name: str
+    files: tuple[InputFile, ...]
+    decisions: tuple[Rating, ...]
+
+
+KAPPA_WEIGHTS: Mapping[str, str | None] = {"correct": None, "score": "quadratic"}  # by member of Rating
+
+
 # ------------------------------------------------------------------ 3. Parsing
 
 
@@ -648,7 +689,7 @@ def matcher(shape: Shape) -> Callable[[Any], bool]:
     if isinstance(shape, list):
         item = matcher(shape[0])
         return lambda value: isinstance(value, list) and all(map(item, value))
-    members = [(name.rstrip("?"), name.endswith("?"), matcher(inner)) for name, inner in shape.items()]
+    members = [(name.removesuffix("?"), name.endswith("?"), matcher(inner)) for name, inner in shape.items()]
 
     def matches(value: Any) -> bool:
         if not isinstance(value, dict):
@@ -757,7 +798,7 @@ class JsonText:
         elif isinstance(shape, dict) and isinstance(value, dict):
             places = json_places(self.text, at)
             for member, inner in shape.items():
-                name = member.rstrip("?")
+                name = member.removesuffix("?")
                 if name in value and (value[name] is not None or name == member):
                     self.compare(places[name], inner, (*path, name))
                 elif name == member:
@@ -1109,6 +1150,93 @@ def parse_items(text: str, file: str, problems: list[Problem]) -> tuple[Item, ..
         else:
             source.compare(at, shape, path)
     return tuple(items)
+
+
+# -- Agreement: one judge's decisions, as a program or a person gives them.
+
+CORRECT_VALUES = {
+    "yes": 1.0,
+    "true": 1.0,
+    "1": 1.0,
+    "no": 0.0,
+    "false": 0.0,
+    "0": 0.0,
+    "": None,
+    "none": None,
+}
+MAX_RATING = 10**9  # so that its square is exact enough
+RATING = Kind("a number", lambda value: _is_number(value) and abs(float(str(value))) <= MAX_RATING)
+
+
+def _verdict_key(value: object) -> str:
+    return str(value).strip().lower().removesuffix(".0")
+
+
+DECISION_SHAPE: Shape = {
+    "correct?": Kind("yes or no", lambda value: _verdict_key(value) in CORRECT_VALUES),
+    "score?": RATING,
+    **{f"{name}?": TEXT for name in ("source", "decision_method", "failure")},
+}
+DECISIONS_SHAPE: Shape = [
+    (
+        lambda row: isinstance(row, dict) and row.get("input") is None and "question_id" in row,
+        {"input": Kind("what was judged", lambda _: True), **DECISION_SHAPE},
+        {"system": NAME, "question_id": NAME, **DECISION_SHAPE},
+    )
+]
+JUDGED_SHAPE: Shape = [{"question_id": NAME, "answer_score_raw": RATING, "failure?": TEXT}]
+JUDGED_SYSTEM_SHAPE: Shape = {"llm_judge?": {"judge_model?": TEXT, "per_question": JUDGED_SHAPE}}
+DECISION_LISTS = ("detailed_results", "annotations")
+
+
+def decisions_shape(text: str) -> Shape:
+    """What a file of decisions must look like: answers' results or annotations, else a split's results."""
+    with suppress(*JSON_FAULTS):
+        if isinstance(value := json.loads(text), dict):
+            lists = {name: DECISIONS_SHAPE for name in DECISION_LISTS if name in value}
+            systems = {f"{system}?": JUDGED_SYSTEM_SHAPE for system in value}
+            return {"judge_model?": TEXT, **lists} if lists else systems
+    return DECISIONS_SHAPE
+
+
+def _decision_rows(value: Any) -> tuple[str, list[Any]]:
+    """(the judge's name or "", its rows) of a file that has its shape."""
+    if isinstance(value, list):
+        return "", value
+    if lists := [value[name] for name in DECISION_LISTS if name in value]:
+        return value.get("judge_model") or "", lists[0]
+    blocks = {system: (parts or {}).get("llm_judge") or {} for system, parts in value.items()}
+    rows = [row | {"system": name} for name, block in blocks.items() for row in block.get("per_question", ())]
+    return next((block["judge_model"] for block in blocks.values() if block.get("judge_model")), ""), rows
+
+
+def _text_of(value: object) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    return json.dumps(value, ensure_ascii=False, sort_keys=True)
+
+
+def parse_decisions(text: str, file: str, problems: list[Problem]) -> tuple[str, list[Rating]]:
+    """(the judge's name or "", its decisions) of answers' or a split's results, or of annotations.
+
+    What is wrong, also that nothing was decided, is added to `problems`.
+    """
+    value = (source := JsonText(text, file, problems)).parse(decisions_shape(text))
+    judge, rows = _decision_rows([] if value is None else value)
+    places: Counter[RatedItem] = Counter()
+    decisions = []
+    for row in rows:
+        names = ("system", "question_id") if row.get("input") is None else ("input", "gold", "prediction")
+        item = RatedItem(row.get("source") or "", tuple((name, _text_of(row.get(name))) for name in names), 0)
+        decided = row if row.get("failure") is None else {}
+        correct = CORRECT_VALUES[_verdict_key(decided.get("correct"))]
+        score = decided.get("answer_score_raw", decided.get("score"))
+        about = row.get("decision_method") or "", _text_of(row.get("answer_rationale", row.get("reasoning")))
+        decisions.append(Rating(item._replace(place=places[item]), correct, score, *about))
+        places[item] += 1
+    if value is not None and all(one.correct is None and one.score is None for one in decisions):
+        source.refuse(0, "decisions (correct, score, or a split's llm_judge)", "none")
+    return judge.strip(), decisions
 
 
 # ------------------------------------------------------------------ 4. Retrieval and evidence metrics
@@ -1564,6 +1692,19 @@ def _resample_weights(clusters: int, resamples: int, seed: int) -> npt.NDArray[n
     return np.bincount(cells.ravel(), minlength=drawn.size).reshape(drawn.shape).astype(np.uint8)
 
 
+def _percentiles(
+    figures: npt.NDArray[np.float64], n: int, confidence: float
+) -> list[tuple[float, float] | None]:
+    """The expanded percentile interval of each column, whose rows are resamples of n clusters."""
+    import numpy as np
+
+    t = student_t_quantile((1 + confidence) / 2, n - 1)
+    tail = statistics.NormalDist().cdf(-math.sqrt(n / (n - 1)) * t)
+    ordered = np.sort(figures, axis=0)  # np.quantile would import 20 ms of code first
+    places = np.linspace(0, 1, len(ordered))
+    return [_rounded(*np.interp((tail, 1 - tail), places, column).tolist()) for column in ordered.T]
+
+
 def bootstrap_intervals(
     columns: Sequence[Values] | npt.NDArray[np.float64],
     clusters: Clusters = None,
@@ -1581,18 +1722,12 @@ def bootstrap_intervals(
     clusters that are nearly all alike (nine hits in ten) it is too narrow. Raises ValueError where lengths
     differ.
     """
-    import numpy as np
-
     sums = _cluster_sums(columns, clusters)
     n = len(sums)
     if n < MIN_CLUSTERS:
         return [None] * len(columns)
     totals = _resample_weights(n, min(resamples, RESAMPLED_CELLS // n), seed) @ sums
-    t = student_t_quantile((1 + confidence) / 2, n - 1)
-    tail = statistics.NormalDist().cdf(-math.sqrt(n / (n - 1)) * t)
-    means = np.sort(totals[:, :-1] / totals[:, -1:], axis=0)  # np.quantile would import 20 ms of code first
-    places = np.linspace(0, 1, len(means))
-    return [_rounded(*np.interp((tail, 1 - tail), places, column).tolist()) for column in means.T]
+    return _percentiles(totals[:, :-1] / totals[:, -1:], n, confidence)
 
 
 def bootstrap_interval(
@@ -1739,6 +1874,62 @@ def corrected_mean(
         return corrected, None, None
     half = student_t_quantile((1 + confidence) / 2, g - 1) * math.sqrt(g / (g - 1) * (sums[:, 0] ** 2).sum())
     return corrected, *_rounded(corrected - half, corrected + half)
+
+
+# -- Agreement
+
+
+def fleiss_kappa(counts: Sequence[Sequence[int]]) -> float | None:
+    """How far raters who all judged the same items agree beyond chance: 1 - observed / expected disagreement.
+
+    `counts` has a row for each item: how many raters chose each category (Fleiss 1971). At most 1, 0 by
+    chance. None for no items, for fewer than two raters, and where only one category was chosen. Raises
+    ValueError where items differ in how many raters they have.
+
+    >>> fleiss_kappa([[2, 0], [0, 2], [2, 0], [0, 2], [2, 0], [0, 2], [1, 1], [1, 1]])
+    0.5
+    """
+    sizes = {int(sum(row)) for row in counts}
+    if len(sizes) > 1:
+        raise ValueError(f"items differ in how many raters they have: {sorted(sizes)}")
+    raters = max(sizes, default=0)
+    total, pairs = raters * len(counts), raters * len(counts) * (raters - 1)
+    split = sum(raters**2 - sum(int(count) ** 2 for count in row) for row in counts)
+    expected = total**2 - sum(int(sum(column)) ** 2 for column in zip(*counts, strict=True))
+    return 1 - split * total**2 / (pairs * expected) if pairs and expected else None
+
+
+def kappa_interval(
+    a: Values, b: Values, *, confidence: float = CONFIDENCE, resamples: int = RESAMPLES, seed: int = 0
+) -> tuple[float, float] | None:
+    """The interval (low, high) of Cohen's kappa with quadratic weights, which of 0 and 1 is that without any.
+
+    Items are resampled as clusters are in `bootstrap_intervals`. Times the squared number of items n,
+    observed and expected disagreement are n sum (x - y)^2 and n sum (x^2 + y^2) - 2 sum x sum y; resamples
+    that expect none have no kappa, and are left out. None for fewer than MIN_CLUSTERS items, and where no
+    resample has a kappa. Raises ValueError where lengths differ.
+    """
+    pairs = list(zip(a, b, strict=True))
+    sums = _cluster_sums([[(x - y) ** 2 for x, y in pairs], [x * x + y * y for x, y in pairs], a, b], None)
+    if len(sums) < MIN_CLUSTERS:
+        return None
+    resampled = _resample_weights(len(sums), min(resamples, RESAMPLED_CELLS // len(sums)), seed) @ sums
+    gaps, squares, x, y, n = resampled.T
+    expected = n * squares - 2 * x * y
+    defined = expected > 1e-9 * n * squares
+    kappas = 1 - (n * gaps)[defined] / expected[defined]
+    return _percentiles(kappas.reshape(-1, 1), len(sums), confidence)[0] if kappas.size else None
+
+
+def votes_cast(ballot: Sequence[float]) -> dict[str, float | None]:
+    """What most raters of one item gave, None for a tie; and what all of them gave, None where they differ.
+
+    >>> votes_cast([4, 4, 5])
+    {'majority': 4, 'unanimous': None}
+    """
+    (value, most), *others = Counter(ballot).most_common(2)
+    tied = any(count == most for _, count in others)
+    return {"majority": None if tied else value, "unanimous": None if others else value}
 
 
 # ------------------------------------------------------------------ 7. Judge protocols
@@ -4319,6 +4510,196 @@ def grade_answers(
     return sorted(blocks, key=lambda block: rank_of(block, options), reverse=True), run
 
 
+# -- Agreement
+
+UNJUDGED_METHODS = ("exact", "semantic", "no_llm")  # decisions that no judge made
+Rated = Mapping[RatedItem, float]  # what one judge decided
+
+
+def read_rater(paths: Iterable[str], problems: list[Problem], folder: str = "") -> Rater:
+    """The judge of one file; or of the files in a folder, whose names are then the sources'."""
+    name, files, decisions = PurePath(folder).name, [], []
+    for path in paths:
+        file, read = read_file(path, parse_decisions, problems)
+        judge, found = read or ("", [])
+        stem = PurePath(path).stem
+        name = name or judge or stem
+        files.append(file)
+        for one in found:
+            decisions.append(one._replace(item=one.item._replace(source=stem)) if folder else one)
+    return Rater(name, tuple(files), tuple(decisions))
+
+
+def read_raters(paths: Iterable[str], eval_dir: str | None, problems: list[Problem]) -> list[Rater]:
+    """The judge in each file and in each folder of `eval_dir`; names that repeat get a number."""
+    raters = [read_rater([path], problems) for path in paths]
+    if eval_dir is not None:
+        inside = glob.glob(os.path.join(glob.escape(eval_dir), "*", "*.json"))
+        if not inside:
+            problems.append(Problem(eval_dir, 1, "a folder for each judge, in it .json files", "none"))
+        files = sorted(Path(path).as_posix() for path in inside)
+        folders = itertools.groupby(files, os.path.dirname)
+        raters += [read_rater(own, problems, folder) for folder, own in folders]
+    named: dict[str, Rater] = {}
+    for rater in raters:
+        forms = itertools.chain([rater.name], (f"{rater.name} ({n})" for n in itertools.count(2)))
+        name = next(form for form in forms if form not in named)
+        named[name] = rater._replace(name=name)
+    return list(named.values())
+
+
+def kind_of(raters: Sequence[Rater]) -> str:
+    """What all of them have: verdicts, else scores. Raises UsageError where there is no such thing."""
+    having = {
+        kind: [one.name for one in raters if any(getattr(it, kind) is not None for it in one.decisions)]
+        for kind in KAPPA_WEIGHTS
+    }
+    if both := [kind for kind, names in having.items() if len(names) == len(raters)]:
+        return both[0]
+    verdicts, scores = (", ".join(names) for names in having.values())
+    raise UsageError(f"verdicts and scores cannot be compared: {verdicts} gave verdicts, {scores} scores")
+
+
+def is_by_judge(decision: Rating) -> bool:
+    """Whether somebody had to judge: not where the texts were equal, or a split's answer blank."""
+    blank = (decision.score, decision.reasoning) == (NO_ANSWER.score, NO_ANSWER.rationale)
+    return decision.method not in UNJUDGED_METHODS and not blank
+
+
+def at_sources(found: Iterable[Iterable[Rating]]) -> list[dict[RatedItem, Rating]]:
+    """Decisions by item; one without a source stands for those on the same item of every source."""
+    by_item = [{one.item: one for one in decisions} for decisions in found]
+    sources: dict[RatedItem, list[str]] = {}
+    for item in dict.fromkeys(itertools.chain.from_iterable(by_item)):
+        sources.setdefault(item._replace(source=""), []).append(item.source)
+
+    def at_each(item: RatedItem) -> list[RatedItem]:
+        named = [] if item.source else list(filter(None, sources[item]))
+        return [item._replace(source=source) for source in named] or [item]
+
+    return [{at: one for item, one in decisions.items() for at in at_each(item)} for decisions in by_item]
+
+
+def or_reason(name: str, value: float | None, items: int) -> Row:
+    """The figure, and where it is None the reason."""
+    reason = "only one value was given" if items else "no item in common"
+    return {name: value} | ({f"{name}_reason": reason} if value is None else {})
+
+
+def agreement_row(one: Rated, other: Rated, kind: str, name: str = "agreement") -> Row:
+    """How far two raters agree on the items that both have; `name` is that of the share of equal ones."""
+    shared = [item for item in one if item in other]
+    a, b = [one[item] for item in shared], [other[item] for item in shared]
+    apart = [abs(x - y) for x, y in zip(a, b, strict=True)]
+    rates = {name: [gap == 0 for gap in apart]}
+    if max((*a, *b), default=0) > 1:  # a scale on which 1 is not all
+        rates[f"{name}_within_1"] = [gap < 1 + 1e-9 for gap in apart]
+    kappa = cohen_kappa(a, b, KAPPA_WEIGHTS[kind])
+    intervals = [*bootstrap_intervals(list(rates.values())), None if kappa is None else kappa_interval(a, b)]
+    return {
+        "items": len(shared),
+        **{rate: mean(values) for rate, values in rates.items()},
+        **or_reason("kappa", kappa, len(shared)),
+        "ci95": {rate: ends and list(ends) for rate, ends in zip((*rates, "kappa"), intervals, strict=True)},
+        **({"ci95_reason": f"fewer than {MIN_CLUSTERS} items"} if len(shared) < MIN_CLUSTERS else {}),
+    }
+
+
+def agreement_block(ratings: Mapping[str, Rated], kind: str) -> Block:
+    """Every pair of judges, and all of them together."""
+    items = dict.fromkeys(itertools.chain.from_iterable(ratings.values()))
+    table = [[by_item.get(item) for by_item in ratings.values()] for item in items]
+    full = [row for row in table if None not in row]
+    several = sum(len(row) - row.count(None) > 1 for row in table)
+    values = set(itertools.chain.from_iterable(full))
+    fleiss = fleiss_kappa([[row.count(value) for value in values] for row in full])
+    level = "ordinal" if kind == "score" else "nominal"
+    alpha = krippendorff_alpha(list(zip(*table, strict=True)), level)
+    pairs = itertools.combinations(ratings.items(), 2)
+    return {
+        "items": len(items),
+        "items_of_all": len(full),
+        **or_reason("fleiss_kappa", fleiss, len(full)),
+        "items_of_several": several,
+        **or_reason("krippendorff_alpha", alpha, several),
+        "pairs": [{"judge": a, "with": b, **agreement_row(x, y, kind)} for (a, x), (b, y) in pairs],
+    }
+
+
+def disagreements(found: Mapping[str, Mapping[RatedItem, Rating]], kind: str) -> list[Row]:
+    """What judges do not agree on: the widest apart first, then the most evenly split."""
+    rows = []
+    for item in dict.fromkeys(itertools.chain.from_iterable(found.values())):
+        given = {name: by_item[item] for name, by_item in found.items() if item in by_item}
+        values = [getattr(one, kind) for one in given.values()]
+        if len(set(values)) > 1:
+            shown = [bool(value) if kind == "correct" else value for value in values]
+            row: Row = {"source": item.source, **dict(item.about)}
+            row["decisions"] = dict(zip(given, shown, strict=True))
+            row["reasoning"] = {name: one.reasoning for name, one in given.items()}
+            rows.append(((min(values) - max(values), -statistics.pvariance(values)), row))
+    return [row for _, row in sorted(rows, key=itemgetter(0))]
+
+
+def people_row(judge: Rated, people: Rated, kind: str) -> Row:
+    """How often a judge or a vote is right, and to which side it errs, if people are right."""
+    pairs = [(value, people[item]) for item, value in judge.items() if item in people]
+    row = agreement_row(judge, people, kind, "accuracy")
+    row |= {"too_kind": sum(a > b for a, b in pairs), "too_strict": sum(a < b for a, b in pairs)}
+    if kind == "score":
+        gaps = {level: [a - b for a, b in pairs if b == level] for level in sorted({b for _, b in pairs})}
+        row["judge_minus_human_by_level"] = {f"{level:g}": mean(gap) for level, gap in gaps.items()}
+    return row
+
+
+def people_block(ratings: Mapping[str, Rated], people: Rated, kind: str) -> Block:
+    """Each judge beside people, and the votes on those items that two judges or more have."""
+    ballots = {item: [one[item] for one in ratings.values() if item in one] for item in people}
+    votes = {item: votes_cast(ballot) for item, ballot in ballots.items() if len(ballot) > 1}
+    block: Block = {"items": len(people), "items_without_judge": sum(not one for one in ballots.values())}
+    block["judges"] = [{"judge": name, **people_row(one, people, kind)} for name, one in ratings.items()]
+    block["votes"] = []
+    for name in ("majority", "unanimous"):
+        cast = {item: vote for item, by_name in votes.items() if (vote := by_name[name]) is not None}
+        row = {"judge": name, "left_out": len(votes) - len(cast), **people_row(cast, people, kind)}
+        block["votes"].append(row)
+    return block
+
+
+def compare_judges(raters: Sequence[Rater], people: Rater | None, keep_all: bool, samples: int) -> Block:
+    """The results file. Raises UsageError where some gave verdicts and others scores."""
+    everybody = (*raters, *filter(None, [people]))
+    kind = kind_of(everybody)
+    abouts, kept = [], []
+    for rater in everybody:
+        decided = [one for one in rater.decisions if getattr(one, kind) is not None]
+        kept.append([one for one in decided if keep_all or rater is people or is_by_judge(one)])
+        counts = {"decisions": len(kept[-1]), "left_out": len(decided) - len(kept[-1])}
+        counts["undecided"] = len(rater.decisions) - len(decided)
+        files = [file._asdict() for file in rater.files]
+        abouts.append({"judge": rater.name, **counts, "files": files})
+    found = at_sources(kept)
+    values = [{item: float(getattr(one, kind)) for item, one in by_item.items()} for by_item in found]
+    names = [rater.name for rater in raters]
+    ratings = dict(zip(names, values, strict=False))
+    by_source: dict[str, dict[str, dict[RatedItem, float]]] = {}
+    for name, by_item in ratings.items():
+        for item, value in by_item.items():
+            by_source.setdefault(item.source, {one: {} for one in names})[name][item] = value
+    sources = sorted(by_source) if len(by_source) > 1 else []
+    apart = disagreements(dict(zip(names, found, strict=False)), kind)
+    return {
+        "program_version": VERSION,
+        "compared": kind,
+        "judges": abouts[: len(raters)],
+        "all": agreement_block(ratings, kind),
+        "sources": {source: agreement_block(by_source[source], kind) for source in sources},
+        **({"people": abouts[-1] | people_block(ratings, values[-1], kind)} if people else {}),
+        "items_apart": len(apart),
+        "disagreements": apart[:samples],
+    }
+
+
 # ------------------------------------------------------------------ 11. Reports
 
 BAR = "=" * 60
@@ -4473,10 +4854,12 @@ def text_table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def means_table(
-    about: Sequence[str], rows: Sequence[tuple[Sequence[str], Row]], cell: Callable[[Row, Measure], str]
+    about: Sequence[str],
+    rows: Sequence[tuple[Sequence[str], Row]],
+    cell: Callable[[Row, Measure], str],
+    measures: Collection[Measure] = ALL_MEASURES.values(),
 ) -> list[list[str]]:
     """A head and a row of cells for each (what it is about, its means); what none has is left out."""
-    measures = ALL_MEASURES.values()
     shown = [one for one in measures if any(means.get(one.name) is not None for _, means in rows)]
     head = [*about, *(measure.title for measure in shown)]
     return [head, *([*names, *(cell(means, one) for one in shown)] for names, means in rows)]
@@ -5550,6 +5933,104 @@ if (form) {
 }
 """
 
+# -- Agreement
+
+AGREEMENT_MEASURES = (
+    Measure("agreement", "", "Agreement", 2),
+    Measure("agreement_within_1", "", "Within 1", 2),
+    Measure("accuracy", "", "Accuracy", 2),
+    Measure("accuracy_within_1", "", "Within 1", 2),
+    Measure("kappa", "", "Cohen's kappa", 2),
+)
+
+
+def block_part(title: str, block: Block) -> Part:
+    """Every pair, and what is said of all judges together."""
+    pairs = [(f"{row['judge']} - {row['with']}", row) for row in block["pairs"]]
+    lines = [f"{name}: no kappa: {row['kappa_reason']}" for name, row in pairs if row["kappa"] is None]
+    for who, name in (("all", "fleiss_kappa"), ("several", "krippendorff_alpha")):
+        figure = "Fleiss' kappa" if who == "all" else "Krippendorff's alpha"
+        value = block[f"{name}_reason"] if block[name] is None else f"{block[name]:.2f}"
+        lines.append(f"{figure} of the {block[f'items_of_{who}']} items that {who} judged: {value}")
+    cells = [([name, str(row["items"])], row) for name, row in pairs]
+    return Part(title, means_table(["Pair", "Items"], cells, interval_cell, AGREEMENT_MEASURES), lines)
+
+
+def people_part(block: Block) -> Part:
+    """Each judge and vote beside people."""
+    rows = [*block["judges"], *block["votes"]]
+    lines = [f"Of {block['items']} items {block['items_without_judge']} have no judge's decision."]
+    for row, why in zip(block["votes"], ("tied", "not unanimous"), strict=True):
+        lines.append(f"Left out of the {row['judge']} vote, being {why}: {row['left_out']}")
+    for row in rows:
+        gaps = [f"{level}: {gap:+.2f}" for level, gap in row.get("judge_minus_human_by_level", {}).items()]
+        lines += [f"{row['judge']}: no kappa: {row['kappa_reason']}"] if row["kappa"] is None else []
+        lines += [f"{row['judge']} minus people by people's level: {', '.join(gaps)}"] if gaps else []
+    counts = ("items", "too_kind", "too_strict")
+    cells = [([row["judge"], *(str(row[name]) for name in counts)], row) for row in rows]
+    table = means_table(
+        ["Judge", "Items", "Too kind", "Too strict"], cells, interval_cell, AGREEMENT_MEASURES
+    )
+    return Part(f"Beside people: {block['judge']}", table, lines)
+
+
+def disagreement_line(row: Row, whole: bool) -> str:
+    """What was judged, begun or as a whole, and who gave what; as a whole with the reasons."""
+    about = {name: row[name] for name in row if name not in ("decisions", "reasoning") and row[name]}
+    said = []
+    for judge, value in row["decisions"].items():
+        shown = ("no", "yes")[value] if isinstance(value, bool) else f"{value:g}"
+        reason = row["reasoning"][judge] if whole else ""
+        said.append(f"{judge} {shown}{reason and f' ({reason})'}")
+    texts = (f"{name} {text if whole else describe(text)}" for name, text in about.items())
+    return f"{', '.join(texts)}: {', '.join(said)}"
+
+
+def agreement_parts(results: Block, whole: bool) -> Iterator[Part]:
+    """The report in parts; `whole` is for pages, which have room."""
+    table = [["Judge", "Decisions", "Left out", "Undecided", "Files"]]
+    for row in (*results["judges"], *filter(None, [results.get("people")])):
+        counts = (str(row[name]) for name in ("decisions", "left_out", "undecided"))
+        table.append([row["judge"], *counts, ", ".join(file["name"] for file in row["files"])])
+    weights = " with quadratic weights" if results["compared"] == "score" else ""
+    few = f"where there are {MIN_CLUSTERS} or more"
+    how = f"{IN_BRACKETS}: bootstrap over items, {few}. Kappa is Cohen's{weights}."
+    yield Part("Agreement between judges", table, [how])
+    yield block_part("All items", results["all"])
+    for source, block in results["sources"].items():
+        yield block_part(f"Source: {source or 'none'}", block)
+    if "people" in results:
+        yield people_part(results["people"])
+    lines = [disagreement_line(row, whole) for row in results["disagreements"]]
+    yield Part(f"Disagreements: {len(lines)} of {results['items_apart']}, the widest first", lines=lines)
+
+
+def render_agreement_csv(results: Block) -> str:
+    """How far judges agree, as CSV: a row for each pair, for all judges, and for each judge beside people."""
+    people = results.get("people", {"judges": (), "votes": ()})
+    rows = [row | {"with": people["judge"]} for row in (*people["judges"], *people["votes"])]
+    for source, block in {"": results["all"], **results["sources"]}.items():
+        rows += (row | {"source": source} for row in (*block["pairs"], {"judge": "all", **block}))
+    counts, ends = ("source", "judge", "with", "items", "too_kind", "too_strict"), ("", "_low", "_high")
+    measures = [one.name for one in AGREEMENT_MEASURES]
+    others = ("kappa_reason", "fleiss_kappa", "krippendorff_alpha")
+    columns = (f"{name}{end}" for name in measures for end in ends)
+    table: list[Sequence[object]] = [(*counts, *columns, *others)]
+    for row in rows:
+        intervals = {name: row.get("ci95", {}).get(name) or (None, None) for name in measures}
+        figures = (figure for name in measures for figure in (row.get(name), *intervals[name]))
+        table.append((*map(row.get, counts), *figures, *map(row.get, others)))
+    return csv_text(table)
+
+
+AGREEMENT_TITLE = "How far judges agree"
+AGREEMENT_REPORTS: Mapping[str, Callable[[Block], str]] = {  # by format, which is the file's suffix
+    "md": lambda results: parts_markdown(AGREEMENT_TITLE, agreement_parts(results, whole=True)),
+    "csv": render_agreement_csv,
+    "html": lambda results: render_html(AGREEMENT_TITLE, *parts_html(agreement_parts(results, whole=True))),
+}
+
+
 # ------------------------------------------------------------------ 12. Command line
 
 
@@ -6161,6 +6642,49 @@ ANSWER_OPTIONS: Options = {
 }
 
 
+# -- Agreement
+
+
+def run_agreement(arguments: argparse.Namespace) -> int:
+    """Compare judges, write the results and reports. Returns the exit code; raises InputError, UsageError."""
+    problems: list[Problem] = []
+    people = read_rater([arguments.human], problems) if arguments.human else None
+    files = {os.path.realpath(path): path for path in folders_named(arguments.files)}
+    if people:  # whom a pattern may have named among the judges
+        files.pop(os.path.realpath(arguments.human), None)
+    raters = read_raters(files.values(), arguments.eval_dir, problems)
+    if problems:
+        raise InputError(problems)
+    if len(raters) < 2:
+        raise UsageError(f"agreement is between two judges or more, found {len(raters)}")
+    results = compare_judges(raters, people, arguments.all_decisions, arguments.samples)
+    pages = {arguments.out: render_results(results)}
+    for name in arguments.report:
+        pages[f"{arguments.out.removesuffix('.json')}.{name}"] = AGREEMENT_REPORTS[name](results)
+    inputs = {os.path.realpath(file.name) for one in (*raters, *filter(None, [people])) for file in one.files}
+    if taken := [path for path in pages if os.path.realpath(path) in inputs]:
+        raise UsageError(f"{taken[0]} is an input: name another file with --out")
+    skipped: list[str] = []
+    for path, page in pages.items():
+        with skipping("" if path == arguments.out else path, skipped):
+            write_file(Path(path), page)
+    say(parts_text(agreement_parts(results, whole=False)))
+    written = ", ".join(path for path in pages if path not in skipped)
+    say(render_title(f"Agreement saved to: {written}").rstrip("\n"))
+    return EXIT_INCOMPLETE if skipped else EXIT_OK
+
+
+AGREEMENT_OPTIONS: Options = {
+    "files": {"nargs": "*", "metavar": "FILE", "help": "one judge's results, or a person's annotations"},
+    "--eval-dir": {"metavar": "DIR", "help": "a folder for each judge, in it a file for each source"},
+    "--human": {"metavar": "FILE", "help": "compare the judges with what people decided"},
+    "--samples": {"type": positive, "default": 10, "metavar": "N", "help": "disagreements (default: 10)"},
+    "--all-decisions": {"action": "store_true", "help": "count those that no judge made as well"},
+    "--out": {"type": plain_name, "default": AGREEMENT_FILE, "help": "the results (default: %(default)s)"},
+    "--report": {**REPORT_OPTIONS["--report"], "choices": AGREEMENT_REPORTS},
+}
+
+
 class Command(NamedTuple):
     """What the program can do: `run` returns the exit code, or raises what `main` reports."""
 
@@ -6172,6 +6696,9 @@ class Command(NamedTuple):
 COMMANDS: Mapping[str, Command] = {  # by the first argument; "" is the one that needs no name
     "": Command(run_split, SPLIT_OPTIONS, (__doc__ or "").partition("\n\n")[0]),
     "answers": Command(run_answers, ANSWER_OPTIONS, "Grade free answers, of a file or of a split."),
+    "agreement": Command(
+        run_agreement, AGREEMENT_OPTIONS, "Compare what judges decided on the same answers."
+    ),
 }
 
 
