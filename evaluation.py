@@ -6151,12 +6151,17 @@ def report_journals(journals: Mapping[str, Journal]) -> None:
 
 
 def connect_judge(
-    arguments: argparse.Namespace, paths: Mapping[str, str], skipped: list[str], resources: ExitStack
-) -> GroqJudge | None:
+    arguments: argparse.Namespace,
+    paths: Mapping[str, str],
+    skipped: list[str],
+    resources: ExitStack,
+    *,
+    brought: bool = False,
+) -> Judge | None:
     """The judge that the environment describes; None, and a line that says so, where there is no key.
 
-    `paths` has each folder's journal. They are closed with `resources`; a folder whose journal cannot be had
-    joins `skipped`. Raises
+    `paths` has each folder's journal, `brought` along by whom it grades or not. They are closed with
+    `resources`; a folder whose journal cannot be had joins `skipped`. Raises
     JudgeUnavailable for a key that cannot be one, UsageError where another run holds the only journal.
     """
     api_key = os.environ.get(KEY_VARIABLE, "").strip()
@@ -6171,6 +6176,8 @@ def connect_judge(
             journal = journals[folder] = resources.enter_context(closing(Journal(path)))
             if journal.passed_over:
                 note(f"warning: {path}: {journal.passed_over} unreadable lines")
+    if brought:
+        report_journals(journals)
     pacer = Pacer(arguments.workers, time.monotonic(), arguments.rpm, arguments.tpm)
     return GroqJudge(
         engine=Engine(CallPool(call), pacer, warn=note),
@@ -6374,8 +6381,7 @@ def run_split(arguments: argparse.Namespace) -> int:
         unavailable = ""
         try:
             nobody = options.systems == frozenset()
-            judge = None if nobody else connect_judge(arguments, journals, skipped, resources)
-            report_journals(judge.journals if judge else {})
+            judge = None if nobody else connect_judge(arguments, journals, skipped, resources, brought=True)
             hand_ins = [hand_in for hand_in in hand_ins if hand_in.folder not in skipped]
             results, run = evaluate_split(split, hand_ins, judge, options, labels)
         except JudgeUnavailable as error:

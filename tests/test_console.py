@@ -139,7 +139,7 @@ def judge(monkeypatch: pytest.MonkeyPatch) -> Judging:
             assert len(requests) == len(outcomes)
             return JudgeRun(requested_model="m", model="m", outcomes=outcomes)
 
-        monkeypatch.setattr(evaluation, "connect_judge", lambda *_: run)
+        monkeypatch.setattr(evaluation, "connect_judge", lambda *_, **__: run)
 
     return judge
 
@@ -192,7 +192,7 @@ def test_the_report_begins_before_the_judge_is_connected(
 ) -> None:
     """Whoever waits for the judge, or for the message that its journal is in use, knows for what."""
 
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         assert small.capture.readouterr().out == HEADER
         raise evaluation.UsageError("in use")
 
@@ -359,7 +359,7 @@ def test_bad_usage(small: Project, arguments: list[str], error: str) -> None:
 
 
 def test_ctrl_c_writes_nothing(small: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(*_: object) -> None:
+    def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(evaluation, "connect_judge", interrupt)

@@ -54,7 +54,7 @@ def give_three(requests: Sequence[JudgeRequest]) -> JudgeRun:
 @pytest.fixture
 def judge(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers are judged, so that the evidence scores show what was read of the corpus."""
-    monkeypatch.setattr(evaluation, "connect_judge", lambda *_: give_three)
+    monkeypatch.setattr(evaluation, "connect_judge", lambda *_, **__: give_three)
 
 
 # ------------------------------------------------------------------ What is refused

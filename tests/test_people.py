@@ -60,7 +60,7 @@ def judge(monkeypatch: pytest.MonkeyPatch) -> Judging:
         def run(requests: Sequence[JudgeRequest]) -> JudgeRun:
             return JudgeRun("m", "m", tuple(map(outcome, requests)))
 
-        monkeypatch.setattr(evaluation, "connect_judge", lambda *_: run)
+        monkeypatch.setattr(evaluation, "connect_judge", lambda *_, **__: run)
 
     return judge
 
