@@ -3464,7 +3464,7 @@ def leaderboard_table(board: Sequence[Row], cell: Callable[[Row, Measure], str])
 
 def markdown_text(text: str) -> str:
     """`text` on one line, with what Markdown or HTML would make something of escaped."""
-    return re.sub(r"([\\`*_<>|~&#]|(?<=\])\()", r"\\\1", printable(text))
+    return re.sub(r"([\\`*_<>|~&#$]|(?<=\])\()", r"\\\1", printable(text))
 
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> str:
@@ -3478,7 +3478,7 @@ def spreadsheet_cell(value: object) -> object:
     """A text that a spreadsheet would take for a formula gets an apostrophe; others stay as they are."""
     if isinstance(value, str):
         text = visible(value)
-        return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+        return f"'{text}" if text.startswith(tuple("=+-@\uff1d\uff0b\uff0d\uff20\t\r\n")) else text
     return "" if value is None else value
 
 
