@@ -4162,10 +4162,10 @@ def report_files(
     report: Report, formats: Iterable[str], students: Iterable[str]
 ) -> Iterator[tuple[str, str | bytes]]:
     """(file, content) of each report asked for, and of the page of each of these systems that is there."""
-    for name in formats:
+    for name in dict.fromkeys(formats):
         for file, render in REPORTS[name].items():
             yield file.format(split=report.split.name), render(report)
-    for system in students:
+    for system in dict.fromkeys(students):
         if system in report.results:
             file = STUDENT_FILE.format(split=report.split.name, system=system)
             yield file, render_page(for_student(report, system))
