@@ -79,6 +79,7 @@ import statistics
 import sys
 import threading
 import time
+import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -4974,7 +4975,7 @@ def leaderboard_table(board: Sequence[Row], cell: Callable[[Row, Measure], str])
 
 def markdown_text(text: str) -> str:
     """`text` on one line, with what Markdown or HTML would make something of escaped."""
-    return re.sub(r"([\\`*_<>|~&#]|(?<=\])\()", r"\\\1", printable(text))
+    return re.sub(r"([\\`*_<>|~&#$]|(?<=\])\()", r"\\\1", printable(text))
 
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> str:
@@ -4988,7 +4989,7 @@ def spreadsheet_cell(value: object) -> object:
     """A text that a spreadsheet would take for a formula gets an apostrophe; others stay as they are."""
     if isinstance(value, str):
         text = visible(value)
-        return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+        return f"'{text}" if text.startswith(tuple("=+-@\uff1d\uff0b\uff0d\uff20\t\r\n")) else text
     return "" if value is None else value
 
 
@@ -5283,31 +5284,49 @@ def draw_spread(histogram: Any, box_plot: Any, title: str, scores: Sequence[floa
     """One system's histogram and box plot on two matplotlib axes, to be told apart without colour."""
     histogram.set_title(title, loc="left", fontsize="medium", parse_math=False)
     histogram.bar(RUBRIC_LEVELS, distribution(scores).values(), width=0.9, color="0.8", edgecolor="0.3")
-    histogram.set(ylabel="answers", ylim=(0, 1.1 * max(1, *distribution(scores).values())))
+    highest = max(1, *distribution(scores).values())
+    histogram.set(ylabel="answers", ylim=(0, 1.3 * highest))  # the legend stands above all bars
     histogram.yaxis.get_major_locator().set_params(integer=True)
     figures = described(scores)
-    for name, style in (("mean", "-"), ("median", ":")):
+    for name, style, width in (("mean", "-", 1), ("median", ":", 3)):  # to be seen on one another as well
         if (value := figures[name]) is not None:
-            histogram.axvline(value - 1, color="0", linestyle=style, label=f"{name} {value:.2f}")
+            label = f"{name} {value:.2f}"
+            histogram.axvline(value - 1, color="0", linestyle=style, linewidth=width, label=label)
     if scores:
-        histogram.legend(fontsize="small")
+        histogram.legend(fontsize="small", loc="upper right", ncols=2)
         box_plot.boxplot(scores, widths=0.4, medianprops={"color": "0", "linestyle": ":", "linewidth": 2})
     box_plot.set(ylim=(0.5, TOP_SCORE + 0.5), xticks=[], ylabel="score")
 
 
+@contextmanager
+def plain_style() -> Iterator[None]:
+    """Drawing as matplotlib does by itself, whatever style is set; but for the font, which may be needed."""
+    import matplotlib
+
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a letter that no font has is drawn as a box
+        fonts: dict[Any, Any] = {
+            name: matplotlib.rcParams[name] for name in ("font.family", "font.sans-serif")
+        }
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(fonts)
+        yield
+
+
+@plain_style()
 def draw_scores(report: Report) -> bytes:
     """How each system's answer scores are spread, as a PNG picture. Needs matplotlib."""
     from matplotlib.figure import Figure
 
     spread = judged_scores(report.results)
-    height = min(2.4, 500 / len(spread))  # inches: a picture has no more than 65,535 lines
-    figure = Figure(figsize=(9, 0.4 + height * len(spread)), layout="constrained")
-    rows = figure.subplots(len(spread), 2, squeeze=False, width_ratios=(3, 2))
+    height = 0.6 + min(2.4, 500 / len(spread)) * len(spread)  # inches: a PNG may have 65,535 lines at most
+    figure = Figure(figsize=(9, height))
+    figure.subplots_adjust(0.09, 0.5 / height, 0.98, 1 - 0.3 / height, wspace=0.15, hspace=0.35)
+    rows = figure.subplots(len(spread), 2, squeeze=False, gridspec_kw={"width_ratios": (3, 2)})
     for (histogram, box_plot), (name, scores) in zip(rows, spread.items(), strict=True):
-        title = (
-            f"{printable(name)}: {len(scores)} answers judged" if scores else f"{printable(name)}: not judged"
-        )
-        draw_spread(histogram, box_plot, title, scores)
+        counts = {"judged": len(scores), "missing": missing_judgements(report.results[name])}
+        said = ", ".join(f"{count} {what}" for what, count in counts.items() if count) or "not judged"
+        draw_spread(histogram, box_plot, f"{printable(name)}: {said}", scores)
     rows[-1][0].set_xlabel("score")
     stream = io.BytesIO()
     figure.savefig(stream, format="png", dpi=100, metadata={"Software": None})
@@ -5657,10 +5676,10 @@ def report_files(
     report: Report, formats: Iterable[str], students: Iterable[str]
 ) -> Iterator[tuple[str, str | bytes]]:
     """(file, content) of each report asked for, and of the page of each of these systems that is there."""
-    for name in formats:
+    for name in dict.fromkeys(formats):
         for file, render in REPORTS[name].items():
             yield file.format(split=report.split.name), render(report)
-    for system in students:
+    for system in dict.fromkeys(students):
         if system in report.results:
             file = STUDENT_FILE.format(split=report.split.name, system=system)
             yield file, render_page(for_student(report, system))

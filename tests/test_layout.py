@@ -97,9 +97,29 @@ def test_the_examples_in_the_docstrings_hold() -> None:
 
 
 def test_importing_the_file_loads_no_package() -> None:
-    code = "import sys, evaluation; print(sorted({'groq', 'numpy', 'tqdm'} & set(sys.modules)))"
+    code = "import sys, evaluation; print(sorted({'groq', 'numpy', 'tqdm', 'matplotlib'} & set(sys.modules)))"
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
+
+
+def test_only_the_plots_need_another_package() -> None:
+    optional = set(evaluation.REPORT_PACKAGES.values())
+    importing = {
+        function.name: name
+        for function in functions()
+        for node in ast.walk(function)
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for name in (node.module or "" if isinstance(node, ast.ImportFrom) else node.names[0].name,)
+        if name.split(".")[0] in optional
+    }
+    assert set(importing) == {"plain_style", "draw_scores"}
+    assert evaluation.REPORT_PACKAGES.keys() <= evaluation.REPORTS.keys()
+
+
+def test_no_two_reports_are_the_same_file() -> None:
+    names = [file for by_file in evaluation.REPORTS.values() for file in by_file]
+    assert len(set(names)) == len(names)
+    assert all(name.startswith("{split}_") for name in names)
 
 
 def test_nothing_else_stands_at_the_top() -> None:

@@ -451,6 +451,49 @@ def test_a_constant_bias_of_the_judge_changes_nothing(rows: list[tuple[float, fl
     assert complete[0] == pytest.approx(statistics.fmean(human), abs=1e-12)
 
 
+# --------------------------------------------------------------------------------------- what values are like
+NOTHING = dict.fromkeys(("mean", "median", "std", "min", "q1", "q3", "max"))
+
+
+@table(
+    "values, mean, median, std, extremes, quartiles",
+    {
+        "one": ([4], 4, 4, None, (4, 4), (4, 4)),
+        "two": ([1, 2], 1.5, 1.5, math.sqrt(0.5), (1, 2), (1.25, 1.75)),
+        "in any order": ([5, 1, 3], 3, 3, 2, (1, 5), (2, 4)),
+        "half scores": ([2.5, 4.5, 1, 4], 3, 3.25, math.sqrt(7.5 / 3), (1, 4.5), (2.125, 4.125)),
+        "all the same": ([0.1] * 3, 0.1, 0.1, 0, (0.1, 0.1), (0.1, 0.1)),
+    },
+)
+def test_values_described(
+    values: list[float],
+    mean: float,
+    median: float,
+    std: float | None,
+    extremes: tuple[float, float],
+    quartiles: tuple[float, float],
+) -> None:
+    figures = {"mean": mean, "median": median, "std": std, "min": extremes[0]}
+    figures |= {"q1": quartiles[0], "q3": quartiles[1], "max": extremes[1]}
+    assert evaluation.described(values) == pytest.approx(figures, abs=1e-12)
+
+
+def test_of_no_values_nothing_is_described() -> None:
+    assert evaluation.described([]) == NOTHING
+
+
+@given(st.lists(st.integers(2, 10).map(lambda half: half / 2), min_size=2, max_size=40))
+@repeatable
+def test_values_are_described_as_by_numpy(values: list[float]) -> None:
+    q1, median, q3 = np.percentile(values, [25, 50, 75])
+    expected = {"mean": np.mean(values), "median": median, "std": np.std(values, ddof=1), "min": min(values)}
+    expected |= {"q1": q1, "q3": q3, "max": max(values)}
+    found = evaluation.described(values)
+    assert found == pytest.approx(expected, abs=1e-12)
+    assert list(found) == list(NOTHING)
+    assert (found["median"], found["std"]) == (statistics.median(values), statistics.stdev(values))
+
+
 # ------------------------------------------------------------------------------------------ what else is kept
 def test_nothing_but_numpy_itself_is_imported() -> None:
     code = """
