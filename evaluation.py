@@ -1220,7 +1220,7 @@ def _text_of(value: object) -> str:
 def parse_decisions(text: str, file: str, problems: list[Problem]) -> tuple[str, list[Rating]]:
     """(the judge's name or "", its decisions) of answers' or a split's results, or of annotations.
 
-    What is wrong, also that nothing was decided, is added to `problems`.
+    What is wrong, also that nothing was stated, is added to `problems`.
     """
     value = (source := JsonText(text, file, problems)).parse(decisions_shape(text))
     judge, rows = _decision_rows([] if value is None else value)
@@ -1229,9 +1229,9 @@ def parse_decisions(text: str, file: str, problems: list[Problem]) -> tuple[str,
     for row in rows:
         names = ("system", "question_id") if row.get("input") is None else ("input", "gold", "prediction")
         item = RatedItem(row.get("source") or "", tuple((name, _text_of(row.get(name))) for name in names), 0)
-        decided = row if row.get("failure") is None else {}
-        correct = CORRECT_VALUES[_verdict_key(decided.get("correct"))]
-        score = decided.get("answer_score_raw", decided.get("score"))
+        stated = row if row.get("failure") is None else {}
+        correct = CORRECT_VALUES[_verdict_key(stated.get("correct"))]
+        score = stated.get("answer_score_raw", stated.get("score"))
         about = row.get("decision_method") or "", _text_of(row.get("answer_rationale", row.get("reasoning")))
         decisions.append(Rating(item._replace(place=places[item]), correct, score, *about))
         places[item] += 1
@@ -4114,6 +4114,12 @@ EXTRAS: Mapping[str, Callable[[Sequence[Item]], Scores]] = {  # of the rows that
 }
 
 
+def unjudged(options: AnswerOptions) -> AnswerOptions:
+    """The same without the methods that need a judge; of none that are left, exact matches."""
+    methods = tuple(name for name in options.methods if name in METHODS)
+    return options._replace(methods=methods or ("exact",))
+
+
 def decided(item: Item, method: str, options: AnswerOptions, similarity: float | None) -> Decision | None:
     """What is known of an answer without a judge; None where it must be asked."""
     verdict = method == "hybrid" or options.protocol == "verdict"
@@ -4269,6 +4275,26 @@ def answer_rows(
     return rows
 
 
+def answer_warnings(configuration: Configuration, block: Block) -> list[str]:
+    """What must be known before one configuration's figures are believed."""
+    items = configuration.items
+    missing = sum(is_blank(item.prediction) for item in items)
+    said = {
+        f"answers that are missing or blank, counted as wrong: {missing} of {len(items)}": missing,
+        "the threshold was found without people's `correct`, against similarity > 0.9: a proxy is no proof": (
+            block.get("semantic_dynamic", {}).get("proxy")
+        ),
+        f"judgements missing, each counts 0: {len(block.get('failed', ()))}": block.get("failed"),
+        f"flagged answers, which speak to the judge: {', '.join(block.get('flagged', ()))}": block.get(
+            "flagged"
+        ),
+    }
+    return [
+        *configuration.warnings,
+        *(f"{configuration.name}: {line}" for line, holds in said.items() if holds),
+    ]
+
+
 def answers_block(
     configuration: Configuration,
     options: AnswerOptions,
@@ -4311,26 +4337,6 @@ def answers_block(
         models = {"requested_model": run.requested_model, "judge_model": run.model}
         block |= {**models, "failed": failed, "flagged": flagged}
     return block | {"warnings": answer_warnings(configuration, block), "detailed_results": rows}
-
-
-def answer_warnings(configuration: Configuration, block: Block) -> list[str]:
-    """What must be known before one configuration's figures are believed."""
-    items = configuration.items
-    missing = sum(is_blank(item.prediction) for item in items)
-    said = {
-        f"answers that are missing or blank, counted as wrong: {missing} of {len(items)}": missing,
-        "the threshold was found without people's `correct`, against similarity > 0.9: a proxy is no proof": (
-            block.get("semantic_dynamic", {}).get("proxy")
-        ),
-        f"judgements missing, each counts 0: {len(block.get('failed', ()))}": block.get("failed"),
-        f"flagged answers, which speak to the judge: {', '.join(block.get('flagged', ()))}": block.get(
-            "flagged"
-        ),
-    }
-    return [
-        *configuration.warnings,
-        *(f"{configuration.name}: {line}" for line, holds in said.items() if holds),
-    ]
 
 
 ItemKey = tuple[str, str, int]  # question, gold answer, which one of equal ones
@@ -4461,12 +4467,6 @@ def other_judge(generators: Iterable[str]) -> str:
             f"no judge is of another family than {', '.join(sorted(taken))}: name one with --judge-model"
         )
     return judge
-
-
-def unjudged(options: AnswerOptions) -> AnswerOptions:
-    """The same without the methods that need a judge; of none that are left, exact matches."""
-    methods = tuple(name for name in options.methods if name in METHODS)
-    return options._replace(methods=methods or ("exact",))
 
 
 def best_configurations(
@@ -6081,7 +6081,7 @@ def positive(text: str, highest: float = math.inf) -> int:
     return int(text)
 
 
-def share(text: str) -> float:
+def zero_to_one(text: str) -> float:
     """A number from 0 to 1, for argparse."""
     if not re.fullmatch(r"[0-9]*\.?[0-9]+", text) or float(text) > 1:
         raise argparse.ArgumentTypeError(f"expected a number from 0 to 1, found {text!r}")
@@ -6626,13 +6626,13 @@ ANSWER_OPTIONS: Options = {
         "help": "before comparing (default: %(default)s)",
     },
     "--threshold": {
-        "type": share,
+        "type": zero_to_one,
         "default": SEMANTIC_THRESHOLD,
         "metavar": "X",
         "help": "of semantic_fixed (default: %(default)s)",
     },
     "--validation": {
-        "type": share,
+        "type": zero_to_one,
         "default": VALIDATION_SHARE,
         "metavar": "X",
         "help": "share of rows to find the threshold on (default: %(default)s)",
