@@ -1242,7 +1242,10 @@ def exact(items: Iterable[Item], normalize: str = "text") -> Scores:
     >>> exact([Item("1", "", ("four", "4"), "4."), Item("2", "", ("five",))])
     [1.0, 0.0]
     """
-    return [float(exact_match(item.accepted, item.prediction, normalize)) for item in items]
+    return [
+        float(item.prediction.strip() != "" and exact_match(item.accepted, item.prediction, normalize))
+        for item in items
+    ]
 
 
 def keyword(items: Iterable[Item], missed: float = 0.0) -> Scores:
@@ -1254,7 +1257,10 @@ def keyword(items: Iterable[Item], missed: float = 0.0) -> Scores:
     [1.0]
     """
     pairs = ((item.keywords or item.accepted, normalized_text(item.prediction)) for item in items)
-    return [1.0 if any(normalized_text(word) in text for word in words) else missed for words, text in pairs]
+    return [
+        1.0 if any(normalized_text(word) in text for word in words if word) else missed
+        for words, text in pairs
+    ]
 
 
 def keyword_legacy(items: Iterable[Item]) -> Scores:
