@@ -1980,10 +1980,10 @@ def _objects_in(text: str) -> Iterator[dict[str, object]]:
             end = start + 1
 
 
-def parse_choice(value: object, protocol: Protocol = RUBRIC) -> float:
+def parse_choice(value: object, protocol: Protocol = RUBRIC, name: str = "score") -> float:
     """The score for one of a protocol's choices, also `"4"` for 4, `4.0` for 4 and `true` for "yes".
 
-    Raises NotAScore for anything else.
+    Raises NotAScore for anything else; it says which of the reply's members, by `name`, is none.
     """
     read = {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
     if isinstance(read, str):
@@ -1991,7 +1991,8 @@ def parse_choice(value: object, protocol: Protocol = RUBRIC) -> float:
         read = float(text) if re.fullmatch(r"[0-9](\.[0-9]+)?", text) else text
     if (isinstance(read, str) or _is_number(read)) and read in protocol.choices:
         return protocol.choices[read]
-    raise NotAScore(f"the score must be {protocol.expected}, not {describe(value)}")
+    what = "the score" if name == "score" else f'"{name}"'
+    raise NotAScore(f"{what} must be {protocol.expected}, not {describe(value)}")
 
 
 def parse_judgement(reply: str, protocol: Protocol = RUBRIC) -> Judgement:
@@ -2001,7 +2002,7 @@ def parse_judgement(reply: str, protocol: Protocol = RUBRIC) -> Judgement:
     """
     names = (protocol.member, *protocol.parts)
     replies = [value for value in _objects_in(reply[:MAX_REPLY_CHARS]) if protocol.member in value]
-    scores = {tuple(parse_choice(value.get(name), protocol) for name in names) for value in replies}
+    scores = {tuple(parse_choice(value.get(name), protocol, name) for name in names) for value in replies}
     if not scores:
         raise NotAScore(f"it holds no JSON object with a {protocol.member}")
     if len(scores) > 1:
