@@ -3854,9 +3854,10 @@ class AnswerOptions(NamedTuple):
 
     @property
     def deciding(self) -> str | None:
-        """The method whose yes or no is an answer's `correct`, of several the last; None where none is."""
+        """The method whose yes or no is an answer's `correct`: a judged one, else the last; None for none."""
         verdict = ("llm_judge",) if self.protocol == "verdict" else ()
-        return next((name for name in reversed(self.methods) if name in (*YES_OR_NO, *verdict)), None)
+        names = (*reversed(self.judged), *reversed(self.methods))
+        return next((name for name in names if name in (*YES_OR_NO, *verdict)), None)
 
 
 class Decision(NamedTuple):
@@ -3866,7 +3867,7 @@ class Decision(NamedTuple):
     how: str  # "exact", "semantic", "llm", "no_llm" or the name of a method
     why: str = ""
     failure: str | None = None  # why the judge, though asked, gave nothing; it counts 0
-    parts: Mapping[str, float] | None = None
+    given: Mapping[str, float] | None = None  # the scores by name, as the protocol has them
 
 
 class Aids(NamedTuple):
@@ -3909,24 +3910,28 @@ def unjudged(options: AnswerOptions) -> AnswerOptions:
     return options._replace(methods=methods or ("exact",))
 
 
+def judged_decision(outcome: Outcome, protocol: Protocol) -> Decision:
+    """What a judgement decides; where there is none, all counts 0."""
+    if isinstance(outcome, Failure):
+        given = dict.fromkeys((protocol.member, *protocol.parts), 0.0)
+        return Decision(0.0, "llm", failure=outcome.reason, given=given)
+    given = {protocol.member: outcome.score, **(outcome.parts or {})}
+    return Decision(outcome.score / protocol.top, "llm", outcome.rationale, given=given)
+
+
 def decided(item: Item, method: str, options: AnswerOptions, similarity: float | None) -> Decision | None:
     """What is known of an answer without a judge; None where it must be asked."""
     verdict = method == "hybrid" or options.protocol == "verdict"
-    if is_blank(item.prediction):
-        return Decision(0.0, "exact", NO_ANSWER.rationale)
+    if is_blank(item.prediction):  # the lowest score
+        protocol = PROTOCOLS[options.protocol]
+        lowest = min(protocol.choices.values())
+        parts = dict.fromkeys(protocol.parts, lowest)
+        return judged_decision(NO_ANSWER._replace(score=lowest, parts=parts), protocol)._replace(how="exact")
     if verdict and exact_match(item.accepted, item.prediction, options.normalize):
         return Decision(1.0, "exact", "The same as a gold answer.")
     if method == "hybrid" and similarity is not None and not HYBRID_REJECTS <= similarity < HYBRID_ACCEPTS:
         return Decision(float(similarity >= HYBRID_ACCEPTS), "semantic", f"Similarity {similarity:.2f}.")
     return Decision(0.0 if verdict else None, "no_llm", "No judge was asked.") if options.no_llm else None
-
-
-def judged_decision(outcome: Outcome, protocol: Protocol) -> Decision:
-    """What a judgement, or its absence, decides."""
-    if isinstance(outcome, Failure):
-        return Decision(0.0, "llm", failure=outcome.reason)
-    parts = {name: score / protocol.top for name, score in (outcome.parts or {}).items()}
-    return Decision(outcome.score / protocol.top, "llm", outcome.rationale, parts=parts)
 
 
 def answer_messages(item: Item, protocol: str) -> tuple[Message, ...]:
@@ -3980,8 +3985,10 @@ def answer_columns(
             columns[method] = METHODS[method](items, options, aids)
         elif method in decisions:
             columns[method] = [decision.value for decision in decisions[method]]
-    for part in PROTOCOLS[options.protocol].parts if "llm_judge" in decisions else ():
-        columns[part] = [(decision.parts or {}).get(part) for decision in decisions["llm_judge"]]
+    protocol = PROTOCOLS[options.protocol]
+    for part in protocol.parts if "llm_judge" in decisions else ():
+        given = [(decision.given or {}).get(part) for decision in decisions["llm_judge"]]
+        columns[part] = [None if score is None else score / protocol.top for score in given]
     extras = {name: measure(items) for name, measure in EXTRAS.items()}
     return columns | {name: column for name, column in extras.items() if set(column) != {None}}
 
@@ -4042,6 +4049,7 @@ def answer_rows(
     for place, item in enumerate(items):
         value = columns[options.deciding or ""][place] if options.deciding in columns else None
         decision = decisions[judged][place] if judged else Decision(value, options.deciding or "")
+        failures = (found[place].failure for found in decisions.values())
         row: Row = {
             "id": item.id,
             "category": item.category,
@@ -4051,22 +4059,32 @@ def answer_rows(
             "correct": None if value is None else value == 1,
             "reasoning": decision.why,
             "decision_method": decision.how,
-            "failure": decision.failure,
+            "failure": next(filter(None, failures), None),
             "scores": {name: column[place] for name, column in columns.items()},
         }
         if item.expected_sources:
             row["expected_sources"] = list(item.expected_sources)
         if judged:
-            row |= {"score": decision.value, "flags": answer_flags(item)}
+            row |= {
+                "score": decision.value,
+                "judge_scores": decision.given,
+                "flags": answer_flags(item),
+            }
         if item.context:
             row["unsupported"] = verifier_faithfulness(item.prediction, item.context).unsupported
         rows.append(row)
     return rows
 
 
+def shortened(names: Sequence[str]) -> str:
+    """The names; of many the first, and how many there are."""
+    many = f", ... ({len(names)} in all)" if len(names) > FILES_SHOWN else ""
+    return ", ".join(names[:FILES_SHOWN]) + many
+
+
 def answer_warnings(configuration: Configuration, block: Block) -> list[str]:
     """What must be known before one configuration's figures are believed."""
-    items = configuration.items
+    items, flagged = configuration.items, block.get("flagged", ())
     missing = sum(is_blank(item.prediction) for item in items)
     said = {
         f"answers that are missing or blank, counted as wrong: {missing} of {len(items)}": missing,
@@ -4074,9 +4092,7 @@ def answer_warnings(configuration: Configuration, block: Block) -> list[str]:
             block.get("semantic_dynamic", {}).get("proxy")
         ),
         f"judgements missing, each counts 0: {len(block.get('failed', ()))}": block.get("failed"),
-        f"flagged answers, which speak to the judge: {', '.join(block.get('flagged', ()))}": block.get(
-            "flagged"
-        ),
+        f"flagged answers, which speak to the judge: {shortened(flagged)}": flagged,
     }
     return [
         *configuration.warnings,
