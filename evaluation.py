@@ -3846,6 +3846,7 @@ class AnswerOptions(NamedTuple):
     validation: float = VALIDATION_SHARE
     embedding_model: str = EMBEDDING_MODEL
     no_llm: bool = False
+    judge_top: int = JUDGE_TOP  # of several configurations so many are judged
 
     @property
     def judged(self) -> tuple[str, ...]:
@@ -4235,7 +4236,8 @@ def split_configurations(split: Split, systems: Iterable[System]) -> list[Config
                     rubric=question.rubric,
                 )
             )
-        configurations.append(Configuration(system.name, system.file, tuple(items), system.warnings))
+        warnings = (*split.warnings, *system.warnings)
+        configurations.append(Configuration(system.name, system.file, tuple(items), warnings))
     return configurations
 
 
@@ -4245,11 +4247,14 @@ def read_configurations(names: Iterable[str]) -> list[Configuration]:
     found: list[Configuration] = []
     for name in names:
         if name in SPLITS:
-            split, hand_ins, _ = read_all(name)
-            found += split_configurations(split, hand_ins[0].systems)
-            continue
-        file, items = read_file(name, parse_items, problems)
-        found.append(Configuration(PurePath(name).stem, file, items or ()))
+            try:
+                split, hand_ins, _ = read_all(name)
+                found += split_configurations(split, hand_ins[0].systems)
+            except InputError as error:
+                problems += error.problems
+        else:
+            file, items = read_file(name, parse_items, problems)
+            found.append(Configuration(PurePath(name).stem, file, items or ()))
     if problems:
         raise InputError(problems)
     counts = Counter(one.name for one in found)
@@ -4275,19 +4280,18 @@ def other_judge(generators: Iterable[str]) -> str:
 
 
 def best_configurations(
-    configurations: Iterable[Configuration],
-    options: AnswerOptions,
-    aids: Mapping[str, Aids],
-    many: int,
+    configurations: Sequence[Configuration], options: AnswerOptions, aids: Mapping[str, Aids]
 ) -> list[Configuration]:
-    """So many of them that are best by the first method that needs no judge."""
+    """Those that are judged: of many, the best by the first method that needs no judge."""
+    if options.no_llm or len(configurations) <= options.judge_top:
+        return list(configurations)
     score = METHODS[unjudged(options).methods[0]]
 
     def average(one: Configuration) -> float:
         figures = [value for value in score(one.items, options, aids[one.name]) if value is not None]
         return mean(figures) or 0.0
 
-    return sorted(configurations, key=average, reverse=True)[:many]
+    return sorted(configurations, key=average, reverse=True)[: options.judge_top]
 
 
 def grade_answers(
@@ -4300,9 +4304,11 @@ def grade_answers(
 ) -> tuple[list[Block], JudgeRun | None]:
     """(a block for each configuration, the best first; the judge's run): `judged` names those that it sees.
 
-    Raises JudgeUnavailable.
+    Raises JudgeUnavailable, also where judging ended before the first judgement.
     """
     run = judge(requests) if judge and requests else None
+    if run and run.ended and not any(isinstance(outcome, Judgement) for outcome in run.outcomes):
+        raise JudgeUnavailable(run.ended)
     outcomes: dict[str, dict[int, Outcome]] = {one.name: {} for one in configurations}
     for request, outcome in zip(requests, run.outcomes if run else (), strict=bool(run)):
         outcomes[request.system][request.place] = outcome
@@ -5415,7 +5421,15 @@ def render_answers_html(blocks: Sequence[Block]) -> str:
     for block in blocks:
         for row in block["detailed_results"]:
             scores = {name: _figure(value, 3) for name, value in row["scores"].items()}
-            facts = {"Gold": row["gold"], "Answer": row["prediction"], "Reason": row["reasoning"], **scores}
+            facts = {
+                "Gold": row["gold"],
+                "Answer": row["prediction"],
+                "Unsupported": "\n".join(row.get("unsupported", ())),
+                "Decided by": row["decision_method"],
+                "Reason": row["failure"] or row["reasoning"],
+                "Flags": ", ".join(row.get("flags", ())),
+                **scores,
+            }
             terms = (markup(element("dt", name), element("dd", text)) for name, text in facts.items() if text)
             said = {True: "right", False: "wrong", None: ""}[row["correct"]]
             head = element(
@@ -5619,7 +5633,7 @@ def judge_options(
 
 
 def folders_named(patterns: Iterable[str]) -> list[str]:
-    """Each folder once; a pattern that no shell has expanded stands for what it matches."""
+    """Each file or folder once; a pattern that no shell has expanded stands for what it matches."""
     folders: dict[str, str] = {}
     for pattern in patterns:
         found = [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern))
@@ -5926,13 +5940,31 @@ def answers_file(configuration: Configuration, form: str) -> str:
     return path.with_name(form.format(stem=path.stem)).as_posix()
 
 
+def results_files(configurations: Iterable[Configuration]) -> list[str]:
+    """The results file of each. Raises UsageError where two have the same, or it is one of those read."""
+    files = [answers_file(one, ANSWERS_FILE) for one in configurations]
+    counts = Counter((*files, *(Path(one.file.name).as_posix() for one in configurations)))
+    if alike := [name for name, many in counts.items() if many > 1]:
+        raise UsageError(f"{alike[0]} would be written for two files, or over one of them: rename that one")
+    return files
+
+
+def report_paths(configurations: Sequence[Configuration], forms: Iterable[str]) -> dict[str, str]:
+    """Each form's report: beside the file of a single configuration, here for several."""
+    start = answers_file(configurations[0], "{stem}_answers") if len(configurations) == 1 else "answers"
+    return {form: f"{start}.{form}" for form in forms}
+
+
 def made_by(path: str, setup: Block) -> bool:
-    """Whether there are complete results by the same set-up."""
+    """Whether a file has complete results of the same set-up. Raises UsageError if it has none at all."""
     try:
         block = json.loads(Path(path).read_bytes())
         return bool(block["setup"] == json.loads(json.dumps(setup)) and not block.get("failed"))
-    except (OSError, *JSON_FAULTS, LookupError, TypeError, AttributeError):
+    except FileNotFoundError:
         return False
+    except (OSError, *JSON_FAULTS, LookupError, TypeError, AttributeError):
+        found = f"{path} is there and holds no results"
+        raise UsageError(f"{found}: move it away, or --overwrite writes over it") from None
 
 
 def answer_setup(options: AnswerOptions, configurations: Iterable[Configuration], judge_model: str) -> Block:
@@ -5951,8 +5983,8 @@ def answer_options(arguments: argparse.Namespace) -> AnswerOptions:
     given = {name: getattr(arguments, name) for name in AnswerOptions._fields}
     options = AnswerOptions(**given | {"methods": tuple(dict.fromkeys(arguments.methods))})
     require_packages("--method", options.methods, ANSWER_PACKAGES)
-    if "hybrid" in options.methods and options.protocol != "verdict":
-        raise UsageError("hybrid decides yes or no: it goes with --protocol verdict only")
+    if options.protocol != "verdict" and ("hybrid" in options.methods or "llm_judge" not in options.methods):
+        raise UsageError(f"--protocol {options.protocol} goes with --method llm_judge, without hybrid")
     if options.judged and not (
         options.no_llm or arguments.dry_run or os.environ.get(KEY_VARIABLE, "").strip()
     ):
@@ -5961,19 +5993,22 @@ def answer_options(arguments: argparse.Namespace) -> AnswerOptions:
     return options
 
 
-def choose_judge(arguments: argparse.Namespace, items: Iterable[Item]) -> str:
-    """The judge's model, and a warning where it is of one family with what it judges. Raises UsageError."""
-    generators = sorted({arguments.generator or "", *(item.model for item in items)} - {""})
+def warn_of_family(judge: str, generators: Iterable[str]) -> None:
+    """Say where the judge is of one family with what it judges."""
+    if alike := [one for one in generators if families(one) & families(judge)]:
+        who = ", ".join(alike)
+        note(f"warning: the judge {judge} is of one family with {who} and may prefer its answers.")
+
+
+def choose_judge(arguments: argparse.Namespace, generators: Sequence[str]) -> str:
+    """The judge's model. Raises UsageError where none can be chosen."""
     if arguments.auto_diverse_judge and not arguments.judge_model:
         if not generators:
             raise UsageError("--auto-diverse-judge needs --generator, or rows with a `model`")
         arguments.judge_model = other_judge(generators)
         note(f"The judge is {arguments.judge_model}, of another family than {', '.join(generators)}.")
     judge = str(arguments.judge_model or DEFAULT_JUDGE_MODEL)
-    if alike := [one for one in generators if families(one) & families(judge)]:
-        note(
-            f"warning: the judge {judge} is of one family with {', '.join(alike)} and may prefer its answers."
-        )
+    warn_of_family(judge, generators)
     return judge
 
 
@@ -5988,15 +6023,57 @@ def load_aids(configurations: Sequence[Configuration], options: AnswerOptions) -
     return {one.name: Aids(list(itertools.islice(left, len(one.items))), *tokens) for one in configurations}
 
 
-def report_answers(
-    arguments: argparse.Namespace, configurations: Sequence[Configuration], blocks: Sequence[Block]
-) -> None:
-    """Print the report on all configurations, and write it in the forms asked for."""
-    say(parts_text(answer_parts(blocks)))
-    start = answers_file(configurations[0], "{stem}_answers") if len(configurations) == 1 else "answers"
-    for form in arguments.report:
-        write_file(Path(f"{start}.{form}"), ANSWER_REPORTS[form](blocks))
-        say(f"Report saved to: {start}.{form}")
+def require_rubrics(options: AnswerOptions, items: Iterable[Item]) -> None:
+    """Raises UsageError where answers are to be judged by rubrics that are not there."""
+    lacking = [item.id for item in items if item.rubric is None]
+    if options.protocol == "rubric" and lacking:
+        raise UsageError(
+            f"--protocol rubric needs a rubric for each question, and has none: {shortened(lacking)}"
+        )
+
+
+def plan_judging(
+    arguments: argparse.Namespace,
+    configurations: Sequence[Configuration],
+    options: AnswerOptions,
+    aids: Mapping[str, Aids],
+) -> tuple[list[JudgeRequest], dict[str, str]]:
+    """(what to ask, the journal of each configuration that is judged); the cost is shown where it matters."""
+    best = best_configurations(configurations, options, aids)
+    requests = [request for one in best for request in answer_requests(one, options, aids[one.name])]
+    journals = {one.name: answers_file(one, ANSWERS_JOURNAL_FILE) for one in best}
+    picked = bool(requests) and len(best) < len(configurations)
+    if arguments.dry_run:
+        say("Dry run: nothing is sent.")
+    if picked:
+        method = unjudged(options).methods[0]
+        say(f"Judged are the best {len(best)} of {len(configurations)} by {method}: {', '.join(journals)}")
+    if arguments.dry_run or picked:
+        show_plan(arguments, requests, stored_places(journals, []))
+    return requests, journals
+
+
+def judge_answers(
+    arguments: argparse.Namespace,
+    configurations: Sequence[Configuration],
+    options: AnswerOptions,
+    aids: Mapping[str, Aids],
+    requests: Sequence[JudgeRequest],
+    journals: Mapping[str, str],
+) -> tuple[list[Block], JudgeRun | None, str]:
+    """`grade_answers` with the judge that the environment describes; and why it judges nothing, if so.
+
+    Raises UsageError where a journal cannot be had.
+    """
+    skipped: list[str] = []
+    try:
+        with ExitStack() as resources:
+            judge = connect_judge(arguments, journals, skipped, resources) if requests else None
+            if skipped:
+                raise UsageError(f"no journal can be kept for {', '.join(skipped)}; nothing was written")
+            return *grade_answers(configurations, options, aids, requests, judge, journals.keys()), ""
+    except JudgeUnavailable as error:
+        return *grade_answers(configurations, unjudged(options), aids, (), None, ()), str(error)
 
 
 def report_reference(blocks: Iterable[Block], options: AnswerOptions) -> int:
@@ -6011,44 +6088,74 @@ def report_reference(blocks: Iterable[Block], options: AnswerOptions) -> int:
     return EXIT_INCOMPLETE if faults else EXIT_OK
 
 
+def write_answers(
+    arguments: argparse.Namespace,
+    configurations: Sequence[Configuration],
+    blocks: Sequence[Block],
+    setup: Block,
+) -> None:
+    """Write each configuration's results, print the report on all, and write it in the forms asked for."""
+    by_name = {block["configuration"]: block for block in blocks}
+    files = results_files(configurations)
+    for one, file in zip(configurations, files, strict=True):
+        write_file(Path(file), render_results({"setup": setup, **by_name[one.name]}))
+    say(parts_text(answer_parts(blocks)))
+    for form, path in report_paths(configurations, arguments.report).items():
+        write_file(Path(path), ANSWER_REPORTS[form](blocks))
+        say(f"Report saved to: {path}")
+    say(render_title(f"Evaluation results saved to: {', '.join(files)}").rstrip("\n"))
+
+
+def report_missing(blocks: Iterable[Block]) -> int:
+    """Say on stderr which judgements are missing. Returns the exit code."""
+    code = EXIT_OK
+    for block in blocks:
+        if ids := block.get("failed"):
+            reason = next(row["failure"] for row in block["detailed_results"] if row["failure"])
+            missing = f"judgements missing, each counts 0: {shortened(ids)}, e.g. {reason}"
+            note(f"warning: {block['configuration']}: {missing}")
+            code = EXIT_INCOMPLETE
+    return code
+
+
 def run_answers(arguments: argparse.Namespace) -> int:
     """Score free answers. Returns the exit code; raises InputError, UsageError."""
     options = answer_options(arguments)
-    configurations = read_configurations(arguments.files)
-    items = [item for one in configurations for item in one.items]
-    if options.protocol == "rubric" and not all(item.rubric for item in items):
-        raise UsageError("--protocol rubric is for splits in which every question has a rubric")
+    configurations = read_configurations(folders_named(arguments.files))
+    files, items = results_files(configurations), [item for one in configurations for item in one.items]
+    require_rubrics(options, items)
     for warning in dict.fromkeys(line for one in configurations for line in one.warnings):
         note(f"warning: {warning}")
-    setup = answer_setup(options, configurations, choose_judge(arguments, items) if options.judged else "")
-    files = [answers_file(one, ANSWERS_FILE) for one in configurations]
+    generators = sorted({arguments.generator or "", *(item.model for item in items)} - {""})
+    model = choose_judge(arguments, generators) if options.judged else ""
     if arguments.reference_check:
         configurations = list(map(as_reference, configurations))
-    elif not (arguments.overwrite or arguments.dry_run) and all(made_by(file, setup) for file in files):
-        say(f"There already, made by the same set-up: {', '.join(files)} (--overwrite makes them anew)")
-        return EXIT_OK
+    elif not (arguments.overwrite or arguments.dry_run):
+        setup, reports = (
+            answer_setup(options, configurations, model),
+            report_paths(configurations, arguments.report),
+        )
+        made = [made_by(file, setup) for file in files]
+        if all(made) and all(map(os.path.exists, reports.values())):
+            say(f"There already, made by the same set-up: {', '.join(files)} (--overwrite makes them anew)")
+            return EXIT_OK
     aids = load_aids(configurations, options)
-    best = best_configurations(configurations, options, aids, arguments.judge_top)
-    requests = [request for one in best for request in answer_requests(one, options, aids[one.name])]
-    journals = {one.name: answers_file(one, ANSWERS_JOURNAL_FILE) for one in best}
-    if arguments.dry_run:
-        say("Dry run: nothing is sent.")
-    if arguments.dry_run or (requests and len(best) < len(configurations)):
-        show_plan(arguments, requests, stored_places(journals, []))
+    requests, journals = plan_judging(arguments, configurations, options, aids)
     if arguments.dry_run:
         return EXIT_OK
-    with ExitStack() as resources:
-        judge = connect_judge(arguments, journals, [], resources) if requests else None
-        blocks, run = grade_answers(configurations, options, aids, requests, judge, set(journals))
+    blocks, run, unavailable = judge_answers(arguments, configurations, options, aids, requests, journals)
+    options = unjudged(options) if unavailable else options
+    code = EXIT_OK
     if arguments.reference_check:
-        return report_reference(blocks, options)
-    by_name = {block["configuration"]: block for block in blocks}
-    for one, file in zip(configurations, files, strict=True):
-        write_file(Path(file), render_results({"setup": setup, **by_name[one.name]}))
-    report_answers(arguments, configurations, blocks)
-    say(render_title(f"Evaluation results saved to: {', '.join(files)}").rstrip("\n"))
-    complete = report_calls(run) and not any(block.get("failed") for block in blocks)
-    return EXIT_OK if complete else EXIT_INCOMPLETE
+        code = report_reference(blocks, options)
+    else:
+        write_answers(arguments, configurations, blocks, answer_setup(options, configurations, model))
+    if run and run.model != model:
+        warn_of_family(run.model, generators)
+    if unavailable:
+        note(f"error: judging ended, no answer is judged: {unavailable}")
+    complete = report_calls(run) and not unavailable
+    return max(code, report_missing(blocks), EXIT_OK if complete else EXIT_INCOMPLETE)
 
 
 Options = Mapping[str, Mapping[str, Any]]  # what argparse takes, by option or positional argument
