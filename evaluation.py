@@ -13,12 +13,18 @@ Usage
     it grades the hand-in in each folder and ranks them in {split}_leaderboard.csv and .md. --report writes
     the results for people as well: as Markdown, CSV, plots, and one HTML page that shows every answer.
 
+    python evaluation.py answers FILE|SPLIT... [options]
+
+    Grades free answers, rows of question, gold answer and answer, by text, similarity or a judge.
+
 Files
     NLP Project Data/{split}_final_jsonl.txt   one gold question a line (JSON)
     {split}_{system}_output.json               one JSON object: question ID -> prediction
     corpus/{doc_id}.json or .txt               {"doc_id", "sentences": [{"sid", "text"}]}, or plain text
     {split}_evaluation.json                    the results, written whole or not at all
     {split}_judgements.jsonl                   the journal: every judgement that was paid for, one a line
+    {stem}_answers.json                        the results for the free answers in {stem}.json or .jsonl
+    {stem}_judgements.jsonl                    their journal
 
 Exit codes
     0    all done
