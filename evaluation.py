@@ -4165,17 +4165,28 @@ def _by_item(rows: Iterable[Row]) -> dict[ItemKey, Row]:
     return found
 
 
+def _worth(row: Row, method: str) -> tuple[float, float, float] | None:
+    """(what an answer counts, the least and the most that it may be worth); None if not measured."""
+    value = row["scores"].get(method)
+    if value is not None and row["failure"] is not None and method in JUDGED_METHODS:
+        return value, 0.0, 1.0
+    return value if value is None else (value, value, value)
+
+
 def answer_gaps(
     one: Mapping[ItemKey, Row], other: Mapping[ItemKey, Row], method: str
-) -> list[tuple[float, Hashable]]:
-    """(difference, cluster) of each answer that both have, and that the method measured of both."""
+) -> list[tuple[float, float, float, Hashable]]:
+    """(difference, the least and the most that it may be, cluster) of each answer measured of both."""
     pairs = ((row, other[key]) for key, row in one.items() if key in other)
-    values = ((a, a["scores"].get(method), b["scores"].get(method)) for a, b in pairs)
-    return [(x - y, cluster_of(row)) for row, x, y in values if x is not None and y is not None]
+    worths = ((row, _worth(row, method), _worth(opposite, method)) for row, opposite in pairs)
+    return [(x[0] - y[0], x[1] - y[2], x[2] - y[1], cluster_of(row)) for row, x, y in worths if x and y]
 
 
 def compare_answers(blocks: Sequence[Block], methods: Iterable[str]) -> Iterator[tuple[str, Row]]:
-    """Every pair of configurations on every method, from both sides, over the answers that both have."""
+    """Every pair of configurations on every method, from both sides, over the answers that both have.
+
+    Where judgements are missing, the larger p stands of both ends of what they may be worth, as for systems.
+    """
     rows = {block["configuration"]: _by_item(block["detailed_results"]) for block in blocks}
     for method in methods:
         found = [
@@ -4183,8 +4194,11 @@ def compare_answers(blocks: Sequence[Block], methods: Iterable[str]) -> Iterator
             for one, other in itertools.combinations(rows, 2)
             if (pairs := answer_gaps(rows[one], rows[other], method))
         ]
-        raw = [paired_tests([gaps], clusters)[0] for _, _, (gaps, clusters) in found]
-        for (one, other, (gaps, clusters)), p, adjusted in zip(found, raw, holm(raw), strict=True):
+        raw = [
+            largest_p((math.fsum(least), math.fsum(most)), paired_tests([least, most], clusters))
+            for _, _, (_, least, most, clusters) in found
+        ]
+        for (one, other, (gaps, _, _, clusters)), p, adjusted in zip(found, raw, holm(raw), strict=True):
             average, ends = mean(gaps) or 0.0, bootstrap_interval(gaps, clusters)
             row: Row = {
                 "with": other,

@@ -918,6 +918,16 @@ def test_only_what_both_have_answered_is_compared(project: Project) -> None:
     assert (row["n"], row["difference"]) == (2, 0.5)
 
 
+def test_a_missing_judgement_decides_no_comparison(project: Project, serve: Serve) -> None:
+    project.write("a.json", rows(*["oil"] * 6))
+    project.write("b.json", rows(*["fat"] * 5, "gas"))
+    serve(by_answer({"fat": verdict("no"), "gas": completion("I cannot say.")}))
+    outcome = project.run("answers", "a.json", "b.json", *JUDGED)
+    [row] = results(project)["comparison"]
+    # Whether `gas` is right is not known: if so, 4 of 64 flips are as large; if not, 2.
+    assert (row["difference"], row["p"], row["verdict"], outcome.code) == (1.0, 4 / 64, "tied", 3)
+
+
 def test_only_the_best_are_judged_and_the_cost_is_shown_first(three: Project, serve: Serve) -> None:
     server = serve(verdict("yes"))
     outcome = three.run("answers", *FILES, "--method", "exact", "llm_judge", "--judge-top", "2")
