@@ -5718,6 +5718,8 @@ def connect_judge(
             journal = journals[folder] = resources.enter_context(closing(Journal(path)))
             if journal.passed_over:
                 note(f"warning: {path}: {journal.passed_over} unreadable lines")
+    if "outputs" in arguments:  # the journals of a command on free answers are no hand-ins'
+        report_journals(journals)
     pacer = Pacer(arguments.workers, time.monotonic(), arguments.rpm, arguments.tpm)
     return GroqJudge(
         engine=Engine(CallPool(call), pacer, warn=note),
@@ -5922,7 +5924,6 @@ def run_split(arguments: argparse.Namespace) -> int:
         try:
             nobody = options.systems == frozenset()
             judge = None if nobody else connect_judge(arguments, journals, skipped, resources)
-            report_journals(judge.journals if judge else {})
             hand_ins = [hand_in for hand_in in hand_ins if hand_in.folder not in skipped]
             results, run = evaluate_split(split, hand_ins, judge, options, labels)
         except JudgeUnavailable as error:

@@ -139,7 +139,6 @@ def judge(monkeypatch: pytest.MonkeyPatch) -> Judging:
             assert len(requests) == len(outcomes)
             return JudgeRun(requested_model="m", model="m", outcomes=outcomes)
 
-        run.journals = {}
         monkeypatch.setattr(evaluation, "connect_judge", lambda *_: run)
 
     return judge
