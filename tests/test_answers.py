@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import evaluation
@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import Answer, Outcome, Project, Serve, pasted, prompt_of, question
-from groq_server import RPD, Reply, completion, error, hang, model_gone, rate_limited
+from groq_server import RPD, Reply, completion, error, model_gone, rate_limited
 
 LLAMA, GPT_OSS = "llama-3.1-8b-instant", "openai/gpt-oss-20b"
 NO_KEY = "GROQ_API_KEY is not set: only what needs no judge is decided."
@@ -742,21 +742,20 @@ def test_a_days_limit_on_the_way_leaves_the_rest_for_the_next_run(project: Proje
 def test_ctrl_c_keeps_what_was_judged(
     project: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(outcomes: Generator[Any, None, None], total: int) -> Iterator[Any]:
-        yield next(outcomes)
-        yield outcomes.throw(KeyboardInterrupt())  # what arrives in the time of grace, then the interrupt
+    def interrupted(outcomes: Iterator[Any], total: int) -> Iterator[Any]:
         yield from outcomes
+        raise KeyboardInterrupt
 
     project.write("a.json", rows("fat", "gas"))
-    serve(first(verdict("yes"), then=hang()))
+    serve(verdict("yes"))
     with monkeypatch.context() as patched:
         patched.setattr(evaluation, "progress_bar", interrupted)
         outcome = project.run("answers", "a.json", *JUDGED)
     said = "interrupted: what was judged is kept; the same command goes on from there."
     assert (outcome.err, outcome.code, written(project)) == ([said], 130, set())
-    server = serve(verdict("yes"))
+    server = serve(verdict("no"))
     assert project.run("answers", "a.json", *JUDGED).code == 0
-    assert len(server.calls) == 1
+    assert (server.calls, values(project, "llm_judge")) == ([], [1.0, 1.0])
 
 
 # ------------------------------------------------------------------ What is there already
