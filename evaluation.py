@@ -5550,7 +5550,7 @@ def page_question(answers: Sequence[Answer], document: Document, whole: bool) ->
     heading = (element("b", question.id), " ", element("span", question.text), " ", *badges)
     values = {label.replace("_", " "): getattr(question, label) for label in QUESTION_LABELS}
     labels = (f"{label}: {value}" for label, value in values.items() if value)
-    about = ("; ".join(labels), " ", element("a", f"#{question.id}", href=f"#{quote(question.id)}"))
+    about = ("; ".join(labels), " ", element("a", f"#{question.id}", href=f"#{quote(visible(question.id))}"))
     gold = element(
         "section",
         element("h4", "Gold answer"),
@@ -5584,7 +5584,7 @@ def page_filters(report: Report) -> Markup:
     for title, options in offered.items():
         items = [element("option", text, value=value) for value, text in (("", "all"), *options)]
         selects.append(element("label", f"{title} ", element("select", *items, name=title.lower())))
-    return element("form", *selects, element("output"), id="filters", hidden="")
+    return element("form", *selects, element("output"), class_="filters", autocomplete="off", hidden="")
 
 
 def page_questions(report: Report) -> Markup:
@@ -5655,7 +5655,8 @@ def render_index(split: str, board: Sequence[Row], remark: str, skipped: Sequenc
     page = REPORT_PAGE.format(split=split)
     for row in rows:
         folder = PurePath(row[1])
-        start = folder.as_uri() if folder.is_absolute() else quote(folder.as_posix())
+        name = folder.as_posix().encode("utf-8", "surrogateescape")
+        start = folder.as_uri() if folder.is_absolute() else quote(name)
         row[1] = element("a", row[1], href=f"{start}/{page}")
     table = html_table([head, *rows], "Leaderboard")
     not_graded = page_warnings(skipped, "Not graded")
@@ -5902,12 +5903,12 @@ dd { margin: 0; }
 .rubric li, .document li { padding: .2rem .5rem; border-left: .3rem solid transparent; }
 .rubric .given { border-color: var(--accent); background: var(--soft); }
 .document .gold { border-color: var(--edge); background: var(--good); }
-#filters { position: sticky; top: 0; z-index: 1; display: flex; flex-wrap: wrap; gap: .5rem 1.5rem;
+.filters { position: sticky; top: 0; z-index: 1; display: flex; flex-wrap: wrap; gap: .5rem 1.5rem;
   padding: .6rem 0; background: var(--paper); }
 select { font: inherit; max-width: 16rem; }
 [hidden] { display: none !important; }
 @media print {
-  #filters { display: none; }
+  .filters { display: none; }
   .question { content-visibility: visible; break-inside: avoid-page; }
   ::details-content { content-visibility: visible; block-size: auto; }
   .scroll { overflow: visible; }
@@ -5915,7 +5916,7 @@ select { font: inherit; max-width: 16rem; }
 """
 
 PAGE_SCRIPT = """
-const form = document.getElementById("filters");
+const form = document.querySelector(".filters");
 const questions = [...document.querySelectorAll(".question")];
 
 function filter() {
@@ -5934,10 +5935,15 @@ function filter() {
 }
 
 function reveal() {
-  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  let id = "";
+  try { id = decodeURIComponent(location.hash.slice(1)); } catch { return; }  // no address of this page
+  const target = document.getElementById(id);
   const question = target && target.closest(".question");
   if (!question) return;
-  question.hidden = false;
+  if (question.hidden) {
+    form.reset();
+    filter();
+  }
   question.open = true;
   target.scrollIntoView();
 }
