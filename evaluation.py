@@ -135,7 +135,8 @@ SYSTEMS_SHOWN = 10  # more have only those differences on the console that are n
 LABELS_TO_ADD = 10
 FILES_SHOWN = 10  # more are counted
 RANKED_BY = ("avg_combined_score", "avg_f1")  # the first that a system has
-PAGE_DOCUMENT_CHARS = 3_000_000  # of gold documents on one page; of more, only what is near a citation
+PAGE_CHARS = 7_000_000  # of texts on one page; of more, only the gold and cited sentences of the documents
+PAGE_ANSWER_CHARS = 1_000  # that an answer takes up, about, or the question and its rubric
 EXCERPT_CHARS = 600  # of a plain text, where documents are not shown whole
 
 EXIT_OK, EXIT_BAD_INPUT, EXIT_INCOMPLETE, EXIT_INTERRUPTED = 0, 2, 3, 130
@@ -5458,14 +5459,13 @@ def page_rubric(question: Question, answers: Sequence[Answer]) -> Markup:
 
 
 def excerpt(names: Sequence[str], marked: Collection[str], whole: bool) -> Iterator[tuple[bool, list[str]]]:
-    """(whether to show them, sentence IDs) in turns: what is marked and its neighbours, or the whole.
+    """(whether to show them, sentence IDs) in turns: what is marked, or the whole.
 
     >>> list(excerpt(["S1", "S2", "S3", "S4"], {"S1"}, whole=False))
-    [(True, ['S1', 'S2']), (False, ['S3', 'S4'])]
+    [(True, ['S1']), (False, ['S2', 'S3', 'S4'])]
     """
-    near = {place + step for place, name in enumerate(names) if name in marked for step in (-1, 0, 1)}
-    turns = itertools.groupby(enumerate(names), key=lambda item: whole or item[0] in near)
-    return ((shown, [name for _, name in group]) for shown, group in turns)
+    turns = itertools.groupby(names, key=lambda name: whole or name in marked)
+    return ((shown, list(group)) for shown, group in turns)
 
 
 def page_document(document: Document, question: Question, answers: Sequence[Answer], whole: bool) -> Markup:
@@ -5592,7 +5592,8 @@ def page_questions(report: Report) -> Markup:
     documents = [report.split.documents[question.doc_id] for question in report.split.questions]
     chars = sum(len(one.text) + sum(map(len, (one.sentences or {}).values())) for one in documents)
     pairs = zip(answers_by_question(report), documents, strict=True)
-    whole = chars <= PAGE_DOCUMENT_CHARS
+    answers = len(documents) * (1 + len(report.hand_in.systems))
+    whole = chars + PAGE_ANSWER_CHARS * answers <= PAGE_CHARS
     return section("Questions", page_filters(report), *(page_question(*pair, whole) for pair in pairs))
 
 
