@@ -5538,16 +5538,10 @@ def page_question(answers: Sequence[Answer], document: Document, whole: bool) ->
     """One question to open. Its ID is inside, since browsers open what a link leads into."""
     question = answers[0].question
     badges = [
-        element(
-            "span",
-            f"{one.system.name} {one.level or 'no score'}",
-            class_="badge",
-            data_system=one.system.name,
-        )
-        for one in answers
-        if one.judged
+        markup(" ", element("span", f"{name} {one.level or 'no score'}", class_="badge", data_system=name))
+        for name, one in ((one.system.name, one) for one in answers if one.judged)
     ]
-    heading = (element("b", question.id), " ", element("span", question.text), " ", *badges)
+    heading = (element("b", question.id), " ", element("span", question.text), *badges)
     values = {label.replace("_", " "): getattr(question, label) for label in QUESTION_LABELS}
     labels = (f"{label}: {value}" for label, value in values.items() if value)
     about = ("; ".join(labels), " ", element("a", f"#{question.id}", href=f"#{quote(visible(question.id))}"))
@@ -5561,14 +5555,18 @@ def page_question(answers: Sequence[Answer], document: Document, whole: bool) ->
         "article",
         element("p", *about, class_="about"),
         element("div", gold, *(page_answer(answer, document) for answer in answers), class_="cards"),
-        element("h3", "Rubric"),
+        element("h4", "Rubric"),
         page_rubric(question, answers),
-        element("h3", f"Gold document: {question.doc_id}"),
+        element("h4", f"Gold document: {question.doc_id}"),
         page_document(document, question, answers, whole),
         id=question.id,
     )
     return element(
-        "details", element("summary", *heading), body, class_="question", data_type=question.question_type
+        "details",
+        element("summary", element("h3", *heading)),
+        body,
+        class_="question",
+        data_type=question.question_type,
     )
 
 
@@ -5862,7 +5860,7 @@ $body
 PAGE_STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --paper: #fff; --soft: #f3f4f6; --line: #c9ced6;
   --grey: #59616b; --accent: #1f5fa8; --range: #9dbde3; --good: #e2f2e5; --warn: #fff3d6; --edge: #b7791f; }
-@media (prefers-color-scheme: dark) {
+@media screen and (prefers-color-scheme: dark) {
   :root { --ink: #e6e8eb; --paper: #15181c; --soft: #20252b; --line: #454c56; --grey: #a4acb7;
     --accent: #8ab8f0; --range: #36577e; --good: #1d3b26; --warn: #3d3115; --edge: #e0a84a; }
 }
@@ -5871,7 +5869,9 @@ body { margin: 0; background: var(--paper); color: var(--ink); font: 1rem/1.5 sy
 main { max-width: 80rem; margin: auto; padding: 0 1rem 4rem; overflow-wrap: anywhere; }
 h1, h2, h3, h4 { line-height: 1.25; }
 h2 { margin-top: 2.5rem; }
-h4 { margin: 0; }
+h4 { margin: 1.5rem 0 .75rem; font-size: 1.1rem; }
+.card h4 { margin: 0; font-size: 1rem; }
+summary h3 { display: inline; font: inherit; }
 a { color: var(--accent); }
 :focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
 .warnings { background: var(--warn); border: 2px solid var(--edge); border-left-width: 1em; padding: 0 1em; }
@@ -5879,9 +5879,11 @@ a { color: var(--accent); }
 .scroll { overflow-x: auto; margin: 1rem 0; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; overflow-wrap: normal; }
 caption { text-align: left; color: var(--grey); }
-th, td { border-bottom: 1px solid var(--line); padding: .4em 1em .4em 0; text-align: left; white-space: pre; }
+th, td { border-bottom: 1px solid var(--line); padding: .4em .7em .4em 0; text-align: left;
+  white-space: pre; }
+th { font-size: .9em; }
 td small { color: var(--grey); }
-.bar { display: block; width: 6.5rem; height: .6rem; background: var(--soft); }
+.bar { display: block; width: 6rem; height: .6rem; background: var(--soft); }
 .range { fill: var(--range); }
 .mean, .column { fill: var(--accent); }
 .figures { display: flex; flex-wrap: wrap; gap: 1rem 2rem; }
@@ -5893,7 +5895,7 @@ summary { cursor: pointer; padding: .5rem 0; }
 .question article:target { border-left: .3rem solid var(--accent); padding-left: 1rem; }
 .about, .gap { color: var(--grey); }
 .badge, .score, em { border: 1px solid var(--line); border-radius: 1rem; padding: 0 .6rem; font-size: .85rem;
-  font-style: normal; font-weight: normal; background: var(--soft); white-space: nowrap; }
+  font-style: normal; font-weight: normal; background: var(--soft); }
 .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 19rem), 1fr)); gap: 1rem; }
 .card { border: 1px solid var(--line); border-radius: .5rem; padding: 1rem; min-width: 0; }
 .text { white-space: pre-wrap; unicode-bidi: plaintext; }
@@ -5908,11 +5910,22 @@ dd { margin: 0; }
   padding: .6rem 0; background: var(--paper); }
 select { font: inherit; max-width: 16rem; }
 [hidden] { display: none !important; }
+@media (max-width: 40rem) {
+  .filters { position: static; }
+}
 @media print {
+  :root { color-scheme: light; font-size: 10pt; }
+  .cards { grid-template-columns: repeat(auto-fit, minmax(min(100%, 14rem), 1fr)); }
   .filters { display: none; }
-  .question { content-visibility: visible; break-inside: avoid-page; }
+  .question { content-visibility: visible; }
+  summary, h2, h3, h4, .about { break-after: avoid; }
+  .card, li, tr, figure { break-inside: avoid; }
   ::details-content { content-visibility: visible; block-size: auto; }
   .scroll { overflow: visible; }
+  table { font-size: .75rem; }
+  th, td { white-space: normal; padding-right: .4em; }
+  th[scope=row] { overflow-wrap: anywhere; }
+  .bar { width: 3rem; }
 }
 """
 
