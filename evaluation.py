@@ -13,6 +13,10 @@ Usage
     it grades the hand-in in each folder and ranks them in {split}_leaderboard.csv and .md. --report writes
     the results for people as well: as Markdown, CSV, plots, and one HTML page that shows every answer.
 
+    python evaluation.py answers FILE|SPLIT... [options]
+
+    Grades free answers, rows of question, gold answer and answer, by text, similarity or a judge.
+
     python evaluation.py agreement FILE... [--eval-dir DIR] [--human FILE] [options]
 
     Compares what several judges, or judges and people, decided on the same answers.
@@ -23,6 +27,8 @@ Files
     corpus/{doc_id}.json or .txt               {"doc_id", "sentences": [{"sid", "text"}]}, or plain text
     {split}_evaluation.json                    the results, written whole or not at all
     {split}_judgements.jsonl                   the journal: every judgement that was paid for, one a line
+    {stem}_answers.json                        the results for the free answers in {stem}.json or .jsonl
+    {stem}_judgements.jsonl                    their journal
     agreement.json                             how far judges agree
 
 Exit codes
@@ -1390,7 +1396,10 @@ def exact(items: Iterable[Item], normalize: str = "text") -> Scores:
     >>> exact([Item("1", "", ("four", "4"), "4."), Item("2", "", ("five",))])
     [1.0, 0.0]
     """
-    return [float(exact_match(item.accepted, item.prediction, normalize)) for item in items]
+    return [
+        float(item.prediction.strip() != "" and exact_match(item.accepted, item.prediction, normalize))
+        for item in items
+    ]
 
 
 def keyword(items: Iterable[Item], missed: float = 0.0) -> Scores:
@@ -1402,7 +1411,10 @@ def keyword(items: Iterable[Item], missed: float = 0.0) -> Scores:
     [1.0]
     """
     pairs = ((item.keywords or item.accepted, normalized_text(item.prediction)) for item in items)
-    return [1.0 if any(normalized_text(word) in text for word in words) else missed for words, text in pairs]
+    return [
+        1.0 if any(normalized_text(word) in text for word in words if word) else missed
+        for words, text in pairs
+    ]
 
 
 def keyword_legacy(items: Iterable[Item]) -> Scores:
@@ -2185,10 +2197,10 @@ def _objects_in(text: str) -> Iterator[dict[str, object]]:
             end = start + 1
 
 
-def parse_choice(value: object, protocol: Protocol = RUBRIC) -> float:
+def parse_choice(value: object, protocol: Protocol = RUBRIC, name: str = "score") -> float:
     """The score for one of a protocol's choices, also `"4"` for 4, `4.0` for 4 and `true` for "yes".
 
-    Raises NotAScore for anything else.
+    Raises NotAScore for anything else; it says which of the reply's members, by `name`, is none.
     """
     read = {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
     if isinstance(read, str):
@@ -2196,7 +2208,8 @@ def parse_choice(value: object, protocol: Protocol = RUBRIC) -> float:
         read = float(text) if re.fullmatch(r"[0-9](\.[0-9]+)?", text) else text
     if (isinstance(read, str) or _is_number(read)) and read in protocol.choices:
         return protocol.choices[read]
-    raise NotAScore(f"the score must be {protocol.expected}, not {describe(value)}")
+    what = "the score" if name == "score" else f'"{name}"'
+    raise NotAScore(f"{what} must be {protocol.expected}, not {describe(value)}")
 
 
 def parse_judgement(reply: str, protocol: Protocol = RUBRIC) -> Judgement:
@@ -2206,7 +2219,7 @@ def parse_judgement(reply: str, protocol: Protocol = RUBRIC) -> Judgement:
     """
     names = (protocol.member, *protocol.parts)
     replies = [value for value in _objects_in(reply[:MAX_REPLY_CHARS]) if protocol.member in value]
-    scores = {tuple(parse_choice(value.get(name), protocol) for name in names) for value in replies}
+    scores = {tuple(parse_choice(value.get(name), protocol, name) for name in names) for value in replies}
     if not scores:
         raise NotAScore(f"it holds no JSON object with a {protocol.member}")
     if len(scores) > 1:
@@ -4058,6 +4071,7 @@ class AnswerOptions(NamedTuple):
     validation: float = VALIDATION_SHARE
     embedding_model: str = EMBEDDING_MODEL
     no_llm: bool = False
+    judge_top: int = JUDGE_TOP  # of several configurations so many are judged
 
     @property
     def judged(self) -> tuple[str, ...]:
@@ -4066,9 +4080,10 @@ class AnswerOptions(NamedTuple):
 
     @property
     def deciding(self) -> str | None:
-        """The method whose yes or no is an answer's `correct`, of several the last; None where none is."""
+        """The method whose yes or no is an answer's `correct`: a judged one, else the last; None for none."""
         verdict = ("llm_judge",) if self.protocol == "verdict" else ()
-        return next((name for name in reversed(self.methods) if name in (*YES_OR_NO, *verdict)), None)
+        names = (*reversed(self.judged), *reversed(self.methods))
+        return next((name for name in names if name in (*YES_OR_NO, *verdict)), None)
 
 
 class Decision(NamedTuple):
@@ -4078,7 +4093,7 @@ class Decision(NamedTuple):
     how: str  # "exact", "semantic", "llm", "no_llm" or the name of a method
     why: str = ""
     failure: str | None = None  # why the judge, though asked, gave nothing; it counts 0
-    parts: Mapping[str, float] | None = None
+    given: Mapping[str, float] | None = None  # the scores by name, as the protocol has them
 
 
 class Aids(NamedTuple):
@@ -4121,24 +4136,28 @@ def unjudged(options: AnswerOptions) -> AnswerOptions:
     return options._replace(methods=methods or ("exact",))
 
 
+def judged_decision(outcome: Outcome, protocol: Protocol) -> Decision:
+    """What a judgement decides; where there is none, all counts 0."""
+    if isinstance(outcome, Failure):
+        given = dict.fromkeys((protocol.member, *protocol.parts), 0.0)
+        return Decision(0.0, "llm", failure=outcome.reason, given=given)
+    given = {protocol.member: outcome.score, **(outcome.parts or {})}
+    return Decision(outcome.score / protocol.top, "llm", outcome.rationale, given=given)
+
+
 def decided(item: Item, method: str, options: AnswerOptions, similarity: float | None) -> Decision | None:
     """What is known of an answer without a judge; None where it must be asked."""
     verdict = method == "hybrid" or options.protocol == "verdict"
-    if is_blank(item.prediction):
-        return Decision(0.0, "exact", NO_ANSWER.rationale)
+    if is_blank(item.prediction):  # the lowest score
+        protocol = PROTOCOLS[options.protocol]
+        lowest = min(protocol.choices.values())
+        parts = dict.fromkeys(protocol.parts, lowest)
+        return judged_decision(NO_ANSWER._replace(score=lowest, parts=parts), protocol)._replace(how="exact")
     if verdict and exact_match(item.accepted, item.prediction, options.normalize):
         return Decision(1.0, "exact", "The same as a gold answer.")
     if method == "hybrid" and similarity is not None and not HYBRID_REJECTS <= similarity < HYBRID_ACCEPTS:
         return Decision(float(similarity >= HYBRID_ACCEPTS), "semantic", f"Similarity {similarity:.2f}.")
     return Decision(0.0 if verdict else None, "no_llm", "No judge was asked.") if options.no_llm else None
-
-
-def judged_decision(outcome: Outcome, protocol: Protocol) -> Decision:
-    """What a judgement, or its absence, decides."""
-    if isinstance(outcome, Failure):
-        return Decision(0.0, "llm", failure=outcome.reason)
-    parts = {name: score / protocol.top for name, score in (outcome.parts or {}).items()}
-    return Decision(outcome.score / protocol.top, "llm", outcome.rationale, parts=parts)
 
 
 def answer_messages(item: Item, protocol: str) -> tuple[Message, ...]:
@@ -4192,8 +4211,10 @@ def answer_columns(
             columns[method] = METHODS[method](items, options, aids)
         elif method in decisions:
             columns[method] = [decision.value for decision in decisions[method]]
-    for part in PROTOCOLS[options.protocol].parts if "llm_judge" in decisions else ():
-        columns[part] = [(decision.parts or {}).get(part) for decision in decisions["llm_judge"]]
+    protocol = PROTOCOLS[options.protocol]
+    for part in protocol.parts if "llm_judge" in decisions else ():
+        given = [(decision.given or {}).get(part) for decision in decisions["llm_judge"]]
+        columns[part] = [None if score is None else score / protocol.top for score in given]
     extras = {name: measure(items) for name, measure in EXTRAS.items()}
     return columns | {name: column for name, column in extras.items() if set(column) != {None}}
 
@@ -4254,6 +4275,7 @@ def answer_rows(
     for place, item in enumerate(items):
         value = columns[options.deciding or ""][place] if options.deciding in columns else None
         decision = decisions[judged][place] if judged else Decision(value, options.deciding or "")
+        failures = (found[place].failure for found in decisions.values())
         row: Row = {
             "id": item.id,
             "category": item.category,
@@ -4263,22 +4285,32 @@ def answer_rows(
             "correct": None if value is None else value == 1,
             "reasoning": decision.why,
             "decision_method": decision.how,
-            "failure": decision.failure,
+            "failure": next(filter(None, failures), None),
             "scores": {name: column[place] for name, column in columns.items()},
         }
         if item.expected_sources:
             row["expected_sources"] = list(item.expected_sources)
         if judged:
-            row |= {"score": decision.value, "flags": answer_flags(item)}
+            row |= {
+                "score": decision.value,
+                "judge_scores": decision.given,
+                "flags": answer_flags(item),
+            }
         if item.context:
             row["unsupported"] = verifier_faithfulness(item.prediction, item.context).unsupported
         rows.append(row)
     return rows
 
 
+def shortened(names: Sequence[str]) -> str:
+    """The names; of many the first, and how many there are."""
+    many = f", ... ({len(names)} in all)" if len(names) > FILES_SHOWN else ""
+    return ", ".join(names[:FILES_SHOWN]) + many
+
+
 def answer_warnings(configuration: Configuration, block: Block) -> list[str]:
     """What must be known before one configuration's figures are believed."""
-    items = configuration.items
+    items, flagged = configuration.items, block.get("flagged", ())
     missing = sum(is_blank(item.prediction) for item in items)
     said = {
         f"answers that are missing or blank, counted as wrong: {missing} of {len(items)}": missing,
@@ -4286,9 +4318,7 @@ def answer_warnings(configuration: Configuration, block: Block) -> list[str]:
             block.get("semantic_dynamic", {}).get("proxy")
         ),
         f"judgements missing, each counts 0: {len(block.get('failed', ()))}": block.get("failed"),
-        f"flagged answers, which speak to the judge: {', '.join(block.get('flagged', ()))}": block.get(
-            "flagged"
-        ),
+        f"flagged answers, which speak to the judge: {shortened(flagged)}": flagged,
     }
     return [
         *configuration.warnings,
@@ -4354,17 +4384,28 @@ def _by_item(rows: Iterable[Row]) -> dict[ItemKey, Row]:
     return found
 
 
+def _worth(row: Row, method: str) -> tuple[float, float, float] | None:
+    """(what an answer counts, the least and the most that it may be worth); None if not measured."""
+    value = row["scores"].get(method)
+    if value is not None and row["failure"] is not None and method in JUDGED_METHODS:
+        return value, 0.0, 1.0
+    return value if value is None else (value, value, value)
+
+
 def answer_gaps(
     one: Mapping[ItemKey, Row], other: Mapping[ItemKey, Row], method: str
-) -> list[tuple[float, Hashable]]:
-    """(difference, cluster) of each answer that both have, and that the method measured of both."""
+) -> list[tuple[float, float, float, Hashable]]:
+    """(difference, the least and the most that it may be, cluster) of each answer measured of both."""
     pairs = ((row, other[key]) for key, row in one.items() if key in other)
-    values = ((a, a["scores"].get(method), b["scores"].get(method)) for a, b in pairs)
-    return [(x - y, cluster_of(row)) for row, x, y in values if x is not None and y is not None]
+    worths = ((row, _worth(row, method), _worth(opposite, method)) for row, opposite in pairs)
+    return [(x[0] - y[0], x[1] - y[2], x[2] - y[1], cluster_of(row)) for row, x, y in worths if x and y]
 
 
 def compare_answers(blocks: Sequence[Block], methods: Iterable[str]) -> Iterator[tuple[str, Row]]:
-    """Every pair of configurations on every method, from both sides, over the answers that both have."""
+    """Every pair of configurations on every method, from both sides, over the answers that both have.
+
+    Where judgements are missing, the larger p stands of both ends of what they may be worth, as for systems.
+    """
     rows = {block["configuration"]: _by_item(block["detailed_results"]) for block in blocks}
     for method in methods:
         found = [
@@ -4372,8 +4413,11 @@ def compare_answers(blocks: Sequence[Block], methods: Iterable[str]) -> Iterator
             for one, other in itertools.combinations(rows, 2)
             if (pairs := answer_gaps(rows[one], rows[other], method))
         ]
-        raw = [paired_tests([gaps], clusters)[0] for _, _, (gaps, clusters) in found]
-        for (one, other, (gaps, clusters)), p, adjusted in zip(found, raw, holm(raw), strict=True):
+        raw = [
+            largest_p((math.fsum(least), math.fsum(most)), paired_tests([least, most], clusters))
+            for _, _, (_, least, most, clusters) in found
+        ]
+        for (one, other, (gaps, _, _, clusters)), p, adjusted in zip(found, raw, holm(raw), strict=True):
             average, ends = mean(gaps) or 0.0, bootstrap_interval(gaps, clusters)
             row: Row = {
                 "with": other,
@@ -4431,7 +4475,8 @@ def split_configurations(split: Split, systems: Iterable[System]) -> list[Config
                     rubric=question.rubric,
                 )
             )
-        configurations.append(Configuration(system.name, system.file, tuple(items), system.warnings))
+        warnings = (*split.warnings, *system.warnings)
+        configurations.append(Configuration(system.name, system.file, tuple(items), warnings))
     return configurations
 
 
@@ -4441,11 +4486,14 @@ def read_configurations(names: Iterable[str]) -> list[Configuration]:
     found: list[Configuration] = []
     for name in names:
         if name in SPLITS:
-            split, hand_ins, _ = read_all(name)
-            found += split_configurations(split, hand_ins[0].systems)
-            continue
-        file, items = read_file(name, parse_items, problems)
-        found.append(Configuration(PurePath(name).stem, file, items or ()))
+            try:
+                split, hand_ins, _ = read_all(name)
+                found += split_configurations(split, hand_ins[0].systems)
+            except InputError as error:
+                problems += error.problems
+        else:
+            file, items = read_file(name, parse_items, problems)
+            found.append(Configuration(PurePath(name).stem, file, items or ()))
     if problems:
         raise InputError(problems)
     counts = Counter(one.name for one in found)
@@ -4471,19 +4519,18 @@ def other_judge(generators: Iterable[str]) -> str:
 
 
 def best_configurations(
-    configurations: Iterable[Configuration],
-    options: AnswerOptions,
-    aids: Mapping[str, Aids],
-    many: int,
+    configurations: Sequence[Configuration], options: AnswerOptions, aids: Mapping[str, Aids]
 ) -> list[Configuration]:
-    """So many of them that are best by the first method that needs no judge."""
+    """Those that are judged: of many, the best by the first method that needs no judge."""
+    if options.no_llm or len(configurations) <= options.judge_top:
+        return list(configurations)
     score = METHODS[unjudged(options).methods[0]]
 
     def average(one: Configuration) -> float:
         figures = [value for value in score(one.items, options, aids[one.name]) if value is not None]
         return mean(figures) or 0.0
 
-    return sorted(configurations, key=average, reverse=True)[:many]
+    return sorted(configurations, key=average, reverse=True)[: options.judge_top]
 
 
 def grade_answers(
@@ -4496,9 +4543,11 @@ def grade_answers(
 ) -> tuple[list[Block], JudgeRun | None]:
     """(a block for each configuration, the best first; the judge's run): `judged` names those that it sees.
 
-    Raises JudgeUnavailable.
+    Raises JudgeUnavailable, also where judging ended before the first judgement.
     """
     run = judge(requests) if judge and requests else None
+    if run and run.ended and not any(isinstance(outcome, Judgement) for outcome in run.outcomes):
+        raise JudgeUnavailable(run.ended)
     outcomes: dict[str, dict[int, Outcome]] = {one.name: {} for one in configurations}
     for request, outcome in zip(requests, run.outcomes if run else (), strict=bool(run)):
         outcomes[request.system][request.place] = outcome
@@ -5823,7 +5872,15 @@ def render_answers_html(blocks: Sequence[Block]) -> str:
     for block in blocks:
         for row in block["detailed_results"]:
             scores = {name: _figure(value, 3) for name, value in row["scores"].items()}
-            facts = {"Gold": row["gold"], "Answer": row["prediction"], "Reason": row["reasoning"], **scores}
+            facts = {
+                "Gold": row["gold"],
+                "Answer": row["prediction"],
+                "Unsupported": "\n".join(row.get("unsupported", ())),
+                "Decided by": row["decision_method"],
+                "Reason": row["failure"] or row["reasoning"],
+                "Flags": ", ".join(row.get("flags", ())),
+                **scores,
+            }
             terms = (markup(element("dt", name), element("dd", text)) for name, text in facts.items() if text)
             said = {True: "right", False: "wrong", None: ""}[row["correct"]]
             head = element(
@@ -6145,7 +6202,7 @@ def judge_options(
 
 
 def folders_named(patterns: Iterable[str]) -> list[str]:
-    """Each folder once; a pattern that no shell has expanded stands for what it matches."""
+    """Each file or folder once; a pattern that no shell has expanded stands for what it matches."""
     folders: dict[str, str] = {}
     for pattern in patterns:
         found = [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern))
@@ -6458,13 +6515,31 @@ def answers_file(configuration: Configuration, form: str) -> str:
     return path.with_name(form.format(stem=path.stem)).as_posix()
 
 
+def results_files(configurations: Iterable[Configuration]) -> list[str]:
+    """The results file of each. Raises UsageError where two have the same, or it is one of those read."""
+    files = [answers_file(one, ANSWERS_FILE) for one in configurations]
+    counts = Counter((*files, *(Path(one.file.name).as_posix() for one in configurations)))
+    if alike := [name for name, many in counts.items() if many > 1]:
+        raise UsageError(f"{alike[0]} would be written for two files, or over one of them: rename that one")
+    return files
+
+
+def report_paths(configurations: Sequence[Configuration], forms: Iterable[str]) -> dict[str, str]:
+    """Each form's report: beside the file of a single configuration, here for several."""
+    start = answers_file(configurations[0], "{stem}_answers") if len(configurations) == 1 else "answers"
+    return {form: f"{start}.{form}" for form in forms}
+
+
 def made_by(path: str, setup: Block) -> bool:
-    """Whether there are complete results by the same set-up."""
+    """Whether a file has complete results of the same set-up. Raises UsageError if it has none at all."""
     try:
         block = json.loads(Path(path).read_bytes())
         return bool(block["setup"] == json.loads(json.dumps(setup)) and not block.get("failed"))
-    except (OSError, *JSON_FAULTS, LookupError, TypeError, AttributeError):
+    except FileNotFoundError:
         return False
+    except (OSError, *JSON_FAULTS, LookupError, TypeError, AttributeError):
+        found = f"{path} is there and holds no results"
+        raise UsageError(f"{found}: move it away, or --overwrite writes over it") from None
 
 
 def answer_setup(options: AnswerOptions, configurations: Iterable[Configuration], judge_model: str) -> Block:
@@ -6483,8 +6558,8 @@ def answer_options(arguments: argparse.Namespace) -> AnswerOptions:
     given = {name: getattr(arguments, name) for name in AnswerOptions._fields}
     options = AnswerOptions(**given | {"methods": tuple(dict.fromkeys(arguments.methods))})
     require_packages("--method", options.methods, ANSWER_PACKAGES)
-    if "hybrid" in options.methods and options.protocol != "verdict":
-        raise UsageError("hybrid decides yes or no: it goes with --protocol verdict only")
+    if options.protocol != "verdict" and ("hybrid" in options.methods or "llm_judge" not in options.methods):
+        raise UsageError(f"--protocol {options.protocol} goes with --method llm_judge, without hybrid")
     if options.judged and not (
         options.no_llm or arguments.dry_run or os.environ.get(KEY_VARIABLE, "").strip()
     ):
@@ -6493,19 +6568,22 @@ def answer_options(arguments: argparse.Namespace) -> AnswerOptions:
     return options
 
 
-def choose_judge(arguments: argparse.Namespace, items: Iterable[Item]) -> str:
-    """The judge's model, and a warning where it is of one family with what it judges. Raises UsageError."""
-    generators = sorted({arguments.generator or "", *(item.model for item in items)} - {""})
+def warn_of_family(judge: str, generators: Iterable[str]) -> None:
+    """Say where the judge is of one family with what it judges."""
+    if alike := [one for one in generators if families(one) & families(judge)]:
+        who = ", ".join(alike)
+        note(f"warning: the judge {judge} is of one family with {who} and may prefer its answers.")
+
+
+def choose_judge(arguments: argparse.Namespace, generators: Sequence[str]) -> str:
+    """The judge's model. Raises UsageError where none can be chosen."""
     if arguments.auto_diverse_judge and not arguments.judge_model:
         if not generators:
             raise UsageError("--auto-diverse-judge needs --generator, or rows with a `model`")
         arguments.judge_model = other_judge(generators)
         note(f"The judge is {arguments.judge_model}, of another family than {', '.join(generators)}.")
     judge = str(arguments.judge_model or DEFAULT_JUDGE_MODEL)
-    if alike := [one for one in generators if families(one) & families(judge)]:
-        note(
-            f"warning: the judge {judge} is of one family with {', '.join(alike)} and may prefer its answers."
-        )
+    warn_of_family(judge, generators)
     return judge
 
 
@@ -6520,15 +6598,57 @@ def load_aids(configurations: Sequence[Configuration], options: AnswerOptions) -
     return {one.name: Aids(list(itertools.islice(left, len(one.items))), *tokens) for one in configurations}
 
 
-def report_answers(
-    arguments: argparse.Namespace, configurations: Sequence[Configuration], blocks: Sequence[Block]
-) -> None:
-    """Print the report on all configurations, and write it in the forms asked for."""
-    say(parts_text(answer_parts(blocks)))
-    start = answers_file(configurations[0], "{stem}_answers") if len(configurations) == 1 else "answers"
-    for form in arguments.report:
-        write_file(Path(f"{start}.{form}"), ANSWER_REPORTS[form](blocks))
-        say(f"Report saved to: {start}.{form}")
+def require_rubrics(options: AnswerOptions, items: Iterable[Item]) -> None:
+    """Raises UsageError where answers are to be judged by rubrics that are not there."""
+    lacking = [item.id for item in items if item.rubric is None]
+    if options.protocol == "rubric" and lacking:
+        raise UsageError(
+            f"--protocol rubric needs a rubric for each question, and has none: {shortened(lacking)}"
+        )
+
+
+def plan_judging(
+    arguments: argparse.Namespace,
+    configurations: Sequence[Configuration],
+    options: AnswerOptions,
+    aids: Mapping[str, Aids],
+) -> tuple[list[JudgeRequest], dict[str, str]]:
+    """(what to ask, the journal of each configuration that is judged); the cost is shown where it matters."""
+    best = best_configurations(configurations, options, aids)
+    requests = [request for one in best for request in answer_requests(one, options, aids[one.name])]
+    journals = {one.name: answers_file(one, ANSWERS_JOURNAL_FILE) for one in best}
+    picked = bool(requests) and len(best) < len(configurations)
+    if arguments.dry_run:
+        say("Dry run: nothing is sent.")
+    if picked:
+        method = unjudged(options).methods[0]
+        say(f"Judged are the best {len(best)} of {len(configurations)} by {method}: {', '.join(journals)}")
+    if arguments.dry_run or picked:
+        show_plan(arguments, requests, stored_places(journals, []))
+    return requests, journals
+
+
+def judge_answers(
+    arguments: argparse.Namespace,
+    configurations: Sequence[Configuration],
+    options: AnswerOptions,
+    aids: Mapping[str, Aids],
+    requests: Sequence[JudgeRequest],
+    journals: Mapping[str, str],
+) -> tuple[list[Block], JudgeRun | None, str]:
+    """`grade_answers` with the judge that the environment describes; and why it judges nothing, if so.
+
+    Raises UsageError where a journal cannot be had.
+    """
+    skipped: list[str] = []
+    try:
+        with ExitStack() as resources:
+            judge = connect_judge(arguments, journals, skipped, resources) if requests else None
+            if skipped:
+                raise UsageError(f"no journal can be kept for {', '.join(skipped)}; nothing was written")
+            return *grade_answers(configurations, options, aids, requests, judge, journals.keys()), ""
+    except JudgeUnavailable as error:
+        return *grade_answers(configurations, unjudged(options), aids, (), None, ()), str(error)
 
 
 def report_reference(blocks: Iterable[Block], options: AnswerOptions) -> int:
@@ -6543,44 +6663,74 @@ def report_reference(blocks: Iterable[Block], options: AnswerOptions) -> int:
     return EXIT_INCOMPLETE if faults else EXIT_OK
 
 
+def write_answers(
+    arguments: argparse.Namespace,
+    configurations: Sequence[Configuration],
+    blocks: Sequence[Block],
+    setup: Block,
+) -> None:
+    """Write each configuration's results, print the report on all, and write it in the forms asked for."""
+    by_name = {block["configuration"]: block for block in blocks}
+    files = results_files(configurations)
+    for one, file in zip(configurations, files, strict=True):
+        write_file(Path(file), render_results({"setup": setup, **by_name[one.name]}))
+    say(parts_text(answer_parts(blocks)))
+    for form, path in report_paths(configurations, arguments.report).items():
+        write_file(Path(path), ANSWER_REPORTS[form](blocks))
+        say(f"Report saved to: {path}")
+    say(render_title(f"Evaluation results saved to: {', '.join(files)}").rstrip("\n"))
+
+
+def report_missing(blocks: Iterable[Block]) -> int:
+    """Say on stderr which judgements are missing. Returns the exit code."""
+    code = EXIT_OK
+    for block in blocks:
+        if ids := block.get("failed"):
+            reason = next(row["failure"] for row in block["detailed_results"] if row["failure"])
+            missing = f"judgements missing, each counts 0: {shortened(ids)}, e.g. {reason}"
+            note(f"warning: {block['configuration']}: {missing}")
+            code = EXIT_INCOMPLETE
+    return code
+
+
 def run_answers(arguments: argparse.Namespace) -> int:
     """Score free answers. Returns the exit code; raises InputError, UsageError."""
     options = answer_options(arguments)
-    configurations = read_configurations(arguments.files)
-    items = [item for one in configurations for item in one.items]
-    if options.protocol == "rubric" and not all(item.rubric for item in items):
-        raise UsageError("--protocol rubric is for splits in which every question has a rubric")
+    configurations = read_configurations(folders_named(arguments.files))
+    files, items = results_files(configurations), [item for one in configurations for item in one.items]
+    require_rubrics(options, items)
     for warning in dict.fromkeys(line for one in configurations for line in one.warnings):
         note(f"warning: {warning}")
-    setup = answer_setup(options, configurations, choose_judge(arguments, items) if options.judged else "")
-    files = [answers_file(one, ANSWERS_FILE) for one in configurations]
+    generators = sorted({arguments.generator or "", *(item.model for item in items)} - {""})
+    model = choose_judge(arguments, generators) if options.judged else ""
     if arguments.reference_check:
         configurations = list(map(as_reference, configurations))
-    elif not (arguments.overwrite or arguments.dry_run) and all(made_by(file, setup) for file in files):
-        say(f"There already, made by the same set-up: {', '.join(files)} (--overwrite makes them anew)")
-        return EXIT_OK
+    elif not (arguments.overwrite or arguments.dry_run):
+        setup, reports = (
+            answer_setup(options, configurations, model),
+            report_paths(configurations, arguments.report),
+        )
+        made = [made_by(file, setup) for file in files]
+        if all(made) and all(map(os.path.exists, reports.values())):
+            say(f"There already, made by the same set-up: {', '.join(files)} (--overwrite makes them anew)")
+            return EXIT_OK
     aids = load_aids(configurations, options)
-    best = best_configurations(configurations, options, aids, arguments.judge_top)
-    requests = [request for one in best for request in answer_requests(one, options, aids[one.name])]
-    journals = {one.name: answers_file(one, ANSWERS_JOURNAL_FILE) for one in best}
-    if arguments.dry_run:
-        say("Dry run: nothing is sent.")
-    if arguments.dry_run or (requests and len(best) < len(configurations)):
-        show_plan(arguments, requests, stored_places(journals, []))
+    requests, journals = plan_judging(arguments, configurations, options, aids)
     if arguments.dry_run:
         return EXIT_OK
-    with ExitStack() as resources:
-        judge = connect_judge(arguments, journals, [], resources) if requests else None
-        blocks, run = grade_answers(configurations, options, aids, requests, judge, set(journals))
+    blocks, run, unavailable = judge_answers(arguments, configurations, options, aids, requests, journals)
+    options = unjudged(options) if unavailable else options
+    code = EXIT_OK
     if arguments.reference_check:
-        return report_reference(blocks, options)
-    by_name = {block["configuration"]: block for block in blocks}
-    for one, file in zip(configurations, files, strict=True):
-        write_file(Path(file), render_results({"setup": setup, **by_name[one.name]}))
-    report_answers(arguments, configurations, blocks)
-    say(render_title(f"Evaluation results saved to: {', '.join(files)}").rstrip("\n"))
-    complete = report_calls(run) and not any(block.get("failed") for block in blocks)
-    return EXIT_OK if complete else EXIT_INCOMPLETE
+        code = report_reference(blocks, options)
+    else:
+        write_answers(arguments, configurations, blocks, answer_setup(options, configurations, model))
+    if run and run.model != model:
+        warn_of_family(run.model, generators)
+    if unavailable:
+        note(f"error: judging ended, no answer is judged: {unavailable}")
+    complete = report_calls(run) and not unavailable
+    return max(code, report_missing(blocks), EXIT_OK if complete else EXIT_INCOMPLETE)
 
 
 Options = Mapping[str, Mapping[str, Any]]  # what argparse takes, by option or positional argument

@@ -149,6 +149,6 @@ def prompt_of(call: Call) -> str:
 
 def pasted(call: Call, name: str = "answer") -> str:
     """What stands in a request below the marker line of this name, up to the next marker line."""
-    prompt = prompt_of(call)
+    prompt = f"\n{prompt_of(call)}"
     [marker] = re.findall(r"^\[(\w+) question\]$", prompt, re.MULTILINE)
     return prompt.split(f"\n[{marker} {name}]\n")[1].split(f"\n[{marker} ")[0]
