@@ -141,7 +141,8 @@ SYSTEMS_SHOWN = 10  # more have only those differences on the console that are n
 LABELS_TO_ADD = 10
 FILES_SHOWN = 10  # more are counted
 RANKED_BY = ("avg_combined_score", "avg_f1")  # the first that a system has
-PAGE_DOCUMENT_CHARS = 3_000_000  # of gold documents on one page; of more, only what is near a citation
+PAGE_CHARS = 7_000_000  # of texts on one page; of more, only the gold and cited sentences of the documents
+PAGE_ANSWER_CHARS = 1_000  # that an answer takes up, about, or the question and its rubric
 EXCERPT_CHARS = 600  # of a plain text, where documents are not shown whole
 
 EXIT_OK, EXIT_BAD_INPUT, EXIT_INCOMPLETE, EXIT_INTERRUPTED = 0, 2, 3, 130
@@ -5507,14 +5508,13 @@ def page_rubric(question: Question, answers: Sequence[Answer]) -> Markup:
 
 
 def excerpt(names: Sequence[str], marked: Collection[str], whole: bool) -> Iterator[tuple[bool, list[str]]]:
-    """(whether to show them, sentence IDs) in turns: what is marked and its neighbours, or the whole.
+    """(whether to show them, sentence IDs) in turns: what is marked, or the whole.
 
     >>> list(excerpt(["S1", "S2", "S3", "S4"], {"S1"}, whole=False))
-    [(True, ['S1', 'S2']), (False, ['S3', 'S4'])]
+    [(True, ['S1']), (False, ['S2', 'S3', 'S4'])]
     """
-    near = {place + step for place, name in enumerate(names) if name in marked for step in (-1, 0, 1)}
-    turns = itertools.groupby(enumerate(names), key=lambda item: whole or item[0] in near)
-    return ((shown, [name for _, name in group]) for shown, group in turns)
+    turns = itertools.groupby(names, key=lambda name: whole or name in marked)
+    return ((shown, list(group)) for shown, group in turns)
 
 
 def page_document(document: Document, question: Question, answers: Sequence[Answer], whole: bool) -> Markup:
@@ -5587,19 +5587,13 @@ def page_question(answers: Sequence[Answer], document: Document, whole: bool) ->
     """One question to open. Its ID is inside, since browsers open what a link leads into."""
     question = answers[0].question
     badges = [
-        element(
-            "span",
-            f"{one.system.name} {one.level or 'no score'}",
-            class_="badge",
-            data_system=one.system.name,
-        )
-        for one in answers
-        if one.judged
+        markup(" ", element("span", f"{name} {one.level or 'no score'}", class_="badge", data_system=name))
+        for name, one in ((one.system.name, one) for one in answers if one.judged)
     ]
-    heading = (element("b", question.id), " ", element("span", question.text), " ", *badges)
+    heading = (element("b", question.id), " ", element("span", question.text), *badges)
     values = {label.replace("_", " "): getattr(question, label) for label in QUESTION_LABELS}
     labels = (f"{label}: {value}" for label, value in values.items() if value)
-    about = ("; ".join(labels), " ", element("a", f"#{question.id}", href=f"#{quote(question.id)}"))
+    about = ("; ".join(labels), " ", element("a", f"#{question.id}", href=f"#{quote(visible(question.id))}"))
     gold = element(
         "section",
         element("h4", "Gold answer"),
@@ -5610,14 +5604,18 @@ def page_question(answers: Sequence[Answer], document: Document, whole: bool) ->
         "article",
         element("p", *about, class_="about"),
         element("div", gold, *(page_answer(answer, document) for answer in answers), class_="cards"),
-        element("h3", "Rubric"),
+        element("h4", "Rubric"),
         page_rubric(question, answers),
-        element("h3", f"Gold document: {question.doc_id}"),
+        element("h4", f"Gold document: {question.doc_id}"),
         page_document(document, question, answers, whole),
         id=question.id,
     )
     return element(
-        "details", element("summary", *heading), body, class_="question", data_type=question.question_type
+        "details",
+        element("summary", element("h3", *heading)),
+        body,
+        class_="question",
+        data_type=question.question_type,
     )
 
 
@@ -5633,7 +5631,7 @@ def page_filters(report: Report) -> Markup:
     for title, options in offered.items():
         items = [element("option", text, value=value) for value, text in (("", "all"), *options)]
         selects.append(element("label", f"{title} ", element("select", *items, name=title.lower())))
-    return element("form", *selects, element("output"), id="filters", hidden="")
+    return element("form", *selects, element("output"), class_="filters", autocomplete="off", hidden="")
 
 
 def page_questions(report: Report) -> Markup:
@@ -5641,7 +5639,8 @@ def page_questions(report: Report) -> Markup:
     documents = [report.split.documents[question.doc_id] for question in report.split.questions]
     chars = sum(len(one.text) + sum(map(len, (one.sentences or {}).values())) for one in documents)
     pairs = zip(answers_by_question(report), documents, strict=True)
-    whole = chars <= PAGE_DOCUMENT_CHARS
+    answers = len(documents) * (1 + len(report.hand_in.systems))
+    whole = chars + PAGE_ANSWER_CHARS * answers <= PAGE_CHARS
     return section("Questions", page_filters(report), *(page_question(*pair, whole) for pair in pairs))
 
 
@@ -5704,7 +5703,8 @@ def render_index(split: str, board: Sequence[Row], remark: str, skipped: Sequenc
     page = REPORT_PAGE.format(split=split)
     for row in rows:
         folder = PurePath(row[1])
-        start = folder.as_uri() if folder.is_absolute() else quote(folder.as_posix())
+        name = folder.as_posix().encode("utf-8", "surrogateescape")
+        start = folder.as_uri() if folder.is_absolute() else quote(name)
         row[1] = element("a", row[1], href=f"{start}/{page}")
     table = html_table([head, *rows], "Leaderboard")
     not_graded = page_warnings(skipped, "Not graded")
@@ -5917,7 +5917,7 @@ $body
 PAGE_STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --paper: #fff; --soft: #f3f4f6; --line: #c9ced6;
   --grey: #59616b; --accent: #1f5fa8; --range: #9dbde3; --good: #e2f2e5; --warn: #fff3d6; --edge: #b7791f; }
-@media (prefers-color-scheme: dark) {
+@media screen and (prefers-color-scheme: dark) {
   :root { --ink: #e6e8eb; --paper: #15181c; --soft: #20252b; --line: #454c56; --grey: #a4acb7;
     --accent: #8ab8f0; --range: #36577e; --good: #1d3b26; --warn: #3d3115; --edge: #e0a84a; }
 }
@@ -5926,7 +5926,9 @@ body { margin: 0; background: var(--paper); color: var(--ink); font: 1rem/1.5 sy
 main { max-width: 80rem; margin: auto; padding: 0 1rem 4rem; overflow-wrap: anywhere; }
 h1, h2, h3, h4 { line-height: 1.25; }
 h2 { margin-top: 2.5rem; }
-h4 { margin: 0; }
+h4 { margin: 1.5rem 0 .75rem; font-size: 1.1rem; }
+.card h4 { margin: 0; font-size: 1rem; }
+summary h3 { display: inline; font: inherit; }
 a { color: var(--accent); }
 :focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
 .warnings { background: var(--warn); border: 2px solid var(--edge); border-left-width: 1em; padding: 0 1em; }
@@ -5934,9 +5936,11 @@ a { color: var(--accent); }
 .scroll { overflow-x: auto; margin: 1rem 0; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; overflow-wrap: normal; }
 caption { text-align: left; color: var(--grey); }
-th, td { border-bottom: 1px solid var(--line); padding: .4em 1em .4em 0; text-align: left; white-space: pre; }
+th, td { border-bottom: 1px solid var(--line); padding: .4em .7em .4em 0; text-align: left;
+  white-space: pre; }
+th { font-size: .9em; }
 td small { color: var(--grey); }
-.bar { display: block; width: 6.5rem; height: .6rem; background: var(--soft); }
+.bar { display: block; width: 6rem; height: .6rem; background: var(--soft); }
 .range { fill: var(--range); }
 .mean, .column { fill: var(--accent); }
 .figures { display: flex; flex-wrap: wrap; gap: 1rem 2rem; }
@@ -5948,7 +5952,7 @@ summary { cursor: pointer; padding: .5rem 0; }
 .question article:target { border-left: .3rem solid var(--accent); padding-left: 1rem; }
 .about, .gap { color: var(--grey); }
 .badge, .score, em { border: 1px solid var(--line); border-radius: 1rem; padding: 0 .6rem; font-size: .85rem;
-  font-style: normal; font-weight: normal; background: var(--soft); white-space: nowrap; }
+  font-style: normal; font-weight: normal; background: var(--soft); }
 .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 19rem), 1fr)); gap: 1rem; }
 .card { border: 1px solid var(--line); border-radius: .5rem; padding: 1rem; min-width: 0; }
 .text { white-space: pre-wrap; unicode-bidi: plaintext; }
@@ -5959,20 +5963,31 @@ dd { margin: 0; }
 .rubric li, .document li { padding: .2rem .5rem; border-left: .3rem solid transparent; }
 .rubric .given { border-color: var(--accent); background: var(--soft); }
 .document .gold { border-color: var(--edge); background: var(--good); }
-#filters { position: sticky; top: 0; z-index: 1; display: flex; flex-wrap: wrap; gap: .5rem 1.5rem;
+.filters { position: sticky; top: 0; z-index: 1; display: flex; flex-wrap: wrap; gap: .5rem 1.5rem;
   padding: .6rem 0; background: var(--paper); }
 select { font: inherit; max-width: 16rem; }
 [hidden] { display: none !important; }
+@media (max-width: 40rem) {
+  .filters { position: static; }
+}
 @media print {
-  #filters { display: none; }
-  .question { content-visibility: visible; break-inside: avoid-page; }
+  :root { color-scheme: light; font-size: 10pt; }
+  .cards { grid-template-columns: repeat(auto-fit, minmax(min(100%, 14rem), 1fr)); }
+  .filters { display: none; }
+  .question { content-visibility: visible; }
+  summary, h2, h3, h4, .about { break-after: avoid; }
+  .card, li, tr, figure { break-inside: avoid; }
   ::details-content { content-visibility: visible; block-size: auto; }
   .scroll { overflow: visible; }
+  table { font-size: .75rem; }
+  th, td { white-space: normal; padding-right: .4em; }
+  th[scope=row] { overflow-wrap: anywhere; }
+  .bar { width: 3rem; }
 }
 """
 
 PAGE_SCRIPT = """
-const form = document.getElementById("filters");
+const form = document.querySelector(".filters");
 const questions = [...document.querySelectorAll(".question")];
 
 function filter() {
@@ -5991,10 +6006,15 @@ function filter() {
 }
 
 function reveal() {
-  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  let id = "";
+  try { id = decodeURIComponent(location.hash.slice(1)); } catch { return; }  // no address of this page
+  const target = document.getElementById(id);
   const question = target && target.closest(".question");
   if (!question) return;
-  question.hidden = false;
+  if (question.hidden) {
+    form.reset();
+    filter();
+  }
   question.open = true;
   target.scrollIntoView();
 }
