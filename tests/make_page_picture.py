@@ -14,6 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from PIL import Image
 from playwright.sync_api import sync_playwright
 
 from browser import find_browser
@@ -35,6 +36,7 @@ def judge_by_words(call: Call) -> Reply:
 
 
 def main() -> None:
+    picture = ROOT / "tests/page.png"
     with tempfile.TemporaryDirectory() as folder, GroqServer(judge_by_words) as server:
         for name in ("corpus", "NLP Project Data"):
             shutil.copytree(ROOT / name, Path(folder, name))
@@ -45,10 +47,12 @@ def main() -> None:
         subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL)
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=find_browser(), args=["--no-sandbox"])
-            page = browser.new_page(viewport={"width": 900, "height": 1000})
+            page = browser.new_page(viewport={"width": 1120, "height": 900})
             page.goto(Path(folder, "train_evaluation.html").as_uri() + f"#{OPENED}")
-            page.screenshot(path=ROOT / "tests/page.png")
+            page.screenshot(path=picture)
             browser.close()
+    with Image.open(picture) as image:
+        image.quantize(64).save(picture, optimize=True)
 
 
 if __name__ == "__main__":
