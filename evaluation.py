@@ -5035,6 +5035,11 @@ def markdown_table(rows: Sequence[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
+def markdown_list(lines: Iterable[str]) -> str:
+    """A line for each, or "None." for no lines."""
+    return "".join(f"- {markdown_text(line)}\n" for line in lines) or "None.\n"
+
+
 def spreadsheet_cell(value: object) -> object:
     """A text that a spreadsheet would take for a formula gets an apostrophe; others stay as they are."""
     if isinstance(value, str):
@@ -5083,6 +5088,121 @@ def render_label_sheet(split: Split, systems: Iterable[System]) -> str:
     rows.sort(key=lambda row: place_on_sheet(*row[:2]))
     head = ("question_id", "system", "question", "rubric", "gold_answer", "system_answer", "score", "rater")
     return csv_text([head, *rows])
+
+
+# -- Pages. What stands in a file is text in it: only `element` makes markup.
+
+
+class Markup(str):
+    """HTML; every other string is text."""
+
+    __slots__ = ()
+
+
+def markup(*children: str) -> Markup:
+    """The children one after the other, those that are text escaped."""
+    return Markup("".join(one if isinstance(one, Markup) else html.escape(visible(one)) for one in children))
+
+
+def element(tag: str, *children: str, **attributes: str | float | None) -> Markup:
+    """An element; `class_` and `data_type` name the attributes class and data-type, and None leaves one out.
+
+    >>> print(element("p", "1 < 2", element("b", "!"), class_="sum"))
+    <p class="sum">1 &lt; 2<b>!</b></p>
+    """
+    named = {name.rstrip("_").replace("_", "-"): value for name, value in attributes.items()}
+    shown = (f' {name}="{markup(f"{value}")}"' for name, value in named.items() if value is not None)
+    return Markup(f"<{tag}{''.join(shown)}>{markup(*children)}</{tag}>")
+
+
+def html_list(lines: Iterable[str]) -> Markup:
+    """A list; nothing for no lines."""
+    items = [element("li", line) for line in lines]
+    return element("ul", *items) if items else Markup()
+
+
+def html_table(rows: Sequence[Sequence[str]], caption: str) -> Markup:
+    """A table with the first row as its head; it scrolls by itself where the page is narrow."""
+    head, *body = rows
+    lines = [element("tr", *(element("th", cell, scope="col") for cell in head))]
+    for name, *cells in body:
+        lines.append(
+            element("tr", element("th", name, scope="row"), *(element("td", cell) for cell in cells))
+        )
+    table = element("table", element("caption", caption), *lines)
+    return element("div", table, class_="scroll", role="region", aria_label=caption, tabindex=0)
+
+
+def section(title: str, *children: str, **attributes: str) -> Markup:
+    """A part of the page under its heading."""
+    return element("section", element("h2", title), *children, **attributes)
+
+
+def drawing(*shapes: str, width: int, height: int, **attributes: str) -> Markup:
+    """An SVG drawing of so many units."""
+    return element("svg", *shapes, viewBox=f"0 0 {width} {height}", **attributes)
+
+
+def box(x: float, y: float, width: float, height: float, class_: str) -> Markup:
+    """A rectangle in a drawing."""
+    return element(
+        "rect", x=f"{x:.1f}", y=f"{y:.1f}", width=f"{width:.1f}", height=f"{height:.1f}", class_=class_
+    )
+
+
+def render_html(title: str, *sections: Markup) -> str:
+    """A whole page, which loads nothing and runs nothing but its own script."""
+    hashes = [
+        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        for text in (PAGE_STYLE, PAGE_SCRIPT)
+    ]
+    policy = "default-src 'none'; style-src 'sha256-{}'; script-src 'sha256-{}'".format(*hashes)
+    body = markup(element("h1", title), *sections)
+    return Template(PAGE).substitute(
+        title=markup(title), policy=policy, style=PAGE_STYLE, script=PAGE_SCRIPT, body=body
+    )
+
+
+# -- Parts: a report as tables and lists, written once for the console, for Markdown and for a page.
+
+
+class Part(NamedTuple):
+    """A part of a report: a table, the first row its head, and lines below it."""
+
+    title: str
+    rows: Sequence[Sequence[str]] = ()
+    lines: Sequence[str] = ()
+
+
+def parts_text(parts: Iterable[Part]) -> str:
+    """The parts as console text."""
+    shown = []
+    for title, rows, lines in parts:
+        table = text_table([[printable(cell) for cell in row] for row in rows])
+        shown.append(
+            "\n".join(
+                (render_title(printable(title).upper()), *filter(None, (table, *map(printable, lines))))
+            )
+        )
+    return "\n".join(shown)
+
+
+def parts_markdown(title: str, parts: Iterable[Part]) -> str:
+    """The parts as a Markdown page."""
+    shown = [f"# {markdown_text(title)}\n"]
+    for head, rows, lines in parts:
+        blocks = [markdown_table(rows)] if rows else []
+        blocks += [markdown_list(lines)] if lines else []
+        shown.append(f"## {markdown_text(head)}\n\n" + "\n".join(blocks))
+    return "\n".join(shown)
+
+
+def parts_html(parts: Iterable[Part]) -> list[Markup]:
+    """The parts as sections of a page."""
+    return [
+        section(title, html_table(rows, title) if rows else "", html_list(lines))
+        for title, rows, lines in parts
+    ]
 
 
 # -- Calls, and the results file.
@@ -5256,11 +5376,6 @@ def systems_table(results: Mapping[str, Block], cell: Callable[[Row, Measure], s
     return means_table(["System"], [([name], means_of(blocks)) for name, blocks in results.items()], cell)
 
 
-def markdown_list(lines: Iterable[str]) -> str:
-    """A line for each, or "None." for no lines."""
-    return "".join(f"- {markdown_text(line)}\n" for line in lines) or "None.\n"
-
-
 def render_report_markdown(report: Report) -> str:
     """The report as a Markdown page."""
     results, rows = report.results, judged_rows(report.results)
@@ -5383,64 +5498,7 @@ def draw_scores(report: Report) -> bytes:
     return stream.getvalue()
 
 
-# -- The page. What stands in a file is text in it: only `element` makes markup.
-
-
-class Markup(str):
-    """HTML; every other string is text."""
-
-    __slots__ = ()
-
-
-def markup(*children: str) -> Markup:
-    """The children one after the other, those that are text escaped."""
-    return Markup("".join(one if isinstance(one, Markup) else html.escape(visible(one)) for one in children))
-
-
-def element(tag: str, *children: str, **attributes: str | float | None) -> Markup:
-    """An element; `class_` and `data_type` name the attributes class and data-type, and None leaves one out.
-
-    >>> print(element("p", "1 < 2", element("b", "!"), class_="sum"))
-    <p class="sum">1 &lt; 2<b>!</b></p>
-    """
-    named = {name.rstrip("_").replace("_", "-"): value for name, value in attributes.items()}
-    shown = (f' {name}="{markup(f"{value}")}"' for name, value in named.items() if value is not None)
-    return Markup(f"<{tag}{''.join(shown)}>{markup(*children)}</{tag}>")
-
-
-def html_list(lines: Iterable[str]) -> Markup:
-    """A list; nothing for no lines."""
-    items = [element("li", line) for line in lines]
-    return element("ul", *items) if items else Markup()
-
-
-def html_table(rows: Sequence[Sequence[str]], caption: str) -> Markup:
-    """A table with the first row as its head; it scrolls by itself where the page is narrow."""
-    head, *body = rows
-    lines = [element("tr", *(element("th", cell, scope="col") for cell in head))]
-    for name, *cells in body:
-        lines.append(
-            element("tr", element("th", name, scope="row"), *(element("td", cell) for cell in cells))
-        )
-    table = element("table", element("caption", caption), *lines)
-    return element("div", table, class_="scroll", role="region", aria_label=caption, tabindex=0)
-
-
-def section(title: str, *children: str, **attributes: str) -> Markup:
-    """A part of the page under its heading."""
-    return element("section", element("h2", title), *children, **attributes)
-
-
-def drawing(*shapes: str, width: int, height: int, **attributes: str) -> Markup:
-    """An SVG drawing of so many units."""
-    return element("svg", *shapes, viewBox=f"0 0 {width} {height}", **attributes)
-
-
-def box(x: float, y: float, width: float, height: float, class_: str) -> Markup:
-    """A rectangle in a drawing."""
-    return element(
-        "rect", x=f"{x:.1f}", y=f"{y:.1f}", width=f"{width:.1f}", height=f"{height:.1f}", class_=class_
-    )
+# -- The page of a hand-in.
 
 
 def bar_cell(means: Row, measure: Measure) -> Markup:
@@ -5656,19 +5714,6 @@ def page_origin(results: Mapping[str, Block]) -> Markup:
     return section("Where this comes from", html_list([*lines, f"evaluation.py {VERSION}"]))
 
 
-def render_html(title: str, *sections: Markup) -> str:
-    """A whole page, which loads nothing and runs nothing but its own script."""
-    hashes = [
-        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-        for text in (PAGE_STYLE, PAGE_SCRIPT)
-    ]
-    policy = "default-src 'none'; style-src 'sha256-{}'; script-src 'sha256-{}'".format(*hashes)
-    body = markup(element("h1", title), *sections)
-    return Template(PAGE).substitute(
-        title=markup(title), policy=policy, style=PAGE_STYLE, script=PAGE_SCRIPT, body=body
-    )
-
-
 def page_warnings(lines: Sequence[str], title: str = "Warnings") -> Markup:
     """What must not be missed; nothing where there is nothing."""
     return section(title, html_list(lines), class_="warnings") if lines else Markup()
@@ -5732,48 +5777,6 @@ def report_files(
         if system in report.results:
             file = STUDENT_FILE.format(split=report.split.name, system=system)
             yield file, render_page(for_student(report, system))
-
-
-# -- Parts: a report as tables and lists, written once for the console, for Markdown and for a page.
-
-
-class Part(NamedTuple):
-    """A part of a report: a table, the first row its head, and lines below it."""
-
-    title: str
-    rows: Sequence[Sequence[str]] = ()
-    lines: Sequence[str] = ()
-
-
-def parts_text(parts: Iterable[Part]) -> str:
-    """The parts as console text."""
-    shown = []
-    for title, rows, lines in parts:
-        table = text_table([[printable(cell) for cell in row] for row in rows])
-        shown.append(
-            "\n".join(
-                (render_title(printable(title).upper()), *filter(None, (table, *map(printable, lines))))
-            )
-        )
-    return "\n".join(shown)
-
-
-def parts_markdown(title: str, parts: Iterable[Part]) -> str:
-    """The parts as a Markdown page."""
-    shown = [f"# {markdown_text(title)}\n"]
-    for head, rows, lines in parts:
-        blocks = [markdown_table(rows)] if rows else []
-        blocks += [markdown_list(lines)] if lines else []
-        shown.append(f"## {markdown_text(head)}\n\n" + "\n".join(blocks))
-    return "\n".join(shown)
-
-
-def parts_html(parts: Iterable[Part]) -> list[Markup]:
-    """The parts as sections of a page."""
-    return [
-        section(title, html_table(rows, title) if rows else "", html_list(lines))
-        for title, rows, lines in parts
-    ]
 
 
 # -- Free answers.
@@ -5898,6 +5901,106 @@ ANSWER_REPORTS: Mapping[str, Callable[[Sequence[Block]], str]] = {
     "html": render_answers_html,
 }
 
+
+# -- Agreement
+
+AGREEMENT_MEASURES = (
+    Measure("agreement", "", "Agreement", 2),
+    Measure("agreement_within_1", "", "Within 1", 2),
+    Measure("accuracy", "", "Accuracy", 2),
+    Measure("accuracy_within_1", "", "Within 1", 2),
+    Measure("kappa", "", "Cohen's kappa", 2),
+)
+
+
+def block_part(title: str, block: Block) -> Part:
+    """Every pair, and what is said of all judges together."""
+    pairs = [(f"{row['judge']} - {row['with']}", row) for row in block["pairs"]]
+    lines = [f"{name}: no kappa: {row['kappa_reason']}" for name, row in pairs if row["kappa"] is None]
+    for who, name in (("all", "fleiss_kappa"), ("several", "krippendorff_alpha")):
+        figure = "Fleiss' kappa" if who == "all" else "Krippendorff's alpha"
+        value = block[f"{name}_reason"] if block[name] is None else f"{block[name]:.2f}"
+        lines.append(f"{figure} of the {block[f'items_of_{who}']} items that {who} judged: {value}")
+    cells = [([name, str(row["items"])], row) for name, row in pairs]
+    return Part(title, means_table(["Pair", "Items"], cells, interval_cell, AGREEMENT_MEASURES), lines)
+
+
+def people_part(block: Block) -> Part:
+    """Each judge and vote beside people."""
+    rows = [*block["judges"], *block["votes"]]
+    lines = [f"Of {block['items']} items {block['items_without_judge']} have no judge's decision."]
+    for row, why in zip(block["votes"], ("tied", "not unanimous"), strict=True):
+        lines.append(f"Left out of the {row['judge']} vote, being {why}: {row['left_out']}")
+    for row in rows:
+        gaps = [f"{level}: {gap:+.2f}" for level, gap in row.get("judge_minus_human_by_level", {}).items()]
+        lines += [f"{row['judge']}: no kappa: {row['kappa_reason']}"] if row["kappa"] is None else []
+        lines += [f"{row['judge']} minus people by people's level: {', '.join(gaps)}"] if gaps else []
+    counts = ("items", "too_kind", "too_strict")
+    cells = [([row["judge"], *(str(row[name]) for name in counts)], row) for row in rows]
+    table = means_table(
+        ["Judge", "Items", "Too kind", "Too strict"], cells, interval_cell, AGREEMENT_MEASURES
+    )
+    return Part(f"Beside people: {block['judge']}", table, lines)
+
+
+def disagreement_line(row: Row, whole: bool) -> str:
+    """What was judged, begun or as a whole, and who gave what; as a whole with the reasons."""
+    about = {name: row[name] for name in row if name not in ("decisions", "reasoning") and row[name]}
+    said = []
+    for judge, value in row["decisions"].items():
+        shown = ("no", "yes")[value] if isinstance(value, bool) else f"{value:g}"
+        reason = row["reasoning"][judge] if whole else ""
+        said.append(f"{judge} {shown}{reason and f' ({reason})'}")
+    texts = (f"{name} {text if whole else describe(text)}" for name, text in about.items())
+    return f"{', '.join(texts)}: {', '.join(said)}"
+
+
+def agreement_parts(results: Block, whole: bool) -> Iterator[Part]:
+    """The report in parts; `whole` is for pages, which have room."""
+    table = [["Judge", "Decisions", "Left out", "Undecided", "Files"]]
+    for row in (*results["judges"], *filter(None, [results.get("people")])):
+        counts = (str(row[name]) for name in ("decisions", "left_out", "undecided"))
+        table.append([row["judge"], *counts, ", ".join(file["name"] for file in row["files"])])
+    weights = " with quadratic weights" if results["compared"] == "score" else ""
+    few = f"where there are {MIN_CLUSTERS} or more"
+    how = f"{IN_BRACKETS}: bootstrap over items, {few}. Kappa is Cohen's{weights}."
+    yield Part("Agreement between judges", table, [how])
+    yield block_part("All items", results["all"])
+    for source, block in results["sources"].items():
+        yield block_part(f"Source: {source or 'none'}", block)
+    if "people" in results:
+        yield people_part(results["people"])
+    lines = [disagreement_line(row, whole) for row in results["disagreements"]]
+    yield Part(f"Disagreements: {len(lines)} of {results['items_apart']}, the widest first", lines=lines)
+
+
+def render_agreement_csv(results: Block) -> str:
+    """How far judges agree, as CSV: a row for each pair, for all judges, and for each judge beside people."""
+    people = results.get("people", {"judges": (), "votes": ()})
+    rows = [row | {"with": people["judge"]} for row in (*people["judges"], *people["votes"])]
+    for source, block in {"": results["all"], **results["sources"]}.items():
+        rows += (row | {"source": source} for row in (*block["pairs"], {"judge": "all", **block}))
+    counts, ends = ("source", "judge", "with", "items", "too_kind", "too_strict"), ("", "_low", "_high")
+    measures = [one.name for one in AGREEMENT_MEASURES]
+    others = ("kappa_reason", "fleiss_kappa", "krippendorff_alpha")
+    columns = (f"{name}{end}" for name in measures for end in ends)
+    table: list[Sequence[object]] = [(*counts, *columns, *others)]
+    for row in rows:
+        intervals = {name: row.get("ci95", {}).get(name) or (None, None) for name in measures}
+        figures = (figure for name in measures for figure in (row.get(name), *intervals[name]))
+        table.append((*map(row.get, counts), *figures, *map(row.get, others)))
+    return csv_text(table)
+
+
+AGREEMENT_TITLE = "How far judges agree"
+AGREEMENT_REPORTS: Mapping[str, Callable[[Block], str]] = {  # by format, which is the file's suffix
+    "md": lambda results: parts_markdown(AGREEMENT_TITLE, agreement_parts(results, whole=True)),
+    "csv": render_agreement_csv,
+    "html": lambda results: render_html(AGREEMENT_TITLE, *parts_html(agreement_parts(results, whole=True))),
+}
+
+
+# -- The template of every page.
 
 PAGE = """\
 <!DOCTYPE html>
@@ -6028,104 +6131,6 @@ if (form) {
   reveal();
 }
 """
-
-# -- Agreement
-
-AGREEMENT_MEASURES = (
-    Measure("agreement", "", "Agreement", 2),
-    Measure("agreement_within_1", "", "Within 1", 2),
-    Measure("accuracy", "", "Accuracy", 2),
-    Measure("accuracy_within_1", "", "Within 1", 2),
-    Measure("kappa", "", "Cohen's kappa", 2),
-)
-
-
-def block_part(title: str, block: Block) -> Part:
-    """Every pair, and what is said of all judges together."""
-    pairs = [(f"{row['judge']} - {row['with']}", row) for row in block["pairs"]]
-    lines = [f"{name}: no kappa: {row['kappa_reason']}" for name, row in pairs if row["kappa"] is None]
-    for who, name in (("all", "fleiss_kappa"), ("several", "krippendorff_alpha")):
-        figure = "Fleiss' kappa" if who == "all" else "Krippendorff's alpha"
-        value = block[f"{name}_reason"] if block[name] is None else f"{block[name]:.2f}"
-        lines.append(f"{figure} of the {block[f'items_of_{who}']} items that {who} judged: {value}")
-    cells = [([name, str(row["items"])], row) for name, row in pairs]
-    return Part(title, means_table(["Pair", "Items"], cells, interval_cell, AGREEMENT_MEASURES), lines)
-
-
-def people_part(block: Block) -> Part:
-    """Each judge and vote beside people."""
-    rows = [*block["judges"], *block["votes"]]
-    lines = [f"Of {block['items']} items {block['items_without_judge']} have no judge's decision."]
-    for row, why in zip(block["votes"], ("tied", "not unanimous"), strict=True):
-        lines.append(f"Left out of the {row['judge']} vote, being {why}: {row['left_out']}")
-    for row in rows:
-        gaps = [f"{level}: {gap:+.2f}" for level, gap in row.get("judge_minus_human_by_level", {}).items()]
-        lines += [f"{row['judge']}: no kappa: {row['kappa_reason']}"] if row["kappa"] is None else []
-        lines += [f"{row['judge']} minus people by people's level: {', '.join(gaps)}"] if gaps else []
-    counts = ("items", "too_kind", "too_strict")
-    cells = [([row["judge"], *(str(row[name]) for name in counts)], row) for row in rows]
-    table = means_table(
-        ["Judge", "Items", "Too kind", "Too strict"], cells, interval_cell, AGREEMENT_MEASURES
-    )
-    return Part(f"Beside people: {block['judge']}", table, lines)
-
-
-def disagreement_line(row: Row, whole: bool) -> str:
-    """What was judged, begun or as a whole, and who gave what; as a whole with the reasons."""
-    about = {name: row[name] for name in row if name not in ("decisions", "reasoning") and row[name]}
-    said = []
-    for judge, value in row["decisions"].items():
-        shown = ("no", "yes")[value] if isinstance(value, bool) else f"{value:g}"
-        reason = row["reasoning"][judge] if whole else ""
-        said.append(f"{judge} {shown}{reason and f' ({reason})'}")
-    texts = (f"{name} {text if whole else describe(text)}" for name, text in about.items())
-    return f"{', '.join(texts)}: {', '.join(said)}"
-
-
-def agreement_parts(results: Block, whole: bool) -> Iterator[Part]:
-    """The report in parts; `whole` is for pages, which have room."""
-    table = [["Judge", "Decisions", "Left out", "Undecided", "Files"]]
-    for row in (*results["judges"], *filter(None, [results.get("people")])):
-        counts = (str(row[name]) for name in ("decisions", "left_out", "undecided"))
-        table.append([row["judge"], *counts, ", ".join(file["name"] for file in row["files"])])
-    weights = " with quadratic weights" if results["compared"] == "score" else ""
-    few = f"where there are {MIN_CLUSTERS} or more"
-    how = f"{IN_BRACKETS}: bootstrap over items, {few}. Kappa is Cohen's{weights}."
-    yield Part("Agreement between judges", table, [how])
-    yield block_part("All items", results["all"])
-    for source, block in results["sources"].items():
-        yield block_part(f"Source: {source or 'none'}", block)
-    if "people" in results:
-        yield people_part(results["people"])
-    lines = [disagreement_line(row, whole) for row in results["disagreements"]]
-    yield Part(f"Disagreements: {len(lines)} of {results['items_apart']}, the widest first", lines=lines)
-
-
-def render_agreement_csv(results: Block) -> str:
-    """How far judges agree, as CSV: a row for each pair, for all judges, and for each judge beside people."""
-    people = results.get("people", {"judges": (), "votes": ()})
-    rows = [row | {"with": people["judge"]} for row in (*people["judges"], *people["votes"])]
-    for source, block in {"": results["all"], **results["sources"]}.items():
-        rows += (row | {"source": source} for row in (*block["pairs"], {"judge": "all", **block}))
-    counts, ends = ("source", "judge", "with", "items", "too_kind", "too_strict"), ("", "_low", "_high")
-    measures = [one.name for one in AGREEMENT_MEASURES]
-    others = ("kappa_reason", "fleiss_kappa", "krippendorff_alpha")
-    columns = (f"{name}{end}" for name in measures for end in ends)
-    table: list[Sequence[object]] = [(*counts, *columns, *others)]
-    for row in rows:
-        intervals = {name: row.get("ci95", {}).get(name) or (None, None) for name in measures}
-        figures = (figure for name in measures for figure in (row.get(name), *intervals[name]))
-        table.append((*map(row.get, counts), *figures, *map(row.get, others)))
-    return csv_text(table)
-
-
-AGREEMENT_TITLE = "How far judges agree"
-AGREEMENT_REPORTS: Mapping[str, Callable[[Block], str]] = {  # by format, which is the file's suffix
-    "md": lambda results: parts_markdown(AGREEMENT_TITLE, agreement_parts(results, whole=True)),
-    "csv": render_agreement_csv,
-    "html": lambda results: render_html(AGREEMENT_TITLE, *parts_html(agreement_parts(results, whole=True))),
-}
-
 
 # ------------------------------------------------------------------ 12. Command line
 
