@@ -5192,7 +5192,7 @@ def parts_markdown(title: str, parts: Iterable[Part]) -> str:
     shown = [f"# {markdown_text(title)}\n"]
     for head, rows, lines in parts:
         blocks = [markdown_table(rows)] if rows else []
-        blocks += [markdown_list(lines)] if lines else []
+        blocks += [markdown_list(lines)] if lines or not rows else []
         shown.append(f"## {markdown_text(head)}\n\n" + "\n".join(blocks))
     return "\n".join(shown)
 
@@ -5264,11 +5264,13 @@ class Report(NamedTuple):
     split: Split
     hand_in: HandIn
     results: Mapping[str, Block]
+    student: str = ""  # the one system that it is about, if it is to be handed back to its author
 
     @property
     def title(self) -> str:
         """What stands above it."""
-        return ": ".join(filter(None, (f"Evaluation of the {self.split.name} split", self.hand_in.folder)))
+        about = (f"Evaluation of the {self.split.name} split", self.hand_in.folder, self.student)
+        return ": ".join(filter(None, about))
 
 
 class Answer(NamedTuple):
@@ -5327,7 +5329,7 @@ def for_student(report: Report, name: str) -> Report:
     """The report on one system alone: what may be handed back to its author."""
     systems = tuple(system for system in report.hand_in.systems if system.name == name)
     blocks = {part: block for part, block in report.results[name].items() if part != "comparison"}
-    return Report(report.split, HandIn(report.hand_in.folder, systems), {name: blocks})
+    return Report(report.split, HandIn(report.hand_in.folder, systems), {name: blocks}, name)
 
 
 def judged_rows(results: Mapping[str, Block]) -> dict[str, list[Row]]:
@@ -5371,30 +5373,33 @@ def verdict_sentences(results: Mapping[str, Block]) -> Iterator[str]:
         yield f"{measure.title}: {said} ({gap}{interval}, p = {row['p_holm']:.4f})"
 
 
-def systems_table(results: Mapping[str, Block], cell: Callable[[Row, Measure], str]) -> list[list[str]]:
-    """Systems by measures."""
-    return means_table(["System"], [([name], means_of(blocks)) for name, blocks in results.items()], cell)
+def means_parts(results: Mapping[str, Block], cell: Callable[[Row, Measure], str]) -> list[Part]:
+    """Systems by measures, and the comparisons in words."""
+    rows = [([name], means_of(blocks)) for name, blocks in results.items()]
+    parts = [Part("Systems", means_table(["System"], rows, cell), list(report_remarks(results)))]
+    return [*parts, Part("Comparison", lines=list(verdict_sentences(results)))] if len(rows) > 1 else parts
+
+
+def slices_parts(results: Mapping[str, Block], cell: Callable[[Row, Measure], str]) -> list[Part]:
+    """A table for each label that has values with enough questions."""
+    parts = (Part(f"By {label}", slices_table(results, label, cell)) for label in SLICED_LABELS)
+    return [part for part in parts if part.rows]
 
 
 def render_report_markdown(report: Report) -> str:
     """The report as a Markdown page."""
-    results, rows = report.results, judged_rows(report.results)
-    systems = markdown_table(systems_table(results, interval_cell))
-    sections = {"Systems": f"{systems}\n{markdown_list(report_remarks(results))}"}
-    if len(results) > 1:
-        sections["Comparison"] = markdown_list(verdict_sentences(results))
-    for label in SLICED_LABELS:
-        if table := slices_table(results, label, interval_cell):
-            sections[f"By {markdown_text(label)}"] = markdown_table(table)
-    sections["Warnings"] = markdown_list(report_warnings(results))
-    failed = [(name, row) for name in rows for row in rows[name] if row["failure"] is not None]
-    flagged = [(name, row) for name in rows for row in rows[name] if row["flags"] and row["failure"] is None]
-    sections["Failed questions"] = markdown_list(
-        f"{name}: {row['question_id']}: {row['failure']}" for name, row in failed
-    )
-    sections["Flagged questions"] = markdown_list(f"{name}: {render_flagged(row)}" for name, row in flagged)
-    parts = (f"## {title}\n\n{text}" for title, text in sections.items())
-    return "\n".join((f"# {markdown_text(report.title)}\n", *parts))
+    results = report.results
+    rows = [(name, row) for name, rows in judged_rows(results).items() for row in rows]
+    failed = [
+        f"{name}: {row['question_id']}: {row['failure']}" for name, row in rows if row["failure"] is not None
+    ]
+    flagged = [
+        f"{name}: {render_flagged(row)}" for name, row in rows if row["flags"] and row["failure"] is None
+    ]
+    said = {"Warnings": report_warnings(results), "Failed questions": failed, "Flagged questions": flagged}
+    lists = [Part(title, lines=lines) for title, lines in said.items()]
+    parts = [*means_parts(results, interval_cell), *slices_parts(results, interval_cell), *lists]
+    return parts_markdown(report.title, parts)
 
 
 def render_report_csv(report: Report) -> str:
@@ -5722,23 +5727,15 @@ def page_warnings(lines: Sequence[str], title: str = "Warnings") -> Markup:
 def render_page(report: Report) -> str:
     """The report as one HTML page."""
     results = report.results
+    figures = [page_histogram(name, scores) for name, scores in judged_scores(results).items()]
     sections = [
         page_warnings(report_warnings(results)),
-        section(
-            "Systems",
-            html_table(systems_table(results, bar_cell), "Means"),
-            html_list(report_remarks(results)),
-        ),
+        *parts_html(means_parts(results, bar_cell)),
+        section("Scores", element("div", *figures, class_="figures")),
     ]
-    if len(results) > 1:
-        sections.append(section("Comparison", html_list(verdict_sentences(results))))
-    figures = [page_histogram(name, scores) for name, scores in judged_scores(results).items()]
-    sections.append(section("Scores", element("div", *figures, class_="figures")))
-    for label in SLICED_LABELS:
-        if rows := slices_table(results, label, bar_cell):
-            caption = f"By {label}"
-            table = html_table(rows, caption)
-            sections.append(element("details", element("summary", caption), table))
+    for part in slices_parts(results, bar_cell):
+        table = html_table(part.rows, part.title)
+        sections.append(element("details", element("summary", part.title), table))
     return render_html(report.title, *sections, page_questions(report), page_origin(results))
 
 
@@ -5781,25 +5778,18 @@ def report_files(
 
 # -- Free answers.
 
-PER_MS_OR_TOKEN = ("latency_ms", "input_tokens", "output_tokens")
-
-
-def summary_cell(summary: Block | None, name: str) -> str:
-    """A mean as `0.833 +- 0.152`, with half of its interval's width where there is one."""
-    digits = 1 if name in PER_MS_OR_TOKEN else 3
-    if summary is None:
-        return "n/a"
-    text, ends = _figure(summary["mean"], digits), summary["ci95"]
-    return f"{text} +- {(ends[1] - ends[0]) / 2:.{digits}f}" if ends else text
+MS_OR_TOKENS = ("latency_ms", "input_tokens", "output_tokens")
 
 
 def measures_table(about: Sequence[str], rows: Sequence[tuple[Sequence[str], Block]]) -> list[list[str]]:
     """A head and a row for each (what it is about, its summaries by measure)."""
-    names = list(dict.fromkeys(name for _, measures in rows for name in measures))
-    cells = (
-        [*titles, *(summary_cell(measures.get(name), name) for name in names)] for titles, measures in rows
-    )
-    return [[*about, *names], *cells]
+    names = dict.fromkeys(name for _, measures in rows for name in measures)
+    shown = [Measure(name, name, name, 1 if name in MS_OR_TOKENS else 3) for name in names]
+    means: list[tuple[Sequence[str], Row]] = []
+    for titles, measures in rows:
+        ends = {name: measure["ci95"] for name, measure in measures.items()}
+        means.append((titles, {name: one["mean"] for name, one in measures.items()} | {"ci95": ends}))
+    return means_table(about, means, half_width_cell, shown)
 
 
 def answer_lines(block: Block) -> Iterator[str]:
