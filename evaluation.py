@@ -5450,22 +5450,23 @@ def render_scores(report: Report) -> str:
     return render_results(spread)
 
 
-def draw_spread(histogram: Any, box_plot: Any, title: str, scores: Sequence[float]) -> None:
-    """One system's histogram and box plot on two matplotlib axes, to be told apart without colour."""
-    histogram.set_title(title, loc="left", fontsize="medium", parse_math=False)
-    histogram.bar(RUBRIC_LEVELS, distribution(scores).values(), width=0.9, color="0.8", edgecolor="0.3")
-    highest = max(1, *distribution(scores).values())
-    histogram.set(ylabel="answers", ylim=(0, 1.3 * highest))  # the legend stands above all bars
+def draw_spread(histogram: Any, box_plot: Any, scores: Sequence[float], levels: Sequence[float]) -> None:
+    """A histogram and a box plot of some scores on two matplotlib axes, to be told apart without colour."""
+    nearest = Counter(min(levels, key=lambda level: (abs(level - score), -level)) for score in scores)
+    step = levels[1] - levels[0]
+    counts = [nearest[level] for level in levels]
+    histogram.bar(levels, counts, width=0.9 * step, color="0.8", edgecolor="0.3")
+    histogram.set(ylabel="answers", ylim=(0, 1.3 * max(1, *counts)), xticks=levels)  # the legend is above
     histogram.yaxis.get_major_locator().set_params(integer=True)
     figures = described(scores)
     for name, style, width in (("mean", "-", 1), ("median", ":", 3)):  # to be seen on one another as well
         if (value := figures[name]) is not None:
             label = f"{name} {value:.2f}"
-            histogram.axvline(value - 1, color="0", linestyle=style, linewidth=width, label=label)
+            histogram.axvline(value, color="0", linestyle=style, linewidth=width, label=label)
     if scores:
         histogram.legend(fontsize="small", loc="upper right", ncols=2)
         box_plot.boxplot(scores, widths=0.4, medianprops={"color": "0", "linestyle": ":", "linewidth": 2})
-    box_plot.set(ylim=(0.5, TOP_SCORE + 0.5), xticks=[], ylabel="score")
+    box_plot.set(ylim=(levels[0] - step / 2, levels[-1] + step / 2), xticks=[], ylabel="score")
 
 
 @contextmanager
@@ -5484,23 +5485,31 @@ def plain_style() -> Iterator[None]:
 
 
 @plain_style()
-def draw_scores(report: Report) -> bytes:
-    """How each system's answer scores are spread, as a PNG picture. Needs matplotlib."""
+def draw_spreads(spread: Mapping[str, Sequence[float]], levels: Sequence[float]) -> bytes:
+    """A PNG picture of how the scores under each title are spread. Needs matplotlib."""
     from matplotlib.figure import Figure
 
-    spread = judged_scores(report.results)
     height = 0.6 + min(2.4, 500 / len(spread)) * len(spread)  # inches: a PNG may have 65,535 lines at most
     figure = Figure(figsize=(9, height))
     figure.subplots_adjust(0.09, 0.5 / height, 0.98, 1 - 0.3 / height, wspace=0.15, hspace=0.35)
     rows = figure.subplots(len(spread), 2, squeeze=False, gridspec_kw={"width_ratios": (3, 2)})
-    for (histogram, box_plot), (name, scores) in zip(rows, spread.items(), strict=True):
-        counts = {"judged": len(scores), "missing": missing_judgements(report.results[name])}
-        said = ", ".join(f"{count} {what}" for what, count in counts.items() if count) or "not judged"
-        draw_spread(histogram, box_plot, f"{printable(name)}: {said}", scores)
+    for (histogram, box_plot), (title, scores) in zip(rows, spread.items(), strict=True):
+        histogram.set_title(printable(title), loc="left", fontsize="medium", parse_math=False)
+        draw_spread(histogram, box_plot, scores, levels)
     rows[-1][0].set_xlabel("score")
     stream = io.BytesIO()
     figure.savefig(stream, format="png", dpi=100, metadata={"Software": None})
     return stream.getvalue()
+
+
+def draw_scores(report: Report) -> bytes:
+    """A PNG picture of how each system's answer scores are spread. Needs matplotlib."""
+    spread: dict[str, Sequence[float]] = {}
+    for name, scores in judged_scores(report.results).items():
+        counts = {"judged": len(scores), "missing": missing_judgements(report.results[name])}
+        said = ", ".join(f"{count} {what}" for what, count in counts.items() if count) or "not judged"
+        spread[f"{name}: {said}"] = scores
+    return draw_spreads(spread, [int(level) for level in RUBRIC_LEVELS])
 
 
 # -- The page of a hand-in.
@@ -5885,10 +5894,22 @@ def render_answers_html(blocks: Sequence[Block]) -> str:
     )
 
 
-ANSWER_REPORTS: Mapping[str, Callable[[Sequence[Block]], str]] = {
+def draw_answers(blocks: Sequence[Block]) -> bytes:
+    """A PNG picture of how each method's values are spread in each configuration. Needs matplotlib."""
+    spread: dict[str, Sequence[float]] = {}
+    for block in blocks:
+        for method in filter(block["measures"].__contains__, (*METHODS, *JUDGED_METHODS)):
+            values = (row["scores"][method] for row in block["detailed_results"])
+            measured = [value for value in values if value is not None]
+            spread[f"{block['configuration']}: {method}, {len(measured)} answers"] = measured
+    return draw_spreads(spread, [tenth / 10 for tenth in range(11)])
+
+
+ANSWER_REPORTS: Mapping[str, Callable[[Sequence[Block]], str | bytes]] = {
     "md": lambda blocks: parts_markdown("Evaluation of answers", answer_parts(blocks)),
     "csv": render_answers_csv,
     "html": render_answers_html,
+    "png": draw_answers,
 }
 
 
@@ -6553,6 +6574,7 @@ def answer_options(arguments: argparse.Namespace) -> AnswerOptions:
     given = {name: getattr(arguments, name) for name in AnswerOptions._fields}
     options = AnswerOptions(**given | {"methods": tuple(dict.fromkeys(arguments.methods))})
     require_packages("--method", options.methods, ANSWER_PACKAGES)
+    require_packages("--report", arguments.report, REPORT_PACKAGES)
     if options.protocol != "verdict" and ("hybrid" in options.methods or "llm_judge" not in options.methods):
         raise UsageError(f"--protocol {options.protocol} goes with --method llm_judge, without hybrid")
     if options.judged and not (

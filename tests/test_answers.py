@@ -1040,8 +1040,28 @@ WRONG = {
     "protocol": ["a.json", "--protocol", "stars"],
     "threshold": ["a.json", "--threshold", "1.5"],
     "judge-top": ["a.json", "--judge-top", "0"],
-    "report": ["a.json", "--report", "png"],
+    "report": ["a.json", "--report", "pdf"],
 }
+
+
+def test_the_picture_has_a_row_for_each_method_of_each_configuration(
+    lamps: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[tuple[dict[str, list[float]], list[float]]] = []
+    monkeypatch.setattr(evaluation, "draw_spreads", lambda *given: drawn.append(given) or b"PNG")
+    outcome = lamps.run("answers", "a.json", "--method", "exact", "keyword", "--report", "png")
+    assert outcome.code == 0
+    [(spread, levels)] = drawn
+    rows = json.loads((lamps.folder / "a_answers.json").read_bytes())["detailed_results"]
+    values = {name: [row["scores"][name] for row in rows] for name in ("exact", "keyword")}
+    assert spread == {f"a: {name}, {len(rows)} answers": values[name] for name in values}
+    assert (levels[0], levels[-1], len(levels)) == (0.0, 1.0, 11)
+    assert (lamps.folder / "a_answers.png").read_bytes() == b"PNG"
+
+
+def test_the_picture_is_one(lamps: Project) -> None:
+    lamps.run("answers", "a.json", "--report", "png")
+    assert (lamps.folder / "a_answers.png").read_bytes().startswith(b"\x89PNG")
 
 
 @table("arguments", WRONG)

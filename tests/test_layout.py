@@ -112,7 +112,7 @@ def test_only_the_plots_need_another_package() -> None:
         for name in (node.module or "" if isinstance(node, ast.ImportFrom) else node.names[0].name,)
         if name.split(".")[0] in optional
     }
-    assert set(importing) == {"plain_style", "draw_scores"}
+    assert set(importing) == {"plain_style", "draw_spreads"}
     assert evaluation.REPORT_PACKAGES.keys() <= evaluation.REPORTS.keys()
 
 

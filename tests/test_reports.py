@@ -572,11 +572,11 @@ class Drawn:
 
 def test_mean_and_median_are_marked() -> None:
     histogram, box_plot = Drawn(), Drawn()
-    evaluation.draw_spread(histogram, box_plot, "a", [1, 2, 2.5, 5])
+    evaluation.draw_spread(histogram, box_plot, [1, 2, 2.5, 5], [1, 2, 3, 4, 5])
     marks = [(at, options["label"], options["linestyle"]) for (at,), options in histogram.named("axvline")]
-    assert marks == [(1.625, "mean 2.62", "-"), (1.25, "median 2.25", ":")]  # level 1 stands at 0
+    assert marks == [(2.625, "mean 2.62", "-"), (2.25, "median 2.25", ":")]
     [(bars, _)] = histogram.named("bar")
-    assert [list(one) for one in bars] == [["1", "2", "3", "4", "5"], [1, 1, 1, 0, 1]]
+    assert [list(one) for one in bars] == [[1, 2, 3, 4, 5], [1, 1, 1, 0, 1]]
     [((boxed,), _)] = box_plot.named("boxplot")
     assert boxed == [1, 2, 2.5, 5]
 
@@ -591,8 +591,8 @@ TITLES: dict[str, Sequence[float] | None] = {  # the title is a name, and what i
 
 def test_a_title_says_how_many_scores_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     titles: list[str] = []
-    monkeypatch.setattr(evaluation, "draw_spread", lambda *given: titles.append(given[2]))
-    evaluation.draw_scores(spread(**{title.split(":")[0] + "\n": scores for title, scores in TITLES.items()}))
+    monkeypatch.setattr(evaluation, "draw_spreads", lambda drawn, _: titles.extend(drawn))
+    evaluation.draw_scores(spread(**{title.split(":")[0]: scores for title, scores in TITLES.items()}))
     assert titles == list(TITLES)
 
 
