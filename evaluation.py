@@ -6750,6 +6750,40 @@ def run_answers(arguments: argparse.Namespace) -> int:
     return max(code, report_missing(blocks), EXIT_OK if complete else EXIT_INCOMPLETE)
 
 
+# -- Agreement
+
+
+def run_agreement(arguments: argparse.Namespace) -> int:
+    """Compare judges, write the results and reports. Returns the exit code; raises InputError, UsageError."""
+    problems: list[Problem] = []
+    people = read_rater([arguments.human], problems) if arguments.human else None
+    files = {os.path.realpath(path): path for path in folders_named(arguments.files)}
+    if people:  # whom a pattern may have named among the judges
+        files.pop(os.path.realpath(arguments.human), None)
+    raters = read_raters(files.values(), arguments.eval_dir, problems)
+    if problems:
+        raise InputError(problems)
+    if len(raters) < 2:
+        raise UsageError(f"agreement is between two judges or more, found {len(raters)}")
+    results = compare_judges(raters, people, arguments.all_decisions, arguments.samples)
+    pages = {arguments.out: render_results(results)}
+    for name in arguments.report:
+        pages[f"{arguments.out.removesuffix('.json')}.{name}"] = AGREEMENT_REPORTS[name](results)
+    inputs = {os.path.realpath(file.name) for one in (*raters, *filter(None, [people])) for file in one.files}
+    if taken := [path for path in pages if os.path.realpath(path) in inputs]:
+        raise UsageError(f"{taken[0]} is an input: name another file with --out")
+    skipped: list[str] = []
+    for path, page in pages.items():
+        with skipping("" if path == arguments.out else path, skipped):
+            write_file(Path(path), page)
+    say(parts_text(agreement_parts(results, whole=False)))
+    written = ", ".join(path for path in pages if path not in skipped)
+    say(render_title(f"Agreement saved to: {written}").rstrip("\n"))
+    return EXIT_INCOMPLETE if skipped else EXIT_OK
+
+
+# -- The commands, and what they can be told.
+
 Options = Mapping[str, Mapping[str, Any]]  # what argparse takes, by option or positional argument
 
 ENGINE_OPTIONS: Options = {  # of every command that judges
@@ -6852,38 +6886,6 @@ ANSWER_OPTIONS: Options = {
         "help": "write these reports as well",
     },
 }
-
-
-# -- Agreement
-
-
-def run_agreement(arguments: argparse.Namespace) -> int:
-    """Compare judges, write the results and reports. Returns the exit code; raises InputError, UsageError."""
-    problems: list[Problem] = []
-    people = read_rater([arguments.human], problems) if arguments.human else None
-    files = {os.path.realpath(path): path for path in folders_named(arguments.files)}
-    if people:  # whom a pattern may have named among the judges
-        files.pop(os.path.realpath(arguments.human), None)
-    raters = read_raters(files.values(), arguments.eval_dir, problems)
-    if problems:
-        raise InputError(problems)
-    if len(raters) < 2:
-        raise UsageError(f"agreement is between two judges or more, found {len(raters)}")
-    results = compare_judges(raters, people, arguments.all_decisions, arguments.samples)
-    pages = {arguments.out: render_results(results)}
-    for name in arguments.report:
-        pages[f"{arguments.out.removesuffix('.json')}.{name}"] = AGREEMENT_REPORTS[name](results)
-    inputs = {os.path.realpath(file.name) for one in (*raters, *filter(None, [people])) for file in one.files}
-    if taken := [path for path in pages if os.path.realpath(path) in inputs]:
-        raise UsageError(f"{taken[0]} is an input: name another file with --out")
-    skipped: list[str] = []
-    for path, page in pages.items():
-        with skipping("" if path == arguments.out else path, skipped):
-            write_file(Path(path), page)
-    say(parts_text(agreement_parts(results, whole=False)))
-    written = ", ".join(path for path in pages if path not in skipped)
-    say(render_title(f"Agreement saved to: {written}").rstrip("\n"))
-    return EXIT_INCOMPLETE if skipped else EXIT_OK
 
 
 AGREEMENT_OPTIONS: Options = {
