@@ -4928,6 +4928,7 @@ def interval_remark(blocks: Block, shown: str = "+- is half of a 95 % interval")
     return f"{shown}: bootstrap over {gold_documents(blocks)} gold documents."
 
 
+ORIGIN = "Where this comes from"
 IN_BRACKETS = "In brackets: 95 % intervals"
 
 
@@ -5353,13 +5354,34 @@ def report_warnings(results: Mapping[str, Block]) -> list[str]:
 
 
 def report_remarks(results: Mapping[str, Block]) -> Iterator[str]:
-    """How to read the means; and what people say of the judge."""
+    """How to read the means, and of how many questions they are; and what people say of the judge."""
+    blocks_by_name = {name: block for blocks in results.values() for name, block in blocks.items()}
+    counts = {
+        "Questions": blocks_by_name["retrieval"]["total"],
+        "with gold evidence (precision, recall, F1)": blocks_by_name["citation"]["questions_with_evidence"],
+        "with a rubric (answer, evidence, combined)": blocks_by_name.get("llm_judge", {}).get(
+            "questions_with_rubrics"
+        ),
+    }
+    yield ", ".join(f"{what}: {count}" for what, count in counts.items() if count is not None)
     yield interval_remark(next(iter(results.values())), IN_BRACKETS)
     if len(results) > 1:
         yield from comparison_remarks(results)
     for name, blocks in results.items():
         if "human" in (block := blocks.get("llm_judge", {})):
             yield from (f"{name}: {line}" for line in render_human(block["human"]).splitlines())
+
+
+def origin_lines(results: Mapping[str, Block]) -> list[str]:
+    """Where the figures come from."""
+    lines: dict[str, None] = {}
+    for name, blocks in results.items():
+        run = blocks["run"]
+        lines |= dict.fromkeys(f"{file['file']}: SHA-256 {file['sha256']}" for file in run["inputs"])
+        lines[f"Corpus: {run['corpus']['documents']} documents, SHA-256 {run['corpus']['sha256']}"] = None
+        if block := blocks.get("llm_judge"):
+            lines[f"{name} was judged by {block['judge_model']}, prompt {run['prompt_hash']}"] = None
+    return [*lines, f"evaluation.py {VERSION}"]
 
 
 def verdict_sentences(results: Mapping[str, Block]) -> Iterator[str]:
@@ -5397,6 +5419,7 @@ def render_report_markdown(report: Report) -> str:
         f"{name}: {render_flagged(row)}" for name, row in rows if row["flags"] and row["failure"] is None
     ]
     said = {"Warnings": report_warnings(results), "Failed questions": failed, "Flagged questions": flagged}
+    said[ORIGIN] = origin_lines(results)
     lists = [Part(title, lines=lines) for title, lines in said.items()]
     parts = [*means_parts(results, interval_cell), *slices_parts(results, interval_cell), *lists]
     return parts_markdown(report.title, parts)
@@ -5620,7 +5643,11 @@ def answer_facts(answer: Answer, document: Document) -> Iterator[tuple[str, str]
     if answer.judged:
         yield "Judge", answer.judged["answer_rationale"]
         yield "Failure", answer.judged["failure"] or ""
-        yield "Flags", render_flagged(answer.judged) if answer.judged["flags"] else ""
+        flags = answer.judged["flags"]
+        yield (
+            "Flags",
+            ", ".join(flags) if answer.judged["failure"] or not flags else render_flagged(answer.judged),
+        )
     for kind, names in answer.citations.items():
         yield f"Citations {kind}", ", ".join(names)
     if document.sentences is not None:
@@ -5658,10 +5685,11 @@ def page_answer(answer: Answer, document: Document) -> Markup:
 def page_question(answers: Sequence[Answer], document: Document, whole: bool) -> Markup:
     """One question to open. Its ID is inside, since browsers open what a link leads into."""
     question = answers[0].question
-    badges = [
-        markup(" ", element("span", f"{name} {one.level or 'no score'}", class_="badge", data_system=name))
-        for name, one in ((one.system.name, one) for one in answers if one.judged)
-    ]
+    badges = []
+    for one in answers:
+        if one.judged:
+            said = f"{one.system.name} {one.level or 'no score'}{', flagged' if one.judged['flags'] else ''}"
+            badges += [" ", element("span", said, class_="badge", data_system=one.system.name)]
     heading = (element("b", question.id), " ", element("span", question.text), *badges)
     values = {label.replace("_", " "): getattr(question, label) for label in QUESTION_LABELS}
     labels = (f"{label}: {value}" for label, value in values.items() if value)
@@ -5716,18 +5744,6 @@ def page_questions(report: Report) -> Markup:
     return section("Questions", page_filters(report), *(page_question(*pair, whole) for pair in pairs))
 
 
-def page_origin(results: Mapping[str, Block]) -> Markup:
-    """Where the figures come from."""
-    lines: dict[str, None] = {}
-    for name, blocks in results.items():
-        run = blocks["run"]
-        lines |= dict.fromkeys(f"{file['file']}: SHA-256 {file['sha256']}" for file in run["inputs"])
-        lines[f"Corpus: {run['corpus']['documents']} documents, SHA-256 {run['corpus']['sha256']}"] = None
-        if block := blocks.get("llm_judge"):
-            lines[f"{name} was judged by {block['judge_model']}, prompt {run['prompt_hash']}"] = None
-    return section("Where this comes from", html_list([*lines, f"evaluation.py {VERSION}"]))
-
-
 def page_warnings(lines: Sequence[str], title: str = "Warnings") -> Markup:
     """What must not be missed; nothing where there is nothing."""
     return section(title, html_list(lines), class_="warnings") if lines else Markup()
@@ -5745,7 +5761,9 @@ def render_page(report: Report) -> str:
     for part in slices_parts(results, bar_cell):
         table = html_table(part.rows, part.title)
         sections.append(element("details", element("summary", part.title), table))
-    return render_html(report.title, *sections, page_questions(report), page_origin(results))
+    return render_html(
+        report.title, *sections, page_questions(report), section(ORIGIN, html_list(origin_lines(results)))
+    )
 
 
 def render_index(split: str, board: Sequence[Row], remark: str, skipped: Sequence[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import logging
@@ -109,6 +110,7 @@ WHOLE_MARKDOWN = """\
 | strong | 60.0 [0.0, 100.0] | 80.0 [20.0, 100.0] | 0.375 | 0.375 | 0.375 | 2.00 | 0.450 | 0.425 |
 | =a\\_b\\$x\\$한 | 20.0 [0.0, 80.0] | 20.0 [0.0, 80.0] | 0.250 | 0.250 | 0.250 | 2.50 | 0.500 | 0.500 |
 
+- Questions: 5, with gold evidence (precision, recall, F1): 4, with a rubric (answer, evidence, combined): 4
 - In brackets: 95 % intervals: bootstrap over 5 gold documents.
 - Missing judgements count 0 in these means: strong 1.
 - With so few documents (5) no difference can be told from chance: all are tied.
@@ -265,9 +267,33 @@ WHOLE_SCORES = """\
 """
 
 
+ORIGIN = "\n## Where this comes from\n\n"
+
+
+def markdown_of(project: Project) -> str:
+    """The Markdown down to the figures' origin, which has a test of its own."""
+    return (project.folder / MARKDOWN).read_bytes().decode().partition(ORIGIN)[0]
+
+
 def test_the_markdown_to_the_letter(hostile: Project) -> None:
     hostile.run("dev", "--report", "md")
-    assert (hostile.folder / MARKDOWN).read_bytes().decode() == WHOLE_MARKDOWN
+    assert markdown_of(hostile) == WHOLE_MARKDOWN
+
+
+def test_the_markdown_says_where_the_figures_come_from(small: Project, serve: Serve) -> None:
+    serve(score_reply(4))
+    outcome = small.run("dev", "--report", "md")
+    lines = (small.folder / MARKDOWN).read_text("utf-8").partition(ORIGIN)[2].splitlines()
+    files = ("NLP Project Data/dev_final_jsonl.txt", "dev_strong_output.json")
+    hashes = [hashlib.sha256((small.folder / file).read_bytes()).hexdigest() for file in files]
+    run = outcome.results["strong"]["run"]
+    assert lines == [
+        f"- NLP Project Data/dev\\_final\\_jsonl.txt: SHA-256 {hashes[0]}",
+        f"- dev\\_strong\\_output.json: SHA-256 {hashes[1]}",
+        f"- Corpus: 2 documents, SHA-256 {run['corpus']['sha256']}",
+        f"- strong was judged by llama-3.1-8b-instant, prompt {run['prompt_hash']}",
+        f"- evaluation.py {evaluation.VERSION}",
+    ]
 
 
 def rows_of(project: Project, file: str = CSV) -> list[list[str]]:
@@ -328,6 +354,7 @@ UNJUDGED_MARKDOWN = """\
 | --- | --- | --- | --- | --- | --- |
 | strong | 0.0 | 50.0 | 0.500 | 0.500 | 0.500 |
 
+- Questions: 2, with gold evidence (precision, recall, F1): 2
 - No intervals: fewer than 5 documents: 2.
 
 ## Warnings
@@ -352,7 +379,7 @@ UNJUDGED_CSV = [
 
 def test_the_markdown_of_one_system_that_is_not_judged(small: Project) -> None:
     outcome = small.run("dev", "--report", "md")
-    assert (small.folder / MARKDOWN).read_bytes().decode() == UNJUDGED_MARKDOWN
+    assert markdown_of(small) == UNJUDGED_MARKDOWN
     assert (said(outcome), outcome.err, outcome.code) == (MARKDOWN, [NO_SIMPLE, NO_KEY], 0)
 
 
@@ -364,7 +391,7 @@ def test_the_csv_of_one_system_that_is_not_judged(small: Project) -> None:
 def test_with_a_wrong_key_there_are_reports_without_a_score(small: Project, serve: Serve) -> None:
     serve(error(401, "invalid_api_key", "Invalid API Key"))
     outcome = small.run("dev", "--report", "md", "csv")
-    assert (small.folder / MARKDOWN).read_bytes().decode() == UNJUDGED_MARKDOWN
+    assert markdown_of(small) == UNJUDGED_MARKDOWN
     assert (said(outcome), outcome.code) == (f"{MARKDOWN}, {CSV}", 3)
 
 
