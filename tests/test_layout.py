@@ -8,6 +8,7 @@ import re
 import statistics
 import subprocess
 import sys
+from bisect import bisect_right
 from pathlib import Path
 
 import evaluation
@@ -21,8 +22,11 @@ EFFECTS = {"print", "open", "os", "sys", "time", "random", "Path"}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
+BANNERS = [line for line, text in enumerate(SOURCE.splitlines(), start=1) if BANNER.match(text)]
+
+
 def section_of(line: int) -> int:
-    return len(BANNER.findall("\n".join(SOURCE.splitlines()[:line])))
+    return bisect_right(BANNERS, line)
 
 
 def functions() -> list[Function]:
