@@ -6068,6 +6068,7 @@ a { color: var(--accent); }
 .scroll { overflow-x: auto; margin: 1rem 0; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; overflow-wrap: normal; }
 caption { text-align: left; color: var(--grey); }
+:is(h2, summary) + .scroll caption { position: absolute; clip-path: inset(50%); }  /* said above already */
 th, td { border-bottom: 1px solid var(--line); padding: .4em .7em .4em 0; text-align: left;
   white-space: pre; }
 th { font-size: .9em; }
