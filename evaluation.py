@@ -85,6 +85,7 @@ import statistics
 import sys
 import threading
 import time
+import unicodedata
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -4894,13 +4895,25 @@ def render_system(system: System, results: Block) -> str:
 # -- Tables of means: systems, slices, hand-ins.
 
 
+def console_width(text: str) -> int:
+    """How many columns of a console a text takes: two for a wide letter, as of Korean; none for an accent.
+
+    >>> console_width("lamp"), console_width("등불")
+    (4, 4)
+    """
+    wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
+    return len(text) + wide - sum(map(bool, map(unicodedata.combining, text)))
+
+
 def text_table(rows: Sequence[Sequence[str]]) -> str:
     """Columns two spaces apart, those of numbers to the right, the others to the left."""
     columns = []
     for column in zip(*rows, strict=True):
         numeric = all(re.match(r"[-+]?\d|n/a|$", cell) for cell in column[1:])
-        align, width = (str.rjust if numeric else str.ljust), max(map(len, column))
-        columns.append([align(cell, width) for cell in column])
+        width = max(map(console_width, column))
+        spaces = [" " * (width - console_width(cell)) for cell in column]
+        pairs = zip(column, spaces, strict=True)
+        columns.append([space + cell if numeric else cell + space for cell, space in pairs])
     return "\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True))
 
 

@@ -1432,6 +1432,10 @@ TABLES: dict[str, tuple[Sequence[Sequence[str]], str]] = {
         "     x    y\n    +1  n/a\n   -20\n3 +- 4    1",
     ),
     "a word among numbers": ([["x", "y"], ["1", "b"], ["a", "c"]], "x  y\n1  b\na  c"),
+    "letters two columns wide, and accents of none": (
+        [["System", "n"], ["등불", "1"], ["e\u0301", "12"]],
+        "System   n\n등불     1\ne\u0301       12",
+    ),
     "nothing at the ends of lines": ([["ab", "cd"], ["a", "c"]], "ab  cd\na   c"),
 }
 
