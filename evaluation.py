@@ -5525,7 +5525,7 @@ def draw_spreads(spread: Mapping[str, Sequence[float]], levels: Sequence[float])
     """A PNG picture of how the scores under each title are spread. Needs matplotlib."""
     from matplotlib.figure import Figure
 
-    height = 0.6 + min(2.4, 500 / len(spread)) * len(spread)  # inches: a PNG may have 65,535 lines at most
+    height = round(0.6 + min(2.4, 500 / len(spread)) * len(spread), 2)  # inches: at most 65,535 lines
     figure = Figure(figsize=(9, height))
     figure.subplots_adjust(0.09, 0.5 / height, 0.98, 1 - 0.3 / height, wspace=0.15, hspace=0.35)
     rows = figure.subplots(len(spread), 2, squeeze=False, gridspec_kw={"width_ratios": (3, 2)})
