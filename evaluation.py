@@ -140,7 +140,7 @@ SLICED_LABELS = ("question_type", "edge_case_type", "source_dataset")
 MIN_SLICE = 3  # questions
 SYSTEMS_SHOWN = 10  # more have only those differences on the console that are none of chance
 LABELS_TO_ADD = 10
-FILES_SHOWN = 10  # more are counted
+NAMES_SHOWN = 10  # more are counted
 RANKED_BY = ("avg_combined_score", "avg_f1")  # the first that a system has
 PAGE_CHARS = 7_000_000  # of texts on one page; of more, only the gold and cited sentences of the documents
 PAGE_ANSWER_CHARS = 1_000  # that an answer takes up, about, or the question and its rubric
@@ -1044,7 +1044,13 @@ SOURCE = Kind(
     "an ID, a title, or an object with id, doc_id or title", lambda entry: _source_names(entry) != []
 )
 AMOUNT = Kind("a number from 0 on", lambda value: _is_number(value) and value >= 0)  # type: ignore[operator]
-VERDICT = Kind("yes or no", lambda value: (_plain(value) or "").strip().lower() in VERDICTS)
+
+
+def _verdict_word(value: object) -> str:
+    return (_plain(value) or "").strip().lower()
+
+
+VERDICT = Kind("yes or no", lambda value: _verdict_word(value) in VERDICTS)
 
 ITEM_FIELDS: Mapping[str, tuple[Shape, tuple[str, ...]]] = {  # shape, and names: the first that a row has
     "gold": (FILLED, ("expected_answer", "gold", "expected", "ground_truth", "answer")),
@@ -1095,7 +1101,7 @@ def _item_from(value: Mapping[str, Any], place: int) -> Item:
         expected_sources=expected,
         sources=tuple([next((name for name in names if name in expected), names[0]) for names in sources]),
         context=(context,) if isinstance(context, str) else tuple(context),
-        correct=VERDICTS.get((_plain(value.get("correct")) or "").strip().lower()),
+        correct=VERDICTS.get(_verdict_word(value.get("correct"))),
         **rest,
     )
 
@@ -1163,26 +1169,12 @@ def parse_items(text: str, file: str, problems: list[Problem]) -> tuple[Item, ..
 
 # -- Agreement: one judge's decisions, as a program or a person gives them.
 
-CORRECT_VALUES = {
-    "yes": 1.0,
-    "true": 1.0,
-    "1": 1.0,
-    "no": 0.0,
-    "false": 0.0,
-    "0": 0.0,
-    "": None,
-    "none": None,
-}
 MAX_RATING = 10**9  # so that its square is exact enough
 RATING = Kind("a number", lambda value: _is_number(value) and abs(float(str(value))) <= MAX_RATING)
 
 
-def _verdict_key(value: object) -> str:
-    return str(value).strip().lower().removesuffix(".0")
-
-
 DECISION_SHAPE: Shape = {
-    "correct?": Kind("yes or no", lambda value: _verdict_key(value) in CORRECT_VALUES),
+    "correct?": Kind("yes or no", lambda value: _verdict_word(value) in ("", "none", *VERDICTS)),
     "score?": RATING,
     **{f"{name}?": TEXT for name in ("source", "decision_method", "failure")},
 }
@@ -1238,7 +1230,8 @@ def parse_decisions(text: str, file: str, problems: list[Problem]) -> tuple[str,
         names = ("system", "question_id") if row.get("input") is None else ("input", "gold", "prediction")
         item = RatedItem(row.get("source") or "", tuple((name, _text_of(row.get(name))) for name in names), 0)
         stated = row if row.get("failure") is None else {}
-        correct = CORRECT_VALUES[_verdict_key(stated.get("correct"))]
+        said = VERDICTS.get(_verdict_word(stated.get("correct")))
+        correct = None if said is None else float(said)
         score = stated.get("answer_score_raw", stated.get("score"))
         about = row.get("decision_method") or "", _text_of(row.get("answer_rationale", row.get("reasoning")))
         decisions.append(Rating(item._replace(place=places[item]), correct, score, *about))
@@ -1350,7 +1343,7 @@ Scores = list[float | None]
 Tokenizer = Callable[[Sequence[str]], Iterable[Sequence[str]]]  # gives each text's tokens
 Embed = Callable[[Sequence[str]], "npt.ArrayLike"]  # gives each text a row
 
-HANGUL = re.compile("[\u1100-\u11ff\u3130-\u318f\uac00-\ud7a3]")
+HANGUL = "[\u1100-\u11ff\u3130-\u318f\uac00-\ud7a3]"
 _NO_PUNCTUATION = str.maketrans("", "", punctuation)
 
 
@@ -1429,7 +1422,7 @@ def keyword_legacy(items: Iterable[Item]) -> Scores:
 
 def is_korean(item: Item) -> bool:
     """Whether Hangul stands in the prediction or in an accepted answer."""
-    return any(map(HANGUL.search, (item.prediction, *item.accepted)))
+    return any(re.search(HANGUL, text) for text in (item.prediction, *item.accepted))
 
 
 def white_space_tokens(texts: Sequence[str]) -> Iterable[Sequence[str]]:
@@ -4305,8 +4298,8 @@ def answer_rows(
 
 def shortened(names: Sequence[str]) -> str:
     """The names; of many the first, and how many there are."""
-    many = f", ... ({len(names)} in all)" if len(names) > FILES_SHOWN else ""
-    return ", ".join(names[:FILES_SHOWN]) + many
+    many = f", ... ({len(names)} in all)" if len(names) > NAMES_SHOWN else ""
+    return ", ".join(names[:NAMES_SHOWN]) + many
 
 
 def answer_warnings(configuration: Configuration, block: Block) -> list[str]:
@@ -6249,7 +6242,7 @@ def judge_options(
     )
 
 
-def folders_named(patterns: Iterable[str]) -> list[str]:
+def paths_named(patterns: Iterable[str]) -> list[str]:
     """Each file or folder once; a pattern that no shell has expanded stands for what it matches."""
     folders: dict[str, str] = {}
     for pattern in patterns:
@@ -6502,7 +6495,7 @@ def write_results(split: Split, graded: Graded, skipped: list[str]) -> Graded:
 def run_split(arguments: argparse.Namespace) -> int:
     """Grade one split: read, judge, write, report. Returns the exit code; raises InputError, UsageError."""
     require_packages("--report", arguments.report, REPORT_PACKAGES)
-    folders = folders_named(arguments.outputs) if arguments.outputs else [""]
+    folders = paths_named(arguments.outputs) if arguments.outputs else [""]
     split, hand_ins, broken = read_all(arguments.split, folders, arguments.systems)
     skipped = list(broken)
     options = judge_options(arguments, split.questions, hand_ins, bool(broken))
@@ -6539,7 +6532,7 @@ def run_split(arguments: argparse.Namespace) -> int:
         report_results(*graded[0], arguments.by)
     say(render_title(f"Evaluation results saved to: {path}").rstrip("\n"))
     if written := write_reports(arguments, split, graded, skipped):
-        few = len(written) <= FILES_SHOWN
+        few = len(written) <= NAMES_SHOWN
         say(f"Reports saved to: {', '.join(written) if few else f'{len(written)} files beside the results'}")
     if unavailable:
         note(f"error: judging ended, no answer is scored: {unavailable}")
@@ -6705,7 +6698,7 @@ def report_reference(blocks: Iterable[Block], options: AnswerOptions) -> int:
     faults = [
         f"{one['configuration']}: {fault}" for one in blocks for fault in imperfect(one, options.methods)
     ]
-    for fault in faults[:FILES_SHOWN]:
+    for fault in faults[:NAMES_SHOWN]:
         note(f"not perfect: {fault}")
     verdict = f"failed: {len(faults)} figures of gold answers are not perfect" if faults else "passed"
     say(f"Reference check {verdict}")
@@ -6745,7 +6738,7 @@ def report_missing(blocks: Iterable[Block]) -> int:
 def run_answers(arguments: argparse.Namespace) -> int:
     """Score free answers. Returns the exit code; raises InputError, UsageError."""
     options = answer_options(arguments)
-    configurations = read_configurations(folders_named(arguments.files))
+    configurations = read_configurations(paths_named(arguments.files))
     files, items = results_files(configurations), [item for one in configurations for item in one.items]
     require_rubrics(options, items)
     for warning in dict.fromkeys(line for one in configurations for line in one.warnings):
@@ -6789,7 +6782,7 @@ def run_agreement(arguments: argparse.Namespace) -> int:
     """Compare judges, write the results and reports. Returns the exit code; raises InputError, UsageError."""
     problems: list[Problem] = []
     people = read_rater([arguments.human], problems) if arguments.human else None
-    files = {os.path.realpath(path): path for path in folders_named(arguments.files)}
+    files = {os.path.realpath(path): path for path in paths_named(arguments.files)}
     if people:  # whom a pattern may have named among the judges
         files.pop(os.path.realpath(arguments.human), None)
     raters = read_raters(files.values(), arguments.eval_dir, problems)

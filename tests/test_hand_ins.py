@@ -1045,13 +1045,13 @@ NAMED: dict[str, tuple[list[str], list[str]]] = {
 def test_which_folders_are_named(project: Project, patterns: list[str], folders: list[str]) -> None:
     for folder in ("in/ann", "in/bob", "a[1]"):
         project.hand_in(folder)
-    assert evaluation.folders_named(patterns) == folders
+    assert evaluation.paths_named(patterns) == folders
 
 
 def test_an_absolute_name_stays_one(project: Project) -> None:
     project.hand_in("ann")
     path = (project.folder / "ann").as_posix()
-    assert evaluation.folders_named([f"{path}/"]) == [path]
+    assert evaluation.paths_named([f"{path}/"]) == [path]
 
 
 def test_a_folder_that_is_named_twice_is_graded_once(course: Project, serve: Serve) -> None:
