@@ -1575,6 +1575,17 @@ def content_words(text: str) -> set[str]:
     return {word for word in words if len(word) > 1 or word.isascii()}
 
 
+@lru_cache(maxsize=65_536)  # the figure and the sentences of a row are asked for at different places
+def _faithfulness(answer: str, context: tuple[str, ...]) -> Faithfulness:
+    known, words = content_words("\n".join(context)), content_words(answer)
+    if not known or not words:
+        return Faithfulness(None, ())
+    sentences = re.split(r"(?<=[.!?])\s+|(?<=[\u3002\uff01\uff1f])\s*|\n+", answer)
+    needed = ((sentence.strip(), content_words(sentence)) for sentence in sentences)
+    unsupported = [text for text, own in needed if len(own & known) < SUPPORTED_SHARE * len(own)]
+    return Faithfulness(len(words & known) / len(words), tuple(unsupported))
+
+
 def verifier_faithfulness(answer: str, context: Iterable[str]) -> Faithfulness:
     """The share of an answer's distinct content words that stand in the context, 0..1; what is unsupported.
 
@@ -1584,13 +1595,7 @@ def verifier_faithfulness(answer: str, context: Iterable[str]) -> Faithfulness:
     >>> verifier_faithfulness("The lamp burned oil. Cats sleep.", ["A lamp burned much oil."])
     Faithfulness(score=0.6, unsupported=('Cats sleep.',))
     """
-    known, words = content_words("\n".join(context)), content_words(answer)
-    if not known or not words:
-        return Faithfulness(None, ())
-    sentences = re.split(r"(?<=[.!?])\s+|(?<=[\u3002\uff01\uff1f])\s*|\n+", answer)
-    needed = ((sentence.strip(), content_words(sentence)) for sentence in sentences)
-    unsupported = [text for text, own in needed if len(own & known) < SUPPORTED_SHARE * len(own)]
-    return Faithfulness(len(words & known) / len(words), tuple(unsupported))
+    return _faithfulness(answer, tuple(context))
 
 
 # ------------------------------------------------------------------ 6. Statistics
@@ -6244,12 +6249,12 @@ def judge_options(
 
 def paths_named(patterns: Iterable[str]) -> list[str]:
     """Each file or folder once; a pattern that no shell has expanded stands for what it matches."""
-    folders: dict[str, str] = {}
+    paths: dict[str, str] = {}
     for pattern in patterns:
         found = [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern))
-        for folder in found or [pattern]:
-            folders.setdefault(os.path.realpath(folder), Path(folder).as_posix())
-    return list(folders.values())
+        for path in found or [pattern]:
+            paths.setdefault(os.path.realpath(path), Path(path).as_posix())
+    return list(paths.values())
 
 
 @contextmanager
