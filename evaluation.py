@@ -21,6 +21,10 @@ Usage
 
     Compares what several judges, or judges and people, decided on the same answers.
 
+    python evaluation.py summaries [--summary-file FILE] [--plot FILE...] [--web-metrics] [options]
+
+    Judges summaries that set claims against each other, by five criteria.
+
 Files
     NLP Project Data/{split}_final_jsonl.txt   one gold question a line (JSON)
     {split}_{system}_output.json               one JSON object: question ID -> prediction
@@ -30,6 +34,7 @@ Files
     {stem}_answers.json                        the results for the free answers in {stem}.json or .jsonl
     {stem}_judgements.jsonl                    their journal
     agreement.json                             how far judges agree
+    results/evaluation/{type}/*.json           the results for the summaries of one file
 
 Exit codes
     0    all done
@@ -281,6 +286,78 @@ STOP_WORDS = frozenset(  # English function words, but for "no" and "not", which
     whose why will with would you your""".split()  # noqa: SIM905
 )
 
+# -- Summaries.
+
+SUMMARY_DIRS = {"offline": "results/offline-summaries-JSON-enforced", "merged": "results/merged-summaries"}
+GOLD_SUMMARIES_FILE = "data/theperspective/data.jsonl"
+MERGED_FILE = "data/merged-corpus/merged-{k}.json"
+WEB_FILE = "data/valid-web/valid-web-{k}.json"
+WEB_DEPTHS = (5, 10, 20)  # of how many web documents such files are looked for
+SUMMARY_OUTPUT_DIR = "results/evaluation"
+SUMMARY_SCORES_FILE = "{kind}/{kind}_{k}_llm_judge_scores_{time}.json"
+SUMMARY_JOURNAL_FILE = "summary_judgements.jsonl"
+WEB_METRICS_FILE = "web-metrics/web_metrics_results.json"
+NAMES_OF_SUMMARIES = r"(?:^|-)(\d+)-offline\b|\bmerged-(\d+)(?:-|$)"  # a file's stem, with its k
+GENERATION_ERRORS = {  # what stands for a perspective where none was made
+    "offline": r"\s*Error generating summary:",
+    "merged": r"(?s).*(JSON parse errors 5\+ times \(prompt too long\)|All 10 generation attempts failed)",
+}
+WEB_PREFIX = "https://"  # of a web document's ID
+WEB_CHARS = 200  # of a web document that the judge sees
+
+
+class Criterion(NamedTuple):
+    """What a summary is judged by, and what it takes to score 0, 1 and 2."""
+
+    name: str
+    title: str
+    asks: str
+    levels: tuple[str, str, str]
+
+    @property
+    def scale(self) -> str:
+        """What each score stands for."""
+        return "; ".join(f"{score}: {level}" for score, level in enumerate(self.levels))
+
+
+CRITERIA = (
+    Criterion(
+        "criterion_1_claim_relevance",
+        "Relevance",
+        "The claims answer the question, and oppose each other.",
+        (
+            "they miss the question, or all take one side",
+            "partly: off the point, or hardly opposed",
+            "they answer it from opposite sides",
+        ),
+    ),
+    Criterion(
+        "criterion_2_perspective_claim_alignment",
+        "Alignment",
+        "Each perspective supports the claim that it stands under.",
+        ("most do not, or support the other one", "some do not, or only loosely", "all do"),
+    ),
+    Criterion(
+        "criterion_3_perspective_distinctness",
+        "Distinctness",
+        "The perspectives are different arguments.",
+        ("they repeat each other", "some overlap", "each says something of its own"),
+    ),
+    Criterion(
+        "criterion_4_coverage_of_core_arguments",
+        "Coverage",
+        "The core arguments of the reference, and of the web documents if there are any, are there.",
+        ("most are missing", "some are missing", "all that matter are there"),
+    ),
+    Criterion(
+        "criterion_5_factual_grounding",
+        "Grounding",
+        "What is said rests on the documents that are named for it.",
+        ("invented, or without documents", "in part, or documents that hardly fit", "all of it"),
+    ),
+)
+TOTAL = "total_score"
+
 # ------------------------------------------------------------------ 2. Records and errors
 
 
@@ -457,10 +534,14 @@ class Judgement(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """Why there is no judgement, `asked` for or not. It counts as 0, and is said wherever it counts."""
+    """Why there is no judgement, `asked` for or not. It counts as 0, and is said wherever it counts.
+
+    `reply` is the last that the judge said, where it said anything.
+    """
 
     reason: str
     asked: bool = True
+    reply: str = ""
 
 
 Outcome = Judgement | Failure
@@ -629,6 +710,58 @@ class Rater(NamedTuple):
     name: str
     files: tuple[InputFile, ...]
     decisions: tuple[Rating, ...]
+
+
+# -- Summaries
+
+
+class Perspective(NamedTuple):
+    """One argument, and the IDs of the documents that it rests on."""
+
+    text: str
+    documents: tuple[str, ...]
+
+
+class Claim(NamedTuple):
+    """One side of a debate."""
+
+    text: str
+    perspectives: tuple[Perspective, ...]
+
+
+class Summary(NamedTuple):
+    """What stands for and against a query."""
+
+    id: str
+    query: str
+    claims: tuple[Claim, ...]
+
+
+class SummaryFile(NamedTuple):
+    """Summaries that were made in one way: of `kind` "offline" or "merged", with `k` documents."""
+
+    file: InputFile
+    kind: str
+    k: int
+    summaries: tuple[Summary, ...]
+
+
+class MergedDocument(NamedTuple):
+    """A document for a query: one that a search of the corpus found, with a score, or one of the web."""
+
+    id: str
+    text: str
+    in_corpus: bool
+
+
+MergedDocuments = Sequence[tuple[str, tuple[MergedDocument, ...]]]  # query, its documents
+
+
+class SummaryScores(NamedTuple):
+    """A summary's score by criterion, 0 to 2, and why it was not judged, if so."""
+
+    scores: Mapping[str, float]
+    error: str = ""
 
 
 KAPPA_WEIGHTS: Mapping[str, str | None] = {"correct": None, "score": "quadratic"}  # by member of Rating
@@ -847,17 +980,25 @@ def _question_from(value: Any, place: int) -> Question:
     )
 
 
-def parse_questions(text: str, file: str, problems: list[Problem]) -> tuple[Question, ...]:
-    """The questions of a JSON-lines text, in order. What is wrong, also an empty file, joins `problems`."""
+def parse_lines(
+    text: str, file: str, problems: list[Problem], what: str, shape: Shape
+) -> list[tuple[int, Any]]:
+    """(place from 1, value) of each line of JSON lines.
+
+    What is wrong is added to `problems`, also an empty file: `what` says what a line of it would be.
+    """
     lines = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
     if not lines:
-        problems.append(Problem(file, 1, "one question (a JSON object) a line", "an empty file"))
-    questions, matches = [], matcher(QUESTION_SHAPE)
-    for place, (number, line) in enumerate(lines, start=1):
-        value = JsonText(line, file, problems, number).parse(QUESTION_SHAPE, matches)
-        if value is not None:
-            questions.append(_question_from(value, place))
-    return tuple(questions)
+        problems.append(Problem(file, 1, f"one {what} (a JSON object) a line", "an empty file"))
+    matches = matcher(shape)
+    values = (JsonText(line, file, problems, number).parse(shape, matches) for number, line in lines)
+    return [(place, value) for place, value in enumerate(values, start=1) if value is not None]
+
+
+def parse_questions(text: str, file: str, problems: list[Problem]) -> tuple[Question, ...]:
+    """The questions of a JSON-lines text, in order. What is wrong, also an empty file, joins `problems`."""
+    values = parse_lines(text, file, problems, "question", QUESTION_SHAPE)
+    return tuple(_question_from(value, place) for place, value in values)
 
 
 _RANK, _DOC_ID = itemgetter("rank"), itemgetter("doc_id")
@@ -1241,6 +1382,106 @@ def parse_decisions(text: str, file: str, problems: list[Problem]) -> tuple[str,
     return judge.strip(), decisions
 
 
+# -- Summaries, what they are judged by, and the documents behind them.
+
+SUMMARIES_SHAPE: Shape = [
+    {
+        "id": FILLED,
+        "query": NAME,
+        "summary": [{"claim": TEXT, "perspectives": [{"text": TEXT, "evidence_docs?": [FILLED]}]}],
+    }
+]
+GOLD_SUMMARY_SHAPE: Shape = {
+    "id?": FILLED,
+    "title": NAME,
+    **dict.fromkeys(("t1", "t2"), TEXT),
+    **{name: [TEXT] for name in ("response1", "response2")},
+    **{name: [FILLED] for name in ("favor_ids?", "against_ids?")},
+}
+MERGED_SHAPE: Shape = [{"query": NAME, "merged": [{"id": FILLED, "content?": TEXT, "score?": NUMBER}]}]
+WEB_SHAPE: Shape = [{"query": NAME, "web_docs": {"results": [{"relevance?": TEXT}]}}]
+CRITERION_SCORE = Kind("0, 1 or 2", lambda value: _is_number(value) and value in (0, 1, 2))
+SCORES_SHAPE: Shape = [
+    {"scores": {criterion.name: CRITERION_SCORE for criterion in CRITERIA}, "error?": TEXT},
+]
+
+
+def _claim_from(text: str, perspectives: Iterable[tuple[str, Iterable[Any]]]) -> Claim:
+    return Claim(text, tuple([Perspective(argument, _plains(ids)) for argument, ids in perspectives]))
+
+
+def _summary_from(value: Mapping[str, Any]) -> Summary:
+    claims = [
+        _claim_from(
+            side["claim"], ((one["text"], one.get("evidence_docs") or ()) for one in side["perspectives"])
+        )
+        for side in value["summary"]
+    ]
+    return Summary(_plain(value["id"]) or "", value["query"], tuple(claims))
+
+
+def parse_list(text: str, file: str, problems: list[Problem], shape: Shape) -> list[Any]:
+    """The values of a JSON list that is not empty. What is wrong is added to `problems`."""
+    source = JsonText(text, file, problems)
+    values = source.parse(shape)
+    if values == []:
+        source.refuse(0, "a list of objects", "an empty list")
+    return values or []
+
+
+def parse_summaries(text: str, file: str, problems: list[Problem]) -> tuple[Summary, ...]:
+    """The summaries of a JSON list, in order. What is wrong is added to `problems`."""
+    return tuple(map(_summary_from, parse_list(text, file, problems, SUMMARIES_SHAPE)))
+
+
+def _gold_summary_from(value: Mapping[str, Any]) -> Summary:
+    claims = []
+    for claim, arguments, documents in (("t1", "response1", "favor_ids"), ("t2", "response2", "against_ids")):
+        texts, ids = value[arguments], value.get(documents) or ()
+        own = len(ids) == len(texts)  # a document for each argument; else all are for every one
+        behind = ([name] for name in ids) if own else itertools.repeat(ids)
+        claims.append(_claim_from(value[claim], zip(texts, behind, strict=False)))
+    return Summary(_plain(value.get("id")) or "", value["title"], tuple(claims))
+
+
+def parse_gold_summaries(text: str, file: str, problems: list[Problem]) -> tuple[Summary, ...]:
+    """The gold summaries of JSON lines, in the shape of any other. What is wrong is added to `problems`."""
+    values = parse_lines(text, file, problems, "gold summary", GOLD_SUMMARY_SHAPE)
+    return tuple(_gold_summary_from(value) for _, value in values)
+
+
+def _merged_from(one: Mapping[str, Any]) -> MergedDocument:
+    return MergedDocument(_plain(one["id"]) or "", one.get("content") or "", one.get("score") is not None)
+
+
+def parse_merged(text: str, file: str, problems: list[Problem]) -> MergedDocuments:
+    """The documents for each query, of the corpus and of the web. What is wrong is added to `problems`."""
+    values = parse_list(text, file, problems, MERGED_SHAPE)
+    return [(value["query"], tuple(map(_merged_from, value["merged"]))) for value in values]
+
+
+def parse_relevant(text: str, file: str, problems: list[Problem]) -> list[int]:
+    """How many web documents of each query are relevant. What is wrong is added to `problems`."""
+    values = parse_list(text, file, problems, WEB_SHAPE)
+    return [sum(one.get("relevance") == "R" for one in value["web_docs"]["results"]) for value in values]
+
+
+def parse_summary_scores(text: str, file: str, problems: list[Problem]) -> list[SummaryScores]:
+    """The rows of a results file, or of the list of its rows alone. What is wrong is added to `problems`."""
+    source, shape = JsonText(text, file, problems), SCORES_SHAPE
+    if text.lstrip().startswith("{"):
+        shape = {"results": SCORES_SHAPE}
+    value = source.parse(shape)
+    rows = value["results"] if isinstance(value, dict) else value
+    if rows == []:
+        source.refuse(0, "results", "an empty list")
+    names = [criterion.name for criterion in CRITERIA]
+    return [
+        SummaryScores({name: row["scores"][name] for name in names}, row.get("error") or "")
+        for row in rows or ()
+    ]
+
+
 # ------------------------------------------------------------------ 4. Retrieval and evidence metrics
 
 
@@ -1252,6 +1493,27 @@ def recall_at_k(retrieved_ids: Sequence[str], gold_ids: Collection[str], k: int)
     """
     gold = set(gold_ids)
     return len(gold.intersection(retrieved_ids[: max(k, 0)])) / len(gold) if gold else 0.0
+
+
+def cover_at_k(covered_perspectives: Iterable[Hashable], gold_perspectives: Iterable[Hashable]) -> float:
+    """The share of the gold perspectives that are covered, 0..1; 0.0 where there is no gold one.
+
+    >>> cover_at_k(["cost", "health", "cost"], ["cost", "freedom"])
+    0.5
+    """
+    gold = set(gold_perspectives)
+    return len(gold.intersection(covered_perspectives)) / len(gold) if gold else 0.0
+
+
+def token_increase_rate(documents: Iterable[MergedDocument]) -> float | None:
+    """Words of all documents by words of those that a search of the corpus found; None where these have none.
+
+    >>> token_increase_rate([MergedDocument("7", "two words", True), MergedDocument("w", "one", False)])
+    1.5
+    """
+    words = [(len(one.text.split()), one.in_corpus) for one in documents]
+    found = sum(count for count, in_corpus in words if in_corpus)
+    return sum(count for count, _ in words) / found if found else None
 
 
 def citation_scores(gold_ids: Iterable[str], predicted_ids: Iterable[str]) -> tuple[float, float, float]:
@@ -1625,6 +1887,13 @@ def pooled_sd(groups: Iterable[Sequence[float]]) -> float | None:
     return None if average is None else math.sqrt(average)
 
 
+def _interpolated(ordered: Sequence[float], share: float) -> float:
+    """What stands at this share of the way through the values, to the last bit as numpy has it."""
+    place, way = divmod((len(ordered) - 1) * share, 1)
+    low, high = ordered[int(place)], ordered[min(int(place) + 1, len(ordered) - 1)]
+    return high - (high - low) * (1 - way) if way >= 0.5 else low + (high - low) * way
+
+
 def described(values: Sequence[float]) -> dict[str, float | None]:
     """Mean, median, standard deviation (n - 1), extremes and quartiles; None where the values are too few.
 
@@ -1635,17 +1904,15 @@ def described(values: Sequence[float]) -> dict[str, float | None]:
     """
     if not values:
         return dict.fromkeys(("mean", "median", "std", "min", "q1", "q3", "max"))
-    alone = len(values) == 1
-    q1, median, q3 = [values[0]] * 3 if alone else statistics.quantiles(values, n=4, method="inclusive")
-    spread = {"std": None if alone else statistics.stdev(values)}
+    ordered = sorted(values)
     return {
         "mean": mean(values),
-        "median": median,
-        **spread,
-        "min": min(values),
-        "q1": q1,
-        "q3": q3,
-        "max": max(values),
+        "median": float(statistics.median(values)),
+        "std": statistics.stdev(values) if len(values) > 1 else None,
+        "min": ordered[0],
+        "q1": _interpolated(ordered, 0.25),
+        "q3": _interpolated(ordered, 0.75),
+        "max": ordered[-1],
     }
 
 
@@ -1961,10 +2228,22 @@ ANSWER_PROMPT = """\
 [{marker} end]"""
 
 
+def object_schema(members: Mapping[str, object]) -> dict[str, object]:
+    """The JSON schema of an object that has these members and no others."""
+    return {
+        "type": "object",
+        "properties": dict(members),
+        "required": list(members),
+        "additionalProperties": False,
+    }
+
+
 class Protocol(NamedTuple):
     """A way to judge: what the judge is told, what it must reply, and what score that is.
 
     `choices` has the score for each value that the reply's `member`, and any of its `parts`, may have.
+    Without a `member` the overall score is the sum of the parts. `group` names the member in which the scores
+    stand by themselves; `reason` then has a text for each.
     """
 
     instructions: str
@@ -1976,11 +2255,28 @@ class Protocol(NamedTuple):
     member: str = "score"
     reason: str = "rationale"
     parts: tuple[str, ...] = ()
+    group: str = ""
+    more_tokens: int = 0  # that a reply takes beyond one score and its reason
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What is asked for."""
+        return (*self.parts, self.member) if self.member else self.parts
 
     @property
     def top(self) -> float:
-        """The highest score."""
-        return max(self.choices.values())
+        """The highest overall score."""
+        return self.overall(dict.fromkeys(self.names, max(self.choices.values())))
+
+    def overall(self, scores: Mapping[str, float]) -> float:
+        """The overall score, given all that were asked for."""
+        return scores[self.member] if self.member else sum(scores.values())
+
+    def can_give(self, judgement: Judgement) -> bool:
+        """Whether the judgement is one by this protocol: any that was stored may be by another."""
+        scores = {**(judgement.parts or {}), **({self.member: judgement.score} if self.member else {})}
+        known = set(scores) == set(self.names) and set(scores.values()) <= set(self.choices.values())
+        return known and self.overall(scores) == judgement.score
 
     @property
     def schema(self) -> Mapping[str, object]:
@@ -1989,14 +2285,12 @@ class Protocol(NamedTuple):
         kind = (
             "string" if isinstance(values[0], str) else "integer" if isinstance(values[0], int) else "number"
         )
-        choice = {"type": kind, "enum": values}
-        members = {self.reason: {"type": "string"}, **dict.fromkeys((*self.parts, self.member), choice)}
-        return {
-            "type": "object",
-            "properties": members,
-            "required": list(members),
-            "additionalProperties": False,
-        }
+        text, choice = {"type": "string"}, {"type": kind, "enum": values}
+        scores = dict.fromkeys(self.names, choice)
+        if not self.group:
+            return object_schema({self.reason: text, **scores})
+        reasons = object_schema(dict.fromkeys(self.names, text))
+        return object_schema({self.reason: reasons, self.group: object_schema(scores)})
 
     @property
     def system_message(self) -> str:
@@ -2009,6 +2303,23 @@ class Protocol(NamedTuple):
         again = self.again.replace("{", "{{").replace("}", "}}")
         return f"That was not a usable reply: {{complaint}}. Reply only with JSON: {again}"
 
+
+SUMMARY_PROMPT = """\
+[{marker} question]
+{question}
+[{marker} reference]
+{gold}
+[{marker} web reference]
+{web}
+[{marker} answer]
+{answer}
+[{marker} end]"""
+
+
+_EXPLAINED, _SCORED = (
+    ", ".join(f'"{one.name}": {value}' for one in CRITERIA)
+    for value in ('"at most 25 words"', CRITERION_SCORE.name)
+)
 
 LEVELS = {int(level): int(level) for level in RUBRIC_LEVELS}
 QUALITIES = ("correctness", "helpfulness", "faithfulness", "fluency")
@@ -2061,7 +2372,26 @@ out), fluency (reads well); and overall. """,
         reason="reasoning",
         parts=QUALITIES,
     ),
+    "summary": Protocol(
+        """\
+You grade the summary of a debate, given as the answer: claims, each with perspectives and, in square \
+brackets, the IDs of the documents behind them. The reference is a summary by people; web documents may \
+stand beside it. Score each criterion 0, 1 or 2 by itself.
+"""
+        + "".join(f"{one.name}: {one.asks} {one.scale}.\n" for one in CRITERIA),
+        f'{{"explanations": {{{_EXPLAINED}}}, "scores": {{{_SCORED}}}}}',
+        f'{{"explanations": {{...}}, "scores": {{{_SCORED}}}}}',
+        {0: 0, 1: 1, 2: 2},
+        CRITERION_SCORE.name,
+        prompt=SUMMARY_PROMPT,
+        member="",
+        reason="explanations",
+        parts=tuple(one.name for one in CRITERIA),
+        group="scores",
+        more_tokens=500,
+    ),
 }
+ANSWER_PROTOCOLS = ("rubric", "verdict", "fraction", "quality")
 RUBRIC = PROTOCOLS["rubric"]
 
 NO_ANSWER = Judgement(1, "No answer was given.")
@@ -2112,12 +2442,15 @@ def fence_marker(texts: Sequence[str]) -> str:
 
 
 def build_messages(
-    protocol: Protocol, question: str, gold: str, answer: str, **about: str
+    protocol: Protocol, data: Mapping[str, str], about: Mapping[str, str] | None = None
 ) -> tuple[Message, ...]:
-    """The messages that ask for a judgement of one answer. What all answers share comes first."""
-    texts = [unfenced(text).strip() for text in (question, gold, answer)]
-    names = {"marker": fence_marker(texts), "question": texts[0], "gold": texts[1], "answer": texts[2]}
-    prompt = protocol.prompt.format(**names, **about)
+    """The messages that ask for a judgement. What all have in common comes first.
+
+    `data` has the texts that stand between marker lines (question, gold, answer, in this order), and `about`
+    what else the protocol's prompt has.
+    """
+    texts = {name: unfenced(text).strip() for name, text in data.items()}
+    prompt = protocol.prompt.format(marker=fence_marker([*texts.values()]), **texts, **(about or {}))
     return {"role": "system", "content": protocol.system_message}, {"role": "user", "content": prompt}
 
 
@@ -2129,7 +2462,32 @@ def rubric_texts(rubric: Rubric) -> dict[str, str]:
 
 def build_rubric_messages(question: Question, rubric: Rubric, answer: str) -> tuple[Message, ...]:
     """The messages that ask for the score of one answer by the question's own rubric."""
-    return build_messages(RUBRIC, question.text, question.answer, answer, **rubric_texts(rubric))
+    data = {"question": question.text, "gold": question.answer, "answer": answer}
+    return build_messages(RUBRIC, data, rubric_texts(rubric))
+
+
+def summary_text(claims: Iterable[Claim]) -> str:
+    """A summary as the judge reads it: a line for each claim and for each perspective."""
+    lines = []
+    for claim in claims:
+        lines.append(f"Claim: {' '.join(claim.text.split())}")
+        for text, documents in claim.perspectives:
+            lines.append(f"- {' '.join(text.split())} [{', '.join(documents)}]")
+    return "\n".join(lines)
+
+
+def build_summary_messages(
+    summary: Summary, gold: Summary, web: Iterable[MergedDocument]
+) -> tuple[Message, ...]:
+    """The messages that ask for the scores of one summary."""
+    documents = [f"- {one.id}: {' '.join(one.text[:WEB_CHARS].split())}" for one in web]
+    data = {
+        "question": summary.query,
+        "gold": summary_text(gold.claims),
+        "web": "\n".join(documents) or "(none)",
+        "answer": summary_text(summary.claims),
+    }
+    return build_messages(PROTOCOLS["summary"], data)
 
 
 def build_complaint_messages(reply: str, complaint: str, protocol: Protocol = RUBRIC) -> tuple[Message, ...]:
@@ -2152,7 +2510,7 @@ def build_request_body(
         "messages": list(messages),
         "temperature": 0,
         "seed": SEED + repeat,  # another draw of the judge's own noise
-        "max_completion_tokens": settings.max_completion_tokens,
+        "max_completion_tokens": settings.max_completion_tokens + protocol.more_tokens,
         "response_format": response_format,
     }
     if settings.reasoning_effort:
@@ -2211,21 +2569,37 @@ def parse_choice(value: object, protocol: Protocol = RUBRIC, name: str = "score"
     raise NotAScore(f"{what} must be {protocol.expected}, not {describe(value)}")
 
 
+def _scores_in(value: Mapping[str, object], protocol: Protocol) -> Mapping[str, object]:
+    """The object that holds the scores, if there is one."""
+    found = value.get(protocol.group) if protocol.group else value
+    return found if isinstance(found, dict) else {}
+
+
+def _reason_in(value: Mapping[str, object], protocol: Protocol) -> str:
+    """Why the scores are what they are, in lines where each has a reason of its own."""
+    found = value.get(protocol.reason)
+    if protocol.group and isinstance(found, dict):
+        return "\n".join(f"{name}: {text}" for name, text in found.items() if isinstance(text, str))
+    return found if isinstance(found, str) else ""
+
+
 def parse_judgement(reply: str, protocol: Protocol = RUBRIC) -> Judgement:
     """The score and rationale in a judge's reply: JSON, bare, fenced or with prose around it.
 
     Raises NotAScore where there is none (see `parse_choice`) or where there are two different ones.
     """
-    names = (protocol.member, *protocol.parts)
-    replies = [value for value in _objects_in(reply[:MAX_REPLY_CHARS]) if protocol.member in value]
-    scores = {tuple(parse_choice(value.get(name), protocol, name) for name in names) for value in replies}
-    if not scores:
-        raise NotAScore(f"it holds no JSON object with a {protocol.member}")
-    if len(scores) > 1:
+    read = [(value, _scores_in(value, protocol)) for value in _objects_in(reply[:MAX_REPLY_CHARS])]
+    replies = [(value, given) for value, given in read if protocol.names[-1] in given]
+    if not replies:
+        raise NotAScore(f"it holds no JSON object with {protocol.group or f'a {protocol.member}'}")
+    scores = [
+        {name: parse_choice(given.get(name), protocol, name) for name in protocol.names}
+        for _, given in replies
+    ]
+    if any(other != scores[0] for other in scores):
         raise NotAScore("it holds more than one score")
-    rationale, [(score, *parts)] = replies[0].get(protocol.reason), scores
-    by_part = dict(zip(protocol.parts, parts, strict=True))
-    return Judgement(score, rationale if isinstance(rationale, str) else "", parts=by_part or None)
+    parts = {name: scores[0][name] for name in protocol.parts}
+    return Judgement(protocol.overall(scores[0]), _reason_in(replies[0][0], protocol), parts=parts or None)
 
 
 # -- Answers written to please the judge. A flag alone costs nothing: a person decides.
@@ -2440,17 +2814,22 @@ def write_file(path: Path, content: str | bytes) -> None:
 # -- The judgement journal: what was paid for is never paid for twice.
 
 TOKENS = Kind("a number of tokens", lambda value: type(value) is int and 0 <= value < 2**53)
-JOURNAL_SCORES = {score for protocol in PROTOCOLS.values() for score in protocol.choices.values()}
 JUDGEMENT_TEXTS = ("rationale", "reply", "model", "fingerprint")
 JOURNAL_SHAPE: Shape = {
     "key": NAME,
-    "score": Kind("a score", lambda value: _is_number(value) and value in JOURNAL_SCORES),
+    "score": NUMBER,
     "rationale": TEXT,
-    "parts?": {f"{name}?": SCORE for name in QUALITIES},
+    "parts?": {f"{name}?": NUMBER for protocol in PROTOCOLS.values() for name in protocol.parts},
     **{f"{name}?": TEXT for name in JUDGEMENT_TEXTS[1:]},
     "usage?": {"prompt?": TOKENS, "completion?": TOKENS, "cached?": TOKENS},
 }
 is_entry = matcher(JOURNAL_SHAPE)
+
+
+def _judgement_from(entry: Mapping[str, Any]) -> Judgement:
+    texts: dict[str, Any] = {name: entry.get(name) or "" for name in JUDGEMENT_TEXTS}
+    counts = [(entry.get("usage") or {}).get(name) or 0 for name in ("prompt", "completion", "cached")]
+    return Judgement(entry["score"], **texts, usage=Usage(*map(int, counts)), parts=entry.get("parts"))
 
 
 def parse_journal(data: bytes) -> tuple[dict[str, Judgement], int]:
@@ -2462,13 +2841,11 @@ def parse_journal(data: bytes) -> tuple[dict[str, Judgement], int]:
             entry = json.loads(line)
         except JSON_FAULTS:
             entry = None
-        if not is_entry(entry):
+        judgement = _judgement_from(entry) if is_entry(entry) else None
+        if judgement and any(protocol.can_give(judgement) for protocol in PROTOCOLS.values()):
+            judgements[entry["key"]] = judgement
+        else:
             passed_over += 1
-            continue
-        texts: dict[str, Any] = {name: entry.get(name) or "" for name in JUDGEMENT_TEXTS}
-        counts = [(entry.get("usage") or {}).get(name) or 0 for name in ("prompt", "completion", "cached")]
-        texts |= {"usage": Usage(*map(int, counts)), "parts": entry.get("parts")}
-        judgements[entry["key"]] = Judgement(entry["score"], **texts)
     return judgements, passed_over
 
 
@@ -2797,9 +3174,18 @@ class Pacer:
 
     Until a limit is known few calls are in flight. The minute's tokens are learned from the headers of any
     answer, the minute's requests from the first 429; either can be set by hand. After a 429 all calls wait.
+    From one start to the next are at least `delay_s`.
     """
 
-    def __init__(self, workers: int, now_s: float, rpm: int | None = None, tpm: int | None = None) -> None:
+    def __init__(
+        self,
+        workers: int,
+        now_s: float,
+        rpm: int | None = None,
+        tpm: int | None = None,
+        delay_s: float = 0.0,
+    ) -> None:
+        self.delay_s, self.next_s = delay_s, now_s
         self.workers, self.window = workers, min(FIRST_WINDOW, workers)
         limits = {"RPM": rpm, "TPM": tpm}
         self.budgets = {kind: Budget(n, n / 60, n, now_s, by_hand=True) for kind, n in limits.items() if n}
@@ -2816,11 +3202,12 @@ class Pacer:
         if self.in_flight >= self.window:
             return math.inf
         waits = [budget.wait_s(amount, now_s) for budget, amount in self._charges(tokens)]
-        return max(0.0, self.held_until_s - now_s, *waits)
+        return max(0.0, self.held_until_s - now_s, self.next_s - now_s, *waits)
 
     def start(self, tokens: float, now_s: float) -> None:
         """A call of so many tokens starts."""
         self.in_flight += 1
+        self.next_s = now_s + self.delay_s
         self.reserved += tokens
         for budget, amount in self._charges(tokens):
             budget.take(amount, now_s)
@@ -3033,7 +3420,7 @@ class Engine:
         except NotAScore as error:
             task.complaints += 1
             if task.complaints > MAX_COMPLAINTS:
-                return Failure(f"no score in {task.complaints} replies: {error}")
+                return Failure(f"no score in {task.complaints} replies: {error}", reply=reply.content)
             messages = [*task.messages, *build_complaint_messages(reply.content, str(error), task.protocol)]
             task.body = {**task.body, "messages": messages}
             self._again(task, 0.0)
@@ -3157,12 +3544,11 @@ class GroqJudge:
     def __call__(self, requests: Sequence[JudgeRequest]) -> JudgeRun:
         """Every request's outcome. Raises JudgeUnavailable."""
         protocol = PROTOCOLS[requests[0].protocol] if requests else RUBRIC  # one for a whole run
-        scores = set(protocol.choices.values())
         stored = {
             (folder, key)
             for folder, journal in self.journals.items()
             for key, judgement in journal.stored.items()
-            if judgement.score in scores
+            if protocol.can_give(judgement)
         }
         model = first_model(requests, () if self.fresh else stored, self.model, self.strict)
         if model != self.model:
@@ -4045,7 +4431,8 @@ def plan_calls(
     taken, asked = to_ask(orders_for(model, requests), stored, fresh)
     to_come = {order.place for alike in asked for order in alike}
     chars = sum(prompt_chars(alike[0].body) for alike in asked)
-    usage = Usage(math.ceil(chars / CHARS_PER_TOKEN), len(asked) * settings.usual_completion_tokens)
+    more = sum(PROTOCOLS[alike[0].request.protocol].more_tokens // 2 for alike in asked)
+    usage = Usage(math.ceil(chars / CHARS_PER_TOKEN), len(asked) * settings.usual_completion_tokens + more)
     return CallPlan(model, len(taken | to_come), len(taken), len(asked), usage)
 
 
@@ -4162,8 +4549,8 @@ def decided(item: Item, method: str, options: AnswerOptions, similarity: float |
 def answer_messages(item: Item, protocol: str) -> tuple[Message, ...]:
     """The messages that ask for the judgement of a free answer."""
     gold = "\n".join(("Any of these:", *item.accepted)) if len(item.accepted) > 1 else item.accepted[0]
-    about = rubric_texts(item.rubric) if item.rubric else {}
-    return build_messages(PROTOCOLS[protocol], item.question or "(not given)", gold, item.prediction, **about)
+    data = {"question": item.question or "(not given)", "gold": gold, "answer": item.prediction}
+    return build_messages(PROTOCOLS[protocol], data, rubric_texts(item.rubric) if item.rubric else None)
 
 
 def answer_requests(configuration: Configuration, options: AnswerOptions, aids: Aids) -> list[JudgeRequest]:
@@ -4383,53 +4770,72 @@ def _by_item(rows: Iterable[Row]) -> dict[ItemKey, Row]:
     return found
 
 
-def _worth(row: Row, method: str) -> tuple[float, float, float] | None:
-    """(what an answer counts, the least and the most that it may be worth); None if not measured."""
+class Worth(NamedTuple):
+    """What an item counts, the least and the most that it may be worth, and what it stands or falls with."""
+
+    value: float
+    least: float
+    most: float
+    cluster: Hashable
+
+
+Gap = tuple[float, float, float, Hashable]  # the same of a difference
+
+
+def gaps_between(one: Mapping[Any, Worth], other: Mapping[Any, Worth]) -> list[Gap]:
+    """How far the items that both have are apart."""
+    pairs = ((x, other[key]) for key, x in one.items() if key in other)
+    return [(x.value - y.value, x.least - y.most, x.most - y.least, x.cluster) for x, y in pairs]
+
+
+def compare_paired(measure: str, worths: Mapping[str, Mapping[Any, Worth]]) -> Iterator[tuple[str, Row]]:
+    """Every pair on one measure, from both sides, over the items that both have: (name, figures).
+
+    `worths` has by name what each item is worth. Where judgements are missing, the larger p stands of both
+    ends of what they may be worth, as for systems.
+    """
+    found = [
+        (one, other, list(zip(*pairs, strict=True)))
+        for one, other in itertools.combinations(worths, 2)
+        if (pairs := gaps_between(worths[one], worths[other]))
+    ]
+    raw = [
+        largest_p((math.fsum(least), math.fsum(most)), paired_tests([least, most], clusters))
+        for _, _, (_, least, most, clusters) in found
+    ]
+    for (one, other, (gaps, _, _, clusters)), p, adjusted in zip(found, raw, holm(raw), strict=True):
+        average, ends = mean(gaps) or 0.0, bootstrap_interval(gaps, clusters)
+        row: Row = {
+            "with": other,
+            "measure": measure,
+            "n": len(gaps),
+            "difference": average,
+            "ci95": ends and list(ends),
+            "p": p,
+            "p_holm": adjusted,
+            "verdict": verdict(average, adjusted),
+        }
+        yield one, row
+        yield other, mirrored(one, row)
+
+
+def _worth(row: Row, method: str) -> Worth | None:
+    """What an answer is worth by one method; None if it was not measured."""
     value = row["scores"].get(method)
     if value is not None and row["failure"] is not None and method in JUDGED_METHODS:
-        return value, 0.0, 1.0
-    return value if value is None else (value, value, value)
-
-
-def answer_gaps(
-    one: Mapping[ItemKey, Row], other: Mapping[ItemKey, Row], method: str
-) -> list[tuple[float, float, float, Hashable]]:
-    """(difference, the least and the most that it may be, cluster) of each answer measured of both."""
-    pairs = ((row, other[key]) for key, row in one.items() if key in other)
-    worths = ((row, _worth(row, method), _worth(opposite, method)) for row, opposite in pairs)
-    return [(x[0] - y[0], x[1] - y[2], x[2] - y[1], cluster_of(row)) for row, x, y in worths if x and y]
+        return Worth(value, 0.0, 1.0, cluster_of(row))
+    return None if value is None else Worth(value, value, value, cluster_of(row))
 
 
 def compare_answers(blocks: Sequence[Block], methods: Iterable[str]) -> Iterator[tuple[str, Row]]:
-    """Every pair of configurations on every method, from both sides, over the answers that both have.
-
-    Where judgements are missing, the larger p stands of both ends of what they may be worth, as for systems.
-    """
+    """Every pair of configurations on every method, over the answers that both have. `compare_paired`."""
     rows = {block["configuration"]: _by_item(block["detailed_results"]) for block in blocks}
     for method in methods:
-        found = [
-            (one, other, list(zip(*pairs, strict=True)))
-            for one, other in itertools.combinations(rows, 2)
-            if (pairs := answer_gaps(rows[one], rows[other], method))
-        ]
-        raw = [
-            largest_p((math.fsum(least), math.fsum(most)), paired_tests([least, most], clusters))
-            for _, _, (_, least, most, clusters) in found
-        ]
-        for (one, other, (gaps, _, _, clusters)), p, adjusted in zip(found, raw, holm(raw), strict=True):
-            average, ends = mean(gaps) or 0.0, bootstrap_interval(gaps, clusters)
-            row: Row = {
-                "with": other,
-                "measure": method,
-                "n": len(gaps),
-                "difference": average,
-                "ci95": ends and list(ends),
-                "p": p,
-                "p_holm": adjusted,
-                "verdict": verdict(average, adjusted),
-            }
-            yield one, row
-            yield other, mirrored(one, row)
+        worths = {
+            name: {key: worth for key, row in by_item.items() if (worth := _worth(row, method))}
+            for name, by_item in rows.items()
+        }
+        yield from compare_paired(method, worths)
 
 
 def rank_of(block: Block, options: AnswerOptions) -> list[float]:
@@ -4532,6 +4938,17 @@ def best_configurations(
     return sorted(configurations, key=average, reverse=True)[: options.judge_top]
 
 
+def run_judge(judge: Judge | None, requests: Sequence[JudgeRequest]) -> JudgeRun | None:
+    """The run, if there is a judge and something to ask it.
+
+    Raises JudgeUnavailable, also where judging ended before the first judgement.
+    """
+    run = judge(requests) if judge and requests else None
+    if run and run.ended and not any(isinstance(outcome, Judgement) for outcome in run.outcomes):
+        raise JudgeUnavailable(run.ended)
+    return run
+
+
 def grade_answers(
     configurations: Sequence[Configuration],
     options: AnswerOptions,
@@ -4542,11 +4959,9 @@ def grade_answers(
 ) -> tuple[list[Block], JudgeRun | None]:
     """(a block for each configuration, the best first; the judge's run): `judged` names those that it sees.
 
-    Raises JudgeUnavailable, also where judging ended before the first judgement.
+    Raises JudgeUnavailable.
     """
-    run = judge(requests) if judge and requests else None
-    if run and run.ended and not any(isinstance(outcome, Judgement) for outcome in run.outcomes):
-        raise JudgeUnavailable(run.ended)
+    run = run_judge(judge, requests)
     outcomes: dict[str, dict[int, Outcome]] = {one.name: {} for one in configurations}
     for request, outcome in zip(requests, run.outcomes if run else (), strict=bool(run)):
         outcomes[request.system][request.place] = outcome
@@ -4748,6 +5163,309 @@ def compare_judges(raters: Sequence[Rater], people: Rater | None, keep_all: bool
         "items_apart": len(apart),
         "disagreements": apart[:samples],
     }
+
+
+# -- Summaries
+
+
+class SummaryTask(NamedTuple):
+    """A summary to be judged, and beside what; `gold` is None where nobody has summarised its query."""
+
+    summary: Summary
+    gold: Summary | None
+    web: tuple[MergedDocument, ...] = ()
+
+
+class SummaryBatch(NamedTuple):
+    """What is judged of one file, under its `title`. `skipped` are those of which nothing was generated."""
+
+    title: str
+    source: SummaryFile
+    tasks: tuple[SummaryTask, ...]
+    skipped: int
+    warnings: tuple[str, ...]
+
+
+Debates = Mapping[str, Sequence[Summary]]  # the gold summaries by query, folded
+WebDocuments = Mapping[int, Mapping[str, tuple[MergedDocument, ...]]]  # by k and query, folded
+
+TOTAL_LEVELS = range(len(CRITERIA) * 2 + 1)
+SCORE_LEVELS = {**{criterion.name: range(3) for criterion in CRITERIA}, TOTAL: TOTAL_LEVELS}
+
+
+def made_with(path: str, kind: str | None, k: int | None, problems: list[Problem]) -> tuple[str, int]:
+    """(type, k) of a file of summaries: its folder or name says so, else the command line has to."""
+    named = re.search(NAMES_OF_SUMMARIES, PurePath(path).stem)
+    folder = PurePath(path).parent.name
+    kinds = [one for one in SUMMARY_DIRS if one in folder] or [one for one in SUMMARY_DIRS if one in path]
+    told_k = int(next(filter(None, named.groups()))) if named else None
+    for option, told, given in (("--type", kinds[0] if kinds else None, kind), ("--k", told_k, k)):
+        if told is None and given is None:
+            problems.append(Problem(path, 1, f"a name that tells its {option[2:]}, or {option}", "neither"))
+        elif told is not None and given is not None and told != given:
+            problems.append(Problem(path, 1, f"{told} with {option}, as its name says", str(given)))
+    return (kinds[0] if kinds else kind or ""), told_k or k or 0
+
+
+def read_summary_file(path: str, kind: str | None, k: int | None, problems: list[Problem]) -> SummaryFile:
+    """A file of summaries. What is wrong with it, or with what it is called, is added to `problems`."""
+    told = made_with(path, kind, k, problems)
+    file, summaries = read_file(path, parse_summaries, problems)
+    return SummaryFile(file, *told, summaries or ())
+
+
+@collector_paused()
+def read_summaries(
+    paths: Iterable[str], kind: str | None, k: int | None
+) -> tuple[list[SummaryFile], Debates, WebDocuments]:
+    """(the files, the gold summaries, the web documents by k). Raises InputError with every problem."""
+    problems: list[Problem] = []
+    files = [read_summary_file(path, kind, k, problems) for path in paths]
+    _, gold = read_file(GOLD_SUMMARIES_FILE, parse_gold_summaries, problems)
+    debates: dict[str, list[Summary]] = {}
+    for one in gold or ():
+        debates.setdefault(_folded(one.query), []).append(one)
+    web: dict[int, dict[str, tuple[MergedDocument, ...]]] = {}
+    for depth in dict.fromkeys(file.k for file in files if file.kind == "merged" and file.k):
+        _, merged = read_file(MERGED_FILE.format(k=depth), parse_merged, problems)
+        web[depth] = {
+            _folded(query): tuple(one for one in documents if one.id.startswith(WEB_PREFIX))
+            for query, documents in merged or ()
+        }
+    if problems:
+        raise InputError(problems)
+    return files, debates, web
+
+
+def was_generated(summary: Summary, kind: str) -> bool:
+    """Whether there is a summary, and not the note that none could be made."""
+    arguments = (one.text for claim in summary.claims for one in claim.perspectives)
+    return not any(re.match(GENERATION_ERRORS[kind], text) for text in arguments)
+
+
+def summary_tasks(
+    file: SummaryFile, summaries: Iterable[Summary], debates: Debates, web: WebDocuments
+) -> Iterator[SummaryTask]:
+    """Each of the file's summaries beside the gold one: of several the one with its ID, else the first."""
+    for summary in summaries:
+        query = _folded(summary.query)
+        found = debates.get(query, ())
+        gold = next((one for one in found if one.id == summary.id), found[0] if found else None)
+        yield SummaryTask(summary, gold, web.get(file.k, {}).get(query, ()) if file.kind == "merged" else ())
+
+
+def summary_findings(file: SummaryFile, tasks: Sequence[SummaryTask], debates: Debates) -> Iterator[Finding]:
+    """What is odd about what is to be judged of a file."""
+    queries = Counter(_folded(task.summary.query) for task in tasks)
+    yield "queries that occur more than once", [query for query, count in queries.items() if count > 1]
+    yield "queries without a gold summary", [task.summary.query for task in tasks if task.gold is None]
+    several = [task for task in tasks if len(debates.get(_folded(task.summary.query), ())) > 1]
+    unsure = [task.summary.query for task in several if task.gold and task.gold.id != task.summary.id]
+    yield "queries with several gold summaries, the first counts", unsure
+    lacking = [task.summary.query for task in tasks if file.kind == "merged" and not task.web]
+    yield "queries without web documents", lacking
+    texts = ((task.summary, summary_text(task.summary.claims)) for task in tasks)
+    flagged = [one.id for one, text in texts if audit_answer(text, Question("", "", one.query, ""))[0]]
+    yield "summaries that speak to the judge", flagged
+
+
+def summary_batch(
+    file: SummaryFile,
+    title: str,
+    debates: Debates,
+    web: WebDocuments,
+    indices: Sequence[int] | None,
+    limit: int | None,
+) -> SummaryBatch:
+    """What is to be judged of a file: all, or those at these places (from 0), and of them the first."""
+    count = len(file.summaries)
+    outside = [str(place) for place in indices or () if place not in range(count)]
+    places = range(count) if indices is None else [place for place in indices if place in range(count)]
+    chosen = [file.summaries[place] for place in dict.fromkeys(places)][:limit]
+    made = [summary for summary in chosen if was_generated(summary, file.kind)]
+    tasks = tuple(summary_tasks(file, made, debates, web))
+    findings = [*summary_findings(file, tasks, debates)]
+    if count:
+        findings.append((f"indices outside 0 to {count - 1}, passed over", outside))
+    return SummaryBatch(title, file, tasks, len(chosen) - len(made), warning_lines(file.file.name, findings))
+
+
+def summary_titles(files: Sequence[SummaryFile]) -> list[str]:
+    """What to call each file: type and k, with its path where that is not enough."""
+    short = [f"{file.kind} {file.k}" for file in files]
+    return [
+        name if short.count(name) == 1 else f"{name} {file.file.name}"
+        for name, file in zip(short, files, strict=True)
+    ]
+
+
+def known_outcome(task: SummaryTask) -> Outcome | None:
+    """What is known of a summary without a judge; None where it must be asked."""
+    if task.gold is None:
+        return Failure("no gold summary has this query as its title", asked=False)
+    if any(not is_blank(text) for claim in task.summary.claims for text, _ in claim.perspectives):
+        return None
+    return Judgement(0, "Nothing is summarised.", parts={one.name: 0 for one in CRITERIA})
+
+
+def summary_requests(batch: SummaryBatch) -> list[JudgeRequest]:
+    """A request for each summary that the judge is needed for."""
+    return [
+        JudgeRequest(
+            *(batch.title, task.summary.id, place, "written", 0),
+            build_summary_messages(task.summary, task.gold, task.web),
+            protocol="summary",
+        )
+        for place, task in enumerate(batch.tasks)
+        if task.gold and known_outcome(task) is None
+    ]
+
+
+def summary_row(summary: Summary, outcome: Outcome) -> Row:
+    """What became of one summary; one that was not judged has zeros, and says why."""
+    error = outcome.reason if isinstance(outcome, Failure) else None
+    parts = {} if isinstance(outcome, Failure) else outcome.parts or {}
+    scores = {one.name: parts.get(one.name, 0) for one in CRITERIA}
+    return {
+        "id": summary.id,
+        "query": summary.query,
+        "scores": {**scores, TOTAL: sum(scores.values())},
+        "error": error,
+        "raw_response": outcome.reply or None,
+    }
+
+
+def interval_figures(values: Sequence[float], clusters: Clusters = None) -> Block:
+    """The two ends of the mean's 95 % interval; None, with the reason, where there is none."""
+    low, high = bootstrap_interval(values, clusters) or (None, None)
+    few = {"ci_95_reason": f"fewer than {MIN_CLUSTERS} queries"} if low is None else {}
+    return {"ci_95_lower": low, "ci_95_upper": high, **few}
+
+
+def quartiles(values: Sequence[float]) -> Block:
+    """Mean, median and the four quartiles, of which the second is the median and the last the largest."""
+    told = described(values)
+    ends = {"q1": told["q1"], "q2": told["median"], "q3": told["q3"], "q4": told["max"]}
+    return {"mean": told["mean"], "median": told["median"], **ends}
+
+
+def score_statistics(rows: Sequence[SummaryScores], queries: Clusters = None) -> Block:
+    """How the scores are spread, by criterion and for the total."""
+    statistics_by_name: Block = {}
+    for name, levels in SCORE_LEVELS.items():
+        values = [sum(row.scores.values()) if name == TOTAL else row.scores[name] for row in rows]
+        told, counts = described(values), Counter(values)
+        statistics_by_name[name] = {
+            "n": len(values),
+            **quartiles(values),
+            **{key: told[key] for key in ("std", "min", "max")},
+            **interval_figures(values, queries),
+            "distribution": {str(level): counts[level] for level in levels},
+        }
+    return statistics_by_name
+
+
+def spread_block(rows: Sequence[SummaryScores], queries: Sequence[str] | None = None) -> Block:
+    """The statistics with those that were not judged, which count 0, and without them."""
+    judged = [place for place, row in enumerate(rows) if not row.error]
+    left = queries and [queries[place] for place in judged]
+    return {
+        "statistics": score_statistics(rows, queries),
+        "statistics_without_errors": score_statistics([rows[place] for place in judged], left),
+    }
+
+
+def summary_worths(rows: Iterable[Row], name: str) -> dict[tuple[str, int], Worth]:
+    """What each summary of a file is worth by one criterion, by query and which one of equal ones."""
+    seen: Counter[str] = Counter()
+    worths = {}
+    for row in rows:
+        query, value = _folded(row["query"]), row["scores"][name]
+        seen[query] += 1
+        least, most = (value, value) if row["error"] is None else (0, max(SCORE_LEVELS[name]))
+        worths[query, seen[query]] = Worth(value, least, most, query)
+    return worths
+
+
+def summary_block(batch: SummaryBatch, rows: Sequence[Row], run: JudgeRun | None) -> Block:
+    """All that is known of one file's summaries; the rows themselves stand last."""
+    names = [criterion.name for criterion in CRITERIA]
+    found = [SummaryScores({name: row["scores"][name] for name in names}, row["error"] or "") for row in rows]
+    return {
+        "model": run.model if run else None,
+        "requested_model": run.requested_model if run else None,
+        "summary_file": batch.source.file.name,
+        "summary_type": batch.source.kind,
+        "k": batch.source.k,
+        "num_evaluated": len(rows),
+        "num_skipped_errors": batch.skipped,
+        "num_failed": sum(row["error"] is not None for row in rows),
+        **spread_block(found, [_folded(row["query"]) for row in rows]),
+        "comparison": [],
+        "warnings": list(batch.warnings),
+        "run": {
+            "program_version": VERSION,
+            "prompt_hash": prompt_hash(PROTOCOLS["summary"]),
+            "sha256": batch.source.file.sha256,
+        },
+        "results": rows,
+    }
+
+
+def grade_summaries(
+    batches: Sequence[SummaryBatch], judge: Judge | None
+) -> tuple[list[Block], JudgeRun | None]:
+    """(a block for each file, the judge's one run for all). Raises JudgeUnavailable."""
+    requests = [request for batch in batches for request in summary_requests(batch)]
+    run = run_judge(judge, requests)
+    answered: Iterator[Outcome] = iter(run.outcomes if run else ())
+    blocks = []
+    for batch in batches:
+        outcomes = ((task.summary, known_outcome(task) or next(answered)) for task in batch.tasks)
+        blocks.append(summary_block(batch, [summary_row(*pair) for pair in outcomes], run))
+    by_title = {batch.title: block for batch, block in zip(batches, blocks, strict=True)}
+    for measure in SCORE_LEVELS:
+        worths = {title: summary_worths(block["results"], measure) for title, block in by_title.items()}
+        for title, row in compare_paired(measure, worths):
+            by_title[title]["comparison"].append(row)
+    return blocks, run
+
+
+def web_metrics_block(relevant: Sequence[int] | None, merged: MergedDocuments | None, k: int) -> Block:
+    """What the web adds to a search of the corpus, by metric; without what its files are not there for."""
+    columns: dict[str, list[float]] = {}
+    if relevant is not None:
+        columns["New Relevant Doc Count"] = list(relevant)
+        columns["Relevance Rate"] = [count / k for count in relevant]
+    rates = [token_increase_rate(documents) for _, documents in merged or ()]
+    if merged is not None:
+        columns["Token Increase Rate"] = [rate for rate in rates if rate is not None]
+    block: Block = {
+        name: {**quartiles(values), **interval_figures(values), "values": values}
+        for name, values in columns.items()
+    }
+    if without := rates.count(None):
+        block["Token Increase Rate"]["left_out"] = without
+    return block
+
+
+@collector_paused()
+def read_web_metrics() -> dict[str, Block]:
+    """The metrics for each k that has a file. Raises InputError with every problem, UsageError for none."""
+    problems: list[Problem] = []
+    blocks: dict[str, Block] = {}
+    for k in WEB_DEPTHS:
+        web, merged = WEB_FILE.format(k=k), MERGED_FILE.format(k=k)
+        relevant = read_file(web, parse_relevant, problems)[1] if os.path.lexists(web) else None
+        documents = read_file(merged, parse_merged, problems)[1] if os.path.lexists(merged) else None
+        if relevant is not None or documents is not None:
+            blocks[str(k)] = web_metrics_block(relevant, documents, k)
+    if problems:
+        raise InputError(problems)
+    if not blocks:
+        named = " or ".join(form.format(k="{k}") for form in (WEB_FILE, MERGED_FILE))
+        raise UsageError(f"there is no {named} with a k of {', '.join(map(str, WEB_DEPTHS))}")
+    return blocks
 
 
 # ------------------------------------------------------------------ 11. Reports
@@ -5262,7 +5980,7 @@ def _rendered(value: Any, indent: str) -> Iterator[str]:
         yield _compact(value)
 
 
-def render_results(results: Mapping[str, Block]) -> str:
+def render_results(results: Mapping[str, Any]) -> str:
     """The results file: JSON, indented, with one row of a list of rows a line."""
     return "".join([*_rendered(results, ""), "\n"])
 
@@ -5489,8 +6207,11 @@ def draw_spread(histogram: Any, box_plot: Any, scores: Sequence[float], levels: 
     nearest = Counter(min(levels, key=lambda level: (abs(level - score), -level)) for score in scores)
     step = levels[1] - levels[0]
     counts = [nearest[level] for level in levels]
-    histogram.bar(levels, counts, width=0.9 * step, color="0.8", edgecolor="0.3")
-    histogram.set(ylabel="answers", ylim=(0, 1.3 * max(1, *counts)), xticks=levels)  # the legend is above
+    bars = histogram.bar(levels, counts, width=0.9 * step, color="0.8", edgecolor="0.3")
+    above = {"facecolor": "1", "edgecolor": "none", "pad": 0.5}  # the lines, which are drawn first
+    shown = [str(count) if count else "" for count in counts]
+    histogram.bar_label(bars, shown, padding=2, fontsize="small", bbox=above, zorder=5)
+    histogram.set(ylabel="count", ylim=(0, 1.5 * max(1, *counts)), xticks=levels)  # the legend is above
     histogram.yaxis.get_major_locator().set_params(integer=True)
     figures = described(scores)
     for name, style, width in (("mean", "-", 1), ("median", ":", 3)):  # to be seen on one another as well
@@ -5500,7 +6221,9 @@ def draw_spread(histogram: Any, box_plot: Any, scores: Sequence[float], levels: 
     if scores:
         histogram.legend(fontsize="small", loc="upper right", ncols=2)
         box_plot.boxplot(scores, widths=0.4, medianprops={"color": "0", "linestyle": ":", "linewidth": 2})
-    box_plot.set(ylim=(levels[0] - step / 2, levels[-1] + step / 2), xticks=[], ylabel="score")
+    every = levels[:: -(-len(levels) // 6)]  # level, or every second one, so that all can be read
+    ends = (levels[0] - step / 2, levels[-1] + step / 2)
+    box_plot.set(ylim=ends, xticks=[], yticks=every, ylabel="score")
 
 
 @contextmanager
@@ -5519,17 +6242,17 @@ def plain_style() -> Iterator[None]:
 
 
 @plain_style()
-def draw_spreads(spread: Mapping[str, Sequence[float]], levels: Sequence[float]) -> bytes:
-    """A PNG picture of how the scores under each title are spread. Needs matplotlib."""
+def draw_spreads(spread: Mapping[str, Sequence[float]], levels: Iterable[Sequence[float]]) -> bytes:
+    """A PNG picture of how the scores under each title are spread over its levels. Needs matplotlib."""
     from matplotlib.figure import Figure
 
     height = round(0.6 + min(2.4, 500 / len(spread)) * len(spread), 2)  # inches: at most 65,535 lines
     figure = Figure(figsize=(9, height))
     figure.subplots_adjust(0.09, 0.5 / height, 0.98, 1 - 0.3 / height, wspace=0.15, hspace=0.35)
     rows = figure.subplots(len(spread), 2, squeeze=False, gridspec_kw={"width_ratios": (3, 2)})
-    for (histogram, box_plot), (title, scores) in zip(rows, spread.items(), strict=True):
+    for (histogram, box_plot), (title, scores), own in zip(rows, spread.items(), levels, strict=False):
         histogram.set_title(printable(title), loc="left", fontsize="medium", parse_math=False)
-        draw_spread(histogram, box_plot, scores, levels)
+        draw_spread(histogram, box_plot, scores, own)
     rows[-1][0].set_xlabel("score")
     stream = io.BytesIO()
     figure.savefig(stream, format="png", dpi=100, metadata={"Software": None})
@@ -5543,7 +6266,7 @@ def draw_scores(report: Report) -> bytes:
         counts = {"judged": len(scores), "missing": missing_judgements(report.results[name])}
         said = ", ".join(f"{count} {what}" for what, count in counts.items() if count) or "not judged"
         spread[f"{name}: {said}"] = scores
-    return draw_spreads(spread, [int(level) for level in RUBRIC_LEVELS])
+    return draw_spreads(spread, itertools.repeat([int(level) for level in RUBRIC_LEVELS]))
 
 
 # -- The page of a hand-in.
@@ -5851,6 +6574,12 @@ def answer_lines(block: Block) -> Iterator[str]:
         yield f"{name}: BLEU's tokens: {block['bleu_tokens']}"
 
 
+def comparison_line(name: str, measure: str, row: Row) -> str:
+    """A paired comparison in words."""
+    said = "tied with" if row["verdict"] == "tied" else f"{row['verdict']} than"
+    return f"{measure}: {name} is {said} {row['with']} ({row['difference']:+.3f}, p = {row['p_holm']:.4f})"
+
+
 def answer_parts(blocks: Sequence[Block]) -> list[Part]:
     """The report on free answers, best configuration first."""
     ranked = [
@@ -5862,8 +6591,7 @@ def answer_parts(blocks: Sequence[Block]) -> list[Part]:
         for category, measures in block["by_category"].items()
     ]
     sentences = [
-        f"{row['measure']}: {block['configuration']} is {row['verdict']} than {row['with']} "
-        f"({row['difference']:+.3f}, p = {row['p_holm']:.4f})".replace("is tied than", "is tied with")
+        comparison_line(block["configuration"], row["measure"], row)
         for place, block in enumerate(blocks)
         for row in block.get("comparison", ())
         if row["with"] in [other["configuration"] for other in blocks[place + 1 :]]
@@ -5931,7 +6659,7 @@ def draw_answers(blocks: Sequence[Block]) -> bytes:
             values = (row["scores"][method] for row in block["detailed_results"])
             measured = [value for value in values if value is not None]
             spread[f"{block['configuration']}: {method}, {len(measured)} answers"] = measured
-    return draw_spreads(spread, [tenth / 10 for tenth in range(11)])
+    return draw_spreads(spread, itertools.repeat([tenth / 10 for tenth in range(11)]))
 
 
 ANSWER_REPORTS: Mapping[str, Callable[[Sequence[Block]], str | bytes]] = {
@@ -6038,6 +6766,114 @@ AGREEMENT_REPORTS: Mapping[str, Callable[[Block], str]] = {  # by format, which 
     "csv": render_agreement_csv,
     "html": lambda results: render_html(AGREEMENT_TITLE, *parts_html(agreement_parts(results, whole=True))),
 }
+
+
+# -- Summaries
+
+SUMMARY_MEASURES = (
+    *(Measure(one.name, "", one.title, 2, top=2) for one in CRITERIA),
+    Measure(TOTAL, "", "Total", 2, top=max(TOTAL_LEVELS)),
+)
+WIDEST_BAR = 40  # columns
+
+
+def summary_means(block: Block) -> Row:
+    """Mean and interval by criterion, as tables of means take them."""
+    ends = {name: (one["ci_95_lower"], one["ci_95_upper"]) for name, one in block.items()}
+    intervals = {name: pair if pair[0] is not None else None for name, pair in ends.items()}
+    return {name: one["mean"] for name, one in block.items()} | {"ci95": intervals}
+
+
+def distribution_part(title: str, block: Block) -> Part:
+    """How the totals are spread, as bars."""
+    counts = block[TOTAL]["distribution"]
+    unit = max(1, max(counts.values()) / WIDEST_BAR)
+    bars = [[level, str(count), "#" * math.ceil(count / unit)] for level, count in counts.items()]
+    return Part(f"Total scores: {title}", [["Score", "Summaries", ""], *bars])
+
+
+def criteria_part(title: str, block: Block) -> Part:
+    """How the scores of each criterion are spread, in figures."""
+    names = ("mean", "median", "std", "min", "q1", "q3", "max")
+    rows = [["Criterion", "Summaries", *names, *(f"scored {level}" for level in range(3))]]
+    for measure in SUMMARY_MEASURES:
+        told = block[measure.name]
+        counts = [str(count) for count in told["distribution"].values()] if measure.top == 2 else [""] * 3
+        figures = (_figure(told[name], measure.digits) for name in names)
+        rows.append([measure.title, str(told["n"]), *figures, *counts])
+    return Part(title, rows)
+
+
+def spread_parts(title: str, block: Block) -> list[Part]:
+    """How all scores of a file are spread."""
+    table = criteria_part(f"Scores: {title}", block["statistics"])
+    without = block["statistics_without_errors"][TOTAL]
+    failed = block["statistics"][TOTAL]["n"] - without["n"]
+    if failed:
+        said = f"Not judged, counted as 0: {failed}. Mean total of the others: {_figure(without['mean'], 2)}"
+        table = table._replace(lines=[said])
+    return [table, distribution_part(title, block["statistics"])]
+
+
+def summary_parts(blocks: Mapping[str, Block]) -> list[Part]:
+    """The report on all files, by title."""
+    rows, lines = [], []
+    for title, block in blocks.items():
+        counts = [str(block[name]) for name in ("num_evaluated", "num_failed", "num_skipped_errors")]
+        rows.append(([title, *counts], summary_means(block["statistics"])))
+        if block["num_failed"]:
+            rest = summary_means(block["statistics_without_errors"])
+            rows.append(
+                ([f"{title}, judged only", str(block["num_evaluated"] - block["num_failed"]), "", ""], rest)
+            )
+    about = ["Summaries", "Evaluated", "Failed", "Left out"]
+    remark = (
+        "Each criterion is 0 to 2, the total 0 to 10. +- is half of a 95 % interval: bootstrap over queries."
+    )
+    for place, (title, block) in enumerate(blocks.items()):
+        later = [*blocks][place + 1 :]
+        for row in block["comparison"]:
+            if row["with"] in later:
+                name = next(one.title for one in SUMMARY_MEASURES if one.name == row["measure"])
+                lines.append(comparison_line(title, name, row))
+    parts = [
+        Part(
+            "Summary evaluation results",
+            means_table(about, rows, half_width_cell, SUMMARY_MEASURES),
+            [remark],
+        )
+    ]
+    for title, block in blocks.items():
+        parts += spread_parts(title, block)
+    return [*parts, Part("Comparison by query", lines=lines)] if lines else parts
+
+
+def web_metrics_part(blocks: Mapping[str, Block]) -> Part:
+    """What the web adds, as a table."""
+    names = ("mean", "median", "q1", "q3", "q4")
+    rows = [["k", "Metric", "Queries", *names, "95 % interval"]]
+    lines = []
+    for k, metrics in blocks.items():
+        for name, one in metrics.items():
+            ends = [_figure(one[end], 3) for end in ("ci_95_lower", "ci_95_upper")]
+            interval = one.get("ci_95_reason") or " to ".join(ends)
+            figures = (_figure(one[figure], 3) for figure in names)
+            rows.append([k, name, str(len(one["values"])), *figures, interval])
+            if "left_out" in one:
+                lines.append(f"{name} at {k}: left out, having no document with a score: {one['left_out']}")
+    return Part("Web metrics", rows, lines)
+
+
+def draw_summary_scores(title: str, rows: Sequence[SummaryScores]) -> bytes:
+    """A PNG picture of how the scores of judged summaries are spread. Needs matplotlib."""
+    judged = [row.scores for row in rows if not row.error]
+    about = f"{title}: {len(judged)} judged" + (
+        f", {len(rows) - len(judged)} not" if len(judged) < len(rows) else ""
+    )
+    spread: dict[str, Sequence[float]] = {f"{about}: total": [sum(scores.values()) for scores in judged]}
+    for criterion in CRITERIA:
+        spread[criterion.title] = [scores[criterion.name] for scores in judged]
+    return draw_spreads(spread, [TOTAL_LEVELS, *(range(3) for _ in CRITERIA)])
 
 
 # -- The template of every page.
@@ -6211,6 +7047,20 @@ def zero_to_one(text: str) -> float:
     return float(text)
 
 
+def from_zero(text: str) -> float:
+    """A number from 0, for argparse."""
+    if not re.fullmatch(r"[0-9]*\.?[0-9]+", text):
+        raise argparse.ArgumentTypeError(f"expected a number from 0, found {text!r}")
+    return float(text)
+
+
+def whole_numbers(text: str) -> tuple[int, ...]:
+    """Whole numbers with commas between them, for argparse."""
+    if not re.fullmatch(r"\s*-?[0-9]+\s*(,\s*-?[0-9]+\s*)*", text):
+        raise argparse.ArgumentTypeError(f"expected whole numbers, such as 0,2,4, found {text!r}")
+    return tuple(map(int, text.split(",")))
+
+
 def plain_name(text: str) -> str:
     """A name that UTF-8 can hold, for argparse: not what a shell passed on from another encoding."""
     if visible(text) != text or not text:
@@ -6320,7 +7170,7 @@ def connect_judge(
                 note(f"warning: {path}: {journal.passed_over} unreadable lines")
     if brought:
         report_journals(journals)
-    pacer = Pacer(arguments.workers, time.monotonic(), arguments.rpm, arguments.tpm)
+    pacer = Pacer(arguments.workers, time.monotonic(), arguments.rpm, arguments.tpm, arguments.delay)
     return GroqJudge(
         engine=Engine(CallPool(call), pacer, warn=note),
         journals=journals,
@@ -6812,6 +7662,131 @@ def run_agreement(arguments: argparse.Namespace) -> int:
     return EXIT_INCOMPLETE if skipped else EXIT_OK
 
 
+# -- Summaries
+
+
+def summary_paths(arguments: argparse.Namespace) -> list[str]:
+    """The files named, else all in the two folders. Raises UsageError where there is none."""
+    if arguments.summary_file:
+        return paths_named(arguments.summary_file)
+    found = [path for folder in SUMMARY_DIRS.values() for path in sorted(glob.glob(f"{folder}/*.json"))]
+    if not found:
+        folders = " or ".join(SUMMARY_DIRS.values())
+        raise UsageError(f"no summaries: there is no .json file in {folders}; --summary-file names one")
+    return [Path(path).as_posix() for path in found]
+
+
+def summary_batches(arguments: argparse.Namespace) -> list[SummaryBatch]:
+    """What is to be judged, read and warned of. Raises InputError, and UsageError where nothing is left."""
+    files, debates, web = read_summaries(summary_paths(arguments), arguments.type, arguments.k)
+    picked = (arguments.indices, arguments.limit)
+    batches = [
+        summary_batch(file, title, debates, web, *picked)
+        for file, title in zip(files, summary_titles(files), strict=True)
+    ]
+    for warning in (line for batch in batches for line in batch.warnings):
+        note(f"warning: {warning}")
+    left = [batch for batch in batches if batch.tasks or batch.skipped]
+    if not left:
+        raise UsageError("--indices names no summary that is there; nothing was judged.")
+    return left
+
+
+def free_path(first: Path) -> Path:
+    """The path, with a number where it is taken: two files may be of one type, k and second."""
+    forms = (first.with_name(f"{first.stem}_{number}{first.suffix}") for number in itertools.count(2))
+    return next(path for path in itertools.chain([first], forms) if not os.path.lexists(path))
+
+
+def write_summaries(arguments: argparse.Namespace, blocks: Iterable[Block]) -> list[str]:
+    """Write the results of each file. Returns their paths."""
+    written, now = [], datetime.now().astimezone()
+    for block in blocks:
+        about = {"kind": block["summary_type"], "k": block["k"], "time": f"{now:%Y%m%d_%H%M%S}"}
+        path = free_path(Path(arguments.output_dir, SUMMARY_SCORES_FILE.format(**about)))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_file(path, render_results({"timestamp": now.isoformat(timespec="seconds"), **block}))
+        written.append(path.as_posix())
+    return written
+
+
+def report_failed(blocks: Mapping[str, Block]) -> int:
+    """Say on stderr which summaries were not judged. Returns the exit code."""
+    code = EXIT_OK
+    for title, block in blocks.items():
+        if failed := [row for row in block["results"] if row["error"] is not None]:
+            missing = f"{shortened([row['id'] for row in failed])}, e.g. {failed[0]['error']}"
+            note(f"warning: {title}: not judged, each counts 0: {missing}")
+            code = EXIT_INCOMPLETE
+    return code
+
+
+def judge_summaries(arguments: argparse.Namespace) -> int:
+    """Judge summaries. Returns the exit code; raises InputError, UsageError."""
+    batches = summary_batches(arguments)
+    journal = {"": Path(arguments.output_dir, SUMMARY_JOURNAL_FILE).as_posix()}
+    requests = [request for batch in batches for request in summary_requests(batch)]
+    for batch in batches:
+        say(f"{batch.source.file.name}: {len(batch.tasks)} summaries, {batch.skipped} left out")
+    if arguments.dry_run:
+        say("Dry run: nothing is sent.")
+        show_plan(arguments, requests, stored_places(journal, []))
+        return EXIT_OK
+    try:
+        with ExitStack() as resources:
+            judge = None
+            if requests:
+                if not os.environ.get(KEY_VARIABLE, "").strip():
+                    raise UsageError(f"summaries are judged by a model: set {KEY_VARIABLE}, or see --dry-run")
+                Path(arguments.output_dir).mkdir(parents=True, exist_ok=True)
+                judge = connect_judge(arguments, journal, [], resources)
+            found, run = grade_summaries(batches, judge)
+    except JudgeUnavailable as error:
+        note(f"error: judging ended, nothing was written: {error}")
+        return EXIT_INCOMPLETE
+    blocks = {batch.title: block for batch, block in zip(batches, found, strict=True)}
+    written = write_summaries(arguments, found)
+    say(parts_text(summary_parts(blocks)))
+    say(render_title(f"Evaluation results saved to: {', '.join(written)}").rstrip("\n"))
+    complete = report_calls(run)
+    return max(report_failed(blocks), EXIT_OK if complete else EXIT_INCOMPLETE)
+
+
+def plot_summaries(arguments: argparse.Namespace) -> int:
+    """Draw what results files hold. Returns the exit code; raises InputError, UsageError."""
+    require_packages("--plot", ["png"], REPORT_PACKAGES)
+    problems: list[Problem] = []
+    read = [read_file(path, parse_summary_scores, problems) for path in paths_named(arguments.plot)]
+    if problems:
+        raise InputError(problems)
+    for file, rows in read:
+        path, block = Path(file.name), spread_block(rows or ())
+        picture, figures = path.with_suffix(".png"), path.with_name(f"{path.stem}_statistics.json")
+        write_file(picture, draw_summary_scores(path.name, rows or ()))
+        write_file(figures, render_results({"file": file._asdict(), **block}))
+        say(parts_text(spread_parts(path.name, block)))
+        say(f"\nPlot saved to: {picture.as_posix()}, its statistics to: {figures.as_posix()}")
+    return EXIT_OK
+
+
+def write_web_metrics(arguments: argparse.Namespace) -> int:
+    """Measure what the web adds. Returns the exit code; raises InputError, UsageError."""
+    blocks = read_web_metrics()
+    path = Path(arguments.output_dir, WEB_METRICS_FILE)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_file(path, render_results(blocks))
+    say(parts_text([web_metrics_part(blocks)]))
+    say(render_title(f"Web metrics saved to: {path.as_posix()}").rstrip("\n"))
+    return EXIT_OK
+
+
+def run_summaries(arguments: argparse.Namespace) -> int:
+    """Judge summaries, or draw their scores, or measure what the web adds. Returns the exit code."""
+    if arguments.web_metrics:
+        return write_web_metrics(arguments)
+    return plot_summaries(arguments) if arguments.plot else judge_summaries(arguments)
+
+
 # -- The commands, and what they can be told.
 
 Options = Mapping[str, Mapping[str, Any]]  # what argparse takes, by option or positional argument
@@ -6832,6 +7807,12 @@ ENGINE_OPTIONS: Options = {  # of every command that judges
     },
     "--rpm": {"type": positive, "metavar": "N", "help": "requests a minute (default: learned)"},
     "--tpm": {"type": positive, "metavar": "N", "help": "tokens a minute (default: learned)"},
+    "--delay": {
+        "type": from_zero,
+        "default": 0.0,
+        "metavar": "SECONDS",
+        "help": "at least so long between calls (default: 0)",
+    },
 }
 REPORT_OPTIONS: Options = {
     "--report": {"nargs": "+", "choices": REPORTS, "default": [], "help": "write these reports as well"},
@@ -6870,7 +7851,11 @@ ANSWER_OPTIONS: Options = {
         "default": ("exact", "keyword"),
         "help": "how to score (default: exact keyword)",
     },
-    "--protocol": {"choices": PROTOCOLS, "default": "verdict", "help": "how to judge (default: %(default)s)"},
+    "--protocol": {
+        "choices": ANSWER_PROTOCOLS,
+        "default": "verdict",
+        "help": "how to judge (default: %(default)s)",
+    },
     "--normalize": {
         "choices": NORMALIZERS,
         "default": "text",
@@ -6929,6 +7914,28 @@ AGREEMENT_OPTIONS: Options = {
 }
 
 
+SUMMARY_OPTIONS: Options = {
+    "--summary-file": {
+        "action": "append",
+        "metavar": "FILE",
+        "help": f"judge this file (may be repeated; default: all in {' and '.join(SUMMARY_DIRS.values())})",
+    },
+    "--type": {"choices": SUMMARY_DIRS, "help": "what they are, where the file's folder does not tell"},
+    "--k": {"type": positive, "metavar": "K", "help": "their k, where the file's name does not tell"},
+    "--limit": {"type": positive, "metavar": "N", "help": "judge the first N summaries of each file"},
+    "--indices": {"type": whole_numbers, "metavar": "N,N", "help": "judge those at these places, from 0"},
+    "--output-dir": {
+        "type": plain_name,
+        "default": SUMMARY_OUTPUT_DIR,
+        "metavar": "DIR",
+        "help": "for results and journal (default: %(default)s)",
+    },
+    "--plot": {"nargs": "+", "metavar": "FILE", "help": "draw what results files hold; judge nothing"},
+    "--web-metrics": {"action": "store_true", "help": "measure what web documents add; judge nothing"},
+    **ENGINE_OPTIONS,
+}
+
+
 class Command(NamedTuple):
     """What the program can do: `run` returns the exit code, or raises what `main` reports."""
 
@@ -6942,6 +7949,9 @@ COMMANDS: Mapping[str, Command] = {  # by the first argument; "" is the one that
     "answers": Command(run_answers, ANSWER_OPTIONS, "Grade free answers, of a file or of a split."),
     "agreement": Command(
         run_agreement, AGREEMENT_OPTIONS, "Compare what judges decided on the same answers."
+    ),
+    "summaries": Command(
+        run_summaries, SUMMARY_OPTIONS, "Judge summaries that set claims against each other."
     ),
 }
 

@@ -1051,7 +1051,8 @@ def test_the_picture_has_a_row_for_each_method_of_each_configuration(
     monkeypatch.setattr(evaluation, "draw_spreads", lambda *given: drawn.append(given) or b"PNG")
     outcome = lamps.run("answers", "a.json", "--method", "exact", "keyword", "--report", "png")
     assert outcome.code == 0
-    [(spread, levels)] = drawn
+    [(spread, same_levels)] = drawn
+    levels = next(iter(same_levels))
     rows = json.loads((lamps.folder / "a_answers.json").read_bytes())["detailed_results"]
     values = {name: [row["scores"][name] for row in rows] for name in ("exact", "keyword")}
     assert spread == {f"a: {name}, {len(rows)} answers": values[name] for name in values}
