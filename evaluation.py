@@ -95,9 +95,9 @@ import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import KW_ONLY, asdict, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from datetime import datetime, timedelta, timezone
-from functools import lru_cache
+from functools import lru_cache, partial
 from heapq import heappop, heappush
 from importlib import import_module
 from importlib.util import find_spec
@@ -172,6 +172,14 @@ SEED = 20240229  # Groq's `seed` is best effort; a fixed one keeps what can be k
 MAX_SHOWN_CHARS = 200  # of a text of others in one line of ours
 MAX_REPLY_CHARS = 20_000  # of a reply are read; what a judge has to say is a hundredth of it
 CHARS_PER_TOKEN = 4.0  # of English text, until the service has told how many tokens it counted
+
+BATCH_LINES, BATCH_BYTES = 50_000, 100_000_000  # the most that one file of a batch may have
+BATCH_ENDPOINT = "/v1/chat/completions"
+BATCH_ENDS = ("completed", "failed", "expired", "cancelled", "lost")  # lost: the service knows it no longer
+BATCH_WINDOW = "24h"  # in which the service answers what it can
+BATCH_ROUNDS = 3  # batches for what has no score yet, where a run waits for them
+BATCH_PRICE = 0.5  # of that of calls
+POLL_S, MAX_POLL_S = 10.0, 300.0
 
 CONFIDENCE = 0.95
 MIN_CLUSTERS = 5  # fewer say too little of how clusters differ for an interval to be believed
@@ -491,7 +499,8 @@ class JudgeRequest(NamedTuple):
     """One answer to be judged once.
 
     `place` is the question's place in the split, from 0; `variant` is "written", "cleaned" (of what was
-    flagged) or the name of a check. With `stored_only`, only a judgement that is already paid for will do.
+    flagged) or the name of a check. `build` makes the messages: of many requests few are needed at a time.
+    With `stored_only`, only a judgement that is already paid for will do.
     """
 
     system: str
@@ -499,10 +508,15 @@ class JudgeRequest(NamedTuple):
     place: int
     variant: str
     repeat: int
-    messages: tuple[Message, ...]
+    build: Callable[[], tuple[Message, ...]]
     stored_only: bool = False
     folder: str = ""  # of the hand-in, whose journal keeps the judgement
     protocol: str = "rubric"
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """What the judge is asked."""
+        return self.build()
 
 
 @dataclass(frozen=True, slots=True)
@@ -531,6 +545,7 @@ class Judgement(NamedTuple):
     fingerprint: str = ""
     usage: Usage = Usage()
     parts: Mapping[str, float] | None = None
+    batch: str = ""  # the ID of the batch that it came in, at half the price
 
 
 class Failure(NamedTuple):
@@ -556,6 +571,27 @@ class CallCounts:
     refusals: int = 0  # 429
     usage: Usage = Usage()
     seconds: float = 0.0
+
+
+class BatchLine(NamedTuple):
+    """A request in a batch: its judgement's key, and what it is about."""
+
+    key: str
+    system: str
+    question_id: str
+    variant: str
+    repeat: int
+
+
+class BatchRecord(NamedTuple):
+    """What a journal knows of a batch: the file that was uploaded; its ID, once it runs; and how it ended."""
+
+    file: str
+    model: str
+    protocol: str
+    lines: tuple[BatchLine, ...]
+    batch: str = ""
+    ended: str = ""
 
 
 class JudgeRun(NamedTuple):
@@ -2528,12 +2564,19 @@ def judgement_key(body: Mapping[str, Any], repeat: int) -> str:
     return hashlib.sha256(json.dumps([body, repeat], sort_keys=True).encode()).hexdigest()
 
 
-def cost_usd(model: str, usage: Usage) -> float | None:
-    """US dollars at the list price, cached prompt tokens at half of it; None where no price is known."""
+def cost_usd(model: str, usage: Usage, batched: Usage = Usage()) -> float | None:
+    """US dollars at the list price, cached prompt tokens at half of it; None where no price is known.
+
+    `batched` is the part of the usage that came in batches.
+    """
     price = MODELS.get(model, UNKNOWN_MODEL).usd_per_million
     if price is None:
         return None
-    return ((usage.prompt - usage.cached / 2) * price[0] + usage.completion * price[1]) / 1e6
+    called, in_batches = (
+        ((one.prompt - one.cached / 2) * price[0] + one.completion * price[1]) / 1e6
+        for one in (usage, batched)
+    )
+    return called - (1 - BATCH_PRICE) * in_batches
 
 
 def _unambiguous(members: list[tuple[str, object]]) -> dict[str, object]:
@@ -2814,7 +2857,7 @@ def write_file(path: Path, content: str | bytes) -> None:
 # -- The judgement journal: what was paid for is never paid for twice.
 
 TOKENS = Kind("a number of tokens", lambda value: type(value) is int and 0 <= value < 2**53)
-JUDGEMENT_TEXTS = ("rationale", "reply", "model", "fingerprint")
+JUDGEMENT_TEXTS = ("rationale", "reply", "model", "fingerprint", "batch")
 JOURNAL_SHAPE: Shape = {
     "key": NAME,
     "score": NUMBER,
@@ -2824,6 +2867,19 @@ JOURNAL_SHAPE: Shape = {
     "usage?": {"prompt?": TOKENS, "completion?": TOKENS, "cached?": TOKENS},
 }
 is_entry = matcher(JOURNAL_SHAPE)
+BATCH_LINE = Kind(
+    "key, system, question ID, variant, repeat",
+    lambda value: isinstance(value, list) and list(map(type, value)) == [str, str, str, str, int],
+)
+BATCH_NOTE_SHAPE: Shape = {  # what is sent, then the batch's ID, then how it ended
+    "batch_file": NAME,
+    "model?": NAME,
+    "protocol?": Kind("a protocol", lambda value: value in PROTOCOLS),
+    "requests?": [BATCH_LINE],
+    "batch?": NAME,
+    "ended?": NAME,
+}
+is_batch_note = matcher(BATCH_NOTE_SHAPE)
 
 
 def _judgement_from(entry: Mapping[str, Any]) -> Judgement:
@@ -2832,21 +2888,66 @@ def _judgement_from(entry: Mapping[str, Any]) -> Judgement:
     return Judgement(entry["score"], **texts, usage=Usage(*map(int, counts)), parts=entry.get("parts"))
 
 
-def parse_journal(data: bytes) -> tuple[dict[str, Judgement], int]:
-    """(key -> judgement, of a key's lines the last; how many lines are no entry and were passed over)."""
+def _batch_from(told: Mapping[str, Any], known: BatchRecord | None) -> BatchRecord | None:
+    """The batch as it is with this note; None where the note is of a batch that nobody has heard of."""
+    if told.get("requests"):
+        lines = tuple([BatchLine(*line) for line in told["requests"]])
+        return BatchRecord(
+            told["batch_file"], told.get("model") or "", told.get("protocol") or "rubric", lines
+        )
+    if known and told.get("ended"):
+        return known._replace(ended=told["ended"], lines=())
+    return known and known._replace(batch=told.get("batch") or "")
+
+
+class JournalContents(NamedTuple):
+    """Of each key the last judgement, the batches by file, and how many lines are neither."""
+
+    stored: dict[str, Judgement]
+    batches: dict[str, BatchRecord]
+    passed_over: int
+
+
+def _entry_in(line: bytes) -> Any:
+    """What a line says, if it says anything: a judgement, or something of a batch."""
+    with suppress(*JSON_FAULTS):
+        entry = json.loads(line)
+        return entry if is_entry(entry) or is_batch_note(entry) else None
+    return None
+
+
+def parse_journal(lines: Iterable[bytes]) -> JournalContents:
+    """What the lines hold; blank ones are nothing."""
     judgements: dict[str, Judgement] = {}
+    batches: dict[str, BatchRecord] = {}
     passed_over = 0
-    for line in filter(bytes.strip, data.split(b"\n")):
-        try:
-            entry = json.loads(line)
-        except JSON_FAULTS:
-            entry = None
+    for line in filter(bytes.strip, lines):
+        entry = _entry_in(line)
         judgement = _judgement_from(entry) if is_entry(entry) else None
+        batch = _batch_from(entry, batches.get(entry["batch_file"])) if is_batch_note(entry) else None
         if judgement and any(protocol.can_give(judgement) for protocol in PROTOCOLS.values()):
             judgements[entry["key"]] = judgement
+        elif batch:
+            batches[batch.file] = batch
         else:
             passed_over += 1
-    return judgements, passed_over
+    return JournalContents(judgements, batches, passed_over)
+
+
+def read_journal(path: str) -> tuple[JournalContents, bytes]:
+    """(what a journal holds, its last line). Nothing, where there is no file. Raises OSError."""
+    last = b""
+
+    def lines(stream: Iterable[bytes]) -> Iterator[bytes]:
+        nonlocal last
+        for line in stream:
+            last = line
+            yield line
+
+    if not os.path.exists(path):
+        return parse_journal(()), last
+    with Path(path).open("rb") as stream:
+        return parse_journal(lines(stream)), last
 
 
 def lock_file(stream: BinaryIO) -> bool:
@@ -2869,8 +2970,8 @@ def lock_file(stream: BinaryIO) -> bool:
 class Journal:
     """The judgements of a split, on disk as they arrive. One run at a time holds it.
 
-    `stored` maps keys to what was there when it was opened, and `passed_over` counts unreadable lines. Raises
-    UsageError while another run holds the file, OSError where it cannot be written.
+    `stored` has the judgements by key, `batches` what is known of batches, by file; `passed_over` counts
+    unreadable lines. Raises UsageError while another run holds the file, OSError where it cannot be written.
     """
 
     def __init__(self, path: str) -> None:
@@ -2878,26 +2979,38 @@ class Journal:
         if not lock_file(self._stream):
             self._stream.close()
             raise UsageError(f"{path} is in use: another run is judging this split")
-        self._stream.seek(0)
-        data = self._stream.read()
-        self.stored, self.passed_over = parse_journal(data)
-        whole = data.rfind(b"\n") + 1
-        if parse_journal(data[whole:])[0]:  # a last line without its end: add it
-            self._stream.write(b"\n")
-        elif whole < len(data):  # torn: take away what is left of it
-            self._stream.truncate(whole)
+        (self.stored, self.batches, self.passed_over), last = read_journal(path)
+        if not last.endswith(b"\n"):  # add the end to a whole line; take away what is left of a torn one
+            if _entry_in(last):
+                self._stream.write(b"\n")
+            else:
+                self._stream.truncate(os.path.getsize(path) - len(last))
 
-    def append(self, key: str, request: JudgeRequest, judgement: Judgement, time_utc: str) -> None:
+    def append(
+        self, key: str, request: JudgeRequest | BatchLine, judgement: Judgement, time_utc: str
+    ) -> None:
         """Add one judgement; it is with the operating system when this returns."""
         about = {name: getattr(request, name) for name in ("system", "question_id", "variant", "repeat")}
         told = judgement._asdict() | {"usage": asdict(judgement.usage)}
-        if judgement.parts is None:
-            del told["parts"]
-        entry = {"key": key, **about, **told, "time": time_utc}
+        for name in ("parts", "batch"):
+            if not told[name]:
+                del told[name]
+        self._write({"key": key, **about, **told, "time": time_utc})
+        self.stored[key] = judgement
+
+    def note_batch(self, time_utc: str, **told: Any) -> BatchRecord:
+        """Add what happened to a batch: `batch_file` with model, protocol and requests; batch; or ended."""
+        self._write({**told, "time": time_utc})
+        record = _batch_from(told, self.batches.get(told["batch_file"]))
+        if record is None:
+            raise LookupError(told["batch_file"])
+        self.batches[record.file] = record
+        return record
+
+    def _write(self, entry: Mapping[str, Any]) -> None:
         data = (json.dumps(entry, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
         if self._stream.write(data) < len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._stream.name)
-        self.stored[key] = judgement
 
     def close(self) -> None:
         """Let go of the file."""
@@ -2969,6 +3082,11 @@ class Reply(NamedTuple):
     fingerprint: str = ""
     usage: Usage = Usage()
     token_limit: TokenLimit | None = None
+
+    def without_key(self, redacted: Callable[[str], str]) -> Reply:
+        """The same reply, should it repeat the key."""
+        content, model, fingerprint = map(redacted, (self.content, self.model, self.fingerprint))
+        return self._replace(content=content, model=model, fingerprint=fingerprint)
 
 
 @dataclass(eq=False)
@@ -3060,23 +3178,29 @@ def token_limit_in(headers: Mapping[str, str]) -> TokenLimit | None:
     return TokenLimit(limit, remaining, reset_s)
 
 
-def _reply_from(text: str, headers: Mapping[str, str], redacted: Callable[[str], str]) -> Reply:
+def read_json(text: str) -> Any:
+    """What a JSON text holds; None for no JSON."""
+    with suppress(*JSON_FAULTS):
+        return json.loads(text)
+    return None
+
+
+def reply_in(body: Any, token_limit: TokenLimit | None = None) -> Reply:
     """A reply from the body of a 200 answer. Raises ServiceError where it is not a chat completion."""
     try:
-        body = json.loads(text)
         choice, usage = body["choices"][0], body.get("usage") or {}
         content = choice["message"].get("content")
         cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
         counts = (usage.get("prompt_tokens"), usage.get("completion_tokens"), cached)
         return Reply(
-            content=redacted(content) if isinstance(content, str) else "",
-            model=redacted(str(body.get("model") or "")),
+            content=content if isinstance(content, str) else "",
+            model=str(body.get("model") or ""),
             finish_reason=str(choice.get("finish_reason")),
-            fingerprint=redacted(str(body.get("system_fingerprint") or "")),
+            fingerprint=str(body.get("system_fingerprint") or ""),
             usage=Usage(*(int(count or 0) for count in counts)),
-            token_limit=token_limit_in(headers),
+            token_limit=token_limit,
         )
-    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError):
         raise ServiceError("the answer is not a chat completion") from None
 
 
@@ -3085,12 +3209,109 @@ def _error_details(body: object) -> Mapping[str, Any]:
     return error if isinstance(error, dict) else {}
 
 
-def groq_call(api_key: str, base_url: str | None, workers: int, resources: ExitStack) -> Call:
-    """A function that sends one request body to Groq and raises ServiceError, never an error of the package.
+def failed_generation(body: object) -> Reply | None:
+    """What JSON mode gave up on, which may be usable, given the body of an error."""
+    details = _error_details(body)
+    if details.get("code") != "json_validate_failed":
+        return None
+    return Reply(str(details.get("failed_generation") or ""))
 
-    The client's own retries are off: they would multiply with ours, and do not honour a long `retry-after`.
-    Connections are kept, enough for all workers, until `resources` are closed. Raises JudgeUnavailable for a
-    key that no header can carry.
+
+def judgement_of(reply: Reply, protocol: Protocol) -> Judgement:
+    """The judgement that a reply holds. Raises NotAScore."""
+    if reply.finish_reason == "length" and not reply.content.rstrip().endswith("}"):
+        raise NotAScore("it was cut off")
+    read = parse_judgement(reply.content, protocol)
+    source = (reply.content, reply.model, reply.fingerprint)
+    return Judgement(read.score, read.rationale, *source, reply.usage, read.parts)
+
+
+def batch_line(key: str, body: Mapping[str, Any]) -> bytes:
+    """A request as a line of a batch's file."""
+    call = {"custom_id": key, "method": "POST", "url": BATCH_ENDPOINT, "body": body}
+    return (json.dumps(call, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
+
+
+def batch_result(line: str) -> tuple[str, Reply | ServiceError]:
+    """(key, what became of the request) in a line of a batch's results or errors; ("", ...) in any other."""
+    try:
+        value = json.loads(line)
+        key, response = value["custom_id"], value.get("response") or {}
+        if type(key) is not str:
+            raise TypeError
+        status, body = response.get("status_code"), response.get("body")
+    except (*JSON_FAULTS, LookupError, TypeError, AttributeError):
+        return "", ServiceError("no result line")
+    if status == 200:
+        with suppress(ServiceError):
+            return key, reply_in(body)
+    details = _error_details(value.get("error") or body)
+    message = str(details.get("message") or "no reply")
+    error = ServiceError(message, status if isinstance(status, int) else None, str(details.get("code") or ""))
+    return key, failed_generation(body) or error
+
+
+class BatchState(NamedTuple):
+    """How far a batch is. One that has ended has one of BATCH_ENDS as its status, with a reason if it failed.
+
+    `results` are the files of results and of errors; `ends_s` is when it ends at the latest, in Unix time.
+    """
+
+    id: str
+    status: str
+    input_file: str = ""
+    results: tuple[str, ...] = ()
+    total: int = 0
+    done: int = 0
+    ends_s: float | None = None
+    reason: str = ""
+    code: str = ""
+
+
+COUNTS = ("total", "completed", "failed")
+BATCH_SHAPE: Shape = {
+    "id": NAME,
+    "status": NAME,
+    **{f"{name}_file_id?": TEXT for name in ("input", "output", "error")},
+    "request_counts?": {f"{name}?": NUMBER for name in COUNTS},
+    "expires_at?": NUMBER,
+    "errors?": {"data?": [{"message?": TEXT, "code?": TEXT}]},
+}
+is_batch = matcher(BATCH_SHAPE)
+
+
+def batch_state(value: Any) -> BatchState:
+    """How far a batch is, as the service tells it. Raises ServiceError where it is no batch."""
+    if not is_batch(value):
+        raise ServiceError("the answer is not a batch")
+    counts = value.get("request_counts") or {}
+    total, completed, failed = (int(counts.get(name) or 0) for name in COUNTS)
+    errors = (value.get("errors") or {}).get("data") or []
+    return BatchState(
+        id=value["id"],
+        status=value["status"],
+        input_file=value.get("input_file_id") or "",
+        results=tuple(filter(None, map(value.get, ("output_file_id", "error_file_id")))),
+        total=total,
+        done=completed + failed,
+        ends_s=value.get("expires_at"),
+        reason="; ".join(error.get("message") or "" for error in errors)[:MAX_SHOWN_CHARS],
+        code=next((error["code"] for error in errors if error.get("code")), ""),
+    )
+
+
+class GroqClients(NamedTuple):
+    """Clients of the package, and what takes the key out of a text."""
+
+    clients: Sequence[Any]
+    redacted: Callable[[str], str]
+
+
+def groq_clients(api_key: str, base_url: str | None, workers: int, resources: ExitStack) -> GroqClients:
+    """As many as the workers take, open until `resources` are closed.
+
+    The clients' own retries are off: they would multiply with ours, and do not honour a long `retry-after`.
+    Connections are kept, enough for all workers. Raises JudgeUnavailable for a key that no header can carry.
     """
     if not re.fullmatch(r"[!-~]+", api_key):
         raise JudgeUnavailable(f"{KEY_VARIABLE} holds a character that no key has")
@@ -3109,7 +3330,6 @@ def groq_call(api_key: str, base_url: str | None, workers: int, resources: ExitS
         )
         for _ in range(0, workers, WORKERS_A_CLIENT)
     ]
-    turns = itertools.cycle(clients)
     for client in clients:
         resources.enter_context(client)
 
@@ -3118,24 +3338,48 @@ def groq_call(api_key: str, base_url: str | None, workers: int, resources: ExitS
         hidden = len(api_key) >= MIN_SECRET_CHARS and api_key in plain
         return plain.replace(api_key, "***") if hidden else text
 
+    return GroqClients(clients, redacted)
+
+
+@contextmanager
+def service_errors(redacted: Callable[[str], str]) -> Iterator[None]:
+    """What the package raises inside comes out as ServiceError."""
+    import groq
+    import httpx
+
+    try:
+        yield
+    except groq.APIStatusError as error:
+        details, headers = _error_details(error.body), error.response.headers
+        raise ServiceError(
+            redacted(str(details.get("message") or error.message)),
+            status=error.status_code,
+            code=str(details.get("code") or ""),
+            retry_after_s=duration_s(headers.get("retry-after") or ""),
+            token_limit=token_limit_in(headers),
+        ) from None
+    except (groq.APIError, httpx.HTTPError) as error:  # the second where an answer breaks off
+        cause = f" {error.__cause__}" if error.__cause__ else ""
+        raise ServiceError(redacted(f"{error}{cause}")) from None
+
+
+def groq_call(service: GroqClients) -> Call:
+    """A function that sends one request body to Groq and raises ServiceError, and no error of the package."""
+    import groq
+    import httpx
+
+    turns, redacted = itertools.cycle(service.clients), service.redacted
+
     def call(body: dict[str, Any]) -> Reply:
-        try:  # not chat.completions.create: it walks through the whole body before it sends it as it was
-            answer = next(turns).post(f"{API_PREFIX}/chat/completions", cast_to=httpx.Response, body=body)
-            return _reply_from(answer.text, answer.headers, redacted)
-        except groq.APIStatusError as error:
-            details, headers = _error_details(error.body), error.response.headers
-            if details.get("code") == "json_validate_failed":  # what JSON mode gave up on may be usable
-                return Reply(redacted(str(details.get("failed_generation") or "")), model=str(body["model"]))
-            raise ServiceError(
-                redacted(str(details.get("message") or error.message)),
-                status=error.status_code,
-                code=str(details.get("code") or ""),
-                retry_after_s=duration_s(headers.get("retry-after") or ""),
-                token_limit=token_limit_in(headers),
-            ) from None
-        except groq.APIError as error:
-            cause = f" {error.__cause__}" if error.__cause__ else ""
-            raise ServiceError(redacted(f"{error.message}{cause}")) from None
+        with service_errors(redacted):
+            try:  # not chat.completions.create: it walks through the whole body before it sends it as it was
+                path = f"{API_PREFIX}/chat/completions"
+                answer = next(turns).post(path, cast_to=httpx.Response, body=body)
+            except groq.BadRequestError as error:
+                if reply := failed_generation(error.body):
+                    return reply.without_key(redacted)._replace(model=str(body["model"]))
+                raise
+            return reply_in(read_json(answer.text), token_limit_in(answer.headers)).without_key(redacted)
 
     return call
 
@@ -3414,9 +3658,7 @@ class Engine:
 
     def _after_reply(self, task: Task, reply: Reply) -> Outcome | None:
         try:
-            if reply.finish_reason == "length" and not reply.content.rstrip().endswith("}"):
-                raise NotAScore("it was cut off")
-            read = parse_judgement(reply.content, task.protocol)
+            return judgement_of(reply, task.protocol)._replace(usage=task.usage)
         except NotAScore as error:
             task.complaints += 1
             if task.complaints > MAX_COMPLAINTS:
@@ -3425,8 +3667,6 @@ class Engine:
             task.body = {**task.body, "messages": messages}
             self._again(task, 0.0)
             return None
-        source = (reply.content, reply.model, reply.fingerprint)
-        return Judgement(read.score, read.rationale, *source, task.usage, read.parts)
 
     def _after_error(self, task: Task, error: ServiceError) -> Failure | None:
         self._lost_in_a_row = self._lost_in_a_row + 1 if error.status is None else 0
@@ -3479,34 +3719,34 @@ Place = tuple[str, str]  # where a judgement is kept: the folder of its journal,
 
 
 class Order(NamedTuple):
-    """A request as one model is asked it, and the place of its judgement."""
+    """A request, and the place of one model's judgement of it."""
 
     request: JudgeRequest
-    body: dict[str, Any]
     place: Place
+
+
+def body_for(model: str, request: JudgeRequest) -> dict[str, Any]:
+    """A request as one model is asked it, whether in a call or in a batch."""
+    return build_request_body(model, request.messages, request.repeat, PROTOCOLS[request.protocol])
 
 
 def orders_for(model: str, requests: Iterable[JudgeRequest]) -> list[Order]:
     """An order for each request, in their order."""
-    orders = []
-    for one in requests:
-        body = build_request_body(model, one.messages, one.repeat, PROTOCOLS[one.protocol])
-        orders.append(Order(one, body, (one.folder, judgement_key(body, one.repeat))))
-    return orders
+    return [Order(one, (one.folder, judgement_key(body_for(model, one), one.repeat))) for one in requests]
 
 
 def to_ask(
-    orders: Iterable[Order], stored: Collection[Place], fresh: bool = False
+    orders: Iterable[Order], stored: Collection[Place], fresh: Collection[str] | None = None
 ) -> tuple[set[Place], list[list[Order]]]:
     """(what to take from the journals, what to ask): orders of one key, one a folder, are asked together.
 
-    `fresh` takes nothing that may be asked.
+    Of what may be asked only the keys in `fresh` are taken, if it is given.
     """
     taken: set[Place] = set()
     asked: dict[str, dict[str, Order]] = {}  # by key and folder
     for order in orders:
         folder, key = order.place
-        if order.place in stored and (order.request.stored_only or not fresh):
+        if order.place in stored and (order.request.stored_only or fresh is None or key in fresh):
             taken.add(order.place)
         elif not order.request.stored_only:
             asked.setdefault(key, {})[folder] = order
@@ -3525,6 +3765,320 @@ def first_model(requests: Sequence[JudgeRequest], stored: Collection[Place], mod
     return max((model, successor), key=judged)  # of two that have judged as many, the first
 
 
+# -- Batches: the service does the work, we only prepare, submit and collect.
+
+
+class BatchService:
+    """Groq's files and batches, as far as judging needs them. Every method raises ServiceError."""
+
+    def __init__(self, service: GroqClients) -> None:
+        self._client, self._redacted = service.clients[0], service.redacted
+
+    def _read(self, path: str, method: str = "get", **more: Any) -> Any:
+        from httpx import Response
+
+        with service_errors(self._redacted):
+            answer = getattr(self._client, method)(f"{API_PREFIX}/{path}", cast_to=Response, **more)
+            return read_json(self._redacted(answer.text))
+
+    def _listed(self, path: str) -> list[Mapping[str, Any]]:
+        answer = self._read(path)
+        rows = answer.get("data") if isinstance(answer, dict) else None
+        return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+
+    def file_named(self, name: str, but: Collection[str]) -> str | None:
+        """The ID of an uploaded file of that name; none of those in `but`."""
+        named = (row.get("id") for row in self._listed("files") if row.get("filename") == name)
+        return next((file for file in named if isinstance(file, str) and file not in but), None)
+
+    def upload(self, name: str, stream: BinaryIO) -> str:
+        """The ID of the file that holds what the stream does, from its beginning."""
+        stream.seek(0)
+        with service_errors(self._redacted):
+            file = self._client.files.create(file=(name, stream), purpose="batch").id
+        if not isinstance(file, str) or not file:
+            raise ServiceError("the answer to an upload names no file")
+        return file
+
+    def batch_of(self, file: str) -> str | None:
+        """The ID of the batch that was made of a file."""
+        made = (row.get("id") for row in self._listed("batches") if row.get("input_file_id") == file)
+        return next((batch for batch in made if isinstance(batch, str)), None)
+
+    def create(self, file: str) -> str:
+        """Start a batch of a file. Returns its ID."""
+        about = {"input_file_id": file, "endpoint": BATCH_ENDPOINT, "completion_window": BATCH_WINDOW}
+        return batch_state(self._read("batches", "post", body=about)).id
+
+    def state(self, batch: str) -> BatchState:
+        """How far a batch is."""
+        try:
+            return batch_state(self._read(f"batches/{quote(batch, safe='')}"))
+        except ServiceError as error:
+            if error.status != 404:
+                raise
+            return BatchState(batch, "lost")
+
+    def cancel(self, batch: str) -> None:
+        """Ask for a batch to be cancelled; one that has ended stays as it is."""
+        try:
+            self._read(f"batches/{quote(batch, safe='')}/cancel", "post")
+        except ServiceError as error:
+            if error.status not in (400, 404, 409):
+                raise
+
+    def results(self, file: str) -> Iterator[tuple[str, Reply | ServiceError]]:
+        """(key, what became of the request) for each line of a file of results, as they come."""
+        reading = self._client.files.with_streaming_response.content(file)
+        with service_errors(self._redacted), reading as answer:
+            for key, result in map(batch_result, filter(str.strip, answer.iter_lines())):
+                if isinstance(result, Reply):
+                    yield key, result.without_key(self._redacted)
+                else:
+                    yield key, replace(result, message=self._redacted(result.message))
+
+
+def in_files(lines: Iterable[tuple[T, bytes]], most_lines: int) -> Iterator[tuple[int, T, bytes]]:
+    """(number of the file, from 0, into which it goes; what it is; the line) for each line."""
+    number = count = size = 0
+    for about, line in lines:
+        if count == most_lines or (count and size + len(line) > BATCH_BYTES):
+            number, count, size = number + 1, 0, 0
+        count, size = count + 1, size + len(line)
+        yield number, about, line
+
+
+def lines_for(model: str, orders: Iterable[Order]) -> Iterator[tuple[BatchLine, bytes]]:
+    """Each order as a line of a batch, one at a time."""
+    for request, (_, key) in orders:
+        about = BatchLine(key, request.system, request.question_id, request.variant, request.repeat)
+        yield about, batch_line(key, body_for(model, request))
+
+
+def batch_files(
+    model: str, orders: Iterable[Order], most_lines: int
+) -> Iterator[tuple[str, BinaryIO, list[BatchLine]]]:
+    """(name, content, what stands in it) of each file that the orders take; the next one takes its place.
+
+    The name is made of the content, so that it tells whether a file was uploaded before.
+    """
+    from tempfile import TemporaryFile
+
+    for _, group in itertools.groupby(in_files(lines_for(model, orders), most_lines), itemgetter(0)):
+        with TemporaryFile() as stream:
+            digest, abouts = hashlib.sha256(), []
+            for _, about, line in group:
+                stream.write(line)
+                digest.update(line)
+                abouts.append(about)
+            yield f"judgements-{digest.hexdigest()[:32]}.jsonl", stream, abouts
+
+
+@dataclass(eq=False)
+class Batches:
+    """Judging in batches. What the journals know of them goes on from wherever any run left it.
+
+    Whatever the service has done is written down before anything else; and before it is asked to do something
+    it is asked whether that was done, since an answer can be lost. Thus nothing is sent twice. Of a run that
+    `submits`, what is left goes into new batches; one that `waits` waits for all of them.
+    """
+
+    service: BatchService
+    journals: Mapping[str, Journal]
+    _: KW_ONLY
+    submits: bool
+    waits: bool
+    most_lines: int
+    warn: Callable[[str], None]
+    time_utc: Callable[[], str]
+    progress: Callable[..., Iterable[object]]
+    sleep: Callable[[float], None] = time.sleep
+    jitter: Callable[[], float] = random.random
+
+    def __post_init__(self) -> None:
+        self.states: dict[str, BatchState] = {}  # of what was under way in this run, by ID
+        self.collected: dict[str, Judgement] = {}  # by this run, by key
+        self.gone: dict[str, str] = {}  # models that the service no longer has, and what it said
+
+    def under_way(self) -> Iterator[tuple[str, BatchRecord]]:
+        """(folder, what is known of it) for each batch that has not ended."""
+        for folder, journal in self.journals.items():
+            yield from ((folder, record) for record in [*journal.batches.values()] if not record.ended)
+
+    def places(self) -> set[Place]:
+        """Where the judgements will be kept that are under way."""
+        return {(folder, line.key) for folder, record in self.under_way() for line in record.lines}
+
+    def run(self, model: str, left: Callable[[], Sequence[Order]]) -> None:
+        """Collect what has ended; submit what is `left` then, and wait, if this run is to do so.
+
+        Raises JudgingEnded, JudgeUnavailable or ModelGone.
+        """
+        self.collect()
+        for _ in range(BATCH_ROUNDS):
+            if self.submits and model not in self.gone:
+                self._submit(model, left())
+            if not self.waits or not any(self.under_way()):
+                break
+            self._wait()
+        if model in self.gone:
+            raise ModelGone(self.gone[model])
+
+    def collect(self) -> None:
+        """Take in every batch that has ended, and look how far the others are."""
+        for folder, record in self.under_way():
+            if batch := record.batch or self._started(folder, record.file, self.submits):
+                state = self.states[batch] = self._tried(partial(self.service.state, batch))
+                if state.status in BATCH_ENDS:
+                    self._take_in(folder, record, state)
+
+    def cancel(self) -> list[BatchState]:
+        """Have all that is under way cancelled. Returns how far it came."""
+        for folder, record in self.under_way():
+            if batch := record.batch or self._started(folder, record.file, False):
+                self._tried(partial(self.service.cancel, batch))
+                self.states[batch] = self._tried(partial(self.service.state, batch))
+        return [*self.states.values()]
+
+    def told(self) -> str:
+        """What is under way, and when to come back; "" for nothing."""
+        open_states = [self.states[one.batch] for _, one in self.under_way() if one.batch in self.states]
+        if not open_states:
+            return ""
+        done, total = (sum(getattr(state, name) for state in open_states) for name in ("done", "total"))
+        ends_s = max((state.ends_s or 0 for state in open_states), default=0)
+        by = f"by {datetime.fromtimestamp(ends_s, timezone.utc):%Y-%m-%d %H:%M} UTC" if ends_s else "in a day"
+        names = ", ".join(state.id for state in open_states[:NAMES_SHOWN])
+        return f"batches are under way ({names}), {done} of {total} done; run again, at the latest {by}"
+
+    def _tried(self, call: Callable[[], T]) -> T:
+        """What the call gives; it is made again where that may help."""
+        for attempt in itertools.count():
+            try:
+                return call()
+            except ServiceError as error:
+                self._pause_after(error, attempt)
+        raise AssertionError("a count has no end")
+
+    def _pause_after(self, error: ServiceError, attempt: int) -> None:
+        """Sleep before another attempt, if there is to be one."""
+        if error.status in NO_JUDGING_STATUSES:
+            raise JudgeUnavailable(str(error))
+        if error.status not in PASSING_STATUSES or attempt + 1 >= MAX_ATTEMPTS:
+            raise JudgingEnded(f"of batches the service says: {error}")
+        self.sleep(pause_s(error, attempt, self.jitter()))
+
+    def _submit(self, model: str, orders: Iterable[Order]) -> None:
+        by_folder: dict[str, list[Order]] = {}
+        for order in orders:
+            by_folder.setdefault(order.place[0], []).append(order)
+        for folder, own in by_folder.items():
+            for name, stream, lines in batch_files(model, own, self.most_lines):
+                file = self._tried(partial(self._uploaded, name, stream))
+                about = {"model": model, "protocol": own[0].request.protocol, "requests": lines}
+                self.journals[folder].note_batch(self.time_utc(), batch_file=file, **about)
+                if batch := self._started(folder, file, True):
+                    self.states[batch] = BatchState(batch, "validating", total=len(lines))
+                    self.warn(f"Batch {batch}: {len(lines)} requests are under way.")
+
+    def _uploaded(self, name: str, stream: BinaryIO) -> str:
+        known = {file for journal in self.journals.values() for file in journal.batches}
+        return self.service.file_named(name, known) or self.service.upload(name, stream)
+
+    def _started(self, folder: str, file: str, create: bool) -> str:
+        """The ID of a file's batch, which is started if need be; "" if there is none."""
+
+        def found_or_created() -> str | None:
+            return self.service.batch_of(file) or (self.service.create(file) if create else None)
+
+        batch = self._tried(found_or_created)
+        told = {"batch": batch} if batch else {"ended": "never started"}
+        self.journals[folder].note_batch(self.time_utc(), batch_file=file, **told)
+        return batch or ""
+
+    def _take_in(self, folder: str, record: BatchRecord, state: BatchState) -> None:
+        """What a batch has brought goes into the journal; of what it has not brought nothing is known."""
+        known, seen = {line.key: line for line in record.lines}, set[str]()
+        counts: Counter[str] = Counter()
+        for key, result in self._results(state):
+            if key not in known or key in seen:
+                counts["lines passed over" if key not in seen else "lines that stood twice"] += 1
+                continue
+            outcome = self._outcome(result, record, state)
+            if isinstance(outcome, Judgement):
+                seen.add(key)
+                self.collected[key] = outcome
+                if self.journals[folder].stored.get(key) != outcome:
+                    self.journals[folder].append(key, known[key], outcome, self.time_utc())
+            counts["judged" if isinstance(outcome, Judgement) else outcome.reason] += 1
+        if state.code in MODEL_GONE_CODES:
+            self.gone[record.model] = state.reason
+        self.journals[folder].note_batch(self.time_utc(), batch_file=record.file, ended=state.status)
+        self._report(record, state, counts)
+
+    def _results(self, state: BatchState) -> Iterator[tuple[str, Reply | ServiceError]]:
+        """What stands in a batch's files. What breaks off is read on."""
+        for file in state.results:
+            read = attempt = 0
+            while True:
+                try:
+                    for result in itertools.islice(self.service.results(file), read, None):
+                        read += 1
+                        yield result
+                    break
+                except ServiceError as error:
+                    if error.status == 404:
+                        self.warn(f"The service has no file {file} of batch {state.id} any more.")
+                        break
+                    self._pause_after(error, attempt)
+                    attempt += 1
+
+    def _outcome(self, result: Reply | ServiceError, record: BatchRecord, state: BatchState) -> Outcome:
+        if isinstance(result, ServiceError):
+            if result.code in MODEL_GONE_CODES:
+                self.gone[record.model] = result.message
+            return Failure(str(result))
+        try:
+            return judgement_of(result, PROTOCOLS[record.protocol])._replace(batch=state.id)
+        except NotAScore:
+            return Failure("no score")
+
+    def _report(self, record: BatchRecord, state: BatchState, counts: Counter[str]) -> None:
+        missing = len(record.lines) - counts["judged"]
+        told = [f"{counts['judged']} of {len(record.lines)} judged"]
+        told += [f"{count} x {what}" for what, count in counts.most_common(4) if what != "judged"]
+        reason = f" ({state.reason})" if state.reason else ""
+        left = f"; {missing} left to be asked again" if missing else ""
+        self.warn(f"Batch {state.id} {state.status}{reason}: {', '.join(told)}{left}.")
+
+    def _wait(self) -> None:
+        """Wait until nothing is under way, looking ever more seldom."""
+        total = sum(len(record.lines) for _, record in self.under_way())
+        try:
+            for _ in self.progress(self._done_while_waiting(), total=total):
+                pass
+        except KeyboardInterrupt:
+            self.warn(f"The service goes on without us: {self.told()}.")
+            raise
+
+    def _done_while_waiting(self) -> Iterator[object]:
+        """Something for each request that is done, as that is seen. It ends when no batch is under way."""
+        watched = [record.batch for _, record in self.under_way()]
+        seen, pause = 0, POLL_S
+        while True:
+            self.collect()
+            done = sum(self.states[batch].done for batch in watched if batch in self.states)
+            yield from range(done - seen)
+            seen = max(seen, done)
+            if not any(self.under_way()):
+                return
+            self.sleep(pause)
+            pause = min(MAX_POLL_S, pause * 1.5)
+
+
+# -- The judge: the journal first, batches and calls for the rest.
+
+
 @dataclass(frozen=True, slots=True)
 class GroqJudge:
     """A judge that asks a chat-completions service for what the journals, one a folder, do not hold.
@@ -3540,23 +4094,20 @@ class GroqJudge:
     fresh: bool
     time_utc: Callable[[], str]
     progress: Callable[..., Iterable[tuple[int, Outcome]]]
+    batches: Batches | None = None
 
     def __call__(self, requests: Sequence[JudgeRequest]) -> JudgeRun:
         """Every request's outcome. Raises JudgeUnavailable."""
         protocol = PROTOCOLS[requests[0].protocol] if requests else RUBRIC  # one for a whole run
-        stored = {
-            (folder, key)
-            for folder, journal in self.journals.items()
-            for key, judgement in journal.stored.items()
-            if protocol.can_give(judgement)
-        }
-        model = first_model(requests, () if self.fresh else stored, self.model, self.strict)
+        begun = set() if self.fresh else self._stored(protocol)
+        begun |= self.batches.places() if self.batches else set()
+        model = first_model(requests, begun, self.model, self.strict)
         if model != self.model:
             began = f"The journal's judgements are by {model}, successor of {self.model}"
             self.engine.warn(f"{began}: going on with it.")
         while True:
             try:
-                return self._run(model, requests, protocol, stored)
+                return self._run(model, requests, protocol)
             except ModelGone as gone:
                 successor = MODELS.get(model, UNKNOWN_MODEL).successor
                 if self.strict or successor is None:
@@ -3564,28 +4115,60 @@ class GroqJudge:
                 self.engine.warn(f"Groq no longer serves {model}; judging with its successor {successor}.")
                 model = successor
 
-    def _run(
-        self, model: str, requests: Sequence[JudgeRequest], protocol: Protocol, stored: Collection[Place]
-    ) -> JudgeRun:
-        orders = orders_for(model, requests)
-        taken, asked = to_ask(orders, stored, self.fresh)
-        answered: dict[str, Outcome] = {}
-        ended = ""
+    def _stored(self, protocol: Protocol) -> set[Place]:
+        return {
+            (folder, key)
+            for folder, journal in self.journals.items()
+            for key, judgement in journal.stored.items()
+            if protocol.can_give(judgement)
+        }
+
+    def _left(self, orders: Sequence[Order], protocol: Protocol) -> tuple[set[Place], list[list[Order]]]:
+        """`to_ask`, without what is under way. What batches brought joins the journals of all who ask it."""
+        collected = self.batches.collected if self.batches else {}
+        for request, (folder, key) in orders:
+            if key in collected and self.journals[folder].stored.get(key) != collected[key]:
+                self.journals[folder].append(key, request, collected[key], self.time_utc())
+        taken, asked = to_ask(orders, self._stored(protocol), collected if self.fresh else None)
+        sent = {key for _, key in self.batches.places()} if self.batches else set()
+        return taken, [alike for alike in asked if alike[0].place[1] not in sent]
+
+    def _run(self, model: str, requests: Sequence[JudgeRequest], protocol: Protocol) -> JudgeRun:
+        orders, answered, ended = orders_for(model, requests), dict[str, Outcome](), ""
         try:
-            arriving = self.engine.outcomes([alike[0].body for alike in asked], protocol)
-            for number, outcome in self.progress(arriving, total=len(asked)):
-                for request, _, (folder, key) in asked[number]:
-                    answered[key] = outcome
-                    if isinstance(outcome, Judgement):
-                        self.journals[folder].append(key, request, outcome, self.time_utc())
+            if self.batches:
+                self.batches.run(model, lambda: [alike[0] for alike in self._left(orders, protocol)[1]])
+            if not (self.batches and self.batches.submits):
+                self._ask(model, self._left(orders, protocol)[1], protocol, answered)
+            ended = self.batches.told() if self.batches else ""
         except JudgingEnded as error:
             ended = str(error)
+        taken, _ = self._left(orders, protocol)
+        by_batch = bool(self.batches and self.batches.submits) and not ended
         rest = Failure("judging ended early" if ended else "left out", asked=False)
+        if by_batch:
+            rest = Failure("no score by any batch")
         found = (
             self.journals[folder].stored[key] if (folder, key) in taken else answered.get(key, rest)
-            for _, _, (folder, key) in orders
+            for _, (folder, key) in orders
         )
         return JudgeRun(self.model, model, tuple(found), ended, self.engine.counts)
+
+    def _ask(
+        self,
+        model: str,
+        asked: Sequence[Sequence[Order]],
+        protocol: Protocol,
+        answered: dict[str, Outcome],
+    ) -> None:
+        """Ask for each judgement in a call; outcomes join `answered` as they come."""
+        bodies = [body_for(model, alike[0].request) for alike in asked]
+        arriving = self.engine.outcomes(bodies, protocol)
+        for number, outcome in self.progress(arriving, total=len(asked)):
+            for request, (folder, key) in asked[number]:
+                answered[key] = outcome
+                if isinstance(outcome, Judgement):
+                    self.journals[folder].append(key, request, outcome, self.time_utc())
 
 
 # ------------------------------------------------------------------ 10. Evaluations
@@ -3955,11 +4538,11 @@ def judge_requests(
     requests = []
     for system, place, variant, text in texts_to_judge(split, hand_in.systems, options):
         question = split.questions[place]
-        messages = build_rubric_messages(question, rubrics[place], text)
+        build = partial(build_rubric_messages, question, rubrics[place], text)
         stored_only = bool(system) and place not in chosen
         for repeat in range(options.repeats if system else 1):
             about = (system, question.id, place, variant, repeat)
-            requests.append(JudgeRequest(*about, messages, stored_only, hand_in.folder))
+            requests.append(JudgeRequest(*about, build, stored_only, hand_in.folder))
     return requests
 
 
@@ -4054,12 +4637,13 @@ def usage_block(model: str, grades: Sequence[AnswerGrade]) -> Block:
     """What the judgements cost when they were made; not what this run paid, since the journal gave some."""
     judgements = [judgement for grade in grades for judgement in grade.judgements]
     usage = sum((judgement.usage for judgement in judgements), Usage())
+    batched = sum((judgement.usage for judgement in judgements if judgement.batch), Usage())
     return {
         "judgements": len(judgements),
         "prompt_tokens": usage.prompt,
         "completion_tokens": usage.completion,
         "cached_tokens": usage.cached,
-        "cost_usd": cost_usd(model, usage),
+        "cost_usd": cost_usd(model, usage, batched),
     }
 
 
@@ -4414,26 +4998,53 @@ def leaderboard(graded: Iterable[tuple[HandIn, Mapping[str, Block]]]) -> list[Ro
 
 @dataclass(frozen=True, slots=True)
 class CallPlan:
-    """What judging takes: judgements in all journals, those already stored, calls, tokens (estimated)."""
+    """What judging takes: judgements in all journals, those already stored, calls, tokens (estimated).
+
+    Those under way in batches are no calls to come. `files` and their size are what new batches would take.
+    """
 
     model: str
     judgements: int
     stored: int
     calls: int
     usage: Usage
+    under_way: int = 0
+    files: int = 0
+    file_bytes: int = 0
 
 
 def plan_calls(
-    model: str, requests: Sequence[JudgeRequest], stored: Collection[Place], fresh: bool = False
+    model: str,
+    requests: Sequence[JudgeRequest],
+    stored: Collection[Place],
+    fresh: bool = False,
+    sent: Collection[Place] = (),
+    most_lines: int = 0,
 ) -> CallPlan:
-    """The plan for these requests, given folder and key of each stored judgement."""
+    """The plan for these requests, given folder and key of each stored judgement and of those under way.
+
+    In batches, if there are at most so many lines in one.
+    """
     settings = MODELS.get(model, UNKNOWN_MODEL)
-    taken, asked = to_ask(orders_for(model, requests), stored, fresh)
-    to_come = {order.place for alike in asked for order in alike}
-    chars = sum(prompt_chars(alike[0].body) for alike in asked)
-    more = sum(PROTOCOLS[alike[0].request.protocol].more_tokens // 2 for alike in asked)
+    taken, groups = to_ask(orders_for(model, requests), stored, () if fresh else None)
+    to_come = {order.place for alike in groups for order in alike}
+    waiting = {key for _, key in sent}
+    asked = [alike[0] for alike in groups if alike[0].place[1] not in waiting]
+    chars = sum(prompt_chars(body_for(model, order.request)) for order in asked)
+    more = sum(PROTOCOLS[order.request.protocol].more_tokens // 2 for order in asked)
     usage = Usage(math.ceil(chars / CHARS_PER_TOKEN), len(asked) * settings.usual_completion_tokens + more)
-    return CallPlan(model, len(taken | to_come), len(taken), len(asked), usage)
+    lines = in_files(lines_for(model, asked), most_lines) if most_lines else ()
+    sizes = [(number, len(line)) for number, _, line in lines]
+    return CallPlan(
+        model,
+        judgements=len(taken | to_come),
+        stored=len(taken),
+        calls=len(asked),
+        usage=usage,
+        under_way=len(groups) - len(asked),
+        files=len({number for number, _ in sizes}),
+        file_bytes=sum(size for _, size in sizes),
+    )
 
 
 def minutes_needed(plan: CallPlan, tier: Tier) -> float:
@@ -4557,7 +5168,8 @@ def answer_requests(configuration: Configuration, options: AnswerOptions, aids: 
     """A request for each answer that one of the methods needs the judge for."""
     return [
         JudgeRequest(
-            *(configuration.name, item.id, place, "written", 0, answer_messages(item, options.protocol)),
+            *(configuration.name, item.id, place, "written", 0),
+            partial(answer_messages, item, options.protocol),
             folder=configuration.name,
             protocol=options.protocol,
         )
@@ -5313,7 +5925,7 @@ def summary_requests(batch: SummaryBatch) -> list[JudgeRequest]:
     return [
         JudgeRequest(
             *(batch.title, task.summary.id, place, "written", 0),
-            build_summary_messages(task.summary, task.gold, task.web),
+            partial(build_summary_messages, task.summary, task.gold, task.web),
             protocol="summary",
         )
         for place, task in enumerate(batch.tasks)
@@ -5948,9 +6560,9 @@ def render_counts(counts: CallCounts, model: str) -> str:
     )
 
 
-def render_plan(plan: CallPlan, tiers: Mapping[str, Tier]) -> str:
+def render_plan(plan: CallPlan, tiers: Mapping[str, Tier], batched: bool = False) -> str:
     """What judging would cost, as console text; `tiers` says with which limits how long it would take."""
-    cost = cost_usd(plan.model, plan.usage)
+    cost = cost_usd(plan.model, plan.usage, plan.usage if batched else Usage())
     lines = [
         f"With {plan.model}:",
         f"  Judgements: {plan.judgements}, of which {plan.stored} are stored already",
@@ -5958,6 +6570,11 @@ def render_plan(plan: CallPlan, tiers: Mapping[str, Tier]) -> str:
         f"  Tokens (estimated): {plan.usage.prompt} in, {plan.usage.completion} out",
         "  Cost: unknown for this model" if cost is None else f"  Cost (estimated): ${cost:.4f}",
     ]
+    if plan.under_way:
+        lines.insert(2, f"  Under way in batches: {plan.under_way}")
+    if batched:
+        size = f"{plan.calls} lines, {plan.file_bytes / 1e6:.1f} MB"
+        return "\n".join([*lines, f"  Batches: {plan.files} ({size}), each within {BATCH_WINDOW}"])
     times = [f"  Time with {name}: {minutes_needed(plan, tier):.1f} minutes" for name, tier in tiers.items()]
     return "\n".join([*lines, *times])
 
@@ -7149,7 +7766,7 @@ def connect_judge(
     resources: ExitStack,
     *,
     brought: bool = False,
-) -> Judge | None:
+) -> GroqJudge | None:
     """The judge that the environment describes; None, and a line that says so, where there is no key.
 
     `paths` has each folder's journal, `brought` along by whom it grades or not. They are closed with
@@ -7161,7 +7778,7 @@ def connect_judge(
         note(f"{KEY_VARIABLE} is not set: answers are not judged.")
         return None
     base_url = os.environ.get(BASE_URL_VARIABLE, "").strip().rstrip("/").removesuffix(API_PREFIX)
-    call = groq_call(api_key, base_url or None, arguments.workers, resources)
+    service = groq_clients(api_key, base_url or None, arguments.workers, resources)
     journals: dict[str, Journal] = {}
     for folder, path in paths.items():
         with skipping(folder, skipped):
@@ -7171,21 +7788,51 @@ def connect_judge(
     if brought:
         report_journals(journals)
     pacer = Pacer(arguments.workers, time.monotonic(), arguments.rpm, arguments.tpm, arguments.delay)
+    shared: dict[str, Any] = {
+        "journals": journals,
+        "time_utc": lambda: datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "progress": progress_bar,
+    }
+    batches = Batches(
+        BatchService(service),
+        submits=arguments.batch,
+        waits=arguments.wait,
+        most_lines=arguments.batch_size,
+        warn=note,
+        **shared,
+    )
     return GroqJudge(
-        engine=Engine(CallPool(call), pacer, warn=note),
-        journals=journals,
+        engine=Engine(CallPool(groq_call(service)), pacer, warn=note),
         model=arguments.judge_model or DEFAULT_JUDGE_MODEL,
         strict=arguments.judge_model is not None,
         fresh=arguments.fresh,
-        time_utc=lambda: datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        progress=progress_bar,
+        batches=batches,
+        **shared,
     )
 
 
+def stored_places(paths: Mapping[str, str], skipped: list[str]) -> tuple[set[Place], set[Place]]:
+    """(what folders' journals hold, what is under way). One whose journal cannot be read joins `skipped`."""
+    stored: set[Place] = set()
+    sent: set[Place] = set()
+    for folder, path in paths.items():
+        with skipping(folder, skipped):
+            contents, _ = read_journal(path)
+            stored.update((folder, key) for key in contents.stored)
+            open_ones = (record for record in contents.batches.values() if not record.ended)
+            sent.update((folder, line.key) for record in open_ones for line in record.lines)
+    return stored, sent
+
+
 def show_plan(
-    arguments: argparse.Namespace, requests: Sequence[JudgeRequest], stored: Collection[Place]
+    arguments: argparse.Namespace,
+    requests: Iterable[JudgeRequest],
+    paths: Mapping[str, str],
+    skipped: list[str],
 ) -> None:
-    """Show what judging would cost, with the model and with its successor."""
+    """Show what judging would cost, with the model and with its successor, given each folder's journal."""
+    stored, sent = stored_places(paths, skipped)
+    asked = [one for one in requests if one.folder not in skipped]
     model = arguments.judge_model or DEFAULT_JUDGE_MODEL
     successor = None if arguments.judge_model else MODELS[model].successor
     for name in filter(None, (model, successor)):
@@ -7193,17 +7840,27 @@ def show_plan(
         tiers = {"a free account": free, "a developer account": DEVELOPER_TIER} if free else {}
         if arguments.rpm or arguments.tpm:
             tiers = {"these limits": Tier(arguments.rpm or sys.maxsize, arguments.tpm or sys.maxsize)}
-        say(render_plan(plan_calls(name, requests, stored, arguments.fresh), tiers))
+        most_lines = arguments.batch_size if arguments.batch else 0
+        plan = plan_calls(name, asked, stored, arguments.fresh, sent, most_lines)
+        say(render_plan(plan, tiers, arguments.batch))
 
 
-def stored_places(paths: Mapping[str, str], skipped: list[str]) -> set[Place]:
-    """What the folders' journals hold. A folder whose journal cannot be read joins `skipped`."""
-    stored: set[Place] = set()
-    for folder, path in paths.items():
-        with skipping(folder, skipped):
-            keys = parse_journal(Path(path).read_bytes())[0] if os.path.isfile(path) else {}
-            stored.update((folder, key) for key in keys)
-    return stored
+def cancel_batches(arguments: argparse.Namespace, paths: Mapping[str, str]) -> int:
+    """Cancel what is under way, given each folder's journal. Returns the exit code; raises UsageError."""
+    skipped: list[str] = []
+    try:
+        with ExitStack() as resources:
+            judge = connect_judge(arguments, paths, skipped, resources)
+            if judge is None or judge.batches is None:
+                raise UsageError(f"batches cannot be cancelled without {KEY_VARIABLE}")
+            states = judge.batches.cancel()
+    except (JudgeUnavailable, JudgingEnded) as error:
+        note(f"error: not all batches are cancelled: {error}")
+        return EXIT_INCOMPLETE
+    for state in states:
+        say(f"Batch {state.id}: {state.status}, {state.done} of {state.total} done")
+    say("The next run collects what was done." if states else "No batch is under way.")
+    return EXIT_INCOMPLETE if skipped else EXIT_OK
 
 
 def write_label_sheet(split: Split, hand_ins: Iterable[HandIn], options: JudgeOptions) -> None:
@@ -7358,12 +8015,13 @@ def run_split(arguments: argparse.Namespace) -> int:
     report_reading(arguments, split, hand_ins, broken)
     form = JOURNAL_FILE.format(split=split.name)
     journals = {one.folder: in_folder(one.folder, form) for one in hand_ins}
+    if arguments.cancel_batch:
+        return cancel_batches(arguments, journals)
     if arguments.dry_run or arguments.label_sheet:
         if arguments.dry_run:
-            stored = stored_places(journals, skipped)
             requests = [one for hand_in in hand_ins for one in judge_requests(split, hand_in, options)]
             say("Dry run: nothing is sent.")
-            show_plan(arguments, [one for one in requests if one.folder not in skipped], stored)
+            show_plan(arguments, requests, journals, skipped)
         else:
             write_label_sheet(split, hand_ins, options)
         return EXIT_INCOMPLETE if skipped else EXIT_OK
@@ -7521,7 +8179,7 @@ def plan_judging(
         method = unjudged(options).methods[0]
         say(f"Judged are the best {len(best)} of {len(configurations)} by {method}: {', '.join(journals)}")
     if arguments.dry_run or picked:
-        show_plan(arguments, requests, stored_places(journals, []))
+        show_plan(arguments, requests, journals, [])
     return requests, journals
 
 
@@ -7594,6 +8252,10 @@ def run_answers(arguments: argparse.Namespace) -> int:
     """Score free answers. Returns the exit code; raises InputError, UsageError."""
     options = answer_options(arguments)
     configurations = read_configurations(paths_named(arguments.files))
+    if arguments.cancel_batch:
+        return cancel_batches(
+            arguments, {one.name: answers_file(one, ANSWERS_JOURNAL_FILE) for one in configurations}
+        )
     files, items = results_files(configurations), [item for one in configurations for item in one.items]
     require_rubrics(options, items)
     for warning in dict.fromkeys(line for one in configurations for line in one.warnings):
@@ -7726,11 +8388,13 @@ def judge_summaries(arguments: argparse.Namespace) -> int:
     batches = summary_batches(arguments)
     journal = {"": Path(arguments.output_dir, SUMMARY_JOURNAL_FILE).as_posix()}
     requests = [request for batch in batches for request in summary_requests(batch)]
+    if arguments.cancel_batch:
+        return cancel_batches(arguments, journal)
     for batch in batches:
         say(f"{batch.source.file.name}: {len(batch.tasks)} summaries, {batch.skipped} left out")
     if arguments.dry_run:
         say("Dry run: nothing is sent.")
-        show_plan(arguments, requests, stored_places(journal, []))
+        show_plan(arguments, requests, journal, [])
         return EXIT_OK
     try:
         with ExitStack() as resources:
@@ -7807,6 +8471,15 @@ ENGINE_OPTIONS: Options = {  # of every command that judges
     },
     "--rpm": {"type": positive, "metavar": "N", "help": "requests a minute (default: learned)"},
     "--tpm": {"type": positive, "metavar": "N", "help": "tokens a minute (default: learned)"},
+    "--batch": {"action": "store_true", "help": "judge by Groq's Batch API: half the price, within a day"},
+    "--batch-size": {
+        "type": lambda text: positive(text, BATCH_LINES),
+        "default": BATCH_LINES,
+        "metavar": "N",
+        "help": "requests in one batch (default: %(default)s)",
+    },
+    "--wait": {"action": "store_true", "help": "wait for batches to end"},
+    "--cancel-batch": {"action": "store_true", "help": "cancel the batches that are under way, and stop"},
     "--delay": {
         "type": from_zero,
         "default": 0.0,

@@ -138,7 +138,9 @@ def timed(judgements: int, work: Callable[[], tuple[Outcomes, evaluation.CallCou
 def engine(url: str, bodies: Sequence[Body], workers: int = evaluation.WORKERS) -> Run:
     def work() -> tuple[Outcomes, evaluation.CallCounts]:
         with ExitStack() as resources:
-            pool = evaluation.CallPool(evaluation.groq_call("any", url, workers, resources))
+            pool = evaluation.CallPool(
+                evaluation.groq_call(evaluation.groq_clients("any", url, workers, resources))
+            )
             pacer = evaluation.Pacer(workers, time.monotonic())
             judge = evaluation.Engine(pool, pacer, warn=evaluation.note)
             return dict(judge.outcomes(bodies)), judge.counts

@@ -903,7 +903,7 @@ def test_what_a_call_raises_is_handed_over_and_others_can_be_made(error: Excepti
 
 def request(text: str, repeat: int = 0, stored_only: bool = False, question_id: str = "") -> JudgeRequest:
     messages = ({"role": "user", "content": text},)
-    return JudgeRequest("strong", question_id or text, 0, "written", repeat, messages, stored_only)
+    return JudgeRequest("strong", question_id or text, 0, "written", repeat, lambda: messages, stored_only)
 
 
 def key_of(text: str, model: str = OSS, repeat: int = 0) -> str:
@@ -942,7 +942,7 @@ class Judge:
         return texts
 
     def stored(self) -> dict[str, int]:
-        judgements, _ = parse_journal(self.path.read_bytes())
+        judgements = parse_journal(self.path.read_bytes().split(b"\n")).stored
         return {key: judgement.score for key, judgement in judgements.items()}
 
 
@@ -1097,7 +1097,7 @@ def append(path: Path, key: str, rationale: str = "") -> tuple[set[str], int]:
 
 
 def keys_in(path: Path) -> tuple[set[str], int]:
-    judgements, passed_over = parse_journal(path.read_bytes())
+    judgements, _, passed_over = parse_journal(path.read_bytes().split(b"\n"))
     return set(judgements), passed_over
 
 
@@ -1153,12 +1153,13 @@ NO_LINES: dict[str, object] = {
 
 @table("line", NO_LINES)
 def test_a_line_that_is_no_judgement_is_counted_and_passed_over(line: bytes) -> None:
-    judgements, passed_over = parse_journal(line_of("a") + line + b"\n \r\n\n" + line_of("b"))
+    text = line_of("a") + line + b"\n \r\n\n" + line_of("b")
+    judgements, _, passed_over = parse_journal(text.split(b"\n"))
     assert (set(judgements), passed_over) == ({"a", "b"}, 1)
 
 
 def test_of_a_key_that_occurs_twice_the_last_line_counts() -> None:
-    judgements, _ = parse_journal(line_of("a", 2) + line_of("b", 1) + line_of("a", 5))
+    judgements = parse_journal([line_of("a", 2), line_of("b", 1), line_of("a", 5)]).stored
     assert {key: judgement.score for key, judgement in judgements.items()} == {"a": 5, "b": 1}
 
 
@@ -1169,7 +1170,7 @@ TEXTS = ["한국어, فارسی 😀", "a\nb\r\nc\u2028d\u0085e\x00f", "lone \ud
 def test_a_judgement_comes_back_as_it_was_stored(path: Path, text: str) -> None:
     append(path, "a", text)
     stored = Judgement(3, text, text, "m", "fp", Usage(7, 8, 9))
-    assert parse_journal(path.read_bytes()) == ({"a": stored}, 0)
+    assert parse_journal(path.read_bytes().split(b"\n")) == ({"a": stored}, {}, 0)
     assert path.read_bytes().count(b"\n") == 1
 
 

@@ -1259,14 +1259,14 @@ def test_a_dry_run_goes_on_where_a_journal_cannot_be_read(
 ) -> None:
     pair.hand_in("bad", strong=answered(1, 2))
     pair.write(f"bad/{JOURNAL}", "")
-    read = Path.read_bytes
+    opened = Path.open
 
-    def refused(path: Path) -> bytes:
+    def refused(path: Path, mode: str = "r", **more: Any) -> Any:
         if path.as_posix() == f"bad/{JOURNAL}":
             raise PermissionError(13, "Permission denied", str(path))
-        return read(path)
+        return opened(path, mode, **more)
 
-    monkeypatch.setattr(Path, "read_bytes", refused)
+    monkeypatch.setattr(Path, "open", refused)
     outcome = pair.run(*WITH_BAD, "--dry-run")
     assert outcome.out.startswith(PLAN.format(4, 0, 3))
     assert outcome.err[-1].startswith("error: bad is skipped: [Errno 13] Permission denied: ")
