@@ -1,13 +1,20 @@
-"""A loopback server that speaks Groq's chat-completions protocol, for tests and benchmarks.
+"""A loopback server that speaks Groq's protocol of chat completions and batches, for tests and benchmarks.
 
 In a test, hand in a function from Call to Reply, and point the real client at the server:
 
     with GroqServer(lambda call: score_reply(4)) as server:
         client = groq.Groq(api_key="any", base_url=server.url, max_retries=0)
 
+The lines of a batch are answered by the same function; a BatchScript says how their batch goes on:
+
+    script = BatchScript(polls=2, end="expired", answered=10)
+    with GroqServer(lambda call: score_reply(4), batches=script) as server:
+        ...
+    assert max(server.submitted.values()) == 1
+
 As a process of its own, so that a benchmark does not share its processor time with the server:
 
-    python groq_server.py --latency 0.2 --rpm 1000 --tpm 250000 --faults
+    python groq_server.py --latency 0.2 --rpm 1000 --tpm 250000 --faults --polls 5
 
 The first line that it prints is its url; GET /stats tells what it has seen. It listens on 127.0.0.1 only.
 Times are in seconds, as `_s` says. Messages are worded as Groq words them, because programs read limits and
@@ -19,12 +26,16 @@ import asyncio
 import hashlib
 import json
 import math
+import random
+import re
 import threading
 import time
+import weakref
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from tempfile import SpooledTemporaryFile
 from types import TracebackType
 from typing import Any, Literal, final
 
@@ -43,12 +54,14 @@ UPGRADE = "Upgrade to Dev Tier today at https://console.groq.com/settings/billin
 # ------------------------------------------------------------------------------------------ calls and replies
 @dataclass(frozen=True)
 class Call:
-    """One request: `number` counts from 0 in order of arrival, `arrived_s` is time.monotonic()."""
+    """One request: `number` counts from 0 in order of arrival, `arrived_s` is time.monotonic(). A line of a
+    batch has a custom_id, its batch's headers and arrival, and a number among the lines of all batches."""
 
     number: int
     body: dict[str, Any]
     headers: dict[str, str]
     arrived_s: float
+    custom_id: str | None = None
 
 
 @dataclass(frozen=True)
@@ -360,6 +373,597 @@ def tokens_taken(answer: bytes) -> int:
     return 0
 
 
+# ---------------------------------------------------------------------------------------------------- sending
+class Failures:
+    """Keeps the first exception of what a test handed in, for the end of the with block."""
+
+    def __init__(self) -> None:
+        self.first: BaseException | None = None
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as failure:  # what pytest.fail raises is no Exception
+            self.first = self.first or failure
+            raise web.HTTPInternalServerError(text=repr(failure)) from failure
+
+
+async def acted_out(
+    reply: Reply, content: bytes, request: web.Request, more_headers: dict[str, str]
+) -> web.StreamResponse:
+    """The reply in the way that its act says. Its latency is the caller's."""
+    if reply.act == "hang":
+        await asyncio.Event().wait()
+    if reply.act == "drop":
+        return hung_up(request)
+    headers = more_headers | dict(reply.headers)
+    if reply.act == "send":
+        return web.Response(status=reply.status, body=content, headers=headers)
+    response = web.StreamResponse(status=reply.status, headers=headers)
+    response.content_length = len(content)
+    await response.prepare(request)
+    for byte in content:
+        await asyncio.sleep(reply.every_s)
+        await response.write(bytes([byte]))
+    return response
+
+
+async def torn(answer: web.Response, request: web.Request) -> web.StreamResponse:
+    """The first half of an answer that says how long all of it is, and then nothing."""
+    body = bytes(answer.body or b"")  # type: ignore[arg-type]
+    response = web.StreamResponse(status=answer.status, headers=answer.headers)
+    response.content_length = len(body)
+    await response.prepare(request)
+    await response.write(body[: len(body) // 2])
+    hung_up(request)
+    return response
+
+
+def hung_up(request: web.Request) -> web.Response:
+    if request.transport is not None:
+        request.transport.close()
+    return web.Response()  # for aiohttp alone: there is no connection left to send it on
+
+
+# ------------------------------------------------------------------------------------------- a batch's script
+ENDPOINT = "/v1/chat/completions"
+MOST_LINES, MOST_BYTES = 50_000, 100 * 10**6  # of a batch's file
+
+Status = Literal[
+    "validating", "in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled"
+]
+ENDS: tuple[Status, ...] = ("completed", "failed", "expired", "cancelled")
+Problem = dict[str, str | int | None]
+
+
+@dataclass(frozen=True)
+class BatchScript:
+    """How a batch goes on: a step whenever it is retrieved, so that nothing waits for a clock. A list of
+    batches shows them and takes no step.
+
+    `polls` is how often it is found in progress (validating, if it fails) before its end, and `ending` how
+    often finalizing or cancelling after that. Its lines are answered step by step, the same share at each.
+
+    `answered` is for batches that expire or are cancelled, by script or by the client: so many lines are
+    answered by then, or by default those of the steps so far. The rest stand in the error file, or, with
+    `rest_listed` off, nowhere.
+
+    Results come in an order of their own, unless `shuffle` is off. So many of the first as `duplicates` says
+    stand there twice, so many as `strangers` says come after one whose custom_id nobody asked for, and `cut`
+    ends the output file in the middle of its last line. `reason` is the message of a batch that fails.
+    """
+
+    polls: int = 0
+    ending: int = 0
+    end: Literal["completed", "failed", "expired", "cancelled"] = "completed"
+    answered: int | None = None
+    rest_listed: bool = True
+    shuffle: bool = True
+    duplicates: int = 0
+    strangers: int = 0
+    cut: bool = False
+    reason: str = "The batch could not be processed."
+
+    def course(self) -> list[Status]:
+        """The states that it is found in, one by one."""
+        first: list[Status] = ["validating" if self.end == "failed" else "in_progress"]
+        return first * self.polls + self.last_steps(self.end)
+
+    def last_steps(self, end: Status) -> list[Status]:
+        before: dict[Status, list[Status]] = {"completed": ["finalizing"], "cancelled": ["cancelling"]}
+        return before.get(end, []) * self.ending + [end]
+
+
+@dataclass(frozen=True)
+class Late:
+    """A reply in place of the answer to a request that took effect all the same. By default the answer is
+    lost: the connection is dropped after the file was stored or the batch created."""
+
+    reply: Reply = field(default_factory=drop)
+
+
+@dataclass(frozen=True)
+class Torn:
+    """The answer itself, but the connection is dropped in the middle of it."""
+
+
+# A reply alone comes instead of all that the request asks for, which is as good as never sent.
+Disturb = Callable[[str, str], Reply | Late | Torn | None]
+
+
+# ------------------------------------------------------------------------------------------ files and batches
+@dataclass
+class StoredFile:
+    """A file that was uploaded, or one of results. A small one is kept in memory and a large one on disk, but
+    without a name, so that nothing is left of it when the process is killed."""
+
+    id: str
+    filename: str
+    purpose: Literal["batch", "batch_output"]
+    created_at: int = field(default_factory=lambda: int(time.time()))
+    size: int = 0
+    deleted: bool = False
+
+    def __post_init__(self) -> None:
+        self._content = SpooledTemporaryFile(max_size=2**20)  # noqa: SIM115 - it lives as long as this
+        weakref.finalize(self, self._content.close)  # a test may look into it long after the with block
+        self._hash = hashlib.sha256()
+
+    @property
+    def sha256(self) -> str:
+        """Of all that was ever added."""
+        return self._hash.hexdigest()
+
+    def add(self, content: bytes | memoryview) -> None:
+        self._content.seek(self.size)
+        self._content.write(content)
+        self._hash.update(content)
+        self.size += len(content)
+
+    def cut(self, size: int) -> None:
+        self._content.truncate(size)
+        self.size = size
+
+    def content(self) -> bytes:
+        self._content.seek(0)
+        return self._content.read()
+
+    def line_at(self, start: int) -> bytes:
+        """The line that begins there, none at the end."""
+        self._content.seek(start)
+        return self._content.readline()
+
+    def lines(self) -> list[Any]:
+        """For tests: what its lines say."""
+        return [json.loads(line) for line in self.content().splitlines()]
+
+    def shown(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "object": "file",
+            "bytes": self.size,
+            "created_at": self.created_at,
+            "filename": self.filename,
+            "purpose": self.purpose,
+        }
+
+
+@dataclass
+class Batch:
+    """A batch and how far it is. `starts` is where its lines begin in its file, in the order in which they
+    are answered, or None before the file was looked at; `dealt_with` is how many of them are."""
+
+    id: str
+    input: StoredFile
+    order: dict[str, Any]
+    headers: dict[str, str]
+    script: BatchScript
+    created_at: int = field(default_factory=lambda: int(time.time()))
+    arrived_s: float = field(default_factory=time.monotonic)
+    status: Status = "validating"
+    times: dict[str, int] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    starts: list[int] | None = None
+    dealt_with: int = 0
+    completed: int = 0
+    failed: int = 0
+    output: StoredFile | None = None
+    errors: StoredFile | None = None
+
+    def __post_init__(self) -> None:
+        self.course = self.script.course()
+        self.lock = asyncio.Lock()
+
+    @property
+    def total(self) -> int:
+        return len(self.starts or ())
+
+    def enter(self, status: Status) -> None:
+        self.status = status
+        self.times.setdefault(f"{status}_at", int(time.time()))
+
+    def due(self, status: Status) -> int:
+        """How many lines are answered when it is found in this state."""
+        script = self.script
+        asked_for = self.total if script.answered is None else min(script.answered, self.total)
+        if status == "in_progress":
+            goal = asked_for if script.end in ("expired", "cancelled") else self.total
+            step = script.polls - self.course.count("in_progress") + 1
+            return goal * step // (script.polls + 1)
+        if status in ("finalizing", "completed"):
+            return self.total
+        if status in ("expired", "cancelled") and script.answered is not None:
+            return max(asked_for, self.dealt_with)
+        return self.dealt_with
+
+    def call(self, number: int, start: int) -> Call:
+        line = json.loads(self.input.line_at(start))
+        return Call(number, line["body"], self.headers, self.arrived_s, line["custom_id"])
+
+    def shown(self) -> dict[str, Any]:
+        """As Groq shows it. Counts leave out the lines that were not answered."""
+        ended = self.status in ENDS
+        return {
+            "id": self.id,
+            "object": "batch",
+            "endpoint": self.order["endpoint"],
+            "completion_window": self.order["completion_window"],
+            "metadata": self.order.get("metadata"),
+            "input_file_id": self.input.id,
+            "output_file_id": self.output.id if ended and self.output else None,
+            "error_file_id": self.errors.id if ended and self.errors else None,
+            "errors": {"object": "list", "data": self.problems} if self.status == "failed" else None,
+            "status": self.status,
+            "created_at": self.created_at,
+            "expires_at": self.created_at + window_s(self.order["completion_window"]),
+            "request_counts": {"total": self.total, "completed": self.completed, "failed": self.failed},
+            **self.times,
+        }
+
+
+def window_s(window: object) -> int:
+    """24h to 7d are allowed; 0 for any other."""
+    match = re.fullmatch(r"(\d+)(h|d)", str(window))
+    seconds = int(match[1]) * {"h": 3_600, "d": 86_400}[match[2]] if match else 0
+    return seconds if 86_400 <= seconds <= 7 * 86_400 else 0
+
+
+def line_problem(line: bytes, seen: set[str]) -> Problem | None:
+    """What keeps a batch with such a line from being processed. Custom ids go to those seen."""
+    try:
+        request = json.loads(line)
+    except ValueError:
+        request = None
+    if not isinstance(request, dict):
+        return problem("invalid_json_line", "This line is not parseable as valid JSON.")
+    custom_id = request.get("custom_id")
+    if not isinstance(custom_id, str) or not custom_id:
+        return problem("missing_required_parameter", "Missing required parameter: 'custom_id'.", "custom_id")
+    if custom_id in seen:
+        message = f"The custom_id '{custom_id}' for this request is a duplicate of another request."
+        return problem("duplicate_custom_id", message, "custom_id")
+    seen.add(custom_id)
+    if (request.get("method"), request.get("url")) != ("POST", ENDPOINT):
+        return problem("invalid_url", f"The request must be a POST to {ENDPOINT}.", "url")
+    if not isinstance(request.get("body"), dict):
+        return problem("missing_required_parameter", "Missing required parameter: 'body'.", "body")
+    return None
+
+
+def problem(code: str, message: str, param: str | None = None) -> Problem:
+    return {"code": code, "message": message, "param": param, "line": None}
+
+
+def result_line(call: Call, response: dict[str, Any] | None, error: dict[str, str] | None = None) -> bytes:
+    """A line of an output or error file, in plain UTF-8: what str.splitlines takes for an end of line may be
+    in the middle of it."""
+    result = {
+        "id": f"batch_req_loopback_{call.number}",
+        "custom_id": call.custom_id,
+        "response": response,
+        "error": error,
+    }
+    return json.dumps(result, ensure_ascii=False).encode(errors="replace") + b"\n"
+
+
+def response_in_line(call: Call, reply: Reply, content: bytes) -> dict[str, Any]:
+    """A body that is not JSON stands there as text. An act is a failure inside the service: there is no
+    connection on which a client could notice it."""
+    if reply.act != "send":
+        failure = error(500, "internal_error", f"Acted out: {reply.act}.", "internal_server_error")
+        return response_in_line(call, failure, failure.body_for(call))
+    try:
+        body = json.loads(content)
+    except ValueError:
+        body = content.decode(errors="replace")
+    return {"status_code": reply.status, "request_id": f"req_loopback_{call.number}", "body": body}
+
+
+LINES_A_TURN = 100  # how many lines are dealt with before the loop turns to other requests
+
+
+@final
+class BatchService:
+    """The files and batches of one server. Nothing is ever forgotten: a deleted file says that it is."""
+
+    def __init__(
+        self,
+        answer: Callable[[Call], Reply],
+        scripts: Sequence[BatchScript],
+        disturb: Disturb | None,
+        failures: Failures,
+    ) -> None:
+        self.files: dict[str, StoredFile] = {}
+        self.batches: dict[str, Batch] = {}
+        self.visits: list[tuple[str, str]] = []
+        self.uploaded: Counter[str] = Counter()
+        self.submitted: Counter[str] = Counter()
+        self.paid_twice = 0
+        self._paid: set[bytes] = set()
+        self._asked: list[tuple[Batch, int]] = []
+        self._files_made = 0
+        self._answer, self._scripts, self._disturb, self._failures = answer, scripts, disturb, failures
+
+    def routes(self) -> list[web.RouteDef]:
+        files, batches = "/openai/v1/files", "/openai/v1/batches"
+        handlers = [
+            ("POST", files, self._upload),
+            ("GET", files, self._list_files),
+            ("GET", files + "/{id}", self._info),
+            ("GET", files + "/{id}/content", self._content),
+            ("DELETE", files + "/{id}", self._delete),
+            ("POST", batches, self._create),
+            ("GET", batches, self._list_batches),
+            ("GET", batches + "/{id}", self._retrieve),
+            ("POST", batches + "/{id}/cancel", self._cancel),
+        ]
+        return [web.route(method, path, self._disturbed(handler)) for method, path, handler in handlers]
+
+    def calls(self) -> list[Call]:
+        return [batch.call(number, start) for number, (batch, start) in enumerate(self._asked)]
+
+    @property
+    def lines_answered(self) -> int:
+        return len(self._asked)
+
+    def _disturbed(
+        self, handler: Callable[[web.Request], Awaitable[web.Response]]
+    ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            self.visits.append((request.method, request.path))
+            with self._failures.kept():
+                instead = self._disturb(request.method, request.path) if self._disturb else None
+            if isinstance(instead, Reply):
+                await request.release()  # a client that is still sending would not see an answer
+                return await replied(instead, request)
+            answer = await handler(request)
+            if isinstance(instead, Late):
+                return await replied(instead.reply, request)
+            return await torn(answer, request) if isinstance(instead, Torn) else answer
+
+        return handle
+
+    # ------------------------------------------------------------------------------------------------ files
+    async def _upload(self, request: web.Request) -> web.Response:
+        body = bytearray()
+        async for chunk in request.content.iter_any():
+            body += chunk
+        purpose, stored = "", None
+        for name, filename, content in form_fields(body, request.headers["content-type"]):
+            if name == "purpose":
+                purpose = bytes(content).decode()
+            elif name == "file":
+                stored = self._new_file(filename, "batch")
+                stored.add(content)
+        if stored is None or purpose != "batch":
+            return refused(error(400, "invalid_request", "A file and the purpose `batch` are required."))
+        if stored.size > MOST_BYTES:
+            return refused(error(413, "request_too_large", f"The file is over {MOST_BYTES} bytes."))
+        if not stored.filename.endswith(".jsonl") or not stored.size:
+            return refused(error(400, "invalid_file", "The file must be a .jsonl file that is not empty."))
+        self.files[stored.id] = stored
+        self.uploaded[stored.sha256] += 1
+        return web.json_response(stored.shown())
+
+    def _new_file(self, filename: str, purpose: Literal["batch", "batch_output"]) -> StoredFile:
+        self._files_made += 1
+        return StoredFile(f"file_loopback_{self._files_made}", filename, purpose)
+
+    async def _list_files(self, request: web.Request) -> web.Response:
+        shown = [stored.shown() for stored in self.files.values() if not stored.deleted]
+        return web.json_response({"object": "list", "data": shown[::-1]})
+
+    async def _info(self, request: web.Request) -> web.Response:
+        return web.json_response(self._file(request).shown())
+
+    async def _content(self, request: web.Request) -> web.Response:
+        stored = self._file(request)
+        return web.Response(body=stored.content(), content_type="application/octet-stream")
+
+    async def _delete(self, request: web.Request) -> web.Response:
+        stored = self._file(request)
+        stored.deleted = True
+        return web.json_response({"id": stored.id, "object": "file", "deleted": True})
+
+    def _file(self, request: web.Request) -> StoredFile:
+        stored = self.files.get(request.match_info["id"])
+        if stored is None or stored.deleted:
+            raise not_found("file", request.match_info["id"])
+        return stored
+
+    # ---------------------------------------------------------------------------------------------- batches
+    async def _create(self, request: web.Request) -> web.Response:
+        order = json.loads(await request.read())
+        source = self.files.get(order.get("input_file_id"))
+        if source is None or source.deleted:
+            raise not_found("file", str(order.get("input_file_id")))
+        if source.purpose != "batch" or order.get("endpoint") != ENDPOINT:
+            return refused(
+                error(400, "invalid_request", f"The file must be a batch's, and the endpoint {ENDPOINT}.")
+            )
+        if not window_s(order.get("completion_window")):
+            return refused(error(400, "invalid_request", "The completion window must be 24h to 7d."))
+        number = len(self.batches)
+        script = self._scripts[min(number, len(self._scripts) - 1)]
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        batch = Batch(f"batch_loopback_{number + 1}", source, order, headers, script)
+        self.batches[batch.id] = batch
+        self.submitted[source.sha256] += 1
+        return web.json_response(batch.shown())
+
+    async def _list_batches(self, request: web.Request) -> web.Response:
+        shown = [batch.shown() for batch in self.batches.values()]
+        return web.json_response({"object": "list", "data": shown[::-1]})
+
+    async def _retrieve(self, request: web.Request) -> web.Response:
+        batch = self._batch(request)
+        async with batch.lock:
+            if batch.status not in ENDS:
+                await self._step(batch)
+        return web.json_response(batch.shown())
+
+    async def _cancel(self, request: web.Request) -> web.Response:
+        batch = self._batch(request)
+        async with batch.lock:
+            if batch.status in ENDS:
+                message = f"Cannot cancel a batch with status '{batch.status}'."
+                return refused(error(409, "invalid_request", message))
+            batch.course = batch.script.last_steps("cancelled")
+            batch.enter("cancelling")
+        return web.json_response(batch.shown())
+
+    def _batch(self, request: web.Request) -> Batch:
+        batch = self.batches.get(request.match_info["id"])
+        if batch is None:
+            raise not_found("batch", request.match_info["id"])
+        return batch
+
+    async def _step(self, batch: Batch) -> None:
+        """The next of its course. If the client goes away meanwhile, the next retrieve goes on from there."""
+        if batch.starts is None:
+            await self._validate(batch)
+        status = batch.course[0]
+        await self._deal_with_lines(batch, batch.due(status), self._answer_line)
+        if status in ("expired", "cancelled") and batch.script.rest_listed:
+            await self._deal_with_lines(batch, batch.total, self._list_line)
+        if status in ENDS:
+            self._hand_over(batch)
+        batch.enter(status)
+        batch.course = batch.course[1:]
+
+    async def _validate(self, batch: Batch) -> None:
+        starts: list[int] = []
+        seen: set[str] = set()
+        start, problems = 0, []
+        while line := batch.input.line_at(start):
+            if found := line_problem(line, seen):
+                problems.append({**found, "line": len(starts) + 1})
+            starts.append(start)
+            start += len(line)
+            if len(starts) % LINES_A_TURN == 0:
+                await asyncio.sleep(0)
+        if len(starts) > MOST_LINES:
+            problems = [problem("too_many_tasks", f"The file has more than {MOST_LINES} lines.")]
+        if problems:
+            starts, batch.course = [], ["failed"]
+        elif batch.script.end == "failed":
+            problems = [problem("processing_failed", batch.script.reason)]
+        if batch.script.shuffle:
+            random.Random(len(starts)).shuffle(starts)
+        batch.starts, batch.problems = starts, problems
+
+    async def _deal_with_lines(self, batch: Batch, upto: int, deal: Callable[[Batch, int], None]) -> None:
+        assert batch.starts is not None
+        while batch.dealt_with < upto:
+            deal(batch, batch.starts[batch.dealt_with])
+            batch.dealt_with += 1
+            if batch.dealt_with % LINES_A_TURN == 0:
+                await asyncio.sleep(0)
+
+    def _answer_line(self, batch: Batch, start: int) -> None:
+        call = batch.call(len(self._asked), start)
+        self._asked.append((batch, start))
+        with self._failures.kept():
+            reply = self._answer(call)
+            response = response_in_line(call, reply, reply.body_for(call))
+        line = result_line(call, response)
+        if response["status_code"] != 200:
+            self._add_error(batch, line)
+            batch.failed += 1
+            return
+        if batch.completed < batch.script.strangers:
+            stranger = replace(call, custom_id=f"stranger-{call.number}")
+            line = result_line(stranger, response) + line
+        if batch.completed < batch.script.duplicates:
+            line += result_line(call, response)
+        self._add_output(batch, line)
+        self._count_payment(call)
+        batch.completed += 1
+
+    def _list_line(self, batch: Batch, start: int) -> None:
+        """Adds one that was not answered to the error file."""
+        end = batch.course[0]
+        said = {
+            "code": f"batch_{end}",
+            "message": f"This request was not executed before the batch was {end}.",
+        }
+        self._add_error(batch, result_line(batch.call(len(self._asked), start), None, said))
+
+    def _add_output(self, batch: Batch, line: bytes) -> None:
+        if batch.output is None:
+            batch.output = self._new_file(f"{batch.id}_output.jsonl", "batch_output")
+        batch.output.add(line)
+
+    def _add_error(self, batch: Batch, line: bytes) -> None:
+        if batch.errors is None:
+            batch.errors = self._new_file(f"{batch.id}_errors.jsonl", "batch_output")
+        batch.errors.add(line)
+
+    def _hand_over(self, batch: Batch) -> None:
+        """From now on the results can be fetched."""
+        if batch.output is not None and batch.script.cut:
+            batch.output.cut(batch.output.size - 20)
+        for results in (batch.output, batch.errors):
+            if results is not None:
+                self.files[results.id] = results
+
+    def _count_payment(self, call: Call) -> None:
+        text = json.dumps([call.custom_id, call.body], sort_keys=True)
+        digest = hashlib.sha256(text.encode()).digest()
+        self.paid_twice += digest in self._paid
+        self._paid.add(digest)
+
+
+def form_fields(body: bytearray, content_type: str) -> Iterator[tuple[str, str, memoryview]]:
+    """Name, file name and content of each field of a form. aiohttp's own reader is not used: it warns now and
+    then of a function that it should not use itself, and warnings are errors in these tests."""
+    end_of_field = b"\r\n--" + content_type.partition("boundary=")[2].strip('"').encode()
+    at = len(end_of_field)
+    while (start := body.find(b"\r\n\r\n", at) + 4) >= 4:
+        head = dict(re.findall(r'(name|filename)="([^"]*)"', body[at:start].decode()))
+        end = body.find(end_of_field, start)
+        yield head["name"], head.get("filename", ""), memoryview(body)[start:end]
+        at = end + len(end_of_field)
+
+
+NO_CALL = Call(0, {}, {}, 0.0)  # replies may depend on a call, and requests to files and batches are none
+
+
+async def replied(reply: Reply, request: web.Request) -> web.StreamResponse:
+    await asyncio.sleep(reply.latency_s)
+    return await acted_out(reply, reply.body_for(NO_CALL), request, {})
+
+
+def refused(reply: Reply) -> web.Response:
+    return web.Response(status=reply.status, body=reply.body_for(NO_CALL), headers=dict(reply.headers))
+
+
+def not_found(what: str, id: str) -> web.HTTPNotFound:
+    body = error(404, "not_found", f"The {what} `{id}` does not exist.").body_for(NO_CALL)
+    return web.HTTPNotFound(text=body.decode(), content_type="application/json")
+
+
 # ----------------------------------------------------------------------------------------------------- server
 @final
 class GroqServer:
@@ -368,6 +972,11 @@ class GroqServer:
     `answer` runs on that loop, under no lock, so it must be quick: slowness is what `latency_s` is for. It is
     not asked about calls that `limits` refuse, though `calls` has these too. When it raises, the client gets
     a 500 and the with block ends with the exception, so that a client that copes with a 500 cannot hide it.
+
+    Batches have no limits and no latency. Of several scripts each batch takes the next and, when they are
+    used up, the last. Before a request to files or batches is answered, `disturb` is told its method and
+    path, and may have something else happen. `uploaded` counts uploads, and `submitted` the batches made of
+    them, by the sha256 of their content. `calls`, `status_counts` and `in_flight_peak` leave batches out.
     """
 
     url: str
@@ -379,13 +988,29 @@ class GroqServer:
         limits: Limits | None = None,
         latency_s: float = 0.0,
         port: int = 0,
+        batches: BatchScript | Sequence[BatchScript] | None = None,
+        disturb: Disturb | None = None,
     ) -> None:
         self.calls: list[Call] = []
         self.status_counts: Counter[int] = Counter()
         self._answer, self._latency_s, self._port = answer, latency_s, port
         self._quota = Quota(limits or Limits(), time.monotonic())
         self._in_flight = self._in_flight_peak = 0
-        self._failure: BaseException | None = None
+        self._failures = Failures()
+        scripts = [batches] if isinstance(batches, BatchScript) else batches or [BatchScript()]
+        self._service = service = BatchService(answer, scripts, disturb, self._failures)
+        self.files, self.batches, self.visits = service.files, service.batches, service.visits
+        self.uploaded, self.submitted = service.uploaded, service.submitted
+
+    @property
+    def batch_calls(self) -> list[Call]:
+        """The lines that were answered, in that order. They are read anew each time, to save memory."""
+        return self._service.calls()
+
+    @property
+    def paid_twice(self) -> int:
+        """How many lines were answered with a 200 though their custom_id and body had been before."""
+        return self._service.paid_twice
 
     @property
     def in_flight_peak(self) -> int:
@@ -406,13 +1031,14 @@ class GroqServer:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
-        if self._failure is not None:
-            raise self._failure
+        if self._failures.first is not None:
+            raise self._failures.first
 
     def _routes(self) -> list[web.RouteDef]:
         return [
             web.post("/openai/v1/chat/completions", self._chat),
             web.get("/stats", self._stats),
+            *self._service.routes(),
         ]
 
     async def _start(self) -> None:
@@ -442,34 +1068,18 @@ class GroqServer:
         charged = estimated_prompt_tokens(call.body) + longest_answer
         if refusal := self._quota.admit(charged, call.arrived_s):
             return await self._sent(refusal, refusal.body_for(call), request)
-        try:
+        with self._failures.kept():
             reply = self._answer(call)
             content = reply.body_for(call)
-        except BaseException as failure:  # what pytest.fail raises is no Exception
-            self._failure = self._failure or failure
-            raise web.HTTPInternalServerError(text=repr(failure)) from failure
         await asyncio.sleep(self._latency_s + reply.latency_s)
-        if reply.act == "hang":
-            await asyncio.Event().wait()
-        if reply.act == "drop":
-            if request.transport is not None:
-                request.transport.close()
-            return web.Response()  # for aiohttp alone: there is no connection left to send it on
-        self._quota.correct(charged, tokens_taken(content), time.monotonic())
+        if reply.act in ("send", "drip"):
+            self._quota.correct(charged, tokens_taken(content), time.monotonic())
         return await self._sent(reply, content, request)
 
     async def _sent(self, reply: Reply, content: bytes, request: web.Request) -> web.StreamResponse:
-        self.status_counts[reply.status] += 1
-        headers = self._quota.headers(time.monotonic()) | dict(reply.headers)
-        if reply.act != "drip":
-            return web.Response(status=reply.status, body=content, headers=headers)
-        response = web.StreamResponse(status=reply.status, headers=headers)
-        response.content_length = len(content)
-        await response.prepare(request)
-        for byte in content:
-            await asyncio.sleep(reply.every_s)
-            await response.write(bytes([byte]))
-        return response
+        if reply.act in ("send", "drip"):
+            self.status_counts[reply.status] += 1
+        return await acted_out(reply, content, request, self._quota.headers(time.monotonic()))
 
     async def _stats(self, request: web.Request) -> web.Response:
         stats = {
@@ -477,12 +1087,16 @@ class GroqServer:
             "in_flight_peak": self.in_flight_peak,
             "status_counts": self.status_counts,
             "asked_again": len(self.calls) - len({json.dumps(call.body) for call in self.calls}),
+            "uploads": self.uploaded.total(),
+            "batches": len(self.batches),
+            "batch_lines": self._service.lines_answered,
+            "paid_twice": self.paid_twice,
         }
         return web.json_response(stats)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Serve Groq's chat completions on 127.0.0.1 until killed.")
+    parser = argparse.ArgumentParser(description="Serve Groq's protocol on 127.0.0.1 until killed.")
     parser.add_argument("--port", type=int, default=0, help="0 for a free one")
     parser.add_argument("--latency", type=float, default=0.0, help="seconds before an answer")
     parser.add_argument("--rpm", type=int, help="requests a minute")
@@ -491,11 +1105,18 @@ def main() -> None:
     parser.add_argument("--faults", action="store_true", help="18 calls in 100 go wrong, each in its own way")
     parser.add_argument("--start-empty", action="store_true", help="begin with the limits used up")
     parser.add_argument("--minute", type=float, default=60.0, help="seconds that a minute lasts")
+    parser.add_argument("--polls", type=int, default=0, help="how often a batch is found in progress")
     args = parser.parse_args()
     limits = Limits(args.rpm, args.tpm, start_full=not args.start_empty, seconds_per_minute=args.minute)
     score_of = scripted_score if args.score is None else lambda _: args.score
     answer = Faults(score_of) if args.faults else lambda call: score_reply(score_of(call))
-    with GroqServer(answer, limits=limits, latency_s=args.latency, port=args.port) as server:
+    with GroqServer(
+        answer,
+        limits=limits,
+        latency_s=args.latency,
+        port=args.port,
+        batches=BatchScript(polls=args.polls),
+    ) as server:
         print(server.url, flush=True)
         with suppress(KeyboardInterrupt):
             while True:  # a sleep, unlike a wait without end, can be interrupted on Windows

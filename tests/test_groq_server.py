@@ -10,15 +10,31 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import groq
 import httpx
 import pytest
+from groq.types import BatchRetrieveResponse
 from groq.types.chat import ChatCompletion
 
 import groq_server as loopback
-from groq_server import RPM, TPD, TPM, Bucket, Call, GroqServer, Limits, Quota, Reply, go_duration
+from groq_server import (
+    RPM,
+    TPD,
+    TPM,
+    BatchScript,
+    Bucket,
+    Call,
+    Disturb,
+    GroqServer,
+    Late,
+    Limits,
+    Quota,
+    Reply,
+    Torn,
+    go_duration,
+)
 
 MODEL = "openai/gpt-oss-20b"
 
@@ -161,16 +177,16 @@ def test_a_hung_call_ends_with_the_clients_timeout() -> None:
 
 
 def test_a_hung_call_does_not_delay_the_end() -> None:
-    arrived = threading.Event()
+    arrived = threading.Semaphore(0)
 
     def answer(call: Call) -> Reply:
-        arrived.set()
+        arrived.release()
         return loopback.hang()
 
     with ThreadPoolExecutor() as pool:
         with GroqServer(answer) as server:
             waiting = [pool.submit(answer_of, server.url) for _ in range(4)]
-            assert arrived.wait(5)
+            assert all(arrived.acquire(timeout=5) for _ in waiting)
             before_s = time.monotonic()
         assert time.monotonic() - before_s < 1
         assert all(isinstance(call.exception(10), groq.APIConnectionError) for call in waiting)
@@ -338,6 +354,459 @@ def test_no_request_gets_garbage_more_than_twice() -> None:
     assert len([body for body in bodies if b'score\\": 4' not in body]) == 2
 
 
+# ---------------------------------------------------------------------------------------------------- batches
+def request_line(custom_id: Any, text: str = "Grade this.", **changes: Any) -> bytes:
+    """A line of a batch's file; one that is ... is left out."""
+    body = {"model": MODEL, "messages": [{"role": "user", "content": text}]}
+    line = {"custom_id": custom_id, "method": "POST", "url": "/v1/chat/completions", "body": body, **changes}
+    return json.dumps({name: value for name, value in line.items() if value is not ...}).encode() + b"\n"
+
+
+def request_lines(count: int) -> bytes:
+    return b"".join(request_line(f"r{number}") for number in range(count))
+
+
+def four(call: Call) -> Reply:
+    return loopback.score_reply(4)
+
+
+@contextmanager
+def serving(answer: Callable[[Call], Reply] = four, **options: Any) -> Iterator[tuple[GroqServer, groq.Groq]]:
+    with GroqServer(answer, **options) as server, client_of(server.url) as client:
+        yield server, client
+
+
+def uploaded(client: groq.Groq, content: bytes, name: str = "requests.jsonl") -> str:
+    stored = client.files.create(file=(name, content), purpose="batch")
+    assert stored.id is not None
+    return stored.id
+
+
+def created(client: groq.Groq, file_id: str, window: str = "24h") -> str:
+    batch = client.batches.create(
+        input_file_id=file_id, endpoint="/v1/chat/completions", completion_window=window
+    )
+    return batch.id
+
+
+def submitted(client: groq.Groq, content: bytes) -> str:
+    return created(client, uploaded(client, content))
+
+
+def ended(client: groq.Groq, content: bytes) -> BatchRetrieveResponse:
+    """A new batch of these lines, at its end."""
+    batch_id = submitted(client, content)
+    while (batch := client.batches.retrieve(batch_id)).status not in loopback.ENDS:
+        pass
+    return batch
+
+
+def rows(client: groq.Groq, file_id: str | None) -> list[dict[str, Any]]:
+    assert file_id is not None
+    return [json.loads(line) for line in client.files.content(file_id).read().splitlines()]
+
+
+def custom_ids(client: groq.Groq, file_id: str | None) -> list[str]:
+    return [row["custom_id"] for row in rows(client, file_id)]
+
+
+def test_a_batch_goes_from_a_file_of_requests_to_one_of_results(tmp_path: Path) -> None:
+    asked_for, out = tmp_path / "requests.jsonl", tmp_path / "out.jsonl"
+    asked_for.write_bytes(request_lines(1))
+    with serving() as (_, client):
+        with asked_for.open("rb") as file:
+            stored = client.files.create(file=file, purpose="batch")
+        assert (stored.filename, stored.bytes) == ("requests.jsonl", asked_for.stat().st_size)
+        batch = client.batches.create(
+            input_file_id=str(stored.id),
+            endpoint="/v1/chat/completions",
+            completion_window="24h",
+            metadata={"split": "dev"},
+        )
+        assert (batch.status, batch.metadata, batch.output_file_id) == ("validating", {"split": "dev"}, None)
+        done = client.batches.retrieve(batch.id)
+        assert (done.status, done.error_file_id) == ("completed", None)
+        client.files.content(str(done.output_file_id)).write_to_file(out)
+    row = json.loads(out.read_text())
+    assert (row["custom_id"], row["error"], row["response"]["status_code"]) == ("r0", None, 200)
+    told = ChatCompletion.model_validate(row["response"]["body"])
+    assert json.loads(told.choices[0].message.content or "")["score"] == 4
+
+
+def test_results_can_be_streamed_line_by_line() -> None:
+    with serving() as (_, client):
+        batch = ended(client, request_lines(20))
+        with client.files.with_streaming_response.content(str(batch.output_file_id)) as response:
+            assert len([json.loads(line) for line in response.iter_lines()]) == 20
+
+
+def test_a_large_file_comes_back_as_it_was_sent() -> None:
+    content = b"".join(request_line(f"r{number}", "x" * 500_000) for number in range(4))
+    with serving() as (server, client):
+        file_id = uploaded(client, content)
+        assert client.files.content(file_id).read() == content
+        assert client.batches.retrieve(created(client, file_id)).status == "completed"
+    assert len(server.batch_calls) == 4
+
+
+def test_files_are_listed_until_they_are_deleted() -> None:
+    with serving() as (server, client):
+        first, second = uploaded(client, request_lines(1)), uploaded(client, request_lines(2))
+        assert client.files.info(first).filename == "requests.jsonl"
+        assert client.files.delete(first).deleted
+        assert [stored.id for stored in client.files.list().data] == [second]
+        for gone in (client.files.info, client.files.content, client.files.delete):
+            with pytest.raises(groq.NotFoundError):
+                gone(first)
+    assert server.files[first].lines() == [json.loads(request_lines(1))]
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "status"),
+    [(request_lines(9), "r.jsonl", 413), (b"", "r.jsonl", 400), (request_lines(1), "r.csv", 400)],
+    ids=["too large", "empty", "not named so"],
+)
+def test_a_file_that_is_no_batchs_is_refused(
+    content: bytes, name: str, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loopback, "MOST_BYTES", len(request_lines(9)) - 1)
+    with serving() as (server, client):
+        with pytest.raises(groq.APIStatusError) as caught:
+            uploaded(client, content, name)
+        assert (caught.value.status_code, details(caught.value)["type"]) == (status, "invalid_request_error")
+    assert (server.files, server.uploaded) == ({}, {})
+
+
+@pytest.mark.parametrize(
+    ("last", "code", "line"),
+    [
+        (request_line("r2") + request_line("r3"), "too_many_tasks", None),
+        (b'{"custom_id": "r2"\n', "invalid_json_line", 3),
+        (b"\n", "invalid_json_line", 3),
+        (b"[]\n", "invalid_json_line", 3),
+        (request_line(...), "missing_required_parameter", 3),
+        (request_line("r0"), "duplicate_custom_id", 3),
+        (request_line("r2", url="/v1/embeddings"), "invalid_url", 3),
+        (request_line("r2", body=...), "missing_required_parameter", 3),
+    ],
+)
+def test_a_batch_of_wrong_lines_fails(
+    last: bytes, code: str, line: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loopback, "MOST_LINES", 3)
+    with serving() as (server, client):
+        batch = ended(client, request_lines(2) + last)
+    assert batch.status == "failed"
+    assert batch.errors is not None
+    assert [(found.code, found.line) for found in batch.errors.data or ()] == [(code, line)]
+    assert server.batch_calls == []
+
+
+@pytest.mark.parametrize(
+    ("file_id", "window", "raised"),
+    [
+        ("file_unknown", "24h", groq.NotFoundError),
+        ("file_loopback_1", "1h", groq.BadRequestError),
+        ("file_loopback_2", "24h", groq.BadRequestError),
+    ],
+    ids=["no file", "too short", "a file of results"],
+)
+def test_a_batch_that_cannot_be_is_refused(file_id: str, window: str, raised: type[Exception]) -> None:
+    with serving() as (server, client):
+        ended(client, request_lines(1))
+        with pytest.raises(raised):
+            created(client, file_id, window)
+    assert len(server.batches) == 1
+
+
+@pytest.mark.parametrize(
+    ("script", "course"),
+    [
+        (BatchScript(), "completed 8"),
+        (BatchScript(polls=3), "in_progress 2, in_progress 4, in_progress 6, completed 8"),
+        (BatchScript(polls=1, ending=1), "in_progress 4, finalizing 8, completed 8"),
+        (BatchScript(polls=1, end="expired"), "in_progress 4, expired 4"),
+        (BatchScript(polls=1, end="expired", answered=6), "in_progress 3, expired 6"),
+        (BatchScript(end="expired", answered=99), "expired 8"),
+        (BatchScript(ending=1, end="cancelled", answered=2), "cancelling 0, cancelled 2"),
+        (BatchScript(polls=1, end="failed"), "validating 0, failed 0"),
+    ],
+    ids=str,
+)
+def test_a_batch_takes_a_step_whenever_it_is_retrieved(script: BatchScript, course: str) -> None:
+    with serving(batches=script) as (_, client):
+        batch_id = submitted(client, request_lines(8))
+        for step in course.split(", "):
+            batch = client.batches.retrieve(batch_id)
+            assert batch.request_counts is not None
+            assert f"{batch.status} {batch.request_counts.completed}" == step
+        assert client.batches.retrieve(batch_id) == batch
+
+
+def test_a_list_of_batches_takes_no_step() -> None:
+    with serving() as (_, client):
+        batch_ids = [submitted(client, request_lines(1)) for _ in range(2)]
+        for _ in range(2):
+            shown = [(batch.id, batch.status) for batch in client.batches.list().data]
+            assert shown == [(batch_ids[1], "validating"), (batch_ids[0], "validating")]
+
+
+def test_a_batch_fails_for_the_reason_it_is_told() -> None:
+    with serving(batches=BatchScript(end="failed", reason="No permission.")) as (_, client):
+        batch = ended(client, request_lines(1))
+    assert batch.errors is not None
+    assert [found.message for found in batch.errors.data or ()] == ["No permission."]
+
+
+def test_a_batch_that_the_client_cancels_keeps_what_was_answered() -> None:
+    with serving(batches=BatchScript(polls=3, ending=1)) as (server, client):
+        batch_id = submitted(client, request_lines(8))
+        client.batches.retrieve(batch_id)
+        states = [client.batches.cancel(batch_id).status]
+        states += [client.batches.retrieve(batch_id).status for _ in range(2)]
+        assert states == ["cancelling", "cancelling", "cancelled"]
+        assert len(rows(client, client.batches.retrieve(batch_id).output_file_id)) == 2
+    assert len(server.batch_calls) == 2
+
+
+def test_a_batch_at_its_end_cannot_be_cancelled() -> None:
+    with serving() as (_, client):
+        batch = ended(client, request_lines(1))
+        with pytest.raises(groq.ConflictError, match="status 'completed'"):
+            client.batches.cancel(batch.id)
+
+
+@pytest.mark.parametrize("end", ["expired", "cancelled"])
+def test_lines_that_were_not_answered_stand_in_the_error_file(end: Literal["expired", "cancelled"]) -> None:
+    with serving(batches=BatchScript(end=end, answered=1)) as (_, client):
+        batch = ended(client, request_lines(3))
+        told = rows(client, batch.error_file_id)
+        answered = custom_ids(client, batch.output_file_id)
+    assert {(row["response"], row["error"]["code"]) for row in told} == {(None, f"batch_{end}")}
+    assert sorted([*answered, *(row["custom_id"] for row in told)]) == ["r0", "r1", "r2"]
+
+
+def test_lines_that_were_not_answered_can_be_left_out() -> None:
+    with serving(batches=BatchScript(end="expired", rest_listed=False)) as (_, client):
+        batch = ended(client, request_lines(3))
+    assert (batch.output_file_id, batch.error_file_id) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("reply", "status", "code"),
+    [
+        (loopback.model_gone(), 404, "model_not_found"),
+        (loopback.rate_limited(), 429, "rate_limit_exceeded"),
+        (loopback.hang(), 500, "internal_error"),
+        (loopback.drop(), 500, "internal_error"),
+        (loopback.drip(four(loopback.NO_CALL), every_s=9), 500, "internal_error"),
+    ],
+    ids=["gone", "limited", "hang", "drop", "drip"],
+)
+def test_a_line_that_gets_an_error_stands_in_the_error_file(reply: Reply, status: int, code: str) -> None:
+    with serving(lambda call: reply if call.custom_id == "r0" else four(call)) as (_, client):
+        batch = ended(client, request_lines(3))
+        assert batch.request_counts is not None
+        assert (batch.request_counts.completed, batch.request_counts.failed) == (2, 1)
+        [row] = rows(client, batch.error_file_id)
+    response = row["response"]
+    assert (row["custom_id"], row["error"]) == ("r0", None)
+    assert (response["status_code"], response["body"]["error"]["code"]) == (status, code)
+
+
+def test_a_body_that_is_not_json_stands_as_text_in_its_line() -> None:
+    with serving(lambda call: loopback.html_page()) as (_, client):
+        [row] = rows(client, ended(client, request_lines(1)).output_file_id)
+    assert row["response"]["body"] == "<!doctype html><title>Sign in</title>"
+
+
+def test_a_result_is_one_line_only_to_those_who_split_at_newlines() -> None:
+    with serving(lambda call: loopback.completion("one\u2028two\x85three")) as (_, client):
+        file_id = str(ended(client, request_lines(1)).output_file_id)
+        [row] = rows(client, file_id)
+        with client.files.with_streaming_response.content(file_id) as response:
+            assert len(list(response.iter_lines())) == 3
+    assert row["response"]["body"]["choices"][0]["message"]["content"] == "one\u2028two\x85three"
+
+
+def test_lines_are_calls_of_their_own_under_no_limit() -> None:
+    with serving(limits=Limits(requests_per_minute=1)) as (server, client):
+        asked(client)
+        ended(client, request_lines(3))
+    assert [call.custom_id for call in server.calls] == [None]
+    assert sorted(call.custom_id or "" for call in server.batch_calls) == ["r0", "r1", "r2"]
+    assert [call.number for call in server.batch_calls] == [0, 1, 2]
+    assert server.batch_calls[0].body["model"] == MODEL
+    assert server.batch_calls[0].headers["authorization"] == "Bearer any"
+    assert server.status_counts == {200: 1}
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_results_come_in_an_order_of_their_own(shuffle: bool) -> None:
+    with serving(batches=BatchScript(shuffle=shuffle)) as (_, client):
+        first, second = (custom_ids(client, ended(client, request_lines(9)).output_file_id) for _ in range(2))
+    assert first == second
+    assert (first != sorted(first)) == shuffle
+
+
+@pytest.mark.parametrize(
+    ("script", "found"),
+    [
+        (BatchScript(shuffle=False, duplicates=2), ["r0", "r0", "r1", "r1", "r2"]),
+        (BatchScript(shuffle=False, strangers=1), ["stranger-0", "r0", "r1", "r2"]),
+    ],
+    ids=["duplicates", "strangers"],
+)
+def test_results_can_be_more_than_was_asked_for(script: BatchScript, found: list[str]) -> None:
+    with serving(batches=script) as (_, client):
+        assert custom_ids(client, ended(client, request_lines(3)).output_file_id) == found
+
+
+def test_the_last_result_can_be_torn() -> None:
+    with serving(batches=BatchScript(cut=True)) as (_, client):
+        batch = ended(client, request_lines(3))
+        *whole, last = client.files.content(str(batch.output_file_id)).read().split(b"\n")
+    assert [json.loads(line)["error"] for line in whole] == [None, None]
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(last)
+
+
+def test_each_batch_takes_the_next_script_and_then_the_last() -> None:
+    scripts = BatchScript(end="failed"), BatchScript(end="expired"), BatchScript()
+    with serving(batches=scripts) as (_, client):
+        ends = [ended(client, request_lines(1)).status for _ in range(4)]
+    assert ends == ["failed", "expired", "completed", "completed"]
+
+
+def test_submissions_are_counted_by_content() -> None:
+    with serving() as (server, client):
+        file_id = uploaded(client, request_lines(1))
+        uploaded(client, request_lines(1))
+        for source in (file_id, file_id, uploaded(client, request_lines(2))):
+            created(client, source)
+    digest = server.files[file_id].sha256
+    assert (server.uploaded[digest], server.uploaded.total()) == (2, 3)
+    assert (server.submitted[digest], server.submitted.total()) == (2, 3)
+
+
+def test_a_line_that_is_answered_again_is_paid_twice() -> None:
+    def answer(call: Call) -> Reply:
+        return loopback.too_large() if call.custom_id == "r0" else loopback.score_reply(4)
+
+    with serving(answer) as (server, client):
+        ended(client, request_lines(2))
+        ended(client, request_line("r2") + request_line("r1", "Another one."))
+        assert server.paid_twice == 0
+        ended(client, request_lines(3))
+    assert server.paid_twice == 2  # r1 and r2: nothing was paid for r0
+
+
+def test_a_batch_retrieved_by_many_at_once_answers_each_line_once() -> None:
+    count = 3 * loopback.LINES_A_TURN
+    with serving() as (server, client), ThreadPoolExecutor(4) as pool:
+        batch_id = submitted(client, request_lines(count))
+        found = list(pool.map(client.batches.retrieve, [batch_id] * 4))
+    assert {batch.status for batch in found} == {"completed"}
+    assert len(server.batch_calls) == count
+
+
+def test_an_answer_to_a_line_that_raises_fails_the_test() -> None:
+    def answer(call: Call) -> Reply:
+        raise LookupError("unexpected line")
+
+    with (
+        pytest.raises(LookupError, match="unexpected line"),
+        serving(answer) as (_, client),
+        pytest.raises(groq.InternalServerError),
+    ):
+        ended(client, request_lines(1))
+
+
+# ----------------------------------------------------------------------------------- what comes between steps
+FILES, BATCHES = "/openai/v1/files", "/openai/v1/batches"
+
+
+def only(method: str, path: str, disturbance: Reply | Late | Torn) -> Disturb:
+    return lambda *visit: disturbance if visit == (method, path) else None
+
+
+@pytest.mark.parametrize(
+    ("disturbance", "raised", "took_effect"),
+    [
+        (loopback.drop(), groq.APIConnectionError, False),
+        (Late(), groq.APIConnectionError, True),
+        (Torn(), groq.APIConnectionError, True),
+        (loopback.error(503, "over_capacity", "No"), groq.InternalServerError, False),
+        (Late(loopback.error(503, "over_capacity", "No")), groq.InternalServerError, True),
+    ],
+    ids=["lost request", "lost answer", "torn answer", "refused", "refused too late"],
+)
+@pytest.mark.parametrize("path", [FILES, BATCHES, BATCHES + "/batch_loopback_1/cancel"])
+def test_a_request_can_be_lost_and_so_can_its_answer(
+    path: str, disturbance: Reply | Late | Torn, raised: type[Exception], took_effect: bool
+) -> None:
+    with serving(disturb=only("POST", path, disturbance)) as (server, client), pytest.raises(raised):
+        client.batches.cancel(submitted(client, request_lines(1)))
+    effects = {
+        FILES: len(server.files) == 1,
+        BATCHES: len(server.batches) == 1,
+        BATCHES + "/batch_loopback_1/cancel": any(b.status == "cancelling" for b in server.batches.values()),
+    }
+    assert effects[path] == took_effect
+    assert server.visits[-1] == ("POST", path)
+
+
+def test_a_lost_request_for_the_state_takes_no_step_but_a_lost_answer_does() -> None:
+    disturbances = iter([loopback.drop(), Late(), None])
+    path = BATCHES + "/batch_loopback_1"
+
+    def disturb(method: str, visited: str) -> Reply | Late | None:
+        return next(disturbances) if visited == path else None
+
+    with serving(disturb=disturb, batches=BatchScript(polls=2)) as (_, client):
+        batch_id = submitted(client, request_lines(6))
+        for _ in range(2):
+            with pytest.raises(groq.APIConnectionError):
+                client.batches.retrieve(batch_id)
+        counts = client.batches.retrieve(batch_id).request_counts
+    assert counts is not None
+    assert counts.completed == 4
+
+
+def test_a_request_can_hang() -> None:
+    with (
+        GroqServer(four, disturb=only("GET", BATCHES, loopback.hang())) as server,
+        client_of(server.url, timeout=0.1) as client,
+        pytest.raises(groq.APITimeoutError),
+    ):
+        client.batches.list()
+
+
+def test_results_that_break_off_are_no_results() -> None:
+    content = FILES + "/file_loopback_2/content"
+    with serving(disturb=only("GET", content, Torn())) as (_, client):
+        batch = ended(client, request_lines(3))
+        with pytest.raises(groq.APIConnectionError):
+            client.files.content(str(batch.output_file_id))
+        with (
+            client.files.with_streaming_response.content(str(batch.output_file_id)) as response,
+            pytest.raises(httpx.RemoteProtocolError),  # once it streams, errors are no more the client's own
+        ):
+            list(response.iter_lines())
+
+
+def test_a_disturbance_that_raises_fails_the_test() -> None:
+    def disturb(method: str, path: str) -> None:
+        raise LookupError(f"unexpected {method}")
+
+    with (
+        pytest.raises(LookupError, match="unexpected GET"),
+        serving(disturb=disturb) as (_, client),
+        pytest.raises(groq.InternalServerError),
+    ):
+        client.files.list()
+
+
 # ----------------------------------------------------------------------------------------------------- server
 def test_an_answer_that_raises_fails_the_test() -> None:
     def answer(call: Call) -> Reply:
@@ -374,18 +843,34 @@ def test_an_unknown_url_is_404() -> None:
 
 
 def test_it_serves_as_a_process() -> None:
-    script = Path(loopback.__file__)
-    command = [sys.executable, str(script), "--port", "0", "--rpm", "1", "--score", "2"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            url = process.stdout.readline().strip()
-            with client_of(url) as client:
-                assert json.loads(asked(client).choices[0].message.content or "")["score"] == 2
-                with pytest.raises(groq.RateLimitError, match="requests per minute"):
-                    asked(client)
-            stats = httpx.get(url + "/stats").json()
-        finally:
-            process.kill()
+    with process("--rpm", "1", "--score", "2") as url, client_of(url) as client:
+        assert json.loads(asked(client).choices[0].message.content or "")["score"] == 2
+        with pytest.raises(groq.RateLimitError, match="requests per minute"):
+            asked(client)
+        stats = httpx.get(url + "/stats").json()
     counts = {"200": 1, "429": 1}
-    assert stats == {"calls": 2, "in_flight_peak": 1, "status_counts": counts, "asked_again": 1}
+    direct = {"calls": 2, "in_flight_peak": 1, "status_counts": counts, "asked_again": 1}
+    assert stats == direct | {"uploads": 0, "batches": 0, "batch_lines": 0, "paid_twice": 0}
+
+
+def test_a_process_serves_batches() -> None:
+    with process("--polls", "1") as url, client_of(url) as client:
+        batch_id = submitted(client, request_lines(3))
+        states = [client.batches.retrieve(batch_id).status for _ in range(2)]
+        ended(client, request_lines(2))
+        stats = httpx.get(url + "/stats").json()
+    assert states == ["in_progress", "completed"]
+    batches = {"uploads": 2, "batches": 2, "batch_lines": 5, "paid_twice": 2}
+    assert {name: stats[name] for name in batches} == batches
+
+
+@contextmanager
+def process(*options: str) -> Iterator[str]:
+    """The url of a server that is a process of its own."""
+    command = [sys.executable, loopback.__file__, "--port", "0", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as serving:
+        try:
+            assert serving.stdout is not None
+            yield serving.stdout.readline().strip()
+        finally:
+            serving.kill()
