@@ -275,6 +275,14 @@ JOINT_MEASURES = (
     Measure("avg_f1_answer_score", "f1_answer_score", "F1 x answer", 3),
 )
 
+# -- Predictions that this program makes.
+
+TOP_K = 5  # documents
+TOP_SENTENCES = 3  # of the first document, which bm25 answers with
+SENTENCE_ENDS = r"(?<=[.!?])\s+"  # where a plain text is cut into sentences S1, S2, ...
+USUAL_TPM = 6_000  # tokens a minute, where nobody says how many a model may have
+PROMPT_SHARE = 0.8  # of the minute's tokens that documents may take: the estimate is one
+
 # -- Free answers.
 
 ITEM_ROWS = ("detailed_results", "annotations", "results", "case_results", "items", "data")
@@ -391,6 +399,15 @@ class Question(NamedTuple):
     source: str = ""
 
 
+class Generation(NamedTuple):
+    """What a model took for an answer; a figure that nobody gave is None."""
+
+    model: str
+    latency_ms: float | None = None
+    input_tokens: float | None = None
+    output_tokens: float | None = None
+
+
 class Prediction(NamedTuple):
     """What a system gave for one question; `retrieved` holds document IDs, best first."""
 
@@ -398,6 +415,7 @@ class Prediction(NamedTuple):
     answer: str = ""
     evidence: tuple[str, ...] = ()
     retrieved: tuple[str, ...] = ()
+    generation: Generation | None = None
 
 
 NO_PREDICTION = Prediction()
@@ -512,6 +530,7 @@ class JudgeRequest(NamedTuple):
     stored_only: bool = False
     folder: str = ""  # of the hand-in, whose journal keeps the judgement
     protocol: str = "rubric"
+    model: str = ""  # that is asked, and no other, if it is given
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -535,7 +554,8 @@ class Usage:
 class Judgement(NamedTuple):
     """A score on the protocol's scale (the rubric's: 1 to 5), and why; then what the service said of itself.
 
-    `parts` has the scores that the overall one goes with, where the protocol asks for any.
+    `parts` has the scores that the overall one goes with, where the protocol asks for any. Where something
+    was to be written, it is the `value`, and there is no score to speak of: it is 0.
     """
 
     score: float
@@ -546,6 +566,8 @@ class Judgement(NamedTuple):
     usage: Usage = Usage()
     parts: Mapping[str, float] | None = None
     batch: str = ""  # the ID of the batch that it came in, at half the price
+    value: Mapping[str, Any] | None = None
+    latency_ms: float | None = None  # of what was written
 
 
 class Failure(NamedTuple):
@@ -826,6 +848,9 @@ SCORE = Kind(
     lambda value: _is_number(value) and value in range(1, TOP_SCORE + 1),
 )
 
+BOOLEAN = Kind("true or false", lambda value: isinstance(value, bool))
+AMOUNT = Kind("a number from 0 on", lambda value: _is_number(value) and value >= 0)  # type: ignore[operator]
+
 # A shape says what a JSON value must look like: a Kind; a dict of members ("name?" may be missing or null);
 # a list with the shape of its items; or (a test, the shape where it fails, the shape where it holds).
 Shape = Any
@@ -846,11 +871,14 @@ QUESTION_SHAPE: Shape = {
     "rubric?": {"description?": TEXT, "scale?": {f"{level}?": TEXT for level in RUBRIC_LEVELS}},
     **{f"{label}?": TEXT for label in QUESTION_LABELS},
 }
+GENERATION_AMOUNTS = ("latency_ms", "input_tokens", "output_tokens")
 PREDICTION_SHAPE: Shape = {
     "question?": TEXT,
     "answer?": TEXT,
     "evidence_sentences?": [NAME],
     "retrieved_docs?": [(lambda entry: isinstance(entry, dict), NAME, {"doc_id": NAME, "rank?": NUMBER})],
+    "model?": TEXT,
+    **{f"{name}?": AMOUNT for name in GENERATION_AMOUNTS},
 }
 DOCUMENT_SHAPE: Shape = {
     "sentences": [(_has_id, {"sid": NAME, "text": TEXT}, {"sid?": NAME, "id?": NAME, "text": TEXT})],
@@ -1048,6 +1076,8 @@ def _usual_prediction(value: Any) -> Prediction | None:
     """
     try:
         question, answer, cited, entries = _MEMBERS(value)
+        if "model" in value:
+            return None
         ranked = sorted(entries, key=_RANK)
         evidence, retrieved = tuple(cited), tuple(map(_DOC_ID, ranked))
         named = all(map(str.strip, evidence)) and all(map(str.strip, retrieved))
@@ -1064,11 +1094,13 @@ def _prediction_from(value: Any) -> Prediction:
         retrieved = sorted(entries, key=_RANK)
     except (TypeError, KeyError):  # not all of them have a rank
         retrieved = entries
+    made = (value["model"], *map(value.get, GENERATION_AMOUNTS)) if value.get("model") else None
     return Prediction(
         question=value.get("question") or "",
         answer=value.get("answer") or "",
         evidence=tuple(value.get("evidence_sentences") or ()),
         retrieved=tuple([entry["doc_id"] if isinstance(entry, dict) else entry for entry in retrieved]),
+        generation=Generation(*made) if made else None,
     )
 
 
@@ -1114,6 +1146,16 @@ def parse_document(text: str, file: str, problems: list[Problem]) -> Document:
         return Document("malformed")
     sentences = {sentence.get("sid") or sentence["id"]: sentence["text"] for sentence in value["sentences"]}
     return Document("structured", sentences)
+
+
+def plain_sentences(text: str) -> dict[str, str]:
+    """A plain text cut after each full stop, exclamation or question mark that white space follows.
+
+    >>> plain_sentences("It rained. Did it snow? No.")
+    {'S1': 'It rained.', 'S2': 'Did it snow?', 'S3': 'No.'}
+    """
+    parts = re.split(SENTENCE_ENDS, text.strip()) if text.strip() else []
+    return {f"S{place}": part for place, part in enumerate(parts, start=1)}
 
 
 def parse_corpus_file(text: str, file: str, problems: list[Problem]) -> Document:
@@ -1220,7 +1262,6 @@ FILLED = Kind("a text that is not blank, or a number", lambda value: (_plain(val
 SOURCE = Kind(
     "an ID, a title, or an object with id, doc_id or title", lambda entry: _source_names(entry) != []
 )
-AMOUNT = Kind("a number from 0 on", lambda value: _is_number(value) and value >= 0)  # type: ignore[operator]
 
 
 def _verdict_word(value: object) -> str:
@@ -2430,10 +2471,84 @@ stand beside it. Score each criterion 0, 1 or 2 by itself.
 ANSWER_PROTOCOLS = ("rubric", "verdict", "fraction", "quality")
 RUBRIC = PROTOCOLS["rubric"]
 
+
+def schema_of(shape: Shape) -> Mapping[str, object]:
+    """The strict JSON schema of what has this shape."""
+    if isinstance(shape, list):
+        return {"type": "array", "items": schema_of(shape[0])}
+    if isinstance(shape, dict):
+        return object_schema({name: schema_of(inner) for name, inner in shape.items()})
+    return {"type": "boolean" if shape is BOOLEAN else "string"}
+
+
+class Writing(NamedTuple):
+    """Something that a model is to write: what it is told, and what its reply must look like."""
+
+    instructions: str
+    reply: str  # its form, in words for the model
+    shape: Mapping[str, Shape]
+    prompt: str
+    more_tokens: int = 0
+
+    @property
+    def schema(self) -> Mapping[str, object]:
+        """The JSON schema of a reply."""
+        return schema_of(self.shape)
+
+    @property
+    def system_message(self) -> str:
+        """What the model is told before everything else."""
+        return f"{self.instructions}{AS_DATA}{self.reply}"
+
+    @property
+    def complaint(self) -> str:
+        """What the model is told of a reply that cannot be read."""
+        form = self.reply.replace("{", "{{").replace("}", "}}")
+        return f"That was not a usable reply: {{complaint}}. Reply only with JSON: {form}"
+
+    def can_give(self, judgement: Judgement) -> bool:
+        """Whether this is what it asks for."""
+        return judgement.value is not None and matcher(self.shape)(judgement.value)
+
+
+QUESTION_PROMPT = """\
+[{marker} question]
+{question}
+[{marker} end]"""
+SOURCES_PROMPT = """\
+[{marker} reference]
+{sources}
+[{marker} question]
+{question}
+[{marker} end]"""
+
+WRITINGS: Mapping[str, Writing] = {
+    "answer": Writing(
+        """\
+You answer a question from what you know, in one to four sentences. Where you do not know, say so. """,
+        '{"answer": "..."}',
+        {"answer": TEXT},
+        QUESTION_PROMPT,
+        more_tokens=240,
+    ),
+    "cited_answer": Writing(
+        """\
+You answer a question from the documents given as reference and from nothing else, in one to four \
+sentences. Name the sentences that the answer rests on by what stands before them, such as D1.S3. Where the \
+documents do not tell, set "told" to false, say so in the answer, and name no sentence. """,
+        '{"told": true or false, "answer": "...", "sentences": ["D1.S3", ...]}',
+        {"told": BOOLEAN, "answer": TEXT, "sentences": [TEXT]},
+        SOURCES_PROMPT,
+        more_tokens=320,
+    ),
+}
+Form = Protocol | Writing
+FORMS: Mapping[str, Form] = {**PROTOCOLS, **WRITINGS}  # all that a model can be asked for
+
 NO_ANSWER = Judgement(1, "No answer was given.")
 
 
-def prompt_hash(protocol: Protocol = RUBRIC) -> str:
+def prompt_hash(protocol: Form = RUBRIC) -> str:
     """SHA-256 over everything that every prompt has in common: scores of other prompts are other scores."""
     parts = (protocol.system_message, protocol.prompt, protocol.complaint, json.dumps(protocol.schema))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
@@ -2479,7 +2594,7 @@ def fence_marker(texts: Sequence[str]) -> str:
 
 
 def build_messages(
-    protocol: Protocol, data: Mapping[str, str], about: Mapping[str, str] | None = None
+    protocol: Form, data: Mapping[str, str], about: Mapping[str, str] | None = None
 ) -> tuple[Message, ...]:
     """The messages that ask for a judgement. What all have in common comes first.
 
@@ -2509,7 +2624,7 @@ def summary_text(claims: Iterable[Claim]) -> str:
     for claim in claims:
         lines.append(f"Claim: {' '.join(claim.text.split())}")
         for text, documents in claim.perspectives:
-            lines.append(f"- {' '.join(text.split())} [{', '.join(documents)}]")
+            lines.append(f"- {' '.join(text.split())} [{' '.join(', '.join(documents).split())}]")
     return "\n".join(lines)
 
 
@@ -2527,14 +2642,14 @@ def build_summary_messages(
     return build_messages(PROTOCOLS["summary"], data)
 
 
-def build_complaint_messages(reply: str, complaint: str, protocol: Protocol = RUBRIC) -> tuple[Message, ...]:
+def build_complaint_messages(reply: str, complaint: str, protocol: Form = RUBRIC) -> tuple[Message, ...]:
     """What is added to the messages when a reply was no score: the reply, cut short, and what was wrong."""
     said = {"role": "assistant", "content": visible(reply)[:500] or "(nothing)"}
     return said, {"role": "user", "content": protocol.complaint.format(complaint=complaint)}
 
 
 def build_request_body(
-    model: str, messages: Sequence[Message], repeat: int = 0, protocol: Protocol = RUBRIC
+    model: str, messages: Sequence[Message], repeat: int = 0, protocol: Form = RUBRIC
 ) -> dict[str, Any]:
     """The body of a chat completion request, in the form that this model understands."""
     settings = MODELS.get(model, UNKNOWN_MODEL)
@@ -2644,6 +2759,19 @@ def parse_judgement(reply: str, protocol: Protocol = RUBRIC) -> Judgement:
         raise NotAScore("it holds more than one score")
     parts = {name: scores[0][name] for name in protocol.parts}
     return Judgement(protocol.overall(scores[0]), _reason_in(replies[0][0], protocol), parts=parts or None)
+
+
+def parse_writing(reply: str, writing: Writing) -> Judgement:
+    """What was written, in a reply as `parse_judgement` takes it. Raises NotAScore where it is not there."""
+    found = [value for value in _objects_in(reply[:MAX_REPLY_CHARS]) if matcher(writing.shape)(value)]
+    if not found:
+        raise NotAScore(f"it holds no JSON object with {', '.join(writing.shape)}, as asked for")
+    return Judgement(0, "", value=found[0])
+
+
+def read_reply(reply: str, form: Form) -> Judgement:
+    """What a reply holds of what was asked for. Raises NotAScore."""
+    return parse_judgement(reply, form) if isinstance(form, Protocol) else parse_writing(reply, form)
 
 
 # -- Answers written to please the judge. A flag alone costs nothing: a person decides.
@@ -2864,6 +2992,8 @@ JOURNAL_SHAPE: Shape = {
     "score": NUMBER,
     "rationale": TEXT,
     "parts?": {f"{name}?": NUMBER for protocol in PROTOCOLS.values() for name in protocol.parts},
+    "value?": {},
+    "latency_ms?": AMOUNT,
     **{f"{name}?": TEXT for name in JUDGEMENT_TEXTS[1:]},
     "usage?": {"prompt?": TOKENS, "completion?": TOKENS, "cached?": TOKENS},
 }
@@ -2875,7 +3005,7 @@ BATCH_LINE = Kind(
 BATCH_NOTE_SHAPE: Shape = {  # what is sent, then the batch's ID, then how it ended
     "batch_file": NAME,
     "model?": NAME,
-    "protocol?": Kind("a protocol", lambda value: value in PROTOCOLS),
+    "protocol?": Kind("a protocol", lambda value: value in FORMS),
     "requests?": [BATCH_LINE],
     "batch?": NAME,
     "ended?": NAME,
@@ -2886,7 +3016,8 @@ is_batch_note = matcher(BATCH_NOTE_SHAPE)
 def _judgement_from(entry: Mapping[str, Any]) -> Judgement:
     texts: dict[str, Any] = {name: entry.get(name) or "" for name in JUDGEMENT_TEXTS}
     counts = [(entry.get("usage") or {}).get(name) or 0 for name in ("prompt", "completion", "cached")]
-    return Judgement(entry["score"], **texts, usage=Usage(*map(int, counts)), parts=entry.get("parts"))
+    texts |= {name: entry.get(name) for name in ("parts", "value", "latency_ms")}
+    return Judgement(entry["score"], **texts, usage=Usage(*map(int, counts)))
 
 
 def _batch_from(told: Mapping[str, Any], known: BatchRecord | None) -> BatchRecord | None:
@@ -2926,7 +3057,7 @@ def parse_journal(lines: Iterable[bytes]) -> JournalContents:
         entry = _entry_in(line)
         judgement = _judgement_from(entry) if is_entry(entry) else None
         batch = _batch_from(entry, batches.get(entry["batch_file"])) if is_batch_note(entry) else None
-        if judgement and any(protocol.can_give(judgement) for protocol in PROTOCOLS.values()):
+        if judgement and any(form.can_give(judgement) for form in FORMS.values()):
             judgements[entry["key"]] = judgement
         elif batch:
             batches[batch.file] = batch
@@ -2993,7 +3124,7 @@ class Journal:
         """Add one judgement; it is with the operating system when this returns."""
         about = {name: getattr(request, name) for name in ("system", "question_id", "variant", "repeat")}
         told = judgement._asdict() | {"usage": asdict(judgement.usage)}
-        for name in ("parts", "batch"):
+        for name in ("parts", "batch", "value", "latency_ms"):
             if not told[name]:
                 del told[name]
         self._write({"key": key, **about, **told, "time": time_utc})
@@ -3224,13 +3355,13 @@ def failed_generation(body: object) -> Reply | None:
     return Reply(str(details.get("failed_generation") or ""))
 
 
-def judgement_of(reply: Reply, protocol: Protocol) -> Judgement:
+def judgement_of(reply: Reply, protocol: Form) -> Judgement:
     """The judgement that a reply holds. Raises NotAScore."""
     if reply.finish_reason == "length" and not reply.content.rstrip().endswith("}"):
         raise NotAScore("it was cut off")
-    read = parse_judgement(reply.content, protocol)
-    source = (reply.content, reply.model, reply.fingerprint)
-    return Judgement(read.score, read.rationale, *source, reply.usage, read.parts)
+    read = read_reply(reply.content, protocol)
+    source = (reply.content, reply.model, reply.fingerprint, reply.usage)
+    return Judgement(read.score, read.rationale, *source, read.parts, value=read.value)
 
 
 def batch_line(key: str, body: Mapping[str, Any]) -> bytes:
@@ -3448,6 +3579,7 @@ class Pacer:
         tpm: int | None = None,
         delay_s: float = 0.0,
     ) -> None:
+        self.another = partial(Pacer, workers, rpm=rpm, tpm=tpm, delay_s=delay_s)  # as this one began
         self.delay_s, self.next_s = delay_s, now_s
         self.workers, self.window = workers, min(FIRST_WINDOW, workers)
         limits = {"RPM": rpm, "TPM": tpm}
@@ -3550,7 +3682,7 @@ class Task:
     place: int
     body: dict[str, Any]
     messages: Sequence[Message]
-    protocol: Protocol
+    protocol: Form
     attempts: int = 0
     complaints: int = 0
     usage: Usage = Usage()
@@ -3566,7 +3698,7 @@ class Engine:
     """
 
     pool: CallPool
-    pacer: Pacer
+    pacer: Pacer  # of the first model; limits are a model's own, so each has its own pacer
     _: KW_ONLY
     warn: Callable[[str], None]
     clock: Callable[[], float] = time.monotonic
@@ -3574,6 +3706,7 @@ class Engine:
     counts: CallCounts = field(default_factory=CallCounts)
 
     def __post_init__(self) -> None:
+        self._pacers: dict[str, Pacer] = {}
         self._fresh: deque[Task] = deque()
         self._retries: list[tuple[float, int, Task]] = []  # a heap by when each may start
         self._in_flight: dict[int, Task] = {}  # by ticket, the number of the call; oldest first
@@ -3583,7 +3716,7 @@ class Engine:
         self._tokens_per_char = 1 / CHARS_PER_TOKEN
 
     def outcomes(
-        self, bodies: Sequence[dict[str, Any]], protocol: Protocol = RUBRIC
+        self, bodies: Sequence[dict[str, Any]], protocol: Form = RUBRIC
     ) -> Iterator[tuple[int, Outcome]]:
         """Yield (place in `bodies`, outcome) as they come; `protocol` says how to read the replies.
 
@@ -3605,10 +3738,16 @@ class Engine:
             raise
         finally:
             for task in self._in_flight.values():
-                self.pacer.finish(task.tokens, task.tokens, None, self.clock(), answered=False)
+                self._pacer(task).finish(task.tokens, task.tokens, None, self.clock(), answered=False)
             for left in (self._in_flight, self._fresh, self._retries):
                 left.clear()  # what calls in flight may still bring belongs to nobody
             self.counts.seconds += self.clock() - began_s
+
+    def _pacer(self, task: Task) -> Pacer:
+        model = task.body.get("model", "")
+        if model not in self._pacers:
+            self._pacers[model] = self.pacer.another(self.clock()) if self._pacers else self.pacer
+        return self._pacers[model]
 
     def _next_task(self, now_s: float) -> tuple[Task | None, float]:
         """What to start next, and in how many seconds it may.
@@ -3619,11 +3758,11 @@ class Engine:
         due_s, _, task = self._retries[0] if self._retries else (math.inf, 0, None)
         if self._fresh and due_s > now_s:
             due_s, task = now_s, self._fresh[0]
-        if task is None:
+        if task is None or len(self._in_flight) >= self.pacer.workers:
             return None, math.inf
         prompt = prompt_chars(task.body) * self._tokens_per_char
         task.tokens = prompt + float(task.body["max_completion_tokens"])
-        return task, max(due_s - now_s, self.pacer.wait_s(task.tokens, now_s))
+        return task, max(due_s - now_s, self._pacer(task).wait_s(task.tokens, now_s))
 
     def _start_what_may(self) -> float:
         """Start what may start. Returns for how long there is then nothing to do but to wait for an end."""
@@ -3635,7 +3774,7 @@ class Engine:
             else:
                 heappop(self._retries)
                 self.counts.retries += 1
-            self.pacer.start(task.tokens, now_s)
+            self._pacer(task).start(task.tokens, now_s)
             task.started_s = now_s
             self.counts.calls += 1
             self._in_flight[self.counts.calls] = task
@@ -3660,12 +3799,12 @@ class Engine:
         now_s = self.clock()
         if isinstance(result, ServiceError):
             used = 0 if result.status == 429 else task.tokens
-            self.pacer.finish(task.tokens, used, result.token_limit, now_s, answered=False)
+            self._pacer(task).finish(task.tokens, used, result.token_limit, now_s, answered=False)
             return self._after_error(task, result)
         if isinstance(result, Exception):
             raise result
         used = float(result.usage.prompt + result.usage.completion)
-        self.pacer.finish(task.tokens, used or task.tokens, result.token_limit, now_s)
+        self._pacer(task).finish(task.tokens, used or task.tokens, result.token_limit, now_s)
         self._reached, self._lost_in_a_row, self._refused_in_a_row = True, 0, 0
         self.counts.usage += result.usage
         task.usage += result.usage
@@ -3677,7 +3816,9 @@ class Engine:
 
     def _after_reply(self, task: Task, reply: Reply) -> Outcome | None:
         try:
-            return judgement_of(reply, task.protocol)._replace(usage=task.usage)
+            read = judgement_of(reply, task.protocol)._replace(usage=task.usage)
+            took_ms = round(1000 * (self.clock() - task.started_s), 1)
+            return read._replace(latency_ms=took_ms) if read.value else read
         except NotAScore as error:
             task.complaints += 1
             if task.complaints > MAX_COMPLAINTS:
@@ -3724,7 +3865,7 @@ class Engine:
         if self._refused_in_a_row >= MAX_LOST_IN_A_ROW:
             raise JudgingEnded(f"the service refused {MAX_LOST_IN_A_ROW} calls in a row; run again later")
         self._refused_s = now_s
-        self.pacer.refuse(refusal, now_s)
+        self._pacer(task).refuse(refusal, now_s)
         self._again(task, 0.0)
 
     def _again(self, task: Task, pause_s: float) -> None:
@@ -3746,7 +3887,8 @@ class Order(NamedTuple):
 
 def body_for(model: str, request: JudgeRequest) -> dict[str, Any]:
     """A request as one model is asked it, whether in a call or in a batch."""
-    return build_request_body(model, request.messages, request.repeat, PROTOCOLS[request.protocol])
+    form = FORMS[request.protocol]
+    return build_request_body(request.model or model, request.messages, request.repeat, form)
 
 
 def orders_for(model: str, requests: Iterable[JudgeRequest]) -> list[Order]:
@@ -4069,7 +4211,7 @@ class Batches:
                 self.gone[record.model] = result.message
             return Failure(str(result))
         try:
-            return judgement_of(result, PROTOCOLS[record.protocol])._replace(batch=state.id)
+            return judgement_of(result, FORMS[record.protocol])._replace(batch=state.id)
         except NotAScore:
             return Failure("no score")
 
@@ -4129,7 +4271,7 @@ class GroqJudge:
 
     def __call__(self, requests: Sequence[JudgeRequest]) -> JudgeRun:
         """Every request's outcome. Raises JudgeUnavailable."""
-        protocol = PROTOCOLS[requests[0].protocol] if requests else RUBRIC  # one for a whole run
+        protocol = FORMS[requests[0].protocol] if requests else RUBRIC  # one for a whole run
         begun = set() if self.fresh else self._stored(protocol)
         begun |= self.batches.places() if self.batches else set()
         model = first_model(requests, begun, self.model, self.strict)
@@ -4146,7 +4288,7 @@ class GroqJudge:
                 self.engine.warn(f"Groq no longer serves {model}; judging with its successor {successor}.")
                 model = successor
 
-    def _stored(self, protocol: Protocol) -> set[Place]:
+    def _stored(self, protocol: Form) -> set[Place]:
         return {
             (folder, key)
             for folder, journal in self.journals.items()
@@ -4154,7 +4296,7 @@ class GroqJudge:
             if protocol.can_give(judgement)
         }
 
-    def _left(self, orders: Sequence[Order], protocol: Protocol) -> tuple[set[Place], list[list[Order]]]:
+    def _left(self, orders: Sequence[Order], protocol: Form) -> tuple[set[Place], list[list[Order]]]:
         """`to_ask`, without what is under way. What batches brought joins the journals of all who ask it."""
         collected = self.batches.collected if self.batches else {}
         for request, (folder, key) in orders:
@@ -4164,7 +4306,7 @@ class GroqJudge:
         sent = {key for _, key in self.batches.places()} if self.batches else set()
         return taken, [alike for alike in asked if alike[0].place[1] not in sent]
 
-    def _run(self, model: str, requests: Sequence[JudgeRequest], protocol: Protocol) -> JudgeRun:
+    def _run(self, model: str, requests: Sequence[JudgeRequest], protocol: Form) -> JudgeRun:
         orders, answered, ended = orders_for(model, requests), dict[str, Outcome](), ""
         try:
             if self.batches:
@@ -4189,7 +4331,7 @@ class GroqJudge:
         self,
         model: str,
         asked: Sequence[Sequence[Order]],
-        protocol: Protocol,
+        protocol: Form,
         answered: dict[str, Outcome],
     ) -> None:
         """Ask for each judgement in a call; outcomes join `answered` as they come."""
@@ -5062,7 +5204,7 @@ def plan_calls(
     waiting = {key for _, key in sent}
     asked = [alike[0] for alike in groups if alike[0].place[1] not in waiting]
     chars = sum(prompt_chars(body_for(model, order.request)) for order in asked)
-    more = sum(PROTOCOLS[order.request.protocol].more_tokens // 2 for order in asked)
+    more = sum(FORMS[order.request.protocol].more_tokens // 2 for order in asked)
     usage = Usage(math.ceil(chars / CHARS_PER_TOKEN), len(asked) * settings.usual_completion_tokens + more)
     lines = in_files(lines_for(model, asked), most_lines) if most_lines else ()
     sizes = [(number, len(line)) for number, _, line in lines]
