@@ -14,7 +14,7 @@ import pytest
 from evaluation import CRITERIA, PROTOCOLS, CallPool, Engine, Judgement, MergedDocument, NotAScore, Pacer
 
 from conftest import Answer, Outcome, Project, Serve, pasted, prompt_of
-from groq_server import RPD, Reply, completion, error, rate_limited
+from groq_server import RPD, Call, Reply, completion, error, rate_limited
 
 Row = dict[str, Any]
 
@@ -614,13 +614,18 @@ def test_a_summary_without_a_gold_one_is_not_sent(project: Project, serve: Serve
     assert column(project, "raw_response") == [None]
 
 
-def web_text(project: Project, serve: Serve, *merged: Row) -> str:
+def read_batch(file: str) -> evaluation.SummaryBatch:
+    """What is to be judged of a file."""
+    [read_], gold_ones, web = evaluation.read_summaries([file], None, None)
+    return evaluation.summary_batch(read_, "a title", gold_ones, web, None, None)
+
+
+def web_text(project: Project, *merged: Row) -> str:
     """What the judge sees of the web."""
     debates(project, "Oil", file=MERGED)
     project.write(CORPUS, [documents("Oil", *merged)])
-    server = serve(scored(1))
-    project.run("summaries")
-    return pasted(server.calls[0], "web reference")
+    [request] = evaluation.summary_requests(read_batch(MERGED))
+    return pasted(Call(0, {"messages": request.messages}, {}, 0.0), "web reference")
 
 
 WEB_TEXTS: dict[str, tuple[list[Row], str]] = {
@@ -650,8 +655,8 @@ WEB_TEXTS: dict[str, tuple[list[Row], str]] = {
 
 
 @table("merged, text", WEB_TEXTS)
-def test_web_documents(project: Project, serve: Serve, merged: list[Row], text: str) -> None:
-    assert web_text(project, serve, *merged) == text
+def test_web_documents(project: Project, merged: list[Row], text: str) -> None:
+    assert web_text(project, *merged) == text
 
 
 def test_a_merged_query_without_web_documents_is_warned_of(project: Project, serve: Serve) -> None:
@@ -867,18 +872,26 @@ LEFT_OUT: dict[str, tuple[str, str, bool]] = {
 }
 
 
+def failing(text: str) -> Row:
+    return summary(summary=[side("Good.", "Cheap."), side("Bad.", "Smells.", text)])
+
+
 @table("file, text, left_out", LEFT_OUT)
-def test_what_was_never_generated_is_left_out_and_counted(
-    project: Project, serve: Serve, file: str, text: str, left_out: bool
-) -> None:
+def test_what_was_never_generated_is_left_out(project: Project, file: str, text: str, left_out: bool) -> None:
     debates(project, "Oil", "Gas", file=file)
-    failing = summary(summary=[side("Good.", "Cheap."), side("Bad.", "Smells.", text)])
-    project.write(file, [failing, summary("Gas")])
+    project.write(file, [failing(text), summary("Gas")])
+    batch = read_batch(file)
+    assert (len(batch.tasks), batch.skipped) == ((1, 1) if left_out else (2, 0))
+
+
+def test_what_is_left_out_is_counted_and_has_no_row(project: Project, serve: Serve) -> None:
+    debates(project, "Oil", "Gas", file=MERGED)
+    project.write(MERGED, [failing(NO_PARSE), summary("Gas"), failing(NO_ATTEMPT)])
     server = serve(scored(1))
     assert project.run("summaries").code == 0
-    whole = read(project, MERGED_RESULTS if file == MERGED else OFFLINE_RESULTS)
-    counts = (len(server.calls), whole["num_evaluated"], whole["num_skipped_errors"], len(whole["results"]))
-    assert counts == ((1, 1, 1, 1) if left_out else (2, 2, 0, 2))
+    whole = read(project, MERGED_RESULTS)
+    assert (whole["num_evaluated"], whole["num_skipped_errors"], len(server.calls)) == (1, 2, 1)
+    assert column(project, "id", MERGED_RESULTS) == ["s-Gas"]
 
 
 def test_a_file_of_which_nothing_was_generated(project: Project) -> None:
