@@ -7753,16 +7753,23 @@ def judge_summaries(arguments: argparse.Namespace) -> int:
     return max(report_failed(blocks), EXIT_OK if complete else EXIT_INCOMPLETE)
 
 
+def plot_paths(path: Path) -> tuple[Path, Path]:
+    """Where the picture of a results file goes, and the figures behind it."""
+    return path.with_suffix(".png"), path.with_name(f"{path.stem}_statistics.json")
+
+
 def plot_summaries(arguments: argparse.Namespace) -> int:
     """Draw what results files hold. Returns the exit code; raises InputError, UsageError."""
     require_packages("--plot", ["png"], REPORT_PACKAGES)
     problems: list[Problem] = []
-    read = [read_file(path, parse_summary_scores, problems) for path in paths_named(arguments.plot)]
+    named = paths_named(arguments.plot)
+    made = {plot_paths(Path(path))[1].as_posix() for path in named}  # what a pattern may have named too
+    read = [read_file(path, parse_summary_scores, problems) for path in named if path not in made]
     if problems:
         raise InputError(problems)
     for file, rows in read:
         path, block = Path(file.name), spread_block(rows or ())
-        picture, figures = path.with_suffix(".png"), path.with_name(f"{path.stem}_statistics.json")
+        picture, figures = plot_paths(path)
         write_file(picture, draw_summary_scores(path.name, rows or ()))
         write_file(figures, render_results({"file": file._asdict(), **block}))
         say(parts_text(spread_parts(path.name, block)))

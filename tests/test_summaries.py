@@ -714,6 +714,12 @@ def test_the_judge_is_told_every_level_of_every_criterion(criterion: evaluation.
     assert line in PROTOCOLS["summary"].system_message.splitlines()
 
 
+def test_the_readme_tells_them_with_their_levels() -> None:
+    readme = Path(evaluation.__file__).with_name("README.md").read_text(encoding="utf-8")
+    told = [line.split(" | ")[1:] for line in readme.splitlines() if re.match(r"\| [1-5], ", line)]
+    assert told == [[*levels[:2], f"{levels[2]} |"] for levels in (one.levels for one in CRITERIA)]
+
+
 def asked(project: Project, serve: Serve, *options: str) -> Row:
     """The body of the one call."""
     debates(project, "Oil")
@@ -1493,6 +1499,12 @@ def test_each_file_has_its_own_picture(project: Project, drawn: list[Drawn]) -> 
         "b.json: 1 judged: total",
     ]
     assert {"a.png", "b/b.png"} <= tree(project)
+
+
+def test_a_pattern_may_name_the_statistics_of_the_last_time(project: Project, drawn: list[Drawn]) -> None:
+    project.write("a.json", plotted((1, 1, 1, 1, 1)))
+    codes = [project.run("summaries", "--plot", "*.json").code for _ in range(2)]
+    assert (codes, len(drawn)) == ([0, 0], 2)
 
 
 def test_the_picture_is_one(project: Project) -> None:
