@@ -934,6 +934,7 @@ PICKED: dict[str, tuple[list[str], list[str]]] = {
     "places": (["--indices", "0,2"], ["Oil", "Tar"]),
     "places in their order": (["--indices", "3, 1"], ["Fat", "Gas"]),
     "a place named twice": (["--indices", "1,1"], ["Gas"]),
+    "the first, a place named twice": (["--indices", "1,1,2", "--limit", "2"], ["Gas", "Tar"]),
     "the first of the places": (["--indices", "3,1,0", "--limit", "2"], ["Fat", "Gas"]),
     "places that are there": (["--indices", "2,4"], ["Tar"]),
 }
