@@ -152,6 +152,13 @@ def tree(project: Project) -> set[str]:
     return {path.relative_to(project.folder).as_posix() for path in project.folder.rglob("*")}
 
 
+def batch_of(file: str, *options: str) -> evaluation.SummaryBatch:
+    """What is to be judged of a file."""
+    arguments = evaluation.parse_arguments(["summaries", "--summary-file", file, *options])
+    [batch] = evaluation.summary_batches(arguments)
+    return batch
+
+
 def notes(outcome: Outcome) -> list[str]:
     """stderr but for the line of what the calls came to."""
     return [line for line in outcome.err if not line.startswith("Judge: ")]
@@ -503,11 +510,11 @@ FORMS: dict[str, Row] = {
 
 
 @table("row", FORMS)
-def test_what_a_summary_may_look_like(project: Project, serve: Serve, row: Row) -> None:
+def test_what_a_summary_may_look_like(project: Project, row: Row) -> None:
     debates(project, "Oil")
     project.write(OFFLINE, [row])
-    serve(scored(1))
-    assert (project.run("summaries").code, totals(project)) == (0, [5])
+    [task] = batch_of(OFFLINE).tasks
+    assert (task.summary.id, task.summary.claims[0].text) == (str(row["id"]), row["summary"][0]["claim"])
 
 
 BROKEN: dict[str, str] = {
@@ -569,31 +576,24 @@ def test_a_gold_summary_in_the_shape_of_the_others(changes: Row, text: str) -> N
     assert gold_text(**changes) == text
 
 
-def references(project: Project, serve: Serve, *rows: Row) -> list[str]:
-    """The first claim of the gold summary in the one call for these gold rows."""
-    project.write(GOLD, lines(*rows))
-    server = serve(scored(1))
-    project.run("summaries")
-    return [pasted(call, "reference").splitlines()[0] for call in server.calls]
-
-
 MATCHES: dict[str, tuple[list[Row], str]] = {
-    "the title, not the order": ([gold("Gas"), gold("Oil")], "Claim: Oil helps."),
-    "whatever its case and spaces": ([gold(title="OIL:  good or bad? ")], "Claim: Oil helps."),
-    "of several the one with its ID": ([gold(t1="No."), gold(id="s-Oil", t1="Yes.")], "Claim: Yes."),
+    "the title, not the order": ([gold("Gas"), gold("Oil")], "Oil helps."),
+    "whatever its case and spaces": ([gold(title="OIL:  good or bad? ")], "Oil helps."),
+    "of several the one with its ID": ([gold(t1="No."), gold(id="s-Oil", t1="Yes.")], "Yes."),
     "of several none of which has its ID the first": (
         [gold(id="a", t1="First."), gold(id="b", t1="Second.")],
-        "Claim: First.",
+        "First.",
     ),
 }
 
 
 @table("rows, claim", MATCHES)
-def test_the_gold_summary_is_the_one_of_the_query(
-    project: Project, serve: Serve, rows: list[Row], claim: str
-) -> None:
+def test_the_gold_summary_is_the_one_of_the_query(project: Project, rows: list[Row], claim: str) -> None:
     debates(project, "Oil")
-    assert references(project, serve, *rows) == [claim]
+    project.write(GOLD, lines(*rows))
+    [task] = batch_of(OFFLINE).tasks
+    assert task.gold is not None
+    assert task.gold.claims[0].text == claim
 
 
 def test_several_gold_summaries_of_a_query_are_warned_of(project: Project, serve: Serve) -> None:
@@ -614,17 +614,11 @@ def test_a_summary_without_a_gold_one_is_not_sent(project: Project, serve: Serve
     assert column(project, "raw_response") == [None]
 
 
-def read_batch(file: str) -> evaluation.SummaryBatch:
-    """What is to be judged of a file."""
-    [read_], gold_ones, web = evaluation.read_summaries([file], None, None)
-    return evaluation.summary_batch(read_, "a title", gold_ones, web, None, None)
-
-
 def web_text(project: Project, *merged: Row) -> str:
     """What the judge sees of the web."""
     debates(project, "Oil", file=MERGED)
     project.write(CORPUS, [documents("Oil", *merged)])
-    [request] = evaluation.summary_requests(read_batch(MERGED))
+    [request] = evaluation.summary_requests(batch_of(MERGED))
     return pasted(Call(0, {"messages": request.messages}, {}, 0.0), "web reference")
 
 
@@ -886,7 +880,7 @@ def failing(text: str) -> Row:
 def test_what_was_never_generated_is_left_out(project: Project, file: str, text: str, left_out: bool) -> None:
     debates(project, "Oil", "Gas", file=file)
     project.write(file, [failing(text), summary("Gas")])
-    batch = read_batch(file)
+    batch = batch_of(file)
     assert (len(batch.tasks), batch.skipped) == ((1, 1) if left_out else (2, 0))
 
 
@@ -941,12 +935,18 @@ PICKED: dict[str, tuple[list[str], list[str]]] = {
 
 
 @table("options, topics", PICKED)
-def test_a_part_is_judged(project: Project, serve: Serve, options: list[str], topics: list[str]) -> None:
+def test_a_part_is_judged(project: Project, options: list[str], topics: list[str]) -> None:
+    debates(project, *FOUR)
+    ids = [task.summary.id for task in batch_of(OFFLINE, *options).tasks]
+    assert ids == [f"s-{topic}" for topic in topics]
+
+
+def test_only_that_part_is_sent_and_has_rows(project: Project, serve: Serve) -> None:
     debates(project, *FOUR)
     server = serve(scored(1))
-    assert project.run("summaries", *options).code == 0
-    assert column(project, "id") == [f"s-{topic}" for topic in topics]
-    assert len(server.calls) == len(topics)
+    assert project.run("summaries", "--indices", "2,0,1", "--limit", "2").code == 0
+    assert sorted(pasted(call, "question")[:3] for call in server.calls) == ["Oil", "Tar"]
+    assert column(project, "id") == ["s-Tar", "s-Oil"]
 
 
 def test_the_limit_is_of_each_file(both: Project) -> None:
