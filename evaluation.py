@@ -5974,16 +5974,17 @@ SCORE_LEVELS = {**{criterion.name: range(3) for criterion in CRITERIA}, TOTAL: T
 
 def made_with(path: str, kind: str | None, k: int | None, problems: list[Problem]) -> tuple[str, int]:
     """(type, k) of a file of summaries: its folder or name says so, else the command line has to."""
-    named = re.search(NAMES_OF_SUMMARIES, PurePath(path).stem)
-    folder = PurePath(path).parent.name
-    kinds = [one for one in SUMMARY_DIRS if one in folder] or [one for one in SUMMARY_DIRS if one in path]
+    folder, name = PurePath(path).parent.name, PurePath(path).stem
+    named = re.search(NAMES_OF_SUMMARIES, name)
     told_k = int(next(filter(None, named.groups()))) if named else None
-    for option, told, given in (("--type", kinds[0] if kinds else None, kind), ("--k", told_k, k)):
+    words = ([one for one in SUMMARY_DIRS if one in text] for text in (folder, name))
+    told_kind = next((found[0] for found in words if len(found) == 1), None)
+    for option, told, given in (("--type", told_kind, kind), ("--k", told_k, k)):
         if told is None and given is None:
             problems.append(Problem(path, 1, f"a name that tells its {option[2:]}, or {option}", "neither"))
         elif told is not None and given is not None and told != given:
             problems.append(Problem(path, 1, f"{told} with {option}, as its name says", str(given)))
-    return (kinds[0] if kinds else kind or ""), told_k or k or 0
+    return told_kind or kind or "", told_k or k or 0
 
 
 def read_summary_file(path: str, kind: str | None, k: int | None, problems: list[Problem]) -> SummaryFile:
@@ -8583,16 +8584,23 @@ def judge_summaries(arguments: argparse.Namespace) -> int:
     return max(report_failed(blocks), EXIT_OK if complete else EXIT_INCOMPLETE)
 
 
+def plot_paths(path: Path) -> tuple[Path, Path]:
+    """Where the picture of a results file goes, and the figures behind it."""
+    return path.with_suffix(".png"), path.with_name(f"{path.stem}_statistics.json")
+
+
 def plot_summaries(arguments: argparse.Namespace) -> int:
     """Draw what results files hold. Returns the exit code; raises InputError, UsageError."""
     require_packages("--plot", ["png"], REPORT_PACKAGES)
     problems: list[Problem] = []
-    read = [read_file(path, parse_summary_scores, problems) for path in paths_named(arguments.plot)]
+    named = paths_named(arguments.plot)
+    made = {plot_paths(Path(path))[1].as_posix() for path in named}  # what a pattern may have named too
+    read = [read_file(path, parse_summary_scores, problems) for path in named if path not in made]
     if problems:
         raise InputError(problems)
     for file, rows in read:
         path, block = Path(file.name), spread_block(rows or ())
-        picture, figures = path.with_suffix(".png"), path.with_name(f"{path.stem}_statistics.json")
+        picture, figures = plot_paths(path)
         write_file(picture, draw_summary_scores(path.name, rows or ()))
         write_file(figures, render_results({"file": file._asdict(), **block}))
         say(parts_text(spread_parts(path.name, block)))
