@@ -25,6 +25,14 @@ Usage
 
     Judges summaries that set claims against each other, by five criteria.
 
+    python evaluation.py generate SPLIT --pipeline bm25|llm|rag [--model NAME...] [options]
+
+    Makes predictions to compare with: by search, by a model alone, or by a model that reads what was found.
+
+    python evaluation.py questions [--documents GLOB] [--per-document N] [--out FILE] [--review]
+
+    Drafts a gold set from documents, for a person to check.
+
 Files
     NLP Project Data/{split}_final_jsonl.txt   one gold question a line (JSON)
     {split}_{system}_output.json               one JSON object: question ID -> prediction
@@ -35,6 +43,7 @@ Files
     {stem}_judgements.jsonl                    their journal
     agreement.json                             how far judges agree
     results/evaluation/{type}/*.json           the results for the summaries of one file
+    drafted_questions.jsonl, .md               questions that a model drafted, and a list of them to be read
 
 Exit codes
     0    all done
@@ -97,6 +106,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from datetime import datetime, timedelta, timezone
+from fnmatch import fnmatch
 from functools import lru_cache, partial
 from heapq import heappop, heappush
 from importlib import import_module
@@ -283,6 +293,31 @@ SENTENCE_ENDS = r"(?<=[.!?])\s+"  # where a plain text is cut into sentences S1,
 USUAL_TPM = 6_000  # tokens a minute, where nobody says how many a model may have
 PROMPT_SHARE = 0.8  # of the minute's tokens that documents may take: the estimate is one
 
+# -- Questions that this program drafts.
+
+DRAFTS_FILE = "drafted_questions.jsonl"
+DRAFTS_JOURNAL_FILE = "{stem}_judgements.jsonl"
+DRAFT_KINDS: Mapping[str, tuple[str, str, str]] = {  # what is asked for, question_type, edge_case_type
+    "precise_fact_retrieval": ("asks for one or two facts", "precise_fact_retrieval", "none"),
+    "numeric_precision": ("asks for exact figures", "precise_fact_retrieval", "numeric_precision"),
+    "comparison": ("compares two things that the document tells of", "comparison", "none"),
+    "analysis": ("asks why or how, from several sentences", "analysis", "none"),
+    "false_premise": (
+        "assumes something that the document contradicts; the answer puts it right",
+        "analysis",
+        "false_premise",
+    ),
+    "unanswerable_from_source": (
+        "fits the document, which does not tell the answer; the answer says so, and names no sentence",
+        "precise_fact_retrieval",
+        "unanswerable_from_source",
+    ),
+}
+UNANSWERABLE = "unanswerable_from_source"
+DRAFTED_KINDS = ("precise_fact_retrieval", "analysis", UNANSWERABLE)
+MAX_OVERLAP = 0.7  # of the words of two questions; more, and they ask for the same
+DRAFTS_A_DOCUMENT = 3
+
 # -- Free answers.
 
 ITEM_ROWS = ("detailed_results", "annotations", "results", "case_results", "items", "data")
@@ -397,6 +432,18 @@ class Question(NamedTuple):
     edge_case_type: str = ""
     source_dataset: str = ""
     source: str = ""
+    unchecked: bool = False  # drafted by a model, and read by nobody
+
+
+class Draft(NamedTuple):
+    """A question that a model has drafted on a document; `levels` are its rubric's, from 1 to 5."""
+
+    doc_id: str
+    kind: str
+    question: str
+    answer: str
+    evidence: tuple[str, ...]
+    levels: tuple[str, ...]
 
 
 class Generation(NamedTuple):
@@ -870,6 +917,7 @@ QUESTION_SHAPE: Shape = {
     "evidence_sentences": [NAME],
     "rubric?": {"description?": TEXT, "scale?": {f"{level}?": TEXT for level in RUBRIC_LEVELS}},
     **{f"{label}?": TEXT for label in QUESTION_LABELS},
+    **{f"{mark}?": BOOLEAN for mark in ("synthetic", "reviewed")},
 }
 GENERATION_AMOUNTS = ("latency_ms", "input_tokens", "output_tokens")
 PREDICTION_SHAPE: Shape = {
@@ -1040,6 +1088,7 @@ def _question_from(value: Any, place: int) -> Question:
         answer=value["answer"],
         evidence=tuple(value["evidence_sentences"]),
         rubric=_rubric_from(value.get("rubric")),
+        unchecked=bool(value.get("synthetic")) and not value.get("reviewed"),
         **{name: value.get(name) or "" for name in QUESTION_LABELS},
     )
 
@@ -1937,6 +1986,44 @@ def verifier_faithfulness(answer: str, context: Iterable[str]) -> Faithfulness:
     return _faithfulness(answer, tuple(context))
 
 
+# -- Drafted questions: what their texts say.
+
+
+def numbers_and_names(text: str) -> set[str]:
+    """The numbers in a text, and its capitalised words, in lower case.
+
+    A word that only begins a sentence is none, unless another capitalised one follows it.
+
+    >>> sorted(numbers_and_names("In 1,819 tests Arago's lamp won. Augustin Fresnel had built it."))
+    ['1819', 'arago', 'augustin', 'fresnel']
+    """
+    numbers = {found.replace(",", "").rstrip(".") for found in re.findall(r"\d[\d.,]*", text)}
+    words = [*re.finditer(r"[^\W\d_]{2,}", text)]
+    capital = [word[0][0].isupper() for word in words] + [False]
+    begins = [text[: word.start()].rstrip(" \"'([").endswith((".", "!", "?", ":")) for word in words]
+    names = {
+        word[0].casefold()
+        for place, word in enumerate(words)
+        if capital[place] and (capital[place + 1] or not (begins[place] or place == 0))
+    }
+    return numbers | names - STOP_WORDS
+
+
+def words_said(text: str) -> set[str]:
+    """All numbers and words of a text, as `numbers_and_names` has them."""
+    return numbers_and_names(text) | {word.casefold() for word in re.findall(r"[^\W\d_]+", text)}
+
+
+def overlap(one: str, other: str) -> float:
+    """The share of common words among all that two texts have, 0..1; 0.0 where there are none.
+
+    >>> overlap("Who built the lamp?", "Who built a lamp?")
+    1.0
+    """
+    a, b = content_words(one), content_words(other)
+    return len(a & b) / len(a | b) if a | b else 0.0
+
+
 # ------------------------------------------------------------------ 6. Statistics
 
 
@@ -2488,7 +2575,7 @@ class Writing(NamedTuple):
     reply: str  # its form, in words for the model
     shape: Mapping[str, Shape]
     prompt: str
-    more_tokens: int = 0
+    more_tokens: int = 0  # than one score and its reason
 
     @property
     def schema(self) -> Mapping[str, object]:
@@ -2522,6 +2609,13 @@ SOURCES_PROMPT = """\
 {question}
 [{marker} end]"""
 
+DRAFT_PROMPT = """\
+[{marker} reference]
+{sentences}
+[{marker} end]
+Write question {number} of {count} on this document, about what stands in part {number} of {count} of it. It \
+{task}."""
+
 WRITINGS: Mapping[str, Writing] = {
     "answer": Writing(
         """\
@@ -2540,6 +2634,18 @@ documents do not tell, set "told" to false, say so in the answer, and name no se
         {"told": BOOLEAN, "answer": TEXT, "sentences": [TEXT]},
         SOURCES_PROMPT,
         more_tokens=320,
+    ),
+    "draft": Writing(
+        """\
+You write an exam question on a document. It names what it is about, so that it can be understood without \
+the document. Its answer says, in one to three sentences, only what the sentences named as evidence say. Its \
+rubric has five levels, each with the facts that an answer of this level gives: the first nothing right, the \
+last everything. """,
+        '{"question": "...", "answer": "...", "evidence_sentences": ["S1", ...], '
+        '"rubric": ["level 1", "level 2", "level 3", "level 4", "level 5"]}',
+        {"question": TEXT, "answer": TEXT, "evidence_sentences": [TEXT], "rubric": [TEXT]},
+        DRAFT_PROMPT,
+        more_tokens=450,
     ),
 }
 Form = Protocol | Writing
@@ -2772,6 +2878,56 @@ def parse_writing(reply: str, writing: Writing) -> Judgement:
 def read_reply(reply: str, form: Form) -> Judgement:
     """What a reply holds of what was asked for. Raises NotAScore."""
     return parse_judgement(reply, form) if isinstance(form, Protocol) else parse_writing(reply, form)
+
+
+# -- What is written instead of judged.
+
+Sentences = Mapping[str, str]  # a document's: ID -> text
+Sources = Sequence[tuple[str, Sentences]]  # document ID, its sentences
+
+
+def build_answer_messages(question: str) -> tuple[Message, ...]:
+    """The messages that ask for an answer to the question alone."""
+    return build_messages(WRITINGS["answer"], {"question": question})
+
+
+def shown_sentences(sources: Sources, most_chars: float) -> dict[str, tuple[str, str]]:
+    """(document ID, sentence ID) by what a sentence is called in a prompt; as many as there is room for.
+
+    >>> shown_sentences([("lamp", {"S1": "It burned oil."}), ("rain", {"S1": "It rained."})], 40)
+    {'D1.S1': ('lamp', 'S1')}
+    """
+    shown: dict[str, tuple[str, str]] = {}
+    left = most_chars
+    for place, (doc_id, sentences) in enumerate(sources, start=1):
+        left -= len(f"Document D{place}: {doc_id}\n")
+        for sid, text in sentences.items():
+            name = f"D{place}.{sid}"
+            left -= len(f"{name}: {text}\n")
+            if left < 0:
+                return shown
+            shown[name] = (doc_id, sid)
+    return shown
+
+
+def build_cited_answer_messages(question: str, sources: Sources, most_chars: float) -> tuple[Message, ...]:
+    """The messages that ask for an answer from documents, the best first, as far as there is room."""
+    shown = shown_sentences(sources, most_chars)
+    lines = []
+    for place, (doc_id, sentences) in enumerate(sources, start=1):
+        lines.append(f"Document D{place}: {doc_id}")
+        for sid, text in sentences.items():
+            if (name := f"D{place}.{sid}") in shown:
+                lines.append(f"{name}: {' '.join(text.split())}")
+    data = {"sources": "\n".join(lines), "question": question}
+    return build_messages(WRITINGS["cited_answer"], data)
+
+
+def build_draft_messages(sentences: Sentences, task: str, number: int, count: int) -> tuple[Message, ...]:
+    """The messages that ask for a question on a document; the document comes first, as all of its have it."""
+    text = "\n".join(f"{sid}: {' '.join(one.split())}" for sid, one in sentences.items())
+    about = {"task": task, "number": str(number), "count": str(count)}
+    return build_messages(WRITINGS["draft"], {"sentences": text}, about)
 
 
 # -- Answers written to please the judge. A flag alone costs nothing: a person decides.
@@ -3147,6 +3303,36 @@ class Journal:
     def close(self) -> None:
         """Let go of the file."""
         self._stream.close()
+
+
+# -- Searching.
+
+
+Search = Callable[[str, int], list[tuple[int, float]]]  # query, k -> (place, score) of the best texts
+
+
+def load_search(texts: Sequence[str]) -> Search:
+    """BM25 over the texts (bm25s, English stop words): the k best, without those that share no word.
+
+    Raises UsageError where the package is not installed.
+    """
+    package = optional_package("bm25s", "bm25s", "BM25")
+    index = package.BM25()
+    tokens = package.tokenize(list(texts), stopwords="en", return_ids=False, show_progress=False)
+    if not any(tokens):
+        return lambda _query, _k: []
+    index.index(tokens, show_progress=False)
+
+    def search(query: str, k: int) -> list[tuple[int, float]]:
+        [asked] = package.tokenize([query], stopwords="en", return_ids=False, show_progress=False)
+        known = [token for token in asked if token in index.vocab_dict]
+        if not known:
+            return []
+        scores = index.get_scores(known)
+        best = sorted(range(len(texts)), key=lambda place: -scores[place])[:k]
+        return [(place, round(float(scores[place]), 4)) for place in best if scores[place] > 0]
+
+    return search
 
 
 # -- Free answers: models on this machine.
@@ -4369,6 +4555,8 @@ def gold_findings(questions: Sequence[Question], documents: Mapping[str, Documen
     first: dict[str, str] = {}
     pairs = [(first.setdefault(_folded(question.text), question.id), question.id) for question in questions]
     yield "questions whose text occurred before", [f"{one} and {two}" for one, two in pairs if one != two]
+    unchecked = [question.id for question in questions if question.unchecked]
+    yield "questions that a model drafted and no person has checked", unchecked
     rubrics = [(question.id, question.rubric.levels) for question in questions if question.rubric]
     lacking = [(name, [level for level in RUBRIC_LEVELS if level not in levels]) for name, levels in rubrics]
     yield "rubrics that lack a level", [f"{name} lacks {', '.join(gap)}" for name, gap in lacking if gap]
@@ -4884,6 +5072,30 @@ def run_block(split: Split, system: System) -> Block:
     }
 
 
+def percentile_block(values: Sequence[float]) -> Block:
+    """Of how many values; their mean, median and 95th percentile."""
+    ordered = sorted(values)
+    high = _interpolated(ordered, 0.95) if ordered else None
+    told = described(ordered)
+    return {"n": len(ordered), "mean": told["mean"], "median": told["median"], "p95": high}
+
+
+def generation_block(predictions: Iterable[Prediction]) -> Block:
+    """What models took for a system's predictions; {} where these do not tell."""
+    made = [one.generation for one in predictions if one.generation]
+    if not made:
+        return {}
+    block: Block = {"models": dict(Counter(one.model for one in made))}
+    for name in GENERATION_AMOUNTS:
+        values = [getattr(one, name) for one in made]
+        block[name] = percentile_block([value for value in values if value is not None])
+    costs = [
+        cost_usd(one.model, Usage(int(one.input_tokens or 0), int(one.output_tokens or 0))) for one in made
+    ]
+    known = [cost for cost in costs if cost is not None]
+    return {**block, "cost_usd": math.fsum(known) if len(known) == len(costs) else None}
+
+
 # -- The same figures again: joint, by slices, between systems, beside people.
 
 
@@ -5098,6 +5310,8 @@ def grade_hand_in(
                 if labels and given:
                     pairs = scored("llm_judge", split.questions, rows)
                     block["human"] = labels.file._asdict() | human_block(system, pairs, given)
+        if made := generation_block(system.predictions.values()):
+            blocks["generation"] = made
         blocks["slices"] = slices_block(split.questions, blocks)
         blocks["run"] = run_block(split, system)
     for name in MEASURES:
@@ -5166,6 +5380,13 @@ def leaderboard(graded: Iterable[tuple[HandIn, Mapping[str, Block]]]) -> list[Ro
     return board + [row for row in rows if row["ranked_by"] is None]
 
 
+def families(model: str) -> set[str]:
+    """The families that a model's name tells."""
+    return {
+        family for family, words in MODEL_FAMILIES.items() if any(word in model.lower() for word in words)
+    }
+
+
 # -- The dry run: what judging would cost.
 
 
@@ -5226,6 +5447,379 @@ def minutes_needed(plan: CallPlan, tier: Tier) -> float:
     days = max(plan.calls / (tier.requests_per_day or math.inf), tokens / (tier.tokens_per_day or math.inf))
     minutes = max(plan.calls / tier.requests_per_minute, tokens / tier.tokens_per_minute)
     return max(minutes, 24 * 60 * (math.ceil(days) - 1))
+
+
+# -- Predictions made by this program: baselines to compare with.
+
+
+class Pipeline(NamedTuple):
+    """A way to answer: what the system is called ("" after its model), what a model writes, and from what."""
+
+    system: str
+    writing: str
+    searches: bool
+
+
+PIPELINES: Mapping[str, Pipeline] = {
+    "bm25": Pipeline("simple", "", True),
+    "llm": Pipeline("strong", "answer", False),
+    "rag": Pipeline("", "cited_answer", True),
+}
+
+
+Found = Sequence[tuple[str, float]]  # document ID, score; best first
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """All documents as sentences, and a search of them."""
+
+    documents: Mapping[str, Sentences]
+    search: Search
+
+    def found(self, question: str, k: int) -> Found:
+        """(document ID, score) of the k best documents."""
+        ids = list(self.documents)
+        return [(ids[place], score) for place, score in self.search(question, k)]
+
+    def sources(self, found: Found) -> Sources:
+        """The sentences of the documents that were found."""
+        return [(doc_id, self.documents[doc_id]) for doc_id, _ in found]
+
+
+def read_corpus(problems: list[Problem], pattern: str = "*") -> dict[str, Document]:
+    """Every document of the corpus whose ID or path is of the pattern. What is wrong joins `problems`."""
+    root, documents = Path(CORPUS_DIR), dict[str, Document]()
+    for path in sorted(path for path in root.rglob("*") if path.suffix in DOCUMENT_SUFFIXES):
+        doc_id = path.relative_to(root).with_suffix("").as_posix()
+        wanted = fnmatch(doc_id, pattern) or fnmatch(path.as_posix(), pattern)
+        if not wanted or doc_id in documents or not path.is_file() or not is_inside(root, path):
+            continue  # of two files of one name the gold side takes the first as well
+        _, document = read_file(path.as_posix(), parse_corpus_file, problems)
+        documents[doc_id] = document or Document("malformed")
+    if not documents:
+        problems.append(Problem(CORPUS_DIR, 1, f"documents (.json or .txt) like {pattern}", "none"))
+    return documents
+
+
+def sentences_of(document: Document) -> Sentences:
+    """A document's sentences; those of a plain text are cut."""
+    return plain_sentences(document.text) if document.sentences is None else document.sentences
+
+
+def retrieved_rows(found: Found) -> list[Row]:
+    """What was found, as predictions have it."""
+    return [
+        {"doc_id": doc_id, "score": score, "rank": rank}
+        for rank, (doc_id, score) in enumerate(found, start=1)
+    ]
+
+
+def extracted_prediction(question: str, found: Found, corpus: Corpus) -> Row:
+    """The first document's sentences that share most with the question: as citations, and as the answer."""
+    sentences = [pair for _, first in corpus.sources(found[:1]) for pair in first.items()]
+    search = load_search([text for _, text in sentences])
+    cited = [sentences[place] for place in sorted(place for place, _ in search(question, TOP_SENTENCES))]
+    return {
+        "question": question,
+        "answer": " ".join(text for _, text in cited),
+        "evidence_sentences": [sid for sid, _ in cited],
+        "retrieved_docs": retrieved_rows(found),
+    }
+
+
+class Generator(NamedTuple):
+    """A system whose predictions are to be made: by which model, "" for the usual one, and of how much.
+
+    `most_chars` of documents go into a prompt. Of the questions only those `left` are asked: `made` has the
+    predictions of an earlier run.
+    """
+
+    system: str
+    model: str
+    pipeline: Pipeline
+    most_chars: float
+    left: tuple[Question, ...] = ()
+    made: Mapping[str, Row] = {}
+
+
+def generator_name(model: str) -> str:
+    """What a system is called after its model: a name that a file can have.
+
+    >>> generator_name("openai/gpt-oss-20b")
+    'openai-gpt-oss-20b'
+    """
+    return re.sub(r"[^\w.-]+", "-", model).strip("-")
+
+
+def room_for_documents(model: str, tpm: int | None) -> float:
+    """How many characters of documents fit into a prompt, given the tokens a minute."""
+    settings = MODELS.get(model, UNKNOWN_MODEL)
+    tokens = tpm or (settings.free.tokens_per_minute if settings.free else USUAL_TPM)
+    return max(0.0, tokens * PROMPT_SHARE - settings.max_completion_tokens) * CHARS_PER_TOKEN
+
+
+def generation_requests(
+    generator: Generator, found: Mapping[str, Found], corpus: Corpus | None
+) -> list[JudgeRequest]:
+    """A request for each question that is left; `found` has by question ID what the search found."""
+    requests = []
+    for place, question in enumerate(generator.left):
+        build = partial(build_answer_messages, question.text)
+        if corpus:
+            sources = corpus.sources(found[question.id])
+            build = partial(build_cited_answer_messages, question.text, sources, generator.most_chars)
+        about = (generator.system, question.id, place, "generated", 0)
+        writing = generator.pipeline.writing
+        requests.append(JudgeRequest(*about, build, protocol=writing, model=generator.model))
+    return requests
+
+
+def cited_sentences(value: Mapping[str, Any], shown: Mapping[str, tuple[str, str]]) -> tuple[list[str], int]:
+    """(the cited sentences' IDs, of the document that most of them are from; how many do not exist)."""
+    named = [name.strip() for name in dict.fromkeys(value["sentences"])]
+    cited = [shown[name] for name in named if name in shown]
+    counts = Counter(doc_id for doc_id, _ in cited)  # of two with as many, the one that was cited first
+    most = counts.most_common(1)[0][0] if counts and value["told"] else None
+    return [sid for doc_id, sid in cited if doc_id == most], len(named) - len(cited)
+
+
+def written_prediction(
+    question: Question,
+    outcome: Judgement,
+    model: str,
+    found: Found,
+    shown: Mapping[str, tuple[str, str]] | None,
+) -> tuple[Row, int]:
+    """(what a model wrote, as a prediction; how many sentences it cited that do not exist).
+
+    `shown` has the sentences that it was shown, and is None where it was shown no documents.
+    """
+    value, invented = outcome.value or {}, 0
+    row: Row = {"question": question.text, "answer": value["answer"]}
+    if shown is not None:
+        cited, invented = cited_sentences(value, shown)
+        row |= {"evidence_sentences": cited, "retrieved_docs": retrieved_rows(found)}
+    took = (outcome.latency_ms, outcome.usage.prompt, outcome.usage.completion)
+    return {**row, **dict(zip(GENERATION_AMOUNTS, took, strict=True)), "model": model}, invented
+
+
+class Generated(NamedTuple):
+    """A system's predictions by question ID, why others are missing, and how many citations were invented."""
+
+    rows: dict[str, Row]
+    failures: dict[str, str]
+    invented: int
+
+
+def generated(
+    generator: Generator,
+    outcomes: Mapping[str, Outcome],
+    model: str,
+    found: Mapping[str, Found],
+    corpus: Corpus | None,
+) -> Generated:
+    """What became of one generator's questions, given the outcomes by question ID."""
+    rows, failures, invented = dict(generator.made), dict[str, str](), 0
+    for question in generator.left:
+        outcome, places = outcomes[question.id], found.get(question.id, ())
+        if isinstance(outcome, Failure):
+            failures[question.id] = outcome.reason
+            continue
+        shown = shown_sentences(corpus.sources(places), generator.most_chars) if corpus else None
+        rows[question.id], count = written_prediction(
+            question, outcome, generator.model or model, places, shown
+        )
+        invented += count
+    return Generated(rows, failures, invented)
+
+
+# -- Questions drafted by a model. What is not sure is dropped, and counted under the rule that it broke.
+
+
+def allowed_text(draft: Draft, sentences: Sentences) -> str:
+    """What a draft's answer may take its facts from: the sentences named, and the question."""
+    return "\n".join([draft.question, *(sentences.get(sid, "") for sid in draft.evidence)])
+
+
+DRAFT_RULES: Mapping[str, Callable[[Draft, Sentences, Sequence[Draft]], bool]] = {  # what must not be
+    "a question or answer that is blank": lambda draft, _sentences, _kept: (
+        is_blank(draft.question) or is_blank(draft.answer)
+    ),
+    "evidence that does not exist": lambda draft, sentences, _kept: not set(draft.evidence) <= set(sentences),
+    "no evidence": lambda draft, _sentences, _kept: draft.kind != UNANSWERABLE and not draft.evidence,
+    "evidence of what is not told": lambda draft, _sentences, _kept: (
+        draft.kind == UNANSWERABLE and bool(draft.evidence)
+    ),
+    "a number or name that the evidence does not have": lambda draft, sentences, _kept: (
+        not numbers_and_names(draft.answer) <= words_said(allowed_text(draft, sentences))
+    ),
+    "a rubric without five different levels": lambda draft, _sentences, _kept: (
+        len(draft.levels) != TOP_SCORE or len({_folded(level) for level in draft.levels} - {""}) != TOP_SCORE
+    ),
+    "a question that was there before": lambda draft, _sentences, kept: any(
+        overlap(draft.question, other.question) > MAX_OVERLAP for other in kept
+    ),
+}
+
+
+def sift_drafts(
+    drafts: Iterable[Draft], documents: Mapping[str, Sentences]
+) -> tuple[list[Draft], Counter[str]]:
+    """(the drafts that break no rule, how many broke which first)."""
+    kept: list[Draft] = []
+    dropped: Counter[str] = Counter()
+    for draft in drafts:
+        broken = (
+            rule for rule, breaks in DRAFT_RULES.items() if breaks(draft, documents[draft.doc_id], kept)
+        )
+        if rule := next(broken, None):
+            dropped[rule] += 1
+        else:
+            kept.append(draft)
+    return kept, dropped
+
+
+def draft_requests(
+    documents: Mapping[str, Sentences], kinds: Sequence[str], count: int
+) -> list[JudgeRequest]:
+    """A request for each question that is to be drafted: so many on each document, the kinds taking turns."""
+    requests = []
+    for place, (doc_id, sentences) in enumerate(documents.items()):
+        for number, kind in enumerate(itertools.islice(itertools.cycle(kinds), count), start=1):
+            build = partial(build_draft_messages, sentences, DRAFT_KINDS[kind][0], number, count)
+            about = (kind, doc_id, place, "drafted", number)
+            requests.append(JudgeRequest(*about, build, protocol="draft"))
+    return requests
+
+
+def draft_from(request: JudgeRequest, value: Mapping[str, Any]) -> Draft:
+    """What was drafted at a request."""
+    texts = (value["question"].strip(), value["answer"].strip())
+    evidence, levels = (tuple(map(str.strip, value[name])) for name in ("evidence_sentences", "rubric"))
+    return Draft(request.question_id, request.system, *texts, evidence, levels)
+
+
+def draft_question(draft: Draft, name: str = "") -> Question:
+    """A draft as any other question."""
+    _, question_type, edge_case_type = DRAFT_KINDS[draft.kind]
+    levels = dict(zip(RUBRIC_LEVELS, draft.levels, strict=False))
+    rubric = Rubric("Which of these facts does the answer give?", levels)
+    labels = (question_type, edge_case_type)
+    return Question(name, draft.doc_id, draft.question, draft.answer, draft.evidence, rubric, *labels)
+
+
+def second_requests(drafts: Sequence[Draft], documents: Mapping[str, Sentences]) -> list[JudgeRequest]:
+    """A request to answer each draft from its evidence alone; what is not told, from the whole document."""
+    requests = []
+    for place, draft in enumerate(drafts):
+        sentences = documents[draft.doc_id]
+        shown = {sid: sentences[sid] for sid in draft.evidence} or sentences
+        build = partial(build_cited_answer_messages, draft.question, [(draft.doc_id, shown)], math.inf)
+        about = (draft.kind, draft.doc_id, place, "answered", 0)
+        requests.append(JudgeRequest(*about, build, protocol="cited_answer"))
+    return requests
+
+
+def canary_requests(drafts: Sequence[Draft], answers: Sequence[str]) -> list[JudgeRequest]:
+    """Two requests for each draft: to judge by its rubric its own answer, and the second one."""
+    requests = []
+    for place, (draft, second) in enumerate(zip(drafts, answers, strict=True)):
+        question = draft_question(draft)
+        for variant, text in (("drafted", draft.answer), ("second", second)):
+            build = partial(build_rubric_messages, question, question.rubric or Rubric("", {}), text)
+            requests.append(JudgeRequest(draft.kind, draft.doc_id, place, variant, 0, build))
+    return requests
+
+
+class Drafted(NamedTuple):
+    """The drafts that were kept; how many were dropped, and lacked an answer, by reason; the last run."""
+
+    kept: list[Draft]
+    dropped: Counter[str]
+    missing: Counter[str]
+    run: JudgeRun
+
+
+def answered_alike(
+    drafts: Sequence[Draft], outcomes: Iterable[Outcome], dropped: Counter[str], missing: Counter[str]
+) -> tuple[list[Draft], list[str]]:
+    """(those drafts that a second call could, or rightly could not, answer; its answers)."""
+    kept, answers = [], []
+    for draft, outcome in zip(drafts, outcomes, strict=True):
+        if isinstance(outcome, Failure):
+            missing[outcome.reason] += 1
+        elif (outcome.value or {})["told"] == (draft.kind == UNANSWERABLE):
+            dropped[
+                "told by the document after all" if draft.kind == UNANSWERABLE else "not told by the evidence"
+            ] += 1
+        else:
+            kept.append(draft)
+            answers.append((outcome.value or {})["answer"])
+    return kept, answers
+
+
+def accepted_drafts(
+    drafts: Sequence[Draft], outcomes: Sequence[Outcome], dropped: Counter[str], missing: Counter[str]
+) -> list[Draft]:
+    """Those drafts whose own answer the judge accepts, and a second one as well."""
+    kept = []
+    for draft, own, second in zip(drafts, outcomes[::2], outcomes[1::2], strict=True):
+        failure = next((one for one in (own, second) if isinstance(one, Failure)), None)
+        if failure or isinstance(own, Failure) or isinstance(second, Failure):
+            missing[failure.reason if failure else ""] += 1
+        elif own.score < CHECK_HIGH:
+            dropped["an answer that the judge does not accept by its own rubric"] += 1
+        elif second.score < CHECK_HIGH:
+            dropped["a second answer that does not agree"] += 1
+        else:
+            kept.append(draft)
+    return kept
+
+
+def draft_questions(
+    judge: Judge, documents: Mapping[str, Sentences], requests: Sequence[JudgeRequest]
+) -> Drafted:
+    """Draft, drop what breaks a rule, have the rest answered again, and both answers judged.
+
+    Nothing is kept where a run ends early: the next one goes on from its journal. Raises JudgeUnavailable.
+    """
+    run, missing = judge(requests), Counter[str]()
+    drafts = []
+    for request, outcome in zip(requests, run.outcomes, strict=True):
+        if isinstance(outcome, Failure):
+            missing[outcome.reason] += 1
+        else:
+            drafts.append(draft_from(request, outcome.value or {}))
+    kept, dropped = sift_drafts(drafts, documents)
+    if kept and not run.ended:
+        run = judge(second_requests(kept, documents))
+        kept, answers = answered_alike(kept, run.outcomes, dropped, missing)
+        if kept and not run.ended:
+            run = judge(canary_requests(kept, answers))
+            kept = accepted_drafts(kept, run.outcomes, dropped, missing)
+    return Drafted([] if run.ended else kept, dropped, missing, run)
+
+
+def draft_row(draft: Draft, number: int, model: str) -> Row:
+    """A draft as a line of the gold set."""
+    question = draft_question(draft)
+    return {
+        "question_id": f"d{number:03d}",
+        "doc_id": draft.doc_id,
+        "question_type": question.question_type,
+        "edge_case_type": question.edge_case_type,
+        "question": draft.question,
+        "answer": draft.answer,
+        "evidence_sentences": list(draft.evidence),
+        "rubric": {
+            "description": question.rubric.description if question.rubric else "",
+            "scale": dict(zip(RUBRIC_LEVELS, draft.levels, strict=True)),
+        },
+        "synthetic": True,
+        "model": model,
+        "prompt_hash": prompt_hash(WRITINGS["draft"]),
+    }
 
 
 # -- Free answers: rows of question, gold and prediction, scored in any of several ways.
@@ -5682,13 +6276,6 @@ def read_configurations(names: Iterable[str]) -> list[Configuration]:
         raise InputError(problems)
     counts = Counter(one.name for one in found)
     return [one if counts[one.name] == 1 else one._replace(name=one.file.name) for one in found]
-
-
-def families(model: str) -> set[str]:
-    """The families that a model's name tells."""
-    return {
-        family for family, words in MODEL_FAMILIES.items() if any(word in model.lower() for word in words)
-    }
 
 
 def other_judge(generators: Iterable[str]) -> str:
@@ -7553,6 +8140,54 @@ AGREEMENT_REPORTS: Mapping[str, Callable[[Block], str]] = {  # by format, which 
 }
 
 
+# -- Drafted questions
+
+
+def drafts_part(drafted: Drafted) -> Part:
+    """What became of the drafts."""
+    counts = {"kept": len(drafted.kept)}
+    counts |= {f"dropped: {rule}": count for rule, count in drafted.dropped.most_common()}
+    counts |= {f"no reply: {reason}": count for reason, count in drafted.missing.most_common()}
+    return Part(
+        "Drafted questions", [["What", "Drafts"], *([what, str(count)] for what, count in counts.items())]
+    )
+
+
+REVIEW_ITEM = r"(?m)^\s*[-*] (~~)?\[([xX ])\] (~~)?\*\*(.+?)\*\*"  # how an item begins: kept, or struck out
+
+
+def render_review(questions: Iterable[Question], documents: Mapping[str, Document]) -> str:
+    """Drafted questions as a Markdown list to read, and to strike from."""
+    lines = ["# Questions to be checked\n"]
+    lines.append(
+        "Strike out what is not good: `[ ]` for `[x]`, or delete the item. Then run the command again.\n"
+    )
+    for question in questions:
+        sentences = documents[question.doc_id].sentences or {}
+        lines.append(f"- [x] **{markdown_text(question.id)}** {markdown_text(question.text)}")
+        told = {
+            "About": f"{question.doc_id}: {question.question_type}, {question.edge_case_type}",
+            "Answer": question.answer,
+            **{sid: sentences.get(sid, "") for sid in question.evidence},
+            **{
+                f"Level {level}": text
+                for level, text in (question.rubric.levels if question.rubric else {}).items()
+            },
+        }
+        lines += [f"  - {markdown_text(name)}: {markdown_text(text)}" for name, text in told.items()]
+    return "\n".join(lines) + "\n"
+
+
+def parse_review(text: str, names: Iterable[str]) -> tuple[set[str], set[str]]:
+    """(those of the names that have an item, those of them that are not struck out)."""
+    by_shown = {markdown_text(name): name for name in names}
+    items = [
+        (match[4], match[2] != " " and not (match[1] or match[3])) for match in re.finditer(REVIEW_ITEM, text)
+    ]
+    known = {by_shown[shown]: kept for shown, kept in items if shown in by_shown}
+    return set(known), {name for name, kept in known.items() if kept}
+
+
 # -- Summaries
 
 SUMMARY_MEASURES = (
@@ -7882,6 +8517,13 @@ def judge_options(
     )
 
 
+def system_name(text: str) -> str:
+    """A name that can be part of a file's, for argparse."""
+    if not re.fullmatch(r"[\w.-]+", text):
+        raise argparse.ArgumentTypeError(f"expected letters, digits, '.', '-' and '_', found {text!r}")
+    return text
+
+
 def paths_named(patterns: Iterable[str]) -> list[str]:
     """Each file or folder once; a pattern that no shell has expanded stands for what it matches."""
     paths: dict[str, str] = {}
@@ -8073,6 +8715,13 @@ def report_calls(run: JudgeRun | None) -> bool:
     return not (run and run.ended)
 
 
+def warn_of_family(judge: str, generators: Iterable[str]) -> None:
+    """Say where the judge is of one family with what it judges."""
+    if alike := [one for one in generators if families(one) & families(judge)]:
+        who = ", ".join(alike)
+        note(f"warning: the judge {judge} is of one family with {who} and may prefer its answers.")
+
+
 def report_judging(systems: Iterable[tuple[System, Block]], run: JudgeRun | None) -> int:
     """Say on stderr what became of the judging, given each system's results. Returns the exit code."""
     complete = report_calls(run)
@@ -8223,7 +8872,233 @@ def run_split(arguments: argparse.Namespace) -> int:
         note(
             f"warning: {labels.file.name}: none of these answers was judged, so there is nothing to compare."
         )
+    if run:
+        made = (one.generation for system, _ in pairs for one in system.predictions.values())
+        warn_of_family(run.model, sorted({one.model for one in made if one}))
     return max(report_judging(pairs, run), EXIT_INCOMPLETE if skipped else EXIT_OK)
+
+
+# -- Predictions made by this program.
+
+
+def read_made(path: str, question_ids: Collection[str], overwrite: bool) -> dict[str, Row]:
+    """The predictions that are there already, if an earlier run made them and could not make all.
+
+    Raises UsageError for any other file: it is kept, unless it may be written over.
+    """
+    if overwrite or not os.path.lexists(path):
+        return {}
+    value = read_json(Path(path).read_text(encoding="utf-8", errors="replace"))
+    rows = value if isinstance(value, dict) else {}
+    ours = all(isinstance(row, dict) and row.get("model") for row in rows.values())
+    if rows and ours and set(rows) < set(question_ids):
+        return rows
+    raise UsageError(f"{path} is there already and kept: --overwrite makes it anew")
+
+
+def generators_for(arguments: argparse.Namespace, questions: Sequence[Question]) -> list[Generator]:
+    """The systems to be made. Raises UsageError for what does not go together, or is there already."""
+    pipeline = PIPELINES[arguments.pipeline]
+    models = list(dict.fromkeys(arguments.model))
+    if models and not pipeline.writing:
+        raise UsageError(f"--pipeline {arguments.pipeline} asks no model: leave out --model")
+    if arguments.system and len(models) > 1:
+        raise UsageError("--system names one system: it goes with one --model")
+    generators = []
+    for model in models or [""]:
+        name = model or DEFAULT_JUDGE_MODEL
+        alone = pipeline.system if len(models) < 2 else ""
+        system = arguments.system or alone or generator_name(name)
+        path = PREDICTIONS_FILE.format(split=arguments.split, system=system)
+        made = read_made(path, {question.id for question in questions}, arguments.overwrite)
+        left = tuple(question for question in questions if question.id not in made)
+        room = room_for_documents(name, arguments.tpm)
+        generators.append(Generator(system, model, pipeline, room, left, made))
+    return generators
+
+
+def write_predictions(path: str, questions: Iterable[Question], rows: Mapping[str, Row]) -> None:
+    """Write a system's predictions, in the order of the questions."""
+    ordered = {question.id: rows[question.id] for question in questions if question.id in rows}
+    write_file(Path(path), json.dumps(ordered, ensure_ascii=False, indent=2) + "\n")
+    say(f"{path}: {len(ordered)} predictions")
+
+
+def report_generated(path: str, made: Generated) -> int:
+    """Say on stderr what is missing, and what was cited that does not exist. Returns the exit code."""
+    if made.invented:
+        note(f"warning: {path}: cited sentences that do not exist, left out: {made.invented}")
+    if made.failures:
+        first = next(iter(made.failures.values()))
+        note(f"warning: {path}: no answer, left out: {shortened([*made.failures])}, e.g. {first}; run again")
+    return EXIT_INCOMPLETE if made.failures else EXIT_OK
+
+
+def run_models(
+    arguments: argparse.Namespace, requests: Sequence[JudgeRequest], journal: Mapping[str, str]
+) -> JudgeRun | None:
+    """What models wrote; None, and a line that says why, where none can be had. Raises UsageError."""
+    try:
+        with ExitStack() as resources:
+            judge = connect_judge(arguments, journal, [], resources)
+            if judge is None:
+                raise UsageError(f"this is written by a model: set {KEY_VARIABLE}, or see --dry-run")
+            run = run_judge(judge, requests)
+    except JudgeUnavailable as error:
+        note(f"error: nothing was written: {error}")
+        return None
+    several = len({one.model for one in requests}) > 1
+    report_calls(run._replace(model="") if run and several else run)  # whose prices differ
+    return run
+
+
+def generate_with_models(
+    arguments: argparse.Namespace,
+    generators: Sequence[Generator],
+    questions: Sequence[Question],
+    corpus: Corpus | None,
+) -> int:
+    """Have models write predictions, all in one run. Returns the exit code; raises UsageError."""
+    found = {one.id: corpus.found(one.text, arguments.top_k) for one in questions} if corpus else {}
+    requests = [one for each in generators for one in generation_requests(each, found, corpus)]
+    requests.sort(key=lambda one: one.place)  # so that models take turns: each has limits of its own
+    journal = {"": JOURNAL_FILE.format(split=arguments.split)}
+    if arguments.cancel_batch:
+        return cancel_batches(arguments, journal)
+    if arguments.dry_run:
+        say("Dry run: nothing is sent.")
+        for one in generators:
+            arguments.judge_model = one.model or None
+            show_plan(arguments, generation_requests(one, found, corpus), journal, [])
+        return EXIT_OK
+    run = run_models(arguments, requests, journal)
+    if run is None:
+        return EXIT_INCOMPLETE
+    outcomes: dict[str, dict[str, Outcome]] = {one.system: {} for one in generators}
+    for request, outcome in zip(requests, run.outcomes, strict=True):
+        outcomes[request.system][request.question_id] = outcome
+    code = EXIT_OK
+    for one in generators:
+        made = generated(one, outcomes[one.system], run.model, found, corpus)
+        path = PREDICTIONS_FILE.format(split=arguments.split, system=one.system)
+        if made.rows:
+            write_predictions(path, questions, made.rows)
+        code = max(code, report_generated(path, made))
+    return code
+
+
+def run_generate(arguments: argparse.Namespace) -> int:
+    """Make predictions. Returns the exit code; raises InputError, UsageError."""
+    pipeline = PIPELINES[arguments.pipeline]
+    problems: list[Problem] = []
+    _, read = read_file(QUESTIONS_FILE.format(split=arguments.split), parse_questions, problems)
+    found = read_corpus(problems) if pipeline.searches else {}
+    if problems:
+        raise InputError(problems)
+    questions = read or ()
+    generators = generators_for(arguments, questions)
+    corpus = None
+    if pipeline.searches:
+        documents = {doc_id: sentences_of(document) for doc_id, document in found.items()}
+        texts = [" ".join(sentences.values()) for sentences in documents.values()]
+        corpus = Corpus(documents, load_search(texts))
+    if pipeline.writing or corpus is None:
+        return generate_with_models(arguments, generators, questions, corpus)
+    rows = {}
+    for one in questions:
+        rows[one.id] = extracted_prediction(one.text, corpus.found(one.text, arguments.top_k), corpus)
+    path = PREDICTIONS_FILE.format(split=arguments.split, system=generators[0].system)
+    write_predictions(path, questions, rows)
+    return EXIT_OK
+
+
+# -- Drafted questions
+
+
+def review_drafts(arguments: argparse.Namespace) -> int:
+    """Write drafts as a list to be read, or read it back. Returns the exit code.
+
+    Raises InputError, UsageError.
+    """
+    problems: list[Problem] = []
+
+    def parse(text: str, file: str, found: list[Problem]) -> list[tuple[int, Any]]:
+        return parse_lines(text, file, found, "question", QUESTION_SHAPE)
+
+    _, values = read_file(arguments.out, parse, problems)
+    questions = [_question_from(value, place) for place, value in values or ()]
+    documents, _ = read_documents(questions, problems)
+    if problems:
+        raise InputError(problems)
+    sheet = Path(arguments.out).with_suffix(".md")
+    if not os.path.lexists(sheet):
+        write_file(sheet, render_review(questions, documents))
+        say(f"Saved to: {sheet.as_posix()}. Strike out what is not good, and run the same command again.")
+        return EXIT_OK
+    _, text = read_file(sheet.as_posix(), lambda text, *_: text, problems)
+    if problems:
+        raise InputError(problems)
+    listed, kept = parse_review(text or "", [question.id for question in questions])
+    if not listed:
+        raise UsageError(f"{sheet.as_posix()} lists none of these questions: move it away for a new list")
+    rows = [
+        value | {"reviewed": True}
+        for question, (_, value) in zip(questions, values or (), strict=True)
+        if question.id in kept
+    ]
+    write_file(Path(arguments.out), "".join(f"{_compact(row)}\n" for row in rows))
+    say(f"{arguments.out}: {len(rows)} of {len(questions)} questions kept")
+    return EXIT_OK
+
+
+def write_drafts(path: str, drafted: Drafted) -> int:
+    """Write and tell what became of the drafts. Returns the exit code."""
+    complete = report_calls(drafted.run)
+    if drafted.kept:
+        rows = [draft_row(draft, n, drafted.run.model) for n, draft in enumerate(drafted.kept, start=1)]
+        write_file(Path(path), "".join(f"{_compact(row)}\n" for row in rows))
+    say(parts_text([drafts_part(drafted)]))
+    if drafted.kept:
+        say(f"\nSaved to: {path}. Nobody has checked these questions: --review writes a list to read.")
+    if drafted.missing:
+        note(f"warning: replies missing: {drafted.missing.total()}; run again with --overwrite")
+    return EXIT_OK if complete and not drafted.missing else EXIT_INCOMPLETE
+
+
+def run_questions(arguments: argparse.Namespace) -> int:
+    """Draft a gold set. Returns the exit code; raises InputError, UsageError."""
+    if arguments.review:
+        return review_drafts(arguments)
+    if os.path.lexists(arguments.out) and not arguments.overwrite:
+        raise UsageError(f"{arguments.out} is there already and kept: --overwrite makes it anew")
+    problems: list[Problem] = []
+    found = read_corpus(problems, arguments.documents)
+    documents = {doc_id: one.sentences for doc_id, one in found.items() if one.sentences}
+    if not documents and not problems:
+        problems.append(Problem(CORPUS_DIR, 1, "structured documents", "plain text only"))
+    if problems:
+        raise InputError(problems)
+    if passed_over := [doc_id for doc_id in found if doc_id not in documents]:
+        note(f"Plain texts are passed over: {shortened(passed_over)}.")
+    requests = draft_requests(documents, arguments.kinds, arguments.per_document)
+    out = Path(arguments.out)
+    journal = {"": out.with_name(DRAFTS_JOURNAL_FILE.format(stem=out.stem)).as_posix()}
+    if arguments.cancel_batch:
+        return cancel_batches(arguments, journal)
+    if arguments.dry_run:
+        say("Dry run: nothing is sent. This is the drafting; each draft that is kept takes three calls more.")
+        show_plan(arguments, requests, journal, [])
+        return EXIT_OK
+    try:
+        with ExitStack() as resources:
+            judge = connect_judge(arguments, journal, [], resources)
+            if judge is None:
+                raise UsageError(f"questions are drafted by a model: set {KEY_VARIABLE}, or see --dry-run")
+            drafted = draft_questions(judge, documents, requests)
+    except JudgeUnavailable as error:
+        note(f"error: nothing was written: {error}")
+        return EXIT_INCOMPLETE
+    return write_drafts(arguments.out, drafted)
 
 
 # -- Free answers.
@@ -8289,13 +9164,6 @@ def answer_options(arguments: argparse.Namespace) -> AnswerOptions:
         note(f"{KEY_VARIABLE} is not set: only what needs no judge is decided.")
         return options._replace(no_llm=True)
     return options
-
-
-def warn_of_family(judge: str, generators: Iterable[str]) -> None:
-    """Say where the judge is of one family with what it judges."""
-    if alike := [one for one in generators if families(one) & families(judge)]:
-        who = ", ".join(alike)
-        note(f"warning: the judge {judge} is of one family with {who} and may prefer its answers.")
 
 
 def choose_judge(arguments: argparse.Namespace, generators: Sequence[str]) -> str:
@@ -8751,6 +9619,49 @@ ANSWER_OPTIONS: Options = {
 }
 
 
+GENERATE_OPTIONS: Options = {
+    "split": {"choices": SPLITS, "help": "whose questions are answered"},
+    "--pipeline": {"choices": PIPELINES, "required": True, "help": "how they are answered"},
+    "--model": {
+        "nargs": "+",
+        "type": plain_name,
+        "default": [],
+        "metavar": "NAME",
+        "help": f"a system for each of these models (default: {DEFAULT_JUDGE_MODEL}, or its successor)",
+    },
+    "--system": {"type": system_name, "metavar": "NAME", "help": "what the system is called"},
+    "--top-k": {
+        "type": positive,
+        "default": TOP_K,
+        "metavar": "K",
+        "help": "documents to be found (default: %(default)s)",
+    },
+    "--overwrite": {"action": "store_true", "help": "make anew what is there already"},
+    **{name: settings for name, settings in ENGINE_OPTIONS.items() if name != "--judge-model"},
+}
+
+
+QUESTION_OPTIONS: Options = {
+    "--documents": {"default": "*", "metavar": "GLOB", "help": "on these documents only, by ID or path"},
+    "--per-document": {
+        "type": positive,
+        "default": DRAFTS_A_DOCUMENT,
+        "metavar": "N",
+        "help": "questions on each (default: %(default)s)",
+    },
+    "--kinds": {
+        "nargs": "+",
+        "choices": DRAFT_KINDS,
+        "default": DRAFTED_KINDS,
+        "help": "what questions, in turns (default: precise facts, analysis, unanswerable)",
+    },
+    "--out": {"type": plain_name, "default": DRAFTS_FILE, "metavar": "FILE", "help": "default: %(default)s"},
+    "--review": {"action": "store_true", "help": "write a list to strike from, or read it back"},
+    "--overwrite": {"action": "store_true", "help": "make anew what is there already"},
+    **ENGINE_OPTIONS,
+}
+
+
 AGREEMENT_OPTIONS: Options = {
     "files": {"nargs": "*", "metavar": "FILE", "help": "one judge's results, or a person's annotations"},
     "--eval-dir": {"metavar": "DIR", "help": "a folder for each judge, in it a file for each source"},
@@ -8798,6 +9709,8 @@ COMMANDS: Mapping[str, Command] = {  # by the first argument; "" is the one that
     "agreement": Command(
         run_agreement, AGREEMENT_OPTIONS, "Compare what judges decided on the same answers."
     ),
+    "generate": Command(run_generate, GENERATE_OPTIONS, "Make predictions: baselines to compare with."),
+    "questions": Command(run_questions, QUESTION_OPTIONS, "Draft a gold set from documents."),
     "summaries": Command(
         run_summaries, SUMMARY_OPTIONS, "Judge summaries that set claims against each other."
     ),
@@ -8819,7 +9732,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     for option, settings in command.options.items():
         parser.add_argument(option, **settings)
     parser.add_argument("--version", action="version", version=f"evaluation.py {VERSION}")
-    return parser.parse_args(given, argparse.Namespace(run=command.run))
+    return parser.parse_args(given, argparse.Namespace(run=command.run, judge_model=None))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -68,6 +68,18 @@ WARNED: dict[str, tuple[dict[str, Any], str, str]] = {
         QUESTIONS,
         "questions whose text occurred before: 1, e.g. q001 and q002",
     ),
+    "drafted by a model": (
+        {
+            "questions": [
+                question("d1", synthetic=True),
+                question("d2", synthetic=True, reviewed=True),
+                question("d3", synthetic=False),
+            ],
+            "predictions": {"q001": {}, "q002": {}, "q003": {}},
+        },
+        QUESTIONS,
+        "questions that a model drafted and no person has checked: 1, e.g. q001",
+    ),
     "rubric without levels 2 and 4": (
         {
             "questions": [
