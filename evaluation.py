@@ -446,6 +446,9 @@ class Draft(NamedTuple):
     levels: tuple[str, ...]
 
 
+GENERATION_AMOUNTS = ("latency_ms", "input_tokens", "output_tokens")
+
+
 class Generation(NamedTuple):
     """What a model took for an answer; a figure that nobody gave is None."""
 
@@ -917,16 +920,12 @@ QUESTION_SHAPE: Shape = {
     "evidence_sentences": [NAME],
     "rubric?": {"description?": TEXT, "scale?": {f"{level}?": TEXT for level in RUBRIC_LEVELS}},
     **{f"{label}?": TEXT for label in QUESTION_LABELS},
-    **{f"{mark}?": BOOLEAN for mark in ("synthetic", "reviewed")},
 }
-GENERATION_AMOUNTS = ("latency_ms", "input_tokens", "output_tokens")
 PREDICTION_SHAPE: Shape = {
     "question?": TEXT,
     "answer?": TEXT,
     "evidence_sentences?": [NAME],
     "retrieved_docs?": [(lambda entry: isinstance(entry, dict), NAME, {"doc_id": NAME, "rank?": NUMBER})],
-    "model?": TEXT,
-    **{f"{name}?": AMOUNT for name in GENERATION_AMOUNTS},
 }
 DOCUMENT_SHAPE: Shape = {
     "sentences": [(_has_id, {"sid": NAME, "text": TEXT}, {"sid?": NAME, "id?": NAME, "text": TEXT})],
@@ -1088,7 +1087,7 @@ def _question_from(value: Any, place: int) -> Question:
         answer=value["answer"],
         evidence=tuple(value["evidence_sentences"]),
         rubric=_rubric_from(value.get("rubric")),
-        unchecked=bool(value.get("synthetic")) and not value.get("reviewed"),
+        unchecked=value.get("synthetic") is True and value.get("reviewed") is not True,
         **{name: value.get(name) or "" for name in QUESTION_LABELS},
     )
 
@@ -1137,19 +1136,26 @@ def _usual_prediction(value: Any) -> Prediction | None:
     return Prediction(question, answer, evidence, retrieved) if usual else None
 
 
+def _generation_from(value: Any) -> Generation | None:
+    """What a prediction tells of its making, where it is told as this program tells it."""
+    model, amounts = value.get("model"), map(value.get, GENERATION_AMOUNTS)
+    if not isinstance(model, str) or not model.strip():
+        return None
+    return Generation(model, *(amount if AMOUNT.accepts(amount) else None for amount in amounts))
+
+
 def _prediction_from(value: Any) -> Prediction:
     entries = value.get("retrieved_docs") or []
     try:
         retrieved = sorted(entries, key=_RANK)
     except (TypeError, KeyError):  # not all of them have a rank
         retrieved = entries
-    made = (value["model"], *map(value.get, GENERATION_AMOUNTS)) if value.get("model") else None
     return Prediction(
         question=value.get("question") or "",
         answer=value.get("answer") or "",
         evidence=tuple(value.get("evidence_sentences") or ()),
         retrieved=tuple([entry["doc_id"] if isinstance(entry, dict) else entry for entry in retrieved]),
-        generation=Generation(*made) if made else None,
+        generation=_generation_from(value),
     )
 
 
