@@ -3882,6 +3882,23 @@ class Task:
     started_s: float = 0.0  # when its last call started
 
 
+@dataclass(slots=True)
+class Lane:
+    """What one model is still to be asked, and its pace: limits are a model's own."""
+
+    pacer: Pacer
+    fresh: deque[Task] = field(default_factory=deque)
+    retries: list[tuple[float, int, Task]] = field(default_factory=list)  # a heap by when each may start
+
+    def next(self, now_s: float) -> tuple[float, Task | None]:
+        """When what comes next is due, and what that is: a retry goes before what is fresh.
+
+        Something has been paid for it already.
+        """
+        due_s, _, task = self.retries[0] if self.retries else (math.inf, 0, None)
+        return (now_s, self.fresh[0]) if self.fresh and due_s > now_s else (due_s, task)
+
+
 @dataclass(eq=False)
 class Engine:
     """Turns request bodies into outcomes: starts calls as the pacer allows, and tries again what may succeed.
@@ -3890,7 +3907,7 @@ class Engine:
     """
 
     pool: CallPool
-    pacer: Pacer  # of the first model; limits are a model's own, so each has its own pacer
+    pacer: Pacer  # of the first model; others have one that begins as this one did
     _: KW_ONLY
     warn: Callable[[str], None]
     clock: Callable[[], float] = time.monotonic
@@ -3898,9 +3915,7 @@ class Engine:
     counts: CallCounts = field(default_factory=CallCounts)
 
     def __post_init__(self) -> None:
-        self._pacers: dict[str, Pacer] = {}
-        self._fresh: deque[Task] = deque()
-        self._retries: list[tuple[float, int, Task]] = []  # a heap by when each may start
+        self._lanes: dict[str, Lane] = {}  # by model
         self._in_flight: dict[int, Task] = {}  # by ticket, the number of the call; oldest first
         self._reached = False  # whether the service has answered anything at all
         self._lost_in_a_row = self._refused_in_a_row = 0
@@ -3915,12 +3930,11 @@ class Engine:
         Raises JudgingEnded, JudgeUnavailable or ModelGone where the rest cannot be judged. Before that, and
         before a KeyboardInterrupt goes on its way, it yields what arrives within GRACE_S.
         """
-        self._fresh = deque(
-            Task(place, body, body["messages"], protocol) for place, body in enumerate(bodies)
-        )
+        for place, body in enumerate(bodies):
+            self._lane(body).fresh.append(Task(place, body, body["messages"], protocol))
         began_s = self.clock()
         try:
-            while self._fresh or self._retries or self._in_flight:
+            while self._in_flight or any(lane.fresh or lane.retries for lane in self._lanes.values()):
                 yield from self._settled(self._start_what_may())
         except (KeyboardInterrupt, JudgingEnded):
             until_s = self.clock() + GRACE_S
@@ -3930,43 +3944,49 @@ class Engine:
             raise
         finally:
             for task in self._in_flight.values():
-                self._pacer(task).finish(task.tokens, task.tokens, None, self.clock(), answered=False)
-            for left in (self._in_flight, self._fresh, self._retries):
-                left.clear()  # what calls in flight may still bring belongs to nobody
+                pacer = self._lane(task.body).pacer
+                pacer.finish(task.tokens, task.tokens, None, self.clock(), answered=False)
+            self._in_flight.clear()  # what calls in flight may still bring belongs to nobody
+            for lane in self._lanes.values():
+                lane.fresh.clear()
+                lane.retries.clear()
             self.counts.seconds += self.clock() - began_s
 
-    def _pacer(self, task: Task) -> Pacer:
-        model = task.body.get("model", "")
-        if model not in self._pacers:
-            self._pacers[model] = self.pacer.another(self.clock()) if self._pacers else self.pacer
-        return self._pacers[model]
+    def _lane(self, body: Mapping[str, Any]) -> Lane:
+        model = body.get("model", "")
+        if model not in self._lanes:
+            self._lanes[model] = Lane(self.pacer.another(self.clock()) if self._lanes else self.pacer)
+        return self._lanes[model]
 
     def _next_task(self, now_s: float) -> tuple[Task | None, float]:
-        """What to start next, and in how many seconds it may.
+        """What to start next, and in how many seconds it may: of several models' the one that may first.
 
-        A retry goes before what is fresh: something has been paid for it already. A call is charged its
-        prompt and all that it may answer.
+        A call is charged its prompt and all that it may answer.
         """
-        due_s, _, task = self._retries[0] if self._retries else (math.inf, 0, None)
-        if self._fresh and due_s > now_s:
-            due_s, task = now_s, self._fresh[0]
-        if task is None or len(self._in_flight) >= self.pacer.workers:
-            return None, math.inf
-        prompt = prompt_chars(task.body) * self._tokens_per_char
-        task.tokens = prompt + float(task.body["max_completion_tokens"])
-        return task, max(due_s - now_s, self._pacer(task).wait_s(task.tokens, now_s))
+        best: tuple[Task | None, float] = (None, math.inf)
+        for lane in self._lanes.values() if len(self._in_flight) < self.pacer.workers else ():
+            due_s, task = lane.next(now_s)
+            if task is None:
+                continue
+            prompt = prompt_chars(task.body) * self._tokens_per_char
+            task.tokens = prompt + float(task.body["max_completion_tokens"])
+            wait_s = max(due_s - now_s, lane.pacer.wait_s(task.tokens, now_s))
+            if best[0] is None or (wait_s, task.place) < (best[1], best[0].place):
+                best = task, wait_s
+        return best
 
     def _start_what_may(self) -> float:
         """Start what may start. Returns for how long there is then nothing to do but to wait for an end."""
         now_s = self.clock()
         task, wait_s = self._next_task(now_s)
         while task and wait_s <= 0:
-            if self._fresh and task is self._fresh[0]:
-                self._fresh.popleft()
+            lane = self._lane(task.body)
+            if lane.fresh and task is lane.fresh[0]:
+                lane.fresh.popleft()
             else:
-                heappop(self._retries)
+                heappop(lane.retries)
                 self.counts.retries += 1
-            self._pacer(task).start(task.tokens, now_s)
+            lane.pacer.start(task.tokens, now_s)
             task.started_s = now_s
             self.counts.calls += 1
             self._in_flight[self.counts.calls] = task
@@ -3991,12 +4011,12 @@ class Engine:
         now_s = self.clock()
         if isinstance(result, ServiceError):
             used = 0 if result.status == 429 else task.tokens
-            self._pacer(task).finish(task.tokens, used, result.token_limit, now_s, answered=False)
+            self._lane(task.body).pacer.finish(task.tokens, used, result.token_limit, now_s, answered=False)
             return self._after_error(task, result)
         if isinstance(result, Exception):
             raise result
         used = float(result.usage.prompt + result.usage.completion)
-        self._pacer(task).finish(task.tokens, used or task.tokens, result.token_limit, now_s)
+        self._lane(task.body).pacer.finish(task.tokens, used or task.tokens, result.token_limit, now_s)
         self._reached, self._lost_in_a_row, self._refused_in_a_row = True, 0, 0
         self.counts.usage += result.usage
         task.usage += result.usage
@@ -4057,11 +4077,11 @@ class Engine:
         if self._refused_in_a_row >= MAX_LOST_IN_A_ROW:
             raise JudgingEnded(f"the service refused {MAX_LOST_IN_A_ROW} calls in a row; run again later")
         self._refused_s = now_s
-        self._pacer(task).refuse(refusal, now_s)
+        self._lane(task.body).pacer.refuse(refusal, now_s)
         self._again(task, 0.0)
 
     def _again(self, task: Task, pause_s: float) -> None:
-        heappush(self._retries, (self.clock() + pause_s, task.place, task))
+        heappush(self._lane(task.body).retries, (self.clock() + pause_s, task.place, task))
 
 
 # -- The judge: the journal first, the engine for the rest.
