@@ -3916,6 +3916,7 @@ class Engine:
 
     def __post_init__(self) -> None:
         self._lanes: dict[str, Lane] = {}  # by model
+        self._ended = ""  # why one model is not asked any more, while others are
         self._in_flight: dict[int, Task] = {}  # by ticket, the number of the call; oldest first
         self._reached = False  # whether the service has answered anything at all
         self._lost_in_a_row = self._refused_in_a_row = 0
@@ -3932,10 +3933,12 @@ class Engine:
         """
         for place, body in enumerate(bodies):
             self._lane(body).fresh.append(Task(place, body, body["messages"], protocol))
-        began_s = self.clock()
+        self._ended, began_s = "", self.clock()
         try:
             while self._in_flight or any(lane.fresh or lane.retries for lane in self._lanes.values()):
                 yield from self._settled(self._start_what_may())
+            if self._ended:
+                raise JudgingEnded(self._ended)
         except (KeyboardInterrupt, JudgingEnded):
             until_s = self.clock() + GRACE_S
             while self._in_flight and self.clock() < until_s:
@@ -4070,7 +4073,8 @@ class Engine:
         self.counts.refusals += 1
         if refusal.kind in ("RPD", "TPD"):
             limit, pause = f"{refusal.kind} {refusal.limit:g}", clock_text(refusal.wait_s)
-            raise JudgingEnded(f"the day's limit is reached ({limit}); run again in {pause}")
+            self._end_lane(task, f"the day's limit is reached ({limit}); run again in {pause}")
+            return
         if task.started_s >= self._refused_s:  # sent after the last refusal was known: one more in a row
             self._refused_in_a_row += 1
             self._say_long(refusal.wait_s)
@@ -4079,6 +4083,17 @@ class Engine:
         self._refused_s = now_s
         self._lane(task.body).pacer.refuse(refusal, now_s)
         self._again(task, 0.0)
+
+    def _end_lane(self, task: Task, reason: str) -> None:
+        """A model is not asked any more; as long as another is, the run goes on."""
+        ended = self._lane(task.body)
+        ended.fresh.clear()
+        ended.retries.clear()
+        others = [lane for lane in self._lanes.values() if lane.fresh or lane.retries]
+        others += [self._lane(one.body) for one in self._in_flight.values()]
+        if all(lane is ended for lane in others):
+            raise JudgingEnded(reason)
+        self._ended = self._ended or reason
 
     def _again(self, task: Task, pause_s: float) -> None:
         heappush(self._lane(task.body).retries, (self.clock() + pause_s, task.place, task))
