@@ -2878,7 +2878,7 @@ def parse_writing(reply: str, writing: Writing) -> Judgement:
     found = [value for value in _objects_in(reply[:MAX_REPLY_CHARS]) if matcher(writing.shape)(value)]
     if not found:
         raise NotAScore(f"it holds no JSON object with {', '.join(writing.shape)}, as asked for")
-    return Judgement(0, "", value=found[0])
+    return Judgement(0, "", value={name: found[0][name] for name in writing.shape})
 
 
 def read_reply(reply: str, form: Form) -> Judgement:
@@ -2908,7 +2908,7 @@ def shown_sentences(sources: Sources, most_chars: float) -> dict[str, tuple[str,
     for place, (doc_id, sentences) in enumerate(sources, start=1):
         left -= len(f"Document D{place}: {doc_id}\n")
         for sid, text in sentences.items():
-            name = f"D{place}.{sid}"
+            name = f"D{place}.{' '.join(sid.split())}"
             left -= len(f"{name}: {text}\n")
             if left < 0:
                 return shown
@@ -2923,7 +2923,7 @@ def build_cited_answer_messages(question: str, sources: Sources, most_chars: flo
     for place, (doc_id, sentences) in enumerate(sources, start=1):
         lines.append(f"Document D{place}: {doc_id}")
         for sid, text in sentences.items():
-            if (name := f"D{place}.{sid}") in shown:
+            if (name := f"D{place}.{' '.join(sid.split())}") in shown:
                 lines.append(f"{name}: {' '.join(text.split())}")
     data = {"sources": "\n".join(lines), "question": question}
     return build_messages(WRITINGS["cited_answer"], data)
@@ -2931,7 +2931,7 @@ def build_cited_answer_messages(question: str, sources: Sources, most_chars: flo
 
 def build_draft_messages(sentences: Sentences, task: str, number: int, count: int) -> tuple[Message, ...]:
     """The messages that ask for a question on a document; the document comes first, as all of its have it."""
-    text = "\n".join(f"{sid}: {' '.join(one.split())}" for sid, one in sentences.items())
+    text = "\n".join(" ".join(f"{sid}: {one}".split()) for sid, one in sentences.items())
     about = {"task": task, "number": str(number), "count": str(count)}
     return build_messages(WRITINGS["draft"], {"sentences": text}, about)
 
@@ -5131,10 +5131,12 @@ def generation_block(predictions: Iterable[Prediction]) -> Block:
         values = [getattr(one, name) for one in made]
         block[name] = percentile_block([value for value in values if value is not None])
     costs = [
-        cost_usd(one.model, Usage(int(one.input_tokens or 0), int(one.output_tokens or 0))) for one in made
+        cost_usd(one.model, Usage(int(one.input_tokens), int(one.output_tokens)))
+        for one in made
+        if one.input_tokens is not None and one.output_tokens is not None
     ]
     known = [cost for cost in costs if cost is not None]
-    return {**block, "cost_usd": math.fsum(known) if len(known) == len(costs) else None}
+    return {**block, "cost_usd": math.fsum(known) if len(known) == len(made) else None}
 
 
 # -- The same figures again: joint, by slices, between systems, beside people.
@@ -5597,7 +5599,8 @@ def room_for_documents(model: str, tpm: int | None) -> float:
     """How many characters of documents fit into a prompt, given the tokens a minute."""
     settings = MODELS.get(model, UNKNOWN_MODEL)
     tokens = tpm or (settings.free.tokens_per_minute if settings.free else USUAL_TPM)
-    return max(0.0, tokens * PROMPT_SHARE - settings.max_completion_tokens) * CHARS_PER_TOKEN
+    reply = settings.max_completion_tokens + WRITINGS["cited_answer"].more_tokens
+    return max(0.0, tokens * PROMPT_SHARE - reply) * CHARS_PER_TOKEN
 
 
 def generation_requests(
@@ -8922,17 +8925,28 @@ def run_split(arguments: argparse.Namespace) -> int:
 # -- Predictions made by this program.
 
 
-def read_made(path: str, question_ids: Collection[str], overwrite: bool) -> dict[str, Row]:
-    """The predictions that are there already, if an earlier run made them and could not make all.
+def read_made(
+    path: str, questions: Iterable[Question], model: str, searches: bool, overwrite: bool
+) -> dict[str, Row]:
+    """The predictions that are there already, if such a run made them and could not make all.
 
-    Raises UsageError for any other file: it is kept, unless it may be written over.
+    `model` is the one that is asked, whose successor may have answered; `searches` says whether they name
+    documents. Raises UsageError for any other file: it is kept, unless it may be written over.
     """
     if overwrite or not os.path.lexists(path):
         return {}
     value = read_json(Path(path).read_text(encoding="utf-8", errors="replace"))
     rows = value if isinstance(value, dict) else {}
-    ours = all(isinstance(row, dict) and row.get("model") for row in rows.values())
-    if rows and ours and set(rows) < set(question_ids):
+    texts = {question.id: question.text for question in questions}
+    models = (model, MODELS.get(model, UNKNOWN_MODEL).successor)
+    ours = (
+        isinstance(row, dict)
+        and row.get("question") == texts.get(name)
+        and row.get("model") in models
+        and ("retrieved_docs" in row) == searches
+        for name, row in rows.items()
+    )
+    if rows and len(rows) < len(texts) and all(ours):
         return rows
     raise UsageError(f"{path} is there already and kept: --overwrite makes it anew")
 
@@ -8945,13 +8959,15 @@ def generators_for(arguments: argparse.Namespace, questions: Sequence[Question])
         raise UsageError(f"--pipeline {arguments.pipeline} asks no model: leave out --model")
     if arguments.system and len(models) > 1:
         raise UsageError("--system names one system: it goes with one --model")
-    generators = []
+    generators: list[Generator] = []
     for model in models or [""]:
         name = model or DEFAULT_JUDGE_MODEL
         alone = pipeline.system if len(models) < 2 else ""
         system = arguments.system or alone or generator_name(name)
+        if not system or system in (one.system for one in generators):
+            raise UsageError(f"{model} gives no name of its own to a system: name it by --system, alone")
         path = PREDICTIONS_FILE.format(split=arguments.split, system=system)
-        made = read_made(path, {question.id for question in questions}, arguments.overwrite)
+        made = read_made(path, questions, name, pipeline.searches, arguments.overwrite)
         left = tuple(question for question in questions if question.id not in made)
         room = room_for_documents(name, arguments.tpm)
         generators.append(Generator(system, model, pipeline, room, left, made))
@@ -9012,6 +9028,8 @@ def generate_with_models(
             arguments.judge_model = one.model or None
             show_plan(arguments, generation_requests(one, found, corpus), journal, [])
         return EXIT_OK
+    if len(generators) == 1:
+        arguments.judge_model = generators[0].model or None  # this one and no successor
     run = run_models(arguments, requests, journal)
     if run is None:
         return EXIT_INCOMPLETE
@@ -9045,6 +9063,9 @@ def run_generate(arguments: argparse.Namespace) -> int:
         corpus = Corpus(documents, load_search(texts))
     if pipeline.writing or corpus is None:
         return generate_with_models(arguments, generators, questions, corpus)
+    if arguments.dry_run:
+        say("Dry run: nothing is written, and no model would be asked.")
+        return EXIT_OK
     rows = {}
     for one in questions:
         rows[one.id] = extracted_prediction(one.text, corpus.found(one.text, arguments.top_k), corpus)
