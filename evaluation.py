@@ -8197,7 +8197,8 @@ def drafts_part(drafted: Drafted) -> Part:
     )
 
 
-REVIEW_ITEM = r"(?m)^\s*[-*] (~~)?\[([xX ])\] (~~)?\*\*(.+?)\*\*"  # how an item begins: kept, or struck out
+# How an item begins: kept, or struck out; its question's ID; the question.
+REVIEW_ITEM = r"(?m)^\s*[-*] (~~)?\[([xX ])\] (~~)?\*\*((?:\\.|[^\\\n])+?)\*\*(.*)$"
 
 
 def render_review(questions: Iterable[Question], documents: Mapping[str, Document]) -> str:
@@ -8209,26 +8210,29 @@ def render_review(questions: Iterable[Question], documents: Mapping[str, Documen
     for question in questions:
         sentences = documents[question.doc_id].sentences or {}
         lines.append(f"- [x] **{markdown_text(question.id)}** {markdown_text(question.text)}")
-        told = {
-            "About": f"{question.doc_id}: {question.question_type}, {question.edge_case_type}",
-            "Answer": question.answer,
-            **{sid: sentences.get(sid, "") for sid in question.evidence},
-            **{
-                f"Level {level}": text
-                for level, text in (question.rubric.levels if question.rubric else {}).items()
-            },
-        }
-        lines += [f"  - {markdown_text(name)}: {markdown_text(text)}" for name, text in told.items()]
+        levels = question.rubric.levels if question.rubric else {}
+        told = [
+            ("About", f"{question.doc_id}: {question.question_type}, {question.edge_case_type}"),
+            ("Answer", question.answer),
+            *((sid, sentences.get(sid, "")) for sid in question.evidence),
+            *((f"Level {level}", text) for level, text in levels.items()),
+        ]
+        lines += [f"  - {markdown_text(name)}: {markdown_text(text)}" for name, text in told]
     return "\n".join(lines) + "\n"
 
 
-def parse_review(text: str, names: Iterable[str]) -> tuple[set[str], set[str]]:
-    """(those of the names that have an item, those of them that are not struck out)."""
-    by_shown = {markdown_text(name): name for name in names}
-    items = [
-        (match[4], match[2] != " " and not (match[1] or match[3])) for match in re.finditer(REVIEW_ITEM, text)
-    ]
-    known = {by_shown[shown]: kept for shown, kept in items if shown in by_shown}
+def parse_review(text: str, questions: Iterable[Question]) -> tuple[set[str], set[str]]:
+    """(the IDs of questions that have an item, and of those that are not struck out).
+
+    Raises UsageError where an item has another question of the same ID: that list is of other drafts.
+    """
+    by_shown = {markdown_text(question.id): question for question in questions}
+    known: dict[str, bool] = {}
+    for match in re.finditer(REVIEW_ITEM, text):
+        if question := by_shown.get(match[4]):
+            if re.findall(r"[^\W_]+", match[5]) != re.findall(r"[^\W_]+", markdown_text(question.text)):
+                raise UsageError(f"the list has another question as {question.id}: it is of other drafts")
+            known[question.id] = match[2] != " " and not (match[1] or match[3])
     return set(known), {name for name, kept in known.items() if kept}
 
 
@@ -9100,9 +9104,12 @@ def review_drafts(arguments: argparse.Namespace) -> int:
     _, text = read_file(sheet.as_posix(), lambda text, *_: text, problems)
     if problems:
         raise InputError(problems)
-    listed, kept = parse_review(text or "", [question.id for question in questions])
-    if not listed:
-        raise UsageError(f"{sheet.as_posix()} lists none of these questions: move it away for a new list")
+    try:
+        listed, kept = parse_review(text or "", questions)
+        if not listed:
+            raise UsageError("it lists none of these questions")
+    except UsageError as error:
+        raise UsageError(f"{sheet.as_posix()}: {error}; move it away for a new one") from None
     rows = [
         value | {"reviewed": True}
         for question, (_, value) in zip(questions, values or (), strict=True)
@@ -9123,12 +9130,15 @@ def write_drafts(path: str, drafted: Drafted) -> int:
     if drafted.kept:
         say(f"\nSaved to: {path}. Nobody has checked these questions: --review writes a list to read.")
     if drafted.missing:
-        note(f"warning: replies missing: {drafted.missing.total()}; run again with --overwrite")
+        again = "run again with --overwrite" if drafted.kept else "run again"
+        note(f"warning: replies missing: {drafted.missing.total()}; {again}")
     return EXIT_OK if complete and not drafted.missing else EXIT_INCOMPLETE
 
 
 def run_questions(arguments: argparse.Namespace) -> int:
     """Draft a gold set. Returns the exit code; raises InputError, UsageError."""
+    if Path(arguments.out).suffix == ".md":
+        raise UsageError("--out is a file of JSON lines: the list to read has the same name with .md")
     if arguments.review:
         return review_drafts(arguments)
     if os.path.lexists(arguments.out) and not arguments.overwrite:
