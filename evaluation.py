@@ -8921,7 +8921,8 @@ def run_split(arguments: argparse.Namespace) -> int:
             f"warning: {labels.file.name}: none of these answers was judged, so there is nothing to compare."
         )
     if run:
-        made = (one.generation for system, _ in pairs for one in system.predictions.values())
+        judged = [system for system, block in pairs if "llm_judge" in block]
+        made = (one.generation for system in judged for one in system.predictions.values())
         warn_of_family(run.model, sorted({one.model for one in made if one}))
     return max(report_judging(pairs, run), EXIT_INCOMPLETE if skipped else EXIT_OK)
 
