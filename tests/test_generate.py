@@ -15,7 +15,17 @@ from typing import Any
 import bm25s  # type: ignore[import-untyped]
 import evaluation
 import pytest
-from evaluation import JudgingEnded, Usage, cost_usd, load_search, plain_sentences, shown_sentences
+from evaluation import (
+    WRITINGS,
+    JudgingEnded,
+    NotAScore,
+    Usage,
+    cost_usd,
+    load_search,
+    parse_writing,
+    plain_sentences,
+    shown_sentences,
+)
 from rank_bm25 import BM25Okapi  # type: ignore[import-untyped]
 
 from conftest import Answer, Outcome, Project, Serve, document, pasted, prompt_of, question
@@ -436,7 +446,7 @@ def test_the_calls_of_one_model_have_its_price(lamps: Project, serve: Serve) -> 
 
 def test_a_model_that_is_named_has_no_successor(lamps: Project, serve: Serve) -> None:
     serve(error(404, "model_not_found", "No such model: {model}"))
-    outcome = llm(lamps, "--model", LLAMA)
+    outcome = llm(lamps, "--model", LLAMA, "--workers", "1")
     gone = f"error: nothing was written: the model {LLAMA} is not to be had: No such model: {LLAMA}"
     assert (outcome.code, outcome.err, os.path.exists(STRONG)) == (3, [gone], False)
 
@@ -444,33 +454,42 @@ def test_a_model_that_is_named_has_no_successor(lamps: Project, serve: Serve) ->
 def test_the_usual_model_is_followed_by_its_successor(lamps: Project, serve: Serve) -> None:
     gone = error(404, "model_not_found", "No such model")
     serve(lambda call: gone if call.body["model"] == LLAMA else wrote())
-    assert llm(lamps).code == 0
+    assert llm(lamps, "--workers", "1").code == 0
     assert {row["model"] for row in read(lamps, STRONG).values()} == {GPT_OSS}
 
 
-NO_ANSWERS: dict[str, tuple[str, str]] = {
-    "prose": ("Oil.", "it holds no JSON object with answer, as asked for"),
-    "another object": ('{"reply": "Oil."}', "it holds no JSON object with answer, as asked for"),
-    "not a text": ('{"answer": 7}', "it holds no JSON object with answer, as asked for"),
-    "null": ('{"answer": null}', "it holds no JSON object with answer, as asked for"),
-    "a list": ('["Oil."]', "it holds no JSON object with answer, as asked for"),
-    "nothing": ("", "it holds no JSON object with answer, as asked for"),
-    "an answer given twice": (
-        '{"answer": "Oil.", "answer": "Gas."}',
-        "it holds no JSON object with answer, as asked for",
-    ),
+NO_ANSWERS = {
+    "prose": "Oil.",
+    "another object": '{"reply": "Oil."}',
+    "not a text": '{"answer": 7}',
+    "null": '{"answer": null}',
+    "a list": '["Oil."]',
+    "nothing": "",
+    "an answer given twice": '{"answer": "Oil.", "answer": "Gas."}',
 }
 
 
-@table("content, complaint", NO_ANSWERS)
-def test_a_reply_that_is_no_answer_is_complained_about(
-    lamps: Project, serve: Serve, content: str, complaint: str
-) -> None:
+@table("content", NO_ANSWERS)
+def test_what_is_no_answer(content: str) -> None:
+    with pytest.raises(NotAScore, match="it holds no JSON object with answer, as asked for"):
+        parse_writing(content, WRITINGS["answer"])
+
+
+def test_a_reply_that_is_no_answer_is_complained_about(lamps: Project, serve: Serve) -> None:
     lamps.questions(question())
-    server = serve(in_order(completion(content), then=wrote()))
+    server = serve(in_order(completion("Oil."), then=wrote()))
     assert (llm(lamps).code, len(server.calls)) == (0, 2)
-    said = f'That was not a usable reply: {complaint}. Reply only with JSON: {{"answer": "..."}}'
-    assert server.calls[1].body["messages"][-1]["content"] == said
+    said, form = "it holds no JSON object with answer, as asked for", '{"answer": "..."}'
+    complaint = server.calls[1].body["messages"][-1]["content"]
+    assert complaint == f"That was not a usable reply: {said}. Reply only with JSON: {form}"
+
+
+def test_three_replies_that_are_no_answer_are_a_failure(lamps: Project, serve: Serve) -> None:
+    lamps.questions(question())
+    server = serve(completion("Oil."))
+    outcome = llm(lamps)
+    assert (outcome.code, len(server.calls), os.path.exists(STRONG)) == (3, 3, False)
+    assert "no answer, left out: q001, e.g. no score in 3 replies: it holds no JSON object" in outcome.err[-1]
 
 
 def test_what_is_cut_off_is_asked_for_again(lamps: Project, serve: Serve) -> None:
@@ -490,10 +509,8 @@ READ: dict[str, tuple[str, str]] = {
 
 
 @table("content, answer", READ)
-def test_an_answer_is_read(lamps: Project, serve: Serve, content: str, answer: str) -> None:
-    serve(completion(content))
-    assert llm(lamps).code == 0
-    assert {row["answer"] for row in read(lamps, STRONG).values()} == {answer}
+def test_an_answer_is_read(content: str, answer: str) -> None:
+    assert parse_writing(content, WRITINGS["answer"]).value == {"answer": answer}
 
 
 # -- What failed
@@ -549,10 +566,11 @@ KEPT: dict[str, Any] = {
 
 
 @table("content", KEPT)
-def test_a_file_that_such_a_run_did_not_make_is_kept(lamps: Project, serve: Serve, content: Any) -> None:
-    server = serve(wrote())
+def test_a_file_that_such_a_run_did_not_make_is_kept(lamps: Project, content: Any) -> None:
     before = lamps.write(STRONG, content).read_bytes()
-    assert (llm(lamps).code, len(server.calls), Path(STRONG).read_bytes()) == (2, 0, before)
+    outcome = llm(lamps)
+    assert (outcome.code, Path(STRONG).read_bytes()) == (2, before)
+    assert outcome.err == [f"error: {STRONG} is there already and kept: --overwrite makes it anew"]
 
 
 def test_a_file_that_such_a_run_made_is_gone_on_with(lamps: Project, serve: Serve) -> None:
@@ -730,16 +748,12 @@ def test_a_cited_answer_has_a_schema(lamps: Project, serve: Serve) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "sentences"), [("yes", []), (True, "D1.S1"), (True, [1]), (None, []), (1, [])]
+    ("told", "sentences"), [("yes", []), (True, "D1.S1"), (True, [1]), (None, []), (1, []), (True, None)]
 )
-def test_a_cited_answer_of_another_form_is_complained_about(
-    lamps: Project, serve: Serve, told: object, sentences: object
-) -> None:
-    lamps.questions(question("lamp"))
-    server = serve(in_order(wrote(told=told, sentences=sentences), then=cited()))
-    rag(lamps)
-    said = "it holds no JSON object with told, answer, sentences, as asked for"
-    assert said in server.calls[1].body["messages"][-1]["content"]
+def test_a_cited_answer_of_another_form_is_none(told: object, sentences: object) -> None:
+    content = json.dumps({"told": told, "answer": "Oil.", "sentences": sentences})
+    with pytest.raises(NotAScore, match="no JSON object with told, answer, sentences, as asked for"):
+        parse_writing(content, WRITINGS["cited_answer"])
 
 
 def test_sentences_that_do_not_exist_are_dropped_and_counted(lamps: Project, serve: Serve) -> None:
