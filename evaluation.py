@@ -9025,8 +9025,6 @@ def generate_with_models(
     requests = [one for each in generators for one in generation_requests(each, found, corpus)]
     requests.sort(key=lambda one: one.place)  # so that models take turns: each has limits of its own
     journal = {"": JOURNAL_FILE.format(split=arguments.split)}
-    if arguments.cancel_batch:
-        return cancel_batches(arguments, journal)
     if arguments.dry_run:
         say("Dry run: nothing is sent.")
         for one in generators:
@@ -9053,6 +9051,8 @@ def generate_with_models(
 
 def run_generate(arguments: argparse.Namespace) -> int:
     """Make predictions. Returns the exit code; raises InputError, UsageError."""
+    if arguments.cancel_batch:
+        return cancel_batches(arguments, {"": JOURNAL_FILE.format(split=arguments.split)})
     pipeline = PIPELINES[arguments.pipeline]
     problems: list[Problem] = []
     _, read = read_file(QUESTIONS_FILE.format(split=arguments.split), parse_questions, problems)
@@ -9142,6 +9142,10 @@ def run_questions(arguments: argparse.Namespace) -> int:
         raise UsageError("--out is a file of JSON lines: the list to read has the same name with .md")
     if arguments.review:
         return review_drafts(arguments)
+    out = Path(arguments.out)
+    journal = {"": out.with_name(DRAFTS_JOURNAL_FILE.format(stem=out.stem)).as_posix()}
+    if arguments.cancel_batch:
+        return cancel_batches(arguments, journal)
     if os.path.lexists(arguments.out) and not arguments.overwrite:
         raise UsageError(f"{arguments.out} is there already and kept: --overwrite makes it anew")
     problems: list[Problem] = []
@@ -9154,10 +9158,6 @@ def run_questions(arguments: argparse.Namespace) -> int:
     if passed_over := [doc_id for doc_id in found if doc_id not in documents]:
         note(f"Plain texts are passed over: {shortened(passed_over)}.")
     requests = draft_requests(documents, arguments.kinds, arguments.per_document)
-    out = Path(arguments.out)
-    journal = {"": out.with_name(DRAFTS_JOURNAL_FILE.format(stem=out.stem)).as_posix()}
-    if arguments.cancel_batch:
-        return cancel_batches(arguments, journal)
     if arguments.dry_run:
         say("Dry run: nothing is sent. This is the drafting; each draft that is kept takes three calls more.")
         show_plan(arguments, requests, journal, [])

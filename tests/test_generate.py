@@ -650,6 +650,24 @@ def test_in_a_batch(lamps: Project, serve: Serve) -> None:
     ] * 3
 
 
+def test_batches_of_several_models(lamps: Project, serve: Serve) -> None:
+    server = serve(lambda call: wrote(call.body["model"]))
+    assert llm(lamps, "--batch", "--model", GPT_OSS, LLAMA).code == 3
+    assert llm(lamps, "--model", GPT_OSS, LLAMA).code == 0
+    assert (len(server.calls), len(server.batch_calls), server.paid_twice) == (0, 6, 0)
+    for model in (GPT_OSS, LLAMA):
+        told = [(row["answer"], row["model"]) for row in read(lamps, file_of(model)).values()]
+        assert told == [(model, model)] * 3
+
+
+def test_batches_are_cancelled_whatever_is_there(lamps: Project, serve: Serve) -> None:
+    server = serve(wrote())
+    llm(lamps, "--batch")
+    lamps.write(STRONG, "{}")
+    assert llm(lamps, "--cancel-batch").code == 0
+    assert [path.rpartition("/")[2] for method, path in server.visits if method == "POST"][-1] == "cancel"
+
+
 PLAN = """\
 Dry run: nothing is sent.
 With openai/gpt-oss-20b:

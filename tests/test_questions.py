@@ -588,6 +588,25 @@ def test_a_second_run_pays_nothing(both: Project, serve: Serve) -> None:
     assert (draft(both).code, len(server.calls), Path(DRAFTS).read_bytes()) == (0, 8, before)
 
 
+def test_in_batches_each_phase_is_a_run(both: Project, serve: Serve) -> None:
+    server = serve(service())
+    codes = [draft(both, "--batch").code for _ in range(4)]
+    assert (codes, len(rows(both))) == ([3, 3, 3, 0], 2)
+    assert (len(server.batches), len(server.batch_calls), len(server.calls), server.paid_twice) == (
+        3,
+        8,
+        0,
+        0,
+    )
+
+
+def test_batches_are_cancelled_whatever_is_there(lamps: Project, serve: Serve) -> None:
+    serve(service())
+    draft(lamps, "--batch")
+    lamps.write(DRAFTS, "mine")
+    assert draft(lamps, "--cancel-batch").code == 0
+
+
 def test_a_wrong_key(lamps: Project, serve: Serve) -> None:
     serve(error(401, "invalid_api_key", "Invalid API Key"))
     outcome = draft(lamps)
