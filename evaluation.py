@@ -207,8 +207,8 @@ COPIED_WORDS = range(6, 13)  # a rubric text of at least 6 words, or 12 of its w
 class Tier(NamedTuple):
     """An account's limits for one model; None where the service names none."""
 
-    requests_per_minute: int
-    tokens_per_minute: int
+    requests_per_minute: float
+    tokens_per_minute: float
     requests_per_day: int | None = None
     tokens_per_day: int | None = None
 
@@ -8656,6 +8656,12 @@ def show_plan(
         tiers = {"a free account": free, "a developer account": DEVELOPER_TIER} if free else {}
         if arguments.rpm or arguments.tpm:
             tiers = {"these limits": Tier(arguments.rpm or sys.maxsize, arguments.tpm or sys.maxsize)}
+        if arguments.delay:
+            most = 60 / arguments.delay
+            tiers = {
+                one: tier._replace(requests_per_minute=min(tier.requests_per_minute, most))
+                for one, tier in tiers.items()
+            }
         most_lines = arguments.batch_size if arguments.batch else 0
         plan = plan_calls(name, asked, stored, arguments.fresh, sent, most_lines)
         say(render_plan(plan, tiers, arguments.batch))
@@ -8953,8 +8959,9 @@ def run_models(
     except JudgeUnavailable as error:
         note(f"error: nothing was written: {error}")
         return None
-    several = len({one.model for one in requests}) > 1
-    report_calls(run._replace(model="") if run and several else run)  # whose prices differ
+    models = {one.model for one in requests} - {""}
+    asked = ", ".join(models) if run and models else run.model if run else ""  # of several no price is known
+    report_calls(run and run._replace(model=asked))
     return run
 
 
