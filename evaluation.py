@@ -5562,7 +5562,8 @@ def room_for_documents(model: str, tpm: int | None) -> float:
     """How many characters of documents fit into a prompt, given the tokens a minute."""
     settings = MODELS.get(model, UNKNOWN_MODEL)
     tokens = tpm or (settings.free.tokens_per_minute if settings.free else USUAL_TPM)
-    return max(0.0, tokens * PROMPT_SHARE - settings.max_completion_tokens) * CHARS_PER_TOKEN
+    reply = settings.max_completion_tokens + WRITINGS["cited_answer"].more_tokens
+    return max(0.0, tokens * PROMPT_SHARE - reply) * CHARS_PER_TOKEN
 
 
 def generation_requests(
@@ -9074,7 +9075,8 @@ def write_drafts(path: str, drafted: Drafted) -> int:
     if drafted.kept:
         say(f"\nSaved to: {path}. Nobody has checked these questions: --review writes a list to read.")
     if drafted.missing:
-        note(f"warning: replies missing: {drafted.missing.total()}; run again with --overwrite")
+        again = " with --overwrite" if drafted.kept else ""
+        note(f"warning: replies missing: {drafted.missing.total()}; run again{again}")
     return EXIT_OK if complete and not drafted.missing else EXIT_INCOMPLETE
 
 
