@@ -6549,18 +6549,32 @@ class SummaryTask(NamedTuple):
     web: tuple[MergedDocument, ...] = ()
 
 
-class SummaryBatch(NamedTuple):
+class SummaryJob(NamedTuple):
     """What is judged of one file, under its `title`. `skipped` are those of which nothing was generated."""
 
     title: str
     source: SummaryFile
+    inputs: tuple[InputFile, ...]  # that it is held against
     tasks: tuple[SummaryTask, ...]
     skipped: int
     warnings: tuple[str, ...]
 
 
-Debates = Mapping[str, Sequence[Summary]]  # the gold summaries by query, folded
-WebDocuments = Mapping[int, Mapping[str, tuple[MergedDocument, ...]]]  # by k and query, folded
+class Debates(NamedTuple):
+    """What summaries are held against, by query (folded): the gold ones, and by k the web documents."""
+
+    inputs: tuple[InputFile, ...]
+    gold: Mapping[str, Sequence[Summary]]
+    web: Mapping[int, Mapping[str, tuple[MergedDocument, ...]]]
+
+    def gold_of(self, summary: Summary) -> Sequence[Summary]:
+        """All gold summaries of its query."""
+        return self.gold.get(_folded(summary.query), ())
+
+    def web_of(self, summary: Summary, file: SummaryFile) -> tuple[MergedDocument, ...]:
+        """The web documents for its query, if it was made with any."""
+        return self.web.get(file.k, {}).get(_folded(summary.query), ()) if file.kind == "merged" else ()
+
 
 TOTAL_LEVELS = range(len(CRITERIA) * 2 + 1)
 SCORE_LEVELS = {**{criterion.name: range(3) for criterion in CRITERIA}, TOTAL: TOTAL_LEVELS}
@@ -6591,24 +6605,25 @@ def read_summary_file(path: str, kind: str | None, k: int | None, problems: list
 @collector_paused()
 def read_summaries(
     paths: Iterable[str], kind: str | None, k: int | None
-) -> tuple[list[SummaryFile], Debates, WebDocuments]:
-    """(the files, the gold summaries, the web documents by k). Raises InputError with every problem."""
+) -> tuple[list[SummaryFile], Debates]:
+    """(the files, what they are held against). Raises InputError with every problem."""
     problems: list[Problem] = []
     files = [read_summary_file(path, kind, k, problems) for path in paths]
-    _, gold = read_file(GOLD_SUMMARIES_FILE, parse_gold_summaries, problems)
-    debates: dict[str, list[Summary]] = {}
-    for one in gold or ():
-        debates.setdefault(_folded(one.query), []).append(one)
+    file, summaries = read_file(GOLD_SUMMARIES_FILE, parse_gold_summaries, problems)
+    inputs, gold = [file], dict[str, list[Summary]]()
+    for one in summaries or ():
+        gold.setdefault(_folded(one.query), []).append(one)
     web: dict[int, dict[str, tuple[MergedDocument, ...]]] = {}
     for depth in dict.fromkeys(file.k for file in files if file.kind == "merged" and file.k):
-        _, merged = read_file(MERGED_FILE.format(k=depth), parse_merged, problems)
-        web[depth] = {
-            _folded(query): tuple(one for one in documents if one.id.startswith(WEB_PREFIX))
-            for query, documents in merged or ()
-        }
+        file, merged = read_file(MERGED_FILE.format(k=depth), parse_merged, problems)
+        inputs.append(file)
+        web[depth] = {}
+        for query, documents in merged or ():  # of a query that occurs twice, the first counts
+            found = tuple(one for one in documents if one.id.startswith(WEB_PREFIX))
+            web[depth].setdefault(_folded(query), found)
     if problems:
         raise InputError(problems)
-    return files, debates, web
+    return files, Debates(tuple(inputs), gold, web)
 
 
 def was_generated(summary: Summary, kind: str) -> bool:
@@ -6617,15 +6632,12 @@ def was_generated(summary: Summary, kind: str) -> bool:
     return not any(re.match(GENERATION_ERRORS[kind], text) for text in arguments)
 
 
-def summary_tasks(
-    file: SummaryFile, summaries: Iterable[Summary], debates: Debates, web: WebDocuments
-) -> Iterator[SummaryTask]:
+def summary_tasks(file: SummaryFile, summaries: Iterable[Summary], debates: Debates) -> Iterator[SummaryTask]:
     """Each of the file's summaries beside the gold one: of several the one with its ID, else the first."""
     for summary in summaries:
-        query = _folded(summary.query)
-        found = debates.get(query, ())
+        found = debates.gold_of(summary)
         gold = next((one for one in found if one.id == summary.id), found[0] if found else None)
-        yield SummaryTask(summary, gold, web.get(file.k, {}).get(query, ()) if file.kind == "merged" else ())
+        yield SummaryTask(summary, gold, debates.web_of(summary, file))
 
 
 def summary_findings(file: SummaryFile, tasks: Sequence[SummaryTask], debates: Debates) -> Iterator[Finding]:
@@ -6633,7 +6645,7 @@ def summary_findings(file: SummaryFile, tasks: Sequence[SummaryTask], debates: D
     queries = Counter(_folded(task.summary.query) for task in tasks)
     yield "queries that occur more than once", [query for query, count in queries.items() if count > 1]
     yield "queries without a gold summary", [task.summary.query for task in tasks if task.gold is None]
-    several = [task for task in tasks if len(debates.get(_folded(task.summary.query), ())) > 1]
+    several = [task for task in tasks if len(debates.gold_of(task.summary)) > 1]
     unsure = [task.summary.query for task in several if task.gold and task.gold.id != task.summary.id]
     yield "queries with several gold summaries, the first counts", unsure
     lacking = [task.summary.query for task in tasks if file.kind == "merged" and not task.web]
@@ -6643,25 +6655,25 @@ def summary_findings(file: SummaryFile, tasks: Sequence[SummaryTask], debates: D
     yield "summaries that speak to the judge", flagged
 
 
-def summary_batch(
+def summary_job(
     file: SummaryFile,
     title: str,
     debates: Debates,
-    web: WebDocuments,
-    indices: Sequence[int] | None,
-    limit: int | None,
-) -> SummaryBatch:
+    indices: Sequence[int] | None = None,
+    limit: int | None = None,
+) -> SummaryJob:
     """What is to be judged of a file: all, or those at these places (from 0), and of them the first."""
     count = len(file.summaries)
     outside = [str(place) for place in indices or () if place not in range(count)]
     places = range(count) if indices is None else [place for place in indices if place in range(count)]
     chosen = [file.summaries[place] for place in dict.fromkeys(places)][:limit]
     made = [summary for summary in chosen if was_generated(summary, file.kind)]
-    tasks = tuple(summary_tasks(file, made, debates, web))
+    tasks = tuple(summary_tasks(file, made, debates))
     findings = [*summary_findings(file, tasks, debates)]
     if count:
         findings.append((f"indices outside 0 to {count - 1}, passed over", outside))
-    return SummaryBatch(title, file, tasks, len(chosen) - len(made), warning_lines(file.file.name, findings))
+    warned = warning_lines(file.file.name, findings)
+    return SummaryJob(title, file, debates.inputs, tasks, len(chosen) - len(made), warned)
 
 
 def summary_titles(files: Sequence[SummaryFile]) -> list[str]:
@@ -6682,15 +6694,15 @@ def known_outcome(task: SummaryTask) -> Outcome | None:
     return Judgement(0, "Nothing is summarised.", parts={one.name: 0 for one in CRITERIA})
 
 
-def summary_requests(batch: SummaryBatch) -> list[JudgeRequest]:
+def summary_requests(job: SummaryJob) -> list[JudgeRequest]:
     """A request for each summary that the judge is needed for."""
     return [
         JudgeRequest(
-            *(batch.title, task.summary.id, place, "written", 0),
+            *(job.title, task.summary.id, place, "written", 0),
             partial(build_summary_messages, task.summary, task.gold, task.web),
             protocol="summary",
         )
-        for place, task in enumerate(batch.tasks)
+        for place, task in enumerate(job.tasks)
         if task.gold and known_outcome(task) is None
     ]
 
@@ -6761,43 +6773,41 @@ def summary_worths(rows: Iterable[Row], name: str) -> dict[tuple[str, int], Wort
     return worths
 
 
-def summary_block(batch: SummaryBatch, rows: Sequence[Row], run: JudgeRun | None) -> Block:
+def summary_block(job: SummaryJob, rows: Sequence[Row], run: JudgeRun | None) -> Block:
     """All that is known of one file's summaries; the rows themselves stand last."""
     names = [criterion.name for criterion in CRITERIA]
     found = [SummaryScores({name: row["scores"][name] for name in names}, row["error"] or "") for row in rows]
     return {
         "model": run.model if run else None,
         "requested_model": run.requested_model if run else None,
-        "summary_file": batch.source.file.name,
-        "summary_type": batch.source.kind,
-        "k": batch.source.k,
+        "summary_file": job.source.file.name,
+        "summary_type": job.source.kind,
+        "k": job.source.k,
         "num_evaluated": len(rows),
-        "num_skipped_errors": batch.skipped,
+        "num_skipped_errors": job.skipped,
         "num_failed": sum(row["error"] is not None for row in rows),
         **spread_block(found, [_folded(row["query"]) for row in rows]),
         "comparison": [],
-        "warnings": list(batch.warnings),
+        "warnings": list(job.warnings),
         "run": {
             "program_version": VERSION,
             "prompt_hash": prompt_hash(PROTOCOLS["summary"]),
-            "sha256": batch.source.file.sha256,
+            "inputs": [file._asdict() for file in (job.source.file, *job.inputs)],
         },
         "results": rows,
     }
 
 
-def grade_summaries(
-    batches: Sequence[SummaryBatch], judge: Judge | None
-) -> tuple[list[Block], JudgeRun | None]:
+def grade_summaries(jobs: Sequence[SummaryJob], judge: Judge | None) -> tuple[list[Block], JudgeRun | None]:
     """(a block for each file, the judge's one run for all). Raises JudgeUnavailable."""
-    requests = [request for batch in batches for request in summary_requests(batch)]
+    requests = [request for job in jobs for request in summary_requests(job)]
     run = run_judge(judge, requests)
     answered: Iterator[Outcome] = iter(run.outcomes if run else ())
     blocks = []
-    for batch in batches:
-        outcomes = ((task.summary, known_outcome(task) or next(answered)) for task in batch.tasks)
-        blocks.append(summary_block(batch, [summary_row(*pair) for pair in outcomes], run))
-    by_title = {batch.title: block for batch, block in zip(batches, blocks, strict=True)}
+    for job in jobs:
+        outcomes = ((task.summary, known_outcome(task) or next(answered)) for task in job.tasks)
+        blocks.append(summary_block(job, [summary_row(*pair) for pair in outcomes], run))
+    by_title = {job.title: block for job, block in zip(jobs, blocks, strict=True)}
     for measure in SCORE_LEVELS:
         worths = {title: summary_worths(block["results"], measure) for title, block in by_title.items()}
         for title, row in compare_paired(measure, worths):
@@ -9389,17 +9399,17 @@ def summary_paths(arguments: argparse.Namespace) -> list[str]:
     return [Path(path).as_posix() for path in found]
 
 
-def summary_batches(arguments: argparse.Namespace) -> list[SummaryBatch]:
+def summary_jobs(arguments: argparse.Namespace) -> list[SummaryJob]:
     """What is to be judged, read and warned of. Raises InputError, and UsageError where nothing is left."""
-    files, debates, web = read_summaries(summary_paths(arguments), arguments.type, arguments.k)
+    files, debates = read_summaries(summary_paths(arguments), arguments.type, arguments.k)
     picked = (arguments.indices, arguments.limit)
-    batches = [
-        summary_batch(file, title, debates, web, *picked)
+    jobs = [
+        summary_job(file, title, debates, *picked)
         for file, title in zip(files, summary_titles(files), strict=True)
     ]
-    for warning in (line for batch in batches for line in batch.warnings):
+    for warning in (line for job in jobs for line in job.warnings):
         note(f"warning: {warning}")
-    left = [batch for batch in batches if batch.tasks or batch.skipped]
+    left = [job for job in jobs if job.tasks or job.skipped]
     if not left:
         raise UsageError("--indices names no summary that is there; nothing was judged.")
     return left
@@ -9436,13 +9446,13 @@ def report_failed(blocks: Mapping[str, Block]) -> int:
 
 def judge_summaries(arguments: argparse.Namespace) -> int:
     """Judge summaries. Returns the exit code; raises InputError, UsageError."""
-    batches = summary_batches(arguments)
+    jobs = summary_jobs(arguments)
     journal = {"": Path(arguments.output_dir, SUMMARY_JOURNAL_FILE).as_posix()}
-    requests = [request for batch in batches for request in summary_requests(batch)]
+    requests = [request for job in jobs for request in summary_requests(job)]
     if arguments.cancel_batch:
         return cancel_batches(arguments, journal)
-    for batch in batches:
-        say(f"{batch.source.file.name}: {len(batch.tasks)} summaries, {batch.skipped} left out")
+    for job in jobs:
+        say(f"{job.source.file.name}: {len(job.tasks)} summaries, {job.skipped} left out")
     if arguments.dry_run:
         say("Dry run: nothing is sent.")
         show_plan(arguments, requests, journal, [])
@@ -9455,11 +9465,11 @@ def judge_summaries(arguments: argparse.Namespace) -> int:
                     raise UsageError(f"summaries are judged by a model: set {KEY_VARIABLE}, or see --dry-run")
                 Path(arguments.output_dir).mkdir(parents=True, exist_ok=True)
                 judge = connect_judge(arguments, journal, [], resources)
-            found, run = grade_summaries(batches, judge)
+            found, run = grade_summaries(jobs, judge)
     except JudgeUnavailable as error:
         note(f"error: judging ended, nothing was written: {error}")
         return EXIT_INCOMPLETE
-    blocks = {batch.title: block for batch, block in zip(batches, found, strict=True)}
+    blocks = {job.title: block for job, block in zip(jobs, found, strict=True)}
     written = write_summaries(arguments, found)
     say(parts_text(summary_parts(blocks)))
     say(render_title(f"Evaluation results saved to: {', '.join(written)}").rstrip("\n"))
