@@ -111,7 +111,7 @@ from functools import lru_cache, partial
 from heapq import heappop, heappush
 from importlib import import_module
 from importlib.util import find_spec
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path, PurePath, PureWindowsPath
 from queue import Empty, SimpleQueue
 from string import Template, punctuation
@@ -912,13 +912,14 @@ def _has_id(value: Any) -> bool:
 
 QUESTION_LABELS = ("question_type", "edge_case_type", "source_dataset", "source")
 
+RUBRIC_SHAPE: Shape = {"description?": TEXT, "scale?": {f"{level}?": TEXT for level in RUBRIC_LEVELS}}
 QUESTION_SHAPE: Shape = {
     "question_id?": NAME,
     "doc_id": NAME,
     "question": NAME,
     "answer": TEXT,
     "evidence_sentences": [NAME],
-    "rubric?": {"description?": TEXT, "scale?": {f"{level}?": TEXT for level in RUBRIC_LEVELS}},
+    "rubric?": RUBRIC_SHAPE,
     **{f"{label}?": TEXT for label in QUESTION_LABELS},
 }
 PREDICTION_SHAPE: Shape = {
@@ -1092,24 +1093,53 @@ def _question_from(value: Any, place: int) -> Question:
     )
 
 
+_QUESTION_TEXTS = itemgetter("doc_id", "question", "answer", *QUESTION_LABELS[:-1])
+is_rubric = matcher(RUBRIC_SHAPE)
+
+
+def _is_usual_question(value: Any) -> bool:
+    """Whether a value is a question that has all texts, as most have: told in a third of the time.
+
+    What it takes is of QUESTION_SHAPE. False says nothing.
+    """
+    try:
+        texts, cited = _QUESTION_TEXTS(value), value["evidence_sentences"]
+        named = texts[0].strip() and texts[1].strip() and all(map(str.strip, cited))
+        rubric, source, name = map(value.get, ("rubric", "source", "question_id"))
+    except (KeyError, TypeError, AttributeError):
+        return False
+    typed = set(map(type, texts)) == {str} and type(cited) is list and name is None
+    told = (source is None or type(source) is str) and (rubric is None or is_rubric(rubric))
+    return bool(named) and typed and told
+
+
 def parse_lines(
-    text: str, file: str, problems: list[Problem], what: str, shape: Shape
+    text: str,
+    file: str,
+    problems: list[Problem],
+    what: str,
+    shape: Shape,
+    usual: Callable[[Any], bool] = lambda _: False,
 ) -> list[tuple[int, Any]]:
-    """(place from 1, value) of each line of JSON lines.
+    """(place from 1, value) of each line of JSON lines; `usual` may tell quickly that one is of the shape.
 
     What is wrong is added to `problems`, also an empty file: `what` says what a line of it would be.
     """
     lines = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
     if not lines:
         problems.append(Problem(file, 1, f"one {what} (a JSON object) a line", "an empty file"))
-    matches = matcher(shape)
+    fits = matcher(shape)
+
+    def matches(value: Any) -> bool:
+        return usual(value) or fits(value)
+
     values = (JsonText(line, file, problems, number).parse(shape, matches) for number, line in lines)
     return [(place, value) for place, value in enumerate(values, start=1) if value is not None]
 
 
 def parse_questions(text: str, file: str, problems: list[Problem]) -> tuple[Question, ...]:
     """The questions of a JSON-lines text, in order. What is wrong, also an empty file, joins `problems`."""
-    values = parse_lines(text, file, problems, "question", QUESTION_SHAPE)
+    values = parse_lines(text, file, problems, "question", QUESTION_SHAPE, _is_usual_question)
     return tuple(_question_from(value, place) for place, value in values)
 
 
@@ -4758,10 +4788,11 @@ def figures_of(pairs: Sequence[Scored], measures: Sequence[Measure]) -> Figures:
     """The figures in a block's rows."""
     import numpy as np
 
-    numbers: dict[str, int] = {}
-    documents = [numbers.setdefault(question.doc_id, len(numbers)) for question, _ in pairs]
-    values = [[row[measure.value] for _, row in pairs] for measure in measures]
-    return Figures(measures, np.array(documents, np.intp), np.array(values, np.float64))
+    names, rows = [question.doc_id for question, _ in pairs], [row for _, row in pairs]
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    documents = np.fromiter(map(numbers.__getitem__, names), np.intp, len(names))
+    values = [list(map(itemgetter(measure.value), rows)) for measure in measures]
+    return Figures(measures, documents, np.array(values, np.float64))
 
 
 def means_block(figures: Figures) -> Block:
@@ -5137,18 +5168,21 @@ def slices_block(questions: Sequence[Question], blocks: Block) -> Block:
     import numpy as np
 
     slices: Block = {}
+    coded: dict[str, npt.NDArray[np.intp]] = {}
     for label in SLICED_LABELS:
-        counts = Counter(getattr(question, label) for question in questions)
+        labelled = list(map(attrgetter(label), questions))
+        counts = Counter(labelled)
         sliced = sorted(value for value, count in counts.items() if value and count >= MIN_SLICE)
+        codes = {value: code for code, value in enumerate(sliced)}
+        coded[label] = np.fromiter(map(codes.get, labelled, itertools.repeat(-1)), np.intp, len(labelled))
         slices[label] = {value: {"questions": counts[value]} for value in sliced}
     for name in filter(blocks.__contains__, MEASURES):
-        pairs = scored(name, questions, blocks[name]["per_question"])
-        figures = figures_of(pairs, MEASURES[name])
+        figures = figures_of(scored(name, questions, blocks[name]["per_question"]), MEASURES[name])
+        having = np.fromiter(map(QUESTIONS_OF[name], questions), np.bool_, len(questions))
         for label, by_value in slices.items():
-            codes = {value: code for code, value in enumerate(by_value)}
-            coded = np.array([codes.get(getattr(question, label), -1) for question, _ in pairs])
-            for value, block in by_value.items():
-                block[name] = means_block(figures.at(coded == codes[value]))
+            own = coded[label][having]
+            for code, block in enumerate(by_value.values()):
+                block[name] = means_block(figures.at(own == code))
     return slices
 
 
@@ -5206,11 +5240,14 @@ def compare_systems(
         ends = [(low, high), (high, low)]
     for measure in MEASURES[name]:
         counted = [_differences(rows[one], rows[other], measure) for one, other in pairs]
-        shown = [[gap * measure.scale for gap in column] for column in counted]
+        scale = measure.scale
+        shown = counted if scale == 1 else [[gap * scale for gap in column] for column in counted]
         intervals = in_parts(bootstrap_intervals, shown, documents)
         sums, tests = [], []
         for ones, others in ends:
-            columns = [_differences(ones[one], others[other], measure) for one, other in pairs]
+            columns = counted  # what the ends are where nothing is missing
+            if missing:
+                columns = [_differences(ones[one], others[other], measure) for one, other in pairs]
             sums.append([math.fsum(column) for column in columns])
             tests.append(in_parts(paired_tests, columns, documents))
         by_pair = zip(zip(*sums, strict=True), zip(*tests, strict=True), strict=True)
