@@ -95,7 +95,7 @@ import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import KW_ONLY, asdict, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from functools import lru_cache, partial
 from heapq import heappop, heappush
@@ -2468,14 +2468,15 @@ def is_blank(text: str) -> bool:
 
 def unfenced(text: str) -> str:
     """`text` as data: visible, and with round brackets where it imitates a marker line of the prompt."""
-    return re.sub(_FENCE_LIKE, lambda match: match[0].translate(_ROUND), visible(text))
+    seen = visible(text)
+    return re.sub(_FENCE_LIKE, lambda match: match[0].translate(_ROUND), seen) if "[" in seen else seen
 
 
 def fence_marker(texts: Sequence[str]) -> str:
     """A word that stands in none of the texts, derived from them: the same texts always get the same one."""
-    digest = hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()
-    lengths = range(8, len(digest) + 1)
-    return next((digest[:n] for n in lengths if not any(digest[:n] in text for text in texts)), digest)
+    joined = "\0".join(texts)  # in which no word is that is in none of them
+    digest = hashlib.sha256(joined.encode("utf-8", "surrogatepass")).hexdigest()
+    return next((digest[:n] for n in range(8, len(digest) + 1) if digest[:n] not in joined), digest)
 
 
 def build_messages(
@@ -2560,9 +2561,12 @@ def prompt_chars(body: Mapping[str, Any]) -> int:
     return sum(len(message["content"]) for message in body["messages"])
 
 
+_in_order = json.JSONEncoder(sort_keys=True, check_circular=False).encode
+
+
 def judgement_key(body: Mapping[str, Any], repeat: int) -> str:
     """SHA-256 over all that a judgement depends on: model, messages, sampling parameters, repeat."""
-    return hashlib.sha256(json.dumps([body, repeat], sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(_in_order([body, repeat]).encode()).hexdigest()
 
 
 def cost_usd(model: str, usage: Usage, batched: Usage = Usage()) -> float | None:
@@ -2855,6 +2859,14 @@ def write_file(path: Path, content: str | bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
+_as_line = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode
+
+
+def json_line(value: Mapping[str, Any]) -> bytes:
+    """A value as a line of JSON, with its end; a lone surrogate as the escape for it."""
+    return (_as_line(value) + "\n").encode("utf-8", "backslashreplace")
+
+
 # -- The judgement journal: what was paid for is never paid for twice.
 
 TOKENS = Kind("a number of tokens", lambda value: type(value) is int and 0 <= value < 2**53)
@@ -2992,7 +3004,8 @@ class Journal:
     ) -> None:
         """Add one judgement; it is with the operating system when this returns."""
         about = {name: getattr(request, name) for name in ("system", "question_id", "variant", "repeat")}
-        told = judgement._asdict() | {"usage": asdict(judgement.usage)}
+        usage = {name: getattr(judgement.usage, name) for name in ("prompt", "completion", "cached")}
+        told = judgement._asdict() | {"usage": usage}
         for name in ("parts", "batch"):
             if not told[name]:
                 del told[name]
@@ -3009,7 +3022,7 @@ class Journal:
         return record
 
     def _write(self, entry: Mapping[str, Any]) -> None:
-        data = (json.dumps(entry, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
+        data = json_line(entry)
         if self._stream.write(data) < len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._stream.name)
 
@@ -3235,8 +3248,7 @@ def judgement_of(reply: Reply, protocol: Protocol) -> Judgement:
 
 def batch_line(key: str, body: Mapping[str, Any]) -> bytes:
     """A request as a line of a batch's file."""
-    call = {"custom_id": key, "method": "POST", "url": BATCH_ENDPOINT, "body": body}
-    return (json.dumps(call, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
+    return json_line({"custom_id": key, "method": "POST", "url": BATCH_ENDPOINT, "body": body})
 
 
 def lines_of(pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -3353,7 +3365,9 @@ def groq_clients(api_key: str, base_url: str | None, workers: int, resources: Ex
         resources.enter_context(client)
 
     def redacted(text: str) -> str:
-        plain = re.sub(r"\\u00([2-7][0-9a-fA-F])", lambda match: chr(int(match[1], 16)), text)
+        plain = text
+        if "\\u00" in text:
+            plain = re.sub(r"\\u00([2-7][0-9a-fA-F])", lambda match: chr(int(match[1], 16)), text)
         hidden = len(api_key) >= MIN_SECRET_CHARS and api_key in plain
         return plain.replace(api_key, "***") if hidden else text
 
