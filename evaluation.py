@@ -2910,7 +2910,7 @@ def _batch_from(told: Mapping[str, Any], known: BatchRecord | None) -> BatchReco
         )
     if known and told.get("ended"):
         return known._replace(ended=told["ended"], lines=())
-    return known and known._replace(batch=told.get("batch") or "")
+    return known and known._replace(batch=told.get("batch") or known.batch)
 
 
 class JournalContents(NamedTuple):
@@ -3838,10 +3838,15 @@ class BatchService:
         made = (row for row in self._listed("batches") if row.get("input_file_id") == file)
         return next(map(batch_state, made), None)
 
-    def create(self, file: str) -> BatchState:
-        """Start a batch of a file."""
+    def create(self, file: str) -> BatchState | None:
+        """Start a batch of a file. None where the service has it no longer."""
         about = {"input_file_id": file, "endpoint": BATCH_ENDPOINT, "completion_window": BATCH_WINDOW}
-        return batch_state(self._read("batches", "post", body=about))
+        try:
+            return batch_state(self._read("batches", "post", body=about))
+        except ServiceError as error:
+            if error.status != 404:
+                raise
+            return None
 
     def state(self, batch: str) -> BatchState:
         """How far a batch is."""
@@ -3932,6 +3937,7 @@ class Batches:
         self.states: dict[str, BatchState] = {}  # of what was under way in this run, by ID
         self.collected: dict[str, Judgement] = {}  # by this run, by key
         self.gone: dict[str, str] = {}  # models that the service no longer has, and what it said
+        self._asking: dict[str, list[tuple[str, JudgeRequest]]] = {}  # by key: who else asks, in what folder
 
     def under_way(self) -> Iterator[tuple[str, BatchRecord]]:
         """(folder, what is known of it) for each batch that has not ended."""
@@ -3942,11 +3948,14 @@ class Batches:
         """Where the judgements will be kept that are under way."""
         return {(folder, line.key) for folder, record in self.under_way() for line in record.lines}
 
-    def run(self, model: str, left: Callable[[], Sequence[Order]]) -> None:
+    def run(self, model: str, orders: Iterable[Order], left: Callable[[], Sequence[Order]]) -> None:
         """Collect what has ended; submit what is `left` then, and wait, if this run is to do so.
 
-        Raises JudgingEnded, JudgeUnavailable or ModelGone.
+        What is collected goes to all of the `orders`. Raises JudgingEnded, JudgeUnavailable or ModelGone.
         """
+        if len(self.journals) > 1:
+            for request, (folder, key) in orders:
+                self._asking.setdefault(key, []).append((folder, request))
         self.collect()
         for _ in range(BATCH_ROUNDS):
             if self.submits and model not in self.gone:
@@ -4014,10 +4023,8 @@ class Batches:
                 file = self._tried(partial(self._uploaded, name, stream))
                 about = {"model": model, "protocol": own[0].request.protocol, "requests": lines}
                 self.journals[folder].note_batch(self.time_utc(), batch_file=file, **about)
-                self._started(folder, file, True)
-                self.warn(
-                    f"Batch {self.journals[folder].batches[file].batch}: {len(lines)} requests are sent."
-                )
+                if batch := self._started(folder, file, True):
+                    self.warn(f"Batch {batch}: {len(lines)} requests are sent.")
 
     def _uploaded(self, name: str, stream: BinaryIO) -> str:
         known = {file for journal in self.journals.values() for file in journal.batches}
@@ -4047,18 +4054,23 @@ class Batches:
                 counts["of no request of this batch" if key else "no result line"] += 1
             elif isinstance(outcome, Failure):
                 counts[outcome.reason] += 1
-            elif self.collected.get(key) == outcome:
+            elif (before := self.collected.get(key)) and before.batch == state.id:
                 counts["once more"] += 1
             else:
                 counts["judged"] += 1
                 usage += outcome.usage
-                self.collected[key] = outcome
-                if self.journals[folder].stored.get(key) != outcome:
-                    self.journals[folder].append(key, known[key], outcome, self.time_utc())
+                self._keep(folder, known[key], outcome)
         if state.code in MODEL_GONE_CODES:
             self.gone[record.model] = state.reason
         self.journals[folder].note_batch(self.time_utc(), batch_file=record.file, ended=state.status)
         self._report(record, state, counts, usage)
+
+    def _keep(self, folder: str, line: BatchLine, judgement: Judgement) -> None:
+        """Add a judgement to the journals of the batch and of all who ask for it, before the batch ends."""
+        self.collected[line.key] = judgement
+        for place, request in ((folder, line), *self._asking.get(line.key, ())):
+            if self.journals[place].stored.get(line.key) != judgement:
+                self.journals[place].append(line.key, request, judgement, self.time_utc())
 
     def _results(self, state: BatchState) -> Iterator[tuple[str, Reply | ServiceError]]:
         """What stands in a batch's files. What breaks off is read on."""
@@ -4178,21 +4190,24 @@ class GroqJudge:
         sent = {key for _, key in self.batches.places()} if self.batches else set()
         return taken, [alike for alike in asked if alike[0].place[1] not in sent]
 
+    def _left_to_ask(self, orders: Sequence[Order], protocol: Protocol) -> list[Order]:
+        return [alike[0] for alike in self._left(orders, protocol)[1]]
+
     def _run(self, model: str, requests: Sequence[JudgeRequest], protocol: Protocol) -> JudgeRun:
         orders, answered, ended = orders_for(model, requests), dict[str, Outcome](), ""
         try:
             if self.batches:
-                self.batches.run(model, lambda: [alike[0] for alike in self._left(orders, protocol)[1]])
+                self.batches.run(model, orders, partial(self._left_to_ask, orders, protocol))
             if not (self.batches and self.batches.submits):
                 self._ask(model, self._left(orders, protocol)[1], protocol, answered)
             ended = self.batches.told() if self.batches else ""
         except JudgingEnded as error:
             ended = str(error)
         taken, _ = self._left(orders, protocol)
-        by_batch = bool(self.batches and self.batches.submits) and not ended
         rest = Failure("judging ended early" if ended else "left out", asked=False)
-        if by_batch:
-            rest = Failure("no score by any batch")
+        if self.batches and self.batches.submits and not ended:
+            unscored = Failure("no score by any batch")
+            answered = {key: unscored for request, (_, key) in orders if not request.stored_only}
         found = (
             self.journals[folder].stored[key] if (folder, key) in taken else answered.get(key, rest)
             for _, (folder, key) in orders
@@ -7887,9 +7902,10 @@ def show_plan(
 def cancel_batches(arguments: argparse.Namespace, paths: Mapping[str, str]) -> int:
     """Cancel what is under way, given each folder's journal. Returns the exit code; raises UsageError."""
     skipped: list[str] = []
+    there = {folder: path for folder, path in paths.items() if os.path.exists(path)}
     try:
         with ExitStack() as resources:
-            judge = connect_judge(arguments, paths, skipped, resources)
+            judge = connect_judge(arguments, there, skipped, resources)
             if judge is None or judge.batches is None:
                 raise UsageError(f"batches cannot be cancelled without {KEY_VARIABLE}")
             states = judge.batches.cancel()
