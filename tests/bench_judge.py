@@ -326,6 +326,10 @@ def peak_mb(used: resource.struct_rusage) -> float:
     return used.ru_maxrss / (1e6 if sys.platform == "darwin" else 1e6 / 1024)
 
 
+def quiet(line: str) -> None:
+    """Say nothing."""
+
+
 def judge_in_batches(journal_path: str, url: str, count: int, submits: bool) -> None:
     """One run of the judge, for a process of its own; prints as JSON what it took."""
     os.chdir(ROOT)
@@ -342,10 +346,10 @@ def judge_in_batches(journal_path: str, url: str, count: int, submits: bool) -> 
             "progress": evaluation.progress_bar,
         }
         most = evaluation.BATCH_LINES
-        about: dict[str, Any] = {"submits": submits, "waits": False, "most_lines": most, "warn": str}
+        about: dict[str, Any] = {"submits": submits, "waits": False, "most_lines": most, "warn": quiet}
         batches = evaluation.Batches(evaluation.BatchService(service), **about, **shared)
         pacer = evaluation.Pacer(evaluation.WORKERS, time.monotonic())
-        engine = evaluation.Engine(evaluation.CallPool(evaluation.groq_call(service)), pacer, warn=str)
+        engine = evaluation.Engine(evaluation.CallPool(evaluation.groq_call(service)), pacer, warn=quiet)
         model = evaluation.DEFAULT_JUDGE_MODEL
         run = evaluation.GroqJudge(engine, model=model, strict=True, fresh=False, batches=batches, **shared)(
             requests
