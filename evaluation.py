@@ -2311,7 +2311,8 @@ class Protocol(NamedTuple):
     def can_give(self, judgement: Judgement) -> bool:
         """Whether the judgement is one by this protocol: any that was stored may be by another."""
         scores = {**(judgement.parts or {}), **({self.member: judgement.score} if self.member else {})}
-        known = set(scores) == set(self.names) and set(scores.values()) <= set(self.choices.values())
+        possible = self.choices.values()
+        known = scores.keys() == {*self.names} and all(score in possible for score in scores.values())
         return known and self.overall(scores) == judgement.score
 
     @property
@@ -2590,13 +2591,15 @@ def _unambiguous(members: list[tuple[str, object]]) -> dict[str, object]:
     return dict(members)
 
 
+_objects = json.JSONDecoder(object_pairs_hook=_unambiguous, strict=False)
+
+
 def _objects_in(text: str) -> Iterator[dict[str, object]]:
     """Every outermost JSON object that stands somewhere in `text` and has no name twice."""
-    decoder = json.JSONDecoder(object_pairs_hook=_unambiguous, strict=False)
     end = 0
     while (start := text.find("{", end)) >= 0:
         try:
-            value, end = decoder.raw_decode(text, start)
+            value, end = _objects.raw_decode(text, start)
             yield value
         except JSON_FAULTS:
             end = start + 1
@@ -3003,9 +3006,15 @@ class Journal:
         self, key: str, request: JudgeRequest | BatchLine, judgement: Judgement, time_utc: str
     ) -> None:
         """Add one judgement; it is with the operating system when this returns."""
-        about = {name: getattr(request, name) for name in ("system", "question_id", "variant", "repeat")}
-        usage = {name: getattr(judgement.usage, name) for name in ("prompt", "completion", "cached")}
-        told = judgement._asdict() | {"usage": usage}
+        about = {
+            "system": request.system,
+            "question_id": request.question_id,
+            "variant": request.variant,
+            "repeat": request.repeat,
+        }
+        used = judgement.usage
+        told = judgement._asdict()
+        told["usage"] = {"prompt": used.prompt, "completion": used.completion, "cached": used.cached}
         for name in ("parts", "batch"):
             if not told[name]:
                 del told[name]
@@ -4195,15 +4204,18 @@ class GroqJudge:
 
     def _run(self, model: str, requests: Sequence[JudgeRequest], protocol: Protocol) -> JudgeRun:
         orders, answered, ended = orders_for(model, requests), dict[str, Outcome](), ""
+        taken: set[Place] | None = None
         try:
             if self.batches:
                 self.batches.run(model, orders, partial(self._left_to_ask, orders, protocol))
             if not (self.batches and self.batches.submits):
-                self._ask(model, self._left(orders, protocol)[1], protocol, answered)
+                taken, asked = self._left(orders, protocol)
+                self._ask(model, asked, protocol, answered)
             ended = self.batches.told() if self.batches else ""
         except JudgingEnded as error:
             ended = str(error)
-        taken, _ = self._left(orders, protocol)
+        if taken is None:
+            taken, _ = self._left(orders, protocol)
         rest = Failure("judging ended early" if ended else "left out", asked=False)
         if self.batches and self.batches.submits and not ended:
             unscored = Failure("no score by any batch")
