@@ -18,7 +18,6 @@ import asyncio
 import gc
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -316,14 +315,22 @@ def many_requests(count: int) -> list[evaluation.JudgeRequest]:
 
 def resident_mb() -> float:
     """What of this process is in memory at the moment; where no /proc tells, the most there ever was."""
-    with open("/proc/self/statm") if os.path.exists("/proc") else open(os.devnull) as stream:
-        pages = stream.read().split()
-    return int(pages[1]) * resource.getpagesize() / 1e6 if pages else peak_mb(resource.getrusage(0))
+    statm = Path("/proc/self/statm")
+    return (
+        int(statm.read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / 1e6 if statm.exists() else peak_mb()
+    )
 
 
-def peak_mb(used: resource.struct_rusage) -> float:
-    """The most of a process that was ever in memory. The figure is in kilobytes, but in bytes on macOS."""
-    return used.ru_maxrss / (1e6 if sys.platform == "darwin" else 1e6 / 1024)
+def peak_mb() -> float:
+    """The most of this process that was ever in memory."""
+    import resource  # which Windows has not
+
+    return in_mb(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+
+
+def in_mb(maxrss: int) -> float:
+    """Of what the system counts in kilobytes, and macOS in bytes."""
+    return maxrss / (1e6 if sys.platform == "darwin" else 1e6 / 1024)
 
 
 def quiet(line: str) -> None:
@@ -356,7 +363,7 @@ def judge_in_batches(journal_path: str, url: str, count: int, submits: bool) -> 
         )
         seconds = time.perf_counter() - began_s
     scored = sum(isinstance(outcome, evaluation.Judgement) for outcome in run.outcomes)
-    more_mb = peak_mb(resource.getrusage(resource.RUSAGE_SELF)) - before_mb
+    more_mb = peak_mb() - before_mb
     print(json.dumps({"seconds": seconds, "mb": more_mb, "scored": scored}))
 
 
@@ -388,7 +395,7 @@ def command_peak_mb(folder: Path, url: str, *options: str) -> float:
     process = program(folder, url, *options)
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
-    return peak_mb(used)
+    return in_mb(used.ru_maxrss)
 
 
 def in_batches(quick: bool) -> Rows:
