@@ -104,7 +104,7 @@ import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import KW_ONLY, asdict, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from fnmatch import fnmatch
 from functools import lru_cache, partial
@@ -187,6 +187,7 @@ BATCH_LINES, BATCH_BYTES = 50_000, 100_000_000  # the most that one file of a ba
 BATCH_ENDPOINT = "/v1/chat/completions"
 BATCH_ENDS = ("completed", "failed", "expired", "cancelled", "lost")  # lost: the service knows it no longer
 BATCH_WINDOW = "24h"  # in which the service answers what it can
+WAITING_ATTEMPTS = 100  # to reach the service, for a run that waits: most of an hour
 BATCH_ROUNDS = 3  # batches for what has no score yet, where a run waits for them
 BATCH_PRICE = 0.5  # of that of calls
 POLL_S, MAX_POLL_S = 10.0, 300.0
@@ -2475,7 +2476,8 @@ class Protocol(NamedTuple):
     def can_give(self, judgement: Judgement) -> bool:
         """Whether the judgement is one by this protocol: any that was stored may be by another."""
         scores = {**(judgement.parts or {}), **({self.member: judgement.score} if self.member else {})}
-        known = set(scores) == set(self.names) and set(scores.values()) <= set(self.choices.values())
+        possible = self.choices.values()
+        known = scores.keys() == {*self.names} and all(score in possible for score in scores.values())
         return known and self.overall(scores) == judgement.score
 
     @property
@@ -2725,14 +2727,15 @@ def is_blank(text: str) -> bool:
 
 def unfenced(text: str) -> str:
     """`text` as data: visible, and with round brackets where it imitates a marker line of the prompt."""
-    return re.sub(_FENCE_LIKE, lambda match: match[0].translate(_ROUND), visible(text))
+    seen = visible(text)
+    return re.sub(_FENCE_LIKE, lambda match: match[0].translate(_ROUND), seen) if "[" in seen else seen
 
 
 def fence_marker(texts: Sequence[str]) -> str:
     """A word that stands in none of the texts, derived from them: the same texts always get the same one."""
-    digest = hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()
-    lengths = range(8, len(digest) + 1)
-    return next((digest[:n] for n in lengths if not any(digest[:n] in text for text in texts)), digest)
+    joined = "\0".join(texts)  # in which no word is that is in none of them
+    digest = hashlib.sha256(joined.encode("utf-8", "surrogatepass")).hexdigest()
+    return next((digest[:n] for n in range(8, len(digest) + 1) if digest[:n] not in joined), digest)
 
 
 def build_messages(
@@ -2817,9 +2820,12 @@ def prompt_chars(body: Mapping[str, Any]) -> int:
     return sum(len(message["content"]) for message in body["messages"])
 
 
+_in_order = json.JSONEncoder(sort_keys=True, check_circular=False).encode
+
+
 def judgement_key(body: Mapping[str, Any], repeat: int) -> str:
     """SHA-256 over all that a judgement depends on: model, messages, sampling parameters, repeat."""
-    return hashlib.sha256(json.dumps([body, repeat], sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(_in_order([body, repeat]).encode()).hexdigest()
 
 
 def cost_usd(model: str, usage: Usage, batched: Usage = Usage()) -> float | None:
@@ -2843,13 +2849,15 @@ def _unambiguous(members: list[tuple[str, object]]) -> dict[str, object]:
     return dict(members)
 
 
+_objects = json.JSONDecoder(object_pairs_hook=_unambiguous, strict=False)
+
+
 def _objects_in(text: str) -> Iterator[dict[str, object]]:
     """Every outermost JSON object that stands somewhere in `text` and has no name twice."""
-    decoder = json.JSONDecoder(object_pairs_hook=_unambiguous, strict=False)
     end = 0
     while (start := text.find("{", end)) >= 0:
         try:
-            value, end = decoder.raw_decode(text, start)
+            value, end = _objects.raw_decode(text, start)
             yield value
         except JSON_FAULTS:
             end = start + 1
@@ -3175,6 +3183,14 @@ def write_file(path: Path, content: str | bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
+_as_line = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode
+
+
+def json_line(value: Mapping[str, Any]) -> bytes:
+    """A value as a line of JSON, with its end; a lone surrogate as the escape for it."""
+    return (_as_line(value) + "\n").encode("utf-8", "backslashreplace")
+
+
 # -- The judgement journal: what was paid for is never paid for twice.
 
 TOKENS = Kind("a number of tokens", lambda value: type(value) is int and 0 <= value < 2**53)
@@ -3221,7 +3237,7 @@ def _batch_from(told: Mapping[str, Any], known: BatchRecord | None) -> BatchReco
         )
     if known and told.get("ended"):
         return known._replace(ended=told["ended"], lines=())
-    return known and known._replace(batch=told.get("batch") or "")
+    return known and known._replace(batch=told.get("batch") or known.batch)
 
 
 class JournalContents(NamedTuple):
@@ -3314,8 +3330,15 @@ class Journal:
         self, key: str, request: JudgeRequest | BatchLine, judgement: Judgement, time_utc: str
     ) -> None:
         """Add one judgement; it is with the operating system when this returns."""
-        about = {name: getattr(request, name) for name in ("system", "question_id", "variant", "repeat")}
-        told = judgement._asdict() | {"usage": asdict(judgement.usage)}
+        about = {
+            "system": request.system,
+            "question_id": request.question_id,
+            "variant": request.variant,
+            "repeat": request.repeat,
+        }
+        used = judgement.usage
+        told = judgement._asdict()
+        told["usage"] = {"prompt": used.prompt, "completion": used.completion, "cached": used.cached}
         for name in ("parts", "batch", "value", "latency_ms"):
             if not told[name]:
                 del told[name]
@@ -3332,7 +3355,7 @@ class Journal:
         return record
 
     def _write(self, entry: Mapping[str, Any]) -> None:
-        data = (json.dumps(entry, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
+        data = json_line(entry)
         if self._stream.write(data) < len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._stream.name)
 
@@ -3588,8 +3611,7 @@ def judgement_of(reply: Reply, protocol: Form) -> Judgement:
 
 def batch_line(key: str, body: Mapping[str, Any]) -> bytes:
     """A request as a line of a batch's file."""
-    call = {"custom_id": key, "method": "POST", "url": BATCH_ENDPOINT, "body": body}
-    return (json.dumps(call, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
+    return json_line({"custom_id": key, "method": "POST", "url": BATCH_ENDPOINT, "body": body})
 
 
 def lines_of(pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -3706,7 +3728,9 @@ def groq_clients(api_key: str, base_url: str | None, workers: int, resources: Ex
         resources.enter_context(client)
 
     def redacted(text: str) -> str:
-        plain = re.sub(r"\\u00([2-7][0-9a-fA-F])", lambda match: chr(int(match[1], 16)), text)
+        plain = text
+        if "\\u00" in text:
+            plain = re.sub(r"\\u00([2-7][0-9a-fA-F])", lambda match: chr(int(match[1], 16)), text)
         hidden = len(api_key) >= MIN_SECRET_CHARS and api_key in plain
         return plain.replace(api_key, "***") if hidden else text
 
@@ -4188,10 +4212,15 @@ class BatchService:
         made = (row for row in self._listed("batches") if row.get("input_file_id") == file)
         return next(map(batch_state, made), None)
 
-    def create(self, file: str) -> BatchState:
-        """Start a batch of a file."""
+    def create(self, file: str) -> BatchState | None:
+        """Start a batch of a file. None where the service has it no longer."""
         about = {"input_file_id": file, "endpoint": BATCH_ENDPOINT, "completion_window": BATCH_WINDOW}
-        return batch_state(self._read("batches", "post", body=about))
+        try:
+            return batch_state(self._read("batches", "post", body=about))
+        except ServiceError as error:
+            if error.status != 404:
+                raise
+            return None
 
     def state(self, batch: str) -> BatchState:
         """How far a batch is."""
@@ -4282,6 +4311,7 @@ class Batches:
         self.states: dict[str, BatchState] = {}  # of what was under way in this run, by ID
         self.collected: dict[str, Judgement] = {}  # by this run, by key
         self.gone: dict[str, str] = {}  # models that the service no longer has, and what it said
+        self._asking: dict[str, list[tuple[str, JudgeRequest]]] = {}  # by key: who else asks, in what folder
 
     def under_way(self) -> Iterator[tuple[str, BatchRecord]]:
         """(folder, what is known of it) for each batch that has not ended."""
@@ -4292,11 +4322,14 @@ class Batches:
         """Where the judgements will be kept that are under way."""
         return {(folder, line.key) for folder, record in self.under_way() for line in record.lines}
 
-    def run(self, model: str, left: Callable[[], Sequence[Order]]) -> None:
+    def run(self, model: str, orders: Iterable[Order], left: Callable[[], Sequence[Order]]) -> None:
         """Collect what has ended; submit what is `left` then, and wait, if this run is to do so.
 
-        Raises JudgingEnded, JudgeUnavailable or ModelGone.
+        What is collected goes to all of the `orders`. Raises JudgingEnded, JudgeUnavailable or ModelGone.
         """
+        if len(self.journals) > 1:
+            for request, (folder, key) in orders:
+                self._asking.setdefault(key, []).append((folder, request))
         self.collect()
         for _ in range(BATCH_ROUNDS):
             if self.submits and model not in self.gone:
@@ -4351,23 +4384,23 @@ class Batches:
         """Sleep before another attempt, if there is to be one."""
         if error.status in NO_JUDGING_STATUSES:
             raise JudgeUnavailable(str(error))
-        if error.status not in PASSING_STATUSES or attempt + 1 >= MAX_ATTEMPTS:
+        most = WAITING_ATTEMPTS if self.waits else MAX_ATTEMPTS
+        if error.status not in PASSING_STATUSES or attempt + 1 >= most:
             raise JudgingEnded(f"of batches the service says: {error}")
         self.sleep(pause_s(error, attempt, self.jitter()))
 
     def _submit(self, model: str, orders: Iterable[Order]) -> None:
-        by_folder: dict[str, list[Order]] = {}
+        """Send what is to be asked, each journal's and each model's in batches of its own."""
+        groups: dict[tuple[str, str], list[Order]] = {}
         for order in orders:
-            by_folder.setdefault(order.place[0], []).append(order)
-        for folder, own in by_folder.items():
+            groups.setdefault((order.place[0], order.request.model or model), []).append(order)
+        for (folder, asked_model), own in groups.items():
             for name, stream, lines in batch_files(model, own, self.most_lines):
                 file = self._tried(partial(self._uploaded, name, stream))
-                about = {"model": model, "protocol": own[0].request.protocol, "requests": lines}
+                about = {"model": asked_model, "protocol": own[0].request.protocol, "requests": lines}
                 self.journals[folder].note_batch(self.time_utc(), batch_file=file, **about)
-                self._started(folder, file, True)
-                self.warn(
-                    f"Batch {self.journals[folder].batches[file].batch}: {len(lines)} requests are sent."
-                )
+                if batch := self._started(folder, file, True):
+                    self.warn(f"Batch {batch}: {len(lines)} requests are sent.")
 
     def _uploaded(self, name: str, stream: BinaryIO) -> str:
         known = {file for journal in self.journals.values() for file in journal.batches}
@@ -4397,18 +4430,23 @@ class Batches:
                 counts["of no request of this batch" if key else "no result line"] += 1
             elif isinstance(outcome, Failure):
                 counts[outcome.reason] += 1
-            elif self.collected.get(key) == outcome:
+            elif (before := self.collected.get(key)) and before.batch == state.id:
                 counts["once more"] += 1
             else:
                 counts["judged"] += 1
                 usage += outcome.usage
-                self.collected[key] = outcome
-                if self.journals[folder].stored.get(key) != outcome:
-                    self.journals[folder].append(key, known[key], outcome, self.time_utc())
+                self._keep(folder, known[key], outcome)
         if state.code in MODEL_GONE_CODES:
             self.gone[record.model] = state.reason
         self.journals[folder].note_batch(self.time_utc(), batch_file=record.file, ended=state.status)
         self._report(record, state, counts, usage)
+
+    def _keep(self, folder: str, line: BatchLine, judgement: Judgement) -> None:
+        """Add a judgement to the journals of the batch and of all who ask for it, before the batch ends."""
+        self.collected[line.key] = judgement
+        for place, request in ((folder, line), *self._asking.get(line.key, ())):
+            if self.journals[place].stored.get(line.key) != judgement:
+                self.journals[place].append(line.key, request, judgement, self.time_utc())
 
     def _results(self, state: BatchState) -> Iterator[tuple[str, Reply | ServiceError]]:
         """What stands in a batch's files. What breaks off is read on."""
@@ -4528,21 +4566,27 @@ class GroqJudge:
         sent = {key for _, key in self.batches.places()} if self.batches else set()
         return taken, [alike for alike in asked if alike[0].place[1] not in sent]
 
+    def _left_to_ask(self, orders: Sequence[Order], protocol: Form) -> list[Order]:
+        return [alike[0] for alike in self._left(orders, protocol)[1]]
+
     def _run(self, model: str, requests: Sequence[JudgeRequest], protocol: Form) -> JudgeRun:
         orders, answered, ended = orders_for(model, requests), dict[str, Outcome](), ""
+        taken: set[Place] | None = None
         try:
             if self.batches:
-                self.batches.run(model, lambda: [alike[0] for alike in self._left(orders, protocol)[1]])
+                self.batches.run(model, orders, partial(self._left_to_ask, orders, protocol))
             if not (self.batches and self.batches.submits):
-                self._ask(model, self._left(orders, protocol)[1], protocol, answered)
+                taken, asked = self._left(orders, protocol)
+                self._ask(model, asked, protocol, answered)
             ended = self.batches.told() if self.batches else ""
         except JudgingEnded as error:
             ended = str(error)
-        taken, _ = self._left(orders, protocol)
-        by_batch = bool(self.batches and self.batches.submits) and not ended
+        if taken is None:
+            taken, _ = self._left(orders, protocol)
         rest = Failure("judging ended early" if ended else "left out", asked=False)
-        if by_batch:
-            rest = Failure("no score by any batch")
+        if self.batches and self.batches.submits and not ended:
+            unscored = Failure("no score by any batch")
+            answered = {key: unscored for request, (_, key) in orders if not request.stored_only}
         found = (
             self.journals[folder].stored[key] if (folder, key) in taken else answered.get(key, rest)
             for _, (folder, key) in orders
@@ -8718,9 +8762,10 @@ def show_plan(
 def cancel_batches(arguments: argparse.Namespace, paths: Mapping[str, str]) -> int:
     """Cancel what is under way, given each folder's journal. Returns the exit code; raises UsageError."""
     skipped: list[str] = []
+    there = {folder: path for folder, path in paths.items() if os.path.exists(path)}
     try:
         with ExitStack() as resources:
-            judge = connect_judge(arguments, paths, skipped, resources)
+            judge = connect_judge(arguments, there, skipped, resources)
             if judge is None or judge.batches is None:
                 raise UsageError(f"batches cannot be cancelled without {KEY_VARIABLE}")
             states = judge.batches.cancel()
