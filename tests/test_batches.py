@@ -665,11 +665,30 @@ def test_what_the_service_cannot_say_now_is_asked_for_again(four: Project, serve
     assert len(server.batches) == 1
 
 
+def test_a_run_that_waits_bears_with_the_service_for_most_of_an_hour(
+    batches: Callable[..., Batches], serve: Serve
+) -> None:
+    server = serve(by_place)
+    slept: list[float] = []
+    waiting = batches(server, sleep=slept.append)
+    attempts = 0
+
+    def call() -> None:
+        nonlocal attempts
+        attempts += 1
+        raise evaluation.ServiceError("out of reach")
+
+    with pytest.raises(evaluation.JudgingEnded):
+        waiting._tried(call)
+    assert (attempts, sum(slept) > 1000) == (100, True)
+
+
 @table("reply", {"out of reach": drop(), "refused": error(400, "", "No."), "no batch": Reply(200, b"[]")})
 def test_where_the_service_says_nothing_of_a_batch_it_stays_under_way(
-    four: Project, serve: Serve, reply: Reply
+    four: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch, reply: Reply
 ) -> None:
-    server = serve(by_place, disturb=instead("GET", FIRST, *[reply] * evaluation.MAX_ATTEMPTS))
+    monkeypatch.setattr(evaluation, "WAITING_ATTEMPTS", 3)
+    server = serve(by_place, disturb=instead("GET", FIRST, *[reply] * evaluation.WAITING_ATTEMPTS))
     outcome = four.run(*WAIT)
     assert (outcome.code, said(outcome, "error: ")[0][:56]) == (
         3,
