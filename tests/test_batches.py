@@ -680,7 +680,7 @@ def test_a_run_that_waits_bears_with_the_service_for_most_of_an_hour(
 
     with pytest.raises(evaluation.JudgingEnded):
         waiting._tried(call)
-    assert (attempts, sum(slept) > 1000) == (100, True)
+    assert (attempts, len(slept)) == (100, 99)
 
 
 @table("reply", {"out of reach": drop(), "refused": error(400, "", "No."), "no batch": Reply(200, b"[]")})
