@@ -104,14 +104,14 @@ import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import KW_ONLY, asdict, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from fnmatch import fnmatch
 from functools import lru_cache, partial
 from heapq import heappop, heappush
 from importlib import import_module
 from importlib.util import find_spec
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path, PurePath, PureWindowsPath
 from queue import Empty, SimpleQueue
 from string import Template, punctuation
@@ -187,6 +187,7 @@ BATCH_LINES, BATCH_BYTES = 50_000, 100_000_000  # the most that one file of a ba
 BATCH_ENDPOINT = "/v1/chat/completions"
 BATCH_ENDS = ("completed", "failed", "expired", "cancelled", "lost")  # lost: the service knows it no longer
 BATCH_WINDOW = "24h"  # in which the service answers what it can
+WAITING_ATTEMPTS = 100  # to reach the service, for a run that waits: most of an hour
 BATCH_ROUNDS = 3  # batches for what has no score yet, where a run waits for them
 BATCH_PRICE = 0.5  # of that of calls
 POLL_S, MAX_POLL_S = 10.0, 300.0
@@ -207,8 +208,8 @@ COPIED_WORDS = range(6, 13)  # a rubric text of at least 6 words, or 12 of its w
 class Tier(NamedTuple):
     """An account's limits for one model; None where the service names none."""
 
-    requests_per_minute: int
-    tokens_per_minute: int
+    requests_per_minute: float
+    tokens_per_minute: float
     requests_per_day: int | None = None
     tokens_per_day: int | None = None
 
@@ -912,13 +913,14 @@ def _has_id(value: Any) -> bool:
 
 QUESTION_LABELS = ("question_type", "edge_case_type", "source_dataset", "source")
 
+RUBRIC_SHAPE: Shape = {"description?": TEXT, "scale?": {f"{level}?": TEXT for level in RUBRIC_LEVELS}}
 QUESTION_SHAPE: Shape = {
     "question_id?": NAME,
     "doc_id": NAME,
     "question": NAME,
     "answer": TEXT,
     "evidence_sentences": [NAME],
-    "rubric?": {"description?": TEXT, "scale?": {f"{level}?": TEXT for level in RUBRIC_LEVELS}},
+    "rubric?": RUBRIC_SHAPE,
     **{f"{label}?": TEXT for label in QUESTION_LABELS},
 }
 PREDICTION_SHAPE: Shape = {
@@ -1092,24 +1094,53 @@ def _question_from(value: Any, place: int) -> Question:
     )
 
 
+_QUESTION_TEXTS = itemgetter("doc_id", "question", "answer", *QUESTION_LABELS[:-1])
+is_rubric = matcher(RUBRIC_SHAPE)
+
+
+def _is_usual_question(value: Any) -> bool:
+    """Whether a value is a question that has all texts, as most have: told in a third of the time.
+
+    What it takes is of QUESTION_SHAPE. False says nothing.
+    """
+    try:
+        texts, cited = _QUESTION_TEXTS(value), value["evidence_sentences"]
+        named = texts[0].strip() and texts[1].strip() and all(map(str.strip, cited))
+        rubric, source, name = map(value.get, ("rubric", "source", "question_id"))
+    except (KeyError, TypeError, AttributeError):
+        return False
+    typed = set(map(type, texts)) == {str} and type(cited) is list and name is None
+    told = (source is None or type(source) is str) and (rubric is None or is_rubric(rubric))
+    return bool(named) and typed and told
+
+
 def parse_lines(
-    text: str, file: str, problems: list[Problem], what: str, shape: Shape
+    text: str,
+    file: str,
+    problems: list[Problem],
+    what: str,
+    shape: Shape,
+    usual: Callable[[Any], bool] = lambda _: False,
 ) -> list[tuple[int, Any]]:
-    """(place from 1, value) of each line of JSON lines.
+    """(place from 1, value) of each line of JSON lines; `usual` may tell quickly that one is of the shape.
 
     What is wrong is added to `problems`, also an empty file: `what` says what a line of it would be.
     """
     lines = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
     if not lines:
         problems.append(Problem(file, 1, f"one {what} (a JSON object) a line", "an empty file"))
-    matches = matcher(shape)
+    fits = matcher(shape)
+
+    def matches(value: Any) -> bool:
+        return usual(value) or fits(value)
+
     values = (JsonText(line, file, problems, number).parse(shape, matches) for number, line in lines)
     return [(place, value) for place, value in enumerate(values, start=1) if value is not None]
 
 
 def parse_questions(text: str, file: str, problems: list[Problem]) -> tuple[Question, ...]:
     """The questions of a JSON-lines text, in order. What is wrong, also an empty file, joins `problems`."""
-    values = parse_lines(text, file, problems, "question", QUESTION_SHAPE)
+    values = parse_lines(text, file, problems, "question", QUESTION_SHAPE, _is_usual_question)
     return tuple(_question_from(value, place) for place, value in values)
 
 
@@ -2445,7 +2476,8 @@ class Protocol(NamedTuple):
     def can_give(self, judgement: Judgement) -> bool:
         """Whether the judgement is one by this protocol: any that was stored may be by another."""
         scores = {**(judgement.parts or {}), **({self.member: judgement.score} if self.member else {})}
-        known = set(scores) == set(self.names) and set(scores.values()) <= set(self.choices.values())
+        possible = self.choices.values()
+        known = scores.keys() == {*self.names} and all(score in possible for score in scores.values())
         return known and self.overall(scores) == judgement.score
 
     @property
@@ -2695,14 +2727,15 @@ def is_blank(text: str) -> bool:
 
 def unfenced(text: str) -> str:
     """`text` as data: visible, and with round brackets where it imitates a marker line of the prompt."""
-    return re.sub(_FENCE_LIKE, lambda match: match[0].translate(_ROUND), visible(text))
+    seen = visible(text)
+    return re.sub(_FENCE_LIKE, lambda match: match[0].translate(_ROUND), seen) if "[" in seen else seen
 
 
 def fence_marker(texts: Sequence[str]) -> str:
     """A word that stands in none of the texts, derived from them: the same texts always get the same one."""
-    digest = hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()
-    lengths = range(8, len(digest) + 1)
-    return next((digest[:n] for n in lengths if not any(digest[:n] in text for text in texts)), digest)
+    joined = "\0".join(texts)  # in which no word is that is in none of them
+    digest = hashlib.sha256(joined.encode("utf-8", "surrogatepass")).hexdigest()
+    return next((digest[:n] for n in range(8, len(digest) + 1) if digest[:n] not in joined), digest)
 
 
 def build_messages(
@@ -2787,9 +2820,12 @@ def prompt_chars(body: Mapping[str, Any]) -> int:
     return sum(len(message["content"]) for message in body["messages"])
 
 
+_in_order = json.JSONEncoder(sort_keys=True, check_circular=False).encode
+
+
 def judgement_key(body: Mapping[str, Any], repeat: int) -> str:
     """SHA-256 over all that a judgement depends on: model, messages, sampling parameters, repeat."""
-    return hashlib.sha256(json.dumps([body, repeat], sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(_in_order([body, repeat]).encode()).hexdigest()
 
 
 def cost_usd(model: str, usage: Usage, batched: Usage = Usage()) -> float | None:
@@ -2813,13 +2849,15 @@ def _unambiguous(members: list[tuple[str, object]]) -> dict[str, object]:
     return dict(members)
 
 
+_objects = json.JSONDecoder(object_pairs_hook=_unambiguous, strict=False)
+
+
 def _objects_in(text: str) -> Iterator[dict[str, object]]:
     """Every outermost JSON object that stands somewhere in `text` and has no name twice."""
-    decoder = json.JSONDecoder(object_pairs_hook=_unambiguous, strict=False)
     end = 0
     while (start := text.find("{", end)) >= 0:
         try:
-            value, end = decoder.raw_decode(text, start)
+            value, end = _objects.raw_decode(text, start)
             yield value
         except JSON_FAULTS:
             end = start + 1
@@ -3145,6 +3183,14 @@ def write_file(path: Path, content: str | bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
+_as_line = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode
+
+
+def json_line(value: Mapping[str, Any]) -> bytes:
+    """A value as a line of JSON, with its end; a lone surrogate as the escape for it."""
+    return (_as_line(value) + "\n").encode("utf-8", "backslashreplace")
+
+
 # -- The judgement journal: what was paid for is never paid for twice.
 
 TOKENS = Kind("a number of tokens", lambda value: type(value) is int and 0 <= value < 2**53)
@@ -3191,7 +3237,7 @@ def _batch_from(told: Mapping[str, Any], known: BatchRecord | None) -> BatchReco
         )
     if known and told.get("ended"):
         return known._replace(ended=told["ended"], lines=())
-    return known and known._replace(batch=told.get("batch") or "")
+    return known and known._replace(batch=told.get("batch") or known.batch)
 
 
 class JournalContents(NamedTuple):
@@ -3284,8 +3330,15 @@ class Journal:
         self, key: str, request: JudgeRequest | BatchLine, judgement: Judgement, time_utc: str
     ) -> None:
         """Add one judgement; it is with the operating system when this returns."""
-        about = {name: getattr(request, name) for name in ("system", "question_id", "variant", "repeat")}
-        told = judgement._asdict() | {"usage": asdict(judgement.usage)}
+        about = {
+            "system": request.system,
+            "question_id": request.question_id,
+            "variant": request.variant,
+            "repeat": request.repeat,
+        }
+        used = judgement.usage
+        told = judgement._asdict()
+        told["usage"] = {"prompt": used.prompt, "completion": used.completion, "cached": used.cached}
         for name in ("parts", "batch", "value", "latency_ms"):
             if not told[name]:
                 del told[name]
@@ -3302,7 +3355,7 @@ class Journal:
         return record
 
     def _write(self, entry: Mapping[str, Any]) -> None:
-        data = (json.dumps(entry, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
+        data = json_line(entry)
         if self._stream.write(data) < len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._stream.name)
 
@@ -3558,8 +3611,7 @@ def judgement_of(reply: Reply, protocol: Form) -> Judgement:
 
 def batch_line(key: str, body: Mapping[str, Any]) -> bytes:
     """A request as a line of a batch's file."""
-    call = {"custom_id": key, "method": "POST", "url": BATCH_ENDPOINT, "body": body}
-    return (json.dumps(call, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
+    return json_line({"custom_id": key, "method": "POST", "url": BATCH_ENDPOINT, "body": body})
 
 
 def lines_of(pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -3676,7 +3728,9 @@ def groq_clients(api_key: str, base_url: str | None, workers: int, resources: Ex
         resources.enter_context(client)
 
     def redacted(text: str) -> str:
-        plain = re.sub(r"\\u00([2-7][0-9a-fA-F])", lambda match: chr(int(match[1], 16)), text)
+        plain = text
+        if "\\u00" in text:
+            plain = re.sub(r"\\u00([2-7][0-9a-fA-F])", lambda match: chr(int(match[1], 16)), text)
         hidden = len(api_key) >= MIN_SECRET_CHARS and api_key in plain
         return plain.replace(api_key, "***") if hidden else text
 
@@ -4193,10 +4247,15 @@ class BatchService:
         made = (row for row in self._listed("batches") if row.get("input_file_id") == file)
         return next(map(batch_state, made), None)
 
-    def create(self, file: str) -> BatchState:
-        """Start a batch of a file."""
+    def create(self, file: str) -> BatchState | None:
+        """Start a batch of a file. None where the service has it no longer."""
         about = {"input_file_id": file, "endpoint": BATCH_ENDPOINT, "completion_window": BATCH_WINDOW}
-        return batch_state(self._read("batches", "post", body=about))
+        try:
+            return batch_state(self._read("batches", "post", body=about))
+        except ServiceError as error:
+            if error.status != 404:
+                raise
+            return None
 
     def state(self, batch: str) -> BatchState:
         """How far a batch is."""
@@ -4287,6 +4346,7 @@ class Batches:
         self.states: dict[str, BatchState] = {}  # of what was under way in this run, by ID
         self.collected: dict[str, Judgement] = {}  # by this run, by key
         self.gone: dict[str, str] = {}  # models that the service no longer has, and what it said
+        self._asking: dict[str, list[tuple[str, JudgeRequest]]] = {}  # by key: who else asks, in what folder
 
     def under_way(self) -> Iterator[tuple[str, BatchRecord]]:
         """(folder, what is known of it) for each batch that has not ended."""
@@ -4297,11 +4357,14 @@ class Batches:
         """Where the judgements will be kept that are under way."""
         return {(folder, line.key) for folder, record in self.under_way() for line in record.lines}
 
-    def run(self, model: str, left: Callable[[], Sequence[Order]]) -> None:
+    def run(self, model: str, orders: Iterable[Order], left: Callable[[], Sequence[Order]]) -> None:
         """Collect what has ended; submit what is `left` then, and wait, if this run is to do so.
 
-        Raises JudgingEnded, JudgeUnavailable or ModelGone.
+        What is collected goes to all of the `orders`. Raises JudgingEnded, JudgeUnavailable or ModelGone.
         """
+        if len(self.journals) > 1:
+            for request, (folder, key) in orders:
+                self._asking.setdefault(key, []).append((folder, request))
         self.collect()
         for _ in range(BATCH_ROUNDS):
             if self.submits and model not in self.gone:
@@ -4356,23 +4419,23 @@ class Batches:
         """Sleep before another attempt, if there is to be one."""
         if error.status in NO_JUDGING_STATUSES:
             raise JudgeUnavailable(str(error))
-        if error.status not in PASSING_STATUSES or attempt + 1 >= MAX_ATTEMPTS:
+        most = WAITING_ATTEMPTS if self.waits else MAX_ATTEMPTS
+        if error.status not in PASSING_STATUSES or attempt + 1 >= most:
             raise JudgingEnded(f"of batches the service says: {error}")
         self.sleep(pause_s(error, attempt, self.jitter()))
 
     def _submit(self, model: str, orders: Iterable[Order]) -> None:
-        by_folder: dict[str, list[Order]] = {}
+        """Send what is to be asked, each journal's and each model's in batches of its own."""
+        groups: dict[tuple[str, str], list[Order]] = {}
         for order in orders:
-            by_folder.setdefault(order.place[0], []).append(order)
-        for folder, own in by_folder.items():
+            groups.setdefault((order.place[0], order.request.model or model), []).append(order)
+        for (folder, asked_model), own in groups.items():
             for name, stream, lines in batch_files(model, own, self.most_lines):
                 file = self._tried(partial(self._uploaded, name, stream))
-                about = {"model": model, "protocol": own[0].request.protocol, "requests": lines}
+                about = {"model": asked_model, "protocol": own[0].request.protocol, "requests": lines}
                 self.journals[folder].note_batch(self.time_utc(), batch_file=file, **about)
-                self._started(folder, file, True)
-                self.warn(
-                    f"Batch {self.journals[folder].batches[file].batch}: {len(lines)} requests are sent."
-                )
+                if batch := self._started(folder, file, True):
+                    self.warn(f"Batch {batch}: {len(lines)} requests are sent.")
 
     def _uploaded(self, name: str, stream: BinaryIO) -> str:
         known = {file for journal in self.journals.values() for file in journal.batches}
@@ -4402,18 +4465,23 @@ class Batches:
                 counts["of no request of this batch" if key else "no result line"] += 1
             elif isinstance(outcome, Failure):
                 counts[outcome.reason] += 1
-            elif self.collected.get(key) == outcome:
+            elif (before := self.collected.get(key)) and before.batch == state.id:
                 counts["once more"] += 1
             else:
                 counts["judged"] += 1
                 usage += outcome.usage
-                self.collected[key] = outcome
-                if self.journals[folder].stored.get(key) != outcome:
-                    self.journals[folder].append(key, known[key], outcome, self.time_utc())
+                self._keep(folder, known[key], outcome)
         if state.code in MODEL_GONE_CODES:
             self.gone[record.model] = state.reason
         self.journals[folder].note_batch(self.time_utc(), batch_file=record.file, ended=state.status)
         self._report(record, state, counts, usage)
+
+    def _keep(self, folder: str, line: BatchLine, judgement: Judgement) -> None:
+        """Add a judgement to the journals of the batch and of all who ask for it, before the batch ends."""
+        self.collected[line.key] = judgement
+        for place, request in ((folder, line), *self._asking.get(line.key, ())):
+            if self.journals[place].stored.get(line.key) != judgement:
+                self.journals[place].append(line.key, request, judgement, self.time_utc())
 
     def _results(self, state: BatchState) -> Iterator[tuple[str, Reply | ServiceError]]:
         """What stands in a batch's files. What breaks off is read on."""
@@ -4533,21 +4601,27 @@ class GroqJudge:
         sent = {key for _, key in self.batches.places()} if self.batches else set()
         return taken, [alike for alike in asked if alike[0].place[1] not in sent]
 
+    def _left_to_ask(self, orders: Sequence[Order], protocol: Form) -> list[Order]:
+        return [alike[0] for alike in self._left(orders, protocol)[1]]
+
     def _run(self, model: str, requests: Sequence[JudgeRequest], protocol: Form) -> JudgeRun:
         orders, answered, ended = orders_for(model, requests), dict[str, Outcome](), ""
+        taken: set[Place] | None = None
         try:
             if self.batches:
-                self.batches.run(model, lambda: [alike[0] for alike in self._left(orders, protocol)[1]])
+                self.batches.run(model, orders, partial(self._left_to_ask, orders, protocol))
             if not (self.batches and self.batches.submits):
-                self._ask(model, self._left(orders, protocol)[1], protocol, answered)
+                taken, asked = self._left(orders, protocol)
+                self._ask(model, asked, protocol, answered)
             ended = self.batches.told() if self.batches else ""
         except JudgingEnded as error:
             ended = str(error)
-        taken, _ = self._left(orders, protocol)
-        by_batch = bool(self.batches and self.batches.submits) and not ended
+        if taken is None:
+            taken, _ = self._left(orders, protocol)
         rest = Failure("judging ended early" if ended else "left out", asked=False)
-        if by_batch:
-            rest = Failure("no score by any batch")
+        if self.batches and self.batches.submits and not ended:
+            unscored = Failure("no score by any batch")
+            answered = {key: unscored for request, (_, key) in orders if not request.stored_only}
         found = (
             self.journals[folder].stored[key] if (folder, key) in taken else answered.get(key, rest)
             for _, (folder, key) in orders
@@ -4793,10 +4867,11 @@ def figures_of(pairs: Sequence[Scored], measures: Sequence[Measure]) -> Figures:
     """The figures in a block's rows."""
     import numpy as np
 
-    numbers: dict[str, int] = {}
-    documents = [numbers.setdefault(question.doc_id, len(numbers)) for question, _ in pairs]
-    values = [[row[measure.value] for _, row in pairs] for measure in measures]
-    return Figures(measures, np.array(documents, np.intp), np.array(values, np.float64))
+    names, rows = [question.doc_id for question, _ in pairs], [row for _, row in pairs]
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    documents = np.fromiter(map(numbers.__getitem__, names), np.intp, len(names))
+    values = [list(map(itemgetter(measure.value), rows)) for measure in measures]
+    return Figures(measures, documents, np.array(values, np.float64))
 
 
 def means_block(figures: Figures) -> Block:
@@ -5174,18 +5249,21 @@ def slices_block(questions: Sequence[Question], blocks: Block) -> Block:
     import numpy as np
 
     slices: Block = {}
+    coded: dict[str, npt.NDArray[np.intp]] = {}
     for label in SLICED_LABELS:
-        counts = Counter(getattr(question, label) for question in questions)
+        labelled = list(map(attrgetter(label), questions))
+        counts = Counter(labelled)
         sliced = sorted(value for value, count in counts.items() if value and count >= MIN_SLICE)
+        codes = {value: code for code, value in enumerate(sliced)}
+        coded[label] = np.fromiter(map(codes.get, labelled, itertools.repeat(-1)), np.intp, len(labelled))
         slices[label] = {value: {"questions": counts[value]} for value in sliced}
     for name in filter(blocks.__contains__, MEASURES):
-        pairs = scored(name, questions, blocks[name]["per_question"])
-        figures = figures_of(pairs, MEASURES[name])
+        figures = figures_of(scored(name, questions, blocks[name]["per_question"]), MEASURES[name])
+        having = np.fromiter(map(QUESTIONS_OF[name], questions), np.bool_, len(questions))
         for label, by_value in slices.items():
-            codes = {value: code for code, value in enumerate(by_value)}
-            coded = np.array([codes.get(getattr(question, label), -1) for question, _ in pairs])
-            for value, block in by_value.items():
-                block[name] = means_block(figures.at(coded == codes[value]))
+            own = coded[label][having]
+            for code, block in enumerate(by_value.values()):
+                block[name] = means_block(figures.at(own == code))
     return slices
 
 
@@ -5243,11 +5321,14 @@ def compare_systems(
         ends = [(low, high), (high, low)]
     for measure in MEASURES[name]:
         counted = [_differences(rows[one], rows[other], measure) for one, other in pairs]
-        shown = [[gap * measure.scale for gap in column] for column in counted]
+        scale = measure.scale
+        shown = counted if scale == 1 else [[gap * scale for gap in column] for column in counted]
         intervals = in_parts(bootstrap_intervals, shown, documents)
         sums, tests = [], []
         for ones, others in ends:
-            columns = [_differences(ones[one], others[other], measure) for one, other in pairs]
+            columns = counted  # what the ends are where nothing is missing
+            if missing:
+                columns = [_differences(ones[one], others[other], measure) for one, other in pairs]
             sums.append([math.fsum(column) for column in columns])
             tests.append(in_parts(paired_tests, columns, documents))
         by_pair = zip(zip(*sums, strict=True), zip(*tests, strict=True), strict=True)
@@ -6586,18 +6667,32 @@ class SummaryTask(NamedTuple):
     web: tuple[MergedDocument, ...] = ()
 
 
-class SummaryBatch(NamedTuple):
+class SummaryJob(NamedTuple):
     """What is judged of one file, under its `title`. `skipped` are those of which nothing was generated."""
 
     title: str
     source: SummaryFile
+    inputs: tuple[InputFile, ...]  # that it is held against
     tasks: tuple[SummaryTask, ...]
     skipped: int
     warnings: tuple[str, ...]
 
 
-Debates = Mapping[str, Sequence[Summary]]  # the gold summaries by query, folded
-WebDocuments = Mapping[int, Mapping[str, tuple[MergedDocument, ...]]]  # by k and query, folded
+class Debates(NamedTuple):
+    """What summaries are held against, by query (folded): the gold ones, and by k the web documents."""
+
+    inputs: tuple[InputFile, ...]
+    gold: Mapping[str, Sequence[Summary]]
+    web: Mapping[int, Mapping[str, tuple[MergedDocument, ...]]]
+
+    def gold_of(self, summary: Summary) -> Sequence[Summary]:
+        """All gold summaries of its query."""
+        return self.gold.get(_folded(summary.query), ())
+
+    def web_of(self, summary: Summary, file: SummaryFile) -> tuple[MergedDocument, ...]:
+        """The web documents for its query, if it was made with any."""
+        return self.web.get(file.k, {}).get(_folded(summary.query), ()) if file.kind == "merged" else ()
+
 
 TOTAL_LEVELS = range(len(CRITERIA) * 2 + 1)
 SCORE_LEVELS = {**{criterion.name: range(3) for criterion in CRITERIA}, TOTAL: TOTAL_LEVELS}
@@ -6628,24 +6723,25 @@ def read_summary_file(path: str, kind: str | None, k: int | None, problems: list
 @collector_paused()
 def read_summaries(
     paths: Iterable[str], kind: str | None, k: int | None
-) -> tuple[list[SummaryFile], Debates, WebDocuments]:
-    """(the files, the gold summaries, the web documents by k). Raises InputError with every problem."""
+) -> tuple[list[SummaryFile], Debates]:
+    """(the files, what they are held against). Raises InputError with every problem."""
     problems: list[Problem] = []
     files = [read_summary_file(path, kind, k, problems) for path in paths]
-    _, gold = read_file(GOLD_SUMMARIES_FILE, parse_gold_summaries, problems)
-    debates: dict[str, list[Summary]] = {}
-    for one in gold or ():
-        debates.setdefault(_folded(one.query), []).append(one)
+    file, summaries = read_file(GOLD_SUMMARIES_FILE, parse_gold_summaries, problems)
+    inputs, gold = [file], dict[str, list[Summary]]()
+    for one in summaries or ():
+        gold.setdefault(_folded(one.query), []).append(one)
     web: dict[int, dict[str, tuple[MergedDocument, ...]]] = {}
     for depth in dict.fromkeys(file.k for file in files if file.kind == "merged" and file.k):
-        _, merged = read_file(MERGED_FILE.format(k=depth), parse_merged, problems)
-        web[depth] = {
-            _folded(query): tuple(one for one in documents if one.id.startswith(WEB_PREFIX))
-            for query, documents in merged or ()
-        }
+        file, merged = read_file(MERGED_FILE.format(k=depth), parse_merged, problems)
+        inputs.append(file)
+        web[depth] = {}
+        for query, documents in merged or ():  # of a query that occurs twice, the first counts
+            found = tuple(one for one in documents if one.id.startswith(WEB_PREFIX))
+            web[depth].setdefault(_folded(query), found)
     if problems:
         raise InputError(problems)
-    return files, debates, web
+    return files, Debates(tuple(inputs), gold, web)
 
 
 def was_generated(summary: Summary, kind: str) -> bool:
@@ -6654,15 +6750,12 @@ def was_generated(summary: Summary, kind: str) -> bool:
     return not any(re.match(GENERATION_ERRORS[kind], text) for text in arguments)
 
 
-def summary_tasks(
-    file: SummaryFile, summaries: Iterable[Summary], debates: Debates, web: WebDocuments
-) -> Iterator[SummaryTask]:
+def summary_tasks(file: SummaryFile, summaries: Iterable[Summary], debates: Debates) -> Iterator[SummaryTask]:
     """Each of the file's summaries beside the gold one: of several the one with its ID, else the first."""
     for summary in summaries:
-        query = _folded(summary.query)
-        found = debates.get(query, ())
+        found = debates.gold_of(summary)
         gold = next((one for one in found if one.id == summary.id), found[0] if found else None)
-        yield SummaryTask(summary, gold, web.get(file.k, {}).get(query, ()) if file.kind == "merged" else ())
+        yield SummaryTask(summary, gold, debates.web_of(summary, file))
 
 
 def summary_findings(file: SummaryFile, tasks: Sequence[SummaryTask], debates: Debates) -> Iterator[Finding]:
@@ -6670,7 +6763,7 @@ def summary_findings(file: SummaryFile, tasks: Sequence[SummaryTask], debates: D
     queries = Counter(_folded(task.summary.query) for task in tasks)
     yield "queries that occur more than once", [query for query, count in queries.items() if count > 1]
     yield "queries without a gold summary", [task.summary.query for task in tasks if task.gold is None]
-    several = [task for task in tasks if len(debates.get(_folded(task.summary.query), ())) > 1]
+    several = [task for task in tasks if len(debates.gold_of(task.summary)) > 1]
     unsure = [task.summary.query for task in several if task.gold and task.gold.id != task.summary.id]
     yield "queries with several gold summaries, the first counts", unsure
     lacking = [task.summary.query for task in tasks if file.kind == "merged" and not task.web]
@@ -6680,25 +6773,25 @@ def summary_findings(file: SummaryFile, tasks: Sequence[SummaryTask], debates: D
     yield "summaries that speak to the judge", flagged
 
 
-def summary_batch(
+def summary_job(
     file: SummaryFile,
     title: str,
     debates: Debates,
-    web: WebDocuments,
-    indices: Sequence[int] | None,
-    limit: int | None,
-) -> SummaryBatch:
+    indices: Sequence[int] | None = None,
+    limit: int | None = None,
+) -> SummaryJob:
     """What is to be judged of a file: all, or those at these places (from 0), and of them the first."""
     count = len(file.summaries)
     outside = [str(place) for place in indices or () if place not in range(count)]
     places = range(count) if indices is None else [place for place in indices if place in range(count)]
     chosen = [file.summaries[place] for place in dict.fromkeys(places)][:limit]
     made = [summary for summary in chosen if was_generated(summary, file.kind)]
-    tasks = tuple(summary_tasks(file, made, debates, web))
+    tasks = tuple(summary_tasks(file, made, debates))
     findings = [*summary_findings(file, tasks, debates)]
     if count:
         findings.append((f"indices outside 0 to {count - 1}, passed over", outside))
-    return SummaryBatch(title, file, tasks, len(chosen) - len(made), warning_lines(file.file.name, findings))
+    warned = warning_lines(file.file.name, findings)
+    return SummaryJob(title, file, debates.inputs, tasks, len(chosen) - len(made), warned)
 
 
 def summary_titles(files: Sequence[SummaryFile]) -> list[str]:
@@ -6719,15 +6812,15 @@ def known_outcome(task: SummaryTask) -> Outcome | None:
     return Judgement(0, "Nothing is summarised.", parts={one.name: 0 for one in CRITERIA})
 
 
-def summary_requests(batch: SummaryBatch) -> list[JudgeRequest]:
+def summary_requests(job: SummaryJob) -> list[JudgeRequest]:
     """A request for each summary that the judge is needed for."""
     return [
         JudgeRequest(
-            *(batch.title, task.summary.id, place, "written", 0),
+            *(job.title, task.summary.id, place, "written", 0),
             partial(build_summary_messages, task.summary, task.gold, task.web),
             protocol="summary",
         )
-        for place, task in enumerate(batch.tasks)
+        for place, task in enumerate(job.tasks)
         if task.gold and known_outcome(task) is None
     ]
 
@@ -6798,43 +6891,41 @@ def summary_worths(rows: Iterable[Row], name: str) -> dict[tuple[str, int], Wort
     return worths
 
 
-def summary_block(batch: SummaryBatch, rows: Sequence[Row], run: JudgeRun | None) -> Block:
+def summary_block(job: SummaryJob, rows: Sequence[Row], run: JudgeRun | None) -> Block:
     """All that is known of one file's summaries; the rows themselves stand last."""
     names = [criterion.name for criterion in CRITERIA]
     found = [SummaryScores({name: row["scores"][name] for name in names}, row["error"] or "") for row in rows]
     return {
         "model": run.model if run else None,
         "requested_model": run.requested_model if run else None,
-        "summary_file": batch.source.file.name,
-        "summary_type": batch.source.kind,
-        "k": batch.source.k,
+        "summary_file": job.source.file.name,
+        "summary_type": job.source.kind,
+        "k": job.source.k,
         "num_evaluated": len(rows),
-        "num_skipped_errors": batch.skipped,
+        "num_skipped_errors": job.skipped,
         "num_failed": sum(row["error"] is not None for row in rows),
         **spread_block(found, [_folded(row["query"]) for row in rows]),
         "comparison": [],
-        "warnings": list(batch.warnings),
+        "warnings": list(job.warnings),
         "run": {
             "program_version": VERSION,
             "prompt_hash": prompt_hash(PROTOCOLS["summary"]),
-            "sha256": batch.source.file.sha256,
+            "inputs": [file._asdict() for file in (job.source.file, *job.inputs)],
         },
         "results": rows,
     }
 
 
-def grade_summaries(
-    batches: Sequence[SummaryBatch], judge: Judge | None
-) -> tuple[list[Block], JudgeRun | None]:
+def grade_summaries(jobs: Sequence[SummaryJob], judge: Judge | None) -> tuple[list[Block], JudgeRun | None]:
     """(a block for each file, the judge's one run for all). Raises JudgeUnavailable."""
-    requests = [request for batch in batches for request in summary_requests(batch)]
+    requests = [request for job in jobs for request in summary_requests(job)]
     run = run_judge(judge, requests)
     answered: Iterator[Outcome] = iter(run.outcomes if run else ())
     blocks = []
-    for batch in batches:
-        outcomes = ((task.summary, known_outcome(task) or next(answered)) for task in batch.tasks)
-        blocks.append(summary_block(batch, [summary_row(*pair) for pair in outcomes], run))
-    by_title = {batch.title: block for batch, block in zip(batches, blocks, strict=True)}
+    for job in jobs:
+        outcomes = ((task.summary, known_outcome(task) or next(answered)) for task in job.tasks)
+        blocks.append(summary_block(job, [summary_row(*pair) for pair in outcomes], run))
+    by_title = {job.title: block for job, block in zip(jobs, blocks, strict=True)}
     for measure in SCORE_LEVELS:
         worths = {title: summary_worths(block["results"], measure) for title, block in by_title.items()}
         for title, row in compare_paired(measure, worths):
@@ -8698,6 +8789,12 @@ def show_plan(
         tiers = {"a free account": free, "a developer account": DEVELOPER_TIER} if free else {}
         if arguments.rpm or arguments.tpm:
             tiers = {"these limits": Tier(arguments.rpm or sys.maxsize, arguments.tpm or sys.maxsize)}
+        if arguments.delay:
+            most = 60 / arguments.delay
+            tiers = {
+                one: tier._replace(requests_per_minute=min(tier.requests_per_minute, most))
+                for one, tier in tiers.items()
+            }
         most_lines = arguments.batch_size if arguments.batch else 0
         plan = plan_calls(name, asked, stored, arguments.fresh, sent, most_lines)
         say(render_plan(plan, tiers, arguments.batch))
@@ -8706,9 +8803,10 @@ def show_plan(
 def cancel_batches(arguments: argparse.Namespace, paths: Mapping[str, str]) -> int:
     """Cancel what is under way, given each folder's journal. Returns the exit code; raises UsageError."""
     skipped: list[str] = []
+    there = {folder: path for folder, path in paths.items() if os.path.exists(path)}
     try:
         with ExitStack() as resources:
-            judge = connect_judge(arguments, paths, skipped, resources)
+            judge = connect_judge(arguments, there, skipped, resources)
             if judge is None or judge.batches is None:
                 raise UsageError(f"batches cannot be cancelled without {KEY_VARIABLE}")
             states = judge.batches.cancel()
@@ -9009,8 +9107,9 @@ def run_models(
     except JudgeUnavailable as error:
         note(f"error: nothing was written: {error}")
         return None
-    several = len({one.model for one in requests}) > 1
-    report_calls(run._replace(model="") if run and several else run)  # whose prices differ
+    models = {one.model for one in requests} - {""}
+    asked = ", ".join(models) if run and models else run.model if run else ""  # of several no price is known
+    report_calls(run and run._replace(model=asked))
     return run
 
 
@@ -9131,8 +9230,8 @@ def write_drafts(path: str, drafted: Drafted) -> int:
     if drafted.kept:
         say(f"\nSaved to: {path}. Nobody has checked these questions: --review writes a list to read.")
     if drafted.missing:
-        again = "run again with --overwrite" if drafted.kept else "run again"
-        note(f"warning: replies missing: {drafted.missing.total()}; {again}")
+        again = " with --overwrite" if drafted.kept else ""
+        note(f"warning: replies missing: {drafted.missing.total()}; run again{again}")
     return EXIT_OK if complete and not drafted.missing else EXIT_INCOMPLETE
 
 
@@ -9447,17 +9546,17 @@ def summary_paths(arguments: argparse.Namespace) -> list[str]:
     return [Path(path).as_posix() for path in found]
 
 
-def summary_batches(arguments: argparse.Namespace) -> list[SummaryBatch]:
+def summary_jobs(arguments: argparse.Namespace) -> list[SummaryJob]:
     """What is to be judged, read and warned of. Raises InputError, and UsageError where nothing is left."""
-    files, debates, web = read_summaries(summary_paths(arguments), arguments.type, arguments.k)
+    files, debates = read_summaries(summary_paths(arguments), arguments.type, arguments.k)
     picked = (arguments.indices, arguments.limit)
-    batches = [
-        summary_batch(file, title, debates, web, *picked)
+    jobs = [
+        summary_job(file, title, debates, *picked)
         for file, title in zip(files, summary_titles(files), strict=True)
     ]
-    for warning in (line for batch in batches for line in batch.warnings):
+    for warning in (line for job in jobs for line in job.warnings):
         note(f"warning: {warning}")
-    left = [batch for batch in batches if batch.tasks or batch.skipped]
+    left = [job for job in jobs if job.tasks or job.skipped]
     if not left:
         raise UsageError("--indices names no summary that is there; nothing was judged.")
     return left
@@ -9494,13 +9593,13 @@ def report_failed(blocks: Mapping[str, Block]) -> int:
 
 def judge_summaries(arguments: argparse.Namespace) -> int:
     """Judge summaries. Returns the exit code; raises InputError, UsageError."""
-    batches = summary_batches(arguments)
+    jobs = summary_jobs(arguments)
     journal = {"": Path(arguments.output_dir, SUMMARY_JOURNAL_FILE).as_posix()}
-    requests = [request for batch in batches for request in summary_requests(batch)]
+    requests = [request for job in jobs for request in summary_requests(job)]
     if arguments.cancel_batch:
         return cancel_batches(arguments, journal)
-    for batch in batches:
-        say(f"{batch.source.file.name}: {len(batch.tasks)} summaries, {batch.skipped} left out")
+    for job in jobs:
+        say(f"{job.source.file.name}: {len(job.tasks)} summaries, {job.skipped} left out")
     if arguments.dry_run:
         say("Dry run: nothing is sent.")
         show_plan(arguments, requests, journal, [])
@@ -9513,11 +9612,11 @@ def judge_summaries(arguments: argparse.Namespace) -> int:
                     raise UsageError(f"summaries are judged by a model: set {KEY_VARIABLE}, or see --dry-run")
                 Path(arguments.output_dir).mkdir(parents=True, exist_ok=True)
                 judge = connect_judge(arguments, journal, [], resources)
-            found, run = grade_summaries(batches, judge)
+            found, run = grade_summaries(jobs, judge)
     except JudgeUnavailable as error:
         note(f"error: judging ended, nothing was written: {error}")
         return EXIT_INCOMPLETE
-    blocks = {batch.title: block for batch, block in zip(batches, found, strict=True)}
+    blocks = {job.title: block for job, block in zip(jobs, found, strict=True)}
     written = write_summaries(arguments, found)
     say(parts_text(summary_parts(blocks)))
     say(render_title(f"Evaluation results saved to: {', '.join(written)}").rstrip("\n"))

@@ -4,12 +4,18 @@
 
 Prints one table: what, measured, wanted, ok. Exit code 0 if every row is ok, else 1. The server is a process
 of its own, so that its work is not taken for the engine's. Times run from nothing to the last judgement.
+
+Batches are prepared and submitted by one process and collected by another, so that neither has memory of the
+other. Each is handed 100,000 requests. Its memory is the peak of what is resident, less what was so before:
+interpreter, packages, clients, questions and requests. Included are keys, lines, journal and outcomes. Times
+leave out how long the service takes to answer: it is done with the requests before they are collected.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import os
 import subprocess
@@ -18,8 +24,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 from urllib.request import urlopen
@@ -36,6 +43,8 @@ LATENCY_S = 0.2
 REQUESTS_PER_MINUTE, TOKENS_PER_MINUTE = 600, 6_000
 TOKEN_MINUTE_S = 1.0  # a free account's minute is so short here, and its latency shrinks with it
 FAULTY_LATENCY_S, FAULTY_DEADLINE_S = 0.02, 1.0
+BATCHED, BATCHED_QUICK = 100_000, 10_000
+LINES_A_SECOND, MOST_MB = 5_000, 300
 
 Body = dict[str, Any]
 Outcomes = Mapping[int, evaluation.Judgement | evaluation.Failure]
@@ -43,20 +52,23 @@ Outcomes = Mapping[int, evaluation.Judgement | evaluation.Failure]
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: a figure, and what it must be at least or at most."""
+    """One line of the table: a figure, and what it must be at least or at most, if anything."""
 
     what: str
     measured: float
-    sign: Literal[">=", "<="]
-    wanted: float
+    sign: Literal[">=", "<=", ""] = ""
+    wanted: float = 0.0
 
     @property
     def ok(self) -> bool:
-        return self.measured >= self.wanted if self.sign == ">=" else self.measured <= self.wanted
+        bounds = {">=": self.measured >= self.wanted, "<=": self.measured <= self.wanted}
+        return bounds.get(self.sign, True)
 
     def __str__(self) -> str:
         verdict = "ok" if self.ok else "NO"
-        return f"{self.what:<81} {self.measured:>8.4g}  {self.sign} {self.wanted:<6g} {verdict}"
+        wanted = f"{self.sign} {self.wanted:<6g}" if self.sign else "-"
+        measured = f"{self.measured:.0f}" if self.measured >= 1000 else f"{self.measured:.4g}"
+        return f"{self.what:<81} {measured:>8}  {wanted:<9} {verdict}"
 
 
 Rows = Iterator[Row]
@@ -254,9 +266,9 @@ def faults(quick: bool) -> Rows:
     yield Row(f"{name}: requests a judgement", rough.counts.calls / JUDGEMENTS, "<=", 1.25)
 
 
-def program(folder: Path, url: str) -> subprocess.Popen[bytes]:
+def program(folder: Path, url: str, *options: str) -> subprocess.Popen[bytes]:
     environment = os.environ | {evaluation.KEY_VARIABLE: "any", evaluation.BASE_URL_VARIABLE: url}
-    command = [sys.executable, str(ROOT / "evaluation.py"), "dev"]
+    command = [sys.executable, str(ROOT / "evaluation.py"), "dev", *options]
     silent = subprocess.DEVNULL
     return subprocess.Popen(command, cwd=folder, env=environment, stdout=silent, stderr=silent)
 
@@ -278,13 +290,143 @@ def crash(quick: bool) -> Rows:
                 time.sleep(0.01)
             process.kill()
         codes = [program(killed, url).wait()]
-        with urlopen(url + "/stats") as stats:
-            paid_twice = json.load(stats)["asked_again"]
+        paid_twice = stats_of(url)["asked_again"]
         codes.append(program(whole, url).wait())
         results = {(folder / "dev_evaluation.json").read_bytes() for folder in (killed, whole)}
     name = f"kill -9 half way through {count}"
     yield Row(f"{name}: judgements paid twice", paid_twice, "<=", evaluation.WORKERS)
     yield Row(f"{name}: runs that failed, results that differ", sum(codes) + len(results) - 1, "<=", 0)
+
+
+def many_requests(count: int) -> list[evaluation.JudgeRequest]:
+    """So many different requests: the sample's questions and answers, each answer with a number to it."""
+    split, system, asked = sample()
+    made = []
+    for number in range(count):
+        request = asked[number % len(asked)]
+        question = split.questions[request.place]
+        assert question.rubric is not None
+        answer = f"{system.predictions[question.id].answer} ({number})"
+        build = partial(evaluation.build_rubric_messages, question, question.rubric, answer)
+        about = (request.system, f"q{number:06d}", number, "written", 0)
+        made.append(evaluation.JudgeRequest(*about, build))
+    return made
+
+
+def resident_mb() -> float:
+    """What of this process is in memory at the moment; where no /proc tells, the most there ever was."""
+    statm = Path("/proc/self/statm")
+    return (
+        int(statm.read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / 1e6 if statm.exists() else peak_mb()
+    )
+
+
+def peak_mb() -> float:
+    """The most of this process that was ever in memory."""
+    import resource  # which Windows has not
+
+    return in_mb(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+
+
+def in_mb(maxrss: int) -> float:
+    """Of what the system counts in kilobytes, and macOS in bytes."""
+    return maxrss / (1e6 if sys.platform == "darwin" else 1e6 / 1024)
+
+
+def quiet(line: str) -> None:
+    """Say nothing."""
+
+
+def judge_in_batches(journal_path: str, url: str, count: int, submits: bool) -> None:
+    """One run of the judge, for a process of its own; prints as JSON what it took."""
+    os.chdir(ROOT)
+    requests = many_requests(count)
+    with ExitStack() as resources:
+        service = evaluation.groq_clients("any", url, evaluation.WORKERS, resources)
+        evaluation.BatchService(service).batch_of("")  # what the package does once is charged to nobody
+        gc.collect()
+        before_mb, began_s = resident_mb(), time.perf_counter()
+        journal = resources.enter_context(closing(evaluation.Journal(journal_path)))
+        shared: dict[str, Any] = {
+            "journals": {"": journal},
+            "time_utc": lambda: "2026-11-21T00:00:00+00:00",
+            "progress": evaluation.progress_bar,
+        }
+        most = evaluation.BATCH_LINES
+        about: dict[str, Any] = {"submits": submits, "waits": False, "most_lines": most, "warn": quiet}
+        batches = evaluation.Batches(evaluation.BatchService(service), **about, **shared)
+        pacer = evaluation.Pacer(evaluation.WORKERS, time.monotonic())
+        engine = evaluation.Engine(evaluation.CallPool(evaluation.groq_call(service)), pacer, warn=quiet)
+        model = evaluation.DEFAULT_JUDGE_MODEL
+        run = evaluation.GroqJudge(engine, model=model, strict=True, fresh=False, batches=batches, **shared)(
+            requests
+        )
+        seconds = time.perf_counter() - began_s
+    scored = sum(isinstance(outcome, evaluation.Judgement) for outcome in run.outcomes)
+    more_mb = peak_mb() - before_mb
+    print(json.dumps({"seconds": seconds, "mb": more_mb, "scored": scored}))
+
+
+def in_own_process(*arguments: object) -> dict[str, float]:
+    """What `judge_in_batches` says."""
+    code = f"import bench_judge; bench_judge.judge_in_batches(*{arguments!r})"
+    command = [sys.executable, "-c", code]
+    ran = subprocess.run(command, cwd=ROOT / "tests", stdout=subprocess.PIPE, check=True)
+    told: dict[str, float] = json.loads(ran.stdout)
+    return told
+
+
+def have_it_done(url: str) -> None:
+    """Look at all batches until each has ended."""
+    with groq.Groq(api_key="any", base_url=url, timeout=300) as client:
+        for made in client.batches.list().data:
+            while client.batches.retrieve(made.id).status != "completed":
+                pass
+
+
+def stats_of(url: str) -> dict[str, Any]:
+    with urlopen(url + "/stats") as answer:
+        stats: dict[str, Any] = json.load(answer)
+    return stats
+
+
+def command_peak_mb(folder: Path, url: str, *options: str) -> float:
+    """The most memory that the whole program takes."""
+    process = program(folder, url, *options)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return in_mb(used.ru_maxrss)
+
+
+def in_batches(quick: bool) -> Rows:
+    """Batches, beside calls: prepared and submitted, collected, and asked a third time."""
+    count = BATCHED_QUICK if quick else BATCHED
+    with server() as url:
+        direct = engine(url, sample_bodies(JUDGEMENTS), 100)
+    with tempfile.TemporaryDirectory() as temporary, server("--polls", 2) as url:
+        journal = str(Path(temporary, "journal.jsonl"))
+        sent = in_own_process(journal, url, count, True)
+        have_it_done(url)
+        got = in_own_process(journal, url, count, False)
+        in_own_process(journal, url, count, True)
+        stats = stats_of(url)
+    name = f"{count} in batches"
+    yield Row("Calls, 100 workers, a service that answers at once: judged a second", direct.rate)
+    yield Row(
+        f"{name}: lines a second, prepared and submitted", count / sent["seconds"], ">=", LINES_A_SECOND
+    )
+    yield Row(f"{name}: lines a second, collected", count / got["seconds"], ">=", LINES_A_SECOND)
+    yield Row(f"{name}: scored", got["scored"], ">=", count)
+    yield Row(f"{name}: requests paid twice", stats["paid_twice"] + stats["calls"], "<=", 0)
+    yield Row(f"{name}: lines that were sent more than once", stats["batch_lines"] - count, "<=", 0)
+    yield Row(f"{name}: MB over the interpreter's own, to prepare and submit", sent["mb"], "<=", MOST_MB)
+    yield Row(f"{name}: MB over the interpreter's own, to collect", got["mb"], "<=", MOST_MB)
+    with tempfile.TemporaryDirectory() as temporary, server("--polls", 2) as url:
+        write_made_up_split(Path(temporary), count)
+        most_mb = command_peak_mb(Path(temporary), url, "--batch")
+        yield Row(f"The whole command, {count} questions: MB in all, to prepare and submit", most_mb)
+        have_it_done(url)
+        yield Row("The whole command: MB in all, to collect and grade", command_peak_mb(Path(temporary), url))
 
 
 # ---------------------------------------------------------------------------------------------------- command
@@ -294,6 +436,7 @@ BENCHES: Mapping[str, Callable[[bool], Rows]] = {
     "tokens": tokens,
     "faults": faults,
     "crash": crash,
+    "batch": in_batches,
 }
 
 

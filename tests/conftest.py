@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import ssl
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ import evaluation
 import httpx
 import pytest
 
-from groq_server import Call, GroqServer, Limits, Reply
+from groq_server import BatchScript, Call, Disturb, GroqServer, Limits, Reply
 
 KEY = "gsk_loopback0123456789"
 QUESTIONS_FILE = "NLP Project Data/dev_final_jsonl.txt"
@@ -129,13 +129,22 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
     """Start a service that gives this reply, or what this function of the call gives, and have it asked."""
     monkeypatch.setattr(evaluation, "BACKOFF_S", 0.01)
     monkeypatch.setattr(evaluation, "GRACE_S", 0.1)
+    monkeypatch.setattr(evaluation, "POLL_S", 0.001)
+    monkeypatch.setattr(evaluation, "MAX_POLL_S", 0.002)
     # Nothing here is encrypted, and reading the machine's certificates takes longer than most tests.
     monkeypatch.setattr(httpx, "create_ssl_context", lambda: ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
     with ExitStack() as servers:
 
-        def serve(answer: Answer | Reply, limits: Limits | None = None, latency_s: float = 0.0) -> GroqServer:
+        def serve(
+            answer: Answer | Reply,
+            limits: Limits | None = None,
+            latency_s: float = 0.0,
+            batches: BatchScript | Sequence[BatchScript] | None = None,
+            disturb: Disturb | None = None,
+        ) -> GroqServer:
             given = answer if callable(answer) else lambda _: answer
-            server = servers.enter_context(GroqServer(given, limits=limits, latency_s=latency_s))
+            about: dict[str, Any] = {"limits": limits, "latency_s": latency_s}
+            server = servers.enter_context(GroqServer(given, **about, batches=batches, disturb=disturb))
             monkeypatch.setenv("GROQ_API_KEY", KEY)
             monkeypatch.setenv("GROQ_BASE_URL", server.url)
             return server

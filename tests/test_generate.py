@@ -654,7 +654,7 @@ def test_batches_of_several_models(lamps: Project, serve: Serve) -> None:
     server = serve(lambda call: wrote(call.body["model"]))
     assert llm(lamps, "--batch", "--model", GPT_OSS, LLAMA).code == 3
     assert llm(lamps, "--model", GPT_OSS, LLAMA).code == 0
-    assert (len(server.calls), len(server.batch_calls), server.paid_twice) == (0, 6, 0)
+    assert (len(server.batches), len(server.batch_calls), server.paid_twice) == (2, 6, 0)
     for model in (GPT_OSS, LLAMA):
         told = [(row["answer"], row["model"]) for row in read(lamps, file_of(model)).values()]
         assert told == [(model, model)] * 3

@@ -152,11 +152,11 @@ def tree(project: Project) -> set[str]:
     return {path.relative_to(project.folder).as_posix() for path in project.folder.rglob("*")}
 
 
-def batch_of(file: str, *options: str) -> evaluation.SummaryBatch:
+def job_of(file: str, *options: str) -> evaluation.SummaryJob:
     """What is to be judged of a file."""
     arguments = evaluation.parse_arguments(["summaries", "--summary-file", file, *options])
-    [batch] = evaluation.summary_batches(arguments)
-    return batch
+    [job] = evaluation.summary_jobs(arguments)
+    return job
 
 
 def notes(outcome: Outcome) -> list[str]:
@@ -241,7 +241,7 @@ def test_the_results(lamps: Project) -> None:
     spread = [whole.pop("statistics"), whole.pop("statistics_without_errors")]
     assert [[*block] for block in spread] == [[*NAMES, TOTAL]] * 2
     assert whole.pop("timestamp").startswith("2026-03-04T05:06:07")
-    assert whole.pop("run").keys() == {"program_version", "prompt_hash", "sha256"}
+    assert whole.pop("run").keys() == {"program_version", "prompt_hash", "inputs"}
     replies = [row.pop("raw_response") for row in whole["results"]]
     assert [reply and json.loads(reply)["scores"][NAMES[0]] for reply in replies] == [2, 2, None]
     assert whole == {
@@ -513,7 +513,7 @@ FORMS: dict[str, Row] = {
 def test_what_a_summary_may_look_like(project: Project, row: Row) -> None:
     debates(project, "Oil")
     project.write(OFFLINE, [row])
-    [task] = batch_of(OFFLINE).tasks
+    [task] = job_of(OFFLINE).tasks
     assert (task.summary.id, task.summary.claims[0].text) == (str(row["id"]), row["summary"][0]["claim"])
 
 
@@ -591,7 +591,7 @@ MATCHES: dict[str, tuple[list[Row], str]] = {
 def test_the_gold_summary_is_the_one_of_the_query(project: Project, rows: list[Row], claim: str) -> None:
     debates(project, "Oil")
     project.write(GOLD, lines(*rows))
-    [task] = batch_of(OFFLINE).tasks
+    [task] = job_of(OFFLINE).tasks
     assert task.gold is not None
     assert task.gold.claims[0].text == claim
 
@@ -618,7 +618,7 @@ def web_text(project: Project, *merged: Row) -> str:
     """What the judge sees of the web."""
     debates(project, "Oil", file=MERGED)
     project.write(CORPUS, [documents("Oil", *merged)])
-    [request] = evaluation.summary_requests(batch_of(MERGED))
+    [request] = evaluation.summary_requests(job_of(MERGED))
     return pasted(Call(0, {"messages": request.messages}, {}, 0.0), "web reference")
 
 
@@ -880,8 +880,8 @@ def failing(text: str) -> Row:
 def test_what_was_never_generated_is_left_out(project: Project, file: str, text: str, left_out: bool) -> None:
     debates(project, "Oil", "Gas", file=file)
     project.write(file, [failing(text), summary("Gas")])
-    batch = batch_of(file)
-    assert (len(batch.tasks), batch.skipped) == ((1, 1) if left_out else (2, 0))
+    job = job_of(file)
+    assert (len(job.tasks), job.skipped) == ((1, 1) if left_out else (2, 0))
 
 
 def test_what_is_left_out_is_counted_and_has_no_row(project: Project, serve: Serve) -> None:
@@ -937,7 +937,7 @@ PICKED: dict[str, tuple[list[str], list[str]]] = {
 @table("options, topics", PICKED)
 def test_a_part_is_judged(project: Project, options: list[str], topics: list[str]) -> None:
     debates(project, *FOUR)
-    ids = [task.summary.id for task in batch_of(OFFLINE, *options).tasks]
+    ids = [task.summary.id for task in job_of(OFFLINE, *options).tasks]
     assert ids == [f"s-{topic}" for topic in topics]
 
 
