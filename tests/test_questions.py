@@ -600,6 +600,12 @@ def test_in_batches_each_phase_is_a_run(both: Project, serve: Serve) -> None:
     )
 
 
+def test_a_run_that_waits_goes_through_all_phases(both: Project, serve: Serve) -> None:
+    server = serve(service())
+    assert draft(both, "--batch", "--wait").code == 0
+    assert (len(rows(both)), len(server.batches), len(server.calls)) == (2, 3, 0)
+
+
 def test_batches_are_cancelled_whatever_is_there(lamps: Project, serve: Serve) -> None:
     serve(service())
     draft(lamps, "--batch")
