@@ -2967,6 +2967,16 @@ def build_cited_answer_messages(question: str, sources: Sources, most_chars: flo
     return build_messages(WRITINGS["cited_answer"], data)
 
 
+def fitting(sentences: Sentences, most_chars: float) -> Sentences:
+    """The first sentences of a document, as many as there is room for; all of them, where there is enough.
+
+    >>> fitting({"S1": "It burned oil.", "S2": "It was dear."}, 20)
+    {'S1': 'It burned oil.'}
+    """
+    sizes = itertools.accumulate(len(f"{sid}: {text}\n") for sid, text in sentences.items())
+    return {sid: sentences[sid] for sid, size in zip(sentences, sizes, strict=True) if size <= most_chars}
+
+
 def build_draft_messages(sentences: Sentences, task: str, number: int, count: int) -> tuple[Message, ...]:
     """The messages that ask for a question on a document; the document comes first, as all of its have it."""
     text = "\n".join(" ".join(f"{sid}: {one}".split()) for sid, one in sentences.items())
@@ -5676,11 +5686,11 @@ def generator_name(model: str) -> str:
     return re.sub(r"[^\w.-]+", "-", model).strip("-")
 
 
-def room_for_documents(model: str, tpm: int | None) -> float:
+def room_for_documents(model: str, tpm: int | None, writing: str = "cited_answer") -> float:
     """How many characters of documents fit into a prompt, given the tokens a minute."""
     settings = MODELS.get(model, UNKNOWN_MODEL)
     tokens = tpm or (settings.free.tokens_per_minute if settings.free else USUAL_TPM)
-    reply = settings.max_completion_tokens + WRITINGS["cited_answer"].more_tokens
+    reply = settings.max_completion_tokens + WRITINGS[writing].more_tokens
     return max(0.0, tokens * PROMPT_SHARE - reply) * CHARS_PER_TOKEN
 
 
@@ -9254,9 +9264,17 @@ def run_questions(arguments: argparse.Namespace) -> int:
         problems.append(Problem(CORPUS_DIR, 1, "structured documents", "plain text only"))
     if problems:
         raise InputError(problems)
-    if passed_over := [doc_id for doc_id in found if doc_id not in documents]:
-        note(f"Plain texts are passed over: {shortened(passed_over)}.")
-    requests = draft_requests(documents, arguments.kinds, arguments.per_document)
+    room = room_for_documents(arguments.judge_model or DEFAULT_JUDGE_MODEL, arguments.tpm, "draft")
+    shown = {doc_id: fitting(sentences, room) for doc_id, sentences in documents.items()}
+    for told, names in {
+        "Plain texts are passed over": [doc_id for doc_id in found if doc_id not in documents],
+        "Of these only the beginning is used, as a minute of tokens has no room for more": [
+            doc_id for doc_id, sentences in documents.items() if len(shown[doc_id]) < len(sentences)
+        ],
+    }.items():
+        if names:
+            note(f"{told}: {shortened(names)}.")
+    requests = draft_requests(shown, arguments.kinds, arguments.per_document)
     if arguments.dry_run:
         say("Dry run: nothing is sent. This is the drafting; each draft that is kept takes three calls more.")
         show_plan(arguments, requests, journal, [])
@@ -9266,7 +9284,7 @@ def run_questions(arguments: argparse.Namespace) -> int:
             judge = connect_judge(arguments, journal, [], resources)
             if judge is None:
                 raise UsageError(f"questions are drafted by a model: set {KEY_VARIABLE}, or see --dry-run")
-            drafted = draft_questions(judge, documents, requests)
+            drafted = draft_questions(judge, shown, requests)
     except JudgeUnavailable as error:
         note(f"error: nothing was written: {error}")
         return EXIT_INCOMPLETE

@@ -659,6 +659,13 @@ def test_plain_texts_are_passed_over(lamps: Project, serve: Serve) -> None:
     assert [row["doc_id"] for row in rows(lamps)] == ["lamp"]
 
 
+def test_of_a_document_that_is_too_long_the_beginning_is_used(both: Project) -> None:
+    # 794 tokens a minute: four fifths of them, less 610 for the reply, leave 100 characters.
+    outcome = both.run("questions", "--dry-run", "--tpm", "794")
+    long = "Of these only the beginning is used, as a minute of tokens has no room for more: lamp."
+    assert (notes(outcome), outcome.code) == ([long], 0)
+
+
 NO_DOCUMENTS: dict[str, tuple[str, str]] = {
     "none of the pattern": ("rain*", "expected documents (.json or .txt) like rain*, found none"),
     "plain ones only": ("notes/*", "expected structured documents, found plain text only"),
