@@ -48,8 +48,8 @@ Files
 Exit codes
     0    all done
     2    bad usage or bad input: every problem is listed as file:line, nothing is written
-    3    results written, but some judgements are missing (run again), the judge failed its checks, or a
-         hand-in, a leaderboard or a report was left out
+    3    results written, but some judgements are missing or under way (run again), the judge failed its
+         checks, or a hand-in, a leaderboard or a report was left out
     130  interrupted; the journal keeps what was paid for
 
 Vocabulary
@@ -61,6 +61,8 @@ Vocabulary
     system      whatever made a file of predictions
     hand-in     a folder with the predictions of one or more systems
     label       a person's score for an answer
+    batch       requests that the service answers together, within a day, at half the price
+    draft       a question that a model has written, until a person has read it
     split       train, dev or test
 
 Contents
@@ -9843,7 +9845,8 @@ QUESTION_OPTIONS: Options = {
         "nargs": "+",
         "choices": DRAFT_KINDS,
         "default": DRAFTED_KINDS,
-        "help": "what questions, in turns (default: precise facts, analysis, unanswerable)",
+        "metavar": "KIND",
+        "help": f"of {', '.join(DRAFT_KINDS)}, in turns (default: {' '.join(DRAFTED_KINDS)})",
     },
     "--out": {"type": plain_name, "default": DRAFTS_FILE, "metavar": "FILE", "help": "default: %(default)s"},
     "--review": {"action": "store_true", "help": "write a list to strike from, or read it back"},
