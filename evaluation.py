@@ -179,6 +179,7 @@ MAX_LOST_IN_A_ROW = 20  # calls that did not reach the service, or refusals for 
 DEADLINE_S = 60.0  # for one call, whatever it is doing
 GRACE_S = 2.0  # how long calls in flight are awaited when judging ends early
 BACKOFF_S, MAX_BACKOFF_S = 0.5, 30.0
+MAX_DELAY_S = 86_400  # between calls that are to be slow
 LONG_PAUSE_S = 30.0  # a pause that the user should know of
 SEED = 20240229  # Groq's `seed` is best effort; a fixed one keeps what can be kept
 MAX_SHOWN_CHARS = 200  # of a text of others in one line of ours
@@ -3192,7 +3193,8 @@ def write_file(path: Path, content: str | bytes) -> None:
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # what went wrong is said already
+            temporary.unlink(missing_ok=True)
 
 
 _as_line = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode
@@ -3982,6 +3984,7 @@ class Engine:
 
     def __post_init__(self) -> None:
         self._lanes: dict[str, Lane] = {}  # by model
+        self._several = False  # whether more models than one are asked
         self._ended = ""  # why one model is not asked any more, while others are
         self._in_flight: dict[int, Task] = {}  # by ticket, the number of the call; oldest first
         self._reached = False  # whether the service has answered anything at all
@@ -3997,6 +4000,7 @@ class Engine:
         Raises JudgingEnded, JudgeUnavailable or ModelGone where the rest cannot be judged. Before that, and
         before a KeyboardInterrupt goes on its way, it yields what arrives within GRACE_S.
         """
+        self._several = len({body.get("model") for body in bodies}) > 1
         for place, body in enumerate(bodies):
             self._lane(body).fresh.append(Task(place, body, body["messages"], protocol))
         self._ended, began_s = "", self.clock()
@@ -4119,7 +4123,10 @@ class Engine:
         if gave_up or self._lost_in_a_row >= max(MAX_LOST_IN_A_ROW, 2 * self.pacer.workers):
             raise JudgingEnded(f"the service cannot be reached ({error}); run again when it can")
         if error.code in MODEL_GONE_CODES:
-            raise ModelGone(error.message)
+            if not self._several:
+                raise ModelGone(error.message)
+            self._end_lane(task, f"the model {task.body['model']} is not to be had: {error.message}")
+            return Failure(error.message)
         if error.status in NO_JUDGING_STATUSES:
             raise JudgeUnavailable(str(error))
         task.attempts += 1
@@ -4440,7 +4447,9 @@ class Batches:
         """Send what is to be asked, each journal's and each model's in batches of its own."""
         groups: dict[tuple[str, str], list[Order]] = {}
         for order in orders:
-            groups.setdefault((order.place[0], order.request.model or model), []).append(order)
+            asked_model = order.request.model or model
+            if asked_model not in self.gone:
+                groups.setdefault((order.place[0], asked_model), []).append(order)
         for (folder, asked_model), own in groups.items():
             for name, stream, lines in batch_files(model, own, self.most_lines):
                 file = self._tried(partial(self._uploaded, name, stream))
@@ -4581,7 +4590,10 @@ class GroqJudge:
         protocol = FORMS[requests[0].protocol] if requests else RUBRIC  # one for a whole run
         begun = set() if self.fresh else self._stored(protocol)
         begun |= self.batches.places() if self.batches else set()
-        model = first_model(requests, begun, self.model, self.strict)
+        chosen = self.strict or isinstance(
+            protocol, Writing
+        )  # of what is written no model goes on for another
+        model = first_model(requests, begun, self.model, chosen)
         if model != self.model:
             began = f"The journal's judgements are by {model}, successor of {self.model}"
             self.engine.warn(f"{began}: going on with it.")
@@ -4590,7 +4602,7 @@ class GroqJudge:
                 return self._run(model, requests, protocol)
             except ModelGone as gone:
                 successor = MODELS.get(model, UNKNOWN_MODEL).successor
-                if self.strict or successor is None:
+                if self.strict or successor is None or any(one.model for one in requests):
                     raise JudgeUnavailable(f"the model {model} is not to be had: {gone}") from gone
                 self.engine.warn(f"Groq no longer serves {model}; judging with its successor {successor}.")
                 model = successor
@@ -4632,8 +4644,12 @@ class GroqJudge:
             taken, _ = self._left(orders, protocol)
         rest = Failure("judging ended early" if ended else "left out", asked=False)
         if self.batches and self.batches.submits and not ended:
-            unscored = Failure("no score by any batch")
-            answered = {key: unscored for request, (_, key) in orders if not request.stored_only}
+            gone = self.batches.gone
+            answered = {
+                key: Failure(gone.get(request.model, "no score by any batch"))
+                for request, (_, key) in orders
+                if not request.stored_only
+            }
         found = (
             self.journals[folder].stored[key] if (folder, key) in taken else answered.get(key, rest)
             for _, (folder, key) in orders
@@ -8619,9 +8635,9 @@ def zero_to_one(text: str) -> float:
 
 
 def from_zero(text: str) -> float:
-    """A number from 0, for argparse."""
-    if not re.fullmatch(r"[0-9]*\.?[0-9]+", text):
-        raise argparse.ArgumentTypeError(f"expected a number from 0, found {text!r}")
+    """A number of seconds from 0, for argparse."""
+    if not re.fullmatch(r"[0-9]*\.?[0-9]+", text) or float(text) > MAX_DELAY_S:
+        raise argparse.ArgumentTypeError(f"expected a number from 0 to {MAX_DELAY_S}, found {text[:20]!r}")
     return float(text)
 
 
@@ -8670,8 +8686,10 @@ def judge_options(
 
 def system_name(text: str) -> str:
     """A name that can be part of a file's, for argparse."""
-    if not re.fullmatch(r"[\w.-]+", text):
-        raise argparse.ArgumentTypeError(f"expected letters, digits, '.', '-' and '_', found {text!r}")
+    if not re.fullmatch(r"[\w.-]{1,100}", text):
+        raise argparse.ArgumentTypeError(
+            f"expected up to 100 letters, digits, '.', '-' and '_', found {text!r}"
+        )
     return text
 
 
@@ -8812,16 +8830,23 @@ def show_plan(
         say(render_plan(plan, tiers, arguments.batch))
 
 
+def require_key(what: str) -> None:
+    """Raises UsageError where there is no key for what only a model can do."""
+    if not os.environ.get(KEY_VARIABLE, "").strip():
+        raise UsageError(f"{what}: set {KEY_VARIABLE}, or see --dry-run")
+
+
 def cancel_batches(arguments: argparse.Namespace, paths: Mapping[str, str]) -> int:
     """Cancel what is under way, given each folder's journal. Returns the exit code; raises UsageError."""
+    if arguments.dry_run:
+        raise UsageError("--cancel-batch cancels, and --dry-run would not: choose one")
+    require_key("batches are cancelled at the service")
     skipped: list[str] = []
     there = {folder: path for folder, path in paths.items() if os.path.exists(path)}
     try:
         with ExitStack() as resources:
             judge = connect_judge(arguments, there, skipped, resources)
-            if judge is None or judge.batches is None:
-                raise UsageError(f"batches cannot be cancelled without {KEY_VARIABLE}")
-            states = judge.batches.cancel()
+            states = judge.batches.cancel() if judge and judge.batches else []
     except (JudgeUnavailable, JudgingEnded) as error:
         note(f"error: not all batches are cancelled: {error}")
         return EXIT_INCOMPLETE
@@ -9041,24 +9066,31 @@ def run_split(arguments: argparse.Namespace) -> int:
 
 
 def read_made(
-    path: str, questions: Iterable[Question], model: str, searches: bool, overwrite: bool
+    arguments: argparse.Namespace,
+    path: str,
+    questions: Iterable[Question],
+    model: str,
+    found: Mapping[str, Found],
 ) -> dict[str, Row]:
     """The predictions that are there already, if such a run made them and could not make all.
 
-    `model` is the one that is asked, whose successor may have answered; `searches` says whether they name
-    documents. Raises UsageError for any other file: it is kept, unless it may be written over.
+    `model` is the one that is asked, whose successor may have answered; `found` has what a search finds, by
+    question ID. Raises UsageError for any other file: it is kept, unless it may be written over.
     """
-    if overwrite or not os.path.lexists(path):
+    if os.path.lexists(path) and not os.path.isfile(path):
+        raise UsageError(f"{path} is there and no file: move it away")
+    if arguments.overwrite or not os.path.lexists(path):
         return {}
     value = read_json(Path(path).read_text(encoding="utf-8", errors="replace"))
-    rows = value if isinstance(value, dict) else {}
+    rows = value if isinstance(value, dict) and not arguments.fresh else {}
     texts = {question.id: question.text for question in questions}
-    models = (model, MODELS.get(model, UNKNOWN_MODEL).successor)
+    models = {model, MODELS.get(model, UNKNOWN_MODEL).successor} - {None}
+    is_prediction = matcher(PREDICTION_SHAPE)
     ours = (
-        isinstance(row, dict)
-        and row.get("question") == texts.get(name)
-        and row.get("model") in models
-        and ("retrieved_docs" in row) == searches
+        is_prediction(row)
+        and (row.get("question"), row.get("model") in models) == (texts.get(name), True)
+        and set(GENERATION_AMOUNTS) <= row.keys()
+        and row.get("retrieved_docs") == (retrieved_rows(found[name]) if found else None)
         for name, row in rows.items()
     )
     if rows and len(rows) < len(texts) and all(ours):
@@ -9066,7 +9098,9 @@ def read_made(
     raise UsageError(f"{path} is there already and kept: --overwrite makes it anew")
 
 
-def generators_for(arguments: argparse.Namespace, questions: Sequence[Question]) -> list[Generator]:
+def generators_for(
+    arguments: argparse.Namespace, questions: Sequence[Question], found: Mapping[str, Found]
+) -> list[Generator]:
     """The systems to be made. Raises UsageError for what does not go together, or is there already."""
     pipeline = PIPELINES[arguments.pipeline]
     models = list(dict.fromkeys(arguments.model))
@@ -9082,9 +9116,11 @@ def generators_for(arguments: argparse.Namespace, questions: Sequence[Question])
         if not system or system in (one.system for one in generators):
             raise UsageError(f"{model} gives no name of its own to a system: name it by --system, alone")
         path = PREDICTIONS_FILE.format(split=arguments.split, system=system)
-        made = read_made(path, questions, name, pipeline.searches, arguments.overwrite)
+        made = read_made(arguments, path, questions, name, found)
         left = tuple(question for question in questions if question.id not in made)
         room = room_for_documents(name, arguments.tpm)
+        if pipeline.writing and pipeline.searches and not room:
+            raise UsageError(f"--tpm {arguments.tpm} leaves no room for documents")
         generators.append(Generator(system, model, pipeline, room, left, made))
     return generators
 
@@ -9110,12 +9146,10 @@ def run_models(
     arguments: argparse.Namespace, requests: Sequence[JudgeRequest], journal: Mapping[str, str]
 ) -> JudgeRun | None:
     """What models wrote; None, and a line that says why, where none can be had. Raises UsageError."""
+    require_key("this is written by a model")
     try:
         with ExitStack() as resources:
-            judge = connect_judge(arguments, journal, [], resources)
-            if judge is None:
-                raise UsageError(f"this is written by a model: set {KEY_VARIABLE}, or see --dry-run")
-            run = run_judge(judge, requests)
+            run = run_judge(connect_judge(arguments, journal, [], resources), requests)
     except JudgeUnavailable as error:
         note(f"error: nothing was written: {error}")
         return None
@@ -9129,10 +9163,10 @@ def generate_with_models(
     arguments: argparse.Namespace,
     generators: Sequence[Generator],
     questions: Sequence[Question],
+    found: Mapping[str, Found],
     corpus: Corpus | None,
 ) -> int:
     """Have models write predictions, all in one run. Returns the exit code; raises UsageError."""
-    found = {one.id: corpus.found(one.text, arguments.top_k) for one in questions} if corpus else {}
     requests = [one for each in generators for one in generation_requests(each, found, corpus)]
     requests.sort(key=lambda one: one.place)  # so that models take turns: each has limits of its own
     journal = {"": JOURNAL_FILE.format(split=arguments.split)}
@@ -9150,14 +9184,15 @@ def generate_with_models(
     outcomes: dict[str, dict[str, Outcome]] = {one.system: {} for one in generators}
     for request, outcome in zip(requests, run.outcomes, strict=True):
         outcomes[request.system][request.question_id] = outcome
-    code = EXIT_OK
+    code, skipped = EXIT_OK, list[str]()
     for one in generators:
         made = generated(one, outcomes[one.system], run.model, found, corpus)
         path = PREDICTIONS_FILE.format(split=arguments.split, system=one.system)
-        if made.rows:
-            write_predictions(path, questions, made.rows)
+        with skipping(path if len(generators) > 1 else "", skipped):
+            if made.rows:
+                write_predictions(path, questions, made.rows)
         code = max(code, report_generated(path, made))
-    return code
+    return EXIT_INCOMPLETE if skipped else code
 
 
 def run_generate(arguments: argparse.Namespace) -> int:
@@ -9167,24 +9202,26 @@ def run_generate(arguments: argparse.Namespace) -> int:
     pipeline = PIPELINES[arguments.pipeline]
     problems: list[Problem] = []
     _, read = read_file(QUESTIONS_FILE.format(split=arguments.split), parse_questions, problems)
-    found = read_corpus(problems) if pipeline.searches else {}
+    whole = read_corpus(problems) if pipeline.searches else {}
     if problems:
         raise InputError(problems)
-    questions = read or ()
-    generators = generators_for(arguments, questions)
-    corpus = None
+    questions, corpus = read or (), None
+    if twice := [name for name, many in Counter(one.id for one in questions).items() if many > 1]:
+        raise UsageError(f"question IDs that occur more than once: {shortened(twice)}; give each its own")
     if pipeline.searches:
-        documents = {doc_id: sentences_of(document) for doc_id, document in found.items()}
+        documents = {doc_id: sentences_of(document) for doc_id, document in whole.items()}
         texts = [" ".join(sentences.values()) for sentences in documents.values()]
         corpus = Corpus(documents, load_search(texts))
+    found = {one.id: corpus.found(one.text, arguments.top_k) for one in questions} if corpus else {}
+    generators = generators_for(arguments, questions, found)
     if pipeline.writing or corpus is None:
-        return generate_with_models(arguments, generators, questions, corpus)
+        return generate_with_models(arguments, generators, questions, found, corpus)
     if arguments.dry_run:
         say("Dry run: nothing is written, and no model would be asked.")
         return EXIT_OK
     rows = {}
     for one in questions:
-        rows[one.id] = extracted_prediction(one.text, corpus.found(one.text, arguments.top_k), corpus)
+        rows[one.id] = extracted_prediction(one.text, found[one.id], corpus)
     path = PREDICTIONS_FILE.format(split=arguments.split, system=generators[0].system)
     write_predictions(path, questions, rows)
     return EXIT_OK
@@ -9613,11 +9650,11 @@ def report_failed(blocks: Mapping[str, Block]) -> int:
 
 def judge_summaries(arguments: argparse.Namespace) -> int:
     """Judge summaries. Returns the exit code; raises InputError, UsageError."""
-    jobs = summary_jobs(arguments)
     journal = {"": Path(arguments.output_dir, SUMMARY_JOURNAL_FILE).as_posix()}
-    requests = [request for job in jobs for request in summary_requests(job)]
     if arguments.cancel_batch:
         return cancel_batches(arguments, journal)
+    jobs = summary_jobs(arguments)
+    requests = [request for job in jobs for request in summary_requests(job)]
     for job in jobs:
         say(f"{job.source.file.name}: {len(job.tasks)} summaries, {job.skipped} left out")
     if arguments.dry_run:
@@ -9628,8 +9665,7 @@ def judge_summaries(arguments: argparse.Namespace) -> int:
         with ExitStack() as resources:
             judge = None
             if requests:
-                if not os.environ.get(KEY_VARIABLE, "").strip():
-                    raise UsageError(f"summaries are judged by a model: set {KEY_VARIABLE}, or see --dry-run")
+                require_key("summaries are judged by a model")
                 Path(arguments.output_dir).mkdir(parents=True, exist_ok=True)
                 judge = connect_judge(arguments, journal, [], resources)
             found, run = grade_summaries(jobs, judge)
@@ -9655,9 +9691,13 @@ def plot_summaries(arguments: argparse.Namespace) -> int:
     problems: list[Problem] = []
     named = paths_named(arguments.plot)
     made = {plot_paths(Path(path))[1].as_posix() for path in named}  # what a pattern may have named too
-    read = [read_file(path, parse_summary_scores, problems) for path in named if path not in made]
+    named = [path for path in named if path not in made]
+    read = [read_file(path, parse_summary_scores, problems) for path in named]
     if problems:
         raise InputError(problems)
+    counts = Counter([*named, *(path.as_posix() for name in named for path in plot_paths(Path(name)))])
+    if alike := [path for path, many in counts.items() if many > 1]:
+        raise UsageError(f"{alike[0]} would be written twice, or over what is read: rename one")
     for file, rows in read:
         path, block = Path(file.name), spread_block(rows or ())
         picture, figures = plot_paths(path)
@@ -9681,6 +9721,10 @@ def write_web_metrics(arguments: argparse.Namespace) -> int:
 
 def run_summaries(arguments: argparse.Namespace) -> int:
     """Judge summaries, or draw their scores, or measure what the web adds. Returns the exit code."""
+    wishes = ("plot", "web_metrics", "cancel_batch", "dry_run")
+    if len(wished := [name for name in wishes if getattr(arguments, name)]) > 1:
+        options = " and ".join(f"--{name.replace('_', '-')}" for name in wished)
+        raise UsageError(f"{options} do not go together: choose one")
     if arguments.web_metrics:
         return write_web_metrics(arguments)
     return plot_summaries(arguments) if arguments.plot else judge_summaries(arguments)
@@ -9706,7 +9750,7 @@ ENGINE_OPTIONS: Options = {  # of every command that judges
     },
     "--rpm": {"type": positive, "metavar": "N", "help": "requests a minute (default: learned)"},
     "--tpm": {"type": positive, "metavar": "N", "help": "tokens a minute (default: learned)"},
-    "--batch": {"action": "store_true", "help": "judge by Groq's Batch API: half the price, within a day"},
+    "--batch": {"action": "store_true", "help": "by Groq's Batch API: half the price, within a day"},
     "--batch-size": {
         "type": lambda text: positive(text, BATCH_LINES),
         "default": BATCH_LINES,

@@ -802,8 +802,16 @@ def test_where_no_batch_is_under_way_it_says_so_and_leaves_nothing(four: Project
 
 def test_without_a_key_nothing_can_be_cancelled(four: Project) -> None:
     outcome = four.run(*CANCEL)
-    assert outcome.err[-1] == "error: batches cannot be cancelled without GROQ_API_KEY"
-    assert outcome.code == 2
+    said = "batches are cancelled at the service: set GROQ_API_KEY, or see --dry-run"
+    assert (outcome.err[-1], outcome.code) == (f"error: {said}", 2)
+
+
+def test_a_dry_run_cancels_nothing(four: Project, serve: Serve) -> None:
+    server = serve(by_place, batches=BatchScript(polls=9))
+    four.run(*BATCH)
+    outcome = four.run(*CANCEL, "--dry-run")
+    assert outcome.err[-1] == "error: --cancel-batch cancels, and --dry-run would not: choose one"
+    assert (outcome.code, [batch.status for batch in server.batches.values()]) == (2, ["validating"])
 
 
 def test_where_the_service_is_out_of_reach_it_exits_3(four: Project, serve: Serve) -> None:

@@ -29,7 +29,7 @@ from evaluation import (
 from rank_bm25 import BM25Okapi  # type: ignore[import-untyped]
 
 from conftest import Answer, Outcome, Project, Serve, document, pasted, prompt_of, question
-from groq_server import RPD, Call, Reply, completion, error, rate_limited, score_reply
+from groq_server import RPD, Call, Reply, completion, error, model_gone, rate_limited, score_reply
 from test_engine import Plan, Script, bodies, engine_for, refused, said
 
 Row = dict[str, Any]
@@ -353,7 +353,11 @@ REFUSED: dict[str, tuple[Sequence[str], str]] = {
     "a model without a name": (["--pipeline", "rag", "--model", "//"], "// gives no name of its own"),
     "no pipeline": ([], "the following arguments are required: --pipeline"),
     "an unknown pipeline": (["--pipeline", "magic"], "invalid choice: 'magic'"),
-    "a folder as a system": (["--pipeline", "bm25", "--system", "../s"], "expected letters, digits, "),
+    "a folder as a system": (["--pipeline", "bm25", "--system", "../s"], "expected up to 100 letters, "),
+    "a long name": (["--pipeline", "bm25", "--system", "s" * 101], "expected up to 100 letters, "),
+    "endless pauses": (["--pipeline", "llm", "--delay", "9" * 400], "expected a number from 0 to 86400"),
+    "no room": (["--pipeline", "rag", "--tpm", "1"], "--tpm 1 leaves no room for documents"),
+    "cancelling for a try": (["--pipeline", "llm", "--cancel-batch", "--dry-run"], "choose one"),
     "no documents": (["--pipeline", "bm25", "--top-k", "0"], "argument --top-k: "),
     "a judge": (["--pipeline", "llm", "--judge-model", "a"], "unrecognized arguments: --judge-model"),
 }
@@ -549,7 +553,8 @@ def test_where_all_failed_nothing_is_written(lamps: Project, serve: Serve) -> No
 
 
 def partial_row(**changes: Any) -> Row:
-    row = {"question": "What did the lamp burn?", "answer": "Oil.", "model": LLAMA, **changes}
+    took = {"latency_ms": 1.0, "input_tokens": 100, "output_tokens": None}
+    row = {"question": "What did the lamp burn?", "answer": "Oil.", **took, "model": LLAMA, **changes}
     return {name: value for name, value in row.items() if value is not ...}
 
 
@@ -557,6 +562,8 @@ KEPT: dict[str, Any] = {
     "another model's": {"q001": partial_row(model="someone/else")},
     "no model's": {"q001": partial_row(model=...)},
     "another pipeline's": {"q001": partial_row(retrieved_docs=[])},
+    "that tells not what it took": {"q001": partial_row(latency_ms=...)},
+    "no predictions": {"q001": partial_row(answer=5)},
     "of another question": {"q001": partial_row(question="What else?")},
     "of a question that is not there": {"q009": partial_row()},
     "of nothing": {},
@@ -571,6 +578,63 @@ def test_a_file_that_such_a_run_did_not_make_is_kept(lamps: Project, content: An
     outcome = llm(lamps)
     assert (outcome.code, Path(STRONG).read_bytes()) == (2, before)
     assert outcome.err == [f"error: {STRONG} is there already and kept: --overwrite makes it anew"]
+
+
+@table("model", {"of Groq": GPT_OSS, "of one's own": "local"})
+def test_a_persons_file_is_kept_from_a_model_without_successor(lamps: Project, model: str) -> None:
+    before = lamps.write(STRONG, {"q001": partial_row(model=...)}).read_bytes()
+    assert (llm(lamps, "--model", model).code, Path(STRONG).read_bytes()) == (2, before)
+
+
+def test_a_folder_of_that_name_is_refused_before_a_model_is_asked(lamps: Project, serve: Serve) -> None:
+    server = serve(wrote())
+    os.mkdir(STRONG)
+    outcome = llm(lamps, "--overwrite")
+    assert (outcome.code, len(server.calls)) == (2, 0)
+    assert outcome.err == [f"error: {STRONG} is there and no file: move it away"]
+
+
+def test_fresh_answers_are_not_mixed_with_those_of_a_file(lamps: Project) -> None:
+    lamps.write(STRONG, {"q001": partial_row()})
+    assert llm(lamps, "--fresh").code == 2
+
+
+@table("pipeline", {"bm25": "bm25", "llm": "llm"})
+def test_questions_with_one_id_are_refused_before_a_model_is_asked(project: Project, pipeline: str) -> None:
+    project.questions(question("d1", question_id="a"), question("d2", question_id="a"))
+    project.documents(document("d1", "The lamp burned oil."))
+    outcome = project.run("generate", "dev", "--pipeline", pipeline)
+    said = "error: question IDs that occur more than once: a; give each its own"
+    assert (outcome.code, outcome.err) == (2, [said])
+
+
+def test_a_model_that_is_not_to_be_had_does_not_hold_up_another(lamps: Project, serve: Serve) -> None:
+    server = serve(lambda call: model_gone() if call.body["model"] == "gone/x" else wrote())
+    outcome = llm(lamps, "--model", "gone/x", GPT_OSS)
+    assert (outcome.code, outcome.out) == (3, "dev_openai-gpt-oss-20b_output.json: 3 predictions\n")
+    gone = "the model gone/x is not to be had: The model `gone/x` does not exist"
+    assert any(gone in line for line in outcome.err)
+    before = len(server.calls)
+    os.remove("dev_openai-gpt-oss-20b_output.json")
+    llm(lamps, "--model", "gone/x", GPT_OSS)
+    assert {call.body["model"] for call in server.calls[before:]} == {"gone/x"}
+
+
+def test_in_batches_a_model_that_is_not_to_be_had_is_asked_once(lamps: Project, serve: Serve) -> None:
+    server = serve(lambda call: model_gone() if call.body["model"] == "gone/x" else wrote())
+    outcome = llm(lamps, "--model", "gone/x", GPT_OSS, "--batch", "--wait")
+    assert (outcome.code, len(server.batches)) == (3, 2)
+    assert "e.g. The model `gone/x` does not exist" in outcome.err[-1]
+
+
+def test_what_a_successor_wrote_of_its_own_does_not_make_it_the_usual_model(
+    lamps: Project, serve: Serve
+) -> None:
+    server = serve(wrote())
+    llm(lamps, "--model", GPT_OSS, "--system", "other")
+    before = len(server.calls)
+    llm(lamps)
+    assert {call.body["model"] for call in server.calls[before:]} == {LLAMA}
 
 
 def test_a_file_that_such_a_run_made_is_gone_on_with(lamps: Project, serve: Serve) -> None:

@@ -1548,6 +1548,36 @@ def test_bad_results_are_listed_and_nothing_is_drawn(project: Project, drawn: li
     assert (outcome.code, drawn, tree(project)) == (2, [], before)
 
 
+@table(
+    "names",
+    {
+        "two of one picture": ("a.json", "a.txt"),
+        "what is drawn in its own place": ("b.png",),
+    },
+)
+def test_a_plot_that_would_be_written_over_something_is_refused(
+    project: Project, names: Sequence[str]
+) -> None:
+    for name in names:
+        project.write(name, plotted((1, 1, 1, 1, 1)))
+    before = {path: path.read_bytes() for path in project.folder.iterdir()}
+    outcome = project.run("summaries", "--plot", *names)
+    assert (outcome.code, {path: path.read_bytes() for path in project.folder.iterdir()}) == (2, before)
+    assert outcome.err[0].endswith("would be written twice, or over what is read: rename one")
+
+
+TOGETHER: dict[str, tuple[Sequence[str], str]] = {
+    "two that judge nothing": (("--plot", "a.json", "--web-metrics"), "--plot and --web-metrics"),
+    "a try of what writes": (("--web-metrics", "--dry-run"), "--web-metrics and --dry-run"),
+}
+
+
+@table("options, named", TOGETHER)
+def test_what_does_not_go_together(project: Project, options: Sequence[str], named: str) -> None:
+    outcome = project.run("summaries", *options)
+    assert (outcome.code, outcome.err) == (2, [f"error: {named} do not go together: choose one"])
+
+
 def test_a_plot_needs_matplotlib(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluation, "find_spec", lambda name: None)
     project.write("a.json", PLOTTED)
