@@ -5954,11 +5954,16 @@ def draft_questions(
     return Drafted([] if run.ended else kept, dropped, missing, run)
 
 
-def draft_row(draft: Draft, number: int, model: str) -> Row:
+def short_digest(*parts: object) -> str:
+    """Eight hexadecimal digits that tell values apart."""
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:8]
+
+
+def draft_row(draft: Draft, model: str) -> Row:
     """A draft as a line of the gold set."""
     question = draft_question(draft)
     return {
-        "question_id": f"d{number:03d}",
+        "question_id": f"d{short_digest(draft.doc_id, draft.question)}",
         "doc_id": draft.doc_id,
         "question_type": question.question_type,
         "edge_case_type": question.edge_case_type,
@@ -8316,13 +8321,19 @@ def drafts_part(drafted: Drafted) -> Part:
     )
 
 
-# How an item begins: kept, or struck out; its question's ID; the question.
-REVIEW_ITEM = r"(?m)^\s*[-*] (~~)?\[([xX ])\] (~~)?\*\*((?:\\.|[^\\\n])+?)\*\*(.*)$"
+# How an item begins: its tick; its question's ID; the question.
+REVIEW_ITEM = r"(?m)^\s*[-*] (?:~~)?\[([xX ])\] (?:~~)?\*\*((?:\\.|[^\\\n])+?)\*\*(.*)$"
+REVIEWED = "<!-- The list is of these questions: {} -->"  # their marks
 
 
-def render_review(questions: Iterable[Question], documents: Mapping[str, Document]) -> str:
+def review_mark(question: Question) -> str:
+    """What tells a question from any other of the same ID: all that a person is to check."""
+    return short_digest(*question[:6])  # up to the rubric
+
+
+def render_review(questions: Sequence[Question], documents: Mapping[str, Document]) -> str:
     """Drafted questions as a Markdown list to read, and to strike from."""
-    lines = ["# Questions to be checked\n"]
+    lines = [REVIEWED.format(" ".join(map(review_mark, questions))), "# Questions to be checked\n"]
     lines.append(
         "Strike out what is not good: `[ ]` for `[x]`, or delete the item. Then run the command again.\n"
     )
@@ -8340,19 +8351,19 @@ def render_review(questions: Iterable[Question], documents: Mapping[str, Documen
     return "\n".join(lines) + "\n"
 
 
-def parse_review(text: str, questions: Iterable[Question]) -> tuple[set[str], set[str]]:
-    """(the IDs of questions that have an item, and of those that are not struck out).
-
-    Raises UsageError where an item has another question of the same ID: that list is of other drafts.
-    """
+def parse_review(text: str, questions: Sequence[Question]) -> set[str]:
+    """The IDs of the questions that are not struck out of a list. Raises UsageError for a list of others."""
     by_shown = {markdown_text(question.id): question for question in questions}
-    known: dict[str, bool] = {}
+    kept = {}
     for match in re.finditer(REVIEW_ITEM, text):
-        if question := by_shown.get(match[4]):
-            if re.findall(r"[^\W_]+", match[5]) != re.findall(r"[^\W_]+", markdown_text(question.text)):
+        if question := by_shown.get(match[2]):
+            if re.findall(r"[^\W_]+", match[3]) != re.findall(r"[^\W_]+", markdown_text(question.text)):
                 raise UsageError(f"the list has another question as {question.id}: it is of other drafts")
-            known[question.id] = match[2] != " " and not (match[1] or match[3])
-    return set(known), {name for name, kept in known.items() if kept}
+            kept[question.id] = match[1] != " " and "~~" not in re.sub(r"\\.", " ", match[0])
+    listed = set(" ".join(re.findall(REVIEWED.format(r"([\s0-9a-f]*)"), text)).split())
+    if others := [question.id for question in questions if review_mark(question) not in listed]:
+        raise UsageError(f"the list is not of these questions as they are now: {shortened(others)}")
+    return {name for name, is_kept in kept.items() if is_kept}
 
 
 # -- Summaries
@@ -9245,6 +9256,9 @@ def review_drafts(arguments: argparse.Namespace) -> int:
     documents, _ = read_documents(questions, problems)
     if problems:
         raise InputError(problems)
+    shown_as = Counter(markdown_text(question.id) for question in questions)
+    if repeated := [name for name, count in shown_as.items() if count > 1]:
+        raise UsageError(f"{arguments.out}: question IDs that occur more than once: {shortened(repeated)}")
     sheet = Path(arguments.out).with_suffix(".md")
     if not os.path.lexists(sheet):
         write_file(sheet, render_review(questions, documents))
@@ -9254,18 +9268,20 @@ def review_drafts(arguments: argparse.Namespace) -> int:
     if problems:
         raise InputError(problems)
     try:
-        listed, kept = parse_review(text or "", questions)
-        if not listed:
-            raise UsageError("it lists none of these questions")
+        kept = parse_review(text or "", questions)
     except UsageError as error:
         raise UsageError(f"{sheet.as_posix()}: {error}; move it away for a new one") from None
+    if not kept:
+        raise UsageError(f"{sheet.as_posix()}: all are struck out; {arguments.out} is left as it is")
     rows = [
-        value | {"reviewed": True}
+        value | {"question_id": question.id, "reviewed": True}
         for question, (_, value) in zip(questions, values or (), strict=True)
         if question.id in kept
     ]
     write_file(Path(arguments.out), "".join(f"{_compact(row)}\n" for row in rows))
-    say(f"{arguments.out}: {len(rows)} of {len(questions)} questions kept")
+    struck = [question.id for question in questions if question.id not in kept]
+    told = f"; struck out: {len(struck)} ({shortened(struck)})" if struck else ""
+    say(f"{arguments.out}: {len(rows)} of {len(questions)} questions kept{told}")
     return EXIT_OK
 
 
@@ -9273,7 +9289,7 @@ def write_drafts(path: str, drafted: Drafted) -> int:
     """Write and tell what became of the drafts. Returns the exit code."""
     complete = report_calls(drafted.run)
     if drafted.kept:
-        rows = [draft_row(draft, n, drafted.run.model) for n, draft in enumerate(drafted.kept, start=1)]
+        rows = [draft_row(draft, drafted.run.model) for draft in drafted.kept]
         write_file(Path(path), "".join(f"{_compact(row)}\n" for row in rows))
     say(parts_text([drafts_part(drafted)]))
     if drafted.kept:
@@ -9281,13 +9297,46 @@ def write_drafts(path: str, drafted: Drafted) -> int:
     if drafted.missing:
         again = " with --overwrite" if drafted.kept else ""
         note(f"warning: replies missing: {drafted.missing.total()}; run again{again}")
-    return EXIT_OK if complete and not drafted.missing else EXIT_INCOMPLETE
+    if complete and not drafted.kept:
+        note("error: no draft was kept; nothing was written")
+    return EXIT_OK if complete and drafted.kept and not drafted.missing else EXIT_INCOMPLETE
+
+
+def check_drafts_path(path: str) -> None:
+    """Raise UsageError where no questions could be written to `path`, or none beside their own journal."""
+    if os.path.basename(path) in ("", ".", "..") or (os.path.exists(path) and not os.path.isfile(path)):
+        raise UsageError(f"--out must name a file, not {path}")
+    if Path(path).suffix == ".md":
+        raise UsageError("--out is a file of JSON lines: the list to read has the same name with .md")
+    if Path(path).stem.lower() in SPLITS:
+        raise UsageError(f"--out: {path} would have the journal of a split; give it another name")
+    if not os.path.isdir(os.path.dirname(path) or "."):
+        raise UsageError(f"--out: there is no folder {os.path.dirname(path)}")
+
+
+def documents_with_room(found: Mapping[str, Document], room: float) -> dict[str, Sentences]:
+    """What is shown of each structured document. Says what is left out; raises UsageError for all."""
+    documents = {doc_id: one.sentences for doc_id, one in found.items() if one.sentences}
+    shown = {doc_id: fitting(sentences, room) for doc_id, sentences in documents.items()}
+    for told, names in {
+        "Plain texts are passed over": [doc_id for doc_id in found if doc_id not in documents],
+        "Left out, as no sentence fits a minute of tokens": [one for one in shown if not shown[one]],
+        "Of these only the beginning is used, as a minute of tokens has no room for more": [
+            doc_id for doc_id, sentences in documents.items() if 0 < len(shown[doc_id]) < len(sentences)
+        ],
+    }.items():
+        if names:
+            note(f"{told}: {shortened(names)}.")
+    if not any(shown.values()):
+        raise UsageError("a minute of tokens has no room for a sentence of any document; see --tpm")
+    return {doc_id: sentences for doc_id, sentences in shown.items() if sentences}
 
 
 def run_questions(arguments: argparse.Namespace) -> int:
     """Draft a gold set. Returns the exit code; raises InputError, UsageError."""
-    if Path(arguments.out).suffix == ".md":
-        raise UsageError("--out is a file of JSON lines: the list to read has the same name with .md")
+    check_drafts_path(arguments.out)
+    if arguments.review and arguments.dry_run:
+        raise UsageError("--review asks no model and so has no --dry-run")
     if arguments.review:
         return review_drafts(arguments)
     out = Path(arguments.out)
@@ -9298,21 +9347,12 @@ def run_questions(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{arguments.out} is there already and kept: --overwrite makes it anew")
     problems: list[Problem] = []
     found = read_corpus(problems, arguments.documents)
-    documents = {doc_id: one.sentences for doc_id, one in found.items() if one.sentences}
-    if not documents and not problems:
+    if not any(one.sentences for one in found.values()) and not problems:
         problems.append(Problem(CORPUS_DIR, 1, "structured documents", "plain text only"))
     if problems:
         raise InputError(problems)
     room = room_for_documents(arguments.judge_model or DEFAULT_JUDGE_MODEL, arguments.tpm, "draft")
-    shown = {doc_id: fitting(sentences, room) for doc_id, sentences in documents.items()}
-    for told, names in {
-        "Plain texts are passed over": [doc_id for doc_id in found if doc_id not in documents],
-        "Of these only the beginning is used, as a minute of tokens has no room for more": [
-            doc_id for doc_id, sentences in documents.items() if len(shown[doc_id]) < len(sentences)
-        ],
-    }.items():
-        if names:
-            note(f"{told}: {shortened(names)}.")
+    shown = documents_with_room(found, room)
     requests = draft_requests(shown, arguments.kinds, arguments.per_document)
     if arguments.dry_run:
         say("Dry run: nothing is sent. This is the drafting; each draft that is kept takes three calls more.")

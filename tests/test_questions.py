@@ -170,7 +170,7 @@ kept       1
 Saved to: {DRAFTS}. Nobody has checked these questions: --review writes a list to read.
 """
 ROW = (
-    '{"question_id": "d001", "doc_id": "lamp", "question_type": "precise_fact_retrieval", '
+    '{"question_id": "d1ad7c955", "doc_id": "lamp", "question_type": "precise_fact_retrieval", '
     '"edge_case_type": "none", "question": "When was the lamp at Cordouan lit?", '
     '"answer": "It was lit in 1823.", "evidence_sentences": ["S1"], "rubric": '
     '{"description": "Which of these facts does the answer give?", "scale": {"1": "nothing", "2": "a lamp", '
@@ -195,7 +195,7 @@ def test_a_row_is_a_question_like_any_other(lamps: Project, serve: Serve) -> Non
     [asked] = evaluation.parse_questions(Path(DRAFTS).read_text(), DRAFTS, [])
     levels = dict(zip("12345", LEVELS, strict=True))
     assert asked == Question(
-        id="d001",
+        id="d1ad7c955",
         doc_id="lamp",
         text="When was the lamp at Cordouan lit?",
         answer="It was lit in 1823.",
@@ -210,11 +210,18 @@ def test_a_row_is_a_question_like_any_other(lamps: Project, serve: Serve) -> Non
 def test_three_kinds_on_each_document(both: Project, serve: Serve) -> None:
     serve(service())
     both.run("questions")
-    assert [(row["question_id"], row["doc_id"], row["edge_case_type"]) for row in rows(both)] == [
-        ("d001", "lamp", "none"),
-        ("d002", "lamp", "unanswerable_from_source"),
-        ("d003", "weather/rain", "none"),
+    assert [(row["doc_id"], row["edge_case_type"]) for row in rows(both)] == [
+        ("lamp", "none"),
+        ("lamp", "unanswerable_from_source"),
+        ("weather/rain", "none"),
     ]
+
+
+def test_an_id_is_of_document_and_question_alone() -> None:
+    changed = [{}, {"answer": "Then."}, {"kind": UNTOLD}, {"doc_id": "rain"}, {"question": "Who?\ud800"}]
+    ids = [evaluation.draft_row(GOOD._replace(**one), "m")["question_id"] for one in changed]
+    assert ids[:3] == ["d1ad7c955"] * 3
+    assert (len(set(ids)), all(re.fullmatch("d[0-9a-f]{8}", one) for one in ids)) == (3, True)
 
 
 DRAFT_SYSTEM = """\
@@ -427,6 +434,8 @@ def test_whoever_quotes_says_nothing_new(sentences: list[tuple[str, bool]]) -> N
 
 # -- From the command line
 
+NONE_KEPT = "error: no draft was kept; nothing was written"
+
 PLANTED: dict[str, tuple[Row, str]] = {
     "invented ID": (drafted(evidence_sentences=["S99"]), INVENTED),
     "wrong number": (drafted(answer="It was lit in 1822."), FOREIGN),
@@ -444,14 +453,15 @@ def test_a_planted_fault_is_counted_and_not_asked_about(
 ) -> None:
     server = serve(service(fault))
     outcome = draft(lamps)
-    assert (outcome.code, counted(outcome)) == (0, {"kept": 0, f"dropped: {rule}": 1})
+    assert (outcome.code, counted(outcome)) == (3, {"kept": 0, f"dropped: {rule}": 1})
+    assert notes(outcome) == [NONE_KEPT]
     assert (len(server.calls), os.path.exists(DRAFTS)) == (1, False)
 
 
-def test_what_is_dropped_leaves_no_gap_in_the_ids(both: Project, serve: Serve) -> None:
+def test_what_is_dropped_leaves_the_rest(both: Project, serve: Serve) -> None:
     serve(service(lambda call: ON_RAIN if "Lisbon" in prompt_of(call) else drafted(rubric=[])))
     draft(both)
-    assert [(row["question_id"], row["doc_id"]) for row in rows(both)] == [("d001", "weather/rain")]
+    assert [row["doc_id"] for row in rows(both)] == ["weather/rain"]
 
 
 def test_a_repeated_question_is_dropped(lamps: Project, serve: Serve) -> None:
@@ -508,8 +518,8 @@ def test_what_a_second_call_makes_of_it(
 ) -> None:
     serve(service(**settings))
     outcome = draft(lamps, kinds=[kind])
-    assert (outcome.code, counted(outcome)) == (0, became)
-    assert os.path.exists(DRAFTS) == (became["kept"] == 1)
+    assert (outcome.code, counted(outcome)) == (0 if became["kept"] else 3, became)
+    assert os.path.exists(DRAFTS) == (became["kept"] == 1) == (NONE_KEPT not in notes(outcome))
 
 
 # ------------------------------------------------------------------ What failed
@@ -520,7 +530,7 @@ def test_what_failed_is_counted(lamps: Project, serve: Serve, failing: str) -> N
     serve(service(instead={failing: error(400, "bad", "No")}))
     outcome = draft(lamps)
     assert (outcome.code, counted(outcome)) == (3, {"kept": 0, "no reply: HTTP 400: No": 1})
-    assert notes(outcome) == ["warning: replies missing: 1; run again"]
+    assert notes(outcome) == ["warning: replies missing: 1; run again", NONE_KEPT]
     assert not os.path.exists(DRAFTS)
 
 
@@ -666,6 +676,22 @@ def test_of_a_document_that_is_too_long_the_beginning_is_used(both: Project) -> 
     assert (notes(outcome), outcome.code) == ([long], 0)
 
 
+def test_a_document_of_which_no_sentence_fits_is_left_out(both: Project, serve: Serve) -> None:
+    server = serve(service())  # 775 tokens: 40 characters
+    outcome = draft(both, "--tpm", "775", "--dry-run")
+    left = "Left out, as no sentence fits a minute of tokens: lamp."
+    rain = "Of these only the beginning is used, as a minute of tokens has no room for more: weather/rain."
+    assert (outcome.code, notes(outcome), len(server.calls)) == (0, [left, rain], 0)
+    assert "Calls to make: 1\n" in outcome.out
+
+
+def test_where_no_sentence_fits_nothing_is_asked(both: Project, serve: Serve) -> None:
+    server = serve(service())
+    outcome = draft(both, "--tpm", "500")
+    said = "error: a minute of tokens has no room for a sentence of any document; see --tpm"
+    assert (outcome.code, outcome.err[-1], len(server.calls)) == (2, said, 0)
+
+
 NO_DOCUMENTS: dict[str, tuple[str, str]] = {
     "none of the pattern": ("rain*", "expected documents (.json or .txt) like rain*, found none"),
     "plain ones only": ("notes/*", "expected structured documents, found plain text only"),
@@ -711,7 +737,7 @@ LABELS = {
 
 @pytest.mark.parametrize("kind", evaluation.DRAFT_KINDS)
 def test_what_a_kind_is_called_in_a_row(kind: str) -> None:
-    row = evaluation.draft_row(GOOD._replace(kind=kind), 7, "m")
+    row = evaluation.draft_row(GOOD._replace(kind=kind), "m")
     assert (row["question_type"], row["edge_case_type"]) == LABELS[kind]
 
 
@@ -723,10 +749,29 @@ def test_another_file(lamps: Project, serve: Serve) -> None:
     assert set(os.listdir("sets")) == {"gold.jsonl", "gold_judgements.jsonl"}
 
 
-def test_a_folder_that_is_not_there_is_said_before_anything_is_paid(lamps: Project, serve: Serve) -> None:
+SPLIT_NAME = "--out: {} would have the journal of a split; give it another name"
+NO_PLACE: dict[str, tuple[str, str]] = {
+    "here": (".", "--out must name a file, not ."),
+    "above": ("corpus/..", "--out must name a file, not corpus/.."),
+    "the root": ("/", "--out must name a file, not /"),
+    "a folder": ("corpus", "--out must name a file, not corpus"),
+    "a folder that is not there": ("sets/", "--out must name a file, not sets/"),
+    "a device": (os.devnull, f"--out must name a file, not {os.devnull}"),
+    "in a folder that is not there": ("sets/gold.jsonl", "--out: there is no folder sets"),
+    "a split": ("dev.jsonl", SPLIT_NAME.format("dev.jsonl")),
+    "a split by another case": ("corpus/Test", SPLIT_NAME.format("corpus/Test")),
+}
+
+
+@pytest.mark.parametrize("option", ["--overwrite", "--review", "--cancel-batch", "--dry-run"])
+@table("out, said", NO_PLACE)
+def test_what_is_no_place_for_questions_is_said_before_anything_is_paid(
+    lamps: Project, serve: Serve, out: str, said: str, option: str
+) -> None:
     server = serve(service())
-    outcome = draft(lamps, "--out", "sets/gold.jsonl")
-    assert (outcome.code, len(server.calls)) == (2, 0)
+    outcome = draft(lamps, "--out", out, option)
+    assert (outcome.code, outcome.err, len(server.calls)) == (2, [f"error: {said}"], 0)
+    assert set(os.listdir()) == {"corpus"}
 
 
 def test_the_list_to_read_is_no_place_for_the_questions(lamps: Project) -> None:
@@ -784,6 +829,7 @@ TWO = [
     question("lamp", question_id="d002", question="What did it burn?", evidence_sentences=[], synthetic=True),
 ]
 LIST = """\
+<!-- The list is of these questions: 441fcf99 23720785 -->
 # Questions to be checked
 
 Strike out what is not good: `[ ]` for `[x]`, or delete the item. Then run the command again.
@@ -842,6 +888,9 @@ STRUCK: dict[str, tuple[str, str]] = {
     "unticked": ("- [x] **d002**", "- [ ] **d002**"),
     "struck out": ("- [x] **d002** What did it burn?", "- [x] ~~**d002** What did it burn?~~"),
     "struck out with its box": ("- [x] **d002** What did it burn?", "- ~~[x] **d002** What did it burn?~~"),
+    "its text struck out": ("**d002** What did it burn?", "**d002** ~~What did it burn?~~"),
+    "a word struck out": ("What did it burn?", "What did ~~it~~ burn?"),
+    "its ID struck out": ("**d002**", "**~~d002~~**"),
     "struck out as a whole": ("- [x] **d002** What did it burn?", "~~- [x] **d002** What did it burn?~~"),
     "deleted": (second_item(), ""),
 }
@@ -852,7 +901,7 @@ def test_what_is_struck_out_is_left_out(two: Project, before: str, after: str) -
     review(two)
     two.write(SHEET, LIST.replace(before, after))
     outcome = review(two)
-    assert (outcome.code, outcome.out) == (0, f"{DRAFTS}: 1 of 2 questions kept\n")
+    assert (outcome.code, outcome.out) == (0, f"{DRAFTS}: 1 of 2 questions kept; struck out: 1 (d002)\n")
     assert rows(two) == [TWO[0] | {"reviewed": True}]
 
 
@@ -879,14 +928,16 @@ def test_reading_back_again_changes_nothing(two: Project) -> None:
     assert (review(two).code, Path(DRAFTS).read_bytes()) == (0, before)
 
 
+OTHERS = "the list is not of these questions as they are now:"
 FOREIGN_LISTS: dict[str, tuple[str, str]] = {
-    "of other IDs": (LIST.replace("**d0", "**e0"), "it lists none of these questions"),
     "of other drafts": (
         LIST.replace("What did it burn?", "Who wound it?"),
         "the list has another question as d002: it is of other drafts",
     ),
-    "of nothing": ("# My notes\n", "it lists none of these questions"),
-    "empty": ("", "it lists none of these questions"),
+    "of one of them": (LIST.replace("23720785", ""), f"{OTHERS} d002"),
+    "that says not of what": (LIST.partition("-->")[2], f"{OTHERS} d001, d002"),
+    "of nothing": ("# My notes\n", f"{OTHERS} d001, d002"),
+    "empty": ("", f"{OTHERS} d001, d002"),
 }
 
 
@@ -897,6 +948,54 @@ def test_a_foreign_list_is_refused(two: Project, text: str, said: str) -> None:
     outcome = review(two)
     assert (outcome.code, outcome.err) == (2, [f"error: {SHEET}: {said}; move it away for a new one"])
     assert Path(DRAFTS).read_bytes() == before
+
+
+CHANGED: dict[str, tuple[list[Row], str]] = {
+    "one more": ([*TWO, TWO[0] | {"question_id": "d003"}], "d003"),
+    "another answer": ([TWO[0], TWO[1] | {"answer": "Whale oil."}], "d002"),
+    "another document": ([TWO[0] | {"doc_id": "weather/rain"}, TWO[1]], "d001"),
+    "another level": ([TWO[0], TWO[1] | {"rubric": {"scale": {"1": "a"}}}], "d002"),
+}
+
+
+@table("now, names", CHANGED)
+def test_what_the_list_never_showed_is_not_lost(two: Project, now: list[Row], names: str) -> None:
+    two.documents(RAIN)
+    review(two)
+    two.write(DRAFTS, "".join(f"{json.dumps(row)}\n" for row in now))
+    outcome = review(two)
+    said = f"error: {SHEET}: {OTHERS} {names}; move it away for a new one"
+    assert (outcome.code, outcome.err, rows(two)) == (2, [said], now)
+
+
+@table("text", {"unticked": LIST.replace("[x] **", "[ ] **"), "deleted": LIST.partition("- [x] **")[0]})
+def test_no_set_is_left_empty(two: Project, text: str) -> None:
+    two.write(SHEET, text)
+    outcome = review(two)
+    said = f"error: {SHEET}: all are struck out; {DRAFTS} is left as it is"
+    assert (outcome.code, outcome.err, rows(two)) == (2, [said], TWO)
+
+
+def test_repeated_ids_are_refused_before_a_list_is_written(two: Project) -> None:
+    two.write(DRAFTS, "".join(f"{json.dumps(row)}\n" for row in (*TWO, TWO[1])))
+    outcome = review(two)
+    said = f"error: {DRAFTS}: question IDs that occur more than once: d002"
+    assert (outcome.code, outcome.err, os.path.exists(SHEET)) == (2, [said], False)
+
+
+def test_questions_without_an_id_keep_the_one_that_they_were_listed_by(two: Project) -> None:
+    bare = [{name: value for name, value in row.items() if name != "question_id"} for row in TWO]
+    two.write(DRAFTS, "".join(f"{json.dumps(row)}\n" for row in bare))
+    review(two)
+    two.write(SHEET, Path(SHEET).read_text().replace("[x] **q001", "[ ] **q001"))
+    kept = [bare[1] | {"question_id": "q002", "reviewed": True}]
+    assert [(review(two).code, rows(two)) for _ in range(2)] == [(0, kept)] * 2
+
+
+def test_reading_has_no_dry_run(two: Project) -> None:
+    outcome = two.run("questions", "--review", "--dry-run")
+    said = "error: --review asks no model and so has no --dry-run"
+    assert (outcome.code, outcome.err, os.path.exists(SHEET)) == (2, [said], False)
 
 
 def test_the_list_of_a_file_that_is_not_there(lamps: Project) -> None:
@@ -913,7 +1012,7 @@ def test_hostile_texts_stay_on_their_line(lamps: Project) -> None:
     review(lamps)
     lines = Path(SHEET).read_text(encoding="utf-8").split("\n")
     assert [line[:15] for line in lines if line.startswith("- ")] == ["- [x] **d001** "]
-    assert (len(lines), any("<script>" in line.replace("\\<", "") for line in lines)) == (14, False)
+    assert (len(lines), any("<script>" in line.replace("\\<", "") for line in lines)) == (15, False)
     assert review(lamps).out == f"{DRAFTS}: 1 of 1 questions kept\n"
 
 
@@ -941,7 +1040,7 @@ def test_what_is_listed_is_read_back(questions: list[Question], struck: set[int]
     marked = [f"- [{' ' if place in struck else 'x'}] {item}" for place, item in enumerate(items)]
     names = [one.id for one in questions]
     kept = {name for place, name in enumerate(names) if place not in struck}
-    assert parse_review("".join([head, *marked]), questions) == (set(names), kept)
+    assert parse_review("".join([head, *marked]), questions) == kept
 
 
 def test_a_list_of_other_questions_is_told_apart() -> None:
@@ -979,4 +1078,4 @@ def test_drafts_can_be_evaluated(lamps: Project, serve: Serve) -> None:
     serve(service())
     draft(lamps)
     [said] = evaluated(lamps)
-    assert said.endswith("no person has checked: 1, e.g. d001")
+    assert said.endswith("no person has checked: 1, e.g. d1ad7c955")
