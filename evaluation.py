@@ -2055,13 +2055,13 @@ def words_said(text: str) -> set[str]:
 
 
 def overlap(one: str, other: str) -> float:
-    """The share of common words among all that two texts have, 0..1; 0.0 where there are none.
+    """The share of common words among all that two texts have, 0..1; without any, 1.0 for equal texts.
 
     >>> overlap("Who built the lamp?", "Who built a lamp?")
     1.0
     """
     a, b = content_words(one), content_words(other)
-    return len(a & b) / len(a | b) if a | b else 0.0
+    return len(a & b) / len(a | b) if a | b else float(one == other)
 
 
 # ------------------------------------------------------------------ 6. Statistics
