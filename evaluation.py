@@ -8749,6 +8749,17 @@ def report_journals(journals: Mapping[str, Journal]) -> None:
                 break
 
 
+def open_journals(paths: Mapping[str, str], skipped: list[str], resources: ExitStack) -> dict[str, Journal]:
+    """Each folder's journal, closed with `resources`. One whose journal cannot be had joins `skipped`."""
+    journals: dict[str, Journal] = {}
+    for folder, path in paths.items():
+        with skipping(folder, skipped):
+            journal = journals[folder] = resources.enter_context(closing(Journal(path)))
+            if journal.passed_over:
+                note(f"warning: {path}: {journal.passed_over} unreadable lines")
+    return journals
+
+
 def connect_judge(
     arguments: argparse.Namespace,
     paths: Mapping[str, str],
@@ -8759,8 +8770,7 @@ def connect_judge(
 ) -> GroqJudge | None:
     """The judge that the environment describes; None, and a line that says so, where there is no key.
 
-    `paths` has each folder's journal, `brought` along by whom it grades or not. They are closed with
-    `resources`; a folder whose journal cannot be had joins `skipped`. Raises
+    `paths` has each folder's journal (see `open_journals`), `brought` along by whom it grades or not. Raises
     JudgeUnavailable for a key that cannot be one, UsageError where another run holds the only journal.
     """
     api_key = os.environ.get(KEY_VARIABLE, "").strip()
@@ -8769,12 +8779,7 @@ def connect_judge(
         return None
     base_url = os.environ.get(BASE_URL_VARIABLE, "").strip().rstrip("/").removesuffix(API_PREFIX)
     service = groq_clients(api_key, base_url or None, arguments.workers, resources)
-    journals: dict[str, Journal] = {}
-    for folder, path in paths.items():
-        with skipping(folder, skipped):
-            journal = journals[folder] = resources.enter_context(closing(Journal(path)))
-            if journal.passed_over:
-                note(f"warning: {path}: {journal.passed_over} unreadable lines")
+    journals = open_journals(paths, skipped, resources)
     if brought:
         report_journals(journals)
     pacer = Pacer(arguments.workers, time.monotonic(), arguments.rpm, arguments.tpm, arguments.delay)
@@ -9241,47 +9246,56 @@ def run_generate(arguments: argparse.Namespace) -> int:
 # -- Drafted questions
 
 
-def review_drafts(arguments: argparse.Namespace) -> int:
-    """Write drafts as a list to be read, or read it back. Returns the exit code.
-
-    Raises InputError, UsageError.
-    """
+def read_drafts(path: str) -> tuple[list[tuple[Question, Row]], Mapping[str, Document]]:
+    """(each question with the line that holds it, their documents). Raises InputError, UsageError."""
     problems: list[Problem] = []
 
     def parse(text: str, file: str, found: list[Problem]) -> list[tuple[int, Any]]:
         return parse_lines(text, file, found, "question", QUESTION_SHAPE)
 
-    _, values = read_file(arguments.out, parse, problems)
-    questions = [_question_from(value, place) for place, value in values or ()]
-    documents, _ = read_documents(questions, problems)
+    _, values = read_file(path, parse, problems)
+    drafts = [(_question_from(value, place), value) for place, value in values or ()]
+    documents, _ = read_documents([question for question, _ in drafts], problems)
     if problems:
         raise InputError(problems)
-    shown_as = Counter(markdown_text(question.id) for question in questions)
+    shown_as = Counter(markdown_text(question.id) for question, _ in drafts)
     if repeated := [name for name, count in shown_as.items() if count > 1]:
-        raise UsageError(f"{arguments.out}: question IDs that occur more than once: {shortened(repeated)}")
-    sheet = Path(arguments.out).with_suffix(".md")
+        raise UsageError(f"{path}: question IDs that occur more than once: {shortened(repeated)}")
+    return drafts, documents
+
+
+def read_review(sheet: str, questions: Sequence[Question]) -> set[str]:
+    """The IDs of the questions that a list has left. Raises InputError, UsageError."""
+    problems: list[Problem] = []
+    _, text = read_file(sheet, lambda text, *_: text, problems)
+    if problems:
+        raise InputError(problems)
+    try:
+        return parse_review(text or "", questions)
+    except UsageError as error:
+        raise UsageError(f"{sheet}: {error}; move it away for a new one") from None
+
+
+def review_drafts(path: str) -> int:
+    """Write drafts as a list to be read, or read it back. Returns the exit code.
+
+    Raises InputError, UsageError.
+    """
+    drafts, documents = read_drafts(path)
+    questions, sheet = [question for question, _ in drafts], Path(path).with_suffix(".md")
     if not os.path.lexists(sheet):
         write_file(sheet, render_review(questions, documents))
         say(f"Saved to: {sheet.as_posix()}. Strike out what is not good, and run the same command again.")
         return EXIT_OK
-    _, text = read_file(sheet.as_posix(), lambda text, *_: text, problems)
-    if problems:
-        raise InputError(problems)
-    try:
-        kept = parse_review(text or "", questions)
-    except UsageError as error:
-        raise UsageError(f"{sheet.as_posix()}: {error}; move it away for a new one") from None
+    kept = read_review(sheet.as_posix(), questions)
     if not kept:
-        raise UsageError(f"{sheet.as_posix()}: all are struck out; {arguments.out} is left as it is")
-    rows = [
-        value | {"question_id": question.id, "reviewed": True}
-        for question, (_, value) in zip(questions, values or (), strict=True)
-        if question.id in kept
-    ]
-    write_file(Path(arguments.out), "".join(f"{_compact(row)}\n" for row in rows))
+        raise UsageError(f"{sheet.as_posix()}: all are struck out; {path} is left as it is")
+    left = [(question.id, value) for question, value in drafts if question.id in kept]
+    rows = [value | {"question_id": name, "reviewed": True} for name, value in left]
+    write_file(Path(path), "".join(f"{_compact(row)}\n" for row in rows))
     struck = [question.id for question in questions if question.id not in kept]
     told = f"; struck out: {len(struck)} ({shortened(struck)})" if struck else ""
-    say(f"{arguments.out}: {len(rows)} of {len(questions)} questions kept{told}")
+    say(f"{path}: {len(rows)} of {len(questions)} questions kept{told}")
     return EXIT_OK
 
 
@@ -9338,7 +9352,7 @@ def run_questions(arguments: argparse.Namespace) -> int:
     if arguments.review and arguments.dry_run:
         raise UsageError("--review asks no model and so has no --dry-run")
     if arguments.review:
-        return review_drafts(arguments)
+        return review_drafts(arguments.out)
     out = Path(arguments.out)
     journal = {"": out.with_name(DRAFTS_JOURNAL_FILE.format(stem=out.stem)).as_posix()}
     if arguments.cancel_batch:
