@@ -328,7 +328,7 @@ def test_a_reader_of_stderr_that_went_away_costs_no_results(small: Project) -> N
         "NLP Project Data/{split}_final_jsonl.txt",
         "\n    0    all done\n",
         "\n    2    bad usage or bad input: ",
-        "\n    3    results written, but some judgements are missing (run again)",
+        "\n    3    results written, but some judgements are missing or under way (run again)",
         "\n    130  interrupted;",
     ],
 )
