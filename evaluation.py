@@ -319,6 +319,10 @@ DRAFT_KINDS: Mapping[str, tuple[str, str, str]] = {  # what is asked for, questi
 }
 UNANSWERABLE = "unanswerable_from_source"
 DRAFTED_KINDS = ("precise_fact_retrieval", "analysis", UNANSWERABLE)
+OPENERS = frozenset(  # of sentences, and no names
+    """according against although among around because between despite during instead like neither no not once
+    since unlike whereas within without yes yet""".split()  # noqa: SIM905
+)
 MAX_OVERLAP = 0.7  # of the words of two questions; more, and they ask for the same
 DRAFTS_A_DOCUMENT = 3
 
@@ -2029,6 +2033,16 @@ def verifier_faithfulness(answer: str, context: Iterable[str]) -> Faithfulness:
 # -- Drafted questions: what their texts say.
 
 
+def _capitalised(text: str) -> Iterator[tuple[str, bool]]:
+    """(word in lower case, whether it may be but the beginning of a sentence) of each capitalised word."""
+    words = [*re.finditer(r"[^\W\d_]{2,}", text)]
+    capital = [word[0][0].isupper() for word in words] + [False]
+    for place, word in enumerate(words):
+        begins = place == 0 or text[: word.start()].rstrip(" \"'([").endswith((".", "!", "?", ":"))
+        if capital[place]:
+            yield word[0].casefold(), begins and not capital[place + 1]
+
+
 def numbers_and_names(text: str) -> set[str]:
     """The numbers in a text, and its capitalised words, in lower case.
 
@@ -2038,15 +2052,17 @@ def numbers_and_names(text: str) -> set[str]:
     ['1819', 'arago', 'augustin', 'fresnel']
     """
     numbers = {found.replace(",", "").rstrip(".") for found in re.findall(r"\d[\d.,]*", text)}
-    words = [*re.finditer(r"[^\W\d_]{2,}", text)]
-    capital = [word[0][0].isupper() for word in words] + [False]
-    begins = [text[: word.start()].rstrip(" \"'([").endswith((".", "!", "?", ":")) for word in words]
-    names = {
-        word[0].casefold()
-        for place, word in enumerate(words)
-        if capital[place] and (capital[place + 1] or not (begins[place] or place == 0))
-    }
-    return numbers | names - STOP_WORDS
+    return numbers | {word for word, begins in _capitalised(text) if not begins} - STOP_WORDS
+
+
+def opening_names(text: str, known: str) -> set[str]:
+    """The words that begin a sentence and may be names: the `known` text never has them in lower case.
+
+    >>> opening_names("Napoleon lit it. Oil burned. It smoked.", "The lamp burned oil.")
+    {'napoleon'}
+    """
+    common = set(re.findall(r"[^\W\d_]+", known)) | STOP_WORDS | OPENERS
+    return {word for word, begins in _capitalised(text) if begins} - common
 
 
 def words_said(text: str) -> set[str]:
@@ -5790,9 +5806,16 @@ def generated(
 # -- Questions drafted by a model. What is not sure is dropped, and counted under the rule that it broke.
 
 
-def allowed_text(draft: Draft, sentences: Sentences) -> str:
-    """What a draft's answer may take its facts from: the sentences named, and the question."""
-    return "\n".join([draft.question, *(sentences.get(sid, "") for sid in draft.evidence)])
+def is_grounded(draft: Draft, sentences: Sentences) -> bool:
+    """Whether each number and name of an answer stands in its evidence.
+
+    Or in the question, where it is to be put right, or cannot be answered.
+    """
+    evidence = [sentences.get(sid, "") for sid in draft.evidence]
+    asked = [draft.question] if draft.kind in ("false_premise", UNANSWERABLE) else []
+    known = "\n".join([draft.question, *sentences.values()])
+    names = numbers_and_names(draft.answer) | opening_names(draft.answer, known)
+    return names <= words_said("\n".join([*evidence, *asked]))
 
 
 DRAFT_RULES: Mapping[str, Callable[[Draft, Sentences, Sequence[Draft]], bool]] = {  # what must not be
@@ -5805,7 +5828,7 @@ DRAFT_RULES: Mapping[str, Callable[[Draft, Sentences, Sequence[Draft]], bool]] =
         draft.kind == UNANSWERABLE and bool(draft.evidence)
     ),
     "a number or name that the evidence does not have": lambda draft, sentences, _kept: (
-        not numbers_and_names(draft.answer) <= words_said(allowed_text(draft, sentences))
+        not is_grounded(draft, sentences)
     ),
     "a rubric without five different levels": lambda draft, _sentences, _kept: (
         len(draft.levels) != TOP_SCORE or len({_folded(level) for level in draft.levels} - {""}) != TOP_SCORE

@@ -311,6 +311,11 @@ FAULTS: dict[str, tuple[Row, str]] = {
     "a wrong number": ({"answer": "It was lit in 1822."}, FOREIGN),
     "a number of another sentence": ({"evidence": ("S2",)}, FOREIGN),
     "a foreign name": ({"answer": "In 1823 it was lit by Napoleon."}, FOREIGN),
+    "a foreign name at the beginning": ({"answer": "Napoleon lit it in 1823."}, FOREIGN),
+    "a name of the question alone": (
+        {"question": "When was the lamp that Hugo saw lit?", "answer": "The lamp of Hugo was lit in 1823."},
+        FOREIGN,
+    ),
     "a foreign first name": ({"answer": "Jean Fresnel lit it in 1823."}, FOREIGN),
     "a number in what is not told": (
         {"kind": UNTOLD, "evidence": (), "answer": "It does not say, in 1823 or later."},
@@ -347,6 +352,12 @@ SOUND: dict[str, Row] = {
     "a number written otherwise": {"answer": "It was lit in 1,823."},
     "a name in another case": {"answer": "In 1823, by FRESNEL."},
     "a sentence named twice": {"evidence": ("S1", "S1")},
+    "a word that begins a sentence": {"answer": "Burned it was not; lit it was in 1823."},
+    "a name that is put right": {
+        "kind": "false_premise",
+        "question": "When did Hugo light the lamp?",
+        "answer": "It was not Hugo: Augustin Fresnel lit it in 1823.",
+    },
     "a false premise": {"kind": "false_premise", "answer": "No: it burned rape oil.", "evidence": ("S2",)},
     "what is not told": {"kind": UNTOLD, "answer": "The document does not tell.", "evidence": ()},
     "levels that differ": {"levels": ("a", "a b", "a b c", "b", "c")},
