@@ -977,6 +977,12 @@ def describe(value: object) -> str:
     return text if len(text) <= 60 else text[:56] + ('..."' if isinstance(value, str) else "...")
 
 
+def shortened(names: Sequence[str]) -> str:
+    """The names; of many the first, and how many there are."""
+    many = f", ... ({len(names)} in all)" if len(names) > NAMES_SHOWN else ""
+    return ", ".join(names[:NAMES_SHOWN]) + many
+
+
 def _name_of(shape: Shape) -> str:
     return str(getattr(shape, "name", "a list" if isinstance(shape, list) else "an object"))
 
@@ -2448,6 +2454,12 @@ ANSWER_PROMPT = """\
 [{marker} end]"""
 
 
+def complaint_with(form: str) -> str:
+    """What is said of a reply that cannot be read, given the form it should have; {complaint} says why."""
+    form = form.replace("{", "{{").replace("}", "}}")
+    return f"That was not a usable reply: {{complaint}}. Reply only with JSON: {form}"
+
+
 def object_schema(members: Mapping[str, object]) -> dict[str, object]:
     """The JSON schema of an object that has these members and no others."""
     return {
@@ -2521,8 +2533,7 @@ class Protocol(NamedTuple):
     @property
     def complaint(self) -> str:
         """What the judge is told of a reply that cannot be read."""
-        again = self.again.replace("{", "{{").replace("}", "}}")
-        return f"That was not a usable reply: {{complaint}}. Reply only with JSON: {again}"
+        return complaint_with(self.again)
 
 
 SUMMARY_PROMPT = """\
@@ -2647,8 +2658,7 @@ class Writing(NamedTuple):
     @property
     def complaint(self) -> str:
         """What the model is told of a reply that cannot be read."""
-        form = self.reply.replace("{", "{{").replace("}", "}}")
-        return f"That was not a usable reply: {{complaint}}. Reply only with JSON: {form}"
+        return complaint_with(self.reply)
 
     def can_give(self, judgement: Judgement) -> bool:
         """Whether this is what it asks for."""
@@ -2860,6 +2870,13 @@ def cost_usd(model: str, usage: Usage, batched: Usage = Usage()) -> float | None
         for one in (usage, batched)
     )
     return called - (1 - BATCH_PRICE) * in_batches
+
+
+def families(model: str) -> set[str]:
+    """The families that a model's name tells."""
+    return {
+        family for family, words in MODEL_FAMILIES.items() if any(word in model.lower() for word in words)
+    }
 
 
 def _unambiguous(members: list[tuple[str, object]]) -> dict[str, object]:
@@ -3370,7 +3387,7 @@ class Journal:
         told = judgement._asdict()
         told["usage"] = {"prompt": used.prompt, "completion": used.completion, "cached": used.cached}
         for name in ("parts", "batch", "value", "latency_ms"):
-            if not told[name]:
+            if told[name] in (None, ""):
                 del told[name]
         self._write({"key": key, **about, **told, "time": time_utc})
         self.stored[key] = judgement
@@ -3547,12 +3564,6 @@ def duration_s(text: str) -> float | None:
         return None
     seconds = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001, "µs": 1e-6}
     return math.fsum(float(number) * seconds[unit] for number, unit in re.findall(_DURATION, text))
-
-
-def shortened(names: Sequence[str]) -> str:
-    """The names; of many the first, and how many there are."""
-    many = f", ... ({len(names)} in all)" if len(names) > NAMES_SHOWN else ""
-    return ", ".join(names[:NAMES_SHOWN]) + many
 
 
 def clock_text(seconds: float) -> str:
@@ -4606,10 +4617,8 @@ class GroqJudge:
         protocol = FORMS[requests[0].protocol] if requests else RUBRIC  # one for a whole run
         begun = set() if self.fresh else self._stored(protocol)
         begun |= self.batches.places() if self.batches else set()
-        chosen = self.strict or isinstance(
-            protocol, Writing
-        )  # of what is written no model goes on for another
-        model = first_model(requests, begun, self.model, chosen)
+        # What is written is to be by this model: no other goes on for it while it can be had.
+        model = first_model(requests, begun, self.model, self.strict or isinstance(protocol, Writing))
         if model != self.model:
             began = f"The journal's judgements are by {model}, successor of {self.model}"
             self.engine.warn(f"{began}: going on with it.")
@@ -4632,11 +4641,8 @@ class GroqJudge:
         }
 
     def _left(self, orders: Sequence[Order], protocol: Form) -> tuple[set[Place], list[list[Order]]]:
-        """`to_ask`, without what is under way. What batches brought joins the journals of all who ask it."""
+        """`to_ask`, without what is under way."""
         collected = self.batches.collected if self.batches else {}
-        for request, (folder, key) in orders:
-            if key in collected and self.journals[folder].stored.get(key) != collected[key]:
-                self.journals[folder].append(key, request, collected[key], self.time_utc())
         taken, asked = to_ask(orders, self._stored(protocol), collected if self.fresh else None)
         sent = {key for _, key in self.batches.places()} if self.batches else set()
         return taken, [alike for alike in asked if alike[0].place[1] not in sent]
@@ -5546,13 +5552,6 @@ def leaderboard(graded: Iterable[tuple[HandIn, Mapping[str, Block]]]) -> list[Ro
             better = sum(other[measure] > row[measure] + 1e-9 for other in group)
             board.append(row | {"rank": better + 1})
     return board + [row for row in rows if row["ranked_by"] is None]
-
-
-def families(model: str) -> set[str]:
-    """The families that a model's name tells."""
-    return {
-        family for family, words in MODEL_FAMILIES.items() if any(word in model.lower() for word in words)
-    }
 
 
 # -- The dry run: what judging would cost.
@@ -9177,7 +9176,7 @@ def report_generated(path: str, made: Generated) -> int:
         note(f"warning: {path}: cited sentences that do not exist, left out: {made.invented}")
     if made.failures:
         first = next(iter(made.failures.values()))
-        note(f"warning: {path}: no answer, left out: {shortened([*made.failures])}, e.g. {first}; run again")
+        note(f"warning: {path}: no answer, left out: {', '.join(made.failures)}, e.g. {first}; run again")
     return EXIT_INCOMPLETE if made.failures else EXIT_OK
 
 
