@@ -6971,9 +6971,10 @@ def summary_block(job: SummaryJob, rows: Sequence[Row], run: JudgeRun | None) ->
     }
 
 
-def grade_summaries(jobs: Sequence[SummaryJob], judge: Judge | None) -> tuple[list[Block], JudgeRun | None]:
-    """(a block for each file, the judge's one run for all). Raises JudgeUnavailable."""
-    requests = [request for job in jobs for request in summary_requests(job)]
+def grade_summaries(
+    jobs: Sequence[SummaryJob], requests: Sequence[JudgeRequest], judge: Judge | None
+) -> tuple[list[Block], JudgeRun | None]:
+    """(a block for each file, the judge's one run for all their `requests`). Raises JudgeUnavailable."""
     run = run_judge(judge, requests)
     answered: Iterator[Outcome] = iter(run.outcomes if run else ())
     blocks = []
@@ -9744,7 +9745,7 @@ def judge_summaries(arguments: argparse.Namespace) -> int:
                 require_key("summaries are judged by a model")
                 Path(arguments.output_dir).mkdir(parents=True, exist_ok=True)
                 judge = connect_judge(arguments, journal, [], resources)
-            found, run = grade_summaries(jobs, judge)
+            found, run = grade_summaries(jobs, requests, judge)
     except JudgeUnavailable as error:
         note(f"error: judging ended, nothing was written: {error}")
         return EXIT_INCOMPLETE
