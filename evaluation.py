@@ -117,7 +117,7 @@ from operator import attrgetter, itemgetter
 from pathlib import Path, PurePath, PureWindowsPath
 from queue import Empty, SimpleQueue
 from string import Template, punctuation
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, TextIO, TypeAlias, TypeVar
 from urllib.parse import quote
 
 if TYPE_CHECKING:
@@ -2142,8 +2142,11 @@ def described(values: Sequence[float]) -> dict[str, float | None]:
     }
 
 
-Clusters = Sequence[Hashable] | None  # what each item belongs to; None is each to itself
 Values = Sequence[float]
+Numbers: TypeAlias = "npt.NDArray[np.intp]"
+Places: TypeAlias = "npt.NDArray[np.bool_]"  # where it is true
+Columns: TypeAlias = "Sequence[Values] | Sequence[npt.NDArray[np.float64]] | npt.NDArray[np.float64]"
+Clusters: TypeAlias = "Sequence[Hashable] | Numbers | None"  # what each item belongs to; None: itself
 
 
 def student_t_quantile(p: float, df: float) -> float:
@@ -2170,15 +2173,27 @@ def _rounded(low: float, high: float) -> tuple[float, float]:
     return round(low, 12) + 0.0, round(high, 12) + 0.0  # + 0.0: whether zero has a sign is one of them
 
 
-def _cluster_sums(
-    columns: Sequence[Values] | npt.NDArray[np.float64], clusters: Clusters
-) -> npt.NDArray[np.float64]:
+def numbered(labels: Sequence[Hashable] | Numbers) -> Numbers:
+    """Each label's number, the labels being numbered from 0 as they first occur.
+
+    >>> numbered(["d7", "d2", "d7"]).tolist()
+    [0, 1, 0]
+    """
+    import numpy as np
+
+    if not isinstance(labels, np.ndarray):
+        by_label = {label: number for number, label in enumerate(dict.fromkeys(labels))}
+        return np.fromiter(map(by_label.__getitem__, labels), np.intp, len(labels))
+    _, first, numbers = np.unique(labels, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[numbers]
+
+
+def _cluster_sums(columns: Columns, clusters: Clusters) -> npt.NDArray[np.float64]:
     """A row for each cluster, as they first occur: each column's sum, then how many items it has."""
     import numpy as np
 
-    labels = range(len(columns[0]) if columns else 0) if clusters is None else clusters
-    places = {label: place % MAX_CLUSTERS for place, label in enumerate(dict.fromkeys(labels))}
-    codes = np.fromiter(map(places.__getitem__, labels), np.intp, len(labels))
+    labels = range(len(columns[0]) if len(columns) else 0) if clusters is None else clusters
+    codes = numbered(labels) % MAX_CLUSTERS
     sums = [*(np.bincount(codes, column) for column in columns), np.bincount(codes)]
     return np.stack(sums, axis=1).astype(np.float64)
 
@@ -2212,7 +2227,7 @@ def _percentiles(
 
 
 def bootstrap_intervals(
-    columns: Sequence[Values] | npt.NDArray[np.float64],
+    columns: Columns,
     clusters: Clusters = None,
     *,
     confidence: float = CONFIDENCE,
@@ -2253,7 +2268,7 @@ def bootstrap_interval(
 
 
 def paired_tests(
-    differences: Sequence[Values], clusters: Clusters = None, *, resamples: int = RESAMPLES, seed: int = 0
+    differences: Columns, clusters: Clusters = None, *, resamples: int = RESAMPLES, seed: int = 0
 ) -> list[float]:
     """The two-sided p, 0..1, of each column of paired differences of the same items; 1.0 for no values.
 
@@ -2374,7 +2389,7 @@ def corrected_mean(
     corrected = average + correction
     off = [0.0 if error is None else (error - correction) / len(known) for error in errors]
     influence = [(score - average) / len(judge) + part for score, part in zip(judge, off, strict=True)]
-    sums = _cluster_sums([influence, [error is not None for error in errors]], clusters)
+    sums = _cluster_sums([influence, [float(error is not None) for error in errors]], clusters)
     g = int((sums[:, 1] > 0).sum())
     if g < MIN_CLUSTERS:
         return corrected, None, None
@@ -4901,48 +4916,71 @@ def scored(block: str, questions: Iterable[Question], rows: Iterable[Row]) -> li
     return list(zip(filter(QUESTIONS_OF[block], questions), rows, strict=True))
 
 
+def at_score(row: Row, score: int) -> Row:
+    """A block's row as it would be if its judgement, where one is missing, were this score."""
+    if row.get("failure") is None:
+        return row
+    share = normalized_answer_score(score)
+    combined = combined_score(share, row["evidence_score"])
+    return row | {"answer_score_raw": score, "answer_score_normalized": share, "combined_score": combined}
+
+
 class Figures(NamedTuple):
-    """Some questions' figures: a row for each measure, and for each question the number of its document."""
+    """Some questions' figures: in `values` a row for each measure, in `documents` whose question each is.
+
+    `least` and `most` are the same if every missing judgement were worth 1, or 5.
+    """
 
     measures: Sequence[Measure]
-    documents: npt.NDArray[np.intp]
+    documents: Numbers
     values: npt.NDArray[np.float64]
+    least: npt.NDArray[np.float64]
+    most: npt.NDArray[np.float64]
 
-    def at(self, places: npt.NDArray[np.bool_]) -> Figures:
+    def at(self, places: Places) -> Figures:
         """Those of the questions at the places that are true."""
-        return Figures(self.measures, self.documents[places], self.values[:, places])
+        parts = (part[:, places] for part in (self.values, self.least, self.most))
+        return Figures(self.measures, self.documents[places], *parts)
 
 
 def figures_of(pairs: Sequence[Scored], measures: Sequence[Measure]) -> Figures:
     """The figures in a block's rows."""
     import numpy as np
 
-    names, rows = [question.doc_id for question, _ in pairs], [row for _, row in pairs]
-    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
-    documents = np.fromiter(map(numbers.__getitem__, names), np.intp, len(names))
-    values = [list(map(itemgetter(measure.value), rows)) for measure in measures]
-    return Figures(measures, documents, np.array(values, np.float64))
+    def values(rows: Sequence[Row]) -> npt.NDArray[np.float64]:
+        columns = (np.fromiter(map(itemgetter(one.value), rows), np.float64, len(rows)) for one in measures)
+        return np.stack(list(columns))
+
+    documents, rows = numbered([question.doc_id for question, _ in pairs]), [row for _, row in pairs]
+    counted = values(rows)
+    if all(row.get("failure") is None for row in rows):
+        return Figures(measures, documents, counted, counted, counted)
+    ends = (values([at_score(row, score) for row in rows]) for score in (1, TOP_SCORE))
+    return Figures(measures, documents, counted, *ends)
 
 
 def means_block(figures: Figures) -> Block:
     """Each measure's mean and its 95 % interval; where there is none, `ci95_reason` says why."""
-    documents = figures.documents.tolist()
     scales = [[measure.scale] for measure in figures.measures]
-    intervals = bootstrap_intervals(figures.values * scales, documents)
+    intervals = bootstrap_intervals(figures.values * scales, figures.documents)
     block: Block = {}
     for measure, values in zip(figures.measures, figures.values.tolist(), strict=True):
         average = mean(values)
         block[measure.name] = None if average is None else average * measure.scale
     names = (measure.name for measure in figures.measures)
     block["ci95"] = {name: ends and list(ends) for name, ends in zip(names, intervals, strict=True)}
-    if (many := len(set(documents))) < MIN_CLUSTERS:
-        block["ci95_reason"] = f"fewer than {MIN_CLUSTERS} documents: {many}"
+    if None in intervals:
+        documents = len(set(figures.documents.tolist()))
+        block["ci95_reason"] = f"fewer than {MIN_CLUSTERS} documents: {documents}"
     return block
 
 
-def block_means(name: str, questions: Iterable[Question], rows: Iterable[Row]) -> Block:
-    """`means_block` of all rows of a results block."""
-    return means_block(figures_of(scored(name, questions, rows), MEASURES[name]))
+Measured = tuple[Block, Figures]  # a block, and the figures in its rows
+
+
+def block_figures(name: str, questions: Iterable[Question], rows: Iterable[Row]) -> Figures:
+    """The figures of all rows of a results block."""
+    return figures_of(scored(name, questions, rows), MEASURES[name])
 
 
 def missing_judgements(blocks: Mapping[str, Block]) -> int:
@@ -4958,7 +4996,7 @@ def means_of(blocks: Mapping[str, Block]) -> Row:
     return {name: block[name] for block in found for name in block["ci95"]} | {"ci95": intervals}
 
 
-def retrieval_block(questions: Sequence[Question], predictions: Mapping[str, Prediction]) -> Block:
+def retrieval_block(questions: Sequence[Question], predictions: Mapping[str, Prediction]) -> Measured:
     """Recall@k: how many of ALL questions have their gold document among the first k retrieved."""
     rows: list[Row] = []
     names = {f"recall_at_{k}": k for k in RECALL_CUTOFFS}
@@ -4969,28 +5007,32 @@ def retrieval_block(questions: Sequence[Question], predictions: Mapping[str, Pre
         for name, k in names.items():
             row[name] = int(gold in retrieved[:k])  # recall_at_k of one gold document, in a fifth of the time
         rows.append(row)
-    counts = {name: sum(row[name] for row in rows) for name in names}
-    means = block_means("retrieval", questions, rows)
-    return {**counts, "total": len(rows), "per_question": rows, **means}
+    figures = block_figures("retrieval", questions, rows)
+    counts = dict(zip(names, figures.values.sum(axis=1, dtype=int).tolist(), strict=True))
+    return {**counts, "total": len(rows), "per_question": rows, **means_block(figures)}, figures
 
 
-def _citations(gold: Iterable[str], predicted: Iterable[str]) -> dict[str, Any]:
-    return {"gold_sentences": sorted(set(gold)), "pred_sentences": sorted(set(predicted))}
-
-
-def citation_block(questions: Sequence[Question], predictions: Mapping[str, Prediction]) -> Block:
+def citation_block(questions: Sequence[Question], predictions: Mapping[str, Prediction]) -> Measured:
     """Precision, recall and F1 of the citations, over the questions with gold evidence."""
     rows: list[Row] = []
     for question in filter(QUESTIONS_OF["citation"], questions):
         predicted = predictions.get(question.id, NO_PREDICTION).evidence
         precision, recall, f1 = citation_scores(question.evidence, predicted)
-        about = {"question_id": question.id, "gold_doc_id": question.doc_id}
-        scores = {"precision": precision, "recall": recall, "f1": f1}
-        rows.append({**about, **_citations(question.evidence, predicted), **scores})
-    sums = {f"{name}_sum": math.fsum(row[name] for row in rows) for name in ("precision", "recall", "f1")}
+        row: Row = {
+            "question_id": question.id,
+            "gold_doc_id": question.doc_id,
+            "gold_sentences": sorted(set(question.evidence)),
+            "pred_sentences": sorted(set(predicted)),
+            "precision": precision,
+            "recall": recall,
+            "f1": f1,
+        }
+        rows.append(row)
+    figures = block_figures("citation", questions, rows)
+    columns = zip(figures.measures, figures.values.tolist(), strict=True)
+    sums = {f"{measure.value}_sum": math.fsum(values) for measure, values in columns}
     counts = {"total_questions": len(questions), "questions_with_evidence": len(rows)}
-    means = block_means("citation", questions, rows)
-    return {**counts, **sums, "per_question": rows, **means}
+    return {**counts, **sums, "per_question": rows, **means_block(figures)}, figures
 
 
 @dataclass(frozen=True, slots=True)
@@ -5124,7 +5166,8 @@ def _judge_row(question: Question, system: System, document: Document, grade: An
         "evidence_score": evidence,
         "evidence_method": evidence_method(question.evidence, document.sentences),
         "combined_score": combined_score(share, evidence),
-        **_citations(question.evidence, predicted),
+        "gold_sentences": sorted(set(question.evidence)),
+        "pred_sentences": sorted(set(predicted)),
         "flags": list(grade.flags),
     }
     if "cleaned" in grade.by_variant:
@@ -5136,28 +5179,20 @@ def _judge_row(question: Question, system: System, document: Document, grade: An
     return row
 
 
-def at_score(row: Row, score: int) -> Row:
-    """A block's row as it would be if its judgement, where one is missing, were this score."""
-    if row.get("failure") is None:
-        return row
-    share = normalized_answer_score(score)
-    combined = combined_score(share, row["evidence_score"])
-    return row | {"answer_score_raw": score, "answer_score_normalized": share, "combined_score": combined}
-
-
-def missing_block(pairs: Sequence[Scored]) -> Block:
+def missing_block(figures: Figures, rows: Sequence[Row]) -> Block:
     """The averages if every missing answer were worth 1, or 5, and of those judged; {} if none is missing."""
-    rows = [row for _, row in pairs]
-    judged = [(question, row) for question, row in pairs if row["failure"] is None]
-    if len(judged) == len(rows):
+    import numpy as np
+
+    judged = np.fromiter((row["failure"] is None for row in rows), np.bool_, len(rows))
+    if judged.all():
         return {}
-    ends = [[at_score(row, score) for row in rows] for score in (1, TOP_SCORE)]
+    names = [measure.value for measure in figures.measures]
     bounds = {
-        name: [mean([row[value] for row in end]) for end in ends]
+        name: [mean(end[names.index(value)].tolist()) for end in (figures.least, figures.most)]
         for name, value in (("answer", "answer_score_raw"), ("combined", "combined_score"))
     }
-    means = means_block(figures_of(judged, MEASURES["llm_judge"]))
-    return {"score_bounds": bounds, "judged_only": {"questions": len(judged), **means}}
+    means = means_block(figures.at(judged))
+    return {"score_bounds": bounds, "judged_only": {"questions": int(judged.sum()), **means}}
 
 
 def usage_block(model: str, grades: Sequence[AnswerGrade]) -> Block:
@@ -5194,7 +5229,7 @@ def check_rows(questions: Sequence[Question], folder: str, outcomes: OutcomesByA
 
 def judge_block(
     split: Split, system: System, options: JudgeOptions, run: JudgeRun, outcomes: OutcomesByAnswer
-) -> Block:
+) -> Measured:
     """Answer, evidence and combined scores, over the questions with a rubric."""
     grades, rows, missing = [], [], []
     for place, question in enumerate(split.questions):
@@ -5202,7 +5237,7 @@ def judge_block(
             grades.append(grade_answer(system, place, question, options, outcomes))
             rows.append(_judge_row(question, system, split.documents[question.doc_id], grades[-1]))
             missing.append((question.id, grades[-1].missing))
-    pairs = scored("llm_judge", split.questions, rows)
+    figures = block_figures("llm_judge", split.questions, rows)
     block: Block = {
         "total_questions": len(split.questions),
         "questions_with_rubrics": len(rows),
@@ -5217,14 +5252,14 @@ def judge_block(
         "flagged_questions": [row["question_id"] for row in rows if row["flags"]],
         "usage": usage_block(run.model, grades),
         "per_question": rows,
-        **means_block(figures_of(pairs, MEASURES["llm_judge"])),
-        **missing_block(pairs),
+        **means_block(figures),
+        **missing_block(figures, rows),
     }
     if options.repeats > 1:
         block["judge_sd"] = pooled_sd([grade.scores for grade in grades])
     if options.check_judge:
         block["checks"] = check_rows(split.questions, system.folder, outcomes)
-    return block
+    return block, figures
 
 
 def run_block(split: Split, system: System) -> Block:
@@ -5294,37 +5329,46 @@ def joint_block(questions: Sequence[Question], blocks: Block) -> Block:
     return {**counts, **parts[0], **parts[1], "ci95": parts[0]["ci95"] | parts[1]["ci95"]}
 
 
-def slices_block(questions: Sequence[Question], blocks: Block) -> Block:
-    """The means of every block over the questions of one type, and so on: label -> its value -> block."""
+Slices = Mapping[str, Mapping[str, Places]]  # label -> its value -> the questions that have it
+
+
+def slices_of(questions: Sequence[Question]) -> Slices:
+    """The questions of one type, and so on; only values that enough questions have."""
     import numpy as np
 
-    slices: Block = {}
-    coded: dict[str, npt.NDArray[np.intp]] = {}
+    slices = {}
     for label in SLICED_LABELS:
         labelled = list(map(attrgetter(label), questions))
         counts = Counter(labelled)
         sliced = sorted(value for value, count in counts.items() if value and count >= MIN_SLICE)
         codes = {value: code for code, value in enumerate(sliced)}
-        coded[label] = np.fromiter(map(codes.get, labelled, itertools.repeat(-1)), np.intp, len(labelled))
-        slices[label] = {value: {"questions": counts[value]} for value in sliced}
-    for name in filter(blocks.__contains__, MEASURES):
-        figures = figures_of(scored(name, questions, blocks[name]["per_question"]), MEASURES[name])
-        having = np.fromiter(map(QUESTIONS_OF[name], questions), np.bool_, len(questions))
-        for label, by_value in slices.items():
-            own = coded[label][having]
-            for code, block in enumerate(by_value.values()):
-                block[name] = means_block(figures.at(own == code))
+        coded = np.fromiter(map(codes.get, labelled, itertools.repeat(-1)), np.intp, len(labelled))
+        slices[label] = {value: coded == code for value, code in codes.items()}
     return slices
+
+
+def slices_block(questions: Sequence[Question], slices: Slices, figures: Mapping[str, Figures]) -> Block:
+    """The means of every block over each slice, given the blocks' figures: label -> its value -> block."""
+    import numpy as np
+
+    having = {
+        name: np.fromiter(map(QUESTIONS_OF[name], questions), np.bool_, len(questions)) for name in figures
+    }
+    return {
+        label: {
+            value: {
+                "questions": int(places.sum()),
+                **{name: means_block(figures[name].at(places[having[name]])) for name in figures},
+            }
+            for value, places in by_value.items()
+        }
+        for label, by_value in slices.items()
+    }
 
 
 def verdict(difference: float, p: float) -> str:
     """`better`, `worse` or `tied`, for a mean difference and its adjusted p."""
     return "tied" if p > MAX_P else "better" if difference > 0 else "worse"
-
-
-def _differences(one: Sequence[Row], other: Sequence[Row], measure: Measure) -> list[float]:
-    value = measure.value
-    return [a[value] - b[value] for a, b in zip(one, other, strict=True)]
 
 
 def mirrored(other: str, row: Row) -> Row:
@@ -5344,54 +5388,50 @@ def largest_p(sums: Sequence[float], p_values: Values) -> float:
 
 
 def in_parts(
-    test: Callable[[Sequence[Values], Clusters], list[T]], columns: Sequence[Values], clusters: Clusters
+    test: Callable[[Columns, Clusters], list[T]],
+    columns: Sequence[npt.NDArray[np.float64]],
+    clusters: Clusters,
 ) -> list[T]:
     """What `test` gives for many columns, a part at a time, so that memory stays small."""
     parts = (columns[start : start + MAX_COLUMNS] for start in range(0, len(columns), MAX_COLUMNS))
     return [result for part in parts for result in test(part, clusters)]
 
 
-def compare_systems(
-    name: str, questions: Iterable[Question], rows: Mapping[str, Sequence[Row]]
-) -> Iterator[tuple[str, Row]]:
-    """Every pair of systems on every measure of one results block, from both sides: (system, figures).
+def compare_systems(figures: Mapping[str, Figures]) -> Iterator[tuple[str, Row]]:
+    """Every pair of systems on every measure of one results block, from both sides: (system, row).
 
-    `rows` has the block's rows by system. Where judgements are missing, both ends are tested: one system's
+    `figures` has the block's by system. Where judgements are missing, both ends are tested: one system's
     worth 1 and the other's 5, and the other way round. The larger p stands, or 1 if the ends disagree on who
     is ahead.
     """
-    documents = [question.doc_id for question in filter(QUESTIONS_OF[name], questions)]
-    if len(rows) < 2 or not documents:
+    pairs = list(itertools.combinations(figures, 2))
+    both = [(figures[one], figures[other]) for one, other in pairs]
+    if not both or not len(both[0][0].documents):
         return
-    pairs = list(itertools.combinations(rows, 2))
-    missing = any(row.get("failure") is not None for group in rows.values() for row in group)
-    ends = [(rows, rows)]
-    if missing:
-        low, high = ({one: [at_score(row, n) for row in rows[one]] for one in rows} for n in (1, TOP_SCORE))
-        ends = [(low, high), (high, low)]
-    for measure in MEASURES[name]:
-        counted = [_differences(rows[one], rows[other], measure) for one, other in pairs]
-        scale = measure.scale
-        shown = counted if scale == 1 else [[gap * scale for gap in column] for column in counted]
-        intervals = in_parts(bootstrap_intervals, shown, documents)
-        sums, tests = [], []
-        for ones, others in ends:
-            columns = counted  # what the ends are where nothing is missing
-            if missing:
-                columns = [_differences(ones[one], others[other], measure) for one, other in pairs]
-            sums.append([math.fsum(column) for column in columns])
-            tests.append(in_parts(paired_tests, columns, documents))
+    measures, documents, *_ = both[0][0]
+    missing = any(one.least is not one.most for one in figures.values())
+    for place, measure in enumerate(measures):
+        gaps = [a.values[place] - b.values[place] for a, b in both]
+        ends = [gaps]  # where nothing is missing
+        if missing:
+            low = [a.least[place] - b.most[place] for a, b in both]
+            ends = [low, [a.most[place] - b.least[place] for a, b in both]]
+        scaled = [gap * measure.scale for gap in gaps]
+        intervals = in_parts(bootstrap_intervals, scaled, documents)
+        sums = [[math.fsum(column.tolist()) for column in end] for end in ends]
+        tests = [in_parts(paired_tests, end, documents) for end in ends]
         by_pair = zip(zip(*sums, strict=True), zip(*tests, strict=True), strict=True)
         raw = [largest_p(*at_ends) for at_ends in by_pair]
-        for place, ((one, other), p, adjusted) in enumerate(zip(pairs, raw, holm(raw), strict=True)):
+        compared = zip(pairs, gaps, sums[0], intervals, raw, holm(raw), strict=True)
+        for (one, other), gap, lead, interval, p, adjusted in compared:
             row: Row = {
                 "with": other,
                 "measure": measure.name,
-                "difference": (mean(counted[place]) or 0.0) * measure.scale,
-                "ci95": list(intervals[place] or ()) or None,
+                "difference": (mean(gap.tolist()) or 0.0) * measure.scale,
+                "ci95": interval and list(interval),
                 "p": p,
                 "p_holm": adjusted,
-                "verdict": verdict(sums[0][place], adjusted),
+                "verdict": verdict(lead, adjusted),
             }
             yield one, row
             yield other, mirrored(one, row)
@@ -5458,6 +5498,41 @@ def human_block(system: System, pairs: Iterable[Scored], labels: Iterable[Label]
     }
 
 
+def measure_system(
+    split: Split, system: System, run: JudgeRun | None, outcomes: OutcomesByAnswer, options: JudgeOptions
+) -> dict[str, Measured]:
+    """A system's blocks that have rows, and the figures in these; the judge's only if it judged any."""
+    measured = {
+        "retrieval": retrieval_block(split.questions, system.predictions),
+        "citation": citation_block(split.questions, system.predictions),
+    }
+    if run and is_judged(system, options):
+        judged, figures = judge_block(split, system, options, run, outcomes)
+        rows = judged["per_question"]
+        if not rows or len(judged["unjudged_questions"]) < len(rows):
+            measured["llm_judge"] = judged, figures
+    return measured
+
+
+def grade_system(
+    split: Split, system: System, measured: Mapping[str, Measured], slices: Slices, labels: Labels | None
+) -> Block:
+    """A system's results but for comparisons, made of its measured blocks."""
+    blocks = {name: block for name, (block, _) in measured.items()}
+    if judged := blocks.get("llm_judge"):
+        blocks["joint"] = joint_block(split.questions, blocks)
+        given = [label for label in labels.labels if label.system == system.title] if labels else []
+        if labels and given:
+            pairs = scored("llm_judge", split.questions, judged["per_question"])
+            judged["human"] = labels.file._asdict() | human_block(system, pairs, given)
+    if made := generation_block(system.predictions.values()):
+        blocks["generation"] = made
+    figures = {name: found for name, (_, found) in measured.items()}
+    blocks["slices"] = slices_block(split.questions, slices, figures)
+    blocks["run"] = run_block(split, system)
+    return blocks
+
+
 @collector_paused()
 def grade_hand_in(
     split: Split,
@@ -5468,30 +5543,17 @@ def grade_hand_in(
     labels: Labels | None = None,
 ) -> dict[str, Block]:
     """Each system's results by name, as the results file has them."""
-    results: dict[str, Block] = {}
-    for system in hand_in.systems:
-        blocks = results[system.name] = {
-            "retrieval": retrieval_block(split.questions, system.predictions),
-            "citation": citation_block(split.questions, system.predictions),
-        }
-        if run and is_judged(system, options):
-            block = judge_block(split, system, options, run, outcomes)
-            rows = block["per_question"]
-            if not rows or len(block["unjudged_questions"]) < len(rows):
-                blocks["llm_judge"] = block
-                blocks["joint"] = joint_block(split.questions, blocks)
-                given = [label for label in labels.labels if label.system == system.title] if labels else []
-                if labels and given:
-                    pairs = scored("llm_judge", split.questions, rows)
-                    block["human"] = labels.file._asdict() | human_block(system, pairs, given)
-        if made := generation_block(system.predictions.values()):
-            blocks["generation"] = made
-        blocks["slices"] = slices_block(split.questions, blocks)
-        blocks["run"] = run_block(split, system)
-    for name in MEASURES:
-        rows_by_system = {one: results[one][name]["per_question"] for one in results if name in results[one]}
-        for one, row in compare_systems(name, split.questions, rows_by_system):
-            results[one].setdefault("comparison", []).append(row)
+    slices, systems = slices_of(split.questions), {system.name: system for system in hand_in.systems}
+    measured = {
+        name: measure_system(split, system, run, outcomes, options) for name, system in systems.items()
+    }
+    results = {
+        name: grade_system(split, system, measured[name], slices, labels) for name, system in systems.items()
+    }
+    for block in MEASURES:
+        figures = {name: found[block][1] for name, found in measured.items() if block in found}
+        for name, row in compare_systems(figures):
+            results[name].setdefault("comparison", []).append(row)
     return results
 
 

@@ -368,7 +368,9 @@ def compared(
     block: str, documents: Sequence[str], rows: Mapping[str, list[Row]]
 ) -> dict[tuple[str, ...], Row]:
     """(system, the other one, measure) -> the row of their comparison."""
-    found = evaluation.compare_systems(block, asked(documents), rows)
+    questions = asked(documents)
+    figures = {name: evaluation.block_figures(block, questions, group) for name, group in rows.items()}
+    found = evaluation.compare_systems(figures)
     return {(one, row["with"], row["measure"]): row for one, row in found}
 
 
