@@ -2173,6 +2173,12 @@ def _rounded(low: float, high: float) -> tuple[float, float]:
     return round(low, 12) + 0.0, round(high, 12) + 0.0  # + 0.0: whether zero has a sign is one of them
 
 
+def _are_below(end: int, labels: npt.NDArray[Any]) -> bool:
+    import numpy as np
+
+    return labels.dtype == np.intp and bool(((labels >= 0) & (labels < end)).all())
+
+
 def numbered(labels: Sequence[Hashable] | Numbers) -> Numbers:
     """Each label's number, the labels being numbered from 0 as they first occur.
 
@@ -2181,11 +2187,13 @@ def numbered(labels: Sequence[Hashable] | Numbers) -> Numbers:
     """
     import numpy as np
 
-    if not isinstance(labels, np.ndarray):
-        by_label = {label: number for number, label in enumerate(dict.fromkeys(labels))}
-        return np.fromiter(map(by_label.__getitem__, labels), np.intp, len(labels))
-    _, first, numbers = np.unique(labels, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first))[numbers]
+    count = len(labels)
+    if isinstance(labels, np.ndarray) and _are_below(count, labels):
+        first = np.full(count, count)
+        first[labels[::-1]] = np.arange(count)[::-1]  # of those with one number, what is set last stays
+        return np.argsort(np.argsort(first, kind="stable"))[labels]
+    by_label = {label: number for number, label in enumerate(dict.fromkeys(labels))}
+    return np.fromiter(map(by_label.__getitem__, labels), np.intp, count)
 
 
 def _cluster_sums(columns: Columns, clusters: Clusters) -> npt.NDArray[np.float64]:
@@ -4764,8 +4772,11 @@ def prediction_findings(
     missed = [name for name in asked if name not in predictions]
     yield "questions without a prediction, counted as misses", missed
     yield "predictions for IDs that no question has", sorted(set(predictions).difference(asked))
-    texts = {name: predictions[name].question for name in asked if name in predictions}
-    other = {name: _folded(text) for name, text in texts.items() if text != asked[name]}
+    other = {
+        name: _folded(found)
+        for name, text in asked.items()
+        if (found := predictions.get(name, NO_PREDICTION).question) != text
+    }
     strange = {name: text for name, text in other.items() if text and text != _folded(asked[name])}
     ids = {_folded(text): name for name, text in asked.items()} if strange else {}
     others = [f"{name} has the text of {ids[text]}" for name, text in strange.items() if text in ids]

@@ -181,6 +181,26 @@ def test_what_an_interval_is_for_any_values(values: list[float], randomly: Any) 
 
 
 @table(
+    "clusters",
+    {
+        "names": [f"document {number}" for number in THIRTEEN],
+        "an array of names": np.array([f"document {number}" for number in THIRTEEN]),
+        "an array of numbers": np.array(THIRTEEN),
+        "in another order": np.array([12 - number for number in THIRTEEN]),
+        "some of the numbers": np.array([2 * number for number in THIRTEEN]),
+        "numbers beyond how many they are": np.array([10**9 * number for number in THIRTEEN]),
+        "negative numbers": np.array([-number for number in THIRTEEN]),
+        "numbers with a fraction": np.array([number / 2 for number in THIRTEEN]),
+    },
+)
+def test_clusters_are_what_has_the_same_label_whatever_labels_are(clusters: Any) -> None:
+    assert evaluation.bootstrap_interval(MANY, clusters) == evaluation.bootstrap_interval(MANY, THIRTEEN)
+    assert evaluation.paired_test(MANY, [0.6] * 40, clusters) == evaluation.paired_test(
+        MANY, [0.6] * 40, THIRTEEN
+    )
+
+
+@table(
     "call",
     {
         "columns": lambda: evaluation.bootstrap_intervals([[1.0] * 6, [1.0] * 5]),
