@@ -9811,31 +9811,44 @@ def run_summaries(arguments: argparse.Namespace) -> int:
 
 Options = Mapping[str, Mapping[str, Any]]  # what argparse takes, by option or positional argument
 
+
+def flag(about: str) -> dict[str, Any]:
+    """An option that is given or not."""
+    return {"action": "store_true", "help": about}
+
+
+def option(about: str, default: object = None, **settings: Any) -> dict[str, Any]:
+    """An option with a value; its help tells the default, if there is one."""
+    told = "" if default is None else " (default: %(default)s)"
+    return {"help": f"{about}{told}", "default": default, **settings}
+
+
+def number(about: str, default: int | None = None, metavar: str = "N") -> dict[str, Any]:
+    """An option that is a whole number from 1."""
+    return option(about, default, type=positive, metavar=metavar)
+
+
+def reports(forms: Collection[str]) -> dict[str, Any]:
+    """The option that picks forms of a report."""
+    return {"nargs": "+", "choices": forms, "default": [], "help": "write these reports as well"}
+
+
 ENGINE_OPTIONS: Options = {  # of every command that judges
-    "--judge-model": {
-        "type": plain_name,
-        "metavar": "NAME",
-        "help": f"this model and no other (default: {DEFAULT_JUDGE_MODEL}, or its successor)",
-    },
-    "--dry-run": {"action": "store_true", "help": "show calls, tokens, dollars and minutes; send nothing"},
-    "--fresh": {"action": "store_true", "help": "ask all again, whatever the journal holds"},
-    "--workers": {
-        "type": lambda text: positive(text, MAX_WORKERS),
-        "default": WORKERS,
-        "metavar": "N",
-        "help": "calls at one time (default: %(default)s)",
-    },
-    "--rpm": {"type": positive, "metavar": "N", "help": "requests a minute (default: learned)"},
-    "--tpm": {"type": positive, "metavar": "N", "help": "tokens a minute (default: learned)"},
-    "--batch": {"action": "store_true", "help": "by Groq's Batch API: half the price, within a day"},
-    "--batch-size": {
-        "type": lambda text: positive(text, BATCH_LINES),
-        "default": BATCH_LINES,
-        "metavar": "N",
-        "help": "requests in one batch (default: %(default)s)",
-    },
-    "--wait": {"action": "store_true", "help": "wait for batches to end"},
-    "--cancel-batch": {"action": "store_true", "help": "cancel the batches that are under way, and stop"},
+    "--judge-model": option(
+        f"this model and no other (default: {DEFAULT_JUDGE_MODEL}, or its successor)",
+        type=plain_name,
+        metavar="NAME",
+    ),
+    "--dry-run": flag("show calls, tokens, dollars and minutes; send nothing"),
+    "--fresh": flag("ask all again, whatever the journal holds"),
+    "--workers": number("calls at one time", WORKERS) | {"type": lambda text: positive(text, MAX_WORKERS)},
+    "--rpm": number("requests a minute (default: learned)"),
+    "--tpm": number("tokens a minute (default: learned)"),
+    "--batch": flag("by Groq's Batch API: half the price, within a day"),
+    "--batch-size": number("requests in one batch", BATCH_LINES)
+    | {"type": lambda text: positive(text, BATCH_LINES)},
+    "--wait": flag("wait for batches to end"),
+    "--cancel-batch": flag("cancel the batches that are under way, and stop"),
     "--delay": {
         "type": from_zero,
         "default": 0.0,
@@ -9843,31 +9856,28 @@ ENGINE_OPTIONS: Options = {  # of every command that judges
         "help": "at least so long between calls (default: 0)",
     },
 }
-REPORT_OPTIONS: Options = {
-    "--report": {"nargs": "+", "choices": REPORTS, "default": [], "help": "write these reports as well"},
-}
 SPLIT_OPTIONS: Options = {
     "split": {"nargs": "?", "choices": SPLITS, "default": SPLITS[0], "help": "default: %(default)s"},
-    "--systems": {"nargs": "+", "type": plain_name, "metavar": "NAME", "help": "grade these systems only"},
-    "--outputs": {"nargs": "+", "metavar": "DIR", "help": "grade the hand-in in each of these folders"},
-    "--by": {"choices": SLICED_LABELS, "metavar": "LABEL", "help": f"a table by {', '.join(SLICED_LABELS)}"},
+    "--systems": option("grade these systems only", nargs="+", type=plain_name, metavar="NAME"),
+    "--outputs": option("grade the hand-in in each of these folders", nargs="+", metavar="DIR"),
+    "--by": option(f"a table by {', '.join(SLICED_LABELS)}", choices=SLICED_LABELS, metavar="LABEL"),
     "--student": {
         "nargs": "+",
         "default": [],
         "metavar": "SYSTEM",
         "help": "write the page of one system alone, to be handed back to its author",
     },
-    "--human": {"metavar": "FILE", "help": "compare the judge with people's scores (CSV or JSON)"},
-    "--label-sheet": {"action": "store_true", "help": "write a sheet for people to score answers in"},
-    "--judge": {"nargs": "+", "metavar": "NAME", "help": "judge these systems (default: all but simple)"},
+    "--human": option("compare the judge with people's scores (CSV or JSON)", metavar="FILE"),
+    "--label-sheet": flag("write a sheet for people to score answers in"),
+    "--judge": option("judge these systems (default: all but simple)", nargs="+", metavar="NAME"),
     "--no-judge": {"dest": "judge", "action": "store_const", "const": [], "help": "judge no system"},
-    "--limit": {"type": positive, "metavar": "N", "help": "judge the first N questions only"},
-    "--questions": {"metavar": "IDS", "help": "judge these only, e.g. q003,q007"},
+    "--limit": number("judge the first N questions only"),
+    "--questions": option("judge these only, e.g. q003,q007", metavar="IDS"),
     "--repeats": {"type": positive, "default": 1, "metavar": "K", "help": "judge each answer K times"},
-    "--check-judge": {"action": "store_true", "help": "try the judge on answers whose score is known"},
-    "--trust-answers": {"action": "store_true", "help": "score flagged answers as they are written"},
+    "--check-judge": flag("try the judge on answers whose score is known"),
+    "--trust-answers": flag("score flagged answers as they are written"),
     **ENGINE_OPTIONS,
-    **REPORT_OPTIONS,
+    "--report": reports(REPORTS),
 }
 
 
@@ -9880,61 +9890,28 @@ ANSWER_OPTIONS: Options = {
         "default": ("exact", "keyword"),
         "help": "how to score (default: exact keyword)",
     },
-    "--protocol": {
-        "choices": ANSWER_PROTOCOLS,
-        "default": "verdict",
-        "help": "how to judge (default: %(default)s)",
-    },
-    "--normalize": {
-        "choices": NORMALIZERS,
-        "default": "text",
-        "help": "before comparing (default: %(default)s)",
-    },
-    "--threshold": {
-        "type": zero_to_one,
-        "default": SEMANTIC_THRESHOLD,
-        "metavar": "X",
-        "help": "of semantic_fixed (default: %(default)s)",
-    },
-    "--validation": {
-        "type": zero_to_one,
-        "default": VALIDATION_SHARE,
-        "metavar": "X",
-        "help": "share of rows to find the threshold on (default: %(default)s)",
-    },
-    "--embedding-model": {
-        "default": EMBEDDING_MODEL,
-        "metavar": "NAME",
-        "help": "name or folder (default: %(default)s)",
-    },
-    "--no-llm": {"action": "store_true", "help": "ask no judge"},
-    "--judge-top": {
-        "type": positive,
-        "default": JUDGE_TOP,
-        "metavar": "N",
-        "help": "of several files judge the best N (default: %(default)s)",
-    },
-    "--generator": {"metavar": "MODEL", "help": "the model that gave the answers"},
-    "--auto-diverse-judge": {
-        "action": "store_true",
-        "help": "pick a judge of another family than the generator",
-    },
-    "--reference-check": {"action": "store_true", "help": "grade the gold answers: all must be perfect"},
-    "--overwrite": {"action": "store_true", "help": "make results anew that are there already"},
-    "--force": {"action": "store_true", "dest": "overwrite", "help": "the same"},
+    "--protocol": option("how to judge", "verdict", choices=ANSWER_PROTOCOLS),
+    "--normalize": option("before comparing", "text", choices=NORMALIZERS),
+    "--threshold": option("of semantic_fixed", SEMANTIC_THRESHOLD, type=zero_to_one, metavar="X"),
+    "--validation": option(
+        "share of rows to find the threshold on", VALIDATION_SHARE, type=zero_to_one, metavar="X"
+    ),
+    "--embedding-model": option("name or folder", EMBEDDING_MODEL, metavar="NAME"),
+    "--no-llm": flag("ask no judge"),
+    "--judge-top": number("of several files judge the best N", JUDGE_TOP),
+    "--generator": option("the model that gave the answers", metavar="MODEL"),
+    "--auto-diverse-judge": flag("pick a judge of another family than the generator"),
+    "--reference-check": flag("grade the gold answers: all must be perfect"),
+    "--overwrite": flag("make results anew that are there already"),
+    "--force": flag("the same") | {"dest": "overwrite"},
     **ENGINE_OPTIONS,
-    "--report": {
-        "nargs": "+",
-        "choices": ANSWER_REPORTS,
-        "default": [],
-        "help": "write these reports as well",
-    },
+    "--report": reports(ANSWER_REPORTS),
 }
 
 
 GENERATE_OPTIONS: Options = {
     "split": {"choices": SPLITS, "help": "whose questions are answered"},
-    "--pipeline": {"choices": PIPELINES, "required": True, "help": "how they are answered"},
+    "--pipeline": option("how they are answered", choices=PIPELINES, required=True),
     "--model": {
         "nargs": "+",
         "type": plain_name,
@@ -9942,26 +9919,16 @@ GENERATE_OPTIONS: Options = {
         "metavar": "NAME",
         "help": f"a system for each of these models (default: {DEFAULT_JUDGE_MODEL}, or its successor)",
     },
-    "--system": {"type": system_name, "metavar": "NAME", "help": "what the system is called"},
-    "--top-k": {
-        "type": positive,
-        "default": TOP_K,
-        "metavar": "K",
-        "help": "documents to be found (default: %(default)s)",
-    },
-    "--overwrite": {"action": "store_true", "help": "make anew what is there already"},
+    "--system": option("what the system is called", type=system_name, metavar="NAME"),
+    "--top-k": number("documents to be found", TOP_K, "K"),
+    "--overwrite": flag("make anew what is there already"),
     **{name: settings for name, settings in ENGINE_OPTIONS.items() if name != "--judge-model"},
 }
 
 
 QUESTION_OPTIONS: Options = {
     "--documents": {"default": "*", "metavar": "GLOB", "help": "on these documents only, by ID or path"},
-    "--per-document": {
-        "type": positive,
-        "default": DRAFTS_A_DOCUMENT,
-        "metavar": "N",
-        "help": "questions on each (default: %(default)s)",
-    },
+    "--per-document": number("questions on each", DRAFTS_A_DOCUMENT),
     "--kinds": {
         "nargs": "+",
         "choices": DRAFT_KINDS,
@@ -9970,41 +9937,36 @@ QUESTION_OPTIONS: Options = {
         "help": f"of {', '.join(DRAFT_KINDS)}, in turns (default: {' '.join(DRAFTED_KINDS)})",
     },
     "--out": {"type": plain_name, "default": DRAFTS_FILE, "metavar": "FILE", "help": "default: %(default)s"},
-    "--review": {"action": "store_true", "help": "write a list to strike from, or read it back"},
-    "--overwrite": {"action": "store_true", "help": "make anew what is there already"},
+    "--review": flag("write a list to strike from, or read it back"),
+    "--overwrite": flag("make anew what is there already"),
     **ENGINE_OPTIONS,
 }
 
 
 AGREEMENT_OPTIONS: Options = {
     "files": {"nargs": "*", "metavar": "FILE", "help": "one judge's results, or a person's annotations"},
-    "--eval-dir": {"metavar": "DIR", "help": "a folder for each judge, in it a file for each source"},
-    "--human": {"metavar": "FILE", "help": "compare the judges with what people decided"},
-    "--samples": {"type": positive, "default": 10, "metavar": "N", "help": "disagreements (default: 10)"},
-    "--all-decisions": {"action": "store_true", "help": "count those that no judge made as well"},
-    "--out": {"type": plain_name, "default": AGREEMENT_FILE, "help": "the results (default: %(default)s)"},
-    "--report": {**REPORT_OPTIONS["--report"], "choices": AGREEMENT_REPORTS},
+    "--eval-dir": option("a folder for each judge, in it a file for each source", metavar="DIR"),
+    "--human": option("compare the judges with what people decided", metavar="FILE"),
+    "--samples": number("disagreements", 10),
+    "--all-decisions": flag("count those that no judge made as well"),
+    "--out": option("the results", AGREEMENT_FILE, type=plain_name),
+    "--report": reports(AGREEMENT_REPORTS),
 }
 
 
 SUMMARY_OPTIONS: Options = {
-    "--summary-file": {
-        "action": "append",
-        "metavar": "FILE",
-        "help": f"judge this file (may be repeated; default: all in {' and '.join(SUMMARY_DIRS.values())})",
-    },
-    "--type": {"choices": SUMMARY_DIRS, "help": "what they are, where the file's folder does not tell"},
-    "--k": {"type": positive, "metavar": "K", "help": "their k, where the file's name does not tell"},
-    "--limit": {"type": positive, "metavar": "N", "help": "judge the first N summaries of each file"},
-    "--indices": {"type": whole_numbers, "metavar": "N,N", "help": "judge those at these places, from 0"},
-    "--output-dir": {
-        "type": plain_name,
-        "default": SUMMARY_OUTPUT_DIR,
-        "metavar": "DIR",
-        "help": "for results and journal (default: %(default)s)",
-    },
-    "--plot": {"nargs": "+", "metavar": "FILE", "help": "draw what results files hold; judge nothing"},
-    "--web-metrics": {"action": "store_true", "help": "measure what web documents add; judge nothing"},
+    "--summary-file": option(
+        f"judge this file (may be repeated; default: all in {' and '.join(SUMMARY_DIRS.values())})",
+        action="append",
+        metavar="FILE",
+    ),
+    "--type": option("what they are, where the file's folder does not tell", choices=SUMMARY_DIRS),
+    "--k": number("their k, where the file's name does not tell", metavar="K"),
+    "--limit": number("judge the first N summaries of each file"),
+    "--indices": option("judge those at these places, from 0", type=whole_numbers, metavar="N,N"),
+    "--output-dir": option("for results and journal", SUMMARY_OUTPUT_DIR, type=plain_name, metavar="DIR"),
+    "--plot": option("draw what results files hold; judge nothing", nargs="+", metavar="FILE"),
+    "--web-metrics": flag("measure what web documents add; judge nothing"),
     **ENGINE_OPTIONS,
 }
 
