@@ -711,6 +711,15 @@ class InputError(Exception):
         super().__init__("\n".join(map(str, self.problems)))
 
 
+@contextmanager
+def all_problems() -> Iterator[list[Problem]]:
+    """A list that the problems of all files read inside join. Then raises InputError, if there are any."""
+    problems: list[Problem] = []
+    yield problems
+    if problems:
+        raise InputError(problems)
+
+
 class UsageError(Exception):
     """The command line asks for something that cannot be done."""
 
@@ -6440,20 +6449,18 @@ def split_configurations(split: Split, systems: Iterable[System]) -> list[Config
 
 def read_configurations(names: Iterable[str]) -> list[Configuration]:
     """The answers in these files, and those of all systems of the splits named. Raises InputError."""
-    problems: list[Problem] = []
     found: list[Configuration] = []
-    for name in names:
-        if name in SPLITS:
-            try:
-                split, hand_ins, _ = read_all(name)
-                found += split_configurations(split, hand_ins[0].systems)
-            except InputError as error:
-                problems += error.problems
-        else:
-            file, items = read_file(name, parse_items, problems)
-            found.append(Configuration(PurePath(name).stem, file, items or ()))
-    if problems:
-        raise InputError(problems)
+    with all_problems() as problems:
+        for name in names:
+            if name in SPLITS:
+                try:
+                    split, hand_ins, _ = read_all(name)
+                    found += split_configurations(split, hand_ins[0].systems)
+                except InputError as error:
+                    problems += error.problems
+            else:
+                file, items = read_file(name, parse_items, problems)
+                found.append(Configuration(PurePath(name).stem, file, items or ()))
     counts = Counter(one.name for one in found)
     return [one if counts[one.name] == 1 else one._replace(name=one.file.name) for one in found]
 
@@ -6780,22 +6787,20 @@ def read_summaries(
     paths: Iterable[str], kind: str | None, k: int | None
 ) -> tuple[list[SummaryFile], Debates]:
     """(the files, what they are held against). Raises InputError with every problem."""
-    problems: list[Problem] = []
-    files = [read_summary_file(path, kind, k, problems) for path in paths]
-    file, summaries = read_file(GOLD_SUMMARIES_FILE, parse_gold_summaries, problems)
-    inputs, gold = [file], dict[str, list[Summary]]()
-    for one in summaries or ():
-        gold.setdefault(_folded(one.query), []).append(one)
-    web: dict[int, dict[str, tuple[MergedDocument, ...]]] = {}
-    for depth in dict.fromkeys(file.k for file in files if file.kind == "merged" and file.k):
-        file, merged = read_file(MERGED_FILE.format(k=depth), parse_merged, problems)
-        inputs.append(file)
-        web[depth] = {}
-        for query, documents in merged or ():  # of a query that occurs twice, the first counts
-            found = tuple(one for one in documents if one.id.startswith(WEB_PREFIX))
-            web[depth].setdefault(_folded(query), found)
-    if problems:
-        raise InputError(problems)
+    with all_problems() as problems:
+        files = [read_summary_file(path, kind, k, problems) for path in paths]
+        file, summaries = read_file(GOLD_SUMMARIES_FILE, parse_gold_summaries, problems)
+        inputs, gold = [file], dict[str, list[Summary]]()
+        for one in summaries or ():
+            gold.setdefault(_folded(one.query), []).append(one)
+        web: dict[int, dict[str, tuple[MergedDocument, ...]]] = {}
+        for depth in dict.fromkeys(file.k for file in files if file.kind == "merged" and file.k):
+            file, merged = read_file(MERGED_FILE.format(k=depth), parse_merged, problems)
+            inputs.append(file)
+            web[depth] = {}
+            for query, documents in merged or ():  # of a query that occurs twice, the first counts
+                found = tuple(one for one in documents if one.id.startswith(WEB_PREFIX))
+                web[depth].setdefault(_folded(query), found)
     return files, Debates(tuple(inputs), gold, web)
 
 
@@ -7010,16 +7015,14 @@ def web_metrics_block(relevant: Sequence[int] | None, merged: MergedDocuments | 
 @collector_paused()
 def read_web_metrics() -> dict[str, Block]:
     """The metrics for each k that has a file. Raises InputError with every problem, UsageError for none."""
-    problems: list[Problem] = []
     blocks: dict[str, Block] = {}
-    for k in WEB_DEPTHS:
-        web, merged = WEB_FILE.format(k=k), MERGED_FILE.format(k=k)
-        relevant = read_file(web, parse_relevant, problems)[1] if os.path.lexists(web) else None
-        documents = read_file(merged, parse_merged, problems)[1] if os.path.lexists(merged) else None
-        if relevant is not None or documents is not None:
-            blocks[str(k)] = web_metrics_block(relevant, documents, k)
-    if problems:
-        raise InputError(problems)
+    with all_problems() as problems:
+        for k in WEB_DEPTHS:
+            web, merged = WEB_FILE.format(k=k), MERGED_FILE.format(k=k)
+            relevant = read_file(web, parse_relevant, problems)[1] if os.path.lexists(web) else None
+            documents = read_file(merged, parse_merged, problems)[1] if os.path.lexists(merged) else None
+            if relevant is not None or documents is not None:
+                blocks[str(k)] = web_metrics_block(relevant, documents, k)
     if not blocks:
         named = " or ".join(form.format(k="{k}") for form in (WEB_FILE, MERGED_FILE))
         raise UsageError(f"there is no {named} with a k of {', '.join(map(str, WEB_DEPTHS))}")
@@ -9239,11 +9242,9 @@ def run_generate(arguments: argparse.Namespace) -> int:
     if arguments.cancel_batch:
         return cancel_batches(arguments, {"": JOURNAL_FILE.format(split=arguments.split)})
     pipeline = PIPELINES[arguments.pipeline]
-    problems: list[Problem] = []
-    _, read = read_file(QUESTIONS_FILE.format(split=arguments.split), parse_questions, problems)
-    whole = read_corpus(problems) if pipeline.searches else {}
-    if problems:
-        raise InputError(problems)
+    with all_problems() as problems:
+        _, read = read_file(QUESTIONS_FILE.format(split=arguments.split), parse_questions, problems)
+        whole = read_corpus(problems) if pipeline.searches else {}
     questions, corpus = read or (), None
     if twice := [name for name, many in Counter(one.id for one in questions).items() if many > 1]:
         raise UsageError(f"question IDs that occur more than once: {shortened(twice)}; give each its own")
@@ -9271,16 +9272,11 @@ def run_generate(arguments: argparse.Namespace) -> int:
 
 def read_drafts(path: str) -> tuple[list[tuple[Question, Row]], Mapping[str, Document]]:
     """(each question with the line that holds it, their documents). Raises InputError, UsageError."""
-    problems: list[Problem] = []
-
-    def parse(text: str, file: str, found: list[Problem]) -> list[tuple[int, Any]]:
-        return parse_lines(text, file, found, "question", QUESTION_SHAPE)
-
-    _, values = read_file(path, parse, problems)
-    drafts = [(_question_from(value, place), value) for place, value in values or ()]
-    documents, _ = read_documents([question for question, _ in drafts], problems)
-    if problems:
-        raise InputError(problems)
+    with all_problems() as problems:
+        parse = partial(parse_lines, what="question", shape=QUESTION_SHAPE)
+        _, values = read_file(path, parse, problems)
+        drafts = [(_question_from(value, place), value) for place, value in values or ()]
+        documents, _ = read_documents([question for question, _ in drafts], problems)
     shown_as = Counter(markdown_text(question.id) for question, _ in drafts)
     if repeated := [name for name, count in shown_as.items() if count > 1]:
         raise UsageError(f"{path}: question IDs that occur more than once: {shortened(repeated)}")
@@ -9289,10 +9285,8 @@ def read_drafts(path: str) -> tuple[list[tuple[Question, Row]], Mapping[str, Doc
 
 def read_review(sheet: str, questions: Sequence[Question]) -> set[str]:
     """The IDs of the questions that a list has left. Raises InputError, UsageError."""
-    problems: list[Problem] = []
-    _, text = read_file(sheet, lambda text, *_: text, problems)
-    if problems:
-        raise InputError(problems)
+    with all_problems() as problems:
+        _, text = read_file(sheet, lambda text, *_: text, problems)
     try:
         return parse_review(text or "", questions)
     except UsageError as error:
@@ -9382,12 +9376,10 @@ def run_questions(arguments: argparse.Namespace) -> int:
         return cancel_batches(arguments, journal)
     if os.path.lexists(arguments.out) and not arguments.overwrite:
         raise UsageError(f"{arguments.out} is there already and kept: --overwrite makes it anew")
-    problems: list[Problem] = []
-    found = read_corpus(problems, arguments.documents)
-    if not any(one.sentences for one in found.values()) and not problems:
-        problems.append(Problem(CORPUS_DIR, 1, "structured documents", "plain text only"))
-    if problems:
-        raise InputError(problems)
+    with all_problems() as problems:
+        found = read_corpus(problems, arguments.documents)
+        if not any(one.sentences for one in found.values()) and not problems:
+            problems.append(Problem(CORPUS_DIR, 1, "structured documents", "plain text only"))
     room = room_for_documents(arguments.judge_model or DEFAULT_JUDGE_MODEL, arguments.tpm, "draft")
     shown = documents_with_room(found, room)
     requests = draft_requests(shown, arguments.kinds, arguments.per_document)
@@ -9639,14 +9631,12 @@ def run_answers(arguments: argparse.Namespace) -> int:
 
 def run_agreement(arguments: argparse.Namespace) -> int:
     """Compare judges, write the results and reports. Returns the exit code; raises InputError, UsageError."""
-    problems: list[Problem] = []
-    people = read_rater([arguments.human], problems) if arguments.human else None
     files = {os.path.realpath(path): path for path in paths_named(arguments.files)}
-    if people:  # whom a pattern may have named among the judges
+    if arguments.human:  # whom a pattern may have named among the judges
         files.pop(os.path.realpath(arguments.human), None)
-    raters = read_raters(files.values(), arguments.eval_dir, problems)
-    if problems:
-        raise InputError(problems)
+    with all_problems() as problems:
+        people = read_rater([arguments.human], problems) if arguments.human else None
+        raters = read_raters(files.values(), arguments.eval_dir, problems)
     if len(raters) < 2:
         raise UsageError(f"agreement is between two judges or more, found {len(raters)}")
     results = compare_judges(raters, people, arguments.all_decisions, arguments.samples)
@@ -9765,13 +9755,11 @@ def plot_paths(path: Path) -> tuple[Path, Path]:
 def plot_summaries(arguments: argparse.Namespace) -> int:
     """Draw what results files hold. Returns the exit code; raises InputError, UsageError."""
     require_packages("--plot", ["png"], REPORT_PACKAGES)
-    problems: list[Problem] = []
     named = paths_named(arguments.plot)
     made = {plot_paths(Path(path))[1].as_posix() for path in named}  # what a pattern may have named too
     named = [path for path in named if path not in made]
-    read = [read_file(path, parse_summary_scores, problems) for path in named]
-    if problems:
-        raise InputError(problems)
+    with all_problems() as problems:
+        read = [read_file(path, parse_summary_scores, problems) for path in named]
     counts = Counter([*named, *(path.as_posix() for name in named for path in plot_paths(Path(name)))])
     if alike := [path for path, many in counts.items() if many > 1]:
         raise UsageError(f"{alike[0]} would be written twice, or over what is read: rename one")
@@ -9812,43 +9800,44 @@ def run_summaries(arguments: argparse.Namespace) -> int:
 Options = Mapping[str, Mapping[str, Any]]  # what argparse takes, by option or positional argument
 
 
-def flag(about: str) -> dict[str, Any]:
+def switch(about: str) -> dict[str, Any]:
     """An option that is given or not."""
     return {"action": "store_true", "help": about}
 
 
-def option(about: str, default: object = None, **settings: Any) -> dict[str, Any]:
+def setting(about: str, default: object = None, **settings: Any) -> dict[str, Any]:
     """An option with a value; its help tells the default, if there is one."""
     told = "" if default is None else " (default: %(default)s)"
     return {"help": f"{about}{told}", "default": default, **settings}
 
 
-def number(about: str, default: int | None = None, metavar: str = "N") -> dict[str, Any]:
+def whole_number(about: str, default: int | None = None, metavar: str = "N") -> dict[str, Any]:
     """An option that is a whole number from 1."""
-    return option(about, default, type=positive, metavar=metavar)
+    return setting(about, default, type=positive, metavar=metavar)
 
 
-def reports(forms: Collection[str]) -> dict[str, Any]:
+def report_forms(forms: Collection[str]) -> dict[str, Any]:
     """The option that picks forms of a report."""
     return {"nargs": "+", "choices": forms, "default": [], "help": "write these reports as well"}
 
 
 ENGINE_OPTIONS: Options = {  # of every command that judges
-    "--judge-model": option(
+    "--judge-model": setting(
         f"this model and no other (default: {DEFAULT_JUDGE_MODEL}, or its successor)",
         type=plain_name,
         metavar="NAME",
     ),
-    "--dry-run": flag("show calls, tokens, dollars and minutes; send nothing"),
-    "--fresh": flag("ask all again, whatever the journal holds"),
-    "--workers": number("calls at one time", WORKERS) | {"type": lambda text: positive(text, MAX_WORKERS)},
-    "--rpm": number("requests a minute (default: learned)"),
-    "--tpm": number("tokens a minute (default: learned)"),
-    "--batch": flag("by Groq's Batch API: half the price, within a day"),
-    "--batch-size": number("requests in one batch", BATCH_LINES)
+    "--dry-run": switch("show calls, tokens, dollars and minutes; send nothing"),
+    "--fresh": switch("ask all again, whatever the journal holds"),
+    "--workers": whole_number("calls at one time", WORKERS)
+    | {"type": lambda text: positive(text, MAX_WORKERS)},
+    "--rpm": whole_number("requests a minute (default: learned)"),
+    "--tpm": whole_number("tokens a minute (default: learned)"),
+    "--batch": switch("by Groq's Batch API: half the price, within a day"),
+    "--batch-size": whole_number("requests in one batch", BATCH_LINES)
     | {"type": lambda text: positive(text, BATCH_LINES)},
-    "--wait": flag("wait for batches to end"),
-    "--cancel-batch": flag("cancel the batches that are under way, and stop"),
+    "--wait": switch("wait for batches to end"),
+    "--cancel-batch": switch("cancel the batches that are under way, and stop"),
     "--delay": {
         "type": from_zero,
         "default": 0.0,
@@ -9858,26 +9847,26 @@ ENGINE_OPTIONS: Options = {  # of every command that judges
 }
 SPLIT_OPTIONS: Options = {
     "split": {"nargs": "?", "choices": SPLITS, "default": SPLITS[0], "help": "default: %(default)s"},
-    "--systems": option("grade these systems only", nargs="+", type=plain_name, metavar="NAME"),
-    "--outputs": option("grade the hand-in in each of these folders", nargs="+", metavar="DIR"),
-    "--by": option(f"a table by {', '.join(SLICED_LABELS)}", choices=SLICED_LABELS, metavar="LABEL"),
+    "--systems": setting("grade these systems only", nargs="+", type=plain_name, metavar="NAME"),
+    "--outputs": setting("grade the hand-in in each of these folders", nargs="+", metavar="DIR"),
+    "--by": setting(f"a table by {', '.join(SLICED_LABELS)}", choices=SLICED_LABELS, metavar="LABEL"),
     "--student": {
         "nargs": "+",
         "default": [],
         "metavar": "SYSTEM",
         "help": "write the page of one system alone, to be handed back to its author",
     },
-    "--human": option("compare the judge with people's scores (CSV or JSON)", metavar="FILE"),
-    "--label-sheet": flag("write a sheet for people to score answers in"),
-    "--judge": option("judge these systems (default: all but simple)", nargs="+", metavar="NAME"),
+    "--human": setting("compare the judge with people's scores (CSV or JSON)", metavar="FILE"),
+    "--label-sheet": switch("write a sheet for people to score answers in"),
+    "--judge": setting("judge these systems (default: all but simple)", nargs="+", metavar="NAME"),
     "--no-judge": {"dest": "judge", "action": "store_const", "const": [], "help": "judge no system"},
-    "--limit": number("judge the first N questions only"),
-    "--questions": option("judge these only, e.g. q003,q007", metavar="IDS"),
+    "--limit": whole_number("judge the first N questions only"),
+    "--questions": setting("judge these only, e.g. q003,q007", metavar="IDS"),
     "--repeats": {"type": positive, "default": 1, "metavar": "K", "help": "judge each answer K times"},
-    "--check-judge": flag("try the judge on answers whose score is known"),
-    "--trust-answers": flag("score flagged answers as they are written"),
+    "--check-judge": switch("try the judge on answers whose score is known"),
+    "--trust-answers": switch("score flagged answers as they are written"),
     **ENGINE_OPTIONS,
-    "--report": reports(REPORTS),
+    "--report": report_forms(REPORTS),
 }
 
 
@@ -9890,28 +9879,28 @@ ANSWER_OPTIONS: Options = {
         "default": ("exact", "keyword"),
         "help": "how to score (default: exact keyword)",
     },
-    "--protocol": option("how to judge", "verdict", choices=ANSWER_PROTOCOLS),
-    "--normalize": option("before comparing", "text", choices=NORMALIZERS),
-    "--threshold": option("of semantic_fixed", SEMANTIC_THRESHOLD, type=zero_to_one, metavar="X"),
-    "--validation": option(
+    "--protocol": setting("how to judge", "verdict", choices=ANSWER_PROTOCOLS),
+    "--normalize": setting("before comparing", "text", choices=NORMALIZERS),
+    "--threshold": setting("of semantic_fixed", SEMANTIC_THRESHOLD, type=zero_to_one, metavar="X"),
+    "--validation": setting(
         "share of rows to find the threshold on", VALIDATION_SHARE, type=zero_to_one, metavar="X"
     ),
-    "--embedding-model": option("name or folder", EMBEDDING_MODEL, metavar="NAME"),
-    "--no-llm": flag("ask no judge"),
-    "--judge-top": number("of several files judge the best N", JUDGE_TOP),
-    "--generator": option("the model that gave the answers", metavar="MODEL"),
-    "--auto-diverse-judge": flag("pick a judge of another family than the generator"),
-    "--reference-check": flag("grade the gold answers: all must be perfect"),
-    "--overwrite": flag("make results anew that are there already"),
-    "--force": flag("the same") | {"dest": "overwrite"},
+    "--embedding-model": setting("name or folder", EMBEDDING_MODEL, metavar="NAME"),
+    "--no-llm": switch("ask no judge"),
+    "--judge-top": whole_number("of several files judge the best N", JUDGE_TOP),
+    "--generator": setting("the model that gave the answers", metavar="MODEL"),
+    "--auto-diverse-judge": switch("pick a judge of another family than the generator"),
+    "--reference-check": switch("grade the gold answers: all must be perfect"),
+    "--overwrite": switch("make results anew that are there already"),
+    "--force": switch("the same") | {"dest": "overwrite"},
     **ENGINE_OPTIONS,
-    "--report": reports(ANSWER_REPORTS),
+    "--report": report_forms(ANSWER_REPORTS),
 }
 
 
 GENERATE_OPTIONS: Options = {
     "split": {"choices": SPLITS, "help": "whose questions are answered"},
-    "--pipeline": option("how they are answered", choices=PIPELINES, required=True),
+    "--pipeline": setting("how they are answered", choices=PIPELINES, required=True),
     "--model": {
         "nargs": "+",
         "type": plain_name,
@@ -9919,16 +9908,16 @@ GENERATE_OPTIONS: Options = {
         "metavar": "NAME",
         "help": f"a system for each of these models (default: {DEFAULT_JUDGE_MODEL}, or its successor)",
     },
-    "--system": option("what the system is called", type=system_name, metavar="NAME"),
-    "--top-k": number("documents to be found", TOP_K, "K"),
-    "--overwrite": flag("make anew what is there already"),
+    "--system": setting("what the system is called", type=system_name, metavar="NAME"),
+    "--top-k": whole_number("documents to be found", TOP_K, "K"),
+    "--overwrite": switch("make anew what is there already"),
     **{name: settings for name, settings in ENGINE_OPTIONS.items() if name != "--judge-model"},
 }
 
 
 QUESTION_OPTIONS: Options = {
     "--documents": {"default": "*", "metavar": "GLOB", "help": "on these documents only, by ID or path"},
-    "--per-document": number("questions on each", DRAFTS_A_DOCUMENT),
+    "--per-document": whole_number("questions on each", DRAFTS_A_DOCUMENT),
     "--kinds": {
         "nargs": "+",
         "choices": DRAFT_KINDS,
@@ -9937,36 +9926,36 @@ QUESTION_OPTIONS: Options = {
         "help": f"of {', '.join(DRAFT_KINDS)}, in turns (default: {' '.join(DRAFTED_KINDS)})",
     },
     "--out": {"type": plain_name, "default": DRAFTS_FILE, "metavar": "FILE", "help": "default: %(default)s"},
-    "--review": flag("write a list to strike from, or read it back"),
-    "--overwrite": flag("make anew what is there already"),
+    "--review": switch("write a list to strike from, or read it back"),
+    "--overwrite": switch("make anew what is there already"),
     **ENGINE_OPTIONS,
 }
 
 
 AGREEMENT_OPTIONS: Options = {
     "files": {"nargs": "*", "metavar": "FILE", "help": "one judge's results, or a person's annotations"},
-    "--eval-dir": option("a folder for each judge, in it a file for each source", metavar="DIR"),
-    "--human": option("compare the judges with what people decided", metavar="FILE"),
-    "--samples": number("disagreements", 10),
-    "--all-decisions": flag("count those that no judge made as well"),
-    "--out": option("the results", AGREEMENT_FILE, type=plain_name),
-    "--report": reports(AGREEMENT_REPORTS),
+    "--eval-dir": setting("a folder for each judge, in it a file for each source", metavar="DIR"),
+    "--human": setting("compare the judges with what people decided", metavar="FILE"),
+    "--samples": whole_number("disagreements", 10),
+    "--all-decisions": switch("count those that no judge made as well"),
+    "--out": setting("the results", AGREEMENT_FILE, type=plain_name),
+    "--report": report_forms(AGREEMENT_REPORTS),
 }
 
 
 SUMMARY_OPTIONS: Options = {
-    "--summary-file": option(
+    "--summary-file": setting(
         f"judge this file (may be repeated; default: all in {' and '.join(SUMMARY_DIRS.values())})",
         action="append",
         metavar="FILE",
     ),
-    "--type": option("what they are, where the file's folder does not tell", choices=SUMMARY_DIRS),
-    "--k": number("their k, where the file's name does not tell", metavar="K"),
-    "--limit": number("judge the first N summaries of each file"),
-    "--indices": option("judge those at these places, from 0", type=whole_numbers, metavar="N,N"),
-    "--output-dir": option("for results and journal", SUMMARY_OUTPUT_DIR, type=plain_name, metavar="DIR"),
-    "--plot": option("draw what results files hold; judge nothing", nargs="+", metavar="FILE"),
-    "--web-metrics": flag("measure what web documents add; judge nothing"),
+    "--type": setting("what they are, where the file's folder does not tell", choices=SUMMARY_DIRS),
+    "--k": whole_number("their k, where the file's name does not tell", metavar="K"),
+    "--limit": whole_number("judge the first N summaries of each file"),
+    "--indices": setting("judge those at these places, from 0", type=whole_numbers, metavar="N,N"),
+    "--output-dir": setting("for results and journal", SUMMARY_OUTPUT_DIR, type=plain_name, metavar="DIR"),
+    "--plot": setting("draw what results files hold; judge nothing", nargs="+", metavar="FILE"),
+    "--web-metrics": switch("measure what web documents add; judge nothing"),
     **ENGINE_OPTIONS,
 }
 
