@@ -1651,6 +1651,12 @@ def parse_relevant(text: str, file: str, problems: list[Problem]) -> list[int]:
     return [sum(one.get("relevance") == "R" for one in value["web_docs"]["results"]) for value in values]
 
 
+def summary_scores(row: Mapping[str, Any]) -> SummaryScores:
+    """What a row of a results file tells of one summary."""
+    scores = {criterion.name: row["scores"][criterion.name] for criterion in CRITERIA}
+    return SummaryScores(scores, row.get("error") or "")
+
+
 def parse_summary_scores(text: str, file: str, problems: list[Problem]) -> list[SummaryScores]:
     """The rows of a results file, or of the list of its rows alone. What is wrong is added to `problems`."""
     source, shape = JsonText(text, file, problems), SCORES_SHAPE
@@ -1660,11 +1666,7 @@ def parse_summary_scores(text: str, file: str, problems: list[Problem]) -> list[
     rows = value["results"] if isinstance(value, dict) else value
     if rows == []:
         source.refuse(0, "results", "an empty list")
-    names = [criterion.name for criterion in CRITERIA]
-    return [
-        SummaryScores({name: row["scores"][name] for name in names}, row.get("error") or "")
-        for row in rows or ()
-    ]
+    return list(map(summary_scores, rows or ()))
 
 
 # ------------------------------------------------------------------ 4. Retrieval and evidence metrics
@@ -6318,18 +6320,12 @@ def answers_block(
     return block | {"warnings": answer_warnings(configuration, block), "detailed_results": rows}
 
 
-ItemKey = tuple[str, str, int]  # question, gold answer, which one of equal ones
-
-
-def _by_item(rows: Iterable[Row]) -> dict[ItemKey, Row]:
-    """The rows by what was asked: question and gold answer, and which one of equal ones."""
-    seen: Counter[tuple[str, str]] = Counter()
-    found = {}
-    for row in rows:
-        asked, gold = row["input"], row["gold"]
-        seen[asked, gold] += 1
-        found[asked, gold, seen[asked, gold]] = row
-    return found
+def told_apart(keys: Iterable[T]) -> Iterator[tuple[T, int]]:
+    """Each key, and how many that equal it came before."""
+    seen: Counter[T] = Counter()
+    for key in keys:
+        yield key, seen[key]
+        seen[key] += 1
 
 
 class Worth(NamedTuple):
@@ -6381,23 +6377,29 @@ def compare_paired(measure: str, worths: Mapping[str, Mapping[Any, Worth]]) -> I
         yield other, mirrored(one, row)
 
 
-def _worth(row: Row, method: str) -> Worth | None:
-    """What an answer is worth by one method; None if it was not measured."""
-    value = row["scores"].get(method)
-    if value is not None and row["failure"] is not None and method in JUDGED_METHODS:
-        return Worth(value, 0.0, 1.0, cluster_of(row))
-    return None if value is None else Worth(value, value, value, cluster_of(row))
+def compare_blocks(
+    blocks: Mapping[str, Block],
+    measures: Iterable[str],
+    worths_in: Callable[[Block, str], Mapping[Any, Worth]],
+) -> None:
+    """Add to each block, as its `comparison`, how it does beside each other on each measure."""
+    for measure in measures:
+        worths = {name: worths_in(block, measure) for name, block in blocks.items()}
+        for name, row in compare_paired(measure, worths):
+            blocks[name].setdefault("comparison", []).append(row)
 
 
-def compare_answers(blocks: Sequence[Block], methods: Iterable[str]) -> Iterator[tuple[str, Row]]:
-    """Every pair of configurations on every method, over the answers that both have. `compare_paired`."""
-    rows = {block["configuration"]: _by_item(block["detailed_results"]) for block in blocks}
-    for method in methods:
-        worths = {
-            name: {key: worth for key, row in by_item.items() if (worth := _worth(row, method))}
-            for name, by_item in rows.items()
-        }
-        yield from compare_paired(method, worths)
+def answer_worths(block: Block, method: str) -> dict[Any, Worth]:
+    """What each answer that was measured is worth by one method, by question and gold answer."""
+    rows = block["detailed_results"]
+    worths = {}
+    for key, row in zip(told_apart((row["input"], row["gold"]) for row in rows), rows, strict=True):
+        value = row["scores"].get(method)
+        if value is not None:
+            missing = row["failure"] is not None and method in JUDGED_METHODS
+            least, most = (0.0, 1.0) if missing else (value, value)
+            worths[key] = Worth(value, least, most, cluster_of(row))
+    return worths
 
 
 def rank_of(block: Block, options: AnswerOptions) -> list[float]:
@@ -6523,8 +6525,8 @@ def grade_answers(
         used = options if one.name in judged else unjudged(options)
         decisions = decisions_of(one, used, aids[one.name], outcomes[one.name])
         blocks.append(answers_block(one, used, aids[one.name], decisions, run))
-    for name, row in compare_answers(blocks, options.methods):
-        next(one for one in blocks if one["configuration"] == name).setdefault("comparison", []).append(row)
+    by_name = {block["configuration"]: block for block in blocks}
+    compare_blocks(by_name, options.methods, answer_worths)
     return sorted(blocks, key=lambda block: rank_of(block, options), reverse=True), run
 
 
@@ -6939,22 +6941,20 @@ def spread_block(rows: Sequence[SummaryScores], queries: Sequence[str] | None = 
     }
 
 
-def summary_worths(rows: Iterable[Row], name: str) -> dict[tuple[str, int], Worth]:
-    """What each summary of a file is worth by one criterion, by query and which one of equal ones."""
-    seen: Counter[str] = Counter()
+def summary_worths(block: Block, name: str) -> dict[Any, Worth]:
+    """What each summary of a file is worth by one criterion, by query."""
+    rows = block["results"]
     worths = {}
-    for row in rows:
-        query, value = _folded(row["query"]), row["scores"][name]
-        seen[query] += 1
+    for key, row in zip(told_apart(_folded(row["query"]) for row in rows), rows, strict=True):
+        value = row["scores"][name]
         least, most = (value, value) if row["error"] is None else (0, max(SCORE_LEVELS[name]))
-        worths[query, seen[query]] = Worth(value, least, most, query)
+        worths[key] = Worth(value, least, most, key[0])
     return worths
 
 
 def summary_block(job: SummaryJob, rows: Sequence[Row], run: JudgeRun | None) -> Block:
     """All that is known of one file's summaries; the rows themselves stand last."""
-    names = [criterion.name for criterion in CRITERIA]
-    found = [SummaryScores({name: row["scores"][name] for name in names}, row["error"] or "") for row in rows]
+    queries = [_folded(row["query"]) for row in rows]
     return {
         "model": run.model if run else None,
         "requested_model": run.requested_model if run else None,
@@ -6964,7 +6964,7 @@ def summary_block(job: SummaryJob, rows: Sequence[Row], run: JudgeRun | None) ->
         "num_evaluated": len(rows),
         "num_skipped_errors": job.skipped,
         "num_failed": sum(row["error"] is not None for row in rows),
-        **spread_block(found, [_folded(row["query"]) for row in rows]),
+        **spread_block(list(map(summary_scores, rows)), queries),
         "comparison": [],
         "warnings": list(job.warnings),
         "run": {
@@ -6987,10 +6987,7 @@ def grade_summaries(
         outcomes = ((task.summary, known_outcome(task) or next(answered)) for task in job.tasks)
         blocks.append(summary_block(job, [summary_row(*pair) for pair in outcomes], run))
     by_title = {job.title: block for job, block in zip(jobs, blocks, strict=True)}
-    for measure in SCORE_LEVELS:
-        worths = {title: summary_worths(block["results"], measure) for title, block in by_title.items()}
-        for title, row in compare_paired(measure, worths):
-            by_title[title]["comparison"].append(row)
+    compare_blocks(by_title, SCORE_LEVELS, summary_worths)
     return blocks, run
 
 
