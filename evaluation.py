@@ -5645,24 +5645,12 @@ PIPELINES: Mapping[str, Pipeline] = {
 }
 
 
-Found = Sequence[tuple[str, float]]  # document ID, score; best first
+class Found(NamedTuple):
+    """A document that a search found, and how well it fits."""
 
-
-@dataclass(frozen=True, slots=True)
-class Corpus:
-    """All documents as sentences, and a search of them."""
-
-    documents: Mapping[str, Sentences]
-    search: Search
-
-    def found(self, question: str, k: int) -> Found:
-        """(document ID, score) of the k best documents."""
-        ids = list(self.documents)
-        return [(ids[place], score) for place, score in self.search(question, k)]
-
-    def sources(self, found: Found) -> Sources:
-        """The sentences of the documents that were found."""
-        return [(doc_id, self.documents[doc_id]) for doc_id, _ in found]
+    doc_id: str
+    sentences: Sentences
+    score: float
 
 
 def read_corpus(problems: list[Problem], pattern: str = "*") -> dict[str, Document]:
@@ -5685,17 +5673,24 @@ def sentences_of(document: Document) -> Sentences:
     return plain_sentences(document.text) if document.sentences is None else document.sentences
 
 
-def retrieved_rows(found: Found) -> list[Row]:
+def found_in(
+    documents: Mapping[str, Document], questions: Iterable[Question], k: int
+) -> dict[str, list[Found]]:
+    """By question ID the k documents that fit best, the best first. Raises UsageError as `load_search`."""
+    cut = [(doc_id, sentences_of(document)) for doc_id, document in documents.items()]
+    search = load_search([" ".join(sentences.values()) for _, sentences in cut])
+    return {one.id: [Found(*cut[place], score) for place, score in search(one.text, k)] for one in questions}
+
+
+def retrieved_rows(found: Iterable[Found]) -> list[Row]:
     """What was found, as predictions have it."""
-    return [
-        {"doc_id": doc_id, "score": score, "rank": rank}
-        for rank, (doc_id, score) in enumerate(found, start=1)
-    ]
+    ranked = enumerate(found, start=1)
+    return [{"doc_id": one.doc_id, "score": one.score, "rank": rank} for rank, one in ranked]
 
 
-def extracted_prediction(question: str, found: Found, corpus: Corpus) -> Row:
+def extracted_prediction(question: str, found: Sequence[Found]) -> Row:
     """The first document's sentences that share most with the question: as citations, and as the answer."""
-    sentences = [pair for _, first in corpus.sources(found[:1]) for pair in first.items()]
+    sentences = [pair for first in found[:1] for pair in first.sentences.items()]
     search = load_search([text for _, text in sentences])
     cited = [sentences[place] for place in sorted(place for place, _ in search(question, TOP_SENTENCES))]
     return {
@@ -5707,18 +5702,24 @@ def extracted_prediction(question: str, found: Found, corpus: Corpus) -> Row:
 
 
 class Generator(NamedTuple):
-    """A system whose predictions are to be made: by which model, "" for the usual one, and of how much.
+    """A system whose predictions are to be made: in which file, and by which model, "" for the usual one.
 
-    `most_chars` of documents go into a prompt. Of the questions only those `left` are asked: `made` has the
-    predictions of an earlier run.
+    `most_chars` of what was `found` (by question ID) go into a prompt. Of the questions only those `left` are
+    asked: `made` has the predictions of an earlier run.
     """
 
     system: str
+    path: str
     model: str
     pipeline: Pipeline
+    found: Mapping[str, Sequence[Found]]
     most_chars: float
-    left: tuple[Question, ...] = ()
-    made: Mapping[str, Row] = {}
+    left: tuple[Question, ...]
+    made: Mapping[str, Row]
+
+    def sources(self, question: Question) -> Sources:
+        """What was found for a question, as a model is shown it."""
+        return [(one.doc_id, one.sentences) for one in self.found[question.id]]
 
 
 def generator_name(model: str) -> str:
@@ -5738,16 +5739,14 @@ def room_for_documents(model: str, tpm: int | None, writing: str = "cited_answer
     return max(0.0, tokens * PROMPT_SHARE - reply) * CHARS_PER_TOKEN
 
 
-def generation_requests(
-    generator: Generator, found: Mapping[str, Found], corpus: Corpus | None
-) -> list[JudgeRequest]:
-    """A request for each question that is left; `found` has by question ID what the search found."""
+def generation_requests(generator: Generator) -> list[JudgeRequest]:
+    """A request for each question that is left."""
     requests = []
     for place, question in enumerate(generator.left):
         build = partial(build_answer_messages, question.text)
-        if corpus:
-            sources = corpus.sources(found[question.id])
-            build = partial(build_cited_answer_messages, question.text, sources, generator.most_chars)
+        if generator.pipeline.searches:
+            shown = (generator.sources(question), generator.most_chars)
+            build = partial(build_cited_answer_messages, question.text, *shown)
         about = (generator.system, question.id, place, "generated", 0)
         writing = generator.pipeline.writing
         requests.append(JudgeRequest(*about, build, protocol=writing, model=generator.model))
@@ -5764,21 +5763,15 @@ def cited_sentences(value: Mapping[str, Any], shown: Mapping[str, tuple[str, str
 
 
 def written_prediction(
-    question: Question,
-    outcome: Judgement,
-    model: str,
-    found: Found,
-    shown: Mapping[str, tuple[str, str]] | None,
+    generator: Generator, question: Question, outcome: Judgement, model: str
 ) -> tuple[Row, int]:
-    """(what a model wrote, as a prediction; how many sentences it cited that do not exist).
-
-    `shown` has the sentences that it was shown, and is None where it was shown no documents.
-    """
+    """(what a model wrote, as a prediction; how many sentences it cited that do not exist)."""
     value, invented = outcome.value or {}, 0
     row: Row = {"question": question.text, "answer": value["answer"]}
-    if shown is not None:
+    if generator.pipeline.searches:
+        shown = shown_sentences(generator.sources(question), generator.most_chars)
         cited, invented = cited_sentences(value, shown)
-        row |= {"evidence_sentences": cited, "retrieved_docs": retrieved_rows(found)}
+        row |= {"evidence_sentences": cited, "retrieved_docs": retrieved_rows(generator.found[question.id])}
     took = (outcome.latency_ms, outcome.usage.prompt, outcome.usage.completion)
     return {**row, **dict(zip(GENERATION_AMOUNTS, took, strict=True)), "model": model}, invented
 
@@ -5791,25 +5784,17 @@ class Generated(NamedTuple):
     invented: int
 
 
-def generated(
-    generator: Generator,
-    outcomes: Mapping[str, Outcome],
-    model: str,
-    found: Mapping[str, Found],
-    corpus: Corpus | None,
-) -> Generated:
-    """What became of one generator's questions, given the outcomes by question ID."""
+def generated(generator: Generator, outcomes: Mapping[tuple[str, str], Outcome], model: str) -> Generated:
+    """What became of one generator's questions, given the outcomes by system and question ID."""
     rows, failures, invented = dict(generator.made), dict[str, str](), 0
     for question in generator.left:
-        outcome, places = outcomes[question.id], found.get(question.id, ())
+        outcome = outcomes[generator.system, question.id]
         if isinstance(outcome, Failure):
             failures[question.id] = outcome.reason
-            continue
-        shown = shown_sentences(corpus.sources(places), generator.most_chars) if corpus else None
-        rows[question.id], count = written_prediction(
-            question, outcome, generator.model or model, places, shown
-        )
-        invented += count
+        else:
+            by = generator.model or model
+            rows[question.id], count = written_prediction(generator, question, outcome, by)
+            invented += count
     return Generated(rows, failures, invented)
 
 
@@ -9109,7 +9094,7 @@ def read_made(
     path: str,
     questions: Iterable[Question],
     model: str,
-    found: Mapping[str, Found],
+    found: Mapping[str, Iterable[Found]],
 ) -> dict[str, Row]:
     """The predictions that are there already, if such a run made them and could not make all.
 
@@ -9138,7 +9123,7 @@ def read_made(
 
 
 def generators_for(
-    arguments: argparse.Namespace, questions: Sequence[Question], found: Mapping[str, Found]
+    arguments: argparse.Namespace, questions: Sequence[Question], found: Mapping[str, Sequence[Found]]
 ) -> list[Generator]:
     """The systems to be made. Raises UsageError for what does not go together, or is there already."""
     pipeline = PIPELINES[arguments.pipeline]
@@ -9160,7 +9145,7 @@ def generators_for(
         room = room_for_documents(name, arguments.tpm)
         if pipeline.writing and pipeline.searches and not room:
             raise UsageError(f"--tpm {arguments.tpm} leaves no room for documents")
-        generators.append(Generator(system, model, pipeline, room, left, made))
+        generators.append(Generator(system, path, model, pipeline, found, room, left, made))
     return generators
 
 
@@ -9202,65 +9187,55 @@ def generate_with_models(
     arguments: argparse.Namespace,
     generators: Sequence[Generator],
     questions: Sequence[Question],
-    found: Mapping[str, Found],
-    corpus: Corpus | None,
+    journal: Mapping[str, str],
 ) -> int:
     """Have models write predictions, all in one run. Returns the exit code; raises UsageError."""
-    requests = [one for each in generators for one in generation_requests(each, found, corpus)]
+    requests = [one for each in generators for one in generation_requests(each)]
     requests.sort(key=lambda one: one.place)  # so that models take turns: each has limits of its own
-    journal = {"": JOURNAL_FILE.format(split=arguments.split)}
     if arguments.dry_run:
         say("Dry run: nothing is sent.")
         for one in generators:
             arguments.judge_model = one.model or None
-            show_plan(arguments, generation_requests(one, found, corpus), journal, [])
+            show_plan(arguments, generation_requests(one), journal, [])
         return EXIT_OK
     if len(generators) == 1:
         arguments.judge_model = generators[0].model or None  # this one and no successor
     run = run_models(arguments, requests, journal)
     if run is None:
         return EXIT_INCOMPLETE
-    outcomes: dict[str, dict[str, Outcome]] = {one.system: {} for one in generators}
-    for request, outcome in zip(requests, run.outcomes, strict=True):
-        outcomes[request.system][request.question_id] = outcome
+    by_request = zip(requests, run.outcomes, strict=True)
+    outcomes = {(request.system, request.question_id): outcome for request, outcome in by_request}
     code, skipped = EXIT_OK, list[str]()
     for one in generators:
-        made = generated(one, outcomes[one.system], run.model, found, corpus)
-        path = PREDICTIONS_FILE.format(split=arguments.split, system=one.system)
-        with skipping(path if len(generators) > 1 else "", skipped):
+        made = generated(one, outcomes, run.model)
+        with skipping(one.path if len(generators) > 1 else "", skipped):
             if made.rows:
-                write_predictions(path, questions, made.rows)
-        code = max(code, report_generated(path, made))
+                write_predictions(one.path, questions, made.rows)
+        code = max(code, report_generated(one.path, made))
     return EXIT_INCOMPLETE if skipped else code
 
 
 def run_generate(arguments: argparse.Namespace) -> int:
     """Make predictions. Returns the exit code; raises InputError, UsageError."""
+    journal = {"": JOURNAL_FILE.format(split=arguments.split)}
     if arguments.cancel_batch:
-        return cancel_batches(arguments, {"": JOURNAL_FILE.format(split=arguments.split)})
+        return cancel_batches(arguments, journal)
     pipeline = PIPELINES[arguments.pipeline]
     with all_problems() as problems:
         _, read = read_file(QUESTIONS_FILE.format(split=arguments.split), parse_questions, problems)
-        whole = read_corpus(problems) if pipeline.searches else {}
-    questions, corpus = read or (), None
+        documents = read_corpus(problems) if pipeline.searches else {}
+    questions = read or ()
     if twice := [name for name, many in Counter(one.id for one in questions).items() if many > 1]:
         raise UsageError(f"question IDs that occur more than once: {shortened(twice)}; give each its own")
-    if pipeline.searches:
-        documents = {doc_id: sentences_of(document) for doc_id, document in whole.items()}
-        texts = [" ".join(sentences.values()) for sentences in documents.values()]
-        corpus = Corpus(documents, load_search(texts))
-    found = {one.id: corpus.found(one.text, arguments.top_k) for one in questions} if corpus else {}
+    found = found_in(documents, questions, arguments.top_k) if pipeline.searches else {}
     generators = generators_for(arguments, questions, found)
-    if pipeline.writing or corpus is None:
-        return generate_with_models(arguments, generators, questions, found, corpus)
+    if pipeline.writing:
+        return generate_with_models(arguments, generators, questions, journal)
     if arguments.dry_run:
         say("Dry run: nothing is written, and no model would be asked.")
         return EXIT_OK
-    rows = {}
-    for one in questions:
-        rows[one.id] = extracted_prediction(one.text, found[one.id], corpus)
-    path = PREDICTIONS_FILE.format(split=arguments.split, system=generators[0].system)
-    write_predictions(path, questions, rows)
+    rows = {one.id: extracted_prediction(one.text, found[one.id]) for one in questions}
+    write_predictions(generators[0].path, questions, rows)
     return EXIT_OK
 
 
