@@ -6478,13 +6478,10 @@ def best_configurations(
     return sorted(configurations, key=average, reverse=True)[: options.judge_top]
 
 
-def run_judge(judge: Judge | None, requests: Sequence[JudgeRequest]) -> JudgeRun | None:
-    """The run, if there is a judge and something to ask it.
-
-    Raises JudgeUnavailable, also where judging ended before the first judgement.
-    """
-    run = judge(requests) if judge and requests else None
-    if run and run.ended and not any(isinstance(outcome, Judgement) for outcome in run.outcomes):
+def run_judge(judge: Judge, requests: Sequence[JudgeRequest]) -> JudgeRun:
+    """The judge's run. Raises JudgeUnavailable, also where judging ended before the first judgement."""
+    run = judge(requests)
+    if run.ended and not any(isinstance(outcome, Judgement) for outcome in run.outcomes):
         raise JudgeUnavailable(run.ended)
     return run
 
@@ -6499,9 +6496,10 @@ def grade_answers(
 ) -> tuple[list[Block], JudgeRun | None]:
     """(a block for each configuration, the best first; the judge's run): `judged` names those that it sees.
 
-    Raises JudgeUnavailable.
+    Where there is no judge to ask, nothing is judged. Raises JudgeUnavailable.
     """
-    run = run_judge(judge, requests)
+    run = run_judge(judge, requests) if judge and requests else None
+    options = options if run or not requests else unjudged(options)
     outcomes: dict[str, dict[int, Outcome]] = {one.name: {} for one in configurations}
     for request, outcome in zip(requests, run.outcomes if run else (), strict=bool(run)):
         outcomes[request.system][request.place] = outcome
@@ -6965,7 +6963,7 @@ def grade_summaries(
     jobs: Sequence[SummaryJob], requests: Sequence[JudgeRequest], judge: Judge | None
 ) -> tuple[list[Block], JudgeRun | None]:
     """(a block for each file, the judge's one run for all their `requests`). Raises JudgeUnavailable."""
-    run = run_judge(judge, requests)
+    run = run_judge(judge, requests) if judge and requests else None
     answered: Iterator[Outcome] = iter(run.outcomes if run else ())
     blocks = []
     for job in jobs:
@@ -8757,7 +8755,10 @@ def report_journals(journals: Mapping[str, Journal]) -> None:
                 break
 
 
-def open_journals(paths: Mapping[str, str], skipped: list[str], resources: ExitStack) -> dict[str, Journal]:
+Paths = Mapping[str, str]  # of journals, by folder
+
+
+def open_journals(paths: Paths, skipped: list[str], resources: ExitStack) -> dict[str, Journal]:
     """Each folder's journal, closed with `resources`. One whose journal cannot be had joins `skipped`."""
     journals: dict[str, Journal] = {}
     for folder, path in paths.items():
@@ -8768,28 +8769,28 @@ def open_journals(paths: Mapping[str, str], skipped: list[str], resources: ExitS
     return journals
 
 
-def connect_judge(
-    arguments: argparse.Namespace,
-    paths: Mapping[str, str],
-    skipped: list[str],
-    resources: ExitStack,
-    *,
-    brought: bool = False,
-) -> GroqJudge | None:
-    """The judge that the environment describes; None, and a line that says so, where there is no key.
+def key_given() -> str:
+    """The key that the environment has; "" for none."""
+    return os.environ.get(KEY_VARIABLE, "").strip()
 
-    `paths` has each folder's journal (see `open_journals`), `brought` along by whom it grades or not. Raises
-    JudgeUnavailable for a key that cannot be one, UsageError where another run holds the only journal.
+
+def required_key(what: str) -> str:
+    """The key for what only a model can do. Raises UsageError where there is none."""
+    if not key_given():
+        raise UsageError(f"{what}: set {KEY_VARIABLE}, or see --dry-run")
+    return key_given()
+
+
+def judge_with(
+    api_key: str, arguments: argparse.Namespace, paths: Paths, skipped: list[str], resources: ExitStack
+) -> GroqJudge:
+    """The judge that the environment describes, with all journals (see `open_journals`).
+
+    Raises JudgeUnavailable for a key that cannot be one, UsageError where another run holds the only journal.
     """
-    api_key = os.environ.get(KEY_VARIABLE, "").strip()
-    if not api_key:
-        note(f"{KEY_VARIABLE} is not set: answers are not judged.")
-        return None
     base_url = os.environ.get(BASE_URL_VARIABLE, "").strip().rstrip("/").removesuffix(API_PREFIX)
     service = groq_clients(api_key, base_url or None, arguments.workers, resources)
     journals = open_journals(paths, skipped, resources)
-    if brought:
-        report_journals(journals)
     pacer = Pacer(arguments.workers, time.monotonic(), arguments.rpm, arguments.tpm, arguments.delay)
     shared: dict[str, Any] = {
         "journals": journals,
@@ -8814,7 +8815,32 @@ def connect_judge(
     )
 
 
-def stored_places(paths: Mapping[str, str], skipped: list[str]) -> tuple[set[Place], set[Place]]:
+def connect_judge(
+    arguments: argparse.Namespace, paths: Paths, skipped: list[str], resources: ExitStack
+) -> GroqJudge | None:
+    """`judge_with` the key; None, and a line that says so, where there is none."""
+    if api_key := key_given():
+        return judge_with(api_key, arguments, paths, skipped, resources)
+    note(f"{KEY_VARIABLE} is not set: answers are not judged.")
+    return None
+
+
+def evaluate_judged(
+    arguments: argparse.Namespace,
+    paths: Paths,
+    skipped: list[str],
+    wanted: bool,
+    evaluate: Callable[[Judge | None], T],
+) -> tuple[T, str]:
+    """(what `evaluate` gives, with a judge if one is wanted and can be had; why none can, if so)."""
+    with ExitStack() as resources:
+        try:
+            return evaluate(connect_judge(arguments, paths, skipped, resources) if wanted else None), ""
+        except JudgeUnavailable as error:
+            return evaluate(None), str(error)
+
+
+def stored_places(paths: Paths, skipped: list[str]) -> tuple[set[Place], set[Place]]:
     """(what folders' journals hold, what is under way). One whose journal cannot be read joins `skipped`."""
     stored: set[Place] = set()
     sent: set[Place] = set()
@@ -8830,7 +8856,7 @@ def stored_places(paths: Mapping[str, str], skipped: list[str]) -> tuple[set[Pla
 def show_plan(
     arguments: argparse.Namespace,
     requests: Iterable[JudgeRequest],
-    paths: Mapping[str, str],
+    paths: Paths,
     skipped: list[str],
 ) -> None:
     """Show what judging would cost, with the model and with its successor, given each folder's journal."""
@@ -8843,34 +8869,27 @@ def show_plan(
         tiers = {"a free account": free, "a developer account": DEVELOPER_TIER} if free else {}
         if arguments.rpm or arguments.tpm:
             tiers = {"these limits": Tier(arguments.rpm or sys.maxsize, arguments.tpm or sys.maxsize)}
-        if arguments.delay:
-            most = 60 / arguments.delay
-            tiers = {
-                one: tier._replace(requests_per_minute=min(tier.requests_per_minute, most))
-                for one, tier in tiers.items()
-            }
+        most = 60 / arguments.delay if arguments.delay else math.inf
+        tiers = {
+            one: tier._replace(requests_per_minute=min(tier.requests_per_minute, most))
+            for one, tier in tiers.items()
+        }
         most_lines = arguments.batch_size if arguments.batch else 0
         plan = plan_calls(name, asked, stored, arguments.fresh, sent, most_lines)
         say(render_plan(plan, tiers, arguments.batch))
 
 
-def require_key(what: str) -> None:
-    """Raises UsageError where there is no key for what only a model can do."""
-    if not os.environ.get(KEY_VARIABLE, "").strip():
-        raise UsageError(f"{what}: set {KEY_VARIABLE}, or see --dry-run")
-
-
-def cancel_batches(arguments: argparse.Namespace, paths: Mapping[str, str]) -> int:
+def cancel_batches(arguments: argparse.Namespace, paths: Paths) -> int:
     """Cancel what is under way, given each folder's journal. Returns the exit code; raises UsageError."""
     if arguments.dry_run:
         raise UsageError("--cancel-batch cancels, and --dry-run would not: choose one")
-    require_key("batches are cancelled at the service")
+    api_key = required_key("batches are cancelled at the service")
     skipped: list[str] = []
     there = {folder: path for folder, path in paths.items() if os.path.exists(path)}
     try:
         with ExitStack() as resources:
-            judge = connect_judge(arguments, there, skipped, resources)
-            states = judge.batches.cancel() if judge and judge.batches else []
+            batches = judge_with(api_key, arguments, there, skipped, resources).batches
+            states = batches.cancel() if batches else []
     except (JudgeUnavailable, JudgingEnded) as error:
         note(f"error: not all batches are cancelled: {error}")
         return EXIT_INCOMPLETE
@@ -8929,11 +8948,20 @@ def warn_of_family(judge: str, generators: Iterable[str]) -> None:
         note(f"warning: the judge {judge} is of one family with {who} and may prefer its answers.")
 
 
-def report_judging(systems: Iterable[tuple[System, Block]], run: JudgeRun | None) -> int:
+def report_judging(
+    systems: Sequence[tuple[System, Block]], run: JudgeRun | None, labels: Labels | None
+) -> int:
     """Say on stderr what became of the judging, given each system's results. Returns the exit code."""
+    judged = [(system, results["llm_judge"]) for system, results in systems if "llm_judge" in results]
+    if labels and not any("human" in block for _, block in judged):
+        note(
+            f"warning: {labels.file.name}: none of these answers was judged, so there is nothing to compare."
+        )
+    if run:
+        made = (one.generation for system, _ in judged for one in system.predictions.values())
+        warn_of_family(run.model, sorted({one.model for one in made if one}))
     complete = report_calls(run)
-    for system, results in systems:
-        block = results.get("llm_judge", {})
+    for system, block in judged:
         for name, said in (("failed", "judging failed"), ("unjudged", "not judged")):
             if ids := block.get(f"{name}_questions"):
                 missing = {
@@ -9028,6 +9056,19 @@ def write_results(split: Split, graded: Graded, skipped: list[str]) -> Graded:
     return left
 
 
+def report_split(arguments: argparse.Namespace, split: Split, graded: Graded, skipped: list[str]) -> None:
+    """Print what came of a split, and write reports for people; what cannot be written joins `skipped`."""
+    path = RESULTS_FILE.format(split=split.name)
+    if arguments.outputs:
+        path = report_leaderboard(arguments, split, graded, skipped)
+    else:
+        report_results(*graded[0], arguments.by)
+    say(render_title(f"Evaluation results saved to: {path}").rstrip("\n"))
+    if written := write_reports(arguments, split, graded, skipped):
+        few = len(written) <= NAMES_SHOWN
+        say(f"Reports saved to: {', '.join(written) if few else f'{len(written)} files beside the results'}")
+
+
 def run_split(arguments: argparse.Namespace) -> int:
     """Grade one split: read, judge, write, report. Returns the exit code; raises InputError, UsageError."""
     require_packages("--report", arguments.report, REPORT_PACKAGES)
@@ -9051,39 +9092,22 @@ def run_split(arguments: argparse.Namespace) -> int:
         return EXIT_INCOMPLETE if skipped else EXIT_OK
     say(f"Evaluating {split.name} split outputs...\nQuestions file: {split.file.name}")
     say(f"Loaded {len(split.questions)} questions")
-    with ExitStack() as resources:
-        unavailable = ""
-        try:
-            nobody = options.systems == frozenset()
-            judge = None if nobody else connect_judge(arguments, journals, skipped, resources, brought=True)
-            hand_ins = [hand_in for hand_in in hand_ins if hand_in.folder not in skipped]
-            results, run = evaluate_split(split, hand_ins, judge, options, labels)
-        except JudgeUnavailable as error:
-            unavailable = str(error)
-            results, run = evaluate_split(split, hand_ins, None)
-        graded = write_results(split, list(zip(hand_ins, results, strict=True)), skipped)
-    path = RESULTS_FILE.format(split=split.name)
-    if arguments.outputs:
-        path = report_leaderboard(arguments, split, graded, skipped)
-    else:
-        report_results(*graded[0], arguments.by)
-    say(render_title(f"Evaluation results saved to: {path}").rstrip("\n"))
-    if written := write_reports(arguments, split, graded, skipped):
-        few = len(written) <= NAMES_SHOWN
-        say(f"Reports saved to: {', '.join(written) if few else f'{len(written)} files beside the results'}")
+
+    def evaluate(judge: Judge | None) -> tuple[Graded, JudgeRun | None]:
+        if isinstance(judge, GroqJudge):
+            report_journals(judge.journals)
+        left = [hand_in for hand_in in hand_ins if hand_in.folder not in skipped]
+        results, run = evaluate_split(split, left, judge, options, labels)
+        return write_results(split, list(zip(left, results, strict=True)), skipped), run
+
+    wanted = options.systems != frozenset()
+    (graded, run), unavailable = evaluate_judged(arguments, journals, skipped, wanted, evaluate)
+    report_split(arguments, split, graded, skipped)
     if unavailable:
         note(f"error: judging ended, no answer is scored: {unavailable}")
         return EXIT_INCOMPLETE
     pairs = [(system, results[system.name]) for hand_in, results in graded for system in hand_in.systems]
-    if labels and not any("human" in block.get("llm_judge", ()) for _, block in pairs):
-        note(
-            f"warning: {labels.file.name}: none of these answers was judged, so there is nothing to compare."
-        )
-    if run:
-        judged = [system for system, block in pairs if "llm_judge" in block]
-        made = (one.generation for system in judged for one in system.predictions.values())
-        warn_of_family(run.model, sorted({one.model for one in made if one}))
-    return max(report_judging(pairs, run), EXIT_INCOMPLETE if skipped else EXIT_OK)
+    return max(report_judging(pairs, run, labels), EXIT_INCOMPLETE if skipped else EXIT_OK)
 
 
 # -- Predictions made by this program.
@@ -9166,20 +9190,13 @@ def report_generated(path: str, made: Generated) -> int:
     return EXIT_INCOMPLETE if made.failures else EXIT_OK
 
 
-def run_models(
-    arguments: argparse.Namespace, requests: Sequence[JudgeRequest], journal: Mapping[str, str]
-) -> JudgeRun | None:
-    """What models wrote; None, and a line that says why, where none can be had. Raises UsageError."""
-    require_key("this is written by a model")
-    try:
-        with ExitStack() as resources:
-            run = run_judge(connect_judge(arguments, journal, [], resources), requests)
-    except JudgeUnavailable as error:
-        note(f"error: nothing was written: {error}")
-        return None
+def run_models(arguments: argparse.Namespace, requests: Sequence[JudgeRequest], journal: Paths) -> JudgeRun:
+    """What models wrote. Raises UsageError, JudgeUnavailable."""
+    api_key = required_key("this is written by a model")
+    with ExitStack() as resources:
+        run = run_judge(judge_with(api_key, arguments, journal, [], resources), requests)
     models = {one.model for one in requests} - {""}
-    asked = ", ".join(models) if run and models else run.model if run else ""  # of several no price is known
-    report_calls(run and run._replace(model=asked))
+    report_calls(run._replace(model=", ".join(models) or run.model))  # of several no price is known
     return run
 
 
@@ -9187,9 +9204,12 @@ def generate_with_models(
     arguments: argparse.Namespace,
     generators: Sequence[Generator],
     questions: Sequence[Question],
-    journal: Mapping[str, str],
+    journal: Paths,
 ) -> int:
-    """Have models write predictions, all in one run. Returns the exit code; raises UsageError."""
+    """Have models write predictions, all in one run. Returns the exit code.
+
+    Raises UsageError, JudgeUnavailable.
+    """
     requests = [one for each in generators for one in generation_requests(each)]
     requests.sort(key=lambda one: one.place)  # so that models take turns: each has limits of its own
     if arguments.dry_run:
@@ -9201,8 +9221,6 @@ def generate_with_models(
     if len(generators) == 1:
         arguments.judge_model = generators[0].model or None  # this one and no successor
     run = run_models(arguments, requests, journal)
-    if run is None:
-        return EXIT_INCOMPLETE
     by_request = zip(requests, run.outcomes, strict=True)
     outcomes = {(request.system, request.question_id): outcome for request, outcome in by_request}
     code, skipped = EXIT_OK, list[str]()
@@ -9216,7 +9234,7 @@ def generate_with_models(
 
 
 def run_generate(arguments: argparse.Namespace) -> int:
-    """Make predictions. Returns the exit code; raises InputError, UsageError."""
+    """Make predictions. Returns the exit code; raises InputError, UsageError, JudgeUnavailable."""
     journal = {"": JOURNAL_FILE.format(split=arguments.split)}
     if arguments.cancel_batch:
         return cancel_batches(arguments, journal)
@@ -9336,7 +9354,7 @@ def documents_with_room(found: Mapping[str, Document], room: float) -> dict[str,
 
 
 def run_questions(arguments: argparse.Namespace) -> int:
-    """Draft a gold set. Returns the exit code; raises InputError, UsageError."""
+    """Draft a gold set. Returns the exit code; raises InputError, UsageError, JudgeUnavailable."""
     check_drafts_path(arguments.out)
     if arguments.review and arguments.dry_run:
         raise UsageError("--review asks no model and so has no --dry-run")
@@ -9359,15 +9377,11 @@ def run_questions(arguments: argparse.Namespace) -> int:
         say("Dry run: nothing is sent. This is the drafting; each draft that is kept takes three calls more.")
         show_plan(arguments, requests, journal, [])
         return EXIT_OK
-    try:
-        with ExitStack() as resources:
-            judge = connect_judge(arguments, journal, [], resources)
-            if judge is None:
-                raise UsageError(f"questions are drafted by a model: set {KEY_VARIABLE}, or see --dry-run")
-            drafted = draft_questions(judge, shown, requests)
-    except JudgeUnavailable as error:
-        note(f"error: nothing was written: {error}")
-        return EXIT_INCOMPLETE
+    if not key_given():
+        note(f"{KEY_VARIABLE} is not set: answers are not judged.")
+    api_key = required_key("questions are drafted by a model")
+    with ExitStack() as resources:
+        drafted = draft_questions(judge_with(api_key, arguments, journal, [], resources), shown, requests)
     return write_drafts(arguments.out, drafted)
 
 
@@ -9428,9 +9442,7 @@ def answer_options(arguments: argparse.Namespace) -> AnswerOptions:
     require_packages("--report", arguments.report, REPORT_PACKAGES)
     if options.protocol != "verdict" and ("hybrid" in options.methods or "llm_judge" not in options.methods):
         raise UsageError(f"--protocol {options.protocol} goes with --method llm_judge, without hybrid")
-    if options.judged and not (
-        options.no_llm or arguments.dry_run or os.environ.get(KEY_VARIABLE, "").strip()
-    ):
+    if options.judged and not (options.no_llm or arguments.dry_run or key_given()):
         note(f"{KEY_VARIABLE} is not set: only what needs no judge is decided.")
         return options._replace(no_llm=True)
     return options
@@ -9487,29 +9499,6 @@ def plan_judging(
     if arguments.dry_run or picked:
         show_plan(arguments, requests, journals, [])
     return requests, journals
-
-
-def judge_answers(
-    arguments: argparse.Namespace,
-    configurations: Sequence[Configuration],
-    options: AnswerOptions,
-    aids: Mapping[str, Aids],
-    requests: Sequence[JudgeRequest],
-    journals: Mapping[str, str],
-) -> tuple[list[Block], JudgeRun | None, str]:
-    """`grade_answers` with the judge that the environment describes; and why it judges nothing, if so.
-
-    Raises UsageError where a journal cannot be had.
-    """
-    skipped: list[str] = []
-    try:
-        with ExitStack() as resources:
-            judge = connect_judge(arguments, journals, skipped, resources) if requests else None
-            if skipped:
-                raise UsageError(f"no journal can be kept for {', '.join(skipped)}; nothing was written")
-            return *grade_answers(configurations, options, aids, requests, judge, journals.keys()), ""
-    except JudgeUnavailable as error:
-        return *grade_answers(configurations, unjudged(options), aids, (), None, ()), str(error)
 
 
 def report_reference(blocks: Iterable[Block], options: AnswerOptions) -> int:
@@ -9583,7 +9572,14 @@ def run_answers(arguments: argparse.Namespace) -> int:
     requests, journals = plan_judging(arguments, configurations, options, aids)
     if arguments.dry_run:
         return EXIT_OK
-    blocks, run, unavailable = judge_answers(arguments, configurations, options, aids, requests, journals)
+    skipped: list[str] = []
+
+    def grade(judge: Judge | None) -> tuple[list[Block], JudgeRun | None]:
+        if skipped:
+            raise UsageError(f"no journal can be kept for {', '.join(skipped)}; nothing was written")
+        return grade_answers(configurations, options, aids, requests, judge, journals.keys())
+
+    (blocks, run), unavailable = evaluate_judged(arguments, journals, skipped, bool(requests), grade)
     options = unjudged(options) if unavailable else options
     code = EXIT_OK
     if arguments.reference_check:
@@ -9688,7 +9684,7 @@ def report_failed(blocks: Mapping[str, Block]) -> int:
 
 
 def judge_summaries(arguments: argparse.Namespace) -> int:
-    """Judge summaries. Returns the exit code; raises InputError, UsageError."""
+    """Judge summaries. Returns the exit code; raises InputError, UsageError, JudgeUnavailable."""
     journal = {"": Path(arguments.output_dir, SUMMARY_JOURNAL_FILE).as_posix()}
     if arguments.cancel_batch:
         return cancel_batches(arguments, journal)
@@ -9700,17 +9696,13 @@ def judge_summaries(arguments: argparse.Namespace) -> int:
         say("Dry run: nothing is sent.")
         show_plan(arguments, requests, journal, [])
         return EXIT_OK
-    try:
-        with ExitStack() as resources:
-            judge = None
-            if requests:
-                require_key("summaries are judged by a model")
-                Path(arguments.output_dir).mkdir(parents=True, exist_ok=True)
-                judge = connect_judge(arguments, journal, [], resources)
-            found, run = grade_summaries(jobs, requests, judge)
-    except JudgeUnavailable as error:
-        note(f"error: judging ended, nothing was written: {error}")
-        return EXIT_INCOMPLETE
+    with ExitStack() as resources:
+        judge = None
+        if requests:
+            api_key = required_key("summaries are judged by a model")
+            Path(arguments.output_dir).mkdir(parents=True, exist_ok=True)
+            judge = judge_with(api_key, arguments, journal, [], resources)
+        found, run = grade_summaries(jobs, requests, judge)
     blocks = {job.title: block for job, block in zip(jobs, found, strict=True)}
     written = write_summaries(arguments, found)
     say(parts_text(summary_parts(blocks)))
@@ -9933,11 +9925,15 @@ SUMMARY_OPTIONS: Options = {
 
 
 class Command(NamedTuple):
-    """What the program can do: `run` returns the exit code, or raises what `main` reports."""
+    """What the program can do: `run` returns the exit code, or raises what `main` reports.
+
+    `unjudged` is what comes of it where no judge can be had, if `run` does not say so itself.
+    """
 
     run: Callable[[argparse.Namespace], int]
     options: Options
     about: str
+    unjudged: str = "nothing was written"
 
 
 COMMANDS: Mapping[str, Command] = {  # by the first argument; "" is the one that needs no name
@@ -9949,13 +9945,16 @@ COMMANDS: Mapping[str, Command] = {  # by the first argument; "" is the one that
     "generate": Command(run_generate, GENERATE_OPTIONS, "Make predictions: baselines to compare with."),
     "questions": Command(run_questions, QUESTION_OPTIONS, "Draft a gold set from documents."),
     "summaries": Command(
-        run_summaries, SUMMARY_OPTIONS, "Judge summaries that set claims against each other."
+        run_summaries,
+        SUMMARY_OPTIONS,
+        "Judge summaries that set claims against each other.",
+        unjudged="judging ended, nothing was written",
     ),
 }
 
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line; `run` is the command's function. Raises SystemExit, as argparse does."""
+    """The command line; `command` is what it asks for. Raises SystemExit, as argparse does."""
     given = list(sys.argv[1:] if argv is None else argv)
     name = given.pop(0) if given and given[0] and given[0] in COMMANDS else ""
     command = COMMANDS[name]
@@ -9969,7 +9968,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     for option, settings in command.options.items():
         parser.add_argument(option, **settings)
     parser.add_argument("--version", action="version", version=f"evaluation.py {VERSION}")
-    return parser.parse_args(given, argparse.Namespace(run=command.run, judge_model=None))
+    return parser.parse_args(given, argparse.Namespace(command=command, judge_model=None))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -9979,7 +9978,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")  # a console that is not UTF-8 shows an escape
     try:
         arguments = parse_arguments(argv)
-        return int(arguments.run(arguments))
+        return int(arguments.command.run(arguments))
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else EXIT_OK
     except InputError as error:
@@ -9988,6 +9987,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         note(f"error: problems in the input: {len(error.problems)}; nothing was graded or written.")
     except UsageError as error:
         note(f"error: {error}")
+    except JudgeUnavailable as error:
+        note(f"error: {arguments.command.unjudged}: {error}")
+        return EXIT_INCOMPLETE
     except OSError as error:
         note(f"error: {error.filename or 'a file'}: {error.strerror or error}; nothing was written.")
     except KeyboardInterrupt:
