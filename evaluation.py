@@ -9377,8 +9377,6 @@ def run_questions(arguments: argparse.Namespace) -> int:
         say("Dry run: nothing is sent. This is the drafting; each draft that is kept takes three calls more.")
         show_plan(arguments, requests, journal, [])
         return EXIT_OK
-    if not key_given():
-        note(f"{KEY_VARIABLE} is not set: answers are not judged.")
     api_key = required_key("questions are drafted by a model")
     with ExitStack() as resources:
         drafted = draft_questions(judge_with(api_key, arguments, journal, [], resources), shown, requests)
