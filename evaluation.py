@@ -141,7 +141,7 @@ JOURNAL_FILE = "{split}_judgements.jsonl"
 LEADERBOARD_FILE = "{split}_leaderboard"  # .csv, .md and, where pages are asked for, .html
 LABELS_FILE = "{split}_labels.csv"
 ANSWERS_FILE = "{stem}_answers.json"
-ANSWERS_JOURNAL_FILE = "{stem}_judgements.jsonl"
+OWN_JOURNAL_FILE = "{stem}_judgements.jsonl"  # beside a file that is of no split
 STUDENT_FILE = "{split}_{system}_evaluation.html"
 AGREEMENT_FILE = "agreement.json"
 CORPUS_DIR = "corpus"
@@ -300,7 +300,6 @@ PROMPT_SHARE = 0.8  # of the minute's tokens that documents may take: the estima
 # -- Questions that this program drafts.
 
 DRAFTS_FILE = "drafted_questions.jsonl"
-DRAFTS_JOURNAL_FILE = "{stem}_judgements.jsonl"
 DRAFT_KINDS: Mapping[str, tuple[str, str, str]] = {  # what is asked for, question_type, edge_case_type
     "precise_fact_retrieval": ("asks for one or two facts", "precise_fact_retrieval", "none"),
     "numeric_precision": ("asks for exact figures", "precise_fact_retrieval", "numeric_precision"),
@@ -6305,6 +6304,11 @@ def answers_block(
     return block | {"warnings": answer_warnings(configuration, block), "detailed_results": rows}
 
 
+def more_than_once(names: Iterable[str]) -> list[str]:
+    """Those that occur more than once."""
+    return [name for name, count in Counter(names).items() if count > 1]
+
+
 def told_apart(keys: Iterable[T]) -> Iterator[tuple[T, int]]:
     """Each key, and how many that equal it came before."""
     seen: Counter[T] = Counter()
@@ -6805,8 +6809,7 @@ def summary_tasks(file: SummaryFile, summaries: Iterable[Summary], debates: Deba
 
 def summary_findings(file: SummaryFile, tasks: Sequence[SummaryTask], debates: Debates) -> Iterator[Finding]:
     """What is odd about what is to be judged of a file."""
-    queries = Counter(_folded(task.summary.query) for task in tasks)
-    yield "queries that occur more than once", [query for query, count in queries.items() if count > 1]
+    yield "queries that occur more than once", more_than_once(_folded(one.summary.query) for one in tasks)
     yield "queries without a gold summary", [task.summary.query for task in tasks if task.gold is None]
     several = [task for task in tasks if len(debates.gold_of(task.summary)) > 1]
     unsure = [task.summary.query for task in several if task.gold and task.gold.id != task.summary.id]
@@ -8635,6 +8638,11 @@ def note(text: str) -> None:
     _print(printable(text), sys.stderr)
 
 
+def say_saved(what: str, paths: Iterable[str]) -> None:
+    """Print, between bars, where something is now."""
+    say(render_title(f"{what} saved to: {', '.join(paths)}").rstrip("\n"))
+
+
 def positive(text: str, highest: float = math.inf) -> int:
     """A whole number from 1, for argparse."""
     if not text.isdecimal() or int(text) < 1:
@@ -8941,6 +8949,17 @@ def report_calls(run: JudgeRun | None) -> bool:
     return not (run and run.ended)
 
 
+def report_failed(rows_by_name: Mapping[str, Iterable[Row]], member: str, told: str) -> int:
+    """Say on stderr which rows have, in this member, a reason to have no score. Returns the exit code."""
+    code = EXIT_OK
+    for name, rows in rows_by_name.items():
+        if failed := [row for row in rows if row[member] is not None]:
+            missing = f"{shortened([row['id'] for row in failed])}, e.g. {failed[0][member]}"
+            note(f"warning: {name}: {told}, each counts 0: {missing}")
+            code = EXIT_INCOMPLETE
+    return code
+
+
 def warn_of_family(judge: str, generators: Iterable[str]) -> None:
     """Say where the judge is of one family with what it judges."""
     if alike := [one for one in generators if families(one) & families(judge)]:
@@ -9063,7 +9082,7 @@ def report_split(arguments: argparse.Namespace, split: Split, graded: Graded, sk
         path = report_leaderboard(arguments, split, graded, skipped)
     else:
         report_results(*graded[0], arguments.by)
-    say(render_title(f"Evaluation results saved to: {path}").rstrip("\n"))
+    say_saved("Evaluation results", [path])
     if written := write_reports(arguments, split, graded, skipped):
         few = len(written) <= NAMES_SHOWN
         say(f"Reports saved to: {', '.join(written) if few else f'{len(written)} files beside the results'}")
@@ -9243,7 +9262,7 @@ def run_generate(arguments: argparse.Namespace) -> int:
         _, read = read_file(QUESTIONS_FILE.format(split=arguments.split), parse_questions, problems)
         documents = read_corpus(problems) if pipeline.searches else {}
     questions = read or ()
-    if twice := [name for name, many in Counter(one.id for one in questions).items() if many > 1]:
+    if twice := more_than_once(one.id for one in questions):
         raise UsageError(f"question IDs that occur more than once: {shortened(twice)}; give each its own")
     found = found_in(documents, questions, arguments.top_k) if pipeline.searches else {}
     generators = generators_for(arguments, questions, found)
@@ -9257,6 +9276,11 @@ def run_generate(arguments: argparse.Namespace) -> int:
     return EXIT_OK
 
 
+def beside(path: str, form: str) -> str:
+    """A file in the same folder, which has the stem of this one in its name."""
+    return Path(path).with_name(form.format(stem=Path(path).stem)).as_posix()
+
+
 # -- Drafted questions
 
 
@@ -9267,9 +9291,8 @@ def read_drafts(path: str) -> tuple[list[tuple[Question, Row]], Mapping[str, Doc
         _, values = read_file(path, parse, problems)
         drafts = [(_question_from(value, place), value) for place, value in values or ()]
         documents, _ = read_documents([question for question, _ in drafts], problems)
-    shown_as = Counter(markdown_text(question.id) for question, _ in drafts)
-    if repeated := [name for name, count in shown_as.items() if count > 1]:
-        raise UsageError(f"{path}: question IDs that occur more than once: {shortened(repeated)}")
+    if twice := more_than_once(markdown_text(question.id) for question, _ in drafts):
+        raise UsageError(f"{path}: question IDs that occur more than once: {shortened(twice)}")
     return drafts, documents
 
 
@@ -9281,6 +9304,11 @@ def read_review(sheet: str, questions: Sequence[Question]) -> set[str]:
         return parse_review(text or "", questions)
     except UsageError as error:
         raise UsageError(f"{sheet}: {error}; move it away for a new one") from None
+
+
+def write_drafts(path: str, drafts: Iterable[Row]) -> None:
+    """Write drafts as lines of a gold set."""
+    write_file(Path(path), "".join(f"{_compact(row)}\n" for row in drafts))
 
 
 def review_drafts(path: str) -> int:
@@ -9299,19 +9327,18 @@ def review_drafts(path: str) -> int:
         raise UsageError(f"{sheet.as_posix()}: all are struck out; {path} is left as it is")
     left = [(question.id, value) for question, value in drafts if question.id in kept]
     rows = [value | {"question_id": name, "reviewed": True} for name, value in left]
-    write_file(Path(path), "".join(f"{_compact(row)}\n" for row in rows))
+    write_drafts(path, rows)
     struck = [question.id for question in questions if question.id not in kept]
     told = f"; struck out: {len(struck)} ({shortened(struck)})" if struck else ""
     say(f"{path}: {len(rows)} of {len(questions)} questions kept{told}")
     return EXIT_OK
 
 
-def write_drafts(path: str, drafted: Drafted) -> int:
+def report_drafted(path: str, drafted: Drafted) -> int:
     """Write and tell what became of the drafts. Returns the exit code."""
     complete = report_calls(drafted.run)
     if drafted.kept:
-        rows = [draft_row(draft, drafted.run.model) for draft in drafted.kept]
-        write_file(Path(path), "".join(f"{_compact(row)}\n" for row in rows))
+        write_drafts(path, (draft_row(draft, drafted.run.model) for draft in drafted.kept))
     say(parts_text([drafts_part(drafted)]))
     if drafted.kept:
         say(f"\nSaved to: {path}. Nobody has checked these questions: --review writes a list to read.")
@@ -9360,8 +9387,7 @@ def run_questions(arguments: argparse.Namespace) -> int:
         raise UsageError("--review asks no model and so has no --dry-run")
     if arguments.review:
         return review_drafts(arguments.out)
-    out = Path(arguments.out)
-    journal = {"": out.with_name(DRAFTS_JOURNAL_FILE.format(stem=out.stem)).as_posix()}
+    journal = {"": beside(arguments.out, OWN_JOURNAL_FILE)}
     if arguments.cancel_batch:
         return cancel_batches(arguments, journal)
     if os.path.lexists(arguments.out) and not arguments.overwrite:
@@ -9380,7 +9406,7 @@ def run_questions(arguments: argparse.Namespace) -> int:
     api_key = required_key("questions are drafted by a model")
     with ExitStack() as resources:
         drafted = draft_questions(judge_with(api_key, arguments, journal, [], resources), shown, requests)
-    return write_drafts(arguments.out, drafted)
+    return report_drafted(arguments.out, drafted)
 
 
 # -- Free answers.
@@ -9388,24 +9414,24 @@ def run_questions(arguments: argparse.Namespace) -> int:
 ANSWER_PACKAGES = {"bleu": "sacrebleu", **dict.fromkeys(SIMILARITY_METHODS, "sentence_transformers")}
 
 
-def answers_file(configuration: Configuration, form: str) -> str:
-    """A file beside a configuration's own."""
-    path = Path(configuration.file.name)
-    return path.with_name(form.format(stem=path.stem)).as_posix()
-
-
-def results_files(configurations: Iterable[Configuration]) -> list[str]:
-    """The results file of each. Raises UsageError where two have the same, or it is one of those read."""
-    files = [answers_file(one, ANSWERS_FILE) for one in configurations]
-    counts = Counter((*files, *(Path(one.file.name).as_posix() for one in configurations)))
-    if alike := [name for name, many in counts.items() if many > 1]:
+def results_files(configurations: Iterable[Configuration]) -> dict[str, str]:
+    """Each one's results file. Raises UsageError where two have the same, or it is one of those read."""
+    read = {one.name: Path(one.file.name).as_posix() for one in configurations}
+    files = {name: beside(path, ANSWERS_FILE) for name, path in read.items()}
+    if alike := more_than_once([*files.values(), *read.values()]):
         raise UsageError(f"{alike[0]} would be written for two files, or over one of them: rename that one")
     return files
 
 
+def own_journals(configurations: Iterable[Configuration]) -> dict[str, str]:
+    """Each one's journal."""
+    return {one.name: beside(one.file.name, OWN_JOURNAL_FILE) for one in configurations}
+
+
 def report_paths(configurations: Sequence[Configuration], forms: Iterable[str]) -> dict[str, str]:
     """Each form's report: beside the file of a single configuration, here for several."""
-    start = answers_file(configurations[0], "{stem}_answers") if len(configurations) == 1 else "answers"
+    alone = len(configurations) == 1
+    start = beside(configurations[0].file.name, "{stem}_answers") if alone else "answers"
     return {form: f"{start}.{form}" for form in forms}
 
 
@@ -9487,7 +9513,7 @@ def plan_judging(
     """(what to ask, the journal of each configuration that is judged); the cost is shown where it matters."""
     best = best_configurations(configurations, options, aids)
     requests = [request for one in best for request in answer_requests(one, options, aids[one.name])]
-    journals = {one.name: answers_file(one, ANSWERS_JOURNAL_FILE) for one in best}
+    journals = own_journals(best)
     picked = bool(requests) and len(best) < len(configurations)
     if arguments.dry_run:
         say("Dry run: nothing is sent.")
@@ -9512,33 +9538,17 @@ def report_reference(blocks: Iterable[Block], options: AnswerOptions) -> int:
 
 
 def write_answers(
-    arguments: argparse.Namespace,
-    configurations: Sequence[Configuration],
-    blocks: Sequence[Block],
-    setup: Block,
+    blocks: Sequence[Block], setup: Block, files: Mapping[str, str], reports: Mapping[str, str]
 ) -> None:
-    """Write each configuration's results, print the report on all, and write it in the forms asked for."""
+    """Write the results of each configuration into its file, print the report, and write it in some forms."""
     by_name = {block["configuration"]: block for block in blocks}
-    files = results_files(configurations)
-    for one, file in zip(configurations, files, strict=True):
-        write_file(Path(file), render_results({"setup": setup, **by_name[one.name]}))
+    for name, file in files.items():
+        write_file(Path(file), render_results({"setup": setup, **by_name[name]}))
     say(parts_text(answer_parts(blocks)))
-    for form, path in report_paths(configurations, arguments.report).items():
+    for form, path in reports.items():
         write_file(Path(path), ANSWER_REPORTS[form](blocks))
         say(f"Report saved to: {path}")
-    say(render_title(f"Evaluation results saved to: {', '.join(files)}").rstrip("\n"))
-
-
-def report_missing(blocks: Iterable[Block]) -> int:
-    """Say on stderr which judgements are missing. Returns the exit code."""
-    code = EXIT_OK
-    for block in blocks:
-        if ids := block.get("failed"):
-            reason = next(row["failure"] for row in block["detailed_results"] if row["failure"])
-            missing = f"judgements missing, each counts 0: {shortened(ids)}, e.g. {reason}"
-            note(f"warning: {block['configuration']}: {missing}")
-            code = EXIT_INCOMPLETE
-    return code
+    say_saved("Evaluation results", files.values())
 
 
 def run_answers(arguments: argparse.Namespace) -> int:
@@ -9546,10 +9556,9 @@ def run_answers(arguments: argparse.Namespace) -> int:
     options = answer_options(arguments)
     configurations = read_configurations(paths_named(arguments.files))
     if arguments.cancel_batch:
-        return cancel_batches(
-            arguments, {one.name: answers_file(one, ANSWERS_JOURNAL_FILE) for one in configurations}
-        )
-    files, items = results_files(configurations), [item for one in configurations for item in one.items]
+        return cancel_batches(arguments, own_journals(configurations))
+    files, reports = results_files(configurations), report_paths(configurations, arguments.report)
+    items = [item for one in configurations for item in one.items]
     require_rubrics(options, items)
     for warning in dict.fromkeys(line for one in configurations for line in one.warnings):
         note(f"warning: {warning}")
@@ -9558,13 +9567,11 @@ def run_answers(arguments: argparse.Namespace) -> int:
     if arguments.reference_check:
         configurations = list(map(as_reference, configurations))
     elif not (arguments.overwrite or arguments.dry_run):
-        setup, reports = (
-            answer_setup(options, configurations, model),
-            report_paths(configurations, arguments.report),
-        )
-        made = [made_by(file, setup) for file in files]
+        setup = answer_setup(options, configurations, model)
+        made = [made_by(file, setup) for file in files.values()]
         if all(made) and all(map(os.path.exists, reports.values())):
-            say(f"There already, made by the same set-up: {', '.join(files)} (--overwrite makes them anew)")
+            there = ", ".join(files.values())
+            say(f"There already, made by the same set-up: {there} (--overwrite makes them anew)")
             return EXIT_OK
     aids = load_aids(configurations, options)
     requests, journals = plan_judging(arguments, configurations, options, aids)
@@ -9583,13 +9590,15 @@ def run_answers(arguments: argparse.Namespace) -> int:
     if arguments.reference_check:
         code = report_reference(blocks, options)
     else:
-        write_answers(arguments, configurations, blocks, answer_setup(options, configurations, model))
+        write_answers(blocks, answer_setup(options, configurations, model), files, reports)
     if run and run.model != model:
         warn_of_family(run.model, generators)
     if unavailable:
         note(f"error: judging ended, no answer is judged: {unavailable}")
     complete = report_calls(run) and not unavailable
-    return max(code, report_missing(blocks), EXIT_OK if complete else EXIT_INCOMPLETE)
+    rows = {block["configuration"]: block["detailed_results"] for block in blocks}
+    failed = report_failed(rows, "failure", "judgements missing")
+    return max(code, failed, EXIT_OK if complete else EXIT_INCOMPLETE)
 
 
 # -- Agreement
@@ -9617,8 +9626,7 @@ def run_agreement(arguments: argparse.Namespace) -> int:
         with skipping("" if path == arguments.out else path, skipped):
             write_file(Path(path), page)
     say(parts_text(agreement_parts(results, whole=False)))
-    written = ", ".join(path for path in pages if path not in skipped)
-    say(render_title(f"Agreement saved to: {written}").rstrip("\n"))
+    say_saved("Agreement", (path for path in pages if path not in skipped))
     return EXIT_INCOMPLETE if skipped else EXIT_OK
 
 
@@ -9670,17 +9678,6 @@ def write_summaries(arguments: argparse.Namespace, blocks: Iterable[Block]) -> l
     return written
 
 
-def report_failed(blocks: Mapping[str, Block]) -> int:
-    """Say on stderr which summaries were not judged. Returns the exit code."""
-    code = EXIT_OK
-    for title, block in blocks.items():
-        if failed := [row for row in block["results"] if row["error"] is not None]:
-            missing = f"{shortened([row['id'] for row in failed])}, e.g. {failed[0]['error']}"
-            note(f"warning: {title}: not judged, each counts 0: {missing}")
-            code = EXIT_INCOMPLETE
-    return code
-
-
 def judge_summaries(arguments: argparse.Namespace) -> int:
     """Judge summaries. Returns the exit code; raises InputError, UsageError, JudgeUnavailable."""
     journal = {"": Path(arguments.output_dir, SUMMARY_JOURNAL_FILE).as_posix()}
@@ -9704,9 +9701,11 @@ def judge_summaries(arguments: argparse.Namespace) -> int:
     blocks = {job.title: block for job, block in zip(jobs, found, strict=True)}
     written = write_summaries(arguments, found)
     say(parts_text(summary_parts(blocks)))
-    say(render_title(f"Evaluation results saved to: {', '.join(written)}").rstrip("\n"))
+    say_saved("Evaluation results", written)
     complete = report_calls(run)
-    return max(report_failed(blocks), EXIT_OK if complete else EXIT_INCOMPLETE)
+    rows = {title: block["results"] for title, block in blocks.items()}
+    failed = report_failed(rows, "error", "not judged")
+    return max(failed, EXIT_OK if complete else EXIT_INCOMPLETE)
 
 
 def plot_paths(path: Path) -> tuple[Path, Path]:
@@ -9722,8 +9721,8 @@ def plot_summaries(arguments: argparse.Namespace) -> int:
     named = [path for path in named if path not in made]
     with all_problems() as problems:
         read = [read_file(path, parse_summary_scores, problems) for path in named]
-    counts = Counter([*named, *(path.as_posix() for name in named for path in plot_paths(Path(name)))])
-    if alike := [path for path, many in counts.items() if many > 1]:
+    written = [path.as_posix() for name in named for path in plot_paths(Path(name))]
+    if alike := more_than_once([*named, *written]):
         raise UsageError(f"{alike[0]} would be written twice, or over what is read: rename one")
     for file, rows in read:
         path, block = Path(file.name), spread_block(rows or ())
@@ -9742,7 +9741,7 @@ def write_web_metrics(arguments: argparse.Namespace) -> int:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, render_results(blocks))
     say(parts_text([web_metrics_part(blocks)]))
-    say(render_title(f"Web metrics saved to: {path.as_posix()}").rstrip("\n"))
+    say_saved("Web metrics", [path.as_posix()])
     return EXIT_OK
 
 
