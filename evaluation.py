@@ -8763,14 +8763,20 @@ def report_journals(journals: Mapping[str, Journal]) -> None:
                 break
 
 
-Paths = Mapping[str, str]  # of journals, by folder
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What a command judges with: what it was told, and each folder's journal; those `skipped` have none."""
+
+    arguments: argparse.Namespace
+    paths: Mapping[str, str]  # of journals, by folder
+    skipped: list[str] = field(default_factory=list)
 
 
-def open_journals(paths: Paths, skipped: list[str], resources: ExitStack) -> dict[str, Journal]:
-    """Each folder's journal, closed with `resources`. One whose journal cannot be had joins `skipped`."""
+def open_journals(session: Session, resources: ExitStack) -> dict[str, Journal]:
+    """Each folder's journal, closed with `resources`. A folder whose journal cannot be had is skipped."""
     journals: dict[str, Journal] = {}
-    for folder, path in paths.items():
-        with skipping(folder, skipped):
+    for folder, path in session.paths.items():
+        with skipping(folder, session.skipped):
             journal = journals[folder] = resources.enter_context(closing(Journal(path)))
             if journal.passed_over:
                 note(f"warning: {path}: {journal.passed_over} unreadable lines")
@@ -8789,16 +8795,15 @@ def required_key(what: str) -> str:
     return key_given()
 
 
-def judge_with(
-    api_key: str, arguments: argparse.Namespace, paths: Paths, skipped: list[str], resources: ExitStack
-) -> GroqJudge:
+def judge_with(api_key: str, session: Session, resources: ExitStack) -> GroqJudge:
     """The judge that the environment describes, with all journals (see `open_journals`).
 
     Raises JudgeUnavailable for a key that cannot be one, UsageError where another run holds the only journal.
     """
+    arguments = session.arguments
     base_url = os.environ.get(BASE_URL_VARIABLE, "").strip().rstrip("/").removesuffix(API_PREFIX)
     service = groq_clients(api_key, base_url or None, arguments.workers, resources)
-    journals = open_journals(paths, skipped, resources)
+    journals = open_journals(session, resources)
     pacer = Pacer(arguments.workers, time.monotonic(), arguments.rpm, arguments.tpm, arguments.delay)
     shared: dict[str, Any] = {
         "journals": journals,
@@ -8823,37 +8828,29 @@ def judge_with(
     )
 
 
-def connect_judge(
-    arguments: argparse.Namespace, paths: Paths, skipped: list[str], resources: ExitStack
-) -> GroqJudge | None:
+def connect_judge(session: Session, resources: ExitStack) -> GroqJudge | None:
     """`judge_with` the key; None, and a line that says so, where there is none."""
     if api_key := key_given():
-        return judge_with(api_key, arguments, paths, skipped, resources)
+        return judge_with(api_key, session, resources)
     note(f"{KEY_VARIABLE} is not set: answers are not judged.")
     return None
 
 
-def evaluate_judged(
-    arguments: argparse.Namespace,
-    paths: Paths,
-    skipped: list[str],
-    wanted: bool,
-    evaluate: Callable[[Judge | None], T],
-) -> tuple[T, str]:
+def evaluate_judged(session: Session, wanted: bool, evaluate: Callable[[Judge | None], T]) -> tuple[T, str]:
     """(what `evaluate` gives, with a judge if one is wanted and can be had; why none can, if so)."""
     with ExitStack() as resources:
         try:
-            return evaluate(connect_judge(arguments, paths, skipped, resources) if wanted else None), ""
+            return evaluate(connect_judge(session, resources) if wanted else None), ""
         except JudgeUnavailable as error:
             return evaluate(None), str(error)
 
 
-def stored_places(paths: Paths, skipped: list[str]) -> tuple[set[Place], set[Place]]:
-    """(what folders' journals hold, what is under way). One whose journal cannot be read joins `skipped`."""
+def stored_places(session: Session) -> tuple[set[Place], set[Place]]:
+    """(what the journals hold, what is under way). A folder whose journal cannot be read is skipped."""
     stored: set[Place] = set()
     sent: set[Place] = set()
-    for folder, path in paths.items():
-        with skipping(folder, skipped):
+    for folder, path in session.paths.items():
+        with skipping(folder, session.skipped):
             contents, _ = read_journal(path)
             stored.update((folder, key) for key in contents.stored)
             open_ones = (record for record in contents.batches.values() if not record.ended)
@@ -8861,15 +8858,11 @@ def stored_places(paths: Paths, skipped: list[str]) -> tuple[set[Place], set[Pla
     return stored, sent
 
 
-def show_plan(
-    arguments: argparse.Namespace,
-    requests: Iterable[JudgeRequest],
-    paths: Paths,
-    skipped: list[str],
-) -> None:
+def show_plan(session: Session, requests: Iterable[JudgeRequest]) -> None:
     """Show what judging would cost, with the model and with its successor, given each folder's journal."""
-    stored, sent = stored_places(paths, skipped)
-    asked = [one for one in requests if one.folder not in skipped]
+    arguments = session.arguments
+    stored, sent = stored_places(session)
+    asked = [one for one in requests if one.folder not in session.skipped]
     model = arguments.judge_model or DEFAULT_JUDGE_MODEL
     successor = None if arguments.judge_model else MODELS[model].successor
     for name in filter(None, (model, successor)):
@@ -8887,16 +8880,16 @@ def show_plan(
         say(render_plan(plan, tiers, arguments.batch))
 
 
-def cancel_batches(arguments: argparse.Namespace, paths: Paths) -> int:
+def cancel_batches(session: Session) -> int:
     """Cancel what is under way, given each folder's journal. Returns the exit code; raises UsageError."""
-    if arguments.dry_run:
+    if session.arguments.dry_run:
         raise UsageError("--cancel-batch cancels, and --dry-run would not: choose one")
     api_key = required_key("batches are cancelled at the service")
-    skipped: list[str] = []
-    there = {folder: path for folder, path in paths.items() if os.path.exists(path)}
+    there = {folder: path for folder, path in session.paths.items() if os.path.exists(path)}
+    own = Session(session.arguments, there)
     try:
         with ExitStack() as resources:
-            batches = judge_with(api_key, arguments, there, skipped, resources).batches
+            batches = judge_with(api_key, own, resources).batches
             states = batches.cancel() if batches else []
     except (JudgeUnavailable, JudgingEnded) as error:
         note(f"error: not all batches are cancelled: {error}")
@@ -8904,7 +8897,7 @@ def cancel_batches(arguments: argparse.Namespace, paths: Paths) -> int:
     for state in states:
         say(f"Batch {state.id}: {state.status}, {state.done} of {state.total} done")
     say("The next run collects what was done." if states else "No batch is under way.")
-    return EXIT_INCOMPLETE if skipped else EXIT_OK
+    return EXIT_INCOMPLETE if own.skipped else EXIT_OK
 
 
 def write_label_sheet(split: Split, hand_ins: Iterable[HandIn], options: JudgeOptions) -> None:
@@ -9006,13 +8999,12 @@ def report_results(hand_in: HandIn, results: Mapping[str, Block], by: str | None
         say(render_comparison(results))
 
 
-def report_leaderboard(
-    arguments: argparse.Namespace, split: Split, graded: Graded, skipped: list[str]
-) -> str:
+def report_leaderboard(session: Session, split: Split, graded: Graded) -> str:
     """Write and print the leaderboard of many hand-ins, and the table by one label if it is asked for.
 
-    Returns the names of its files; one that cannot be written joins `skipped`.
+    Returns the names of its files; one that cannot be written is skipped.
     """
+    arguments, skipped = session.arguments, session.skipped
     board, blocks = leaderboard(graded), next(iter(graded[0][1].values()))
     file = LEADERBOARD_FILE.format(split=split.name)
     remark = interval_remark(blocks, IN_BRACKETS)
@@ -9039,19 +9031,17 @@ def require_packages(option: str, names: Collection[str], packages: Mapping[str,
             raise UsageError(f"{option} {name} needs the package {pip_name}: pip install {pip_name}")
 
 
-def write_reports(
-    arguments: argparse.Namespace, split: Split, graded: Graded, skipped: list[str]
-) -> list[str]:
-    """Write the reports on each hand-in beside its results; one that cannot be written joins `skipped`.
+def write_reports(session: Session, split: Split, graded: Graded) -> list[str]:
+    """Write the reports on each hand-in beside its results; one that cannot be written is skipped.
 
     Returns the names of the files.
     """
     written = []
     for hand_in, results in graded:
         report = Report(split, hand_in, results)
-        for file, content in report_files(report, arguments.report, arguments.student):
+        for file, content in report_files(report, session.arguments.report, session.arguments.student):
             path = in_folder(hand_in.folder, file)
-            with skipping(path, skipped):
+            with skipping(path, session.skipped):
                 if hand_in.folder and not is_inside(Path(hand_in.folder), Path(path)):
                     raise UsageError("it is a link out of its folder")
                 write_file(Path(path), content)
@@ -9075,15 +9065,15 @@ def write_results(split: Split, graded: Graded, skipped: list[str]) -> Graded:
     return left
 
 
-def report_split(arguments: argparse.Namespace, split: Split, graded: Graded, skipped: list[str]) -> None:
-    """Print what came of a split, and write reports for people; what cannot be written joins `skipped`."""
+def report_split(session: Session, split: Split, graded: Graded) -> None:
+    """Print what came of a split, and write reports for people; what cannot be written is skipped."""
     path = RESULTS_FILE.format(split=split.name)
-    if arguments.outputs:
-        path = report_leaderboard(arguments, split, graded, skipped)
+    if session.arguments.outputs:
+        path = report_leaderboard(session, split, graded)
     else:
-        report_results(*graded[0], arguments.by)
+        report_results(*graded[0], session.arguments.by)
     say_saved("Evaluation results", [path])
-    if written := write_reports(arguments, split, graded, skipped):
+    if written := write_reports(session, split, graded):
         few = len(written) <= NAMES_SHOWN
         say(f"Reports saved to: {', '.join(written) if few else f'{len(written)} files beside the results'}")
 
@@ -9093,40 +9083,39 @@ def run_split(arguments: argparse.Namespace) -> int:
     require_packages("--report", arguments.report, REPORT_PACKAGES)
     folders = paths_named(arguments.outputs) if arguments.outputs else [""]
     split, hand_ins, broken = read_all(arguments.split, folders, arguments.systems)
-    skipped = list(broken)
     options = judge_options(arguments, split.questions, hand_ins, bool(broken))
     labels = read_labels(arguments.human, split, folders) if arguments.human else None
     report_reading(arguments, split, hand_ins, broken)
     form = JOURNAL_FILE.format(split=split.name)
     journals = {one.folder: in_folder(one.folder, form) for one in hand_ins}
+    session = Session(arguments, journals, skipped=list(broken))
     if arguments.cancel_batch:
-        return cancel_batches(arguments, journals)
+        return cancel_batches(session)
     if arguments.dry_run or arguments.label_sheet:
         if arguments.dry_run:
             requests = [one for hand_in in hand_ins for one in judge_requests(split, hand_in, options)]
             say("Dry run: nothing is sent.")
-            show_plan(arguments, requests, journals, skipped)
+            show_plan(session, requests)
         else:
             write_label_sheet(split, hand_ins, options)
-        return EXIT_INCOMPLETE if skipped else EXIT_OK
+        return EXIT_INCOMPLETE if session.skipped else EXIT_OK
     say(f"Evaluating {split.name} split outputs...\nQuestions file: {split.file.name}")
     say(f"Loaded {len(split.questions)} questions")
 
     def evaluate(judge: Judge | None) -> tuple[Graded, JudgeRun | None]:
         if isinstance(judge, GroqJudge):
             report_journals(judge.journals)
-        left = [hand_in for hand_in in hand_ins if hand_in.folder not in skipped]
+        left = [hand_in for hand_in in hand_ins if hand_in.folder not in session.skipped]
         results, run = evaluate_split(split, left, judge, options, labels)
-        return write_results(split, list(zip(left, results, strict=True)), skipped), run
+        return write_results(split, list(zip(left, results, strict=True)), session.skipped), run
 
-    wanted = options.systems != frozenset()
-    (graded, run), unavailable = evaluate_judged(arguments, journals, skipped, wanted, evaluate)
-    report_split(arguments, split, graded, skipped)
+    (graded, run), unavailable = evaluate_judged(session, options.systems != frozenset(), evaluate)
+    report_split(session, split, graded)
     if unavailable:
         note(f"error: judging ended, no answer is scored: {unavailable}")
         return EXIT_INCOMPLETE
     pairs = [(system, results[system.name]) for hand_in, results in graded for system in hand_in.systems]
-    return max(report_judging(pairs, run, labels), EXIT_INCOMPLETE if skipped else EXIT_OK)
+    return max(report_judging(pairs, run, labels), EXIT_INCOMPLETE if session.skipped else EXIT_OK)
 
 
 # -- Predictions made by this program.
@@ -9209,21 +9198,18 @@ def report_generated(path: str, made: Generated) -> int:
     return EXIT_INCOMPLETE if made.failures else EXIT_OK
 
 
-def run_models(arguments: argparse.Namespace, requests: Sequence[JudgeRequest], journal: Paths) -> JudgeRun:
+def run_models(session: Session, requests: Sequence[JudgeRequest]) -> JudgeRun:
     """What models wrote. Raises UsageError, JudgeUnavailable."""
     api_key = required_key("this is written by a model")
     with ExitStack() as resources:
-        run = run_judge(judge_with(api_key, arguments, journal, [], resources), requests)
+        run = run_judge(judge_with(api_key, session, resources), requests)
     models = {one.model for one in requests} - {""}
     report_calls(run._replace(model=", ".join(models) or run.model))  # of several no price is known
     return run
 
 
 def generate_with_models(
-    arguments: argparse.Namespace,
-    generators: Sequence[Generator],
-    questions: Sequence[Question],
-    journal: Paths,
+    session: Session, generators: Sequence[Generator], questions: Sequence[Question]
 ) -> int:
     """Have models write predictions, all in one run. Returns the exit code.
 
@@ -9231,32 +9217,32 @@ def generate_with_models(
     """
     requests = [one for each in generators for one in generation_requests(each)]
     requests.sort(key=lambda one: one.place)  # so that models take turns: each has limits of its own
-    if arguments.dry_run:
+    if session.arguments.dry_run:
         say("Dry run: nothing is sent.")
         for one in generators:
-            arguments.judge_model = one.model or None
-            show_plan(arguments, generation_requests(one), journal, [])
+            session.arguments.judge_model = one.model or None
+            show_plan(session, generation_requests(one))
         return EXIT_OK
     if len(generators) == 1:
-        arguments.judge_model = generators[0].model or None  # this one and no successor
-    run = run_models(arguments, requests, journal)
+        session.arguments.judge_model = generators[0].model or None  # this one and no successor
+    run = run_models(session, requests)
     by_request = zip(requests, run.outcomes, strict=True)
     outcomes = {(request.system, request.question_id): outcome for request, outcome in by_request}
-    code, skipped = EXIT_OK, list[str]()
+    code = EXIT_OK
     for one in generators:
         made = generated(one, outcomes, run.model)
-        with skipping(one.path if len(generators) > 1 else "", skipped):
+        with skipping(one.path if len(generators) > 1 else "", session.skipped):
             if made.rows:
                 write_predictions(one.path, questions, made.rows)
         code = max(code, report_generated(one.path, made))
-    return EXIT_INCOMPLETE if skipped else code
+    return EXIT_INCOMPLETE if session.skipped else code
 
 
 def run_generate(arguments: argparse.Namespace) -> int:
     """Make predictions. Returns the exit code; raises InputError, UsageError, JudgeUnavailable."""
-    journal = {"": JOURNAL_FILE.format(split=arguments.split)}
+    session = Session(arguments, {"": JOURNAL_FILE.format(split=arguments.split)})
     if arguments.cancel_batch:
-        return cancel_batches(arguments, journal)
+        return cancel_batches(session)
     pipeline = PIPELINES[arguments.pipeline]
     with all_problems() as problems:
         _, read = read_file(QUESTIONS_FILE.format(split=arguments.split), parse_questions, problems)
@@ -9267,7 +9253,7 @@ def run_generate(arguments: argparse.Namespace) -> int:
     found = found_in(documents, questions, arguments.top_k) if pipeline.searches else {}
     generators = generators_for(arguments, questions, found)
     if pipeline.writing:
-        return generate_with_models(arguments, generators, questions, journal)
+        return generate_with_models(session, generators, questions)
     if arguments.dry_run:
         say("Dry run: nothing is written, and no model would be asked.")
         return EXIT_OK
@@ -9387,9 +9373,9 @@ def run_questions(arguments: argparse.Namespace) -> int:
         raise UsageError("--review asks no model and so has no --dry-run")
     if arguments.review:
         return review_drafts(arguments.out)
-    journal = {"": beside(arguments.out, OWN_JOURNAL_FILE)}
+    session = Session(arguments, {"": beside(arguments.out, OWN_JOURNAL_FILE)})
     if arguments.cancel_batch:
-        return cancel_batches(arguments, journal)
+        return cancel_batches(session)
     if os.path.lexists(arguments.out) and not arguments.overwrite:
         raise UsageError(f"{arguments.out} is there already and kept: --overwrite makes it anew")
     with all_problems() as problems:
@@ -9401,11 +9387,11 @@ def run_questions(arguments: argparse.Namespace) -> int:
     requests = draft_requests(shown, arguments.kinds, arguments.per_document)
     if arguments.dry_run:
         say("Dry run: nothing is sent. This is the drafting; each draft that is kept takes three calls more.")
-        show_plan(arguments, requests, journal, [])
+        show_plan(session, requests)
         return EXIT_OK
     api_key = required_key("questions are drafted by a model")
     with ExitStack() as resources:
-        drafted = draft_questions(judge_with(api_key, arguments, journal, [], resources), shown, requests)
+        drafted = draft_questions(judge_with(api_key, session, resources), shown, requests)
     return report_drafted(arguments.out, drafted)
 
 
@@ -9509,8 +9495,8 @@ def plan_judging(
     configurations: Sequence[Configuration],
     options: AnswerOptions,
     aids: Mapping[str, Aids],
-) -> tuple[list[JudgeRequest], dict[str, str]]:
-    """(what to ask, the journal of each configuration that is judged); the cost is shown where it matters."""
+) -> tuple[Session, list[JudgeRequest]]:
+    """(the journals of those that are judged, what to ask); the cost is shown where it matters."""
     best = best_configurations(configurations, options, aids)
     requests = [request for one in best for request in answer_requests(one, options, aids[one.name])]
     journals = own_journals(best)
@@ -9521,8 +9507,8 @@ def plan_judging(
         method = unjudged(options).methods[0]
         say(f"Judged are the best {len(best)} of {len(configurations)} by {method}: {', '.join(journals)}")
     if arguments.dry_run or picked:
-        show_plan(arguments, requests, journals, [])
-    return requests, journals
+        show_plan(Session(arguments, journals), requests)
+    return Session(arguments, journals), requests
 
 
 def report_reference(blocks: Iterable[Block], options: AnswerOptions) -> int:
@@ -9556,7 +9542,7 @@ def run_answers(arguments: argparse.Namespace) -> int:
     options = answer_options(arguments)
     configurations = read_configurations(paths_named(arguments.files))
     if arguments.cancel_batch:
-        return cancel_batches(arguments, own_journals(configurations))
+        return cancel_batches(Session(arguments, own_journals(configurations)))
     files, reports = results_files(configurations), report_paths(configurations, arguments.report)
     items = [item for one in configurations for item in one.items]
     require_rubrics(options, items)
@@ -9574,17 +9560,16 @@ def run_answers(arguments: argparse.Namespace) -> int:
             say(f"There already, made by the same set-up: {there} (--overwrite makes them anew)")
             return EXIT_OK
     aids = load_aids(configurations, options)
-    requests, journals = plan_judging(arguments, configurations, options, aids)
+    session, requests = plan_judging(arguments, configurations, options, aids)
     if arguments.dry_run:
         return EXIT_OK
-    skipped: list[str] = []
 
     def grade(judge: Judge | None) -> tuple[list[Block], JudgeRun | None]:
-        if skipped:
-            raise UsageError(f"no journal can be kept for {', '.join(skipped)}; nothing was written")
-        return grade_answers(configurations, options, aids, requests, judge, journals.keys())
+        if session.skipped:
+            raise UsageError(f"no journal can be kept for {', '.join(session.skipped)}; nothing was written")
+        return grade_answers(configurations, options, aids, requests, judge, session.paths.keys())
 
-    (blocks, run), unavailable = evaluate_judged(arguments, journals, skipped, bool(requests), grade)
+    (blocks, run), unavailable = evaluate_judged(session, bool(requests), grade)
     options = unjudged(options) if unavailable else options
     code = EXIT_OK
     if arguments.reference_check:
@@ -9680,23 +9665,23 @@ def write_summaries(arguments: argparse.Namespace, blocks: Iterable[Block]) -> l
 
 def judge_summaries(arguments: argparse.Namespace) -> int:
     """Judge summaries. Returns the exit code; raises InputError, UsageError, JudgeUnavailable."""
-    journal = {"": Path(arguments.output_dir, SUMMARY_JOURNAL_FILE).as_posix()}
+    session = Session(arguments, {"": Path(arguments.output_dir, SUMMARY_JOURNAL_FILE).as_posix()})
     if arguments.cancel_batch:
-        return cancel_batches(arguments, journal)
+        return cancel_batches(session)
     jobs = summary_jobs(arguments)
     requests = [request for job in jobs for request in summary_requests(job)]
     for job in jobs:
         say(f"{job.source.file.name}: {len(job.tasks)} summaries, {job.skipped} left out")
     if arguments.dry_run:
         say("Dry run: nothing is sent.")
-        show_plan(arguments, requests, journal, [])
+        show_plan(session, requests)
         return EXIT_OK
     with ExitStack() as resources:
         judge = None
         if requests:
             api_key = required_key("summaries are judged by a model")
             Path(arguments.output_dir).mkdir(parents=True, exist_ok=True)
-            judge = judge_with(api_key, arguments, journal, [], resources)
+            judge = judge_with(api_key, session, resources)
         found, run = grade_summaries(jobs, requests, judge)
     blocks = {job.title: block for job, block in zip(jobs, found, strict=True)}
     written = write_summaries(arguments, found)
