@@ -1388,9 +1388,7 @@ ITEM_FIELDS: Mapping[str, tuple[Shape, tuple[str, ...]]] = {  # shape, and names
     "expected_sources": ([SOURCE], ("expected_sources",)),
     "sources": ([SOURCE], ("sources",)),
     "context": ((lambda value: isinstance(value, list), TEXT, [TEXT]), ("context",)),
-    "latency_ms": (AMOUNT, ("latency_ms",)),
-    "input_tokens": (AMOUNT, ("input_tokens",)),
-    "output_tokens": (AMOUNT, ("output_tokens",)),
+    **{name: (AMOUNT, (name,)) for name in GENERATION_AMOUNTS},
     "model": (PLAIN, ("model",)),
     "correct": (VERDICT, ("correct",)),
 }
@@ -1417,7 +1415,7 @@ def _item_from(value: Mapping[str, Any], place: int) -> Item:
     expected = tuple([_source_names(entry)[0] for entry in value.get("expected_sources", ())])
     sources = map(_source_names, value.get("sources", ()))
     context = value.get("context", ())
-    rest: dict[str, Any] = {name: value.get(name) for name in ("latency_ms", "input_tokens", "output_tokens")}
+    rest: dict[str, Any] = {name: value.get(name) for name in GENERATION_AMOUNTS}
     rest |= {name: _plain(value.get(name)) or "" for name in ("question", "prediction", "category", "model")}
     return Item(
         id=_plain(value.get("id")) or str(place),
@@ -5870,13 +5868,13 @@ def draft_from(request: JudgeRequest, value: Mapping[str, Any]) -> Draft:
     return Draft(request.question_id, request.system, *texts, evidence, levels)
 
 
-def draft_question(draft: Draft, name: str = "") -> Question:
+def draft_question(draft: Draft) -> Question:
     """A draft as any other question."""
     _, question_type, edge_case_type = DRAFT_KINDS[draft.kind]
     levels = dict(zip(RUBRIC_LEVELS, draft.levels, strict=False))
     rubric = Rubric("Which of these facts does the answer give?", levels)
     labels = (question_type, edge_case_type)
-    return Question(name, draft.doc_id, draft.question, draft.answer, draft.evidence, rubric, *labels)
+    return Question("", draft.doc_id, draft.question, draft.answer, draft.evidence, rubric, *labels)
 
 
 def second_requests(drafts: Sequence[Draft], documents: Mapping[str, Sentences]) -> list[JudgeRequest]:
@@ -5917,15 +5915,14 @@ def answered_alike(
     """(those drafts that a second call could, or rightly could not, answer; its answers)."""
     kept, answers = [], []
     for draft, outcome in zip(drafts, outcomes, strict=True):
+        value = {} if isinstance(outcome, Failure) else outcome.value or {}
         if isinstance(outcome, Failure):
             missing[outcome.reason] += 1
-        elif (outcome.value or {})["told"] == (draft.kind == UNANSWERABLE):
-            dropped[
-                "told by the document after all" if draft.kind == UNANSWERABLE else "not told by the evidence"
-            ] += 1
+        elif value["told"] == (draft.kind == UNANSWERABLE):
+            dropped["told by the document after all" if value["told"] else "not told by the evidence"] += 1
         else:
             kept.append(draft)
-            answers.append((outcome.value or {})["answer"])
+            answers.append(value["answer"])
     return kept, answers
 
 
@@ -5935,9 +5932,10 @@ def accepted_drafts(
     """Those drafts whose own answer the judge accepts, and a second one as well."""
     kept = []
     for draft, own, second in zip(drafts, outcomes[::2], outcomes[1::2], strict=True):
-        failure = next((one for one in (own, second) if isinstance(one, Failure)), None)
-        if failure or isinstance(own, Failure) or isinstance(second, Failure):
-            missing[failure.reason if failure else ""] += 1
+        if isinstance(own, Failure):
+            missing[own.reason] += 1
+        elif isinstance(second, Failure):
+            missing[second.reason] += 1
         elif own.score < CHECK_HIGH:
             dropped["an answer that the judge does not accept by its own rubric"] += 1
         elif second.score < CHECK_HIGH:
@@ -8788,13 +8786,6 @@ def key_given() -> str:
     return os.environ.get(KEY_VARIABLE, "").strip()
 
 
-def required_key(what: str) -> str:
-    """The key for what only a model can do. Raises UsageError where there is none."""
-    if not key_given():
-        raise UsageError(f"{what}: set {KEY_VARIABLE}, or see --dry-run")
-    return key_given()
-
-
 def judge_with(api_key: str, session: Session, resources: ExitStack) -> GroqJudge:
     """The judge that the environment describes, with all journals (see `open_journals`).
 
@@ -8826,6 +8817,17 @@ def judge_with(api_key: str, session: Session, resources: ExitStack) -> GroqJudg
         batches=batches,
         **shared,
     )
+
+
+@contextmanager
+def required_judge(session: Session, what: str) -> Iterator[GroqJudge]:
+    """`judge_with` the key, for what only a model can do. Raises UsageError where there is none."""
+    if not key_given():
+        raise UsageError(f"{what}: set {KEY_VARIABLE}, or see --dry-run")
+    for path in session.paths.values():
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as resources:
+        yield judge_with(key_given(), session, resources)
 
 
 def connect_judge(session: Session, resources: ExitStack) -> GroqJudge | None:
@@ -8880,17 +8882,22 @@ def show_plan(session: Session, requests: Iterable[JudgeRequest]) -> None:
         say(render_plan(plan, tiers, arguments.batch))
 
 
+def dry_run(session: Session, requests: Iterable[JudgeRequest], about: str = "") -> int:
+    """Say what would be asked, and do nothing. Returns the exit code."""
+    say(f"Dry run: nothing is sent.{about}")
+    show_plan(session, requests)
+    return EXIT_INCOMPLETE if session.skipped else EXIT_OK
+
+
 def cancel_batches(session: Session) -> int:
     """Cancel what is under way, given each folder's journal. Returns the exit code; raises UsageError."""
     if session.arguments.dry_run:
         raise UsageError("--cancel-batch cancels, and --dry-run would not: choose one")
-    api_key = required_key("batches are cancelled at the service")
     there = {folder: path for folder, path in session.paths.items() if os.path.exists(path)}
     own = Session(session.arguments, there)
     try:
-        with ExitStack() as resources:
-            batches = judge_with(api_key, own, resources).batches
-            states = batches.cancel() if batches else []
+        with required_judge(own, "batches are cancelled at the service") as judge:
+            states = judge.batches.cancel() if judge.batches else []
     except (JudgeUnavailable, JudgingEnded) as error:
         note(f"error: not all batches are cancelled: {error}")
         return EXIT_INCOMPLETE
@@ -9091,13 +9098,10 @@ def run_split(arguments: argparse.Namespace) -> int:
     session = Session(arguments, journals, skipped=list(broken))
     if arguments.cancel_batch:
         return cancel_batches(session)
-    if arguments.dry_run or arguments.label_sheet:
-        if arguments.dry_run:
-            requests = [one for hand_in in hand_ins for one in judge_requests(split, hand_in, options)]
-            say("Dry run: nothing is sent.")
-            show_plan(session, requests)
-        else:
-            write_label_sheet(split, hand_ins, options)
+    if arguments.dry_run:
+        return dry_run(session, [one for each in hand_ins for one in judge_requests(split, each, options)])
+    if arguments.label_sheet:
+        write_label_sheet(split, hand_ins, options)
         return EXIT_INCOMPLETE if session.skipped else EXIT_OK
     say(f"Evaluating {split.name} split outputs...\nQuestions file: {split.file.name}")
     say(f"Loaded {len(split.questions)} questions")
@@ -9200,9 +9204,8 @@ def report_generated(path: str, made: Generated) -> int:
 
 def run_models(session: Session, requests: Sequence[JudgeRequest]) -> JudgeRun:
     """What models wrote. Raises UsageError, JudgeUnavailable."""
-    api_key = required_key("this is written by a model")
-    with ExitStack() as resources:
-        run = run_judge(judge_with(api_key, session, resources), requests)
+    with required_judge(session, "this is written by a model") as judge:
+        run = run_judge(judge, requests)
     models = {one.model for one in requests} - {""}
     report_calls(run._replace(model=", ".join(models) or run.model))  # of several no price is known
     return run
@@ -9386,12 +9389,10 @@ def run_questions(arguments: argparse.Namespace) -> int:
     shown = documents_with_room(found, room)
     requests = draft_requests(shown, arguments.kinds, arguments.per_document)
     if arguments.dry_run:
-        say("Dry run: nothing is sent. This is the drafting; each draft that is kept takes three calls more.")
-        show_plan(session, requests)
-        return EXIT_OK
-    api_key = required_key("questions are drafted by a model")
-    with ExitStack() as resources:
-        drafted = draft_questions(judge_with(api_key, session, resources), shown, requests)
+        about = " This is the drafting; each draft that is kept takes three calls more."
+        return dry_run(session, requests, about)
+    with required_judge(session, "questions are drafted by a model") as judge:
+        drafted = draft_questions(judge, shown, requests)
     return report_drafted(arguments.out, drafted)
 
 
@@ -9673,16 +9674,12 @@ def judge_summaries(arguments: argparse.Namespace) -> int:
     for job in jobs:
         say(f"{job.source.file.name}: {len(job.tasks)} summaries, {job.skipped} left out")
     if arguments.dry_run:
-        say("Dry run: nothing is sent.")
-        show_plan(session, requests)
-        return EXIT_OK
-    with ExitStack() as resources:
-        judge = None
-        if requests:
-            api_key = required_key("summaries are judged by a model")
-            Path(arguments.output_dir).mkdir(parents=True, exist_ok=True)
-            judge = judge_with(api_key, session, resources)
-        found, run = grade_summaries(jobs, requests, judge)
+        return dry_run(session, requests)
+    if requests:
+        with required_judge(session, "summaries are judged by a model") as judge:
+            found, run = grade_summaries(jobs, requests, judge)
+    else:
+        found, run = grade_summaries(jobs, (), None)
     blocks = {job.title: block for job, block in zip(jobs, found, strict=True)}
     written = write_summaries(arguments, found)
     say(parts_text(summary_parts(blocks)))
