@@ -5838,9 +5838,8 @@ def sift_drafts(
     kept: list[Draft] = []
     dropped: Counter[str] = Counter()
     for draft in drafts:
-        broken = (
-            rule for rule, breaks in DRAFT_RULES.items() if breaks(draft, documents[draft.doc_id], kept)
-        )
+        sentences = documents[draft.doc_id]
+        broken = (rule for rule, breaks in DRAFT_RULES.items() if breaks(draft, sentences, kept))
         if rule := next(broken, None):
             dropped[rule] += 1
         else:
@@ -6316,7 +6315,10 @@ def told_apart(keys: Iterable[T]) -> Iterator[tuple[T, int]]:
 
 
 class Worth(NamedTuple):
-    """What an item counts, the least and the most that it may be worth, and what it stands or falls with."""
+    """What an item counts, the least and the most that it may be worth, and what it stands or falls with.
+
+    Or the same of a difference between two.
+    """
 
     value: float
     least: float
@@ -6324,13 +6326,10 @@ class Worth(NamedTuple):
     cluster: Hashable
 
 
-Gap = tuple[float, float, float, Hashable]  # the same of a difference
-
-
-def gaps_between(one: Mapping[Any, Worth], other: Mapping[Any, Worth]) -> list[Gap]:
+def gaps_between(one: Mapping[Any, Worth], other: Mapping[Any, Worth]) -> list[Worth]:
     """How far the items that both have are apart."""
     pairs = ((x, other[key]) for key, x in one.items() if key in other)
-    return [(x.value - y.value, x.least - y.most, x.most - y.least, x.cluster) for x, y in pairs]
+    return [Worth(x.value - y.value, x.least - y.most, x.most - y.least, x.cluster) for x, y in pairs]
 
 
 def compare_paired(measure: str, worths: Mapping[str, Mapping[Any, Worth]]) -> Iterator[tuple[str, Row]]:
@@ -6734,14 +6733,6 @@ class Debates(NamedTuple):
     gold: Mapping[str, Sequence[Summary]]
     web: Mapping[int, Mapping[str, tuple[MergedDocument, ...]]]
 
-    def gold_of(self, summary: Summary) -> Sequence[Summary]:
-        """All gold summaries of its query."""
-        return self.gold.get(_folded(summary.query), ())
-
-    def web_of(self, summary: Summary, file: SummaryFile) -> tuple[MergedDocument, ...]:
-        """The web documents for its query, if it was made with any."""
-        return self.web.get(file.k, {}).get(_folded(summary.query), ()) if file.kind == "merged" else ()
-
 
 TOTAL_LEVELS = range(len(CRITERIA) * 2 + 1)
 SCORE_LEVELS = {**{criterion.name: range(3) for criterion in CRITERIA}, TOTAL: TOTAL_LEVELS}
@@ -6799,17 +6790,19 @@ def was_generated(summary: Summary, kind: str) -> bool:
 
 def summary_tasks(file: SummaryFile, summaries: Iterable[Summary], debates: Debates) -> Iterator[SummaryTask]:
     """Each of the file's summaries beside the gold one: of several the one with its ID, else the first."""
+    web = debates.web.get(file.k, {}) if file.kind == "merged" else {}
     for summary in summaries:
-        found = debates.gold_of(summary)
+        query = _folded(summary.query)
+        found = debates.gold.get(query, ())
         gold = next((one for one in found if one.id == summary.id), found[0] if found else None)
-        yield SummaryTask(summary, gold, debates.web_of(summary, file))
+        yield SummaryTask(summary, gold, web.get(query, ()))
 
 
 def summary_findings(file: SummaryFile, tasks: Sequence[SummaryTask], debates: Debates) -> Iterator[Finding]:
     """What is odd about what is to be judged of a file."""
     yield "queries that occur more than once", more_than_once(_folded(one.summary.query) for one in tasks)
     yield "queries without a gold summary", [task.summary.query for task in tasks if task.gold is None]
-    several = [task for task in tasks if len(debates.gold_of(task.summary)) > 1]
+    several = [task for task in tasks if len(debates.gold.get(_folded(task.summary.query), ())) > 1]
     unsure = [task.summary.query for task in several if task.gold and task.gold.id != task.summary.id]
     yield "queries with several gold summaries, the first counts", unsure
     lacking = [task.summary.query for task in tasks if file.kind == "merged" and not task.web]
@@ -6820,11 +6813,7 @@ def summary_findings(file: SummaryFile, tasks: Sequence[SummaryTask], debates: D
 
 
 def summary_job(
-    file: SummaryFile,
-    title: str,
-    debates: Debates,
-    indices: Sequence[int] | None = None,
-    limit: int | None = None,
+    file: SummaryFile, title: str, debates: Debates, indices: Sequence[int] | None, limit: int | None
 ) -> SummaryJob:
     """What is to be judged of a file: all, or those at these places (from 0), and of them the first."""
     count = len(file.summaries)
@@ -9633,9 +9622,8 @@ def summary_paths(arguments: argparse.Namespace) -> list[str]:
 def summary_jobs(arguments: argparse.Namespace) -> list[SummaryJob]:
     """What is to be judged, read and warned of. Raises InputError, and UsageError where nothing is left."""
     files, debates = read_summaries(summary_paths(arguments), arguments.type, arguments.k)
-    picked = (arguments.indices, arguments.limit)
     jobs = [
-        summary_job(file, title, debates, *picked)
+        summary_job(file, title, debates, arguments.indices, arguments.limit)
         for file, title in zip(files, summary_titles(files), strict=True)
     ]
     for warning in (line for job in jobs for line in job.warnings):
