@@ -5712,7 +5712,7 @@ class Generator(NamedTuple):
     found: Mapping[str, Sequence[Found]]
     most_chars: float
     left: tuple[Question, ...]
-    made: Mapping[str, Row]
+    made: Mapping[str, Row] = {}
 
     def sources(self, question: Question) -> Sources:
         """What was found for a question, as a model is shown it."""
@@ -9114,25 +9114,21 @@ def run_split(arguments: argparse.Namespace) -> int:
 # -- Predictions made by this program.
 
 
-def read_made(
-    arguments: argparse.Namespace,
-    path: str,
-    questions: Iterable[Question],
-    model: str,
-    found: Mapping[str, Iterable[Found]],
-) -> dict[str, Row]:
-    """The predictions that are there already, if such a run made them and could not make all.
+def continued(generator: Generator, arguments: argparse.Namespace) -> Generator:
+    """The system with the predictions that are there already, if such a run could not make all of them.
 
-    `model` is the one that is asked, whose successor may have answered; `found` has what a search finds, by
-    question ID. Raises UsageError for any other file: it is kept, unless it may be written over.
+    The successor of its model may have made them as well. Raises UsageError for any other file: it is kept,
+    unless it may be written over.
     """
+    path = generator.path
     if os.path.lexists(path) and not os.path.isfile(path):
         raise UsageError(f"{path} is there and no file: move it away")
     if arguments.overwrite or not os.path.lexists(path):
-        return {}
+        return generator
     value = read_json(Path(path).read_text(encoding="utf-8", errors="replace"))
     rows = value if isinstance(value, dict) and not arguments.fresh else {}
-    texts = {question.id: question.text for question in questions}
+    texts = {question.id: question.text for question in generator.left}
+    model, found = generator.model or DEFAULT_JUDGE_MODEL, generator.found
     models = {model, MODELS.get(model, UNKNOWN_MODEL).successor} - {None}
     is_prediction = matcher(PREDICTION_SHAPE)
     ours = (
@@ -9143,7 +9139,8 @@ def read_made(
         for name, row in rows.items()
     )
     if rows and len(rows) < len(texts) and all(ours):
-        return rows
+        left = tuple(question for question in generator.left if question.id not in rows)
+        return generator._replace(left=left, made=rows)
     raise UsageError(f"{path} is there already and kept: --overwrite makes it anew")
 
 
@@ -9165,12 +9162,11 @@ def generators_for(
         if not system or system in (one.system for one in generators):
             raise UsageError(f"{model} gives no name of its own to a system: name it by --system, alone")
         path = PREDICTIONS_FILE.format(split=arguments.split, system=system)
-        made = read_made(arguments, path, questions, name, found)
-        left = tuple(question for question in questions if question.id not in made)
         room = room_for_documents(name, arguments.tpm)
+        generator = Generator(system, path, model, pipeline, found, room, left=tuple(questions))
+        generators.append(continued(generator, arguments))
         if pipeline.writing and pipeline.searches and not room:
             raise UsageError(f"--tpm {arguments.tpm} leaves no room for documents")
-        generators.append(Generator(system, path, model, pipeline, found, room, left, made))
     return generators
 
 
