@@ -9129,11 +9129,12 @@ def continued(generator: Generator, arguments: argparse.Namespace) -> Generator:
     rows = value if isinstance(value, dict) and not arguments.fresh else {}
     texts = {question.id: question.text for question in generator.left}
     model, found = generator.model or DEFAULT_JUDGE_MODEL, generator.found
-    models = {model, MODELS.get(model, UNKNOWN_MODEL).successor} - {None}
+    models = [model, MODELS.get(model, UNKNOWN_MODEL).successor or model]
     is_prediction = matcher(PREDICTION_SHAPE)
     ours = (
         is_prediction(row)
-        and (row.get("question"), row.get("model") in models) == (texts.get(name), True)
+        and name in texts
+        and (row.get("question"), row.get("model") in models) == (texts[name], True)
         and set(GENERATION_AMOUNTS) <= row.keys()
         and row.get("retrieved_docs") == (retrieved_rows(found[name]) if found else None)
         for name, row in rows.items()
