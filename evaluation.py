@@ -1586,6 +1586,7 @@ CRITERION_SCORE = Kind("0, 1 or 2", lambda value: _is_number(value) and value in
 SCORES_SHAPE: Shape = [
     {"scores": {criterion.name: CRITERION_SCORE for criterion in CRITERIA}, "error?": TEXT},
 ]
+SCORES_FILE_SHAPE: Shape = (lambda value: isinstance(value, dict), SCORES_SHAPE, {"results": SCORES_SHAPE})
 
 
 def _claim_from(text: str, perspectives: Iterable[tuple[str, Iterable[Any]]]) -> Claim:
@@ -1656,10 +1657,7 @@ def summary_scores(row: Mapping[str, Any]) -> SummaryScores:
 
 def parse_summary_scores(text: str, file: str, problems: list[Problem]) -> list[SummaryScores]:
     """The rows of a results file, or of the list of its rows alone. What is wrong is added to `problems`."""
-    source, shape = JsonText(text, file, problems), SCORES_SHAPE
-    if text.lstrip().startswith("{"):
-        shape = {"results": SCORES_SHAPE}
-    value = source.parse(shape)
+    value = (source := JsonText(text, file, problems)).parse(SCORES_FILE_SHAPE)
     rows = value["results"] if isinstance(value, dict) else value
     if rows == []:
         source.refuse(0, "results", "an empty list")
@@ -8752,7 +8750,10 @@ def report_journals(journals: Mapping[str, Journal]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What a command judges with: what it was told, and each folder's journal; those `skipped` have none."""
+    """What a command judges with: what it was told, and each folder's journal.
+
+    `skipped` are the folders and files that it goes on without, if there are others.
+    """
 
     arguments: argparse.Namespace
     paths: Mapping[str, str]  # of journals, by folder
