@@ -141,7 +141,7 @@ JOURNAL_FILE = "{split}_judgements.jsonl"
 LEADERBOARD_FILE = "{split}_leaderboard"  # .csv, .md and, where pages are asked for, .html
 LABELS_FILE = "{split}_labels.csv"
 ANSWERS_FILE = "{stem}_answers.json"
-ANSWERS_JOURNAL_FILE = "{stem}_judgements.jsonl"
+OWN_JOURNAL_FILE = "{stem}_judgements.jsonl"  # beside a file that is of no split
 STUDENT_FILE = "{split}_{system}_evaluation.html"
 AGREEMENT_FILE = "agreement.json"
 CORPUS_DIR = "corpus"
@@ -300,7 +300,6 @@ PROMPT_SHARE = 0.8  # of the minute's tokens that documents may take: the estima
 # -- Questions that this program drafts.
 
 DRAFTS_FILE = "drafted_questions.jsonl"
-DRAFTS_JOURNAL_FILE = "{stem}_judgements.jsonl"
 DRAFT_KINDS: Mapping[str, tuple[str, str, str]] = {  # what is asked for, question_type, edge_case_type
     "precise_fact_retrieval": ("asks for one or two facts", "precise_fact_retrieval", "none"),
     "numeric_precision": ("asks for exact figures", "precise_fact_retrieval", "numeric_precision"),
@@ -709,6 +708,15 @@ class InputError(Exception):
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(map(str, self.problems)))
+
+
+@contextmanager
+def all_problems() -> Iterator[list[Problem]]:
+    """A list that the problems of all files read inside join. Then raises InputError, if there are any."""
+    problems: list[Problem] = []
+    yield problems
+    if problems:
+        raise InputError(problems)
 
 
 class UsageError(Exception):
@@ -1380,9 +1388,7 @@ ITEM_FIELDS: Mapping[str, tuple[Shape, tuple[str, ...]]] = {  # shape, and names
     "expected_sources": ([SOURCE], ("expected_sources",)),
     "sources": ([SOURCE], ("sources",)),
     "context": ((lambda value: isinstance(value, list), TEXT, [TEXT]), ("context",)),
-    "latency_ms": (AMOUNT, ("latency_ms",)),
-    "input_tokens": (AMOUNT, ("input_tokens",)),
-    "output_tokens": (AMOUNT, ("output_tokens",)),
+    **{name: (AMOUNT, (name,)) for name in GENERATION_AMOUNTS},
     "model": (PLAIN, ("model",)),
     "correct": (VERDICT, ("correct",)),
 }
@@ -1409,7 +1415,7 @@ def _item_from(value: Mapping[str, Any], place: int) -> Item:
     expected = tuple([_source_names(entry)[0] for entry in value.get("expected_sources", ())])
     sources = map(_source_names, value.get("sources", ()))
     context = value.get("context", ())
-    rest: dict[str, Any] = {name: value.get(name) for name in ("latency_ms", "input_tokens", "output_tokens")}
+    rest: dict[str, Any] = {name: value.get(name) for name in GENERATION_AMOUNTS}
     rest |= {name: _plain(value.get(name)) or "" for name in ("question", "prediction", "category", "model")}
     return Item(
         id=_plain(value.get("id")) or str(place),
@@ -1580,6 +1586,7 @@ CRITERION_SCORE = Kind("0, 1 or 2", lambda value: _is_number(value) and value in
 SCORES_SHAPE: Shape = [
     {"scores": {criterion.name: CRITERION_SCORE for criterion in CRITERIA}, "error?": TEXT},
 ]
+SCORES_FILE_SHAPE: Shape = (lambda value: isinstance(value, dict), SCORES_SHAPE, {"results": SCORES_SHAPE})
 
 
 def _claim_from(text: str, perspectives: Iterable[tuple[str, Iterable[Any]]]) -> Claim:
@@ -1642,20 +1649,19 @@ def parse_relevant(text: str, file: str, problems: list[Problem]) -> list[int]:
     return [sum(one.get("relevance") == "R" for one in value["web_docs"]["results"]) for value in values]
 
 
+def summary_scores(row: Mapping[str, Any]) -> SummaryScores:
+    """What a row of a results file tells of one summary."""
+    scores = {criterion.name: row["scores"][criterion.name] for criterion in CRITERIA}
+    return SummaryScores(scores, row.get("error") or "")
+
+
 def parse_summary_scores(text: str, file: str, problems: list[Problem]) -> list[SummaryScores]:
     """The rows of a results file, or of the list of its rows alone. What is wrong is added to `problems`."""
-    source, shape = JsonText(text, file, problems), SCORES_SHAPE
-    if text.lstrip().startswith("{"):
-        shape = {"results": SCORES_SHAPE}
-    value = source.parse(shape)
+    value = (source := JsonText(text, file, problems)).parse(SCORES_FILE_SHAPE)
     rows = value["results"] if isinstance(value, dict) else value
     if rows == []:
         source.refuse(0, "results", "an empty list")
-    names = [criterion.name for criterion in CRITERIA]
-    return [
-        SummaryScores({name: row["scores"][name] for name in names}, row.get("error") or "")
-        for row in rows or ()
-    ]
+    return list(map(summary_scores, rows or ()))
 
 
 # ------------------------------------------------------------------ 4. Retrieval and evidence metrics
@@ -5707,24 +5713,12 @@ PIPELINES: Mapping[str, Pipeline] = {
 }
 
 
-Found = Sequence[tuple[str, float]]  # document ID, score; best first
+class Found(NamedTuple):
+    """A document that a search found, and how well it fits."""
 
-
-@dataclass(frozen=True, slots=True)
-class Corpus:
-    """All documents as sentences, and a search of them."""
-
-    documents: Mapping[str, Sentences]
-    search: Search
-
-    def found(self, question: str, k: int) -> Found:
-        """(document ID, score) of the k best documents."""
-        ids = list(self.documents)
-        return [(ids[place], score) for place, score in self.search(question, k)]
-
-    def sources(self, found: Found) -> Sources:
-        """The sentences of the documents that were found."""
-        return [(doc_id, self.documents[doc_id]) for doc_id, _ in found]
+    doc_id: str
+    sentences: Sentences
+    score: float
 
 
 def read_corpus(problems: list[Problem], pattern: str = "*") -> dict[str, Document]:
@@ -5747,17 +5741,24 @@ def sentences_of(document: Document) -> Sentences:
     return plain_sentences(document.text) if document.sentences is None else document.sentences
 
 
-def retrieved_rows(found: Found) -> list[Row]:
+def found_in(
+    documents: Mapping[str, Document], questions: Iterable[Question], k: int
+) -> dict[str, list[Found]]:
+    """By question ID the k documents that fit best, the best first. Raises UsageError as `load_search`."""
+    cut = [(doc_id, sentences_of(document)) for doc_id, document in documents.items()]
+    search = load_search([" ".join(sentences.values()) for _, sentences in cut])
+    return {one.id: [Found(*cut[place], score) for place, score in search(one.text, k)] for one in questions}
+
+
+def retrieved_rows(found: Iterable[Found]) -> list[Row]:
     """What was found, as predictions have it."""
-    return [
-        {"doc_id": doc_id, "score": score, "rank": rank}
-        for rank, (doc_id, score) in enumerate(found, start=1)
-    ]
+    ranked = enumerate(found, start=1)
+    return [{"doc_id": one.doc_id, "score": one.score, "rank": rank} for rank, one in ranked]
 
 
-def extracted_prediction(question: str, found: Found, corpus: Corpus) -> Row:
+def extracted_prediction(question: str, found: Sequence[Found]) -> Row:
     """The first document's sentences that share most with the question: as citations, and as the answer."""
-    sentences = [pair for _, first in corpus.sources(found[:1]) for pair in first.items()]
+    sentences = [pair for first in found[:1] for pair in first.sentences.items()]
     search = load_search([text for _, text in sentences])
     cited = [sentences[place] for place in sorted(place for place, _ in search(question, TOP_SENTENCES))]
     return {
@@ -5769,18 +5770,24 @@ def extracted_prediction(question: str, found: Found, corpus: Corpus) -> Row:
 
 
 class Generator(NamedTuple):
-    """A system whose predictions are to be made: by which model, "" for the usual one, and of how much.
+    """A system whose predictions are to be made: in which file, and by which model, "" for the usual one.
 
-    `most_chars` of documents go into a prompt. Of the questions only those `left` are asked: `made` has the
-    predictions of an earlier run.
+    `most_chars` of what was `found` (by question ID) go into a prompt. Of the questions only those `left` are
+    asked: `made` has the predictions of an earlier run.
     """
 
     system: str
+    path: str
     model: str
     pipeline: Pipeline
+    found: Mapping[str, Sequence[Found]]
     most_chars: float
-    left: tuple[Question, ...] = ()
+    left: tuple[Question, ...]
     made: Mapping[str, Row] = {}
+
+    def sources(self, question: Question) -> Sources:
+        """What was found for a question, as a model is shown it."""
+        return [(one.doc_id, one.sentences) for one in self.found[question.id]]
 
 
 def generator_name(model: str) -> str:
@@ -5800,16 +5807,14 @@ def room_for_documents(model: str, tpm: int | None, writing: str = "cited_answer
     return max(0.0, tokens * PROMPT_SHARE - reply) * CHARS_PER_TOKEN
 
 
-def generation_requests(
-    generator: Generator, found: Mapping[str, Found], corpus: Corpus | None
-) -> list[JudgeRequest]:
-    """A request for each question that is left; `found` has by question ID what the search found."""
+def generation_requests(generator: Generator) -> list[JudgeRequest]:
+    """A request for each question that is left."""
     requests = []
     for place, question in enumerate(generator.left):
         build = partial(build_answer_messages, question.text)
-        if corpus:
-            sources = corpus.sources(found[question.id])
-            build = partial(build_cited_answer_messages, question.text, sources, generator.most_chars)
+        if generator.pipeline.searches:
+            shown = (generator.sources(question), generator.most_chars)
+            build = partial(build_cited_answer_messages, question.text, *shown)
         about = (generator.system, question.id, place, "generated", 0)
         writing = generator.pipeline.writing
         requests.append(JudgeRequest(*about, build, protocol=writing, model=generator.model))
@@ -5826,21 +5831,15 @@ def cited_sentences(value: Mapping[str, Any], shown: Mapping[str, tuple[str, str
 
 
 def written_prediction(
-    question: Question,
-    outcome: Judgement,
-    model: str,
-    found: Found,
-    shown: Mapping[str, tuple[str, str]] | None,
+    generator: Generator, question: Question, outcome: Judgement, model: str
 ) -> tuple[Row, int]:
-    """(what a model wrote, as a prediction; how many sentences it cited that do not exist).
-
-    `shown` has the sentences that it was shown, and is None where it was shown no documents.
-    """
+    """(what a model wrote, as a prediction; how many sentences it cited that do not exist)."""
     value, invented = outcome.value or {}, 0
     row: Row = {"question": question.text, "answer": value["answer"]}
-    if shown is not None:
+    if generator.pipeline.searches:
+        shown = shown_sentences(generator.sources(question), generator.most_chars)
         cited, invented = cited_sentences(value, shown)
-        row |= {"evidence_sentences": cited, "retrieved_docs": retrieved_rows(found)}
+        row |= {"evidence_sentences": cited, "retrieved_docs": retrieved_rows(generator.found[question.id])}
     took = (outcome.latency_ms, outcome.usage.prompt, outcome.usage.completion)
     return {**row, **dict(zip(GENERATION_AMOUNTS, took, strict=True)), "model": model}, invented
 
@@ -5853,25 +5852,17 @@ class Generated(NamedTuple):
     invented: int
 
 
-def generated(
-    generator: Generator,
-    outcomes: Mapping[str, Outcome],
-    model: str,
-    found: Mapping[str, Found],
-    corpus: Corpus | None,
-) -> Generated:
-    """What became of one generator's questions, given the outcomes by question ID."""
+def generated(generator: Generator, outcomes: Mapping[tuple[str, str], Outcome], model: str) -> Generated:
+    """What became of one generator's questions, given the outcomes by system and question ID."""
     rows, failures, invented = dict(generator.made), dict[str, str](), 0
     for question in generator.left:
-        outcome, places = outcomes[question.id], found.get(question.id, ())
+        outcome = outcomes[generator.system, question.id]
         if isinstance(outcome, Failure):
             failures[question.id] = outcome.reason
-            continue
-        shown = shown_sentences(corpus.sources(places), generator.most_chars) if corpus else None
-        rows[question.id], count = written_prediction(
-            question, outcome, generator.model or model, places, shown
-        )
-        invented += count
+        else:
+            by = generator.model or model
+            rows[question.id], count = written_prediction(generator, question, outcome, by)
+            invented += count
     return Generated(rows, failures, invented)
 
 
@@ -5918,9 +5909,8 @@ def sift_drafts(
     kept: list[Draft] = []
     dropped: Counter[str] = Counter()
     for draft in drafts:
-        broken = (
-            rule for rule, breaks in DRAFT_RULES.items() if breaks(draft, documents[draft.doc_id], kept)
-        )
+        sentences = documents[draft.doc_id]
+        broken = (rule for rule, breaks in DRAFT_RULES.items() if breaks(draft, sentences, kept))
         if rule := next(broken, None):
             dropped[rule] += 1
         else:
@@ -5948,13 +5938,13 @@ def draft_from(request: JudgeRequest, value: Mapping[str, Any]) -> Draft:
     return Draft(request.question_id, request.system, *texts, evidence, levels)
 
 
-def draft_question(draft: Draft, name: str = "") -> Question:
+def draft_question(draft: Draft) -> Question:
     """A draft as any other question."""
     _, question_type, edge_case_type = DRAFT_KINDS[draft.kind]
     levels = dict(zip(RUBRIC_LEVELS, draft.levels, strict=False))
     rubric = Rubric("Which of these facts does the answer give?", levels)
     labels = (question_type, edge_case_type)
-    return Question(name, draft.doc_id, draft.question, draft.answer, draft.evidence, rubric, *labels)
+    return Question("", draft.doc_id, draft.question, draft.answer, draft.evidence, rubric, *labels)
 
 
 def second_requests(drafts: Sequence[Draft], documents: Mapping[str, Sentences]) -> list[JudgeRequest]:
@@ -5995,15 +5985,14 @@ def answered_alike(
     """(those drafts that a second call could, or rightly could not, answer; its answers)."""
     kept, answers = [], []
     for draft, outcome in zip(drafts, outcomes, strict=True):
+        value = {} if isinstance(outcome, Failure) else outcome.value or {}
         if isinstance(outcome, Failure):
             missing[outcome.reason] += 1
-        elif (outcome.value or {})["told"] == (draft.kind == UNANSWERABLE):
-            dropped[
-                "told by the document after all" if draft.kind == UNANSWERABLE else "not told by the evidence"
-            ] += 1
+        elif value["told"] == (draft.kind == UNANSWERABLE):
+            dropped["told by the document after all" if value["told"] else "not told by the evidence"] += 1
         else:
             kept.append(draft)
-            answers.append((outcome.value or {})["answer"])
+            answers.append(value["answer"])
     return kept, answers
 
 
@@ -6013,9 +6002,10 @@ def accepted_drafts(
     """Those drafts whose own answer the judge accepts, and a second one as well."""
     kept = []
     for draft, own, second in zip(drafts, outcomes[::2], outcomes[1::2], strict=True):
-        failure = next((one for one in (own, second) if isinstance(one, Failure)), None)
-        if failure or isinstance(own, Failure) or isinstance(second, Failure):
-            missing[failure.reason if failure else ""] += 1
+        if isinstance(own, Failure):
+            missing[own.reason] += 1
+        elif isinstance(second, Failure):
+            missing[second.reason] += 1
         elif own.score < CHECK_HIGH:
             dropped["an answer that the judge does not accept by its own rubric"] += 1
         elif second.score < CHECK_HIGH:
@@ -6382,22 +6372,24 @@ def answers_block(
     return block | {"warnings": answer_warnings(configuration, block), "detailed_results": rows}
 
 
-ItemKey = tuple[str, str, int]  # question, gold answer, which one of equal ones
+def more_than_once(names: Iterable[str]) -> list[str]:
+    """Those that occur more than once."""
+    return [name for name, count in Counter(names).items() if count > 1]
 
 
-def _by_item(rows: Iterable[Row]) -> dict[ItemKey, Row]:
-    """The rows by what was asked: question and gold answer, and which one of equal ones."""
-    seen: Counter[tuple[str, str]] = Counter()
-    found = {}
-    for row in rows:
-        asked, gold = row["input"], row["gold"]
-        seen[asked, gold] += 1
-        found[asked, gold, seen[asked, gold]] = row
-    return found
+def told_apart(keys: Iterable[T]) -> Iterator[tuple[T, int]]:
+    """Each key, and how many that equal it came before."""
+    seen: Counter[T] = Counter()
+    for key in keys:
+        yield key, seen[key]
+        seen[key] += 1
 
 
 class Worth(NamedTuple):
-    """What an item counts, the least and the most that it may be worth, and what it stands or falls with."""
+    """What an item counts, the least and the most that it may be worth, and what it stands or falls with.
+
+    Or the same of a difference between two.
+    """
 
     value: float
     least: float
@@ -6405,13 +6397,10 @@ class Worth(NamedTuple):
     cluster: Hashable
 
 
-Gap = tuple[float, float, float, Hashable]  # the same of a difference
-
-
-def gaps_between(one: Mapping[Any, Worth], other: Mapping[Any, Worth]) -> list[Gap]:
+def gaps_between(one: Mapping[Any, Worth], other: Mapping[Any, Worth]) -> list[Worth]:
     """How far the items that both have are apart."""
     pairs = ((x, other[key]) for key, x in one.items() if key in other)
-    return [(x.value - y.value, x.least - y.most, x.most - y.least, x.cluster) for x, y in pairs]
+    return [Worth(x.value - y.value, x.least - y.most, x.most - y.least, x.cluster) for x, y in pairs]
 
 
 def compare_paired(measure: str, worths: Mapping[str, Mapping[Any, Worth]]) -> Iterator[tuple[str, Row]]:
@@ -6445,23 +6434,29 @@ def compare_paired(measure: str, worths: Mapping[str, Mapping[Any, Worth]]) -> I
         yield other, mirrored(one, row)
 
 
-def _worth(row: Row, method: str) -> Worth | None:
-    """What an answer is worth by one method; None if it was not measured."""
-    value = row["scores"].get(method)
-    if value is not None and row["failure"] is not None and method in JUDGED_METHODS:
-        return Worth(value, 0.0, 1.0, cluster_of(row))
-    return None if value is None else Worth(value, value, value, cluster_of(row))
+def compare_blocks(
+    blocks: Mapping[str, Block],
+    measures: Iterable[str],
+    worths_in: Callable[[Block, str], Mapping[Any, Worth]],
+) -> None:
+    """Add to each block, as its `comparison`, how it does beside each other on each measure."""
+    for measure in measures:
+        worths = {name: worths_in(block, measure) for name, block in blocks.items()}
+        for name, row in compare_paired(measure, worths):
+            blocks[name].setdefault("comparison", []).append(row)
 
 
-def compare_answers(blocks: Sequence[Block], methods: Iterable[str]) -> Iterator[tuple[str, Row]]:
-    """Every pair of configurations on every method, over the answers that both have. `compare_paired`."""
-    rows = {block["configuration"]: _by_item(block["detailed_results"]) for block in blocks}
-    for method in methods:
-        worths = {
-            name: {key: worth for key, row in by_item.items() if (worth := _worth(row, method))}
-            for name, by_item in rows.items()
-        }
-        yield from compare_paired(method, worths)
+def answer_worths(block: Block, method: str) -> dict[Any, Worth]:
+    """What each answer that was measured is worth by one method, by question and gold answer."""
+    rows = block["detailed_results"]
+    worths = {}
+    for key, row in zip(told_apart((row["input"], row["gold"]) for row in rows), rows, strict=True):
+        value = row["scores"].get(method)
+        if value is not None:
+            missing = row["failure"] is not None and method in JUDGED_METHODS
+            least, most = (0.0, 1.0) if missing else (value, value)
+            worths[key] = Worth(value, least, most, cluster_of(row))
+    return worths
 
 
 def rank_of(block: Block, options: AnswerOptions) -> list[float]:
@@ -6513,20 +6508,18 @@ def split_configurations(split: Split, systems: Iterable[System]) -> list[Config
 
 def read_configurations(names: Iterable[str]) -> list[Configuration]:
     """The answers in these files, and those of all systems of the splits named. Raises InputError."""
-    problems: list[Problem] = []
     found: list[Configuration] = []
-    for name in names:
-        if name in SPLITS:
-            try:
-                split, hand_ins, _ = read_all(name)
-                found += split_configurations(split, hand_ins[0].systems)
-            except InputError as error:
-                problems += error.problems
-        else:
-            file, items = read_file(name, parse_items, problems)
-            found.append(Configuration(PurePath(name).stem, file, items or ()))
-    if problems:
-        raise InputError(problems)
+    with all_problems() as problems:
+        for name in names:
+            if name in SPLITS:
+                try:
+                    split, hand_ins, _ = read_all(name)
+                    found += split_configurations(split, hand_ins[0].systems)
+                except InputError as error:
+                    problems += error.problems
+            else:
+                file, items = read_file(name, parse_items, problems)
+                found.append(Configuration(PurePath(name).stem, file, items or ()))
     counts = Counter(one.name for one in found)
     return [one if counts[one.name] == 1 else one._replace(name=one.file.name) for one in found]
 
@@ -6557,13 +6550,10 @@ def best_configurations(
     return sorted(configurations, key=average, reverse=True)[: options.judge_top]
 
 
-def run_judge(judge: Judge | None, requests: Sequence[JudgeRequest]) -> JudgeRun | None:
-    """The run, if there is a judge and something to ask it.
-
-    Raises JudgeUnavailable, also where judging ended before the first judgement.
-    """
-    run = judge(requests) if judge and requests else None
-    if run and run.ended and not any(isinstance(outcome, Judgement) for outcome in run.outcomes):
+def run_judge(judge: Judge, requests: Sequence[JudgeRequest]) -> JudgeRun:
+    """The judge's run. Raises JudgeUnavailable, also where judging ended before the first judgement."""
+    run = judge(requests)
+    if run.ended and not any(isinstance(outcome, Judgement) for outcome in run.outcomes):
         raise JudgeUnavailable(run.ended)
     return run
 
@@ -6578,9 +6568,10 @@ def grade_answers(
 ) -> tuple[list[Block], JudgeRun | None]:
     """(a block for each configuration, the best first; the judge's run): `judged` names those that it sees.
 
-    Raises JudgeUnavailable.
+    Where there is no judge to ask, nothing is judged. Raises JudgeUnavailable.
     """
-    run = run_judge(judge, requests)
+    run = run_judge(judge, requests) if judge and requests else None
+    options = options if run or not requests else unjudged(options)
     outcomes: dict[str, dict[int, Outcome]] = {one.name: {} for one in configurations}
     for request, outcome in zip(requests, run.outcomes if run else (), strict=bool(run)):
         outcomes[request.system][request.place] = outcome
@@ -6589,8 +6580,8 @@ def grade_answers(
         used = options if one.name in judged else unjudged(options)
         decisions = decisions_of(one, used, aids[one.name], outcomes[one.name])
         blocks.append(answers_block(one, used, aids[one.name], decisions, run))
-    for name, row in compare_answers(blocks, options.methods):
-        next(one for one in blocks if one["configuration"] == name).setdefault("comparison", []).append(row)
+    by_name = {block["configuration"]: block for block in blocks}
+    compare_blocks(by_name, options.methods, answer_worths)
     return sorted(blocks, key=lambda block: rank_of(block, options), reverse=True), run
 
 
@@ -6813,14 +6804,6 @@ class Debates(NamedTuple):
     gold: Mapping[str, Sequence[Summary]]
     web: Mapping[int, Mapping[str, tuple[MergedDocument, ...]]]
 
-    def gold_of(self, summary: Summary) -> Sequence[Summary]:
-        """All gold summaries of its query."""
-        return self.gold.get(_folded(summary.query), ())
-
-    def web_of(self, summary: Summary, file: SummaryFile) -> tuple[MergedDocument, ...]:
-        """The web documents for its query, if it was made with any."""
-        return self.web.get(file.k, {}).get(_folded(summary.query), ()) if file.kind == "merged" else ()
-
 
 TOTAL_LEVELS = range(len(CRITERIA) * 2 + 1)
 SCORE_LEVELS = {**{criterion.name: range(3) for criterion in CRITERIA}, TOTAL: TOTAL_LEVELS}
@@ -6853,22 +6836,20 @@ def read_summaries(
     paths: Iterable[str], kind: str | None, k: int | None
 ) -> tuple[list[SummaryFile], Debates]:
     """(the files, what they are held against). Raises InputError with every problem."""
-    problems: list[Problem] = []
-    files = [read_summary_file(path, kind, k, problems) for path in paths]
-    file, summaries = read_file(GOLD_SUMMARIES_FILE, parse_gold_summaries, problems)
-    inputs, gold = [file], dict[str, list[Summary]]()
-    for one in summaries or ():
-        gold.setdefault(_folded(one.query), []).append(one)
-    web: dict[int, dict[str, tuple[MergedDocument, ...]]] = {}
-    for depth in dict.fromkeys(file.k for file in files if file.kind == "merged" and file.k):
-        file, merged = read_file(MERGED_FILE.format(k=depth), parse_merged, problems)
-        inputs.append(file)
-        web[depth] = {}
-        for query, documents in merged or ():  # of a query that occurs twice, the first counts
-            found = tuple(one for one in documents if one.id.startswith(WEB_PREFIX))
-            web[depth].setdefault(_folded(query), found)
-    if problems:
-        raise InputError(problems)
+    with all_problems() as problems:
+        files = [read_summary_file(path, kind, k, problems) for path in paths]
+        file, summaries = read_file(GOLD_SUMMARIES_FILE, parse_gold_summaries, problems)
+        inputs, gold = [file], dict[str, list[Summary]]()
+        for one in summaries or ():
+            gold.setdefault(_folded(one.query), []).append(one)
+        web: dict[int, dict[str, tuple[MergedDocument, ...]]] = {}
+        for depth in dict.fromkeys(file.k for file in files if file.kind == "merged" and file.k):
+            file, merged = read_file(MERGED_FILE.format(k=depth), parse_merged, problems)
+            inputs.append(file)
+            web[depth] = {}
+            for query, documents in merged or ():  # of a query that occurs twice, the first counts
+                found = tuple(one for one in documents if one.id.startswith(WEB_PREFIX))
+                web[depth].setdefault(_folded(query), found)
     return files, Debates(tuple(inputs), gold, web)
 
 
@@ -6880,18 +6861,19 @@ def was_generated(summary: Summary, kind: str) -> bool:
 
 def summary_tasks(file: SummaryFile, summaries: Iterable[Summary], debates: Debates) -> Iterator[SummaryTask]:
     """Each of the file's summaries beside the gold one: of several the one with its ID, else the first."""
+    web = debates.web.get(file.k, {}) if file.kind == "merged" else {}
     for summary in summaries:
-        found = debates.gold_of(summary)
+        query = _folded(summary.query)
+        found = debates.gold.get(query, ())
         gold = next((one for one in found if one.id == summary.id), found[0] if found else None)
-        yield SummaryTask(summary, gold, debates.web_of(summary, file))
+        yield SummaryTask(summary, gold, web.get(query, ()))
 
 
 def summary_findings(file: SummaryFile, tasks: Sequence[SummaryTask], debates: Debates) -> Iterator[Finding]:
     """What is odd about what is to be judged of a file."""
-    queries = Counter(_folded(task.summary.query) for task in tasks)
-    yield "queries that occur more than once", [query for query, count in queries.items() if count > 1]
+    yield "queries that occur more than once", more_than_once(_folded(one.summary.query) for one in tasks)
     yield "queries without a gold summary", [task.summary.query for task in tasks if task.gold is None]
-    several = [task for task in tasks if len(debates.gold_of(task.summary)) > 1]
+    several = [task for task in tasks if len(debates.gold.get(_folded(task.summary.query), ())) > 1]
     unsure = [task.summary.query for task in several if task.gold and task.gold.id != task.summary.id]
     yield "queries with several gold summaries, the first counts", unsure
     lacking = [task.summary.query for task in tasks if file.kind == "merged" and not task.web]
@@ -6902,11 +6884,7 @@ def summary_findings(file: SummaryFile, tasks: Sequence[SummaryTask], debates: D
 
 
 def summary_job(
-    file: SummaryFile,
-    title: str,
-    debates: Debates,
-    indices: Sequence[int] | None = None,
-    limit: int | None = None,
+    file: SummaryFile, title: str, debates: Debates, indices: Sequence[int] | None, limit: int | None
 ) -> SummaryJob:
     """What is to be judged of a file: all, or those at these places (from 0), and of them the first."""
     count = len(file.summaries)
@@ -7007,22 +6985,20 @@ def spread_block(rows: Sequence[SummaryScores], queries: Sequence[str] | None = 
     }
 
 
-def summary_worths(rows: Iterable[Row], name: str) -> dict[tuple[str, int], Worth]:
-    """What each summary of a file is worth by one criterion, by query and which one of equal ones."""
-    seen: Counter[str] = Counter()
+def summary_worths(block: Block, name: str) -> dict[Any, Worth]:
+    """What each summary of a file is worth by one criterion, by query."""
+    rows = block["results"]
     worths = {}
-    for row in rows:
-        query, value = _folded(row["query"]), row["scores"][name]
-        seen[query] += 1
+    for key, row in zip(told_apart(_folded(row["query"]) for row in rows), rows, strict=True):
+        value = row["scores"][name]
         least, most = (value, value) if row["error"] is None else (0, max(SCORE_LEVELS[name]))
-        worths[query, seen[query]] = Worth(value, least, most, query)
+        worths[key] = Worth(value, least, most, key[0])
     return worths
 
 
 def summary_block(job: SummaryJob, rows: Sequence[Row], run: JudgeRun | None) -> Block:
     """All that is known of one file's summaries; the rows themselves stand last."""
-    names = [criterion.name for criterion in CRITERIA]
-    found = [SummaryScores({name: row["scores"][name] for name in names}, row["error"] or "") for row in rows]
+    queries = [_folded(row["query"]) for row in rows]
     return {
         "model": run.model if run else None,
         "requested_model": run.requested_model if run else None,
@@ -7032,7 +7008,7 @@ def summary_block(job: SummaryJob, rows: Sequence[Row], run: JudgeRun | None) ->
         "num_evaluated": len(rows),
         "num_skipped_errors": job.skipped,
         "num_failed": sum(row["error"] is not None for row in rows),
-        **spread_block(found, [_folded(row["query"]) for row in rows]),
+        **spread_block(list(map(summary_scores, rows)), queries),
         "comparison": [],
         "warnings": list(job.warnings),
         "run": {
@@ -7048,17 +7024,14 @@ def grade_summaries(
     jobs: Sequence[SummaryJob], requests: Sequence[JudgeRequest], judge: Judge | None
 ) -> tuple[list[Block], JudgeRun | None]:
     """(a block for each file, the judge's one run for all their `requests`). Raises JudgeUnavailable."""
-    run = run_judge(judge, requests)
+    run = run_judge(judge, requests) if judge and requests else None
     answered: Iterator[Outcome] = iter(run.outcomes if run else ())
     blocks = []
     for job in jobs:
         outcomes = ((task.summary, known_outcome(task) or next(answered)) for task in job.tasks)
         blocks.append(summary_block(job, [summary_row(*pair) for pair in outcomes], run))
     by_title = {job.title: block for job, block in zip(jobs, blocks, strict=True)}
-    for measure in SCORE_LEVELS:
-        worths = {title: summary_worths(block["results"], measure) for title, block in by_title.items()}
-        for title, row in compare_paired(measure, worths):
-            by_title[title]["comparison"].append(row)
+    compare_blocks(by_title, SCORE_LEVELS, summary_worths)
     return blocks, run
 
 
@@ -7083,16 +7056,14 @@ def web_metrics_block(relevant: Sequence[int] | None, merged: MergedDocuments | 
 @collector_paused()
 def read_web_metrics() -> dict[str, Block]:
     """The metrics for each k that has a file. Raises InputError with every problem, UsageError for none."""
-    problems: list[Problem] = []
     blocks: dict[str, Block] = {}
-    for k in WEB_DEPTHS:
-        web, merged = WEB_FILE.format(k=k), MERGED_FILE.format(k=k)
-        relevant = read_file(web, parse_relevant, problems)[1] if os.path.lexists(web) else None
-        documents = read_file(merged, parse_merged, problems)[1] if os.path.lexists(merged) else None
-        if relevant is not None or documents is not None:
-            blocks[str(k)] = web_metrics_block(relevant, documents, k)
-    if problems:
-        raise InputError(problems)
+    with all_problems() as problems:
+        for k in WEB_DEPTHS:
+            web, merged = WEB_FILE.format(k=k), MERGED_FILE.format(k=k)
+            relevant = read_file(web, parse_relevant, problems)[1] if os.path.lexists(web) else None
+            documents = read_file(merged, parse_merged, problems)[1] if os.path.lexists(merged) else None
+            if relevant is not None or documents is not None:
+                blocks[str(k)] = web_metrics_block(relevant, documents, k)
     if not blocks:
         named = " or ".join(form.format(k="{k}") for form in (WEB_FILE, MERGED_FILE))
         raise UsageError(f"there is no {named} with a k of {', '.join(map(str, WEB_DEPTHS))}")
@@ -8725,6 +8696,11 @@ def note(text: str) -> None:
     _print(printable(text), sys.stderr)
 
 
+def say_saved(what: str, paths: Iterable[str]) -> None:
+    """Print, between bars, where something is now."""
+    say(render_title(f"{what} saved to: {', '.join(paths)}").rstrip("\n"))
+
+
 def positive(text: str, highest: float = math.inf) -> int:
     """A whole number from 1, for argparse."""
     if not text.isdecimal() or int(text) < 1:
@@ -8845,39 +8821,43 @@ def report_journals(journals: Mapping[str, Journal]) -> None:
                 break
 
 
-def open_journals(paths: Mapping[str, str], skipped: list[str], resources: ExitStack) -> dict[str, Journal]:
-    """Each folder's journal, closed with `resources`. One whose journal cannot be had joins `skipped`."""
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What a command judges with: what it was told, and each folder's journal.
+
+    `skipped` are the folders and files that it goes on without, if there are others.
+    """
+
+    arguments: argparse.Namespace
+    paths: Mapping[str, str]  # of journals, by folder
+    skipped: list[str] = field(default_factory=list)
+
+
+def open_journals(session: Session, resources: ExitStack) -> dict[str, Journal]:
+    """Each folder's journal, closed with `resources`. A folder whose journal cannot be had is skipped."""
     journals: dict[str, Journal] = {}
-    for folder, path in paths.items():
-        with skipping(folder, skipped):
+    for folder, path in session.paths.items():
+        with skipping(folder, session.skipped):
             journal = journals[folder] = resources.enter_context(closing(Journal(path)))
             if journal.passed_over:
                 note(f"warning: {path}: {journal.passed_over} unreadable lines")
     return journals
 
 
-def connect_judge(
-    arguments: argparse.Namespace,
-    paths: Mapping[str, str],
-    skipped: list[str],
-    resources: ExitStack,
-    *,
-    brought: bool = False,
-) -> GroqJudge | None:
-    """The judge that the environment describes; None, and a line that says so, where there is no key.
+def key_given() -> str:
+    """The key that the environment has; "" for none."""
+    return os.environ.get(KEY_VARIABLE, "").strip()
 
-    `paths` has each folder's journal (see `open_journals`), `brought` along by whom it grades or not. Raises
-    JudgeUnavailable for a key that cannot be one, UsageError where another run holds the only journal.
+
+def judge_with(api_key: str, session: Session, resources: ExitStack) -> GroqJudge:
+    """The judge that the environment describes, with all journals (see `open_journals`).
+
+    Raises JudgeUnavailable for a key that cannot be one, UsageError where another run holds the only journal.
     """
-    api_key = os.environ.get(KEY_VARIABLE, "").strip()
-    if not api_key:
-        note(f"{KEY_VARIABLE} is not set: answers are not judged.")
-        return None
+    arguments = session.arguments
     base_url = os.environ.get(BASE_URL_VARIABLE, "").strip().rstrip("/").removesuffix(API_PREFIX)
     service = groq_clients(api_key, base_url or None, arguments.workers, resources)
-    journals = open_journals(paths, skipped, resources)
-    if brought:
-        report_journals(journals)
+    journals = open_journals(session, resources)
     pacer = Pacer(arguments.workers, time.monotonic(), arguments.rpm, arguments.tpm, arguments.delay)
     shared: dict[str, Any] = {
         "journals": journals,
@@ -8902,12 +8882,40 @@ def connect_judge(
     )
 
 
-def stored_places(paths: Mapping[str, str], skipped: list[str]) -> tuple[set[Place], set[Place]]:
-    """(what folders' journals hold, what is under way). One whose journal cannot be read joins `skipped`."""
+@contextmanager
+def required_judge(session: Session, what: str) -> Iterator[GroqJudge]:
+    """`judge_with` the key, for what only a model can do. Raises UsageError where there is none."""
+    if not key_given():
+        raise UsageError(f"{what}: set {KEY_VARIABLE}, or see --dry-run")
+    for path in session.paths.values():
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as resources:
+        yield judge_with(key_given(), session, resources)
+
+
+def connect_judge(session: Session, resources: ExitStack) -> GroqJudge | None:
+    """`judge_with` the key; None, and a line that says so, where there is none."""
+    if api_key := key_given():
+        return judge_with(api_key, session, resources)
+    note(f"{KEY_VARIABLE} is not set: answers are not judged.")
+    return None
+
+
+def evaluate_judged(session: Session, wanted: bool, evaluate: Callable[[Judge | None], T]) -> tuple[T, str]:
+    """(what `evaluate` gives, with a judge if one is wanted and can be had; why none can, if so)."""
+    with ExitStack() as resources:
+        try:
+            return evaluate(connect_judge(session, resources) if wanted else None), ""
+        except JudgeUnavailable as error:
+            return evaluate(None), str(error)
+
+
+def stored_places(session: Session) -> tuple[set[Place], set[Place]]:
+    """(what the journals hold, what is under way). A folder whose journal cannot be read is skipped."""
     stored: set[Place] = set()
     sent: set[Place] = set()
-    for folder, path in paths.items():
-        with skipping(folder, skipped):
+    for folder, path in session.paths.items():
+        with skipping(folder, session.skipped):
             contents, _ = read_journal(path)
             stored.update((folder, key) for key in contents.stored)
             open_ones = (record for record in contents.batches.values() if not record.ended)
@@ -8915,15 +8923,11 @@ def stored_places(paths: Mapping[str, str], skipped: list[str]) -> tuple[set[Pla
     return stored, sent
 
 
-def show_plan(
-    arguments: argparse.Namespace,
-    requests: Iterable[JudgeRequest],
-    paths: Mapping[str, str],
-    skipped: list[str],
-) -> None:
+def show_plan(session: Session, requests: Iterable[JudgeRequest]) -> None:
     """Show what judging would cost, with the model and with its successor, given each folder's journal."""
-    stored, sent = stored_places(paths, skipped)
-    asked = [one for one in requests if one.folder not in skipped]
+    arguments = session.arguments
+    stored, sent = stored_places(session)
+    asked = [one for one in requests if one.folder not in session.skipped]
     model = arguments.judge_model or DEFAULT_JUDGE_MODEL
     successor = None if arguments.judge_model else MODELS[model].successor
     for name in filter(None, (model, successor)):
@@ -8931,41 +8935,39 @@ def show_plan(
         tiers = {"a free account": free, "a developer account": DEVELOPER_TIER} if free else {}
         if arguments.rpm or arguments.tpm:
             tiers = {"these limits": Tier(arguments.rpm or sys.maxsize, arguments.tpm or sys.maxsize)}
-        if arguments.delay:
-            most = 60 / arguments.delay
-            tiers = {
-                one: tier._replace(requests_per_minute=min(tier.requests_per_minute, most))
-                for one, tier in tiers.items()
-            }
+        most = 60 / arguments.delay if arguments.delay else math.inf
+        tiers = {
+            one: tier._replace(requests_per_minute=min(tier.requests_per_minute, most))
+            for one, tier in tiers.items()
+        }
         most_lines = arguments.batch_size if arguments.batch else 0
         plan = plan_calls(name, asked, stored, arguments.fresh, sent, most_lines)
         say(render_plan(plan, tiers, arguments.batch))
 
 
-def require_key(what: str) -> None:
-    """Raises UsageError where there is no key for what only a model can do."""
-    if not os.environ.get(KEY_VARIABLE, "").strip():
-        raise UsageError(f"{what}: set {KEY_VARIABLE}, or see --dry-run")
+def dry_run(session: Session, requests: Iterable[JudgeRequest], about: str = "") -> int:
+    """Say what would be asked, and do nothing. Returns the exit code."""
+    say(f"Dry run: nothing is sent.{about}")
+    show_plan(session, requests)
+    return EXIT_INCOMPLETE if session.skipped else EXIT_OK
 
 
-def cancel_batches(arguments: argparse.Namespace, paths: Mapping[str, str]) -> int:
+def cancel_batches(session: Session) -> int:
     """Cancel what is under way, given each folder's journal. Returns the exit code; raises UsageError."""
-    if arguments.dry_run:
+    if session.arguments.dry_run:
         raise UsageError("--cancel-batch cancels, and --dry-run would not: choose one")
-    require_key("batches are cancelled at the service")
-    skipped: list[str] = []
-    there = {folder: path for folder, path in paths.items() if os.path.exists(path)}
+    there = {folder: path for folder, path in session.paths.items() if os.path.exists(path)}
+    own = Session(session.arguments, there)
     try:
-        with ExitStack() as resources:
-            judge = connect_judge(arguments, there, skipped, resources)
-            states = judge.batches.cancel() if judge and judge.batches else []
+        with required_judge(own, "batches are cancelled at the service") as judge:
+            states = judge.batches.cancel() if judge.batches else []
     except (JudgeUnavailable, JudgingEnded) as error:
         note(f"error: not all batches are cancelled: {error}")
         return EXIT_INCOMPLETE
     for state in states:
         say(f"Batch {state.id}: {state.status}, {state.done} of {state.total} done")
     say("The next run collects what was done." if states else "No batch is under way.")
-    return EXIT_INCOMPLETE if skipped else EXIT_OK
+    return EXIT_INCOMPLETE if own.skipped else EXIT_OK
 
 
 def write_label_sheet(split: Split, hand_ins: Iterable[HandIn], options: JudgeOptions) -> None:
@@ -9010,6 +9012,17 @@ def report_calls(run: JudgeRun | None) -> bool:
     return not (run and run.ended)
 
 
+def report_failed(rows_by_name: Mapping[str, Iterable[Row]], member: str, told: str) -> int:
+    """Say on stderr which rows have, in this member, a reason to have no score. Returns the exit code."""
+    code = EXIT_OK
+    for name, rows in rows_by_name.items():
+        if failed := [row for row in rows if row[member] is not None]:
+            missing = f"{shortened([row['id'] for row in failed])}, e.g. {failed[0][member]}"
+            note(f"warning: {name}: {told}, each counts 0: {missing}")
+            code = EXIT_INCOMPLETE
+    return code
+
+
 def warn_of_family(judge: str, generators: Iterable[str]) -> None:
     """Say where the judge is of one family with what it judges."""
     if alike := [one for one in generators if families(one) & families(judge)]:
@@ -9017,11 +9030,20 @@ def warn_of_family(judge: str, generators: Iterable[str]) -> None:
         note(f"warning: the judge {judge} is of one family with {who} and may prefer its answers.")
 
 
-def report_judging(systems: Iterable[tuple[System, Block]], run: JudgeRun | None) -> int:
+def report_judging(
+    systems: Sequence[tuple[System, Block]], run: JudgeRun | None, labels: Labels | None
+) -> int:
     """Say on stderr what became of the judging, given each system's results. Returns the exit code."""
+    judged = [(system, results["llm_judge"]) for system, results in systems if "llm_judge" in results]
+    if labels and not any("human" in block for _, block in judged):
+        note(
+            f"warning: {labels.file.name}: none of these answers was judged, so there is nothing to compare."
+        )
+    if run:
+        made = (one.generation for system, _ in judged for one in system.predictions.values())
+        warn_of_family(run.model, sorted({one.model for one in made if one}))
     complete = report_calls(run)
-    for system, results in systems:
-        block = results.get("llm_judge", {})
+    for system, block in judged:
         for name, said in (("failed", "judging failed"), ("unjudged", "not judged")):
             if ids := block.get(f"{name}_questions"):
                 missing = {
@@ -9047,13 +9069,12 @@ def report_results(hand_in: HandIn, results: Mapping[str, Block], by: str | None
         say(render_comparison(results))
 
 
-def report_leaderboard(
-    arguments: argparse.Namespace, split: Split, graded: Graded, skipped: list[str]
-) -> str:
+def report_leaderboard(session: Session, split: Split, graded: Graded) -> str:
     """Write and print the leaderboard of many hand-ins, and the table by one label if it is asked for.
 
-    Returns the names of its files; one that cannot be written joins `skipped`.
+    Returns the names of its files; one that cannot be written is skipped.
     """
+    arguments, skipped = session.arguments, session.skipped
     board, blocks = leaderboard(graded), next(iter(graded[0][1].values()))
     file = LEADERBOARD_FILE.format(split=split.name)
     remark = interval_remark(blocks, IN_BRACKETS)
@@ -9080,19 +9101,17 @@ def require_packages(option: str, names: Collection[str], packages: Mapping[str,
             raise UsageError(f"{option} {name} needs the package {pip_name}: pip install {pip_name}")
 
 
-def write_reports(
-    arguments: argparse.Namespace, split: Split, graded: Graded, skipped: list[str]
-) -> list[str]:
-    """Write the reports on each hand-in beside its results; one that cannot be written joins `skipped`.
+def write_reports(session: Session, split: Split, graded: Graded) -> list[str]:
+    """Write the reports on each hand-in beside its results; one that cannot be written is skipped.
 
     Returns the names of the files.
     """
     written = []
     for hand_in, results in graded:
         report = Report(split, hand_in, results)
-        for file, content in report_files(report, arguments.report, arguments.student):
+        for file, content in report_files(report, session.arguments.report, session.arguments.student):
             path = in_folder(hand_in.folder, file)
-            with skipping(path, skipped):
+            with skipping(path, session.skipped):
                 if hand_in.folder and not is_inside(Path(hand_in.folder), Path(path)):
                     raise UsageError("it is a link out of its folder")
                 write_file(Path(path), content)
@@ -9116,102 +9135,92 @@ def write_results(split: Split, graded: Graded, skipped: list[str]) -> Graded:
     return left
 
 
+def report_split(session: Session, split: Split, graded: Graded) -> None:
+    """Print what came of a split, and write reports for people; what cannot be written is skipped."""
+    path = RESULTS_FILE.format(split=split.name)
+    if session.arguments.outputs:
+        path = report_leaderboard(session, split, graded)
+    else:
+        report_results(*graded[0], session.arguments.by)
+    say_saved("Evaluation results", [path])
+    if written := write_reports(session, split, graded):
+        few = len(written) <= NAMES_SHOWN
+        say(f"Reports saved to: {', '.join(written) if few else f'{len(written)} files beside the results'}")
+
+
 def run_split(arguments: argparse.Namespace) -> int:
     """Grade one split: read, judge, write, report. Returns the exit code; raises InputError, UsageError."""
     require_packages("--report", arguments.report, REPORT_PACKAGES)
     folders = paths_named(arguments.outputs) if arguments.outputs else [""]
     split, hand_ins, broken = read_all(arguments.split, folders, arguments.systems)
-    skipped = list(broken)
     options = judge_options(arguments, split.questions, hand_ins, bool(broken))
     labels = read_labels(arguments.human, split, folders) if arguments.human else None
     report_reading(arguments, split, hand_ins, broken)
     form = JOURNAL_FILE.format(split=split.name)
     journals = {one.folder: in_folder(one.folder, form) for one in hand_ins}
+    session = Session(arguments, journals, skipped=list(broken))
     if arguments.cancel_batch:
-        return cancel_batches(arguments, journals)
-    if arguments.dry_run or arguments.label_sheet:
-        if arguments.dry_run:
-            requests = [one for hand_in in hand_ins for one in judge_requests(split, hand_in, options)]
-            say("Dry run: nothing is sent.")
-            show_plan(arguments, requests, journals, skipped)
-        else:
-            write_label_sheet(split, hand_ins, options)
-        return EXIT_INCOMPLETE if skipped else EXIT_OK
+        return cancel_batches(session)
+    if arguments.dry_run:
+        return dry_run(session, [one for each in hand_ins for one in judge_requests(split, each, options)])
+    if arguments.label_sheet:
+        write_label_sheet(split, hand_ins, options)
+        return EXIT_INCOMPLETE if session.skipped else EXIT_OK
     say(f"Evaluating {split.name} split outputs...\nQuestions file: {split.file.name}")
     say(f"Loaded {len(split.questions)} questions")
-    with ExitStack() as resources:
-        unavailable = ""
-        try:
-            nobody = options.systems == frozenset()
-            judge = None if nobody else connect_judge(arguments, journals, skipped, resources, brought=True)
-            hand_ins = [hand_in for hand_in in hand_ins if hand_in.folder not in skipped]
-            results, run = evaluate_split(split, hand_ins, judge, options, labels)
-        except JudgeUnavailable as error:
-            unavailable = str(error)
-            results, run = evaluate_split(split, hand_ins, None)
-        graded = write_results(split, list(zip(hand_ins, results, strict=True)), skipped)
-    path = RESULTS_FILE.format(split=split.name)
-    if arguments.outputs:
-        path = report_leaderboard(arguments, split, graded, skipped)
-    else:
-        report_results(*graded[0], arguments.by)
-    say(render_title(f"Evaluation results saved to: {path}").rstrip("\n"))
-    if written := write_reports(arguments, split, graded, skipped):
-        few = len(written) <= NAMES_SHOWN
-        say(f"Reports saved to: {', '.join(written) if few else f'{len(written)} files beside the results'}")
+
+    def evaluate(judge: Judge | None) -> tuple[Graded, JudgeRun | None]:
+        if isinstance(judge, GroqJudge):
+            report_journals(judge.journals)
+        left = [hand_in for hand_in in hand_ins if hand_in.folder not in session.skipped]
+        results, run = evaluate_split(split, left, judge, options, labels)
+        return write_results(split, list(zip(left, results, strict=True)), session.skipped), run
+
+    (graded, run), unavailable = evaluate_judged(session, options.systems != frozenset(), evaluate)
+    report_split(session, split, graded)
     if unavailable:
         note(f"error: judging ended, no answer is scored: {unavailable}")
         return EXIT_INCOMPLETE
     pairs = [(system, results[system.name]) for hand_in, results in graded for system in hand_in.systems]
-    if labels and not any("human" in block.get("llm_judge", ()) for _, block in pairs):
-        note(
-            f"warning: {labels.file.name}: none of these answers was judged, so there is nothing to compare."
-        )
-    if run:
-        judged = [system for system, block in pairs if "llm_judge" in block]
-        made = (one.generation for system in judged for one in system.predictions.values())
-        warn_of_family(run.model, sorted({one.model for one in made if one}))
-    return max(report_judging(pairs, run), EXIT_INCOMPLETE if skipped else EXIT_OK)
+    return max(report_judging(pairs, run, labels), EXIT_INCOMPLETE if session.skipped else EXIT_OK)
 
 
 # -- Predictions made by this program.
 
 
-def read_made(
-    arguments: argparse.Namespace,
-    path: str,
-    questions: Iterable[Question],
-    model: str,
-    found: Mapping[str, Found],
-) -> dict[str, Row]:
-    """The predictions that are there already, if such a run made them and could not make all.
+def continued(generator: Generator, arguments: argparse.Namespace) -> Generator:
+    """The system with the predictions that are there already, if such a run could not make all of them.
 
-    `model` is the one that is asked, whose successor may have answered; `found` has what a search finds, by
-    question ID. Raises UsageError for any other file: it is kept, unless it may be written over.
+    The successor of its model may have made them as well. Raises UsageError for any other file: it is kept,
+    unless it may be written over.
     """
+    path = generator.path
     if os.path.lexists(path) and not os.path.isfile(path):
         raise UsageError(f"{path} is there and no file: move it away")
     if arguments.overwrite or not os.path.lexists(path):
-        return {}
+        return generator
     value = read_json(Path(path).read_text(encoding="utf-8", errors="replace"))
     rows = value if isinstance(value, dict) and not arguments.fresh else {}
-    texts = {question.id: question.text for question in questions}
-    models = {model, MODELS.get(model, UNKNOWN_MODEL).successor} - {None}
+    texts = {question.id: question.text for question in generator.left}
+    model, found = generator.model or DEFAULT_JUDGE_MODEL, generator.found
+    models = [model, MODELS.get(model, UNKNOWN_MODEL).successor or model]
     is_prediction = matcher(PREDICTION_SHAPE)
     ours = (
         is_prediction(row)
-        and (row.get("question"), row.get("model") in models) == (texts.get(name), True)
+        and name in texts
+        and (row.get("question"), row.get("model") in models) == (texts[name], True)
         and set(GENERATION_AMOUNTS) <= row.keys()
         and row.get("retrieved_docs") == (retrieved_rows(found[name]) if found else None)
         for name, row in rows.items()
     )
     if rows and len(rows) < len(texts) and all(ours):
-        return rows
+        left = tuple(question for question in generator.left if question.id not in rows)
+        return generator._replace(left=left, made=rows)
     raise UsageError(f"{path} is there already and kept: --overwrite makes it anew")
 
 
 def generators_for(
-    arguments: argparse.Namespace, questions: Sequence[Question], found: Mapping[str, Found]
+    arguments: argparse.Namespace, questions: Sequence[Question], found: Mapping[str, Sequence[Found]]
 ) -> list[Generator]:
     """The systems to be made. Raises UsageError for what does not go together, or is there already."""
     pipeline = PIPELINES[arguments.pipeline]
@@ -9228,12 +9237,11 @@ def generators_for(
         if not system or system in (one.system for one in generators):
             raise UsageError(f"{model} gives no name of its own to a system: name it by --system, alone")
         path = PREDICTIONS_FILE.format(split=arguments.split, system=system)
-        made = read_made(arguments, path, questions, name, found)
-        left = tuple(question for question in questions if question.id not in made)
         room = room_for_documents(name, arguments.tpm)
+        generator = Generator(system, path, model, pipeline, found, room, left=tuple(questions))
+        generators.append(continued(generator, arguments))
         if pipeline.writing and pipeline.searches and not room:
             raise UsageError(f"--tpm {arguments.tpm} leaves no room for documents")
-        generators.append(Generator(system, model, pipeline, room, left, made))
     return generators
 
 
@@ -9254,89 +9262,72 @@ def report_generated(path: str, made: Generated) -> int:
     return EXIT_INCOMPLETE if made.failures else EXIT_OK
 
 
-def run_models(
-    arguments: argparse.Namespace, requests: Sequence[JudgeRequest], journal: Mapping[str, str]
-) -> JudgeRun | None:
-    """What models wrote; None, and a line that says why, where none can be had. Raises UsageError."""
-    require_key("this is written by a model")
-    try:
-        with ExitStack() as resources:
-            run = run_judge(connect_judge(arguments, journal, [], resources), requests)
-    except JudgeUnavailable as error:
-        note(f"error: nothing was written: {error}")
-        return None
+def run_models(session: Session, requests: Sequence[JudgeRequest]) -> JudgeRun:
+    """What models wrote. Raises UsageError, JudgeUnavailable."""
+    with required_judge(session, "this is written by a model") as judge:
+        run = run_judge(judge, requests)
     models = {one.model for one in requests} - {""}
-    asked = ", ".join(models) if run and models else run.model if run else ""  # of several no price is known
-    report_calls(run and run._replace(model=asked))
+    report_calls(run._replace(model=", ".join(models) or run.model))  # of several no price is known
     return run
 
 
 def generate_with_models(
-    arguments: argparse.Namespace,
-    generators: Sequence[Generator],
-    questions: Sequence[Question],
-    found: Mapping[str, Found],
-    corpus: Corpus | None,
+    session: Session, generators: Sequence[Generator], questions: Sequence[Question]
 ) -> int:
-    """Have models write predictions, all in one run. Returns the exit code; raises UsageError."""
-    requests = [one for each in generators for one in generation_requests(each, found, corpus)]
+    """Have models write predictions, all in one run. Returns the exit code.
+
+    Raises UsageError, JudgeUnavailable.
+    """
+    requests = [one for each in generators for one in generation_requests(each)]
     requests.sort(key=lambda one: one.place)  # so that models take turns: each has limits of its own
-    journal = {"": JOURNAL_FILE.format(split=arguments.split)}
-    if arguments.dry_run:
+    if session.arguments.dry_run:
         say("Dry run: nothing is sent.")
         for one in generators:
-            arguments.judge_model = one.model or None
-            show_plan(arguments, generation_requests(one, found, corpus), journal, [])
+            session.arguments.judge_model = one.model or None
+            show_plan(session, generation_requests(one))
         return EXIT_OK
     if len(generators) == 1:
-        arguments.judge_model = generators[0].model or None  # this one and no successor
-    run = run_models(arguments, requests, journal)
-    if run is None:
-        return EXIT_INCOMPLETE
-    outcomes: dict[str, dict[str, Outcome]] = {one.system: {} for one in generators}
-    for request, outcome in zip(requests, run.outcomes, strict=True):
-        outcomes[request.system][request.question_id] = outcome
-    code, skipped = EXIT_OK, list[str]()
+        session.arguments.judge_model = generators[0].model or None  # this one and no successor
+    run = run_models(session, requests)
+    by_request = zip(requests, run.outcomes, strict=True)
+    outcomes = {(request.system, request.question_id): outcome for request, outcome in by_request}
+    code = EXIT_OK
     for one in generators:
-        made = generated(one, outcomes[one.system], run.model, found, corpus)
-        path = PREDICTIONS_FILE.format(split=arguments.split, system=one.system)
-        with skipping(path if len(generators) > 1 else "", skipped):
+        made = generated(one, outcomes, run.model)
+        with skipping(one.path if len(generators) > 1 else "", session.skipped):
             if made.rows:
-                write_predictions(path, questions, made.rows)
-        code = max(code, report_generated(path, made))
-    return EXIT_INCOMPLETE if skipped else code
+                write_predictions(one.path, questions, made.rows)
+        code = max(code, report_generated(one.path, made))
+    return EXIT_INCOMPLETE if session.skipped else code
 
 
 def run_generate(arguments: argparse.Namespace) -> int:
-    """Make predictions. Returns the exit code; raises InputError, UsageError."""
+    """Make predictions. Returns the exit code; raises InputError, UsageError, JudgeUnavailable."""
+    session = Session(arguments, {"": JOURNAL_FILE.format(split=arguments.split)})
     if arguments.cancel_batch:
-        return cancel_batches(arguments, {"": JOURNAL_FILE.format(split=arguments.split)})
+        return cancel_batches(session)
     pipeline = PIPELINES[arguments.pipeline]
-    problems: list[Problem] = []
-    _, read = read_file(QUESTIONS_FILE.format(split=arguments.split), parse_questions, problems)
-    whole = read_corpus(problems) if pipeline.searches else {}
-    if problems:
-        raise InputError(problems)
-    questions, corpus = read or (), None
-    if twice := [name for name, many in Counter(one.id for one in questions).items() if many > 1]:
+    with all_problems() as problems:
+        _, read = read_file(QUESTIONS_FILE.format(split=arguments.split), parse_questions, problems)
+        documents = read_corpus(problems) if pipeline.searches else {}
+    questions = read or ()
+    if twice := more_than_once(one.id for one in questions):
         raise UsageError(f"question IDs that occur more than once: {shortened(twice)}; give each its own")
-    if pipeline.searches:
-        documents = {doc_id: sentences_of(document) for doc_id, document in whole.items()}
-        texts = [" ".join(sentences.values()) for sentences in documents.values()]
-        corpus = Corpus(documents, load_search(texts))
-    found = {one.id: corpus.found(one.text, arguments.top_k) for one in questions} if corpus else {}
+    found = found_in(documents, questions, arguments.top_k) if pipeline.searches else {}
     generators = generators_for(arguments, questions, found)
-    if pipeline.writing or corpus is None:
-        return generate_with_models(arguments, generators, questions, found, corpus)
+    if pipeline.writing:
+        return generate_with_models(session, generators, questions)
     if arguments.dry_run:
         say("Dry run: nothing is written, and no model would be asked.")
         return EXIT_OK
-    rows = {}
-    for one in questions:
-        rows[one.id] = extracted_prediction(one.text, found[one.id], corpus)
-    path = PREDICTIONS_FILE.format(split=arguments.split, system=generators[0].system)
-    write_predictions(path, questions, rows)
+    rows = {one.id: extracted_prediction(one.text, found[one.id]) for one in questions}
+    write_predictions(generators[0].path, questions, rows)
     return EXIT_OK
+
+
+def beside(path: str, form: str) -> str:
+    """A file in the same folder, which has the stem of this one in its name."""
+    return Path(path).with_name(form.format(stem=Path(path).stem)).as_posix()
 
 
 # -- Drafted questions
@@ -9344,32 +9335,29 @@ def run_generate(arguments: argparse.Namespace) -> int:
 
 def read_drafts(path: str) -> tuple[list[tuple[Question, Row]], Mapping[str, Document]]:
     """(each question with the line that holds it, their documents). Raises InputError, UsageError."""
-    problems: list[Problem] = []
-
-    def parse(text: str, file: str, found: list[Problem]) -> list[tuple[int, Any]]:
-        return parse_lines(text, file, found, "question", QUESTION_SHAPE)
-
-    _, values = read_file(path, parse, problems)
-    drafts = [(_question_from(value, place), value) for place, value in values or ()]
-    documents, _ = read_documents([question for question, _ in drafts], problems)
-    if problems:
-        raise InputError(problems)
-    shown_as = Counter(markdown_text(question.id) for question, _ in drafts)
-    if repeated := [name for name, count in shown_as.items() if count > 1]:
-        raise UsageError(f"{path}: question IDs that occur more than once: {shortened(repeated)}")
+    with all_problems() as problems:
+        parse = partial(parse_lines, what="question", shape=QUESTION_SHAPE)
+        _, values = read_file(path, parse, problems)
+        drafts = [(_question_from(value, place), value) for place, value in values or ()]
+        documents, _ = read_documents([question for question, _ in drafts], problems)
+    if twice := more_than_once(markdown_text(question.id) for question, _ in drafts):
+        raise UsageError(f"{path}: question IDs that occur more than once: {shortened(twice)}")
     return drafts, documents
 
 
 def read_review(sheet: str, questions: Sequence[Question]) -> set[str]:
     """The IDs of the questions that a list has left. Raises InputError, UsageError."""
-    problems: list[Problem] = []
-    _, text = read_file(sheet, lambda text, *_: text, problems)
-    if problems:
-        raise InputError(problems)
+    with all_problems() as problems:
+        _, text = read_file(sheet, lambda text, *_: text, problems)
     try:
         return parse_review(text or "", questions)
     except UsageError as error:
         raise UsageError(f"{sheet}: {error}; move it away for a new one") from None
+
+
+def write_drafts(path: str, drafts: Iterable[Row]) -> None:
+    """Write drafts as lines of a gold set."""
+    write_file(Path(path), "".join(f"{_compact(row)}\n" for row in drafts))
 
 
 def review_drafts(path: str) -> int:
@@ -9388,19 +9376,18 @@ def review_drafts(path: str) -> int:
         raise UsageError(f"{sheet.as_posix()}: all are struck out; {path} is left as it is")
     left = [(question.id, value) for question, value in drafts if question.id in kept]
     rows = [value | {"question_id": name, "reviewed": True} for name, value in left]
-    write_file(Path(path), "".join(f"{_compact(row)}\n" for row in rows))
+    write_drafts(path, rows)
     struck = [question.id for question in questions if question.id not in kept]
     told = f"; struck out: {len(struck)} ({shortened(struck)})" if struck else ""
     say(f"{path}: {len(rows)} of {len(questions)} questions kept{told}")
     return EXIT_OK
 
 
-def write_drafts(path: str, drafted: Drafted) -> int:
+def report_drafted(path: str, drafted: Drafted) -> int:
     """Write and tell what became of the drafts. Returns the exit code."""
     complete = report_calls(drafted.run)
     if drafted.kept:
-        rows = [draft_row(draft, drafted.run.model) for draft in drafted.kept]
-        write_file(Path(path), "".join(f"{_compact(row)}\n" for row in rows))
+        write_drafts(path, (draft_row(draft, drafted.run.model) for draft in drafted.kept))
     say(parts_text([drafts_part(drafted)]))
     if drafted.kept:
         say(f"\nSaved to: {path}. Nobody has checked these questions: --review writes a list to read.")
@@ -9443,41 +9430,30 @@ def documents_with_room(found: Mapping[str, Document], room: float) -> dict[str,
 
 
 def run_questions(arguments: argparse.Namespace) -> int:
-    """Draft a gold set. Returns the exit code; raises InputError, UsageError."""
+    """Draft a gold set. Returns the exit code; raises InputError, UsageError, JudgeUnavailable."""
     check_drafts_path(arguments.out)
     if arguments.review and arguments.dry_run:
         raise UsageError("--review asks no model and so has no --dry-run")
     if arguments.review:
         return review_drafts(arguments.out)
-    out = Path(arguments.out)
-    journal = {"": out.with_name(DRAFTS_JOURNAL_FILE.format(stem=out.stem)).as_posix()}
+    session = Session(arguments, {"": beside(arguments.out, OWN_JOURNAL_FILE)})
     if arguments.cancel_batch:
-        return cancel_batches(arguments, journal)
+        return cancel_batches(session)
     if os.path.lexists(arguments.out) and not arguments.overwrite:
         raise UsageError(f"{arguments.out} is there already and kept: --overwrite makes it anew")
-    problems: list[Problem] = []
-    found = read_corpus(problems, arguments.documents)
-    if not any(one.sentences for one in found.values()) and not problems:
-        problems.append(Problem(CORPUS_DIR, 1, "structured documents", "plain text only"))
-    if problems:
-        raise InputError(problems)
+    with all_problems() as problems:
+        found = read_corpus(problems, arguments.documents)
+        if not any(one.sentences for one in found.values()) and not problems:
+            problems.append(Problem(CORPUS_DIR, 1, "structured documents", "plain text only"))
     room = room_for_documents(arguments.judge_model or DEFAULT_JUDGE_MODEL, arguments.tpm, "draft")
     shown = documents_with_room(found, room)
     requests = draft_requests(shown, arguments.kinds, arguments.per_document)
     if arguments.dry_run:
-        say("Dry run: nothing is sent. This is the drafting; each draft that is kept takes three calls more.")
-        show_plan(arguments, requests, journal, [])
-        return EXIT_OK
-    try:
-        with ExitStack() as resources:
-            judge = connect_judge(arguments, journal, [], resources)
-            if judge is None:
-                raise UsageError(f"questions are drafted by a model: set {KEY_VARIABLE}, or see --dry-run")
-            drafted = draft_questions(judge, shown, requests)
-    except JudgeUnavailable as error:
-        note(f"error: nothing was written: {error}")
-        return EXIT_INCOMPLETE
-    return write_drafts(arguments.out, drafted)
+        about = " This is the drafting; each draft that is kept takes three calls more."
+        return dry_run(session, requests, about)
+    with required_judge(session, "questions are drafted by a model") as judge:
+        drafted = draft_questions(judge, shown, requests)
+    return report_drafted(arguments.out, drafted)
 
 
 # -- Free answers.
@@ -9485,24 +9461,24 @@ def run_questions(arguments: argparse.Namespace) -> int:
 ANSWER_PACKAGES = {"bleu": "sacrebleu", **dict.fromkeys(SIMILARITY_METHODS, "sentence_transformers")}
 
 
-def answers_file(configuration: Configuration, form: str) -> str:
-    """A file beside a configuration's own."""
-    path = Path(configuration.file.name)
-    return path.with_name(form.format(stem=path.stem)).as_posix()
-
-
-def results_files(configurations: Iterable[Configuration]) -> list[str]:
-    """The results file of each. Raises UsageError where two have the same, or it is one of those read."""
-    files = [answers_file(one, ANSWERS_FILE) for one in configurations]
-    counts = Counter((*files, *(Path(one.file.name).as_posix() for one in configurations)))
-    if alike := [name for name, many in counts.items() if many > 1]:
+def results_files(configurations: Iterable[Configuration]) -> dict[str, str]:
+    """Each one's results file. Raises UsageError where two have the same, or it is one of those read."""
+    read = {one.name: Path(one.file.name).as_posix() for one in configurations}
+    files = {name: beside(path, ANSWERS_FILE) for name, path in read.items()}
+    if alike := more_than_once([*files.values(), *read.values()]):
         raise UsageError(f"{alike[0]} would be written for two files, or over one of them: rename that one")
     return files
 
 
+def own_journals(configurations: Iterable[Configuration]) -> dict[str, str]:
+    """Each one's journal."""
+    return {one.name: beside(one.file.name, OWN_JOURNAL_FILE) for one in configurations}
+
+
 def report_paths(configurations: Sequence[Configuration], forms: Iterable[str]) -> dict[str, str]:
     """Each form's report: beside the file of a single configuration, here for several."""
-    start = answers_file(configurations[0], "{stem}_answers") if len(configurations) == 1 else "answers"
+    alone = len(configurations) == 1
+    start = beside(configurations[0].file.name, "{stem}_answers") if alone else "answers"
     return {form: f"{start}.{form}" for form in forms}
 
 
@@ -9537,9 +9513,7 @@ def answer_options(arguments: argparse.Namespace) -> AnswerOptions:
     require_packages("--report", arguments.report, REPORT_PACKAGES)
     if options.protocol != "verdict" and ("hybrid" in options.methods or "llm_judge" not in options.methods):
         raise UsageError(f"--protocol {options.protocol} goes with --method llm_judge, without hybrid")
-    if options.judged and not (
-        options.no_llm or arguments.dry_run or os.environ.get(KEY_VARIABLE, "").strip()
-    ):
+    if options.judged and not (options.no_llm or arguments.dry_run or key_given()):
         note(f"{KEY_VARIABLE} is not set: only what needs no judge is decided.")
         return options._replace(no_llm=True)
     return options
@@ -9582,11 +9556,11 @@ def plan_judging(
     configurations: Sequence[Configuration],
     options: AnswerOptions,
     aids: Mapping[str, Aids],
-) -> tuple[list[JudgeRequest], dict[str, str]]:
-    """(what to ask, the journal of each configuration that is judged); the cost is shown where it matters."""
+) -> tuple[Session, list[JudgeRequest]]:
+    """(the journals of those that are judged, what to ask); the cost is shown where it matters."""
     best = best_configurations(configurations, options, aids)
     requests = [request for one in best for request in answer_requests(one, options, aids[one.name])]
-    journals = {one.name: answers_file(one, ANSWERS_JOURNAL_FILE) for one in best}
+    journals = own_journals(best)
     picked = bool(requests) and len(best) < len(configurations)
     if arguments.dry_run:
         say("Dry run: nothing is sent.")
@@ -9594,31 +9568,8 @@ def plan_judging(
         method = unjudged(options).methods[0]
         say(f"Judged are the best {len(best)} of {len(configurations)} by {method}: {', '.join(journals)}")
     if arguments.dry_run or picked:
-        show_plan(arguments, requests, journals, [])
-    return requests, journals
-
-
-def judge_answers(
-    arguments: argparse.Namespace,
-    configurations: Sequence[Configuration],
-    options: AnswerOptions,
-    aids: Mapping[str, Aids],
-    requests: Sequence[JudgeRequest],
-    journals: Mapping[str, str],
-) -> tuple[list[Block], JudgeRun | None, str]:
-    """`grade_answers` with the judge that the environment describes; and why it judges nothing, if so.
-
-    Raises UsageError where a journal cannot be had.
-    """
-    skipped: list[str] = []
-    try:
-        with ExitStack() as resources:
-            judge = connect_judge(arguments, journals, skipped, resources) if requests else None
-            if skipped:
-                raise UsageError(f"no journal can be kept for {', '.join(skipped)}; nothing was written")
-            return *grade_answers(configurations, options, aids, requests, judge, journals.keys()), ""
-    except JudgeUnavailable as error:
-        return *grade_answers(configurations, unjudged(options), aids, (), None, ()), str(error)
+        show_plan(Session(arguments, journals), requests)
+    return Session(arguments, journals), requests
 
 
 def report_reference(blocks: Iterable[Block], options: AnswerOptions) -> int:
@@ -9634,33 +9585,17 @@ def report_reference(blocks: Iterable[Block], options: AnswerOptions) -> int:
 
 
 def write_answers(
-    arguments: argparse.Namespace,
-    configurations: Sequence[Configuration],
-    blocks: Sequence[Block],
-    setup: Block,
+    blocks: Sequence[Block], setup: Block, files: Mapping[str, str], reports: Mapping[str, str]
 ) -> None:
-    """Write each configuration's results, print the report on all, and write it in the forms asked for."""
+    """Write the results of each configuration into its file, print the report, and write it in some forms."""
     by_name = {block["configuration"]: block for block in blocks}
-    files = results_files(configurations)
-    for one, file in zip(configurations, files, strict=True):
-        write_file(Path(file), render_results({"setup": setup, **by_name[one.name]}))
+    for name, file in files.items():
+        write_file(Path(file), render_results({"setup": setup, **by_name[name]}))
     say(parts_text(answer_parts(blocks)))
-    for form, path in report_paths(configurations, arguments.report).items():
+    for form, path in reports.items():
         write_file(Path(path), ANSWER_REPORTS[form](blocks))
         say(f"Report saved to: {path}")
-    say(render_title(f"Evaluation results saved to: {', '.join(files)}").rstrip("\n"))
-
-
-def report_missing(blocks: Iterable[Block]) -> int:
-    """Say on stderr which judgements are missing. Returns the exit code."""
-    code = EXIT_OK
-    for block in blocks:
-        if ids := block.get("failed"):
-            reason = next(row["failure"] for row in block["detailed_results"] if row["failure"])
-            missing = f"judgements missing, each counts 0: {shortened(ids)}, e.g. {reason}"
-            note(f"warning: {block['configuration']}: {missing}")
-            code = EXIT_INCOMPLETE
-    return code
+    say_saved("Evaluation results", files.values())
 
 
 def run_answers(arguments: argparse.Namespace) -> int:
@@ -9668,10 +9603,9 @@ def run_answers(arguments: argparse.Namespace) -> int:
     options = answer_options(arguments)
     configurations = read_configurations(paths_named(arguments.files))
     if arguments.cancel_batch:
-        return cancel_batches(
-            arguments, {one.name: answers_file(one, ANSWERS_JOURNAL_FILE) for one in configurations}
-        )
-    files, items = results_files(configurations), [item for one in configurations for item in one.items]
+        return cancel_batches(Session(arguments, own_journals(configurations)))
+    files, reports = results_files(configurations), report_paths(configurations, arguments.report)
+    items = [item for one in configurations for item in one.items]
     require_rubrics(options, items)
     for warning in dict.fromkeys(line for one in configurations for line in one.warnings):
         note(f"warning: {warning}")
@@ -9680,31 +9614,37 @@ def run_answers(arguments: argparse.Namespace) -> int:
     if arguments.reference_check:
         configurations = list(map(as_reference, configurations))
     elif not (arguments.overwrite or arguments.dry_run):
-        setup, reports = (
-            answer_setup(options, configurations, model),
-            report_paths(configurations, arguments.report),
-        )
-        made = [made_by(file, setup) for file in files]
+        setup = answer_setup(options, configurations, model)
+        made = [made_by(file, setup) for file in files.values()]
         if all(made) and all(map(os.path.exists, reports.values())):
-            say(f"There already, made by the same set-up: {', '.join(files)} (--overwrite makes them anew)")
+            there = ", ".join(files.values())
+            say(f"There already, made by the same set-up: {there} (--overwrite makes them anew)")
             return EXIT_OK
     aids = load_aids(configurations, options)
-    requests, journals = plan_judging(arguments, configurations, options, aids)
+    session, requests = plan_judging(arguments, configurations, options, aids)
     if arguments.dry_run:
         return EXIT_OK
-    blocks, run, unavailable = judge_answers(arguments, configurations, options, aids, requests, journals)
+
+    def grade(judge: Judge | None) -> tuple[list[Block], JudgeRun | None]:
+        if session.skipped:
+            raise UsageError(f"no journal can be kept for {', '.join(session.skipped)}; nothing was written")
+        return grade_answers(configurations, options, aids, requests, judge, session.paths.keys())
+
+    (blocks, run), unavailable = evaluate_judged(session, bool(requests), grade)
     options = unjudged(options) if unavailable else options
     code = EXIT_OK
     if arguments.reference_check:
         code = report_reference(blocks, options)
     else:
-        write_answers(arguments, configurations, blocks, answer_setup(options, configurations, model))
+        write_answers(blocks, answer_setup(options, configurations, model), files, reports)
     if run and run.model != model:
         warn_of_family(run.model, generators)
     if unavailable:
         note(f"error: judging ended, no answer is judged: {unavailable}")
     complete = report_calls(run) and not unavailable
-    return max(code, report_missing(blocks), EXIT_OK if complete else EXIT_INCOMPLETE)
+    rows = {block["configuration"]: block["detailed_results"] for block in blocks}
+    failed = report_failed(rows, "failure", "judgements missing")
+    return max(code, failed, EXIT_OK if complete else EXIT_INCOMPLETE)
 
 
 # -- Agreement
@@ -9712,14 +9652,12 @@ def run_answers(arguments: argparse.Namespace) -> int:
 
 def run_agreement(arguments: argparse.Namespace) -> int:
     """Compare judges, write the results and reports. Returns the exit code; raises InputError, UsageError."""
-    problems: list[Problem] = []
-    people = read_rater([arguments.human], problems) if arguments.human else None
     files = {os.path.realpath(path): path for path in paths_named(arguments.files)}
-    if people:  # whom a pattern may have named among the judges
+    if arguments.human:  # whom a pattern may have named among the judges
         files.pop(os.path.realpath(arguments.human), None)
-    raters = read_raters(files.values(), arguments.eval_dir, problems)
-    if problems:
-        raise InputError(problems)
+    with all_problems() as problems:
+        people = read_rater([arguments.human], problems) if arguments.human else None
+        raters = read_raters(files.values(), arguments.eval_dir, problems)
     if len(raters) < 2:
         raise UsageError(f"agreement is between two judges or more, found {len(raters)}")
     results = compare_judges(raters, people, arguments.all_decisions, arguments.samples)
@@ -9734,8 +9672,7 @@ def run_agreement(arguments: argparse.Namespace) -> int:
         with skipping("" if path == arguments.out else path, skipped):
             write_file(Path(path), page)
     say(parts_text(agreement_parts(results, whole=False)))
-    written = ", ".join(path for path in pages if path not in skipped)
-    say(render_title(f"Agreement saved to: {written}").rstrip("\n"))
+    say_saved("Agreement", (path for path in pages if path not in skipped))
     return EXIT_INCOMPLETE if skipped else EXIT_OK
 
 
@@ -9756,9 +9693,8 @@ def summary_paths(arguments: argparse.Namespace) -> list[str]:
 def summary_jobs(arguments: argparse.Namespace) -> list[SummaryJob]:
     """What is to be judged, read and warned of. Raises InputError, and UsageError where nothing is left."""
     files, debates = read_summaries(summary_paths(arguments), arguments.type, arguments.k)
-    picked = (arguments.indices, arguments.limit)
     jobs = [
-        summary_job(file, title, debates, *picked)
+        summary_job(file, title, debates, arguments.indices, arguments.limit)
         for file, title in zip(files, summary_titles(files), strict=True)
     ]
     for warning in (line for job in jobs for line in job.warnings):
@@ -9787,47 +9723,30 @@ def write_summaries(arguments: argparse.Namespace, blocks: Iterable[Block]) -> l
     return written
 
 
-def report_failed(blocks: Mapping[str, Block]) -> int:
-    """Say on stderr which summaries were not judged. Returns the exit code."""
-    code = EXIT_OK
-    for title, block in blocks.items():
-        if failed := [row for row in block["results"] if row["error"] is not None]:
-            missing = f"{shortened([row['id'] for row in failed])}, e.g. {failed[0]['error']}"
-            note(f"warning: {title}: not judged, each counts 0: {missing}")
-            code = EXIT_INCOMPLETE
-    return code
-
-
 def judge_summaries(arguments: argparse.Namespace) -> int:
-    """Judge summaries. Returns the exit code; raises InputError, UsageError."""
-    journal = {"": Path(arguments.output_dir, SUMMARY_JOURNAL_FILE).as_posix()}
+    """Judge summaries. Returns the exit code; raises InputError, UsageError, JudgeUnavailable."""
+    session = Session(arguments, {"": Path(arguments.output_dir, SUMMARY_JOURNAL_FILE).as_posix()})
     if arguments.cancel_batch:
-        return cancel_batches(arguments, journal)
+        return cancel_batches(session)
     jobs = summary_jobs(arguments)
     requests = [request for job in jobs for request in summary_requests(job)]
     for job in jobs:
         say(f"{job.source.file.name}: {len(job.tasks)} summaries, {job.skipped} left out")
     if arguments.dry_run:
-        say("Dry run: nothing is sent.")
-        show_plan(arguments, requests, journal, [])
-        return EXIT_OK
-    try:
-        with ExitStack() as resources:
-            judge = None
-            if requests:
-                require_key("summaries are judged by a model")
-                Path(arguments.output_dir).mkdir(parents=True, exist_ok=True)
-                judge = connect_judge(arguments, journal, [], resources)
+        return dry_run(session, requests)
+    if requests:
+        with required_judge(session, "summaries are judged by a model") as judge:
             found, run = grade_summaries(jobs, requests, judge)
-    except JudgeUnavailable as error:
-        note(f"error: judging ended, nothing was written: {error}")
-        return EXIT_INCOMPLETE
+    else:
+        found, run = grade_summaries(jobs, (), None)
     blocks = {job.title: block for job, block in zip(jobs, found, strict=True)}
     written = write_summaries(arguments, found)
     say(parts_text(summary_parts(blocks)))
-    say(render_title(f"Evaluation results saved to: {', '.join(written)}").rstrip("\n"))
+    say_saved("Evaluation results", written)
     complete = report_calls(run)
-    return max(report_failed(blocks), EXIT_OK if complete else EXIT_INCOMPLETE)
+    rows = {title: block["results"] for title, block in blocks.items()}
+    failed = report_failed(rows, "error", "not judged")
+    return max(failed, EXIT_OK if complete else EXIT_INCOMPLETE)
 
 
 def plot_paths(path: Path) -> tuple[Path, Path]:
@@ -9838,15 +9757,13 @@ def plot_paths(path: Path) -> tuple[Path, Path]:
 def plot_summaries(arguments: argparse.Namespace) -> int:
     """Draw what results files hold. Returns the exit code; raises InputError, UsageError."""
     require_packages("--plot", ["png"], REPORT_PACKAGES)
-    problems: list[Problem] = []
     named = paths_named(arguments.plot)
     made = {plot_paths(Path(path))[1].as_posix() for path in named}  # what a pattern may have named too
     named = [path for path in named if path not in made]
-    read = [read_file(path, parse_summary_scores, problems) for path in named]
-    if problems:
-        raise InputError(problems)
-    counts = Counter([*named, *(path.as_posix() for name in named for path in plot_paths(Path(name)))])
-    if alike := [path for path, many in counts.items() if many > 1]:
+    with all_problems() as problems:
+        read = [read_file(path, parse_summary_scores, problems) for path in named]
+    written = [path.as_posix() for name in named for path in plot_paths(Path(name))]
+    if alike := more_than_once([*named, *written]):
         raise UsageError(f"{alike[0]} would be written twice, or over what is read: rename one")
     for file, rows in read:
         path, block = Path(file.name), spread_block(rows or ())
@@ -9865,7 +9782,7 @@ def write_web_metrics(arguments: argparse.Namespace) -> int:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, render_results(blocks))
     say(parts_text([web_metrics_part(blocks)]))
-    say(render_title(f"Web metrics saved to: {path.as_posix()}").rstrip("\n"))
+    say_saved("Web metrics", [path.as_posix()])
     return EXIT_OK
 
 
@@ -9884,31 +9801,45 @@ def run_summaries(arguments: argparse.Namespace) -> int:
 
 Options = Mapping[str, Mapping[str, Any]]  # what argparse takes, by option or positional argument
 
+
+def switch(about: str) -> dict[str, Any]:
+    """An option that is given or not."""
+    return {"action": "store_true", "help": about}
+
+
+def setting(about: str, default: object = None, **settings: Any) -> dict[str, Any]:
+    """An option with a value; its help tells the default, if there is one."""
+    told = "" if default is None else " (default: %(default)s)"
+    return {"help": f"{about}{told}", "default": default, **settings}
+
+
+def whole_number(about: str, default: int | None = None, metavar: str = "N") -> dict[str, Any]:
+    """An option that is a whole number from 1."""
+    return setting(about, default, type=positive, metavar=metavar)
+
+
+def report_forms(forms: Collection[str]) -> dict[str, Any]:
+    """The option that picks forms of a report."""
+    return {"nargs": "+", "choices": forms, "default": [], "help": "write these reports as well"}
+
+
 ENGINE_OPTIONS: Options = {  # of every command that judges
-    "--judge-model": {
-        "type": plain_name,
-        "metavar": "NAME",
-        "help": f"this model and no other (default: {DEFAULT_JUDGE_MODEL}, or its successor)",
-    },
-    "--dry-run": {"action": "store_true", "help": "show calls, tokens, dollars and minutes; send nothing"},
-    "--fresh": {"action": "store_true", "help": "ask all again, whatever the journal holds"},
-    "--workers": {
-        "type": lambda text: positive(text, MAX_WORKERS),
-        "default": WORKERS,
-        "metavar": "N",
-        "help": "calls at one time (default: %(default)s)",
-    },
-    "--rpm": {"type": positive, "metavar": "N", "help": "requests a minute (default: learned)"},
-    "--tpm": {"type": positive, "metavar": "N", "help": "tokens a minute (default: learned)"},
-    "--batch": {"action": "store_true", "help": "by Groq's Batch API: half the price, within a day"},
-    "--batch-size": {
-        "type": lambda text: positive(text, BATCH_LINES),
-        "default": BATCH_LINES,
-        "metavar": "N",
-        "help": "requests in one batch (default: %(default)s)",
-    },
-    "--wait": {"action": "store_true", "help": "wait for batches to end"},
-    "--cancel-batch": {"action": "store_true", "help": "cancel the batches that are under way, and stop"},
+    "--judge-model": setting(
+        f"this model and no other (default: {DEFAULT_JUDGE_MODEL}, or its successor)",
+        type=plain_name,
+        metavar="NAME",
+    ),
+    "--dry-run": switch("show calls, tokens, dollars and minutes; send nothing"),
+    "--fresh": switch("ask all again, whatever the journal holds"),
+    "--workers": whole_number("calls at one time", WORKERS)
+    | {"type": lambda text: positive(text, MAX_WORKERS)},
+    "--rpm": whole_number("requests a minute (default: learned)"),
+    "--tpm": whole_number("tokens a minute (default: learned)"),
+    "--batch": switch("by Groq's Batch API: half the price, within a day"),
+    "--batch-size": whole_number("requests in one batch", BATCH_LINES)
+    | {"type": lambda text: positive(text, BATCH_LINES)},
+    "--wait": switch("wait for batches to end"),
+    "--cancel-batch": switch("cancel the batches that are under way, and stop"),
     "--delay": {
         "type": from_zero,
         "default": 0.0,
@@ -9916,31 +9847,28 @@ ENGINE_OPTIONS: Options = {  # of every command that judges
         "help": "at least so long between calls (default: 0)",
     },
 }
-REPORT_OPTIONS: Options = {
-    "--report": {"nargs": "+", "choices": REPORTS, "default": [], "help": "write these reports as well"},
-}
 SPLIT_OPTIONS: Options = {
     "split": {"nargs": "?", "choices": SPLITS, "default": SPLITS[0], "help": "default: %(default)s"},
-    "--systems": {"nargs": "+", "type": plain_name, "metavar": "NAME", "help": "grade these systems only"},
-    "--outputs": {"nargs": "+", "metavar": "DIR", "help": "grade the hand-in in each of these folders"},
-    "--by": {"choices": SLICED_LABELS, "metavar": "LABEL", "help": f"a table by {', '.join(SLICED_LABELS)}"},
+    "--systems": setting("grade these systems only", nargs="+", type=plain_name, metavar="NAME"),
+    "--outputs": setting("grade the hand-in in each of these folders", nargs="+", metavar="DIR"),
+    "--by": setting(f"a table by {', '.join(SLICED_LABELS)}", choices=SLICED_LABELS, metavar="LABEL"),
     "--student": {
         "nargs": "+",
         "default": [],
         "metavar": "SYSTEM",
         "help": "write the page of one system alone, to be handed back to its author",
     },
-    "--human": {"metavar": "FILE", "help": "compare the judge with people's scores (CSV or JSON)"},
-    "--label-sheet": {"action": "store_true", "help": "write a sheet for people to score answers in"},
-    "--judge": {"nargs": "+", "metavar": "NAME", "help": "judge these systems (default: all but simple)"},
+    "--human": setting("compare the judge with people's scores (CSV or JSON)", metavar="FILE"),
+    "--label-sheet": switch("write a sheet for people to score answers in"),
+    "--judge": setting("judge these systems (default: all but simple)", nargs="+", metavar="NAME"),
     "--no-judge": {"dest": "judge", "action": "store_const", "const": [], "help": "judge no system"},
-    "--limit": {"type": positive, "metavar": "N", "help": "judge the first N questions only"},
-    "--questions": {"metavar": "IDS", "help": "judge these only, e.g. q003,q007"},
+    "--limit": whole_number("judge the first N questions only"),
+    "--questions": setting("judge these only, e.g. q003,q007", metavar="IDS"),
     "--repeats": {"type": positive, "default": 1, "metavar": "K", "help": "judge each answer K times"},
-    "--check-judge": {"action": "store_true", "help": "try the judge on answers whose score is known"},
-    "--trust-answers": {"action": "store_true", "help": "score flagged answers as they are written"},
+    "--check-judge": switch("try the judge on answers whose score is known"),
+    "--trust-answers": switch("score flagged answers as they are written"),
     **ENGINE_OPTIONS,
-    **REPORT_OPTIONS,
+    "--report": report_forms(REPORTS),
 }
 
 
@@ -9953,61 +9881,28 @@ ANSWER_OPTIONS: Options = {
         "default": ("exact", "keyword"),
         "help": "how to score (default: exact keyword)",
     },
-    "--protocol": {
-        "choices": ANSWER_PROTOCOLS,
-        "default": "verdict",
-        "help": "how to judge (default: %(default)s)",
-    },
-    "--normalize": {
-        "choices": NORMALIZERS,
-        "default": "text",
-        "help": "before comparing (default: %(default)s)",
-    },
-    "--threshold": {
-        "type": zero_to_one,
-        "default": SEMANTIC_THRESHOLD,
-        "metavar": "X",
-        "help": "of semantic_fixed (default: %(default)s)",
-    },
-    "--validation": {
-        "type": zero_to_one,
-        "default": VALIDATION_SHARE,
-        "metavar": "X",
-        "help": "share of rows to find the threshold on (default: %(default)s)",
-    },
-    "--embedding-model": {
-        "default": EMBEDDING_MODEL,
-        "metavar": "NAME",
-        "help": "name or folder (default: %(default)s)",
-    },
-    "--no-llm": {"action": "store_true", "help": "ask no judge"},
-    "--judge-top": {
-        "type": positive,
-        "default": JUDGE_TOP,
-        "metavar": "N",
-        "help": "of several files judge the best N (default: %(default)s)",
-    },
-    "--generator": {"metavar": "MODEL", "help": "the model that gave the answers"},
-    "--auto-diverse-judge": {
-        "action": "store_true",
-        "help": "pick a judge of another family than the generator",
-    },
-    "--reference-check": {"action": "store_true", "help": "grade the gold answers: all must be perfect"},
-    "--overwrite": {"action": "store_true", "help": "make results anew that are there already"},
-    "--force": {"action": "store_true", "dest": "overwrite", "help": "the same"},
+    "--protocol": setting("how to judge", "verdict", choices=ANSWER_PROTOCOLS),
+    "--normalize": setting("before comparing", "text", choices=NORMALIZERS),
+    "--threshold": setting("of semantic_fixed", SEMANTIC_THRESHOLD, type=zero_to_one, metavar="X"),
+    "--validation": setting(
+        "share of rows to find the threshold on", VALIDATION_SHARE, type=zero_to_one, metavar="X"
+    ),
+    "--embedding-model": setting("name or folder", EMBEDDING_MODEL, metavar="NAME"),
+    "--no-llm": switch("ask no judge"),
+    "--judge-top": whole_number("of several files judge the best N", JUDGE_TOP),
+    "--generator": setting("the model that gave the answers", metavar="MODEL"),
+    "--auto-diverse-judge": switch("pick a judge of another family than the generator"),
+    "--reference-check": switch("grade the gold answers: all must be perfect"),
+    "--overwrite": switch("make results anew that are there already"),
+    "--force": switch("the same") | {"dest": "overwrite"},
     **ENGINE_OPTIONS,
-    "--report": {
-        "nargs": "+",
-        "choices": ANSWER_REPORTS,
-        "default": [],
-        "help": "write these reports as well",
-    },
+    "--report": report_forms(ANSWER_REPORTS),
 }
 
 
 GENERATE_OPTIONS: Options = {
     "split": {"choices": SPLITS, "help": "whose questions are answered"},
-    "--pipeline": {"choices": PIPELINES, "required": True, "help": "how they are answered"},
+    "--pipeline": setting("how they are answered", choices=PIPELINES, required=True),
     "--model": {
         "nargs": "+",
         "type": plain_name,
@@ -10015,26 +9910,16 @@ GENERATE_OPTIONS: Options = {
         "metavar": "NAME",
         "help": f"a system for each of these models (default: {DEFAULT_JUDGE_MODEL}, or its successor)",
     },
-    "--system": {"type": system_name, "metavar": "NAME", "help": "what the system is called"},
-    "--top-k": {
-        "type": positive,
-        "default": TOP_K,
-        "metavar": "K",
-        "help": "documents to be found (default: %(default)s)",
-    },
-    "--overwrite": {"action": "store_true", "help": "make anew what is there already"},
+    "--system": setting("what the system is called", type=system_name, metavar="NAME"),
+    "--top-k": whole_number("documents to be found", TOP_K, "K"),
+    "--overwrite": switch("make anew what is there already"),
     **{name: settings for name, settings in ENGINE_OPTIONS.items() if name != "--judge-model"},
 }
 
 
 QUESTION_OPTIONS: Options = {
     "--documents": {"default": "*", "metavar": "GLOB", "help": "on these documents only, by ID or path"},
-    "--per-document": {
-        "type": positive,
-        "default": DRAFTS_A_DOCUMENT,
-        "metavar": "N",
-        "help": "questions on each (default: %(default)s)",
-    },
+    "--per-document": whole_number("questions on each", DRAFTS_A_DOCUMENT),
     "--kinds": {
         "nargs": "+",
         "choices": DRAFT_KINDS,
@@ -10043,51 +9928,50 @@ QUESTION_OPTIONS: Options = {
         "help": f"of {', '.join(DRAFT_KINDS)}, in turns (default: {' '.join(DRAFTED_KINDS)})",
     },
     "--out": {"type": plain_name, "default": DRAFTS_FILE, "metavar": "FILE", "help": "default: %(default)s"},
-    "--review": {"action": "store_true", "help": "write a list to strike from, or read it back"},
-    "--overwrite": {"action": "store_true", "help": "make anew what is there already"},
+    "--review": switch("write a list to strike from, or read it back"),
+    "--overwrite": switch("make anew what is there already"),
     **ENGINE_OPTIONS,
 }
 
 
 AGREEMENT_OPTIONS: Options = {
     "files": {"nargs": "*", "metavar": "FILE", "help": "one judge's results, or a person's annotations"},
-    "--eval-dir": {"metavar": "DIR", "help": "a folder for each judge, in it a file for each source"},
-    "--human": {"metavar": "FILE", "help": "compare the judges with what people decided"},
-    "--samples": {"type": positive, "default": 10, "metavar": "N", "help": "disagreements (default: 10)"},
-    "--all-decisions": {"action": "store_true", "help": "count those that no judge made as well"},
-    "--out": {"type": plain_name, "default": AGREEMENT_FILE, "help": "the results (default: %(default)s)"},
-    "--report": {**REPORT_OPTIONS["--report"], "choices": AGREEMENT_REPORTS},
+    "--eval-dir": setting("a folder for each judge, in it a file for each source", metavar="DIR"),
+    "--human": setting("compare the judges with what people decided", metavar="FILE"),
+    "--samples": whole_number("disagreements", 10),
+    "--all-decisions": switch("count those that no judge made as well"),
+    "--out": setting("the results", AGREEMENT_FILE, type=plain_name),
+    "--report": report_forms(AGREEMENT_REPORTS),
 }
 
 
 SUMMARY_OPTIONS: Options = {
-    "--summary-file": {
-        "action": "append",
-        "metavar": "FILE",
-        "help": f"judge this file (may be repeated; default: all in {' and '.join(SUMMARY_DIRS.values())})",
-    },
-    "--type": {"choices": SUMMARY_DIRS, "help": "what they are, where the file's folder does not tell"},
-    "--k": {"type": positive, "metavar": "K", "help": "their k, where the file's name does not tell"},
-    "--limit": {"type": positive, "metavar": "N", "help": "judge the first N summaries of each file"},
-    "--indices": {"type": whole_numbers, "metavar": "N,N", "help": "judge those at these places, from 0"},
-    "--output-dir": {
-        "type": plain_name,
-        "default": SUMMARY_OUTPUT_DIR,
-        "metavar": "DIR",
-        "help": "for results and journal (default: %(default)s)",
-    },
-    "--plot": {"nargs": "+", "metavar": "FILE", "help": "draw what results files hold; judge nothing"},
-    "--web-metrics": {"action": "store_true", "help": "measure what web documents add; judge nothing"},
+    "--summary-file": setting(
+        f"judge this file (may be repeated; default: all in {' and '.join(SUMMARY_DIRS.values())})",
+        action="append",
+        metavar="FILE",
+    ),
+    "--type": setting("what they are, where the file's folder does not tell", choices=SUMMARY_DIRS),
+    "--k": whole_number("their k, where the file's name does not tell", metavar="K"),
+    "--limit": whole_number("judge the first N summaries of each file"),
+    "--indices": setting("judge those at these places, from 0", type=whole_numbers, metavar="N,N"),
+    "--output-dir": setting("for results and journal", SUMMARY_OUTPUT_DIR, type=plain_name, metavar="DIR"),
+    "--plot": setting("draw what results files hold; judge nothing", nargs="+", metavar="FILE"),
+    "--web-metrics": switch("measure what web documents add; judge nothing"),
     **ENGINE_OPTIONS,
 }
 
 
 class Command(NamedTuple):
-    """What the program can do: `run` returns the exit code, or raises what `main` reports."""
+    """What the program can do: `run` returns the exit code, or raises what `main` reports.
+
+    `unjudged` is what comes of it where no judge can be had, if `run` does not say so itself.
+    """
 
     run: Callable[[argparse.Namespace], int]
     options: Options
     about: str
+    unjudged: str = "nothing was written"
 
 
 COMMANDS: Mapping[str, Command] = {  # by the first argument; "" is the one that needs no name
@@ -10099,13 +9983,16 @@ COMMANDS: Mapping[str, Command] = {  # by the first argument; "" is the one that
     "generate": Command(run_generate, GENERATE_OPTIONS, "Make predictions: baselines to compare with."),
     "questions": Command(run_questions, QUESTION_OPTIONS, "Draft a gold set from documents."),
     "summaries": Command(
-        run_summaries, SUMMARY_OPTIONS, "Judge summaries that set claims against each other."
+        run_summaries,
+        SUMMARY_OPTIONS,
+        "Judge summaries that set claims against each other.",
+        unjudged="judging ended, nothing was written",
     ),
 }
 
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line; `run` is the command's function. Raises SystemExit, as argparse does."""
+    """The command line; `command` is what it asks for. Raises SystemExit, as argparse does."""
     given = list(sys.argv[1:] if argv is None else argv)
     name = given.pop(0) if given and given[0] and given[0] in COMMANDS else ""
     command = COMMANDS[name]
@@ -10119,7 +10006,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     for option, settings in command.options.items():
         parser.add_argument(option, **settings)
     parser.add_argument("--version", action="version", version=f"evaluation.py {VERSION}")
-    return parser.parse_args(given, argparse.Namespace(run=command.run, judge_model=None))
+    return parser.parse_args(given, argparse.Namespace(command=command, judge_model=None))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -10129,7 +10016,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")  # a console that is not UTF-8 shows an escape
     try:
         arguments = parse_arguments(argv)
-        return int(arguments.run(arguments))
+        return int(arguments.command.run(arguments))
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else EXIT_OK
     except InputError as error:
@@ -10138,6 +10025,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         note(f"error: problems in the input: {len(error.problems)}; nothing was graded or written.")
     except UsageError as error:
         note(f"error: {error}")
+    except JudgeUnavailable as error:
+        note(f"error: {arguments.command.unjudged}: {error}")
+        return EXIT_INCOMPLETE
     except OSError as error:
         note(f"error: {error.filename or 'a file'}: {error.strerror or error}; nothing was written.")
     except KeyboardInterrupt:

@@ -566,6 +566,8 @@ KEPT: dict[str, Any] = {
     "no predictions": {"q001": partial_row(answer=5)},
     "of another question": {"q001": partial_row(question="What else?")},
     "of a question that is not there": {"q009": partial_row()},
+    "of a question that is not there, and not told": {"q009": partial_row(question=...)},
+    "by models in a list": {"q001": partial_row(model=[LLAMA])},
     "of nothing": {},
     "a list": [],
     "no JSON": "{",
@@ -578,6 +580,12 @@ def test_a_file_that_such_a_run_did_not_make_is_kept(lamps: Project, content: An
     outcome = llm(lamps)
     assert (outcome.code, Path(STRONG).read_bytes()) == (2, before)
     assert outcome.err == [f"error: {STRONG} is there already and kept: --overwrite makes it anew"]
+
+
+def test_what_was_found_for_a_question_that_is_not_there_is_not_looked_for(lamps: Project) -> None:
+    path = f"dev_{LLAMA}_output.json"
+    before = lamps.write(path, {"q009": partial_row(question=...)}).read_bytes()
+    assert (rag(lamps).code, Path(path).read_bytes()) == (2, before)
 
 
 @table("model", {"of Groq": GPT_OSS, "of one's own": "local"})
