@@ -5396,10 +5396,18 @@ def mirrored(other: str, row: Row) -> Row:
     return row | about | {"verdict": opposite[row["verdict"]]}
 
 
-def largest_p(sums: Sequence[float], p_values: Values) -> float:
-    """The largest p between the two ends of what is missing, given each end's sum of differences and its p.
+def comparison_rows(pairs: Iterable[tuple[str, str]], rows: Sequence[Row]) -> Iterator[tuple[str, Row]]:
+    """What `rows` tell of the pairs on one measure, p adjusted for all, from both sides: (name, row)."""
+    for (one, other), row, adjusted in zip(pairs, rows, holm([row["p"] for row in rows]), strict=True):
+        told = {"with": other, **row, "p_holm": adjusted, "verdict": verdict(row["difference"], adjusted)}
+        yield one, told
+        yield other, mirrored(one, told)
 
-    It falls as the sum moves away from 0, so it is an end's, or 1 where 0 is between them.
+
+def largest_p(sums: Sequence[float], p_values: Values) -> float:
+    """The largest p of a difference, and of the ends of what it may be: given the sum of each, and its p.
+
+    p falls as the sum moves away from 0, so it is one of these, or 1 where 0 is between them.
     """
     return max(p_values) if min(sums) > 0 or max(sums) < 0 else 1.0
 
@@ -5417,9 +5425,9 @@ def in_parts(
 def compare_systems(figures: Mapping[str, Figures]) -> Iterator[tuple[str, Row]]:
     """Every pair of systems on every measure of one results block, from both sides: (system, row).
 
-    `figures` has the block's by system. Where judgements are missing, both ends are tested: one system's
-    worth 1 and the other's 5, and the other way round. The larger p stands, or 1 if the ends disagree on who
-    is ahead.
+    `figures` has the block's by system. Where judgements are missing, both ends are tested as well: one
+    system's worth 1 and the other's 5, and the other way round. The largest p stands, or 1 if these disagree
+    on who is ahead.
     """
     pairs = list(itertools.combinations(figures, 2))
     both = [(figures[one], figures[other]) for one, other in pairs]
@@ -5429,29 +5437,25 @@ def compare_systems(figures: Mapping[str, Figures]) -> Iterator[tuple[str, Row]]
     missing = any(one.least is not one.most for one in figures.values())
     for place, measure in enumerate(measures):
         gaps = [a.values[place] - b.values[place] for a, b in both]
-        ends = [gaps]  # where nothing is missing
+        tested = [gaps]
         if missing:
-            low = [a.least[place] - b.most[place] for a, b in both]
-            ends = [low, [a.most[place] - b.least[place] for a, b in both]]
+            tested.append([a.least[place] - b.most[place] for a, b in both])
+            tested.append([a.most[place] - b.least[place] for a, b in both])
         scaled = [gap * measure.scale for gap in gaps]
         intervals = in_parts(bootstrap_intervals, scaled, documents)
-        sums = [[math.fsum(column.tolist()) for column in end] for end in ends]
-        tests = [in_parts(paired_tests, end, documents) for end in ends]
-        by_pair = zip(zip(*sums, strict=True), zip(*tests, strict=True), strict=True)
-        raw = [largest_p(*at_ends) for at_ends in by_pair]
-        compared = zip(pairs, gaps, sums[0], intervals, raw, holm(raw), strict=True)
-        for (one, other), gap, lead, interval, p, adjusted in compared:
-            row: Row = {
-                "with": other,
+        sums = [[math.fsum(column.tolist()) for column in columns] for columns in tested]
+        p_values = [in_parts(paired_tests, columns, documents) for columns in tested]
+        found = zip(intervals, zip(*sums, strict=True), zip(*p_values, strict=True), strict=True)
+        rows: list[Row] = [
+            {
                 "measure": measure.name,
-                "difference": (mean(gap.tolist()) or 0.0) * measure.scale,
+                "difference": totals[0] / len(documents) * measure.scale,
                 "ci95": interval and list(interval),
-                "p": p,
-                "p_holm": adjusted,
-                "verdict": verdict(lead, adjusted),
+                "p": largest_p(totals, by_test),
             }
-            yield one, row
-            yield other, mirrored(one, row)
+            for interval, totals, by_test in found
+        ]
+        yield from comparison_rows(pairs, rows)
 
 
 def place_on_sheet(question_id: str, system: str) -> bytes:
@@ -6409,29 +6413,21 @@ def compare_paired(measure: str, worths: Mapping[str, Mapping[Any, Worth]]) -> I
     `worths` has by name what each item is worth. Where judgements are missing, the larger p stands of both
     ends of what they may be worth, as for systems.
     """
-    found = [
-        (one, other, list(zip(*pairs, strict=True)))
-        for one, other in itertools.combinations(worths, 2)
-        if (pairs := gaps_between(worths[one], worths[other]))
-    ]
-    raw = [
-        largest_p((math.fsum(least), math.fsum(most)), paired_tests([least, most], clusters))
-        for _, _, (_, least, most, clusters) in found
-    ]
-    for (one, other, (gaps, _, _, clusters)), p, adjusted in zip(found, raw, holm(raw), strict=True):
-        average, ends = mean(gaps) or 0.0, bootstrap_interval(gaps, clusters)
-        row: Row = {
-            "with": other,
-            "measure": measure,
-            "n": len(gaps),
-            "difference": average,
-            "ci95": ends and list(ends),
-            "p": p,
-            "p_holm": adjusted,
-            "verdict": verdict(average, adjusted),
-        }
-        yield one, row
-        yield other, mirrored(one, row)
+    pairs, rows = [], []
+    for one, other in itertools.combinations(worths, 2):
+        if gaps := gaps_between(worths[one], worths[other]):
+            counted, least, most, clusters = zip(*gaps, strict=True)
+            interval = bootstrap_interval(counted, clusters)
+            row: Row = {
+                "measure": measure,
+                "n": len(gaps),
+                "difference": mean(counted),
+                "ci95": interval and list(interval),
+                "p": largest_p((math.fsum(least), math.fsum(most)), paired_tests([least, most], clusters)),
+            }
+            pairs.append((one, other))
+            rows.append(row)
+    yield from comparison_rows(pairs, rows)
 
 
 def compare_blocks(

@@ -516,6 +516,14 @@ def test_a_verdict_holds_whatever_is_missing(
     assert (row["p"], row["p_holm"], row["verdict"]) == (p, p, expected)
 
 
+def test_no_verdict_against_the_difference_that_is_shown() -> None:
+    """Ahead at both ends, where a missing one is worth 1 at least, but behind with 0 for each of these."""
+    systems = {"a": judged([*[2] * 6, *[None] * 8]), "b": judged([1] * 14)}
+    rows = compared("llm_judge", [f"d{place}" for place in range(14)], systems)
+    row = rows["a", "b", "avg_answer_score"]
+    assert (row["difference"], row["p"], row["verdict"]) == ((6 - 8) / 14, 1, "tied")
+
+
 def test_what_a_third_system_lacks_makes_no_pair_easier_to_tell_apart() -> None:
     """Its two pairs differ at either end, but there are scores between at which they do not."""
     systems = {"a": judged([3] * 8), "b": judged([*[2] * 6, 3, 3]), "c": judged([None] * 8)}
