@@ -3190,12 +3190,19 @@ def write_file(path: Path, content: str | bytes) -> None:
             temporary.unlink(missing_ok=True)
 
 
-_as_line = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode
+_compact = json.JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=False).encode
 
 
 def json_line(value: Mapping[str, Any]) -> bytes:
     """A value as a line of JSON, with its end; a lone surrogate as the escape for it."""
-    return (_as_line(value) + "\n").encode("utf-8", "backslashreplace")
+    return (_compact(value) + "\n").encode("utf-8", "backslashreplace")
+
+
+def read_json(text: str | bytes) -> Any:
+    """What a JSON text holds; None for no JSON."""
+    with suppress(*JSON_FAULTS):
+        return json.loads(text)
+    return None
 
 
 # -- The judgement journal: what was paid for is never paid for twice.
@@ -3255,26 +3262,17 @@ class JournalContents(NamedTuple):
     passed_over: int
 
 
-def _entry_in(line: bytes) -> Any:
-    """What a line says, if it says anything: a judgement, or something of a batch."""
-    with suppress(*JSON_FAULTS):
-        entry = json.loads(line)
-        return entry if is_entry(entry) or is_batch_note(entry) else None
-    return None
-
-
 def parse_journal(lines: Iterable[bytes]) -> JournalContents:
     """What the lines hold; blank ones are nothing."""
     judgements: dict[str, Judgement] = {}
     batches: dict[str, BatchRecord] = {}
     passed_over = 0
     for line in filter(bytes.strip, lines):
-        entry = _entry_in(line)
+        entry = read_json(line)
         judgement = _judgement_from(entry) if is_entry(entry) else None
-        batch = _batch_from(entry, batches.get(entry["batch_file"])) if is_batch_note(entry) else None
         if judgement and any(form.can_give(judgement) for form in FORMS.values()):
             judgements[entry["key"]] = judgement
-        elif batch:
+        elif is_batch_note(entry) and (batch := _batch_from(entry, batches.get(entry["batch_file"]))):
             batches[batch.file] = batch
         else:
             passed_over += 1
@@ -3328,7 +3326,8 @@ class Journal:
             raise UsageError(f"{path} is in use: another run is judging this split")
         (self.stored, self.batches, self.passed_over), last = read_journal(path)
         if not last.endswith(b"\n"):  # add the end to a whole line; take away what is left of a torn one
-            if _entry_in(last):
+            entry = read_json(last)
+            if is_entry(entry) or is_batch_note(entry):
                 self._stream.write(b"\n")
             else:
                 self._stream.truncate(os.path.getsize(path) - len(last))
@@ -3337,19 +3336,14 @@ class Journal:
         self, key: str, request: JudgeRequest | BatchLine, judgement: Judgement, time_utc: str
     ) -> None:
         """Add one judgement; it is with the operating system when this returns."""
-        about = {
-            "system": request.system,
-            "question_id": request.question_id,
-            "variant": request.variant,
-            "repeat": request.repeat,
-        }
+        line = BatchLine(key, request.system, request.question_id, request.variant, request.repeat)
         used = judgement.usage
         told = judgement._asdict()
         told["usage"] = {"prompt": used.prompt, "completion": used.completion, "cached": used.cached}
         for name in ("parts", "batch", "value", "latency_ms"):
             if told[name] in (None, ""):
                 del told[name]
-        self._write({"key": key, **about, **told, "time": time_utc})
+        self._write({**line._asdict(), **told, "time": time_utc})
         self.stored[key] = judgement
 
     def note_batch(self, time_utc: str, **told: Any) -> BatchRecord:
@@ -3560,13 +3554,6 @@ def token_limit_in(headers: Mapping[str, str]) -> TokenLimit | None:
     if not limit or remaining is None or reset_s is None:
         return None
     return TokenLimit(limit, remaining, reset_s)
-
-
-def read_json(text: str) -> Any:
-    """What a JSON text holds; None for no JSON."""
-    with suppress(*JSON_FAULTS):
-        return json.loads(text)
-    return None
 
 
 def reply_in(body: Any, token_limit: TokenLimit | None = None) -> Reply:
@@ -7483,9 +7470,6 @@ def render_plan(plan: CallPlan, tiers: Mapping[str, Tier], batched: bool = False
         return "\n".join([*lines, f"  Batches: {plan.files} ({size}), each within {BATCH_WINDOW}"])
     times = [f"  Time with {name}: {minutes_needed(plan, tier):.1f} minutes" for name, tier in tiers.items()]
     return "\n".join([*lines, *times])
-
-
-_compact = json.JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=False).encode
 
 
 def _rendered(value: Any, indent: str) -> Iterator[str]:
