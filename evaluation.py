@@ -2842,6 +2842,13 @@ def cost_usd(model: str, usage: Usage, batched: Usage = Usage()) -> float | None
     return called - (1 - BATCH_PRICE) * in_batches
 
 
+def usage_text(model: str, usage: Usage, batched: Usage = Usage()) -> str:
+    """Tokens, and what they cost, in words; see `cost_usd`."""
+    cost = cost_usd(model, usage, batched)
+    price = "price unknown" if cost is None else f"${cost:.4f}"
+    return f"{usage.prompt} tokens in, {usage.completion} out, {price}"
+
+
 def families(model: str) -> set[str]:
     """The families that a model's name tells."""
     return {
@@ -3597,11 +3604,6 @@ def judgement_of(reply: Reply, form: Form) -> Judgement:
     return read._replace(reply=text, model=reply.model, fingerprint=reply.fingerprint, usage=reply.usage)
 
 
-def batch_line(key: str, body: Mapping[str, Any]) -> bytes:
-    """A request as a line of a batch's file."""
-    return json_line({"custom_id": key, "method": "POST", "url": BATCH_ENDPOINT, "body": body})
-
-
 def lines_of(pieces: Iterable[bytes]) -> Iterator[bytes]:
     """The lines of a content that comes in pieces, without blank ones; only a line feed ends a line of JSON.
 
@@ -4292,7 +4294,8 @@ def lines_for(model: str, orders: Iterable[Order]) -> Iterator[tuple[BatchLine, 
     """Each order as a line of a batch, one at a time."""
     for request, (_, key) in orders:
         about = BatchLine(key, request.system, request.question_id, request.variant, request.repeat)
-        yield about, batch_line(key, body_for(model, request))
+        sent = {"custom_id": key, "method": "POST", "url": BATCH_ENDPOINT, "body": body_for(model, request)}
+        yield about, json_line(sent)
 
 
 def batch_files(
@@ -4401,12 +4404,13 @@ class Batches:
 
     def _tried(self, call: Callable[[], T]) -> T:
         """What the call gives; it is made again where that may help."""
-        for attempt in itertools.count():
+        attempt = 0
+        while True:
             try:
                 return call()
             except ServiceError as error:
                 self._pause_after(error, attempt)
-        raise AssertionError("a count has no end")
+                attempt += 1
 
     def _pause_after(self, error: ServiceError, attempt: int) -> None:
         """Sleep before another attempt, if there is to be one."""
@@ -4438,11 +4442,8 @@ class Batches:
 
     def _started(self, folder: str, file: str, create: bool) -> str:
         """The ID of a file's batch, which is started if need be; "" if there is none."""
-
-        def found_or_created() -> BatchState | None:
-            return self.service.batch_of(file) or (self.service.create(file) if create else None)
-
-        state = self._tried(found_or_created)
+        service = self.service
+        state = self._tried(lambda: service.batch_of(file) or (service.create(file) if create else None))
         told = {"batch": state.id} if state else {"ended": "never started"}
         self.journals[folder].note_batch(self.time_utc(), batch_file=file, **told)
         if state is None:
@@ -4506,11 +4507,9 @@ class Batches:
             return Failure("no score")
 
     def _report(self, record: BatchRecord, state: BatchState, counts: Counter[str], usage: Usage) -> None:
-        cost = cost_usd(record.model, usage, usage)
-        price = "price unknown" if cost is None else f"${cost:.4f}"
         told = [f"{counts.pop('judged', 0)} of {len(record.lines)} judged"]
         told += [f"{count} {what}" for what, count in counts.most_common(NAMES_SHOWN)]
-        told += [f"{usage.prompt} tokens in, {usage.completion} out, {price}"]
+        told.append(usage_text(record.model, usage, usage))
         reason = f" ({state.reason})" if state.reason else ""
         self.warn(f"Batch {state.id} {state.status}{reason}: {', '.join(told)}.")
 
@@ -4562,8 +4561,13 @@ class GroqJudge:
     def __call__(self, requests: Sequence[JudgeRequest]) -> JudgeRun:
         """Every request's outcome. Raises JudgeUnavailable."""
         protocol = FORMS[requests[0].protocol] if requests else RUBRIC  # one for a whole run
-        begun = set() if self.fresh else self._stored(protocol)
-        begun |= self.batches.places() if self.batches else set()
+        stored = {
+            (folder, key)
+            for folder, journal in self.journals.items()
+            for key, judgement in journal.stored.items()
+            if protocol.can_give(judgement)
+        }
+        begun = (set() if self.fresh else stored) | (self.batches.places() if self.batches else set())
         # What is written is to be by this model: no other goes on for it while it can be had.
         model = first_model(requests, begun, self.model, self.strict or isinstance(protocol, Writing))
         if model != self.model:
@@ -4571,7 +4575,7 @@ class GroqJudge:
             self.engine.warn(f"{began}: going on with it.")
         while True:
             try:
-                return self._run(model, requests, protocol)
+                return self._run(model, requests, protocol, stored)
             except ModelGone as gone:
                 successor = MODELS.get(model, UNKNOWN_MODEL).successor
                 if self.strict or successor is None or any(one.model for one in requests):
@@ -4579,38 +4583,34 @@ class GroqJudge:
                 self.engine.warn(f"Groq no longer serves {model}; judging with its successor {successor}.")
                 model = successor
 
-    def _stored(self, protocol: Form) -> set[Place]:
-        return {
-            (folder, key)
-            for folder, journal in self.journals.items()
-            for key, judgement in journal.stored.items()
-            if protocol.can_give(judgement)
-        }
-
-    def _left(self, orders: Sequence[Order], protocol: Form) -> tuple[set[Place], list[list[Order]]]:
-        """`to_ask`, without what is under way."""
+    def _left(
+        self, orders: Sequence[Order], protocol: Form, stored: Collection[Place]
+    ) -> tuple[set[Place], list[list[Order]]]:
+        """`to_ask`, without what is under way; `stored` is all that the journals held at first."""
         collected = self.batches.collected if self.batches else {}
-        taken, asked = to_ask(orders, self._stored(protocol), collected if self.fresh else None)
+        usable = {key for key, judgement in collected.items() if protocol.can_give(judgement)}
+        known = {order.place for order in orders if order.place in stored or order.place[1] in usable}
+        taken, asked = to_ask(orders, known, collected if self.fresh else None)
         sent = {key for _, key in self.batches.places()} if self.batches else set()
         return taken, [alike for alike in asked if alike[0].place[1] not in sent]
 
-    def _left_to_ask(self, orders: Sequence[Order], protocol: Form) -> list[Order]:
-        return [alike[0] for alike in self._left(orders, protocol)[1]]
-
-    def _run(self, model: str, requests: Sequence[JudgeRequest], protocol: Form) -> JudgeRun:
+    def _run(
+        self, model: str, requests: Sequence[JudgeRequest], protocol: Form, stored: Collection[Place]
+    ) -> JudgeRun:
         orders, answered, ended = orders_for(model, requests), dict[str, Outcome](), ""
+        left = partial(self._left, orders, protocol, stored)
         taken: set[Place] | None = None
         try:
             if self.batches:
-                self.batches.run(model, orders, partial(self._left_to_ask, orders, protocol))
+                self.batches.run(model, orders, lambda: [alike[0] for alike in left()[1]])
             if not (self.batches and self.batches.submits):
-                taken, asked = self._left(orders, protocol)
+                taken, asked = left()
                 self._ask(model, asked, protocol, answered)
             ended = self.batches.told() if self.batches else ""
         except JudgingEnded as error:
             ended = str(error)
         if taken is None:
-            taken, _ = self._left(orders, protocol)
+            taken, _ = left()
         rest = Failure("judging ended early" if ended else "left out", asked=False)
         if self.batches and self.batches.submits and not ended:
             gone = self.batches.gone
@@ -7445,12 +7445,8 @@ def parts_html(parts: Iterable[Part]) -> list[Markup]:
 
 def render_counts(counts: CallCounts, model: str) -> str:
     """What a run's calls came to, in one line."""
-    cost = cost_usd(model, counts.usage)
-    price = "price unknown" if cost is None else f"${cost:.4f}"
-    return (
-        f"Judge: {counts.calls} calls, {counts.retries} retries, {counts.refusals} rate limits (429), "
-        f"{counts.usage.prompt} tokens in, {counts.usage.completion} out, {price}, {counts.seconds:.1f} s"
-    )
+    calls = f"{counts.calls} calls, {counts.retries} retries, {counts.refusals} rate limits (429)"
+    return f"Judge: {calls}, {usage_text(model, counts.usage)}, {counts.seconds:.1f} s"
 
 
 def render_plan(plan: CallPlan, tiers: Mapping[str, Tier], batched: bool = False) -> str:
