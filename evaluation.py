@@ -7129,7 +7129,7 @@ def console_width(text: str) -> int:
 def text_table(rows: Sequence[Sequence[str]]) -> str:
     """Columns two spaces apart, those of numbers to the right, the others to the left."""
     columns = []
-    for column in zip(*rows, strict=True):
+    for column in zip(*(map(printable, row) for row in rows), strict=True):
         numeric = all(re.match(r"[-+]?\d|n/a|$", cell) for cell in column[1:])
         width = max(map(console_width, column))
         spaces = [" " * (width - console_width(cell)) for cell in column]
@@ -7144,10 +7144,14 @@ def means_table(
     cell: Callable[[Row, Measure], str],
     measures: Collection[Measure] = ALL_MEASURES.values(),
 ) -> list[list[str]]:
-    """A head and a row of cells for each (what it is about, its means); what none has is left out."""
+    """A head and a row of cells for each (what it is about, its means); what none has is left out.
+
+    No rows, no head.
+    """
     shown = [one for one in measures if any(means.get(one.name) is not None for _, means in rows)]
     head = [*about, *(measure.title for measure in shown)]
-    return [head, *([*names, *(cell(means, one) for one in shown)] for names, means in rows)]
+    table = [head, *([*names, *(cell(means, one) for one in shown)] for names, means in rows)]
+    return table if rows else []
 
 
 def gold_documents(blocks: Block) -> int:
@@ -7200,11 +7204,11 @@ def shown_differences(results: Mapping[str, Block]) -> Iterator[tuple[str, str, 
 
 def render_comparison(results: Mapping[str, Block]) -> str:
     """Systems by measures, then every pair on every measure, as console text."""
-    rows = [([printable(name)], means_of(blocks)) for name, blocks in results.items()]
+    rows = [([name], means_of(blocks)) for name, blocks in results.items()]
     pairs = [["Pair", "Measure", "Difference", "p", "p (Holm)", "Verdict"]]
     for later, earlier, row in shown_differences(results):
         measure = ALL_MEASURES[row["measure"]]
-        about = [printable(f"{later} - {earlier}"), measure.title]
+        about = [f"{later} - {earlier}", measure.title]
         figures = [f"{row['difference']:+.{measure.digits}f}", f"{row['p']:.4f}", f"{row['p_holm']:.4f}"]
         pairs.append([*about, *figures, row["verdict"]])
     remarks = "\n".join((interval_remark(next(iter(results.values()))), *comparison_remarks(results)))
@@ -7227,7 +7231,7 @@ def slices_table(
         for value, block in blocks["slices"][label].items()
     ]
     rows.sort(key=lambda row: row[0][0])
-    return means_table([label, "System", "Questions"], rows, cell) if rows else []
+    return means_table([label, "System", "Questions"], rows, cell)
 
 
 def render_slices(results: Mapping[str, Block], label: str) -> str:
@@ -7290,16 +7294,23 @@ def csv_text(rows: Iterable[Sequence[object]]) -> str:
     return "\ufeff" + stream.getvalue()
 
 
+def means_csv(
+    rows: Iterable[Row], before: Sequence[str], means: Iterable[Measure], after: Sequence[str]
+) -> str:
+    """Rows as CSV: each mean with the two ends of its interval, and the columns before and after these."""
+    names = [measure.name for measure in means]
+    columns = (f"{name}{end}" for name in names for end in ("", "_low", "_high"))
+    table: list[Sequence[object]] = [(*before, *columns, *after)]
+    for row in rows:
+        ends = row.get("ci95", {})
+        figures = (figure for name in names for figure in (row.get(name), *(ends.get(name) or (None, None))))
+        table.append((*map(row.get, before), *figures, *map(row.get, after)))
+    return csv_text(table)
+
+
 def render_leaderboard_csv(board: Sequence[Row]) -> str:
-    """The leaderboard as CSV: each mean with the two ends of its interval."""
-    columns = [f"{name}{end}" for name in ALL_MEASURES for end in ("", "_low", "_high")]
-    rows: list[Sequence[object]] = [(*LEADERBOARD_HEAD, *columns, *LEADERBOARD_COUNTS)]
-    for row in board:
-        ends = {name: row["ci95"].get(name) or (None, None) for name in ALL_MEASURES}
-        figures = (figure for name in ALL_MEASURES for figure in (row.get(name), *ends[name]))
-        about, counts = ([row[name] for name in names] for names in (LEADERBOARD_HEAD, LEADERBOARD_COUNTS))
-        rows.append([*about, *figures, *counts])
-    return csv_text(rows)
+    """The leaderboard as CSV."""
+    return means_csv(board, LEADERBOARD_HEAD, ALL_MEASURES.values(), LEADERBOARD_COUNTS)
 
 
 def render_leaderboard_markdown(split: str, board: Sequence[Row], remark: str, skipped: Sequence[str]) -> str:
@@ -7368,6 +7379,11 @@ def html_table(rows: Sequence[Sequence[str]], caption: str) -> Markup:
     return element("div", table, class_="scroll", role="region", aria_label=caption, tabindex=0)
 
 
+def html_facts(facts: Iterable[tuple[str, str]]) -> Markup:
+    """What is known of something, each with its name; empty texts are left out."""
+    return element("dl", *(markup(element("dt", what), element("dd", text)) for what, text in facts if text))
+
+
 def section(title: str, *children: str, **attributes: str) -> Markup:
     """A part of the page under its heading."""
     return element("section", element("h2", title), *children, **attributes)
@@ -7409,16 +7425,17 @@ class Part(NamedTuple):
     lines: Sequence[str] = ()
 
 
+def filled(*parts: Part) -> list[Part]:
+    """The parts that hold anything."""
+    return [part for part in parts if part.rows or part.lines]
+
+
 def parts_text(parts: Iterable[Part]) -> str:
     """The parts as console text."""
     shown = []
     for title, rows, lines in parts:
-        table = text_table([[printable(cell) for cell in row] for row in rows])
-        shown.append(
-            "\n".join(
-                (render_title(printable(title).upper()), *filter(None, (table, *map(printable, lines))))
-            )
-        )
+        told = filter(None, (text_table(rows), *map(printable, lines)))
+        shown += [render_title(printable(title).upper()), *told]
     return "\n".join(shown)
 
 
@@ -7636,8 +7653,7 @@ def means_parts(results: Mapping[str, Block], cell: Callable[[Row, Measure], str
 
 def slices_parts(results: Mapping[str, Block], cell: Callable[[Row, Measure], str]) -> list[Part]:
     """A table for each label that has values with enough questions."""
-    parts = (Part(f"By {label}", slices_table(results, label, cell)) for label in SLICED_LABELS)
-    return [part for part in parts if part.rows]
+    return filled(*(Part(f"By {label}", slices_table(results, label, cell)) for label in SLICED_LABELS))
 
 
 def render_report_markdown(report: Report) -> str:
@@ -7803,12 +7819,8 @@ def page_histogram(name: str, scores: Sequence[float]) -> Markup:
     figures = described(scores)
     said = "; ".join(f"{count} with {level}" for level, count in counts.items())
     picture = drawing(*shapes, width=200, height=94, role="img", aria_label=f"Answers by score: {said}")
-    median = _figure(figures["median"], 2)
-    about = (
-        f": {len(scores)} judged, mean {_figure(figures['mean'], 2)}, median {median}"
-        if scores
-        else ": not judged"
-    )
+    about = f"mean {_figure(figures['mean'], 2)}, median {_figure(figures['median'], 2)}"
+    about = f": {len(scores)} judged, {about}" if scores else ": not judged"
     return element("figure", element("figcaption", element("b", name), about), picture if scores else "")
 
 
@@ -7902,17 +7914,12 @@ def page_answer(answer: Answer, document: Document) -> Markup:
         score = "not judged"
     else:
         score = f"{answer.judged['answer_score_raw']:g} of {TOP_SCORE}" if answer.level else "no judgement"
-    facts = [
-        markup(element("dt", what), element("dd", found))
-        for what, found in answer_facts(answer, document)
-        if found
-    ]
     none = element("p", "No answer." if answer.question.id in answer.system.predictions else "No prediction.")
     return element(
         "section",
         element("h4", name, " ", element("span", score, class_="score")),
         none if is_blank(text) else element("p", text, class_="text", dir="auto"),
-        element("dl", *facts),
+        html_facts(answer_facts(answer, document)),
         class_="card answer",
         data_system=name,
         data_score=answer.level or "none",
@@ -8042,13 +8049,11 @@ def report_files(
 
 # -- Free answers.
 
-MS_OR_TOKENS = ("latency_ms", "input_tokens", "output_tokens")
-
 
 def measures_table(about: Sequence[str], rows: Sequence[tuple[Sequence[str], Block]]) -> list[list[str]]:
     """A head and a row for each (what it is about, its summaries by measure)."""
     names = dict.fromkeys(name for _, measures in rows for name in measures)
-    shown = [Measure(name, name, name, 1 if name in MS_OR_TOKENS else 3) for name in names]
+    shown = [Measure(name, name, name, 1 if name in GENERATION_AMOUNTS else 3) for name in names]
     means: list[tuple[Sequence[str], Row]] = []
     for titles, measures in rows:
         ends = {name: measure["ci95"] for name, measure in measures.items()}
@@ -8077,10 +8082,16 @@ def answer_lines(block: Block) -> Iterator[str]:
         yield f"{name}: BLEU's tokens: {block['bleu_tokens']}"
 
 
-def comparison_line(name: str, measure: str, row: Row) -> str:
-    """A paired comparison in words."""
-    said = "tied with" if row["verdict"] == "tied" else f"{row['verdict']} than"
-    return f"{measure}: {name} is {said} {row['with']} ({row['difference']:+.3f}, p = {row['p_holm']:.4f})"
+def comparison_lines(blocks: Mapping[str, Block], titles: Mapping[str, str]) -> Iterator[str]:
+    """Each paired comparison in words, as the first of the two sees it; `titles` are measures'."""
+    names = [*blocks]
+    for name, block in blocks.items():
+        for row in block.get("comparison", ()):
+            if names.index(row["with"]) > names.index(name):
+                said = "tied with" if row["verdict"] == "tied" else f"{row['verdict']} than"
+                figures = f"{row['difference']:+.3f}, p = {row['p_holm']:.4f}"
+                measure = titles.get(row["measure"], row["measure"])
+                yield f"{measure}: {name} is {said} {row['with']} ({figures})"
 
 
 def answer_parts(blocks: Sequence[Block]) -> list[Part]:
@@ -8093,24 +8104,19 @@ def answer_parts(blocks: Sequence[Block]) -> list[Part]:
         for block in blocks
         for category, measures in block["by_category"].items()
     ]
-    sentences = [
-        comparison_line(block["configuration"], row["measure"], row)
-        for place, block in enumerate(blocks)
-        for row in block.get("comparison", ())
-        if row["with"] in [other["configuration"] for other in blocks[place + 1 :]]
-    ]
+    comparison = comparison_lines({block["configuration"]: block for block in blocks}, {})
     lines = [line for block in blocks for line in answer_lines(block)]
     warnings = dict.fromkeys(line for block in blocks for line in block["warnings"])
     remark = "+- is half of a 95 % interval: bootstrap over answers, those about the same sources together."
-    parts = [
-        Part("Answer evaluation results", measures_table(["Rank", "Configuration"], ranked), [*lines, remark])
-    ]
-    if by_category:
-        rows = measures_table(["Category", "Configuration", "Rows"], sorted(by_category, key=itemgetter(0)))
-        parts.append(Part("Results by category", rows))
-    if sentences:
-        parts.append(Part("Comparison", lines=sentences))
-    return [*parts, Part("Warnings", lines=list(warnings))] if warnings else parts
+    rows = measures_table(["Category", "Configuration", "Rows"], sorted(by_category, key=itemgetter(0)))
+    return filled(
+        Part(
+            "Answer evaluation results", measures_table(["Rank", "Configuration"], ranked), [*lines, remark]
+        ),
+        Part("Results by category", rows),
+        Part("Comparison", lines=list(comparison)),
+        Part("Warnings", lines=list(warnings)),
+    )
 
 
 ANSWER_COLUMNS = ("id", "category", "input", "gold", "prediction", "correct", "reasoning", "decision_method")
@@ -8143,12 +8149,11 @@ def render_answers_html(blocks: Sequence[Block]) -> str:
                 "Flags": ", ".join(row.get("flags", ())),
                 **scores,
             }
-            terms = (markup(element("dt", name), element("dd", text)) for name, text in facts.items() if text)
             said = {True: "right", False: "wrong", None: ""}[row["correct"]]
             head = element(
                 "summary", element("b", f"{block['configuration']} {row['id']}"), f" {row['input']} {said}"
             )
-            opened.append(element("details", head, element("dl", *terms), class_="question"))
+            opened.append(element("details", head, html_facts(facts.items()), class_="question"))
     return render_html(
         "Evaluation of answers", *parts_html(answer_parts(blocks)), section("Answers", *opened)
     )
@@ -8251,16 +8256,8 @@ def render_agreement_csv(results: Block) -> str:
     rows = [row | {"with": people["judge"]} for row in (*people["judges"], *people["votes"])]
     for source, block in {"": results["all"], **results["sources"]}.items():
         rows += (row | {"source": source} for row in (*block["pairs"], {"judge": "all", **block}))
-    counts, ends = ("source", "judge", "with", "items", "too_kind", "too_strict"), ("", "_low", "_high")
-    measures = [one.name for one in AGREEMENT_MEASURES]
-    others = ("kappa_reason", "fleiss_kappa", "krippendorff_alpha")
-    columns = (f"{name}{end}" for name in measures for end in ends)
-    table: list[Sequence[object]] = [(*counts, *columns, *others)]
-    for row in rows:
-        intervals = {name: row.get("ci95", {}).get(name) or (None, None) for name in measures}
-        figures = (figure for name in measures for figure in (row.get(name), *intervals[name]))
-        table.append((*map(row.get, counts), *figures, *map(row.get, others)))
-    return csv_text(table)
+    counts = ("source", "judge", "with", "items", "too_kind", "too_strict")
+    return means_csv(rows, counts, AGREEMENT_MEASURES, ("kappa_reason", "fleiss_kappa", "krippendorff_alpha"))
 
 
 AGREEMENT_TITLE = "How far judges agree"
@@ -8340,9 +8337,9 @@ WIDEST_BAR = 40  # columns
 
 def summary_means(block: Block) -> Row:
     """Mean and interval by criterion, as tables of means take them."""
-    ends = {name: (one["ci_95_lower"], one["ci_95_upper"]) for name, one in block.items()}
-    intervals = {name: pair if pair[0] is not None else None for name, pair in ends.items()}
-    return {name: one["mean"] for name, one in block.items()} | {"ci95": intervals}
+    known = {name: one for name, one in block.items() if one["ci_95_lower"] is not None}
+    ends = {name: (one["ci_95_lower"], one["ci_95_upper"]) for name, one in known.items()}
+    return {name: one["mean"] for name, one in block.items()} | {"ci95": ends}
 
 
 def distribution_part(title: str, block: Block) -> Part:
@@ -8378,35 +8375,22 @@ def spread_parts(title: str, block: Block) -> list[Part]:
 
 def summary_parts(blocks: Mapping[str, Block]) -> list[Part]:
     """The report on all files, by title."""
-    rows, lines = [], []
+    rows = []
     for title, block in blocks.items():
         counts = [str(block[name]) for name in ("num_evaluated", "num_failed", "num_skipped_errors")]
         rows.append(([title, *counts], summary_means(block["statistics"])))
         if block["num_failed"]:
-            rest = summary_means(block["statistics_without_errors"])
-            rows.append(
-                ([f"{title}, judged only", str(block["num_evaluated"] - block["num_failed"]), "", ""], rest)
-            )
+            judged = [f"{title}, judged only", str(block["num_evaluated"] - block["num_failed"]), "", ""]
+            rows.append((judged, summary_means(block["statistics_without_errors"])))
     about = ["Summaries", "Evaluated", "Failed", "Left out"]
-    remark = (
-        "Each criterion is 0 to 2, the total 0 to 10. +- is half of a 95 % interval: bootstrap over queries."
+    table = means_table(about, rows, half_width_cell, SUMMARY_MEASURES)
+    remark = "+- is half of a 95 % interval: bootstrap over queries."
+    comparison = comparison_lines(blocks, {measure.name: measure.title for measure in SUMMARY_MEASURES})
+    return filled(
+        Part("Summary evaluation results", table, [f"Each criterion is 0 to 2, the total 0 to 10. {remark}"]),
+        *(part for title, block in blocks.items() for part in spread_parts(title, block)),
+        Part("Comparison by query", lines=list(comparison)),
     )
-    for place, (title, block) in enumerate(blocks.items()):
-        later = [*blocks][place + 1 :]
-        for row in block["comparison"]:
-            if row["with"] in later:
-                name = next(one.title for one in SUMMARY_MEASURES if one.name == row["measure"])
-                lines.append(comparison_line(title, name, row))
-    parts = [
-        Part(
-            "Summary evaluation results",
-            means_table(about, rows, half_width_cell, SUMMARY_MEASURES),
-            [remark],
-        )
-    ]
-    for title, block in blocks.items():
-        parts += spread_parts(title, block)
-    return [*parts, Part("Comparison by query", lines=lines)] if lines else parts
 
 
 def web_metrics_part(blocks: Mapping[str, Block]) -> Part:
@@ -8934,8 +8918,8 @@ def report_leaderboard(
     if arguments.by:
         titled = {one.title: results[one.name] for hand_in, results in graded for one in hand_in.systems}
         say(render_slices(titled, arguments.by))
-    cells = [[printable(cell) for cell in row] for row in leaderboard_table(board, half_width_cell)]
-    say(f"{render_title('LEADERBOARD')}\n{text_table(cells)}\n\n{interval_remark(blocks)}")
+    table = text_table(leaderboard_table(board, half_width_cell))
+    say(f"{render_title('LEADERBOARD')}\n{table}\n\n{interval_remark(blocks)}")
     return ", ".join(path for path in pages if path not in skipped) or "the folders only"
 
 
