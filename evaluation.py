@@ -4144,8 +4144,8 @@ class Engine:
             raise JudgingEnded(reason)
         self._ended = self._ended or reason
 
-    def _again(self, task: Task, pause_s: float) -> None:
-        heappush(self._lane(task.body).retries, (self.clock() + pause_s, task.place, task))
+    def _again(self, task: Task, seconds: float) -> None:
+        heappush(self._lane(task.body).retries, (self.clock() + seconds, task.place, task))
 
 
 # -- The judge: the journal first, the engine for the rest.
@@ -4389,17 +4389,14 @@ class Batches:
 
     def told(self) -> str:
         """What is under way, and when to come back; "" for nothing."""
-        left = [
-            (self.states[one.batch], len(one.lines))
-            for _, one in self.under_way()
-            if one.batch in self.states
-        ]
-        if not left:
+        records = [record for _, record in self.under_way() if record.batch in self.states]
+        states = [self.states[record.batch] for record in records]
+        if not states:
             return ""
-        done, total = sum(state.done for state, _ in left), sum(count for _, count in left)
-        ends_s = max(state.ends_s or 0 for state, _ in left)
+        done, total = sum(state.done for state in states), sum(len(record.lines) for record in records)
+        ends_s = max(state.ends_s or 0 for state in states)
         by = f"by {datetime.fromtimestamp(ends_s, timezone.utc):%Y-%m-%d %H:%M} UTC" if ends_s else "in a day"
-        names = shortened([state.id for state, _ in left])
+        names = shortened([state.id for state in states])
         return f"batches are under way ({names}), {done} of {total} done; run again, at the latest {by}"
 
     def _tried(self, call: Callable[[], T]) -> T:
@@ -7241,7 +7238,6 @@ def render_slices(results: Mapping[str, Block], label: str) -> str:
     return f"{render_title(f'RESULTS BY {label.upper()}')}\n{table or none}"
 
 
-LEADERBOARD_HEAD = ("rank", "ranked_by", "folder", "system")
 LEADERBOARD_COUNTS = ("judged", "failed", "flagged")
 
 
@@ -7310,7 +7306,8 @@ def means_csv(
 
 def render_leaderboard_csv(board: Sequence[Row]) -> str:
     """The leaderboard as CSV."""
-    return means_csv(board, LEADERBOARD_HEAD, ALL_MEASURES.values(), LEADERBOARD_COUNTS)
+    about = ("rank", "ranked_by", "folder", "system")
+    return means_csv(board, about, ALL_MEASURES.values(), LEADERBOARD_COUNTS)
 
 
 def render_leaderboard_markdown(split: str, board: Sequence[Row], remark: str, skipped: Sequence[str]) -> str:
@@ -7372,9 +7369,8 @@ def html_table(rows: Sequence[Sequence[str]], caption: str) -> Markup:
     head, *body = rows
     lines = [element("tr", *(element("th", cell, scope="col") for cell in head))]
     for name, *cells in body:
-        lines.append(
-            element("tr", element("th", name, scope="row"), *(element("td", cell) for cell in cells))
-        )
+        figures = (element("td", cell) for cell in cells)
+        lines.append(element("tr", element("th", name, scope="row"), *figures))
     table = element("table", element("caption", caption), *lines)
     return element("div", table, class_="scroll", role="region", aria_label=caption, tabindex=0)
 
@@ -7387,6 +7383,16 @@ def html_facts(facts: Iterable[tuple[str, str]]) -> Markup:
 def section(title: str, *children: str, **attributes: str) -> Markup:
     """A part of the page under its heading."""
     return element("section", element("h2", title), *children, **attributes)
+
+
+def to_open(summary: str, *children: str, **attributes: str) -> Markup:
+    """What opens below its summary."""
+    return element("details", element("summary", summary), *children, **attributes)
+
+
+def own_words(text: str, *more: str) -> Markup:
+    """A text as somebody wrote it: in its lines and its direction."""
+    return element("p", text, *more, class_="text", dir="auto")
 
 
 def drawing(*shapes: str, width: int, height: int, **attributes: str) -> Markup:
@@ -7605,12 +7611,11 @@ def report_warnings(results: Mapping[str, Block]) -> list[str]:
 def report_remarks(results: Mapping[str, Block]) -> Iterator[str]:
     """How to read the means, and of how many questions they are; and what people say of the judge."""
     blocks_by_name = {name: block for blocks in results.values() for name, block in blocks.items()}
+    judged = blocks_by_name.get("llm_judge", {})
     counts = {
         "Questions": blocks_by_name["retrieval"]["total"],
         "with gold evidence (precision, recall, F1)": blocks_by_name["citation"]["questions_with_evidence"],
-        "with a rubric (answer, evidence, combined)": blocks_by_name.get("llm_judge", {}).get(
-            "questions_with_rubrics"
-        ),
+        "with a rubric (answer, evidence, combined)": judged.get("questions_with_rubrics"),
     }
     yield ", ".join(f"{what}: {count}" for what, count in counts.items() if count is not None)
     yield interval_remark(next(iter(results.values())), IN_BRACKETS)
@@ -7826,9 +7831,8 @@ def page_histogram(name: str, scores: Sequence[float]) -> Markup:
 
 def tags(answers: Iterable[Answer], text: str) -> Markup:
     """A mark for each system's answer, which goes where the filter leaves the system out."""
-    return markup(
-        *(element("em", f"{text} {one.system.name}", data_system=one.system.name) for one in answers)
-    )
+    names = (answer.system.name for answer in answers)
+    return markup(*(element("em", f"{text} {name}", data_system=name) for name in names))
 
 
 def page_rubric(question: Question, answers: Sequence[Answer]) -> Markup:
@@ -7838,16 +7842,8 @@ def page_rubric(question: Question, answers: Sequence[Answer]) -> Markup:
     items = []
     for level in RUBRIC_LEVELS:
         given = [answer for answer in answers if answer.level == level]
-        text = question.rubric.levels.get(level, "")
-        items.append(
-            element(
-                "li",
-                element("b", level),
-                f" {text} ",
-                tags(given, "given to"),
-                class_="given" if given else None,
-            )
-        )
+        said = f" {question.rubric.levels.get(level, '')} ", tags(given, "given to")
+        items.append(element("li", element("b", level), *said, class_="given" if given else None))
     return markup(element("p", question.rubric.description), element("ul", *items, class_="rubric"))
 
 
@@ -7867,7 +7863,7 @@ def page_document(document: Document, question: Question, answers: Sequence[Answ
         if document.state != "plain":
             return element("p", f"The document is {document.state}: its sentences cannot be shown.")
         text = document.text if whole else document.text[:EXCERPT_CHARS]
-        return element("p", text, "" if text == document.text else " …", class_="text", dir="auto")
+        return own_words(text, "" if text == document.text else " …")
     marked = set(question.evidence).union(*(answer.prediction.evidence for answer in answers))
     items = []
     for shown, names in excerpt(list(document.sentences), marked, whole):
@@ -7884,19 +7880,13 @@ def page_document(document: Document, question: Question, answers: Sequence[Answ
 def answer_facts(answer: Answer, document: Document) -> Iterator[tuple[str, str]]:
     """What is known of an answer: (what, text)."""
     retrieved, gold = answer.prediction.retrieved, answer.question.doc_id
-    if retrieved:
-        place = f"at place {retrieved.index(gold) + 1}" if gold in retrieved else "not"
-        yield "Gold document", f"{place} among {len(retrieved)} retrieved"
-    else:
-        yield "Gold document", "nothing retrieved"
-    if answer.judged:
-        yield "Judge", answer.judged["answer_rationale"]
-        yield "Failure", answer.judged["failure"] or ""
-        flags = answer.judged["flags"]
-        yield (
-            "Flags",
-            ", ".join(flags) if answer.judged["failure"] or not flags else render_flagged(answer.judged),
-        )
+    place = f"at place {retrieved.index(gold) + 1}" if gold in retrieved else "not"
+    yield "Gold document", f"{place} among {len(retrieved)} retrieved" if retrieved else "nothing retrieved"
+    if judged := answer.judged:
+        yield "Judge", judged["answer_rationale"]
+        yield "Failure", judged["failure"] or ""
+        weighed = judged["flags"] and not judged["failure"]
+        yield "Flags", render_flagged(judged) if weighed else ", ".join(judged["flags"])
     for kind, names in answer.citations.items():
         yield f"Citations {kind}", ", ".join(names)
     if document.sentences is not None:
@@ -7918,7 +7908,7 @@ def page_answer(answer: Answer, document: Document) -> Markup:
     return element(
         "section",
         element("h4", name, " ", element("span", score, class_="score")),
-        none if is_blank(text) else element("p", text, class_="text", dir="auto"),
+        none if is_blank(text) else own_words(text),
         html_facts(answer_facts(answer, document)),
         class_="card answer",
         data_system=name,
@@ -7934,16 +7924,11 @@ def page_question(answers: Sequence[Answer], document: Document, whole: bool) ->
         if one.judged:
             said = f"{one.system.name} {one.level or 'no score'}{', flagged' if one.judged['flags'] else ''}"
             badges += [" ", element("span", said, class_="badge", data_system=one.system.name)]
-    heading = (element("b", question.id), " ", element("span", question.text), *badges)
+    heading = element("h3", element("b", question.id), " ", element("span", question.text), *badges)
     values = {label.replace("_", " "): getattr(question, label) for label in QUESTION_LABELS}
     labels = (f"{label}: {value}" for label, value in values.items() if value)
     about = ("; ".join(labels), " ", element("a", f"#{question.id}", href=f"#{quote(visible(question.id))}"))
-    gold = element(
-        "section",
-        element("h4", "Gold answer"),
-        element("p", question.answer, class_="text", dir="auto"),
-        class_="card",
-    )
+    gold = element("section", element("h4", "Gold answer"), own_words(question.answer), class_="card")
     body = element(
         "article",
         element("p", *about, class_="about"),
@@ -7954,13 +7939,7 @@ def page_question(answers: Sequence[Answer], document: Document, whole: bool) ->
         page_document(document, question, answers, whole),
         id=question.id,
     )
-    return element(
-        "details",
-        element("summary", element("h3", *heading)),
-        body,
-        class_="question",
-        data_type=question.question_type,
-    )
+    return to_open(heading, body, class_="question", data_type=question.question_type)
 
 
 def page_filters(report: Report) -> Markup:
@@ -8003,8 +7982,7 @@ def render_page(report: Report) -> str:
         section("Scores", element("div", *figures, class_="figures")),
     ]
     for part in slices_parts(results, bar_cell):
-        table = html_table(part.rows, part.title)
-        sections.append(element("details", element("summary", part.title), table))
+        sections.append(to_open(part.title, html_table(part.rows, part.title)))
     return render_html(
         report.title, *sections, page_questions(report), section(ORIGIN, html_list(origin_lines(results)))
     )
@@ -8150,10 +8128,9 @@ def render_answers_html(blocks: Sequence[Block]) -> str:
                 **scores,
             }
             said = {True: "right", False: "wrong", None: ""}[row["correct"]]
-            head = element(
-                "summary", element("b", f"{block['configuration']} {row['id']}"), f" {row['input']} {said}"
-            )
-            opened.append(element("details", head, html_facts(facts.items()), class_="question"))
+            title = element("b", f"{block['configuration']} {row['id']}")
+            summary = markup(title, f" {row['input']} {said}")
+            opened.append(to_open(summary, html_facts(facts.items()), class_="question"))
     return render_html(
         "Evaluation of answers", *parts_html(answer_parts(blocks)), section("Answers", *opened)
     )
@@ -8412,9 +8389,8 @@ def web_metrics_part(blocks: Mapping[str, Block]) -> Part:
 def draw_summary_scores(title: str, rows: Sequence[SummaryScores]) -> bytes:
     """A PNG picture of how the scores of judged summaries are spread. Needs matplotlib."""
     judged = [row.scores for row in rows if not row.error]
-    about = f"{title}: {len(judged)} judged" + (
-        f", {len(rows) - len(judged)} not" if len(judged) < len(rows) else ""
-    )
+    missing = f", {len(rows) - len(judged)} not" if len(judged) < len(rows) else ""
+    about = f"{title}: {len(judged)} judged{missing}"
     spread: dict[str, Sequence[float]] = {f"{about}: total": [sum(scores.values()) for scores in judged]}
     for criterion in CRITERIA:
         spread[criterion.title] = [scores[criterion.name] for scores in judged]
