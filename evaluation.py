@@ -4596,18 +4596,15 @@ class GroqJudge:
     ) -> JudgeRun:
         orders, answered, ended = orders_for(model, requests), dict[str, Outcome](), ""
         left = partial(self._left, orders, protocol, stored)
-        taken: set[Place] | None = None
         try:
             if self.batches:
                 self.batches.run(model, orders, lambda: [alike[0] for alike in left()[1]])
             if not (self.batches and self.batches.submits):
-                taken, asked = left()
-                self._ask(model, asked, protocol, answered)
+                self._ask(model, left()[1], protocol, answered)
             ended = self.batches.told() if self.batches else ""
         except JudgingEnded as error:
             ended = str(error)
-        if taken is None:
-            taken, _ = left()
+        taken, _ = left()
         rest = Failure("judging ended early" if ended else "left out", asked=False)
         if self.batches and self.batches.submits and not ended:
             gone = self.batches.gone
