@@ -8083,12 +8083,11 @@ def answer_parts(blocks: Sequence[Block]) -> list[Part]:
     lines = [line for block in blocks for line in answer_lines(block)]
     warnings = dict.fromkeys(line for block in blocks for line in block["warnings"])
     remark = "+- is half of a 95 % interval: bootstrap over answers, those about the same sources together."
-    rows = measures_table(["Category", "Configuration", "Rows"], sorted(by_category, key=itemgetter(0)))
+    ranking = measures_table(["Rank", "Configuration"], ranked)
+    by_name = measures_table(["Category", "Configuration", "Rows"], sorted(by_category, key=itemgetter(0)))
     return filled(
-        Part(
-            "Answer evaluation results", measures_table(["Rank", "Configuration"], ranked), [*lines, remark]
-        ),
-        Part("Results by category", rows),
+        Part("Answer evaluation results", ranking, [*lines, remark]),
+        Part("Results by category", by_name),
         Part("Comparison", lines=list(comparison)),
         Part("Warnings", lines=list(warnings)),
     )
