@@ -4558,12 +4558,8 @@ class GroqJudge:
     def __call__(self, requests: Sequence[JudgeRequest]) -> JudgeRun:
         """Every request's outcome. Raises JudgeUnavailable."""
         protocol = FORMS[requests[0].protocol] if requests else RUBRIC  # one for a whole run
-        stored = {
-            (folder, key)
-            for folder, journal in self.journals.items()
-            for key, judgement in journal.stored.items()
-            if protocol.can_give(judgement)
-        }
+        places = ((folder, key) for folder, journal in self.journals.items() for key in journal.stored)
+        stored = {place for place in places if self._is_stored(place, protocol)}
         begun = (set() if self.fresh else stored) | (self.batches.places() if self.batches else set())
         # What is written is to be by this model: no other goes on for it while it can be had.
         model = first_model(requests, begun, self.model, self.strict or isinstance(protocol, Writing))
@@ -4580,13 +4576,17 @@ class GroqJudge:
                 self.engine.warn(f"Groq no longer serves {model}; judging with its successor {successor}.")
                 model = successor
 
+    def _is_stored(self, place: Place, protocol: Form) -> bool:
+        folder, key = place
+        judgement = self.journals[folder].stored.get(key)
+        return judgement is not None and protocol.can_give(judgement)
+
     def _left(
         self, orders: Sequence[Order], protocol: Form, stored: Collection[Place]
     ) -> tuple[set[Place], list[list[Order]]]:
         """`to_ask`, without what is under way; `stored` is all that the journals held at first."""
         collected = self.batches.collected if self.batches else {}
-        usable = {key for key, judgement in collected.items() if protocol.can_give(judgement)}
-        known = {order.place for order in orders if order.place in stored or order.place[1] in usable}
+        known = {place for _, place in orders if place in stored or self._is_stored(place, protocol)}
         taken, asked = to_ask(orders, known, collected if self.fresh else None)
         sent = {key for _, key in self.batches.places()} if self.batches else set()
         return taken, [alike for alike in asked if alike[0].place[1] not in sent]
@@ -8084,10 +8084,10 @@ def answer_parts(blocks: Sequence[Block]) -> list[Part]:
     warnings = dict.fromkeys(line for block in blocks for line in block["warnings"])
     remark = "+- is half of a 95 % interval: bootstrap over answers, those about the same sources together."
     ranking = measures_table(["Rank", "Configuration"], ranked)
-    by_name = measures_table(["Category", "Configuration", "Rows"], sorted(by_category, key=itemgetter(0)))
+    categories = measures_table(["Category", "Configuration", "Rows"], sorted(by_category, key=itemgetter(0)))
     return filled(
         Part("Answer evaluation results", ranking, [*lines, remark]),
-        Part("Results by category", by_name),
+        Part("Results by category", categories),
         Part("Comparison", lines=list(comparison)),
         Part("Warnings", lines=list(warnings)),
     )
