@@ -4512,7 +4512,7 @@ class Batches:
             while True:
                 try:
                     for result in itertools.islice(self.service.results(file), read, None):
-                        read += 1
+                        read, attempt = read + 1, 0
                         yield result
                     break
                 except ServiceError as error:

@@ -409,13 +409,13 @@ async def acted_out(
     return response
 
 
-async def torn(answer: web.Response, request: web.Request) -> web.StreamResponse:
-    """The first half of an answer that says how long all of it is, and then nothing."""
+async def torn(answer: web.Response, request: web.Request, share: float) -> web.StreamResponse:
+    """The first part of an answer that says how long all of it is, and then nothing."""
     body = bytes(answer.body or b"")  # type: ignore[arg-type]
     response = web.StreamResponse(status=answer.status, headers=answer.headers)
     response.content_length = len(body)
     await response.prepare(request)
-    await response.write(body[: len(body) // 2])
+    await response.write(body[: int(len(body) * share)])
     hung_up(request)
     return response
 
@@ -485,7 +485,9 @@ class Late:
 
 @dataclass(frozen=True)
 class Torn:
-    """The answer itself, but the connection is dropped in the middle of it."""
+    """The answer itself, but the connection is dropped when this share of it is sent."""
+
+    share: float = 0.5
 
 
 # A reply alone comes instead of all that the request asks for, which is as good as never sent.
@@ -740,7 +742,7 @@ class BatchService:
             answer = await handler(request)
             if isinstance(instead, Late):
                 return await replied(instead.reply, request)
-            return await torn(answer, request) if isinstance(instead, Torn) else answer
+            return await torn(answer, request, instead.share) if isinstance(instead, Torn) else answer
 
         return handle
 

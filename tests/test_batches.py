@@ -1144,10 +1144,17 @@ def test_the_key_is_never_printed_or_stored(
 # ------------------------------------------------------------------ Connections that break
 
 
-@pytest.mark.parametrize("times", [1, 3])
-def test_a_download_that_breaks_off_is_read_on(project: Project, serve: Serve, times: int) -> None:
+@table(
+    "tears",
+    {
+        "once": [Torn()],
+        "at the same place": [Torn()] * 3,
+        "further on each time, however often": [Torn(tenths / 10) for tenths in range(1, 10)],
+    },
+)
+def test_a_download_that_breaks_off_is_read_on(project: Project, serve: Serve, tears: list[Torn]) -> None:
     ask(project, 30)
-    server = serve(by_place, disturb=instead("GET", "/content", *[Torn()] * times))
+    server = serve(by_place, disturb=instead("GET", "/content", *tears))
     project.run(*BATCH)
     outcome = project.run()
     assert (len(scores(outcome)), server.calls) == (30, [])
