@@ -475,7 +475,7 @@ def test_a_document_without_sentences(state: Document, said: str) -> None:
 def test_2000_questions_stay_under_10_mb(
     project: Project, monkeypatch: pytest.MonkeyPatch, sentence_chars: int, whole: bool
 ) -> None:
-    part = 10  # of the questions, in the same part of the room: all take many seconds
+    part = 20  # of the questions, in the same part of the room: all take many seconds
     monkeypatch.setattr(evaluation, "PAGE_CHARS", evaluation.PAGE_CHARS // part)
     monkeypatch.setattr(evaluation, "RESAMPLES", 100)  # chance costs time, and no room
     monkeypatch.setattr(evaluation, "connect_judge", lambda *_, **__: bench_page.judge)
