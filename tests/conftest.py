@@ -32,7 +32,7 @@ Serve = Callable[..., GroqServer]
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """While tests are loaded and listed, nearly all that is made stays: garbage is collected once, at the end."""
+    """While tests are loaded and listed, nearly all that is made stays: garbage is collected once, after."""
     gc.disable()
     try:
         return (yield)
