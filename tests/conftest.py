@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import os
 import re
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,12 +19,36 @@ import pytest
 
 from groq_server import BatchScript, Call, Disturb, GroqServer, Limits, Reply
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when NumPy is loaded: the workers share the cores
+
 KEY = "gsk_loopback0123456789"
 QUESTIONS_FILE = "NLP Project Data/dev_final_jsonl.txt"
+NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # nothing is encrypted, and reading them takes long
 SCALE = {str(level): f"level {level}" for level in range(1, 6)}
 
 Answer = Callable[[Call], Reply]
 Serve = Callable[..., GroqServer]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """While tests are loaded and listed, nearly all that is made stays: garbage is collected once, after."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()  # so that all is old from now on, and is seldom looked through again
+
+
+@contextmanager
+def all_kept() -> Iterator[None]:
+    """What is there by now is passed over: looking through all of it for garbage takes half a second."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def question(doc_id: str = "d1", **changes: Any) -> dict[str, Any]:
@@ -131,8 +157,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
     monkeypatch.setattr(evaluation, "GRACE_S", 0.1)
     monkeypatch.setattr(evaluation, "POLL_S", 0.001)
     monkeypatch.setattr(evaluation, "MAX_POLL_S", 0.002)
-    # Nothing here is encrypted, and reading the machine's certificates takes longer than most tests.
-    monkeypatch.setattr(httpx, "create_ssl_context", lambda: ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+    monkeypatch.setattr(httpx, "create_ssl_context", lambda: NO_CERTIFICATES)
     with ExitStack() as servers:
 
         def serve(

@@ -36,6 +36,8 @@ from evaluation import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from conftest import all_kept
+
 LEVELS = {
     "1": "Wrong, or nothing at all",
     "2": "Names a light, but neither its fuel nor its place",
@@ -266,9 +268,11 @@ LONG = {
 
 @table("answer", LONG)
 def test_a_long_answer_takes_no_time_to_audit(answer: str) -> None:
-    began_s = time.process_time()
-    unfenced(audit_answer(answer, QUESTION)[1])
-    assert time.process_time() - began_s < 0.25
+    with all_kept():  # what other tests have left is not the answer's time
+        began_s = time.process_time()
+        unfenced(audit_answer(answer, QUESTION)[1])
+        took_s = time.process_time() - began_s
+    assert took_s < 0.25
 
 
 # ------------------------------------------------------------------ The checks of the judge

@@ -19,6 +19,7 @@ from groq.types import BatchRetrieveResponse
 from groq.types.chat import ChatCompletion
 
 import groq_server as loopback
+from conftest import NO_CERTIFICATES
 from groq_server import (
     RPM,
     TPD,
@@ -41,7 +42,13 @@ MODEL = "openai/gpt-oss-20b"
 
 @contextmanager
 def client_of(url: str, timeout: float = 5.0, max_retries: int = 0) -> Iterator[groq.Groq]:
-    with groq.Groq(api_key="any", base_url=url, timeout=timeout, max_retries=max_retries) as client:
+    with groq.Groq(
+        api_key="any",
+        base_url=url,
+        timeout=timeout,
+        max_retries=max_retries,
+        http_client=groq.DefaultHttpxClient(verify=NO_CERTIFICATES),
+    ) as client:
         yield client
 
 

@@ -9,13 +9,13 @@ import statistics
 import subprocess
 import sys
 from bisect import bisect_right
+from functools import cache
 from pathlib import Path
 
 import evaluation
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = (ROOT / "evaluation.py").read_text(encoding="utf-8")
-TREE = ast.parse(SOURCE)
 BANNER = re.compile(r"^# -{66} (\d+\. .+)$", re.MULTILINE)
 PURE_SECTIONS = {1, 2, 3, 4, 5, 6, 7, 11}
 EFFECTS = {"print", "open", "os", "sys", "time", "random", "Path"}
@@ -29,8 +29,14 @@ def section_of(line: int) -> int:
     return bisect_right(BANNERS, line)
 
 
+@cache
+def tree() -> ast.Module:
+    return ast.parse(SOURCE)
+
+
+@cache
 def functions() -> list[Function]:
-    return [node for node in ast.walk(TREE) if isinstance(node, Function)]
+    return [node for node in ast.walk(tree()) if isinstance(node, Function)]
 
 
 def names_in(node: ast.AST) -> set[str]:
@@ -40,7 +46,7 @@ def names_in(node: ast.AST) -> set[str]:
 def definitions() -> dict[str, int]:
     """Each function and class at the top of the file, and the line on which it ends."""
     kinds = (ast.FunctionDef, ast.ClassDef)
-    return {node.name: node.end_lineno or 0 for node in TREE.body if isinstance(node, kinds)}
+    return {node.name: node.end_lineno or 0 for node in tree().body if isinstance(node, kinds)}
 
 
 def test_the_contents_are_the_banners() -> None:
@@ -74,7 +80,7 @@ def test_functions_use_only_what_stands_above_them() -> None:
     ends = definitions()
     found = [
         f"{node.name} (line {node.lineno}) uses {name}"
-        for node in TREE.body
+        for node in tree().body
         if isinstance(node, (ast.FunctionDef, ast.ClassDef))
         for name in sorted(names_in(node) & set(ends) - {node.name})
         if ends[name] > node.lineno
@@ -91,7 +97,7 @@ def test_functions_are_short() -> None:
 
 def test_public_names_have_a_docstring() -> None:
     kinds = (ast.FunctionDef, ast.ClassDef)
-    public = [node for node in TREE.body if isinstance(node, kinds) and not node.name.startswith("_")]
+    public = [node for node in tree().body if isinstance(node, kinds) and not node.name.startswith("_")]
     assert [node.name for node in public if not ast.get_docstring(node)] == []
 
 
