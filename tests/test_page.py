@@ -907,3 +907,6 @@ def test_the_index_links_to_the_page_of_each_folder(small: Project, look: Look) 
     for folder, address in addresses.items():
         page.goto(address)
         assert page.get_by_role("heading", level=1).inner_text() == f"Evaluation of the dev split: {folder}"
+    page = look(INDEX)
+    page.get_by_role("link").last.click()
+    assert page.get_by_role("heading", level=1).inner_text() == f"Evaluation of the dev split: {folder}"
