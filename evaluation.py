@@ -3226,12 +3226,12 @@ def write_file(path: Path, content: str | bytes) -> None:
             temporary.unlink(missing_ok=True)
 
 
-_compact = json.JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=False).encode
+_as_line = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode
 
 
 def json_line(value: Mapping[str, Any]) -> bytes:
     """A value as a line of JSON, with its end; a lone surrogate as the escape for it."""
-    return (_compact(value) + "\n").encode("utf-8", "backslashreplace")
+    return (_as_line(value) + "\n").encode("utf-8", "backslashreplace")
 
 
 def read_json(text: str | bytes) -> Any:
@@ -7528,6 +7528,9 @@ def render_plan(plan: CallPlan, tiers: Mapping[str, Tier], batched: bool = False
     return "\n".join([*lines, *times])
 
 
+_compact = json.JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=False).encode
+
+
 def _rendered(value: Any, indent: str) -> Iterator[str]:
     """A JSON value in pieces: the rows are a large one, which is copied but once."""
     inner = f"\n{indent}  "
@@ -9096,12 +9099,14 @@ def continued(generator: Generator, arguments: argparse.Namespace) -> Generator:
     texts = {question.id: question.text for question in generator.left}
     model, found = generator.model or DEFAULT_JUDGE_MODEL, generator.found
     models = [model, MODELS.get(model, UNKNOWN_MODEL).successor or model]
-    is_prediction = matcher(PREDICTION_SHAPE)
+    is_made = matcher(PREDICTION_SHAPE | {f"{name}?": AMOUNT for name in GENERATION_AMOUNTS})
+    members = {"question", "answer", *GENERATION_AMOUNTS, "model"}
+    members |= {"evidence_sentences", "retrieved_docs"} if found else set()
     ours = (
-        is_prediction(row)
+        is_made(row)
         and name in texts
+        and row.keys() == members
         and (row.get("question"), row.get("model") in models) == (texts[name], True)
-        and set(GENERATION_AMOUNTS) <= row.keys()
         and row.get("retrieved_docs") == (retrieved_rows(found[name]) if found else None)
         for name, row in rows.items()
     )
@@ -9249,7 +9254,7 @@ def read_review(sheet: str, questions: Sequence[Question]) -> set[str]:
 
 def write_drafts(path: str, drafts: Iterable[Row]) -> None:
     """Write drafts as lines of a gold set."""
-    write_file(Path(path), "".join(f"{_compact(row)}\n" for row in drafts))
+    write_file(Path(path), b"".join(map(json_line, drafts)))
 
 
 def review_drafts(path: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from collections import Counter
@@ -889,6 +890,14 @@ def test_what_nobody_struck_out_is_reviewed(two: Project) -> None:
     outcome = review(two)
     assert (outcome.code, outcome.out) == (0, f"{DRAFTS}: 2 of 2 questions kept\n")
     assert rows(two) == [row | {"reviewed": True} for row in TWO]
+
+
+def test_what_else_a_person_has_noted_stays(two: Project) -> None:
+    noted = TWO[0] | {"note": {"seen": "\ud800 half of a pair", "worth": math.inf}}
+    two.write(DRAFTS, f"{json.dumps(noted)}\n")
+    review(two)
+    assert review(two).code == 0
+    assert rows(two) == [noted | {"reviewed": True}]
 
 
 def second_item() -> str:
