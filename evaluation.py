@@ -4247,10 +4247,19 @@ class BatchService:
             answer = getattr(self._client, method)(f"{API_PREFIX}/{path}", cast_to=Response, **more)
             return read_json(self._redacted(answer.text))
 
-    def _listed(self, path: str) -> list[Mapping[str, Any]]:
-        answer = self._read(path)
-        rows = answer.get("data") if isinstance(answer, dict) else None
-        return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    def _listed(self, path: str) -> Iterator[Mapping[str, Any]]:
+        """The rows of a list, the newest first; another page is asked for only if it is looked at."""
+        pages: set[str] = set()
+        after = ""
+        while after not in pages:
+            pages.add(after)
+            answer = self._read(f"{path}?after={quote(after, safe='')}" if after else path)
+            told = answer if isinstance(answer, dict) else {}
+            data = told.get("data")
+            rows = [row for row in data if isinstance(row, dict)] if isinstance(data, list) else []
+            yield from rows
+            if rows and told.get("has_more") is True:
+                after = str(rows[-1].get("id"))
 
     def file_named(self, name: str, but: Collection[str]) -> str | None:
         """The ID of an uploaded file of that name; none of those in `but`."""

@@ -166,9 +166,10 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
             latency_s: float = 0.0,
             batches: BatchScript | Sequence[BatchScript] | None = None,
             disturb: Disturb | None = None,
+            page: int | None = None,
         ) -> GroqServer:
             given = answer if callable(answer) else lambda _: answer
-            about: dict[str, Any] = {"limits": limits, "latency_s": latency_s}
+            about: dict[str, Any] = {"limits": limits, "latency_s": latency_s, "page": page}
             server = servers.enter_context(GroqServer(given, **about, batches=batches, disturb=disturb))
             monkeypatch.setenv("GROQ_API_KEY", KEY)
             monkeypatch.setenv("GROQ_BASE_URL", server.url)

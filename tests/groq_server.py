@@ -695,6 +695,7 @@ class BatchService:
         scripts: Sequence[BatchScript],
         disturb: Disturb | None,
         failures: Failures,
+        page: int | None,
     ) -> None:
         self.files: dict[str, StoredFile] = {}
         self.batches: dict[str, Batch] = {}
@@ -706,6 +707,7 @@ class BatchService:
         self._asked: list[tuple[Batch, int]] = []
         self._files_made = 0
         self._answer, self._scripts, self._disturb, self._failures = answer, scripts, disturb, failures
+        self._page = page
 
     def routes(self) -> list[web.RouteDef]:
         files, batches = "/openai/v1/files", "/openai/v1/batches"
@@ -773,8 +775,16 @@ class BatchService:
         return StoredFile(f"file_loopback_{self._files_made}", filename, purpose)
 
     async def _list_files(self, request: web.Request) -> web.Response:
-        shown = [stored.shown() for stored in self.files.values() if not stored.deleted]
-        return web.json_response({"object": "list", "data": shown[::-1]})
+        return self._listed(request, [one.shown() for one in self.files.values() if not one.deleted])
+
+    def _listed(self, request: web.Request, rows: Sequence[dict[str, Any]]) -> web.Response:
+        """A page of these, the newest first; the next one is asked for by the last ID of the one before."""
+        newest = rows[::-1]
+        ids = [row["id"] for row in newest]
+        after = request.query.get("after")
+        left = newest[ids.index(after) + 1 if after in ids else 0 :]
+        shown = left[: self._page]
+        return web.json_response({"object": "list", "data": shown, "has_more": len(shown) < len(left)})
 
     async def _info(self, request: web.Request) -> web.Response:
         return web.json_response(self._file(request).shown())
@@ -815,8 +825,7 @@ class BatchService:
         return web.json_response(batch.shown())
 
     async def _list_batches(self, request: web.Request) -> web.Response:
-        shown = [batch.shown() for batch in self.batches.values()]
-        return web.json_response({"object": "list", "data": shown[::-1]})
+        return self._listed(request, [batch.shown() for batch in self.batches.values()])
 
     async def _retrieve(self, request: web.Request) -> web.Response:
         batch = self._batch(request)
@@ -976,9 +985,10 @@ class GroqServer:
     a 500 and the with block ends with the exception, so that a client that copes with a 500 cannot hide it.
 
     Batches have no limits and no latency. Of several scripts each batch takes the next and, when they are
-    used up, the last. Before a request to files or batches is answered, `disturb` is told its method and
-    path, and may have something else happen. `uploaded` counts uploads, and `submitted` the batches made of
-    them, by the sha256 of their content. `calls`, `status_counts` and `in_flight_peak` leave batches out.
+    used up, the last. Lists of files and batches show so many at a time as `page` says. Before a request to
+    these is answered, `disturb` is told its method and path, and may have something else happen. `uploaded`
+    counts uploads, and `submitted` the batches made of them, by the sha256 of their content. `calls`,
+    `status_counts` and `in_flight_peak` leave batches out.
     """
 
     url: str
@@ -992,6 +1002,7 @@ class GroqServer:
         port: int = 0,
         batches: BatchScript | Sequence[BatchScript] | None = None,
         disturb: Disturb | None = None,
+        page: int | None = None,
     ) -> None:
         self.calls: list[Call] = []
         self.status_counts: Counter[int] = Counter()
@@ -1000,7 +1011,7 @@ class GroqServer:
         self._in_flight = self._in_flight_peak = 0
         self._failures = Failures()
         scripts = [batches] if isinstance(batches, BatchScript) else batches or [BatchScript()]
-        self._service = service = BatchService(answer, scripts, disturb, self._failures)
+        self._service = service = BatchService(answer, scripts, disturb, self._failures, page)
         self.files, self.batches, self.visits = service.files, service.batches, service.visits
         self.uploaded, self.submitted = service.uploaded, service.submitted
 

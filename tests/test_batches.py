@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import io
 import json
 import os
 import re
@@ -34,6 +35,7 @@ from hypothesis import strategies as st
 
 from conftest import KEY, Answer, Outcome, Project, Serve, document, pasted, question
 from groq_server import (
+    ENDPOINT,
     BatchScript,
     Call,
     Disturb,
@@ -1169,6 +1171,30 @@ def test_what_came_of_a_download_that_always_breaks_off_is_kept(project: Project
     outcome = project.run()
     assert (outcome.code, 5 < len(scores(outcome)) < 25, server.calls) == (3, True, [])
     assert len(scores(until_done(project))) == 30
+
+
+@pytest.mark.parametrize("page", [1, 2, None])
+def test_what_was_sent_is_found_on_any_page_of_a_list(serve: Serve, page: int | None) -> None:
+    server = serve(by_place, page=page)
+    line = evaluation.json_line({"custom_id": "1", "method": "POST", "url": ENDPOINT, "body": {}})
+    with ExitStack() as resources:
+        service = BatchService(evaluation.groq_clients(KEY, server.url, 1, resources))
+        files = [service.upload(f"{name}.jsonl", io.BytesIO(line)) for name in "abca"]
+        states = [service.create(file) for file in files]
+        assert [service.batch_of(file) for file in files] == states
+        found = [service.file_named(f"{name}.jsonl", ()) for name in "abcd"]
+        assert found == [files[3], files[1], files[2], None]
+        assert service.file_named("a.jsonl", files[1:]) == files[0]
+
+
+def test_a_list_that_has_no_end_ends(serve: Serve) -> None:
+    rows = {"data": [{"id": "file_1", "filename": "a"}], "has_more": True}
+    endless = Reply(200, json.dumps(rows).encode())
+    server = serve(by_place, disturb=lambda method, path: endless if path.endswith(FILES) else None)
+    with ExitStack() as resources:
+        service = BatchService(evaluation.groq_clients(KEY, server.url, 1, resources))
+        assert service.file_named("b", ()) is None
+    assert len(server.visits) == 2
 
 
 REQUESTS = {
