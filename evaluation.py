@@ -158,6 +158,8 @@ MIN_SLICE = 3  # questions
 SYSTEMS_SHOWN = 10  # more have only those differences on the console that are none of chance
 LABELS_TO_ADD = 10
 NAMES_SHOWN = 10  # more are counted
+MAX_AMOUNT = 2**53  # beyond it a float can no longer count
+LAST_TIME_S = 253_402_300_799  # of the year 9999: no date is later
 RANKED_BY = ("avg_combined_score", "avg_f1")  # the first that a system has
 PAGE_CHARS = 7_000_000  # of texts on one page; of more, only the gold and cited sentences of the documents
 PAGE_ANSWER_CHARS = 1_000  # that an answer takes up, about, or the question and its rubric
@@ -915,7 +917,10 @@ SCORE = Kind(
 )
 
 BOOLEAN = Kind("true or false", lambda value: isinstance(value, bool))
-AMOUNT = Kind("a number from 0 on", lambda value: _is_number(value) and value >= 0)  # type: ignore[operator]
+AMOUNT = Kind(
+    "a number from 0 to 2^53",
+    lambda value: _is_number(value) and 0 <= value <= MAX_AMOUNT,  # type: ignore[operator]
+)
 
 # A shape says what a JSON value must look like: a Kind; a dict of members ("name?" may be missing or null);
 # a list with the shape of its items; or (a test, the shape where it fails, the shape where it holds).
@@ -3243,7 +3248,7 @@ def read_json(text: str | bytes) -> Any:
 
 # -- The judgement journal: what was paid for is never paid for twice.
 
-TOKENS = Kind("a number of tokens", lambda value: type(value) is int and 0 <= value < 2**53)
+TOKENS = Kind("a number of tokens", lambda value: type(value) is int and 0 <= value <= MAX_AMOUNT)
 JUDGEMENT_TEXTS = ("rationale", "reply", "model", "fingerprint", "batch")
 JOURNAL_SHAPE: Shape = {
     "key": NAME,
@@ -3598,13 +3603,16 @@ def reply_in(body: Any, token_limit: TokenLimit | None = None) -> Reply:
         choice, usage = body["choices"][0], body.get("usage") or {}
         content = choice["message"].get("content")
         cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
-        counts = (usage.get("prompt_tokens"), usage.get("completion_tokens"), cached)
+        told = (usage.get("prompt_tokens"), usage.get("completion_tokens"), cached)
+        counts = [int(count or 0) for count in told]
+        if max(counts) > MAX_AMOUNT:
+            raise ValueError(counts)
         return Reply(
             content=content if isinstance(content, str) else "",
             model=str(body.get("model") or ""),
             finish_reason=str(choice.get("finish_reason")),
             fingerprint=str(body.get("system_fingerprint") or ""),
-            usage=Usage(*(int(count or 0) for count in counts)),
+            usage=Usage(*counts),
             token_limit=token_limit,
         )
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError):
@@ -3700,14 +3708,14 @@ def batch_state(value: Any) -> BatchState:
         raise ServiceError("the answer is not a batch")
     counts = value.get("request_counts") or {}
     total, completed, failed = (int(counts.get(name) or 0) for name in COUNTS)
-    errors = (value.get("errors") or {}).get("data") or []
+    errors, ends_s = (value.get("errors") or {}).get("data") or [], value.get("expires_at")
     return BatchState(
         id=value["id"],
         status=value["status"],
         results=tuple(filter(None, map(value.get, ("output_file_id", "error_file_id")))),
         total=total,
         done=completed + failed,
-        ends_s=value.get("expires_at"),
+        ends_s=ends_s if ends_s and 0 < ends_s <= LAST_TIME_S else None,
         reason="; ".join(error.get("message") or "" for error in errors)[:MAX_SHOWN_CHARS],
         code=next((error["code"] for error in errors if error.get("code")), ""),
     )
@@ -4271,7 +4279,7 @@ class BatchService:
         stream.seek(0)
         with service_errors(self._redacted):
             file = self._client.files.create(file=(name, stream), purpose="batch").id
-        if not isinstance(file, str) or not file:
+        if not isinstance(file, str) or not file or visible(file) != file:
             raise ServiceError("the answer to an upload names no file")
         return file
 
@@ -8592,7 +8600,12 @@ def _print(text: str, stream: TextIO | None) -> None:
 
 def say(text: str) -> None:
     """Print on stdout."""
-    _print(text, sys.stdout)
+    _print(visible(text), sys.stdout)
+
+
+def say_line(text: str) -> None:
+    """Print one line on stdout, whatever names are in it."""
+    say(printable(text))
 
 
 def note(text: str) -> None:
@@ -8602,7 +8615,7 @@ def note(text: str) -> None:
 
 def say_saved(what: str, paths: Iterable[str]) -> None:
     """Print, between bars, where something is now."""
-    say(render_title(f"{what} saved to: {', '.join(paths)}").rstrip("\n"))
+    say(render_title(printable(f"{what} saved to: {', '.join(paths)}")).rstrip("\n"))
 
 
 def positive(text: str, highest: float = math.inf) -> int:
@@ -8869,7 +8882,7 @@ def cancel_batches(session: Session) -> int:
         note(f"error: not all batches are cancelled: {error}")
         return EXIT_INCOMPLETE
     for state in states:
-        say(f"Batch {state.id}: {state.status}, {state.done} of {state.total} done")
+        say_line(f"Batch {state.id}: {state.status}, {state.done} of {state.total} done")
     say("The next run collects what was done." if states else "No batch is under way.")
     return EXIT_INCOMPLETE if own.skipped else EXIT_OK
 
@@ -8883,7 +8896,7 @@ def write_label_sheet(split: Split, hand_ins: Iterable[HandIn], options: JudgeOp
     if not systems:
         raise UsageError("no system is judged, so there is nothing to label: name one with --judge")
     write_file(Path(path), render_label_sheet(split, systems))
-    say(f"Label sheet saved to: {path}")
+    say_line(f"Label sheet saved to: {path}")
 
 
 def report_reading(
@@ -9049,7 +9062,9 @@ def report_split(session: Session, split: Split, graded: Graded) -> None:
     say_saved("Evaluation results", [path])
     if written := write_reports(session, split, graded):
         few = len(written) <= NAMES_SHOWN
-        say(f"Reports saved to: {', '.join(written) if few else f'{len(written)} files beside the results'}")
+        say_line(
+            f"Reports saved to: {', '.join(written) if few else f'{len(written)} files beside the results'}"
+        )
 
 
 def run_split(arguments: argparse.Namespace) -> int:
@@ -9155,7 +9170,7 @@ def write_predictions(path: str, questions: Iterable[Question], rows: Mapping[st
     """Write a system's predictions, in the order of the questions."""
     ordered = {question.id: rows[question.id] for question in questions if question.id in rows}
     write_file(Path(path), json.dumps(ordered, ensure_ascii=False, indent=2) + "\n")
-    say(f"{path}: {len(ordered)} predictions")
+    say_line(f"{path}: {len(ordered)} predictions")
 
 
 def report_generated(path: str, made: Generated) -> int:
@@ -9275,7 +9290,9 @@ def review_drafts(path: str) -> int:
     questions, sheet = [question for question, _ in drafts], Path(path).with_suffix(".md")
     if not os.path.lexists(sheet):
         write_file(sheet, render_review(questions, documents))
-        say(f"Saved to: {sheet.as_posix()}. Strike out what is not good, and run the same command again.")
+        say_line(
+            f"Saved to: {sheet.as_posix()}. Strike out what is not good, and run the same command again."
+        )
         return EXIT_OK
     kept = read_review(sheet.as_posix(), questions)
     if not kept:
@@ -9285,7 +9302,7 @@ def review_drafts(path: str) -> int:
     write_drafts(path, rows)
     struck = [question.id for question in questions if question.id not in kept]
     told = f"; struck out: {len(struck)} ({shortened(struck)})" if struck else ""
-    say(f"{path}: {len(rows)} of {len(questions)} questions kept{told}")
+    say_line(f"{path}: {len(rows)} of {len(questions)} questions kept{told}")
     return EXIT_OK
 
 
@@ -9472,7 +9489,9 @@ def plan_judging(
         say("Dry run: nothing is sent.")
     if picked:
         method = unjudged(options).methods[0]
-        say(f"Judged are the best {len(best)} of {len(configurations)} by {method}: {', '.join(journals)}")
+        say_line(
+            f"Judged are the best {len(best)} of {len(configurations)} by {method}: {', '.join(journals)}"
+        )
     if arguments.dry_run or picked:
         show_plan(Session(arguments, journals), requests)
     return Session(arguments, journals), requests
@@ -9500,7 +9519,7 @@ def write_answers(
     say(parts_text(answer_parts(blocks)))
     for form, path in reports.items():
         write_file(Path(path), ANSWER_REPORTS[form](blocks))
-        say(f"Report saved to: {path}")
+        say_line(f"Report saved to: {path}")
     say_saved("Evaluation results", files.values())
 
 
@@ -9524,7 +9543,7 @@ def run_answers(arguments: argparse.Namespace) -> int:
         made = [made_by(file, setup) for file in files.values()]
         if all(made) and all(map(os.path.exists, reports.values())):
             there = ", ".join(files.values())
-            say(f"There already, made by the same set-up: {there} (--overwrite makes them anew)")
+            say_line(f"There already, made by the same set-up: {there} (--overwrite makes them anew)")
             return EXIT_OK
     aids = load_aids(configurations, options)
     session, requests = plan_judging(arguments, configurations, options, aids)
@@ -9637,7 +9656,7 @@ def judge_summaries(arguments: argparse.Namespace) -> int:
     jobs = summary_jobs(arguments)
     requests = [request for job in jobs for request in summary_requests(job)]
     for job in jobs:
-        say(f"{job.source.file.name}: {len(job.tasks)} summaries, {job.skipped} left out")
+        say_line(f"{job.source.file.name}: {len(job.tasks)} summaries, {job.skipped} left out")
     if arguments.dry_run:
         return dry_run(session, requests)
     if requests:

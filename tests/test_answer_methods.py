@@ -202,11 +202,12 @@ def test_all_that_is_wrong_is_said_at_once_with_its_line() -> None:
         {"gold": "fine", "prediction": "fine"},
         {"gold": "a", "sources": ["d", {"name": "x"}], "context": ["x", 5], "expected_options": ["b", None]},
         {"prediction": {}, "gold": "a", "id": []},
+        {"gold": "a", "input_tokens": 10**400, "output_tokens": 1e308},
     ]
     items, problems = parsed('{"n": 1,\n"items": [\n' + ",\n".join(map(json.dumps, rows)) + "]}")
     assert [row.prediction for row in items] == ["fine"]
     assert problems == [
-        "3: expected a number from 0 on in items[0].latency_ms, found -1",
+        "3: expected a number from 0 to 2^53 in items[0].latency_ms, found -1",
         '3: expected yes or no in items[0].correct, found "maybe"',
         "4: expected a text that is not blank, or a number in items[1].gold, found a list",
         '4: expected a list in items[1].keywords, found "k"',
@@ -214,6 +215,8 @@ def test_all_that_is_wrong_is_said_at_once_with_its_line() -> None:
         f"6: expected {evaluation.SOURCE.name} in items[3].sources[1], found an object",
         "6: expected a string in items[3].context[1], found 5",
         "7: expected a text or a number in items[4].prediction, found an empty object",
+        f"8: expected a number from 0 to 2^53 in items[5].input_tokens, found 1{'0' * 55}...",
+        "8: expected a number from 0 to 2^53 in items[5].output_tokens, found 1e+308",
     ]
 
 

@@ -1173,6 +1173,16 @@ def test_what_came_of_a_download_that_always_breaks_off_is_kept(project: Project
     assert len(scores(until_done(project))) == 30
 
 
+@pytest.mark.parametrize("name", ["", 7, None, "file_\ud800", "file\x1b[31m"], ids=repr)
+def test_an_upload_whose_file_has_no_name_is_none(serve: Serve, name: object) -> None:
+    told = Reply(200, json.dumps({"id": name}).encode())
+    server = serve(by_place, disturb=lambda method, _: told if method == "POST" else None)
+    with ExitStack() as resources:
+        service = BatchService(evaluation.groq_clients(KEY, server.url, 1, resources))
+        with pytest.raises(ServiceError, match="the answer to an upload names no file"):
+            service.upload("a.jsonl", io.BytesIO(b"{}"))
+
+
 @pytest.mark.parametrize("page", [1, 2, None])
 def test_what_was_sent_is_found_on_any_page_of_a_list(serve: Serve, page: int | None) -> None:
     server = serve(by_place, page=page)
@@ -1596,6 +1606,10 @@ STATES: dict[str, tuple[dict[str, Any], BatchState]] = {
             "expires_at": 99,
         },
         BatchState("b1", "in_progress", total=9, done=5, ends_s=99),
+    ),
+    "in progress until there are no more years": (
+        {"status": "in_progress", "expires_at": 1e300},
+        BatchState("b1", "in_progress"),
     ),
     "completed": (
         {"status": "completed", "output_file_id": "f2", "error_file_id": "f3"},

@@ -280,6 +280,21 @@ def test_faults_cannot_command_the_console(project: Project) -> None:
     ]
 
 
+@pytest.mark.skipif(os.name == "nt", reason="no such names of files")
+def test_names_of_files_cannot_command_the_console(small: Project) -> None:
+    odd = "h\x1b[31m\nLEADERBOARD"
+    small.hand_in(odd, strong={})
+    small.write(f"{odd}/rows.json", [{"question": "?", "gold": "a", "prediction": "a"}])
+    outcomes = [
+        small.run("dev", "--outputs", odd, "--report", "html"),
+        small.run("answers", f"{odd}/rows.json", "--report", "md", "--no-llm"),
+    ]
+    assert [outcome.code for outcome in outcomes] == [0, 0]
+    said = "".join(outcome.out for outcome in outcomes)
+    assert "\x1b" not in said
+    assert said.splitlines().count("LEADERBOARD") == 1
+
+
 COMMAND = [sys.executable, evaluation.__file__, "dev"]
 
 

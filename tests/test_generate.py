@@ -1185,6 +1185,12 @@ def test_what_nobody_told_is_not_counted(project: Project) -> None:
     assert block["latency_ms"] == figures(0, None, None, None)
 
 
+@pytest.mark.parametrize("tokens", [-1, 2**53 + 1, 1e308, 10**400, math.inf, math.nan, "9"], ids=repr)
+def test_no_number_of_tokens_is_one_that_nobody_told(project: Project, tokens: Any) -> None:
+    block = generation(project, made(input_tokens=tokens), made(input_tokens=2**53))
+    assert block["input_tokens"] == figures(1, 2**53, 2**53, 2**53)
+
+
 def test_predictions_that_tell_nothing_have_no_block(project: Project) -> None:
     assert generation(project, made(model=...), {"answer": "Oil."}) is None
 

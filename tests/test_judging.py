@@ -788,6 +788,10 @@ def test_a_call_that_takes_too_long_is_given_up_and_made_again(
         "errors": (error(500, "internal", "Oh no"), "HTTP 500: Oh no"),
         "dropped connections": (drop(), "Connection error."),
         "pages": (html_page(), "the answer is not a chat completion"),
+        "tokens beyond counting": (
+            completion("{}", prompt_tokens=10**308),
+            "the answer is not a chat completion",
+        ),
     },
 )
 def test_six_calls_without_a_reply_are_a_failure(
