@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import re
+import signal
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -20,6 +21,8 @@ import pytest
 from groq_server import BatchScript, Call, Disturb, GroqServer, Limits, Reply
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when NumPy is loaded: the workers share the cores
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell has it for what runs in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 KEY = "gsk_loopback0123456789"
 QUESTIONS_FILE = "NLP Project Data/dev_final_jsonl.txt"
