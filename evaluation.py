@@ -4700,10 +4700,14 @@ def _bare_name(doc_id: str) -> str:
     return re.sub(r"\.(json|jsonl|txt|md|html?|pdf|xml)$", "", re.split(r"[/\\]", doc_id)[-1])
 
 
+def more_than_once(names: Iterable[str]) -> list[str]:
+    """Those that occur more than once."""
+    return [name for name, count in Counter(names).items() if count > 1]
+
+
 def gold_findings(questions: Sequence[Question], documents: Mapping[str, Document]) -> Iterator[Finding]:
     """What is odd about the gold side of a split."""
-    counts = Counter(question.id for question in questions)
-    yield "question IDs that occur more than once", [name for name, count in counts.items() if count > 1]
+    yield "question IDs that occur more than once", more_than_once(question.id for question in questions)
     first: dict[str, str] = {}
     pairs = [(first.setdefault(_folded(question.text), question.id), question.id) for question in questions]
     yield "questions whose text occurred before", [f"{one} and {two}" for one, two in pairs if one != two]
@@ -4858,18 +4862,16 @@ def spellings(names: Collection[str]) -> dict[str, str]:
 
 def read_labels(path: str, split: Split, folders: Iterable[str]) -> Labels:
     """People's scores of the answers of any system in these folders, graded or not. Raises InputError."""
-    problems: list[Problem] = []
     titles: list[str] = []
     for folder in folders:
         with suppress(OSError):  # reading the hand-in says so
             titles += (in_folder(folder, name) for name in find_systems(folder, split.name))
     csv.field_size_limit(2**31 - 1)  # an answer may be long
     known = spellings([question.id for question in split.questions]), spellings(titles)
-    file, labels = read_file(
-        path, lambda text, name, found: parse_labels(text, name, found, *known), problems
-    )
-    if problems:
-        raise InputError(problems)
+    with all_problems() as problems:
+        file, labels = read_file(
+            path, lambda text, name, found: parse_labels(text, name, found, *known), problems
+        )
     return Labels(file, tuple(labels or ()))
 
 
@@ -6332,11 +6334,6 @@ def answers_block(
         models = {"requested_model": run.requested_model, "judge_model": run.model}
         block |= {**models, "failed": failed, "flagged": flagged}
     return block | {"warnings": answer_warnings(configuration, block), "detailed_results": rows}
-
-
-def more_than_once(names: Iterable[str]) -> list[str]:
-    """Those that occur more than once."""
-    return [name for name, count in Counter(names).items() if count > 1]
 
 
 def told_apart(keys: Iterable[T]) -> Iterator[tuple[T, int]]:
