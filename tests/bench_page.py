@@ -1,146 +1,39 @@
-"""Measure the page of a large hand-in: how big it is, how long it takes to render and to open.
+"""Measure the page of a large split: its size, the time to write it and the time to open it in Chromium.
 
     python tests/bench_page.py [--questions N] [--rounds N]
 
-2,000 questions, each about a document of its own, two systems, every answer judged by a stand-in. The program
-runs as a process of its own. Chromium opens the page and one with a single question in turns; the median of
-the rounds counts. Every figure stands as it is, and as a ratio to that of the page with a single question.
-
-Prints one table: what, measured, ratio, wanted, ok. Exit code 0 if every row is ok, else 1.
+2,000 questions, each about a document of its own, and two systems. All answers are judged once against the
+loopback server; then the program is timed with and without the page, with the judgements in the journal. The
+page of a single question is measured in turns. The exit code is 0 if every figure is as required.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
-import resource
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from playwright.sync_api import Browser, sync_playwright
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+from bench_scale import PROGRAM, WORDS, measure, print_row
+from browser import ARGUMENTS, find_browser
+from groq_server import GroqServer, score_reply
 
-import evaluation  # noqa: E402
-
-from browser import ARGUMENTS, find_browser  # noqa: E402
-
-QUESTIONS, SENTENCES = 2_000, 25
-LEVEL_CHARS, ANSWER_CHARS, SENTENCE_CHARS = 90, 300, 80
-TYPES = ("fact", "reasoning", "comparison", "summary")
-WORDS = ("lamp", "oil", "tide", "harbour", "clock", "seed", "bread", "metre", "press", "signal", "wind")
+SYSTEMS = ("simple", "strong")
+N_SENTENCES = 25
+LEVEL_CHARS, SENTENCE_CHARS, QUESTION_CHARS, RATIONALE_CHARS, ANSWER_CHARS = 90, 80, 90, 200, 300
 PAGE = "dev_evaluation.html"
-MEGABYTE = 1_000_000
+GRADE = (str(PROGRAM), "dev", "--judge", *SYSTEMS)
 
-
-# --------------------------------------------------------------------------------------------- what is graded
-def prose(rng: random.Random, chars: int) -> str:
-    """Words of so many characters in all."""
-    return " ".join(rng.choices(WORDS, k=chars // 4))[:chars].strip().capitalize()
-
-
-def write_split(folder: Path, questions: int, sentence_chars: int = SENTENCE_CHARS) -> None:
-    """A split of so many questions, and two systems that answer them all, with texts as long as real ones."""
-    rng = random.Random(1)
-    for name in ("corpus", "NLP Project Data"):
-        (folder / name).mkdir(parents=True, exist_ok=True)
-    sids = [f"S{place}" for place in range(1, SENTENCES + 1)]
-    rows: list[str] = []
-    systems: dict[str, dict[str, object]] = {name: {} for name in evaluation.SYSTEMS}
-    for place in range(1, questions + 1):
-        document = {
-            "doc_id": f"d{place}",
-            "sentences": [{"sid": sid, "text": prose(rng, sentence_chars)} for sid in sids],
-        }
-        (folder / f"corpus/d{place}.json").write_text(json.dumps(document), encoding="utf-8")
-        scale = {level: prose(rng, LEVEL_CHARS) for level in evaluation.RUBRIC_LEVELS}
-        row = {
-            "doc_id": f"d{place}",
-            "question": f"{prose(rng, 90)}?",
-            "answer": prose(rng, ANSWER_CHARS),
-            "evidence_sentences": rng.sample(sids, 2),
-            "rubric": {"description": prose(rng, LEVEL_CHARS), "scale": scale},
-            "question_type": rng.choice(TYPES),
-        }
-        rows.append(json.dumps(row) + "\n")
-        for predictions in systems.values():
-            predictions[f"q{place:03d}"] = {
-                "answer": prose(rng, ANSWER_CHARS),
-                "evidence_sentences": rng.sample(sids, 2),
-                "retrieved_docs": [f"d{place}", "d1", "d2", "d3", "d4"],
-            }
-    (folder / "NLP Project Data/dev_final_jsonl.txt").write_text("".join(rows), encoding="utf-8")
-    for name, predictions in systems.items():
-        (folder / f"dev_{name}_output.json").write_text(json.dumps(predictions), encoding="utf-8")
-
-
-def judge(requests: Sequence[evaluation.JudgeRequest]) -> evaluation.JudgeRun:
-    """A stand-in: every score equally often, each with a rationale as long as a judge may make it."""
-    rng = random.Random(2)
-    outcomes = (evaluation.Judgement(rng.randint(1, 5), prose(rng, 200)) for _ in requests)
-    return evaluation.JudgeRun("stand-in", "stand-in", tuple(outcomes))
-
-
-ARGUMENTS_JUDGED = ("dev", "--judge", *evaluation.SYSTEMS, "--report", "html")
-
-
-def grade() -> None:
-    """Grade the current folder. The last line on stdout says how long it took, and the peak of memory."""
-    spent: list[float] = []
-
-    def render(report: evaluation.Report) -> str:
-        started = time.perf_counter()
-        page = evaluation.render_page(report)
-        spent.append(time.perf_counter() - started)
-        return page
-
-    evaluation.connect_judge = lambda *_, **__: judge
-    evaluation.REPORTS = {**evaluation.REPORTS, "html": {evaluation.REPORT_PAGE: render}}
-    started = time.perf_counter()
-    code = evaluation.main(ARGUMENTS_JUDGED)
-    total = time.perf_counter() - started
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # Linux counts in KiB
-    print(json.dumps({"code": code, "run_s": total, "render_s": spent[0], "peak_mib": peak}))
-
-
-# ----------------------------------------------------------------------------------------------- measurements
-class Row(NamedTuple):
-    """One line of the table; what may be at most has no bound where it is infinite."""
-
-    what: str
-    measured: float
-    small: float  # the same of the page with a single question
-    wanted: float = float("inf")
-
-    @property
-    def ok(self) -> bool:
-        return self.measured < self.wanted
-
-    def __str__(self) -> str:
-        bound = f"< {self.wanted:g}" if self.wanted < float("inf") else "-"
-        ratio = f"{self.measured / self.small:.1f}"
-        return f"{self.what:<52} {self.measured:>9.3f} {ratio:>9} {bound:>6} {'ok' if self.ok else 'NO'}"
-
-
-def written(folder: Path, questions: int) -> dict[str, float]:
-    """Write the page; its size, and what the program took."""
-    write_split(folder, questions)
-    command = [sys.executable, __file__, "--grade"]
-    run = subprocess.run(command, cwd=folder, check=True, stdout=subprocess.PIPE, text=True)
-    figures: dict[str, float] = json.loads(run.stdout.splitlines()[-1])
-    if figures["code"] != 0:
-        raise SystemExit(f"the program ended with {figures['code']}")
-    return {**figures, "page_mb": (folder / PAGE).stat().st_size / MEGABYTE}
-
-
+# Seconds from navigation to the load event and to the first paint; null until both are known.
 TIMES = """() => {
   const paint = performance.getEntriesByName("first-contentful-paint")[0];
   const {loadEventEnd} = performance.getEntriesByType("navigation")[0];
@@ -148,8 +41,56 @@ TIMES = """() => {
 }"""
 
 
-def opened(browser: Browser, path: Path) -> dict[str, float]:
-    """Seconds from navigation to `load` and to the first paint, in a window of its own."""
+def make_text(rng: random.Random, n_chars: int) -> str:
+    return " ".join(rng.choices(WORDS, k=n_chars // 4))[:n_chars].strip().capitalize()
+
+
+def write_split(folder: Path, n_questions: int) -> None:
+    """Write a split and two systems that answer all questions, with texts as long as real ones."""
+    rng = random.Random(1)
+    sids = [f"S{number}" for number in range(1, N_SENTENCES + 1)]
+    questions = []
+    predictions: dict[str, dict[str, object]] = {system: {} for system in SYSTEMS}
+    for name in ("corpus", "NLP Project Data"):
+        (folder / name).mkdir(parents=True)
+    for number in range(1, n_questions + 1):
+        doc_id = f"d{number}"
+        sentences = [{"sid": sid, "text": make_text(rng, SENTENCE_CHARS)} for sid in sids]
+        write_json(folder / f"corpus/{doc_id}.json", {"doc_id": doc_id, "sentences": sentences})
+        scale = {str(level): make_text(rng, LEVEL_CHARS) for level in range(1, 6)}
+        question = {
+            "doc_id": doc_id,
+            "question": f"{make_text(rng, QUESTION_CHARS)}?",
+            "answer": make_text(rng, ANSWER_CHARS),
+            "evidence_sentences": rng.sample(sids, 2),
+            "rubric": {"description": make_text(rng, LEVEL_CHARS), "scale": scale},
+            "question_type": rng.choice(("fact", "reasoning", "comparison", "summary")),
+        }
+        questions.append(json.dumps(question) + "\n")
+        for rows in predictions.values():
+            rows[f"q{number:03d}"] = {
+                "answer": make_text(rng, ANSWER_CHARS),
+                "evidence_sentences": rng.sample(sids, 2),
+                "retrieved_docs": [doc_id, "d1", "d2", "d3", "d4"],
+            }
+    (folder / "NLP Project Data/dev_final_jsonl.txt").write_text("".join(questions), encoding="utf-8")
+    for system, rows in predictions.items():
+        write_json(folder / f"dev_{system}_output.json", rows)
+
+
+def write_json(path: Path, content: object) -> None:
+    path.write_text(json.dumps(content), encoding="utf-8")
+
+
+def judge_answers(folder: Path) -> None:
+    """Have every answer judged, so that all judgements are in the journal."""
+    rationale = make_text(random.Random(2), RATIONALE_CHARS)
+    with GroqServer(lambda call: score_reply(1 + call.number % 5, rationale)) as server:
+        environment = {**os.environ, "GROQ_API_KEY": "gsk_loopback", "GROQ_BASE_URL": server.url}
+        subprocess.run([sys.executable, *GRADE], cwd=folder, env=environment, check=True, capture_output=True)
+
+
+def open_page(browser: Browser, path: Path) -> dict[str, float]:
     page = browser.new_page()
     page.goto(path.as_uri())
     times: Any = page.wait_for_function(TIMES).json_value()
@@ -157,52 +98,51 @@ def opened(browser: Browser, path: Path) -> dict[str, float]:
     return dict(times)
 
 
-def measure(questions: int, rounds: int) -> list[Row]:
-    with tempfile.TemporaryDirectory(prefix="bench_page_") as name:
-        folders = {"large": Path(name, "large"), "small": Path(name, "small")}
-        found = {
-            "large": written(folders["large"], questions),
-            "small": written(folders["small"], 1),
-        }
-        with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=find_browser(), args=ARGUMENTS)
-            times: dict[str, list[dict[str, float]]] = {which: [] for which in folders}
-            for _ in range(rounds):
-                for which, folder in folders.items():
-                    times[which].append(opened(browser, folder / PAGE))
-            browser.close()
-    for which, rows in times.items():
-        for figure in ("load_s", "paint_s"):
-            found[which][figure] = statistics.median(row[figure] for row in rows)
-    rows = {
-        "size of the page, MB": ("page_mb", 10),
-        "program, s": ("run_s",),
-        "of which rendering the page, s": ("render_s",),
-        "program, peak of memory, MiB": ("peak_mib",),
-        "Chromium, navigation to load, s": ("load_s", 2),
-        "Chromium, navigation to first contentful paint, s": ("paint_s", 2),
-    }
-    return [
-        Row(what, found["large"][figure], found["small"][figure], *wanted)
-        for what, (figure, *wanted) in rows.items()
-    ]
+def measure_pages(folders: Sequence[Path], rounds: int) -> list[dict[str, float]]:
+    """Return the median of each figure for each folder."""
+    figures: list[dict[str, list[float]]] = [{} for _ in folders]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=find_browser(), args=ARGUMENTS)
+        for _ in range(rounds):
+            for folder, own in zip(folders, figures, strict=True):
+                plain = measure(folder, GRADE)
+                with_page = measure(folder, (*GRADE, "--report", "html"))
+                size_mb = (folder / PAGE).stat().st_size / 1e6
+                measured = {"size_mb": size_mb, "plain_s": plain.seconds, "page_s": with_page.seconds}
+                measured |= {"peak_mib": with_page.peak_mib, **open_page(browser, folder / PAGE)}
+                for name, value in measured.items():
+                    own.setdefault(name, []).append(value)
+        browser.close()
+    return [{name: statistics.median(values) for name, values in own.items()} for own in figures]
+
+
+ROWS = {
+    "size_mb": ("size of the page, MB", 10.0),
+    "plain_s": ("program without the page, s", None),
+    "page_s": ("program with the page, s", None),
+    "peak_mib": ("peak memory of the program, MiB", None),
+    "load_s": ("Chromium, navigation to load, s", 2.0),
+    "paint_s": ("Chromium, navigation to first contentful paint, s", 2.0),
+}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--questions", type=int, default=QUESTIONS)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--grade", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--questions", type=int, default=2_000, metavar="N")
+    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="the median of N (default: 5)")
     arguments = parser.parse_args()
-    if arguments.grade:
-        grade()
-        return 0
     if find_browser() is None:
-        raise SystemExit("there is no Chromium here")
-    rows = measure(arguments.questions, arguments.rounds)
-    print(f"{'what':<52} {'measured':>9} {'ratio':>9} {'wanted':>6}")
-    print(*rows, sep="\n")
-    return 0 if all(row.ok for row in rows) else 1
+        raise SystemExit("no Chromium found")
+    with tempfile.TemporaryDirectory(prefix="bench_page_") as name:
+        folders = [Path(name, "large"), Path(name, "small")]
+        for folder, n_questions in zip(folders, (arguments.questions, 1), strict=True):
+            write_split(folder, n_questions)
+            judge_answers(folder)
+        large, small = measure_pages(folders, arguments.rounds)
+    all_ok = True
+    for figure, (title, limit) in ROWS.items():
+        all_ok &= print_row(f"{title} (one question: {small[figure]:.2f})", large[figure], limit)
+    return 0 if all_ok else 1
 
 
 if __name__ == "__main__":

@@ -1,19 +1,19 @@
-"""Measure how cost grows with the work, each figure as a ratio within one run.
+"""Measure time and memory of grading without a judge, as ratios within one run.
 
-    python tests/bench_scale.py [--only NAME...] [--rounds N]
+    python tests/bench_scale.py [--rounds N] [--against FILE]
 
-100,000 questions, two systems, 10 retrieved documents a prediction, no judge: the whole process against one
-that only reads the same files with json.loads, and against pytrec_eval and ranx computing nothing but the two
-recalls. Each is a process of its own; they take turns, and the best of the rounds counts. To have the last
-two, which nothing else here needs: pip install pytrec_eval-terrier ranx
+- 100,000 questions, two systems, 10 retrieved documents per prediction: the whole process against a process
+  that only reads the same files with json.loads, and its peak memory.
+- The sample dev split: the whole process against `import numpy`.
 
-Prints one table: what, measured, wanted, ok. Exit code 0 if every row is ok or could not be measured, else 1.
+Time is processor time, which depends little on what else runs on the machine. The processes take turns, and
+the best of N rounds counts. With --against, another evaluation.py is measured
+in the same rounds, e.g. that of an earlier commit. The exit code is 0 if every figure is as required.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
 import random
@@ -21,26 +21,17 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+PROGRAM = ROOT / "evaluation.py"
 
-import evaluation  # noqa: E402
-
-QUESTIONS, FEW_QUESTIONS = 100_000, 10_000
-QUESTIONS_A_DOCUMENT, OTHERS_A_DOCUMENT = 50, 9  # about each gold document, and beside it for retrieval
-RETRIEVED = 10
-RIGHT = {"simple": 0.6, "strong": 0.9}  # how often the gold document is among the retrieved
-LABELS = {
-    "question_type": ("fact", "reasoning", "comparison", "summary"),
-    "edge_case_type": ("none", "none", "ambiguous", "no answer"),
-    "source_dataset": ("articles", "letters", "minutes"),
-}
+N_QUESTIONS = 100_000
+N_DOCUMENTS = 2_000
+N_RETRIEVED = 10
+HIT_RATES = {"simple": 0.6, "strong": 0.9}  # share of predictions that retrieve the gold document
 WORDS = (
     "lamp",
     "oil",
@@ -55,237 +46,152 @@ WORDS = (
     "wind",
     "glass",
 )
+LABELS = {
+    "question_type": ("fact", "reasoning", "comparison", "summary"),
+    "edge_case_type": ("none", "none", "ambiguous", "no answer"),
+    "source_dataset": ("articles", "letters", "minutes"),
+}
 
-EVALUATION = (str(ROOT / "evaluation.py"), "dev")
-IMPORT_NUMPY = ("-c", "import numpy")
 READ_FILES = """
 import json
 from pathlib import Path
-for system in ("simple", "strong"):
-    json.loads(Path(f"dev_{system}_output.json").read_bytes())
+for path in Path().glob("dev_*_output.json"):
+    json.loads(path.read_bytes())
 """
-READ_RUNS = """
-import json
-from pathlib import Path
-lines = Path("NLP Project Data/dev_final_jsonl.txt").read_text(encoding="utf-8").splitlines()
-gold = {f"q{place:03d}": {json.loads(line)["doc_id"]: 1} for place, line in enumerate(lines, start=1)}
-def runs():
-    for system in ("simple", "strong"):
-        rows = json.loads(Path(f"dev_{system}_output.json").read_bytes())
-        yield {
-            name: {entry["doc_id"]: entry["score"] for entry in row["retrieved_docs"]}
-            for name, row in rows.items()
-        }
-"""
-PYTREC_EVAL = f"""
-import pytrec_eval
-{READ_RUNS}
-evaluator = pytrec_eval.RelevanceEvaluator(gold, {{"recall_1", "recall_5"}})
-for run in runs():
-    scores = evaluator.evaluate(run).values()
-    print([sum(score[name] for score in scores) / len(scores) for name in ("recall_1", "recall_5")])
-"""
-RANX = f"""
-from ranx import Qrels, Run, evaluate
-{READ_RUNS}
-qrels = Qrels(gold)
-for run in runs():
-    print(evaluate(qrels, Run(run), ["recall@1", "recall@5"]))
+
+# Run a command and print its seconds of processor time and its peak memory in MiB. A small process does so,
+# because the peak of a child is at least that of its parent. Linux counts in KiB, macOS in bytes.
+MEASURE = """
+import resource, subprocess, sys
+subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+mib = 2**20 if sys.platform == "darwin" else 2**10
+print(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / mib)
 """
 
 
-@dataclass(frozen=True)
-class Row:
-    """One line of the table: a figure, and what it may be at most; None if it could not be measured."""
-
-    what: str
-    measured: float | None
-    wanted: float
-
-    @property
-    def ok(self) -> bool:
-        return self.measured is None or self.measured <= self.wanted
-
-    def __str__(self) -> str:
-        measured = "-" if self.measured is None else f"{self.measured:.3g}"
-        verdict = "-" if self.measured is None else "ok" if self.ok else "NO"
-        return f"{self.what:<88} {measured:>8}  <= {self.wanted:<5g} {verdict}"
+class Cost(NamedTuple):
+    seconds: float
+    peak_mib: float
 
 
-Rows = Iterator[Row]
+def measure(folder: Path, arguments: Sequence[str]) -> Cost:
+    """Run Python with these arguments in a folder, without a key for the judge."""
+    environment = {name: value for name, value in os.environ.items() if name != "GROQ_API_KEY"}
+    command = [sys.executable, "-c", MEASURE, sys.executable, *arguments]
+    run = subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True, text=True)
+    seconds, peak_mib = run.stdout.split()
+    return Cost(float(seconds), float(peak_mib))
 
 
-# --------------------------------------------------------------------------------------------- what is graded
-FOLDERS: list[Path] = []  # taken away at the end
+def measure_in_turns(folder: Path, commands: Sequence[Sequence[str]], rounds: int) -> list[Cost]:
+    """Return the least cost of each command, in their order."""
+    costs: list[list[Cost]] = [[] for _ in commands]
+    for _ in range(rounds):
+        for command, own_costs in zip(commands, costs, strict=True):
+            own_costs.append(measure(folder, command))
+    return [Cost(*map(min, zip(*own_costs, strict=True))) for own_costs in costs]
 
 
-def temporary_folder() -> Path:
-    FOLDERS.append(Path(tempfile.mkdtemp(prefix="bench_scale_")))
-    return FOLDERS[-1]
+# ------------------------------------------------------------------ Data
 
 
-def sentence(rng: random.Random) -> str:
+def make_sentence(rng: random.Random) -> str:
     return " ".join(rng.choices(WORDS, k=7)).capitalize() + "."
 
 
-def gold_row(rng: random.Random, doc_id: str) -> dict[str, object]:
-    row = {"doc_id": doc_id, "question": sentence(rng), "answer": sentence(rng), "evidence_sentences": ["S1"]}
-    return row | {label: rng.choice(values) for label, values in LABELS.items()}
+def make_question(rng: random.Random, doc_id: str) -> dict[str, object]:
+    question: dict[str, object] = {name: rng.choice(values) for name, values in LABELS.items()}
+    question["doc_id"] = doc_id
+    question["question"] = make_sentence(rng)
+    question["answer"] = make_sentence(rng)
+    question["evidence_sentences"] = ["S1"]
+    return question
 
 
-def prediction(
-    rng: random.Random, text: object, doc_id: str, documents: Sequence[str], right: float
-) -> object:
-    found = [name for name in rng.sample(documents, RETRIEVED) if name != doc_id]
-    if rng.random() < right:
-        found.insert(min(int(rng.expovariate(0.7)), RETRIEVED - 1), doc_id)
-    ranked = enumerate(found[:RETRIEVED], start=1)
-    entries = [{"doc_id": name, "score": round(20 / (rank + 1), 4), "rank": rank} for rank, name in ranked]
-    cited = [f"S{rng.randint(1, 2)}"]
-    return {"question": text, "answer": "No.", "evidence_sentences": cited, "retrieved_docs": entries}
-
-
-@cache
-def made_up_split(count: int) -> Path:
-    """A folder with so many questions, two systems and the corpus; the same bytes for the same count."""
-    folder, rng = temporary_folder(), random.Random(count)
-    documents = [f"d{number:05d}" for number in range(count // QUESTIONS_A_DOCUMENT)]
-    everything = [*documents, *(f"{name}-{n}" for name in documents for n in range(OTHERS_A_DOCUMENT))]
-    (folder / evaluation.CORPUS_DIR).mkdir()
-    for name in documents:
-        rows = [{"sid": f"S{place}", "text": sentence(rng)} for place in (1, 2, 3)]
-        text = json.dumps({"doc_id": name, "sentences": rows})
-        (folder / evaluation.CORPUS_DIR / f"{name}.json").write_text(text, encoding="utf-8")
-    gold = [gold_row(rng, documents[place % len(documents)]) for place in range(count)]
-    path = folder / evaluation.QUESTIONS_FILE.format(split="dev")
-    path.parent.mkdir()
-    path.write_text("".join(json.dumps(row) + "\n" for row in gold), encoding="utf-8")
-    for system, right in RIGHT.items():
-        rows = {
-            f"q{place:03d}": prediction(rng, row["question"], str(row["doc_id"]), everything, right)
-            for place, row in enumerate(gold, start=1)
-        }
-        path = folder / evaluation.PREDICTIONS_FILE.format(split="dev", system=system)
-        path.write_text(json.dumps(rows), encoding="utf-8")
-    return folder
-
-
-@cache
-def sample_split() -> Path:
-    """A folder with the sample data."""
-    folder = temporary_folder()
-    for name in (evaluation.CORPUS_DIR, Path(evaluation.QUESTIONS_FILE).parts[0]):
-        shutil.copytree(ROOT / name, folder / name)
-    for path in ROOT.glob("*_output.json"):
-        shutil.copy(path, folder)
-    return folder
-
-
-# ----------------------------------------------------------------------------------------------- who is timed
-def seconds(folder: Path, arguments: Sequence[str]) -> float:
-    """How long a Python process takes from its start to its end."""
-    environment = {name: value for name, value in os.environ.items() if name != evaluation.KEY_VARIABLE}
-    command = [sys.executable, *arguments]
-    start_s = time.perf_counter()
-    subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
-    return time.perf_counter() - start_s
-
-
-def best_of(rounds: int, *processes: tuple[Path, Sequence[str]]) -> list[float]:
-    """The best time of each process, all of them taking turns."""
-    times = [[seconds(*process) for process in processes] for _ in range(rounds)]
-    return [min(column) for column in zip(*times, strict=True)]
-
-
-def peak_gb(folder: Path, arguments: Sequence[str]) -> float | None:
-    """The most memory that a Python process held, in GB; None where the system does not count it."""
-    if importlib.util.find_spec("resource") is None:
-        return None
-    code = (
-        "import resource, subprocess, sys\n"
-        "subprocess.run(sys.argv[1:], check=True, capture_output=True)\n"
-        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
-    )
-    command = [sys.executable, "-c", code, sys.executable, *arguments]
-    run = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
-    unit = 1 if sys.platform == "darwin" else 1024
-    return int(run.stdout) * unit / 1e9
-
-
-# ------------------------------------------------------------------------------------------- what is measured
-def against(rounds: int) -> Rows:
-    """The whole process, against what others need for a part of it."""
-    folder = made_up_split(QUESTIONS)
-    files = [folder / evaluation.PREDICTIONS_FILE.format(split="dev", system=name) for name in RIGHT]
-    size = f"{QUESTIONS} questions, {sum(path.stat().st_size for path in files) / 1e6:.0f} MB"
-    others = {
-        "json": ("json.loads of the predictions", READ_FILES, 3.0),
-        "pytrec_eval": ("pytrec_eval, the two recalls", PYTREC_EVAL, 1.5),
-        "ranx": ("ranx, the two recalls", RANX, 0.4),
+def make_prediction(
+    rng: random.Random, question: dict[str, object], doc_ids: Sequence[str], hit_rate: float
+) -> dict[str, object]:
+    retrieved = [doc_id for doc_id in rng.sample(doc_ids, N_RETRIEVED) if doc_id != question["doc_id"]]
+    if rng.random() < hit_rate:
+        retrieved.insert(min(int(rng.expovariate(0.7)), N_RETRIEVED - 1), str(question["doc_id"]))
+    documents = []
+    for rank, doc_id in enumerate(retrieved[:N_RETRIEVED], start=1):
+        documents.append({"doc_id": doc_id, "score": round(20 / (rank + 1), 4), "rank": rank})
+    return {
+        "question": question["question"],
+        "answer": "No.",
+        "evidence_sentences": [f"S{rng.randint(1, 2)}"],
+        "retrieved_docs": documents,
     }
-    there = [name for name in others if importlib.util.find_spec(name)]
-    if "ranx" in there:
-        seconds(folder, ("-c", RANX))  # what it compiles once is charged to nobody
-    processes = [(folder, ("-c", others[name][1])) for name in there]
-    whole_s, *other_s = best_of(rounds, (folder, EVALUATION), *processes)
-    times_s = dict(zip(there, other_s, strict=True))
-    for name, (what, _, wanted) in others.items():
-        if name in times_s:
-            took = f"{whole_s:.1f} and {times_s[name]:.1f} s"
-            yield Row(f"{size}: time against {what} ({took})", whole_s / times_s[name], wanted)
-        else:
-            yield Row(f"{size}: time against {what}: not installed", None, wanted)
 
 
-def growth(rounds: int) -> Rows:
-    """Ten times the questions."""
-    few, many = (made_up_split(count) for count in (FEW_QUESTIONS, QUESTIONS))
-    few_s, many_s = best_of(rounds, (few, EVALUATION), (many, EVALUATION))
-    took = f"{few_s:.2f} and {many_s:.1f} s"
-    yield Row(f"{FEW_QUESTIONS} to {QUESTIONS} questions: time ({took})", many_s / few_s, 11)
+def write_large_split(folder: Path) -> None:
+    """Write questions, predictions and gold documents; the same bytes each time."""
+    rng = random.Random(1)
+    gold_ids = [f"d{number:05d}" for number in range(N_DOCUMENTS)]
+    doc_ids = [f"d{number:05d}" for number in range(10 * N_DOCUMENTS)]
+    (folder / "corpus").mkdir(parents=True)
+    for doc_id in gold_ids:
+        sentences = [{"sid": f"S{number}", "text": make_sentence(rng)} for number in (1, 2, 3)]
+        content = json.dumps({"doc_id": doc_id, "sentences": sentences})
+        (folder / f"corpus/{doc_id}.json").write_text(content, encoding="utf-8")
+    questions = [make_question(rng, gold_ids[number % N_DOCUMENTS]) for number in range(N_QUESTIONS)]
+    (folder / "NLP Project Data").mkdir()
+    lines = "".join(json.dumps(question) + "\n" for question in questions)
+    (folder / "NLP Project Data/dev_final_jsonl.txt").write_text(lines, encoding="utf-8")
+    for system, hit_rate in HIT_RATES.items():
+        predictions = {}
+        for number, question in enumerate(questions, start=1):
+            predictions[f"q{number:03d}"] = make_prediction(rng, question, doc_ids, hit_rate)
+        (folder / f"dev_{system}_output.json").write_text(json.dumps(predictions), encoding="utf-8")
 
 
-def memory(rounds: int) -> Rows:
-    """The most that is held at one time."""
-    peak = peak_gb(made_up_split(QUESTIONS), EVALUATION)
-    missing = ": not counted on this system" if peak is None else ""
-    yield Row(f"{QUESTIONS} questions: peak memory in GB{missing}", peak, 1.2)
+def copy_sample_split(folder: Path) -> None:
+    for name in ("corpus", "NLP Project Data"):
+        shutil.copytree(ROOT / name, folder / name)
+    for path in ROOT.glob("dev_*_output.json"):
+        shutil.copy(path, folder)
 
 
-def start(rounds: int) -> Rows:
-    """The sample data, where starting is all."""
-    folder = sample_split()
-    few_s, numpy_s = best_of(5 * rounds, (folder, EVALUATION), (folder, IMPORT_NUMPY))
-    took = f"{few_s * 1000:.0f} and {numpy_s * 1000:.0f} ms"
-    yield Row(f"The sample questions: time against importing numpy ({took})", few_s / numpy_s, 1.5)
+# ------------------------------------------------------------------ Table
 
 
-# ---------------------------------------------------------------------------------------------------- command
-BENCHES: Mapping[str, Callable[[int], Rows]] = {
-    "against": against,
-    "growth": growth,
-    "memory": memory,
-    "start": start,
-}
+def print_row(what: str, measured: float, limit: float | None) -> bool:
+    """Print a figure and return whether it is as required."""
+    ok = limit is None or measured <= limit
+    required = "-" if limit is None else f"<= {limit:g}"
+    print(f"{what:<72} {measured:>8.2f}  {required:<7} {'ok' if ok else 'NO'}", flush=True)
+    return ok
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Measure how cost grows with the work.")
-    names = ", ".join(BENCHES)
-    parser.add_argument("--only", nargs="+", choices=BENCHES, default=BENCHES, metavar="NAME", help=names)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="the best of N (default: 3)")
-    args = parser.parse_args()
-    print(f"{'what':<88} {'measured':>8}  {'wanted':<8} ok")
-    rows = []
-    try:
-        for name in args.only:
-            for row in BENCHES[name](args.rounds):
-                print(row, flush=True)
-                rows.append(row)
-    finally:
-        for folder in FOLDERS:
-            shutil.rmtree(folder)
-    return 0 if all(row.ok for row in rows) else 1
+    parser.add_argument("--against", type=Path, metavar="FILE", help="measure this evaluation.py, too")
+    arguments = parser.parse_args()
+    programs = {"evaluation.py": PROGRAM}
+    if arguments.against:
+        programs[str(arguments.against)] = arguments.against.resolve()
+    commands = [(str(program), "dev") for program in programs.values()]
+    all_ok = True
+    with tempfile.TemporaryDirectory(prefix="bench_scale_") as name:
+        large, sample = Path(name, "large"), Path(name, "sample")
+        write_large_split(large)
+        copy_sample_split(sample)
+        *costs, json_cost = measure_in_turns(large, [*commands, ("-c", READ_FILES)], arguments.rounds)
+        print(f"{N_QUESTIONS} questions; json.loads of the predictions takes {json_cost.seconds:.2f} s")
+        for index, (program, cost) in enumerate(zip(programs, costs, strict=True)):
+            limits = (1.7, 800) if index == 0 else (None, None)
+            all_ok &= print_row(f"{program}: time / json.loads", cost.seconds / json_cost.seconds, limits[0])
+            all_ok &= print_row(f"{program}: peak MiB", cost.peak_mib, limits[1])
+        rounds = 5 * arguments.rounds
+        *costs, numpy_cost = measure_in_turns(sample, [*commands, ("-c", "import numpy")], rounds)
+        print(f"Sample dev split; import numpy takes {1000 * numpy_cost.seconds:.0f} ms")
+        for index, (program, cost) in enumerate(zip(programs, costs, strict=True)):
+            limit = 2.7 if index == 0 else None
+            all_ok &= print_row(f"{program}: time / import numpy", cost.seconds / numpy_cost.seconds, limit)
+    return 0 if all_ok else 1
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Where to find a Chromium, for the tests of the page, and how to start it."""
+"""Find an installed Chromium for the tests of the HTML page, with the arguments to start it."""
 
 from __future__ import annotations
 
 import shutil
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
-ARGUMENTS = (  # it asks nobody for anything
+ARGUMENTS = (  # no requests of its own
     "--no-sandbox",
     "--disable-background-networking",
     "--disable-component-update",
@@ -15,5 +15,9 @@ ARGUMENTS = (  # it asks nobody for anything
 
 
 def find_browser() -> str | None:
-    """The path of a Chromium or one of its kin, if there is one."""
-    return next(filter(None, map(shutil.which, NAMES)), None)
+    """Return the path of Chromium or of a browser based on it, or None if there is none."""
+    for name in NAMES:
+        path = shutil.which(name)
+        if path is not None:
+            return path
+    return None

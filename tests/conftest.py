@@ -2,28 +2,46 @@
 
 from __future__ import annotations
 
+import difflib
 import gc
 import json
 import os
 import re
 import signal
 import ssl
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import evaluation
 import httpx
 import pytest
 
-from groq_server import BatchScript, Call, Disturb, GroqServer, Limits, Reply
+from groq_server import BatchScript, Call, Disturb, GroqServer, Limits, Reply, score_reply, too_large
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when NumPy is loaded: the workers share the cores
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell has it for what runs in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# The names of the module that tests may use beside its importable functions: clocks, fakes and their types.
+SEAMS = (
+    "RESAMPLES",
+    "BACKOFF_S",
+    "GRACE_S",
+    "POLL_S",
+    "MAX_POLL_S",
+    "RateLimiter",
+    "TokenLimit",
+    "RateLimited",
+)
+
+README = Path(__file__).resolve().parent.parent / "README.md"
 KEY = "gsk_loopback0123456789"
 QUESTIONS_FILE = "NLP Project Data/dev_final_jsonl.txt"
 NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # nothing is encrypted, and reading them takes long
@@ -31,6 +49,7 @@ SCALE = {str(level): f"level {level}" for level in range(1, 6)}
 
 Answer = Callable[[Call], Reply]
 Serve = Callable[..., GroqServer]
+Embed = Callable[[Mapping[str, Sequence[float]]], list[list[str]]]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -44,6 +63,18 @@ def pytest_collection() -> Iterator[None]:
         gc.collect()  # so that all is old from now on, and is seldom looked through again
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """With CI=true a skipped test fails, unless README.md contains the reason."""
+    report = yield
+    if report.skipped and isinstance(report.longrepr, tuple) and os.environ.get("CI") == "true":
+        reason = report.longrepr[2].removeprefix("Skipped: ")
+        if reason not in README.read_text("utf-8"):
+            report.outcome = "failed"
+            report.longrepr = f"skipped, which is a failure with CI=true: {reason}"
+    return report
+
+
 @contextmanager
 def all_kept() -> Iterator[None]:
     """What is there by now is passed over: looking through all of it for garbage takes half a second."""
@@ -52,6 +83,30 @@ def all_kept() -> Iterator[None]:
         yield
     finally:
         gc.unfreeze()
+
+
+def table(names: str, rows: Mapping[str, Any]) -> pytest.MarkDecorator:
+    """Parametrize a test by a table: name of the case -> its values."""
+    return pytest.mark.parametrize(names, list(rows.values()), ids=list(rows))
+
+
+def mentions(lines: Sequence[str], *words: str) -> bool:
+    """Return whether a single one of these lines contains all of these words."""
+    return any(all(word in line for word in words) for line in lines)
+
+
+def blocks(out: str) -> dict[str, str]:
+    """Return the blocks of the console: title -> text below it."""
+    titled = re.split(r"^={60}\n(.+)\n={60}\n+", out, flags=re.MULTILINE)[1:]
+    return dict(zip(titled[::2], titled[1::2], strict=True))
+
+
+def fake_module(name: str, **members: object) -> ModuleType:
+    """Return a module with these members, which the import system finds once it is in sys.modules."""
+    module = ModuleType(name)
+    module.__spec__ = ModuleSpec(name, None)
+    vars(module).update(members)
+    return module
 
 
 def question(doc_id: str = "d1", **changes: Any) -> dict[str, Any]:
@@ -109,15 +164,22 @@ class Project:
     def predictions(self, system: str, rows: Mapping[str, Any], split: str = "dev") -> None:
         self.write(f"{split}_{system}_output.json", rows)
 
-    def hand_in(self, folder: str, **systems: object) -> None:
-        """A folder with the predictions of each of these systems."""
+    def submission(self, folder: str, **systems: object) -> None:
+        """Write a folder with the predictions of each of these systems."""
         (self.folder / folder).mkdir(parents=True, exist_ok=True)
         for system, content in systems.items():
             self.write(f"{folder}/dev_{system}_output.json", content)
 
+    hand_in = submission
+
     def documents(self, *documents: Mapping[str, Any]) -> None:
         for row in documents:
             self.write(f"corpus/{row['doc_id']}.json", row)
+
+    def files(self) -> dict[str, bytes]:
+        """Return the content of every file by its path in the folder."""
+        paths = [path for path in self.folder.rglob("*") if path.is_file()]
+        return {path.relative_to(self.folder).as_posix(): path.read_bytes() for path in paths}
 
     def run(self, *arguments: str) -> Outcome:
         """The program with these arguments (default: dev)."""
@@ -127,6 +189,20 @@ class Project:
         path = self.folder / "dev_evaluation.json"
         results = json.loads(path.read_bytes()) if path.exists() else None
         return Outcome(code, out, err.splitlines(), results)
+
+    def run_unprivileged(self, *arguments: str) -> Outcome:
+        """Run the program in a process to which file permissions apply, even if the tests run as root.
+
+        Such a process keeps its user, who may be the only one allowed to read the interpreter's files.
+        """
+        command = [sys.executable, evaluation.__file__, *(arguments or ("dev",))]
+        if hasattr(os, "geteuid") and os.geteuid() == 0:
+            rights = "-dac_override,-dac_read_search"
+            command = ["setpriv", f"--bounding-set={rights}", f"--inh-caps={rights}", *command]
+        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False)
+        path = self.folder / "dev_evaluation.json"
+        results = json.loads(path.read_bytes()) if path.exists() else None
+        return Outcome(done.returncode, done.stdout, done.stderr.splitlines(), results)
 
 
 @pytest.fixture
@@ -181,6 +257,27 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
         yield serve
 
 
+@pytest.fixture
+def embed(monkeypatch: pytest.MonkeyPatch) -> Embed:
+    """Install a fake embedding model: these texts have these vectors. Returns the batches it encodes."""
+
+    def embed(vectors: Mapping[str, Sequence[float]]) -> list[list[str]]:
+        batches: list[list[str]] = []
+
+        def encode(texts: Sequence[str], **options: object) -> list[Sequence[float]]:
+            batches.append(list(texts))
+            return [vectors[text] for text in texts]
+
+        def load(name: str, **options: object) -> ModuleType:
+            return fake_module(name, encode=encode)
+
+        module = fake_module("sentence_transformers", SentenceTransformer=load)
+        monkeypatch.setitem(sys.modules, "sentence_transformers", module)
+        return batches
+
+    return embed
+
+
 def prompt_of(call: Call) -> str:
     return str(call.body["messages"][1]["content"])
 
@@ -190,3 +287,105 @@ def pasted(call: Call, name: str = "answer") -> str:
     prompt = f"\n{prompt_of(call)}"
     [marker] = re.findall(r"^\[(\w+) question\]$", prompt, re.MULTILINE)
     return prompt.split(f"\n[{marker} {name}]\n")[1].split(f"\n[{marker} ")[0]
+
+
+Score = int | float | None | list[int] | Reply  # None: the call fails; a list: one score per repeat
+JudgeWith = Callable[[Mapping[str, Sequence[Score]]], GroqServer]
+FAILED_CALL = too_large()
+FIRST_SEED = 20240229  # of a judge's request; each repeat adds one
+
+
+@pytest.fixture
+def judge_with(project: Project, serve: Serve) -> JudgeWith:
+    """Start a judge with these scores: system -> a score per question, in the order of the questions file.
+
+    The system of a submission is "folder/system". Equal answers to a question must have equal scores.
+    """
+
+    def judge_with(scores: Mapping[str, Sequence[Score]]) -> GroqServer:
+        def answer(call: Call) -> Reply:
+            score = find_score(project, scores, call)
+            if isinstance(score, list):
+                score = score[call.body["seed"] - FIRST_SEED]
+            if isinstance(score, Reply):
+                return score
+            return FAILED_CALL if score is None else score_reply(score, f"Worth {score}.")
+
+        return serve(answer)
+
+    return judge_with
+
+
+def find_score(project: Project, scores: Mapping[str, Sequence[Score]], call: Call) -> Score:
+    """Return the score for the answer in a request. A sanitized answer is matched by similarity."""
+    lines = (project.folder / QUESTIONS_FILE).read_text("utf-8").splitlines()
+    candidates: dict[str, Score] = {}
+    for path, given in scores.items():
+        folder, _, system = path.rpartition("/")
+        file = project.folder / folder / f"dev_{system}_output.json"
+        predictions = json.loads(file.read_text("utf-8"))
+        for number, (line, score) in enumerate(zip(lines, given, strict=True), start=1):
+            row = json.loads(line)
+            prediction = predictions.get(row.get("question_id", f"q{number:03d}"), {})
+            answer = prediction.get("answer", "")
+            if not answer.strip():
+                continue  # is not sent to a judge
+            text = f"{row['question']}\n{answer}"
+            assert candidates.setdefault(text, score) == score, f"two scores for the same answer: {text}"
+    asked = f"{pasted(call, 'question')}\n{pasted(call)}"
+    if asked in candidates:
+        return candidates[asked]
+    [closest] = difflib.get_close_matches(asked, candidates, n=1, cutoff=0)
+    return candidates[closest]
+
+
+def first(*replies: Reply, then: Reply) -> Answer:
+    """Answer the first calls with these replies, in order, and all later calls with the last one."""
+    return lambda call: replies[call.number] if call.number < len(replies) else then
+
+
+def by_document(replies: Mapping[str, Reply]) -> Answer:
+    """Answer by the document in the question, which is the d1 of "What is d1?"."""
+    return lambda call: replies[asked_document(call)]
+
+
+def asked_document(call: Call) -> str:
+    return pasted(call, "question").removeprefix("What is ").rstrip("?")
+
+
+def asked(server: GroqServer) -> list[str]:
+    """Return the documents that the calls were about, sorted."""
+    return sorted(map(asked_document, server.calls))
+
+
+def write_many(project: Project, count: int) -> None:
+    """Write a split of so many questions. Answer 0 belongs to document d0 and question q001, and so on."""
+    project.questions(*(question(f"d{number}") for number in range(count)))
+    project.documents(*(document(f"d{number}", "It rained.") for number in range(count)))
+    project.predictions("strong", {f"q{n + 1:03d}": {"answer": f"Answer {n}."} for n in range(count)})
+
+
+def judge_block(outcome: Outcome) -> dict[str, Any]:
+    """Return the judge's results for the system `strong`."""
+    block: dict[str, Any] = outcome.results["strong"]["llm_judge"]
+    return block
+
+
+def judge_row(outcome: Outcome, question_id: str) -> dict[str, Any]:
+    rows: list[dict[str, Any]] = judge_block(outcome)["per_question"]
+    return next(row for row in rows if row["question_id"] == question_id)
+
+
+def judge_scores(outcome: Outcome) -> dict[str, float]:
+    return {row["question_id"]: row["answer_score_raw"] for row in judge_block(outcome)["per_question"]}
+
+
+def below_the_averages(outcome: Outcome) -> list[str]:
+    """Return the lines that follow the average scores in the judge's block of the console."""
+    _, _, lines = blocks(outcome.out)["LLM_JUDGE EVALUATION RESULTS"].partition("Combined Score (0-1): ")
+    return lines.strip().split("\n")[1:]
+
+
+def journal_entries(project: Project) -> list[dict[str, Any]]:
+    lines = (project.folder / "dev_judgements.jsonl").read_text("utf-8").splitlines()
+    return [json.loads(line) for line in lines]

