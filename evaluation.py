@@ -689,7 +689,7 @@ def read_file(path: str, problems: list[str]) -> FileData:
 JSON_ERRORS = (msgspec.DecodeError, ValueError, RecursionError)
 
 
-class Row(NamedTuple):
+class JsonRow(NamedTuple):
     """The JSON of a record, and the line of the file on which it begins."""
 
     line: int
@@ -700,7 +700,7 @@ def parse_value(kind: type[T], file: FileData, problems: list[str]) -> T | None:
     """Decode a whole file; None if it is malformed or was not read."""
     if file.data is None:
         return None
-    return parse_row(kind, Row(1, file.text), file.name, problems)
+    return parse_row(kind, JsonRow(1, file.text), file.name, problems)
 
 
 def parse_lines(kind: type[T], file: FileData, problems: list[str], what: str) -> list[tuple[int, T]]:
@@ -740,9 +740,7 @@ def parse_members(kind: type[T], file: FileData, problems: list[str]) -> tuple[d
         problems.append(describe_unread(file, error))
         return {}, []
     if not isinstance(value, dict):
-        problems.append(
-            f"{file.name}:1: expected an object (question ID -> prediction), got {describe_json(value)}"
-        )
+        problems.append(f"{file.name}:1: expected an object (ID -> record), got {describe_json(value)}")
         return {}, []
     keys = []
     records = {}
@@ -768,7 +766,7 @@ def parse_items(file: FileData, problems: list[str]) -> list[Item]:
     return items
 
 
-def parse_list_rows(file: FileData, problems: list[str], lists: Sequence[str] = ()) -> list[Row]:
+def parse_list_rows(file: FileData, problems: list[str], lists: Sequence[str] = ()) -> list[JsonRow]:
     """Return the rows of a JSON list, of JSON lines, or of the list that an object has.
 
     `lists` names the members of an object that may hold the list: the first one counts. An object without any
@@ -776,7 +774,7 @@ def parse_list_rows(file: FileData, problems: list[str], lists: Sequence[str] = 
     """
     if file.data is None:
         return []
-    whole = Row(1, file.text)
+    whole = JsonRow(1, file.text)
     try:
         value = json.loads(file.text)
     except JSON_ERRORS as error:
@@ -798,12 +796,13 @@ def parse_list_rows(file: FileData, problems: list[str], lists: Sequence[str] = 
     return [row for _, row in scan_members(whole.text, whole.line)]
 
 
-def list_lines(file: FileData) -> list[Row]:
+def list_lines(file: FileData) -> list[JsonRow]:
     """Return the lines of a file that are not blank."""
-    return [Row(number, line) for number, line in enumerate(file.text.split("\n"), start=1) if line.strip()]
+    lines = enumerate(file.text.split("\n"), start=1)
+    return [JsonRow(number, line) for number, line in lines if line.strip()]
 
 
-def scan_members(text: str, line: int = 1) -> Iterator[tuple[str, Row]]:
+def scan_members(text: str, line: int = 1) -> Iterator[tuple[str, JsonRow]]:
     """Yield (key, value) of each member of a JSON object or list that begins on a line; "" for no key."""
     decoder = json.JSONDecoder()
     at = skip_space(text, 0)
@@ -818,7 +817,7 @@ def scan_members(text: str, line: int = 1) -> Iterator[tuple[str, Row]]:
         _, end = decoder.raw_decode(text, at)
         line += text.count("\n", counted, at)
         counted = at
-        yield key, Row(line, text[at:end])
+        yield key, JsonRow(line, text[at:end])
         at = skip_space(text, end)
 
 
@@ -836,7 +835,7 @@ def find_repeated(names: Iterable[str]) -> list[str]:
 # -- Records: decoded by msgspec; only what it refuses is looked at field by field
 
 
-def parse_row(kind: type[T], row: Row, file: str, problems: list[str], label: str = "") -> T | None:
+def parse_row(kind: type[T], row: JsonRow, file: str, problems: list[str], label: str = "") -> T | None:
     """Decode a record. Every malformed field adds a problem, "file:line: {label}field: what is wrong"."""
     try:
         return decode_json(kind, row.text)
@@ -914,7 +913,7 @@ def convert_lenient(kind: type, value: Any) -> Any:
     text = plain_text(value)
     if kind is Level:
         if text is None or isinstance(value, (str, bool)) or value not in range(1, TOP_SCORE + 1):
-            raise ValueError(f"expected a whole number from 1 to {TOP_SCORE}")
+            raise ValueError(f"expected {LEVEL_WORDS}")
         return int(value)
     if kind is Source and isinstance(value, dict) and list_source_names(value):
         return value
@@ -930,7 +929,7 @@ def convert_lenient(kind: type, value: Any) -> Any:
     return text
 
 
-def list_faults(kind: Any, row: Row, error: Exception) -> list[tuple[int, str]]:
+def list_faults(kind: Any, row: JsonRow, error: Exception) -> list[tuple[int, str]]:
     """Return (line, what is wrong) for each malformed field of a record, or for the record if none is."""
     value = json.loads(row.text)
     if not isinstance(value, dict) or not isinstance(kind, type) or not issubclass(kind, Record):
@@ -961,7 +960,7 @@ JSON_TYPE_NAMES = {
 }
 
 
-def describe_fault(error: Exception, row: Row, name: str = "") -> tuple[int, str]:
+def describe_fault(error: Exception, row: JsonRow, name: str = "") -> tuple[int, str]:
     """Return (line, what is wrong in plain words) for an error of msgspec about a value called `name`."""
     message, _, path = str(error).replace("`", "").partition(" - at $")
     where = f"{name}{path}: ".removeprefix(".") if name or path else ""
@@ -987,11 +986,11 @@ def describe_fault(error: Exception, row: Row, name: str = "") -> tuple[int, str
 
 def describe_unread(file: FileData, error: Exception) -> str:
     """Return the problem of a file that is not JSON."""
-    line, message = locate_syntax_error(error, Row(1, file.text))
+    line, message = locate_syntax_error(error, JsonRow(1, file.text))
     return f"{file.name}:{line}: {message}"
 
 
-def locate_syntax_error(error: Exception, row: Row) -> tuple[int, str]:
+def locate_syntax_error(error: Exception, row: JsonRow) -> tuple[int, str]:
     """Return (line, what is wrong) for a text that is not JSON."""
     if not row.text.strip():
         return row.line, "the file is empty"
@@ -6526,16 +6525,21 @@ def read_labels(path: str, split: Split, folders: Iterable[str]) -> Labels:
     problems: list[str] = []
     file = read_file(path, problems)
     labels: dict[tuple[str, str, str], Label] = {}
-    for line, row in read_label_rows(file, problems):
-        faults: list[str] = []
-        label = parse_label(row, ids, systems, faults)
+    for row in read_label_rows(file, problems):
+        n_problems = len(problems)
+        label = parse_row(Label, row, path, problems)
+        check_names_of_label(row, path, ids, systems, problems)
+        if label is None or label.score is None or len(problems) > n_problems:
+            continue
+        label.question_id = ids[label.question_id]
+        label.system = systems[label.system]
         key = (label.question_id, label.system, label.rater)
-        if key in labels and not faults:
+        if key in labels:
             rater = label.rater or "a person without a name"
-            faults.append(f"two scores by {rater} for {label.question_id} of {label.system}")
-        problems += [f"{path}:{line}: {fault}" for fault in faults]
-        if label.score is not None:
-            labels[key] = label
+            problems.append(
+                f"{path}:{row.line}: two scores by {rater} for {label.question_id} of {label.system}"
+            )
+        labels[key] = label
     if not labels and not problems:
         problems.append(f"{path}:1: no score; expected a list of rows with question_id, system and score")
     if problems:
@@ -6543,8 +6547,8 @@ def read_labels(path: str, split: Split, folders: Iterable[str]) -> Labels:
     return Labels(file.source, list(labels.values()))
 
 
-def read_label_rows(file: FileData, problems: list[str]) -> list[tuple[int, object]]:
-    """Return (line, row) of each row of a JSON list, or of a CSV file if it has a score."""
+def read_label_rows(file: FileData, problems: list[str]) -> list[JsonRow]:
+    """Return each row of a JSON list, or of a CSV file if it has a score."""
     if file.data is None:
         return []
     start = file.data.lstrip()[:1]
@@ -6552,40 +6556,26 @@ def read_label_rows(file: FileData, problems: list[str]) -> list[tuple[int, obje
         problems.append(f"{file.name}:1: expected a list of labels, got an object")
         return []
     if start == b"[":
-        return [(line, json.loads(row)) for line, row in parse_list_rows(file, problems)]
-    rows: list[tuple[int, object]] = []
+        return parse_list_rows(file, problems)
+    rows = []
     for line, cells in read_csv_rows(file, problems):
         row: dict[str, object] = dict(cells)
         if "score" in cells:
             if re.fullmatch(r"[0-9]{1,9}(\.[0-9]+)?", cells["score"]):
                 row["score"] = float(cells["score"])
-            rows.append((line, row))
+            rows.append(JsonRow(line, json.dumps(row)))
     return rows
 
 
-def parse_label(row: object, ids: Mapping[str, str], systems: Mapping[str, str], faults: list[str]) -> Label:
-    if not isinstance(row, dict):
-        faults.append(f"expected an object, got {describe_json(row)}")
-        return Label("", "")
-    names = {}
+def check_names_of_label(
+    row: JsonRow, path: str, ids: Collection[str], systems: Collection[str], problems: list[str]
+) -> None:
+    """Add a problem for an unknown question or system, whatever else is wrong with the row."""
+    fields = json.loads(row.text)
     for key, what, known in (("question_id", "question ID", ids), ("system", "system", systems)):
-        value = row.get(key)
-        names[key] = known.get(value, "") if isinstance(value, str) else ""
-        if value is None:
-            faults.append(f"{key} is missing")
-        elif not names[key]:
-            faults.append(f"{key}: unknown {what}: {describe_json(value)}")
-    score = row.get("score")
-    if isinstance(score, float) and score.is_integer():
-        score = int(score)
-    if score is not None and (type(score) is not int or not 1 <= score <= TOP_SCORE):
-        faults.append(f"score: expected {LEVEL_WORDS}, got {describe_json(score)}")
-        score = None
-    rater = row.get("rater")
-    if rater is not None and (not isinstance(rater, str) or not rater.strip()):
-        faults.append(f"rater: expected a name that is not blank, got {describe_json(rater)}")
-        rater = None
-    return Label(names["question_id"], names["system"], score, rater or "")
+        name = fields.get(key) if isinstance(fields, dict) else None
+        if isinstance(name, str) and name not in known:
+            problems.append(f"{path}:{row.line}: {key}: unknown {what}: {name}")
 
 
 def spell_names(names: Sequence[str]) -> dict[str, str]:
