@@ -45,7 +45,7 @@ def read_sentences(doc_id: str) -> dict[str, str]:
 
 QUESTIONS = read_questions()
 every_question = pytest.mark.parametrize(
-    "split, name, question", QUESTIONS, ids=[f"{split}-{name}" for split, name, _ in QUESTIONS]
+    ("split", "name", "question"), QUESTIONS, ids=[f"{split}-{name}" for split, name, _ in QUESTIONS]
 )
 
 
