@@ -53,17 +53,6 @@ Embed = Callable[[Mapping[str, Sequence[float]]], list[list[str]]]
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Iterator[None]:
-    """While tests are loaded and listed, nearly all that is made stays: garbage is collected once, after."""
-    gc.disable()
-    try:
-        return (yield)
-    finally:
-        gc.enable()
-        gc.collect()  # so that all is old from now on, and is seldom looked through again
-
-
-@pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """With CI=true a skipped test fails, unless README.md contains the reason."""
     report = yield
@@ -169,8 +158,6 @@ class Project:
         (self.folder / folder).mkdir(parents=True, exist_ok=True)
         for system, content in systems.items():
             self.write(f"{folder}/dev_{system}_output.json", content)
-
-    hand_in = submission
 
     def documents(self, *documents: Mapping[str, Any]) -> None:
         for row in documents:

@@ -23,7 +23,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from aiohttp import web
@@ -65,15 +65,14 @@ class Reply:
     """The response to a call. The body may be a function of the call, e.g. to echo its model.
 
     `act` says how the response is sent: normally, never (hang), not at all with the connection closed (drop),
-    only the first half (tear), or one byte every `every_s` seconds (drip).
+    or only the first half (tear).
     """
 
     status: int
     body: bytes | Callable[[Call], bytes]
     headers: Pairs = JSON_TYPE
     latency_s: float = 0.0  # in addition to the server's
-    act: Literal["send", "hang", "drop", "tear", "drip"] = "send"
-    every_s: float = 0.0
+    act: Literal["send", "hang", "drop", "tear"] = "send"
 
     def body_for(self, call: Call) -> bytes:
         return self.body(call) if callable(self.body) else self.body
@@ -193,10 +192,6 @@ def drop() -> Reply:
 
 def tear(content: bytes) -> Reply:
     return Reply(200, content, act="tear")
-
-
-def drip(reply: Reply, every_s: float) -> Reply:
-    return replace(reply, act="drip", every_s=every_s)
 
 
 def go_duration(seconds: float) -> str:
@@ -667,7 +662,7 @@ class GroqServer(BatchService):
         self.in_flight_peak = max(self.in_flight_peak, self._in_flight)
         try:
             await asyncio.sleep(reply.latency_s + (0 if refusal else self._latency_s))
-            if reply.act in ("send", "drip"):
+            if reply.act == "send":
                 self.status_counts[reply.status] += 1
                 usage = re.search(rb'"total_tokens": (\d+)', content)
                 if refusal is None:
@@ -722,15 +717,9 @@ async def send(request: web.Request, reply: Reply, content: bytes, headers: Head
     if reply.act == "hang":
         await asyncio.Event().wait()
     response = web.StreamResponse(status=reply.status, headers=headers)
-    if reply.act in ("tear", "drip"):
+    if reply.act == "tear":
         response.content_length = len(content)
         await response.prepare(request)
-    if reply.act == "drip":
-        for byte in content:
-            await asyncio.sleep(reply.every_s)
-            await response.write(bytes([byte]))
-        return response
-    if reply.act == "tear":
         await response.write(content[: len(content) // 2])
     if request.transport is not None:
         request.transport.close()

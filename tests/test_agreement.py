@@ -202,13 +202,6 @@ def test_blank_answers_of_a_split_are_left_out_and_failures_are_undecided(projec
     assert counts == [(2, 1, 1), (3, 1, 0)]
 
 
-def test_a_results_file_that_the_program_wrote_is_read(small: Project) -> None:
-    judged = split_results(strong=[3, 4])
-    graded = small.run("dev").results
-    graded["strong"]["llm_judge"] = judged["strong"]["llm_judge"]
-    assert compare(small, graded, split_results(strong=[3, 5]))["all"]["pairs"][0]["items"] == 2
-
-
 def test_forms_of_a_verdict(project: Project) -> None:
     forms_of_yes: list[Any] = ["yes", "Yes ", True, "true", 1, 1.0, "1"]
     forms_of_no: list[Any] = ["no", False, "False", 0, "0"]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import random
-import string
 import sys
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
@@ -15,8 +13,6 @@ from typing import Any
 import evaluation
 import pytest
 import sacrebleu
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from conftest import Embed, Project, fake_module, mentions, table
 
@@ -48,9 +44,6 @@ LISTS = ("detailed_results", "annotations", "results", "case_results", "items", 
     "content",
     {
         "a list": [ROW],
-        "one line": json.dumps(ROW),
-        "an object of several lines": json.dumps(ROW, indent=2),
-        "a line and blank lines": f"{json.dumps(ROW)}\r\n\n  ",
         "a byte order mark": b"\xef\xbb\xbf" + json.dumps([ROW]).encode(),
         **{name: {"summary": {"n": 1}, name: [ROW]} for name in LISTS},
         "the first that is a list": {"results": {"mean": 1}, "data": [ROW], "items": [ROW]},
@@ -70,14 +63,12 @@ FIELDS: dict[str, tuple[Row, Row]] = {
     "null and blank do not count": ({"expected_answer": None, "gold": "", "answer": "5"}, {"gold": "5"}),
     "gold before the options": ({"expected_options": ["a", "b"], "gold": "b"}, {"gold": "b"}),
     "options without a gold answer": ({"expected_options": ["a", "b"], "gold": ""}, {"gold": "a"}),
-    "a number": ({"gold": 42, "prediction": 42.0}, {"gold": "42", "prediction": "42.0"}),
     "a boolean": ({"gold": True, "prediction": False}, {"gold": "true", "prediction": "false"}),
     "no prediction": ({"gold": "a", "prediction": None}, {"prediction": "", "input": ""}),
     "a blank prediction": ({"gold": "a", "prediction": " \n"}, {"prediction": ""}),
     "id before question_id": ({"gold": "a", "id": "x", "question_id": "y"}, {"id": "x"}),
     "question_id": ({"gold": "a", "question_id": 7}, {"id": "7"}),
     "category": ({"gold": "a", "category": "c"}, {"category": "c"}),
-    "unknown fields": ({"gold": "a", "difficulty": {"x": [None]}, "score": "high"}, {"gold": "a"}),
     "Korean": ({"질문": 1, "gold": "계좌", "query": "무엇?"}, {"gold": "계좌", "input": "무엇?"}),
 }
 
@@ -159,15 +150,6 @@ def test_exact_match_of_formulas(project: Project) -> None:
         evaluation.exact_match("a", "a", "none")
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
-@given(st.text(string.ascii_letters + string.punctuation + " "))
-def test_text_is_normalized_as_in_squad(text: str) -> None:
-    bare = "".join(sign for sign in text.lower() if sign not in string.punctuation)
-    words = [word for word in bare.split() if word not in ("a", "an", "the")]
-    if words:
-        assert evaluation.exact_match(text, " ".join(words))
-
-
 KEYWORDS: dict[str, tuple[Row, int]] = {
     "the gold answer": ({"gold": "whale oil", "prediction": "It was Whale  Oil."}, 1),
     "not the gold answer": ({"gold": "whale oil", "prediction": "It was oil."}, 0),
@@ -223,18 +205,6 @@ def test_bleu(project: Project) -> None:
 
 KOREAN_GOLD = "금현물 거래는 주식계좌에서 가능합니다."
 KOREAN = "거래는 주식계좌에서 가능합니다."
-
-
-def test_bleu_splits_korean_at_white_space_without_kiwipiepy(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "kiwipiepy", None)
-    english = {"gold": "Oil, then.", "prediction": "Oil, then!"}
-    assert grade(project, [english], "--method", "bleu")["bleu_tokens"] == "13a"
-    results = grade(project, [{"gold": KOREAN_GOLD, "prediction": KOREAN}, english], "--method", "bleu")
-    expected = [sentence_bleu(KOREAN, KOREAN_GOLD, "none"), sentence_bleu("Oil, then!", "Oil, then.")]
-    assert [row["scores"]["bleu"] for row in results["detailed_results"]] == pytest.approx(expected)
-    assert mentions([results["bleu_tokens"]], "13a", "white space", "kiwipiepy")
 
 
 def test_bleu_splits_korean_into_morphemes(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -356,17 +326,6 @@ def test_semantic_dynamic(
     assert scores == [float(similarity >= threshold) for similarity in similarities]
 
 
-def test_the_rows_are_drawn_by_the_hash_of_their_ids(project: Project, embed: Embed) -> None:
-    """Only the drawn rows are labelled correct, so the accuracy is 1 on them alone, in any order of rows."""
-    rows, vectors = rows_of([0.95] * 1000, "0" * 1000)
-    embed(vectors)
-    for row in sorted(rows, key=lambda row: hashlib.sha256(f"0 {row['id']}".encode()).digest())[:100]:
-        row["correct"] = True
-    random.Random(1).shuffle(rows)
-    choice = grade(project, rows, "--method", "semantic_dynamic")["semantic_dynamic"]
-    assert (choice["rows"], choice["accuracy"]) == (100, 1)
-
-
 # ------------------------------------------------------------------ Sources and context
 
 
@@ -422,6 +381,4 @@ def test_faithfulness_latency_and_tokens(project: Project) -> None:
         _, _, share, unsupported = FAITHFULNESS[row["id"]]
         assert row["scores"].get("verifier_faithfulness") == pytest.approx(share), row["id"]
         assert row.get("unsupported", []) == unsupported, row["id"]
-
-    # ------------------------------------------------------------------ All methods
     assert {name: results["measures"][name]["mean"] for name in usage} == usage

@@ -437,7 +437,6 @@ def test_the_journal(project: Project, serve: Serve) -> None:
 REMADE = {
     "the same set-up": ([], True),
     "--overwrite": (["--overwrite"], False),
-    "--force": (["--force"], False),
     "another method": (["--method", "exact"], False),
     "another normalization": (["--normalize", "formula"], False),
     "a report that does not exist": (["--report", "md"], False),
@@ -509,17 +508,6 @@ def test_judge_top_judges_the_best_and_shows_the_cost_first(three: Project, serv
     assert judged == ["middle"]
 
 
-def test_the_same_file_name_in_two_folders(project: Project) -> None:
-    project.write("one/a.json", rows("oil"))
-    project.write("two/a.json", rows("fat"))
-    outcome = project.run("answers", "two/a.json", "one/a.json", "--report", "csv")
-    assert result_files(project) == {"one/a_answers.json", "two/a_answers.json"}
-    assert ranking(outcome) == ["one/a.json", "two/a.json"]
-    assert scores(project, "exact", "one/a") == [1.0]
-    assert scores(project, "exact", "two/a") == [0.0]
-    assert (project.folder / "answers.csv").exists()
-
-
 # ------------------------------------------------------------------ Bad input and usage
 
 
@@ -554,14 +542,7 @@ def test_bad_usage(lamps: Project, arguments: list[str]) -> None:
     assert outcome.err
 
 
-@table(
-    "method, package",
-    {
-        "bleu": ("bleu", "sacrebleu"),
-        "similarity": ("semantic_dynamic", "sentence-transformers"),
-        "hybrid": ("hybrid", "sentence-transformers"),
-    },
-)
+@table("method, package", {"bleu": ("bleu", "sacrebleu"), "hybrid": ("hybrid", "sentence-transformers")})
 def test_a_missing_package_is_named(
     lamps: Project, monkeypatch: pytest.MonkeyPatch, method: str, package: str
 ) -> None:
@@ -573,13 +554,6 @@ def test_a_missing_package_is_named(
 
 
 # ------------------------------------------------------------------ Reference check
-
-
-def test_gold_answers_pass_the_reference_check(lamps: Project) -> None:
-    methods = ("exact", "keyword", "keyword_legacy", "bleu")
-    outcome = lamps.run("answers", "a.json", "--reference-check", "--method", *methods)
-    assert (outcome.out, outcome.err, outcome.code) == ("Reference check passed\n", [], 0)
-    assert result_files(lamps) == set()
 
 
 def test_the_reference_check_includes_the_judge(project: Project, serve: Serve) -> None:
@@ -610,18 +584,12 @@ def test_a_judge_of_the_generators_family_is_warned_about(project: Project, serv
     assert not mentions(outcome.err, "family")
 
 
-@table(
-    "generator, judge",
-    {"of llama": ("llama-3", GPT_OSS), "of gpt": ("openai/gpt-oss-120b", "qwen/qwen3.6-27b")},
-)
-def test_auto_diverse_judge_picks_another_family(
-    project: Project, serve: Serve, generator: str, judge: str
-) -> None:
+def test_auto_diverse_judge_picks_another_family(project: Project, serve: Serve) -> None:
     project.write("a.json", rows("fat"))
     server = serve(verdict("yes"))
-    outcome = project.run("answers", "a.json", *JUDGED, "--auto-diverse-judge", "--generator", generator)
-    assert [call.body["model"] for call in server.calls] == [judge]
-    assert mentions(outcome.err, judge, "family", generator)
+    outcome = project.run("answers", "a.json", *JUDGED, "--auto-diverse-judge", "--generator", "llama-3")
+    assert [call.body["model"] for call in server.calls] == [GPT_OSS]
+    assert mentions(outcome.err, GPT_OSS, "family", "llama-3")
 
 
 # ------------------------------------------------------------------ Hostile texts

@@ -15,12 +15,23 @@ import evaluation
 import pytest
 
 import groq_server
-from conftest import KEY, Answer, Outcome, Project, Serve, document, pasted, question, table
+from conftest import (
+    KEY,
+    Answer,
+    Outcome,
+    Project,
+    Serve,
+    asked_document,
+    document,
+    journal_entries,
+    question,
+    table,
+)
 from groq_server import ENDPOINT, BatchScript, Call, Disturb, GroqServer, Late, Reply, completion, drop, error
 
 LLAMA, GPT_OSS = "llama-3.1-8b-instant", "openai/gpt-oss-20b"
 JOURNAL = "dev_judgements.jsonl"
-FIRST, SECOND = "batch_loopback_1", "batch_loopback_2"
+FIRST = "batch_loopback_1"
 FILES, BATCHES = "/openai/v1/files", "/openai/v1/batches"
 BATCH, WAIT, DIRECT = ("dev", "--batch"), ("dev", "--batch", "--wait"), ("dev",)
 CANCEL = ("dev", "--cancel-batch")
@@ -50,14 +61,9 @@ def four(project: Project) -> Project:
     return project
 
 
-def subject(call: Call) -> str:
-    """Return the document that a request is about."""
-    return pasted(call, "question").removeprefix("What is ").rstrip("?")
-
-
 def score_by_number(call: Call) -> Reply:
     """Answer with score 1 for d1, 2 for d2, ..., using 100 tokens in and 20 out."""
-    score = (int(subject(call)[1:]) - 1) % 5 + 1
+    score = (int(asked_document(call)[1:]) - 1) % 5 + 1
     content = json.dumps({"rationale": "Because.", "score": score})
     return completion(content, prompt_tokens=100, completion_tokens=20)
 
@@ -67,8 +73,8 @@ def first_time(doc_id: str, reply: Reply) -> Answer:
     asked: Counter[str] = Counter()
 
     def answer(call: Call) -> Reply:
-        asked[subject(call)] += 1
-        return reply if subject(call) == doc_id and asked[doc_id] == 1 else score_by_number(call)
+        asked[asked_document(call)] += 1
+        return reply if asked_document(call) == doc_id and asked[doc_id] == 1 else score_by_number(call)
 
     return answer
 
@@ -103,10 +109,6 @@ def scores(outcome: Outcome) -> dict[str, float]:
     return {row["question_id"]: row["answer_score_raw"] for row in rows if row["failure"] is None}
 
 
-def read_journal(project: Project) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (project.folder / JOURNAL).read_bytes().split(b"\n") if line]
-
-
 def batch_line(outcome: Outcome, batch: str = FIRST) -> str:
     """Return the line on stderr about this batch."""
     [line] = [line for line in outcome.err if line.startswith(f"Batch {batch}")]
@@ -116,14 +118,14 @@ def batch_line(outcome: Outcome, batch: str = FIRST) -> str:
 def submitted(server: GroqServer) -> list[list[str]]:
     """Return the documents of each batch."""
     return [
-        [subject(Call(0, line["body"], {}, 0.0)) for line in batch.input.lines()]
+        [asked_document(Call(0, line["body"], {}, 0.0)) for line in batch.input.lines()]
         for batch in server.batches.values()
     ]
 
 
 def asked_again(server: GroqServer) -> list[str]:
     """Return the documents of all calls, and of all batches but the first."""
-    documents = [subject(call) for call in server.calls]
+    documents = [asked_document(call) for call in server.calls]
     for batch in submitted(server)[1:]:
         documents += batch
     return sorted(documents)
@@ -163,7 +165,7 @@ def test_a_line_has_the_body_of_a_call_and_its_journal_key(four: Project, serve:
     server = serve(score_by_number)
     options = ("--judge-model", model, "--repeats", "2")
     run_until_done(four, *BATCH, *options)
-    keys = {line["key"] for line in read_journal(four) if "key" in line}
+    keys = {line["key"] for line in journal_entries(four) if "key" in line}
     lines = server.batches[FIRST].input.lines()
     for number, line in enumerate(lines):
         assert (line["method"], line["url"]) == ("POST", ENDPOINT)
@@ -172,7 +174,7 @@ def test_a_line_has_the_body_of_a_call_and_its_journal_key(four: Project, serve:
     assert {line["custom_id"] for line in lines} == keys
     (four.folder / JOURNAL).unlink()
     four.run("dev", *options)
-    assert {line["key"] for line in read_journal(four)} == keys
+    assert {line["key"] for line in journal_entries(four)} == keys
     bodies = Counter(json.dumps(call.body) for call in [*server.calls, *server.batch_calls])
     assert set(bodies.values()) == {2}
 
@@ -180,7 +182,7 @@ def test_a_line_has_the_body_of_a_call_and_its_journal_key(four: Project, serve:
 def test_the_journal_notes_the_file_with_its_requests_and_the_batch(four: Project, serve: Serve) -> None:
     server = serve(score_by_number)
     four.run(*BATCH, "--limit", "2")
-    sent, created = read_journal(four)
+    sent, created = journal_entries(four)
     assert (sent["batch_file"], sent["model"], sent["protocol"]) == ("file_loopback_1", LLAMA, "rubric")
     keys = [line["custom_id"] for line in server.files["file_loopback_1"].lines()]
     requests = [[keys[0], "strong", "q001"], [keys[1], "strong", "q002"]]
@@ -230,7 +232,7 @@ def test_the_first_of_several_results_counts_and_unknown_ids_are_ignored(four: P
     outcome = four.run()
     assert scores(outcome) == {"q001": 5, "q002": 3, "q003": 3, "q004": 3}
     assert server.calls == []
-    assert len([line for line in read_journal(four) if "key" in line]) == 4
+    assert len([line for line in journal_entries(four) if "key" in line]) == 4
 
 
 NO_RESULTS = [
@@ -321,7 +323,7 @@ def test_the_journal_notes_the_end_and_the_batch_is_not_looked_at_again(
     server = serve(score_by_number, batches=BatchScript(end=end, answered=2))
     four.run(*BATCH)
     four.run()
-    assert [line["ended"] for line in read_journal(four) if "ended" in line] == [end]
+    assert [line["ended"] for line in journal_entries(four) if "ended" in line] == [end]
     n_visits = len(server.visits)
     four.run()
     assert len(server.visits) == n_visits
@@ -402,7 +404,7 @@ def test_a_run_can_wait_for_batches(four: Project, serve: Serve, command: Comman
 
 
 def test_a_waiting_run_submits_a_request_three_times_at_most(four: Project, serve: Serve) -> None:
-    server = serve(lambda call: completion("Hm.") if subject(call) == "d2" else score_by_number(call))
+    server = serve(lambda call: completion("Hm.") if asked_document(call) == "d2" else score_by_number(call))
     outcome = four.run(*WAIT, "--limit", "3")
     assert submitted(server) == [["d1", "d2", "d3"], ["d2"], ["d2"]]
     assert (outcome.code, scores(outcome)) == (3, {"q001": 1, "q003": 3})
@@ -576,7 +578,7 @@ def test_fresh_submits_everything_again_and_a_later_run_collects_it(four: Projec
     assert submitted(server) == [["d1", "d2", "d3", "d4"]]
     assert four.run().code == 0
     assert (len(server.calls), len(server.batches)) == (4, 1)
-    assert [line["ended"] for line in read_journal(four) if "ended" in line] == ["completed"]
+    assert [line["ended"] for line in journal_entries(four) if "ended" in line] == ["completed"]
 
 
 # ------------------------------------------------------------------ Other commands
@@ -591,7 +593,10 @@ def test_submissions_with_equal_answers_pay_once(four: Project, serve: Serve, co
     options = ("--outputs", "a", "b")
     assert four.run(*BATCH, *options).code == 3
     assert four.run(*command, *options).code == 0
-    assert (server.calls, sorted(map(subject, server.batch_calls))) == ([], ["d1", "d2", "d3", "d4", "d4"])
+    assert (server.calls, sorted(map(asked_document, server.batch_calls))) == (
+        [],
+        ["d1", "d2", "d3", "d4", "d4"],
+    )
     assert_nothing_is_judged_twice(server)
 
 
@@ -671,7 +676,7 @@ def test_a_broken_download_is_read_again(project: Project, serve: Serve, times: 
     outcome = project.run()
     assert (outcome.code, len(broken), server.calls) == (0, times, [])
     assert scores(outcome) == {f"q{n:03d}": (n - 1) % 5 + 1 for n in range(1, 31)}
-    assert len([line for line in read_journal(project) if "key" in line]) == 30
+    assert len([line for line in journal_entries(project) if "key" in line]) == 30
 
 
 REQUESTS = {

@@ -118,14 +118,6 @@ def test_one_system(small: Project) -> None:
     assert NO_KEY in outcome.err[1]
 
 
-def test_failed_judgements_are_named_and_count_0(small: Project, judge_with: JudgeWith) -> None:
-    judge_with({"strong": [None, 5]})
-    outcome = small.run()
-    assert "\nAverage Answer Score (1-5): 2.50\n" in outcome.out
-    assert mentions(outcome.err, "warning: ", "dev_strong_output.json", "q001", "HTTP 413")
-    assert outcome.code == 3
-
-
 NOT_AVAILABLE = """
 Average Precision: n/a
 Average Recall: n/a

@@ -10,14 +10,12 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import evaluation
 import pytest
 
 from conftest import QUESTIONS_FILE as QUESTIONS
-from conftest import JudgeWith, Outcome, Project, Serve, document, mentions, question, table
-from groq_server import score_reply
+from conftest import JudgeWith, Outcome, Project, document, mentions, question, table
 
 PREDICTIONS = "dev_strong_output.json"
 DOCUMENT = "corpus/d1.json"
@@ -45,35 +43,6 @@ def assert_refused(project: Project, *problems: tuple[str, ...]) -> None:
 
 
 # --------------------------------------------------------------------------------------- What is refused
-
-
-@table(
-    "file, content, words",
-    {
-        "a number for a document": (QUESTIONS, {**question(), "doc_id": 7}, [f"{QUESTIONS}:1", "doc_id"]),
-        "no questions": (QUESTIONS, "\n", [QUESTIONS, "empty"]),
-        "a string for a list": (
-            QUESTIONS,
-            question(evidence_sentences="S1"),
-            [f"{QUESTIONS}:1", "evidence_sentences"],
-        ),
-        "predictions cut off": (PREDICTIONS, '{"q001": {},\n', [PREDICTIONS, "JSON"]),
-        "a number for an answer": (PREDICTIONS, {"q001": {"answer": 42}}, [PREDICTIONS, "q001", "answer"]),
-        "a rank that is no number": (
-            PREDICTIONS,
-            {"q001": {"retrieved_docs": [{"doc_id": "d1", "rank": True}]}},
-            [PREDICTIONS, "q001", "retrieved_docs[0].rank"],
-        ),
-        "not UTF-8": (PREDICTIONS, b'{"q001":\n{"answer": "\xe9"}}', [PREDICTIONS, "UTF-8"]),
-        "a document without sentences": (DOCUMENT, {"doc_id": "d1"}, [DOCUMENT, "sentences"]),
-        "a sentence without text": (DOCUMENT, {"sentences": [{"sid": "S1"}]}, [DOCUMENT, "text"]),
-    },
-)
-def test_problem_names_file_place_and_field(
-    small: Project, file: str, content: object, words: list[str]
-) -> None:
-    small.write(file, content)
-    assert_refused(small, tuple(words))
 
 
 def test_all_problems_of_all_files_are_listed(small: Project) -> None:
@@ -120,47 +89,6 @@ def test_input_without_read_permission(small: Project, file: str) -> None:
     outcome = small.run_unprivileged()
     assert (outcome.code, outcome.results) == (2, None)
     assert mentions(outcome.err, file, "Permission denied")
-
-
-# -------------------------------------------------------------------------------------- What is accepted
-
-NEW_FIELD = '{"new": [NaN, {"x": null}], '
-ACCEPTED: dict[str, tuple[str, Callable[[str], str]]] = {
-    "BOM in questions": (QUESTIONS, lambda text: "\ufeff" + text),
-    "BOM in predictions": (PREDICTIONS, lambda text: "\ufeff" + text),
-    "CRLF in questions": (QUESTIONS, lambda text: text.replace("\n", "\r\n")),
-    "blank lines in questions": (QUESTIONS, lambda text: "\n" + text.replace("\n", "\n\n \t\r\n")),
-    "U+2028 in a question": (QUESTIONS, lambda text: text.replace("What is", "What\u2028is")),
-    "new field of a prediction": (PREDICTIONS, lambda text: text.replace('{"quest', NEW_FIELD + '"quest')),
-    "new field of a document": (DOCUMENT, lambda text: text.replace("{", NEW_FIELD)),
-    "NaN as a retrieval score": (
-        PREDICTIONS,
-        lambda text: text.replace('"d2"]', '{"doc_id": "d2", "score": NaN}]'),
-    ),
-    "lone surrogate in an answer": (PREDICTIONS, lambda text: text.replace("It is", r"\ud800 is")),
-}
-
-
-def scores_of(outcome: Outcome) -> dict[str, Any]:
-    """Return the blocks without what depends on the bytes of the files and requests."""
-    blocks = {name: block for name, block in outcome.results["strong"].items() if name != "run"}
-    blocks["llm_judge"].pop("usage")
-    return blocks
-
-
-@table("file, change", ACCEPTED)
-def test_change_of_form_changes_no_score(
-    small: Project, serve: Serve, file: str, change: Callable[[str], str]
-) -> None:
-    serve(score_reply(3))
-    text = (small.folder / file).read_bytes().decode()
-    assert change(text) != text
-    plain = small.run()
-    small.write(file, change(text))
-    changed = small.run()
-    assert changed.code == 0
-    assert scores_of(changed) == scores_of(plain)
-    assert changed.results["strong"]["run"]["warnings"] == plain.results["strong"]["run"]["warnings"]
 
 
 # ---------------------------------------------------------------------------- Which documents are opened
@@ -305,12 +233,3 @@ def test_same_input_gives_the_same_bytes_in_any_process(small: Project) -> None:
         run = subprocess.run(command, env=environment, check=True, capture_output=True)
         written.add((run.stdout, (small.folder / RESULTS).read_bytes()))
     assert len(written) == 1
-
-
-@pytest.mark.parametrize("block", ["retrieval", "citation", "llm_judge"])
-def test_every_row_is_one_line(small: Project, judge_with: JudgeWith, block: str) -> None:
-    judge_with({"strong": [4, 2]})
-    rows = small.run().results["strong"][block]["per_question"]
-    lines = (small.folder / RESULTS).read_text(encoding="utf-8").split("\n")
-    assert len(rows) == 2
-    assert {json.dumps(row) for row in rows} <= {line.strip(" ,") for line in lines}

@@ -512,6 +512,11 @@ def test_dry_run_needs_no_key_sends_nothing_and_writes_nothing(
     assert (server.calls, sorted(small.folder.rglob("*")), outcome.code) == ([], before, 0)
 
 
+def test_dry_run_of_blank_answers_asks_no_model(small: Project) -> None:
+    small.predictions("strong", {"q001": {"answer": " "}, "q002": {"answer": ""}})
+    assert small.run("dev", "--dry-run").out == "Dry run: nothing is sent.\nNo model is asked.\n"
+
+
 def test_dry_run_estimates_the_cost_of_the_requests_that_are_sent(small: Project, serve: Serve) -> None:
     small.questions(*(question(name, answer="It burned oil. " * 100_000) for name in ("d1", "d2")))
     planned = plans(small.run("dev", "--dry-run"))

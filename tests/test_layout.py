@@ -12,7 +12,7 @@ from pathlib import Path
 import evaluation
 import pytest
 
-from conftest import Project
+from conftest import SEAMS, Project
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = (ROOT / "evaluation.py").read_text(encoding="utf-8")
@@ -60,6 +60,23 @@ def test_only_functions_import_optional_and_slow_packages() -> None:
         elif isinstance(node, ast.ImportFrom):
             imported.add((node.module or "").split(".")[0])
     assert imported - sys.stdlib_module_names <= {"msgspec", "numpy"}
+
+
+def test_tests_use_only_public_names_and_seams() -> None:
+    allowed = {*evaluation.__all__, *SEAMS, "VERSION", "SPLITS", "SYSTEMS"}
+    used = set()
+    for path in (ROOT / "tests").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module == "evaluation":
+                used |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                if node.value.id == "evaluation":
+                    used.add(node.attr)
+            elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("setattr"):
+                target, name, *_ = node.args
+                if ast.unparse(target) == "evaluation":
+                    used.add(ast.literal_eval(name))
+    assert {name for name in used if not name.startswith("__")} <= allowed
 
 
 def options_of(project: Project, command: str) -> set[str]:

@@ -7,11 +7,7 @@ from typing import Any
 import evaluation
 import pytest
 
-from conftest import JudgeWith, Project, Score, Serve, pasted, question, table
-from groq_server import score_reply
-
-JUDGE = "llama-3.1-8b-instant"
-TOO_FEW = "fewer than 5 documents: 2"
+from conftest import JudgeWith, Project, Score, question, table
 
 
 @table(
@@ -106,56 +102,6 @@ def grade(project: Project, judge_with: JudgeWith, *scores: Score) -> Any:
     return project.run().results["strong"]
 
 
-def test_judge_block(small: Project, judge_with: JudgeWith) -> None:
-    block = grade(small, judge_with, 4, 2)["llm_judge"]
-    first_row = block.pop("per_question")[0]
-    assert first_row == {
-        "question_id": "q001",
-        "answer_score_raw": 4,
-        "answer_score_normalized": 0.8,
-        "answer_rationale": "Worth 4.",
-        "failure": None,
-        "evidence_score": 1,
-        "evidence_method": "words",
-        "combined_score": 0.9,
-        "gold_sentences": ["S1"],
-        "pred_sentences": ["S1"],
-        "flags": [],
-    }
-    assert block.pop("usage")["judgements"] == 2
-    assert block == {
-        "total_questions": 2,
-        "questions_with_rubrics": 2,
-        "answer_score_sum": 6,
-        "evidence_score_sum": 1,
-        "combined_score_sum": pytest.approx(0.9 + 0.2, abs=1e-12),
-        "lambda_weight": 0.5,
-        "requested_model": JUDGE,
-        "judge_model": JUDGE,
-        "failed_questions": [],
-        "unjudged_questions": [],
-        "flagged_questions": [],
-        "avg_answer_score": 3,
-        "avg_evidence_score": 0.5,
-        "avg_combined_score": pytest.approx(0.55, abs=1e-12),
-        "ci95": dict.fromkeys(("avg_answer_score", "avg_evidence_score", "avg_combined_score")),
-        "ci95_reason": TOO_FEW,
-    }
-
-
-@table(
-    "answer",
-    {"empty": {"answer": ""}, "blank": {"answer": " \n\u3000"}, "null": {"answer": None}, "missing": {}},
-)
-def test_blank_answer_scores_1_without_a_call(small: Project, serve: Serve, answer: dict[str, Any]) -> None:
-    small.predictions("strong", {"q001": answer, "q002": {"answer": "Rain."}})
-    server = serve(score_reply(5))
-    row = small.run().results["strong"]["llm_judge"]["per_question"][0]
-    assert (row["answer_score_raw"], row["failure"]) == (1, None)
-    assert row["answer_rationale"] == "No answer was given."
-    assert [pasted(call) for call in server.calls] == ["Rain."]
-
-
 @table("evidence", {"with gold evidence": ["S1"], "without gold evidence": []})
 def test_missing_prediction_is_a_miss_everywhere(
     small: Project, judge_with: JudgeWith, evidence: list[str]
@@ -171,11 +117,3 @@ def test_missing_prediction_is_a_miss_everywhere(
     small.predictions("strong", {"q001": {}})
     row = small.run().results["strong"]["llm_judge"]["per_question"][0]
     assert row["evidence_score"] == (0 if evidence else 1)
-
-
-def test_judge_is_sent_no_lone_surrogates(small: Project, judge_with: JudgeWith) -> None:
-    """They are no text, and a request with one would be refused."""
-    small.write("dev_strong_output.json", r'{"q001": {"answer": "\u00e9 \u6f22\ud800"}, "q002": {}}')
-    server = judge_with({"strong": [4, None]})
-    assert small.run().code == 0
-    assert [pasted(call) for call in server.calls] == ["é 漢"]

@@ -113,11 +113,6 @@ def write_files(project: Project, case: dict[str, Any]) -> None:
             project.write(name, decode_content(content))
 
 
-def snapshot(folder: Path) -> dict[str, bytes]:
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
-
-
 def values_of(value: Any, key: str) -> Iterator[Any]:
     """Yield every value that the key has in a JSON value, in order."""
     if isinstance(value, dict):
@@ -170,7 +165,7 @@ def test_odd_input(project: Project, monkeypatch: pytest.MonkeyPatch, case: dict
         monkeypatch.setattr(httpx, "create_ssl_context", lambda: NO_CERTIFICATES)
     monkeypatch.setattr(os, "fsync", lambda _: None)  # slow, and nothing here depends on it
     write_files(project, case)
-    before = snapshot(project.folder)
+    before = project.files()
     outcome = project.run(*case["command"])
     assert outcome.code == case["exit"], outcome.err
     if case["exit"] == 0:
@@ -178,7 +173,7 @@ def test_odd_input(project: Project, monkeypatch: pytest.MonkeyPatch, case: dict
     else:
         assert any(is_reported(case, line) for line in outcome.err), outcome.err
     if case["exit"] == 2:
-        assert snapshot(project.folder) == before
+        assert project.files() == before
     texts = case.get("mentions", [])
     assert not texts or any(all(text in line for text in texts) for line in outcome.err), outcome.err
 

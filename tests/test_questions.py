@@ -18,7 +18,7 @@ Row = dict[str, Any]
 
 DRAFTS = "drafted_questions.jsonl"
 LLAMA, GPT_OSS = "llama-3.1-8b-instant", "openai/gpt-oss-20b"
-FACT, ANALYSIS, UNANSWERABLE = "precise_fact_retrieval", "analysis", "unanswerable_from_source"
+FACT, UNANSWERABLE = "precise_fact_retrieval", "unanswerable_from_source"
 LEVELS = ["nothing", "a lamp", "a lamp that was lit", "the century", "the year 1823"]
 LAMP = document(
     "lamp",
@@ -135,42 +135,6 @@ def test_a_drafted_question(lamps: Project, serve: Serve) -> None:
         "reviewed": False,
         "model": LLAMA,
     }
-
-
-KINDS = {  # kind -> question_type, edge_case_type
-    "precise_fact_retrieval": ("precise_fact_retrieval", "none"),
-    "numeric_precision": ("precise_fact_retrieval", "numeric_precision"),
-    "comparison": ("comparison", "none"),
-    "analysis": ("analysis", "none"),
-    "false_premise": ("analysis", "false_premise"),
-    "unanswerable_from_source": ("precise_fact_retrieval", "unanswerable_from_source"),
-}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_kind_has_two_labels(lamps: Project, serve: Serve, kind: str) -> None:
-    serve(service())
-    draft(lamps, kinds=[kind])
-    [row] = rows(lamps)
-    assert (row["question_type"], row["edge_case_type"]) == KINDS[kind]
-
-
-def test_by_default_a_document_has_three_questions(both: Project, serve: Serve) -> None:
-    serve(service())
-    both.run("questions")
-    found = [(row["doc_id"], row["edge_case_type"]) for row in rows(both)]
-    # The analyses and the second unanswerable question repeat others.
-    assert found == [("lamp", "none"), ("lamp", UNANSWERABLE), ("weather/rain", "none")]
-
-
-def test_kinds_take_turns(lamps: Project, serve: Serve) -> None:
-    server = serve(service())
-    draft(lamps, "--workers", "1", kinds=["comparison", "numeric_precision"], each=3)
-    tasks = [prompt_of(call).split("\n")[-1] for call in server.calls if is_draft_call(call)]
-    words = [("1 of 3", "compares two"), ("2 of 3", "asks for"), ("3 of 3", "compares two")]
-    for task, (number, kind) in zip(tasks, words, strict=True):
-        assert f"Write question {number} " in task
-        assert f" It {kind} " in task
 
 
 def test_drafts_are_a_gold_set_with_a_warning(lamps: Project, serve: Serve) -> None:
@@ -391,14 +355,6 @@ def test_plain_texts_and_long_documents_are_left_out(
     assert code == 2 or f"Calls to make: {3 - len(left_out)}\n" in outcome.out
 
 
-@table("pattern, word", {"no match": ("rain*", "rain*"), "a broken document": ("broken", "broken.json")})
-def test_without_documents_nothing_is_asked(lamps: Project, serve: Serve, pattern: str, word: str) -> None:
-    lamps.write("corpus/broken.json", "{")
-    server = serve(service())
-    outcome = draft(lamps, "--documents", pattern)
-    assert (outcome.code, len(server.calls), mentions(outcome.err, "corpus", word)) == (2, 0, True)
-
-
 def test_an_existing_file_needs_overwrite(lamps: Project, serve: Serve) -> None:
     server = serve(service())
     lamps.write(DRAFTS, "mine")
@@ -406,13 +362,6 @@ def test_an_existing_file_needs_overwrite(lamps: Project, serve: Serve) -> None:
     assert (outcome.code, mentions(outcome.err, DRAFTS, "--overwrite")) == (2, True)
     assert (len(server.calls), Path(DRAFTS).read_text()) == (0, "mine")
     assert (draft(lamps, "--overwrite").code, len(rows(lamps))) == (0, 1)
-
-
-def test_the_file_can_be_named(lamps: Project, serve: Serve) -> None:
-    serve(service())
-    (lamps.folder / "sets").mkdir()
-    assert draft(lamps, "--out", "sets/gold.jsonl").code == 0
-    assert (len(rows(lamps, "sets/gold.jsonl")), rows(lamps)) == (1, [])
 
 
 @pytest.mark.parametrize("out", ["corpus", "/", os.devnull, "sets/gold.jsonl", "a_judgements.jsonl"])

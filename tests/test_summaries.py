@@ -220,20 +220,6 @@ def test_no_results_file_is_overwritten(project: Project, serve: Serve) -> None:
 # ------------------------------------------------------------------ Files
 
 
-def test_offline_files_come_first_unless_files_are_named(project: Project, serve: Serve) -> None:
-    write_debates(project, "Oil", file=MERGED)
-    for name in ("b", "a"):
-        project.write(OFFLINE.replace("-0", f"-{name}"), [summary()])
-    project.write(MERGED.replace(".json", ".txt"), "Not a file of summaries.")
-    serve(scored(1))
-    offline = ["results-5-offline-a.json", "results-5-offline-b.json"]
-    merged = "results-merged-5-1.json"
-    assert judged_files(project.run("summaries")) == [*offline, merged]
-    named = (MERGED, OFFLINE.replace("-0", "-b"), f"./{MERGED}")
-    options = [option for name in named for option in ("--summary-file", name)]
-    assert judged_files(project.run("summaries", *options)) == [merged, offline[1]]
-
-
 KINDS: dict[str, tuple[str, list[str], str, int]] = {
     "the name alone": ("results-merged-20.json", [], "merged", 20),
     "a folder of both": ("offline-and-merged/results-merged-5-1.json", [], "merged", 5),
@@ -346,10 +332,8 @@ def reply(**levels: object) -> str:
 
 ACCEPTED = {
     "bare": reply(),
-    "fenced": f"```json\n{reply()}\n```",
     "strings": reply(c1="1"),
     "with a total among the scores": json.dumps({"scores": json.loads(reply())["scores"] | {TOTAL: 9}}),
-    "repeated": f"{reply()} {reply()}",
     "other explanations": json.dumps(json.loads(reply()) | {"explanations": {"criterion_1": "[don't]"}}),
 }
 REFUSED = {
@@ -638,27 +622,6 @@ def test_web_metrics(project: Project) -> None:
     count = metrics["New Relevant Doc Count"]
     assert [count[name] for name in ("mean", "q1", "q2", "q3", "q4")] == [1.0, 0.5, 1.0, 1.5, 2]
     assert (count["ci_95_lower"], count["ci_95_reason"]) == (None, "fewer than 5 queries")
-
-
-def test_web_metrics_of_the_files_that_exist(project: Project) -> None:
-    outcome = project.run("summaries", "--web-metrics")
-    assert mentions(outcome.err, "error: ", "data/valid-web", "data/merged-corpus")
-    assert (outcome.code, project.files()) == (2, {})
-    counts = (1, 2, 3, 4, 5)
-    project.write("data/valid-web/valid-web-20.json", [relevances("Q", *"R" * count) for count in counts])
-    project.write("data/valid-web/valid-web-7.json", [relevances("Oil", "R")])
-    project.write("data/merged-corpus/merged-10.json", [corpus_query("Oil", web_document(1, "a", score=1))])
-    assert project.run("summaries", "--web-metrics", "--output-dir", "out").code == 0
-    path = project.folder / "out/web-metrics/web_metrics_results.json"
-    content = json.loads(path.read_bytes())
-    assert {k: [*metrics] for k, metrics in content.items()} == {
-        "10": ["Token Increase Rate"],
-        "20": ["New Relevant Doc Count", "Relevance Rate"],
-    }
-    counted = content["20"]["New Relevant Doc Count"]
-    interval = (counted["ci_95_lower"], counted["ci_95_upper"])
-    assert interval == evaluation.bootstrap_interval(counts)
-    assert not (project.folder / "results").exists()
 
 
 def test_cover_at_k() -> None:

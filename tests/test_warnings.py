@@ -88,14 +88,6 @@ NOT_RETRIEVED = "no gold document is retrieved"
         "no documents": ({"corpus": {}}, QUESTIONS, "not in the corpus", 2, "d1"),
         "few documents": ({**THREE, "corpus": WITHOUT_D1}, QUESTIONS, "not in the corpus", 2, "d1"),
         "document outside": (asked(doc_id="../d1"), QUESTIONS, "outside the corpus", 1, "../d1"),
-        "broken JSON": (
-            {"corpus": {"d1.txt": '{"sentences": [', **WITHOUT_D1}},
-            *(QUESTIONS, "look like JSON", 1, "d1"),
-        ),
-        "JSON that is no document": (
-            {"corpus": {"d1.txt": ' {"text": "It rained."}', **WITHOUT_D1}},
-            *(QUESTIONS, "look like JSON", 1, "d1"),
-        ),
         "unknown gold sentences": (
             asked(evidence_sentences=["S9", "S1", "S10"]),
             *(QUESTIONS, "gold sentences", 1, "q001: S10, S9 in d1"),
