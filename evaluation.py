@@ -332,9 +332,10 @@ class Prediction(Record):
 
     def __post_init__(self) -> None:
         """Keep the IDs of the documents only: by rank if all have one, otherwise in the given order."""
-        documents = self.retrieved_docs
-        with suppress(AttributeError, TypeError):  # a text has no rank, and None cannot be compared
-            documents = sorted(documents, key=attrgetter("rank"))
+        try:
+            documents = sorted(self.retrieved_docs, key=attrgetter("rank"))
+        except (AttributeError, TypeError):  # a text has no rank, and None cannot be compared
+            documents = list(self.retrieved_docs)
         ids = [document if isinstance(document, str) else document.doc_id for document in documents]
         if not all(map(str.strip, ids)):  # the type Name would take four times as long
             raise ValueError("retrieved_docs: a document ID must not be blank")
@@ -836,10 +837,12 @@ def decode_json(kind: type[T], data: str | bytes) -> T:
     default) is read with the latter and converted. Raises one of JSON_ERRORS.
     """
     text = data if isinstance(data, str) else data.decode()
-    if not getattr(kind, "aliases", None):
-        with suppress(msgspec.DecodeError, UnicodeError):
-            return cast(T, get_decoder(cast(Hashable, kind)).decode(text))
-    return convert_json(kind, json.loads(text))
+    if getattr(kind, "aliases", None):
+        return convert_json(kind, json.loads(text))
+    try:
+        return cast(T, get_decoder(cast(Hashable, kind)).decode(text))
+    except (msgspec.DecodeError, UnicodeError):
+        return convert_json(kind, json.loads(text))
 
 
 @functools.cache
@@ -1079,10 +1082,13 @@ def write_file(path: str | Path, content: str | bytes | Iterable[bytes]) -> None
             temporary.unlink(missing_ok=True)
 
 
+JSON_ENCODER = msgspec.json.Encoder()
+
+
 def encode_json(value: Any) -> bytes:
     """Encode a value as one line of JSON. A lone surrogate becomes its escape."""
     try:
-        return msgspec.json.format(msgspec.json.encode(value), indent=0)  # a space after comma and colon
+        return msgspec.json.format(JSON_ENCODER.encode(value), indent=0)  # a space after comma and colon
     except UnicodeEncodeError:
         text = json.dumps(msgspec.to_builtins(value), ensure_ascii=False, allow_nan=False)
         return text.encode("utf-8", "backslashreplace")
@@ -5802,15 +5808,16 @@ def check_predictions(
     repeated: list[str],
 ) -> list[str]:
     """Return a warning for each thing that is odd about a system's predictions."""
-    ids = {fold_text(question.question): question.question_id for question in questions}
-    others = []
-    unknown = []
+    foreign: dict[str, str] = {}  # question ID -> the text of its prediction, if that is another
     for question in questions:
-        text = fold_text(predictions.get(question.question_id, NO_PREDICTION).question)
-        if text in ids and ids[text] != question.question_id and text != fold_text(question.question):
-            others.append(f"{question.question_id} has the text of {ids[text]}")
-        elif text and text not in ids:
-            unknown.append(question.question_id)
+        text = predictions.get(question.question_id, NO_PREDICTION).question
+        if text != question.question and fold_text(text) not in ("", fold_text(question.question)):
+            foreign[question.question_id] = fold_text(text)
+    ids: dict[str, str] = {}
+    if foreign:
+        ids = {fold_text(question.question): question.question_id for question in questions}
+    others = [f"{name} has the text of {ids[text]}" for name, text in foreign.items() if text in ids]
+    unknown = [name for name, text in foreign.items() if text not in ids]
     names = {question.question_id: None for question in questions}
     similar = find_similar_documents(questions, predictions)
     cases = {
