@@ -3841,9 +3841,14 @@ class Journal:
         self.added.add(line.key)
 
     def import_from(self, path: str) -> str:
-        """Add the judgements of another journal that this one does not have; return the counts."""
+        """Add the judgements of another journal that this one does not have; return the counts.
+
+        Raises UsageError for a file without any judgement.
+        """
         other = Journal(path)
         other.read(path)
+        if not other.stored:
+            raise UsageError(f"{path} has no judgement: it is not a journal")
         new = [entry for key, entry in other.stored.items() if key not in self.stored]
         for entry in new:
             self.write(entry)
@@ -6291,14 +6296,19 @@ def read_labels(path: str, split: Split, folders: Iterable[str]) -> Labels:
     problems: list[str] = []
     file = read_file(path, problems)
     labels = Labels(file.source, {})
-    for row in read_label_rows(file, problems):
-        label = parse_row(Label, row, path, problems)
+    rows = read_label_rows(file, problems)
+    shares_line = len(rows) > len({row.line for row in rows})
+    for position, row in enumerate(rows):
+        place = f"[{position}]: " if shares_line else ""
+        label = parse_row(Label, row, path, problems, place)
         if label is None:
             continue
         if label.question_id not in ids:
-            problems.append(f"{path}:{row.line}: question_id: unknown question ID: {label.question_id}")
+            problems.append(
+                f"{path}:{row.line}: {place}question_id: unknown question ID: {label.question_id}"
+            )
         if label.system not in systems:
-            problems.append(f"{path}:{row.line}: system: unknown system: {label.system}")
+            problems.append(f"{path}:{row.line}: {place}system: unknown system: {label.system}")
         if label.score is None:
             continue
         question_id = ids.get(label.question_id, label.question_id)
@@ -9054,7 +9064,9 @@ class GeneratePredictions(Command):
             name = options.system or default_name or re.sub(r"[^\w.-]+", "-", model).strip("-")
             if name in systems or not re.fullmatch(r"[\w.-]{1,100}", name):
                 form = "at most 100 letters, digits, '.', '-' and '_'"
-                raise UsageError(f"{model}: needs another name: one --model, and --system ({form})")
+                raise UsageError(
+                    f"{options.system or model}: no new name: use one --model and --system ({form})"
+                )
             file = PREDICTIONS_FILE.format(split=options.split, system=name)
             own_rows = parse_value(dict[str, GeneratedRow], read_file(file, []), [])
             if os.path.lexists(file) and not own_rows and not options.overwrite:

@@ -450,12 +450,15 @@ def test_import_judgements(small: Project, serve: Serve) -> None:
     assert (len(server.calls), len(journal_entries(small))) == (1, 2)
 
 
-def test_import_of_a_missing_journal_is_refused(small: Project, serve: Serve) -> None:
+@table(
+    "file, word",
+    {"missing": ("missing.jsonl", "not found"), "predictions": ("dev_strong_output.json", "no judgement")},
+)
+def test_import_of_what_is_no_journal_is_refused(small: Project, serve: Serve, file: str, word: str) -> None:
     server = serve(scored(4))
-    outcome = small.run("dev", "--import-judgements", "missing.jsonl")
-    assert mentions(outcome.err, "missing.jsonl", "file not found")
-    assert (outcome.code, server.calls) == (2, [])
-    assert not (small.folder / JOURNAL).exists()
+    outcome = small.run("dev", "--import-judgements", file)
+    assert mentions(outcome.err, file, word)
+    assert (outcome.code, server.calls, outcome.results) == (2, [], None)
 
 
 # ------------------------------------------------------------------ Commands that ask twice
