@@ -439,7 +439,7 @@ def list_source_names(source: object) -> list[str]:
     candidates = [source]
     if isinstance(source, dict):
         candidates = [source.get("id"), source.get("doc_id"), source.get("title")]
-    texts = [plain_text(candidate) for candidate in candidates]
+    texts = [format_plain(candidate) for candidate in candidates]
     return [text for text in texts if text and text.strip()]
 
 
@@ -545,11 +545,11 @@ class DecisionRow(Record, kw_only=True):
             value = getattr(self, name)
             if not isinstance(value, str) or not value.strip():
                 raise ValueError(f"{name} is missing or blank")
-        word = (plain_text(self.correct) or "").strip().lower()
+        word = (format_plain(self.correct) or "").strip().lower()
         if word not in ("", "none", *VERDICT_WORDS):
             raise ValueError("correct must be yes or no")
         self.correct = VERDICT_WORDS.get(word)
-        self.reasoning = compact_text(
+        self.reasoning = format_compact(
             self.reasoning if self.answer_rationale is None else self.answer_rationale
         )
         if self.answer_score_raw is not None:
@@ -591,7 +591,7 @@ class DecisionFile(Record):
     annotations: Any = None
 
 
-def plain_text(value: object) -> str | None:
+def format_plain(value: object) -> str | None:
     """Return text as it is, a number or boolean as JSON writes it (42, 1.5, true), None for anything else."""
     if isinstance(value, str):
         return value
@@ -599,7 +599,7 @@ def plain_text(value: object) -> str | None:
     return json.dumps(value) if is_finite else None
 
 
-def compact_text(value: object) -> str:
+def format_compact(value: object) -> str:
     """Return text as it is, "" for None, and any other value as JSON."""
     if value is None or isinstance(value, str):
         return value or ""
@@ -879,7 +879,7 @@ def drop_nulls(value: Any) -> Any:
 
 
 def find_names(kind: type[Record], row: Mapping[str, Any]) -> dict[str, str]:
-    """Return each field that a row has -> its name there, the first accepted one that is filled."""
+    """Map each field that a row has to its name there: the first accepted name that is filled."""
     found: dict[str, str] = {}
     for member in msgspec.structs.fields(kind):
         for name in kind.aliases.get(member.encode_name, [member.encode_name]):
@@ -892,7 +892,7 @@ def find_names(kind: type[Record], row: Mapping[str, Any]) -> dict[str, str]:
 
 def convert_lenient(kind: type, value: Any) -> Any:
     """Convert a JSON value to a Plain, FilledPlain, Source, Verdict or Level. msgspec calls this for them."""
-    text = plain_text(value)
+    text = format_plain(value)
     if kind is Level:
         if text is None or isinstance(value, (str, bool)) or value not in range(1, TOP_SCORE + 1):
             raise ValueError(f"expected {LEVEL_WORDS}")
@@ -1263,7 +1263,7 @@ def combine_scores(answer: F, evidence: F) -> F:
     return ANSWER_WEIGHT * answer + (1 - ANSWER_WEIGHT) * evidence
 
 
-def nearest_level(score: float) -> int:
+def find_nearest_level(score: float) -> int:
     """Return the rubric level next to a mean of repeats, the upper one if it is halfway."""
     return math.floor(score + 0.5)
 
@@ -1358,7 +1358,7 @@ def divide(part: float, whole: float) -> float | None:
     return part / whole if whole else None
 
 
-def content_words(text: str) -> set[str]:
+def collect_content_words(text: str) -> set[str]:
     """Return the distinct words in lower case without stop words and, outside ASCII, single characters."""
     words = set(re.findall(r"\w+", text.lower())) - STOP_WORDS
     return {word for word in words if len(word) > 1 or word.isascii()}
@@ -1366,8 +1366,8 @@ def content_words(text: str) -> set[str]:
 
 def measure_overlap(text: str, other: str) -> float:
     """Return the share of content words that two texts have in common (Jaccard), from 0 to 1."""
-    words = content_words(text)
-    other_words = content_words(other)
+    words = collect_content_words(text)
+    other_words = collect_content_words(other)
     if not words and not other_words:
         return float(text == other)
     return len(words & other_words) / len(words | other_words)
@@ -1389,13 +1389,13 @@ def measure_faithfulness(answer: str, context: Iterable[str]) -> Faithfulness:
     None if either has no content words. Words are compared whole, so other forms of a word count as others. A
     sentence is unsupported if less than SUPPORTED_SHARE of its content words are in the context.
     """
-    known = content_words("\n".join(context))
-    words = content_words(answer)
+    known = collect_content_words("\n".join(context))
+    words = collect_content_words(answer)
     if not known or not words:
         return Faithfulness(None, ())
     unsupported = []
     for sentence in re.split(r"(?<=[.!?])\s+|(?<=[\u3002\uff01\uff1f])\s*|\n+", answer):
-        own = content_words(sentence)
+        own = collect_content_words(sentence)
         if len(own & known) < SUPPORTED_SHARE * len(own):
             unsupported.append(sentence.strip())
     return Faithfulness(len(words & known) / len(words), tuple(unsupported))
@@ -1506,7 +1506,7 @@ def bootstrap_intervals(
         if n_clusters < MIN_CLUSTERS:
             continue
         totals = draw_resamples(n_clusters, resamples, seed) @ sums
-        found = percentile_intervals(totals[:, :-1] / totals[:, -1:], n_clusters, confidence)
+        found = compute_percentile_intervals(totals[:, :-1] / totals[:, -1:], n_clusters, confidence)
         for index, interval in zip(indices, found, strict=True):
             intervals[index] = interval
     return intervals
@@ -1560,9 +1560,11 @@ def draw_resamples(n_clusters: int, resamples: int, seed: int) -> Array:
     return np.bincount(cells.ravel(), minlength=drawn.size).reshape(drawn.shape).astype(np.uint8)
 
 
-def percentile_intervals(statistics_: Array, n_clusters: int, confidence: float) -> list[Interval | None]:
+def compute_percentile_intervals(
+    statistics_: Array, n_clusters: int, confidence: float
+) -> list[Interval | None]:
     """Return the expanded percentile interval of each column, whose rows are resamples."""
-    t = student_t_quantile((1 + confidence) / 2, n_clusters - 1)
+    t = compute_t_quantile((1 + confidence) / 2, n_clusters - 1)
     tail = statistics.NormalDist().cdf(-math.sqrt(n_clusters / (n_clusters - 1)) * t)
     positions = np.linspace(0, 1, len(statistics_))
     intervals: list[Interval | None] = []
@@ -1577,7 +1579,7 @@ def round_interval(low: float, high: float) -> Interval:
     return Interval(round(low, 12) + 0.0, round(high, 12) + 0.0)
 
 
-def student_t_quantile(p: float, df: float) -> float:
+def compute_t_quantile(p: float, df: float) -> float:
     """Return the p-quantile of Student's t distribution with `df` degrees of freedom, 0 < p < 1.
 
     Cornish-Fisher expansion of the normal quantile (Abramowitz & Stegun 1964, 26.7.5). For p from 0.025 to
@@ -1705,7 +1707,7 @@ def corrected_mean(
     estimate = average + correction
     if g < MIN_CLUSTERS:
         return CorrectedMean(estimate, None, None)
-    t = student_t_quantile((1 + confidence) / 2, g - 1)
+    t = compute_t_quantile((1 + confidence) / 2, g - 1)
     half = t * math.sqrt(g / (g - 1) * (sums[:, 0] ** 2).sum())
     return CorrectedMean(estimate, *round_interval(estimate - half, estimate + half))
 
@@ -1846,7 +1848,7 @@ def bootstrap_kappa(a: Sequence[float], b: Sequence[float]) -> Interval | None:
     if not is_defined.any():
         return None
     kappas = 1 - (n * gaps)[is_defined] / expected[is_defined]
-    return percentile_intervals(kappas.reshape(-1, 1), n_items, CONFIDENCE)[0]
+    return compute_percentile_intervals(kappas.reshape(-1, 1), n_items, CONFIDENCE)[0]
 
 
 # ------------------------------------------------------------------ 6. Score table
@@ -1976,19 +1978,21 @@ def compute_means(table: Table, system: str, measures: Iterable[Measure]) -> dic
             means[measure.name] = NO_MEAN
             continue
         means[measure.name] = Mean(
-            value=scaled_mean(scores.values[measure.name][is_known], measure),
+            value=compute_scaled_mean(scores.values[measure.name][is_known], measure),
             interval=interval,
             n=int(is_known.sum()),
             column=column[is_known],
             n_clusters=int(np.count_nonzero(np.bincount(table.clusters[is_known]))),
         )
         if measure.name in scores.low:
-            low, high = [scaled_mean(bound[is_known], measure) for bound in scores.bounds(measure.name)]
+            low, high = [
+                compute_scaled_mean(bound[is_known], measure) for bound in scores.bounds(measure.name)
+            ]
             means[measure.name] = means[measure.name]._replace(bounds=Interval(low, high))
     return means
 
 
-def scaled_mean(column: Array, measure: Measure) -> float:
+def compute_scaled_mean(column: Array, measure: Measure) -> float:
     """Return the mean of a column that is not empty, in the measure's unit."""
     return math.fsum(column.tolist()) / len(column) * measure.scale
 
@@ -2249,17 +2253,17 @@ class Prompt:
         """Return the strict JSON schema of a reply."""
         if self.reply_type is not None:
             fields = msgspec.structs.fields(self.reply_type)
-            return object_schema({field.name: SCHEMAS[field.type] for field in fields})
+            return build_object_schema({field.name: SCHEMAS[field.type] for field in fields})
         values = list(self.choices)
         choice = {**SCHEMAS[type(values[0])], "enum": values}
         scores = dict.fromkeys(self.score_names, choice)
         if not self.group:
-            return object_schema({self.reason_field: STRING_SCHEMA, **scores})
-        reasons = object_schema(dict.fromkeys(self.score_names, STRING_SCHEMA))
-        return object_schema({self.reason_field: reasons, self.group: object_schema(scores)})
+            return build_object_schema({self.reason_field: STRING_SCHEMA, **scores})
+        reasons = build_object_schema(dict.fromkeys(self.score_names, STRING_SCHEMA))
+        return build_object_schema({self.reason_field: reasons, self.group: build_object_schema(scores)})
 
 
-def object_schema(members: Mapping[str, Schema]) -> Schema:
+def build_object_schema(members: Mapping[str, Schema]) -> Schema:
     return {"type": "object", "properties": members, "required": list(members), "additionalProperties": False}
 
 
@@ -2532,7 +2536,7 @@ def build_complaint(prompt: Prompt, reply: str, complaint: str) -> list[Message]
     return [Message("assistant", beginning), Message("user", prompt.complaint.format(complaint=complaint))]
 
 
-def rubric_texts(rubric: Rubric) -> dict[str, str]:
+def list_rubric_texts(rubric: Rubric) -> dict[str, str]:
     """Return the texts that the rubric prompt takes from a rubric."""
     levels = [f"{level}: {remove_invisible(text)}" for level, text in rubric.levels.items()]
     return {"description": remove_invisible(rubric.description), "levels": "\n".join(levels)}
@@ -3216,7 +3220,7 @@ class Runner:
             raise self.error
 
     def work(self, keep: Callable[[Call, Outcome], None]) -> None:
-        """Take one request after the other to its end."""
+        """Answer requests until none is left or the run stops."""
         try:
             while True:
                 with self.changed:
@@ -3227,7 +3231,7 @@ class Runner:
                 with self.changed:
                     if outcome is not None and not self.is_closed:
                         keep(call, outcome)
-        except Exception as error:  # whatever it is, the run must hear of it
+        except Exception as error:  # `run` raises it again
             self.error = self.error or error
             self.is_stopped = True
         with self.changed:
@@ -3313,7 +3317,7 @@ class Runner:
         def call() -> None:
             try:
                 result.put(self.service.complete(body))
-            except Exception as error:
+            except Exception as error:  # raised again in the worker
                 result.put(error)
 
         threading.Thread(target=call, daemon=True).start()
@@ -3812,7 +3816,7 @@ class Journal:
                 self.unreadable += not is_read and bool(line.strip())
 
     def remember(self, entry: JournalEntry | BatchNote) -> bool:
-        """Take in a line. Return False for a note on an unknown batch."""
+        """Store a line. Return False for a note on an unknown batch."""
         if isinstance(entry, JournalEntry):
             self.stored[entry.key] = entry
             return True
@@ -4028,13 +4032,13 @@ class Batches:
             raise
 
     def collect(self) -> None:
-        """Take in every batch that has ended, and see how far the others are."""
+        """Store the results of every batch that has ended, and fetch the state of the others."""
         for note in self.journal.list_batches():
             state = self.fetch(note, may_create=self.options.batch)
             if state is not None and state.status in BATCH_ENDS:
-                self.take_in(note, state)
+                self.store_results(note, state)
 
-    def take_in(self, note: BatchNote, state: BatchState) -> None:
+    def store_results(self, note: BatchNote, state: BatchState) -> None:
         """Put the results of a batch into the journal, and note that it has ended."""
         lines = {line.key: line for line in note.requests}
         total = len(lines)
@@ -4089,7 +4093,7 @@ class Batches:
                 progress.update(max(0, done - progress.n))
 
     def cancel(self) -> list[BatchState]:
-        """Cancel all that is under way; return how far it came."""
+        """Cancel all batches under way, and return the state of every batch."""
         for note in self.journal.list_batches():
             state = self.fetch(note, may_create=False)
             if state is not None and state.status not in BATCH_ENDS:
@@ -4241,7 +4245,7 @@ class Report(NamedTuple):
     entries_title: str = "Questions"
 
 
-def report_files(report: Report, stem: str, forms: Iterable[str]) -> Iterator[OutputFile]:
+def list_report_files(report: Report, stem: str, forms: Iterable[str]) -> Iterator[OutputFile]:
     for form in forms:
         yield OutputFile(f"{stem}.{form}", functools.partial(RENDERERS[form], report), is_optional=True)
 
@@ -4249,7 +4253,7 @@ def report_files(report: Report, stem: str, forms: Iterable[str]) -> Iterator[Ou
 # -- Tables and lines that several commands report
 
 
-def means_part(
+def build_means_part(
     title: str,
     about: Sequence[str],
     rows: Sequence[tuple[Sequence[Cell], Mapping[str, Mean]]],
@@ -4270,7 +4274,9 @@ def means_part(
     return Part(title, [*about, *[measure.title for measure in shown]], table)
 
 
-def comparison_part(comparisons: Iterable[Comparison], measures: Iterable[Measure], n_systems: int) -> Part:
+def build_comparison_part(
+    comparisons: Iterable[Comparison], measures: Iterable[Measure], n_systems: int
+) -> Part:
     """Return a table of paired differences, as seen from the later system of each pair."""
     by_key = {measure.mean_key: measure for measure in measures}
     rows: list[list[Cell]] = []
@@ -4343,7 +4349,7 @@ def render_text(parts: Iterable[Part]) -> str:
             continue
         blocks.append(render_title(escape_console(part.title).upper()))
         if part.rows:
-            blocks.append(text_table(part.header, part.rows))
+            blocks.append(format_text_table(part.header, part.rows))
         blocks += [escape_console(line) for line in part.lines]
     return "\n".join(blocks)
 
@@ -4359,7 +4365,7 @@ def escape_console(text: str) -> str:
     return re.sub(r"[\n\t]", "", remove_invisible(text))
 
 
-def text_table(header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
+def format_text_table(header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
     """Return a table with columns two spaces apart; columns of numbers are aligned to the right."""
     table = [[escape_console(cell) for cell in header]]
     for row in rows:
@@ -4367,17 +4373,17 @@ def text_table(header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
     columns = []
     for column in zip(*table, strict=True):
         is_numeric = all(re.match(r"[-+]?\d|n/a|$", cell) for cell in column[1:])
-        width = max(console_width(cell) for cell in column)
+        width = max(measure_console_width(cell) for cell in column)
         padded = []
         for cell in column:
-            spaces = " " * (width - console_width(cell))
+            spaces = " " * (width - measure_console_width(cell))
             padded.append(spaces + cell if is_numeric else cell + spaces)
         columns.append(padded)
     lines = ["  ".join(cells).rstrip() for cells in zip(*columns, strict=True)]
     return "\n".join(lines)
 
 
-def console_width(text: str) -> int:
+def measure_console_width(text: str) -> int:
     """Return the number of console columns; a wide letter, such as a Korean one, takes two."""
     return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
 
@@ -5497,7 +5503,7 @@ class GradedAnswer(msgspec.Struct, gc=False):
     @property
     def level(self) -> str:
         """Return the rubric level that the answer was given; "" without a judgement."""
-        return str(nearest_level(self.score)) if self.is_scored else ""
+        return str(find_nearest_level(self.score)) if self.is_scored else ""
 
     def list_scores(self) -> dict[str, float]:
         scores = {}
@@ -5660,13 +5666,13 @@ class GradeSplit(Command):
         if has_folders:
             report = build_leaderboard(self.split, self.graded, self.broken)
             forms = ["csv", "md", *(["html"] if "html" in self.options.report else [])]
-            yield from report_files(report, LEADERBOARD_FILE.format(split=self.split.name), forms)
+            yield from list_report_files(report, LEADERBOARD_FILE.format(split=self.split.name), forms)
 
     def console(self) -> str:
         by = self.options.by
         if not self.options.outputs:
             return render_split_text(self.graded[0], by)
-        slices = [slice_part(self.graded_systems, by, is_for_console=True)] if by else []
+        slices = [build_slice_part(self.graded_systems, by, is_for_console=True)] if by else []
         [board, *_] = build_leaderboard(self.split, self.graded, self.broken).parts
         remark = describe_intervals(self.graded_systems[0], HALF_WIDTHS)
         return render_text([*slices, board._replace(lines=["", remark])])
@@ -5729,7 +5735,7 @@ def read_submission(
     """Read all systems in a folder, or those picked. What is wrong with it is added to `problems`."""
     submission = Submission(folder, [])
     try:
-        names = sorted(picked, key=system_order) if picked else find_systems(folder, split.name)
+        names = sorted(picked, key=compute_system_order) if picked else find_systems(folder, split.name)
     except OSError as error:
         problems.append(f"{folder}:1: not a readable folder of predictions: {error.strerror or error}")
         return submission
@@ -5749,7 +5755,7 @@ def read_submission(
     return submission
 
 
-def system_order(name: str) -> tuple[bool, str]:
+def compute_system_order(name: str) -> tuple[bool, str]:
     return name not in SYSTEMS, name
 
 
@@ -5758,7 +5764,7 @@ def find_systems(folder: str, split: str) -> list[str]:
     start, end = PREDICTIONS_FILE.format(split=split, system="\n").split("\n")
     pattern = re.compile(f"{re.escape(start)}(.+){re.escape(end)}")
     matches = map(pattern.fullmatch, os.listdir(folder or "."))
-    return sorted([match[1] for match in matches if match], key=system_order)
+    return sorted([match[1] for match in matches if match], key=compute_system_order)
 
 
 # -- Data warnings: what silently ruins a grade. Nothing is repaired.
@@ -5846,16 +5852,16 @@ def find_similar_documents(questions: Sequence[Question], predictions: Mapping[s
         retrieved.update(prediction.retrieved_ids)
     if not gold.keys().isdisjoint(retrieved):
         return []
-    by_name = {bare_name(doc_id): doc_id for doc_id in sorted(retrieved)}
+    by_name = {strip_path_and_suffix(doc_id): doc_id for doc_id in sorted(retrieved)}
     similar = []
     for doc_id in gold:
-        other = by_name.get(bare_name(doc_id))
+        other = by_name.get(strip_path_and_suffix(doc_id))
         if other is not None:
             similar.append(f"gold {doc_id} against retrieved {other}")
     return similar
 
 
-def bare_name(doc_id: str) -> str:
+def strip_path_and_suffix(doc_id: str) -> str:
     return re.sub(r"\.(json|jsonl|txt|md|html?|pdf|xml)$", "", re.split(r"[/\\]", doc_id)[-1])
 
 
@@ -5872,7 +5878,7 @@ def build_requests(split: Split, submission: Submission, options: SplitOptions) 
     if judged and options.check_judge:
         for name, position, answer, *_ in build_sanity_checks(split.questions):
             question = split.questions[position]
-            texts = judging_texts(question, answer)
+            texts = list_judging_texts(question, answer)
             requests.append(
                 Request(submission.folder, question.question_id, position, name, 0, "rubric", texts)
             )
@@ -5890,7 +5896,7 @@ def build_requests(split: Split, submission: Submission, options: SplitOptions) 
             for variant, text in variants.items():
                 if is_blank(text):
                     continue
-                texts = judging_texts(question, text)
+                texts = list_judging_texts(question, text)
                 about = Request(
                     system.title, question.question_id, position, variant, 0, "rubric", texts, is_stored_only
                 )
@@ -5898,9 +5904,9 @@ def build_requests(split: Split, submission: Submission, options: SplitOptions) 
     return requests
 
 
-def judging_texts(question: Question, answer: str) -> dict[str, str]:
+def list_judging_texts(question: Question, answer: str) -> dict[str, str]:
     texts = {"question": question.question, "gold": question.answer, "answer": answer}
-    return texts | rubric_texts(question.rubric or Rubric())
+    return texts | list_rubric_texts(question.rubric or Rubric())
 
 
 def list_variants(
@@ -6291,8 +6297,8 @@ def read_labels(path: str, split: Split, folders: Iterable[str]) -> Labels:
     for folder in folders:
         with suppress(OSError):  # reading the submission reports it
             titles += [join_folder(folder, name) for name in find_systems(folder, split.name)]
-    ids = spell_names([question.question_id for question in split.questions])
-    systems = spell_names(titles)
+    ids = map_spellings([question.question_id for question in split.questions])
+    systems = map_spellings(titles)
     problems: list[str] = []
     file = read_file(path, problems)
     labels = Labels(file.source, {})
@@ -6339,8 +6345,8 @@ def read_label_rows(file: FileData, problems: list[str]) -> list[JsonRow]:
     return rows
 
 
-def spell_names(names: Sequence[str]) -> dict[str, str]:
-    """Return each name, as it is and as it comes back from a spreadsheet -> the name."""
+def map_spellings(names: Sequence[str]) -> dict[str, str]:
+    """Map each name, as written and as a spreadsheet may have saved it, to the name."""
     visible = {remove_invisible(name): name for name in names}
     spellings = {f"'{text}".strip(): name for text, name in visible.items()}
     spellings |= {text.strip(): name for text, name in visible.items()}
@@ -6363,13 +6369,13 @@ def compare_with_people(labels: Labels, system: str, answers: Iterable[GradedAns
     gaps: dict[int, list[float]] = {}
     for score, by_rater in zip(scores, people, strict=True):
         for human in by_rater.values():
-            levels.append(nearest_level(score))
+            levels.append(find_nearest_level(score))
             human_levels.append(human)
             gaps.setdefault(human, []).append(score - human)
     distances = [abs(level - human) for level, human in zip(levels, human_levels, strict=True)]
     raters = sorted(set().union(*people))
     ratings = [[by_rater.get(rater) for by_rater in people] for rater in raters]
-    alpha = krippendorff_alpha([[nearest_level(score) for score in scores], *ratings], "ordinal")
+    alpha = krippendorff_alpha([[find_nearest_level(score) for score in scores], *ratings], "ordinal")
     human_means = [mean(list(by_rater.values())) for by_rater in people]
     documents = [answer.question.doc_id for answer in judged]
     corrected = []
@@ -6380,7 +6386,7 @@ def compare_with_people(labels: Labels, system: str, answers: Iterable[GradedAns
         corrected.append(value)
     estimate, low, high = corrected
     on_sheet = {answer.question.question_id for answer in judged}
-    ordered = sorted(on_sheet, key=lambda name: sheet_order(name, system))
+    ordered = sorted(on_sheet, key=lambda name: compute_sheet_order(name, system))
     labelled = [name for name in ordered if name in given]
     return HumanResults(
         name=labels.file.file,
@@ -6401,8 +6407,8 @@ def compare_with_people(labels: Labels, system: str, answers: Iterable[GradedAns
     )
 
 
-def sheet_order(question_id: str, system: str) -> bytes:
-    """Sort a label sheet by an order that tells nothing, and is always the same."""
+def compute_sheet_order(question_id: str, system: str) -> bytes:
+    """Return the sort key of a row: the order is always the same and does not reveal the system."""
     return hashlib.sha256(f"{question_id}\0{system}".encode("utf-8", "replace")).digest()
 
 
@@ -6424,7 +6430,7 @@ def write_label_sheet(split: Split, systems: Iterable[System], options: SplitOpt
             rubric = "\n".join([question.rubric.description, *levels])
             name = question.question_id
             rows.append((name, system.title, question.question, rubric, question.answer, answer, "", ""))
-    rows.sort(key=lambda row: sheet_order(row[0], row[1]))
+    rows.sort(key=lambda row: compute_sheet_order(row[0], row[1]))
     header = ("question_id", "system", "question", "rubric", "gold_answer", "system_answer", "score", "rater")
     write_file(path, render_csv(header, rows))
     return path
@@ -6448,15 +6454,15 @@ def render_split_text(graded: GradedSubmission, by: str | None) -> str:
     """Return the console report of one folder: a block per system, then the comparison."""
     blocks = [render_system(one) for one in graded.systems]
     if by:
-        blocks.append(render_text([slice_part(graded.systems, by, is_for_console=True)]))
+        blocks.append(render_text([build_slice_part(graded.systems, by, is_for_console=True)]))
     if len(graded.systems) > 1:
         remarks = ["", describe_intervals(graded.systems[0], HALF_WIDTHS), *describe_comparison(graded)]
-        pairs = comparison_part(graded.comparisons, SPLIT_MEASURES, len(graded.systems))
+        pairs = build_comparison_part(graded.comparisons, SPLIT_MEASURES, len(graded.systems))
         blocks.append(
-            f"""{render_text([systems_part("System comparison", graded, remarks)])}
+            f"""{render_text([build_systems_part("System comparison", graded, remarks)])}
 
 --- PAIRED DIFFERENCES (sign flips over documents, Holm over the pairs of a measure) ---
-{text_table(pairs.header, pairs.rows)}"""
+{format_text_table(pairs.header, pairs.rows)}"""
         )
     return "\n".join(blocks)
 
@@ -6510,7 +6516,7 @@ def list_remarks(results: JudgeResults) -> list[str]:
 
 
 def describe_bounds(results: JudgeResults) -> str:
-    """Return between which values the average is, whatever the missing judgements are worth."""
+    """Return the lowest and highest average that the missing judgements allow."""
     if not results.score_bounds or not results.judged_only:
         return ""
     low, high = results.score_bounds.answer
@@ -6519,7 +6525,7 @@ def describe_bounds(results: JudgeResults) -> str:
 
 
 def describe_flagged(row: JudgeRow) -> str:
-    """Return what became of a flagged answer."""
+    """Return which scores a flagged answer was given, and which of them counts."""
     about = escape_console(f"Flagged {row.question_id} ({', '.join(row.flags)})")
     written = row.score_as_written
     cleaned = row.score_without_flagged_text
@@ -6582,7 +6588,7 @@ def warn_about_family(judge: str, generators: Iterable[str]) -> list[str]:
 
 
 def describe_intervals(graded: GradedSystem, shown: str) -> str:
-    """Return how the intervals of a table came about, or why there are none."""
+    """Return how the intervals of a table were computed, or why there are none."""
     reason = graded.results.retrieval.ci95_reason
     if reason is not UNSET:
         return f"No intervals: {reason}."
@@ -6590,7 +6596,7 @@ def describe_intervals(graded: GradedSystem, shown: str) -> str:
 
 
 def describe_comparison(graded: GradedSubmission) -> list[str]:
-    """Return what a reader of a comparison might miss."""
+    """Return the notes below a comparison, such as missing judgements and differences not shown."""
     n_systems = len(graded.systems)
     judged = [one for one in graded.systems if one.judged]
     lines = []
@@ -6611,7 +6617,7 @@ def describe_comparison(graded: GradedSubmission) -> list[str]:
     return lines
 
 
-def slice_part(systems: Sequence[GradedSystem], label: str, is_for_console: bool = False) -> Part:
+def build_slice_part(systems: Sequence[GradedSystem], label: str, is_for_console: bool = False) -> Part:
     """Return a table of each system's means by the values of one label."""
     rows: list[tuple[list[Cell], dict[str, Mean]]] = []
     for one in systems:
@@ -6621,7 +6627,7 @@ def slice_part(systems: Sequence[GradedSystem], label: str, is_for_console: bool
     rows.sort(key=lambda row: str(row[0][0]))
     header = [label, "System", "Questions"]
     title = f"Results by {label}" if is_for_console else f"By {label}"
-    part = means_part(title, header, rows, SPLIT_MEASURES)._replace(place="folded")
+    part = build_means_part(title, header, rows, SPLIT_MEASURES)._replace(place="folded")
     return part if rows else part._replace(lines=[f"No {label} has {MIN_SLICE} questions or more."])
 
 
@@ -6657,7 +6663,7 @@ def build_leaderboard(split: Split, graded: Iterable[GradedSubmission], skipped:
         rows.append([*row, *counts[-1]])
         shown_rank = f"{rank} ({ranking[0].title})" if ranking else ""
         names.append(([shown_rank, link_page(split, folder), one.name], one.means))
-    part = means_part("Leaderboard", ["Rank", "Folder", "System"], names, SPLIT_MEASURES)
+    part = build_means_part("Leaderboard", ["Rank", "Folder", "System"], names, SPLIT_MEASURES)
     board = part._replace(
         header=[*part.header, "Judged", "Failed", "Flagged"],
         rows=[[*cells, *count] for cells, count in zip(part.rows, counts, strict=True)],
@@ -6686,12 +6692,12 @@ def split_reports(split: Split, graded: GradedSubmission, options: SplitOptions)
     files: list[OutputFile] = []
     for form in dict.fromkeys(options.report):
         stem = f"{split.name}_scores" if form == "png" else f"{split.name}_evaluation"
-        files += report_files(report, join_folder(folder, stem), [form])
+        files += list_report_files(report, join_folder(folder, stem), [form])
     for one in graded.systems:
         if one.name in options.student:
             own = build_split_report(split, GradedSubmission(folder, [one], []), one.name)
             stem = join_folder(folder, f"{split.name}_{one.name}_evaluation")
-            files += report_files(own, stem, ["html"])
+            files += list_report_files(own, stem, ["html"])
     for file in files:
         if folder and not is_inside(folder, file.path):
             file.render = functools.partial(refuse_link, file.path)
@@ -6731,9 +6737,9 @@ def build_split_report(split: Split, graded: GradedSubmission, student: str = ""
         warnings.append("No answer was judged.")
     differences = describe_comparisons(graded.comparisons, SPLIT_MEASURES, len(graded.systems))
     parts = [
-        systems_part("Systems", graded, describe_systems(graded)),
+        build_systems_part("Systems", graded, describe_systems(graded)),
         Part("Comparison", ["Difference"], lines=differences),  # with a header: left out if empty
-        *(slice_part(graded.systems, label) for label in SLICE_LABELS),
+        *(build_slice_part(graded.systems, label) for label in SLICE_LABELS),
         Part("Warnings", lines=list(dict.fromkeys(warnings)), is_warning=True),
         Part("Failed questions", lines=failed, place="last"),
         Part("Flagged questions", lines=flagged, place="last"),
@@ -6768,9 +6774,9 @@ def describe_systems(graded: GradedSubmission) -> list[str]:
     return lines
 
 
-def systems_part(title: str, graded: GradedSubmission, lines: Sequence[str]) -> Part:
+def build_systems_part(title: str, graded: GradedSubmission, lines: Sequence[str]) -> Part:
     rows: list[tuple[list[Cell], dict[str, Mean]]] = [([one.name], one.means) for one in graded.systems]
-    return means_part(title, ["System"], rows, SPLIT_MEASURES)._replace(lines=lines)
+    return build_means_part(title, ["System"], rows, SPLIT_MEASURES)._replace(lines=lines)
 
 
 def list_origins(graded: GradedSubmission) -> list[str]:
@@ -7120,10 +7126,10 @@ def compute_similarity(item: Item, vectors: Mapping[str, Array]) -> float:
 def load_embedding_model(name: str, needed_by: str) -> Any:
     """Load a model of sentence-transformers by its name or folder. Raises UsageError."""
     package = import_optional("sentence_transformers", needed_by)
-    for is_local in (True, False):  # no service is asked for what is on this machine
+    for is_local in (True, False):  # look on this machine before asking the model hub
         try:
             return package.SentenceTransformer(name, local_files_only=is_local)
-        except Exception as error:  # the package lets many kinds through
+        except Exception as error:  # the package raises many types
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
     raise UsageError(f"the embedding model {name} cannot be loaded: {reason}")
 
@@ -7379,7 +7385,7 @@ class GradeAnswers(Command):
 
     def reports(self) -> Iterator[OutputFile]:
         if self.graded:
-            yield from report_files(self.report, self.report_stem, self.options.report)
+            yield from list_report_files(self.report, self.report_stem, self.options.report)
 
     def remarks(self) -> list[str]:
         lines = [f"not perfect: {fault}" for fault in self.imperfect[:MAX_NAMES_SHOWN]]
@@ -7505,7 +7511,7 @@ def build_answer_requests(configuration: Configuration, options: AnswerOptions) 
             gold = "\n".join(["Any of these:", *item.accepted])
         texts = {"question": item.question or "(not given)", "gold": gold, "answer": item.prediction}
         if item.rubric:
-            texts |= rubric_texts(item.rubric)
+            texts |= list_rubric_texts(item.rubric)
         requests.append(Request(configuration.name, item.id, index, "written", 0, options.protocol, texts))
     return requests
 
@@ -7699,7 +7705,7 @@ def describe_means(means: Mapping[str, Mean]) -> dict[str, MeasureResults]:
 
 
 def describe_judge(results: AnswerResults, options: AnswerOptions, judging: Judging) -> None:
-    """Fill in the judge's model, and how verdicts came about: by an exact match, similarity or the judge."""
+    """Fill in the judge's model, and how verdicts were reached: an exact match, similarity or the judge."""
     rows = results.detailed_results
     total = len(rows)
     if judging.model:
@@ -7786,10 +7792,10 @@ def build_answers_report(graded: Sequence[Configuration], comparisons: Sequence[
     )
     measures = list_measures(names)
     by_category.sort(key=lambda row: row[0][:2])
-    overview = means_part("Answer evaluation results", ["Rank", "Configuration"], ranked, measures)
+    overview = build_means_part("Answer evaluation results", ["Rank", "Configuration"], ranked, measures)
     parts = [
         overview._replace(lines=lines),
-        means_part("Results by category", ["Category", "Configuration", "Rows"], by_category, measures),
+        build_means_part("Results by category", ["Category", "Configuration", "Rows"], by_category, measures),
         Part("Comparison", lines=describe_comparisons(comparisons, measures, len(graded))),
         Part("Warnings", lines=list(warnings), is_warning=True),
     ]
@@ -8049,7 +8055,7 @@ class MeasureAgreement(Command):
         parts = list_agreement_parts(self.compared, is_page=True)
         rows = list_agreement_rows(self.compared)
         report = Report("How far judges agree", parts, header=AGREEMENT_HEADER, rows=rows)
-        return report_files(report, self.options.out.removesuffix(".json"), self.options.report)
+        return list_report_files(report, self.options.out.removesuffix(".json"), self.options.report)
 
 
 # -- Reading
@@ -8091,7 +8097,7 @@ def read_rater(paths: Iterable[str], problems: list[str], folder: str = "") -> R
         copies: Counter[RatedItem] = Counter()
         for row in rows:
             names = ("system", "question_id") if row.input is None else ("input", "gold", "prediction")
-            texts = tuple((name, compact_text(getattr(row, name))) for name in names)
+            texts = tuple((name, format_compact(getattr(row, name))) for name in names)
             item = RatedItem(stem if folder else row.source or "", texts)
             rater.decisions[item._replace(copy=copies[item])] = row
             copies[item] += 1
@@ -8284,17 +8290,17 @@ def list_agreement_parts(results: AgreementResults, is_page: bool = False) -> li
             f"Fleiss' kappa of the {group.items_of_all} items that all judged: {fleiss}",
             f"Krippendorff's alpha of the {group.items_of_several} items that several judged: {alpha}",
         ]
-        parts.append(pairs_part(title, group.pairs, lines))
+        parts.append(build_pairs_part(title, group.pairs, lines))
     people = results.people
     if people:
         title = f"Compared with people: {people.judge}"
-        parts.append(pairs_part(title, [*people.judges, *people.votes], describe_people(people)))
+        parts.append(build_pairs_part(title, [*people.judges, *people.votes], describe_people(people)))
     lines = [describe_disagreement(row, is_page) for row in results.disagreements]
     title = f"Disagreements: {len(lines)} of {results.items_apart}, the widest first"
     return [*parts, Part(title, lines=lines)]
 
 
-def pairs_part(title: str, pairs: Sequence[PairResults], lines: Sequence[str]) -> Part:
+def build_pairs_part(title: str, pairs: Sequence[PairResults], lines: Sequence[str]) -> Part:
     """Return a table of pairs of judges, or of judges and people, with `lines` below it."""
     rows: list[tuple[list[Cell], dict[str, Mean]]] = []
     undefined = []
@@ -8312,13 +8318,13 @@ def pairs_part(title: str, pairs: Sequence[PairResults], lines: Sequence[str]) -
         if pair.kappa is None:
             undefined.append(f"{name}: no kappa: {pair.kappa_reason}")
     about = ["Pair", "Items"] if pairs[0].with_ else ["Judge", "Items", "Too kind", "Too strict"]
-    part = means_part(title, about, rows, AGREEMENT_MEASURES)
+    part = build_means_part(title, about, rows, AGREEMENT_MEASURES)
     table = [list(map(format_cell, row)) for row in part.rows]  # intervals in brackets: few are symmetric
     return part._replace(rows=table, lines=[*undefined, *lines])
 
 
 def describe_people(people: PeopleResults) -> list[str]:
-    """Return what could not be compared, and to which side each judge errs at each level."""
+    """Return what could not be compared, and how far each judge is from people at each level."""
     lines = [f"Of {people.items} items {people.items_without_judge} have no judge's decision."]
     for vote, why in zip(people.votes, ("tied", "not unanimous"), strict=True):
         lines.append(f"Left out of the {vote.judge} vote ({why}): {vote.left_out}")
@@ -8709,7 +8715,7 @@ def plan_tasks(file: SummaryFile, references: References, options: SummaryOption
             outcome = Failure("no gold summary has this query as its title", asked=False)
         elif all(map(is_blank, texts)):
             outcome = Judgement(0, "Nothing is summarised.", parts={})
-        prompt_texts = summary_texts(summary, [*same_id, *gold], web.get(query, []))
+        prompt_texts = list_summary_texts(summary, [*same_id, *gold], web.get(query, []))
         file.tasks.append(SummaryTask(summary, prompt_texts, outcome))
         if len(gold) > 1 and not same_id:
             cases["queries with several gold summaries, the first counts"].append(summary.query)
@@ -8727,7 +8733,9 @@ def plan_tasks(file: SummaryFile, references: References, options: SummaryOption
 # -- Judging
 
 
-def summary_texts(summary: Summary, gold: Sequence[Summary], web: Iterable[MergedDocument]) -> dict[str, str]:
+def list_summary_texts(
+    summary: Summary, gold: Sequence[Summary], web: Iterable[MergedDocument]
+) -> dict[str, str]:
     """Return the texts of the summary prompt. Of several gold summaries the first counts."""
     documents = [f"- {document.id}: {join_words(document.content[:WEB_CHARS])}" for document in web]
     return {
@@ -8827,14 +8835,14 @@ def list_summary_parts(files: Iterable[SummaryFile]) -> list[Part]:
         if results.num_failed:
             judged = list_judged(results.results)
             rows.append(([f"{title}, judged only", len(judged), "", ""], compute_summary_means(judged)))
-        parts += spread_parts(title, results.statistics)
+        parts += build_spread_parts(title, results.statistics)
     about = ["Summaries", "Evaluated", "Failed", "Left out"]
-    overview = means_part("Summary evaluation results", about, rows, SUMMARY_MEASURES)
+    overview = build_means_part("Summary evaluation results", about, rows, SUMMARY_MEASURES)
     remark = f"Each criterion is 0 to 2, the total 0 to 10. {HALF_WIDTHS}: bootstrap over queries."
     return [overview._replace(lines=[remark]), *parts]
 
 
-def spread_parts(title: str, statistics: Spreads) -> list[Part]:
+def build_spread_parts(title: str, statistics: Spreads) -> list[Part]:
     """Return how the scores of a file are distributed: figures by criterion, and the totals as bars."""
     names = ("mean", "median", "std", "min", "q1", "q3", "max")
     header = ["Criterion", "Summaries", *names, *(f"scored {level}" for level in CRITERION_LEVELS)]
