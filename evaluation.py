@@ -2908,60 +2908,83 @@ class Judging:
     requested_model: str = ""
     model: str = ""  # the other's successor if that was withdrawn
     stopped: str = ""  # why judging ended early
-    unavailable: str = ""  # why nothing could be judged
+    unavailable: str = ""  # why nothing could be asked
+    without_key: str = ""  # what to do about judgements that are missing because there is no key
     calls: int = 0
     retries: int = 0
     refusals: int = 0  # 429
     usage: Usage = NO_USAGE
+    cost_usd: float = 0.0  # of calls; models of unknown price count 0
     seconds: float = 0.0
 
     def is_complete(self) -> bool:
-        return not self.stopped and not self.unavailable
+        return not (self.stopped or self.unavailable or self.without_key)
 
 
 class Judge:
-    """Answers requests: from the journal, else from batches or calls, whose results the journal keeps."""
+    """Answers requests: from the journal, else from batches or calls, whose results the journal keeps.
+
+    Without a service only the journal answers.
+    """
 
     def __init__(
-        self, command: Command, notify: Notify, show_progress: ShowProgress, stack: ExitStack
+        self,
+        journal: Journal,
+        service: Service | None,
+        judging: Judging,
+        options: JudgeOptions,
+        notify: Notify,
+        show_progress: ShowProgress,
     ) -> None:
-        """Open service and journal until `stack` is closed. Raises JudgeUnavailable or UsageError."""
-        self.options: JudgeOptions = command.options
+        self.journal = journal
+        self.service = service
+        self.judging = judging
+        self.options = options
         self.notify = notify
         self.show_progress = show_progress
-        self.service = Service(read_api_key(), self.options.workers, stack)
-        self.journal = open_journal(command)
-        stack.callback(self.journal.stream.close)
-        self.batches = Batches(self.service, self.journal, self.options, notify, show_progress)
-        self.judging = Judging()
-        if self.journal.unreadable:
-            notify(f"warning: {self.journal.path}: {self.journal.unreadable} unreadable lines")
 
     def ask(self, requests: Sequence[Request]) -> Answers:
-        """Return the outcome of every request. Raises JudgeUnavailable.
-
-        If the model was withdrawn, all go to its successor: scores by two models are not comparable.
-        """
+        """Return the outcome of every request. Raises UsageError if --max-usd cannot be kept."""
         judging = self.judging
         if not judging.model:
             judging.requested_model = self.options.judge_model or DEFAULT_JUDGE_MODEL
             judging.model = self.choose_model(judging.requested_model, requests)
+        failures: Mapping[str, Failure] = {}
+        if self.service is not None:
+            try:
+                failures = self.ask_service(self.service, requests)
+            except JudgeUnavailable as error:
+                judging.unavailable = str(error)
+        why = "left out" if judging.is_complete() else "judging ended early"
+        if self.service is None:
+            why = f"{KEY_VARIABLE} is not set"
+        unasked = Failure(why, asked=False)
+        answers: Answers = {}
+        for call in plan_calls(judging.model, requests):
+            judgement = self.journal.find(call)
+            answers[call.request.id] = judgement or failures.get(call.key, unasked)
+        wanted = [answers[request.id] for request in requests if not request.stored_only]
+        n_missing = wanted.count(unasked)
+        if n_missing and self.service is None:
+            judging.without_key = f"set {KEY_VARIABLE} to judge the remaining {n_missing} of {len(wanted)}"
+        return answers
+
+    def ask_service(self, service: Service, requests: Sequence[Request]) -> Mapping[str, Failure]:
+        """Put what the journal lacks into it, and return the failures by key. Raises JudgeUnavailable.
+
+        If the model was withdrawn, its successor gets all requests: scores by two models are not comparable.
+        """
+        judging = self.judging
         calls = plan_calls(judging.model, requests)
         try:
-            failures = self.ask_model(calls)
+            return self.ask_model(service, calls)
         except ModelWithdrawn as error:
             successor = find_successor(judging.model, requests, self.options)
             if successor is None:
                 raise JudgeUnavailable(f"the model {judging.model} is not available: {error}") from error
             self.notify(f"Groq no longer serves {judging.model}; judging with its successor {successor}.")
             judging.model = successor
-            return self.ask(requests)
-        unasked = Failure("judging ended early" if judging.stopped else "left out", asked=False)
-        answers: Answers = {}
-        for call in calls:
-            judgement = self.journal.find(call)
-            answers[call.request.id] = judgement or failures.get(call.key, unasked)
-        return answers
+            return self.ask_service(service, requests)
 
     def choose_model(self, requested: str, requests: Sequence[Request]) -> str:
         """Return the model to begin with: the successor if the journal has more judgements by it."""
@@ -2974,32 +2997,52 @@ class Judge:
         self.notify(f"The journal's judgements are by {successor}, successor of {requested}: it is used.")
         return successor
 
-    def ask_model(self, calls: Sequence[Call]) -> Mapping[str, Failure]:
+    def ask_model(self, service: Service, calls: Sequence[Call]) -> Mapping[str, Failure]:
         """Put judgements into the journal, and return the failures by key. Raises ModelWithdrawn."""
         failures: dict[str, Failure] = {}
+        batches = Batches(service, self.journal, self.options, self.notify, self.show_progress)
         try:
-            self.batches.collect()
+            batches.collect()
             for _ in range(BATCH_ROUNDS):
                 if self.options.batch:
-                    self.batches.submit(self.journal.list_open(calls))
+                    batches.submit(self.check_budget(self.journal.list_open(calls)))
                 if not self.options.wait or not self.journal.list_batches():
                     break
-                self.batches.wait()
-            if self.judging.model in self.batches.withdrawn:
-                raise ModelWithdrawn(self.batches.withdrawn[self.judging.model])
-            todo = self.journal.list_open(calls)
+                batches.wait()
+            if self.judging.model in batches.withdrawn:
+                raise ModelWithdrawn(batches.withdrawn[self.judging.model])
+            todo = self.check_budget(self.journal.list_open(calls))
             if self.options.batch:
                 for call in todo:
-                    reason = self.batches.withdrawn.get(call.model, "no score by any batch")
+                    reason = batches.withdrawn.get(call.model, "no score by any batch")
                     failures[call.key] = Failure(reason)
             else:
-                self.run_calls(todo, failures)
-            self.judging.stopped = self.judging.stopped or self.batches.describe()
+                self.run_calls(service, todo, failures)
+            self.judging.stopped = self.judging.stopped or batches.describe()
         except JudgingStopped as error:
             self.judging.stopped = str(error)
         return failures
 
-    def run_calls(self, calls: Sequence[Call], failures: dict[str, Failure]) -> None:
+    def check_budget(self, calls: list[Call]) -> list[Call]:
+        """Return the calls if --max-usd can be kept. Raises UsageError for a model of unknown price.
+
+        Raises JudgingStopped for a batch that is too expensive. Calls are counted one by one.
+        """
+        max_usd = self.options.max_usd
+        if max_usd is None:
+            return calls
+        total = 0.0
+        for model, own in group_by_model(calls).items():
+            usage = estimate_usage(own)
+            cost = compute_cost(model, usage, usage)
+            if cost is None:
+                raise UsageError(f"--max-usd: the price of {model} is unknown")
+            total += cost
+        if self.options.batch and total > max_usd:
+            raise JudgingStopped(f"the batch is estimated at ${total:.4f}, more than --max-usd {max_usd:g}")
+        return calls
+
+    def run_calls(self, service: Service, calls: Sequence[Call], failures: dict[str, Failure]) -> None:
         """Ask in calls, and add the failures. Where one of several models gives out, go on with the next."""
         by_model = group_by_model(calls)
         with closing(self.show_progress(len(calls), "Judging")) as progress:
@@ -3013,7 +3056,7 @@ class Judge:
 
             for model, own in by_model.items():
                 try:
-                    Runner(self.service, self.options, self.judging, self.notify).run(own, keep)
+                    Runner(service, self.options, self.judging, self.notify).run(own, keep)
                 except JudgingStopped as error:
                     self.judging.stopped = self.judging.stopped or str(error)
                 except ModelWithdrawn as error:
@@ -3072,16 +3115,19 @@ def group_by_model(calls: Iterable[Call]) -> Mapping[str, list[Call]]:
     return by_model
 
 
-def describe_judging(judging: Judging) -> list[str]:
-    """Return the lines for stderr about the calls, and why judging stopped."""
-    lines = []
-    if judging.model:
-        calls = f"{judging.calls} calls, {judging.retries} retries, {judging.refusals} rate limits (429)"
-        usage = describe_usage(judging.model, judging.usage)
-        lines.append(f"Judge: {calls}, {usage}, {judging.seconds:.1f} s")
+def describe_calls(judging: Judging) -> str:
+    """Return the calls and what they took."""
+    calls = f"{judging.calls} calls, {judging.retries} retries, {judging.refusals} rate limits (429)"
+    return f"Judge: {calls}, {describe_usage(judging.model, judging.usage)}, {judging.seconds:.1f} s"
+
+
+def describe_end(judging: Judging) -> list[str]:
+    """Return why not everything was judged."""
+    if judging.unavailable:
+        return [f"error: judging ended: {judging.unavailable}"]
     if judging.stopped:
-        lines.append(f"error: judging ended early: {judging.stopped}")
-    return lines
+        return [f"error: judging ended early: {judging.stopped}"]
+    return [f"warning: {judging.without_key}"] if judging.without_key else []
 
 
 # -- The dry run
@@ -3104,10 +3150,7 @@ def render_plan(calls: Sequence[Call], model: str, options: JudgeOptions, journa
     stored = {call.key for call in calls if journal.find(call)}
     sent = {call.key for call in calls if not call.request.stored_only} & journal.list_under_way() - stored
     todo = journal.list_open(calls)
-    chars = sum(call.body.prompt_chars for call in todo)
-    completion = len(todo) * MODELS.get(model, UNKNOWN_MODEL).usual_completion_tokens
-    completion += sum(PROMPTS[call.request.prompt].more_tokens // 2 for call in todo)
-    usage = Usage(math.ceil(chars / CHARS_PER_TOKEN), completion)
+    usage = estimate_usage(todo)
     cost = compute_cost(model, usage, usage if options.batch else NO_USAGE)
     n_judgements = len(stored) + len(sent) + len(todo)
     lines = [
@@ -3126,6 +3169,16 @@ def render_plan(calls: Sequence[Call], model: str, options: JudgeOptions, journa
         megabytes = f"{len(todo)} lines, {sum(sizes) / 1e6:.1f} MB"
         lines.append(f"  Batches: {len(sizes)} ({megabytes}), each within {BATCH_WINDOW}")
     return "\n".join(lines)
+
+
+def estimate_usage(calls: Sequence[Call]) -> Usage:
+    """Return the tokens that calls usually take."""
+    chars = sum(call.body.prompt_chars for call in calls)
+    completion = 0
+    for call in calls:
+        completion += MODELS.get(call.model, UNKNOWN_MODEL).usual_completion_tokens
+        completion += PROMPTS[call.request.prompt].more_tokens // 2
+    return Usage(math.ceil(chars / CHARS_PER_TOKEN), completion)
 
 
 # -- Calls: each worker takes a request to its end; the rate limiter says when a call may start
@@ -3173,6 +3226,13 @@ class ServiceError(Exception):
             raise JudgeUnavailable(str(self))
 
 
+class Reservation(NamedTuple):
+    """What a call may take at most: the tokens of its prompt and longest reply, and their price."""
+
+    tokens: float
+    cost_usd: float
+
+
 class Runner:
     """Makes calls with several workers, and tries again what may succeed."""
 
@@ -3180,6 +3240,8 @@ class Runner:
         self.service = service
         self.judging = judging
         self.notify = notify
+        self.max_usd = options.max_usd
+        self.reserved_usd = 0.0  # for the calls in flight
         self.workers = options.workers
         now_s = time.monotonic()
         self.limiter = RateLimiter(options.workers, now_s, options.rpm, options.tpm, options.delay)
@@ -3247,12 +3309,12 @@ class Runner:
         n_errors = 0
         n_complaints = 0
         while True:
-            tokens = self.wait_for_turn(body, is_retry=n_calls > 0)
-            if tokens is None:
+            reserved = self.wait_for_turn(body, is_retry=n_calls > 0)
+            if reserved is None:
                 return None
             n_calls += 1
             started_s = time.monotonic()
-            reply = self.make_call(body, tokens)
+            reply = self.make_call(body, reserved)
             if isinstance(reply, ServiceError):
                 n_errors += reply.status != 429
                 failure = self.handle_error(reply, n_errors, started_s)
@@ -3274,26 +3336,45 @@ class Runner:
                 judgement.latency_ms = round(1000 * (time.monotonic() - started_s), 1)
             return judgement
 
-    def wait_for_turn(self, body: RequestBody, *, is_retry: bool) -> float | None:
-        """Wait until a call may start. Return the tokens of its prompt and longest reply; None if stopped."""
+    def wait_for_turn(self, body: RequestBody, *, is_retry: bool) -> Reservation | None:
+        """Wait until a call may start. Return what was set aside for it; None if the run has stopped."""
         with self.turn, self.changed:
             while not self.is_stopped:
                 now_s = time.monotonic()
-                tokens = body.prompt_chars * self.tokens_per_char + body.max_completion_tokens
+                prompt_tokens = body.prompt_chars * self.tokens_per_char
+                tokens = prompt_tokens + body.max_completion_tokens
+                usage = Usage(math.ceil(prompt_tokens), body.max_completion_tokens)
+                cost_usd = compute_cost(body.model, usage) or 0.0
                 wait_s = self.limiter.wait_s(tokens, now_s)
+                if self.exceeds_budget(cost_usd):
+                    wait_s = 1.0  # a call in flight may cost less than was set aside
                 if wait_s <= 0:
                     self.limiter.start(tokens, now_s)
+                    self.reserved_usd += cost_usd
                     self.judging.calls += 1
                     self.judging.retries += is_retry
-                    return tokens
+                    return Reservation(tokens, cost_usd)
                 self.changed.wait(min(wait_s, 1.0))
         return None
 
-    def make_call(self, body: RequestBody, tokens: float) -> Reply | ServiceError:
+    def exceeds_budget(self, cost_usd: float) -> bool:
+        """Return whether a call could exceed --max-usd. Raises JudgingStopped if no call is in flight."""
+        spent_usd = self.judging.cost_usd
+        if self.max_usd is None or spent_usd + self.reserved_usd + cost_usd <= self.max_usd:
+            return False
+        if not self.limiter.in_flight:
+            raise JudgingStopped(
+                f"${spent_usd:.4f} are spent; the next call could exceed --max-usd {self.max_usd:g}"
+            )
+        return True
+
+    def make_call(self, body: RequestBody, reserved: Reservation) -> Reply | ServiceError:
         """Make one call, and bring limiter and counts up to date."""
         reply = self.call_with_deadline(body)
+        tokens = reserved.tokens
         with self.changed:
             now_s = time.monotonic()
+            self.reserved_usd -= reserved.cost_usd
             if isinstance(reply, ServiceError):
                 used = 0 if reply.status == 429 else tokens
                 self.limiter.finish(tokens, used, reply.token_limit, now_s, answered=False)
@@ -3304,6 +3385,7 @@ class Runner:
                 self.lost_in_a_row = 0
                 self.refused_in_a_row = 0
                 self.judging.usage += reply.usage
+                self.judging.cost_usd += compute_cost(body.model, reply.usage) or 0.0
                 # Too low a guess is a 429, too high costs nothing: the most that was seen and a little more.
                 seen = reply.usage.prompt / max(1, body.prompt_chars)
                 self.tokens_per_char = max(self.tokens_per_char, 1.05 * seen)
@@ -4844,6 +4926,7 @@ class OutputFile:
     render: Callable[[], str | bytes | Iterable[bytes]]
     is_optional: bool = False  # if it cannot be written the run goes on without it, with exit code 3
     is_announced: bool = True  # whether its name is printed
+    keeps_previous: bool = False  # whether the file that it replaces is kept under another name
     error: str = ""  # why it was not written
 
 
@@ -4872,7 +4955,7 @@ class Command:
         """Return the paths of version 1's journals. They are read and never written."""
         return []
 
-    def run_alone(self) -> int | None:
+    def run_alone(self, console: Console) -> int | None:  # noqa: ARG002
         """Do a task other than grading, such as drawing results, and return the exit code; None to go on."""
         return None
 
@@ -4881,6 +4964,10 @@ class Command:
 
     def warnings(self) -> list[str]:
         """Return the data warnings: what a user should know before believing a score, one line each."""
+        return []
+
+    def notes(self) -> list[str]:
+        """Return what is good to know but no reason to worry: lines for stderr that --quiet leaves out."""
         return []
 
     def introduction(self) -> list[str]:
@@ -4919,80 +5006,106 @@ class Command:
         return True
 
 
-def run(command: Command) -> int:
+def run(command: Command, console: Console) -> int:
     """Carry out a command and return the exit code. All commands take these steps, in this order."""
     options = command.options
     if isinstance(options, JudgeOptions) and options.cancel_batch:
-        return cancel_batches(command, options)
-    exit_code = command.run_alone()
+        return cancel_batches(command, options, console)
+    exit_code = command.run_alone(console)
     if exit_code is not None:
         return exit_code
 
     with pause_garbage_collection():
         command.read()
-    print_warnings(command.warnings())
+    console.warn_all(command.warnings())
+    console.note_all(command.notes())
     if isinstance(options, JudgeOptions) and options.dry_run:
-        print_plan(command, options)
+        print_plan(command, options, console)
         return EXIT_OK if command.is_complete() else EXIT_INCOMPLETE
     for line in command.introduction():
-        print_line(line)
+        console.print_line(line)
 
     with ExitStack() as resources:  # the journal stays locked until the results are written
-        answers, judging = ask_requests(command, resources)
+        answers, judging = ask_requests(command, console, resources)
         with pause_garbage_collection():
             command.grade(answers, judging)
-            results = write_outputs(command.results())
-    print_text(command.console())
-    print_saved_results(command.results_title, results)
-    reports = write_outputs(command.reports())
-    print_saved_reports(reports)
-    print_warnings([*describe_judging(judging), *command.remarks()])
+            results = write_outputs(command.results(), console)
+    console.print(command.console())
+    print_saved_results(command.results_title, results, console)
+    reports = write_outputs(command.reports(), console)
+    print_saved_reports(reports, console)
+    if judging.model:
+        console.note(describe_calls(judging))
+    console.warn_all([*describe_end(judging), *command.remarks()])
 
     is_written = not any(file.error for file in [*results, *reports])
     return EXIT_OK if is_written and judging.is_complete() and command.is_complete() else EXIT_INCOMPLETE
 
 
-def print_plan(command: Command, options: JudgeOptions) -> None:
+def print_plan(command: Command, options: JudgeOptions, console: Console) -> None:
     """Print what the command would ask, and at what price."""
-    print_text(f"Dry run: nothing is sent.{command.plan_note}")
+    console.print(f"Dry run: nothing is sent.{command.plan_note}")
     for text in render_plans(command.requests({}), options, read_journal(command)):
-        print_text(text)
+        console.print(text)
 
 
-def ask_requests(command: Command, resources: ExitStack) -> tuple[Answers, Judging]:
-    """Ask a model until the command has no more requests; without a key, or if it has none, ask nothing.
+def ask_requests(command: Command, console: Console, resources: ExitStack) -> tuple[Answers, Judging]:
+    """Ask a model until the command has no more requests. Without a key the journal alone answers.
 
-    Raises UsageError or JudgeUnavailable if the command needs a model and there is none.
+    If there is no judgement at all, there are no answers. Raises UsageError or JudgeUnavailable if the
+    command has no results then.
     """
     options = command.options
     if not isinstance(options, JudgeOptions):
         return {}, Judging()
-    import_judgements(command, options.import_judgements)
+    import_judgements(command, options.import_judgements, console)
     if not command.wants_judge():
         return {}, Judging()
-    if not read_api_key():
-        if command.needs_judge:
-            raise UsageError(f"this needs a model: set {KEY_VARIABLE}, or see --dry-run")
-        print_warning(f"{KEY_VARIABLE} is not set: answers are not judged.")
-        return {}, Judging()
-    requests = command.requests({})
-    if not requests:  # all answers are blank
-        model = options.judge_model or DEFAULT_JUDGE_MODEL
-        return {}, Judging(model, model)
+    judge = open_judge(command, console, resources)
     answers: Answers = {}
-    try:
-        judge = Judge(command, print_warning, show_progress, resources)
+    if judge.service or judge.journal.stored:  # otherwise nothing can answer
+        requests = command.requests({})
+        if not requests:  # all answers are blank
+            model = options.judge_model or DEFAULT_JUDGE_MODEL
+            return {}, Judging(model, model)
         while requests:
             answers |= judge.ask(requests)
             requests = command.requests(answers)
-    except JudgeUnavailable as error:
+    judging = judge.judging
+    if any(isinstance(outcome, Judgement) for outcome in answers.values()):
+        return answers, judging
+    if judging.unavailable:
         if command.needs_judge:
-            raise
-        return {}, Judging(unavailable=str(error))
-    return answers, judge.judging
+            raise JudgeUnavailable(judging.unavailable)
+        return {}, Judging(unavailable=judging.unavailable)
+    if judge.service:
+        return answers, judging
+    if command.needs_judge:
+        raise UsageError(f"this needs a model: set {KEY_VARIABLE}, or see --dry-run")
+    console.warn(f"{KEY_VARIABLE} is not set: answers are not judged.")
+    return {}, Judging()
 
 
-def import_judgements(command: Command, paths: Sequence[str]) -> None:
+def open_judge(command: Command, console: Console, resources: ExitStack) -> Judge:
+    """Open a command's journal and, with a key, the service, until `resources` are closed."""
+    options = command.options
+    judging = Judging()
+    service = None
+    if not read_api_key():
+        journal = read_journal(command)
+    else:
+        journal = open_journal(command)
+        resources.callback(journal.stream.close)
+        try:
+            service = Service(read_api_key(), options.workers, resources)
+        except JudgeUnavailable as error:
+            judging.unavailable = str(error)
+    if journal.unreadable:
+        console.warn(f"warning: {journal.path}: {journal.unreadable} unreadable lines")
+    return Judge(journal, service, judging, options, console.note, console.show_progress)
+
+
+def import_judgements(command: Command, paths: Sequence[str], console: Console) -> None:
     """Add the judgements of other journals to the command's own. Raises InputError for missing files."""
     missing = [f"{path}:1: file not found, or not a file" for path in paths if not os.path.isfile(path)]
     if missing:
@@ -5001,10 +5114,10 @@ def import_judgements(command: Command, paths: Sequence[str]) -> None:
         journal = open_journal(command)
         with closing(journal.stream):
             for path in paths:
-                print_warning(journal.import_from(path))
+                console.note(journal.import_from(path))
 
 
-def cancel_batches(command: Command, options: JudgeOptions) -> int:
+def cancel_batches(command: Command, options: JudgeOptions, console: Console) -> int:
     """Cancel the batches under way, and return the exit code."""
     if options.dry_run:
         raise UsageError("--cancel-batch and --dry-run exclude each other")
@@ -5014,45 +5127,113 @@ def cancel_batches(command: Command, options: JudgeOptions) -> int:
     if any(map(os.path.exists, [command.journal_file, *command.old_journal_files()])):
         try:
             with ExitStack() as resources:
-                judge = Judge(command, print_warning, show_progress, resources)
-                states = judge.batches.cancel()
+                service = Service(read_api_key(), options.workers, resources)
+                journal = open_journal(command)
+                resources.callback(journal.stream.close)
+                batches = Batches(service, journal, options, console.note, console.show_progress)
+                states = batches.cancel()
         except (JudgeUnavailable, JudgingStopped) as error:
-            print_warning(f"error: not all batches are cancelled: {error}")
+            console.warn(f"error: not all batches are cancelled: {error}")
             return EXIT_INCOMPLETE
     for state in states:
-        print_line(f"Batch {state.id}: {state.status}, {state.done} of {state.request_counts.total:g} done")
-    print_line("The next run collects what was done." if states else "No batch is under way.")
+        counts = f"{state.done} of {state.request_counts.total:g} done"
+        console.print_line(f"Batch {state.id}: {state.status}, {counts}")
+    console.print_line("The next run collects what was done." if states else "No batch is under way.")
     return EXIT_OK
 
 
-def write_outputs(files: Iterable[OutputFile]) -> list[OutputFile]:
+def write_outputs(files: Iterable[OutputFile], console: Console) -> list[OutputFile]:
     """Write files one after the other, and return them; an optional one that fails gets its `error`."""
     outputs = []
     for file in files:
         try:
             Path(file.path).parent.mkdir(parents=True, exist_ok=True)
-            write_file(file.path, file.render())
+            content = file.render()
+            if file.keeps_previous:
+                kept = keep_previous(file.path)
+                console.warn(f"warning: {file.path} had scores that the new results lack: kept as {kept}")
+            write_file(file.path, content)
         except (OSError, UsageError) as error:
             if not file.is_optional:
                 raise
             file.error = str(error)
-            print_warning(f"error: {file.path} is skipped: {error}")
+            console.warn(f"error: {file.path} is skipped: {error}")
         outputs.append(file)
     return outputs
 
 
-def print_saved_results(title: str, files: Sequence[OutputFile]) -> None:
+def print_saved_results(title: str, files: Sequence[OutputFile], console: Console) -> None:
     paths = [file.path for file in files if file.is_announced and not file.error]
     if title and paths:
-        print_text(render_title(f"{title} saved to: {', '.join(paths)}").rstrip("\n"))
+        console.print(render_title(f"{title} saved to: {', '.join(paths)}").rstrip("\n"))
 
 
-def print_saved_reports(files: Sequence[OutputFile]) -> None:
+def print_saved_reports(files: Sequence[OutputFile], console: Console) -> None:
     paths = [file.path for file in files if not file.error]
     if len(paths) > MAX_NAMES_SHOWN:
-        print_line(f"Reports saved to: {len(paths)} files beside the results")
+        console.print_line(f"Reports saved to: {len(paths)} files beside the results")
     elif paths:
-        print_line(f"Reports saved to: {', '.join(paths)}")
+        console.print_line(f"Reports saved to: {', '.join(paths)}")
+
+
+# -- Judged scores that a results file already has
+
+
+class Grade(NamedTuple):
+    """A judged score in a results file, and what gave it: the model and the hash of the prompt."""
+
+    score: float
+    judge: str
+    is_flagged: bool = False
+
+
+Grades: TypeAlias = Mapping[str, Grade]  # by system and question ID, or the like
+
+
+def is_any_lost(old: Grades, new: Grades) -> bool:
+    """Return whether old results have a score, or one by another judge, that the new ones lack."""
+    return any(name not in new or new[name].judge != grade.judge for name, grade in old.items())
+
+
+def keep_previous(path: str) -> str:
+    """Rename a results file that is to be replaced, and return its new name. No file is replaced."""
+    stem = path.removesuffix(".json")
+    kept = f"{stem}.previous.json"
+    number = 1
+    while os.path.lexists(kept):
+        number += 1
+        kept = f"{stem}.previous.{number}.json"
+    os.rename(path, kept)
+    return kept
+
+
+class GradeChange(msgspec.Struct):
+    """A score that differs from the last results."""
+
+    question_id: str
+    before: float
+    after: float
+    flagged: bool
+
+
+def list_changes(old: Grades, new: Grades) -> list[GradeChange]:
+    changes = []
+    for name, grade in new.items():
+        if name in old and old[name].score != grade.score:
+            changes.append(GradeChange(name, old[name].score, grade.score, grade.is_flagged))
+    return changes
+
+
+def describe_changes(title: str, changes: Sequence[GradeChange]) -> list[str]:
+    """Return a warning that names the scores that have changed; none if there are none."""
+    if not changes:
+        return []
+    names = []
+    for change in changes:
+        flag = " (flagged)" if change.flagged else ""
+        names.append(f"{change.question_id} {change.before:g} -> {change.after:g}{flag}")
+    counted = "1 grade" if len(changes) == 1 else f"{len(changes)} grades"
+    return [f"warning: {title}: {counted} changed: {shorten_names(names)}"]
 
 
 # -- Options
@@ -5092,6 +5273,7 @@ def parse_name(text: str) -> str:
 
 parse_share = functools.partial(parse_number, highest=1)
 parse_seconds = functools.partial(parse_number, highest=86_400)
+parse_dollars = functools.partial(parse_number, highest=1e6)
 parse_workers = functools.partial(parse_positive, highest=MAX_WORKERS)
 parse_batch_size = functools.partial(parse_positive, highest=BATCH_LINES)
 
@@ -5103,6 +5285,7 @@ class Options:
     report: Sequence[str] = option(
         (), "write these reports as well", nargs="+", choices=REPORT_FORMATS, metavar="FORMAT"
     )
+    quiet: bool = option(False, "print nothing on stderr unless something is wrong")
 
 
 @dataclass
@@ -5119,6 +5302,9 @@ class JudgeOptions(Options):
     fresh: bool = option(False, "ask again, whatever the journal holds")
     import_judgements: Sequence[str] = option(
         (), "add the judgements of these journals to this run's journal", nargs="+", metavar="FILE"
+    )
+    max_usd: float | None = option(
+        None, "end judging before it costs more", type=parse_dollars, metavar="DOLLARS"
     )
     workers: int = option(8, "calls at a time (default: 8)", type=parse_workers, metavar="N")
     rpm: int | None = option(None, "requests per minute (default: learned)", type=parse_positive, metavar="N")
@@ -5464,6 +5650,7 @@ class RunInfo(msgspec.Struct, kw_only=True):
     inputs: list[InputFile]
     corpus: CorpusInfo
     warnings: list[str]
+    changes: list[GradeChange] = []  # from the last results in this place
 
 
 class SystemResults(msgspec.Struct, kw_only=True):
@@ -5568,14 +5755,13 @@ class GradeSplit(Command):
     def graded_systems(self) -> list[GradedSystem]:
         return [one for submission in self.graded for one in submission.systems]
 
-    def run_alone(self) -> int | None:
+    def run_alone(self, console: Console) -> int | None:
         if not self.options.label_sheet or self.options.dry_run:
             return None
         self.read()
-        for line in self.warnings():
-            print_warning(line)
+        console.warn_all(self.warnings())
         path = write_label_sheet(self.split, self.systems, self.options)
-        print_line(f"Label sheet saved to: {path}")
+        console.print_line(f"Label sheet saved to: {path}")
         return EXIT_INCOMPLETE if self.broken else EXIT_OK
 
     def read(self) -> None:
@@ -5617,11 +5803,16 @@ class GradeSplit(Command):
             lines += [f"warning: {line}" for line in system.warnings]
         for folder, problems in self.broken.items():
             lines += [*problems, f"error: {folder} is skipped: problems: {len(problems)}"]
+        return lines
+
+    def notes(self) -> list[str]:
         names = {system.name for system in self.systems}
-        if names & set(SYSTEMS) and not self.options.systems and not self.options.outputs:
-            for name in sorted(set(SYSTEMS) - names):  # the two that every project has
-                file = PREDICTIONS_FILE.format(split=self.split.name, system=name)
-                lines.append(f"{file} is not there: graded without it.")
+        if self.options.systems or self.options.outputs or not names & set(SYSTEMS):
+            return []
+        lines = []
+        for name in sorted(set(SYSTEMS) - names):  # the two that every project has
+            file = PREDICTIONS_FILE.format(split=self.split.name, system=name)
+            lines.append(f"{file} is not there: graded without it.")
         return lines
 
     def introduction(self) -> list[str]:
@@ -5655,6 +5846,7 @@ class GradeSplit(Command):
             results = {system.name: system.results for system in graded.systems}
             render = functools.partial(render_results, results)
             file = OutputFile(path, render, is_optional=has_folders, is_announced=not has_folders)
+            file.keeps_previous = self.compare_with_last_results(path, graded.systems)
             yield file
             if file.error:
                 self.broken[graded.folder] = [file.error]
@@ -5667,6 +5859,19 @@ class GradeSplit(Command):
             report = build_leaderboard(self.split, self.graded, self.broken)
             forms = ["csv", "md", *(["html"] if "html" in self.options.report else [])]
             yield from list_report_files(report, LEADERBOARD_FILE.format(split=self.split.name), forms)
+
+    def compare_with_last_results(self, path: str, systems: Iterable[GradedSystem]) -> bool:
+        """Fill in which grades have changed. Return whether the last results have scores that are lost."""
+        last = read_split_grades(path)
+        if last is None:
+            return True
+        is_lost = False
+        for one in systems:
+            old = last.pop(one.name, {})
+            new = collect_grades(one.results)
+            one.results.run.changes = list_changes(old, new)
+            is_lost = is_lost or is_any_lost(old, new)
+        return is_lost or any(last.values())
 
     def console(self) -> str:
         by = self.options.by
@@ -5690,9 +5895,8 @@ class GradeSplit(Command):
                 generators.update(prediction.model for prediction in one.system.list_generated())
                 has_labels |= one.judged.human is not UNSET
                 lines += describe_missing(one.system, one.judged)
+                lines += describe_changes(one.system.title, one.results.run.changes)
         lines = [*warn_about_family(self.judging.model, sorted(generators)), *lines]
-        if self.judging.unavailable:
-            lines.insert(0, f"error: judging ended, no answer is scored: {self.judging.unavailable}")
         if self.labels and not has_labels:
             file = self.labels.file.file
             lines.insert(0, f"warning: {file}: none of these answers was judged: nothing to compare.")
@@ -5968,7 +6172,12 @@ class SubmissionGrader:
             if answer.question.rubric is not None:
                 self.judge_answer(system, position, answer)
                 judged.append(answer)
-        if judged and all(answer.failure and not answer.failure.asked for answer in judged):
+        failures = [answer.failure for answer in judged if answer.failure]
+        if (
+            failures
+            and not any(answer.judgements for answer in judged)
+            and not any(failure.asked for failure in failures)
+        ):
             for answer in judged:
                 answer.judged = None
             return False
@@ -6176,6 +6385,30 @@ def add_joint_scores(scores: Scores) -> None:
 
 
 # -- Results
+
+
+def collect_grades(results: SystemResults) -> Grades:
+    """Return the judged scores of a system by question ID."""
+    grades: dict[str, Grade] = {}
+    if results.llm_judge:
+        judge = f"{results.llm_judge.judge_model} {results.run.prompt_hash}"
+        for row in results.llm_judge.per_question:
+            if row.failure is None:
+                grades[row.question_id] = Grade(row.answer_score_raw, judge, bool(row.flags))
+    return grades
+
+
+def read_split_grades(path: str) -> dict[str, Grades] | None:
+    """Return the judged scores in a results file by system; None if it has some that cannot be read."""
+    data = Path(path).read_bytes() if os.path.isfile(path) else b""
+    if b'"llm_judge"' not in data:  # the usual case, and faster than decoding
+        return {}
+    try:
+        saved = decode_json(dict[str, SystemResults], data)
+    except JSON_ERRORS:
+        return None
+    return {system: collect_grades(results) for system, results in saved.items()}
+
 
 M = TypeVar("M", bound=Means)
 
@@ -7216,12 +7449,13 @@ class GradeAnswers(Command):
         super().__init__(options)
         self.configurations: list[Configuration] = []
         self.generators: list[str] = []  # the models that gave the answers
-        self.notes: list[str] = []
+        self.judge_notes: list[str] = []
         self.todo: list[Request] = []
         self.graded: list[Configuration] = []  # best first; none in a reference check
         self.imperfect: list[str] = []  # what a reference check has found
         self.report = Report("", [])
         self.judging = Judging()
+        self.changes: list[str] = []  # from the last results
 
     @property
     def journal_file(self) -> str:
@@ -7265,17 +7499,17 @@ class GradeAnswers(Command):
         for configuration in self.configurations:
             models.update(item.model for item in configuration.items)
         self.generators = sorted(models - {""})
-        if not (options.no_llm or options.dry_run or read_api_key()):
+        if not (options.no_llm or options.dry_run or read_api_key() or read_journal(self).stored):
             options.no_llm = True
-            self.notes.append(f"{KEY_VARIABLE} is not set: only what needs no judge is decided.")
+            self.judge_notes.append(f"{KEY_VARIABLE} is not set: only what needs no judge is decided.")
         if options.auto_diverse_judge and not options.judge_model:
             judges = [model for model in DIVERSE_JUDGES if not warn_about_family(model, self.generators)]
             if not judges or not self.generators:
                 raise UsageError("--auto-diverse-judge finds no judge: name it, or its --generator")
             options.judge_model = judges[0]
             names = ", ".join(self.generators)
-            self.notes.append(f"The judge is {options.judge_model}, of another family than {names}.")
-        self.notes += warn_about_family(self.model, self.generators)
+            self.judge_notes.append(f"The judge is {options.judge_model}, of another family than {names}.")
+        self.judge_notes += warn_about_family(self.model, self.generators)
 
     def check_existing_results(self) -> None:
         """Raise NothingToDo if all results and reports exist, are complete, and have the same set-up."""
@@ -7329,7 +7563,7 @@ class GradeAnswers(Command):
         lines: dict[str, None] = {}
         for configuration in self.configurations:
             lines |= dict.fromkeys(f"warning: {line}" for line in configuration.results.warnings)
-        return [*lines, *self.notes]
+        return [*lines, *self.judge_notes]
 
     def introduction(self) -> list[str]:
         """Return what judging will cost if a part of the configurations is judged."""
@@ -7345,7 +7579,7 @@ class GradeAnswers(Command):
         options = self.options
         self.judging = judging
         is_judged = any(isinstance(outcome, Judgement) for outcome in answers.values())
-        if self.todo and not is_judged and not judging.is_complete():  # there is no judge: do without
+        if self.todo and not is_judged and not (answers and judging.is_complete()):  # there is no judge
             options.methods = options.unjudged_methods
             for configuration in self.configurations:
                 configuration.is_judged = False
@@ -7375,8 +7609,13 @@ class GradeAnswers(Command):
 
     def results(self) -> Iterator[OutputFile]:
         for configuration in self.graded:
-            render = functools.partial(render_results, configuration.results)
-            yield OutputFile(configuration.results_file, render)
+            results = configuration.results
+            last = read_answer_grades(configuration.results_file)
+            grades = collect_answer_grades(results)
+            self.changes += describe_changes(configuration.name, list_changes(last, grades))
+            file = OutputFile(configuration.results_file, functools.partial(render_results, results))
+            file.keeps_previous = is_any_lost(last, grades)
+            yield file
 
     def console(self) -> str:
         if self.imperfect:
@@ -7389,13 +7628,11 @@ class GradeAnswers(Command):
 
     def remarks(self) -> list[str]:
         lines = [f"not perfect: {fault}" for fault in self.imperfect[:MAX_NAMES_SHOWN]]
-        if self.judging.unavailable:
-            lines.append(f"error: judging ended, no answer is judged: {self.judging.unavailable}")
         if self.judging.model not in ("", self.model):
             lines += warn_about_family(self.judging.model, self.generators)
         for configuration in self.graded:
             lines += [f"warning: {line}" for line in warn_about_failures(configuration.results)]
-        return lines
+        return [*lines, *self.changes]
 
     def is_complete(self) -> bool:
         return not self.imperfect and not any(one.results.failed for one in self.graded)
@@ -7604,6 +7841,24 @@ class AnswerResults(msgspec.Struct, kw_only=True):
     warnings: list[str] = []
     detailed_results: list[AnswerRow] = []
     comparison: list[Difference] | UnsetType = UNSET
+
+
+def collect_answer_grades(results: AnswerResults) -> Grades:
+    """Return the judge's scores by the answers' IDs."""
+    grades: dict[str, Grade] = {}
+    if results.setup and results.judge_model:
+        judge = f"{results.judge_model} {results.setup.prompt_hash}"
+        for row in results.detailed_results:
+            if row.decision_method == "llm" and row.failure is None and isinstance(row.score, float):
+                grades[row.id] = Grade(row.score, judge, bool(row.flags))
+    return grades
+
+
+def read_answer_grades(path: str) -> Grades:
+    """Return the judge's scores in a results file; none without a readable file."""
+    with suppress(OSError, *JSON_ERRORS):
+        return collect_answer_grades(decode_json(AnswerResults, Path(path).read_bytes()))
+    return {}
 
 
 def build_answer_rows(
@@ -8518,12 +8773,12 @@ class JudgeSummaries(Command):
     def journal_file(self) -> str:
         return Path(self.options.output_dir, "summary_judgements.jsonl").as_posix()
 
-    def run_alone(self) -> int | None:
+    def run_alone(self, console: Console) -> int | None:
         if self.options.web_metrics and self.options.plot:
             raise UsageError("--plot and --web-metrics exclude each other")
         if self.options.web_metrics:
-            return run(MeasureWeb(self.options))
-        return run(PlotSummaries(self.options)) if self.options.plot else None
+            return run(MeasureWeb(self.options), console)
+        return run(PlotSummaries(self.options), console) if self.options.plot else None
 
     def read(self) -> None:
         problems: list[str] = []
@@ -9477,32 +9732,41 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a console that is not UTF-8 shows an escape
+    console = Console()
+    exit_code = run_arguments(sys.argv[1:] if argv is None else list(argv), console)
+    console.print_count()
+    return exit_code
+
+
+def run_arguments(arguments: list[str], console: Console) -> int:
+    """Run the command that the arguments ask for, print what is wrong, and return the exit code."""
     command: Command | None = None
     try:
-        command = parse_command(sys.argv[1:] if argv is None else list(argv))
-        return run(command)
+        command = parse_command(arguments)
+        console.is_quiet = command.options.quiet
+        return run(command, console)
     except SystemExit as stop:  # from argparse, which has printed the reason
         return stop.code if isinstance(stop.code, int) else EXIT_OK
     except NothingToDo as done:
-        print_line(str(done))
+        console.print_line(str(done))
         return EXIT_OK
     except InputError as error:
-        print_warnings(error.problems)
+        console.warn_all(error.problems)
         n_problems = len(error.problems)
-        print_warning(f"error: problems in the input: {n_problems}; nothing was graded or written.")
+        console.warn(f"error: problems in the input: {n_problems}; nothing was graded or written.")
     except UsageError as error:
-        print_warning(f"error: {error}")
+        console.warn(f"error: {error}")
     except ImportError as error:
-        print_warning(f"error: {error}: run python -m pip install -r requirements.txt")
+        console.warn(f"error: {error}: run python -m pip install -r requirements.txt")
     except JudgeUnavailable as error:
-        print_warning(f"error: no results were written: {error}")
+        console.warn(f"error: no results were written: {error}")
         return EXIT_INCOMPLETE
     except OSError as error:
-        print_warning(f"error: {error.filename or 'a file'}: {error.strerror or error}")
+        console.warn(f"error: {error.filename or 'a file'}: {error.strerror or error}")
         if command and command.journal_file != error.filename and os.path.exists(command.journal_file):
-            print_warning(f"What was judged is kept in {command.journal_file}: run the same command again.")
+            console.warn(f"What was judged is kept in {command.journal_file}: run the same command again.")
     except KeyboardInterrupt:
-        print_warning("interrupted: what was judged is kept; run the same command again to continue.")
+        console.warn("interrupted: what was judged is kept; run the same command again to continue.")
         return EXIT_INTERRUPTED
     return EXIT_BAD_INPUT
 
@@ -9550,25 +9814,51 @@ def add_options(parser: argparse.ArgumentParser, options_type: type[Options]) ->
 # -- Printing
 
 
-def print_text(text: str) -> None:
-    """Print text on stdout, if there is any, without invisible characters."""
-    if text:
-        print_on(sys.stdout, remove_invisible(text))
+class Console:
+    """Prints: results on stdout; warnings, notes and progress on stderr, of which --quiet leaves warnings."""
 
+    def __init__(self) -> None:
+        self.is_quiet = False
+        self.n_warnings = 0
 
-def print_line(text: str) -> None:
-    """Print one line on stdout, without characters that control a console."""
-    print_on(sys.stdout, escape_console(text))
+    def print(self, text: str) -> None:
+        """Print text on stdout, if there is any, without invisible characters."""
+        if text:
+            print_on(sys.stdout, remove_invisible(text))
 
+    def print_line(self, text: str) -> None:
+        """Print one line on stdout, without characters that control a console."""
+        print_on(sys.stdout, escape_console(text))
 
-def print_warning(text: str) -> None:
-    """Print one line on stderr."""
-    print_on(sys.stderr, escape_console(text))
+    def note(self, text: str) -> None:
+        """Print one line on stderr that is no reason to worry."""
+        if not self.is_quiet:
+            print_on(sys.stderr, escape_console(text))
 
+    def note_all(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.note(line)
 
-def print_warnings(lines: Iterable[str]) -> None:
-    for line in lines:
-        print_warning(line)
+    def warn(self, text: str) -> None:
+        """Print one line on stderr that says what is wrong."""
+        self.n_warnings += text.startswith("warning: ")
+        print_on(sys.stderr, escape_console(text))
+
+    def warn_all(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.warn(line)
+
+    def print_count(self) -> None:
+        """Print the number of warnings, if there were any."""
+        if self.n_warnings:
+            print_on(sys.stderr, "1 warning" if self.n_warnings == 1 else f"{self.n_warnings} warnings")
+
+    def show_progress(self, total: int, title: str) -> ProgressBar:
+        """Return a progress bar on stderr, if that is a terminal."""
+        from tqdm import tqdm
+
+        is_hidden = True if self.is_quiet or not total else None
+        return tqdm(total=total, desc=title, unit="answer", disable=is_hidden)
 
 
 def print_on(stream: TextIO | None, text: str) -> None:
@@ -9579,13 +9869,6 @@ def print_on(stream: TextIO | None, text: str) -> None:
     except OSError:  # the reader is gone (`| head`): no reason to lose the results file
         with suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-def show_progress(total: int, title: str) -> ProgressBar:
-    """Return a progress bar on stderr, if that is a terminal."""
-    from tqdm import tqdm
-
-    return tqdm(total=total, desc=title, unit="answer", disable=None if total else True)
 
 
 if __name__ == "__main__":

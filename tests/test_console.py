@@ -96,9 +96,10 @@ def test_two_systems_without_a_judge(both: Project) -> None:
     outcome = both.run()
     assert outcome.out.startswith(HEADER + SIMPLE + STRONG + COMPARISON)
     assert outcome.out.endswith(FOOTER)
-    assert (outcome.code, len(outcome.err)) == (0, 2)
+    assert (outcome.code, len(outcome.err)) == (0, 3)
     assert outcome.err[0].startswith("warning: dev_simple_output.json: ")
     assert NO_KEY in outcome.err[1]
+    assert outcome.err[2] == "1 warning"
 
 
 def test_only_strong_is_judged(both: Project, judge_with: JudgeWith) -> None:

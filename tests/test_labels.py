@@ -372,7 +372,7 @@ def test_the_sheet_has_the_systems_to_be_judged(eight: Project) -> None:
     before = eight.files()
     for arguments in (["--no-judge"], ["--systems", "simple"]):
         outcome = eight.run("dev", "--label-sheet", *arguments)
-        assert "--judge" in outcome.err[-1]
+        assert mentions(outcome.err, "error: ", "--judge")
         assert (outcome.code, outcome.out, eight.files()) == (2, "", before)
 
 

@@ -1,0 +1,304 @@
+"""Judged grades never vanish: journal without a key, previous results, changed grades, a budget, cron."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import evaluation
+import pytest
+
+from conftest import (
+    Outcome,
+    Project,
+    Serve,
+    by_document,
+    journal_entries,
+    judge_block,
+    judge_scores,
+    mentions,
+    question,
+    table,
+    write_many,
+)
+from groq_server import completion, error, model_gone, score_reply
+
+RESULTS, PREVIOUS, JOURNAL = "dev_evaluation.json", "dev_evaluation.previous.json", "dev_judgements.jsonl"
+SCORE = '{"rationale": "As the rubric says.", "score": 3}'
+
+
+@pytest.fixture
+def four(project: Project) -> Project:
+    write_many(project, 4)
+    return project
+
+
+def drop_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GROQ_API_KEY")
+
+
+def without_run(results: dict[str, Any]) -> dict[str, Any]:
+    return {name: {**system, "run": None} for name, system in results.items()}
+
+
+def keep_lines(project: Project, count: int) -> None:
+    """Drop all but the first lines of the journal."""
+    lines = (project.folder / JOURNAL).read_text("utf-8").splitlines(keepends=True)
+    project.write(JOURNAL, "".join(lines[:count]))
+
+
+def test_without_a_key_the_journal_gives_all_grades(
+    four: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = serve(score_reply(3))
+    judged = four.run()
+    before = four.files()
+    drop_key(monkeypatch)
+    again = four.run()
+    assert (again.code, len(server.calls)) == (0, 4)
+    assert four.files() == before
+    assert again.out == judged.out
+    assert not mentions(again.err, "GROQ_API_KEY")
+
+
+def test_without_a_key_grades_by_the_successor_of_a_withdrawn_model_count(
+    four: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve(lambda call: score_reply(4) if "oss" in call.body["model"] else model_gone())
+    four.run()
+    drop_key(monkeypatch)
+    again = four.run()
+    assert again.code == 0
+    assert judge_block(again)["judge_model"] == "openai/gpt-oss-20b"
+    assert set(judge_scores(again).values()) == {4}
+
+
+def test_without_a_key_missing_grades_are_bounded(
+    four: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve(score_reply(3))
+    four.run()
+    keep_lines(four, 3)
+    drop_key(monkeypatch)
+    outcome = four.run()
+    assert outcome.code == 3
+    assert mentions(outcome.err, "warning: set GROQ_API_KEY to judge the remaining 1 of 4")
+    block = judge_block(outcome)
+    assert len(block["unjudged_questions"]) == 1
+    assert block["score_bounds"]["answer"] == [(3 + 3 + 3 + 1) / 4, (3 + 3 + 3 + 5) / 4]
+
+
+def test_without_a_key_and_a_journal_judging_is_skipped(four: Project) -> None:
+    outcome = four.run()
+    assert outcome.code == 0
+    assert outcome.err[-1] == "GROQ_API_KEY is not set: answers are not judged."
+    assert "llm_judge" not in outcome.results["strong"]
+
+
+def test_wrong_key_does_not_hide_the_grades_in_the_journal(four: Project, serve: Serve) -> None:
+    serve(score_reply(3))
+    four.run()
+    keep_lines(four, 3)
+    serve(error(401, "invalid_api_key", "Invalid API Key"))
+    outcome = four.run()
+    assert outcome.code == 3
+    assert mentions(outcome.err, "error: judging ended: HTTP 401")
+    assert sorted(judge_scores(outcome).values()) == [0, 3, 3, 3]
+
+
+def test_answers_use_the_journal_without_a_key(
+    project: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.write("bot.json", [{"input": "Who?", "gold": "Ann Bee", "prediction": "Bee, Ann C."}])
+    serve(completion('{"reasoning": "The same.", "correct": "yes"}'))
+    arguments = ("answers", "bot.json", "--method", "exact", "llm_judge", "--overwrite")
+    assert project.run(*arguments).code == 0
+    judged = project.files()
+    drop_key(monkeypatch)
+    assert project.run(*arguments).code == 0
+    assert project.files() == judged
+
+
+def delete_journal(project: Project) -> None:
+    (project.folder / JOURNAL).unlink()
+
+
+LOSING: dict[str, tuple[list[str], bool]] = {  # arguments, whether there is a journal
+    "the journal is deleted": ([], False),
+    "another model": (["--judge-model", "openai/gpt-oss-120b"], True),
+    "a part of the questions": (["--limit", "2"], False),
+    "another system": (["--systems", "simple"], True),
+    "no judge": (["--no-judge"], True),
+}
+
+
+@table("arguments, has_journal", LOSING)
+def test_results_with_grades_that_would_be_lost_are_kept(
+    four: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch, arguments: list[str], has_journal: bool
+) -> None:
+    four.predictions("simple", {})
+    serve(score_reply(3))
+    four.run()
+    judged = four.files()[RESULTS]
+    drop_key(monkeypatch)
+    if not has_journal:
+        delete_journal(four)
+    outcome = four.run("dev", *arguments)
+    assert four.files()[PREVIOUS] == judged
+    assert mentions(outcome.err, f"warning: {RESULTS} had scores", f"kept as {PREVIOUS}")
+    again = four.run("dev", *arguments)  # the last results have no grades, so there is nothing to keep
+    assert four.files()[PREVIOUS] == judged
+    assert not mentions(again.err, "kept as")
+
+
+def test_previous_results_are_numbered_and_never_replaced(four: Project, serve: Serve) -> None:
+    contents = []
+    for score in (3, 4, 5):
+        serve(score_reply(score))
+        four.run("dev", "--fresh", "--judge", "strong", "--judge-model", f"model-{score}")
+        contents.append(four.files()[RESULTS])
+    files = four.files()
+    assert files[PREVIOUS] == contents[0]
+    assert files["dev_evaluation.previous.2.json"] == contents[1]
+    assert files[RESULTS] == contents[2]
+
+
+def test_results_that_cannot_be_read_are_kept(four: Project) -> None:
+    four.write(RESULTS, '{"strong": {"llm_judge": 5}}')
+    assert mentions(four.run().err, f"kept as {PREVIOUS}")
+    assert json.loads(four.files()[PREVIOUS]) == {"strong": {"llm_judge": 5}}
+
+
+def test_results_without_grades_are_replaced(four: Project) -> None:
+    four.run()
+    four.run()
+    assert set(four.files()) & {PREVIOUS} == set()
+
+
+def test_judged_answers_that_would_be_lost_are_kept(project: Project, serve: Serve) -> None:
+    project.write("bot.json", [{"input": "Who?", "gold": "Ann", "prediction": "Ben"}])
+    serve(completion('{"reasoning": "No.", "correct": "no"}'))
+    project.run("answers", "bot.json", "--method", "llm_judge", "exact")
+    judged = project.files()["bot_answers.json"]
+    outcome = project.run("answers", "bot.json", "--method", "exact")
+    assert mentions(outcome.err, "kept as bot_answers.previous.json")
+    assert project.files()["bot_answers.previous.json"] == judged
+
+
+def test_changed_grades_are_named(four: Project, serve: Serve) -> None:
+    serve(score_reply(4))
+    assert judge_block(four.run())["avg_answer_score"] == 4
+    four.predictions(
+        "strong",
+        {"q001": {"answer": "Score: 5"}, "q002": {"answer": "New."}, "q003": {"answer": "Answer 2."}},
+    )
+    serve(by_document({"d0": score_reply(2), "d1": score_reply(5), "d2": score_reply(4)}))
+    outcome = four.run()
+    changed = "warning: strong: 3 grades changed: q001 4 -> 1 (flagged), q002 4 -> 5, q004 4 -> 1"
+    assert changed in outcome.err
+    changes = outcome.results["strong"]["run"]["changes"]
+    assert [change["question_id"] for change in changes] == ["q001", "q002", "q004"]
+    assert changes[1] == {"question_id": "q002", "before": 4, "after": 5, "flagged": False}
+    again = four.run()
+    assert again.results["strong"]["run"]["changes"] == []
+    assert not mentions(again.err, "changed")
+
+
+# 1,000,000 prompt tokens cost 0.05 dollars and 1,000,000 of a reply 0.08 (llama-3.1-8b-instant).
+COSTLY = completion(SCORE, prompt_tokens=2_000_000, completion_tokens=0)  # 0.10 dollars
+
+
+def test_judging_ends_before_it_costs_more(four: Project, serve: Serve) -> None:
+    server = serve(COSTLY)
+    outcome = four.run("dev", "--max-usd", "0.25", "--workers", "1")
+    assert (outcome.code, len(server.calls)) == (3, 2)
+    assert mentions(outcome.err, "error: judging ended early: $0.2000 are spent", "--max-usd 0.25")
+    assert len(journal_entries(four)) == 2
+    assert four.run("dev", "--max-usd", "1").code == 0
+    assert len(server.calls) == 4
+
+
+def test_budget_of_zero_uses_the_journal_alone(four: Project, serve: Serve) -> None:
+    server = serve(score_reply(3))
+    outcome = four.run("dev", "--max-usd", "0")
+    assert (outcome.code, server.calls) == (3, [])
+    assert mentions(outcome.err, "--max-usd 0")
+
+
+@table("arguments", {"calls": [], "a batch": ["--batch"]})
+def test_budget_needs_a_known_price(four: Project, serve: Serve, arguments: list[str]) -> None:
+    server = serve(score_reply(3))
+    outcome = four.run("dev", "--max-usd", "1", "--judge-model", "my-model", *arguments)
+    assert (outcome.code, server.calls) == (2, [])
+    assert mentions(outcome.err, "error: --max-usd: the price of my-model is unknown")
+
+
+def test_batch_beyond_the_budget_is_not_sent(four: Project, serve: Serve) -> None:
+    server = serve(score_reply(3))
+    outcome = four.run("dev", "--max-usd", "0.00001", "--batch")
+    assert (outcome.code, server.calls) == (3, [])
+    assert mentions(outcome.err, "error: judging ended early: the batch is estimated at $0.0", "--max-usd")
+
+
+def test_quiet_leaves_warnings_only(four: Project, serve: Serve) -> None:
+    serve(score_reply(3))
+    assert mentions(four.run().err, "Judge: 4 calls")
+    assert four.run("dev", "--quiet").err == []
+    four.questions(question("d0"), question("d0"))
+    err = four.run("dev", "--quiet").err
+    assert err[-1] == f"{len(err) - 1} warnings"
+    assert all(line.startswith("warning: ") for line in err[:-1])
+
+
+def test_number_of_warnings_comes_last(four: Project) -> None:
+    four.predictions("strong", {"q001": {"answer": "Yes."}})
+    outcome = four.run("dev", "--no-judge")
+    assert outcome.err[-1] == "1 warning"
+    four.predictions("strong", {"q001": {"answer": "Yes."}, "q9": {"answer": "Yes."}})
+    assert four.run("dev", "--no-judge").err[-1] == "2 warnings"
+
+
+def run_cron_line(project: Project, **environment: str) -> str:
+    """Run the README's cron line as cron does, and return what cron would mail."""
+    readme = Path(evaluation.__file__).with_name("README.md").read_text("utf-8")
+    [block] = re.findall(r"^```cron\n(.+?)\n```", readme, re.MULTILINE | re.DOTALL)
+    line = block.splitlines()[-1]
+    command = line.split(" ", 5)[5]
+    assert "%" not in command  # which ends a line of cron
+    program = f"{sys.executable} {evaluation.__file__}"
+    command = command.replace(".venv/bin/python evaluation.py", program).replace("/srv/grading", ".")
+    clean = {"PATH": "/usr/bin:/bin", "HOME": str(project.folder), **environment}
+    done = subprocess.run(
+        ["/bin/sh", "-c", command], cwd=project.folder, env=clean, capture_output=True, text=True, check=False
+    )
+    return done.stdout + done.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/bin/sh"), reason="cron needs a shell")
+def test_cron_line_mails_only_if_something_is_wrong(four: Project, serve: Serve) -> None:
+    server = serve(score_reply(3))
+    for split in ("train", "test"):
+        four.questions(question("d0"), split=split)
+        four.predictions("strong", {"q001": {"answer": "It is d0."}}, split=split)
+    key = {"GROQ_API_KEY": "gsk_loopback0123456789", "GROQ_BASE_URL": server.url}
+    assert run_cron_line(four, **key) == ""
+    assert len(server.calls) == 6
+    assert (four.folder / "dev.log").read_text("utf-8").startswith("Evaluating dev")
+    four.write("dev_strong_output.json", "{")
+    mail = run_cron_line(four, **key)
+    assert "dev_strong_output.json" in mail
+    assert "dev: exit 2" in mail
+
+
+def test_submissions_keep_their_previous_results(project: Project, serve: Serve) -> None:
+    project.questions(question("d1"), question("d2"))
+    project.submission("ann", strong={"q001": {"answer": "One."}, "q002": {"answer": "Two."}})
+    serve(score_reply(4))
+    project.run("dev", "--outputs", "ann")
+    outcome: Outcome = project.run("dev", "--outputs", "ann", "--no-judge")
+    assert mentions(outcome.err, "kept as", "dev_evaluation.previous.json")
