@@ -4926,7 +4926,7 @@ class OutputFile:
     render: Callable[[], str | bytes | Iterable[bytes]]
     is_optional: bool = False  # if it cannot be written the run goes on without it, with exit code 3
     is_announced: bool = True  # whether its name is printed
-    keeps_previous: bool = False  # whether the file that it replaces is kept under another name
+    lost: str = ""  # what only the file has that is replaced: that file is then kept under another name
     error: str = ""  # why it was not written
 
 
@@ -5148,11 +5148,10 @@ def write_outputs(files: Iterable[OutputFile], console: Console) -> list[OutputF
     for file in files:
         try:
             Path(file.path).parent.mkdir(parents=True, exist_ok=True)
-            content = file.render()
-            if file.keeps_previous:
+            if file.lost:
                 kept = keep_previous(file.path)
-                console.warn(f"warning: {file.path} had scores that the new results lack: kept as {kept}")
-            write_file(file.path, content)
+                console.warn(f"warning: {file.path} had {file.lost} that the new file lacks: kept as {kept}")
+            write_file(file.path, file.render())
         except (OSError, UsageError) as error:
             if not file.is_optional:
                 raise
@@ -5196,15 +5195,18 @@ def is_any_lost(old: Grades, new: Grades) -> bool:
 
 
 def keep_previous(path: str) -> str:
-    """Rename a results file that is to be replaced, and return its new name. No file is replaced."""
+    """Copy a results file that is to be replaced, and return the name of the copy, which is new."""
     stem = path.removesuffix(".json")
     kept = f"{stem}.previous.json"
     number = 1
     while os.path.lexists(kept):
         number += 1
         kept = f"{stem}.previous.{number}.json"
-    os.rename(path, kept)
+    write_file(kept, Path(path).read_bytes())
     return kept
+
+
+JUDGED_SCORES = "judged scores"
 
 
 class GradeChange(msgspec.Struct):
@@ -5512,6 +5514,8 @@ class JudgeRow(msgspec.Struct, kw_only=True):
     score_without_flagged_text: float | UnsetType = UNSET
     scores: list[float] | UnsetType = UNSET  # of the repeats
     score_spread: float | UnsetType = UNSET
+    judge_score: float | UnsetType | None = UNSET  # the judge's own, where a person's decision replaces it
+    override_reason: str | UnsetType = UNSET  # why a person decided otherwise
 
 
 class JudgeMeans(Means, kw_only=True):
@@ -5846,7 +5850,8 @@ class GradeSplit(Command):
             results = {system.name: system.results for system in graded.systems}
             render = functools.partial(render_results, results)
             file = OutputFile(path, render, is_optional=has_folders, is_announced=not has_folders)
-            file.keeps_previous = self.compare_with_last_results(path, graded.systems)
+            if self.compare_with_last_results(path, graded.systems):
+                file.lost = JUDGED_SCORES
             yield file
             if file.error:
                 self.broken[graded.folder] = [file.error]
@@ -7614,7 +7619,8 @@ class GradeAnswers(Command):
             grades = collect_answer_grades(results)
             self.changes += describe_changes(configuration.name, list_changes(last, grades))
             file = OutputFile(configuration.results_file, functools.partial(render_results, results))
-            file.keeps_previous = is_any_lost(last, grades)
+            if is_any_lost(last, grades):
+                file.lost = JUDGED_SCORES
             yield file
 
     def console(self) -> str:
@@ -9275,6 +9281,7 @@ class GeneratedSystem:
     model: str
     shown: dict[str, ShownSentences] = field(default_factory=dict)  # in the prompt
     rows: dict[str, GeneratedRow] = field(default_factory=dict)
+    last_ids: set[str] = field(default_factory=set)  # of the questions that the existing file answers
     failures: dict[str, str] = field(default_factory=dict)
     n_unknown: int = 0  # cited sentences that the prompt did not have
 
@@ -9335,6 +9342,7 @@ class GeneratePredictions(Command):
             if os.path.lexists(file) and not own_rows and not options.overwrite:
                 raise UsageError(f"{file} was not written by this command: --overwrite replaces it")
             systems[name] = GeneratedSystem(name, file, model if len(models) > 1 else "")
+            systems[name].last_ids = set(own_rows or ())
         return list(systems.values())
 
     def requests(self, answers: Answers) -> list[Request]:
@@ -9384,7 +9392,8 @@ class GeneratePredictions(Command):
         for system in self.systems:
             if system.rows:
                 render = functools.partial(render_results, system.rows)
-                yield OutputFile(system.file, render, is_optional=True)
+                lost = "predictions" if system.last_ids - system.rows.keys() else ""
+                yield OutputFile(system.file, render, is_optional=True, lost=lost)
 
     def console(self) -> str:
         lines = [f"{system.file}: {len(system.rows)} predictions" for system in self.systems if system.rows]

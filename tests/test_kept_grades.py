@@ -150,7 +150,9 @@ def test_results_with_grades_that_would_be_lost_are_kept(
         delete_journal(four)
     outcome = four.run("dev", *arguments)
     assert four.files()[PREVIOUS] == judged
-    assert mentions(outcome.err, f"warning: {RESULTS} had scores", f"kept as {PREVIOUS}")
+    assert mentions(
+        outcome.err, f"warning: {RESULTS} had judged scores that the new file lacks: kept as {PREVIOUS}"
+    )
     again = four.run("dev", *arguments)  # the last results have no grades, so there is nothing to keep
     assert four.files()[PREVIOUS] == judged
     assert not mentions(again.err, "kept as")
@@ -302,3 +304,20 @@ def test_submissions_keep_their_previous_results(project: Project, serve: Serve)
     project.run("dev", "--outputs", "ann")
     outcome: Outcome = project.run("dev", "--outputs", "ann", "--no-judge")
     assert mentions(outcome.err, "kept as", "dev_evaluation.previous.json")
+
+
+def test_predictions_that_would_be_lost_are_kept(
+    four: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, journal = "dev_own_output.json", "dev_generate_judgements.jsonl"
+    arguments = ("generate", "dev", "--pipeline", "llm", "--system", "own")
+    serve(completion('{"answer": "So."}'))
+    four.run(*arguments)
+    complete = four.files()[file]
+    four.write(journal, four.files()[journal].splitlines(keepends=True)[0])
+    drop_key(monkeypatch)
+    outcome = four.run(*arguments)
+    assert outcome.code == 3
+    assert mentions(outcome.err, "set GROQ_API_KEY to judge the remaining 3 of 4")
+    assert four.files()["dev_own_output.previous.json"] == complete
+    assert len(json.loads(four.files()[file])) == 1
