@@ -4,19 +4,32 @@
 # ///
 """Grade the outputs of question-answering systems against a gold set.
 
-Usage
-    python evaluation.py [train|dev|test] [options]     grade all systems of a split
-    python evaluation.py answers FILE|SPLIT...          grade free answers
-    python evaluation.py agreement FILE...              measure how far judges agree
-    python evaluation.py summaries                      judge multi-perspective summaries
-    python evaluation.py generate SPLIT --pipeline P    make baseline predictions
-    python evaluation.py questions                      draft gold questions from documents
+Scores retrieval and citations, and writes {split}_evaluation.json. With GROQ_API_KEY set, a Groq
+model also scores the answers by each question's own rubric.
 
-    The first form reads the questions and each system's predictions, prints a report and writes
-    {split}_evaluation.json. With GROQ_API_KEY set, a Groq model also scores the answers by each
-    question's own rubric; --dry-run shows the price first. All paths are relative to the current directory.
+Usage: python evaluation.py [COMMAND] [options]
 
-Files
+Commands; each lists all its options with --help, such as: evaluation.py dev --help
+    train, dev, test     grade all systems of this split (default: train)
+    answers FILE...      grade free answers
+    agreement FILE...    measure how far judges agree
+    summaries            judge multi-perspective summaries
+    generate SPLIT       make baseline predictions
+    questions            draft gold questions from documents
+
+Most used options
+    --dry-run            show calls, tokens and price of judging; send nothing
+    --judge NAME...      judge these systems (default: all but simple)
+    --outputs DIR...     grade the submission in each of these folders, and rank them
+    --report html        write a page as well; other formats: md, csv, png
+    @FILE                read options from a file, one with its values on a line
+
+Examples
+    python evaluation.py dev
+    python evaluation.py test --outputs submissions/* --report html
+    python evaluation.py answers my_answers.json --method exact keyword
+
+Files, relative to the current directory
     NLP Project Data/{split}_final_jsonl.txt   one gold question per line (JSON)
     {split}_{system}_output.json               one JSON object: question ID -> prediction
     corpus/{doc_id}.json or .txt               {"doc_id", "sentences": [{"sid", "text"}]}, or plain text
@@ -62,10 +75,17 @@ Contents
 
 from __future__ import annotations
 
+import sys
+
+if sys.version_info < (3, 10):  # noqa: UP036 - first of all: an older Python fails at the imports below
+    print("error: Python 3.10 or later is needed: run that, or uv run evaluation.py", file=sys.stderr)
+    sys.exit(2)
+
 import argparse
 import base64
 import csv
 import dataclasses
+import difflib
 import errno
 import functools
 import gc
@@ -81,7 +101,6 @@ import random
 import re
 import statistics
 import string
-import sys
 import threading
 import time
 import unicodedata
@@ -105,12 +124,15 @@ from typing import (
     ClassVar,
     Literal,
     NamedTuple,
+    NoReturn,
     TextIO,
     TypeAlias,
     TypeVar,
     cast,
 )
 from urllib.parse import quote
+
+MISSING_PACKAGE = "error: cannot import {}: run python -m pip install -r requirements.txt"
 
 try:
     import msgspec
@@ -120,7 +142,7 @@ try:
 except ImportError as error:
     if __name__ != "__main__":
         raise
-    print(f"error: {error}: run python -m pip install -r requirements.txt", file=sys.stderr)
+    print(MISSING_PACKAGE.format(error.name or "numpy"), file=sys.stderr)
     sys.exit(2)
 
 __all__ = [
@@ -645,24 +667,75 @@ class FileData(NamedTuple):
         return NamedFile(self.source.file, self.source.sha256)
 
 
-def read_file(path: str, problems: list[str]) -> FileData:
-    """Read a UTF-8 file. A file that is missing, unreadable or not UTF-8 adds a problem."""
+def read_file(path: str, problems: list[str], pattern: str = "") -> FileData:
+    """Read a UTF-8 file. A file that is missing, unreadable or not UTF-8 adds a problem.
+
+    `pattern` is the form of the name, if users choose a part of it.
+    """
     try:
         if os.path.exists(path) and not os.path.isfile(path):
             raise OSError(errno.EINVAL, "a directory" if os.path.isdir(path) else "not a file")
         data = Path(path).read_bytes()
         data.decode()
     except FileNotFoundError:
-        problems.append(f"{path}:1: file not found")
+        problems.append(explain_not_found(path, pattern))
     except UnicodeDecodeError as error:
         line = 1 + data.count(b"\n", 0, error.start)
         problems.append(f"{path}:{line}: not UTF-8: byte 0x{data[error.start]:02x}")
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        problems.append(f"{path}:1: cannot be read: {getattr(error, 'strerror', None) or error}")
+        problems.append(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}")
     else:
         source = InputFile(path, hashlib.sha256(data).hexdigest())
         return FileData(source, data.removeprefix(b"\xef\xbb\xbf"))
     return FileData(InputFile(path, ""), None)
+
+
+def explain_not_found(path: str, pattern: str = "", what: str = "file") -> str:
+    """Return the problem that there is no such file: where it was looked for, and what is there instead."""
+    folder, name = os.path.split(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        return f"{path}: {what} not found: there is no folder {folder}"
+    expected = f": expected {pattern}" if pattern else ""
+    similar: list[str] = []
+    with suppress(OSError):  # the folder may not be listed
+        similar = find_similar_names(name, os.listdir(folder))
+    found = f"; found {shorten_names(similar)}" if similar else ""
+    return f"{path}: {what} not found in {folder}{expected}{found}"
+
+
+def find_similar_names(name: str, names: Iterable[str]) -> list[str]:
+    """Return the names that begin with the same word, or else those spelt alike; none of our own files."""
+    candidates = sorted(
+        other for other in names if not re.search(r"_(evaluation|judgements|leaderboard)\b", other)
+    )
+    first_word = re.split(r"[\W_]", name.lower())[0]
+    similar = [other for other in candidates if first_word and other.lower().startswith(first_word)]
+    return similar or difflib.get_close_matches(name, candidates)
+
+
+def shorten_problems(problems: Sequence[str]) -> list[str]:
+    """Return the first problems of each kind in a file; the last of them says how many more there are."""
+    counts = Counter(map(classify_problem, problems))
+    n_shown: Counter[str] = Counter()
+    lines = []
+    for problem in problems:
+        kind = classify_problem(problem)
+        n_shown[kind] += 1
+        n_more = counts[kind] - MAX_NAMES_SHOWN
+        if n_shown[kind] == MAX_NAMES_SHOWN and n_more > 0:
+            lines.append(f"{problem} (and {n_more} more like this)")
+        elif n_shown[kind] <= MAX_NAMES_SHOWN:
+            lines.append(problem)
+    return lines
+
+
+def classify_problem(problem: str) -> str:
+    """Return a problem without line, ID and value: the file, the first phrase, and the field before it."""
+    place, *parts = problem.partition(", got ")[0].split(": ")
+    phrases = [index for index, part in enumerate(parts) if " " in part]
+    first = phrases[0] if phrases else 0
+    message = ": ".join(parts[max(first - 1, 0) : first + 1])
+    return re.sub(r":\d+$", ": ", place) + re.sub(r"\w*\d\w*", "#", message)  # an ID often has a digit
 
 
 # -- JSON
@@ -686,15 +759,25 @@ def parse_value(kind: type[T], file: FileData, problems: list[str]) -> T | None:
 
 
 def parse_lines(kind: type[T], file: FileData, problems: list[str], what: str) -> list[tuple[int, T]]:
-    """Decode a file of JSON lines to (position from 1, record); blank lines do not count."""
-    rows = list_lines(file)
-    if file.data is not None and not rows:
+    """Decode JSON lines, or a JSON list, to (position from 1, record); blank lines do not count."""
+    if file.data is not None and not file.data.strip():
         problems.append(f"{file.name}:1: the file is empty; expected one {what} per line")
+    if file.data is not None and file.data.lstrip().startswith(b"["):
+        return parse_rows(kind, parse_list_rows(file, problems), file, problems)
+    return parse_rows(kind, list_lines(file), file, problems)
+
+
+def parse_rows(
+    kind: type[T], rows: Sequence[JsonRow], file: FileData, problems: list[str]
+) -> list[tuple[int, T]]:
+    """Decode rows to (position from 1, record). Of rows on one line the problems name the index."""
+    shares_line = len({row.line for row in rows}) < len(rows)
     records = []
-    for position, row in enumerate(rows, start=1):
-        record = parse_row(kind, row, file.name, problems)
+    for index, row in enumerate(rows):
+        label = f"[{index}]: " if shares_line else ""
+        record = parse_row(kind, row, file.name, problems, label)
         if record is not None:
-            records.append((position, record))
+            records.append((index + 1, record))
     return records
 
 
@@ -730,14 +813,7 @@ def parse_members(kind: type[T], file: FileData, problems: list[str]) -> tuple[d
 
 def parse_list(kind: type[T], file: FileData, problems: list[str], lists: Sequence[str] = ()) -> list[T]:
     rows = parse_list_rows(file, problems, lists)
-    shares_line = len({row.line for row in rows}) < len(rows)  # then the line does not tell which row it is
-    records = []
-    for position, row in enumerate(rows):
-        label = f"[{position}]: " if shares_line else ""
-        record = parse_row(kind, row, file.name, problems, label)
-        if record is not None:
-            records.append(record)
-    return records
+    return [record for _, record in parse_rows(kind, rows, file, problems)]
 
 
 def parse_items(file: FileData, problems: list[str]) -> list[Item]:
@@ -5107,9 +5183,12 @@ def open_judge(command: Command, console: Console, resources: ExitStack) -> Judg
 
 def import_judgements(command: Command, paths: Sequence[str], console: Console) -> None:
     """Add the judgements of other journals to the command's own. Raises InputError for missing files."""
-    missing = [f"{path}:1: file not found, or not a file" for path in paths if not os.path.isfile(path)]
-    if missing:
-        raise InputError(missing)
+    problems = []
+    for path in paths:
+        if not os.path.isfile(path):
+            problems.append(f"{path}: not a file" if os.path.exists(path) else explain_not_found(path))
+    if problems:
+        raise InputError(problems)
     if paths:
         journal = open_journal(command)
         with closing(journal.stream):
@@ -5241,13 +5320,25 @@ def describe_changes(title: str, changes: Sequence[GradeChange]) -> list[str]:
 # -- Options
 
 
-def option(default: Any, help_text: str, *flags: str, positional: bool = False, **settings: Any) -> Any:
-    """Declare a command-line option as a dataclass field; `settings` are argparse's.
+def option(default: Any, help_text: str, *flags: str, choices: Collection[str] = (), **settings: Any) -> Any:
+    """Declare a command-line option as a dataclass field; `settings` are those of argparse's add_argument.
 
-    The flag is the field's name with dashes, unless `flags` are given. The default False makes it a switch.
+    The flag is the field's name with dashes, unless `flags` are given. Without dashes it is a positional
+    argument. The default False makes it a switch. The case of `choices` does not matter.
     """
-    metadata = {"help": help_text, "flags": flags, "positional": positional, "settings": settings}
-    return field(default=default, metadata=metadata)
+    if default is False:
+        settings["action"] = "store_true"
+    if choices:
+        settings["type"] = functools.partial(parse_one_of, choices=choices)
+        help_text += f": {', '.join(choices)}"
+    return field(default=default, metadata={"flags": flags, "help": help_text, **settings})
+
+
+def parse_one_of(text: str, choices: Collection[str]) -> str:
+    """Parse one of several names."""
+    if text.lower() not in choices:
+        raise argparse.ArgumentTypeError(f"expected {', '.join(choices)}; got {escape_console(text)!r}")
+    return text.lower()
 
 
 def parse_positive(text: str, highest: int | None = None) -> int:
@@ -5282,7 +5373,9 @@ parse_batch_size = functools.partial(parse_positive, highest=BATCH_LINES)
 
 @dataclass
 class Options:
-    """The options of a command; a subclass per command."""
+    """The options of a command; a subclass per command. Help shows each class as a group."""
+
+    group: ClassVar[str] = "other options"
 
     report: Sequence[str] = option(
         (), "write these reports as well", nargs="+", choices=REPORT_FORMATS, metavar="FORMAT"
@@ -5291,8 +5384,26 @@ class Options:
 
 
 @dataclass
-class JudgeOptions(Options):
+class CallOptions(Options):
+    """How a model is called."""
+
+    group = "calls and batches"
+
+    workers: int = option(8, "calls at a time (default: 8)", type=parse_workers, metavar="N")
+    rpm: int | None = option(None, "requests per minute (default: learned)", type=parse_positive, metavar="N")
+    tpm: int | None = option(None, "tokens per minute (default: learned)", type=parse_positive, metavar="N")
+    delay: float = option(0.0, "pause between calls (default: 0)", type=parse_seconds, metavar="SECONDS")
+    batch: bool = option(False, "use Groq's Batch API: half the price, within a day")
+    batch_size: int = option(BATCH_LINES, "requests in one batch", type=parse_batch_size, metavar="N")
+    wait: bool = option(False, "wait until the batches have ended")
+    cancel_batch: bool = option(False, "cancel the batches under way, and stop")
+
+
+@dataclass
+class JudgeOptions(CallOptions):
     """The options of every command that asks a model."""
+
+    group = "model, price and journal"
 
     judge_model: str | None = option(
         None,
@@ -5308,14 +5419,6 @@ class JudgeOptions(Options):
     max_usd: float | None = option(
         None, "end judging before it costs more", type=parse_dollars, metavar="DOLLARS"
     )
-    workers: int = option(8, "calls at a time (default: 8)", type=parse_workers, metavar="N")
-    rpm: int | None = option(None, "requests per minute (default: learned)", type=parse_positive, metavar="N")
-    tpm: int | None = option(None, "tokens per minute (default: learned)", type=parse_positive, metavar="N")
-    delay: float = option(0.0, "pause between calls (default: 0)", type=parse_seconds, metavar="SECONDS")
-    batch: bool = option(False, "use Groq's Batch API: half the price, within a day")
-    batch_size: int = option(BATCH_LINES, "requests in one batch", type=parse_batch_size, metavar="N")
-    wait: bool = option(False, "wait until the batches have ended")
-    cancel_batch: bool = option(False, "cancel the batches under way, and stop")
 
 
 def check_report_packages(options: Options) -> None:
@@ -5361,8 +5464,31 @@ def parse_ids(text: str) -> list[str]:
 
 
 @dataclass
-class SplitOptions(JudgeOptions):
-    split: str = option(SPLITS[0], "default: train", positional=True, nargs="?", choices=SPLITS)
+class RubricOptions(JudgeOptions):
+    """What is judged by the questions' rubrics, and how."""
+
+    group = "judging"
+
+    judge: Sequence[str] | None = option(
+        None, "judge these systems (default: all but simple)", nargs="+", metavar="NAME"
+    )
+    no_judge: bool = option(False, "judge no system")
+    limit: int | None = option(None, "judge the first N questions only", type=parse_positive, metavar="N")
+    questions: Sequence[str] | None = option(
+        None, "judge these questions only, such as q003,q007", type=parse_ids, metavar="IDS"
+    )
+    repeats: int = option(1, "judge each answer K times; the mean counts", type=parse_positive, metavar="K")
+    check_judge: bool = option(False, "first try the judge on answers whose score is known")
+    trust_answers: bool = option(False, "score flagged answers as they are written")
+
+
+@dataclass
+class SplitOptions(RubricOptions):
+    group = "grading"
+
+    split: str = option(
+        SPLITS[0], "whose questions (default: train)", "split", nargs="?", choices=SPLITS, metavar="SPLIT"
+    )
     systems: Sequence[str] | None = option(
         None, "grade these systems only", nargs="+", type=parse_name, metavar="NAME"
     )
@@ -5375,17 +5501,6 @@ class SplitOptions(JudgeOptions):
     )
     human: str | None = option(None, "compare the judge with people's scores (CSV or JSON)", metavar="FILE")
     label_sheet: bool = option(False, "write a sheet for people to score answers in, and stop")
-    judge: Sequence[str] | None = option(
-        None, "judge these systems (default: all but simple)", nargs="+", metavar="NAME"
-    )
-    no_judge: bool = option(False, "judge no system")
-    limit: int | None = option(None, "judge the first N questions only", type=parse_positive, metavar="N")
-    questions: Sequence[str] | None = option(
-        None, "judge these questions only, such as q003,q007", type=parse_ids, metavar="IDS"
-    )
-    repeats: int = option(1, "judge each answer K times; the mean counts", type=parse_positive, metavar="K")
-    check_judge: bool = option(False, "first try the judge on answers whose score is known")
-    trust_answers: bool = option(False, "score flagged answers as they are written")
 
     def judges(self, system: System) -> bool:
         if self.no_judge:
@@ -5806,7 +5921,8 @@ class GradeSplit(Command):
         for system in self.systems:
             lines += [f"warning: {line}" for line in system.warnings]
         for folder, problems in self.broken.items():
-            lines += [*problems, f"error: {folder} is skipped: problems: {len(problems)}"]
+            lines += shorten_problems(problems)
+            lines.append(f"error: {folder} is skipped: problems: {len(problems)}")
         return lines
 
     def notes(self) -> list[str]:
@@ -5928,7 +6044,7 @@ def read_split(name: str, problems: list[str]) -> Split:
 
 
 def read_questions(split: str, problems: list[str]) -> tuple[list[Question], InputFile]:
-    """Read one question per line. Questions without an ID are numbered q001, q002, ... by position."""
+    """Read one question per line, or a list. Those without an ID are numbered q001, q002, ... by position."""
     file = read_file(QUESTIONS_FILE.format(split=split), problems)
     questions = []
     for position, question in parse_lines(Question, file, problems, "question"):
@@ -5945,19 +6061,21 @@ def read_submission(
     submission = Submission(folder, [])
     try:
         names = sorted(picked, key=compute_system_order) if picked else find_systems(folder, split.name)
+    except FileNotFoundError:
+        problems.append(explain_not_found(folder, what="folder"))
+        return submission
     except OSError as error:
-        problems.append(f"{folder}:1: not a readable folder of predictions: {error.strerror or error}")
+        problems.append(f"{folder}: not a readable folder of predictions: {error.strerror or error}")
         return submission
     results = join_folder(folder, RESULTS_FILE.format(split=split.name))
     if folder and not is_inside(folder, results):
-        problems.append(f"{results}:1: a link out of the submission's folder")
-    usual_names = ["*"] if folder else SYSTEMS  # if there are none, reading says that these are missing
-    for name in dict.fromkeys(names or usual_names):
+        problems.append(f"{results}: a link out of the submission's folder")
+    for name in dict.fromkeys(names or ["*"]):  # if there is none, reading says that
         path = join_folder(folder, PREDICTIONS_FILE.format(split=split.name, system=name))
         if folder and not is_inside(folder, path):
-            problems.append(f"{path}:1: a link out of the submission's folder")
+            problems.append(f"{path}: a link out of the submission's folder")
             continue
-        data = read_file(path, problems)
+        data = read_file(path, problems, PREDICTIONS_FILE)
         predictions, repeated = parse_members(Prediction, data, problems)
         warnings = check_predictions(path, split.questions, predictions, repeated)
         submission.systems.append(System(name, data.source, predictions, warnings, folder))
@@ -7401,10 +7519,17 @@ def choose_threshold(configuration: Configuration, share: float) -> ThresholdRes
 # -- The command
 
 
+def parse_file(text: str) -> str:
+    """Parse the name of a file or, in any case, of a split."""
+    return text.lower() if text.lower() in SPLITS else text
+
+
 @dataclass
 class AnswerOptions(JudgeOptions):
+    group = "scoring"
+
     files: Sequence[str] = option(
-        (), "JSON or JSONL of answers, or the name of a split", positional=True, nargs="+", metavar="FILE"
+        (), "JSON or JSONL of answers, or a split", "files", nargs="+", type=parse_file, metavar="FILE"
     )
     methods: Sequence[str] = option(
         ("exact", "keyword"),
@@ -7417,7 +7542,7 @@ class AnswerOptions(JudgeOptions):
     protocol: str = option(
         "verdict", "how to judge (default: verdict)", choices=ANSWER_PROMPTS, metavar="NAME"
     )
-    normalize: str = option("text", "before comparing (default: text)", choices=tuple(NORMALIZERS))
+    normalize: str = option("text", "before comparing (default: text)", choices=NORMALIZERS)
     threshold: float = option(0.75, "of semantic_fixed (default: 0.75)", type=parse_share, metavar="X")
     validation: float = option(0.1, "share of rows to tune on (default: 0.1)", type=parse_share, metavar="X")
     embedding_model: str = option(EMBEDDING_MODEL, f"default: {EMBEDDING_MODEL}", metavar="NAME")
@@ -8137,7 +8262,9 @@ AGREEMENT_MEASURES = (
 
 @dataclass
 class AgreementOptions(Options):
-    files: Sequence[str] = option((), "results, or annotations", positional=True, nargs="*", metavar="FILE")
+    group = "comparing"
+
+    files: Sequence[str] = option((), "results, or annotations", "files", nargs="*", metavar="FILE")
     eval_dir: str | None = option(None, "a folder for each judge, a file for each source", metavar="DIR")
     human: str | None = option(None, "compare the judges with what people decided", metavar="FILE")
     samples: int = option(10, "disagreements to list (default: 10)", type=parse_positive, metavar="N")
@@ -8328,7 +8455,7 @@ def read_judges(paths: Iterable[str], eval_dir: str | None, problems: list[str])
     if eval_dir is not None:
         found = sorted(Path(path).as_posix() for path in glob.glob(f"{glob.escape(eval_dir)}/*/*.json"))
         if not found:
-            problems.append(f"{eval_dir}:1: no folder for each judge with .json files in it")
+            problems.append(f"{eval_dir}: no folder for each judge with .json files in it")
         for folder, files in itertools.groupby(found, os.path.dirname):
             raters.append(read_rater(files, problems, folder))
     names: list[str] = []
@@ -8664,6 +8791,8 @@ def parse_indices(text: str) -> list[int]:
 
 @dataclass
 class SummaryOptions(JudgeOptions):
+    group = "summaries"
+
     summary_file: Sequence[str] | None = option(None, "a file; repeatable", action="append", metavar="FILE")
     type: str | None = option(None, "their type, if the folder does not say it", choices=SUMMARY_FOLDERS)
     k: int | None = option(None, "their k, if the name does not say it", type=parse_positive, metavar="K")
@@ -8903,9 +9032,9 @@ def read_summary_file(path: str, options: SummaryOptions, problems: list[str]) -
         kind = kinds[0] if len(kinds) == 1 else kind
     for flag, named, given in (("--type", kind, options.type), ("--k", k, options.k)):
         if named is None and given is None:
-            problems.append(f"{path}:1: neither its name nor {flag} says its {flag[2:]}")
+            problems.append(f"{path}: neither its name nor {flag} says its {flag[2:]}")
         elif named is not None and given is not None and named != given:
-            problems.append(f"{path}:1: {flag} is {given}, but its name says {named}")
+            problems.append(f"{path}: {flag} is {given}, but its name says {named}")
     file = read_file(path, problems)
     results = SummaryResults(
         summary_file=path,
@@ -9240,8 +9369,10 @@ ShownSentences: TypeAlias = Mapping[str, tuple[str, str]]  # name in a prompt ->
 
 @dataclass
 class GenerateOptions(JudgeOptions):
-    split: str = option(SPLITS[0], "whose questions are answered", positional=True, choices=SPLITS)
-    pipeline: str = option("", "how they are answered", choices=PIPELINES, required=True)
+    group = "predictions"
+
+    split: str = option(SPLITS[0], "whose questions are answered", "split", choices=SPLITS, metavar="SPLIT")
+    pipeline: str = option("", "how they are answered (required)", choices=PIPELINES, required=True)
     model: Sequence[str] = option(
         (), f"a system for each (default: {DEFAULT_JUDGE_MODEL})", nargs="+", type=parse_name, metavar="NAME"
     )
@@ -9470,7 +9601,7 @@ def read_corpus(pattern: str, problems: list[str]) -> dict[str, Document]:
         if is_match and is_document and doc_id not in documents:  # x.json comes before x.txt
             documents[doc_id], _ = read_document_file(path.as_posix(), problems)
     if not documents:
-        problems.append(f"{CORPUS_DIR}:1: no document (.json or .txt) matches {pattern}")
+        problems.append(f"{CORPUS_DIR}: no document (.json or .txt) matches {pattern}")
     return documents
 
 
@@ -9530,6 +9661,8 @@ DEFAULT_KINDS = ("precise_fact_retrieval", "analysis", UNANSWERABLE)
 
 @dataclass
 class DraftOptions(JudgeOptions):
+    group = "drafting"
+
     documents: str = option("*", "draft on these documents only, by ID or path", metavar="GLOB")
     per_document: int = option(3, "questions on each (default: 3)", type=parse_positive, metavar="N")
     kinds: Sequence[str] = option(DEFAULT_KINDS, "what to ask, in turns", nargs="+", choices=DRAFT_TASKS)
@@ -9728,6 +9861,9 @@ COMMANDS: Mapping[str, type[Command]] = {  # by the first argument; "" needs no 
 }
 
 
+MAX_VALUES = {None: 1, 0: 0, "+": sys.maxsize}  # of an option, by argparse's nargs
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program and return the exit code.
 
@@ -9754,19 +9890,19 @@ def run_arguments(arguments: list[str], console: Console) -> int:
         command = parse_command(arguments)
         console.is_quiet = command.options.quiet
         return run(command, console)
-    except SystemExit as stop:  # from argparse, which has printed the reason
-        return stop.code if isinstance(stop.code, int) else EXIT_OK
+    except SystemExit:  # from argparse: after --help and --version
+        return EXIT_OK
     except NothingToDo as done:
         console.print_line(str(done))
         return EXIT_OK
     except InputError as error:
-        console.warn_all(error.problems)
+        console.warn_all(shorten_problems(error.problems))
         n_problems = len(error.problems)
         console.warn(f"error: problems in the input: {n_problems}; nothing was graded or written.")
     except UsageError as error:
         console.warn(f"error: {error}")
     except ImportError as error:
-        console.warn(f"error: {error}: run python -m pip install -r requirements.txt")
+        console.warn(MISSING_PACKAGE.format(error.name or error))
     except JudgeUnavailable as error:
         console.warn(f"error: no results were written: {error}")
         return EXIT_INCOMPLETE
@@ -9780,44 +9916,120 @@ def run_arguments(arguments: list[str], console: Console) -> int:
     return EXIT_BAD_INPUT
 
 
-def parse_command(arguments: list[str]) -> Command:
-    """Return the command that the arguments ask for. Raises SystemExit, as argparse does."""
-    name = ""
-    if arguments and arguments[0] and arguments[0] in COMMANDS:
-        name = arguments.pop(0)
+def parse_command(arguments: Sequence[str]) -> Command:
+    """Return the command that the arguments ask for. Raises UsageError, or SystemExit after --help."""
+    arguments = expand_files(arguments)
+    name = arguments[0].lower() if arguments else SPLITS[0]
+    if name in ("-h", "--help"):
+        print_on(sys.stdout, (__doc__ or "").partition("\n\nFiles")[0])
+        raise SystemExit
+    if name in SPLITS or name.startswith("-"):
+        name = ""
+    elif name and name in COMMANDS:
+        del arguments[0]
+    else:
+        raise UsageError(describe_unknown("command", arguments[0], [*COMMANDS, *SPLITS], "evaluation.py"))
     command_type = COMMANDS[name]
-    usage, _, _ = (__doc__ or "").partition("\n\nFiles")
-    parser = argparse.ArgumentParser(
-        prog=f"evaluation.py {name}".rstrip(),
-        description=command_type.__doc__ if name else usage,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = OptionParser(
+        f"evaluation.py {name}".rstrip(),
+        description=command_type.__doc__,
+        formatter_class=functools.partial(argparse.HelpFormatter, max_help_position=32),
+        add_help=False,
         allow_abbrev=False,
     )
     add_options(parser, command_type.options_type)
-    parser.add_argument("--version", action="version", version=f"evaluation.py {VERSION}")
-    options = parser.parse_args(arguments, namespace=command_type.options_type())
-    return command_type(options)
+    return command_type(parser.parse(arguments, command_type.options_type()))
+
+
+def expand_files(arguments: Iterable[str]) -> list[str]:
+    """Replace each @FILE by the arguments in that file.
+
+    A line has an option and its values, or one value, which may have spaces. Blank lines and those that begin
+    with # do not count.
+    """
+    expanded = []
+    for argument in arguments:
+        if not argument.startswith("@"):
+            expanded.append(argument)
+            continue
+        problems: list[str] = []
+        file = read_file(argument[1:], problems)
+        if problems:
+            raise UsageError(problems[0])
+        for line in map(str.strip, file.text.splitlines()):
+            if line and not line.startswith("#"):
+                expanded += line.split() if line.startswith("-") else [line]
+    return expanded
+
+
+def describe_unknown(what: str, name: str, known: Iterable[str], program: str) -> str:
+    """Return the error for an unknown command or option: the nearest one, and where help is."""
+    nearest = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.65)
+    suggestion = f": did you mean {nearest[0]}?" if nearest else "."
+    return f"unknown {what} {name}{suggestion} See {program} --help"
+
+
+class OptionParser(argparse.ArgumentParser):
+    """A parser whose errors are one line. A split may be at the end of a list option."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise UsageError."""
+        raise UsageError(f"{message.removeprefix('argument ')}. See {self.prog} --help")
+
+    def parse(self, arguments: list[str], options: Options) -> Options:
+        """Fill in the options. Raises UsageError."""
+        for argument in arguments:
+            flag = argument.partition("=")[0]
+            if re.fullmatch(r"--?[a-zA-Z][\w-]*", flag) and flag not in self._option_string_actions:
+                raise UsageError(describe_unknown("option", flag, self._option_string_actions, self.prog))
+        position = self.find_split(arguments)
+        if position is not None:
+            arguments = [arguments[position], *arguments[:position], *arguments[position + 1 :]]
+        return self.parse_args(arguments, namespace=options)
+
+    def find_split(self, arguments: Sequence[str]) -> int | None:
+        """Return the position of the split in `--systems simple dev`, that is, at the end of a list option.
+
+        None if there is none, if it is alone in its list, or if there is another positional argument.
+        """
+        found = None
+        max_values = 0  # of the option that comes before
+        n_values = 0
+        for position, argument in enumerate(arguments):
+            if argument.startswith("-"):
+                action = self._option_string_actions.get(argument)  # none for --option=value
+                max_values = MAX_VALUES[action.nargs] if action else 0
+                n_values = 0
+                continue
+            n_values += 1
+            if n_values > max_values:
+                return None
+            is_last = position + 1 == len(arguments) or arguments[position + 1].startswith("-")
+            if is_last and n_values > 1 and argument.lower() in SPLITS:
+                found = position
+        return found
 
 
 def add_options(parser: argparse.ArgumentParser, options_type: type[Options]) -> None:
-    """Add the options that a dataclass declares: its own, then those that it inherits."""
+    """Add the options that a dataclass declares: its own as a group, then those of each class above it."""
     fields = {declared.name: declared for declared in dataclasses.fields(options_type)}
-    for name in dict.fromkeys([*options_type.__annotations__, *fields]):
-        declared = fields[name]
-        if not declared.metadata:  # set by the program, not by the user
-            continue
-        flags = declared.metadata["flags"] or (f"--{name.replace('_', '-')}",)
-        settings = {"help": declared.metadata["help"], "default": declared.default}
-        settings |= declared.metadata["settings"]
-        if declared.metadata["positional"]:
-            parser.add_argument(name, **settings)
-            continue
-        if declared.default is False:
-            settings["action"] = "store_true"
-        if "choices" in settings:
-            settings.setdefault("metavar", flags[0].strip("-").upper())
-            settings["help"] += f": {', '.join(settings['choices'])}"
-        parser.add_argument(*flags, dest=name, **settings)
+    parser.usage = "%(prog)s [options]"
+    owners = [owner for owner in options_type.__mro__ if issubclass(owner, Options)]
+    for owner in owners:
+        group = parser.add_argument_group(owner.group)
+        for name in owner.__annotations__:
+            declared = fields.pop(name, None)
+            if not declared or not declared.metadata:  # overridden, or set by the program
+                continue
+            settings = {"default": declared.default, **declared.metadata}
+            flags = settings.pop("flags") or [f"--{name.replace('_', '-')}"]
+            if flags[0].startswith("-"):
+                settings["dest"] = name
+            else:
+                parser.usage = f"%(prog)s {settings['metavar']} [options]"
+            group.add_argument(*flags, **settings)
+    group.add_argument("--version", action="version", version=f"evaluation.py {VERSION}")
+    group.add_argument("-h", "--help", action="help", help="show this help")
 
 
 # -- Printing

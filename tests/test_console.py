@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import unicodedata
@@ -11,7 +12,7 @@ import unicodedata
 import evaluation
 import pytest
 
-from conftest import JudgeWith, Project, Serve, mentions, pasted, question
+from conftest import JudgeWith, Project, Serve, mentions, pasted, question, table
 from groq_server import error, score_reply
 
 RESULTS = "dev_evaluation.json"
@@ -206,20 +207,106 @@ def test_version(project: Project) -> None:
     assert (outcome.code, outcome.out) == (0, f"evaluation.py {evaluation.VERSION}\n")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["final"], ["split", "final"]),
-        (["dev", "test"], ["test"]),
-        (["dev", "--judge-model"], ["--judge-model"]),
-        (["dev", "--by", "rubric"], ["--by", "rubric"]),
-        (["dev", "--bogus"], ["--bogus"]),
-    ],
+@table(
+    "arguments, message",
+    {
+        "command": (["anwsers", "a.json"], "unknown command anwsers: did you mean answers? See {} --help"),
+        "unlike any command": (["final"], "unknown command final. See {} --help"),
+        "option": (["dev", "--jugde", "a"], "unknown option --jugde: did you mean --judge? See {} --help"),
+        "unlike any option": (["dev", "--bogus=1"], "unknown option --bogus. See {} --help"),
+        "of a command": (["generate", "dev", "-x"], "unknown option -x. See {} generate --help"),
+        "required": (
+            ["generate", "dev"],
+            "the following arguments are required: --pipeline. See {} generate --help",
+        ),
+        "two splits": (["dev", "test"], "unrecognized arguments: test. See {} --help"),
+        "no value": (["dev", "--judge-model"], "--judge-model: expected one argument. See {} --help"),
+        "choice": (
+            ["--report", "md", "pdf"],
+            "--report: expected md, csv, html, png; got 'pdf'. See {} --help",
+        ),
+        "split": (["--no-judge", "final"], "SPLIT: expected train, dev, test; got 'final'. See {} --help"),
+        "file of options": (["@course.txt"], "course.txt: file not found in {folder}"),
+    },
 )
-def test_bad_usage(small: Project, arguments: list[str], words: list[str]) -> None:
+def test_bad_usage_is_one_line(small: Project, arguments: list[str], message: str) -> None:
     outcome = small.run(*arguments)
-    assert mentions(outcome.err[-1:], "error:", *words)
+    assert outcome.err == ["error: " + message.format("evaluation.py", folder=small.folder)]
     assert (outcome.code, outcome.out, outcome.results) == (2, "", None)
+
+
+@table(
+    "arguments, systems, reports",
+    {
+        "any case": (["DEV", "--report", "HTML", "--by", "Question_Type"], "simple strong", "html"),
+        "at the end of a list": (["--systems", "simple", "dev"], "simple", ""),
+        "and before an option": (["--report", "md", "Dev", "--systems", "strong"], "strong", "md"),
+        "after a value": (["--limit", "1", "dev"], "simple strong", ""),
+        "split given": (["dev", "--systems", "strong", "dev"], "dev strong", ""),
+        "split given later": (["--systems", "strong", "dev", "--no-judge", "dev"], "dev strong", ""),
+        "alone in a list": (["--systems=dev", "dev"], "dev", ""),
+    },
+)
+def test_split_and_choices(both: Project, arguments: list[str], systems: str, reports: str) -> None:
+    both.predictions("dev", {"q001": {}}) if "dev" in systems else None
+    outcome = both.run(*arguments)
+    assert outcome.code == 0, outcome.err
+    assert sorted(outcome.results) == systems.split()
+    written = {name for name in both.files() if name.startswith("dev_evaluation.")}
+    assert written == {f"dev_evaluation.{form}" for form in ["json", *reports.split()]}
+
+
+def test_split_of_another_command(small: Project) -> None:
+    assert small.run("answers", "--method", "exact", "keyword", "DEV").code == 0
+    assert (small.folder / "dev_strong_output_answers.json").exists()
+
+
+def test_options_from_a_file(both: Project) -> None:
+    both.write(
+        "course.txt", "# of this course\r\n--systems simple strong\n\n--human\nmy labels.csv\n--no-judge\n"
+    )
+    both.write("my labels.csv", "system,question_id,score\nstrong,q001,4\n")
+    outcome = both.run("dev", "@course.txt", "--report", "md")
+    assert (outcome.code, list(outcome.results)) == (0, ["simple", "strong"])
+    assert mentions(outcome.err, "my labels.csv", "none of these answers was judged")
+
+
+def test_help(project: Project) -> None:
+    overview = project.run("--help").out
+    assert len(overview.splitlines()) <= 30
+    assert max(map(len, overview.splitlines())) <= 100
+    options = project.run("dev", "--help").out
+    groups = ["grading", "judging", "model, price and journal", "calls and batches", "other options"]
+    assert re.findall(r"^(\w.*):$", options, re.MULTILINE) == groups
+    assert options.startswith("usage: evaluation.py SPLIT [options]\n")
+    assert max(map(len, options.splitlines())) <= 100
+
+
+OLD_PYTHON = "sys.version_info = (3, 8, 0); sys.modules['argparse'] = None"
+NO_PACKAGES = "sys.modules['msgspec'] = None"
+
+
+@table(
+    "change, message",
+    {
+        "old Python": (OLD_PYTHON, "Python 3.10 or later is needed: run that, or uv run evaluation.py"),
+        "no packages": (NO_PACKAGES, "cannot import msgspec: run python -m pip install -r requirements.txt"),
+    },
+)
+def test_set_up_that_lacks_something(change: str, message: str) -> None:
+    code = f"import runpy, sys; {change}; runpy.run_path({evaluation.__file__!r}, run_name='__main__')"
+    run = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert (run.returncode, run.stdout, run.stderr) == (2, "", f"error: {message}\n")
+
+
+@pytest.mark.parametrize("package", ["groq", "httpx", "tqdm"])
+def test_package_for_judging_is_missing(
+    small: Project, judge_with: JudgeWith, monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    judge_with({"strong": [5, 2]})
+    monkeypatch.setitem(sys.modules, package, None)
+    message = f"error: cannot import {package}: run python -m pip install -r requirements.txt"
+    assert small.run().err[-1:] == [message]
 
 
 def test_results_that_cannot_be_written(small: Project, judge_with: JudgeWith) -> None:

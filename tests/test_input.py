@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import evaluation
 import pytest
@@ -89,6 +90,90 @@ def test_input_without_read_permission(small: Project, file: str) -> None:
     outcome = small.run_unprivileged()
     assert (outcome.code, outcome.results) == (2, None)
     assert mentions(outcome.err, file, "Permission denied")
+
+
+EXPECTED = "file not found in {}: expected {{split}}_{{system}}_output.json"
+
+
+@table(
+    "name, arguments, message",
+    {
+        "another form": (
+            "dev_mybm25.json",
+            [],
+            f"dev_*_output.json: {EXPECTED}; found dev_mybm25.json",
+        ),
+        "another system": (
+            "dev_simple_output.json",
+            ["--systems", "strong"],
+            f"dev_strong_output.json: {EXPECTED}; found dev_simple_output.json",
+        ),
+        "folder": ("team1/dev.json", ["--outputs", "teem1"], "teem1: folder not found in {}; found team1"),
+        "labels": (
+            "lables.csv",
+            ["--human", "labels.csv"],
+            "labels.csv: file not found in {}; found lables.csv",
+        ),
+        "no folder": ("x", ["--human", "no/l.csv"], "no/l.csv: file not found: there is no folder {}/no"),
+        "journal": (
+            "j.old",
+            ["--import-judgements", "j.jsonl"],
+            "j.jsonl: file not found in {}; found j.old",
+        ),
+        "journal that is a folder": ("x/y", ["--import-judgements", "x"], "x: not a file"),
+    },
+)
+def test_missing_file(small: Project, name: str, arguments: list[str], message: str) -> None:
+    if name.startswith("dev_"):
+        (small.folder / PREDICTIONS).unlink()
+    small.write(name, {})
+    outcome = small.run("dev", *arguments)
+    assert (outcome.code, outcome.results) == (2, None)
+    assert message.format(small.folder) in outcome.err
+
+
+def test_missing_questions_file(small: Project) -> None:
+    (small.folder / QUESTIONS).rename(small.folder / "NLP Project Data/dev_final.jsonl")
+    folder = small.folder / "NLP Project Data"
+    assert_refused(small, (f"{QUESTIONS}: file not found in {folder}; found dev_final.jsonl",))
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_list_of_questions(small: Project, indent: int | None) -> None:
+    rows = [json.loads(line) for line in (small.folder / QUESTIONS).read_text("utf-8").splitlines()]
+    expected = small.run().results
+    small.write(QUESTIONS, json.dumps(rows, indent=indent))
+    assert small.run().results["strong"]["citation"] == expected["strong"]["citation"]
+    rows[1]["answer"] = 1
+    text = json.dumps(rows, indent=indent)
+    small.write(QUESTIONS, text)
+    line = 1 + text[: text.index('"answer": 1')].count("\n")
+    label = "[1]: " if indent is None else ""
+    assert_refused(small, (f"{QUESTIONS}:{line}: {label}answer: expected a string, got 1",))
+
+
+def test_list_of_questions_that_is_cut_off(small: Project) -> None:
+    small.write(QUESTIONS, f"[\n{json.dumps(question())},\n")
+    assert_refused(small, (f"{QUESTIONS}:2: JSON is cut off",))
+
+
+def test_many_problems_of_a_kind(small: Project) -> None:
+    predictions: dict[str, Any] = {f"q{number:03d}": {"answer": number} for number in range(1, 21)}
+    predictions["q005"]["question"] = 5
+    predictions["q021"] = None
+    small.predictions("strong", predictions)
+    small.write("dev_simple_output.json", {"q001": {"answer": 1}})
+    outcome = small.run()
+    answers = [line for line in outcome.err if "strong" in line and " answer: " in line]
+    assert len(answers) == 10
+    assert answers[-1] == f"{PREDICTIONS}:1: q010: answer: expected a string, got 10 (and 10 more like this)"
+    others = [line.partition(":1: ")[2] for line in outcome.err if line not in answers]
+    assert others[0].startswith("q001: answer: ")
+    assert [line.split(",")[0] for line in others[1:3]] == [
+        "q005: question: expected a string",
+        "q021: expected an object",
+    ]
+    assert outcome.err[-1] == "error: problems in the input: 23; nothing was graded or written."
 
 
 # ---------------------------------------------------------------------------- Which documents are opened

@@ -62,6 +62,10 @@ def test_only_functions_import_optional_and_slow_packages() -> None:
     assert imported - sys.stdlib_module_names <= {"msgspec", "numpy"}
 
 
+def test_old_python_can_parse_the_file_and_say_what_is_needed() -> None:
+    ast.parse(SOURCE, feature_version=(3, 8))
+
+
 def test_tests_use_only_public_names_and_seams() -> None:
     allowed = {*evaluation.__all__, *SEAMS, "VERSION", "SPLITS", "SYSTEMS"}
     used = set()
@@ -90,6 +94,12 @@ def test_every_option_is_in_the_readme(project: Project, command: str) -> None:
     options = options_of(project, command)
     assert len(options) > 3
     assert options - {"--help", "--version"} <= set(OPTION.findall(README))
+
+
+def test_overview_names_every_command_and_no_other_option(project: Project) -> None:
+    overview = project.run("--help").out
+    assert all(re.search(rf"^    .*\b{command}\b", overview, re.MULTILINE) for command in COMMANDS)
+    assert set(OPTION.findall(overview)) <= options_of(project, "dev") | options_of(project, "answers")
 
 
 def test_every_option_in_the_readme_exists(project: Project) -> None:
