@@ -9928,7 +9928,8 @@ def parse_command(arguments: Sequence[str]) -> Command:
     elif name and name in COMMANDS:
         del arguments[0]
     else:
-        raise UsageError(describe_unknown("command", arguments[0], [*COMMANDS, *SPLITS], "evaluation.py"))
+        known = [*SPLITS, *filter(None, COMMANDS)]
+        raise UsageError(describe_unknown("command", arguments[0] or "''", known, "evaluation.py"))
     command_type = COMMANDS[name]
     parser = OptionParser(
         f"evaluation.py {name}".rstrip(),
@@ -9955,7 +9956,7 @@ def expand_files(arguments: Iterable[str]) -> list[str]:
         problems: list[str] = []
         file = read_file(argument[1:], problems)
         if problems:
-            raise UsageError(problems[0])
+            raise UsageError(f"@{problems[0]}")
         for line in map(str.strip, file.text.splitlines()):
             if line and not line.startswith("#"):
                 expanded += line.split() if line.startswith("-") else [line]

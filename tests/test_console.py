@@ -212,6 +212,7 @@ def test_version(project: Project) -> None:
     {
         "command": (["anwsers", "a.json"], "unknown command anwsers: did you mean answers? See {} --help"),
         "unlike any command": (["final"], "unknown command final. See {} --help"),
+        "blank": ([""], "unknown command ''. See {} --help"),
         "option": (["dev", "--jugde", "a"], "unknown option --jugde: did you mean --judge? See {} --help"),
         "unlike any option": (["dev", "--bogus=1"], "unknown option --bogus. See {} --help"),
         "of a command": (["generate", "dev", "-x"], "unknown option -x. See {} generate --help"),
@@ -226,7 +227,7 @@ def test_version(project: Project) -> None:
             "--report: expected md, csv, html, png; got 'pdf'. See {} --help",
         ),
         "split": (["--no-judge", "final"], "SPLIT: expected train, dev, test; got 'final'. See {} --help"),
-        "file of options": (["@course.txt"], "course.txt: file not found in {folder}"),
+        "file of options": (["@course.txt"], "@course.txt: file not found in {folder}"),
     },
 )
 def test_bad_usage_is_one_line(small: Project, arguments: list[str], message: str) -> None:
@@ -244,16 +245,26 @@ def test_bad_usage_is_one_line(small: Project, arguments: list[str], message: st
         "after a value": (["--limit", "1", "dev"], "simple strong", ""),
         "split given": (["dev", "--systems", "strong", "dev"], "dev strong", ""),
         "split given later": (["--systems", "strong", "dev", "--no-judge", "dev"], "dev strong", ""),
-        "alone in a list": (["--systems=dev", "dev"], "dev", ""),
+        "system named with =": (["--systems=dev", "dev"], "dev", ""),
     },
 )
 def test_split_and_choices(both: Project, arguments: list[str], systems: str, reports: str) -> None:
-    both.predictions("dev", {"q001": {}}) if "dev" in systems else None
+    if "dev" in systems:
+        both.predictions("dev", {"q001": {}})
     outcome = both.run(*arguments)
     assert outcome.code == 0, outcome.err
     assert sorted(outcome.results) == systems.split()
     written = {name for name in both.files() if name.startswith("dev_evaluation.")}
     assert written == {f"dev_evaluation.{form}" for form in ["json", *reports.split()]}
+
+
+@pytest.mark.parametrize("systems", [["dev"], ["simple", "dev", "strong"]])
+def test_system_with_the_name_of_a_split(project: Project, systems: list[str]) -> None:
+    project.questions(question(), split="train")
+    for system in systems:
+        project.predictions(system, {"q001": {}}, split="train")
+    assert project.run("--systems", *systems).code == 0
+    assert sorted(json.loads((project.folder / "train_evaluation.json").read_bytes())) == sorted(systems)
 
 
 def test_split_of_another_command(small: Project) -> None:
