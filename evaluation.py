@@ -108,6 +108,7 @@ import warnings
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from fnmatch import fnmatch
@@ -196,6 +197,9 @@ MAX_NAMES_SHOWN = 10  # more are counted
 MAX_SHOWN_CHARS = 200  # of a text of others in one line of ours
 MAX_SYSTEMS_SHOWN = 10  # with more, the console lists significant differences only
 MAX_AMOUNT = 2**53  # beyond it a float cannot count
+PROGRESS_DELAY_S = 1.0  # shorter work shows no progress bar
+CONSOLE_WIDTH = 100  # columns of a table
+NAMES_WIDTH = 40  # of them for the names of the rows, if the table is too wide
 
 EXIT_OK = 0
 EXIT_BAD_INPUT = 2
@@ -2083,28 +2087,28 @@ def slice_table(table: Table, label: str, min_items: int = MIN_SLICE) -> dict[st
     return parts
 
 
+NO_DIFFERENCE = "no significant difference"
+OPPOSITE_VERDICTS = {"better": "worse", "worse": "better", NO_DIFFERENCE: NO_DIFFERENCE}
+
+
 class Difference(msgspec.Struct, kw_only=True):
-    """A paired comparison of two systems on one measure, as seen from one of them."""
+    """A paired comparison of two systems on one measure, over `n` items, as seen from one of them."""
 
     with_: str = msgspec.field(name="with")
     measure: str
-    n: int | msgspec.UnsetType = msgspec.UNSET
+    n: int = 0  # not in the results of version 2.0
     difference: float
     ci95: Interval | None
     p: float
     p_holm: float = 1.0
-    verdict: str = "tied"
+    verdict: str = NO_DIFFERENCE
 
 
 class Comparison(NamedTuple):
-    """A comparison of `system` with an earlier one, over the `n` items that both have."""
+    """A comparison of `system` with a later one."""
 
     system: str
-    n: int
     result: Difference
-
-
-OPPOSITE_VERDICTS = {"better": "worse", "worse": "better", "tied": "tied"}
 
 
 def compare_systems(table: Table, measures: Iterable[Measure]) -> list[Comparison]:
@@ -2114,7 +2118,10 @@ def compare_systems(table: Table, measures: Iterable[Measure]) -> list[Compariso
     Where judgements are missing, both ends of what they may be worth are tested as well: the largest p
     counts, or 1 if the ends disagree on which system is ahead.
     """
-    return list(itertools.chain.from_iterable(compare_on_measure(table, measure) for measure in measures))
+    comparisons = []
+    for measure in track(list(measures), "Comparing systems"):
+        comparisons += compare_on_measure(table, measure)
+    return comparisons
 
 
 def compare_on_measure(table: Table, measure: Measure) -> list[Comparison]:
@@ -2134,11 +2141,17 @@ def compare_on_measure(table: Table, measure: Measure) -> list[Comparison]:
         if min(sums) <= 0 <= max(sums):
             p = 1.0
         n_items = int(is_known.sum())
-        difference = sums[0] / n_items * measure.scale
-        result = Difference(with_=other, measure=measure.mean_key, difference=difference, ci95=interval, p=p)
-        comparisons.append(Comparison(name, n_items, result))
+        result = Difference(
+            with_=other,
+            measure=measure.mean_key,
+            n=n_items,
+            difference=sums[0] / n_items * measure.scale,
+            ci95=interval,
+            p=p,
+        )
+        comparisons.append(Comparison(name, result))
     adjusted = adjust_holm([comparison.result.p for comparison in comparisons])
-    for (_, _, result), p_holm in zip(comparisons, adjusted, strict=True):
+    for (_, result), p_holm in zip(comparisons, adjusted, strict=True):
         result.p_holm = p_holm
         if p_holm <= MAX_P:
             result.verdict = "better" if result.difference > 0 else "worse"
@@ -2155,15 +2168,10 @@ def subtract_scores(a: Scores, b: Scores, measure: str) -> list[Array]:
     return gaps
 
 
-def list_differences(comparisons: Iterable[Comparison], shows_n: bool = False) -> dict[str, list[Difference]]:
-    """Return the differences of each system with each other one, as the results file has them: both views.
-
-    `shows_n` adds how many items a comparison is over.
-    """
+def list_differences(comparisons: Iterable[Comparison]) -> dict[str, list[Difference]]:
+    """Return the differences of each system with each other one, as the results file has them: both views."""
     differences: dict[str, list[Difference]] = {}
-    for system, n_items, result in comparisons:
-        if shows_n:
-            result = msgspec.structs.replace(result, n=n_items)
+    for system, result in comparisons:
         differences.setdefault(system, []).append(result)
         differences.setdefault(result.with_, []).append(mirror_difference(system, result))
     return differences
@@ -4342,6 +4350,7 @@ class Part(NamedTuple):
     lines: Sequence[str] = ()
     is_warning: bool = False  # a page begins with it
     place: Literal["", "folded", "last"] = ""  # on a page: folded below the figures, or below the entries
+    n_names: int = 1  # columns that name a row, which a console repeats in each part of a wide table
 
 
 class Card(NamedTuple):
@@ -4416,6 +4425,7 @@ def build_means_part(
     about: Sequence[str],
     rows: Sequence[tuple[Sequence[Cell], Mapping[str, Mean]]],
     measures: Iterable[Measure],
+    n_names: int = 1,
 ) -> Part:
     """Return a table of means; `about` are the headings before them. Measures without means are left out."""
     measured = set()
@@ -4429,7 +4439,7 @@ def build_means_part(
             mean = means.get(measure.name, NO_MEAN)
             cells.append(MeanCell(mean.value, mean.interval, measure.digits, measure.top))
         table.append(cells)
-    return Part(title, [*about, *[measure.title for measure in shown]], table)
+    return Part(title, [*about, *[measure.title for measure in shown]], table, n_names=n_names)
 
 
 def build_comparison_part(
@@ -4438,15 +4448,15 @@ def build_comparison_part(
     """Return a table of paired differences, as seen from the later system of each pair."""
     by_key = {measure.mean_key: measure for measure in measures}
     rows: list[list[Cell]] = []
-    for system, _, earlier_view in select_comparisons(comparisons, n_systems):
+    for system, earlier_view in select_comparisons(comparisons, n_systems):
         result = mirror_difference(system, earlier_view)
         measure = by_key[result.measure]
         pair = f"{earlier_view.with_} - {system}"
         difference = f"{result.difference:+.{measure.digits}f}"
         p_values = [f"{result.p:.4f}", f"{result.p_holm:.4f}"]
-        rows.append([pair, measure.title, difference, *p_values, result.verdict])
-    header = ["Pair", "Measure", "Difference", "p", "p (Holm)", "Verdict"]
-    return Part("Comparison", header, rows)
+        rows.append([pair, measure.title, result.n, difference, *p_values, result.verdict])
+    header = ["Pair", "Measure", "n", "Difference", "p", "p (Holm)", "Verdict"]
+    return Part("Comparison", header, rows, n_names=2)
 
 
 def select_comparisons(comparisons: Iterable[Comparison], n_systems: int) -> list[Comparison]:
@@ -4454,7 +4464,7 @@ def select_comparisons(comparisons: Iterable[Comparison], n_systems: int) -> lis
     by_pair: dict[tuple[str, str], list[Comparison]] = {}
     for comparison in comparisons:
         pair = by_pair.setdefault((comparison.system, comparison.result.with_), [])
-        if n_systems <= MAX_SYSTEMS_SHOWN or comparison.result.verdict != "tied":
+        if n_systems <= MAX_SYSTEMS_SHOWN or comparison.result.verdict != NO_DIFFERENCE:
             pair.append(comparison)
     return list(itertools.chain.from_iterable(by_pair.values()))
 
@@ -4465,16 +4475,16 @@ def describe_comparisons(
     """Return the comparisons in words, as the earlier system of each pair sees it."""
     by_key = {measure.mean_key: measure for measure in measures}
     lines = []
-    for system, _, result in select_comparisons(comparisons, n_systems):
+    for system, result in select_comparisons(comparisons, n_systems):
         measure = by_key[result.measure]
-        verdict = "tied with" if result.verdict == "tied" else f"{result.verdict} than"
+        verdict = f"{system} is {result.verdict} than {result.with_}"
+        if result.verdict == NO_DIFFERENCE:
+            verdict = f"{NO_DIFFERENCE} between {system} and {result.with_}"
         gap = f"{result.difference:+.{measure.digits}f}"
         if result.ci95:
             low, high = result.ci95
             gap += f" [{low:+.{measure.digits}f}, {high:+.{measure.digits}f}]"
-        lines.append(
-            f"{measure.title}: {system} is {verdict} {result.with_} ({gap}, p = {result.p_holm:.4f})"
-        )
+        lines.append(f"{verdict} on {measure.title} ({gap}, p = {result.p_holm:.4f}, n = {result.n})")
     return lines
 
 
@@ -4507,7 +4517,7 @@ def render_text(parts: Iterable[Part]) -> str:
             continue
         blocks.append(render_title(escape_console(part.title).upper()))
         if part.rows:
-            blocks.append(format_text_table(part.header, part.rows))
+            blocks.append(render_text_table(part))
         blocks += [escape_console(line) for line in part.lines]
     return "\n".join(blocks)
 
@@ -4523,22 +4533,69 @@ def escape_console(text: str) -> str:
     return re.sub(r"[\n\t]", "", remove_invisible(text))
 
 
-def format_text_table(header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
-    """Return a table with columns two spaces apart; columns of numbers are aligned to the right."""
-    table = [[escape_console(cell) for cell in header]]
-    for row in rows:
-        table.append([escape_console(format_cell(cell, is_console=True)) for cell in row])
-    columns = []
-    for column in zip(*table, strict=True):
-        is_numeric = all(re.match(r"[-+]?\d|n/a|$", cell) for cell in column[1:])
-        width = max(measure_console_width(cell) for cell in column)
-        padded = []
-        for cell in column:
-            spaces = " " * (width - measure_console_width(cell))
-            padded.append(spaces + cell if is_numeric else cell + spaces)
-        columns.append(padded)
-    lines = ["  ".join(cells).rstrip() for cells in zip(*columns, strict=True)]
-    return "\n".join(lines)
+def render_text_table(part: Part) -> str:
+    """Return a table with columns two spaces apart; columns of numbers are aligned to the right.
+
+    One that is wider than the console becomes several, each with the columns that name the rows.
+    """
+    rows = [part.header, *(list(map(format_cell, row)) for row in part.rows)]
+    columns = [[escape_console(cell) for cell in column] for column in zip(*rows, strict=True)]
+    widths = limit_widths([measure_column(column) for column in columns], part.n_names)
+    lines: list[Sequence[str]] = []
+    for row in zip(*columns, strict=True):
+        lines += itertools.zip_longest(*map(wrap_cell, row, widths), fillvalue="")
+    padded = [pad_column(column) for column in zip(*lines, strict=True)]
+    tables = [padded[: part.n_names]]
+    for column in padded[part.n_names :]:
+        heading = "  ".join(cells[0] for cells in [*tables[-1], column])
+        if measure_console_width(heading) > CONSOLE_WIDTH:
+            tables.append(padded[: part.n_names])
+        tables[-1].append(column)
+    blocks = []
+    for table in tables:
+        blocks.append("\n".join("  ".join(cells).rstrip() for cells in zip(*table, strict=True)))
+    return "\n\n".join(blocks)
+
+
+def limit_widths(widths: Sequence[int], n_names: int) -> list[int]:
+    """Return the widths of columns that fit beside the names. Names get less only if the others need it."""
+    names = [width + 2 for width in widths[:n_names]]
+    others = [width + 2 for width in widths[n_names:]]
+    room = max(CONSOLE_WIDTH - sum(others), NAMES_WIDTH)
+    limit = room
+    while sum(min(width, limit) for width in names) > room:
+        limit -= 1
+    names = [min(width, limit) for width in names]
+    others = [min(width, CONSOLE_WIDTH - sum(names)) for width in others]
+    return [width - 2 for width in (*names, *others)]
+
+
+def wrap_cell(text: str, width: int) -> list[str]:
+    """Split text into lines of at most `width` columns, after a space or another separator if possible."""
+    lines = []
+    while measure_console_width(text[: width + 1]) > width:
+        end = width
+        while measure_console_width(text[:end]) > width:
+            end -= 1
+        end = max(text.rfind(separator, 0, end) for separator in " /_-") + 1 or end
+        lines.append(text[:end])
+        text = text[end:]
+    return [*lines, text]
+
+
+def pad_column(column: Sequence[str]) -> list[str]:
+    """Return the cells of a column, the first of which is the heading, in one width."""
+    width = measure_column(column)
+    is_numeric = all(re.match(r"[-+]?\d|n/a|$", cell) for cell in column[1:])
+    padded = []
+    for cell in column:
+        spaces = " " * (width - measure_console_width(cell))
+        padded.append(spaces + cell if is_numeric else cell + spaces)
+    return padded
+
+
+def measure_column(column: Iterable[str]) -> int:
+    return max(map(measure_console_width, column))
 
 
 def measure_console_width(text: str) -> int:
@@ -4546,22 +4603,20 @@ def measure_console_width(text: str) -> int:
     return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
 
 
-def format_cell(cell: Cell, is_console: bool = False) -> str:
+def format_cell(cell: Cell) -> str:
     if isinstance(cell, MeanCell):
-        return format_interval(cell, is_console)
+        return format_interval(cell)
     return cell.text if isinstance(cell, LinkCell) else str(cell)
 
 
-def format_interval(cell: MeanCell, is_console: bool = False) -> str:
-    """Return a mean with its interval: `83.3 [66.7, 95.8]`, in tables on the console `83.3 +- 14.6`."""
+def format_interval(cell: MeanCell) -> str:
+    """Return a mean with its interval: `83.3 [66.7, 95.8]`."""
     if cell.value is None:
         return "n/a"
     text = f"{cell.value:.{cell.digits}f}"
     if cell.interval is None:
         return text
     low, high = cell.interval
-    if is_console:
-        return f"{text} +- {(high - low) / 2:.{cell.digits}f}"
     return f"{text} [{low:.{cell.digits}f}, {high:.{cell.digits}f}]"
 
 
@@ -5889,7 +5944,7 @@ class GradeSplit(Command):
         problems: list[str] = []
         self.split = read_split(options.split, problems)
         folders = list_paths(options.outputs) if options.outputs else [""]
-        for folder in folders:
+        for folder in track(folders, "Reading submissions"):
             faults: list[str] = []
             submission = read_submission(self.split, folder, options.systems, faults)
             if faults:
@@ -5954,14 +6009,14 @@ class GradeSplit(Command):
 
     def grade(self, answers: Answers, judging: Judging) -> None:
         self.judging = judging
-        for submission in self.submissions:
+        for submission in track(self.submissions, "Grading submissions"):
             grader = SubmissionGrader(self.split, submission, self.options, answers, judging, self.labels)
             self.graded.append(grader.grade())
 
     def results(self) -> Iterator[OutputFile]:
         has_folders = bool(self.options.outputs)
         written = []
-        for graded in self.graded:
+        for graded in track(self.graded, "Writing results"):
             path = join_folder(graded.folder, RESULTS_FILE.format(split=self.split.name))
             results = {system.name: system.results for system in graded.systems}
             render = functools.partial(render_results, results)
@@ -6000,11 +6055,11 @@ class GradeSplit(Command):
             return render_split_text(self.graded[0], by)
         slices = [build_slice_part(self.graded_systems, by, is_for_console=True)] if by else []
         [board, *_] = build_leaderboard(self.split, self.graded, self.broken).parts
-        remark = describe_intervals(self.graded_systems[0], HALF_WIDTHS)
+        remark = describe_intervals(self.graded_systems[0])
         return render_text([*slices, board._replace(lines=["", remark])])
 
     def reports(self) -> Iterator[OutputFile]:
-        for graded in self.graded:
+        for graded in track(self.graded, "Writing reports"):
             yield from split_reports(self.split, graded, self.options)
 
     def remarks(self) -> list[str]:
@@ -6036,7 +6091,7 @@ def read_split(name: str, problems: list[str]) -> Split:
     questions, file = read_questions(name, problems)
     documents = {}
     digest = hashlib.sha256()
-    for doc_id in sorted({question.doc_id for question in questions}):
+    for doc_id in track(sorted({question.doc_id for question in questions}), "Reading documents"):
         documents[doc_id], sha256 = read_document(doc_id, problems)
         digest.update(json.dumps([doc_id, sha256]).encode())
     warnings = check_gold(file.file, questions, documents)
@@ -6070,7 +6125,7 @@ def read_submission(
     results = join_folder(folder, RESULTS_FILE.format(split=split.name))
     if folder and not is_inside(folder, results):
         problems.append(f"{results}: a link out of the submission's folder")
-    for name in dict.fromkeys(names or ["*"]):  # if there is none, reading says that
+    for name in track(dict.fromkeys(names or ["*"]), "Reading predictions"):  # if there is none, reading says that
         path = join_folder(folder, PREDICTIONS_FILE.format(split=split.name, system=name))
         if folder and not is_inside(folder, path):
             problems.append(f"{path}: a link out of the submission's folder")
@@ -6273,14 +6328,14 @@ class SubmissionGrader:
         for label in SLICE_LABELS:
             table.labels[label] = np.array([getattr(question, label) for question in questions], object)
         answers = {}
-        for system in self.submission.systems:
+        for system in track(self.submission.systems, "Scoring systems"):
             answers[system.name] = [score_answer(one, system.predict(one)) for one in questions]
             is_judged = self.judge_answers(system, answers[system.name])
             table.systems[system.name] = collect_scores(answers[system.name], is_judged)
         comparisons = compare_systems(table, SPLIT_MEASURES)
         differences = list_differences(comparisons)
         graded = []
-        for system in self.submission.systems:
+        for system in track(self.submission.systems, "Computing intervals"):
             one = self.summarize(system, answers[system.name], table)
             one.results.comparison = differences.get(system.name, UNSET)
             graded.append(one)
@@ -6794,8 +6849,7 @@ def write_label_sheet(split: Split, systems: Iterable[System], options: SplitOpt
 
 # -- Console
 
-HALF_WIDTHS = "+- is half of a 95 % interval"
-IN_BRACKETS = "In brackets: 95 % intervals"
+IN_BRACKETS = "95 % intervals in brackets"
 
 
 def format_number(value: float | None, digits: int) -> str:
@@ -6812,13 +6866,13 @@ def render_split_text(graded: GradedSubmission, by: str | None) -> str:
     if by:
         blocks.append(render_text([build_slice_part(graded.systems, by, is_for_console=True)]))
     if len(graded.systems) > 1:
-        remarks = ["", describe_intervals(graded.systems[0], HALF_WIDTHS), *describe_comparison(graded)]
+        remarks = ["", describe_intervals(graded.systems[0]), *describe_comparison(graded)]
         pairs = build_comparison_part(graded.comparisons, SPLIT_MEASURES, len(graded.systems))
         blocks.append(
             f"""{render_text([build_systems_part("System comparison", graded, remarks)])}
 
 --- PAIRED DIFFERENCES (sign flips over documents, Holm over the pairs of a measure) ---
-{format_text_table(pairs.header, pairs.rows)}"""
+{render_text_table(pairs) if pairs.rows else NO_DIFFERENCE.capitalize()}"""
         )
     return "\n".join(blocks)
 
@@ -6943,12 +6997,13 @@ def warn_about_family(judge: str, generators: Iterable[str]) -> list[str]:
     return [f"warning: the judge {judge} is of one family with {names} and may prefer its answers."]
 
 
-def describe_intervals(graded: GradedSystem, shown: str) -> str:
+def describe_intervals(graded: GradedSystem) -> str:
     """Return how the intervals of a table were computed, or why there are none."""
     reason = graded.results.retrieval.ci95_reason
     if reason is not UNSET:
         return f"No intervals: {reason}."
-    return f"{shown}: bootstrap over {graded.means[RETRIEVAL_MEASURES[0].name].n_clusters} gold documents."
+    n_documents = graded.means[RETRIEVAL_MEASURES[0].name].n_clusters
+    return f"{IN_BRACKETS}: bootstrap over {n_documents} gold documents."
 
 
 def describe_comparison(graded: GradedSubmission) -> list[str]:
@@ -6957,19 +7012,16 @@ def describe_comparison(graded: GradedSubmission) -> list[str]:
     judged = [one for one in graded.systems if one.judged]
     lines = []
     if n_systems > MAX_SYSTEMS_SHOWN:
-        lines.append("Differences that are tied are not shown; all are in the results.")
+        lines.append("Only significant differences are listed; the results have all.")
     missing = [f"{one.name} {one.judged.n_missing}" for one in judged if one.judged and one.judged.n_missing]
     if missing:
         lines.append(f"Missing judgements count 0 in these means: {', '.join(missing)}.")
     n_documents = graded.systems[0].means[RETRIEVAL_MEASURES[0].name].n_clusters
     n_pairs = math.comb(len(judged) if len(judged) > 1 else n_systems, 2)
-    smallest = (
-        ("few documents", n_documents, 2.0 ** (1 - n_documents)),
-        ("many pairs", n_pairs, 1 / RESAMPLES),
-    )
-    for what, count, p in smallest:
-        if p * n_pairs > MAX_P:
-            lines.append(f"With so {what} ({count}) no difference can be told from chance: all are tied.")
+    if n_pairs * 2.0 ** (1 - n_documents) > MAX_P:  # times the smallest possible p
+        lines.append(f"No difference can be significant: too few documents ({n_documents}).")
+    if n_pairs / RESAMPLES > MAX_P:
+        lines.append(f"No difference can be significant: too many pairs of systems ({n_pairs}).")
     return lines
 
 
@@ -6983,7 +7035,7 @@ def build_slice_part(systems: Sequence[GradedSystem], label: str, is_for_console
     rows.sort(key=lambda row: str(row[0][0]))
     header = [label, "System", "Questions"]
     title = f"Results by {label}" if is_for_console else f"By {label}"
-    part = build_means_part(title, header, rows, SPLIT_MEASURES)._replace(place="folded")
+    part = build_means_part(title, header, rows, SPLIT_MEASURES, n_names=2)._replace(place="folded")
     return part if rows else part._replace(lines=[f"No {label} has {MIN_SLICE} questions or more."])
 
 
@@ -7019,11 +7071,11 @@ def build_leaderboard(split: Split, graded: Iterable[GradedSubmission], skipped:
         rows.append([*row, *counts[-1]])
         shown_rank = f"{rank} ({ranking[0].title})" if ranking else ""
         names.append(([shown_rank, link_page(split, folder), one.name], one.means))
-    part = build_means_part("Leaderboard", ["Rank", "Folder", "System"], names, SPLIT_MEASURES)
+    part = build_means_part("Leaderboard", ["Rank", "Folder", "System"], names, SPLIT_MEASURES, n_names=3)
     board = part._replace(
         header=[*part.header, "Judged", "Failed", "Flagged"],
         rows=[[*cells, *count] for cells, count in zip(part.rows, counts, strict=True)],
-        lines=[describe_intervals(next(iter(systems.values())), IN_BRACKETS)],
+        lines=[describe_intervals(next(iter(systems.values())))],
     )
     parts = [board]
     if skipped:
@@ -7121,7 +7173,7 @@ def describe_systems(graded: GradedSubmission) -> list[str]:
     n_rubrics = [one.judged.questions_with_rubrics for one in graded.systems if one.judged]
     if n_rubrics:
         counts.append(f"with a rubric (answer, evidence, combined): {n_rubrics[0]}")
-    lines = [", ".join(counts), describe_intervals(first, IN_BRACKETS)]
+    lines = [", ".join(counts), describe_intervals(first)]
     if len(graded.systems) > 1:
         lines += describe_comparison(graded)
     for one in graded.systems:
@@ -7312,6 +7364,7 @@ def list_document_lines(
 ANSWERS_FILE = "{stem}_answers.json"
 DIVERSE_JUDGES = ("openai/gpt-oss-20b", "qwen/qwen3.6-27b")  # by Groq, of different families
 EMBEDDING_MODEL = "all-MiniLM-L6-v2"  # of sentence-transformers: small, made for English
+EMBEDDED_TEXTS = 1_000  # at a time
 SEMANTIC_THRESHOLDS = tuple(percent / 100 for percent in range(50, 91, 5))  # that semantic_dynamic tries
 PROXY_SIMILARITY = 0.9  # above it an answer counts as correct if no person has judged any
 MIN_VALIDATION_ROWS = 50
@@ -7457,14 +7510,19 @@ def replace_surrogates(texts: Iterable[str]) -> list[str]:
 
 
 def embed_texts(items: Iterable[Item], model: Any) -> dict[str, Array]:
-    """Return the normalized embeddings of all texts of the answered items, from one call of the model."""
+    """Return the normalized embeddings of all texts of the answered items."""
     texts: dict[str, None] = {}
     for item in items:
         if item.prediction.strip():
             texts |= dict.fromkeys([item.prediction, *item.accepted])
     if not texts:
         return {}
-    vectors = np.asarray(model.encode(replace_surrogates(texts), show_progress_bar=False), np.float64)
+    encodable = replace_surrogates(texts)
+    chunks = []
+    for start in track(range(0, len(texts), EMBEDDED_TEXTS), "Embedding"):
+        chunk = encodable[start : start + EMBEDDED_TEXTS]
+        chunks.append(model.encode(chunk, show_progress_bar=False))
+    vectors = np.concatenate(chunks, dtype=np.float64)
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     vectors = vectors / np.maximum(norms, np.finfo(np.float64).tiny)
     return dict(zip(texts, vectors, strict=True))
@@ -7716,7 +7774,7 @@ class GradeAnswers(Command):
         setup = self.describe_setup()
         graded = {configuration.name: configuration for configuration in self.configurations}
         tables = {}
-        for name, configuration in graded.items():
+        for name, configuration in track(graded.items(), "Computing intervals"):
             results = configuration.results
             results.setup = setup
             results.detailed_results = build_answer_rows(configuration, options, answers)
@@ -7730,7 +7788,7 @@ class GradeAnswers(Command):
             return
         clusters = {name: configuration.clusters for name, configuration in graded.items()}
         comparisons = compare_systems(join_tables(tables, clusters), list_measures(options.methods))
-        for name, differences in list_differences(comparisons, shows_n=True).items():
+        for name, differences in list_differences(comparisons).items():
             graded[name].results.comparison = differences
         means = {name: one.means for name, one in graded.items()}
         ranking = rank_systems(means, [*options.judged_methods, *options.unjudged_methods])
@@ -7776,7 +7834,7 @@ def read_configurations(options: AnswerOptions) -> list[Configuration]:
     """Read the answers in files, and those of all systems of splits. Raises InputError and UsageError."""
     problems: list[str] = []
     configurations: list[Configuration] = []
-    for path in list_paths(options.files):
+    for path in track(list_paths(options.files), "Reading answers"):
         if path in SPLITS:
             split = read_split(path, problems)
             for system in read_submission(split, "", None, problems).systems:
@@ -7830,7 +7888,7 @@ def score_without_judge(configurations: Sequence[Configuration], options: Answer
         model = load_embedding_model(options.embedding_model, f"--method {needing[0]}")
         items = itertools.chain.from_iterable(one.items for one in configurations)
         vectors = embed_texts(items, model)
-    for configuration in configurations:
+    for configuration in track(configurations, "Scoring answers"):
         configuration.similarities = [compute_similarity(item, vectors) for item in configuration.items]
         for method in options.unjudged_methods:
             configuration.columns[method] = METHODS[method](configuration, options)
@@ -8173,15 +8231,15 @@ def build_answers_report(graded: Sequence[Configuration], comparisons: Sequence[
             if method in ALL_METHODS and found.column is not None:
                 title = f"{one.name}: {method}, {found.n} answers"
                 distributions[title] = Distribution(found.column.tolist(), tenths)
-    lines.append(
-        "95 % intervals (+- half the width): bootstrap over answers, those about the same sources together."
-    )
+    lines.append(f"{IN_BRACKETS}: bootstrap over answers, those about the same sources together.")
     measures = list_measures(names)
     by_category.sort(key=lambda row: row[0][:2])
-    overview = build_means_part("Answer evaluation results", ["Rank", "Configuration"], ranked, measures)
+    about = ["Rank", "Configuration"]
+    overview = build_means_part("Answer evaluation results", about, ranked, measures, n_names=2)
+    about = ["Category", "Configuration", "Rows"]
     parts = [
         overview._replace(lines=lines),
-        build_means_part("Results by category", ["Category", "Configuration", "Rows"], by_category, measures),
+        build_means_part("Results by category", about, by_category, measures, n_names=2),
         Part("Comparison", lines=describe_comparisons(comparisons, measures, len(graded))),
         Part("Warnings", lines=list(warnings), is_warning=True),
     ]
@@ -8425,7 +8483,7 @@ class MeasureAgreement(Command):
             disagreements=apart[: self.options.samples],
         )
         sources = {item.source for item in itertools.chain(*judged.values())}
-        for source in sorted(sources) if len(sources) > 1 else ():
+        for source in track(sorted(sources) if len(sources) > 1 else (), "Comparing by source"):
             part = {}
             for name, ratings in judged.items():
                 part[name] = {item: value for item, value in ratings.items() if item.source == source}
@@ -8449,14 +8507,14 @@ class MeasureAgreement(Command):
 # -- Reading
 
 
-def read_judges(paths: Iterable[str], eval_dir: str | None, problems: list[str]) -> list[Rater]:
+def read_judges(paths: Collection[str], eval_dir: str | None, problems: list[str]) -> list[Rater]:
     """Read the judge in each file and in each folder of `eval_dir`. Names that repeat get a number."""
-    raters = [read_rater([path], problems) for path in paths]
+    raters = [read_rater([path], problems) for path in track(paths, "Reading judges")]
     if eval_dir is not None:
         found = sorted(Path(path).as_posix() for path in glob.glob(f"{glob.escape(eval_dir)}/*/*.json"))
         if not found:
             problems.append(f"{eval_dir}: no folder for each judge with .json files in it")
-        for folder, files in itertools.groupby(found, os.path.dirname):
+        for folder, files in itertools.groupby(track(found, "Reading decisions"), os.path.dirname):
             raters.append(read_rater(files, problems, folder))
     names: list[str] = []
     for rater in raters:
@@ -8563,7 +8621,7 @@ def measure_group(judged: Mapping[str, Ratings], kind: str) -> GroupResults:
     fleiss = fleiss_kappa([list(map(row.count, values)) for row in complete])
     alpha = krippendorff_alpha(list(zip(*rows, strict=True)), "ordinal" if kind == "score" else "nominal")
     pairs = []
-    for judge, other in itertools.combinations(judged, 2):
+    for judge, other in track(list(itertools.combinations(judged, 2)), "Comparing judges"):
         pairs.append(measure_pair(judge, judged[judge], judged[other], kind, with_=other))
     no_fleiss = explain_missing(fleiss, n_complete)
     no_alpha = explain_missing(alpha, n_several)
@@ -8707,14 +8765,14 @@ def build_pairs_part(title: str, pairs: Sequence[PairResults], lines: Sequence[s
             undefined.append(f"{name}: no kappa: {pair.kappa_reason}")
     about = ["Pair", "Items"] if pairs[0].with_ else ["Judge", "Items", "Too kind", "Too strict"]
     part = build_means_part(title, about, rows, AGREEMENT_MEASURES)
-    table = [list(map(format_cell, row)) for row in part.rows]  # intervals in brackets: few are symmetric
+    table = [list(map(format_cell, row)) for row in part.rows]  # text: no bar can show a negative kappa
     return part._replace(rows=table, lines=[*undefined, *lines])
 
 
 def describe_people(people: PeopleResults) -> list[str]:
     """Return what could not be compared, and how far each judge is from people at each level."""
     lines = [f"Of {people.items} items {people.items_without_judge} have no judge's decision."]
-    for vote, why in zip(people.votes, ("tied", "not unanimous"), strict=True):
+    for vote, why in zip(people.votes, ("no majority", "not unanimous"), strict=True):
         lines.append(f"Left out of the {vote.judge} vote ({why}): {vote.left_out}")
     for row in (*people.judges, *people.votes):
         if row.judge_minus_human_by_level:
@@ -8836,6 +8894,12 @@ class SpreadResults(Description, kw_only=True):
     values: list[float] | UnsetType = UNSET  # of a web metric
     left_out: OptionalCount = UNSET
 
+    @property
+    def interval(self) -> Interval | None:
+        if self.ci_95_lower is None or self.ci_95_upper is None:
+            return None
+        return Interval(self.ci_95_lower, self.ci_95_upper)
+
 
 Spreads: TypeAlias = dict[str, SpreadResults]  # by criterion, or by metric
 
@@ -8921,7 +8985,9 @@ class JudgeSummaries(Command):
         paths = list_paths(self.options.summary_file or filter(glob.glob, patterns))
         if not paths:
             raise UsageError(f"no summaries: no {' or '.join(patterns)}; name a file with --summary-file")
-        files = [read_summary_file(path, self.options, problems) for path in paths]
+        files = []
+        for path in track(paths, "Reading summaries"):
+            files.append(read_summary_file(path, self.options, problems))
         self.references = read_references(files, problems)
         if problems:
             raise InputError(problems)
@@ -8959,7 +9025,7 @@ class JudgeSummaries(Command):
         if judging.stopped and not any(isinstance(outcome, Judgement) for outcome in answers.values()):
             raise JudgeUnavailable(judging.stopped)  # no results rather than a file of zeros
         tables = {}
-        for file in self.files:
+        for file in track(self.files, "Scoring summaries"):
             rows = []
             for index, task in enumerate(file.tasks):
                 summary = task.summary
@@ -8983,7 +9049,7 @@ class JudgeSummaries(Command):
             tables[file.title] = build_summary_table(rows)
         joined = join_tables(tables, {title: table.ids for title, table in tables.items()})
         self.comparisons = compare_systems(joined, SUMMARY_MEASURES)
-        differences = list_differences(self.comparisons, shows_n=True)
+        differences = list_differences(self.comparisons)
         for file in self.files:
             file.results.comparison = differences.get(file.title, [])
 
@@ -9228,7 +9294,7 @@ def list_summary_parts(files: Iterable[SummaryFile]) -> list[Part]:
         parts += build_spread_parts(title, results.statistics)
     about = ["Summaries", "Evaluated", "Failed", "Left out"]
     overview = build_means_part("Summary evaluation results", about, rows, SUMMARY_MEASURES)
-    remark = f"Each criterion is 0 to 2, the total 0 to 10. {HALF_WIDTHS}: bootstrap over queries."
+    remark = f"Each criterion is 0 to 2, the total 0 to 10. {IN_BRACKETS}: bootstrap over queries."
     return [overview._replace(lines=[remark]), *parts]
 
 
@@ -9301,7 +9367,7 @@ class MeasureWeb(Command):
     def read(self) -> None:
         problems: list[str] = []
         self.metrics: dict[str, Spreads] = {}
-        for k in WEB_DEPTHS:
+        for k in track(WEB_DEPTHS, "Measuring"):
             metrics = measure_web(k, problems)
             if metrics:
                 self.metrics[str(k)] = metrics
@@ -9315,13 +9381,15 @@ class MeasureWeb(Command):
         yield OutputFile(path, functools.partial(render_results, self.metrics))
 
     def console(self) -> str:
-        names = ("mean", "median", "q1", "q3", "q4", "ci_95_lower", "ci_95_upper")
+        names = ("median", "q1", "q3", "q4")
         rows: list[list[Cell]] = []
         for k, metrics in self.metrics.items():
             for name, found in metrics.items():
                 figures = [format_number(getattr(found, figure), 3) for figure in names]
-                rows.append([k, name, found.n, *figures, found.left_out or 0])
-        return render_text([Part("Web metrics", ["k", "Metric", "Queries", *names, "Left out"], rows)])
+                mean_cell = MeanCell(found.mean, found.interval, 3)
+                rows.append([k, name, found.n, mean_cell, *figures, found.left_out or 0])
+        header = ["k", "Metric", "Queries", "mean", *names, "Left out"]
+        return render_text([Part("Web metrics", header, rows, n_names=2)])
 
 
 def measure_web(k: int, problems: list[str]) -> Spreads:
@@ -9626,7 +9694,7 @@ def search_texts(texts: Mapping[str, str], queries: Sequence[str], k: int) -> li
     index.index(words, show_progress=False)
     names = list(texts)
     results = []
-    for query in queries:
+    for query in track(queries, "Searching"):
         known = [word for word in tokenize([query])[0] if word in index.vocab_dict]
         scores = index.get_scores(known) if known else np.zeros(len(names))
         rows = []
@@ -9878,7 +9946,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a console that is not UTF-8 shows an escape
     console = Console()
+    token = SHOW_PROGRESS.set(console.show_progress)
     exit_code = run_arguments(sys.argv[1:] if argv is None else list(argv), console)
+    SHOW_PROGRESS.reset(token)
     console.print_count()
     return exit_code
 
@@ -10076,11 +10146,12 @@ class Console:
             print_on(sys.stderr, "1 warning" if self.n_warnings == 1 else f"{self.n_warnings} warnings")
 
     def show_progress(self, total: int, title: str) -> ProgressBar:
-        """Return a progress bar on stderr, if that is a terminal."""
-        from tqdm import tqdm
+        """Return a progress bar, which appears after a second if stderr is a terminal."""
+        if self.is_quiet or not (sys.stderr and sys.stderr.isatty()):
+            return HiddenProgressBar()
+        from tqdm import tqdm  # takes time to import
 
-        is_hidden = True if self.is_quiet or not total else None
-        return tqdm(total=total, desc=title, unit="answer", disable=is_hidden)
+        return tqdm(total=total, desc=title, delay=PROGRESS_DELAY_S, leave=False)
 
 
 def print_on(stream: TextIO | None, text: str) -> None:
@@ -10091,6 +10162,37 @@ def print_on(stream: TextIO | None, text: str) -> None:
     except OSError:  # the reader is gone (`| head`): no reason to lose the results file
         with suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+# -- Progress
+
+
+class HiddenProgressBar:
+    """Counts like a progress bar, and shows nothing."""
+
+    def __init__(self) -> None:
+        self.n = 0
+
+    def update(self, n: int = 1) -> None:
+        self.n += n
+
+    def close(self) -> None:
+        pass
+
+
+def hide_progress(_total: int, _title: str) -> ProgressBar:
+    return HiddenProgressBar()
+
+
+SHOW_PROGRESS: ContextVar[ShowProgress] = ContextVar("SHOW_PROGRESS", default=hide_progress)  # set by `main`
+
+
+def track(items: Collection[T], title: str) -> Iterator[T]:
+    """Yield the items, and show on a terminal how many are done."""
+    with closing(SHOW_PROGRESS.get()(len(items), title)) as progress:
+        for item in items:
+            yield item
+            progress.update()
 
 
 if __name__ == "__main__":

@@ -481,7 +481,7 @@ def test_configurations_are_ranked_and_compared(three: Project) -> None:
     assert (compared["middle"]["difference"], compared["middle"]["p"]) == (0.5, 16 / 64)
     [mirrored] = [row for row in results(three, "worst")["comparison"] if row["with"] == "best"]
     assert mirrored["difference"] == -1.0
-    assert mentions(outcome.out.splitlines(), "exact: best", "worst", "+1.000", "p = 0.0938")
+    assert mentions(outcome.out.splitlines(), "between best and worst on exact (+1.000", "p = 0.0938, n = 6)")
 
 
 def test_a_comparison_allows_for_a_missing_judgement(project: Project, serve: Serve) -> None:

@@ -103,30 +103,35 @@ COMPARISON = """
 SYSTEM COMPARISON
 ============================================================
 
-System    Recall@1 %    Recall@5 %       Precision          Recall              F1
-simple    0.0 +- 0.0    0.0 +- 0.0  0.000 +- 0.000  0.000 +- 0.000  0.000 +- 0.000
-strong  100.0 +- 0.0  100.0 +- 0.0  1.000 +- 0.000  1.000 +- 0.000  1.000 +- 0.000
-zebra   42.9 +- 42.9  100.0 +- 0.0  0.500 +- 0.000  1.000 +- 0.000  0.667 +- 0.000
+System            Recall@1 %            Recall@5 %             Precision                Recall
+simple        0.0 [0.0, 0.0]        0.0 [0.0, 0.0]  0.000 [0.000, 0.000]  0.000 [0.000, 0.000]
+strong  100.0 [100.0, 100.0]  100.0 [100.0, 100.0]  1.000 [1.000, 1.000]  1.000 [1.000, 1.000]
+zebra       42.9 [0.0, 85.7]  100.0 [100.0, 100.0]  0.500 [0.500, 0.500]  1.000 [1.000, 1.000]
 
-+- is half of a 95 % interval: bootstrap over 7 gold documents.
+System                    F1
+simple  0.000 [0.000, 0.000]
+strong  1.000 [1.000, 1.000]
+zebra   0.667 [0.667, 0.667]
+
+95 % intervals in brackets: bootstrap over 7 gold documents.
 
 --- PAIRED DIFFERENCES (sign flips over documents, Holm over the pairs of a measure) ---
-Pair             Measure     Difference       p  p (Holm)  Verdict
-strong - simple  Recall@1 %      +100.0  0.0156    0.0469  better
-strong - simple  Recall@5 %      +100.0  0.0156    0.0469  better
-strong - simple  Precision       +1.000  0.0156    0.0469  better
-strong - simple  Recall          +1.000  0.0156    0.0469  better
-strong - simple  F1              +1.000  0.0156    0.0469  better
-zebra - simple   Recall@1 %       +42.9  0.2500    0.2500  tied
-zebra - simple   Recall@5 %      +100.0  0.0156    0.0469  better
-zebra - simple   Precision       +0.500  0.0156    0.0469  better
-zebra - simple   Recall          +1.000  0.0156    0.0469  better
-zebra - simple   F1              +0.667  0.0156    0.0469  better
-zebra - strong   Recall@1 %       -57.1  0.1250    0.2500  tied
-zebra - strong   Recall@5 %        +0.0  1.0000    1.0000  tied
-zebra - strong   Precision       -0.500  0.0156    0.0469  worse
-zebra - strong   Recall          +0.000  1.0000    1.0000  tied
-zebra - strong   F1              -0.333  0.0156    0.0469  worse
+Pair             Measure     n  Difference       p  p (Holm)  Verdict
+strong - simple  Recall@1 %  7      +100.0  0.0156    0.0469  better
+strong - simple  Recall@5 %  7      +100.0  0.0156    0.0469  better
+strong - simple  Precision   7      +1.000  0.0156    0.0469  better
+strong - simple  Recall      7      +1.000  0.0156    0.0469  better
+strong - simple  F1          7      +1.000  0.0156    0.0469  better
+zebra - simple   Recall@1 %  7       +42.9  0.2500    0.2500  no significant difference
+zebra - simple   Recall@5 %  7      +100.0  0.0156    0.0469  better
+zebra - simple   Precision   7      +0.500  0.0156    0.0469  better
+zebra - simple   Recall      7      +1.000  0.0156    0.0469  better
+zebra - simple   F1          7      +0.667  0.0156    0.0469  better
+zebra - strong   Recall@1 %  7       -57.1  0.1250    0.2500  no significant difference
+zebra - strong   Recall@5 %  7        +0.0  1.0000    1.0000  no significant difference
+zebra - strong   Precision   7      -0.500  0.0156    0.0469  worse
+zebra - strong   Recall      7      +0.000  1.0000    1.0000  no significant difference
+zebra - strong   F1          7      -0.333  0.0156    0.0469  worse
 
 ============================================================
 Evaluation results saved to: dev_evaluation.json
@@ -139,8 +144,9 @@ def test_comparison_is_the_last_block_of_the_console(seven: Project) -> None:
     assert out[out.index("\n" + "=" * 60 + "\nSYSTEM COMPARISON") :] == COMPARISON
 
 
-FEW = "With so few documents ({}) no difference can be told from chance: all are tied."
-HALF = "+- is half of a 95 % interval: bootstrap over {} gold documents."
+NO_DIFFERENCE = "no significant difference"
+FEW = "No difference can be significant: too few documents ({})."
+INTERVALS = "95 % intervals in brackets: bootstrap over {} gold documents."
 MISSING = "Missing judgements count 0 in these means: {}."
 
 
@@ -162,15 +168,15 @@ def remarks(outcome: Outcome) -> list[str]:
 def test_remark_about_few_documents(seven: Project, systems: list[str], documents: int, few: bool) -> None:
     ask_about(seven, numbered(documents))
     outcome = seven.run("dev", "--systems", *systems)
-    assert remarks(outcome) == [HALF.format(documents), FEW.format(documents)][: 1 + few]
+    assert remarks(outcome) == [INTERVALS.format(documents), FEW.format(documents)][: 1 + few]
     verdicts = {row["verdict"] for row in outcome.results["strong"]["comparison"]}
-    assert (verdicts == {"tied"}) == few
+    assert (verdicts == {NO_DIFFERENCE}) == few
 
 
 def test_remark_about_missing_judgements(seven: Project, judge_with: JudgeWith) -> None:
     judge_with({"strong": [4] * 6 + [None], "zebra": [None] * 5 + [4] * 2})
     outcome = seven.run("dev", "--judge", "strong", "zebra")
-    assert remarks(outcome) == [HALF.format(7), MISSING.format("strong 1, zebra 5")]
+    assert remarks(outcome) == [INTERVALS.format(7), MISSING.format("strong 1, zebra 5")]
     judged = [row for row in outcome.results["strong"]["comparison"] if row["measure"] == "avg_answer_score"]
     assert [row["with"] for row in judged] == ["zebra"]
 
@@ -193,6 +199,7 @@ def test_comparison_by_hand(seven: Project) -> None:
     assert row["difference"] == pytest.approx(-400 / 7, abs=1e-12)
     assert row["p"] == 2 / 2**4  # four differences are not 0, and have the same sign in 2 of 16 flips
     low, high = row["ci95"]
+    assert (row["n"], row["verdict"]) == (7, NO_DIFFERENCE)
     mirrored = {"with": "zebra", "difference": -row["difference"], "ci95": [-high, -low]}
     assert compared(outcome, "strong", "zebra", "recall_at_1_pct") == {**row, **mirrored}
     f1 = [
@@ -245,8 +252,8 @@ def test_differences_intervals_and_p_values_equal_scipys(four: Outcome, measure:
     with all_kept():  # multipletests collects all garbage
         adjusted = multipletests(p_values, method="holm")[1].tolist()
     assert [row["p_holm"] for row in rows] == pytest.approx(adjusted, abs=1e-12)
-    assert [row["verdict"] for row in rows] == ["worse" if p <= 0.05 else "tied" for p in adjusted]
-    assert {row["verdict"] for row in rows} == {"worse", "tied"}
+    assert [row["verdict"] for row in rows] == ["worse" if p <= 0.05 else NO_DIFFERENCE for p in adjusted]
+    assert {row["verdict"] for row in rows} == {"worse", NO_DIFFERENCE}
 
 
 # ------------------------------------------------------------------------------ Missing judgements
@@ -268,18 +275,18 @@ def compare_scores(project: Project, judge_with: JudgeWith, **scores: Sequence[S
         "nothing is missing": ([5] * 8, [1] * 8, 4, 2 / 2**8, "better"),
         "significant even if the other's is 5": ([5] * 8, [None, *[1] * 7], 33 / 8, 2 / 2**7, "better"),
         "significant even if its own is 1": ([None, *[5] * 7], [1] * 8, 27 / 8, 2 / 2**7, "better"),
-        "not if the other's three are 5": ([5] * 8, [*[None] * 3, *[1] * 5], 35 / 8, 2 / 2**5, "tied"),
-        "not if the extremes disagree": ([3] * 8, [None] * 8, 3, 1, "tied"),
+        "not if the other's three are 5": ([5] * 8, [*[None] * 3, *[1] * 5], 35 / 8, 2 / 2**5, NO_DIFFERENCE),
+        "not if the extremes disagree": ([3] * 8, [None] * 8, 3, 1, NO_DIFFERENCE),
         "not if both lack the same": (
             [*[5] * 5, None, None, None],
             [*[1] * 5, None, None, None],
             20 / 8,
             186 / 2**8,  # five times +4 and three times -4: only 70 flips have a smaller sum, 0
-            "tied",
+            NO_DIFFERENCE,
         ),
         # Ahead at both extremes, where a missing score is at least 1, but behind if it counts 0.
-        "not against the difference": ([*[2] * 6, *[None] * 8], [1] * 14, (6 - 8) / 14, 1, "tied"),
-        "a copy": ([5, 3, None, 1, 2], [5, 3, None, 1, 2], 0, 1, "tied"),
+        "not against the difference": ([*[2] * 6, *[None] * 8], [1] * 14, (6 - 8) / 14, 1, NO_DIFFERENCE),
+        "a copy": ([5, 3, None, 1, 2], [5, 3, None, 1, 2], 0, 1, NO_DIFFERENCE),
     },
 )
 def test_verdict_holds_for_any_value_of_missing_judgements(
@@ -353,8 +360,11 @@ BY_TYPE = """
 RESULTS BY QUESTION_TYPE
 ============================================================
 
-question_type  System  Questions    Recall@1 %    Recall@5 %       Precision          Recall              F1
-how            strong          5  100.0 +- 0.0  100.0 +- 0.0  1.000 +- 0.000  1.000 +- 0.000  1.000 +- 0.000
+question_type  System  Questions            Recall@1 %            Recall@5 %             Precision
+how            strong          5  100.0 [100.0, 100.0]  100.0 [100.0, 100.0]  1.000 [1.000, 1.000]
+
+question_type  System                Recall                    F1
+how            strong  1.000 [1.000, 1.000]  1.000 [1.000, 1.000]
 """
 
 

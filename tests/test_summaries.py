@@ -128,10 +128,14 @@ def judged_files(outcome: Outcome) -> list[str]:
 # ------------------------------------------------------------------ Results and console
 
 MEANS_TABLE = """\
-Summaries               Evaluated  Failed  Left out  Relevance  Alignment  Distinctness  Coverage  Grounding  Total
-offline 5                       3       1         1       1.33       1.00          0.67      1.00       0.33   4.33
-offline 5, judged only          2                         2.00       1.50          1.00      1.50       0.50   6.50
-"""  # noqa: E501
+Summaries               Evaluated  Failed  Left out  Relevance  Alignment  Distinctness  Coverage
+offline 5                       3       1         1       1.33       1.00          0.67      1.00
+offline 5, judged only          2                         2.00       1.50          1.00      1.50
+
+Summaries               Grounding  Total
+offline 5                    0.33   4.33
+offline 5, judged only       0.50   6.50
+"""
 SCORES_TABLE = """\
 Criterion     Summaries  mean  median   std   min    q1    q3   max  scored 0  scored 1  scored 2
 Relevance             3  1.33    2.00  1.15  0.00  1.00  2.00  2.00         1         0         2
@@ -526,8 +530,8 @@ def test_files_are_compared_by_query(project: Project, serve: Serve) -> None:
     mirrored = results(project, "merged")["comparison"][0]
     assert (mirrored["with"], mirrored["difference"], mirrored["verdict"]) == ("offline 5", -2.0, "worse")
     printed = blocks(outcome.out)["COMPARISON BY QUERY"].splitlines()
-    assert mentions(printed, "Relevance", "offline 5 is better than merged 5", "+2.00", "p = 0.0312")
-    assert mentions(printed, "Total", "offline 5 is better than merged 5", "+5.00", "p = 0.0312")
+    assert mentions(printed, "offline 5 is better than merged 5 on Relevance (+2.00", "p = 0.0312, n = 6)")
+    assert mentions(printed, "offline 5 is better than merged 5 on Total (+5.00", "p = 0.0312, n = 6)")
 
 
 def test_hostile_texts_in_prompt_console_and_results(project: Project, serve: Serve) -> None:
@@ -585,10 +589,10 @@ def relevances(topic: str, *marks: object) -> Row:
 
 
 WEB_TABLE = """\
-k  Metric                  Queries   mean  median     q1     q3     q4  ci_95_lower  ci_95_upper  Left out
-5  New Relevant Doc Count        3  1.000   1.000  0.500  1.500  2.000          n/a          n/a         0
-5  Relevance Rate                3  0.200   0.200  0.100  0.300  0.400          n/a          n/a         0
-5  Token Increase Rate           3  2.167   1.500  1.250  2.750  4.000          n/a          n/a         3
+k  Metric                  Queries   mean  median     q1     q3     q4  Left out
+5  New Relevant Doc Count        3  1.000   1.000  0.500  1.500  2.000         0
+5  Relevance Rate                3  0.200   0.200  0.100  0.300  0.400         0
+5  Token Increase Rate           3  2.167   1.500  1.250  2.750  4.000         3
 """
 
 
