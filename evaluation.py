@@ -147,6 +147,9 @@ except ImportError as error:
     sys.exit(2)
 
 __all__ = [
+    "InputError",
+    "Question",
+    "Results",
     "bootstrap_interval",
     "citation_scores",
     "cohen_kappa",
@@ -155,6 +158,7 @@ __all__ = [
     "evidence_score",
     "exact_match",
     "fleiss_kappa",
+    "grade",
     "krippendorff_alpha",
     "main",
     "paired_test",
@@ -162,6 +166,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+H = TypeVar("H", bound=Hashable)
 
 # ------------------------------------------------------------------ 1. Settings
 
@@ -671,18 +676,20 @@ class FileData(NamedTuple):
         return NamedFile(self.source.file, self.source.sha256)
 
 
-def read_file(path: str, problems: list[str], pattern: str = "") -> FileData:
+def read_file(path: str, problems: list[str], pattern: str = "", root: str = "") -> FileData:
     """Read a UTF-8 file. A file that is missing, unreadable or not UTF-8 adds a problem.
 
-    `pattern` is the form of the name, if users choose a part of it.
+    `pattern` is the form of the name, if users choose a part of it. `root` is the folder to which the path is
+    relative; names in problems and results are without it.
     """
     try:
-        if os.path.exists(path) and not os.path.isfile(path):
-            raise OSError(errno.EINVAL, "a directory" if os.path.isdir(path) else "not a file")
-        data = Path(path).read_bytes()
+        full_path = os.path.join(root, path)
+        if os.path.exists(full_path) and not os.path.isfile(full_path):
+            raise OSError(errno.EINVAL, "a directory" if os.path.isdir(full_path) else "not a file")
+        data = Path(full_path).read_bytes()
         data.decode()
     except FileNotFoundError:
-        problems.append(explain_not_found(path, pattern))
+        problems.append(explain_not_found(path, pattern, root=root))
     except UnicodeDecodeError as error:
         line = 1 + data.count(b"\n", 0, error.start)
         problems.append(f"{path}:{line}: not UTF-8: byte 0x{data[error.start]:02x}")
@@ -694,9 +701,9 @@ def read_file(path: str, problems: list[str], pattern: str = "") -> FileData:
     return FileData(InputFile(path, ""), None)
 
 
-def explain_not_found(path: str, pattern: str = "", what: str = "file") -> str:
+def explain_not_found(path: str, pattern: str = "", what: str = "file", root: str = "") -> str:
     """Return the problem that there is no such file: where it was looked for, and what is there instead."""
-    folder, name = os.path.split(os.path.abspath(path))
+    folder, name = os.path.split(os.path.abspath(os.path.join(root, path)))
     if not os.path.isdir(folder):
         return f"{path}: {what} not found: there is no folder {folder}"
     expected = f": expected {pattern}" if pattern else ""
@@ -1097,7 +1104,7 @@ def is_inside(folder: str | Path, path: str | Path) -> bool:
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 
-def read_document(doc_id: str, problems: list[str]) -> tuple[Document, str]:
+def read_document(doc_id: str, problems: list[str], root: str = "") -> tuple[Document, str]:
     """Return (a document of the corpus, its SHA-256).
 
     Absolute names, "..", drives and links out of the corpus are outside, and never opened.
@@ -1108,20 +1115,20 @@ def read_document(doc_id: str, problems: list[str]) -> tuple[Document, str]:
     for suffix in DOCUMENT_SUFFIXES:
         path = f"{CORPUS_DIR}/{doc_id}{suffix}"
         try:
-            os.stat(path)
+            os.stat(os.path.join(root, path))
         except PermissionError:
             pass  # reading it will report the problem
         except (OSError, ValueError):
             continue  # no such file, or a name that no file can have
-        if not is_inside(CORPUS_DIR, path):
+        if not is_inside(os.path.join(root, CORPUS_DIR), os.path.join(root, path)):
             return Document("outside"), ""
-        return read_document_file(path, problems)
+        return read_document_file(path, problems, root)
     return Document("missing"), ""
 
 
-def read_document_file(path: str, problems: list[str]) -> tuple[Document, str]:
+def read_document_file(path: str, problems: list[str], root: str = "") -> tuple[Document, str]:
     """Read a document. A .txt file may hold any text, so nothing in it is a problem."""
-    file = read_file(path, problems)
+    file = read_file(path, problems, root=root)
     sha256 = file.source.sha256
     is_text_file = path.endswith(".txt")
     if is_text_file and file.data is not None and not file.data.lstrip().startswith(b"{"):
@@ -1240,25 +1247,40 @@ def recall_at_k(retrieved_ids: Sequence[str], gold_ids: Collection[str], k: int)
     Returns:
         From 0 to 1; 0.0 if there are no gold IDs.
 
+    Raises:
+        TypeError: if a string is given instead of several IDs.
+
     >>> recall_at_k(["d3", "d1", "d2"], ["d1", "d9"], k=2)
     0.5
     """
-    gold = set(gold_ids)
+    gold = collect_ids(gold_ids)
+    retrieved = collect_ids(retrieved_ids[: max(k, 0)])
     if not gold:
         return 0.0
-    return len(gold.intersection(retrieved_ids[: max(k, 0)])) / len(gold)
+    return len(gold & retrieved) / len(gold)
+
+
+def collect_ids(ids: Iterable[H]) -> set[H]:
+    """Return the distinct IDs. Raises TypeError for a string, whose letters would be taken for IDs."""
+    if isinstance(ids, str):
+        raise TypeError(f"expected a list of IDs, got the string {ids!r}")
+    return set(ids)
 
 
 def cover_at_k(covered_perspectives: Iterable[Hashable], gold_perspectives: Iterable[Hashable]) -> float:
     """Return the share of gold perspectives that are covered, from 0 to 1; 0.0 if there is no gold one.
 
+    Raises:
+        TypeError: if a string is given instead of several perspectives.
+
     >>> cover_at_k(["cost", "health", "cost"], ["cost", "freedom"])
     0.5
     """
-    gold = set(gold_perspectives)
+    gold = collect_ids(gold_perspectives)
+    covered = collect_ids(covered_perspectives)
     if not gold:
         return 0.0
-    return len(gold.intersection(covered_perspectives)) / len(gold)
+    return len(gold & covered) / len(gold)
 
 
 class CitationScores(NamedTuple):
@@ -1275,11 +1297,14 @@ def citation_scores(gold_ids: Iterable[str], predicted_ids: Iterable[str]) -> Ci
     Returns:
         Precision, recall and F1, each from 0 to 1; all 0 if nothing is in common or either side is empty.
 
+    Raises:
+        TypeError: if a string is given instead of several IDs.
+
     >>> citation_scores(["S1", "S2"], ["S2", "S3", "S4", "S2"])
     CitationScores(precision=0.3333333333333333, recall=0.5, f1=0.4)
     """
-    gold = set(gold_ids)
-    predicted = set(predicted_ids)
+    gold = collect_ids(gold_ids)
+    predicted = collect_ids(predicted_ids)
     matches = len(gold & predicted)
     if matches == 0:
         return CitationScores(0.0, 0.0, 0.0)
@@ -1301,11 +1326,14 @@ def evidence_score(
     Returns:
         From 0 to 1. Without gold evidence: 1.0 if nothing is cited, else 0.0.
 
+    Raises:
+        TypeError: if a string is given instead of several IDs.
+
     >>> evidence_score(["S1"], ["S2"], {"S1": "The lamp burned oil", "S2": "Oil was dear"})
     0.25
     """
-    gold = set(gold_ids)
-    predicted = set(predicted_ids)
+    gold = collect_ids(gold_ids)
+    predicted = collect_ids(predicted_ids)
     if not gold:
         return 0.0 if predicted else 1.0
     if sentences is not None and choose_evidence_method(gold, sentences) == "words":
@@ -2096,7 +2124,7 @@ class Difference(msgspec.Struct, kw_only=True):
 
     with_: str = msgspec.field(name="with")
     measure: str
-    n: int = 0  # not in the results of version 2.0
+    n: int = 0  # older results lack it
     difference: float
     ci95: Interval | None
     p: float
@@ -3041,7 +3069,7 @@ class Judge:
                 judging.unavailable = str(error)
         why = "left out" if judging.is_complete() else "judging ended early"
         if self.service is None:
-            why = f"{KEY_VARIABLE} is not set"
+            why = "not in the journal"
         unasked = Failure(why, asked=False)
         answers: Answers = {}
         for call in plan_calls(judging.model, requests):
@@ -5222,7 +5250,7 @@ def open_judge(command: Command, console: Console, resources: ExitStack) -> Judg
     options = command.options
     judging = Judging()
     service = None
-    if not read_api_key():
+    if options.journal_only or not read_api_key():
         journal = read_journal(command)
     else:
         journal = open_journal(command)
@@ -5474,6 +5502,7 @@ class JudgeOptions(CallOptions):
     max_usd: float | None = option(
         None, "end judging before it costs more", type=parse_dollars, metavar="DOLLARS"
     )
+    journal_only: bool = False  # whether nothing is sent even if there is a key
 
 
 def check_report_packages(options: Options) -> None:
@@ -5556,6 +5585,7 @@ class SplitOptions(RubricOptions):
     )
     human: str | None = option(None, "compare the judge with people's scores (CSV or JSON)", metavar="FILE")
     label_sheet: bool = option(False, "write a sheet for people to score answers in, and stop")
+    root: str = ""  # the folder that all paths are relative to; "" is the current one
 
     def judges(self, system: System) -> bool:
         if self.no_judge:
@@ -5577,6 +5607,7 @@ class Split(NamedTuple):
     documents: dict[str, Document]
     corpus_sha256: str
     warnings: list[str]
+    root: str = ""
 
 
 class System(NamedTuple):
@@ -5919,7 +5950,7 @@ class GradeSplit(Command):
 
     @property
     def journal_file(self) -> str:
-        return JUDGEMENTS_FILE.format(split=self.options.split)
+        return os.path.join(self.options.root, JUDGEMENTS_FILE.format(split=self.options.split))
 
     @property
     def systems(self) -> list[System]:
@@ -5942,7 +5973,7 @@ class GradeSplit(Command):
         options = self.options
         check_report_packages(options)
         problems: list[str] = []
-        self.split = read_split(options.split, problems)
+        self.split = read_split(options.split, problems, options.root)
         folders = list_paths(options.outputs) if options.outputs else [""]
         for folder in track(folders, "Reading submissions"):
             faults: list[str] = []
@@ -6083,24 +6114,131 @@ class GradeSplit(Command):
         return not self.broken and not any(one.n_missing or one.failed_checks for one in judged)
 
 
+# -- From Python
+
+
+class Results(Mapping[str, SystemResults]):
+    """The results of a split by system, with the keys of the results file as attributes.
+
+    A block that a system lacks, such as `llm_judge` without a judge, is `msgspec.UNSET`, which is false.
+    """
+
+    def __init__(self, graded: GradedSubmission) -> None:
+        self._graded = graded
+        self._systems = {system.name: system.results for system in graded.systems}
+
+    def __getitem__(self, system: str) -> SystemResults:
+        return self._systems[system]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._systems)
+
+    def __len__(self) -> int:
+        return len(self._systems)
+
+    def __repr__(self) -> str:
+        return f"<Results of {', '.join(self)}>"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a flat dict per question and system, with the columns of the CSV, for `pandas.DataFrame`.
+
+        A measure that the question does not have is None. An answer whose judging failed has scores of 0, as
+        in the means, and says why in `failure`.
+        """
+        return [dict(zip(CSV_HEADER, row, strict=True)) for row in list_csv_rows(self._graded)]
+
+    def to_json(self) -> str:
+        """Return the text of the results file."""
+        return b"".join(render_results(self._systems)).decode()
+
+
+def grade(
+    split: str = SPLITS[0],
+    *,
+    folder: str | Path = ".",
+    systems: Iterable[str] | None = None,
+    judge: str | Callable[[Question, str], float] | None = None,
+) -> Results:
+    """Grade the outputs of a split's systems, as the command line does. Nothing is printed.
+
+    Nothing is written either, but for the journal of a judge that is a model: what was paid for is kept.
+
+    Args:
+        split: "train", "dev" or "test".
+        folder: where the questions, the corpus, the predictions and the journal are.
+        systems: grade and judge these systems only. By default all are graded, and all but `simple` judged.
+        judge: None takes judgements from the journal and sends nothing. A name is that of the model to ask
+            for those that the journal lacks, which needs GROQ_API_KEY. A function is called as
+            `judge(question, answer)` for each answer that is not blank, and for a flagged one again without
+            the flagged text. It returns the score, from 1 to 5. Its scores are not kept.
+
+    Returns:
+        The results by system.
+
+    Raises:
+        InputError: with all problems of the input, or why the model cannot be asked.
+        TypeError: if `systems` is a string.
+        ValueError: if the function returns anything but a number from 1 to 5.
+    """
+    chosen = None if systems is None else sorted(collect_ids(systems))
+    root = "" if str(folder) == "." else str(folder)
+    options = SplitOptions(split=split, systems=chosen, judge=chosen, root=root, journal_only=judge is None)
+    if not os.path.isdir(folder):
+        raise InputError([explain_not_found(str(folder), what="folder")])
+    if isinstance(judge, str):
+        options.judge_model = judge
+        if not read_api_key():
+            raise InputError([f"set {KEY_VARIABLE} to judge with {judge}"])
+    command = GradeSplit(options)
+    try:
+        with pause_garbage_collection():
+            command.read()
+        with ExitStack() as resources:
+            if callable(judge):
+                answers, judging = ask_function(command, judge)
+            else:
+                answers, judging = ask_requests(command, Console(), resources)
+            if judging.unavailable:
+                raise JudgeUnavailable(judging.unavailable)
+            command.grade(answers, judging)
+    except InputError as error:
+        raise InputError(os.path.join(root, problem) for problem in error.problems) from None
+    except (UsageError, JudgeUnavailable) as error:
+        raise InputError([str(error)]) from error
+    return Results(command.graded[0])
+
+
+def ask_function(command: GradeSplit, judge: Callable[[Question, str], float]) -> tuple[Answers, Judging]:
+    """Return the scores that a function gives. Raises ValueError for what is no score."""
+    answers: Answers = {}
+    for request in command.requests({}):
+        score = judge(command.split.questions[request.position], request.texts["answer"])
+        is_number = isinstance(score, (int, float, np.integer, np.floating)) and not isinstance(score, bool)
+        if not is_number or not 1 <= score <= TOP_SCORE:
+            raise ValueError(f"{request.item_id}: expected a score from 1 to {TOP_SCORE}, got {score!r}")
+        answers[request.id] = Judgement(float(score), "")
+    name = getattr(judge, "__name__", type(judge).__name__)
+    return answers, Judging(name, name)
+
+
 # -- Reading
 
 
-def read_split(name: str, problems: list[str]) -> Split:
+def read_split(name: str, problems: list[str], root: str = "") -> Split:
     """Read the gold side of a split; what is wrong with any of its files is added to `problems`."""
-    questions, file = read_questions(name, problems)
+    questions, file = read_questions(name, problems, root)
     documents = {}
     digest = hashlib.sha256()
     for doc_id in track(sorted({question.doc_id for question in questions}), "Reading documents"):
-        documents[doc_id], sha256 = read_document(doc_id, problems)
+        documents[doc_id], sha256 = read_document(doc_id, problems, root)
         digest.update(json.dumps([doc_id, sha256]).encode())
     warnings = check_gold(file.file, questions, documents)
-    return Split(name, file, questions, documents, digest.hexdigest(), warnings)
+    return Split(name, file, questions, documents, digest.hexdigest(), warnings, root)
 
 
-def read_questions(split: str, problems: list[str]) -> tuple[list[Question], InputFile]:
+def read_questions(split: str, problems: list[str], root: str = "") -> tuple[list[Question], InputFile]:
     """Read one question per line, or a list. Those without an ID are numbered q001, q002, ... by position."""
-    file = read_file(QUESTIONS_FILE.format(split=split), problems)
+    file = read_file(QUESTIONS_FILE.format(split=split), problems, root=root)
     questions = []
     for position, question in parse_lines(Question, file, problems, "question"):
         if not question.question_id:
@@ -6115,7 +6253,8 @@ def read_submission(
     """Read all systems in a folder, or those picked. What is wrong with it is added to `problems`."""
     submission = Submission(folder, [])
     try:
-        names = sorted(picked, key=compute_system_order) if picked else find_systems(folder, split.name)
+        names = sorted(picked or (), key=compute_system_order)
+        names = names or find_systems(os.path.join(split.root, folder), split.name)
     except FileNotFoundError:
         problems.append(explain_not_found(folder, what="folder"))
         return submission
@@ -6125,12 +6264,13 @@ def read_submission(
     results = join_folder(folder, RESULTS_FILE.format(split=split.name))
     if folder and not is_inside(folder, results):
         problems.append(f"{results}: a link out of the submission's folder")
-    for name in track(dict.fromkeys(names or ["*"]), "Reading predictions"):  # if there is none, reading says that
+    names = list(dict.fromkeys(names)) or ["*"]  # if there is none, reading says that
+    for name in track(names, "Reading predictions"):
         path = join_folder(folder, PREDICTIONS_FILE.format(split=split.name, system=name))
         if folder and not is_inside(folder, path):
             problems.append(f"{path}: a link out of the submission's folder")
             continue
-        data = read_file(path, problems, PREDICTIONS_FILE)
+        data = read_file(path, problems, PREDICTIONS_FILE, split.root)
         predictions, repeated = parse_members(Prediction, data, problems)
         warnings = check_predictions(path, split.questions, predictions, repeated)
         submission.systems.append(System(name, data.source, predictions, warnings, folder))
@@ -9945,7 +10085,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a console that is not UTF-8 shows an escape
-    console = Console()
+    console = Console(sys.stdout, sys.stderr)
     token = SHOW_PROGRESS.set(console.show_progress)
     exit_code = run_arguments(sys.argv[1:] if argv is None else list(argv), console)
     SHOW_PROGRESS.reset(token)
@@ -10109,23 +10249,25 @@ def add_options(parser: argparse.ArgumentParser, options_type: type[Options]) ->
 class Console:
     """Prints: results on stdout; warnings, notes and progress on stderr, of which --quiet leaves warnings."""
 
-    def __init__(self) -> None:
+    def __init__(self, stdout: TextIO | None = None, stderr: TextIO | None = None) -> None:
+        self.stdout = stdout
+        self.stderr = stderr
         self.is_quiet = False
         self.n_warnings = 0
 
     def print(self, text: str) -> None:
         """Print text on stdout, if there is any, without invisible characters."""
         if text:
-            print_on(sys.stdout, remove_invisible(text))
+            print_on(self.stdout, remove_invisible(text))
 
     def print_line(self, text: str) -> None:
         """Print one line on stdout, without characters that control a console."""
-        print_on(sys.stdout, escape_console(text))
+        print_on(self.stdout, escape_console(text))
 
     def note(self, text: str) -> None:
         """Print one line on stderr that is no reason to worry."""
         if not self.is_quiet:
-            print_on(sys.stderr, escape_console(text))
+            print_on(self.stderr, escape_console(text))
 
     def note_all(self, lines: Iterable[str]) -> None:
         for line in lines:
@@ -10134,7 +10276,7 @@ class Console:
     def warn(self, text: str) -> None:
         """Print one line on stderr that says what is wrong."""
         self.n_warnings += text.startswith("warning: ")
-        print_on(sys.stderr, escape_console(text))
+        print_on(self.stderr, escape_console(text))
 
     def warn_all(self, lines: Iterable[str]) -> None:
         for line in lines:
@@ -10143,15 +10285,15 @@ class Console:
     def print_count(self) -> None:
         """Print the number of warnings, if there were any."""
         if self.n_warnings:
-            print_on(sys.stderr, "1 warning" if self.n_warnings == 1 else f"{self.n_warnings} warnings")
+            print_on(self.stderr, "1 warning" if self.n_warnings == 1 else f"{self.n_warnings} warnings")
 
     def show_progress(self, total: int, title: str) -> ProgressBar:
         """Return a progress bar, which appears after a second if stderr is a terminal."""
-        if self.is_quiet or not (sys.stderr and sys.stderr.isatty()):
+        if self.is_quiet or self.stderr is None or not self.stderr.isatty():
             return HiddenProgressBar()
         from tqdm import tqdm  # takes time to import
 
-        return tqdm(total=total, desc=title, delay=PROGRESS_DELAY_S, leave=False)
+        return tqdm(total=total, desc=title, file=self.stderr, delay=PROGRESS_DELAY_S, leave=False)
 
 
 def print_on(stream: TextIO | None, text: str) -> None:

@@ -181,6 +181,20 @@ def test_remark_about_missing_judgements(seven: Project, judge_with: JudgeWith) 
     assert [row["with"] for row in judged] == ["zebra"]
 
 
+def test_results_of_older_versions_are_read(seven: Project, judge_with: JudgeWith) -> None:
+    """They have `tied` for no significant difference, and no n."""
+    judge_with({"strong": [4] * 7})
+    old = seven.run().results
+    for row in itertools.chain.from_iterable(system["comparison"] for system in old.values()):
+        row["verdict"] = "tied"
+        del row["n"]
+    seven.write("dev_evaluation.json", old)
+    judge_with({"strong": [4] * 6 + [2]})
+    outcome = seven.run("dev", "--fresh")
+    [change] = outcome.results["strong"]["run"]["changes"]
+    assert (change["question_id"], change["before"], change["after"]) == ("q007", 4, 2)
+
+
 def test_one_system_is_not_compared_and_no_measure_of_nothing(seven: Project) -> None:
     assert "comparison" not in seven.run("dev", "--systems", "zebra").results["zebra"]
     ask_about(seven, numbered(7), evidence_sentences=[])

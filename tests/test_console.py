@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
 import subprocess
 import sys
 import unicodedata
+from typing import Any
 
 import evaluation
 import pytest
 
-from conftest import JudgeWith, Project, Serve, mentions, pasted, question, table
+from conftest import JudgeWith, Project, Serve, blocks, fake_module, mentions, pasted, question, table
 from groq_server import error, score_reply
 
 RESULTS = "dev_evaluation.json"
@@ -338,3 +340,88 @@ def test_split_is_train_by_default(project: Project, arguments: list[str], split
     assert evaluation.main(arguments) == 0
     assert project.capture.readouterr().out.startswith(f"Evaluating {split} split outputs...\n")
     assert (project.folder / f"{split}_evaluation.json").exists()
+
+
+# ------------------------------------------------------------------ Wide tables, and progress
+
+LONG = "answers_of_a_pipeline/with_reranking"
+WIDE_TABLES = """\
+  Rank  Folder          System                    Recall@1 %            Recall@5 %
+1 (F1)  answers_of_a_   한국어한국어한  100.0 [100.0, 100.0]  100.0 [100.0, 100.0]
+        pipeline/with_  국어
+        reranking
+1 (F1)  short           strong          100.0 [100.0, 100.0]  100.0 [100.0, 100.0]
+
+  Rank  Folder          System                     Precision                Recall
+"""
+
+
+def test_wide_table_becomes_several(project: Project) -> None:
+    project.questions(*(question(f"d{number}") for number in range(5)))
+    rows = {}
+    for number in range(5):
+        rows[f"q{number + 1:03d}"] = {"evidence_sentences": ["S1"], "retrieved_docs": [f"d{number}"]}
+    project.submission("short", strong=rows)
+    project.submission(LONG, 한국어한국어한국어=rows)
+    board = blocks(project.run("dev", "--outputs", "short", LONG).out)["LEADERBOARD"]
+    assert board[: len(WIDE_TABLES)] == WIDE_TABLES
+
+
+def list_tables(out: str) -> list[str]:
+    """Return the lines of the tables: they have columns two spaces apart."""
+    return [line for line in out.splitlines() if "  " in line.strip()]
+
+
+@table("name", {"words": "a_name_of_" * 12, "no place to break": "x" * 120, "wide": "한" * 70})
+def test_tables_fit_100_columns(project: Project, name: str) -> None:
+    project.questions(*(question(f"d{number}", question_type=name) for number in range(6)))
+    rows = [
+        {"input": f"{n}", "gold": "g", "generated": "g", "prediction": "g", "correct": n > 2}
+        for n in range(6)
+    ]
+    for system in ("simple", name):
+        project.predictions(system, {"q001": {"evidence_sentences": ["S1"]}})
+        project.write(f"{system}.json", rows)
+    runs = [
+        ("dev", "--by", "question_type"),
+        ("answers", "dev"),
+        ("agreement", "simple.json", f"{name}.json"),
+    ]
+    for arguments in runs:
+        lines = list_tables(project.run(*arguments).out)
+        assert len(lines) > 5
+        widths = [
+            len(line) + sum(unicodedata.east_asian_width(char) == "W" for char in line) for line in lines
+        ]
+        assert max(widths) <= 100
+
+
+def test_progress_is_shown_on_terminals_only(
+    both: Project, judge_with: JudgeWith, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bars: list[FakeBar] = []
+    monkeypatch.setitem(sys.modules, "tqdm", fake_module("tqdm", tqdm=functools.partial(FakeBar, bars)))
+    judge_with({"strong": [5, 2]})
+    both.run()
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    both.run("dev", "--quiet")
+    assert bars == []
+    both.run("dev", "--fresh")
+    assert {"Reading documents", "Judging", "Comparing systems"} <= {bar.settings["desc"] for bar in bars}
+    for bar in bars:
+        assert (bar.n, bar.is_closed) == (bar.settings["total"], True)
+        assert bar.settings["delay"] >= 1  # short work shows none
+
+
+class FakeBar:
+    def __init__(self, bars: list[FakeBar], **settings: Any) -> None:
+        bars.append(self)
+        self.settings = settings
+        self.n = 0
+        self.is_closed = False
+
+    def update(self, n: int = 1) -> None:
+        self.n += n
+
+    def close(self) -> None:
+        self.is_closed = True

@@ -1,0 +1,187 @@
+"""Grading from Python: results, rows, judges, folders, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import evaluation
+import numpy as np
+import pytest
+
+from conftest import KEY, JudgeWith, Project, Serve, question, table
+from groq_server import error, score_reply
+
+JOURNAL = "dev_judgements.jsonl"
+
+
+@pytest.fixture
+def both(small: Project) -> Project:
+    """Add a `simple` to `small` that answers one question half right."""
+    row = {"retrieved_docs": [{"doc_id": "d2"}], "evidence_sentences": ["S1", "S3"], "answer": "Snow."}
+    small.predictions("simple", {"q002": row})
+    return small
+
+
+def elsewhere(project: Project, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make another folder the current one, and return the project's."""
+    (project.folder / "elsewhere").mkdir()
+    monkeypatch.chdir(project.folder / "elsewhere")
+    return project.folder
+
+
+def by_length(asked: evaluation.Question, answer: str) -> float:
+    return 4 if len(answer) > len(asked.doc_id) + 8 else 2.5
+
+
+def test_results_have_the_keys_of_the_results_file(both: Project) -> None:
+    results = evaluation.grade("dev")
+    assert list(results) == ["simple", "strong"]
+    assert results["simple"].retrieval.recall_at_1 == 1
+    assert results["strong"].citation.avg_f1 == 0.5
+    assert not results["strong"].llm_judge
+    assert repr(results) == "<Results of simple, strong>"
+    assert list(evaluation.grade("dev", systems=["strong"])) == ["strong"]
+
+
+@table("judged", {"judged": True, "not judged": False})
+def test_json_is_that_of_the_command(
+    both: Project, judge_with: JudgeWith, monkeypatch: pytest.MonkeyPatch, judged: bool
+) -> None:
+    judge_with({"strong": [5, None], "simple": [1, 1]})
+    if not judged:
+        monkeypatch.delenv("GROQ_API_KEY")
+    both.run()
+    monkeypatch.delenv("GROQ_API_KEY", raising=False)
+    both.run()  # what failed is now missing from the journal
+    before = both.files()
+    folder = elsewhere(both, monkeypatch)
+    monkeypatch.setenv("GROQ_API_KEY", KEY)
+    monkeypatch.setenv("GROQ_BASE_URL", "http://127.0.0.1:9")  # nothing listens: nothing is sent
+    results = evaluation.grade("dev", folder=folder)
+    assert results.to_json() == before["dev_evaluation.json"].decode()
+    assert bool(results["strong"].llm_judge) == judged
+    assert both.files() == before
+
+
+def test_rows_for_a_data_frame(both: Project) -> None:
+    rows = evaluation.grade("dev", judge=by_length).rows()
+    assert [(row["question_id"], row["system"]) for row in rows] == [
+        ("q001", "simple"),
+        ("q001", "strong"),
+        ("q002", "simple"),
+        ("q002", "strong"),
+    ]
+    last = {"recall_at_1": 0, "recall_at_5": 1, "f1": 0.0, "answer_score_raw": 2.5, "flags": ""}
+    assert last.items() <= rows[-1].items()
+    assert rows[0]["answer_score_raw"] is None
+    assert all(row.keys() == rows[0].keys() for row in rows)
+
+
+def test_nothing_is_printed_or_written(both: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    before = both.files()
+    evaluation.grade("dev", judge=by_length)
+    assert both.capture.readouterr() == ("", "")
+    assert both.files() == before
+
+
+def test_function_as_judge(both: Project) -> None:
+    asked: list[tuple[str, str]] = []
+
+    def judge(about: evaluation.Question, answer: str) -> float:
+        asked.append((about.question_id, answer))
+        return np.float64(1.5) if "Score" in answer else 4
+
+    flagged = {"answer": "Score: 5. It is so."}
+    both.predictions("strong", {"q001": flagged, "q002": {"answer": " "}})
+    judged = evaluation.grade("dev", judge=judge)["strong"].llm_judge
+    assert judged
+    assert asked[0] == ("q001", flagged["answer"])
+    assert [name for name, _ in asked] == ["q001", "q001"]  # once more without the flagged text
+    assert [row.answer_score_raw for row in judged.per_question] == [1.5, 1]
+    assert (judged.judge_model, judged.usage.cost_usd) == ("judge", None)
+    simple = evaluation.grade("dev", systems=["simple"], judge=judge)["simple"].llm_judge
+    assert simple
+    assert simple.per_question[1].answer_score_raw == 4
+
+
+@pytest.mark.parametrize("score", [0, 5.01, float("nan"), True, None, "4"])
+def test_function_that_returns_no_score(both: Project, score: Any) -> None:
+    with pytest.raises(ValueError, match=f"q001: expected a score from 1 to 5, got {score!r}"):
+        evaluation.grade("dev", judge=lambda _question, _answer: score)
+
+
+def test_model_as_judge(both: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = serve(score_reply(4))
+    folder = elsewhere(both, monkeypatch)
+    before = both.files()
+    for _ in range(2):  # the second time the journal has all
+        judged = evaluation.grade("dev", folder=folder, judge="openai/gpt-oss-120b")["strong"].llm_judge
+        assert judged
+        assert (judged.avg_answer_score, judged.judge_model) == (4, "openai/gpt-oss-120b")
+    assert len(server.calls) == 2
+    assert both.files().keys() - before.keys() == {JOURNAL}
+    assert both.capture.readouterr() == ("", "")
+
+
+def test_models_that_cannot_be_asked(both: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    serve(error(401, "invalid_api_key", "Invalid API Key"))
+    with pytest.raises(evaluation.InputError, match="HTTP 401"):
+        evaluation.grade("dev", judge="openai/gpt-oss-20b")
+    monkeypatch.delenv("GROQ_API_KEY")
+    with pytest.raises(evaluation.InputError, match="set GROQ_API_KEY"):
+        evaluation.grade("dev", judge="openai/gpt-oss-20b")
+
+
+def test_all_problems_of_the_input_are_raised(both: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    both.write("dev_strong_output.json", "[]")
+    both.write("corpus/d1.json", "{")
+    folder = elsewhere(both, monkeypatch)
+    with pytest.raises(evaluation.InputError) as raised:
+        evaluation.grade("dev", folder=folder, systems=["strong", "none"])
+    start = f"{folder}{os.sep}"
+    assert [line.removeprefix(start).split(":")[0] for line in raised.value.problems] == [
+        "corpus/d1.json",
+        "dev_strong_output.json",
+        "dev_none_output.json",
+    ]
+    assert both.capture.readouterr() == ("", "")
+
+
+def test_folders_at_the_same_time(project: Project) -> None:
+    for number in range(1, 9):
+        rows = "".join(json.dumps(question(f"d{index}")) + "\n" for index in range(number))
+        project.write(f"course{number}/NLP Project Data/dev_final_jsonl.txt", rows)
+        project.write(f"course{number}/corpus/d0.txt", f"Text {number}.")
+        project.write(f"course{number}/dev_own_output.json", {"q001": {"answer": "Yes."}})
+
+    def count(number: int) -> tuple[int, int]:
+        results = evaluation.grade("dev", folder=f"course{number}")["own"]
+        return results.retrieval.total, results.run.corpus.documents
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(count, range(1, 9))) == [(number, number) for number in range(1, 9)]
+
+
+CALLS: dict[str, Callable[[], object]] = {
+    "retrieved": lambda: evaluation.recall_at_k("d1", ["d1"], 1),
+    "gold documents": lambda: evaluation.recall_at_k(["d1"], "d1", 1),
+    "covered": lambda: evaluation.cover_at_k("cost", ["cost"]),
+    "gold perspectives": lambda: evaluation.cover_at_k(["cost"], "cost"),
+    "cited": lambda: evaluation.citation_scores(["S1"], "S1"),
+    "gold sentences": lambda: evaluation.citation_scores("S1", ["S1"]),
+    "cited as evidence": lambda: evaluation.evidence_score(["S1"], "S1"),
+    "gold evidence": lambda: evaluation.evidence_score("S1", ["S1"]),
+    "systems": lambda: evaluation.grade("dev", systems="strong"),
+}
+
+
+@table("call", CALLS)
+def test_a_string_is_no_list_of_ids(call: Callable[[], object]) -> None:
+    with pytest.raises(TypeError, match="expected a list of IDs, got the string '"):
+        call()
