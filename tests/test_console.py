@@ -317,6 +317,7 @@ def test_package_for_judging_is_missing(
     small: Project, judge_with: JudgeWith, monkeypatch: pytest.MonkeyPatch, package: str
 ) -> None:
     judge_with({"strong": [5, 2]})
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)  # otherwise no progress bar is needed
     monkeypatch.setitem(sys.modules, package, None)
     message = f"error: cannot import {package}: run python -m pip install -r requirements.txt"
     assert small.run().err[-1:] == [message]

@@ -151,6 +151,8 @@ def test_all_problems_of_the_input_are_raised(both: Project, monkeypatch: pytest
         "dev_none_output.json",
     ]
     assert both.capture.readouterr() == ("", "")
+    with pytest.raises(evaluation.InputError, match="nowhere: folder not found in "):
+        evaluation.grade("dev", folder="nowhere")
 
 
 def test_folders_at_the_same_time(project: Project) -> None:
