@@ -6179,6 +6179,9 @@ def grade(
         InputError: with all problems of the input, or why the model cannot be asked.
         TypeError: if `systems` is a string.
         ValueError: if the function returns anything but a number from 1 to 5.
+
+    >>> grade("dev")["simple"].retrieval.recall_at_1  # doctest: +SKIP
+    6
     """
     chosen = None if systems is None else sorted(collect_ids(systems))
     root = "" if str(folder) == "." else str(folder)
