@@ -11,6 +11,7 @@ Usage: python evaluation.py [COMMAND] [options]
 
 Commands; each lists all its options with --help, such as: evaluation.py dev --help
     train, dev, test     grade all systems of this split (default: train)
+    check SPLIT          check all files of a split, grade nothing
     answers FILE...      grade free answers
     agreement FILE...    measure how far judges agree
     summaries            judge multi-perspective summaries
@@ -200,6 +201,8 @@ MIN_SLICE = 3  # questions
 
 MAX_NAMES_SHOWN = 10  # more are counted
 MAX_SHOWN_CHARS = 200  # of a text of others in one line of ours
+MIN_ALIKE = 3  # answers or questions; fewer may be alike by chance
+MAX_FIELDS = 100  # names of unknown fields that are compared with the known ones
 MAX_SYSTEMS_SHOWN = 10  # with more, the console lists significant differences only
 MAX_AMOUNT = 2**53  # beyond it a float cannot count
 PROGRESS_DELAY_S = 1.0  # shorter work shows no progress bar
@@ -1984,12 +1987,14 @@ class Scores:
     """One system's scores: an array of shape (n_items,) by measure. NaN: not measured for this item.
 
     Where a judgement is missing, `values` has 0, and `low` and `high` the least and the most it may be worth.
-    A measure that no judgement can change is not in `low` and `high`.
+    A measure that no judgement can change is not in `low` and `high`. Of the measures in `not_submitted` the
+    system has nothing to score: they are 0, and reports say why.
     """
 
     values: dict[str, Array] = field(default_factory=dict)
     low: dict[str, Array] = field(default_factory=dict)
     high: dict[str, Array] = field(default_factory=dict)
+    not_submitted: set[str] = field(default_factory=set)
 
     def bounds(self, measure: str) -> tuple[Array, Array]:
         """Return the lowest and the highest that each value of a measure may be."""
@@ -2001,7 +2006,8 @@ class Scores:
         taken = []
         for columns in (self.values, self.low, self.high):
             taken.append({name: np.append(column, np.nan)[rows] for name, column in columns.items()})
-        return Scores(*taken)
+        values, low, high = taken
+        return Scores(values, low, high, self.not_submitted)
 
 
 @dataclass
@@ -2062,6 +2068,7 @@ class Mean(NamedTuple):
     column: Array | None = None  # the values, in the measure's unit
     n_clusters: int = 0
     bounds: Interval | None = None
+    is_submitted: bool = True
 
     @property
     def std(self) -> float | None:
@@ -2091,6 +2098,7 @@ def compute_means(table: Table, system: str, measures: Iterable[Measure]) -> dic
             n=int(is_known.sum()),
             column=column[is_known],
             n_clusters=int(np.count_nonzero(np.bincount(table.clusters[is_known]))),
+            is_submitted=measure.name not in scores.not_submitted,
         )
         if measure.name in scores.low:
             low, high = [
@@ -2133,10 +2141,14 @@ class Difference(msgspec.Struct, kw_only=True):
 
 
 class Comparison(NamedTuple):
-    """A comparison of `system` with a later one."""
+    """A comparison of `system` with a later one.
+
+    `not_submitted` names those of the two that have nothing to compare: reports say so instead of a verdict.
+    """
 
     system: str
     result: Difference
+    not_submitted: Sequence[str] = ()
 
 
 def compare_systems(table: Table, measures: Iterable[Measure]) -> list[Comparison]:
@@ -2177,9 +2189,10 @@ def compare_on_measure(table: Table, measure: Measure) -> list[Comparison]:
             ci95=interval,
             p=p,
         )
-        comparisons.append(Comparison(name, result))
+        missing = [one for one in (name, other) if measure.name in table.systems[one].not_submitted]
+        comparisons.append(Comparison(name, result, missing))
     adjusted = adjust_holm([comparison.result.p for comparison in comparisons])
-    for (_, result), p_holm in zip(comparisons, adjusted, strict=True):
+    for (_, result, _), p_holm in zip(comparisons, adjusted, strict=True):
         result.p_holm = p_holm
         if p_holm <= MAX_P:
             result.verdict = "better" if result.difference > 0 else "worse"
@@ -2199,7 +2212,7 @@ def subtract_scores(a: Scores, b: Scores, measure: str) -> list[Array]:
 def list_differences(comparisons: Iterable[Comparison]) -> dict[str, list[Difference]]:
     """Return the differences of each system with each other one, as the results file has them: both views."""
     differences: dict[str, list[Difference]] = {}
-    for system, result in comparisons:
+    for system, result, _ in comparisons:
         differences.setdefault(system, []).append(result)
         differences.setdefault(result.with_, []).append(mirror_difference(system, result))
     return differences
@@ -4447,6 +4460,8 @@ def list_report_files(report: Report, stem: str, forms: Iterable[str]) -> Iterat
 
 # -- Tables and lines that several commands report
 
+NOT_SUBMITTED = "not submitted"  # in place of a score, and of a verdict
+
 
 def build_means_part(
     title: str,
@@ -4465,7 +4480,8 @@ def build_means_part(
         cells: list[Cell] = [*names]
         for measure in shown:
             mean = means.get(measure.name, NO_MEAN)
-            cells.append(MeanCell(mean.value, mean.interval, measure.digits, measure.top))
+            cell = MeanCell(mean.value, mean.interval, measure.digits, measure.top)
+            cells.append(cell if mean.is_submitted else NOT_SUBMITTED)
         table.append(cells)
     return Part(title, [*about, *[measure.title for measure in shown]], table, n_names=n_names)
 
@@ -4476,10 +4492,15 @@ def build_comparison_part(
     """Return a table of paired differences, as seen from the later system of each pair."""
     by_key = {measure.mean_key: measure for measure in measures}
     rows: list[list[Cell]] = []
-    for system, earlier_view in select_comparisons(comparisons, n_systems):
+    for system, earlier_view, not_submitted in select_comparisons(comparisons, n_systems):
         result = mirror_difference(system, earlier_view)
         measure = by_key[result.measure]
         pair = f"{earlier_view.with_} - {system}"
+        if not_submitted:
+            rows.append(
+                [pair, measure.title, "", "", "", "", f"{NOT_SUBMITTED} by {', '.join(not_submitted)}"]
+            )
+            continue
         difference = f"{result.difference:+.{measure.digits}f}"
         p_values = [f"{result.p:.4f}", f"{result.p_holm:.4f}"]
         rows.append([pair, measure.title, result.n, difference, *p_values, result.verdict])
@@ -4492,7 +4513,8 @@ def select_comparisons(comparisons: Iterable[Comparison], n_systems: int) -> lis
     by_pair: dict[tuple[str, str], list[Comparison]] = {}
     for comparison in comparisons:
         pair = by_pair.setdefault((comparison.system, comparison.result.with_), [])
-        if n_systems <= MAX_SYSTEMS_SHOWN or comparison.result.verdict != NO_DIFFERENCE:
+        is_significant = comparison.result.verdict != NO_DIFFERENCE and not comparison.not_submitted
+        if n_systems <= MAX_SYSTEMS_SHOWN or is_significant:
             pair.append(comparison)
     return list(itertools.chain.from_iterable(by_pair.values()))
 
@@ -4503,8 +4525,12 @@ def describe_comparisons(
     """Return the comparisons in words, as the earlier system of each pair sees it."""
     by_key = {measure.mean_key: measure for measure in measures}
     lines = []
-    for system, result in select_comparisons(comparisons, n_systems):
+    for system, result, not_submitted in select_comparisons(comparisons, n_systems):
         measure = by_key[result.measure]
+        if not_submitted:
+            names = ", ".join(not_submitted)
+            lines.append(f"{system} and {result.with_} on {measure.title}: {NOT_SUBMITTED} by {names}")
+            continue
         verdict = f"{system} is {result.verdict} than {result.with_}"
         if result.verdict == NO_DIFFERENCE:
             verdict = f"{NO_DIFFERENCE} between {system} and {result.with_}"
@@ -4614,7 +4640,7 @@ def wrap_cell(text: str, width: int) -> list[str]:
 def pad_column(column: Sequence[str]) -> list[str]:
     """Return the cells of a column, the first of which is the heading, in one width."""
     width = measure_column(column)
-    is_numeric = all(re.match(r"[-+]?\d|n/a|$", cell) for cell in column[1:])
+    is_numeric = all(re.match(rf"[-+]?\d|n/a|({NOT_SUBMITTED})?$", cell) for cell in column[1:])
     padded = []
     for cell in column:
         spaces = " " * (width - measure_console_width(cell))
@@ -5529,12 +5555,9 @@ CITATION_MEASURES = (
     Measure("f1", "F1", key="avg_f1"),
 )
 ANSWER_MEASURE = Measure("answer_score_raw", "Answer", 2, top=TOP_SCORE, key="avg_answer_score")
+EVIDENCE_MEASURE = Measure("evidence_score", "Evidence", key="avg_evidence_score")
 COMBINED_MEASURE = Measure("combined_score", "Combined", key="avg_combined_score")
-JUDGE_MEASURES = (
-    ANSWER_MEASURE,
-    Measure("evidence_score", "Evidence", key="avg_evidence_score"),
-    COMBINED_MEASURE,
-)
+JUDGE_MEASURES = (ANSWER_MEASURE, EVIDENCE_MEASURE, COMBINED_MEASURE)
 JOINT_MEASURES = (
     Measure("supported_combined_score", "Supported combined", key="avg_supported_combined_score"),
     Measure("f1_answer_score", "F1 x answer", key="avg_f1_answer_score"),
@@ -5545,6 +5568,23 @@ RANKING_MEASURES = (COMBINED_MEASURE, CITATION_MEASURES[2])  # the first that a 
 
 def parse_ids(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
+
+
+@dataclass
+class InputOptions(Options):
+    """Which predictions to read."""
+
+    group = "input"
+
+    split: str = option(
+        SPLITS[0], "whose questions (default: train)", "split", nargs="?", choices=SPLITS, metavar="SPLIT"
+    )
+    systems: Sequence[str] | None = option(
+        None, "read these systems only", nargs="+", type=parse_name, metavar="NAME"
+    )
+    outputs: Sequence[str] | None = option(
+        None, "read the submission in each of these folders", nargs="+", metavar="DIR"
+    )
 
 
 @dataclass
@@ -5567,18 +5607,9 @@ class RubricOptions(JudgeOptions):
 
 
 @dataclass
-class SplitOptions(RubricOptions):
+class SplitOptions(InputOptions, RubricOptions):
     group = "grading"
 
-    split: str = option(
-        SPLITS[0], "whose questions (default: train)", "split", nargs="?", choices=SPLITS, metavar="SPLIT"
-    )
-    systems: Sequence[str] | None = option(
-        None, "grade these systems only", nargs="+", type=parse_name, metavar="NAME"
-    )
-    outputs: Sequence[str] | None = option(
-        None, "grade the submission in each of these folders", nargs="+", metavar="DIR"
-    )
     by: str | None = option(None, "print a table by a label", choices=SLICE_LABELS, metavar="LABEL")
     student: Sequence[str] = option(
         (), "write the page of one system alone, to be handed back", nargs="+", metavar="SYSTEM"
@@ -5618,6 +5649,7 @@ class System(NamedTuple):
     predictions: dict[str, Prediction]
     warnings: list[str]
     folder: str = ""
+    problems: Sequence[str] = ()
 
     @property
     def title(self) -> str:
@@ -6224,6 +6256,58 @@ def ask_function(command: GradeSplit, judge: Callable[[Question, str], float]) -
     return answers, Judging(name, name)
 
 
+# -- Checking
+
+
+@dataclass
+class CheckOptions(InputOptions):
+    group = "checking"
+
+    strict: bool = option(False, "exit with 2 for warnings, too")
+    report: Sequence[str] = ()  # nothing is written
+
+
+class CheckInputs(Command):
+    """Check all input of a split: judge nothing, write nothing. Without the questions, check predictions."""
+
+    options_type = CheckOptions
+    options: CheckOptions
+
+    def run_alone(self, console: Console) -> int:
+        options = self.options
+        problems: list[str] = []
+        questions_file = QUESTIONS_FILE.format(split=options.split)
+        split = Split(options.split, InputFile(questions_file, ""), [], {}, "", [])
+        if os.path.exists(questions_file):
+            split = read_split(options.split, problems)
+        else:
+            console.note(f"{questions_file} is not there: the predictions alone are checked.")
+        systems = []
+        for folder in list_paths(options.outputs) if options.outputs else [""]:
+            systems += read_submission(split, folder, options.systems, problems).systems
+        warnings = [*split.warnings, *itertools.chain.from_iterable(system.warnings for system in systems)]
+        console.warn_all([*shorten_problems(problems), *(f"warning: {line}" for line in warnings)])
+        for system in systems:
+            console.print_line(f"{system.title}: {describe_submitted(split, system)}")
+        if problems:
+            console.warn(f"error: problems in the input: {len(problems)}")
+        return EXIT_BAD_INPUT if problems or (warnings and options.strict) else EXIT_OK
+
+
+def describe_submitted(split: Split, system: System) -> str:
+    """Return how much of what is asked for a system has submitted."""
+    if system.problems:
+        return f"cannot be graded, problems: {len(system.problems)}"
+    noun = "questions" if split.questions else "predictions"
+    rows = list(map(system.predict, split.questions)) or list(system.predictions.values())
+    n_answered = sum(not is_blank(row.answer) for row in rows)
+    n_cited = sum(bool(row.evidence_sentences) for row in rows)
+    n_retrieved = sum(bool(row.retrieved_ids) for row in rows)
+    return (
+        f"{n_answered} of {len(rows)} {noun} answered, {n_cited} with citations, {n_retrieved} with retrieval"
+    )
+
+
 # -- Reading
 
 
@@ -6273,10 +6357,14 @@ def read_submission(
         if folder and not is_inside(folder, path):
             problems.append(f"{path}: a link out of the submission's folder")
             continue
-        data = read_file(path, problems, PREDICTIONS_FILE, split.root)
-        predictions, repeated = parse_members(Prediction, data, problems)
-        warnings = check_predictions(path, split.questions, predictions, repeated)
-        submission.systems.append(System(name, data.source, predictions, warnings, folder))
+        faults: list[str] = []
+        data = read_file(path, faults, PREDICTIONS_FILE, split.root)
+        predictions, repeated = parse_members(Prediction, data, faults)
+        problems += faults
+        if data.data is None:
+            continue
+        warnings = [] if faults else check_predictions(data, split, predictions, repeated)
+        submission.systems.append(System(name, data.source, predictions, warnings, folder, faults))
     return submission
 
 
@@ -6324,6 +6412,9 @@ def check_gold(file: str, questions: Sequence[Question], documents: Mapping[str,
         states.setdefault(document.state, []).append(doc_id)
     missing = states.get("missing", [])
     drafts = [question.question_id for question in questions if question.is_unreviewed_draft]
+    ungraded = [question.question_id for question in questions if not question.evidence_sentences]
+    if len(ungraded) < max(len(questions), MIN_ALIKE):
+        ungraded = []
     cases = {
         "question IDs that occur more than once": find_repeated(one.question_id for one in questions),
         "questions whose text occurred before": repeats,
@@ -6333,17 +6424,16 @@ def check_gold(file: str, questions: Sequence[Question], documents: Mapping[str,
         "gold documents outside the corpus folder, not opened": states.get("outside", []),
         "gold documents that look like JSON but cannot be read as it": states.get("malformed", []),
         "questions with gold sentences that are not in their document": strange,
+        "no question has gold evidence, so citations are not graded; fill in evidence_sentences": ungraded,
     }
     return list_warnings(file, cases)
 
 
 def check_predictions(
-    file: str,
-    questions: Sequence[Question],
-    predictions: Mapping[str, Prediction],
-    repeated: list[str],
+    file: FileData, split: Split, predictions: Mapping[str, Prediction], repeated: list[str]
 ) -> list[str]:
     """Return a warning for each thing that is odd about a system's predictions."""
+    questions = split.questions
     foreign: dict[str, str] = {}  # question ID -> the text of its prediction, if that is another
     for question in questions:
         text = predictions.get(question.question_id, NO_PREDICTION).question
@@ -6353,20 +6443,62 @@ def check_predictions(
     if foreign:
         ids = {fold_text(question.question): question.question_id for question in questions}
     others = [f"{name} has the text of {ids[text]}" for name, text in foreign.items() if text in ids]
-    unknown = [name for name, text in foreign.items() if text not in ids]
     names = {question.question_id: None for question in questions}
-    similar = find_similar_documents(questions, predictions)
+    missing = [name for name in names if name not in predictions]
+    unknown = sorted(predictions.keys() - names.keys()) if questions else []
+    forms = match_forms(unknown, missing, fold_id)
+    matched = set(forms.values())
     cases = {
         "IDs that occur more than once, the last counts": repeated,
-        "questions without a prediction, counted as misses": [
-            name for name in names if name not in predictions
+        "IDs unlike those of the questions, counted as misses; write them as there": [
+            f"{name} for {question_id}" for name, question_id in forms.items()
         ],
-        "predictions for IDs that no question has": sorted(predictions.keys() - names.keys()),
+        "questions without a prediction, counted as misses": [
+            name for name in missing if name not in matched
+        ],
+        "predictions for IDs that no question has": [name for name in unknown if name not in forms],
         "predictions with another question's text": others,
-        "predictions with a question text that no question has": unknown,
-        "no gold document is retrieved, but names agree without folder or extension": similar,
+        "predictions with a question text that no question has": [
+            name for name, text in foreign.items() if text not in ids
+        ],
+        "no gold document is retrieved, but names agree without folder or extension": (
+            find_similar_documents(questions, predictions)
+        ),
+        "cited IDs unlike those of the sentences; write them as in the documents": (
+            find_similar_citations(split, predictions)
+        ),
+        **find_misspelt_fields(file, predictions),
+        **find_equal_answers(questions, predictions),
     }
-    return list_warnings(file, cases)
+    return list_warnings(file.name, cases)
+
+
+def match_forms(names: Iterable[str], known: Iterable[str], simplify: Callable[[str], str]) -> dict[str, str]:
+    """Map each unknown name to the known one that it equals if both are simplified, if there is only one."""
+    by_form = defaultdict(set)
+    for name in known:
+        by_form[simplify(name)].add(name)
+    matches = {}
+    for name in names:
+        similar = by_form.get(simplify(name), ())
+        if len(similar) == 1 and name not in similar:
+            [matches[name]] = similar
+    return matches
+
+
+def fold_id(name: str) -> str:
+    """Return an ID without differences of case and leading zeros: "q1" for "Q001"."""
+    return re.sub(r"(?<!\d)0+(?=\d)", "", name.casefold())
+
+
+def strip_prefix(sentence_id: str) -> str:
+    """Return a sentence ID without what is before its last word, folded: "s1" for "bikes_S1"."""
+    words = re.findall(r"[^\W_]+", sentence_id)
+    return fold_id(words[-1] if words else sentence_id)
+
+
+def strip_path_and_suffix(doc_id: str) -> str:
+    return re.sub(r"\.(json|jsonl|txt|md|html?|pdf|xml)$", "", re.split(r"[/\\]", doc_id)[-1])
 
 
 def find_similar_documents(questions: Sequence[Question], predictions: Mapping[str, Prediction]) -> list[str]:
@@ -6374,20 +6506,93 @@ def find_similar_documents(questions: Sequence[Question], predictions: Mapping[s
     gold = dict.fromkeys(question.doc_id for question in questions)
     retrieved: set[str] = set()
     for prediction in predictions.values():
+        if not gold.keys().isdisjoint(prediction.retrieved_ids):
+            return []
         retrieved.update(prediction.retrieved_ids)
-    if not gold.keys().isdisjoint(retrieved):
+    matches = match_forms(gold, retrieved, strip_path_and_suffix)
+    return [f"gold {doc_id} against retrieved {other}" for doc_id, other in matches.items()]
+
+
+def find_similar_citations(split: Split, predictions: Mapping[str, Prediction]) -> list[str]:
+    """Return the citations that name a sentence in another form, if at least half do."""
+    citations = Counter(itertools.chain.from_iterable(one.evidence_sentences for one in predictions.values()))
+    known: set[str] = set()
+    for document in split.documents.values():
+        known.update(document.sentences or ())
+    for question in split.questions:
+        known.update(question.evidence_sentences)
+    if 2 * sum(citations[name] for name in citations.keys() - known) < citations.total():
         return []
-    by_name = {strip_path_and_suffix(doc_id): doc_id for doc_id in sorted(retrieved)}
+    retrieved: set[str] = set()
+    for prediction in predictions.values():
+        if not known.issuperset(prediction.evidence_sentences):
+            retrieved.update(prediction.retrieved_ids)
+    for doc_id in retrieved - split.documents.keys():
+        document, _ = read_document(doc_id, [], split.root)
+        known.update(document.sentences or ())
+    forms = match_forms(citations, known, strip_prefix)
     similar = []
-    for doc_id in gold:
-        other = by_name.get(strip_path_and_suffix(doc_id))
-        if other is not None:
-            similar.append(f"gold {doc_id} against retrieved {other}")
-    return similar
+    for question_id, prediction in predictions.items():
+        for name in prediction.evidence_sentences:
+            if name in forms:
+                similar.append(f"{question_id} cites {name} for {forms[name]}")
+    return similar if 2 * len(similar) >= citations.total() else []
 
 
-def strip_path_and_suffix(doc_id: str) -> str:
-    return re.sub(r"\.(json|jsonl|txt|md|html?|pdf|xml)$", "", re.split(r"[/\\]", doc_id)[-1])
+def find_equal_answers(
+    questions: Sequence[Question], predictions: Mapping[str, Prediction]
+) -> dict[str, list[str]]:
+    """Return a warning if all answers are blank or the same, although the gold answers differ."""
+    answers = [prediction.answer.strip() for prediction in predictions.values()]
+    if len(answers) < MIN_ALIKE or any(answer != answers[0] for answer in answers):
+        return {}
+    if len({question.answer for question in questions}) == 1:
+        return {}
+    if is_blank(answers[0]):
+        return {"all answers are blank; fill in answer": list(predictions)}
+    return {"all answers are the same; check the system that gave them": answers}
+
+
+# What a prediction's field may be called, in letters only -> its name.
+FIELDS_BY_NAME = {
+    **dict.fromkeys(
+        ("answer", "response", "prediction", "generatedanswer", "predictedanswer", "output"), "answer"
+    ),
+    **dict.fromkeys(
+        ("evidencesentences", "evidence", "sentenceids", "citedsentences", "cited", "citations"),
+        "evidence_sentences",
+    ),
+    **dict.fromkeys(
+        ("retrieveddocs", "retrievedids", "retrieved", "retrieval", "documents", "docs", "docids"),
+        "retrieved_docs",
+    ),
+}
+
+
+def find_misspelt_fields(file: FileData, predictions: Mapping[str, Prediction]) -> dict[str, list[str]]:
+    """Return a warning for each field that looks like another name for one that half the predictions lack."""
+    lacking = set()
+    for field_name in set(FIELDS_BY_NAME.values()):
+        n_filled = sum(map(bool, map(attrgetter(field_name), predictions.values())))
+        if 2 * n_filled <= len(predictions):
+            lacking.add(field_name)
+    if not lacking:
+        return {}
+    rows = parse_value(dict[str, dict[str, Any]], file, []) or {}
+    cases: dict[str, list[str]] = {}
+    for name, _ in Counter(itertools.chain.from_iterable(rows.values())).most_common(MAX_FIELDS):
+        letters = re.sub(r"[\W_]", "", name).lower()
+        similar = difflib.get_close_matches(letters, FIELDS_BY_NAME, n=1, cutoff=0.82)
+        known = FIELDS_BY_NAME[similar[0]] if similar else ""
+        if known not in lacking:
+            continue
+        kind = type(getattr(NO_PREDICTION, known))
+        what = f'predictions with the unknown field "{name[:MAX_SHOWN_CHARS]}"; did you mean "{known}"?'
+        cases[what] = []
+        for question_id, row in rows.items():
+            if row.get(known) is None and isinstance(row.get(name), kind) and row[name]:
+                cases[what].append(question_id)
+    return cases
 
 
 # -- Requests
@@ -6672,6 +6877,11 @@ def collect_scores(answers: Sequence[GradedAnswer], is_judged: bool) -> Scores:
         for measure in measures:
             column = [getattr(row, measure.name, np.nan) for row in rows]
             scores.values[measure.name] = np.array(column, np.float64)
+    if not any(answer.prediction.retrieved_ids for answer in answers):
+        scores.not_submitted.update(measure.name for measure in RETRIEVAL_MEASURES)
+    has_gold = any(answer.citation for answer in answers)  # otherwise it is right to cite nothing
+    if has_gold and not any(answer.prediction.evidence_sentences for answer in answers):
+        scores.not_submitted.update(measure.name for measure in (*CITATION_MEASURES, EVIDENCE_MEASURE))
     if is_judged:
         add_bounds(scores, np.array([answer.failure is not None for answer in answers]))
         add_joint_scores(scores)
@@ -10064,6 +10274,7 @@ def find_numbers(text: str) -> set[str]:
 
 COMMANDS: Mapping[str, type[Command]] = {  # by the first argument; "" needs no name
     "": GradeSplit,
+    "check": CheckInputs,
     "answers": GradeAnswers,
     "agreement": MeasureAgreement,
     "summaries": JudgeSummaries,

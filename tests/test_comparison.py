@@ -48,7 +48,7 @@ def numbered(count: int) -> list[str]:
 
 @pytest.fixture
 def seven(project: Project) -> Project:
-    """Seven questions on seven documents, and three systems: never right, always right, and in between."""
+    """Seven questions on seven documents; systems: wrong without citations, always right, in between."""
     ask_about(project, numbered(7))
     project.documents(*(document(doc_id, "It rained.", "So it did.") for doc_id in numbered(7)))
     predict(project, "simple", [0] * 7)
@@ -104,12 +104,12 @@ SYSTEM COMPARISON
 ============================================================
 
 System            Recall@1 %            Recall@5 %             Precision                Recall
-simple        0.0 [0.0, 0.0]        0.0 [0.0, 0.0]  0.000 [0.000, 0.000]  0.000 [0.000, 0.000]
+simple        0.0 [0.0, 0.0]        0.0 [0.0, 0.0]         not submitted         not submitted
 strong  100.0 [100.0, 100.0]  100.0 [100.0, 100.0]  1.000 [1.000, 1.000]  1.000 [1.000, 1.000]
 zebra       42.9 [0.0, 85.7]  100.0 [100.0, 100.0]  0.500 [0.500, 0.500]  1.000 [1.000, 1.000]
 
 System                    F1
-simple  0.000 [0.000, 0.000]
+simple         not submitted
 strong  1.000 [1.000, 1.000]
 zebra   0.667 [0.667, 0.667]
 
@@ -119,14 +119,14 @@ zebra   0.667 [0.667, 0.667]
 Pair             Measure     n  Difference       p  p (Holm)  Verdict
 strong - simple  Recall@1 %  7      +100.0  0.0156    0.0469  better
 strong - simple  Recall@5 %  7      +100.0  0.0156    0.0469  better
-strong - simple  Precision   7      +1.000  0.0156    0.0469  better
-strong - simple  Recall      7      +1.000  0.0156    0.0469  better
-strong - simple  F1          7      +1.000  0.0156    0.0469  better
+strong - simple  Precision                                    not submitted by simple
+strong - simple  Recall                                       not submitted by simple
+strong - simple  F1                                           not submitted by simple
 zebra - simple   Recall@1 %  7       +42.9  0.2500    0.2500  no significant difference
 zebra - simple   Recall@5 %  7      +100.0  0.0156    0.0469  better
-zebra - simple   Precision   7      +0.500  0.0156    0.0469  better
-zebra - simple   Recall      7      +1.000  0.0156    0.0469  better
-zebra - simple   F1          7      +0.667  0.0156    0.0469  better
+zebra - simple   Precision                                    not submitted by simple
+zebra - simple   Recall                                       not submitted by simple
+zebra - simple   F1                                           not submitted by simple
 zebra - strong   Recall@1 %  7       -57.1  0.1250    0.2500  no significant difference
 zebra - strong   Recall@5 %  7        +0.0  1.0000    1.0000  no significant difference
 zebra - strong   Precision   7      -0.500  0.0156    0.0469  worse
@@ -202,6 +202,16 @@ def test_one_system_is_not_compared_and_no_measure_of_nothing(seven: Project) ->
     measures = {row["measure"] for row in outcome.results["strong"]["comparison"]}
     assert measures == set(MEASURES["retrieval"])
     assert "Precision " not in outcome.out.partition("SYSTEM COMPARISON")[2]
+
+
+def test_no_citations_are_right_if_no_question_has_gold_evidence(
+    seven: Project, judge_with: JudgeWith
+) -> None:
+    ask_about(seven, numbered(7), evidence_sentences=[])
+    judge_with({"simple": [3] * 7, "strong": [3] * 7})
+    out = seven.run("dev", "--judge", "simple", "strong").out
+    assert "strong - simple  Evidence    7      -1.000" in out
+    assert "not submitted" not in out
 
 
 # ---------------------------------------------------------------------- Comparisons in the results

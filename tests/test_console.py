@@ -289,7 +289,7 @@ def test_help(project: Project) -> None:
     assert len(overview.splitlines()) <= 30
     assert max(map(len, overview.splitlines())) <= 100
     options = project.run("dev", "--help").out
-    groups = ["grading", "judging", "model, price and journal", "calls and batches", "other options"]
+    groups = ["grading", "input", "judging", "model, price and journal", "calls and batches", "other options"]
     assert re.findall(r"^(\w.*):$", options, re.MULTILINE) == groups
     assert options.startswith("usage: evaluation.py SPLIT [options]\n")
     assert max(map(len, options.splitlines())) <= 100

@@ -19,7 +19,7 @@ SOURCE = (ROOT / "evaluation.py").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BANNER = re.compile(r"^# -{20,} (\d+\. .+)$", re.MULTILINE)
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
-COMMANDS = ("dev", "answers", "agreement", "summaries", "generate", "questions")
+COMMANDS = ("dev", "check", "answers", "agreement", "summaries", "generate", "questions")
 OTHER_OPTIONS = {"--port", "--api-prefix", "--only"}  # of programs other than evaluation.py
 
 

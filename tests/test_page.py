@@ -254,6 +254,9 @@ def test_sections_and_an_opened_question(four: Project, judge_with: JudgeWith, o
     assert "strong" in page.locator("main section").first.inner_text()
     systems = page.get_by_role("table", name="Systems").get_by_role("rowheader")
     assert systems.all_inner_texts() == ["simple", "strong"]
+    [strong] = page.get_by_role("row").filter(has_text="not submitted").all()
+    assert strong.inner_text().count("not submitted") == 6
+    assert "simple and strong on Evidence: not submitted by strong" in page.locator("main").inner_text()
     lines = open_question(page).inner_text().splitlines()
     assert lines[0] == "q001 What is d1? simple 3 strong no score, flagged"
     assert {

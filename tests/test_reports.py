@@ -92,7 +92,7 @@ def hostile(project: Project, serve: Serve) -> Project:
 SYSTEMS_TABLE = """\
 | System | Recall@1 % | Recall@5 % | Precision | Recall | F1 | Answer | Evidence | Combined |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |
-| simple | 0.0 [0.0, 0.0] | 0.0 [0.0, 0.0] | 0.000 | 0.000 | 0.000 | n/a | n/a | n/a |
+| simple | not submitted | not submitted | not submitted | not submitted | not submitted | n/a | n/a | n/a |
 | strong | 60.0 [0.0, 100.0] | 80.0 [20.0, 100.0] | 0.375 | 0.375 | 0.375 | 2.00 | 0.450 | 0.425 |
 | =a\\_b\\$x\\$한 | 20.0 [0.0, 80.0] | 20.0 [0.0, 80.0] | 0.250 | 0.250 | 0.250 | 2.50 | 0.500 | 0.500 |
 """
@@ -131,7 +131,8 @@ def test_markdown(hostile: Project) -> None:
         assert f"\n## By {label}\n" in page
     lines = page.splitlines()
     none = "- no significant difference between"
-    assert mentions(lines, f"{none} simple and strong on Recall@1 % (-60.0", "p = 0.7500, n = 5)")
+    assert "- simple and strong on Recall@1 %: not submitted by simple" in lines
+    assert mentions(lines, f"{none} strong and =a\\_b\\$x\\$한 on Recall@1 % (+40.0", "p = 1.0000, n = 5)")
     assert mentions(lines, f"{none} strong and =a\\_b\\$x\\$한 on Combined (-0.075", "p = 1.0000, n = 4)")
     assert mentions(lines, "dev\\_simple\\_output.json", "4, e.g. =cmd\\|' /C calc'!A0")
     assert mentions(lines, "- strong:", "1, each counts 0", "between 2.25 and 3.25")

@@ -223,17 +223,23 @@ BOARD = f"""
 LEADERBOARD
 {BAR}
 
-        Rank  Folder  System  Recall@1 %  Recall@5 %  Precision  Recall     F1  Answer  Evidence
-1 (Combined)  ann     strong       100.0       100.0      1.000   1.000  1.000    5.00     1.000
-2 (Combined)  bob     strong        50.0        50.0      0.500   0.500  0.500    3.00     0.500
-3 (Combined)  cem     own            0.0         0.0      0.000   0.000  0.000    5.00     0.000
-      1 (F1)  bob     simple       100.0       100.0      1.000   1.000  1.000     n/a       n/a
+        Rank  Folder  System     Recall@1 %     Recall@5 %      Precision         Recall
+1 (Combined)  ann     strong          100.0          100.0          1.000          1.000
+2 (Combined)  bob     strong           50.0           50.0          0.500          0.500
+3 (Combined)  cem     own     not submitted  not submitted  not submitted  not submitted
+      1 (F1)  bob     simple          100.0          100.0          1.000          1.000
 
-        Rank  Folder  System  Combined  Judged  Failed  Flagged
-1 (Combined)  ann     strong     1.000       2       0        0
-2 (Combined)  bob     strong     0.550       2       0        0
-3 (Combined)  cem     own        0.500       2       0        0
-      1 (F1)  bob     simple       n/a       0       0        0
+        Rank  Folder  System             F1  Answer       Evidence  Combined  Judged  Failed
+1 (Combined)  ann     strong          1.000    5.00          1.000     1.000       2       0
+2 (Combined)  bob     strong          0.500    3.00          0.500     0.550       2       0
+3 (Combined)  cem     own     not submitted    5.00  not submitted     0.500       2       0
+      1 (F1)  bob     simple          1.000     n/a            n/a       n/a       0       0
+
+        Rank  Folder  System  Flagged
+1 (Combined)  ann     strong        0
+2 (Combined)  bob     strong        0
+3 (Combined)  cem     own           0
+      1 (F1)  bob     simple        0
 
 No intervals: fewer than 5 documents: 2.
 """
@@ -479,8 +485,8 @@ WHOLE_TABLE = """\
 | Rank | Folder | System | Recall@1 % | Recall@5 % | Precision | Recall | F1 | Answer | Evidence | Combined | Judged | Failed | Flagged |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 | 1 (Combined) | ann | strong | 100.0 [100.0, 100.0] | 100.0 [100.0, 100.0] | 1.000 [1.000, 1.000] | 1.000 [1.000, 1.000] | 1.000 [1.000, 1.000] | 5.00 [5.00, 5.00] | 1.000 [1.000, 1.000] | 1.000 [1.000, 1.000] | 5 | 0 | 0 |
-| 2 (Combined) | =1+2 | own | 0.0 [0.0, 0.0] | 0.0 [0.0, 0.0] | 0.000 [0.000, 0.000] | 0.000 [0.000, 0.000] | 0.000 [0.000, 0.000] | 5.00 [5.00, 5.00] | 0.000 [0.000, 0.000] | 0.500 [0.500, 0.500] | 5 | 0 | 0 |
-| 1 (F1) | ann | simple | 0.0 [0.0, 0.0] | 0.0 [0.0, 0.0] | 0.000 [0.000, 0.000] | 0.000 [0.000, 0.000] | 0.000 [0.000, 0.000] | n/a | n/a | n/a | 0 | 0 | 0 |
+| 2 (Combined) | =1+2 | own | not submitted | not submitted | not submitted | not submitted | not submitted | 5.00 [5.00, 5.00] | not submitted | 0.500 [0.500, 0.500] | 5 | 0 | 0 |
+| 1 (F1) | ann | simple | not submitted | not submitted | not submitted | not submitted | not submitted | n/a | n/a | n/a | 0 | 0 | 0 |
 """  # noqa: E501
 
 

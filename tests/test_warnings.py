@@ -62,9 +62,25 @@ UNKNOWN_TEXT = answered(answer("d1"), answer("d2", question="What is d7?"))
 TWICE = '{"q002": {}, "q001": {}, "q002": {"retrieved_docs": ["d2"]}}'
 SAME_ID = [question("d1", question_id="a"), question("d2", question_id="a")]
 DRAFTS = [question("d1", synthetic=True), question("d2", synthetic=True, reviewed=True)]
-THREE: Files = {"questions": [*ASKED, question("d3")], **answered({}, {}, q003={})}
+THREE: Files = {"questions": [*ASKED, question("d3")], **answered({}, {}, q003=answer("d3"))}
 TWO_LEVELS_MISSING = {"scale": {**dict.fromkeys("135", "x"), "4": " "}}
 NOT_RETRIEVED = "no gold document is retrieved"
+UNGRADED = [question(doc_id, evidence_sentences=[]) for doc_id in ("d1", "d2", "d3")]
+
+
+def three(questions: list[dict[str, Any]] | None = None, **changes: Any) -> Files:
+    """Return three questions, and predictions for them that differ but for these changes; ... removes."""
+    questions = questions or [*ASKED, question("d3")]
+    predictions = {}
+    for number in (1, 2, 3):
+        row = answer(f"d{number}", answer=f"It is {number}.") | changes
+        predictions[f"q00{number}"] = {name: value for name, value in row.items() if value is not ...}
+    return {"questions": questions, "predictions": predictions}
+
+
+def citing(*names: str, **more: Any) -> Files:
+    """Return predictions of which the first cites these sentences, and the second S1."""
+    return answered(answer("d1", evidence_sentences=list(names), **more))
 
 
 @table(
@@ -117,6 +133,33 @@ NOT_RETRIEVED = "no gold document is retrieved"
             retrieving(["d1.json"], ["d1.json"]),
             *(STRONG, NOT_RETRIEVED, 1, "gold d1 against retrieved d1.json"),
         ),
+        "question IDs in another form": (
+            {"predictions": {"Q1": answer("d1"), "q002": answer("d2")}},
+            *(STRONG, "IDs unlike those of the questions", 1, "Q1 for q001"),
+        ),
+        "evidence is not read": (
+            three(evidence_sentences=..., evidence=["S1"]),
+            *(STRONG, 'unknown field "evidence"; did you mean "evidence_sentences"?', 3, "q001"),
+        ),
+        "retrieved_doc is not read": (
+            three(retrieved_docs=..., retrieved_doc=["d1"]),
+            *(STRONG, 'unknown field "retrieved_doc"; did you mean "retrieved_docs"?', 3, "q001"),
+        ),
+        "Answer is not read, in half of the predictions": (
+            answered({**answer("d1", answer=None), "Answer": "It is."}),
+            *(STRONG, 'unknown field "Answer"; did you mean "answer"?', 1, "q001"),
+        ),
+        "cited IDs in lower case": (
+            citing("s1"),
+            *(STRONG, "cited IDs unlike those of the sentences", 1, "q001 cites s1 for S1"),
+        ),
+        "cited IDs with a prefix": (
+            citing("bikes_S1", "d1: s01"),
+            *(STRONG, "write them as in the documents", 2, "q001 cites bikes_S1 for S1"),
+        ),
+        "all answers blank": (three(answer=" "), STRONG, "all answers are blank", 3, "q001"),
+        "all answers the same": (three(answer="No."), STRONG, "all answers are the same", 3, "No."),
+        "no gold evidence anywhere": (three(UNGRADED), QUESTIONS, "no question has gold evidence", 3, "q001"),
     },
 )
 def test_warning_on_stderr_and_in_the_results(
@@ -154,6 +197,22 @@ def test_warning_on_stderr_and_in_the_results(
         "wrong documents retrieved": retrieving(["d7", "gold/d8"], ["d9"]),
         "another folder, but some gold is retrieved": retrieving(["gold/d1"], ["d2"]),
         "gold retrieved for another question only": retrieving(["d2"], ["gold/d2"]),
+        "other fields beside the known ones": three(evidence=["S1"], answers=["x"], retrieved_doc=["d1"]),
+        "fields of another type": three(retrieved_docs=..., doc_id="d1", documents={"d1": 1}),
+        "fields with other meanings": three(evidence_sentences=..., evidence_docs=["d1"], sources=["d1"]),
+        "empty fields": three(retrieved_docs=[], evidence_sentences=None, evidence=[]),
+        "few citations in another form": citing("s1", "S1", "S2"),
+        "citations of a retrieved document": {
+            **citing("s1", retrieved_docs=["d1", "e1"]),
+            "corpus": {**CORPUS, "e1.json": {"sentences": [{"sid": "s1", "text": ""}]}},
+        },
+        "citations that may mean one of two sentences": {
+            **citing("x_S1"),
+            "corpus": {"d1.json": {"sentences": [{"sid": sid, "text": ""} for sid in ("S1", "s1")]}},
+        },
+        "the same answer, as in gold": three(
+            [question(f"d{n}", answer="Yes.") for n in "123"], answer="Yes."
+        ),
     },
 )
 def test_no_warning(project: Project, files: Files) -> None:
