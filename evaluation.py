@@ -35,7 +35,8 @@ Files, relative to the current directory
     {split}_{system}_output.json               one JSON object: question ID -> prediction
     corpus/{doc_id}.json or .txt               {"doc_id", "sentences": [{"sid", "text"}]}, or plain text
     {split}_evaluation.json                    the results
-    {split}_leaderboard.csv and .md            the ranking of the submissions named by --outputs
+    {split}_graded/{submission}/               the results for each submission named by --outputs
+    {split}_leaderboard.csv and .md            the ranking of the submissions
     {stem}_answers.json                        the results for the free answers in {stem}.json or .jsonl
     agreement.json                             how far judges agree
     results/evaluation/{type}/*.json           the results for one file of summaries
@@ -176,7 +177,8 @@ RESULTS_SCHEMA = 2  # version 1 wrote no `schema`
 
 SPLITS = ("train", "dev", "test")
 SYSTEMS = ("simple", "strong")  # listed first; all others follow in alphabetical order
-UNJUDGED_SYSTEMS = ("simple",)  # not judged unless --judge names them
+UNJUDGED_SYSTEMS = ("simple",)  # not judged unless --judge names them, but in submissions
+FINAL_SYSTEM = "final"  # counts for its submission; without it the best system does
 
 QUESTIONS_FILE = "NLP Project Data/{split}_final_jsonl.txt"
 PREDICTIONS_FILE = "{split}_{system}_output.json"
@@ -203,6 +205,7 @@ MAX_NAMES_SHOWN = 10  # more are counted
 MAX_SHOWN_CHARS = 200  # of a text of others in one line of ours
 MIN_ALIKE = 3  # answers or questions; fewer may be alike by chance
 MAX_FIELDS = 100  # names of unknown fields that are compared with the known ones
+MAX_NAME_BYTES = 150  # of a folder to write
 MAX_SYSTEMS_SHOWN = 10  # with more, the console lists significant differences only
 MAX_AMOUNT = 2**53  # beyond it a float cannot count
 PROGRESS_DELAY_S = 1.0  # shorter work shows no progress bar
@@ -720,7 +723,7 @@ def explain_not_found(path: str, pattern: str = "", what: str = "file", root: st
 def find_similar_names(name: str, names: Iterable[str]) -> list[str]:
     """Return the names that begin with the same word, or else those spelt alike; none of our own files."""
     candidates = sorted(
-        other for other in names if not re.search(r"_(evaluation|judgements|leaderboard)\b", other)
+        other for other in names if not re.search(r"_(evaluation|judgements|leaderboard|graded)\b", other)
     )
     first_word = re.split(r"[\W_]", name.lower())[0]
     similar = [other for other in candidates if first_word and other.lower().startswith(first_word)]
@@ -5182,6 +5185,10 @@ class Command:
         """Yield the reports that the options name."""
         yield from ()
 
+    def conclusion(self) -> str:
+        """Return the last line for stdout."""
+        return ""
+
     def remarks(self) -> list[str]:
         """Return the lines for stderr at the end, such as missing judgements."""
         return []
@@ -5219,6 +5226,7 @@ def run(command: Command, console: Console) -> int:
     print_saved_results(command.results_title, results, console)
     reports = write_outputs(command.reports(), console)
     print_saved_reports(reports, console)
+    console.print(command.conclusion())
     if judging.model:
         console.note(describe_calls(judging))
     console.warn_all([*describe_end(judging), *command.remarks()])
@@ -5540,6 +5548,7 @@ def check_report_packages(options: Options) -> None:
 # ------------------------------------------------------------------ 11. Grading a split
 
 LABELS_FILE = "{split}_labels.csv"
+GRADED_FOLDER = "{split}_graded/{submission}"
 LEADERBOARD_FILE = "{split}_leaderboard"
 JUDGEMENTS_FILE = "{split}_judgements.jsonl"
 GENERATED_AMOUNTS = ("latency_ms", "input_tokens", "output_tokens")
@@ -5549,10 +5558,11 @@ QUESTION_LABELS = ("question_type", "edge_case_type", "source_dataset", "source"
 RETRIEVAL_MEASURES = tuple(
     Measure(f"recall_at_{k}", f"Recall@{k} %", 1, 100, 100, f"recall_at_{k}_pct") for k in RECALL_CUTOFFS
 )
+F1_MEASURE = Measure("f1", "F1", key="avg_f1")
 CITATION_MEASURES = (
     Measure("precision", "Precision", key="avg_precision"),
     Measure("recall", "Recall", key="avg_recall"),
-    Measure("f1", "F1", key="avg_f1"),
+    F1_MEASURE,
 )
 ANSWER_MEASURE = Measure("answer_score_raw", "Answer", 2, top=TOP_SCORE, key="avg_answer_score")
 EVIDENCE_MEASURE = Measure("evidence_score", "Evidence", key="avg_evidence_score")
@@ -5563,7 +5573,7 @@ JOINT_MEASURES = (
     Measure("f1_answer_score", "F1 x answer", key="avg_f1_answer_score"),
 )
 SPLIT_MEASURES = (*RETRIEVAL_MEASURES, *CITATION_MEASURES, *JUDGE_MEASURES)
-RANKING_MEASURES = (COMBINED_MEASURE, CITATION_MEASURES[2])  # the first that a system has ranks it
+RANKING_MEASURES = (COMBINED_MEASURE, F1_MEASURE)  # the first that any submission has ranks all
 
 
 def parse_ids(text: str) -> list[str]:
@@ -5585,6 +5595,9 @@ class InputOptions(Options):
     outputs: Sequence[str] | None = option(
         None, "read the submission in each of these folders", nargs="+", metavar="DIR"
     )
+    max_systems: int = option(
+        5, "refuse submissions with more systems (default: 5)", type=parse_positive, metavar="N"
+    )
 
 
 @dataclass
@@ -5594,7 +5607,7 @@ class RubricOptions(JudgeOptions):
     group = "judging"
 
     judge: Sequence[str] | None = option(
-        None, "judge these systems (default: all but simple)", nargs="+", metavar="NAME"
+        None, "judge these systems (default: all but simple; of submissions all)", nargs="+", metavar="NAME"
     )
     no_judge: bool = option(False, "judge no system")
     limit: int | None = option(None, "judge the first N questions only", type=parse_positive, metavar="N")
@@ -5622,7 +5635,7 @@ class SplitOptions(InputOptions, RubricOptions):
         if self.no_judge:
             return False
         if self.judge is None:
-            return system.name not in UNJUDGED_SYSTEMS
+            return bool(self.outputs) or system.name not in UNJUDGED_SYSTEMS
         return system.name in self.judge
 
 
@@ -5642,18 +5655,17 @@ class Split(NamedTuple):
 
 
 class System(NamedTuple):
-    """One system's predictions for a split. `folder` is "" for the current one."""
+    """One system's predictions for a split. `submission` is "" in the current directory."""
 
     name: str
     file: InputFile
     predictions: dict[str, Prediction]
     warnings: list[str]
-    folder: str = ""
-    problems: Sequence[str] = ()
+    submission: str = ""
 
     @property
     def title(self) -> str:
-        return join_folder(self.folder, self.name)
+        return join_folder(self.submission, self.name)
 
     def predict(self, question: Question) -> Prediction:
         return self.predictions.get(question.question_id, NO_PREDICTION)
@@ -5663,11 +5675,48 @@ class System(NamedTuple):
         return [one for one in self.predictions.values() if isinstance(one.model, str) and one.model.strip()]
 
 
-class Submission(NamedTuple):
-    """The systems in one folder, which are graded together."""
+@dataclass
+class Submission:
+    """The systems in one folder, which are graded together. Name and folder are "" in the current directory.
 
-    folder: str
-    systems: list[System]
+    What is wrong with a file, in `problems`, keeps that system out and no other.
+    """
+
+    name: str = ""
+    folder: str = ""  # is only read
+    found: list[str] = field(default_factory=list)  # the names of all systems that it has files of
+    systems: list[System] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def status(self) -> str:
+        if not self.systems:
+            return "not graded"
+        return "partly graded" if self.problems else "graded"
+
+    @property
+    def reason(self) -> str:
+        """Return the first problem: "dev_simple_output.json, line 3: JSON is cut off"."""
+        text = describe_first(self.problems)
+        text = text.removeprefix(f"{self.folder}: ").removeprefix(f"{self.folder}/")
+        path = os.path.abspath(self.folder)
+        text = text.replace(f" in {path}", "").replace(f" in {os.path.dirname(path)}", "")
+        return re.sub(r":([0-9]+): ", r", line \1: ", text, count=1)
+
+    @property
+    def warnings(self) -> list[str]:
+        return [line for system in self.systems for line in system.warnings]
+
+    def output_folder(self, split: Split) -> str:
+        """Return where to write the results and pages; "" in the current directory."""
+        return GRADED_FOLDER.format(split=split.name, submission=self.name) if self.name else ""
+
+
+def describe_first(lines: Sequence[str]) -> str:
+    """Return the first line and the number of the others; "" if there is none."""
+    if len(lines) < 2:
+        return "".join(lines)
+    return f"{lines[0]} (and {len(lines) - 1} more)"
 
 
 def join_folder(folder: str, name: str) -> str:
@@ -5957,7 +6006,7 @@ class GradedSystem(NamedTuple):
 
 
 class GradedSubmission(NamedTuple):
-    folder: str
+    submission: Submission
     systems: list[GradedSystem]
     comparisons: list[Comparison]
 
@@ -5974,8 +6023,7 @@ class GradeSplit(Command):
 
     def __init__(self, options: SplitOptions) -> None:
         super().__init__(options)
-        self.submissions: list[Submission] = []
-        self.broken: dict[str, list[str]] = {}  # folder -> why it cannot be graded
+        self.submissions: list[Submission] = []  # without --outputs the current directory is the only one
         self.labels: Labels | None = None
         self.graded: list[GradedSubmission] = []
         self.judging = Judging()
@@ -5992,6 +6040,11 @@ class GradeSplit(Command):
     def graded_systems(self) -> list[GradedSystem]:
         return [one for submission in self.graded for one in submission.systems]
 
+    @property
+    def problems(self) -> list[str]:
+        """Return what keeps systems from being graded."""
+        return [line for submission in self.submissions for line in submission.problems]
+
     def run_alone(self, console: Console) -> int | None:
         if not self.options.label_sheet or self.options.dry_run:
             return None
@@ -5999,26 +6052,20 @@ class GradeSplit(Command):
         console.warn_all(self.warnings())
         path = write_label_sheet(self.split, self.systems, self.options)
         console.print_line(f"Label sheet saved to: {path}")
-        return EXIT_INCOMPLETE if self.broken else EXIT_OK
+        return EXIT_INCOMPLETE if self.problems else EXIT_OK
 
     def read(self) -> None:
         options = self.options
         check_report_packages(options)
         problems: list[str] = []
         self.split = read_split(options.split, problems, options.root)
-        folders = list_paths(options.outputs) if options.outputs else [""]
-        for folder in track(folders, "Reading submissions"):
-            faults: list[str] = []
-            submission = read_submission(self.split, folder, options.systems, faults)
-            if faults:
-                self.broken[folder] = faults
-            else:
-                self.submissions.append(submission)
-        if problems or not self.submissions:
-            raise InputError([*problems, *itertools.chain.from_iterable(self.broken.values())])
+        self.submissions = read_submissions(self.split, options)
+        if problems or not self.systems or (self.problems and not options.outputs):
+            raise InputError([*problems, *self.problems])
         self.check_names()
         if options.human:
-            self.labels = read_labels(options.human, self.split, folders)
+            titles = [join_folder(one.name, name) for one in self.submissions for name in one.found]
+            self.labels = read_labels(options.human, self.split, titles)
 
     def check_names(self) -> None:
         """Raise UsageError if an option names an unknown question or system."""
@@ -6026,7 +6073,7 @@ class GradeSplit(Command):
         ids = {question.question_id for question in self.split.questions}
         names = {system.name for system in self.systems}
         checks = [("--questions", "question", options.questions, ids)]
-        if not self.broken:  # otherwise it may be a system of a broken submission
+        if not self.problems:  # otherwise it may be a system that could not be read
             checks.append(("--judge", "system", options.judge, names))
             checks.append(("--student", "system", options.student, names))
         for flag, what, given, known in checks:
@@ -6036,16 +6083,20 @@ class GradeSplit(Command):
 
     def warnings(self) -> list[str]:
         lines = [f"warning: {line}" for line in self.split.warnings]
-        for system in self.systems:
-            lines += [f"warning: {line}" for line in system.warnings]
-        for folder, problems in self.broken.items():
-            lines += shorten_problems(problems)
-            lines.append(f"error: {folder} is skipped: problems: {len(problems)}")
+        for submission in self.submissions:
+            lines += [f"warning: {line}" for line in submission.warnings]
+        for submission in self.submissions:
+            if submission.problems:
+                lines += shorten_problems(submission.problems)
+                count = len(submission.problems)
+                lines.append(f"error: {submission.name} is {submission.status}: problems: {count}")
         return lines
 
     def notes(self) -> list[str]:
+        if self.options.outputs:
+            return describe_ignored(self.options.outputs)
         names = {system.name for system in self.systems}
-        if self.options.systems or self.options.outputs or not names & set(SYSTEMS):
+        if self.options.systems or not names & set(SYSTEMS):
             return []
         lines = []
         for name in sorted(set(SYSTEMS) - names):  # the two that every project has
@@ -6077,25 +6128,19 @@ class GradeSplit(Command):
             self.graded.append(grader.grade())
 
     def results(self) -> Iterator[OutputFile]:
-        has_folders = bool(self.options.outputs)
-        written = []
+        is_alone = not self.options.outputs
         for graded in track(self.graded, "Writing results"):
-            path = join_folder(graded.folder, RESULTS_FILE.format(split=self.split.name))
+            folder = graded.submission.output_folder(self.split)
+            path = join_folder(folder, RESULTS_FILE.format(split=self.split.name))
             results = {system.name: system.results for system in graded.systems}
-            render = functools.partial(render_results, results)
-            file = OutputFile(path, render, is_optional=has_folders, is_announced=not has_folders)
-            if self.compare_with_last_results(path, graded.systems):
-                file.lost = JUDGED_SCORES
-            yield file
-            if file.error:
-                self.broken[graded.folder] = [file.error]
-            else:
-                written.append(graded)
-        if not written:
-            raise UsageError("no submission could be graded; no leaderboard was written")
-        self.graded = written
-        if has_folders:
-            report = build_leaderboard(self.split, self.graded, self.broken)
+            if results:
+                render = functools.partial(render_results, results)
+                file = OutputFile(path, render, is_optional=not is_alone, is_announced=is_alone)
+                if self.compare_with_last_results(path, graded.systems):
+                    file.lost = JUDGED_SCORES
+                yield file
+        if not is_alone:
+            report = build_leaderboard(self.split, self.graded)
             forms = ["csv", "md", *(["html"] if "html" in self.options.report else [])]
             yield from list_report_files(report, LEADERBOARD_FILE.format(split=self.split.name), forms)
 
@@ -6117,13 +6162,16 @@ class GradeSplit(Command):
         if not self.options.outputs:
             return render_split_text(self.graded[0], by)
         slices = [build_slice_part(self.graded_systems, by, is_for_console=True)] if by else []
-        [board, *_] = build_leaderboard(self.split, self.graded, self.broken).parts
-        remark = describe_intervals(self.graded_systems[0])
-        return render_text([*slices, board._replace(lines=["", remark])])
+        board = build_leaderboard(self.split, self.graded).parts[0]
+        return render_text([*slices, narrow_leaderboard(board)])
 
     def reports(self) -> Iterator[OutputFile]:
         for graded in track(self.graded, "Writing reports"):
-            yield from split_reports(self.split, graded, self.options)
+            if graded.systems:
+                yield from split_reports(self.split, graded, self.options)
+
+    def conclusion(self) -> str:
+        return describe_statuses(self.submissions) if self.options.outputs else ""
 
     def remarks(self) -> list[str]:
         lines = []
@@ -6143,7 +6191,7 @@ class GradeSplit(Command):
 
     def is_complete(self) -> bool:
         judged = [one.judged for one in self.graded_systems if one.judged]
-        return not self.broken and not any(one.n_missing or one.failed_checks for one in judged)
+        return not self.problems and not any(one.n_missing or one.failed_checks for one in judged)
 
 
 # -- From Python
@@ -6282,13 +6330,19 @@ class CheckInputs(Command):
             split = read_split(options.split, problems)
         else:
             console.note(f"{questions_file} is not there: the predictions alone are checked.")
-        systems = []
-        for folder in list_paths(options.outputs) if options.outputs else [""]:
-            systems += read_submission(split, folder, options.systems, problems).systems
-        warnings = [*split.warnings, *itertools.chain.from_iterable(system.warnings for system in systems)]
+        submissions = read_submissions(split, options)
+        warnings = list(split.warnings)
+        for submission in submissions:
+            problems += submission.problems
+            warnings += submission.warnings
+        console.note_all(describe_ignored(options.outputs or ()))
         console.warn_all([*shorten_problems(problems), *(f"warning: {line}" for line in warnings)])
-        for system in systems:
-            console.print_line(f"{system.title}: {describe_submitted(split, system)}")
+        for submission in submissions:
+            systems = {system.name: system for system in submission.systems}
+            for name in dict.fromkeys(options.systems or submission.found):
+                title = join_folder(submission.name, name)
+                text = describe_submitted(split, systems[name]) if name in systems else "cannot be graded"
+                console.print_line(f"{title}: {text}")
         if problems:
             console.warn(f"error: problems in the input: {len(problems)}")
         return EXIT_BAD_INPUT if problems or (warnings and options.strict) else EXIT_OK
@@ -6296,8 +6350,6 @@ class CheckInputs(Command):
 
 def describe_submitted(split: Split, system: System) -> str:
     """Return how much of what is asked for a system has submitted."""
-    if system.problems:
-        return f"cannot be graded, problems: {len(system.problems)}"
     noun = "questions" if split.questions else "predictions"
     rows = list(map(system.predict, split.questions)) or list(system.predictions.values())
     n_answered = sum(not is_blank(row.answer) for row in rows)
@@ -6334,38 +6386,92 @@ def read_questions(split: str, problems: list[str], root: str = "") -> tuple[lis
     return questions, file.source
 
 
+def read_submissions(split: Split, options: InputOptions) -> list[Submission]:
+    """Read the submission in each folder of --outputs, or the current directory. Raises UsageError."""
+    if not options.outputs:
+        return [read_submission(split, Submission(), options.systems)]
+    folders = [path for path in list_paths(options.outputs) if not os.path.isfile(path)]
+    if not folders:
+        raise UsageError(f"--outputs: not a folder: {shorten_names(options.outputs)}")
+    submissions = []
+    for name, folder in track(
+        list(zip(name_submissions(folders), folders, strict=True)), "Reading submissions"
+    ):
+        submission = Submission(name, folder)
+        submissions.append(read_submission(split, submission, options.systems, options.max_systems))
+    return submissions
+
+
+def describe_ignored(outputs: Iterable[str]) -> list[str]:
+    """Return a line about the files among the folders of submissions, if there are any."""
+    files = [path for path in list_paths(outputs) if os.path.isfile(path)]
+    return [f"Files among the folders are ignored: {shorten_names(files)}"] if files else []
+
+
 def read_submission(
-    split: Split, folder: str, picked: Sequence[str] | None, problems: list[str]
+    split: Split, submission: Submission, picked: Sequence[str] | None = None, max_systems: int | None = None
 ) -> Submission:
-    """Read all systems in a folder, or those picked. What is wrong with it is added to `problems`."""
-    submission = Submission(folder, [])
+    """Read all systems in a submission's folder, or those picked, and return it."""
+    folder = submission.folder
     try:
-        names = sorted(picked or (), key=compute_system_order)
-        names = names or find_systems(os.path.join(split.root, folder), split.name)
+        submission.found = find_systems(os.path.join(split.root, folder), split.name)
     except FileNotFoundError:
-        problems.append(explain_not_found(folder, what="folder"))
+        submission.problems.append(explain_not_found(folder, what="folder"))
         return submission
     except OSError as error:
-        problems.append(f"{folder}: not a readable folder of predictions: {error.strerror or error}")
+        reason = f"not a readable folder of predictions: {error.strerror or error}"
+        submission.problems.append(f"{folder}: {reason}")
         return submission
-    results = join_folder(folder, RESULTS_FILE.format(split=split.name))
-    if folder and not is_inside(folder, results):
-        problems.append(f"{results}: a link out of the submission's folder")
-    names = list(dict.fromkeys(names)) or ["*"]  # if there is none, reading says that
-    for name in track(names, "Reading predictions"):
-        path = join_folder(folder, PREDICTIONS_FILE.format(split=split.name, system=name))
-        if folder and not is_inside(folder, path):
-            problems.append(f"{path}: a link out of the submission's folder")
-            continue
-        faults: list[str] = []
-        data = read_file(path, faults, PREDICTIONS_FILE, split.root)
-        predictions, repeated = parse_members(Prediction, data, faults)
-        problems += faults
-        if data.data is None:
-            continue
-        warnings = [] if faults else check_predictions(data, split, predictions, repeated)
-        submission.systems.append(System(name, data.source, predictions, warnings, folder, faults))
+    names = sorted(set(picked or submission.found), key=compute_system_order)
+    if max_systems and len(names) > max_systems:
+        reason = f"{len(names)} systems; at most {max_systems} are graded (--max-systems)"
+        submission.problems.append(f"{folder}: {reason}")
+        return submission
+    for name in track(names or ["*"], "Reading predictions"):  # if there is none, reading says that
+        read_system(split, submission, name)
     return submission
+
+
+def read_system(split: Split, submission: Submission, name: str) -> None:
+    """Add a system to its submission, or what is wrong with its file to the submission's problems."""
+    path = join_folder(submission.folder, PREDICTIONS_FILE.format(split=split.name, system=name))
+    if submission.folder and not is_inside(submission.folder, path):
+        submission.problems.append(f"{path}: a link out of the submission's folder")
+        return
+    problems: list[str] = []
+    data = read_file(path, problems, PREDICTIONS_FILE, split.root)
+    predictions, repeated = parse_members(Prediction, data, problems)
+    submission.problems += problems
+    if not problems:
+        warnings = check_predictions(data, split, predictions, repeated)
+        submission.systems.append(System(name, data.source, predictions, warnings, submission.name))
+
+
+def name_submissions(folders: Sequence[str]) -> list[str]:
+    """Return the name of the submission in each folder: the folder's own, after its parents' if need be."""
+    parts = [Path(os.path.abspath(folder)).parts for folder in folders]
+    depths = [1] * len(folders)
+    while True:
+        names = [make_safe_name("-".join(path[-depth:])) for path, depth in zip(parts, depths, strict=True)]
+        for index, path in enumerate(parts):
+            if depths[index] > len(path):  # the parents are no help
+                digest = hashlib.sha256(os.fsencode(os.path.join(*path))).hexdigest()[:8]
+                names[index] += f"-{digest}"
+        folded = [unicodedata.normalize("NFC", name).casefold() for name in names]
+        repeated = set(find_repeated(folded))
+        if not repeated:
+            return names
+        for index, name in enumerate(folded):
+            depths[index] += name in repeated
+
+
+def make_safe_name(text: str) -> str:
+    """Return a name that a folder can have on every system."""
+    name = re.sub(r'[<>:"/\\|?*\t\n]', "_", remove_invisible(text))
+    name = name.encode()[:MAX_NAME_BYTES].decode(errors="ignore").strip(" .")
+    if re.fullmatch(r"(?i)(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", name) or not name:
+        name = f"_{name}"
+    return name
 
 
 def compute_system_order(name: str) -> tuple[bool, str]:
@@ -6610,7 +6716,7 @@ def build_requests(split: Split, submission: Submission, options: SplitOptions) 
             question = split.questions[position]
             texts = list_judging_texts(question, answer)
             requests.append(
-                Request(submission.folder, question.question_id, position, name, 0, "rubric", texts)
+                Request(submission.name, question.question_id, position, name, 0, "rubric", texts)
             )
     chosen = []
     for position, question in enumerate(split.questions):
@@ -6687,7 +6793,7 @@ class SubmissionGrader:
             one = self.summarize(system, answers[system.name], table)
             one.results.comparison = differences.get(system.name, UNSET)
             graded.append(one)
-        return GradedSubmission(self.submission.folder, graded, comparisons)
+        return GradedSubmission(self.submission, graded, comparisons)
 
     def judge_answers(self, system: System, answers: Iterable[GradedAnswer]) -> bool:
         """Add the judge's scores to answers. Return False if no answer was judged or asked about."""
@@ -6828,7 +6934,7 @@ class SubmissionGrader:
         if self.options.repeats > 1:
             results.judge_sd = pool_deviations(row.scores for row in rows if row.scores)
         if self.options.check_judge:
-            results.checks = build_check_rows(self.split.questions, system.folder, self.outcomes)
+            results.checks = build_check_rows(self.split.questions, system.submission, self.outcomes)
         if self.labels and system.title in self.labels.scores:
             results.human = compare_with_people(self.labels, system.title, answers)
         return results
@@ -7002,10 +7108,10 @@ def sum_usage(model: str, answers: Iterable[GradedAnswer]) -> JudgeUsage:
     return JudgeUsage(len(judgements), usage.prompt, usage.completion, usage.cached, cost)
 
 
-def build_check_rows(questions: Sequence[Question], folder: str, answers: Answers) -> list[CheckRow]:
+def build_check_rows(questions: Sequence[Question], submission: str, answers: Answers) -> list[CheckRow]:
     rows = []
     for check in build_sanity_checks(questions):
-        outcome = answers[RequestId(folder, check.position, check.name, 0)]
+        outcome = answers[RequestId(submission, check.position, check.name, 0)]
         question_id = questions[check.position].question_id
         row = CheckRow(check.name, question_id, None, (check.lowest, check.highest), False, "")
         if isinstance(outcome, Failure):
@@ -7055,12 +7161,8 @@ class Labels(NamedTuple):
     scores: dict[str, dict[str, dict[str, int]]]
 
 
-def read_labels(path: str, split: Split, folders: Iterable[str]) -> Labels:
-    """Read people's scores of any system in these folders, graded or not. Raises InputError."""
-    titles = []
-    for folder in folders:
-        with suppress(OSError):  # reading the submission reports it
-            titles += [join_folder(folder, name) for name in find_systems(folder, split.name)]
+def read_labels(path: str, split: Split, titles: Sequence[str]) -> Labels:
+    """Read people's scores of systems with these titles, graded or not. Raises InputError."""
     ids = map_spellings([question.question_id for question in split.questions])
     systems = map_spellings(titles)
     problems: list[str] = []
@@ -7394,53 +7496,156 @@ def build_slice_part(systems: Sequence[GradedSystem], label: str, is_for_console
 
 # -- The leaderboard
 
+LEADERBOARD_MEASURES = (
+    COMBINED_MEASURE,
+    ANSWER_MEASURE,
+    EVIDENCE_MEASURE,
+    F1_MEASURE,
+    *RETRIEVAL_MEASURES,
+)
+LEADERBOARD_COLUMNS = (
+    *("rank", "submission", "system", "status", "combined", "low", "high", "answer", "evidence", "f1"),
+    *("recall_at_1", "recall_at_5", "judged", "missing", "flagged", "warnings", "reason"),
+)
+COUNTS = ("Judged", "Missing", "Flagged")  # answers
+NOT_ON_CONSOLE = ("Status", "Warnings", RETRIEVAL_MEASURES[0].title, *COUNTS)  # it has 100 columns
 
-def build_leaderboard(split: Split, graded: Iterable[GradedSubmission], skipped: Collection[str]) -> Report:
-    """Return the leaderboard of all submissions, best first."""
-    systems = {}
-    for submission in graded:
-        for one in submission.systems:
-            systems[f"{submission.folder}\0{one.name}"] = one  # equal ones are ordered by these names
-    header = ["rank", "ranked_by", "folder", "system"]
-    for measure in SPLIT_MEASURES:
-        header += [measure.mean_key, f"{measure.mean_key}_low", f"{measure.mean_key}_high"]
-    rows = []
-    names: list[tuple[list[Cell], dict[str, Mean]]] = []
-    counts: list[list[int]] = []
-    means = {name: one.means for name, one in systems.items()}
-    for name, rank in rank_systems(means, [measure.name for measure in RANKING_MEASURES]):
-        one = systems[name]
-        folder = one.system.folder
-        ranking = [measure for measure in RANKING_MEASURES if one.means.get(measure.name, NO_MEAN).n]
-        row: list[object] = [rank, ranking[0].mean_key if ranking else None, folder, one.name]
-        for measure in SPLIT_MEASURES:
-            found = one.means.get(measure.name, NO_MEAN)
-            row += [found.value, *(found.interval or (None, None))]
-        counts.append([0, 0, 0])
-        if one.judged:
-            n_missing = one.judged.n_missing
-            n_judged = one.judged.questions_with_rubrics - n_missing
-            counts[-1] = [n_judged, n_missing, len(one.judged.flagged_questions)]
-        rows.append([*row, *counts[-1]])
-        shown_rank = f"{rank} ({ranking[0].title})" if ranking else ""
-        names.append(([shown_rank, link_page(split, folder), one.name], one.means))
-    part = build_means_part("Leaderboard", ["Rank", "Folder", "System"], names, SPLIT_MEASURES, n_names=3)
-    board = part._replace(
-        header=[*part.header, "Judged", "Failed", "Flagged"],
-        rows=[[*cells, *count] for cells, count in zip(part.rows, counts, strict=True)],
-        lines=[describe_intervals(next(iter(systems.values())))],
+
+class Standing(NamedTuple):
+    """A row of the leaderboard: a submission and the system that counts, None if none was graded."""
+
+    rank: int | None
+    submission: Submission
+    system: GradedSystem | None
+
+    def list_csv_cells(self) -> list[object]:
+        submission = self.submission
+        system = self.system
+        means = system.means if system else {}
+        combined, *others = [means.get(measure.name, NO_MEAN) for measure in LEADERBOARD_MEASURES]
+        low, high = combined.interval or (None, None)
+        return [
+            *(self.rank, submission.name, system.name if system else "", submission.status),
+            *(combined.value, low, high, *[mean.value for mean in others]),
+            *(*count_answers(system), len(submission.warnings), submission.reason),
+        ]
+
+
+def count_answers(system: GradedSystem | None) -> tuple[int, int, int]:
+    """Return how many answers were judged, lack a judgement, and are flagged."""
+    judged = system and system.judged
+    if not judged:
+        return 0, 0, 0
+    n_missing = judged.n_missing
+    return judged.questions_with_rubrics - n_missing, n_missing, len(judged.flagged_questions)
+
+
+def choose_counting_system(systems: Iterable[GradedSystem]) -> GradedSystem | None:
+    """Return the system that counts for its submission: `final`, else the best."""
+    by_name = {system.name: system for system in systems}
+    if FINAL_SYSTEM in by_name:
+        return by_name[FINAL_SYSTEM]
+    means = {name: system.means for name, system in by_name.items()}
+    ranks = rank_systems(means, [measure.name for measure in RANKING_MEASURES])
+    return by_name[ranks[0][0]] if ranks else None
+
+
+def choose_ranking_measure(systems: Iterable[GradedSystem | None]) -> Measure:
+    """Return the first of the measures for ranking that any of these systems has."""
+    for measure in RANKING_MEASURES:
+        if any(system and system.means.get(measure.name, NO_MEAN).n for system in systems):
+            return measure
+    return RANKING_MEASURES[-1]
+
+
+def rank_submissions(
+    systems: Mapping[str, GradedSystem | None], submissions: Iterable[Submission], measure: Measure
+) -> list[Standing]:
+    """Return the rows of the leaderboard, best first; last those without a rank, which lack the measure."""
+    by_name = {submission.name: submission for submission in submissions}
+    means = {}
+    for name in sorted(by_name, key=lambda name: (systems[name] is None, name)):
+        system = systems[name]
+        means[name] = system.means if system else {}
+    ranks = rank_systems(means, [measure.name])
+    return [Standing(rank, by_name[name], systems[name]) for name, rank in ranks]
+
+
+def build_leaderboard(split: Split, graded: Sequence[GradedSubmission]) -> Report:
+    """Return the leaderboard: a row for each submission, best first."""
+    counting = {one.submission.name: choose_counting_system(one.systems) for one in graded}
+    measure = choose_ranking_measure(list(counting.values()))
+    standings = rank_submissions(counting, [one.submission for one in graded], measure)
+    rows: list[BoardRow] = []
+    problems = []
+    warnings = []
+    for rank, submission, system in standings:
+        name = submission.name
+        link = LinkCell(name, quote(f"{submission.output_folder(split)}/{split.name}_evaluation.html"))
+        names: list[Cell] = ["" if rank is None else rank, link if system else name]
+        names += [system.name if system else "", submission.status, len(submission.warnings)]
+        rows.append((names, system))
+        if submission.problems:
+            problems.append(f"{name}: {submission.status}: {submission.reason}")
+        if submission.warnings:
+            warnings.append(f"{name}: {describe_first(submission.warnings)}")
+    others: list[BoardRow] = []
+    for one in sorted(graded, key=lambda one: one.submission.name):
+        for system in one.systems:
+            if system is not counting[one.submission.name]:
+                others.append(([one.submission.name, system.name], system))
+    first = next(system for one in graded for system in one.systems)
+    remarks = [f"Ranked by: {measure.title}", describe_intervals(first)]
+    header = ["Rank", "Submission", "System", "Status", "Warnings"]
+    parts = [
+        build_board_part("Leaderboard", header, rows, measure)._replace(lines=remarks),
+        build_board_part("Other systems", header[1:3], others, measure),
+        Part("Problems", ["Problem"], lines=problems, is_warning=True),  # with a header: left out if empty
+        Part("Data warnings", ["Warning"], lines=warnings, place="last"),
+    ]
+    return Report(
+        f"Leaderboard of the {split.name} split",
+        parts,
+        header=LEADERBOARD_COLUMNS,
+        rows=[standing.list_csv_cells() for standing in standings],
     )
-    parts = [board]
-    if skipped:
-        parts.append(Part("Not graded", lines=list(skipped), is_warning=True))
-    header += ["judged", "failed", "flagged"]
-    return Report(f"Leaderboard of the {split.name} split", parts, header=header, rows=rows)
 
 
-def link_page(split: Split, folder: str) -> LinkCell:
-    path = Path(folder)
-    address = path.as_uri() if path.is_absolute() else quote(os.fsencode(path.as_posix()))
-    return LinkCell(folder, f"{address}/{split.name}_evaluation.html")
+BoardRow: TypeAlias = tuple[list[Cell], GradedSystem | None]
+
+
+def build_board_part(title: str, header: Sequence[str], rows: Sequence[BoardRow], measure: Measure) -> Part:
+    """Return a table of systems in which only the measure that ranks them has its intervals."""
+    named_means = []
+    for names, system in rows:
+        means = {}
+        for name, mean in (system.means if system else {}).items():
+            means[name] = mean if name == measure.name else mean._replace(interval=None)
+        named_means.append((names, means))
+    part = build_means_part(title, header, named_means, LEADERBOARD_MEASURES)
+    cells = [[*row, *count_answers(system)] for row, (_, system) in zip(part.rows, rows, strict=True)]
+    return part._replace(header=[*part.header, *COUNTS], rows=cells)
+
+
+def narrow_leaderboard(part: Part) -> Part:
+    """Return the leaderboard with the columns that fit on a console."""
+    shown = [column for column, title in enumerate(part.header) if title not in NOT_ON_CONSOLE]
+    rows = [[row[column] for column in shown] for row in part.rows]
+    header = [part.header[column] for column in shown]
+    return part._replace(header=header, rows=rows, lines=["", *part.lines], n_names=3)
+
+
+def describe_statuses(submissions: Collection[Submission]) -> str:
+    """Return "38 of 40 submissions graded; not graded: team07, team08"."""
+    names: dict[str, list[str]] = {"partly graded": [], "not graded": []}
+    for submission in submissions:
+        names.setdefault(submission.status, []).append(submission.name)
+    n_graded = len(submissions) - len(names["not graded"])
+    text = f"{n_graded} of {len(submissions)} submissions graded"
+    for status in ("partly graded", "not graded"):
+        if names[status]:
+            text += f"; {status}: {shorten_names(names[status])}"
+    return text
 
 
 # -- Reports
@@ -7448,30 +7653,22 @@ def link_page(split: Split, folder: str) -> LinkCell:
 
 def split_reports(split: Split, graded: GradedSubmission, options: SplitOptions) -> Iterator[OutputFile]:
     """Yield the reports on one submission, and the pages of single systems."""
-    folder = graded.folder
+    folder = graded.submission.output_folder(split)
     report = build_split_report(split, graded)
-    files: list[OutputFile] = []
     for form in dict.fromkeys(options.report):
         stem = f"{split.name}_scores" if form == "png" else f"{split.name}_evaluation"
-        files += list_report_files(report, join_folder(folder, stem), [form])
+        yield from list_report_files(report, join_folder(folder, stem), [form])
     for one in graded.systems:
         if one.name in options.student:
-            own = build_split_report(split, GradedSubmission(folder, [one], []), one.name)
+            own = build_split_report(split, graded._replace(systems=[one], comparisons=[]), one.name)
             stem = join_folder(folder, f"{split.name}_{one.name}_evaluation")
-            files += list_report_files(own, stem, ["html"])
-    for file in files:
-        if folder and not is_inside(folder, file.path):
-            file.render = functools.partial(refuse_link, file.path)
-        yield file
-
-
-def refuse_link(path: str) -> bytes:
-    raise UsageError(f"{path} is a link out of the submission's folder")
+            yield from list_report_files(own, stem, ["html"])
 
 
 def build_split_report(split: Split, graded: GradedSubmission, student: str = "") -> Report:
     """Return the report on one submission, or on one of its systems."""
-    warnings: list[str] = []
+    submission = graded.submission
+    warnings = [] if student else [f"not graded: {problem}" for problem in submission.problems]
     failed = []
     flagged = []
     distributions = {}
@@ -7507,7 +7704,7 @@ def build_split_report(split: Split, graded: GradedSubmission, student: str = ""
         Part("Where this comes from", lines=list_origins(graded), place="last"),
     ]
     return Report(
-        ": ".join(filter(None, [f"Evaluation of the {split.name} split", graded.folder, student])),
+        ": ".join(filter(None, [f"Evaluation of the {split.name} split", submission.name, student])),
         parts,
         entries=functools.partial(build_entries, split, graded),
         header=CSV_HEADER,
@@ -8190,7 +8387,9 @@ def read_configurations(options: AnswerOptions) -> list[Configuration]:
     for path in track(list_paths(options.files), "Reading answers"):
         if path in SPLITS:
             split = read_split(path, problems)
-            for system in read_submission(split, "", None, problems).systems:
+            submission = read_submission(split, Submission())
+            problems += submission.problems
+            for system in submission.systems:
                 items = [convert_question(question, system) for question in split.questions]
                 results = AnswerResults(warnings=[*split.warnings, *system.warnings])
                 configurations.append(Configuration(system.name, system.file, items, results))

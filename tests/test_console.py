@@ -345,15 +345,15 @@ def test_split_is_train_by_default(project: Project, arguments: list[str], split
 
 # ------------------------------------------------------------------ Wide tables, and progress
 
-LONG = "answers_of_a_pipeline/with_reranking"
+LONG = "answers_of_a_pipeline_with_reranking"
 WIDE_TABLES = """\
-  Rank  Folder          System                    Recall@1 %            Recall@5 %
-1 (F1)  answers_of_a_   한국어한국어한  100.0 [100.0, 100.0]  100.0 [100.0, 100.0]
-        pipeline/with_  국어
-        reranking
-1 (F1)  short           strong          100.0 [100.0, 100.0]  100.0 [100.0, 100.0]
+source_dataset  System                  Questions            Recall@1 %            Recall@5 %
+sets            short/strong                    5  100.0 [100.0, 100.0]  100.0 [100.0, 100.0]
+sets            answers_of_a_pipeline_          5  100.0 [100.0, 100.0]  100.0 [100.0, 100.0]
+                with_reranking/
+                한국어한국어한국어
 
-  Rank  Folder          System                     Precision                Recall
+source_dataset  System                             Precision                Recall
 """
 
 
@@ -364,8 +364,9 @@ def test_wide_table_becomes_several(project: Project) -> None:
         rows[f"q{number + 1:03d}"] = {"evidence_sentences": ["S1"], "retrieved_docs": [f"d{number}"]}
     project.submission("short", strong=rows)
     project.submission(LONG, 한국어한국어한국어=rows)
-    board = blocks(project.run("dev", "--outputs", "short", LONG).out)["LEADERBOARD"]
-    assert board[: len(WIDE_TABLES)] == WIDE_TABLES
+    slices = project.run("dev", "--outputs", "short", LONG, "--by", "source_dataset").out
+    tables = blocks(slices)["RESULTS BY SOURCE_DATASET"]
+    assert tables[: len(WIDE_TABLES)] == WIDE_TABLES
 
 
 def list_tables(out: str) -> list[str]:

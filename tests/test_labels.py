@@ -444,26 +444,26 @@ def submissions(eight: Project, judge_with: JudgeWith) -> Project:
 
 def human_results_of(project: Project, folder: str) -> dict[str, dict[str, Any]]:
     """Return the comparison with labels for every system of a submission."""
-    results = json.loads((project.folder / folder / RESULTS).read_bytes())
+    results = json.loads((project.folder / "dev_graded" / folder / RESULTS).read_bytes())
     return {name: blocks["llm_judge"].get("human", {}) for name, blocks in results.items()}
 
 
 def test_a_sheet_of_submissions_is_written_and_read_back(submissions: Project) -> None:
     rows = write_sheet(submissions, *OUTPUTS)
-    systems = ("in/a/other", "in/a/strong", "in/b/strong")
+    systems = ("a/other", "a/strong", "b/strong")
     assert answers_in(rows) == {(name, system) for name in IDS for system in systems}
     assert not list((submissions.folder / "in").rglob("*labels*"))
     fill_sheet(submissions, lambda row: 2 if row["system"].endswith("other") else 4)
     assert submissions.run("dev", *OUTPUTS, "--human", SHEET).code == 0
-    for folder, names in (("in/a", ["other", "strong"]), ("in/b", ["strong"])):
+    for folder, names in (("a", ["other", "strong"]), ("b", ["strong"])):
         found = human_results_of(submissions, folder)
         assert sorted(found) == names
         for human in found.values():
             assert (human["labels"], human["exact_agreement"]) == (8, 1)
 
 
-def test_labels_of_submissions_name_the_folder(submissions: Project) -> None:
-    labels = labels_csv(("q001", "strong", 4), ("q001", "in/a/strong", 4))
+def test_labels_name_the_submission(submissions: Project) -> None:
+    labels = labels_csv(("q001", "strong", 4), ("q001", "a/strong", 4))
     outcome = run_with_labels(submissions, labels, *OUTPUTS)
     problems = [line for line in outcome.err if line.startswith("labels.csv:")]
     assert len(problems) == 1
