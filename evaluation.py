@@ -422,6 +422,17 @@ class Label(Record):
     rater: Name = ""
 
 
+class Override(Record):
+    """A person's decision on a system's answer to one question: its score, and why."""
+
+    aliases: ClassVar[Mapping[str, Sequence[str]]] = {"system": ("system", "submission")}
+
+    question_id: str
+    system: str
+    score: Level
+    reason: Name
+
+
 class Item(Record, kw_only=True):
     """A free answer with its gold answers, the main one first. `correct` is a person's verdict.
 
@@ -604,6 +615,14 @@ class DecisionRow(Record, kw_only=True):
 
 class JudgedAnswer(DecisionRow, kw_only=True):
     """A row of a split's results. The system is the key that the results are under."""
+
+    judge_score: Rating = None
+    override_reason: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.override_reason is not None:  # a person's score is not the judge's
+            self.score = self.judge_score
 
     def list_required(self) -> Sequence[str]:
         if self.answer_score_raw is None:
@@ -1093,6 +1112,10 @@ def read_csv_rows(file: FileData, problems: list[str]) -> list[tuple[int, dict[s
             cells = [cell.strip() for cell in cells]
             if header:
                 pairs = zip(header, cells, strict=False)
+                if any(cells[len(header) :]):
+                    problems.append(
+                        f"{file.name}:{line}: more cells than columns: put texts with {delimiter!r} in quotes"
+                    )
                 rows.append((line, {name: cell for name, cell in pairs if cell}))
             elif any(cells):
                 header = [cell.lower() for cell in cells]
@@ -5627,6 +5650,7 @@ class SplitOptions(InputOptions, RubricOptions):
     student: Sequence[str] = option(
         (), "write the page of one system alone, to be handed back", nargs="+", metavar="SYSTEM"
     )
+    overrides: str | None = option(None, "replace scores by these decisions of people (CSV)", metavar="FILE")
     human: str | None = option(None, "compare the judge with people's scores (CSV or JSON)", metavar="FILE")
     label_sheet: bool = option(False, "write a sheet for people to score answers in, and stop")
     root: str = ""  # the folder that all paths are relative to; "" is the current one
@@ -5706,6 +5730,11 @@ class Submission:
     @property
     def warnings(self) -> list[str]:
         return [line for system in self.systems for line in system.warnings]
+
+    @property
+    def titles(self) -> list[str]:
+        """Return the titles of all systems that it has files of."""
+        return [join_folder(self.name, name) for name in self.found]
 
     def output_folder(self, split: Split) -> str:
         """Return where to write the results and pages; "" in the current directory."""
@@ -5799,6 +5828,18 @@ class JudgeRow(msgspec.Struct, kw_only=True):
     judge_score: float | UnsetType | None = UNSET  # the judge's own, where a person's decision replaces it
     override_reason: str | UnsetType = UNSET  # why a person decided otherwise
 
+    def override(self, decision: Override) -> None:
+        """Replace the score, or the failure to judge, by a person's decision."""
+        self.judge_score = None if self.failure else self.answer_score_raw
+        self.failure = None
+        self.answer_score_raw = decision.score
+        self.override_reason = decision.reason
+        self.compute_combined()
+
+    def compute_combined(self) -> None:
+        self.answer_score_normalized = normalize_score(self.answer_score_raw)
+        self.combined_score = combine_scores(self.answer_score_normalized, self.evidence_score)
+
 
 class JudgeMeans(Means, kw_only=True):
     avg_answer_score: float | None
@@ -5887,6 +5928,10 @@ class JudgeResults(JudgeMeans, kw_only=True):
         return [check for check in self.checks or () if not check.passed]
 
     @property
+    def overridden_rows(self) -> list[JudgeRow]:
+        return [row for row in self.per_question if row.override_reason]
+
+    @property
     def flagged_rows(self) -> list[JudgeRow]:
         """Return the flagged answers that have a score."""
         return [row for row in self.per_question if row.flags and row.failure is None]
@@ -5970,8 +6015,16 @@ class GradedAnswer(msgspec.Struct, gc=False):
 
     @property
     def score(self) -> float:
-        """Return the judge's score, 0 without a judgement."""
+        """Return the score that counts, 0 without a judgement."""
         return self.judged.answer_score_raw if self.judged else 0
+
+    @property
+    def judge_score(self) -> float | None:
+        """Return the judge's own score, whether it counts or not; None without a judgement."""
+        if self.judged is None or not self.is_scored:
+            return None
+        overridden = self.judged.judge_score
+        return self.score if overridden is UNSET else overridden
 
     @property
     def level(self) -> str:
@@ -6025,6 +6078,7 @@ class GradeSplit(Command):
         super().__init__(options)
         self.submissions: list[Submission] = []  # without --outputs the current directory is the only one
         self.labels: Labels | None = None
+        self.overrides = NO_OVERRIDES
         self.graded: list[GradedSubmission] = []
         self.judging = Judging()
 
@@ -6064,8 +6118,12 @@ class GradeSplit(Command):
             raise InputError([*problems, *self.problems])
         self.check_names()
         if options.human:
-            titles = [join_folder(one.name, name) for one in self.submissions for name in one.found]
-            self.labels = read_labels(options.human, self.split, titles)
+            titles = [title for one in self.submissions for title in one.titles]
+            self.labels = read_labels(options.human, self.split, titles, problems)
+        if options.overrides:
+            self.overrides = read_overrides(options.overrides, self.split, self.submissions, problems)
+        if problems:
+            raise InputError(problems)
 
     def check_names(self) -> None:
         """Raise UsageError if an option names an unknown question or system."""
@@ -6124,7 +6182,9 @@ class GradeSplit(Command):
     def grade(self, answers: Answers, judging: Judging) -> None:
         self.judging = judging
         for submission in track(self.submissions, "Grading submissions"):
-            grader = SubmissionGrader(self.split, submission, self.options, answers, judging, self.labels)
+            grader = SubmissionGrader(
+                self.split, submission, self.options, answers, judging, self.labels, self.overrides
+            )
             self.graded.append(grader.grade())
 
     def results(self) -> Iterator[OutputFile]:
@@ -6187,6 +6247,15 @@ class GradeSplit(Command):
         if self.labels and not has_labels:
             file = self.labels.file.file
             lines.insert(0, f"warning: {file}: none of these answers was judged: nothing to compare.")
+        judged_titles = {one.system.title for one in self.graded_systems if one.judged}
+        unused = [
+            f"{name} of {title}" for title, name in self.overrides.decisions if title not in judged_titles
+        ]
+        if unused:
+            names = shorten_names(unused)
+            lines.append(
+                f"warning: {self.options.overrides}: no effect on systems that are not judged: {names}"
+            )
         return lines
 
     def is_complete(self) -> bool:
@@ -6772,6 +6841,7 @@ class SubmissionGrader:
     outcomes: Answers
     judging: Judging
     labels: Labels | None
+    overrides: Overrides
 
     def grade(self) -> GradedSubmission:
         questions = self.split.questions
@@ -6813,6 +6883,11 @@ class SubmissionGrader:
             for answer in judged:
                 answer.judged = None
             return False
+        for answer in judged:
+            decision = self.overrides.decisions.get((system.title, answer.question.question_id))
+            if decision and answer.judged:
+                answer.judged.override(decision)
+                answer.failure = None
         return True
 
     def judge_answer(self, system: System, position: int, answer: GradedAnswer) -> None:
@@ -6838,8 +6913,7 @@ class SubmissionGrader:
             add_scores(row, found)
             judgements = itertools.chain.from_iterable(found.values())
             answer.judgements = [one for one in judgements if one is not NO_ANSWER]
-        row.answer_score_normalized = normalize_score(row.answer_score_raw)
-        row.combined_score = combine_scores(row.answer_score_normalized, row.evidence_score)
+        row.compute_combined()
         answer.judged = row
 
     def collect_judgements(
@@ -6877,7 +6951,7 @@ class SubmissionGrader:
             slices=slice_results,
             run=RunInfo(
                 prompt_hash=hash_prompt("rubric"),
-                inputs=[split.file, system.file],
+                inputs=[split.file, system.file, *self.overrides.files],
                 corpus=CorpusInfo(len(split.documents), split.corpus_sha256),
                 warnings=[*split.warnings, *system.warnings],
             ),
@@ -7161,53 +7235,105 @@ class Labels(NamedTuple):
     scores: dict[str, dict[str, dict[str, int]]]
 
 
-def read_labels(path: str, split: Split, titles: Sequence[str]) -> Labels:
-    """Read people's scores of systems with these titles, graded or not. Raises InputError."""
-    ids = map_spellings([question.question_id for question in split.questions])
-    systems = map_spellings(titles)
-    problems: list[str] = []
-    file = read_file(path, problems)
-    labels = Labels(file.source, {})
-    rows = read_label_rows(file, problems)
-    shares_line = len(rows) > len({row.line for row in rows})
-    for position, row in enumerate(rows):
-        place = f"[{position}]: " if shares_line else ""
-        label = parse_row(Label, row, path, problems, place)
-        if label is None:
-            continue
-        if label.question_id not in ids:
-            problems.append(
-                f"{path}:{row.line}: {place}question_id: unknown question ID: {label.question_id}"
-            )
-        if label.system not in systems:
-            problems.append(f"{path}:{row.line}: {place}system: unknown system: {label.system}")
+class Overrides(NamedTuple):
+    """People's decisions by system and question ID, and the file that they are in."""
+
+    files: Sequence[InputFile]
+    decisions: Mapping[tuple[str, str], Override]
+
+
+NO_OVERRIDES = Overrides((), {})
+
+
+def read_labels(path: str, split: Split, titles: Sequence[str], problems: list[str]) -> Labels:
+    """Read people's scores of systems with these titles, graded or not."""
+    names = {title: title for title in titles}
+    file, rows = read_people_rows(Label, path, split, names, problems)
+    labels = Labels(file, {})
+    for place, label in rows:
         if label.score is None:
             continue
-        question_id = ids.get(label.question_id, label.question_id)
-        system = systems.get(label.system, label.system)
-        by_rater = labels.scores.setdefault(system, {}).setdefault(question_id, {})
+        by_rater = labels.scores.setdefault(label.system, {}).setdefault(label.question_id, {})
         if label.rater in by_rater:
             rater = label.rater or "a person without a name"
-            problems.append(f"{path}:{row.line}: two scores by {rater} for {question_id} of {system}")
+            problems.append(f"{place}two scores by {rater} for {label.question_id} of {label.system}")
         by_rater[label.rater] = label.score
     if not labels.scores and not problems:
-        problems.append(f"{path}:1: no score; expected a list of rows with question_id, system and score")
-    if problems:
-        raise InputError(problems)
+        problems.append(f"{path}: no score; expected a list of rows with question_id, system and score")
     return labels
 
 
-def read_label_rows(file: FileData, problems: list[str]) -> list[JsonRow]:
-    """Return each row of a JSON list, or of a CSV file if it has a score."""
+def read_overrides(
+    path: str, split: Split, submissions: Iterable[Submission], problems: list[str]
+) -> Overrides:
+    """Read people's decisions. The name of a submission stands for `final`, or for its only system."""
+    names = {}
+    for submission in submissions:
+        titles = {title: title for title in submission.titles}
+        final = join_folder(submission.name, FINAL_SYSTEM)
+        if submission.name and (len(titles) < 2 or final in titles):
+            names[submission.name] = final if final in titles else "".join(titles)
+        names |= titles
+    file, rows = read_people_rows(Override, path, split, names, problems)
+    without_rubric = {question.question_id for question in split.questions if question.rubric is None}
+    decisions: dict[tuple[str, str], Override] = {}
+    for place, row in rows:
+        key = (row.system, row.question_id)
+        if row.question_id in without_rubric:
+            problems.append(f"{place}question_id: {row.question_id} has no rubric, so it has no score")
+        if key in decisions:
+            problems.append(f"{place}a second decision on {row.question_id} of {row.system}")
+        decisions[key] = row
+    return Overrides([file], decisions)
+
+
+PeopleRow = TypeVar("PeopleRow", Label, Override)
+
+
+def read_people_rows(
+    kind: type[PeopleRow], path: str, split: Split, systems: Mapping[str, str], problems: list[str]
+) -> tuple[InputFile, list[tuple[str, PeopleRow]]]:
+    """Return the rows of a CSV or JSON file, each with its place for messages, "labels.csv:2: ".
+
+    `systems` maps what a row may call a system to its title, which replaces it.
+    """
+    ids = map_spellings([question.question_id for question in split.questions])
+    spellings = map_spellings(list(systems))
+    file = read_file(path, problems)
+    rows = read_scored_rows(file, problems, skips_unscored=kind is Label)
+    shares_line = len(rows) > len({row.line for row in rows})
+    records = []
+    for position, row in enumerate(rows):
+        label = f"[{position}]: " if shares_line else ""
+        place = f"{path}:{row.line}: {label}"
+        record = parse_row(kind, row, path, problems, label)
+        if record is None:
+            continue
+        if record.question_id not in ids:
+            problems.append(f"{place}question_id: unknown question ID: {record.question_id}")
+        if record.system not in spellings:
+            own = [name for name in systems if name.startswith(f"{record.system}/")]
+            hint = f"; name one of {shorten_names(own)}" if own else ""
+            problems.append(f"{place}system: unknown system: {record.system}{hint}")
+            continue
+        record.question_id = ids.get(record.question_id, record.question_id)
+        record.system = systems[spellings[record.system]]
+        records.append((place, record))
+    return file.source, records
+
+
+def read_scored_rows(file: FileData, problems: list[str], skips_unscored: bool) -> list[JsonRow]:
+    """Return each row of a JSON list or of a CSV file."""
     if file.text.lstrip().startswith("["):
         return parse_list_rows(file, problems)
     rows = []
     for line, cells in read_csv_rows(file, problems):
+        if not cells or (skips_unscored and "score" not in cells):
+            continue
         row: dict[str, object] = dict(cells)
-        if "score" in cells:
-            if re.fullmatch(r"[0-9]{1,9}(\.[0-9]+)?", cells["score"]):
-                row["score"] = float(cells["score"])
-            rows.append(JsonRow(line, json.dumps(row)))
+        if re.fullmatch(r"[0-9]{1,9}(\.[0-9]+)?", cells.get("score", "")):
+            row["score"] = float(cells["score"])
+        rows.append(JsonRow(line, json.dumps(row)))
     return rows
 
 
@@ -7226,9 +7352,16 @@ def compare_with_people(labels: Labels, system: str, answers: Iterable[GradedAns
     answers, whose score is known, need no label; they count in the corrected mean.
     """
     given = labels.scores[system]
-    scored = [answer for answer in answers if answer.is_scored]
-    judged = [answer for answer in scored if not is_blank(answer.prediction.answer)]
-    scores = [answer.score for answer in judged]
+    judged = []
+    scores = []
+    n_scored = 0
+    for answer in answers:
+        if answer.judge_score is None:
+            continue
+        n_scored += 1
+        if not is_blank(answer.prediction.answer):
+            judged.append(answer)
+            scores.append(answer.judge_score)
     people = [given.get(answer.question.question_id, {}) for answer in judged]
     levels = []
     human_levels = []
@@ -7247,8 +7380,8 @@ def compare_with_people(labels: Labels, system: str, answers: Iterable[GradedAns
     corrected = []
     for value in corrected_mean(scores, human_means, documents):
         if value is not None:
-            n_blank = len(scored) - len(judged)
-            value = (value * len(judged) + NO_ANSWER.score * n_blank) / len(scored)
+            n_blank = n_scored - len(judged)
+            value = (value * len(judged) + NO_ANSWER.score * n_blank) / n_scored
         corrected.append(value)
     estimate, low, high = corrected
     on_sheet = {answer.question.question_id for answer in judged}
@@ -7266,7 +7399,7 @@ def compare_with_people(labels: Labels, system: str, answers: Iterable[GradedAns
         krippendorff_alpha=alpha if levels else None,
         krippendorff_alpha_of_people=krippendorff_alpha(ratings, "ordinal") if len(raters) > 1 else None,
         judge_minus_human_by_level={str(level): mean(gaps[level]) for level in sorted(gaps)},
-        answers_judged=len(scored),
+        answers_judged=n_scored,
         labelled_in_sheet_order=labelled == ordered[: len(labelled)],
         corrected_answer_score=estimate,
         ci95={"corrected_answer_score": None if low is None or high is None else Interval(low, high)},
@@ -7377,6 +7510,7 @@ def list_remarks(results: JudgeResults) -> list[str]:
     if results.human:
         lines += describe_human(results.human)
     lines += [describe_flagged(row) for row in results.flagged_rows]
+    lines += [escape_console(describe_override(row)) for row in results.overridden_rows]
     return [*lines, *describe_checks(results)]
 
 
@@ -7394,9 +7528,16 @@ def describe_flagged(row: JudgeRow) -> str:
     about = escape_console(f"Flagged {row.question_id} ({', '.join(row.flags)})")
     written = row.score_as_written
     cleaned = row.score_without_flagged_text
+    if row.override_reason:
+        return f"{about}: overridden, {row.answer_score_raw:g} counts"
     if written is UNSET or cleaned is UNSET:
         return f"{about}: {row.answer_score_raw:g} as written, counts"
     return f"{about}: {written:g} as written, {cleaned:g} without it; {min(written, cleaned):g} counts"
+
+
+def describe_override(row: JudgeRow) -> str:
+    score = "no score" if row.judge_score is None else f"the judge's {row.judge_score:g}"
+    return f"Overridden {row.question_id}: {row.answer_score_raw:g} instead of {score}: {row.override_reason}"
 
 
 def describe_checks(results: JudgeResults) -> list[str]:
@@ -7671,6 +7812,7 @@ def build_split_report(split: Split, graded: GradedSubmission, student: str = ""
     warnings = [] if student else [f"not graded: {problem}" for problem in submission.problems]
     failed = []
     flagged = []
+    overridden = []
     distributions = {}
     for one in graded.systems:
         warnings += one.results.run.warnings
@@ -7684,6 +7826,7 @@ def build_split_report(split: Split, graded: GradedSubmission, student: str = ""
                     failed.append(f"{one.name}: {row.question_id}: {row.failure}")
             title = f"{one.name}: {len(scores)} judged"
             flagged += [f"{one.name}: {describe_flagged(row)}" for row in one.judged.flagged_rows]
+            overridden += [f"{one.name}: {describe_override(row)}" for row in one.judged.overridden_rows]
             if one.judged.n_missing:
                 title += f", {one.judged.n_missing} missing"
                 text = f"{one.name}: judgements missing: {one.judged.n_missing}, each counts 0."
@@ -7701,6 +7844,7 @@ def build_split_report(split: Split, graded: GradedSubmission, student: str = ""
         Part("Warnings", lines=list(dict.fromkeys(warnings)), is_warning=True),
         Part("Failed questions", lines=failed, place="last"),
         Part("Flagged questions", lines=flagged, place="last"),
+        Part("Overridden scores", ["Score"], lines=overridden, place="last"),
         Part("Where this comes from", lines=list_origins(graded), place="last"),
     ]
     return Report(
@@ -7762,7 +7906,8 @@ def sort_citations(answer: GradedAnswer) -> dict[str, str]:
 CSV_HEADER = [
     *("question_id", "system", "doc_id", *QUESTION_LABELS),
     *(measure.name for measure in SPLIT_MEASURES),
-    *("answer_rationale", "failure", "flags", "right", "missed", "invented"),
+    *("answer_rationale", "failure", "flags", "judge_score", "override_reason"),
+    *("right", "missed", "invented"),
     *("question", "gold_answer", "system_answer"),
 ]
 
@@ -7776,8 +7921,11 @@ def list_csv_rows(graded: GradedSubmission) -> Iterator[list[object]]:
             scores = answer.list_scores()
             row += [scores.get(measure.name) for measure in SPLIT_MEASURES]
             judged = answer.judged
-            row += [judged.answer_rationale, judged.failure] if judged else [None, None]
-            row.append(", ".join(judged.flags) if judged else "")
+            if judged:
+                row += [judged.answer_rationale, judged.failure, ", ".join(judged.flags)]
+                row += [judged.judge_score or None, judged.override_reason or None]
+            else:
+                row += [None] * 5
             yield [
                 *row,
                 *sort_citations(answer).values(),
