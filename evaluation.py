@@ -6063,6 +6063,20 @@ class GradedSubmission(NamedTuple):
     systems: list[GradedSystem]
     comparisons: list[Comparison]
 
+    @property
+    def name(self) -> str:
+        return self.submission.name
+
+    @property
+    def counting(self) -> GradedSystem | None:
+        """Return the system that counts on the leaderboard: `final`, else the best; None if there is none."""
+        by_name = {system.name: system for system in self.systems}
+        if FINAL_SYSTEM in by_name:
+            return by_name[FINAL_SYSTEM]
+        means = {name: system.means for name, system in by_name.items()}
+        ranks = rank_systems(means, [measure.name for measure in RANKING_MEASURES])
+        return by_name[ranks[0][0]] if ranks else None
+
 
 # -- The command
 
@@ -6247,16 +6261,7 @@ class GradeSplit(Command):
         if self.labels and not has_labels:
             file = self.labels.file.file
             lines.insert(0, f"warning: {file}: none of these answers was judged: nothing to compare.")
-        judged_titles = {one.system.title for one in self.graded_systems if one.judged}
-        unused = [
-            f"{name} of {title}" for title, name in self.overrides.decisions if title not in judged_titles
-        ]
-        if unused:
-            names = shorten_names(unused)
-            lines.append(
-                f"warning: {self.options.overrides}: no effect on systems that are not judged: {names}"
-            )
-        return lines
+        return lines + describe_unused(self.overrides, self.graded_systems)
 
     def is_complete(self) -> bool:
         judged = [one.judged for one in self.graded_systems if one.judged]
@@ -6462,12 +6467,9 @@ def read_submissions(split: Split, options: InputOptions) -> list[Submission]:
     folders = [path for path in list_paths(options.outputs) if not os.path.isfile(path)]
     if not folders:
         raise UsageError(f"--outputs: not a folder: {shorten_names(options.outputs)}")
-    submissions = []
-    for name, folder in track(
-        list(zip(name_submissions(folders), folders, strict=True)), "Reading submissions"
-    ):
-        submission = Submission(name, folder)
-        submissions.append(read_submission(split, submission, options.systems, options.max_systems))
+    submissions = list(map(Submission, name_submissions(folders), folders))
+    for submission in track(submissions, "Reading submissions"):
+        read_submission(split, submission, options.systems, options.max_systems)
     return submissions
 
 
@@ -6518,20 +6520,26 @@ def read_system(split: Split, submission: Submission, name: str) -> None:
 
 def name_submissions(folders: Sequence[str]) -> list[str]:
     """Return the name of the submission in each folder: the folder's own, after its parents' if need be."""
-    parts = [Path(os.path.abspath(folder)).parts for folder in folders]
     depths = [1] * len(folders)
     while True:
-        names = [make_safe_name("-".join(path[-depth:])) for path, depth in zip(parts, depths, strict=True)]
-        for index, path in enumerate(parts):
-            if depths[index] > len(path):  # the parents are no help
-                digest = hashlib.sha256(os.fsencode(os.path.join(*path))).hexdigest()[:8]
-                names[index] += f"-{digest}"
+        names = [name_submission(folder, depth) for folder, depth in zip(folders, depths, strict=True)]
         folded = [unicodedata.normalize("NFC", name).casefold() for name in names]
         repeated = set(find_repeated(folded))
         if not repeated:
             return names
         for index, name in enumerate(folded):
-            depths[index] += name in repeated
+            if name in repeated:
+                depths[index] += 1
+
+
+def name_submission(folder: str, depth: int) -> str:
+    """Return the last parts of a folder's path as a name; if it has fewer, its own name and a hash."""
+    path = os.path.abspath(folder)
+    parts = Path(path).parts
+    if depth <= len(parts):
+        return make_safe_name("-".join(parts[-depth:]))
+    digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:8]
+    return f"{make_safe_name(parts[-1])}-{digest}"
 
 
 def make_safe_name(text: str) -> str:
@@ -7259,7 +7267,7 @@ def read_labels(path: str, split: Split, titles: Sequence[str], problems: list[s
             problems.append(f"{place}two scores by {rater} for {label.question_id} of {label.system}")
         by_rater[label.rater] = label.score
     if not labels.scores and not problems:
-        problems.append(f"{path}: no score; expected a list of rows with question_id, system and score")
+        problems.append(f"{path}:1: no score; expected a list of rows with question_id, system and score")
     return labels
 
 
@@ -7285,6 +7293,16 @@ def read_overrides(
             problems.append(f"{place}a second decision on {row.question_id} of {row.system}")
         decisions[key] = row
     return Overrides([file], decisions)
+
+
+def describe_unused(overrides: Overrides, systems: Iterable[GradedSystem]) -> list[str]:
+    """Return a warning about the decisions on systems that are not judged."""
+    judged = {one.system.title for one in systems if one.judged}
+    names = [f"{name} of {title}" for title, name in overrides.decisions if title not in judged]
+    if not names:
+        return []
+    [file] = overrides.files
+    return [f"warning: {file.file}: no effect on systems that are not judged: {shorten_names(names)}"]
 
 
 PeopleRow = TypeVar("PeopleRow", Label, Override)
@@ -7652,45 +7670,6 @@ COUNTS = ("Judged", "Missing", "Flagged")  # answers
 NOT_ON_CONSOLE = ("Status", "Warnings", RETRIEVAL_MEASURES[0].title, *COUNTS)  # it has 100 columns
 
 
-class Standing(NamedTuple):
-    """A row of the leaderboard: a submission and the system that counts, None if none was graded."""
-
-    rank: int | None
-    submission: Submission
-    system: GradedSystem | None
-
-    def list_csv_cells(self) -> list[object]:
-        submission = self.submission
-        system = self.system
-        means = system.means if system else {}
-        combined, *others = [means.get(measure.name, NO_MEAN) for measure in LEADERBOARD_MEASURES]
-        low, high = combined.interval or (None, None)
-        return [
-            *(self.rank, submission.name, system.name if system else "", submission.status),
-            *(combined.value, low, high, *[mean.value for mean in others]),
-            *(*count_answers(system), len(submission.warnings), submission.reason),
-        ]
-
-
-def count_answers(system: GradedSystem | None) -> tuple[int, int, int]:
-    """Return how many answers were judged, lack a judgement, and are flagged."""
-    judged = system and system.judged
-    if not judged:
-        return 0, 0, 0
-    n_missing = judged.n_missing
-    return judged.questions_with_rubrics - n_missing, n_missing, len(judged.flagged_questions)
-
-
-def choose_counting_system(systems: Iterable[GradedSystem]) -> GradedSystem | None:
-    """Return the system that counts for its submission: `final`, else the best."""
-    by_name = {system.name: system for system in systems}
-    if FINAL_SYSTEM in by_name:
-        return by_name[FINAL_SYSTEM]
-    means = {name: system.means for name, system in by_name.items()}
-    ranks = rank_systems(means, [measure.name for measure in RANKING_MEASURES])
-    return by_name[ranks[0][0]] if ranks else None
-
-
 def choose_ranking_measure(systems: Iterable[GradedSystem | None]) -> Measure:
     """Return the first of the measures for ranking that any of these systems has."""
     for measure in RANKING_MEASURES:
@@ -7700,41 +7679,39 @@ def choose_ranking_measure(systems: Iterable[GradedSystem | None]) -> Measure:
 
 
 def rank_submissions(
-    systems: Mapping[str, GradedSystem | None], submissions: Iterable[Submission], measure: Measure
-) -> list[Standing]:
-    """Return the rows of the leaderboard, best first; last those without a rank, which lack the measure."""
-    by_name = {submission.name: submission for submission in submissions}
+    graded: Iterable[GradedSubmission], measure: Measure
+) -> list[tuple[GradedSubmission, int | None]]:
+    """Return (submission, rank), best first; last and without a rank those that lack the measure."""
+    by_name = {one.name: one for one in graded}
     means = {}
-    for name in sorted(by_name, key=lambda name: (systems[name] is None, name)):
-        system = systems[name]
+    for name in sorted(by_name, key=lambda name: (not by_name[name].systems, name)):
+        system = by_name[name].counting
         means[name] = system.means if system else {}
-    ranks = rank_systems(means, [measure.name])
-    return [Standing(rank, by_name[name], systems[name]) for name, rank in ranks]
+    return [(by_name[name], rank) for name, rank in rank_systems(means, [measure.name])]
 
 
 def build_leaderboard(split: Split, graded: Sequence[GradedSubmission]) -> Report:
     """Return the leaderboard: a row for each submission, best first."""
-    counting = {one.submission.name: choose_counting_system(one.systems) for one in graded}
-    measure = choose_ranking_measure(list(counting.values()))
-    standings = rank_submissions(counting, [one.submission for one in graded], measure)
+    measure = choose_ranking_measure([one.counting for one in graded])
+    csv_rows = []
     rows: list[BoardRow] = []
+    others: list[BoardRow] = []
     problems = []
     warnings = []
-    for rank, submission, system in standings:
-        name = submission.name
+    for one, rank in rank_submissions(graded, measure):
+        name = one.name
+        submission = one.submission
+        counting = one.counting
+        csv_rows.append(list_leaderboard_cells(rank, submission, counting))
         link = LinkCell(name, quote(f"{submission.output_folder(split)}/{split.name}_evaluation.html"))
-        names: list[Cell] = ["" if rank is None else rank, link if system else name]
-        names += [system.name if system else "", submission.status, len(submission.warnings)]
-        rows.append((names, system))
+        names: list[Cell] = ["" if rank is None else rank, link if counting else name]
+        names += [counting.name if counting else "", submission.status, len(submission.warnings)]
+        rows.append((names, counting))
+        others += [([name, system.name], system) for system in one.systems if system is not counting]
         if submission.problems:
             problems.append(f"{name}: {submission.status}: {submission.reason}")
         if submission.warnings:
             warnings.append(f"{name}: {describe_first(submission.warnings)}")
-    others: list[BoardRow] = []
-    for one in sorted(graded, key=lambda one: one.submission.name):
-        for system in one.systems:
-            if system is not counting[one.submission.name]:
-                others.append(([one.submission.name, system.name], system))
     first = next(system for one in graded for system in one.systems)
     remarks = [f"Ranked by: {measure.title}", describe_intervals(first)]
     header = ["Rank", "Submission", "System", "Status", "Warnings"]
@@ -7744,12 +7721,31 @@ def build_leaderboard(split: Split, graded: Sequence[GradedSubmission]) -> Repor
         Part("Problems", ["Problem"], lines=problems, is_warning=True),  # with a header: left out if empty
         Part("Data warnings", ["Warning"], lines=warnings, place="last"),
     ]
-    return Report(
-        f"Leaderboard of the {split.name} split",
-        parts,
-        header=LEADERBOARD_COLUMNS,
-        rows=[standing.list_csv_cells() for standing in standings],
-    )
+    title = f"Leaderboard of the {split.name} split"
+    return Report(title, parts, header=LEADERBOARD_COLUMNS, rows=csv_rows)
+
+
+def list_leaderboard_cells(
+    rank: int | None, submission: Submission, system: GradedSystem | None
+) -> list[object]:
+    """Return a row of the leaderboard's CSV."""
+    means = system.means if system else {}
+    combined, *others = [means.get(measure.name, NO_MEAN) for measure in LEADERBOARD_MEASURES]
+    low, high = combined.interval or (None, None)
+    return [
+        *(rank, submission.name, system.name if system else "", submission.status),
+        *(combined.value, low, high, *[mean.value for mean in others]),
+        *(*count_answers(system), len(submission.warnings), submission.reason),
+    ]
+
+
+def count_answers(system: GradedSystem | None) -> tuple[int, int, int]:
+    """Return how many answers were judged, lack a judgement, and are flagged."""
+    judged = system and system.judged
+    if not judged:
+        return 0, 0, 0
+    n_missing = judged.n_missing
+    return judged.questions_with_rubrics - n_missing, n_missing, len(judged.flagged_questions)
 
 
 BoardRow: TypeAlias = tuple[list[Cell], GradedSystem | None]
@@ -7808,8 +7804,7 @@ def split_reports(split: Split, graded: GradedSubmission, options: SplitOptions)
 
 def build_split_report(split: Split, graded: GradedSubmission, student: str = "") -> Report:
     """Return the report on one submission, or on one of its systems."""
-    submission = graded.submission
-    warnings = [] if student else [f"not graded: {problem}" for problem in submission.problems]
+    warnings = [] if student else [f"not graded: {problem}" for problem in graded.submission.problems]
     failed = []
     flagged = []
     overridden = []
@@ -7848,7 +7843,7 @@ def build_split_report(split: Split, graded: GradedSubmission, student: str = ""
         Part("Where this comes from", lines=list_origins(graded), place="last"),
     ]
     return Report(
-        ": ".join(filter(None, [f"Evaluation of the {split.name} split", submission.name, student])),
+        ": ".join(filter(None, [f"Evaluation of the {split.name} split", graded.name, student])),
         parts,
         entries=functools.partial(build_entries, split, graded),
         header=CSV_HEADER,
