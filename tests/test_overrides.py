@@ -127,6 +127,7 @@ def test_a_flagged_answer_can_be_overridden(project: Project, judge_with: JudgeW
             [("strong", "q001", 5, "So."), ("strong", "q001", 5, "So.")],
             [(":3:", "a second decision on q001 of strong")],
         ),
+        "a comma without quotes": ([("strong", "q001", 5, "So", " far")], [(":2:", "in quotes")]),
         "no rubric": ([("strong", "q004", 5, "So.")], [(":2:", "q004 has no rubric")]),
     },
 )

@@ -246,13 +246,16 @@ def test_a_second_run_asks_nothing_and_a_new_submission_costs_its_own_answers(
 
 def test_judge_names_the_systems_to_judge(three: Project, serve: Serve) -> None:
     serve(judge_by_reference)
-    assert three.run(*THREE, "--judge", "simple", "empty").code == 0
+    three.submission("in/aa")
+    assert three.run(*THREE, "--judge", "simple", "empty").code == 3
     columns = ("rank", "submission", "system", "combined", "judged")
     assert leaderboard(three, *columns) == [
         ("1", "cem", "simple", "0.5", "2"),
         ("2", "bob", "empty", "0.1", "2"),  # the best of those that are judged
         ("", "ann", "strong", "", "0"),
+        ("", "aa", "", "", "0"),  # not graded
     ]
+    (three.folder / "in" / "aa").rmdir()
     assert mentions(assert_refused(three, *THREE, "--judge", "beta").err, "--judge", "beta")
 
 
@@ -575,7 +578,7 @@ def many(count: int) -> dict[str, Any]:
             PARTLY_GRADED,
             "dev_strong_output.json, line 3: JSON is cut off",
         ),
-        "no files": ({}, NOT_GRADED, "dev_*_output.json: file not found"),
+        "no files": ({}, NOT_GRADED, "dev_*_output.json: file not found: expected"),
         "too many systems": (many(6), NOT_GRADED, "6 systems; at most 5 are graded (--max-systems)"),
         "missing": (None, NOT_GRADED, "folder not found"),
     },
