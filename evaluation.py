@@ -1087,7 +1087,7 @@ def locate_syntax_error(error: Exception, row: JsonRow) -> tuple[int, str]:
     if not isinstance(error, json.JSONDecodeError):  # the only other ValueError
         return row.line, "not JSON: a number has too many digits"
     line = row.line + row.text.rstrip().count("\n", 0, error.pos)
-    is_cut_off = not row.text[error.pos :].strip()
+    is_cut_off = not row.text[error.pos :].strip() or error.msg.startswith("Unterminated string")
     return line, "JSON is cut off" if is_cut_off else f"not JSON: {error.msg} at column {error.colno}"
 
 
@@ -7704,7 +7704,7 @@ def build_leaderboard(split: Split, graded: Sequence[GradedSubmission]) -> Repor
         counting = one.counting
         csv_rows.append(list_leaderboard_cells(rank, submission, counting))
         link = LinkCell(name, quote(f"{submission.output_folder(split)}/{split.name}_evaluation.html"))
-        names: list[Cell] = ["" if rank is None else rank, link if counting else name]
+        names: list[Cell] = ["n/a" if rank is None else rank, link if counting else name]
         names += [counting.name if counting else "", submission.status, len(submission.warnings)]
         rows.append((names, counting))
         others += [([name, system.name], system) for system in one.systems if system is not counting]

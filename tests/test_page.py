@@ -382,7 +382,7 @@ def test_axe_finds_no_violation(four: Project, open_page: OpenPage) -> None:
     for folder in ("one", "two"):
         four.submission(folder, simple={}, strong={})
     four.run(*JUDGE_BOTH, "--student", "strong")
-    four.run(*JUDGE_BOTH, "--outputs", "one", "two")
+    four.run(*JUDGE_BOTH, "--outputs", "one", "two", "missing")
     schemes: tuple[Scheme, ...] = ("light", "dark")
     media_types: tuple[Literal["screen", "print"], ...] = ("screen", "print")
     for file, scheme in itertools.product((PAGE, STUDENT, INDEX), schemes):

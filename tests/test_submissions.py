@@ -408,7 +408,7 @@ WHOLE_MARKDOWN = """\
 | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 | 1 | ann | strong | graded | 0 | 1.000 [1.000, 1.000] | 5.00 | 1.000 | 1.000 | 100.0 | 100.0 | 5 | 0 | 0 |
 | 2 | =1+2 | own | partly graded | 0 | 0.500 [0.500, 0.500] | 5.00 | not submitted | not submitted | not submitted | not submitted | 5 | 0 | 0 |
-|  | no\\_one |  | not graded | 0 | n/a | n/a | n/a | n/a | n/a | n/a | 0 | 0 | 0 |
+| n/a | no\\_one |  | not graded | 0 | n/a | n/a | n/a | n/a | n/a | n/a | 0 | 0 | 0 |
 
 - Ranked by: Combined
 - 95 % intervals in brackets: bootstrap over 5 gold documents.
@@ -574,7 +574,7 @@ def many(count: int) -> dict[str, Any]:
             "dev_strong_output.json, line 1: q001: expected an object, got 1 (and 1 more)",
         ),
         "one of its files": (
-            {"strong": '{"q001": {},\n\n"q002":', "other": CORRECT},
+            {"strong": '{"q001": {},\n\n"q002": {"ans', "other": CORRECT},
             PARTLY_GRADED,
             "dev_strong_output.json, line 3: JSON is cut off",
         ),
