@@ -484,6 +484,20 @@ def test_configurations_are_ranked_and_compared(three: Project) -> None:
     assert mentions(outcome.out.splitlines(), "between best and worst on exact (+1.000", "p = 0.0938, n = 6)")
 
 
+def test_many_configurations_can_differ_significantly(project: Project) -> None:
+    """34 files are 561 pairs, so 22,440 sign flips are drawn. Of many files only differences are listed."""
+    names = [f"f{number:02d}" for number in range(34)]
+    for name in names:
+        project.write(f"{name}.json", rows(*["oil" if name == "f07" else "fat"] * 20))
+    outcome = project.run("answers", *(f"{name}.json" for name in names), "--method", "exact")
+    compared = results(project, "f07")["comparison"]
+    assert {(row["p"], row["verdict"]) for row in compared} == {(1 / 22_441, "better")}
+    assert compared[0]["p_holm"] == pytest.approx(561 / 22_441)
+    lines = blocks(outcome.out)["COMPARISON"].splitlines()
+    assert len([line for line in lines if line.startswith("exact: ")]) == 33
+    assert mentions(lines, "f07 is better than f33", "n = 20")
+
+
 def test_a_comparison_allows_for_a_missing_judgement(project: Project, serve: Serve) -> None:
     project.write("a.json", rows(*["oil"] * 6))
     project.write("b.json", rows(*["fat"] * 5, "gas"))
