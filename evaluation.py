@@ -115,7 +115,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from fnmatch import fnmatch
 from importlib import import_module
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path, PureWindowsPath
 from queue import Empty, SimpleQueue
 from types import GenericAlias, MappingProxyType
@@ -575,7 +575,15 @@ class DecisionRow(Record, kw_only=True):
     What was judged is identified by `input`, `gold` and `prediction`, or by `system` and `question_id`.
     """
 
-    source: str | None = None
+    aliases: ClassVar[Mapping[str, Sequence[str]]] = {
+        "input": Item.aliases["question"],
+        "gold": Item.aliases["gold"],
+        "prediction": Item.aliases["prediction"],
+    }
+
+    source: Any = None
+    source_file: Any = None
+    run_name: Any = None
     input: Any = None
     gold: Any = None
     prediction: Any = None
@@ -640,12 +648,12 @@ class JudgedSystem(Record):
     llm_judge: JudgedAnswers | None = None
 
 
-class DecisionFile(Record):
-    """The members that tell the results of `answers` and annotations from the results of a split."""
+class DecisionHead(Record):
+    """What a file of decisions says of all of them."""
 
-    judge_model: str | None = None
-    detailed_results: Any = None
-    annotations: Any = None
+    judge_model: str = ""
+    source_file: Any = None
+    run_name: Any = None
 
 
 def format_plain(value: object) -> str | None:
@@ -1640,14 +1648,43 @@ def bootstrap_intervals(
     """Return the `bootstrap_interval` of each column of the same items. NaN: not measured for this item."""
     intervals: list[Interval | None] = [None] * len(columns)
     for indices, sums in sum_known_clusters(columns, clusters):
-        n_clusters = len(sums)
-        if n_clusters < MIN_CLUSTERS:
-            continue
-        totals = draw_resamples(n_clusters, resamples, seed) @ sums
-        found = compute_percentile_intervals(totals[:, :-1] / totals[:, -1:], n_clusters, confidence)
+        found = bootstrap_statistics(
+            sums, divide_by_sizes, confidence=confidence, resamples=resamples, seed=seed
+        )
         for index, interval in zip(indices, found, strict=True):
             intervals[index] = interval
     return intervals
+
+
+def divide_by_sizes(totals: Array) -> Array:
+    """Return the means of the columns, of which the last one has the number of items."""
+    return np.asarray(totals[:, :-1] / totals[:, -1:])
+
+
+def bootstrap_statistics(
+    sums: Array,
+    compute: Callable[[Array], Array],
+    *,
+    confidence: float = CONFIDENCE,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> list[Interval | None]:
+    """Return the interval of each statistic of sums over items, as of `bootstrap_interval`.
+
+    Args:
+        sums: shape (n_clusters, n_sums).
+        compute: maps the sums of many resamples, shape (n, n_sums), to their statistics, shape (n, k). A
+            resample without a statistic has NaN and is left out.
+        confidence, resamples, seed: as of `bootstrap_interval`.
+
+    Returns:
+        k intervals; None for fewer than MIN_CLUSTERS clusters, or if no resample has the statistic.
+    """
+    n_clusters = len(sums)
+    if n_clusters < MIN_CLUSTERS:
+        return [None] * compute(sums).shape[1]
+    statistics_ = compute(draw_resamples(n_clusters, resamples, seed) @ sums)
+    return compute_percentile_intervals(statistics_, n_clusters, confidence)
 
 
 def factorize(labels: Sequence[Hashable] | Array) -> Array:
@@ -1701,14 +1738,17 @@ def draw_resamples(n_clusters: int, resamples: int, seed: int) -> Array:
 def compute_percentile_intervals(
     statistics_: Array, n_clusters: int, confidence: float
 ) -> list[Interval | None]:
-    """Return the expanded percentile interval of each column, whose rows are resamples."""
+    """Return the expanded percentile interval of each column, whose rows are resamples, without NaN."""
     t = compute_t_quantile((1 + confidence) / 2, n_clusters - 1)
     tail = statistics.NormalDist().cdf(-math.sqrt(n_clusters / (n_clusters - 1)) * t)
-    positions = np.linspace(0, 1, len(statistics_))
     intervals: list[Interval | None] = []
     for column in np.sort(statistics_, axis=0).T:  # np.quantile would take 20 ms to import
-        low, high = np.interp((tail, 1 - tail), positions, column).tolist()
-        intervals.append(round_interval(low, high))
+        known = column[~np.isnan(column)]
+        interval = None
+        if len(known):
+            low, high = np.interp((tail, 1 - tail), np.linspace(0, 1, len(known)), known).tolist()
+            interval = round_interval(low, high)
+        intervals.append(interval)
     return intervals
 
 
@@ -1855,22 +1895,10 @@ def corrected_mean(
 
 # -- Agreement of raters
 
+# Every coefficient is 1 - observed / expected disagreement, computed from a table of how often one rater gave
+# a value (row) where another gave a value (column).
 
-def count_between(x: Any, y: Any, counts: Mapping[Any, int]) -> float:
-    """Return the ordinal distance of Krippendorff's alpha: how many ratings lie between two, squared."""
-    low, high = min(x, y), max(x, y)
-    between = sum(count for value, count in counts.items() if low <= value <= high)
-    return (between - (counts[x] + counts[y]) / 2) ** 2
-
-
-# How far two ratings differ, given how often each value occurs.
-RATING_DISTANCES: Mapping[str, Callable[[Any, Any, Mapping[Any, int]], float]] = {
-    "nominal": lambda x, y, _: x != y,
-    "ordinal": count_between,
-    "linear": lambda x, y, _: abs(x - y),
-    "interval": lambda x, y, _: (x - y) ** 2,
-    "quadratic": lambda x, y, _: (x - y) ** 2,
-}
+DISTANCE_POWERS = {"nominal": 0, "linear": 1, "ordinal": 2, "interval": 2, "quadratic": 2}
 
 
 def cohen_kappa(a: Sequence[Any], b: Sequence[Any], weights: str | None = None) -> float | None:
@@ -1890,16 +1918,8 @@ def cohen_kappa(a: Sequence[Any], b: Sequence[Any], weights: str | None = None) 
     >>> cohen_kappa([1, 1, 2, 2], [1, 1, 2, 1])
     0.5
     """
-    distance = RATING_DISTANCES[weights or "nominal"]
-    observed = sum(distance(x, y, {}) for x, y in zip(a, b, strict=True))
-    expected = 0.0
-    counts_b = Counter(b)
-    for x, n_x in Counter(a).items():
-        for y, n_y in counts_b.items():
-            expected += distance(x, y, {}) * n_x * n_y
-    if not expected:
-        return None
-    return 1 - observed * len(a) / expected
+    ratings = encode_ratings(zip(a, b, strict=True))
+    return compute_coefficient(tabulate_ratings(ratings), ratings.values, weights or "nominal")
 
 
 def krippendorff_alpha(ratings: Sequence[Sequence[Any]], level: str = "nominal") -> float | None:
@@ -1919,24 +1939,8 @@ def krippendorff_alpha(ratings: Sequence[Sequence[Any]], level: str = "nominal")
     >>> krippendorff_alpha([[1, 1, 2, 2, None], [1, 1, 2, 1, 3]])
     0.5333333333333333
     """
-    distance = RATING_DISTANCES[level]
-    items = []
-    for column in zip(*ratings, strict=True):
-        item = [value for value in column if value is not None]
-        if len(item) > 1:
-            items.append(item)
-    counts = Counter(itertools.chain.from_iterable(items))
-    observed = []
-    for item in items:
-        for x, y in itertools.product(item, repeat=2):
-            observed.append(distance(x, y, counts) / (len(item) - 1))
-    expected = []
-    for (x, n_x), (y, n_y) in itertools.product(counts.items(), repeat=2):
-        expected.append(distance(x, y, counts) * n_x * n_y)
-    total = math.fsum(expected)
-    if not total:
-        return None
-    return 1 - math.fsum(observed) * (sum(counts.values()) - 1) / total
+    encoded = encode_ratings(zip(*ratings, strict=True))
+    return compute_coefficient(tabulate_ratings(encoded, both_orders=True), encoded.values, level, 1)
 
 
 def fleiss_kappa(counts: Sequence[Sequence[int]]) -> float | None:
@@ -1959,37 +1963,87 @@ def fleiss_kappa(counts: Sequence[Sequence[int]]) -> float | None:
     if len(sizes) > 1:
         raise ValueError(f"items differ in their number of raters: {sorted(sizes)}")
     n_raters = max(sizes, default=0)
-    total = n_raters * len(counts)
-    pairs = total * (n_raters - 1)
-    disagreements = 0
-    for row in counts:
-        disagreements += n_raters**2 - sum(int(count) ** 2 for count in row)
-    expected = total**2 - sum(int(sum(column)) ** 2 for column in zip(*counts, strict=True))
-    if not pairs or not expected:
+    if n_raters < 2:
         return None
-    return 1 - disagreements * total**2 / (pairs * expected)
+    matrix = np.array(counts, np.float64)
+    table = (matrix.T @ matrix - np.diag(matrix.sum(axis=0))) / (n_raters - 1)
+    return compute_coefficient(table.reshape(1, -1), range(len(table)), "nominal")
 
 
-def bootstrap_kappa(a: Sequence[float], b: Sequence[float]) -> Interval | None:
-    """Return the interval of Cohen's kappa with quadratic weights (for 0 and 1: without), resampling items.
+class EncodedRatings(NamedTuple):
+    """Ratings as indices of their distinct values, shape (n_items, n_raters); -1 for a missing one."""
 
-    With n items, observed and expected disagreement times n^2 are n sum (x - y)^2 and
-    n sum (x^2 + y^2) - 2 sum x sum y. Resamples without expected disagreement have no kappa and are left out.
-    None for fewer than MIN_CLUSTERS items, or if no resample has a kappa.
+    values: Sequence[Any]
+    codes: Array
+
+
+def encode_ratings(items: Iterable[Sequence[Any]]) -> EncodedRatings:
+    """Encode each item's ratings, of which missing ones are None. The values ascend if they have an order."""
+    rows = list(items)
+    values = list(dict.fromkeys(value for row in rows for value in row if value is not None))
+    with suppress(TypeError):
+        values.sort()
+    indices = {value: index for index, value in enumerate(values)}
+    codes = [[indices.get(value, -1) for value in row] for row in rows]
+    n_raters = len(rows[0]) if rows else 0
+    return EncodedRatings(values, np.array(codes, np.intp).reshape(len(rows), n_raters))
+
+
+def tabulate_ratings(
+    ratings: EncodedRatings, clusters: Clusters = None, *, both_orders: bool = False
+) -> Array:
+    """Count the pairs of values that two raters gave to an item: a row per cluster, n_values^2 counts in it.
+
+    An item's pairs weigh 1 / (its ratings - 1), so that each of its ratings counts once. Of two raters the
+    first one's value is the table's row, unless pairs count in `both_orders`.
     """
-    x = np.asarray(a, np.float64)
-    y = np.asarray(b, np.float64)
-    sums = sum_clusters([(x - y) ** 2, x * x + y * y, x, y], None)
-    n_items = len(sums)
-    if n_items < MIN_CLUSTERS:
-        return None
-    gaps, squares, sum_x, sum_y, n = (draw_resamples(n_items, RESAMPLES, 0) @ sums).T
-    expected = n * squares - 2 * sum_x * sum_y
-    is_defined = expected > 1e-9 * n * squares
-    if not is_defined.any():
-        return None
-    kappas = 1 - (n * gaps)[is_defined] / expected[is_defined]
-    return compute_percentile_intervals(kappas.reshape(-1, 1), n_items, CONFIDENCE)[0]
+    n_items, n_raters = ratings.codes.shape
+    size = len(ratings.values)
+    numbers = np.zeros(n_items, np.intp) if clusters is None else factorize(clusters) % MAX_CLUSTERS
+    is_known = ratings.codes >= 0
+    weights = 1 / np.maximum(is_known.sum(axis=1) - 1, 1)
+    n_clusters = numbers.max(initial=-1) + 1
+    tables = np.zeros(n_clusters * size**2)
+    list_pairs = itertools.permutations if both_orders else itertools.combinations
+    for first, second in list_pairs(range(n_raters), 2):
+        both = is_known[:, first] & is_known[:, second]
+        cells = (numbers * size + ratings.codes[:, first]) * size + ratings.codes[:, second]
+        tables += np.bincount(cells[both], weights[both], minlength=len(tables))
+    return tables.reshape(n_clusters, size**2)
+
+
+def compute_coefficient(
+    tables: Array, values: Sequence[Any], level: str, correction: int = 0
+) -> float | None:
+    """Return the `compute_coefficients` of the sum of tables; None if it is undefined."""
+    coefficient = float(compute_coefficients(tables.sum(axis=0)[np.newaxis], values, level, correction)[0])
+    return None if math.isnan(coefficient) else coefficient
+
+
+def compute_coefficients(tables: Array, values: Sequence[Any], level: str, correction: int = 0) -> Array:
+    """Return 1 - observed / expected disagreement of each table; NaN if none is expected.
+
+    Args:
+        tables: shape (n, n_values^2).
+        values: in ascending order, if the level is not "nominal".
+        level: "ordinal" distances are the ratings between two values, squared (Krippendorff 2011).
+        correction: 1 for alpha, which corrects for the size of the sample.
+    """
+    size = len(values)
+    tables = tables.reshape(len(tables), size, size)
+    rows = tables.sum(axis=2)
+    columns = tables.sum(axis=1)
+    power = DISTANCE_POWERS[level]
+    if level == "ordinal":
+        scale = np.cumsum(rows, axis=1) - rows / 2
+    else:
+        scale = np.array([values if power else range(size)], np.float64)
+    gaps = scale[:, :, np.newaxis] - scale[:, np.newaxis, :]
+    distances = np.where(gaps == 0, 0.0, abs(gaps) ** power)
+    observed = (tables * distances).sum(axis=(1, 2))
+    expected = (rows[:, :, np.newaxis] * columns[:, np.newaxis, :] * distances).sum(axis=(1, 2))
+    total = rows.sum(axis=1) - correction
+    return np.asarray(1 - observed * total / np.where(expected > 0, expected, np.nan))
 
 
 # ------------------------------------------------------------------ 6. Score table
@@ -5488,10 +5542,10 @@ def parse_one_of(text: str, choices: Collection[str]) -> str:
     return text.lower()
 
 
-def parse_positive(text: str, highest: int | None = None) -> int:
-    """Parse a whole number from 1."""
-    if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1, got {text[:20]!r}")
+def parse_positive(text: str, highest: int | None = None, lowest: int = 1) -> int:
+    """Parse a whole number from `lowest`."""
+    if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) < lowest:
+        raise argparse.ArgumentTypeError(f"expected a whole number from {lowest}, got {text[:20]!r}")
     if highest and int(text) > highest:
         raise argparse.ArgumentTypeError(f"expected at most {highest}, got {text!r}")
     return int(text)
@@ -5511,6 +5565,7 @@ def parse_name(text: str) -> str:
     return text
 
 
+parse_count = functools.partial(parse_positive, lowest=0)
 parse_share = functools.partial(parse_number, highest=1)
 parse_seconds = functools.partial(parse_number, highest=86_400)
 parse_dollars = functools.partial(parse_number, highest=1e6)
@@ -9007,8 +9062,13 @@ def build_answer_entries(graded: Iterable[Configuration]) -> Iterator[Entry]:
 
 # ------------------------------------------------------------------ 13. Agreement
 
+JUDGE_SUFFIX = "__judge-"  # in the name of a judge's file; the judge's name follows
 UNJUDGED_METHODS = ("exact", "semantic", "no_llm")  # of decisions that no judge made
-KAPPA_WEIGHTS: Mapping[str, str | None] = {"correct": None, "score": "quadratic"}  # by kind of rating
+LEVELS: Mapping[str, tuple[str, str]] = {  # by kind of rating: of Cohen's kappa, of Krippendorff's alpha
+    "correct": ("nominal", "nominal"),
+    "score": ("quadratic", "ordinal"),
+}
+MAX_RATING_VALUES = 25  # with more there are no intervals: they take tables of all pairs of values
 AGREEMENT_MEASURES = (
     Measure("agreement", "Agreement", 2),
     Measure("agreement_within_1", "Within 1", 2),
@@ -9016,6 +9076,7 @@ AGREEMENT_MEASURES = (
     Measure("accuracy_within_1", "Within 1", 2),
     Measure("kappa", "Cohen's kappa", 2),
 )
+GROUP_MEASURES = ("fleiss_kappa", "krippendorff_alpha")
 
 
 @dataclass
@@ -9023,9 +9084,11 @@ class AgreementOptions(Options):
     group = "comparing"
 
     files: Sequence[str] = option((), "results, or annotations", "files", nargs="*", metavar="FILE")
-    eval_dir: str | None = option(None, "a folder for each judge, a file for each source", metavar="DIR")
+    eval_dir: str | None = option(
+        None, f"a folder of files *{JUDGE_SUFFIX}NAME.json, or with a folder for each judge", metavar="DIR"
+    )
     human: str | None = option(None, "compare the judges with what people decided", metavar="FILE")
-    samples: int = option(10, "disagreements to list (default: 10)", type=parse_positive, metavar="N")
+    samples: int = option(10, "disagreements to list (default: 10)", type=parse_count, metavar="N")
     all_decisions: bool = option(False, "include decisions that no judge made")
     out: str = option("agreement.json", "default: agreement.json", type=parse_name, metavar="FILE")
     report: Sequence[str] = option(
@@ -9034,14 +9097,19 @@ class AgreementOptions(Options):
 
 
 class RatedItem(NamedTuple):
-    """An answer: `texts` has the texts that identify it. `copy` counts equal ones of a file from 0."""
+    """An answer, identified by its source and texts. `copy` counts equal ones of a rater from 0.
+
+    The source of a decision may be "", or a name that several sources share: it is for all of them.
+    """
 
     source: str
     texts: tuple[tuple[str, str], ...]
     copy: int = 0
 
-
-Ratings: TypeAlias = Mapping[RatedItem, float]
+    @property
+    def question(self) -> str:
+        texts = dict(self.texts)
+        return texts.get("input") or texts.get("question_id", "")
 
 
 @dataclass
@@ -9049,15 +9117,38 @@ class Rater:
     """A judge, or people."""
 
     name: str
-    files: list[NamedFile]
-    decisions: dict[RatedItem, DecisionRow]
+    files: list[NamedFile] = field(default_factory=list)
+    decisions: dict[RatedItem, DecisionRow] = field(default_factory=dict)
+    copies: Counter[RatedItem] = field(default_factory=Counter)  # how many there are of each item
 
     def has_ratings(self, kind: str) -> bool:
         return any(getattr(row, kind) is not None for row in self.decisions.values())
 
-    def ratings(self, kind: str) -> Ratings:
-        """Return the decisions as numbers."""
-        return {item: float(getattr(row, kind)) for item, row in self.decisions.items()}
+    def describe_sources(self) -> str:
+        sources = sorted({item.source or "(none)" for item in self.decisions})
+        return f"{self.name} has {shorten_names(sources)}"
+
+
+@dataclass
+class Matching:
+    """How decisions are matched: by which ratings, and which are for answers in several sources."""
+
+    kind: str = "correct"
+    other_names: dict[str, set[str]] = field(default_factory=dict)  # -> sources
+    copies: dict[RatedItem, list[RatedItem]] = field(default_factory=dict)  # -> the same item in its sources
+
+
+class MatchedItem(NamedTuple):
+    """An item with the rating and row of each rater; None if there is none, or if equal items differ."""
+
+    item: RatedItem
+    ratings: list[float | None]
+    rows: list[DecisionRow | None]
+    is_contradicted: bool
+
+    @property
+    def n_ratings(self) -> int:
+        return len(self.ratings) - self.ratings.count(None)
 
 
 # -- The results file
@@ -9076,19 +9167,26 @@ class RaterResults(msgspec.Struct):
 
 
 class PairResults(msgspec.Struct, kw_only=True):
-    """Agreement of two judges, or accuracy of a judge or a vote. `left_out` counts items without a vote."""
+    """Agreement of two judges, or accuracy of a judge or a vote.
+
+    Left out are items whose copies one rater decided differently (`contradicted`), items without a vote
+    (`left_out`), and items that too few judges decided for it (`fewer_judges`).
+    """
 
     judge: str
     with_: OptionalText = msgspec.field(name="with", default=UNSET)
     left_out: OptionalCount = UNSET
+    fewer_judges: OptionalCount = UNSET
+    contradicted: int
     items: int
+    questions: int
     agreement: OptionalNumber = UNSET
     agreement_within_1: OptionalNumber = UNSET
     accuracy: OptionalNumber = UNSET
     accuracy_within_1: OptionalNumber = UNSET
-    kappa: float | None
-    kappa_reason: OptionalText
-    ci95: dict[str, Interval | None]
+    kappa: float | None = None
+    kappa_reason: OptionalText = UNSET
+    ci95: dict[str, Interval | None] = {}
     ci95_reason: OptionalText = UNSET
     too_kind: OptionalCount = UNSET  # items rated above people's rating
     too_strict: OptionalCount = UNSET
@@ -9099,17 +9197,19 @@ class GroupResults(msgspec.Struct):
     """Agreement of all judges, on all items or on those of a source."""
 
     items: int
+    contradicted: int
     items_of_all: int
     fleiss_kappa: float | None
     fleiss_kappa_reason: OptionalText
     items_of_several: int
     krippendorff_alpha: float | None
     krippendorff_alpha_reason: OptionalText
+    ci95: dict[str, Interval | None]
     pairs: list[PairResults]
 
 
 class PeopleResults(RaterResults):
-    items: int
+    items: int = 0
     items_without_judge: int = 0
     judges: list[PairResults] = []
     votes: list[PairResults] = []
@@ -9149,10 +9249,15 @@ class MeasureAgreement(Command):
 
     def read(self) -> None:
         problems: list[str] = []
+        self.matching = Matching()
         human = [self.options.human] if self.options.human else []
         paths = list_paths([*human, *self.options.files])  # so that a pattern does not match it again
-        self.people = read_rater([paths.pop(0)], problems) if human else None
-        self.judges = read_judges(paths, self.options.eval_dir, problems)
+        self.people = Rater(Path(paths[0]).stem) if human else None
+        if self.people:
+            decided = read_decisions(read_file(paths.pop(0), problems), problems)
+            self.people.name = decided.head.judge_model.strip() or self.people.name
+            add_decisions(self.people, decided, self.matching)
+        self.judges, self.n_ignored = read_judges(paths, self.options.eval_dir, self.matching, problems)
         self.raters = [*self.judges, self.people] if self.people else self.judges
         if problems:
             raise InputError(problems)
@@ -9163,33 +9268,36 @@ class MeasureAgreement(Command):
             if out in [os.path.realpath(file.name) for file in rater.files]:
                 raise UsageError(f"{self.options.out} is an input: name another file with --out")
 
+    def warnings(self) -> list[str]:
+        if not self.n_ignored:
+            return []
+        return [f"{self.options.eval_dir}: JSON files without a judge's decisions, ignored: {self.n_ignored}"]
+
     def grade(self, answers: Answers, judging: Judging) -> None:  # noqa: ARG002
-        kinds = [kind for kind in KAPPA_WEIGHTS if all(rater.has_ratings(kind) for rater in self.raters)]
+        kinds = [kind for kind in LEVELS if all(rater.has_ratings(kind) for rater in self.raters)]
         if not kinds:
             raise UsageError("verdicts and scores cannot be compared: all files have to hold the same")
-        kind = kinds[0]
+        self.matching.kind = kinds[0]
         counts = []
         for rater in self.raters:
             keeps_unjudged = self.options.all_decisions or rater is self.people
-            counts.append(keep_decisions(rater, kind, keeps_unjudged))
-        copy_to_sources(self.raters)
-        judged = {judge.name: judge.ratings(kind) for judge in self.judges}
-        apart = list_disagreements(self.judges, kind)
+            counts.append(keep_decisions(rater, kinds[0], keeps_unjudged))
+        self.matching.copies = find_copies(self.raters, self.matching.other_names)
+        judges = self.judges
+        apart = list_disagreements(judges, self.matching)
         self.compared = AgreementResults(
-            compared=kind,
-            judges=counts[: len(judged)],
-            all=measure_group(judged, kind),
+            compared=kinds[0],
+            judges=counts[: len(judges)],
+            all=measure_group(judges, self.matching),
             items_apart=len(apart),
             disagreements=apart[: self.options.samples],
         )
-        sources = {item.source for item in itertools.chain(*judged.values())}
-        for source in track(sorted(sources) if len(sources) > 1 else (), "Comparing by source"):
-            part = {}
-            for name, ratings in judged.items():
-                part[name] = {item: value for item, value in ratings.items() if item.source == source}
-            self.compared.sources[source] = measure_group(part, kind)
+        by_source = split_by_source(judges, self.matching)
+        for source in track(sorted(by_source) if len(by_source) > 1 else (), "Comparing by source"):
+            self.compared.sources[source] = measure_group(by_source[source], Matching(kinds[0]))
         if self.people:
-            self.compared.people = compare_people(counts[-1], judged, self.people.ratings(kind), kind)
+            people = compare_people(counts[-1], judges, self.people, self.matching)
+            self.compared.people = people
 
     def results(self) -> Iterator[OutputFile]:
         yield OutputFile(self.options.out, functools.partial(render_results, self.compared))
@@ -9203,78 +9311,151 @@ class MeasureAgreement(Command):
         report = Report("How far judges agree", parts, header=AGREEMENT_HEADER, rows=rows)
         return list_report_files(report, self.options.out.removesuffix(".json"), self.options.report)
 
+    def remarks(self) -> list[str]:
+        """Return the pairs of raters without a common item, and why there may be none."""
+        pairs = [(pair.judge, pair.with_) for pair in self.compared.all.pairs if not pair.items]
+        if self.people and self.compared.people:
+            pairs += [(row.judge, self.people.name) for row in self.compared.people.judges if not row.items]
+        sources = {rater.name: rater.describe_sources() for rater in self.raters}
+        lines = []
+        for judge, other in pairs:
+            found = f"{sources[judge]}, {sources[str(other)]}"
+            lines.append(f"warning: {judge} and {other} have no item in common; sources: {found}")
+        return lines
+
+    def is_complete(self) -> bool:
+        return not self.remarks()
+
 
 # -- Reading
 
 
-def read_judges(paths: Collection[str], eval_dir: str | None, problems: list[str]) -> list[Rater]:
-    """Read the judge in each file and in each folder of `eval_dir`. Names that repeat get a number."""
-    raters = [read_rater([path], problems) for path in track(paths, "Reading judges")]
-    if eval_dir is not None:
-        found = sorted(Path(path).as_posix() for path in glob.glob(f"{glob.escape(eval_dir)}/*/*.json"))
-        if not found:
-            problems.append(f"{eval_dir}: no folder for each judge with .json files in it")
-        for folder, files in itertools.groupby(track(found, "Reading decisions"), os.path.dirname):
-            raters.append(read_rater(files, problems, folder))
-    names: list[str] = []
-    for rater in raters:
-        name = rater.name
-        number = 1
-        while rater.name in names:
-            number += 1
-            rater.name = f"{name} ({number})"
-        names.append(rater.name)
-    return raters
+class DecisionFile(NamedTuple):
+    file: FileData
+    head: DecisionHead
+    rows: list[DecisionRow]
 
 
-def read_rater(paths: Iterable[str], problems: list[str], folder: str = "") -> Rater:
-    """Read one judge's file, or the files in its folder: their names are the sources of what they hold."""
-    rater = Rater(os.path.basename(folder), [], {})
-    for path in paths:
-        n_problems = len(problems)
-        file = read_file(path, problems)
-        judge, rows = parse_decisions(file, problems)
-        is_decided = any(row.correct is not None or row.score is not None for row in rows)
-        if not is_decided and len(problems) == n_problems:
-            problems.append(f"{path}:1: no decisions: neither correct nor score nor a split's llm_judge")
-        stem = Path(path).stem
-        rater.name = rater.name or judge.strip() or stem
-        rater.files.append(file.named)
-        copies: Counter[RatedItem] = Counter()
-        for row in rows:
-            names = ("system", "question_id") if row.input is None else ("input", "gold", "prediction")
-            texts = tuple((name, format_compact(getattr(row, name))) for name in names)
-            item = RatedItem(stem if folder else row.source or "", texts)
-            rater.decisions[item._replace(copy=copies[item])] = row
-            copies[item] += 1
-    return rater
+def read_judges(
+    paths: Collection[str], folder: str | None, matching: Matching, problems: list[str]
+) -> tuple[list[Rater], int]:
+    """Read the judges in files and in a folder, and count the folder's files without a judge's decisions.
+
+    All files named after a judge (JUDGE_SUFFIX) are its own. In the folder others are those of their
+    subfolder or `judge_model`; elsewhere each is a judge, and names that repeat get a number.
+    """
+    judges: dict[str, Rater] = {}
+    for path in track(paths, "Reading judges"):
+        decided = read_decisions(read_file(path, problems), problems)
+        source, _, name = Path(path).stem.partition(JUDGE_SUFFIX)
+        name = name or number_name(decided.head.judge_model.strip() or source, judges)
+        add_decisions(judges.setdefault(name, Rater(name)), decided, matching)
+    if folder is None:
+        return list(judges.values()), 0
+    n_ignored = 0
+    root = glob.escape(folder)
+    found = sorted([*glob.glob(f"{root}/*.json"), *glob.glob(f"{root}/*/*.json")])
+    for path in track(found, "Reading decisions"):
+        file = read_file(Path(path).as_posix(), problems)
+        parent = Path(path).parent
+        name = Path(path).stem.partition(JUDGE_SUFFIX)[2] or ("" if parent == Path(folder) else parent.name)
+        value = load_json(file.text)
+        if holds_decisions(value) or (name and value is None):  # what is not JSON is a problem
+            decided = read_decisions(file, problems)
+            name = name or decided.head.judge_model.strip()
+            if name:
+                add_decisions(judges.setdefault(name, Rater(name)), decided, matching, is_source=True)
+                continue
+        n_ignored += 1
+    if len(found) == n_ignored:
+        problems.append(f"{folder}: no files *{JUDGE_SUFFIX}NAME.json, nor a folder for each judge")
+    return list(judges.values()), n_ignored
 
 
-def parse_decisions(file: FileData, problems: list[str]) -> tuple[str, list[DecisionRow]]:
-    """Return (the judge's name or "", its decisions) of `answers` or split results, or of annotations."""
-    if file.data is None or not file.data.lstrip().startswith(b"{"):
-        return "", parse_list(DecisionRow, file, problems)
-    head = parse_value(DecisionFile, file, problems)
-    if head is None:
-        return "", []
-    if head.detailed_results is not None or head.annotations is not None:
-        return head.judge_model or "", parse_list(
-            DecisionRow, file, problems, ["detailed_results", "annotations"]
-        )
+def number_name(name: str, taken: Collection[str]) -> str:
+    """Return the name, with a number if it is taken."""
+    numbered = name
+    number = 1
+    while numbered in taken:
+        number += 1
+        numbered = f"{name} ({number})"
+    return numbered
+
+
+def read_decisions(file: FileData, problems: list[str]) -> DecisionFile:
+    """Read the decisions of `answers` or of a split's judge, or annotations."""
+    n_problems = len(problems)
+    value = load_json(file.text)
+    if isinstance(value, dict) and find_rows(value) is None:
+        decided = parse_split_decisions(file, problems)
+    else:
+        rows = parse_list(DecisionRow, file, problems, ITEM_LISTS)
+        head = parse_value(DecisionHead, file, problems) if isinstance(value, dict) else None
+        decided = DecisionFile(file, head or DecisionHead(), rows)
+    is_decided = any(row.correct is not None or row.score is not None for row in decided.rows)
+    if not is_decided and len(problems) == n_problems:
+        problems.append(f"{file.name}:1: no decisions: neither correct nor score nor a split's llm_judge")
+    return decided
+
+
+def parse_split_decisions(file: FileData, problems: list[str]) -> DecisionFile:
     kind = cast("type[JudgedSystem | None]", JudgedSystem | None)
     systems, _ = parse_members(kind, file, problems)
-    judge = ""
-    decisions: list[DecisionRow] = []
+    decided = DecisionFile(file, DecisionHead(), [])
     for system, results in systems.items():
         if results and results.llm_judge:
-            judge = judge or results.llm_judge.judge_model or ""
+            decided.head.judge_model = decided.head.judge_model or results.llm_judge.judge_model or ""
             for row in results.llm_judge.per_question:
                 row.system = system
-                decisions.append(row)
-    return judge, decisions
+                decided.rows.append(row)
+    return decided
 
 
-# -- Comparing
+def find_rows(value: Any) -> list[Any] | None:
+    """Return the rows of answers in decoded JSON: a list, or the first member that ITEM_LISTS names."""
+    if isinstance(value, dict):
+        lists = [value[name] for name in ITEM_LISTS if isinstance(value.get(name), list)]
+        value = lists[0] if lists else None
+    return value if isinstance(value, list) else None
+
+
+def holds_decisions(value: Any) -> bool:
+    """Return whether decoded JSON has a judge's decision on an answer."""
+    for row in find_rows(value) or []:
+        names = find_names(DecisionRow, row).keys() if isinstance(row, dict) else set()
+        if names & {"input", "question_id"} and names & {"correct", "score", "answer_score_raw"}:
+            return True
+    systems = value.values() if isinstance(value, dict) else ()
+    return any(isinstance(system, dict) and "llm_judge" in system for system in systems)
+
+
+def add_decisions(rater: Rater, decided: DecisionFile, matching: Matching, is_source: bool = False) -> None:
+    """Add a file's decisions. A file with a judge's name, and one that `is_source`, is of one source.
+
+    Its name is the source if neither `source_file` nor `run_name` tells; each may be another file's source.
+    """
+    stem, suffix, _ = Path(decided.file.name).stem.partition(JUDGE_SUFFIX)
+    is_source = is_source or bool(suffix)
+    head = decided.head
+    rater.files.append(decided.file.named)
+    for row in decided.rows:
+        candidates = [
+            None if is_source else row.source,
+            row.source_file or head.source_file,
+            row.run_name or head.run_name,
+            stem if is_source else None,
+        ]
+        sources = [text for text in map(format_plain, candidates) if text and text.strip()]
+        for name in sources[1:]:
+            matching.other_names.setdefault(name, set()).add(sources[0])
+        names = ("system", "question_id") if row.input is None else ("input", "gold", "prediction")
+        texts = tuple((name, format_compact(getattr(row, name))) for name in names)
+        item = RatedItem(sources[0] if sources else "", texts)
+        rater.decisions[item._replace(copy=rater.copies[item])] = row
+        rater.copies[item] += 1
+
+
+# -- Matching
 
 
 def keep_decisions(rater: Rater, kind: str, keeps_unjudged: bool) -> RaterResults:
@@ -9294,38 +9475,106 @@ def keep_decisions(rater: Rater, kind: str, keeps_unjudged: bool) -> RaterResult
     return counts
 
 
-def copy_to_sources(raters: Sequence[Rater]) -> None:
-    """Copy each decision without a source to every source that has its item."""
-    sources: dict[RatedItem, dict[str, None]] = {}
+def find_copies(
+    raters: Iterable[Rater], other_names: Mapping[str, Collection[str]]
+) -> dict[RatedItem, list[RatedItem]]:
+    """Return the items that each decision for several sources is for; those for all sources come last."""
+    sources: dict[RatedItem, dict[str, None]] = {}  # of each item
+    items: dict[RatedItem, None] = {}
     for rater in raters:
         for item in rater.decisions:
+            items[item] = None
             if item.source:
                 sources.setdefault(item._replace(source=""), {})[item.source] = None
-    for rater in raters:
-        copied = {}
+    copies = {}
+    for item in sorted(items, key=lambda item: not item.source):
+        known = sources.get(item._replace(source=""), {})
+        own = [source for source in known if not item.source or source in other_names.get(item.source, ())]
+        if own:
+            copies[item] = [item._replace(source=source) for source in own]
+    return copies
+
+
+def match_items(raters: Sequence[Rater], matching: Matching) -> list[MatchedItem]:
+    """Return the items of some raters. Those that one decision is for are one item."""
+    merged: dict[RatedItem, RatedItem] = {}
+    for item, copies in matching.copies.items():
+        if any(item in rater.decisions for rater in raters):
+            merged |= dict.fromkeys(copies, item)
+    rows: dict[RatedItem, list[list[DecisionRow]]] = {}
+    for index, rater in enumerate(raters):
         for item, row in rater.decisions.items():
-            for source in sources.get(item, [item.source]):
-                copied[item._replace(source=source)] = row
-        rater.decisions = copied
+            rows.setdefault(merged.get(item, item), [[] for _ in raters])[index].append(row)
+    matched = []
+    for item, decisions in rows.items():
+        match = MatchedItem(item, [], [], any(has_contradiction(own, matching.kind) for own in decisions))
+        for own in decisions:
+            is_decided = bool(own) and not has_contradiction(own, matching.kind)
+            match.rows.append(own[0] if is_decided else None)
+            match.ratings.append(float(getattr(own[0], matching.kind)) if is_decided else None)
+        matched.append(match)
+    return matched
 
 
-def measure_group(judged: Mapping[str, Ratings], kind: str) -> GroupResults:
+def has_contradiction(rows: Iterable[DecisionRow], kind: str) -> bool:
+    return len({getattr(row, kind) for row in rows}) > 1
+
+
+def split_by_source(judges: Sequence[Rater], matching: Matching) -> dict[str, list[Rater]]:
+    """Return the judges' decisions on the items of each source."""
+    by_source: dict[str, list[Rater]] = {}
+    for index, judge in enumerate(judges):
+        for item, row in judge.decisions.items():
+            for copy in matching.copies.get(item, [item]):
+                if copy not in matching.copies:
+                    part = by_source.setdefault(copy.source, [Rater(judge.name) for judge in judges])
+                    part[index].decisions[copy] = row
+    return by_source
+
+
+# -- Comparing
+
+
+def measure_group(judges: Sequence[Rater], matching: Matching) -> GroupResults:
     """Measure the agreement of every pair of judges, and of all of them."""
-    rows = []
-    for item in dict.fromkeys(itertools.chain(*judged.values())):
-        rows.append([ratings.get(item) for ratings in judged.values()])
-    complete = [row for row in rows if None not in row]
-    n_complete = len(complete)
-    n_several = sum(len(row) - row.count(None) > 1 for row in rows)
-    values = set(itertools.chain(*complete))
-    fleiss = fleiss_kappa([list(map(row.count, values)) for row in complete])
-    alpha = krippendorff_alpha(list(zip(*rows, strict=True)), "ordinal" if kind == "score" else "nominal")
-    pairs = []
-    for judge, other in track(list(itertools.combinations(judged, 2)), "Comparing judges"):
-        pairs.append(measure_pair(judge, judged[judge], judged[other], kind, with_=other))
-    no_fleiss = explain_missing(fleiss, n_complete)
-    no_alpha = explain_missing(alpha, n_several)
-    return GroupResults(len(rows), n_complete, fleiss, no_fleiss, n_several, alpha, no_alpha, pairs)
+    matched = match_items(judges, matching)
+    complete = [item for item in matched if item.n_ratings == len(judges)]
+    several = [item for item in matched if item.n_ratings > 1]
+    fleiss = measure_coefficient(complete, "nominal", 0)
+    alpha = measure_coefficient(several, LEVELS[matching.kind][1], 1)
+    return GroupResults(
+        items=len(matched),
+        contradicted=sum(item.is_contradicted for item in matched),
+        items_of_all=fleiss.n,
+        fleiss_kappa=fleiss.value,
+        fleiss_kappa_reason=explain_missing(fleiss.value, fleiss.n),
+        items_of_several=alpha.n,
+        krippendorff_alpha=alpha.value,
+        krippendorff_alpha_reason=explain_missing(alpha.value, alpha.n),
+        ci95={"fleiss_kappa": fleiss.interval, "krippendorff_alpha": alpha.interval},
+        pairs=[measure_pair(judge, other, matching) for judge, other in itertools.combinations(judges, 2)],
+    )
+
+
+def measure_coefficient(matched: Sequence[MatchedItem], level: str, correction: int) -> Mean:
+    ratings = encode_ratings(item.ratings for item in matched)
+    tables = tabulate_ratings(ratings, [item.item.question for item in matched], both_orders=True)
+
+    def compute(totals: Array) -> Array:
+        return compute_coefficients(totals, ratings.values, level, correction)[:, np.newaxis]
+
+    [estimate] = estimate_statistics(tables, compute)
+    return estimate._replace(n=len(matched))
+
+
+def estimate_statistics(tables: Array, compute: Callable[[Array], Array]) -> list[Mean]:
+    """Return the statistics of the sum of tables, which have a row per question, with their intervals."""
+    values = compute(tables.sum(axis=0)[np.newaxis])[0].tolist()
+    intervals: Sequence[Interval | None] = [None] * len(values)
+    if tables.shape[1] <= MAX_RATING_VALUES**2:
+        intervals = bootstrap_statistics(tables, compute)
+    pairs = zip(values, intervals, strict=True)
+    return [Mean(None if math.isnan(value) else value, interval, 0) for value, interval in pairs]
 
 
 def explain_missing(coefficient: float | None, n_items: int) -> OptionalText:
@@ -9334,83 +9583,108 @@ def explain_missing(coefficient: float | None, n_items: int) -> OptionalText:
     return "only one value was given" if n_items else "no item in common"
 
 
-def measure_pair(
-    judge: str, ratings: Ratings, others: Ratings, kind: str, with_: OptionalText = UNSET
-) -> PairResults:
-    """Compare a judge on common items with another judge (`with_`), or else with people, who are right."""
-    shared = [item for item in ratings if item in others]
-    a = [ratings[item] for item in shared]
-    b = [others[item] for item in shared]
-    gaps = np.subtract(a, b)
-    rate = "agreement" if with_ else "accuracy"
+def measure_pair(judge: Rater, other: Rater, matching: Matching, is_right: bool = False) -> PairResults:
+    """Compare a judge on common items with another judge, or with people or a vote: `other` is right."""
+    matched = match_items([judge, other], matching)
+    shared = [item for item in matched if item.n_ratings == 2]
+    questions = [item.item.question for item in shared]
+    ratings = encode_ratings(item.ratings for item in shared)
+    values = np.array(ratings.values, np.float64)
+    gaps = np.subtract.outer(values, values).ravel()  # by cell of a table
+    rate = "accuracy" if is_right else "agreement"
     hits = {rate: gaps == 0}
-    if max([*a, *b], default=0) > 1:  # from 0 to 1 all ratings are within 1
+    if values.max(initial=0) > 1:  # from 0 to 1 all ratings are within 1
         hits[f"{rate}_within_1"] = abs(gaps) < 1 + 1e-9
-    intervals = dict(zip(hits, bootstrap_intervals(list(hits.values())), strict=True))
-    kappa = cohen_kappa(a, b, KAPPA_WEIGHTS[kind])
-    intervals["kappa"] = None if kappa is None else bootstrap_kappa(a, b)
-    reason = explain_missing(kappa, len(shared))
-    row = PairResults(judge=judge, items=len(shared), kappa=kappa, kappa_reason=reason, ci95=intervals)
-    for name, column in hits.items():
-        setattr(row, name, mean(column))
-    if len(shared) < MIN_CLUSTERS:
-        row.ci95_reason = f"fewer than {MIN_CLUSTERS} items"
-    if with_:
-        row.with_ = with_
+
+    def compute(totals: Array) -> Array:
+        sizes = totals.sum(axis=1)
+        columns = [totals @ column / np.where(sizes, sizes, np.nan) for column in hits.values()]
+        kappa = compute_coefficients(totals, ratings.values, LEVELS[matching.kind][0])
+        return np.stack([*columns, kappa], axis=1)
+
+    tables = tabulate_ratings(ratings, questions)
+    row = PairResults(
+        judge=judge.name,
+        contradicted=sum(item.is_contradicted for item in matched),
+        items=len(shared),
+        questions=len(set(questions)),
+    )
+    for name, estimate in zip([*hits, "kappa"], estimate_statistics(tables, compute), strict=True):
+        setattr(row, name, estimate.value)
+        row.ci95[name] = estimate.interval
+    row.kappa_reason = explain_missing(row.kappa, row.items)
+    if row.questions < MIN_CLUSTERS:
+        row.ci95_reason = f"fewer than {MIN_CLUSTERS} questions"
+    elif len(values) > MAX_RATING_VALUES:
+        row.ci95_reason = f"more than {MAX_RATING_VALUES} different ratings"
+    if not is_right:
+        row.with_ = other.name
         return row
-    row.too_kind = int((gaps > 0).sum())
-    row.too_strict = int((gaps < 0).sum())
-    if kind == "score":
-        levels = sorted(set(b))
-        row.judge_minus_human_by_level = {f"{level:g}": mean(gaps[np.equal(b, level)]) for level in levels}
+    counts = tables.sum(axis=0)
+    row.too_kind = int(counts[gaps > 0].sum())
+    row.too_strict = int(counts[gaps < 0].sum())
+    if matching.kind == "score":
+        table = counts.reshape(len(values), -1)
+        row.judge_minus_human_by_level = {}
+        for level, column in zip(ratings.values, table.T, strict=True):
+            if column.any():
+                row.judge_minus_human_by_level[f"{level:g}"] = float((values - level) @ column / column.sum())
     return row
 
 
 def compare_people(
-    counts: RaterResults, judged: Mapping[str, Ratings], people: Ratings, kind: str
+    counts: RaterResults, judges: Sequence[Rater], people: Rater, matching: Matching
 ) -> PeopleResults:
-    """Compare people with each judge, and with the votes on the items that several judges decided."""
-    results = PeopleResults(**msgspec.structs.asdict(counts), items=len(people))
-    majority: dict[RatedItem, float] = {}
-    unanimous: dict[RatedItem, float] = {}
-    n_several = 0
-    for item in people:
-        ballot = [ratings[item] for ratings in judged.values() if item in ratings]
-        if not ballot:
-            results.items_without_judge += 1
-        if len(ballot) < 2:
-            continue
-        n_several += 1
-        winner, *others = statistics.multimode(ballot)
-        if not others:
-            majority[item] = winner
-        if len(set(ballot)) == 1:
-            unanimous[item] = winner
-    for name, ratings in judged.items():
-        results.judges.append(measure_pair(name, ratings, people, kind))
-    for name, winning in (("majority", majority), ("unanimous", unanimous)):
-        row = measure_pair(name, winning, people, kind)
-        row.left_out = n_several - len(winning)
-        results.votes.append(row)
+    """Compare people with each judge, and with the votes of the judges."""
+    results = PeopleResults(**msgspec.structs.asdict(counts))
+    matched = [item for item in match_items([people, *judges], matching) if item.rows[0] is not None]
+    results.items = len(matched)
+    results.items_without_judge = sum(item.n_ratings == 1 and not item.is_contradicted for item in matched)
+    results.judges = [measure_pair(judge, people, matching, is_right=True) for judge in judges]
+    results.votes = [
+        measure_vote("majority", 2, matched, matching.kind),
+        measure_vote("unanimous", len(judges), matched, matching.kind),
+    ]
     return results
 
 
-def list_disagreements(judges: Sequence[Rater], kind: str) -> list[Disagreement]:
+def measure_vote(name: str, n_needed: int, matched: Iterable[MatchedItem], kind: str) -> PairResults:
+    """Compare the vote on each item with people, whose ratings come first. It needs so many judges."""
+    vote = Rater(name)
+    people = Rater("")
+    n_without = 0
+    n_fewer = 0
+    for item in matched:
+        ratings = [rating for rating in item.ratings[1:] if rating is not None]
+        if len(ratings) < n_needed:
+            n_fewer += bool(ratings)
+            continue
+        winner, *others = statistics.multimode(ratings)
+        if others or (name == "unanimous" and len(set(ratings)) > 1):
+            n_without += 1
+            continue
+        people.decisions[item.item] = cast(DecisionRow, item.rows[0])
+        vote.decisions[item.item] = cast(DecisionRow, item.rows[item.ratings.index(winner, 1)])
+    result = measure_pair(vote, people, Matching(kind), is_right=True)
+    result.left_out = n_without
+    result.fewer_judges = n_fewer
+    return result
+
+
+def list_disagreements(judges: Sequence[Rater], matching: Matching) -> list[Disagreement]:
     """Return the items that judges rate differently: the widest apart first, then the most evenly split."""
-    rows: dict[RatedItem, Disagreement] = {}
-    for judge in judges:
-        for item, decision in judge.decisions.items():
-            if item not in rows:
-                rows[item] = Disagreement(source=item.source, decisions={}, reasoning={}, **dict(item.texts))
-            rows[item].decisions[judge.name] = getattr(decision, kind)
-            rows[item].reasoning[judge.name] = decision.reasoning
-
-    def measure_spread(row: Disagreement) -> tuple[float, float]:
-        ratings = [float(rating) for rating in row.decisions.values()]
-        return max(ratings) - min(ratings), statistics.pvariance(ratings)
-
-    apart = [row for row in rows.values() if len(set(row.decisions.values())) > 1]
-    return sorted(apart, key=measure_spread, reverse=True)
+    apart: list[tuple[tuple[float, float], Disagreement]] = []
+    for item in match_items(judges, matching):
+        ratings = [rating for rating in item.ratings if rating is not None]
+        if len(set(ratings)) < 2:
+            continue
+        row = Disagreement(source=item.item.source, decisions={}, reasoning={}, **dict(item.item.texts))
+        for judge, decision in zip(judges, item.rows, strict=True):
+            if decision is not None:
+                row.decisions[judge.name] = getattr(decision, matching.kind)
+                row.reasoning[judge.name] = decision.reasoning
+        apart.append(((max(ratings) - min(ratings), statistics.pvariance(ratings)), row))
+    return [row for _, row in sorted(apart, key=itemgetter(0), reverse=True)]
 
 
 # -- Reports
@@ -9420,21 +9694,21 @@ def list_agreement_parts(results: AgreementResults, is_page: bool = False) -> li
     """Return the report; a page has room for whole texts."""
     rows: list[list[Cell]] = []
     for rater in [*results.judges, results.people] if results.people else results.judges:
-        names = ", ".join(file.name for file in rater.files)
-        rows.append([rater.judge, rater.decisions, rater.left_out, rater.undecided, names])
+        rows.append([rater.judge, rater.decisions, rater.left_out, rater.undecided, len(rater.files)])
     weights = " with quadratic weights" if results.compared == "score" else ""
-    how = f"{IN_BRACKETS}, from {MIN_CLUSTERS} items on: bootstrap over items. Kappa is Cohen's{weights}."
+    how = f"{IN_BRACKETS}, from {MIN_CLUSTERS} questions on: bootstrap over questions."
     header = ["Judge", "Decisions", "Left out", "Undecided", "Files"]
-    parts = [Part("Agreement between judges", header, rows, [how])]
+    parts = [Part("Agreement between judges", header, rows, [how, f"Kappa is Cohen's{weights}."])]
     groups = {"All items": results.all}
     for source, group in results.sources.items():
         groups[f"Source: {source or 'none'}"] = group
     for title, group in groups.items():
-        fleiss = format_number(group.fleiss_kappa, 2)
-        alpha = format_number(group.krippendorff_alpha, 2)
+        fleiss = MeanCell(group.fleiss_kappa, group.ci95["fleiss_kappa"], 2)
+        alpha = MeanCell(group.krippendorff_alpha, group.ci95["krippendorff_alpha"], 2)
         lines = [
-            f"Fleiss' kappa of the {group.items_of_all} items that all judged: {fleiss}",
-            f"Krippendorff's alpha of the {group.items_of_several} items that several judged: {alpha}",
+            f"Fleiss' kappa of the {group.items_of_all} items that all judged: {format_interval(fleiss)}",
+            f"Krippendorff's alpha of the {group.items_of_several} items that several judged: "
+            f"{format_interval(alpha)}",
         ]
         parts.append(build_pairs_part(title, group.pairs, lines))
     people = results.people
@@ -9449,7 +9723,7 @@ def list_agreement_parts(results: AgreementResults, is_page: bool = False) -> li
 def build_pairs_part(title: str, pairs: Sequence[PairResults], lines: Sequence[str]) -> Part:
     """Return a table of pairs of judges, or of judges and people, with `lines` below it."""
     rows: list[tuple[list[Cell], dict[str, Mean]]] = []
-    undefined = []
+    notes = []
     for pair in pairs:
         name = f"{pair.judge} - {pair.with_}" if pair.with_ else pair.judge
         cells: list[Cell] = [name, pair.items]
@@ -9462,18 +9736,21 @@ def build_pairs_part(title: str, pairs: Sequence[PairResults], lines: Sequence[s
                 means[measure.name] = Mean(value, pair.ci95[measure.name], pair.items)
         rows.append((cells, means))
         if pair.kappa is None:
-            undefined.append(f"{name}: no kappa: {pair.kappa_reason}")
+            notes.append(f"{name}: no kappa: {pair.kappa_reason}")
+        if pair.contradicted:
+            notes.append(f"{name}: left out, since equal items were decided differently: {pair.contradicted}")
     about = ["Pair", "Items"] if pairs[0].with_ else ["Judge", "Items", "Too kind", "Too strict"]
     part = build_means_part(title, about, rows, AGREEMENT_MEASURES)
-    table = [list(map(format_cell, row)) for row in part.rows]  # text: no bar can show a negative kappa
-    return part._replace(rows=table, lines=[*undefined, *lines])
+    table = [list(map(format_cell, row)) for row in part.rows]  # intervals in brackets: few are symmetric
+    return part._replace(rows=table, lines=[*notes, *lines])
 
 
 def describe_people(people: PeopleResults) -> list[str]:
     """Return what could not be compared, and how far each judge is from people at each level."""
     lines = [f"Of {people.items} items {people.items_without_judge} have no judge's decision."]
-    for vote, why in zip(people.votes, ("no majority", "not unanimous"), strict=True):
-        lines.append(f"Left out of the {vote.judge} vote ({why}): {vote.left_out}")
+    for vote, why in zip(people.votes, ("tied", "not unanimous"), strict=True):
+        counts = f"{why} {vote.left_out}, with fewer judges {vote.fewer_judges}"
+        lines.append(f"Left out of the {vote.judge} vote: {counts}")
     for row in (*people.judges, *people.votes):
         if row.judge_minus_human_by_level:
             gaps = [f"{level}: {gap:+.2f}" for level, gap in row.judge_minus_human_by_level.items()]
@@ -9499,6 +9776,8 @@ AGREEMENT_HEADER = [
     *("source", "judge", "with", "items", "too_kind", "too_strict"),
     *(f"{measure.name}{end}" for measure in AGREEMENT_MEASURES for end in ("", "_low", "_high")),
     *("kappa_reason", "fleiss_kappa", "krippendorff_alpha"),
+    *(f"{name}_{end}" for name in GROUP_MEASURES for end in ("low", "high")),
+    *("questions", "contradicted"),
 ]
 
 

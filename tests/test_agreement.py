@@ -143,14 +143,15 @@ def test_the_interval_of_kappa_is_a_percentile_bootstrap(project: Project, key: 
 def test_a_kappa_that_is_undefined_is_null_with_a_reason(
     project: Project, first: object, second: object, reason: str
 ) -> None:
-    results = compare(project, first, second)["all"]
-    [pair] = results["pairs"]
-    assert (pair["kappa"], pair["kappa_reason"]) == (None, reason)
-    assert (pair["ci95"]["kappa"], pair["ci95_reason"]) == (None, "fewer than 5 items")
-    for coefficient in ("fleiss_kappa", "krippendorff_alpha"):
-        assert (results[coefficient], results[f"{coefficient}_reason"]) == (None, reason)
-    outcome, _ = agree(project, "a.json", "b.json")
+    project.write("a.json", first)
+    project.write("b.json", second)
+    outcome, results = agree(project, "a.json", "b.json")
     assert mentions(outcome.out.splitlines(), "a - b", reason)
+    [pair] = results["all"]["pairs"]
+    assert (pair["kappa"], pair["kappa_reason"]) == (None, reason)
+    assert (pair["ci95"]["kappa"], pair["ci95_reason"]) == (None, "fewer than 5 questions")
+    for coefficient in ("fleiss_kappa", "krippendorff_alpha"):
+        assert (results["all"][coefficient], results["all"][f"{coefficient}_reason"]) == (None, reason)
 
 
 def test_agreement_within_1_needs_a_scale_beyond_1(project: Project) -> None:
@@ -221,18 +222,13 @@ def test_a_folder_per_judge_and_a_file_per_source(project: Project) -> None:
         project.write(f"evals/{judge}/notes.txt", "not JSON")
     project.write("evals/readme.json", "not a judge")
     outcome, results = agree(project, "--eval-dir", "evals")
-    assert outcome.code == 0
+    assert (outcome.code, outcome.err) == (0, ["evals: JSON files without a judge's decisions, ignored: 1"])
     assert [judge["judge"] for judge in results["judges"]] == ["x", "y"]
     assert {name: source["items"] for name, source in results["sources"].items()} == {"bank": 3, "news": 2}
     assert [results["sources"][name]["pairs"][0]["agreement"] for name in ("bank", "news")] == [1.0, 0.5]
     assert results["all"]["pairs"][0]["items"] == 5
     assert [item["source"] for item in results["disagreements"]] == ["news"]
     assert {"SOURCE: BANK", "SOURCE: NEWS"} <= blocks(outcome.out).keys()
-    # A person's row without a source is compared with each source that has the same answer.
-    project.write("one.json", [row(0, "yes"), row(1, "no", source="news"), row(9, "no")])
-    _, results = agree(project, "--eval-dir", "evals", "--human", "one.json")
-    assert [judge["items"] for judge in results["people"]["judges"]] == [3, 3]
-    assert (results["people"]["items"], results["people"]["items_without_judge"]) == (4, 1)
 
 
 def test_the_widest_disagreements_come_first(project: Project) -> None:
@@ -246,6 +242,98 @@ def test_the_widest_disagreements_come_first(project: Project) -> None:
     assert (evenly_split["input"], other["input"]) == ("Q1?", "Q0?")
     assert evenly_split["decisions"] == {"a": True, "b": False, "c": False, "d": True}
     assert set(evenly_split["reasoning"].values()) == {"why 1"}
+
+
+# ------------------------------------------------------------------ Files of judges and sources
+
+
+def judged(source: str, *verdicts: object, **fields: Any) -> Row:
+    """Return a judge's file on a source, in the form of another program."""
+    results = [
+        {"question": f"Q{number}?", "expected": f"g{number}", "generated": f"p{number}", "correct": verdict}
+        for number, verdict in enumerate(verdicts)
+    ]
+    return {"source_file": f"runs/{source}.json", "run_name": f"run of {source}", "items": results, **fields}
+
+
+def test_a_folder_of_files_named_after_their_judges(project: Project) -> None:
+    """Sources are named by `source_file`, else `run_name`, else the file's name; each finds the others."""
+    for source in ("s1", "s2"):
+        project.write(f"evals/{source}__judge-x.json", judged(source, True, False, True, judge_model="big/x"))
+    project.write("evals/s1__judge-y.json", judged("s1", True, True, True, source_file=None))
+    unnamed = {"source_file": None, "run_name": " ", "judge_model": "big/y"}
+    project.write("evals/s2__judge-y.json", judged("s2", False, False, True, **unnamed))
+    project.write("evals/s1.json", judged("s1", None, None, None))
+    project.write("evals/labels.json", [row(0, True)])  # names no judge
+    outcome, results = agree(project, "--eval-dir", "evals", "--samples", "0")
+    assert (outcome.code, outcome.err) == (0, ["evals: JSON files without a judge's decisions, ignored: 2"])
+    assert [(judge["judge"], judge["decisions"]) for judge in results["judges"]] == [("x", 6), ("y", 6)]
+    assert [len(judge["files"]) for judge in results["judges"]] == [2, 2]
+    assert results["all"]["pairs"][0]["items"] == 6
+    agreements = {name: part["pairs"][0]["agreement"] for name, part in results["sources"].items()}
+    assert agreements == {"runs/s1.json": pytest.approx(2 / 3), "runs/s2.json": pytest.approx(2 / 3)}
+    assert (results["items_apart"], results["disagreements"]) == (2, [])
+
+
+def test_no_common_item_is_a_warning_with_the_sources(project: Project) -> None:
+    project.write("evals/s1__judge-x.json", judged("s1", True, True))
+    project.write("evals/s2__judge-y.json", judged("s2", True, True))
+    project.write("people.json", [row(0, True, run_name="run of s2")])
+    outcome, results = agree(project, "--eval-dir", "evals", "--human", "people.json")
+    assert outcome.code == 3
+    assert outcome.err[:2] == [
+        "warning: x and y have no item in common; sources: x has runs/s1.json, y has runs/s2.json",
+        "warning: x and people have no item in common; sources: x has runs/s1.json, people has run of s2",
+    ]
+    assert [pair["items"] for pair in results["people"]["judges"]] == [0, 1]
+
+
+HUMAN_LABELS: dict[str, tuple[object, int, int, int]] = {
+    # the labels; items of judge x, of judge y and contradicted by y
+    "without a source": ([row(0, True), row(1, False), row(2, True), row(9, True)], 3, 2, 1),
+    "of a run": ([row(0, True, run_name="run of s1"), row(1, True, run_name="run of s3")], 2, 2, 0),
+    "of a run, at the top": ({"run_name": "run of s1", "items": [row(0, True), row(2, True)]}, 2, 2, 0),
+    "of a source": ([row(2, True, source="runs/s1.json"), row(2, True, source="runs/s2.json")], 2, 2, 0),
+}
+
+
+@table("labels, items, items_of_y, contradicted", HUMAN_LABELS)
+def test_each_label_counts_once(
+    project: Project, labels: object, items: int, items_of_y: int, contradicted: int
+) -> None:
+    """A label without a source is for equal items of all sources; y decides item 2 in two ways."""
+    for source in ("s1", "s2", "s3"):
+        project.write(f"evals/{source}__judge-x.json", judged(source, True, False, True))
+        project.write(f"evals/{source}__judge-y.json", judged(source, True, False, source == "s1"))
+    project.write("people.json", labels)
+    outcome, results = agree(project, "--eval-dir", "evals", "--human", "people.json")
+    x, y = results["people"]["judges"]
+    assert (x["items"], x["contradicted"]) == (items, 0)
+    assert (y["items"], y["contradicted"]) == (items_of_y, contradicted)
+    assert mentions(outcome.out.splitlines(), "y: left out", "differently: 1") is bool(contradicted)
+    assert results["all"]["pairs"][0]["items"] == 9  # judges are compared in each source
+
+
+def test_intervals_resample_questions(project: Project) -> None:
+    """Ten equal answers to a question tell no more than one."""
+    draw = random.Random(1)
+    raters = [[draw.random() < 0.6 for _ in range(40)] for _ in range(3)]
+    found = {}
+    for count in (1, 10):
+        for name, verdicts in zip("abc", raters, strict=True):
+            rows = [row(number, verdict) for number, verdict in enumerate(verdicts) for _ in range(count)]
+            project.write(f"{name}.json", rows)
+        _, found[count] = agree(project, "a.json", "b.json", "--human", "c.json")
+    one, ten = found[1], found[10]
+    assert (ten["all"]["items"], ten["all"]["pairs"][0]["questions"]) == (400, 40)
+    for path in (("all", "pairs"), ("people", "judges"), ("people", "votes")):
+        for single, copied in zip(one[path[0]][path[1]], ten[path[0]][path[1]], strict=True):
+            assert single["ci95"]["kappa"] is not None
+            assert copied["ci95"] == single["ci95"]
+    assert ten["all"]["ci95"]["fleiss_kappa"] == one["all"]["ci95"]["fleiss_kappa"]
+    low, high = ten["all"]["ci95"]["krippendorff_alpha"]
+    low_of_one, high_of_one = one["all"]["ci95"]["krippendorff_alpha"]
+    assert high - low == pytest.approx(high_of_one - low_of_one, rel=0.05)  # it corrects for the number
 
 
 # ------------------------------------------------------------------ People
@@ -268,9 +356,10 @@ def test_verdicts_are_compared_with_those_of_people(project: Project) -> None:
         "b": (5, 0.8, 1, 0),
         "c": (5, 0.4, 2, 1),
         "majority": (4, 0.75, 1, 0),  # item 4 is a tie; item 5 has a single judge, so no vote
-        "unanimous": (2, 1.0, 0, 0),  # items 0 and 2
+        "unanimous": (2, 1.0, 0, 0),  # items 0 and 2; items 1 and 3 are not, 4 and 5 have fewer judges
     }
-    assert [vote["left_out"] for vote in people["votes"]] == [1, 3]
+    # "unanimous" means all judges; the majority needs two
+    assert [(vote["left_out"], vote["fewer_judges"]) for vote in people["votes"]] == [(1, 1), (2, 2)]
     assert rows["a"]["kappa"] == pytest.approx(cohen_kappa_score([1, 1, 0, 1, 0], [1, 0, 0, 1, 0]))
 
 
@@ -290,9 +379,9 @@ def test_scores_are_compared_with_those_of_people_at_each_level(project: Project
 
 JUDGES_TABLE = """\
 Judge   Decisions  Left out  Undecided  Files
-a               6         0          0  a.json
-b               5         1          1  b.json
-people          2         0          0  people.json
+a               6         0          0      1
+b               5         1          1      1
+people          2         0          0      1
 """
 PAIRS_TABLE = """\
 Pair   Items          Agreement       Cohen's kappa
@@ -317,8 +406,8 @@ def test_the_console(project: Project) -> None:
     judges, items, people, disagreements, _ = blocks(outcome.out).values()
     assert judges.startswith(JUDGES_TABLE)
     assert items.startswith(PAIRS_TABLE)
-    assert mentions(items.splitlines(), "Fleiss", "0.17")
-    assert mentions(items.splitlines(), "Krippendorff", "0.25")
+    assert mentions(items.splitlines(), "Fleiss", "0.17 [-1.00, 1.00]")
+    assert mentions(items.splitlines(), "Krippendorff", "0.25 [-0.80, 1.00]")
     assert people.startswith(PEOPLE_TABLE)
     assert mentions(disagreements.splitlines(), '"Q1?"', '"g1"', '"p1"', "a no", "b yes")
 
