@@ -1002,13 +1002,16 @@ def drop_nulls(value: Any) -> Any:
 def find_names(kind: type[Record], row: Mapping[str, Any]) -> dict[str, str]:
     """Map each field that a row has to its name there: the first accepted name that is filled."""
     found: dict[str, str] = {}
-    for member in msgspec.structs.fields(kind):
+    for member in get_fields(kind):
         for name in kind.aliases.get(member.encode_name, [member.encode_name]):
             value = row.get(name)
             is_blank = value == [] or (isinstance(value, str) and not value.strip())
             if value is not None and not (is_blank and kind.aliases):
                 found.setdefault(member.encode_name, name)
     return found
+
+
+get_fields = functools.cache(msgspec.structs.fields)  # which take as long as decoding a record
 
 
 def convert_lenient(kind: type, value: Any) -> Any:
