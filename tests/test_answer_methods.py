@@ -258,7 +258,7 @@ def test_similarity(project: Project, embed: Embed) -> None:
 
 
 def test_a_model_that_cannot_be_loaded(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files on this machine are tried first. The message is one line."""
+    """It is not downloaded, which may take minutes to fail. The message is one line."""
     local: list[object] = []
 
     def refuse(name: str, **options: object) -> None:
@@ -271,7 +271,8 @@ def test_a_model_that_cannot_be_loaded(project: Project, monkeypatch: pytest.Mon
     outcome = project.run("answers", "a.json", "--method", "similarity", "--embedding-model", "m")
     assert len(outcome.err) == 1
     assert mentions(outcome.err, "error: ", "embedding model m", "no model m")
-    assert (outcome.code, local) == (2, [True, False])
+    assert mentions(outcome.err, "download it once: python -c")
+    assert (outcome.code, local) == (2, [True])
 
 
 def rows_of(similarities: Sequence[float], correct: str = "") -> tuple[list[Row], dict[str, Sequence[float]]]:
@@ -295,15 +296,15 @@ def test_semantic_fixed(project: Project, embed: Embed) -> None:
 
 
 @table(
-    "similarities, correct, threshold, criterion, figures",
+    "similarities, correct, threshold, criterion",
     {
-        "human labels": ([0.4, 0.62, 0.66, 0.7, 0.95], "00111", 0.65, "f1", (1, 1, 1, 1)),
-        "exactly a threshold": ([0.58, 0.6, 0.62], "011", 0.6, "f1", (1, 1, 1, 1)),
-        "the lowest of equals": ([0.52, 0.58, 0.88], "001", 0.6, "f1", (1, 1, 1, 1)),
-        "F1, not accuracy": ([0.6, 0.7, 0.7, 0.7], "1000", 0.5, "f1", (1 / 4, 1 / 4, 1, 2 / 5)),
-        "no answer is correct": ([0.6, 0.72], "00", 0.75, "accuracy", (1, None, None, None)),
-        "only labelled rows": ([0.56, 0.7, 0.99], "01-", 0.6, "f1", (1, 1, 1, 1)),
-        "no labels: similarity above 0.9": ([0.3, 0.84, 0.91, 0.99], "", 0.85, "accuracy", (1, 1, 1, 1)),
+        "human labels": ([0.4, 0.62, 0.66, 0.7, 0.95], "00111", 0.65, "f1"),
+        "exactly a threshold": ([0.58, 0.6, 0.62], "011", 0.6, "f1"),
+        "the lowest of equals": ([0.52, 0.58, 0.88], "001", 0.6, "f1"),
+        "F1, not accuracy": ([0.6, 0.7, 0.7, 0.7], "1000", 0.5, "f1"),
+        "no answer is correct": ([0.6, 0.72], "00", 0.75, "accuracy"),
+        "only labelled rows": ([0.56, 0.7, 0.99], "01-", 0.6, "f1"),
+        "no labels: similarity above 0.9": ([0.3, 0.84, 0.91, 0.99], "", 0.85, "accuracy"),
     },
 )
 def test_semantic_dynamic(
@@ -313,17 +314,82 @@ def test_semantic_dynamic(
     correct: str,
     threshold: float,
     criterion: str,
-    figures: tuple[float | None, ...],
 ) -> None:
     rows, vectors = rows_of(similarities, correct)
     embed(vectors)
     results = grade(project, rows, "--method", "semantic_dynamic")
     choice = results["semantic_dynamic"]
     assert (choice["threshold"], choice["criterion"], choice["proxy"]) == (threshold, criterion, not correct)
-    names = ("accuracy", "precision", "recall", "f1")
-    assert [choice[name] for name in names] == pytest.approx(list(figures))
+    assert (choice["rows"], choice["other_rows"]) == (len(correct.replace("-", "") or similarities), 0)
+    assert (choice["accuracy"], choice["f1"]) == (None, None)  # there are no other rows
+    one_class = len(set(correct) - {"-"}) == 1
+    assert mentions(results["warnings"], "labels are no") is one_class
     scores = [row["scores"]["semantic_dynamic"] for row in results["detailed_results"]]
     assert scores == [float(similarity >= threshold) for similarity in similarities]
+
+
+def test_one_threshold_for_all_files_and_its_figures_of_the_other_rows(
+    project: Project, embed: Embed
+) -> None:
+    """Of 120 labelled rows in two files, 60 are for tuning. From 0.7 on answers are correct, but for one."""
+    rows, vectors = rows_of([0.6, 0.66, 0.7, 0.8] * 30 + [0.9], "0011" * 29 + "0010")
+    embed(vectors)
+    machine = rows[:2] + [{**row, "correct": True, "decision_method": "llm"} for row in rows[2:]]
+    project.write("a.json", rows[:60])
+    project.write("b.json", rows[60:])
+    options = ("--method", "semantic_dynamic", "exact", "--validation", "0.5")
+    project.run("answers", "a.json", "b.json", *options)
+    files = [json.loads((project.folder / f"{stem}_answers.json").read_bytes()) for stem in "ab"]
+    [chosen, other] = [content["semantic_dynamic"] for content in files]
+    assert chosen == other
+    assert (chosen["threshold"], chosen["rows"], chosen["other_rows"]) == (0.7, 60, 60)
+    others = [row for content in files for row in content["detailed_results"] if not row.get("tuned")]
+    labelled = [row for row in others if "label" in row]
+    assert (len(others), len(labelled)) == (61, 60)
+    right = [row["label"] == (row["scores"]["semantic_dynamic"] == 1) for row in labelled]
+    assert chosen["accuracy"] == pytest.approx(sum(right) / 60)
+    pooled = files[0]["pooled"]["labels"]
+    assert pooled["semantic_dynamic"] == {"n": 60, **{key: chosen[key] for key in list(pooled["exact"])[:4]}}
+    assert pooled["exact"] == {"n": 120, "accuracy": 61 / 120, "precision": None, "recall": 0.0, "f1": 0.0}
+    assert files[1]["labels"]["semantic_dynamic"]["n"] < 60
+    # A machine's verdicts are no labels; with --criterion accuracy others decide.
+    results = grade(project, machine, *options, "--criterion", "accuracy")
+    assert (results["semantic_dynamic"]["rows"], results["semantic_dynamic"]["criterion"]) == (2, "accuracy")
+    assert results["labels"]["exact"]["n"] == 2
+    results = grade(project, {"judge_model": "m", "items": rows}, *options)
+    assert (results["semantic_dynamic"]["proxy"], "labels" in results) == (True, False)
+
+
+# ------------------------------------------------------------------ What rows keep
+
+RUN = {"run_name": "r", "model": "m", "condition": "few", "finetuned": False, "few_shot": 3, "seed": 0}
+
+
+def test_rows_keep_what_they_say_of_their_run(project: Project) -> None:
+    """What a file says at its top is said by each row; `answers` reads its results again."""
+    passages = [{"text": "One.", "id": 1}, "Two.", {"content": "Three."}]
+    row = {"gold": "a", "prediction": "a", "context": passages, "sources": [{"id": "d"}], "seed": 7}
+    content = {**RUN, "source_file": "f", "items": [row, {"gold": "a", "context": {"text": "One."}}]}
+    first, second = grade(project, content)["detailed_results"]
+    assert {name: first[name] for name in RUN} == {**RUN, "seed": 7}
+    assert (first["context"], first["sources"]) == (["One.", "Two.", "Three."], ["d"])
+    assert (second["seed"], second["source_file"], second["context"]) == (0, "f", ["One."])
+    assert "sources" not in second
+    project.run("answers", "a_answers.json")
+    results = json.loads((project.folder / "a_answers_answers.json").read_bytes())
+    assert results["detailed_results"] == [first, second]
+
+
+def test_totals_and_figures_of_all_files(project: Project) -> None:
+    rows = [{"question": "Q?", "gold": "a", "prediction": "a", "tokens_input": 10, "tokens_output": 2}]
+    project.write("a.json", rows)
+    project.write("b.json", [*rows, {**rows[0], "question": "R?", "prediction": "b", "tokens_input": 5}])
+    project.run("answers", "a.json", "b.json", "--method", "exact")
+    results = json.loads((project.folder / "a_answers.json").read_bytes())
+    assert (results["total_input_tokens"], results["total_output_tokens"]) == (10, 2)
+    pooled = results["pooled"]
+    assert (pooled["total_input_tokens"], pooled["measures"]["exact"]["n"]) == (25, 3)
+    assert pooled["measures"]["exact"]["mean"] == pytest.approx(2 / 3)
 
 
 # ------------------------------------------------------------------ Sources and context

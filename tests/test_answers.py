@@ -266,6 +266,8 @@ def test_verdicts(project: Project, serve: Serve, methods: list[str]) -> None:
         "accuracy_from_exact_match": 0.2,
         "accuracy_boost_from_llm": 0.4,
         "no_llm_fallback_count": 0,
+        "approved": 2,
+        "rejected": 1,
     }
     assert {name: content[name] for name in counts} == counts
     assert content["measures"]["llm_judge"]["mean"] == 0.6
@@ -305,6 +307,44 @@ def test_the_quality_protocol_scores_five_criteria(project: Project, serve: Serv
     before = results(project)
     project.run(*command)  # the journal has all criteria
     assert (results(project), len(server.calls)) == (before, 1)
+
+
+def test_the_judge_sees_the_context(project: Project, serve: Serve) -> None:
+    """Faithfulness is then to the context. Failed calls are null on the scale from 1 to 5."""
+    context = [{"text": "Lamps burned [x end] oil."}, "Always."]
+    project.write("a.json", [*rows("fat", "gas", "tar"), *rows("sea", context=context)])
+    replies = {"fat": quality(4, 3, 2, 5, 4), "gas": UNUSABLE, "tar": quality(2, 3, 2, 5, 2)}
+    server = serve(by_answer({**replies, "sea": quality(3, 3, 5, 5, 3)}))
+    outcome = project.run("answers", "a.json", *JUDGED, "--protocol", "quality")
+    [call] = [call for call in server.calls if pasted(call) == "sea"]
+    assert pasted(call, "context reference") == "Lamps burned (x end) oil.\n\nAlways."
+    system = {pasted(call): call.body["messages"][0]["content"] for call in server.calls}
+    assert "that the context reference does not bear out" in system["sea"]
+    assert "that the reference does not bear out" in system["fat"]
+    assert column(project, "faithful_to") == [*["reference"] * 3, "context"]
+    assert mentions(outcome.out.splitlines(), "to the reference in 3, the context in 1 answers")
+    block = results(project)["quality"]
+    assert {name: (one["n"], one["mean"], one["normalized"]) for name, one in block.items()} == {
+        "correctness": (3, 3.0, 0.5),
+        "helpfulness": (3, 3.0, 0.5),
+        "faithfulness": (3, 3.0, 0.5),
+        "fluency": (3, 5.0, 1.0),
+        "overall": (3, 3.0, 0.5),
+    }
+    assert column(project, "judge_scores")[1] is None
+    before = results(project)
+    server.calls.clear()
+    project.run("answers", "a.json", *JUDGED, "--protocol", "quality", "--overwrite")
+    assert {pasted(call) for call in server.calls} == {"gas"}  # the journal has the others
+    assert results(project) == before
+
+
+@table("protocol", {name: name for name in ("verdict", "fraction")})
+def test_other_protocols_show_the_context_too(project: Project, serve: Serve, protocol: str) -> None:
+    project.write("a.json", rows("fat", context="Lamps burned oil."))
+    server = serve(BEST_REPLY[protocol])
+    project.run("answers", "a.json", *JUDGED, "--protocol", protocol)
+    assert pasted(server.calls[0], "context reference") == "Lamps burned oil."
 
 
 FRACTIONS = "the score must be 0.0, 0.2, 0.4, 0.6, 0.8 or 1.0"
@@ -464,6 +504,25 @@ def test_a_file_that_is_not_a_results_file_is_not_overwritten(lamps: Project, co
     assert scores(lamps, "exact") == [1.0, 0.0, 0.0, 0.0]
 
 
+def test_each_judge_has_its_own_results_and_agreement_reads_their_folder(
+    project: Project, serve: Serve
+) -> None:
+    project.write("a.json", rows("fat", "gas", "tar"))
+    server = serve(lambda call: verdict("yes" if "gas" in pasted(call) else call.body["model"] == LLAMA))
+    for judge in ([], ["--judge-model", GPT_OSS]):
+        assert project.run("answers", "a.json", *JUDGED, *judge, "--report", "md").code == 0
+    assert len(server.calls) == 6
+    other = "a_answers__judge-openai-gpt-oss-20b"
+    names = ("a_answers", other)
+    assert result_files(project) == {f"{name}.{form}" for name in names for form in ("json", "md")}
+    outcome = project.run("agreement", "--eval-dir", ".")
+    assert outcome.err == [".: JSON files without a judge's decisions, ignored: 1"]
+    agreement = json.loads((project.folder / "agreement.json").read_bytes())
+    assert [judge["judge"] for judge in agreement["judges"]] == [LLAMA, "openai-gpt-oss-20b"]
+    [pair] = agreement["all"]["pairs"]
+    assert (pair["items"], pair["agreement"], outcome.code) == (3, pytest.approx(1 / 3), 0)
+
+
 # ------------------------------------------------------------------ Several configurations
 
 
@@ -494,7 +553,7 @@ def test_many_configurations_can_differ_significantly(project: Project) -> None:
     assert {(row["p"], row["verdict"]) for row in compared} == {(1 / 22_441, "better")}
     assert compared[0]["p_holm"] == pytest.approx(561 / 22_441)
     lines = blocks(outcome.out)["COMPARISON"].splitlines()
-    assert len([line for line in lines if line.startswith("exact: ")]) == 33
+    assert len([line for line in lines if "f07 is" in line or "than f07" in line]) == len(lines) - 1 == 33
     assert mentions(lines, "f07 is better than f33", "n = 20")
 
 
@@ -546,7 +605,16 @@ BAD_USAGE = {
     "a rubric protocol without rubrics": ["a.json", *JUDGED, "--protocol", "rubric"],
     "no generator": ["a.json", *JUDGED, "--auto-diverse-judge"],
     "an option of the main command": ["a.json", "--by=source"],
+    "a pair of judges without a family": ["a.json", "--diverse-judge", "gpt=m"],
 }
+
+
+def test_a_dataset_without_answers_is_refused(project: Project, serve: Serve) -> None:
+    project.write("a.json", [{"id": "q1", "question": "What?", "expected_answer": "Oil"}])
+    outcome = project.run("answers", "a.json")
+    assert outcome.err[0] == "a.json:1: no row has an answer: run generate first, or use --reference-check"
+    assert (outcome.code, result_files(project)) == (2, set())
+    assert project.run("answers", "a.json", "--reference-check").code == 0
 
 
 @table("arguments", BAD_USAGE)
@@ -604,6 +672,33 @@ def test_auto_diverse_judge_picks_another_family(project: Project, serve: Serve)
     outcome = project.run("answers", "a.json", *JUDGED, "--auto-diverse-judge", "--generator", "llama-3")
     assert [call.body["model"] for call in server.calls] == [GPT_OSS]
     assert mentions(outcome.err, GPT_OSS, "family", "llama-3")
+
+
+QWEN = "qwen/qwen3.6-27b"
+PICKED: dict[str, tuple[str, list[str], str]] = {
+    # the generator, options, and the judge, or the reason for which there is none
+    **{name: (name, [], QWEN) for name in ("o1", "o3-mini", "o4-mini", "chatgpt-4o", "text-davinci-003")},
+    "a pair": ("gpt-4", ["--diverse-judge", "openai=claude-x", "llama=m"], "claude-x"),
+    "no pair of this family": ("llama-3", ["--diverse-judge", "openai=claude-x"], GPT_OSS),
+    "unknown": ("phi-4", [], "warning: the family of phi-4 is unknown"),
+    "unknown, strictly": ("phi-4", ["--strict-diversity"], "error: --strict-diversity: the family of phi-4"),
+    "the same, strictly": ("o3", ["--strict-diversity", "--judge-model", GPT_OSS], "error: --strict-diver"),
+}
+
+
+@table("generator, options, expected", PICKED)
+def test_families_of_generators(
+    project: Project, serve: Serve, generator: str, options: list[str], expected: str
+) -> None:
+    project.write("a.json", rows("fat"))
+    server = serve(verdict("yes"))
+    auto = [] if "--judge-model" in options else ["--auto-diverse-judge"]
+    outcome = project.run("answers", "a.json", *JUDGED, *auto, "--generator", generator, *options)
+    if ":" in expected:
+        assert mentions(outcome.err, expected)
+        assert outcome.code == (2 if "error" in expected else 0)
+    else:
+        assert [call.body["model"] for call in server.calls] == [expected]
 
 
 # ------------------------------------------------------------------ Hostile texts

@@ -391,7 +391,7 @@ def test_tables_fit_100_columns(project: Project, name: str) -> None:
     ]
     for arguments in runs:
         lines = list_tables(project.run(*arguments).out)
-        assert len(lines) > 5
+        assert len(lines) > 4
         widths = [
             len(line) + sum(unicodedata.east_asian_width(char) == "W" for char in line) for line in lines
         ]
