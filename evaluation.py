@@ -15,7 +15,7 @@ Commands; each lists all its options with --help, such as: evaluation.py dev --h
     answers FILE...      grade free answers
     agreement FILE...    measure how far judges agree
     summaries            judge multi-perspective summaries
-    generate SPLIT       make baseline predictions
+    generate SPLIT       make baseline predictions for a split, or answers to a JSON list
     questions            draft gold questions from documents
 
 Most used options
@@ -10706,7 +10706,13 @@ ShownSentences: TypeAlias = Mapping[str, tuple[str, str]]  # name in a prompt ->
 class GenerateOptions(JudgeOptions):
     group = "predictions"
 
-    split: str = option(SPLITS[0], "whose questions are answered", "split", choices=SPLITS, metavar="SPLIT")
+    split: str = option(
+        SPLITS[0],
+        "whose questions are answered, or a JSON list of questions",
+        "split",
+        type=parse_file,
+        metavar="SPLIT",
+    )
     pipeline: str = option("", "how they are answered (required)", choices=PIPELINES, required=True)
     model: Sequence[str] = option(
         (), f"a system for each (default: {DEFAULT_JUDGE_MODEL})", nargs="+", type=parse_name, metavar="NAME"
@@ -10738,6 +10744,26 @@ class GeneratedRow(msgspec.Struct, kw_only=True):
     generated_by: Literal["evaluation.py generate"]
 
 
+class GeneratedItem(msgspec.Struct, kw_only=True):
+    """An answer to a question of a dataset, as `answers` reads it."""
+
+    id: str
+    question: str
+    expected_answer: str
+    expected_options: Sequence[str] | UnsetType = UNSET
+    category: OptionalText = UNSET
+    keywords: Sequence[str] | UnsetType = UNSET
+    expected_sources: Sequence[str] | UnsetType = UNSET
+    generated_answer: str
+    sources: Sequence[str] | UnsetType = UNSET
+    context: Sequence[str] | UnsetType = UNSET  # the sentences in the prompt
+    latency_ms: OptionalNumber = UNSET
+    input_tokens: OptionalCount = UNSET
+    output_tokens: OptionalCount = UNSET
+    model: OptionalText = UNSET
+    generated_by: Literal["evaluation.py generate"]
+
+
 @dataclass
 class GeneratedSystem:
     """A system to make: its model, if there are several, and what came of it by question ID."""
@@ -10761,18 +10787,28 @@ class GeneratePredictions(Command):
     needs_judge = True
 
     @property
+    def stem(self) -> str:
+        """Return what the names of the output begin with: the split, or the dataset's path."""
+        split = self.options.split
+        return split if split in SPLITS else str(Path(split).with_suffix(""))
+
+    @property
     def journal_file(self) -> str:
-        return f"{self.options.split}_generate_judgements.jsonl"
+        return f"{Path(self.stem).name}_generate_judgements.jsonl"
 
     def old_journal_files(self) -> list[str]:
-        return [JUDGEMENTS_FILE.format(split=self.options.split)]
+        return [JUDGEMENTS_FILE.format(split=self.options.split)] if self.options.split in SPLITS else []
 
     def read(self) -> None:
         options = self.options
         self.prompt = PIPELINES[options.pipeline]
         self.systems = self.plan_systems()
         problems: list[str] = []
-        self.questions, file = read_questions(options.split, problems)
+        self.dataset: list[Item] = []  # none for a split
+        if options.split in SPLITS:
+            self.questions, file = read_questions(options.split, problems)
+        else:
+            self.dataset, self.questions, file = read_dataset(options.split, problems)
         for name in find_repeated(question.question_id for question in self.questions):
             problems.append(f"{file.file}: question ID occurs more than once: {name}")
         self.documents: dict[str, Sentences] = {}  # to search in
@@ -10789,7 +10825,8 @@ class GeneratePredictions(Command):
     def plan_systems(self) -> list[GeneratedSystem]:
         """Return the systems to make. Raises UsageError for options that contradict and files to be kept."""
         options = self.options
-        models = list(dict.fromkeys(options.model))
+        names = [name.strip() for text in options.model for name in text.split(",")]
+        models = list(dict.fromkeys(filter(None, names)))
         if models and not self.prompt:
             raise UsageError(f"--pipeline {options.pipeline} asks no model: leave out --model")
         if len(models) == 1:
@@ -10803,12 +10840,16 @@ class GeneratePredictions(Command):
                 raise UsageError(
                     f"{options.system or model}: no new name: use one --model and --system ({form})"
                 )
-            file = PREDICTIONS_FILE.format(split=options.split, system=name)
-            own_rows = parse_value(dict[str, GeneratedRow], read_file(file, []), [])
-            if os.path.lexists(file) and not own_rows and not options.overwrite:
+            file = PREDICTIONS_FILE.format(split=self.stem, system=name)
+            system = GeneratedSystem(name, file, model if len(models) > 1 else "")
+            if options.split in SPLITS:
+                system.last_ids = set(parse_value(dict[str, GeneratedRow], read_file(file, []), []) or ())
+            else:
+                own_rows = parse_value(list[GeneratedItem], read_file(file, []), [])
+                system.last_ids = {row.id for row in own_rows or ()}
+            if os.path.lexists(file) and not system.last_ids and not options.overwrite:
                 raise UsageError(f"{file} was not written by this command: --overwrite replaces it")
-            systems[name] = GeneratedSystem(name, file, model if len(models) > 1 else "")
-            systems[name].last_ids = set(own_rows or ())
+            systems[name] = system
         return list(systems.values())
 
     def requests(self, answers: Answers) -> list[Request]:
@@ -10857,9 +10898,39 @@ class GeneratePredictions(Command):
     def results(self) -> Iterator[OutputFile]:
         for system in self.systems:
             if system.rows:
-                render = functools.partial(render_results, system.rows)
+                rows = self.list_items(system) if self.dataset else system.rows
+                render = functools.partial(render_results, rows)
                 lost = "predictions" if system.last_ids - system.rows.keys() else ""
                 yield OutputFile(system.file, render, is_optional=True, lost=lost)
+
+    def list_items(self, system: GeneratedSystem) -> list[GeneratedItem]:
+        """Return the answers with what the dataset says of their questions."""
+        items = []
+        for item in self.dataset:
+            row = system.rows.get(item.id)
+            if row is None:
+                continue
+            shown = system.shown.get(item.id, {}).values()
+            items.append(
+                GeneratedItem(
+                    id=item.id,
+                    question=item.question,
+                    expected_answer=item.accepted[0],
+                    expected_options=item.accepted[1:] or UNSET,
+                    category=item.category or UNSET,
+                    keywords=item.keywords or UNSET,
+                    expected_sources=item.expected_sources or UNSET,
+                    generated_answer=row.answer,
+                    sources=[document.doc_id for document in row.retrieved_docs or ()] or UNSET,
+                    context=[self.documents[doc_id][sentence_id] for doc_id, sentence_id in shown] or UNSET,
+                    latency_ms=row.latency_ms,
+                    input_tokens=row.input_tokens,
+                    output_tokens=row.output_tokens,
+                    model=row.model,
+                    generated_by=row.generated_by,
+                )
+            )
+        return items
 
     def console(self) -> str:
         lines = [f"{system.file}: {len(system.rows)} predictions" for system in self.systems if system.rows]
@@ -10879,6 +10950,21 @@ class GeneratePredictions(Command):
 
     def is_complete(self) -> bool:
         return not any(system.failures for system in self.systems)
+
+
+def read_dataset(path: str, problems: list[str]) -> tuple[list[Item], list[Question], InputFile]:
+    """Read a list of questions with their gold answers, as `answers` reads it."""
+    file = read_file(path, problems)
+    items = parse_items(file, problems)
+    questions = []
+    for item in items:
+        if not item.question.strip():
+            problems.append(f"{path}:1: {item.id}: question is missing")
+        question = Question(
+            question_id=item.id, doc_id="", question=item.question, answer="", evidence_sentences=[]
+        )
+        questions.append(question)
+    return items, questions, file.source
 
 
 def read_answer(row: GeneratedRow, written: Judgement, system: GeneratedSystem, name: str) -> None:

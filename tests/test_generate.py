@@ -319,6 +319,47 @@ def test_a_dry_run_shows_the_price_of_each_model(lamps: Project, serve: Serve) -
     assert (outcome.code, len(server.calls)) == (0, 0)
 
 
+# ------------------------------------------------------------------ Datasets
+
+DATASET: list[Row] = [
+    {"id": "qa1", "question": "What did the lamp burn?", "expected_answer": "oil", "category": "lamps"},
+    {"id": "qa2", "question": "Has it snowed in Oslo?", "gold": "yes", "expected_sources": ["weather/rain"]},
+]
+
+
+def test_a_dataset_is_answered_in_rows_that_answers_reads(lamps: Project, serve: Serve) -> None:
+    lamps.write("sets/chat.json", DATASET)
+    server = serve(lambda call: cited("D1.S1", answer="oil" if "lamp burn" in prompt_of(call) else "Oslo"))
+    options = ("--pipeline", "rag", "--model", f"{GPT_OSS},{LLAMA}")
+    outcome = lamps.run("generate", "sets/chat.json", *options)
+    files = [f"sets/chat_{name}_output.json" for name in ("openai-gpt-oss-20b", LLAMA)]
+    assert (outcome.code, outcome.out) == (0, "".join(f"{file}: 2 predictions\n" for file in files))
+    lamp, rain = read(lamps, files[0])
+    assert {name: lamp[name] for name in DATASET[0]} == DATASET[0]
+    assert (lamp["generated_answer"], lamp["model"], lamp["sources"]) == ("oil", GPT_OSS, ["lamp"])
+    assert lamp["context"] == ["The lamp burned oil.", "It was lit at dusk.", "A lamp is a light."]
+    assert (rain["expected_answer"], rain["expected_sources"]) == ("yes", ["weather/rain"])
+    assert lamps.run("answers", *files, "--method", "exact").code == 0
+    measures = read(lamps, "sets/chat_openai-gpt-oss-20b_output_answers.json")
+    means = {name: measure["mean"] for name, measure in measures["measures"].items()}
+    assert (means["exact"], means["context_recall"], means["input_tokens"]) == (0.5, 1.0, 100)
+    calls = len(server.calls)
+    assert lamps.run("generate", "sets/chat.json", *options).code == 0  # its own files are written anew
+    assert (calls, len(server.calls)) == (4, 4)
+    assert (lamps.folder / "chat_generate_judgements.jsonl").exists()
+
+
+def test_a_dataset_by_bm25_and_with_problems(lamps: Project) -> None:
+    lamps.write("chat.json", DATASET)
+    assert lamps.run("generate", "chat.json", "--pipeline", "bm25").code == 0
+    assert read(lamps, "chat_simple_output.json")[1]["generated_answer"].endswith("It snowed in Oslo.")
+    lamps.write("chat.json", [{"id": "a", "gold": "x"}, {"id": "a", "question": "Q?", "gold": "x"}])
+    outcome = lamps.run("generate", "chat.json", "--pipeline", "bm25")
+    assert mentions(outcome.err, "chat.json:1: a: question is missing")
+    assert mentions(outcome.err, "chat.json: question ID occurs more than once: a")
+    assert mentions(lamps.run("generate", "nowhere", "--pipeline", "bm25").err, "nowhere: file not found")
+
+
 # ------------------------------------------------------------------ rag
 
 
