@@ -8373,13 +8373,23 @@ def load_embedding_model(name: str, needed_by: str) -> Any:
     )
 
 
-def hash_id(item: Item) -> bytes:
-    return hashlib.sha256(f"0 {item.id}".encode("utf-8", "backslashreplace")).digest()
+class TuningRow(NamedTuple):
+    """A row on which a threshold may be chosen or measured. `truth`: whether the answer is correct."""
+
+    configuration: Configuration
+    position: int
+    truth: bool
+
+    @property
+    def similarity(self) -> float:
+        return self.configuration.similarities[self.position]
+
+    def hash_id(self) -> bytes:
+        text = f"0 {self.configuration.items[self.position].id}"
+        return hashlib.sha256(text.encode("utf-8", "backslashreplace")).digest()
 
 
-def choose_threshold(
-    configurations: Iterable[Configuration], share: float, criterion: str | None
-) -> ThresholdResults:
+def choose_threshold(configurations: Sequence[Configuration], options: AnswerOptions) -> ThresholdResults:
     """Choose the best of SEMANTIC_THRESHOLDS for all files on a part of their rows, and mark these rows.
 
     The part is a share of the rows that a person judged, or of all if there is none, drawn by a hash of their
@@ -8387,36 +8397,36 @@ def choose_threshold(
     lowest.
     """
     rows = []
+    is_labelled = any(item.label is not None for one in configurations for item in one.items)
     for configuration in configurations:
-        for index, item in enumerate(configuration.items):
-            rows.append((item, configuration.similarities[index], configuration.tuned, index))
-    judged = [row for row in rows if row[0].label is not None]
-    candidates = sorted(judged or rows, key=lambda row: hash_id(row[0]))
-    n_drawn = max(MIN_VALIDATION_ROWS, math.ceil(share * len(candidates)))
-    truth = [
-        bool(item.label) if judged else similarity > PROXY_SIMILARITY for item, similarity, *_ in candidates
-    ]
-    similarities = [row[1] for row in candidates]
-    for *_, tuned, index in candidates[:n_drawn]:
-        tuned.add(index)
-    if criterion is None:
-        criterion = "f1" if judged and any(truth[:n_drawn]) else "accuracy"
-
-    def evaluate(threshold: float, part: slice) -> Classification:
-        return classify(truth[part], [similarity >= threshold for similarity in similarities[part]])
-
-    tried = {threshold: evaluate(threshold, slice(n_drawn)) for threshold in SEMANTIC_THRESHOLDS}
+        for index, (item, similarity) in enumerate(
+            zip(configuration.items, configuration.similarities, strict=True)
+        ):
+            truth = item.label if is_labelled else similarity > PROXY_SIMILARITY
+            if truth is not None:
+                rows.append(TuningRow(configuration, index, truth))
+    rows.sort(key=TuningRow.hash_id)
+    n_drawn = max(MIN_VALIDATION_ROWS, math.ceil(options.validation * len(rows)))
+    drawn = rows[:n_drawn]
+    others = rows[n_drawn:]
+    for row in drawn:
+        row.configuration.tuned.add(row.position)
+    can_use_f1 = is_labelled and any(row.truth for row in drawn)
+    criterion = options.criterion or ("f1" if can_use_f1 else "accuracy")
+    tried = {threshold: try_threshold(threshold, drawn) for threshold in SEMANTIC_THRESHOLDS}
     best = max(tried, key=lambda threshold: getattr(tried[threshold], criterion) or 0.0)
-    found = msgspec.structs.asdict(evaluate(best, slice(n_drawn, None)))
-    n_others = max(len(truth) - n_drawn, 0)
     return ThresholdResults(
         threshold=best,
         criterion=criterion,
-        proxy=not judged,
-        rows=len(truth) - n_others,
-        other_rows=n_others,
-        **found,
+        proxy=not is_labelled,
+        rows=len(drawn),
+        other_rows=len(others),
+        **msgspec.structs.asdict(try_threshold(best, others)),
     )
+
+
+def try_threshold(threshold: float, rows: Sequence[TuningRow]) -> Classification:
+    return classify([row.truth for row in rows], [row.similarity >= threshold for row in rows])
 
 
 # -- The command
@@ -8703,11 +8713,7 @@ class GradeAnswers(Command):
             rows += configuration.results.detailed_results
         everything.results.detailed_results = rows
         build_answer_table(everything)
-        figures = AnswerFigures(
-            configuration=everything.name,
-            measures=everything.results.measures,
-            by_category=everything.results.by_category,
-        )
+        figures = AnswerFigures(configuration=everything.name, measures=everything.results.measures)
         fill_figures(figures, rows, everything.clusters, self.options)
         return figures
 
@@ -8809,7 +8815,7 @@ def score_without_judge(configurations: Sequence[Configuration], options: Answer
     for configuration in track(configurations, "Scoring answers"):
         configuration.similarities = [compute_similarity(item, vectors) for item in configuration.items]
     if "semantic_dynamic" in options.methods:
-        found = choose_threshold(configurations, options.validation, options.criterion)
+        found = choose_threshold(configurations, options)
         for configuration in configurations:
             configuration.results.semantic_dynamic = found
     for configuration in configurations:
