@@ -1856,13 +1856,16 @@ def paired_tests(
             width = -(-n_clusters // 8)
             noise = hashlib.shake_128(f"flip {seed}".encode()).digest(resamples * width)
             packed = np.frombuffer(noise, np.uint8).reshape(resamples, width)
-        # The tolerance keeps sums equal that differ only in rounding.
+        # Flipped sums are 2 * kept - total. The tolerance keeps sums equal that differ only in rounding.
         threshold = abs(total) - 1e-9 * abs(sums).sum(axis=0)
+        high = (total + threshold) / 2
+        low = (total - threshold) / 2
         hits = np.full(len(indices), observed)
         for start in range(0, len(packed), RESAMPLES):  # in blocks, to bound memory
             block = packed[start : start + RESAMPLES]
             flips = np.unpackbits(block, axis=1, count=n_clusters, bitorder="little")  # a row per flip
-            hits += (abs(2 * (flips @ sums) - total) >= threshold).sum(axis=0)
+            kept = flips @ sums
+            hits += ((kept >= high) | (kept <= low)).sum(axis=0)
         for index, hit in zip(indices, hits, strict=True):
             p_values[index] = int(hit) / (len(packed) + observed)
     return p_values
