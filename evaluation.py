@@ -680,6 +680,12 @@ def format_plain(value: object) -> str | None:
     return json.dumps(value) if is_finite else None
 
 
+def simplify_value(value: Any) -> Any:
+    """Return text, null, booleans and numbers that a float can count as they are, other values as JSON."""
+    is_amount = isinstance(value, (int, float)) and abs(value) <= MAX_AMOUNT  # false for NaN
+    return value if value is None or is_amount or isinstance(value, str) else format_compact(value)
+
+
 def format_compact(value: object) -> str:
     """Return text as it is, "" for None, and any other value as JSON."""
     if value is None or isinstance(value, str):
@@ -888,8 +894,8 @@ def parse_items(file: FileData, problems: list[str]) -> list[Item]:
     for position, item in enumerate(items, start=1):
         item.id = item.id or str(position)
         for name in (*RUN_FIELDS, "judge_model"):
-            if getattr(item, name) in (None, ""):
-                setattr(item, name, run.get(name))
+            value = getattr(item, name)
+            setattr(item, name, simplify_value(run.get(name) if value in (None, "") else value))
         item.model = format_plain(item.model) or ""
     return items
 
@@ -9276,7 +9282,7 @@ def build_answers_report(graded: Sequence[Configuration], comparisons: Sequence[
             if method in ALL_METHODS and found.column is not None:
                 title = f"{one.name}: {method}, {found.n} answers"
                 distributions[title] = Distribution(found.column.tolist(), tenths)
-    lines.append(f"{IN_BRACKETS}: bootstrap over answers, those about the same sources together.")
+    lines.append(f"{IN_BRACKETS}: bootstrap over answers, those about the same sources or question together.")
     measures = list_measures(names)
     by_category.sort(key=lambda row: row[0][:2])
     about = ["Rank", "Configuration"]
@@ -9365,7 +9371,8 @@ LEVELS: Mapping[str, tuple[str, str]] = {  # by kind of rating: of Cohen's kappa
     "correct": ("nominal", "nominal"),
     "score": ("quadratic", "ordinal"),
 }
-MAX_RATING_VALUES = 25  # with more there are no intervals: they take tables of all pairs of values
+MAX_RATING_VALUES = 1_000  # coefficients take a table of all pairs of values
+MAX_INTERVAL_VALUES = 25  # with more there are no intervals, which take a table for each question
 AGREEMENT_MEASURES = (
     Measure("agreement", "Agreement", 2),
     Measure("agreement_within_1", "Within 1", 2),
@@ -9652,6 +9659,7 @@ def read_judges(
     n_ignored = 0
     root = glob.escape(folder)
     found = sorted([*glob.glob(f"{root}/*.json"), *glob.glob(f"{root}/*/*.json")])
+    found = [path for path in found if not re.search(r"\.previous(\.\d+)?\.json$", path)]  # keep_previous
     for path in track(found, "Reading decisions"):
         file = read_file(Path(path).as_posix(), problems)
         parent = Path(path).parent
@@ -9855,7 +9863,7 @@ def measure_group(judges: Sequence[Rater], matching: Matching) -> GroupResults:
 
 def measure_coefficient(matched: Sequence[MatchedItem], level: str, correction: int) -> Mean:
     ratings = encode_ratings(item.ratings for item in matched)
-    tables = tabulate_ratings(ratings, [item.item.question for item in matched], both_orders=True)
+    tables = tabulate_questions(ratings, matched, both_orders=True)
 
     def compute(totals: Array) -> Array:
         return compute_coefficients(totals, ratings.values, level, correction)[:, np.newaxis]
@@ -9864,13 +9872,22 @@ def measure_coefficient(matched: Sequence[MatchedItem], level: str, correction: 
     return estimate._replace(n=len(matched))
 
 
+def tabulate_questions(
+    ratings: EncodedRatings, matched: Iterable[MatchedItem], *, both_orders: bool = False
+) -> Array:
+    """Return a table for each question; one for all of them if they would be too large for intervals."""
+    n_values = len(ratings.values)
+    if n_values > MAX_RATING_VALUES:
+        raise UsageError(f"there are {n_values} different scores, more than {MAX_RATING_VALUES}: round them")
+    has_intervals = n_values <= MAX_INTERVAL_VALUES
+    questions = [item.item.question if has_intervals else "" for item in matched]
+    return tabulate_ratings(ratings, questions, both_orders=both_orders)
+
+
 def estimate_statistics(tables: Array, compute: Callable[[Array], Array]) -> list[Mean]:
     """Return the statistics of the sum of tables, which have a row per question, with their intervals."""
     values = compute(tables.sum(axis=0)[np.newaxis])[0].tolist()
-    intervals: Sequence[Interval | None] = [None] * len(values)
-    if tables.shape[1] <= MAX_RATING_VALUES**2:
-        intervals = bootstrap_statistics(tables, compute)
-    pairs = zip(values, intervals, strict=True)
+    pairs = zip(values, bootstrap_statistics(tables, compute), strict=True)
     return [Mean(None if math.isnan(value) else value, interval, 0) for value, interval in pairs]
 
 
@@ -9884,7 +9901,6 @@ def measure_pair(judge: Rater, other: Rater, matching: Matching, is_right: bool 
     """Compare a judge on common items with another judge, or with people or a vote: `other` is right."""
     matched = match_items([judge, other], matching)
     shared = [item for item in matched if item.n_ratings == 2]
-    questions = [item.item.question for item in shared]
     ratings = encode_ratings(item.ratings for item in shared)
     values = np.array(ratings.values, np.float64)
     gaps = np.subtract.outer(values, values).ravel()  # by cell of a table
@@ -9899,12 +9915,12 @@ def measure_pair(judge: Rater, other: Rater, matching: Matching, is_right: bool 
         kappa = compute_coefficients(totals, ratings.values, LEVELS[matching.kind][0])
         return np.stack([*columns, kappa], axis=1)
 
-    tables = tabulate_ratings(ratings, questions)
+    tables = tabulate_questions(ratings, shared)
     row = PairResults(
         judge=judge.name,
         contradicted=sum(item.is_contradicted for item in matched),
         items=len(shared),
-        questions=len(set(questions)),
+        questions=len({item.item.question for item in shared}),
     )
     for name, estimate in zip([*hits, "kappa"], estimate_statistics(tables, compute), strict=True):
         setattr(row, name, estimate.value)
@@ -9912,8 +9928,8 @@ def measure_pair(judge: Rater, other: Rater, matching: Matching, is_right: bool 
     row.kappa_reason = explain_missing(row.kappa, row.items)
     if row.questions < MIN_CLUSTERS:
         row.ci95_reason = f"fewer than {MIN_CLUSTERS} questions"
-    elif len(values) > MAX_RATING_VALUES:
-        row.ci95_reason = f"more than {MAX_RATING_VALUES} different ratings"
+    elif len(values) > MAX_INTERVAL_VALUES:
+        row.ci95_reason = f"more than {MAX_INTERVAL_VALUES} different scores"
     if not is_right:
         row.with_ = other.name
         return row

@@ -154,6 +154,18 @@ def test_a_kappa_that_is_undefined_is_null_with_a_reason(
         assert (results["all"][coefficient], results["all"][f"{coefficient}_reason"]) == (None, reason)
 
 
+def test_scores_of_many_values(project: Project) -> None:
+    [pair] = compare(project, scores(*range(30)), scores(*range(1, 31)))["all"]["pairs"]
+    assert pair["kappa"] == pytest.approx(1 - 1 / (2 * 899 / 12 + 1))  # the variance is (30^2 - 1) / 12
+    assert (pair["ci95"]["kappa"], pair["ci95_reason"]) == (None, "more than 25 different scores")
+    project.write("a.json", scores(*range(2_000)))
+    outcome, _ = agree(project, "a.json", "b.json")
+    assert outcome.code == 0  # what both judges scored has few values
+    project.write("b.json", scores(*range(2_000)))
+    outcome, _ = agree(project, "a.json", "b.json")
+    assert (outcome.code, mentions(outcome.err, "2000 different scores", "round them")) == (2, True)
+
+
 def test_agreement_within_1_needs_a_scale_beyond_1(project: Project) -> None:
     [pair] = compare(project, scores(0.2, 0.4), scores(0.2, 0.6))["all"]["pairs"]
     assert "agreement_within_1" not in pair
@@ -265,6 +277,7 @@ def test_a_folder_of_files_named_after_their_judges(project: Project) -> None:
     project.write("evals/s2__judge-y.json", judged("s2", False, False, True, **unnamed))
     project.write("evals/s1.json", judged("s1", None, None, None))
     project.write("evals/labels.json", [row(0, True)])  # names no judge
+    project.write("evals/s1__judge-x.previous.2.json", judged("s1", False, False, False))  # replaced results
     outcome, results = agree(project, "--eval-dir", "evals", "--samples", "0")
     assert (outcome.code, outcome.err) == (0, ["evals: JSON files without a judge's decisions, ignored: 2"])
     assert [(judge["judge"], judge["decisions"]) for judge in results["judges"]] == [("x", 6), ("y", 6)]

@@ -375,6 +375,11 @@ def test_rows_keep_what_they_say_of_their_run(project: Project) -> None:
     assert (first["context"], first["sources"]) == (["One.", "Two.", "Three."], ["d"])
     assert (second["seed"], second["source_file"], second["context"]) == (0, "f", ["One."])
     assert "sources" not in second
+    odd = {"seed": float("nan"), "condition": {"shots": [1]}, "few_shot": 10**30, "run_name": "\ud800"}
+    [row] = grade(project, json.dumps([{"gold": "a", "prediction": "a", **odd}]))["detailed_results"]
+    kept = {"seed": "NaN", "condition": '{"shots": [1]}', "few_shot": str(10**30), "run_name": "\ud800"}
+    assert {name: row[name] for name in odd} == kept
+    grade(project, content)
     project.run("answers", "a_answers.json")
     results = json.loads((project.folder / "a_answers_answers.json").read_bytes())
     assert results["detailed_results"] == [first, second]
