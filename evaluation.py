@@ -8591,8 +8591,10 @@ class GradeAnswers(Command):
             for generator in self.generators or ["the generator"]:
                 if not find_families(generator):
                     risks.append(f"warning: the family of {generator} is unknown: it may be the judge's.")
-        if options.strict_diversity and risks:
-            raise UsageError(f"--strict-diversity: {risks[0].removeprefix('warning: ')}")
+        if options.strict_diversity:
+            if risks:
+                raise UsageError(f"--strict-diversity: {risks[0].removeprefix('warning: ')}")
+            options.judge_model = self.model  # not its successor, which may be of the generator's family
         self.judge_notes += risks
 
     @property

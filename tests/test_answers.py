@@ -26,7 +26,7 @@ from conftest import (
     question,
     table,
 )
-from groq_server import RPD, Reply, completion, error, rate_limited
+from groq_server import RPD, Reply, completion, error, model_gone, rate_limited
 
 JOURNAL = "a_answers_judgements.jsonl"  # of `answers a.json`
 
@@ -699,6 +699,13 @@ def test_families_of_generators(
         assert outcome.code == (2 if "error" in expected else 0)
     else:
         assert [call.body["model"] for call in server.calls] == [expected]
+
+
+def test_a_successor_is_no_diverse_judge(project: Project, serve: Serve) -> None:
+    project.write("a.json", rows("fat", model="o3"))
+    server = serve(lambda call: model_gone(call.body["model"]))
+    assert project.run("answers", "a.json", *JUDGED, "--strict-diversity").code == 3
+    assert {call.body["model"] for call in server.calls} == {LLAMA}
 
 
 # ------------------------------------------------------------------ Hostile texts
