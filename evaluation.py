@@ -101,6 +101,7 @@ import math
 import os
 import random
 import re
+import signal
 import statistics
 import string
 import threading
@@ -732,17 +733,20 @@ class FileData(NamedTuple):
         return NamedFile(self.source.file, self.source.sha256)
 
 
-def read_file(path: str, problems: list[str], pattern: str = "", root: str = "") -> FileData:
-    """Read a UTF-8 file. A file that is missing, unreadable or not UTF-8 adds a problem.
+def read_file(
+    path: str, problems: list[str], pattern: str = "", root: str = "", max_mb: float = math.inf
+) -> FileData:
+    """Read a UTF-8 file. A file that is missing, unreadable, too large or not UTF-8 adds a problem.
 
     `pattern` is the form of the name, if users choose a part of it. `root` is the folder to which the path is
     relative; names in problems and results are without it.
     """
     try:
         full_path = os.path.join(root, path)
-        if os.path.exists(full_path) and not os.path.isfile(full_path):
-            raise OSError(errno.EINVAL, "a directory" if os.path.isdir(full_path) else "not a file")
-        data = Path(full_path).read_bytes()
+        check_regular(full_path)
+        with open(full_path, "rb") as stream:
+            check_size(stream, max_mb)
+            data = stream.read()
         data.decode()
     except FileNotFoundError:
         problems.append(explain_not_found(path, pattern, root=root))
@@ -755,6 +759,25 @@ def read_file(path: str, problems: list[str], pattern: str = "", root: str = "")
         source = InputFile(path, hashlib.sha256(data).hexdigest())
         return FileData(source, data.removeprefix(b"\xef\xbb\xbf"))
     return FileData(InputFile(path, ""), None)
+
+
+def check_regular(path: str) -> None:
+    """Raise OSError for a directory, and for a FIFO, socket or device, which may block whoever opens it."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise OSError(errno.EINVAL, "a directory" if os.path.isdir(path) else "not a file", path)
+
+
+def check_size(stream: BinaryIO, max_mb: float) -> None:
+    """Raise OSError for a file that is too large, or sparse: that is small on disk and huge in memory."""
+    size = os.fstat(stream.fileno()).st_size
+    if size > max_mb * 1e6:
+        raise OSError(errno.EFBIG, f"{size / 1e6:.0f} MB, more than --max-file-mb {max_mb:g}")
+    first_hole = size
+    with suppress(AttributeError, OSError):  # a system or a file system that does not know
+        first_hole = os.lseek(stream.fileno(), 0, os.SEEK_HOLE)
+        os.lseek(stream.fileno(), 0, os.SEEK_SET)
+    if first_hole < size:
+        raise OSError(errno.EINVAL, "a sparse file")
 
 
 def explain_not_found(path: str, pattern: str = "", what: str = "file", root: str = "") -> str:
@@ -2828,7 +2851,8 @@ INVISIBLE = (
     "\u115f\u1160\u3164\uffa0\u2800\U000e0100-\U000e01ef]"
 )
 ZERO_WIDTH = "[\u200b\u2060-\u2064\ufeff\u202a-\u202e\u2066-\u2069\U000e0001-\U000e007f\U000e0100-\U000e01ef]"
-DELIMITER_LIKE = r"(?i)\[[^\n]{0,200}?\b(?:question|reference|answer|end)\s*\]"
+DELIMITER_END = r"(?i)\b(?:question|reference|answer|end)\s*\]"
+DELIMITER_CHARS = 201  # from its bracket to its last word, at most
 ROUND_BRACKETS = str.maketrans("[]", "()")
 
 
@@ -2846,9 +2870,16 @@ def is_blank(text: str) -> bool:
 def escape_delimiters(text: str) -> str:
     """Remove invisible characters, and put round brackets around what imitates a delimiter line."""
     visible = remove_invisible(text)
-    if "[" not in visible:
-        return visible
-    return re.sub(DELIMITER_LIKE, lambda match: match[0].translate(ROUND_BRACKETS), visible)
+    parts = []
+    done = 0
+    for match in re.finditer(DELIMITER_END, visible):
+        lowest = max(done, match.start() - DELIMITER_CHARS)
+        line_start = visible.rfind("\n", lowest, match.start()) + 1
+        start = visible.find("[", max(lowest, line_start), match.start())
+        if start >= 0:
+            parts += [visible[done:start], visible[start : match.end()].translate(ROUND_BRACKETS)]
+            done = match.end()
+    return "".join([*parts, visible[done:]])
 
 
 def choose_marker(texts: Sequence[str]) -> str:
@@ -3019,7 +3050,7 @@ COPIED_WORDS = range(6, 13)  # copying is to repeat a whole text of 6 words or m
 AUDIT_PATTERNS: Mapping[str, str] = {
     "score-like": r"""(?ix)
         \{[^{}]*["']score["'][^{}]*\}? | ["']score["']\s*:?\s*["']?\d?
-        | \b5\s*(?:/|out\ of)\s*5\b(?!\s+\w)
+        | \b5\s*(?:/|out\s+of)\s*5\b(?!\s+\w)
         | \b(?:score|grade|rating)s?\s*(?:is|of|[:=])\s*[1-5]\b(?!\s*(?:to\b|[-\u2013:]\s*\d))
         | \b(?:full|top)\ (?:marks|score)\b""",
     "role-like": r"""(?imx)
@@ -3033,41 +3064,71 @@ WORD = r"\w+"
 Words: TypeAlias = tuple[str, ...]
 
 
+class PlainForms(dict[int, int]):
+    """Each character's plain form (NFKC), if that is one character: a digit for a full-width digit."""
+
+    def __missing__(self, code: int) -> int:
+        plain = unicodedata.normalize("NFKC", chr(code))
+        self[code] = ord(plain) if len(plain) == 1 else code
+        return self[code]
+
+
+PLAIN_FORMS = PlainForms()
+
+
 class Audit(NamedTuple):
-    flags: tuple[str, ...]  # names of AUDIT_PATTERNS, "rubric-copying", "zero-width"
+    flags: tuple[str, ...]  # names of AUDIT_PATTERNS, "rubric-copying", "zero-width", "cut-off"
+    judged: str  # the answer, without what is beyond `max_chars`
     text: str  # without the flagged parts
 
 
-def audit_answer(answer: str, rubric: Rubric | None, allowed: Sequence[str]) -> Audit:
+def audit_answer(answer: str, rubric: Rubric | None, allowed: Sequence[str], max_chars: int) -> Audit:
     """Find text that speaks to the judge. Words of the rubric may be copied if an allowed text has them."""
+    judged = answer[:max_chars]
     sources = (rubric.description, *rubric.levels.values()) if rubric else ()
     copyable = find_copyable_runs(sources, tuple(allowed))
-    text = remove_invisible(answer)
+    text = remove_invisible(judged)
     flags: dict[str, None] = {}
     for _ in range(MAX_AUDIT_ROUNDS):  # removing one part can make another
-        removed: set[int] = set()
-        for flag, span in find_suspicious_spans(text, copyable):
-            flags[flag] = None
-            removed.update(span)
-        if not removed:
+        spans = list(find_suspicious_spans(text, copyable))
+        if not spans:
             break
-        text = "".join(char for index, char in enumerate(text) if index not in removed)
+        flags |= dict.fromkeys(span.flag for span in spans)
+        text = remove_spans(text, spans)
     else:
         text = ""  # nested on purpose
-    if re.search(ZERO_WIDTH, answer):
+    if re.search(ZERO_WIDTH, judged):
         flags["zero-width"] = None
-    return Audit(tuple(flags), text)
+    if len(answer) > max_chars:
+        flags["cut-off"] = None
+    return Audit(tuple(flags), judged, text)
 
 
-def find_suspicious_spans(text: str, copyable: Collection[Words]) -> Iterator[tuple[str, range]]:
-    """Yield (flag, span) for each suspicious part of a text."""
+class Span(NamedTuple):
+    start: int
+    end: int
+    flag: str = ""
+
+
+def remove_spans(text: str, spans: Iterable[Span]) -> str:
+    kept = []
+    end = 0
+    for span in sorted(spans):
+        kept.append(text[end : span.start])
+        end = max(end, span.end)
+    return "".join([*kept, text[end:]])
+
+
+def find_suspicious_spans(text: str, copyable: Collection[Words]) -> Iterator[Span]:
+    """Yield each suspicious part of a text."""
+    plain = text.translate(PLAIN_FORMS)
     for flag, pattern in AUDIT_PATTERNS.items():
-        for match in re.finditer(pattern, text):
-            yield flag, range(*match.span())
+        for match in re.finditer(pattern, plain):
+            yield Span(*match.span(), flag)
     lengths = {len(words) for words in copyable}
     for words, span in find_word_runs(text, lengths):
         if words in copyable:
-            yield "rubric-copying", span
+            yield span._replace(flag="rubric-copying")
 
 
 @functools.lru_cache(maxsize=1024)
@@ -3084,14 +3145,14 @@ def find_copyable_runs(sources: Words, allowed: Words) -> frozenset[Words]:
     return frozenset(runs)
 
 
-def find_word_runs(text: str, lengths: Collection[int]) -> Iterator[tuple[Words, range]]:
+def find_word_runs(text: str, lengths: Collection[int]) -> Iterator[tuple[Words, Span]]:
     """Yield (words, span) for each run of words of these lengths."""
-    matches = list(re.finditer(WORD, text)) if lengths else []
+    matches = list(re.finditer(WORD, text.translate(PLAIN_FORMS))) if lengths else []
     words = [match.group().casefold() for match in matches]
     for length in lengths:
         for start in range(len(words) - length + 1):
             end = start + length
-            yield tuple(words[start:end]), range(matches[start].start(), matches[end - 1].end())
+            yield tuple(words[start:end]), Span(matches[start].start(), matches[end - 1].end())
 
 
 # -- Judge sanity checks
@@ -3160,16 +3221,20 @@ MAX_FAILURES_IN_A_ROW = 20  # calls that did not reach the service, or refusals,
 DEADLINE_S = 60.0  # for one call, and without a byte from the service
 GRACE_S = 2.0  # how long calls in flight are awaited when judging stops early
 BACKOFF_S, MAX_BACKOFF_S = 0.5, 30.0
-LONG_PAUSE_S = 30.0  # a pause that the user should know of
+LONG_WAIT_S = 60.0  # a wait that the user should know of; no limit of a minute needs a longer one
+SLOWER, FASTER, MIN_PACE = 0.9, 0.005, 0.5  # the pace after a refusal, after each reply, and at least
 CHARS_PER_TOKEN = 4.0  # of English text, until the service has counted
 
 BATCH_LINES, BATCH_BYTES = 50_000, 100_000_000  # the limits of one batch file
 BATCH_ENDPOINT = "/v1/chat/completions"
 BATCH_WINDOW = "24h"
-BATCH_ENDS = ("completed", "failed", "expired", "cancelled", "lost")  # lost: unknown to the service
+BATCH_ENDS = ("completed", "failed", "expired", "cancelled")
+NOT_FOUND = "not found"  # no end: a single 404 is no proof
 BATCH_ROUNDS = 3  # batches for what still has no score, if a run waits for them
 WAITING_ATTEMPTS = 100  # to reach the service, for a run that waits: most of an hour
 POLL_S, MAX_POLL_S = 10.0, 300.0
+LOOKS = 7  # for a batch that may exist, POLL_S apart: lists lag behind by seconds
+MAX_PAGES = 100  # of a list, newest first
 
 MODEL_WITHDRAWN_CODES = ("model_not_found", "model_decommissioned")
 UNAVAILABLE_STATUSES = (401, 403, 404)  # nothing can be judged
@@ -3420,6 +3485,7 @@ def render_plans(requests: Sequence[Request], options: JudgeOptions, journal: Jo
     """Return the calls, tokens and price of the requests, for each model that may be asked."""
     if not requests:
         return ["No model is asked."]
+    check_token_limit(requests, options)
     judge_model = options.judge_model or DEFAULT_JUDGE_MODEL
     calls = plan_calls(judge_model, requests)
     successor = find_successor(judge_model, requests, options)
@@ -3462,6 +3528,18 @@ def estimate_usage(calls: Sequence[Call]) -> Usage:
         completion += MODELS.get(call.model, UNKNOWN_MODEL).usual_completion_tokens
         completion += PROMPTS[call.request.prompt].more_tokens // 2
     return Usage(math.ceil(chars / CHARS_PER_TOKEN), completion)
+
+
+def check_token_limit(requests: Iterable[Request], options: JudgeOptions) -> None:
+    """Raise UsageError if --tpm is so low that not even one call fits into a minute."""
+    if not options.tpm or options.batch:
+        return
+    tokens = []
+    for request in requests:
+        body = build_body(options.judge_model or DEFAULT_JUDGE_MODEL, request)
+        tokens.append(math.ceil(body.prompt_chars / CHARS_PER_TOKEN) + body.max_completion_tokens)
+    if tokens and PROMPT_SHARE * min(tokens) > options.tpm:  # token counts are estimates
+        raise UsageError(f"--tpm {options.tpm} is too low: a call takes about {min(tokens)} tokens")
 
 
 # -- Calls: each worker takes a request to its end; the rate limiter says when a call may start
@@ -3523,7 +3601,7 @@ class Runner:
         self.service = service
         self.judging = judging
         self.notify = notify
-        self.max_usd = options.max_usd
+        self.options = options
         self.reserved_usd = 0.0  # for the calls in flight
         self.workers = options.workers
         now_s = time.monotonic()
@@ -3539,19 +3617,21 @@ class Runner:
         self.lost_in_a_row = 0
         self.refused_in_a_row = 0
         self.refused_at_s = -math.inf
+        self.announced_s = -math.inf  # the end of the last wait that the user was told of
         self.tokens_per_char = 1 / CHARS_PER_TOKEN
 
     def run(self, calls: Sequence[Call], keep: Callable[[Call, Outcome], None]) -> None:
         """Ask everything; `keep` gets each outcome as it comes.
 
-        If the rest cannot be judged, or at Ctrl-C, what arrives within GRACE_S is kept before this raises.
+        If the rest cannot be judged, or at Ctrl-C or SIGTERM, what arrives within GRACE_S is kept before this
+        raises.
         """
         started_s = time.monotonic()
         self.todo.extend(calls)
         self.n_active = min(self.workers, len(calls))
         for _ in range(self.n_active):
             threading.Thread(target=self.work, args=(keep,), daemon=True).start()
-        with self.changed:
+        with interrupt_at_sigterm(), self.changed:
             try:
                 while self.n_active and self.error is None:
                     self.changed.wait(1.0)  # short, so that Ctrl-C comes through everywhere
@@ -3637,17 +3717,20 @@ class Runner:
                     self.judging.calls += 1
                     self.judging.retries += is_retry
                     return Reservation(tokens, cost_usd)
+                if wait_s < math.inf:
+                    self.check_wait(wait_s)
                 self.changed.wait(min(wait_s, 1.0))
         return None
 
     def exceeds_budget(self, cost_usd: float) -> bool:
         """Return whether a call could exceed --max-usd. Raises JudgingStopped if no call is in flight."""
+        max_usd = self.options.max_usd
         spent_usd = self.judging.cost_usd
-        if self.max_usd is None or spent_usd + self.reserved_usd + cost_usd <= self.max_usd:
+        if max_usd is None or spent_usd + self.reserved_usd + cost_usd <= max_usd:
             return False
         if not self.limiter.in_flight:
             raise JudgingStopped(
-                f"${spent_usd:.4f} are spent; the next call could exceed --max-usd {self.max_usd:g}"
+                f"${spent_usd:.4f} are spent; the next call could exceed --max-usd {max_usd:g}"
             )
         return True
 
@@ -3660,6 +3743,7 @@ class Runner:
             self.reserved_usd -= reserved.cost_usd
             if isinstance(reply, ServiceError):
                 used = 0 if reply.status == 429 else tokens
+                self.judging.refusals += reply.status == 429
                 self.limiter.finish(tokens, used, reply.token_limit, now_s, answered=False)
             else:
                 used = float(reply.usage.prompt + reply.usage.completion)
@@ -3697,7 +3781,10 @@ class Runner:
     def handle_error(self, error: ServiceError, n_errors: int, started_s: float) -> Failure | None:
         """Return the failure that an error means, or None after a pause if the call may be made again."""
         if error.status == 429:
-            self.handle_refusal(read_refusal(error), started_s)
+            refusal = read_refusal(error)
+            if refusal.requested > refusal.limit > 0:  # it would never be accepted
+                return Failure(str(error))
+            self.handle_refusal(refusal, started_s)
             return None
         with self.changed:
             self.lost_in_a_row = self.lost_in_a_row + 1 if error.status is None else 0
@@ -3709,31 +3796,53 @@ class Runner:
         if error.status not in PASSING_STATUSES or n_errors >= MAX_ATTEMPTS:
             return Failure(str(error))
         pause_s = compute_pause(error, n_errors)
-        self.announce_pause(pause_s)
         with self.changed:
-            self.changed.wait_for(lambda: self.is_stopped, min(pause_s, threading.TIMEOUT_MAX))
+            self.check_wait(pause_s)
+            self.changed.wait_for(lambda: self.is_stopped, pause_s)
         return None
 
     def handle_refusal(self, refusal: RateLimited, started_s: float) -> None:
         """Make all calls wait. Raises JudgingStopped at a daily limit, or after many refusals."""
         with self.changed:
-            self.judging.refusals += 1
-            if refusal.kind in ("RPD", "TPD"):
-                limit = f"{refusal.kind} {refusal.limit:g}"
-                again = format_duration(refusal.wait_s)
+            if refusal.is_daily:
+                limit = f"{refusal.kind} {refusal.limit:g}".strip()
+                again = describe_wait(refusal.wait_s)
                 raise JudgingStopped(f"the day's limit is reached ({limit}); run again in {again}")
-            if started_s >= self.refused_at_s:  # started after the last refusal was known: one more in a row
-                self.refused_in_a_row += 1
-                self.announce_pause(refusal.wait_s)
+            is_first = started_s >= self.refused_at_s  # of the calls that were in flight together
+            self.refused_in_a_row += is_first
             if self.refused_in_a_row >= MAX_FAILURES_IN_A_ROW:
                 count = self.refused_in_a_row
                 raise JudgingStopped(f"the service refused {count} calls in a row; run again later")
             self.refused_at_s = time.monotonic()
-            self.limiter.refuse(refusal, self.refused_at_s)
+            self.limiter.refuse(refusal, self.refused_at_s, is_first=is_first)
 
-    def announce_pause(self, pause_s: float) -> None:
-        if pause_s >= LONG_PAUSE_S:
-            self.notify(f"The service asks for a pause of {format_duration(pause_s)}.")
+    def check_wait(self, wait_s: float) -> None:
+        """Announce a long wait once. Raises JudgingStopped if it is longer than --max-wait."""
+        refuse_wait(wait_s, self.options)
+        end_s = time.monotonic() + wait_s
+        if wait_s > LONG_WAIT_S and end_s > self.announced_s + LONG_WAIT_S:
+            self.announced_s = end_s
+            self.notify(f"The next call must wait {describe_wait(wait_s)}.")
+
+
+def refuse_wait(wait_s: float, options: JudgeOptions) -> None:
+    """Raise JudgingStopped for a wait that is longer than --max-wait."""
+    if wait_s > max(LONG_WAIT_S, 60 * options.max_wait):
+        again = describe_wait(wait_s)
+        raise JudgingStopped(f"the next call must wait longer than --max-wait; run again in {again}")
+
+
+@contextmanager
+def interrupt_at_sigterm() -> Iterator[None]:
+    """Let SIGTERM raise KeyboardInterrupt, as Ctrl-C does. Only the main thread may change that."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous or signal.SIG_DFL)
 
 
 def read_judgement(reply: Reply, prompt: Prompt) -> Judgement:
@@ -3749,10 +3858,9 @@ def read_judgement(reply: Reply, prompt: Prompt) -> Judgement:
 
 
 def compute_pause(error: ServiceError, n_errors: int) -> float:
-    """Return the seconds until the next attempt: what the service asks for, else a random backoff."""
-    if error.retry_after_s is not None:
-        return error.retry_after_s
-    return min(MAX_BACKOFF_S, BACKOFF_S * 2.0 ** (n_errors - 1)) * (1 - random.random() / 2)
+    """Return the seconds until the next attempt: a random backoff, or longer if the service asks for it."""
+    backoff_s = min(MAX_BACKOFF_S, BACKOFF_S * 2.0 ** (n_errors - 1)) * (1 - random.random() / 2)
+    return max(backoff_s, error.retry_after_s or 0.0)
 
 
 @dataclass
@@ -3764,15 +3872,22 @@ class TokenBucket:
     level: float  # at the time updated_s
     updated_s: float
     is_fixed: bool = False  # set by the user, so headers do not change it
+    capacity: float = math.inf  # if the service enforces the limit over less than a minute
+    pace: float = 1.0  # the share of the rate that is used
 
     def take(self, amount: float, now_s: float) -> None:
-        self.level = min(self.limit, self.level + (now_s - self.updated_s) * self.rate_per_s) - amount
+        refilled = (now_s - self.updated_s) * self.rate_per_s * self.pace
+        self.level = min(self.limit, self.capacity, self.level + refilled) - amount
         self.updated_s = now_s
 
     def wait_s(self, amount: float, now_s: float) -> float:
         """Return the seconds until `amount` is there, or until the bucket is full if it never is."""
         self.take(0, now_s)
-        return max(0.0, (min(amount, self.limit) - self.level) / self.rate_per_s)
+        missing = min(amount, self.limit, self.capacity) - self.level
+        return max(0.0, missing / (self.rate_per_s * self.pace))
+
+    def speed_up(self) -> None:
+        self.pace = min(1.0, self.pace + FASTER)
 
 
 class RateLimiter:
@@ -3780,6 +3895,8 @@ class RateLimiter:
 
     Until a limit is known few calls are in flight. The minute's tokens are learned from the headers of any
     answer, the minute's requests from the first 429; either can be set by hand. After a 429 all calls wait.
+    If it names a limit that is not used up, that is enforced over less than a minute: the pace slows down at
+    once and speeds up slowly.
     """
 
     def __init__(
@@ -3827,6 +3944,9 @@ class RateLimiter:
             self.window = min(self.workers, self.window + 1)
         elif answered:
             self.window = self.workers
+        if answered:
+            for bucket in self.buckets.values():
+                bucket.speed_up()
 
     def find_bucket(self, kind: str, limit: float, level: float, now_s: float) -> TokenBucket:
         """Return the bucket of a minute's limit that the service has stated: a new one if it has changed."""
@@ -3841,19 +3961,26 @@ class RateLimiter:
         bucket = self.find_bucket("TPM", stated.limit, stated.remaining - self.reserved, now_s)
         if bucket.is_fixed:
             return
-        # Some of the calls in flight are in `remaining` already, others are not.
-        bucket.level = min(bucket.level, stated.remaining) if self.in_flight else stated.remaining
+        # Some of the calls in flight are in `remaining` already, others are not; a small bucket is not meant.
+        is_exact = not self.in_flight and bucket.capacity == math.inf
+        bucket.level = stated.remaining if is_exact else min(bucket.level, stated.remaining)
         gone = stated.limit - stated.remaining
         if stated.reset_s > 0 and gone >= stated.limit / 10:  # enough to see how fast it comes back
-            bucket.rate_per_s = gone / stated.reset_s
+            bucket.rate_per_s = max(stated.limit / 60, gone / stated.reset_s)
 
-    def refuse(self, refusal: RateLimited, now_s: float) -> None:
-        """Keep to the limit for which the service has refused a call."""
+    def refuse(self, refusal: RateLimited, now_s: float, *, is_first: bool = True) -> None:
+        """Keep to the limit for which the service has refused a call, the first of those in flight or not."""
         self.next_s = max(self.next_s, now_s + refusal.wait_s)
-        if refusal.kind in ("RPM", "TPM"):
-            left = refusal.limit - refusal.used
-            bucket = self.find_bucket(refusal.kind, refusal.limit, left, now_s)
-            bucket.level = min(bucket.level, left)
+        if refusal.kind not in ("RPM", "TPM"):
+            return
+        left = refusal.limit - refusal.used
+        bucket = self.find_bucket(refusal.kind, refusal.limit, left, now_s)
+        bucket.level = min(bucket.level, left)
+        if refusal.requested <= left:  # and yet refused: a small bucket, which is empty now
+            bucket.capacity = min(bucket.capacity, max(refusal.used, 1.0))
+            bucket.level = min(bucket.level, 0.0)
+            if is_first:
+                bucket.pace = max(MIN_PACE, bucket.pace * SLOWER)
 
 
 # -- What the service says
@@ -3863,40 +3990,63 @@ UNIT_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001, "µs": 1e-6}
 
 
 class RateLimited(NamedTuple):
-    """The limit that a 429 names ("RPM", "TPM", "RPD", "TPD", "" for none), and the seconds to wait."""
+    """The limit that a 429 names, and the seconds to wait. A limit of 0: it names none."""
 
-    kind: str
+    kind: str  # "RPM", "TPM", "RPD", "TPD"; "" if it is not named
     limit: float
     used: float
+    requested: float
     wait_s: float
+
+    @property
+    def is_daily(self) -> bool:
+        """Return whether it is a day's limit. One without a name is told by its wait."""
+        is_long = not self.kind and self.limit > 0 and self.wait_s > LONG_WAIT_S
+        return is_long or self.kind in ("RPD", "TPD")
+
+
+STATED_LIMIT = (
+    r"(?:\((?P<kind>RPM|RPD|TPM|TPD)\))?\s*: Limit (?P<limit>[1-9]\d{0,14})"
+    r"(?:, Used (?P<used>\d{1,15}))?(?:, Requested ~?(?P<requested>\d{1,15}))?"
+)
 
 
 def read_refusal(error: ServiceError) -> RateLimited:
-    """Read a 429. The header `retry-after` counts before the message; a second if neither says anything."""
-    stated = re.search(r"\((RPM|RPD|TPM|TPD)\): Limit ([1-9]\d*)(?:, Used (\d+))?", error.message)
+    """Read a 429. Without any time in it the wait is a second.
+
+    The header `retry-after` counts before the message, unless it is the message's time rounded up.
+    """
     again = re.search(f"try again in ((?:{DURATION})+)", error.message)
+    stated_s = parse_duration(again[1]) if again else None
     wait_s = error.retry_after_s
-    if wait_s is None and again:
-        wait_s = parse_duration(again[1])
-    if wait_s is None:
-        wait_s = 1.0
-    if not stated:
-        return RateLimited("", 0.0, 0.0, wait_s)
-    limit = float(stated[2])
-    return RateLimited(stated[1], limit, float(stated[3] or limit), wait_s)
+    if wait_s is None or (stated_s is not None and wait_s - 1 < stated_s < wait_s):
+        wait_s = 1.0 if stated_s is None else stated_s
+    match = re.search(STATED_LIMIT, error.message)
+    if match is None:
+        return RateLimited("", 0.0, 0.0, 0.0, wait_s)
+    return RateLimited(
+        kind=match["kind"] or "",
+        limit=float(match["limit"]),
+        used=float(match["used"] or match["limit"]),
+        requested=float(match["requested"] or 1),
+        wait_s=wait_s,
+    )
 
 
 def parse_duration(text: str) -> float | None:
     """Return the seconds of a Go duration such as `2m59.56s` or `172ms`, or of a plain number; else None.
 
+    More than a billion is returned as a billion.
+
     >>> parse_duration("1h2m3.5s")
     3723.5
     """
     if re.fullmatch(r"\d+(\.\d+)?", text):
-        return float(text)
+        return min(float(text), 1e9)
     if not re.fullmatch(f"({DURATION})+", text):
         return None
-    return math.fsum(float(number) * UNIT_SECONDS[unit] for number, unit in re.findall(DURATION, text))
+    seconds = [float(number) * UNIT_SECONDS[unit] for number, unit in re.findall(DURATION, text)]
+    return min(sum(seconds), 1e9)
 
 
 def format_duration(seconds: float) -> str:
@@ -3905,7 +4055,13 @@ def format_duration(seconds: float) -> str:
     >>> format_duration(578.016)
     '0:09:39'
     """
-    return str(timedelta(seconds=math.ceil(min(seconds, 1e9))))
+    return str(timedelta(seconds=math.ceil(seconds)))
+
+
+def describe_wait(wait_s: float) -> str:
+    """Return how long a wait is, and when it ends."""
+    end = datetime.now(timezone.utc) + timedelta(seconds=wait_s)
+    return f"{format_duration(wait_s)}, at {end:%Y-%m-%d %H:%M} UTC"
 
 
 def read_token_limit(headers: Mapping[str, str]) -> TokenLimit | None:
@@ -3988,20 +4144,24 @@ class Service:
         limits = httpx.Limits(max_keepalive_connections=workers, keepalive_expiry=90)
         certificates = httpx.create_ssl_context()  # one for all: reading the certificates takes long
         clients = []
-        for _ in range(0, workers, WORKERS_PER_CLIENT):
-            client = groq.Groq(
-                api_key=api_key,
-                base_url=base_url or None,
-                max_retries=0,  # they would multiply with ours, and ignore a long `retry-after`
-                timeout=DEADLINE_S,
-                http_client=groq.DefaultHttpxClient(limits=limits, verify=certificates),
-            )
-            clients.append(stack.enter_context(client))
+        try:
+            for _ in range(0, workers, WORKERS_PER_CLIENT):
+                client = groq.Groq(
+                    api_key=api_key,
+                    base_url=base_url or None,
+                    max_retries=0,  # they would multiply with ours, and ignore a long `retry-after`
+                    timeout=DEADLINE_S,
+                    http_client=groq.DefaultHttpxClient(limits=limits, verify=certificates),
+                )
+                clients.append(stack.enter_context(client))
+        except (httpx.InvalidURL, ImportError, ValueError) as error:  # ImportError: a SOCKS proxy
+            raise JudgeUnavailable(f"{BASE_URL_VARIABLE} or a proxy of the environment: {error}") from None
         self.clients = itertools.cycle(clients)
 
     def redact(self, text: str) -> str:
-        """Remove the key from a text, also where it is written with JSON escapes."""
-        plain = re.sub(r"\\u00([2-7][0-9a-fA-F])", lambda match: chr(int(match[1], 16)), text)
+        """Remove the key from a text, also where JSON escapes or invisible characters are in it."""
+        plain = re.sub(r"\\u([0-9a-fA-F]{4})", lambda match: chr(int(match[1], 16)), text)
+        plain = remove_invisible(plain)
         if len(self.api_key) < MIN_SECRET_CHARS or self.api_key not in plain:
             return text
         return plain.replace(self.api_key, "***")
@@ -4060,16 +4220,17 @@ class Service:
 
     def list_all(self, path: str, kind: type[T]) -> Iterator[T]:
         """Yield the files or batches of the account, newest first. The list comes in pages."""
-        seen: set[str] = set()
-        after = ""
-        while after not in seen:
-            seen.add(after)
-            page = self.request(ListPage, "get", f"{path}?after={quote(after, safe='')}" if after else path)
+        page_path = path
+        for _ in range(MAX_PAGES):  # a service may promise more for ever
+            page = self.request(ListPage, "get", page_path)
+            last = ""
             for row in page.data:
                 with suppress(msgspec.ValidationError):
+                    last = convert_json(UploadedFile, row).id
                     yield convert_json(kind, row)
-            if page.has_more and page.data:
-                after = str(page.data[-1].get("id"))
+            if not page.has_more or not last:
+                break
+            page_path = f"{path}?after={quote(last, safe='')}"
 
     def read_result(self, line: bytes) -> tuple[str, Reply]:
         """Return key and reply of a line of a batch's results. Raises ServiceError for a failed request."""
@@ -4101,14 +4262,17 @@ class JournalEntry(Judgement, kw_only=True, omit_defaults=True):
     time: Any = None
 
 
+ServiceId = Annotated[str, msgspec.Meta(pattern=r"^[!-~]{1,200}$")]  # of a file or batch
+
+
 class BatchNote(msgspec.Struct, omit_defaults=True):
     """A step of a batch: its file was uploaded, the batch was created, or it ended."""
 
-    batch_file: Name
+    batch_file: ServiceId
     model: str = ""
     protocol: str = ""  # the prompt; "" is rubric
     requests: list[BatchLine] = []
-    batch: str = ""
+    batch: ServiceId = ""
     ended: str = ""
     time: str = ""
 
@@ -4136,7 +4300,8 @@ class Journal:
     fresh: bool = False  # whether judgements of earlier runs do not count
     stored: dict[str, JournalEntry] = field(default_factory=dict)
     batches: dict[str, BatchNote] = field(default_factory=dict)
-    added: set[str] = field(default_factory=set)  # keys that this run has added
+    awaited: dict[str, str] = field(default_factory=dict)  # key -> the last file that it was sent in
+    added: set[str] = field(default_factory=set)  # keys, and files of batches, that this run has added
     unreadable: int = 0  # lines
     last_line: bytes = b""
     stream: BinaryIO = field(default_factory=io.BytesIO)  # unless it is opened, nothing is kept
@@ -4161,16 +4326,19 @@ class Journal:
         return list(todo.values())
 
     def list_batches(self) -> list[BatchNote]:
-        """Return the batches that have not ended."""
-        return [note for note in self.batches.values() if not note.ended]
+        """Return the batches that have not ended; with --fresh only those of this run."""
+        notes = [note for note in self.batches.values() if not note.ended]
+        return [note for note in notes if note.batch_file in self.added] if self.fresh else notes
 
     def list_under_way(self) -> set[str]:
         """Return the keys of the requests in batches that have not ended."""
-        return {line.key for note in self.list_batches() for line in note.requests}
+        files = {note.batch_file for note in self.list_batches()}
+        return {key for key, file in self.awaited.items() if file in files}
 
     def read(self, path: str) -> None:
         """Add what a file holds, if it exists; a later line replaces an earlier one. Raises OSError."""
         self.last_line = b""
+        check_regular(path)
         if not os.path.exists(path):
             return
         with open(path, "rb") as stream:
@@ -4184,9 +4352,11 @@ class Journal:
         """Store a line. Return False for a note on an unknown batch."""
         if isinstance(entry, JournalEntry):
             self.stored[entry.key] = entry
+            self.awaited.pop(entry.key, None)
             return True
         if entry.requests:
             self.batches[entry.batch_file] = entry
+            self.awaited |= dict.fromkeys([line.key for line in entry.requests], entry.batch_file)
         known = self.batches.get(entry.batch_file)
         if known is None:
             return False
@@ -4209,19 +4379,12 @@ class Journal:
         self.write(JournalEntry(**msgspec.structs.asdict(judgement), **line._asdict()))
         self.added.add(line.key)
 
-    def import_from(self, path: str) -> str:
-        """Add the judgements of another journal that this one does not have; return the counts.
-
-        Raises UsageError for a file without any judgement.
-        """
-        other = Journal(path)
-        other.read(path)
-        if not other.stored:
-            raise UsageError(f"{path} has no judgement: it is not a journal")
+    def import_from(self, other: Journal) -> str:
+        """Add the judgements of another journal that this one does not have; return the counts."""
         new = [entry for key, entry in other.stored.items() if key not in self.stored]
         for entry in new:
             self.write(entry)
-        return f"{path}: {len(new)} judgements imported, {other.unreadable} unreadable lines left out"
+        return f"{other.path}: {len(new)} judgements imported, {other.unreadable} unreadable lines left out"
 
 
 def read_journal(command: Command) -> Journal:
@@ -4239,6 +4402,7 @@ def read_journal(command: Command) -> Journal:
 def open_journal(command: Command) -> Journal:
     """Read and lock a command's journal, until it is closed. Raises UsageError while another run has it."""
     path = command.journal_file
+    check_regular(path)
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     stream = open(path, "a+b", buffering=0)  # noqa: SIM115 - open for the whole run
     if not lock_file(stream):
@@ -4287,11 +4451,11 @@ class BatchErrors(msgspec.Struct, frozen=True):
 class BatchState(msgspec.Struct):
     """A batch as the service describes it."""
 
-    id: Name
+    id: ServiceId
     status: Name
     input_file_id: str = ""
-    output_file_id: str = ""
-    error_file_id: str = ""
+    output_file_id: ServiceId = ""
+    error_file_id: ServiceId = ""
     request_counts: RequestCounts = RequestCounts()
     expires_at: Annotated[float, msgspec.Meta(ge=0, le=1e11)] = 0  # in Unix time
     errors: BatchErrors = BatchErrors()
@@ -4306,7 +4470,7 @@ class BatchState(msgspec.Struct):
 
 
 class UploadedFile(msgspec.Struct):
-    id: Name
+    id: ServiceId
     filename: str = ""
 
 
@@ -4336,6 +4500,7 @@ class Batches:
     show_progress: ShowProgress
     states: dict[str, BatchState] = field(default_factory=dict)  # of what was under way, by file
     withdrawn: dict[str, str] = field(default_factory=dict)  # models that the service no longer has
+    unsent: set[str] = field(default_factory=set)  # files for which no batch was ever asked for
 
     def submit(self, calls: Iterable[Call]) -> None:
         """Send requests in batches, each for one model."""
@@ -4347,6 +4512,8 @@ class Batches:
                 lines = [call.line for call in chunk]
                 note = BatchNote(file_id, model, chunk[0].request.prompt, lines)
                 self.journal.write(note)
+                self.journal.added.add(file_id)
+                self.unsent.add(file_id)
                 state = self.fetch(note, may_create=True)
                 if state is not None:
                     self.notify(f"Batch {state.id}: {len(lines)} requests are sent.")
@@ -4371,7 +4538,7 @@ class Batches:
             try:
                 state = self.retry(self.service.request, BatchState, "get", path)
             except NotFound:
-                state = BatchState(note.batch, "lost")
+                state = BatchState(note.batch, NOT_FOUND)
         else:
             state = self.retry(self.find_or_create, note.batch_file, may_create)
             if state is None:
@@ -4383,11 +4550,15 @@ class Batches:
 
     def find_or_create(self, file_id: str, may_create: bool) -> BatchState | None:
         """Look for a file's batch before creating one: the answer to an earlier request may be lost."""
-        for state in self.service.list_all("batches", BatchState):
-            if state.input_file_id == file_id:
-                return state
+        for look in range(1 if file_id in self.unsent else LOOKS):
+            if look:
+                time.sleep(POLL_S)
+            for state in self.service.list_all("batches", BatchState):
+                if state.input_file_id == file_id:
+                    return state
         if not may_create:
             return None
+        self.unsent.discard(file_id)
         body = {"input_file_id": file_id, "endpoint": BATCH_ENDPOINT, "completion_window": BATCH_WINDOW}
         try:
             return self.service.request(BatchState, "post", "batches", body=body)
@@ -4398,14 +4569,30 @@ class Batches:
 
     def collect(self) -> None:
         """Store the results of every batch that has ended, and fetch the state of the others."""
+        self.forget()
         for note in self.journal.list_batches():
             state = self.fetch(note, may_create=self.options.batch)
             if state is not None and state.status in BATCH_ENDS:
                 self.store_results(note, state)
 
+    def forget(self) -> None:
+        """Give up the batches that --forget-batch names. Raises UsageError for an unknown ID."""
+        notes = {note.batch: note for note in self.journal.batches.values() if note.batch}
+        for batch in self.options.forget_batch:
+            if batch not in notes:
+                raise UsageError(f"--forget-batch {batch}: the journal has no such batch")
+            if not notes[batch].ended:
+                self.journal.write(BatchNote(notes[batch].batch_file, ended="forgotten"))
+
     def store_results(self, note: BatchNote, state: BatchState) -> None:
-        """Put the results of a batch into the journal, and note that it has ended."""
-        lines = {line.key: line for line in note.requests}
+        """Put the results of a batch into the journal, and note that it has ended.
+
+        What was asked again since, with --fresh, is not replaced.
+        """
+        lines = {}
+        for line in note.requests:
+            if self.journal.awaited.get(line.key) == note.batch_file:
+                lines[line.key] = line
         total = len(lines)
         counts: Counter[str] = Counter()
         usage = NO_USAGE
@@ -4450,35 +4637,57 @@ class Batches:
         files = {note.batch_file: len(note.requests) for note in self.journal.list_batches()}
         pause_s = POLL_S
         with closing(self.show_progress(sum(files.values()), "Waiting")) as progress:
-            while self.journal.list_batches():
+            while self.list_found():
                 time.sleep(pause_s)
                 pause_s = min(MAX_POLL_S, pause_s * 1.5)
                 self.collect()
                 done = sum(self.states[file].done for file in files if file in self.states)
                 progress.update(max(0, done - progress.n))
 
+    def list_found(self) -> list[tuple[BatchNote, BatchState]]:
+        """Return the batches under way that the service finds, with their states."""
+        found = []
+        for note in self.journal.list_batches():
+            state = self.states.get(note.batch_file)
+            if state is not None and state.status != NOT_FOUND:
+                found.append((note, state))
+        return found
+
     def cancel(self) -> list[BatchState]:
         """Cancel all batches under way, and return the state of every batch."""
         for note in self.journal.list_batches():
             state = self.fetch(note, may_create=False)
-            if state is not None and state.status not in BATCH_ENDS:
+            if state is not None and state.status not in (*BATCH_ENDS, NOT_FOUND):
                 path = f"batches/{quote(state.id, safe='')}/cancel"
                 self.retry(self.service.request, BatchState, "post", path)
                 self.fetch(note, may_create=False)
+        missing = self.describe_missing()
+        if missing:
+            raise JudgingStopped(missing)
         return list(self.states.values())
 
     def describe(self) -> str:
         """Return what is under way, and when to come back; "" for nothing."""
-        notes = [note for note in self.journal.list_batches() if note.batch_file in self.states]
-        if not notes:
-            return ""
-        states = [self.states[note.batch_file] for note in notes]
+        found = self.list_found()
+        if not found:
+            return self.describe_missing()
+        states = [state for _, state in found]
+        total = sum(len(note.requests) for note, _ in found)
         done = sum(state.done for state in states)
-        total = sum(len(note.requests) for note in notes)
         end = datetime.fromtimestamp(max(state.expires_at for state in states), timezone.utc)
         names = shorten_names([state.id for state in states])
-        when = f"run again, at the latest by {end:%Y-%m-%d %H:%M} UTC"
-        return f"batches are under way ({names}), {done} of {total} done; {when}"
+        again = "run again without --fresh" if self.options.fresh else "run again"
+        when = f"{again}, at the latest by {end:%Y-%m-%d %H:%M} UTC"
+        lines = [f"batches are under way ({names}), {done} of {total} done; {when}", self.describe_missing()]
+        return "; ".join(filter(None, lines))
+
+    def describe_missing(self) -> str:
+        """Return which batches the service does not find, and what to do; "" for none."""
+        missing = [state.id for state in self.states.values() if state.status == NOT_FOUND]
+        if not missing:
+            return ""
+        names = shorten_names(missing)
+        return f"the service does not find {names}: run again later, or with --forget-batch {missing[0]}"
 
     def retry(self, call: Callable[..., T], *arguments: object) -> T:
         """Call a function, again where that may help, and return its value. Raises NotFound for a 404."""
@@ -4494,7 +4703,9 @@ class Batches:
                 error.raise_if_final()
                 if error.status not in PASSING_STATUSES or attempt >= max_attempts:
                     raise JudgingStopped(f"the batch service says: {error}") from error
-                time.sleep(compute_pause(error, attempt))
+                pause_s = compute_pause(error, attempt)
+                refuse_wait(pause_s, self.options)
+                time.sleep(pause_s)
 
 
 def split_batch_files(calls: Iterable[Call], max_lines: int) -> Iterator[tuple[BinaryIO, list[Call]]]:
@@ -4872,7 +5083,7 @@ def render_csv(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return "\ufeff" + stream.getvalue()
 
 
-FORMULA_STARTS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20", "\t", "\r", "\n")
+FORMULA_START = "[\t\r\n]|\\s*[=+@\uff1d\uff0b\uff0d\uff20-]"
 
 
 def escape_formula(value: object) -> object:
@@ -4880,7 +5091,7 @@ def escape_formula(value: object) -> object:
     if not isinstance(value, str):
         return "" if value is None else value
     text = remove_invisible(value)
-    return f"'{text}" if text.startswith(FORMULA_STARTS) else text
+    return f"'{text}" if re.match(FORMULA_START, text) else text
 
 
 # -- Pages
@@ -5413,6 +5624,7 @@ def ask_requests(command: Command, console: Console, resources: ExitStack) -> tu
     import_judgements(command, options.import_judgements, console)
     if not command.wants_judge():
         return {}, Judging()
+    check_token_limit(command.requests({}), options)
     judge = open_judge(command, console, resources)
     answers: Answers = {}
     if judge.service or judge.journal.stored:  # otherwise nothing can answer
@@ -5465,11 +5677,17 @@ def import_judgements(command: Command, paths: Sequence[str], console: Console) 
             problems.append(f"{path}: not a file" if os.path.exists(path) else explain_not_found(path))
     if problems:
         raise InputError(problems)
-    if paths:
+    others = []
+    for path in paths:
+        others.append(Journal(path))
+        others[-1].read(path)
+        if not others[-1].stored:
+            raise UsageError(f"{path} has no judgement: it is not a journal")
+    if others:
         journal = open_journal(command)
         with closing(journal.stream):
-            for path in paths:
-                console.note(journal.import_from(path))
+            for other in others:
+                console.note(journal.import_from(other))
 
 
 def cancel_batches(command: Command, options: JudgeOptions, console: Console) -> int:
@@ -5642,9 +5860,12 @@ def parse_name(text: str) -> str:
 
 parse_count = functools.partial(parse_positive, lowest=0)
 parse_share = functools.partial(parse_number, highest=1)
-parse_seconds = functools.partial(parse_number, highest=86_400)
+parse_delay = functools.partial(parse_number, highest=60)
+parse_minutes = functools.partial(parse_number, highest=1440)
 parse_dollars = functools.partial(parse_number, highest=1e6)
+parse_megabytes = functools.partial(parse_number, highest=100_000)
 parse_workers = functools.partial(parse_positive, highest=MAX_WORKERS)
+parse_hundred = functools.partial(parse_positive, highest=100)
 parse_batch_size = functools.partial(parse_positive, highest=BATCH_LINES)
 
 
@@ -5669,10 +5890,16 @@ class CallOptions(Options):
     workers: int = option(8, "calls at a time (default: 8)", type=parse_workers, metavar="N")
     rpm: int | None = option(None, "requests per minute (default: learned)", type=parse_positive, metavar="N")
     tpm: int | None = option(None, "tokens per minute (default: learned)", type=parse_positive, metavar="N")
-    delay: float = option(0.0, "pause between calls (default: 0)", type=parse_seconds, metavar="SECONDS")
+    delay: float = option(0.0, "pause between calls (default: 0)", type=parse_delay, metavar="SECONDS")
+    max_wait: float = option(
+        15.0, "stop if a call must wait longer (default: 15)", type=parse_minutes, metavar="MINUTES"
+    )
     batch: bool = option(False, "use Groq's Batch API: half the price, within a day")
     batch_size: int = option(BATCH_LINES, "requests in one batch", type=parse_batch_size, metavar="N")
     wait: bool = option(False, "wait until the batches have ended")
+    forget_batch: Sequence[str] = option(
+        (), "give up these batches, which the service has lost", nargs="+", metavar="ID"
+    )
     cancel_batch: bool = option(False, "cancel the batches under way, and stop")
 
 
@@ -5697,6 +5924,28 @@ class JudgeOptions(CallOptions):
         None, "end judging before it costs more", type=parse_dollars, metavar="DOLLARS"
     )
     journal_only: bool = False  # whether nothing is sent even if there is a key
+
+
+@dataclass
+class GradingOptions(JudgeOptions):
+    """The options of every command that has the answers of others judged."""
+
+    group = "judging"
+
+    max_answer_chars: int = option(
+        20_000, "judge so much of an answer (default: 20000)", type=parse_positive, metavar="N"
+    )
+
+
+@dataclass
+class FileOptions(Options):
+    """The options of every command that reads the answers of others."""
+
+    group = "input"
+
+    max_file_mb: float = option(
+        200, "refuse a larger file of answers (default: 200)", type=parse_megabytes, metavar="MB"
+    )
 
 
 def check_report_packages(options: Options) -> None:
@@ -5737,11 +5986,15 @@ RANKING_MEASURES = (COMBINED_MEASURE, F1_MEASURE)  # the first that any submissi
 
 
 def parse_ids(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
+    """Parse names with commas between them."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise argparse.ArgumentTypeError(f"expected IDs, such as q003,q007, got {text!r}")
+    return names
 
 
 @dataclass
-class InputOptions(Options):
+class InputOptions(FileOptions):
     """Which predictions to read."""
 
     group = "input"
@@ -5761,7 +6014,7 @@ class InputOptions(Options):
 
 
 @dataclass
-class RubricOptions(JudgeOptions):
+class RubricOptions(GradingOptions):
     """What is judged by the questions' rubrics, and how."""
 
     group = "judging"
@@ -5774,7 +6027,7 @@ class RubricOptions(JudgeOptions):
     questions: Sequence[str] | None = option(
         None, "judge these questions only, such as q003,q007", type=parse_ids, metavar="IDS"
     )
-    repeats: int = option(1, "judge each answer K times; the mean counts", type=parse_positive, metavar="K")
+    repeats: int = option(1, "judge each answer K times; the mean counts", type=parse_hundred, metavar="K")
     check_judge: bool = option(False, "first try the judge on answers whose score is known")
     trust_answers: bool = option(False, "score flagged answers as they are written")
 
@@ -6268,6 +6521,8 @@ class GradeSplit(Command):
         if problems or not self.systems or (self.problems and not options.outputs):
             raise InputError([*problems, *self.problems])
         self.check_names()
+        for system in self.systems:
+            system.warnings.extend(warn_about_length(system, options.max_answer_chars))
         if options.human:
             titles = [title for one in self.submissions for title in one.titles]
             self.labels = read_labels(options.human, self.split, titles, problems)
@@ -6600,13 +6855,13 @@ def read_questions(split: str, problems: list[str], root: str = "") -> tuple[lis
 def read_submissions(split: Split, options: InputOptions) -> list[Submission]:
     """Read the submission in each folder of --outputs, or the current directory. Raises UsageError."""
     if not options.outputs:
-        return [read_submission(split, Submission(), options.systems)]
+        return [read_submission(split, Submission(), options.max_file_mb, options.systems)]
     folders = [path for path in list_paths(options.outputs) if not os.path.isfile(path)]
     if not folders:
         raise UsageError(f"--outputs: not a folder: {shorten_names(options.outputs)}")
     submissions = list(map(Submission, name_submissions(folders), folders))
     for submission in track(submissions, "Reading submissions"):
-        read_submission(split, submission, options.systems, options.max_systems)
+        read_submission(split, submission, options.max_file_mb, options.systems, options.max_systems)
     return submissions
 
 
@@ -6617,7 +6872,11 @@ def describe_ignored(outputs: Iterable[str]) -> list[str]:
 
 
 def read_submission(
-    split: Split, submission: Submission, picked: Sequence[str] | None = None, max_systems: int | None = None
+    split: Split,
+    submission: Submission,
+    max_mb: float,
+    picked: Sequence[str] | None = None,
+    max_systems: int | None = None,
 ) -> Submission:
     """Read all systems in a submission's folder, or those picked, and return it."""
     folder = submission.folder
@@ -6636,18 +6895,18 @@ def read_submission(
         submission.problems.append(f"{folder}: {reason}")
         return submission
     for name in track(names or ["*"], "Reading predictions"):  # if there is none, reading says that
-        read_system(split, submission, name)
+        read_system(split, submission, name, max_mb)
     return submission
 
 
-def read_system(split: Split, submission: Submission, name: str) -> None:
+def read_system(split: Split, submission: Submission, name: str, max_mb: float) -> None:
     """Add a system to its submission, or what is wrong with its file to the submission's problems."""
     path = join_folder(submission.folder, PREDICTIONS_FILE.format(split=split.name, system=name))
     if submission.folder and not is_inside(submission.folder, path):
         submission.problems.append(f"{path}: a link out of the submission's folder")
         return
     problems: list[str] = []
-    data = read_file(path, problems, PREDICTIONS_FILE, split.root)
+    data = read_file(path, problems, PREDICTIONS_FILE, split.root, max_mb)
     predictions, repeated = parse_members(Prediction, data, problems)
     submission.problems += problems
     if not problems:
@@ -6821,6 +7080,12 @@ def strip_path_and_suffix(doc_id: str) -> str:
     return re.sub(r"\.(json|jsonl|txt|md|html?|pdf|xml)$", "", re.split(r"[/\\]", doc_id)[-1])
 
 
+def warn_about_length(system: System, max_chars: int) -> list[str]:
+    long = [name for name, row in system.predictions.items() if len(row.answer) > max_chars]
+    what = f"answers of more than {max_chars} characters, judged cut off"
+    return list_warnings(system.file.file, {what: long})
+
+
 def find_similar_documents(questions: Sequence[Question], predictions: Mapping[str, Prediction]) -> list[str]:
     """Return gold documents that were retrieved under a similar name only, if none was found by its own."""
     gold = dict.fromkeys(question.doc_id for question in questions)
@@ -6942,7 +7207,7 @@ def build_requests(split: Split, submission: Submission, options: SplitOptions) 
             if question.rubric is None:
                 continue
             is_stored_only = position not in to_ask
-            _, variants = list_variants(question, system.predict(question), options.trust_answers)
+            _, variants = list_variants(question, system.predict(question), options)
             for variant, text in variants.items():
                 if is_blank(text):
                     continue
@@ -6960,15 +7225,15 @@ def list_judging_texts(question: Question, answer: str) -> dict[str, str]:
 
 
 def list_variants(
-    question: Question, prediction: Prediction, trusts: bool
+    question: Question, prediction: Prediction, options: SplitOptions
 ) -> tuple[Sequence[str], dict[str, str]]:
     """Return an answer's flags, and the texts to judge: "written" and, without flagged text, "cleaned"."""
-    answer = prediction.answer
-    texts = {"written": answer}
-    if is_blank(answer):
-        return (), texts
-    audit = audit_answer(answer, question.rubric, (question.question, question.answer))
-    if audit.flags and not trusts and audit.text != remove_invisible(answer):
+    if is_blank(prediction.answer):
+        return (), {"written": prediction.answer}
+    allowed = (question.question, question.answer)
+    audit = audit_answer(prediction.answer, question.rubric, allowed, options.max_answer_chars)
+    texts = {"written": audit.judged}
+    if audit.flags and not options.trust_answers and audit.text != remove_invisible(audit.judged):
         texts["cleaned"] = audit.text
     return audit.flags, texts
 
@@ -7037,7 +7302,7 @@ class SubmissionGrader:
 
     def judge_answer(self, system: System, position: int, answer: GradedAnswer) -> None:
         question = answer.question
-        flags, texts = list_variants(question, answer.prediction, self.options.trust_answers)
+        flags, texts = list_variants(question, answer.prediction, self.options)
         sentences = self.split.documents[question.doc_id].sentences
         gold = question.evidence_sentences
         cited = answer.prediction.evidence_sentences
@@ -8455,7 +8720,7 @@ def parse_judge_pair(text: str) -> Sequence[str]:
 
 
 @dataclass
-class AnswerOptions(JudgeOptions):
+class AnswerOptions(GradingOptions, FileOptions):
     group = "scoring"
 
     files: Sequence[str] = option(
@@ -8770,14 +9035,14 @@ def read_configurations(options: AnswerOptions) -> list[Configuration]:
     for path in track(list_paths(options.files), "Reading answers"):
         if path in SPLITS:
             split = read_split(path, problems)
-            submission = read_submission(split, Submission())
+            submission = read_submission(split, Submission(), options.max_file_mb)
             problems += submission.problems
             for system in submission.systems:
                 items = [convert_question(question, system) for question in split.questions]
                 results = AnswerResults(warnings=[*split.warnings, *system.warnings])
                 configurations.append(Configuration(system.name, system.file, items, results))
         else:
-            file = read_file(path, problems)
+            file = read_file(path, problems, max_mb=options.max_file_mb)
             items = parse_items(file, problems)
             if items and not options.reference_check and all(is_blank(item.prediction) for item in items):
                 problems.append(
@@ -8874,7 +9139,8 @@ def build_answer_requests(configuration: Configuration, options: AnswerOptions) 
         gold = item.accepted[0]
         if len(item.accepted) > 1:
             gold = "\n".join(["Any of these:", *item.accepted])
-        texts = {"question": item.question or "(not given)", "gold": gold, "answer": item.prediction}
+        answer = item.prediction[: options.max_answer_chars]
+        texts = {"question": item.question or "(not given)", "gold": gold, "answer": answer}
         if item.rubric:
             texts |= list_rubric_texts(item.rubric)
         prompt = options.protocol
@@ -9106,7 +9372,7 @@ def apply_methods(
         if options.protocol == "quality":
             row.faithful_to = "context" if has_context(item) else "reference"
         allowed = (item.question, "\n".join(item.accepted))
-        row.flags = audit_answer(item.prediction, item.rubric, allowed).flags
+        row.flags = audit_answer(item.prediction, item.rubric, allowed, options.max_answer_chars).flags
 
 
 def build_answer_table(configuration: Configuration) -> Table:
@@ -9240,7 +9506,9 @@ def list_answer_warnings(results: AnswerResults) -> list[str]:
     rows = results.detailed_results
     cases = {
         "missing or blank answers, counted as wrong": [row.id for row in rows if is_blank(row.prediction)],
-        "flagged answers, which speak to the judge": [row.id for row in rows if row.flags],
+        "flagged answers, which speak to the judge or are judged cut off": [
+            row.id for row in rows if row.flags
+        ],
     }
     lines = [*list_warnings(results.configuration, cases), *warn_about_failures(results)]
     if results.semantic_dynamic and results.semantic_dynamic.proxy:
@@ -10142,7 +10410,7 @@ def parse_indices(text: str) -> list[int]:
 
 
 @dataclass
-class SummaryOptions(JudgeOptions):
+class SummaryOptions(GradingOptions, FileOptions):
     group = "summaries"
 
     summary_file: Sequence[str] | None = option(None, "a file; repeatable", action="append", metavar="FILE")
@@ -10395,7 +10663,7 @@ def read_summary_file(path: str, options: SummaryOptions, problems: list[str]) -
             problems.append(f"{path}: neither its name nor {flag} says its {flag[2:]}")
         elif named is not None and given is not None and named != given:
             problems.append(f"{path}: {flag} is {given}, but its name says {named}")
-    file = read_file(path, problems)
+    file = read_file(path, problems, max_mb=options.max_file_mb)
     results = SummaryResults(
         summary_file=path,
         summary_type=kind or options.type or "",
@@ -10465,14 +10733,17 @@ def plan_tasks(file: SummaryFile, references: References, options: SummaryOption
             outcome = Failure("no gold summary has this query as its title", asked=False)
         elif all(map(is_blank, texts)):
             outcome = Judgement(0, "Nothing is summarised.", parts={})
+        answer = write_summary(summary)
+        audit = audit_answer(answer, None, (summary.query, ""), options.max_answer_chars)
         prompt_texts = list_summary_texts(summary, [*same_id, *gold], web.get(query, []))
+        prompt_texts["answer"] = audit.judged
         file.tasks.append(SummaryTask(summary, prompt_texts, outcome))
         if len(gold) > 1 and not same_id:
             cases["queries with several gold summaries, the first counts"].append(summary.query)
         if is_merged and not web.get(query):
             cases["queries without web documents"].append(summary.query)
-        if audit_answer(write_summary(summary), None, (summary.query, "")).flags:
-            cases["summaries that speak to the judge"].append(summary.id)
+        if audit.flags:
+            cases["summaries that speak to the judge or are judged cut off"].append(summary.id)
     queries = [fold_text(task.summary.query) for task in file.tasks]
     outside = [str(index) for index in indices if index not in positions]
     cases["queries that occur more than once"] = find_repeated(queries)
@@ -11042,7 +11313,14 @@ def show_documents(documents: Mapping[str, Sentences], max_chars: float) -> tupl
 def read_corpus(pattern: str, problems: list[str]) -> dict[str, Document]:
     """Read the documents whose ID or path matches a pattern; it is a problem if there is none."""
     documents: dict[str, Document] = {}
-    for path in sorted(Path(CORPUS_DIR).rglob("*")):
+    paths: list[Path] = []
+
+    def report(error: OSError) -> None:
+        problems.append(f"{error.filename}: cannot be read: {error.strerror}")
+
+    for folder, _, names in os.walk(CORPUS_DIR, onerror=report):
+        paths += [Path(folder, name) for name in names]
+    for path in sorted(paths):
         doc_id = path.relative_to(CORPUS_DIR).with_suffix("").as_posix()
         is_match = fnmatch(doc_id, pattern) or fnmatch(path.as_posix(), pattern)
         is_document = path.suffix in DOCUMENT_SUFFIXES and path.is_file() and is_inside(CORPUS_DIR, path)
@@ -11112,7 +11390,7 @@ class DraftOptions(JudgeOptions):
     group = "drafting"
 
     documents: str = option("*", "draft on these documents only, by ID or path", metavar="GLOB")
-    per_document: int = option(3, "questions on each (default: 3)", type=parse_positive, metavar="N")
+    per_document: int = option(3, "questions on each (default: 3)", type=parse_hundred, metavar="N")
     kinds: Sequence[str] = option(DEFAULT_KINDS, "what to ask, in turns", nargs="+", choices=DRAFT_TASKS)
     out: str = option("drafted_questions.jsonl", "the questions", type=parse_name, metavar="FILE")
     overwrite: bool = option(False, "replace the file if it exists")
@@ -11323,8 +11601,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         0 all done, 2 bad usage or bad input, 3 incomplete, 130 interrupted. Nothing is raised for what a user
         can cause.
     """
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed: a file that is opened later must not take its place
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - for the whole run
+        elif hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a console that is not UTF-8 shows an escape
     console = Console(sys.stdout, sys.stderr)
     token = SHOW_PROGRESS.set(console.show_progress)
@@ -11463,12 +11744,15 @@ class OptionParser(argparse.ArgumentParser):
 
 
 def add_options(parser: argparse.ArgumentParser, options_type: type[Options]) -> None:
-    """Add the options that a dataclass declares: its own as a group, then those of each class above it."""
+    """Add the options that a dataclass declares: its own, then those of each class above it, by group."""
     fields = {declared.name: declared for declared in dataclasses.fields(options_type)}
     parser.usage = "%(prog)s [options]"
     owners = [owner for owner in options_type.__mro__ if issubclass(owner, Options)]
+    groups: dict[str, argparse._ArgumentGroup] = {}
     for owner in owners:
-        group = parser.add_argument_group(owner.group)
+        if owner.group not in groups:
+            groups[owner.group] = parser.add_argument_group(owner.group)
+        group = groups[owner.group]
         for name in owner.__annotations__:
             declared = fields.pop(name, None)
             if not declared or not declared.metadata:  # overridden, or set by the program

@@ -264,6 +264,22 @@ def pacing(quick: bool) -> Rows:
         yield from paced(f"{TOKENS_PER_MINUTE} tokens a minute", folder, judged, count, tokens / allowed)
 
 
+def below(quick: bool) -> Rows:
+    """A limit of requests per minute that is enforced over two seconds, and over half a second."""
+    count = 200 if quick else JUDGEMENTS
+    for requests in (20, 5):
+        share = requests / REQUESTS_PER_MINUTE
+        limits = Limits(REQUESTS_PER_MINUTE, start_full=False, enforced_share=share)
+        for workers in (8, 64):
+            with new_split(count) as folder:
+                judged = judge(folder, "--workers", str(workers), latency_s=LATENCY_S, limits=limits)
+            allowed = min(REQUESTS_PER_MINUTE / 60 * judged.idle_s, requests)
+            allowed += REQUESTS_PER_MINUTE / 60 * judged.seconds
+            name = f"at most {requests} at once of {REQUESTS_PER_MINUTE} a minute, {workers} workers"
+            yield Row(f"{name}: used of what was allowed", count / allowed, ">=", 0.9)
+            yield Row(f"{name}: refusals per 100 calls", 100 * judged.refusals / count, "<=", 20)
+
+
 def paced(name: str, folder: Path, judged: Judged, count: int, share: float) -> Rows:
     yield Row(f"{name}: used of what was allowed", share, ">=", 0.97)
     yield Row(f"{name}: refusals (429)", judged.refusals, "<=", WORKERS)
@@ -357,6 +373,7 @@ def finish_batches(url: str) -> None:
 BENCHMARKS: Mapping[str, Callable[[bool], Rows]] = {
     "throughput": throughput,
     "pacing": pacing,
+    "below": below,
     "faults": faults,
     "kill": kill,
     "batch": batch,

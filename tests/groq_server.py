@@ -164,6 +164,39 @@ def too_large(limit: int = 6000, requested: int = 9000) -> Reply:
     return error(413, "rate_limit_exceeded", message, "tokens")
 
 
+# Errors that Groq really sent, from 2024 to 2026, but for the organization and the advice at the end.
+RECORDED = {
+    "RPM": "llama-3.1-8b-instant` in organization `org_x` on requests per minute (RPM): Limit "
+    "30, Used 30, Requested 1. Please try again in 399ms.",
+    "TPM": "llama-3.3-70b-versatile` in organization `org_x` on tokens per minute (TPM): Limit "
+    "6000, Used 3513, Requested 3166. Please try again in 6.780999999s.",
+    "TPM of a tier": "llama-3.1-8b-instant` in organization `org_x` service tier `on_demand` on tokens per"
+    " minute (TPM): Limit 6000, Used 5034, Requested 1443. Please try again in 4.77s.",
+    "TPM, unnamed": "llama-3.1-70b-versatile` in organization `org_x` on : Limit 131072, Used 130385, "
+    "Requested 731. Please try again in 28.542992187s.",
+    "TPD": "llama-3.3-70b-versatile` in organization `org_x` service tier `on_demand` on tokens "
+    "per day (TPD): Limit 100000, Used 97050, Requested 3619. Please try again in "
+    "9m38.016s.",
+    "TPD, unnamed": "llama3-70b-8192` in organization `org_x` on : Limit 500000, Used 500370, Requested "
+    "252. Please try again in 1m47.5854s.",
+    "too large, about": "llama3-70b-8192` in organization `org_x` on tokens per minute (TPM): Limit 7000, "
+    "Used 0, Requested ~12903. Please try again in 50.597142857s.",
+    "too large": "llama-3.2-90b-text-preview` in organization `org_x` on tokens per minute (TPM): "
+    "Limit 7000, Used 0, Requested 7895. Please try again in 7.671428571s.",
+    "413": "llama-3.1-8b-instant` in organization `org_x` service tier `on_demand` on tokens per"
+    " minute (TPM): Limit 6000, Requested 6294, please reduce your message size and try "
+    "again.",
+}
+
+
+def recorded(name: str, wait: str = "") -> Reply:
+    """Return a recorded error, with another wait if a test has no time for the real one."""
+    start = "Request too large for model `" if name == "413" else "Rate limit reached for model `"
+    message = re.sub(r"(?<=try again in ).*\b", wait, RECORDED[name]) if wait else RECORDED[name]
+    type = "requests" if name == "RPM" else "" if "unnamed" in name else "tokens"
+    return error(413 if name == "413" else 429, "rate_limit_exceeded", start + message, type)
+
+
 def json_validate_failed(failed_generation: str) -> Reply:
     message = "Failed to generate JSON. Please adjust your prompt. See 'failed_generation' for more details."
     return error(400, "json_validate_failed", message, failed_generation=failed_generation)
@@ -265,7 +298,8 @@ class Limits:
     """An account's rate limits; None for no limit.
 
     With `start_full=False` every limit is used up at first, so that a benchmark has no initial burst. Days,
-    reset times and retry-after shrink with `seconds_per_minute`; all times remain real seconds.
+    reset times and retry-after shrink with `seconds_per_minute`; all times remain real seconds. A limit of a
+    minute may be enforced over this share of it, which its refusals don't say.
     """
 
     requests_per_minute: int | None = None
@@ -274,6 +308,7 @@ class Limits:
     tokens_per_day: int | None = None
     start_full: bool = True
     seconds_per_minute: float = 60.0
+    enforced_share: float = 1.0
 
 
 @dataclass(eq=False)
@@ -285,6 +320,7 @@ class Bucket:
     limit: int
     used: float
     per_s: float
+    stated: int  # the limit that refusals name
 
     def wait_s(self, amount: int) -> float:
         """Return the time until `amount` fits. The tolerance avoids a refusal by a rounding error."""
@@ -308,8 +344,11 @@ class Quota:
             (TPD, limits.tokens_per_day, day_s),
         ):
             if limit is not None:
-                used = 0 if limits.start_full else limit
-                self._buckets.append(Bucket(kind, kind.split()[0], limit, used, limit / window_s))
+                share = limits.enforced_share if window_s == minute_s else 1
+                capacity = max(1, round(limit * share))
+                used = 0 if limits.start_full else capacity
+                unit = kind.split()[0]
+                self._buckets.append(Bucket(kind, unit, capacity, used, limit / window_s, limit))
 
     def _refill(self, now_s: float) -> None:
         for bucket in self._buckets:
@@ -332,7 +371,7 @@ class Quota:
             wait_s = bucket.wait_s(amount)
             if wait_s > longest_s:
                 longest_s = wait_s
-                numbers = f"Limit {bucket.limit}, Used {math.ceil(bucket.used - 1e-6)}, Requested {amount}"
+                numbers = f"Limit {bucket.stated}, Used {math.ceil(bucket.used - 1e-6)}, Requested {amount}"
                 retry_after_s = max(1, math.ceil(wait_s / self._second_s - 1e-6)) * self._second_s
                 refusal = rate_limited(bucket.kind, 0, retry_after_s, numbers=numbers, wait_s=wait_s)
         if refusal is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import hashlib
+import itertools
 import json
 import re
 import subprocess
@@ -340,6 +341,29 @@ def test_requests_are_asked_again_if_the_results_are_gone(four: Project, serve: 
     assert (len(server.calls), scores(outcome)) == (4, SCORES)
 
 
+def test_a_404_is_no_proof_that_a_batch_is_gone(four: Project, serve: Serve) -> None:
+    broken: Broken = {("GET", FIRST): NOT_FOUND}
+    server = serve(score_by_number, disturb=disturb_all(broken))
+    four.run(*BATCH, "--limit", "3")
+    for command in (BATCH, WAIT, DIRECT, CANCEL):
+        outcome = four.run(*command, *("--limit", "3"))
+        assert outcome.code == 3
+        assert f"--forget-batch {FIRST}" in outcome.err[-1]
+    broken.clear()
+    assert (scores(run_until_done(four)), asked_again(server)) == (SCORES, ["d4"])
+
+
+@EITHER
+def test_a_forgotten_batch_is_asked_again(four: Project, serve: Serve, command: Command) -> None:
+    server = serve(score_by_number, disturb=disturb_all({("GET", FIRST): NOT_FOUND}))
+    four.run(*BATCH)
+    outcome = four.run(*command, "--forget-batch", "batch_unknown")
+    assert (outcome.code, "batch_unknown" in outcome.err[-1]) == (2, True)
+    four.run(*command, "--forget-batch", FIRST)
+    assert scores(run_until_done(four, *command, "--forget-batch", FIRST)) == SCORES
+    assert asked_again(server) == ["d1", "d2", "d3", "d4"]
+
+
 # ------------------------------------------------------------------ Models that were withdrawn
 
 
@@ -581,6 +605,23 @@ def test_fresh_submits_everything_again_and_a_later_run_collects_it(four: Projec
     assert [line["ended"] for line in journal_entries(four) if "ended" in line] == ["completed"]
 
 
+def test_fresh_never_collects_what_was_submitted_before_it(four: Project, serve: Serve) -> None:
+    batched: list[str] = []
+
+    def answer(call: Call) -> Reply:
+        batched.append(call.custom_id or "")
+        return groq_server.score_reply(1 if call.custom_id else 5)
+
+    serve(answer)
+    four.run(*BATCH)
+    assert scores(four.run("dev", "--fresh", "--limit", "2")) == {"q001": 5, "q002": 5}
+    assert batched == ["", ""]
+    assert scores(four.run()) == {"q001": 5, "q002": 5, "q003": 1, "q004": 1}
+    outcome = four.run(*BATCH, "--fresh")
+    assert any("run again without --fresh" in line for line in outcome.err)
+    assert set(scores(four.run()).values()) == {1}
+
+
 # ------------------------------------------------------------------ Other commands
 
 
@@ -703,10 +744,52 @@ def test_after_a_lost_request_or_answer_nothing_is_judged_twice(
     assert_nothing_is_judged_twice(server)
 
 
-def test_a_list_without_end_is_left(four: Project, serve: Serve) -> None:
-    reply = Reply(200, b'{"data": [{"id": "batch_1", "status": "failed"}], "has_more": true}')
-    server = serve(score_by_number, disturb=disturb_all({("GET", BATCHES): reply}))
+@pytest.mark.parametrize("id", ["batch_1", "{}", "\\ud800", ""])
+def test_a_list_without_end_is_left(four: Project, serve: Serve, id: str) -> None:
+    ids = map(id.format, itertools.count())
+    template = '{"data": [{"id": "%s", "status": "failed"}], "has_more": true}'
+
+    def disturb(method: str, path: str) -> Reply | None:
+        is_list = (method, path) in (("GET", FILES), ("GET", BATCHES))
+        return Reply(200, (template % next(ids)).encode()) if is_list else None
+
+    server = serve(score_by_number, disturb=disturb)
     assert (four.run(*BATCH).code, len(server.batches)) == (3, 1)
+
+
+@pytest.mark.parametrize("loss", [Late(), Late(error(503, "", "Busy."))], ids=["lost", "503"])
+@EITHER
+def test_a_list_that_lags_behind_makes_no_second_batch(
+    four: Project, serve: Serve, loss: Late, command: Command
+) -> None:
+    lagging = [Reply(200, b'{"data": []}')] * 5
+
+    def disturb(method: str, path: str) -> Reply | Late | None:
+        if path != BATCHES or not server.batches:
+            return None if (method, path) != ("POST", BATCHES) else loss
+        return lagging.pop() if lagging else None
+
+    server = serve(score_by_number, disturb=disturb)
+    four.run(*BATCH)
+    assert (scores(run_until_done(four, *command)), server.calls, lagging) == (SCORES, [], [])
+    assert len(server.batches) == 1
+
+
+UPLOADS = {
+    "no JSON": Reply(200, b"<html>", (("content-type", "text/html"),)),
+    "nothing": Reply(200, b""),
+    "a list": Reply(200, b"[1]"),
+    "another place": Reply(302, b"", (("location", "http://127.0.0.1:9/"),)),
+    "lone surrogate": Reply(200, b'{"id": "file_\\ud800"}'),
+    "long ID": Reply(200, b'{"id": "%s"}' % (b"f" * 200_000)),
+}
+
+
+@table("reply", UPLOADS)
+def test_an_upload_with_a_strange_answer_ends_judging(four: Project, serve: Serve, reply: Reply) -> None:
+    server = serve(score_by_number, disturb=disturb_all({("POST", FILES): reply}))
+    outcome = four.run(*BATCH)
+    assert (outcome.code, outcome.err[-1][:6], server.batches) == (3, "error:", {})
 
 
 # ------------------------------------------------------------------ Crashes

@@ -201,6 +201,19 @@ def test_closed_pipe_costs_no_results(small: Project, closed: str) -> None:
     assert b"Traceback" not in (run.stderr or b"")
 
 
+@pytest.mark.skipif(os.name == "nt", reason="needs a POSIX shell")
+@pytest.mark.parametrize("redirection", ["2>&-", ">&-", ">&- 2>&-"])
+def test_closed_stream_costs_no_results(small: Project, serve: Serve, redirection: str) -> None:
+    server = serve(score_reply(4))
+    run = subprocess.run(
+        ["sh", "-c", f'"$@" {redirection}', "sh", *COMMAND], check=False, capture_output=True
+    )
+    assert (run.returncode, len(server.calls)) == (0, 2)
+    assert b"Traceback" not in run.stdout + run.stderr
+    lines = (small.folder / "dev_judgements.jsonl").read_text("utf-8").splitlines()
+    assert [json.loads(line)["score"] for line in lines] == [4, 4]
+
+
 # ---------------------------------------------------------------------------- The command line
 
 
@@ -229,6 +242,22 @@ def test_version(project: Project) -> None:
             "--report: expected md, csv, html, png; got 'pdf'. See {} --help",
         ),
         "split": (["--no-judge", "final"], "SPLIT: expected train, dev, test; got 'final'. See {} --help"),
+        "no IDs": (
+            ["--questions", " , "],
+            "--questions: expected IDs, such as q003,q007, got ' , '. See {} --help",
+        ),
+        "400 digits": (
+            ["--rpm", "9" * 400],
+            f"--rpm: expected a whole number from 1, got '{'9' * 20}'. See {{}} --help",
+        ),
+        "a million": (
+            ["--repeats", "1000000"],
+            "--repeats: expected at most 100, got '1000000'. See {} --help",
+        ),
+        "30 digits": (
+            ["questions", "--per-document", "9" * 30],
+            f"--per-document: expected a whole number from 1, got '{'9' * 20}'. See {{}} questions --help",
+        ),
         "file of options": (["@course.txt"], "@course.txt: file not found in {folder}"),
     },
 )

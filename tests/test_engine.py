@@ -39,6 +39,7 @@ from conftest import (
     write_many,
 )
 from groq_server import (
+    JSON_TYPE,
     RPD,
     RPM,
     Call,
@@ -49,6 +50,7 @@ from groq_server import (
     hang,
     model_gone,
     rate_limited,
+    recorded,
     score_reply,
 )
 
@@ -116,29 +118,17 @@ def test_service_that_refuses_every_call_stops_judging(small: Project, serve: Se
     assert (len(server.calls), outcome.code) == (20, 3)
 
 
-GROQ_429 = "Rate limit reached for model `{}` in organization `org_x` service tier `on_demand` on {}: {}. {}"
-UPGRADE = "Need more tokens? Upgrade to Dev Tier today at https://console.groq.com/settings/billing"
-RECORDED_TPD = (  # as Groq sent it
-    "Rate limit reached for model `llama-3.3-70b-versatile` in organization `org_x` service tier `on_demand` "
-    "on tokens per day (TPD): Limit 100000, Used 97050, Requested 3619. Please try again in 9m38.016s. "
-    f"{UPGRADE}"
-)
-
-
-def limit_error(message: str, *headers: tuple[str, str]) -> Reply:
-    return error(429, "rate_limit_exceeded", message, "tokens", headers)
-
-
-def daily_refusal(wait: str, *headers: tuple[str, str]) -> Reply:
-    numbers = "Limit 14400, Used 14400, Requested 1"
-    return limit_error(GROQ_429.format(LLAMA, RPD, numbers, f"Please try again in {wait}."), *headers)
+def daily_refusal(wait_s: float, *headers: tuple[str, str]) -> Reply:
+    refusal = rate_limited(RPD, 14_400, wait_s=wait_s)
+    return replace(refusal, headers=(*JSON_TYPE, *headers))
 
 
 DAILY_LIMITS = {
-    "recorded": (limit_error(RECORDED_TPD), "TPD 100000", "0:09:39"),
-    "hours": (daily_refusal("1h2m3.5s"), "RPD 14400", "1:02:04"),
-    "header before message": (daily_refusal("1m26.4s", ("retry-after", "7200")), "RPD 14400", "2:00:00"),
-    "unreadable header": (daily_refusal("1m26.4s", ("retry-after", "soon")), "RPD 14400", "0:01:27"),
+    "recorded": (recorded("TPD"), "TPD 100000", "0:09:39"),
+    "told by its wait": (recorded("TPD, unnamed"), "500000", "0:01:48"),
+    "hours": (daily_refusal(3723.5), "RPD 14400", "1:02:04"),
+    "header before message": (daily_refusal(86.4, ("retry-after", "7200")), "RPD 14400", "2:00:00"),
+    "unreadable header": (daily_refusal(86.4, ("retry-after", "soon")), "RPD 14400", "0:01:27"),
 }
 
 
@@ -150,7 +140,7 @@ def test_daily_limit_stops_judging_until_the_next_run(
     server = serve(first(score_reply(5), score_reply(5), then=refusal))
     outcome = project.run("dev", "--workers", "1")
     assert len(server.calls) == 3
-    assert mentions(outcome.err, "error: ", *limit.split(), wait)
+    assert mentions(outcome.err, "error: ", *limit.split(), f"run again in {wait}, at 2", " UTC")
     assert mentions(outcome.err, "warning: dev_strong_output.json: not judged: q003, q004 ")
     assert judge_scores(outcome) == {"q001": 5, "q002": 5, "q003": 0, "q004": 0}
     assert judge_block(outcome)["failed_questions"] == []
@@ -183,25 +173,11 @@ def test_replies_that_arrive_within_the_grace_period_count(
 # ------------------------------------------------------------------ Pauses and limits
 
 
-RPM_429 = "requests per minute (RPM): Limit 30, Used 30, Requested 1. Please try again in 399ms."
-TPM_429 = (
-    "tokens per minute (TPM): Limit 6000, Used 3513, Requested 3166. Please try again in 167.80999999ms."
-)
-TIER_429 = TPM_429.replace("3513, Requested 3166", "5034, Requested 1443").replace("167.80999999ms", "0.177s")
-UNNAMED_429 = ": Limit 131072, Used 130385, Requested 731. Please try again in 128.542992ms."
-ACCOUNT = "Rate limit reached for model `llama-3.1-8b-instant` in organization `org_x`"
-VISIT = "Visit https://console.groq.com/docs/rate-limits for more information."
-RECORDED = {  # messages that Groq sent; waits of seconds are shortened to milliseconds
-    "requests": (limit_error(f"{ACCOUNT} on {RPM_429} {VISIT}"), 0.399),
-    "tokens": (limit_error(f"{ACCOUNT} on {TPM_429} {VISIT}"), 0.1678),
-    "tokens with service tier": (
-        limit_error(f"{ACCOUNT} service tier `on_demand` on {TIER_429} {UPGRADE}"),
-        0.177,
-    ),
-    "kind not named": (limit_error(f"{ACCOUNT} on {UNNAMED_429} {VISIT}"), 0.1285),
-}
 PAUSES = {
-    **RECORDED,
+    "requests": (recorded("RPM", "150ms"), 0.15),
+    "tokens": (recorded("TPM", "0.1500001s"), 0.15),
+    "tokens with service tier": (recorded("TPM of a tier", "150ms"), 0.15),
+    "kind not named": (recorded("TPM, unnamed", "150.9ms"), 0.15),
     "header before message": (rate_limited(RPM, 6_000, 0.15, wait_s=578.0), 0.15),
     "without a 429": (error(503, "overloaded", "Later", headers=(("retry-after", "0.15"),)), 0.15),
 }
@@ -218,11 +194,46 @@ def test_pause_is_as_long_as_the_service_says(
     assert pause_s <= gap_s < pause_s + 5
 
 
+@table("reply", {name: recorded(name) for name in ("too large", "too large, about", "413")})
+def test_request_that_is_larger_than_the_limit_fails_alone(
+    project: Project, serve: Serve, reply: Reply
+) -> None:
+    write_many(project, 30)
+    server = serve(by_document({f"d{n}": score_reply(4) for n in range(29)} | {"d29": reply}))
+    outcome = project.run()
+    assert judge_block(outcome)["failed_questions"] == ["q030"]
+    assert "Requested" in judge_row(outcome, "q030")["failure"]
+    assert (len(server.calls), outcome.code) == (30, 3)
+
+
+RETRY_1000 = (("retry-after", "1000"),)
+LONG_WAITS = {  # a reply that asks for too long a wait, its end
+    "429": (rate_limited(RPM, 30, 1000), "0:16:40"),
+    "429 without numbers": (error(429, "", "Slow down.", headers=RETRY_1000), "0:16:40"),
+    "503": (error(503, "", "Busy.", headers=RETRY_1000), "0:16:40"),
+    "absurd": (rate_limited(RPM, 30, 360_000, wait_s=5.0), "4 days, 4:00:00"),
+    "endless": (error(503, "", "Busy.", headers=(("retry-after", "9" * 400),)), "11574 days, 1:46:40"),
+}
+
+
+@table("reply, wait", LONG_WAITS)
+def test_longer_wait_than_max_wait_stops_judging(
+    small: Project, serve: Serve, reply: Reply, wait: str
+) -> None:
+    server = serve(first(score_reply(5), then=reply))
+    outcome = small.run("dev", "--workers", "1", "--max-wait", "16")
+    assert mentions(outcome.err, "error: ", "--max-wait", f"run again in {wait}, at 2", " UTC")
+    assert judge_scores(outcome) == {"q001": 5, "q002": 0}
+    assert (len(server.calls), outcome.code) == (2, 3)
+
+
 TOKEN_HEADERS = {  # limit, remaining and reset; the least and the most seconds until the second call
     "used up": ("60000", "0", "1m0s", 0.28, 5),
     "minute that lasts 600 ms": ("6000", "0", "600ms", 0.02, 2.5),
     "reset not readable": ("60", "0", "later", 0, 5),
     "limit of zero": ("0", "0", "0s", 0, 5),
+    "absurd reset": ("60000", "0", "999999h", 0.28, 5),
+    "absurd limit": ("9" * 400, "9" * 400, "1m0s", 0, 5),
 }
 
 
@@ -267,18 +278,22 @@ class Limiter:
         self.limiter.start(tokens, self.now_s)
         return wait_s
 
+    def wait(self, seconds: float) -> None:
+        self.now_s += seconds
+
     def end(self, tokens: float, used: float, headers: tuple[float, float, float] | None = None) -> None:
         """End a call that used so many tokens. The headers are limit, remaining and seconds to reset."""
         limit = evaluation.TokenLimit(*headers) if headers else None
         self.limiter.finish(tokens, used, limit, self.now_s)
 
-    def refuse(self, kind: str, limit: float, used: float, wait_s: float) -> None:
+    def refuse(self, kind: str, limit: float, used: float, requested: float, wait_s: float) -> None:
         """Tell of a 429 with these numbers in its message."""
-        self.limiter.refuse(evaluation.RateLimited(kind, limit, used, wait_s), self.now_s)
+        self.limiter.refuse(evaluation.RateLimited(kind, limit, used, requested, wait_s), self.now_s)
 
 
 Step = tuple[Any, ...]  # name of a method and its arguments
 START = [("call", 0)]
+SMALL: Step = ("refuse", "RPM", 600, 2, 1, 0)
 HALF_USED: list[Step] = [*START, ("end", 0, 0, (6_000, 3_000, 30)), ("call", 500)]  # 2,500 are left
 LIMITER_CASES: dict[str, tuple[dict[str, int], list[Step], float, float]] = {
     # limits set by hand, what happened, tokens of the next call, seconds that it waits
@@ -289,10 +304,19 @@ LIMITER_CASES: dict[str, tuple[dict[str, int], list[Step], float, float]] = {
     "headers": ({}, [*START, ("end", 0, 0, (6_000, 1_000, 50))], 3_000, 20),
     "minute of 6 s": ({}, [*START, ("end", 0, 0, (6_000, 0, 6))], 1_000, 1),
     "headers tell of more": ({}, [*HALF_USED, ("end", 500, 500, (6_000, 5_000, 10))], 5_000, 0),
-    "429 for requests": ({}, [("refuse", "RPM", 30, 30, 0)], 900, 2),
-    "429 for tokens": ({}, [("refuse", "TPM", 6_000, 5_900, 0)], 900, 8),
-    "429 of unknown kind holds all calls": ({}, [("refuse", "", 0, 0, 5)], 900, 5),
-    "429 lowers the known budget": ({}, [*HALF_USED, ("refuse", "TPM", 6_000, 6_000, 0)], 900, 9),
+    "429 for requests": ({}, [("refuse", "RPM", 30, 30, 1, 0)], 900, 2),
+    "429 for tokens": ({}, [("refuse", "TPM", 6_000, 5_900, 900, 0)], 900, 8),
+    "429 of unknown kind holds all calls": ({}, [("refuse", "", 0, 0, 0, 5)], 900, 5),
+    "429 lowers the known budget": ({}, [*HALF_USED, ("refuse", "TPM", 6_000, 6_000, 900, 0)], 900, 9),
+    "429 below the minute: empty, and nine tenths of the pace": ({}, [SMALL], 900, 1 / 9),
+    "a small bucket never holds more": ({}, [SMALL, ("wait", 60), *[("call", 0)] * 2], 900, 1 / 9),
+    "20 replies speed the pace up again": ({}, [SMALL, *[("call", 0), ("end", 0, 0)] * 20], 900, 0.1),
+    "headers do not fill a small bucket": (
+        {},
+        [("refuse", "TPM", 6_000, 900, 900, 0), *START, ("end", 0, 0, (6_000, 5_000, 10))],
+        452.5,
+        5,
+    ),
     "headers change no limit by hand": (
         {"tpm": 6_000},
         [("call", 6_000), ("end", 6_000, 6_000, (250_000, 250_000, 0))],
@@ -455,10 +479,14 @@ def test_import_judgements(small: Project, serve: Serve) -> None:
     {"missing": ("missing.jsonl", "not found"), "predictions": ("dev_strong_output.json", "no judgement")},
 )
 def test_import_of_what_is_no_journal_is_refused(small: Project, serve: Serve, file: str, word: str) -> None:
-    server = serve(scored(4))
-    outcome = small.run("dev", "--import-judgements", file)
+    serve(scored(4))
+    small.run()
+    (small.folder / JOURNAL).rename("good.jsonl")
+    (small.folder / RESULTS).unlink()
+    before = small.files()
+    outcome = small.run("dev", "--import-judgements", "good.jsonl", file)
     assert mentions(outcome.err, file, word)
-    assert (outcome.code, server.calls, outcome.results) == (2, [], None)
+    assert (outcome.code, small.files()) == (2, before)
 
 
 # ------------------------------------------------------------------ Commands that ask twice
@@ -544,15 +572,36 @@ def test_interrupt_keeps_the_judgements(project: Project, serve: Serve) -> None:
 
 
 @posix_only
-def test_long_pause_is_announced_and_can_be_interrupted(small: Project, serve: Serve) -> None:
-    server = serve(rate_limited(RPM, 30, retry_after_s=61))
-    with start(IMPATIENT) as process:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_calls_in_flight_are_awaited_at_a_signal(
+    project: Project, serve: Serve, number: signal.Signals
+) -> None:
+    write_many(project, 5)
+    server = serve(score_reply(4), latency_s=0.4)
+    with start(COMMAND.replace("'1'", "'3'")) as process:
+        wait_until(lambda: len(server.calls) == 3)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=20)
+    assert (process.returncode, "interrupted" in err, "Traceback" in err) == (130, True, False)
+    assert (count_lines(project), len(server.calls)) == (3, 3)
+
+
+@posix_only
+@table("reply, workers", {"429": (rate_limited(RPM, 30, 61), 1), "503": (LONG_WAITS["503"][0], 4)})
+def test_long_wait_is_announced_once_and_can_be_interrupted(
+    project: Project, serve: Serve, reply: Reply, workers: int
+) -> None:
+    write_many(project, 4)
+    server = serve(reply)
+    with start(IMPATIENT.replace("'1'", f"'{workers}', '--max-wait', '20'")) as process:
         assert process.stderr
-        while "0:01:01" not in (line := process.stderr.readline()):
-            assert line, "the program ended without announcing the pause"
+        while " must wait " not in (line := process.stderr.readline()):
+            assert line, "the program ended without announcing the wait"
+        assert re.search(r"wait 0:(01:01|16:40), at \d{4}-\d\d-\d\d \d\d:\d\d UTC", line)
+        wait_until(lambda: len(server.calls) == workers)
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=20)
-    assert (process.returncode, len(server.calls)) == (130, 1)
+        _, err = process.communicate(timeout=20)
+    assert (process.returncode, " must wait " in err, len(server.calls)) == (130, False, workers)
 
 
 def test_killed_run_is_resumed(project: Project, serve: Serve) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,8 +16,8 @@ from typing import Any
 import evaluation
 import pytest
 
+from conftest import KEY, JudgeWith, Outcome, Project, document, mentions, question, table
 from conftest import QUESTIONS_FILE as QUESTIONS
-from conftest import JudgeWith, Outcome, Project, document, mentions, question, table
 
 PREDICTIONS = "dev_strong_output.json"
 DOCUMENT = "corpus/d1.json"
@@ -66,6 +67,19 @@ def test_all_problems_of_all_files_are_listed(small: Project) -> None:
     )
 
 
+def bind_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        os.chdir(path.parent)  # the path of a socket must be short
+        listener.bind(path.name)
+        os.chdir(Path(__file__).parent)
+
+
+def write_sparse(path: Path) -> None:
+    with path.open("wb") as stream:
+        stream.write(b"{}")
+        stream.truncate(10**8)
+
+
 @posix_only
 @pytest.mark.parametrize("file", [QUESTIONS, PREDICTIONS, DOCUMENT])
 @table(
@@ -73,6 +87,8 @@ def test_all_problems_of_all_files_are_listed(small: Project) -> None:
     {
         "a directory": (Path.mkdir, "directory"),
         "a FIFO": (lambda path: os.mkfifo(path), "not a file"),
+        "a socket": (bind_socket, "not a file"),
+        "a sparse file": (write_sparse, "sparse"),
     },
 )
 def test_something_else_in_place_of_a_file(
@@ -80,7 +96,27 @@ def test_something_else_in_place_of_a_file(
 ) -> None:
     (small.folder / file).unlink()
     make(small.folder / file)
+    os.chdir(small.folder)
     assert_refused(small, (file, word))
+
+
+@posix_only
+def test_a_device_and_a_journal_that_is_a_fifo(small: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GROQ_API_KEY", KEY)
+    os.mkfifo(small.folder / "dev_judgements.jsonl")
+    assert small.run().err[-1] == "error: dev_judgements.jsonl: not a file"
+    (small.folder / PREDICTIONS).unlink()
+    (small.folder / PREDICTIONS).symlink_to("/dev/zero")
+    assert_refused(small, (PREDICTIONS, "not a file"))
+
+
+def test_predictions_have_a_largest_size(small: Project) -> None:
+    outcome = small.run("dev", "--max-file-mb", "0.0001")
+    assert mentions(outcome.err, f"{PREDICTIONS}: ", "more than --max-file-mb 0.0001")
+    assert (outcome.code, outcome.results) == (2, None)
+    small.write("a.json", [{"gold": "x" * 200, "prediction": "y"}])
+    outcome = small.run("answers", "a.json", "--max-file-mb", "0.0001")
+    assert mentions(outcome.err, "a.json: ", "more than --max-file-mb 0.0001")
 
 
 @posix_only

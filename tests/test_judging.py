@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -354,6 +355,10 @@ ECHOES = {
     "rejected by JSON mode": json_validate_failed(f'{{"rationale": "{KEY}", "score": 4}}'),
     "error": error(400, "bad_request", f"Bad request by {KEY}"),
     "error that is tried again": error(503, KEY, f"Overloaded by {KEY}", headers=(("x-key", KEY),)),
+    "with invisible characters": completion(
+        json.dumps({"rationale": "\u200b".join(KEY) + "\u00ad", "score": 4}), fingerprint="\u2060".join(KEY)
+    ),
+    "with escaped invisible characters": completion(f'{{"rationale": "gsk_\\u200B{KEY[4:]}", "score": 4}}'),
     "escaped in a reply": Reply(
         200, lambda call: score_reply(4, KEY).body_for(call).replace(b"gsk_", b"\\\\u0067sk_")
     ),
@@ -365,7 +370,30 @@ def test_key_that_the_service_repeats_is_written_nowhere(small: Project, serve: 
     serve(reply)
     outcome = small.run()
     assert judge_block(outcome)["questions_with_rubrics"] == 2
-    assert KEY not in written_text(small, outcome)
+    visible = re.sub(r"\\u200[bB]|[\u200b\u2060\xad]", "", written_text(small, outcome))
+    assert KEY not in visible
+
+
+BAD_ENVIRONMENTS = {
+    "half an IPv6 address": ("GROQ_BASE_URL", "http://[::1"),
+    "no URL": ("GROQ_BASE_URL", "http://\x7f"),
+    "no port": ("GROQ_BASE_URL", "http://127.0.0.1:x"),
+    "SOCKS without socksio": ("ALL_PROXY", "socks5://127.0.0.1:9"),
+    "unknown proxy": ("HTTPS_PROXY", "gopher://127.0.0.1:9"),
+}
+
+
+@table("name, value", BAD_ENVIRONMENTS)
+def test_unusable_address_is_an_error(
+    small: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    server = serve(usual)
+    monkeypatch.setitem(sys.modules, "socksio", None)
+    monkeypatch.setenv(name, value)
+    outcome = small.run()
+    assert mentions(outcome.err, "error: ", "GROQ_BASE_URL or a proxy")
+    assert list(outcome.results["strong"]) == UNJUDGED
+    assert (server.calls, outcome.code) == ([], 3)
 
 
 # ------------------------------------------------------------------ Withdrawn models
@@ -411,6 +439,18 @@ def test_withdrawn_model_without_a_successor_stops_judging(
     assert mentions(outcome.err, "error: ", f"The model `{model}` does not exist or you do not have access")
     assert list(outcome.results["strong"]) == UNJUDGED
     assert ("LLM_JUDGE" in outcome.out, outcome.code) == (False, 3)
+
+
+@pytest.mark.parametrize("options", [(), ("--dry-run",)], ids=["calls", "dry run"])
+def test_fewer_tokens_per_minute_than_a_call_takes_are_a_usage_error(
+    small: Project, serve: Serve, options: Sequence[str]
+) -> None:
+    server = serve(usual)
+    before = small.files()
+    outcome = small.run("dev", "--tpm", "220", *options)
+    assert mentions(outcome.err, "error: --tpm 220", "283 tokens")
+    assert (server.calls, small.files(), outcome.code) == ([], before, 2)
+    assert small.run("dev", "--tpm", "240").code == 0
 
 
 # ------------------------------------------------------------------ Judging a part, or more than once

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from conftest import Answer, Outcome, Project, Serve, document, mentions, pasted, prompt_of, table
+from conftest import Answer, Outcome, Project, Serve, document, mentions, pasted, prompt_of, question, table
 from groq_server import RPD, Call, Reply, completion, error, rate_limited
 
 Row = dict[str, Any]
@@ -362,6 +362,17 @@ def test_an_existing_file_needs_overwrite(lamps: Project, serve: Serve) -> None:
     assert (outcome.code, mentions(outcome.err, DRAFTS, "--overwrite")) == (2, True)
     assert (len(server.calls), Path(DRAFTS).read_text()) == (0, "mine")
     assert (draft(lamps, "--overwrite").code, len(rows(lamps))) == (0, 1)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs POSIX modes")
+@pytest.mark.parametrize("command", [("questions",), ("generate", "dev", "--pipeline", "bm25")])
+def test_unreadable_folder_of_documents_is_reported(both: Project, command: tuple[str, ...]) -> None:
+    both.questions(question("lamp"))
+    (both.folder / "corpus/weather").chmod(0)
+    outcome = both.run_unprivileged(*command)
+    (both.folder / "corpus/weather").chmod(0o755)
+    assert mentions(outcome.err, "corpus/weather: cannot be read: Permission denied")
+    assert outcome.code == 2
 
 
 @pytest.mark.parametrize("out", ["corpus", "/", os.devnull, "sets/gold.jsonl", "a_judgements.jsonl"])

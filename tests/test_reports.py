@@ -170,6 +170,8 @@ def test_csv_cells_are_not_formulas(project: Project) -> None:
         "=1+2": "'=1+2",
         "@sum(a1)": "'@sum(a1)",
         "\t=1": "'\t=1",
+        "  =1": "'  =1",
+        "\u3000\xa0-1": "'\u3000\xa0-1",
         "\uff1d1+2": "'\uff1d1+2",
         "\u200b\r=1": "'=1",
         'a"b,c;d\ne': 'a"b,c;d\ne',

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -296,19 +297,57 @@ def test_daily_limit_reached_and_resumed(three: Project, serve: Serve) -> None:
     assert (outcome.out, outcome.code) == (CONSOLE, 0)
 
 
-def test_a_journal_in_a_submission_is_not_read(course: Project, serve: Serve) -> None:
+NOTE: dict[str, Any] = {
+    "batch_file": "f",
+    "requests": [["k", "strong", "q001", "written", 0]],
+    "batch": "b",
+    "model": "other",
+}
+
+
+@table(
+    "change",
+    {
+        "scores": lambda line: {**line, "score": 5},
+        "usage": lambda line: {**line, "usage": {"prompt": 10**400}},
+        "not an object": lambda line: [line],
+        "list as protocol": lambda line: {**NOTE, "protocol": ["rubric"]},
+        "surrogate as batch": lambda line: {**NOTE, "batch": "\ud800"},
+        "long batch": lambda line: {**NOTE, "batch": "b" * 200_000},
+        "note alone": lambda line: {**NOTE, "requests": [[line["key"], *NOTE["requests"][0][1:]]] * 9},
+    },
+)
+def test_a_journal_in_a_submission_is_not_read(
+    course: Project, serve: Serve, change: Callable[[dict[str, Any]], object]
+) -> None:
     course.predictions("strong", CORRECT)
     serve(score_reply(1))
     course.run()
-    forged = "".join(json.dumps({**line, "score": 5}) + "\n" for line in journal_entries(course))
+    forged = "".join(json.dumps(change(line)) + "\n" for line in journal_entries(course))
     (course.folder / JOURNAL).unlink()
     course.submission("ann", strong=CORRECT)
     course.write(f"ann/{JOURNAL}", forged)
+    course.write("ann/dev_strong_judgements.jsonl", forged)  # as version 1 had it
     server = serve(score_reply(2))
     course.run("dev", "--outputs", "ann")
-    assert len(server.calls) == len(journal_entries(course)) == 2
+    assert len(server.calls) == 2
     assert leaderboard(course, "answer") == [("2.0",)]
     assert (course.folder / "ann" / JOURNAL).read_text("utf-8") == forged
+    (course.folder / JOURNAL).write_text(forged, "utf-8")  # not even there it stops a run
+    assert course.run("dev", "--outputs", "ann", "--no-judge").code == 0
+    assert course.run("dev", "--outputs", "ann", "--dry-run").code == 0
+
+
+@posix_only
+def test_a_fifo_in_a_submission_is_not_read(course: Project, serve: Serve) -> None:
+    serve(judge_by_reference)
+    course.submission("ann", strong=CORRECT)
+    course.submission("bad")
+    for name in (f"ann/{JOURNAL}", "ann/dev_strong_judgements.jsonl", "bad/dev_strong_output.json"):
+        os.mkfifo(course.folder / name)
+    outcome = course.run("dev", "--outputs", "ann", "bad")
+    assert mentions(outcome.err, "bad/dev_strong_output.json: ", "not a file")
+    assert (leaderboard(course, "answer")[0], outcome.code) == (("5.0",), 3)
 
 
 # ------------------------------------------------------------------ Ranking
