@@ -3126,7 +3126,7 @@ def find_suspicious_spans(text: str, copyable: Collection[Words]) -> Iterator[Sp
         for match in re.finditer(pattern, plain):
             yield Span(*match.span(), flag)
     lengths = {len(words) for words in copyable}
-    for words, span in find_word_runs(text, lengths):
+    for words, span in find_word_runs(plain, lengths):
         if words in copyable:
             yield span._replace(flag="rubric-copying")
 
@@ -3138,16 +3138,18 @@ def find_copyable_runs(sources: Words, allowed: Words) -> frozenset[Words]:
     for source in sources:
         length = min(COPIED_WORDS[-1], len(re.findall(WORD, source)))
         if length in COPIED_WORDS:
-            runs.update(words for words, _ in find_word_runs(source, {length}))
+            plain = source.translate(PLAIN_FORMS)
+            runs.update(words for words, _ in find_word_runs(plain, {length}))
     lengths = {len(words) for words in runs}
     for text in allowed:
-        runs.difference_update([words for words, _ in find_word_runs(text, lengths)])
+        plain = text.translate(PLAIN_FORMS)
+        runs.difference_update([words for words, _ in find_word_runs(plain, lengths)])
     return frozenset(runs)
 
 
 def find_word_runs(text: str, lengths: Collection[int]) -> Iterator[tuple[Words, Span]]:
     """Yield (words, span) for each run of words of these lengths."""
-    matches = list(re.finditer(WORD, text.translate(PLAIN_FORMS))) if lengths else []
+    matches = list(re.finditer(WORD, text)) if lengths else []
     words = [match.group().casefold() for match in matches]
     for length in lengths:
         for start in range(len(words) - length + 1):
@@ -4655,6 +4657,7 @@ class Batches:
 
     def cancel(self) -> list[BatchState]:
         """Cancel all batches under way, and return the state of every batch."""
+        self.journal.fresh = False  # also those of earlier runs
         for note in self.journal.list_batches():
             state = self.fetch(note, may_create=False)
             if state is not None and state.status not in (*BATCH_ENDS, NOT_FOUND):
@@ -4705,6 +4708,8 @@ class Batches:
                     raise JudgingStopped(f"the batch service says: {error}") from error
                 pause_s = compute_pause(error, attempt)
                 refuse_wait(pause_s, self.options)
+                if pause_s > LONG_WAIT_S:
+                    self.notify(f"The next request must wait {describe_wait(pause_s)}.")
                 time.sleep(pause_s)
 
 
@@ -5624,7 +5629,8 @@ def ask_requests(command: Command, console: Console, resources: ExitStack) -> tu
     import_judgements(command, options.import_judgements, console)
     if not command.wants_judge():
         return {}, Judging()
-    check_token_limit(command.requests({}), options)
+    if options.tpm:
+        check_token_limit(command.requests({}), options)
     judge = open_judge(command, console, resources)
     answers: Answers = {}
     if judge.service or judge.journal.stored:  # otherwise nothing can answer
@@ -9173,6 +9179,7 @@ class AnswerSetup(msgspec.Struct, kw_only=True):
     embedding_model: str
     no_llm: bool
     judge_top: int
+    max_answer_chars: int
     judge_model: str | UnsetType | None = UNSET
     prompt_hash: str | UnsetType = UNSET
     inputs: list[NamedFile] = []

@@ -35,7 +35,7 @@ JOURNAL = "dev_judgements.jsonl"
 FIRST = "batch_loopback_1"
 FILES, BATCHES = "/openai/v1/files", "/openai/v1/batches"
 BATCH, WAIT, DIRECT = ("dev", "--batch"), ("dev", "--batch", "--wait"), ("dev",)
-CANCEL = ("dev", "--cancel-batch")
+CANCEL = ("dev", "--cancel-batch", "--fresh")
 SCORES = {"q001": 1, "q002": 2, "q003": 3, "q004": 4}
 
 Command = tuple[str, ...]
