@@ -11520,8 +11520,9 @@ class DraftQuestions(Command):
         return render_text([Part("Drafted questions", ["What", "Drafts"], rows)])
 
     def remarks(self) -> list[str]:
-        done = 'Check each question, and then set its "reviewed" to true.'
-        lines = [done if self.kept else "error: no draft was kept; nothing was written"]
+        lines = ['Check each question, and then set its "reviewed" to true.']
+        if not self.kept:
+            lines = [f"error: no draft was kept: {self.options.out} was not written"]
         if self.n_missing:
             again = "run again with --overwrite" if self.kept else "run again"
             lines.append(f"warning: replies missing: {self.n_missing}; {again}")

@@ -15,7 +15,13 @@ from hypothesis import strategies as st
 from conftest import Project, document, question
 
 COMMANDS = (
-    *(("dev",), ("answers", "none_such.json"), ("agreement", "none_such.json", "a.json"), ("summaries",)),
+    *(
+        ("dev",),
+        ("check",),
+        ("answers", "none_such.json"),
+        ("agreement", "none_such.json", "a.json"),
+        ("summaries",),
+    ),
     *(("generate", "dev", "--pipeline", "bm25"), ("questions",), ("dev", "--outputs", ".")),
 )
 VALUES = (

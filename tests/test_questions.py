@@ -173,7 +173,7 @@ def test_a_draft_that_breaks_a_rule_is_dropped_before_the_check(
     outcome = draft(lamps, kinds=[kind])
     [(rule, count)] = dropped(outcome).items()
     assert (outcome.code, word in rule, count, len(server.calls)) == (3, True, 1, 1)
-    assert (rows(lamps), mentions(outcome.err, "no draft", "nothing was written")) == ([], True)
+    assert (rows(lamps), mentions(outcome.err, "no draft", f"{DRAFTS} was not written")) == ([], True)
 
 
 SOUND: dict[str, tuple[str, Row]] = {
@@ -230,7 +230,7 @@ def test_a_draft_that_fails_the_check_is_dropped(
     outcome = draft(lamps, kinds=[kind])
     assert (outcome.code, len(server.calls)) == (0 if n_kept else 3, 2)
     assert (len(rows(lamps)), list(dropped(outcome).values())) == (n_kept, [] if n_kept else [1])
-    assert mentions(outcome.err, "nothing was written") == (n_kept == 0)
+    assert mentions(outcome.err, "was not written") == (n_kept == 0)
 
 
 SHOWN: dict[str, tuple[str, list[bool]]] = {
