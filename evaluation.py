@@ -2130,6 +2130,7 @@ class Measure(NamedTuple):
     scale: float = 1  # from an item's score to the mean's unit: 100 for a percentage
     top: float = 1  # the highest possible mean
     key: str = ""  # of the mean in the results file, if it differs from `name`
+    explanation: str = ""  # a sentence for people who read a page
 
     @property
     def mean_key(self) -> str:
@@ -4753,7 +4754,14 @@ class LinkCell(NamedTuple):
 
 
 Cell: TypeAlias = str | int | MeanCell | LinkCell
-Badge: TypeAlias = tuple[str, str]  # (system, text); it disappears from a page if the system is filtered out
+
+
+class Badge(NamedTuple):
+    """A short text about a system, or about none. A score from 1 to 5 gives it a colour."""
+
+    system: str
+    text: str
+    score: float | None = None
 
 
 class Part(NamedTuple):
@@ -4766,16 +4774,25 @@ class Part(NamedTuple):
     is_warning: bool = False  # a page begins with it
     place: Literal["", "folded", "last"] = ""  # on a page: folded below the figures, or below the entries
     n_names: int = 1  # columns that name a row, which a console repeats in each part of a wide table
+    has_charts: bool = False  # on a page: followed by a chart of each measure, and by the distributions
+    explanations: Mapping[str, str] = MappingProxyType({})  # on a page: of columns, by heading
 
 
 class Card(NamedTuple):
-    """One system's answer to an entry, or a text of no system. Facts without text are left out."""
+    """One system's answer to an entry, or a text of no system.
+
+    `score`, from 1 to 5, gives the verdict its colour and the entries an order. Facts without text are left
+    out; a list is of names of lines, and links to them.
+    """
 
     system: str
     title: str
     text: str
-    facts: Mapping[str, str] = MappingProxyType({})
+    facts: Mapping[str, str | Sequence[str]] = MappingProxyType({})
     filters: Mapping[str, str] = MappingProxyType({})  # as an entry's, of this answer alone
+    verdict: str = ""
+    score: float | None = None
+    marks: Sequence[str] = ()  # such as "flagged"; there is a filter for each
 
 
 class Line(NamedTuple):
@@ -4785,6 +4802,7 @@ class Line(NamedTuple):
     text: str
     mark: str = ""
     badges: Sequence[Badge] = ()
+    is_target: bool = False  # of links in facts
 
 
 class Entry(NamedTuple):
@@ -4792,7 +4810,6 @@ class Entry(NamedTuple):
 
     id: str
     title: str
-    badges: Sequence[Badge] = ()
     cards: Sequence[Card] = ()
     lists: Sequence[tuple[str, Sequence[Line]]] = ()  # (title, lines)
     filters: Mapping[str, str] = MappingProxyType({})  # name of a menu -> the value that shows this entry
@@ -4825,6 +4842,7 @@ class Report(NamedTuple):
     rows: Iterable[Sequence[object]] = ()
     distributions: Mapping[str, Distribution] = MappingProxyType({})  # by title
     entries_title: str = "Questions"
+    facts: Mapping[str, str] = MappingProxyType({})  # at the top of a page: what was graded, and by what
 
 
 def name_for_file(model: str) -> str:
@@ -4861,7 +4879,9 @@ def build_means_part(
             cell = MeanCell(mean.value, mean.interval, measure.digits, measure.top)
             cells.append(cell if mean.is_submitted else NOT_SUBMITTED)
         table.append(cells)
-    return Part(title, [*about, *[measure.title for measure in shown]], table, n_names=n_names)
+    header = [*about, *[measure.title for measure in shown]]
+    explanations = {measure.title: measure.explanation for measure in shown}
+    return Part(title, header, table, n_names=n_names, explanations=explanations)
 
 
 def build_comparison_part(
@@ -5105,8 +5125,10 @@ def escape_formula(value: object) -> object:
 class HtmlWriter:
     """Write HTML element by element. Only tags are markup: all text and attributes are escaped."""
 
-    def __init__(self) -> None:
+    def __init__(self, taken_ids: Collection[str] = ()) -> None:
         self.pieces: list[str] = []
+        numbered = map("e{}".format, itertools.count(1))
+        self.ids = (name for name in numbered if name not in taken_ids)  # for elements without an own ID
 
     def text(self, text: str) -> None:
         self.pieces.append(escape_html(text))
@@ -5136,19 +5158,16 @@ def escape_html(text: str) -> str:
 
 def render_html(report: Report) -> str:
     """Render a report as a page that loads nothing and runs only its own script."""
-    page = HtmlWriter()
+    entries = list(report.entries()) if report.entries else []
+    page = HtmlWriter({entry.id for entry in entries})
     with page.tag("main"):
         page.add("h1", report.title)
+        write_facts(page, report.facts)
         write_parts(page, report, "warning")
         write_parts(page, report, "")
-        if report.distributions:
-            page.add("h2", "Scores")
-            with page.tag("div", class_="figures"):
-                for title, distribution in report.distributions.items():
-                    with page.tag("figure"):
-                        write_histogram(page, title, distribution)
         write_parts(page, report, "folded")
-        write_entries(page, report)
+        if entries:
+            write_entries(page, report.entries_title, entries)
         write_parts(page, report, "last")
     policy = "default-src 'none'"
     for directive, text in (("style-src", PAGE_STYLE), ("script-src", PAGE_SCRIPT)):
@@ -5165,6 +5184,31 @@ def render_html(report: Report) -> str:
 <script>{PAGE_SCRIPT}</script>
 </html>
 """
+
+
+def write_facts(
+    page: HtmlWriter,
+    facts: Mapping[str, str | Sequence[str]],
+    targets: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Write what is known by name. `targets` has the ID of each line that a list may link to."""
+    if not any(facts.values()):
+        return
+    with page.tag("dl"):
+        for title, fact in facts.items():
+            if not fact:
+                continue
+            page.add("dt", title)
+            with page.tag("dd"):
+                if isinstance(fact, str):
+                    page.text(fact)
+                    continue
+                for index, name in enumerate(fact):
+                    page.text(", " if index else "")
+                    if name in targets:
+                        page.add("a", name, href=f"#{targets[name]}")
+                    else:
+                        page.text(name)
 
 
 def write_parts(page: HtmlWriter, report: Report, place: str) -> None:
@@ -5185,39 +5229,97 @@ def write_parts(page: HtmlWriter, report: Report, place: str) -> None:
                 with page.tag("ul"):
                     for line in part.lines:
                         page.add("li", line)
+        if part.has_charts:
+            write_figures(page, part, report.distributions)
 
 
 def write_table(page: HtmlWriter, part: Part, caption: str) -> None:
+    """Write a table. In a narrow window each cell shows its heading."""
     with page.tag("table"):
         page.add("caption", caption)
-        with page.tag("tr"):
+        with page.tag("thead"), page.tag("tr"):
             for title in part.header:
-                page.add("th", title, scope="col")
-        for first, *others in part.rows:
-            with page.tag("tr"):
-                with page.tag("th", scope="row"):
-                    write_cell(page, first)
-                for cell in others:
-                    with page.tag("td"):
-                        write_cell(page, cell)
+                with page.tag("th", scope="col"):
+                    write_explained(page, title, part.explanations)
+        with page.tag("tbody"):
+            for row in part.rows:
+                with page.tag("tr"):
+                    for index, (title, cell) in enumerate(zip(part.header, row, strict=True)):
+                        tag, scope = ("td", None) if index else ("th", "row")
+                        class_ = "number" if isinstance(cell, (int, MeanCell)) else None
+                        with page.tag(tag, scope=scope, class_=class_, data_title=title):
+                            write_cell(page, cell)
+
+
+def write_explained(page: HtmlWriter, title: str, explanations: Mapping[str, str]) -> None:
+    """Write a title. If it has an explanation, this appears when a pointer or the focus is on the title."""
+    explanation = explanations.get(title)
+    if not explanation:
+        page.text(title)
+        return
+    name = next(page.ids)
+    page.add("span", title, class_="explained", tabindex=0, aria_describedby=name)
+    page.add("span", explanation, class_="note", role="tooltip", id=name)
 
 
 def write_cell(page: HtmlWriter, cell: Cell) -> None:
-    """Write a cell: a mean also as a mark on a bar from 0 to the highest possible mean."""
     if isinstance(cell, LinkCell):
         page.add("a", cell.text, href=cell.href)
-    elif isinstance(cell, MeanCell) and cell.value is not None:
+    elif isinstance(cell, MeanCell):
         number, _, interval = format_interval(cell).partition(" ")
         page.text(f"{number} ")
-        low, high = cell.interval or (cell.value, cell.value)
-        percent = 100 / cell.top
-        width = (high - low) * percent
-        with page.tag("svg", viewBox="0 0 100 8", preserveAspectRatio="none", aria_hidden="true"):
-            page.add("rect", x=low * percent, y=2, width=width, height=4, class_="range")
-            page.add("rect", x=cell.value * percent - 1, y=0, width=2, height=8, class_="mean")
         page.add("small", interval)
     else:
         page.text(format_cell(cell))
+
+
+def write_figures(page: HtmlWriter, part: Part, distributions: Mapping[str, Distribution]) -> None:
+    """Write a chart for each measure of a table, and the distributions."""
+    page.add("h2", "Scores")
+    with page.tag("div", class_="figures"):
+        for column in range(len(part.header)):
+            write_chart(page, part, column)
+        for title, distribution in distributions.items():
+            with page.tag("figure"):
+                write_histogram(page, title, distribution)
+
+
+CHART_WIDTH = 280
+CHART_ROW = 28  # height
+
+
+def write_chart(page: HtmlWriter, part: Part, column: int) -> None:
+    """Write the means of a column as SVG, with their intervals, on one axis; its label has the values."""
+    rows: list[tuple[str, MeanCell, float, Interval]] = []
+    highest = 0.0
+    for cells in part.rows:
+        cell = cells[column]
+        if isinstance(cell, MeanCell) and cell.value is not None:
+            name = " ".join(map(format_cell, cells[: part.n_names]))
+            interval = cell.interval or Interval(cell.value, cell.value)
+            rows.append((name, cell, cell.value, interval))
+            highest = max(highest, cell.top, interval.high)
+    if not rows:
+        return
+    scale = CHART_WIDTH / highest
+    bottom = CHART_ROW * len(rows) + 4
+    label = "; ".join(f"{name} {format_cell(cell)}" for name, cell, *_ in rows)
+    with page.tag("figure"):
+        with page.tag("figcaption"):
+            write_explained(page, part.header[column], part.explanations)
+        view = f"-2 0 {CHART_WIDTH + 4} {bottom + 12}"
+        with page.tag("svg", viewBox=view, role="img", aria_label=f"Means and intervals: {label}"):
+            for index, (name, cell, value, (low, high)) in enumerate(rows):
+                top = CHART_ROW * index
+                with page.tag("svg", y=top, width=CHART_WIDTH - 50, height=CHART_ROW):  # cuts a long name off
+                    page.add("text", name, y=12)
+                page.add("text", f"{value:.{cell.digits}f}", x=CHART_WIDTH, y=top + 12, class_="end")
+                page.add("rect", x=0, y=top + 20, width=CHART_WIDTH, height=2, class_="axis")
+                width = (high - low) * scale
+                page.add("rect", x=low * scale, y=top + 18, width=width, height=6, class_="range")
+                page.add("rect", x=value * scale - 1.5, y=top + 16, width=3, height=10, class_="mean")
+            page.add("text", "0", x=0, y=bottom + 8)
+            page.add("text", f"{highest:g}", x=CHART_WIDTH, y=bottom + 8, class_="end")
 
 
 def write_histogram(page: HtmlWriter, title: str, distribution: Distribution) -> None:
@@ -5228,110 +5330,150 @@ def write_histogram(page: HtmlWriter, title: str, distribution: Distribution) ->
             return
         described = describe_values(distribution.values)
         page.text(f", mean {described.mean:.2f}, median {described.median:.2f}")
+    levels = distribution.levels
     counts = distribution.count_levels()
-    columns = list(zip(distribution.levels, counts, strict=True))
+    columns = list(zip(levels, counts, strict=True))
     label = "; ".join(f"{count} with {level:g}" for level, count in columns)
-    view = f"0 0 {40 * len(columns)} 94"
+    step = CHART_WIDTH / len(columns)
+    view = f"0 0 {CHART_WIDTH} 94"
     with page.tag("svg", viewBox=view, role="img", aria_label=f"Answers by score: {label}"):
         for index, (level, count) in enumerate(columns):
-            left = 40 * index + 4
-            middle = left + 16
+            left = step * (index + 0.1)
+            width = step * 0.8
+            middle = step * (index + 0.5)
             height = 60 * count / max(counts)
             top = 76 - height
-            page.add("rect", x=left, y=top, width=32, height=height, class_="column")
-            page.add("text", str(count), x=middle, y=top - 3)
-            page.add("text", f"{level:g}", x=middle, y=90)
+            score = 1 + 4 * (level - levels[0]) / (levels[-1] - levels[0])
+            class_ = f"column {choose_colour(score)}"
+            page.add("rect", x=left, y=top, width=width, height=height, class_=class_)
+            page.add("text", str(count), x=middle, y=top - 3, class_="middle")
+            page.add("text", f"{level:g}", x=middle, y=90, class_="middle")
 
 
-def write_entries(page: HtmlWriter, report: Report) -> None:
-    """Write the entries below a form that filters them."""
-    entries = list(report.entries()) if report.entries else []
-    if not entries:
-        return
+def choose_colour(score: float) -> str:
+    """Return the CSS class for a score from 1 to 5."""
+    return f"level{find_nearest_level(score)}"
+
+
+def write_entries(page: HtmlWriter, title: str, entries: Sequence[Entry]) -> None:
+    """Write the entries below a form that searches, orders and filters them."""
     with page.tag("section"):
-        page.add("h2", report.entries_title)
-        write_form(page, entries, report.entries_title.lower())
-        for entry in entries:
-            write_entry(page, entry)
+        page.add("h2", title)
+        write_form(page, entries, title.lower())
+        with page.tag("div", class_="entries"):
+            for entry in entries:
+                write_entry(page, entry)
+
+
+ORDERS = (("lowest", "lowest score"), ("difference", "where systems differ most"))
 
 
 def write_form(page: HtmlWriter, entries: Iterable[Entry], noun: str) -> None:
-    """Write a menu for each filter. The form is hidden until the script runs."""
-    offered: dict[str, dict[str, None]] = {}  # filter -> its values, as found
+    """Write a search box, and a menu or a box for each filter. The form is hidden until the script runs."""
+    menus: dict[str, dict[str, None]] = {}  # filter -> its values, as found
+    marks: dict[str, None] = {}
+    n_scores = 0  # of an entry
     for entry in entries:
+        n_scores = max(n_scores, sum(card.score is not None for card in entry.cards))
         for card in entry.cards:
-            for name, value in list_filters(entry, card).items():
-                offered.setdefault(name, {})[value] = None
+            if card.system:
+                for name, value in {"system": card.system, **entry.filters, **card.filters}.items():
+                    menus.setdefault(name, {})[value] = None
+                marks |= dict.fromkeys(card.marks)
     with page.tag("form", data_noun=noun, autocomplete="off", hidden=""):
-        for name, values in offered.items():
+        with page.tag("label"):
+            page.text("Search ")
+            page.add("input", type="search", name="search")
+        for name, values in menus.items():
+            shown = list(values) if name == "system" else sorted(values)
+            write_menu(page, name, "all", {value: value for value in shown if value})
+        if n_scores:
+            orders = ORDERS if n_scores > 1 else ORDERS[:1]
+            write_menu(page, "order", noun.removesuffix("s"), dict(orders))
+        for mark in sorted(marks):
             with page.tag("label"):
-                page.text(f"{name.capitalize()} ")
-                with page.tag("select", name=name):
-                    page.add("option", "all", value="")
-                    for value in values if name == "system" else sorted(values):
-                        if value:
-                            page.add("option", value, value=value)
+                page.add("input", type="checkbox", name=mark, value="yes")
+                page.text(f" {mark}")
         page.add("output")
 
 
-def list_filters(entry: Entry, card: Card) -> dict[str, str]:
-    """Return the values by which a system's card is filtered; none for a card of no system."""
-    return {"system": card.system, **entry.filters, **card.filters} if card.system else {}
+def write_menu(page: HtmlWriter, name: str, default: str, options: Mapping[str, str]) -> None:
+    with page.tag("label"):
+        page.text(f"{name.capitalize()} ")
+        with page.tag("select", name=name):
+            page.add("option", default, value="")
+            for value, text in options.items():
+                page.add("option", text, value=value)
 
 
 def write_entry(page: HtmlWriter, entry: Entry) -> None:
     """Write an entry to open. Its ID is inside, since a browser opens what a link leads into."""
-    with page.tag("details", class_="question"):
+    targets: dict[str, str] = {}
+    for _, lines in entry.lists:
+        targets |= {line.name: next(page.ids) for line in lines if line.is_target}
+    filters = {f"data_{name}": value for name, value in entry.filters.items()}
+    with page.tag("details", class_="question", **filters):
         with page.tag("summary"), page.tag("h3"):
             page.add("b", entry.id)
             page.text(" ")
             page.add("span", entry.title)
-            write_badges(page, entry.badges)
+            for card in entry.cards:
+                write_verdict(page, card, card.system)
         with page.tag("article", id=entry.id):
             with page.tag("p", class_="about"):
                 page.text(f"{entry.about} ")
                 page.add("a", f"#{entry.id}", href=f"#{quote(remove_invisible(entry.id))}")
             with page.tag("div", class_="cards"):
                 for card in entry.cards:
-                    write_card(page, card, list_filters(entry, card))
+                    write_card(page, card, targets)
             for title, lines in entry.lists:
                 page.add("h4", title)
-                with page.tag("ul", class_="list", dir="auto"):
+                with page.tag("ul", class_="list"):
                     for line in lines:
-                        write_line(page, line)
+                        write_line(page, line, targets)
 
 
-def write_card(page: HtmlWriter, card: Card, filters: Mapping[str, str]) -> None:
-    values = json.dumps(filters, ensure_ascii=False)
-    with page.tag("section", class_="card", data_system=card.system or None, data_filters=values):
-        page.add("h4", card.title)
-        page.add("p", card.text, class_="text", dir="auto")
-        if any(card.facts.values()):
-            with page.tag("dl"):
-                for name, text in card.facts.items():
-                    if text:
-                        page.add("dt", name)
-                        page.add("dd", text)
+def write_card(page: HtmlWriter, card: Card, targets: Mapping[str, str]) -> None:
+    filters = {f"data_{name}": value for name, value in card.filters.items()}
+    filters |= {f"data_{mark}": "yes" for mark in card.marks}
+    value = None if card.score is None else f"{card.score:g}"
+    with page.tag("section", class_="card", data_system=card.system or None, data_value=value, **filters):
+        with page.tag("h4"):
+            page.text(card.title)
+            write_verdict(page, card)
+        page.add("p", card.text)
+        write_facts(page, card.facts, targets)
 
 
-def write_line(page: HtmlWriter, line: Line) -> None:
-    class_ = "marked" if line.mark else "chosen"
-    with page.tag("li", class_=class_ if line.mark or line.badges else None):
+def write_verdict(page: HtmlWriter, card: Card, system: str = "") -> None:
+    text = ", ".join(filter(None, [card.verdict, *card.marks]))
+    if text:
+        write_badge(page, Badge(system, f"{system} {text}".strip(), card.score))
+
+
+def write_line(page: HtmlWriter, line: Line, targets: Mapping[str, str]) -> None:
+    name = targets[line.name] if line.is_target else None
+    with page.tag("li", class_="marked" if line.mark else None, id=name):
         if line.name:
             page.add("b", line.name)
             page.text(" ")
         page.text(line.text)
-        marks = [("", line.mark)] if line.mark else []
-        write_badges(page, [*marks, *line.badges])
+        if line.mark:
+            write_badge(page, Badge("", line.mark))
+        for badge in line.badges:
+            write_badge(page, badge)
 
 
-def write_badges(page: HtmlWriter, badges: Iterable[Badge]) -> None:
-    for system, text in badges:
-        page.text(" ")
-        page.add("span", text, class_="badge", data_system=system or None)
+def write_badge(page: HtmlWriter, badge: Badge) -> None:
+    class_ = "badge" if badge.score is None else f"badge {choose_colour(badge.score)}"
+    page.text(" ")
+    page.add("span", badge.text, class_=class_, data_system=badge.system or None)
 
 
 # -- Pictures
+
+
+MAX_TITLE_CHARS = 90  # beyond the width of the picture
 
 
 def render_png(report: Report) -> bytes:
@@ -5346,7 +5488,10 @@ def render_png(report: Report) -> bytes:
     figure.subplots_adjust(0.09, 0.5 / height, 0.98, 1 - 0.3 / height, wspace=0.15, hspace=0.35)
     rows = figure.subplots(n_rows, 2, squeeze=False, gridspec_kw={"width_ratios": (3, 2)})
     for axes, (title, distribution) in zip(rows, report.distributions.items(), strict=True):
-        axes[0].set_title(escape_console(title), loc="left", fontsize="medium", parse_math=False)
+        shown = escape_console(title)
+        if len(shown) > MAX_TITLE_CHARS:
+            shown = f"{shown[: MAX_TITLE_CHARS // 2]} … {shown[-MAX_TITLE_CHARS // 2 :]}"
+        axes[0].set_title(shown, loc="left", fontsize="medium", parse_math=False)
         draw_distribution(axes[0], axes[1], distribution)
     stream = io.BytesIO()
     with warnings.catch_warnings():
@@ -5361,13 +5506,21 @@ def draw_distribution(histogram: Any, box_plot: Any, distribution: Distribution)
     counts = distribution.count_levels()
     step = levels[1] - levels[0]
     bars = histogram.bar(levels, counts, width=0.9 * step, color="0.8", edgecolor="0.3")
-    above_lines = {"zorder": 5, "bbox": {"color": "1", "pad": 0.5}}
+    fontsize = "small" if len(levels) <= 13 else "xx-small"
+    above_lines = {"zorder": 5, "bbox": {"color": "1", "pad": 0.5}, "fontsize": fontsize}
     histogram.bar_label(bars, [str(count) if count else "" for count in counts], padding=2, **above_lines)
-    histogram.set(xticks=levels, yticks=[], ylabel="count", ylim=(0, 1.5 * max(1, *counts)))
+    histogram.set(
+        xticks=levels[:: math.ceil(len(levels) / 13)],
+        yticks=[],
+        ylabel="count",
+        ylim=(0, 1.5 * max(1, *counts)),
+    )
     if distribution.values:
         described = describe_values(distribution.values)
-        histogram.axvline(described.mean, color="0", label=f"mean {described.mean:.2f}")
-        histogram.axvline(described.median, color="0", linestyle=":", label=f"median {described.median:.2f}")
+        below_legend = {"ymax": 0.82, "color": "0"}
+        histogram.axvline(described.mean, label=f"mean {described.mean:.2f}", **below_legend)
+        median = f"median {described.median:.2f}"
+        histogram.axvline(described.median, linestyle=":", label=median, **below_legend)
         histogram.legend(fontsize="small", loc="upper right", ncols=2)  # above the bars
         box_plot.boxplot(distribution.values, widths=0.4, medianprops={"color": "0", "linestyle": ":"})
     shown_levels = levels[:: math.ceil(len(levels) / 6)]
@@ -5390,6 +5543,11 @@ PAGE_STYLE = """
   --grey: light-dark(#59616b, #a4acb7); --accent: light-dark(#1f5fa8, #8ab8f0);
   --range: light-dark(#9dbde3, #36577e); --good: light-dark(#e2f2e5, #1d3b26);
   --warn: light-dark(#fff3d6, #3d3115); --edge: light-dark(#b7791f, #e0a84a); }
+.level1 { --level: light-dark(#f4a582, #8f3d17); }  /* from orange to blue: also for the colour-blind */
+.level2 { --level: light-dark(#fbdccb, #573422); }
+.level3 { --level: light-dark(#ececec, #3a3f46); }
+.level4 { --level: light-dark(#d3e5f3, #24435c); }
+.level5 { --level: light-dark(#92c5de, #14588c); }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--paper); color: var(--ink); font: 1rem/1.5 system-ui, sans-serif; }
 main { max-width: 80rem; margin: auto; padding: 0 1rem 4rem; overflow-wrap: anywhere; }
@@ -5398,39 +5556,62 @@ a { color: var(--accent); }
 :focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
 .warnings { background: var(--warn); border: 2px solid var(--edge); border-left-width: 1em; padding: 0 1em; }
 .scroll { overflow-x: auto; margin: 1rem 0; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; overflow-wrap: normal; }
+table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
 caption { position: absolute; clip-path: inset(50%); }  /* the heading above says it */
-th, td { border-bottom: 1px solid var(--line); padding: .4em .6em .4em 0; text-align: left;
-  white-space: pre; }
-th { font-size: .9em; }
-td small, .about, dt { color: var(--grey); }
-td svg { display: block; width: 5rem; height: .6rem; background: var(--soft); }
+th, td { border-bottom: 1px solid var(--line); padding: .4em .8em .4em 0; text-align: left;
+  vertical-align: top; white-space: pre-wrap; }
+thead th, .number { overflow-wrap: normal; }
+tbody th, td { min-width: 5rem; }
+.number { min-width: 0; white-space: nowrap; }
+.number small { display: block; }
+td small, .about, dt, [data-title]::before { color: var(--grey); }
+.explained { text-decoration: underline dotted; cursor: help; }
+.note { display: none; position: absolute; z-index: 2; width: 16rem; padding: .5em .8em; white-space: normal;
+  font-weight: normal; background: var(--paper); border: 1px solid var(--ink); border-radius: .3rem; }
+th:nth-last-child(-n + 4) .note { margin-left: -12rem; }  /* inside the window */
+.explained:hover + .note, .explained:focus + .note, .note:hover { display: block; }
+.axis { fill: var(--line); }
 .range { fill: var(--range); }
-.mean, .column { fill: var(--accent); }
-figure { margin: 0; width: 18rem; }
-svg text { fill: currentColor; font-size: 10px; text-anchor: middle; }
+.mean { fill: var(--accent); }
+.column { fill: var(--level); stroke: var(--grey); }
+figure { margin: 0; width: 18rem; max-width: 100%; }
+figcaption { font-weight: bold; }
+svg text { fill: currentColor; font-size: 10px; }
+.middle { text-anchor: middle; }
+.end { text-anchor: end; }
 summary { cursor: pointer; padding: .5rem 0; }
 summary h3 { display: inline; font: inherit; }
 .question { border-top: 1px solid var(--line); content-visibility: auto; contain-intrinsic-size: auto 3rem; }
-article { padding-bottom: 2rem; scroll-margin-top: 8rem; }
+article { padding-bottom: 2rem; }
+.question, article, .list li { scroll-margin-top: 8rem; }
 article:target { border-left: .3rem solid var(--accent); padding-left: 1rem; }
-.badge { display: inline-block; border: 1px solid var(--line); border-radius: 1rem; padding: 0 .6rem; }
-.badge, .list .chosen { background: var(--soft); }
+li:target { outline: 3px solid var(--accent); }
+.badge { display: inline-block; border: 1px solid var(--grey); border-radius: 1rem; padding: 0 .6rem;
+  background: var(--level, var(--soft)); font-weight: normal; print-color-adjust: exact; }
 .badge, dl { font-size: .9rem; }
 .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 15rem), 1fr)); gap: 1rem; }
 .card { border: 1px solid var(--line); border-radius: .5rem; padding: 0 1rem; min-width: 0; }
-.text, .list li { white-space: pre-wrap; unicode-bidi: plaintext; }
+.card > p, .list li { white-space: pre-wrap; unicode-bidi: plaintext; }
 dl { display: grid; grid-template-columns: 2fr 3fr; gap: .3rem 1rem; }
+h1 + dl { grid-template-columns: max-content 1fr; }
 .list { list-style: none; padding: 0; }
 dd { margin: 0; }
 .list li { padding: .2rem .5rem; border-left: .3rem solid transparent; }
-.list .chosen { border-color: var(--accent); }
-.list .marked { border-color: var(--edge); background: var(--good); }
+.list li:has(.badge) { background: var(--soft); border-color: var(--accent); }
+.list li.marked { border-color: var(--edge); background: var(--good); }
 form, .figures { display: flex; flex-wrap: wrap; gap: 1rem 2rem; }
-form { position: sticky; top: 0; z-index: 1; padding: .6rem 0; background: var(--paper); }
-select { font: inherit; max-width: 16rem; }
+form { position: sticky; top: 0; z-index: 1; align-items: center; gap: .5rem 1.2rem; padding: .6rem 0;
+  background: var(--paper); }
+select, input { font: inherit; max-width: 14rem; }
 [hidden] { display: none !important; }
-@media (max-width: 40rem) { form { position: static; } }
+@media screen and (max-width: 48rem) {
+  form { position: static; }
+  table, tbody { display: block; }
+  thead { display: none; }
+  tr { display: grid; grid-template-columns: repeat(auto-fill, minmax(8rem, 1fr)); }
+  tbody th { grid-column: 1 / -1; border: 0; }
+  [data-title]::before { content: attr(data-title) "\\a"; font-weight: normal; }
+}
 @media print {
   :root { color-scheme: light; font-size: 10pt; }
   form { display: none; }
@@ -5438,46 +5619,82 @@ select { font: inherit; max-width: 16rem; }
   .question { content-visibility: visible; }
   .card, li, tr, figure { break-inside: avoid; }
   ::details-content { content-visibility: visible; block-size: auto; }
-  th, td { white-space: normal; padding-right: .4em; font-size: .7rem; }
-  td, [scope="row"] { overflow-wrap: anywhere; }
-  td svg { width: 3rem; }
+  th, td { padding-right: .4em; font-size: .7rem; min-width: 0; }
 }
 """
 
 PAGE_SCRIPT = """
 const form = document.querySelector("form");
-const entries = [...document.querySelectorAll(".question")];
-function filter() {
-  const menus = [...form.querySelectorAll("select")].filter(menu => menu.value !== "");
-  const system = menus.find(menu => menu.name === "system")?.value;
+const list = document.querySelector(".entries");
+const entries = list ? [...list.children] : [];
+const cards = new Map(entries.map(entry => [entry, [...entry.querySelectorAll(".card[data-system]")]]));
+const texts = new Map();
+function read(element, selector) {
+  if (!texts.has(element)) {
+    const parts = [...element.querySelectorAll(selector)].map(part => part.textContent);
+    texts.set(element, parts.join("\\n").toLowerCase());
+  }
+  return texts.get(element);
+}
+const orders = {
+  lowest: scores => Math.min(...scores),
+  difference: scores => Math.min(...scores) - Math.max(...scores),
+};
+function measure(entry, order, system) {
+  const counted = cards.get(entry).filter(card => "value" in card.dataset
+    && (order !== "lowest" || !system || card.dataset.system === system));
+  return orders[order](counted.map(card => Number(card.dataset.value)));
+}
+function update() {
+  const values = Object.fromEntries([...new FormData(form)].filter(([name, value]) => value !== ""));
+  const { search = "", order, ...filters } = values;
+  const words = search.toLowerCase().split(/\\s+/).filter(word => word !== "");
   let shown = 0;
   for (const entry of entries) {
     for (const part of entry.querySelectorAll("[data-system]"))
-      part.hidden = system !== undefined && part.dataset.system !== system;
-    entry.hidden = ![...entry.querySelectorAll("[data-filters]")].some(card => {
-      const values = JSON.parse(card.dataset.filters);
-      return menus.every(menu => values[menu.name] === menu.value);
-    });
+      part.hidden = "system" in filters && part.dataset.system !== filters.system;
+    entry.hidden = !cards.get(entry).some(card =>
+      Object.entries(filters).every(([name, value]) =>
+        (card.dataset[name] ?? entry.dataset[name]) === value)
+      && words.every(word => read(card, "p").includes(word)
+        || read(entry, "h3 > :not(.badge), .about, .card:not([data-system]) p").includes(word)));
     shown += !entry.hidden;
   }
+  const keys = new Map(entries.map(entry => [entry, order ? measure(entry, order, filters.system) : 0]));
+  const sorted = [...entries].sort((one, other) => keys.get(one) - keys.get(other));
+  if (sorted.some((entry, index) => entry !== list.children[index]))
+    for (const entry of sorted) list.append(entry);
   form.querySelector("output").textContent = `${shown} of ${entries.length} ${form.dataset.noun}`;
+  const query = Object.keys(values).length ? `?${new URLSearchParams(values)}` : "";
+  if (query !== location.search)
+    history.replaceState(null, "", location.pathname + query + location.hash);
 }
 function reveal() {
-  const target = document.querySelector("article:target");
+  const target = document.querySelector(".question :target");
   if (!target) return;
-  if (target.parentNode.hidden) form.reset();
-  filter();
-  target.parentNode.open = true;
-  target.scrollIntoView();
+  const entry = target.closest(".question");
+  if (entry.hidden) {
+    form.reset();
+    update();
+  }
+  entry.open = true;
+  (target.matches("article") ? entry : target).scrollIntoView();
 }
 if (form) {
+  for (const [name, value] of new URLSearchParams(location.search)) {
+    const control = form.elements.namedItem(name);
+    if (control?.type === "checkbox") control.checked = true;
+    else if (control) control.value = value;
+  }
   form.hidden = false;
-  form.addEventListener("input", filter);
+  form.addEventListener("input", update);
   addEventListener("hashchange", reveal);
   addEventListener("load", reveal);
-  filter();
+  update();
 }
 """
+
+
 # ------------------------------------------------------------------ 10. Commands
 
 
@@ -5971,17 +6188,45 @@ QUESTION_LABELS = ("question_type", "edge_case_type", "source_dataset", "source"
 
 # A measure's name is also the field that has its score in the rows of the results file.
 RETRIEVAL_MEASURES = tuple(
-    Measure(f"recall_at_{k}", f"Recall@{k} %", 1, 100, 100, f"recall_at_{k}_pct") for k in RECALL_CUTOFFS
+    Measure(
+        f"recall_at_{k}",
+        f"Recall@{k} %",
+        digits=1,
+        scale=100,
+        top=100,
+        key=f"recall_at_{k}_pct",
+        explanation=f"The share of the questions whose gold document is among the top {k} retrieved.",
+    )
+    for k in RECALL_CUTOFFS
 )
-F1_MEASURE = Measure("f1", "F1", key="avg_f1")
+F1_MEASURE = Measure("f1", "F1", key="avg_f1", explanation="The harmonic mean of precision and recall.")
 CITATION_MEASURES = (
-    Measure("precision", "Precision", key="avg_precision"),
-    Measure("recall", "Recall", key="avg_recall"),
+    Measure(
+        "precision", "Precision", key="avg_precision", explanation="The share of citations that are right."
+    ),
+    Measure("recall", "Recall", key="avg_recall", explanation="The share of gold sentences that are cited."),
     F1_MEASURE,
 )
-ANSWER_MEASURE = Measure("answer_score_raw", "Answer", 2, top=TOP_SCORE, key="avg_answer_score")
-EVIDENCE_MEASURE = Measure("evidence_score", "Evidence", key="avg_evidence_score")
-COMBINED_MEASURE = Measure("combined_score", "Combined", key="avg_combined_score")
+ANSWER_MEASURE = Measure(
+    "answer_score_raw",
+    "Answer",
+    digits=2,
+    top=TOP_SCORE,
+    key="avg_answer_score",
+    explanation=f"The judge's score by the question's rubric, from 1 to {TOP_SCORE}. A missing one counts 0.",
+)
+EVIDENCE_MEASURE = Measure(
+    "evidence_score",
+    "Evidence",
+    key="avg_evidence_score",
+    explanation="How alike the cited sentences and the gold ones are, from 0 to 1.",
+)
+COMBINED_MEASURE = Measure(
+    "combined_score",
+    "Combined",
+    key="avg_combined_score",
+    explanation="The mean of the answer score, brought to 0 to 1, and the evidence score.",
+)
 JUDGE_MEASURES = (ANSWER_MEASURE, EVIDENCE_MEASURE, COMBINED_MEASURE)
 JOINT_MEASURES = (
     Measure("supported_combined_score", "Supported combined", key="avg_supported_combined_score"),
@@ -8121,14 +8366,17 @@ def build_leaderboard(split: Split, graded: Sequence[GradedSubmission]) -> Repor
     first = next(system for one in graded for system in one.systems)
     remarks = [f"Ranked by: {measure.title}", describe_intervals(first)]
     header = ["Rank", "Submission", "System", "Status", "Warnings"]
+    board = build_board_part("Leaderboard", header, rows, measure)
     parts = [
-        build_board_part("Leaderboard", header, rows, measure)._replace(lines=remarks),
+        board._replace(lines=remarks, n_names=2, has_charts=True),
         build_board_part("Other systems", header[1:3], others, measure),
         Part("Problems", ["Problem"], lines=problems, is_warning=True),  # with a header: left out if empty
         Part("Data warnings", ["Warning"], lines=warnings, place="last"),
     ]
     title = f"Leaderboard of the {split.name} split"
-    return Report(title, parts, header=LEADERBOARD_COLUMNS, rows=csv_rows)
+    facts = describe_run(split, [system for one in graded for system in one.systems])
+    facts |= {"Submissions": str(len(graded)), "Warnings": str(len(problems) + len(warnings))}
+    return Report(title, parts, header=LEADERBOARD_COLUMNS, rows=csv_rows, facts=facts)
 
 
 def list_leaderboard_cells(
@@ -8217,9 +8465,8 @@ def build_split_report(split: Split, graded: GradedSubmission, student: str = ""
     distributions = {}
     for one in graded.systems:
         warnings += one.results.run.warnings
-        scores = []
-        title = f"{one.name}: not judged"
         if one.judged:
+            scores = []
             for row in one.judged.per_question:
                 if row.failure is None:
                     scores.append(row.answer_score_raw)
@@ -8234,15 +8481,16 @@ def build_split_report(split: Split, graded: GradedSubmission, student: str = ""
                 warnings.append(f"{text} {describe_bounds(one.judged)}.")
             if one.judged.failed_checks:
                 warnings += [f"{one.name}: {line}" for line in describe_checks(one.judged)]
-        distributions[title] = Distribution(scores, list(map(float, RUBRIC_LEVELS)))
+            distributions[title] = Distribution(scores, list(map(float, RUBRIC_LEVELS)))
     if not any(one.judged and one.judged.per_question for one in graded.systems):
         warnings.append("No answer was judged.")
+    warnings = list(dict.fromkeys(warnings))
     differences = describe_comparisons(graded.comparisons, SPLIT_MEASURES, len(graded.systems))
     parts = [
-        build_systems_part("Systems", graded, describe_systems(graded)),
+        build_systems_part("Systems", graded, describe_systems(graded))._replace(has_charts=True),
         Part("Comparison", ["Difference"], lines=differences),  # with a header: left out if empty
         *(build_slice_part(graded.systems, label) for label in SLICE_LABELS),
-        Part("Warnings", lines=list(dict.fromkeys(warnings)), is_warning=True),
+        Part("Warnings", lines=warnings, is_warning=True),
         Part("Failed questions", lines=failed, place="last"),
         Part("Flagged questions", lines=flagged, place="last"),
         Part("Overridden scores", ["Score"], lines=overridden, place="last"),
@@ -8255,7 +8503,25 @@ def build_split_report(split: Split, graded: GradedSubmission, student: str = ""
         header=CSV_HEADER,
         rows=list_csv_rows(graded),
         distributions=distributions,
+        facts=describe_run(split, graded.systems) | {"Warnings": str(len(warnings))},
     )
+
+
+def describe_run(split: Split, systems: Sequence[GradedSystem]) -> dict[str, str]:
+    """Return what was graded and judged, for the top of a page."""
+    newest = ""
+    for answer in itertools.chain.from_iterable(one.answers for one in systems):
+        for judgement in answer.judgements:
+            if isinstance(judgement, JournalEntry):
+                newest = max(newest, str(judgement.time or ""))
+    models = dict.fromkeys(one.judged.judge_model for one in systems if one.judged)
+    return {
+        "Split": split.name,
+        "Judge": ", ".join(models) or "none",
+        "Newest judgement": f"{newest[:16].replace('T', ' ')} UTC" if newest else "none",
+        "Questions": str(len(split.questions)),
+        "Systems": str(len(systems)),
+    }
 
 
 def describe_systems(graded: GradedSubmission) -> list[str]:
@@ -8293,15 +8559,21 @@ def list_origins(graded: GradedSubmission) -> list[str]:
     return [*dict.fromkeys(lines), f"evaluation.py {VERSION}"]
 
 
-def sort_citations(answer: GradedAnswer) -> dict[str, str]:
+class SortedCitations(NamedTuple):
+    right: list[str]
+    missed: list[str]
+    not_gold: list[str]
+
+
+def sort_citations(answer: GradedAnswer) -> SortedCitations:
     """Return the sentences that are gold and cited, gold and not cited, cited and not gold."""
     gold = dict.fromkeys(answer.question.evidence_sentences)
     cited = dict.fromkeys(answer.prediction.evidence_sentences)
-    return {
-        "Citations right": ", ".join(name for name in gold if name in cited),
-        "Citations missed": ", ".join(name for name in gold if name not in cited),
-        "Citations not in gold": ", ".join(name for name in cited if name not in gold),
-    }
+    return SortedCitations(
+        right=[name for name in gold if name in cited],
+        missed=[name for name in gold if name not in cited],
+        not_gold=[name for name in cited if name not in gold],
+    )
 
 
 CSV_HEADER = [
@@ -8329,7 +8601,7 @@ def list_csv_rows(graded: GradedSubmission) -> Iterator[list[object]]:
                 row += [None] * 5
             yield [
                 *row,
-                *sort_citations(answer).values(),
+                *map(", ".join, sort_citations(answer)),
                 question.question,
                 question.answer,
                 answer.prediction.answer,
@@ -8345,72 +8617,97 @@ def iterate_questions(graded: GradedSubmission) -> Iterator[dict[str, GradedAnsw
 
 # -- The page: each question with all its answers
 
-PAGE_CHARS = 7_000_000  # of texts on one page; beyond it documents are shown in excerpts
-PAGE_ANSWER_CHARS = 1_000  # that an answer, or the question with its rubric, takes up
+PAGE_BYTES = 8_000_000  # of one page; if it would be larger, documents are shown in excerpts
+ANSWER_BYTES = 1_400  # that an answer, or a question with its rubric, takes up
+SENTENCE_BYTES = 25  # of markup
 EXCERPT_CHARS = 600  # of a plain text that is not shown whole
 
 
 def build_entries(split: Split, graded: GradedSubmission) -> Iterator[Entry]:
     """Yield each question with all its answers, its rubric and its document, to open on the page."""
-    size = PAGE_ANSWER_CHARS * len(split.questions) * (1 + len(graded.systems))
-    for document in split.documents.values():
-        size += len(document.text) + sum(map(len, (document.sentences or {}).values()))
+    shows_whole = estimate_page(split, len(graded.systems)) <= PAGE_BYTES
     for answers in iterate_questions(graded):
         question = next(iter(answers.values())).question
         document = split.documents[question.doc_id]
-        labels = {label.replace("_", " "): getattr(question, label) for label in QUESTION_LABELS}
-        badges = []
+        about = [f"document: {question.doc_id}"]
+        for label in QUESTION_LABELS:
+            if getattr(question, label):
+                about.append(f"{label.replace('_', ' ')}: {getattr(question, label)}")
         cards = [Card("", "Gold answer", question.answer)]
-        for system, answer in answers.items():
-            cards.append(build_answer_card(system, answer, document))
-            if answer.judged:
-                flagged = ", flagged" if answer.judged.flags else ""
-                badges.append((system, f"{system} {answer.level or 'no score'}{flagged}"))
-        document_lines = list_document_lines(question, answers, document, size <= PAGE_CHARS)
+        cards += [build_answer_card(system, answer, document) for system, answer in answers.items()]
         yield Entry(
             id=question.question_id,
             title=question.question,
-            about="; ".join(f"{label}: {value}" for label, value in labels.items() if value),
-            badges=badges,
+            about="; ".join(about),
             cards=cards,
             lists=[
                 ("Rubric", list_rubric_lines(question, answers)),
-                (f"Gold document: {question.doc_id}", document_lines),
+                ("Gold document", list_document_lines(question, answers, document, shows_whole)),
             ],
             filters={"type": question.question_type},
         )
+
+
+def estimate_page(split: Split, n_systems: int) -> int:
+    """Return how many bytes the page has if each question shows its whole document."""
+    sizes = {}
+    for doc_id, document in split.documents.items():
+        texts = [document.text, *(document.sentences or {}).values()]
+        sizes[doc_id] = sum(len(text.encode("utf-8", "replace")) + SENTENCE_BYTES for text in texts)
+    n_answers = len(split.questions) * (1 + n_systems)
+    return ANSWER_BYTES * n_answers + sum(sizes[question.doc_id] for question in split.questions)
 
 
 def build_answer_card(system: str, answer: GradedAnswer, document: Document) -> Card:
     text = answer.prediction.answer
     if is_blank(text):
         text = "No prediction." if answer.prediction is NO_PREDICTION else "No answer."
-    score = "not judged"
-    filters = {"score": ""}
-    if answer.judged:
-        score = f"{answer.score:g} of {TOP_SCORE}" if answer.is_scored else "no judgement"
-        filters["score"] = answer.level or "no score"
-    return Card(system, f"{system} {score}", text, describe_answer(answer, document), filters)
+    judged = answer.judged
+    marks = []
+    if judged:
+        cases = {
+            "failed": judged.failure is not None,
+            "flagged": bool(judged.flags),
+            "overridden": judged.override_reason is not UNSET,
+        }
+        marks = [mark for mark, is_so in cases.items() if is_so]
+    return Card(
+        system,
+        system,
+        text,
+        describe_answer(answer, document),
+        filters={"score": answer.level},
+        verdict=f"{answer.score:g}" if answer.is_scored else "",
+        score=answer.score if answer.is_scored else None,
+        marks=marks,
+    )
 
 
-def describe_answer(answer: GradedAnswer, document: Document) -> dict[str, str]:
+def describe_answer(answer: GradedAnswer, document: Document) -> dict[str, str | Sequence[str]]:
     retrieved = answer.prediction.retrieved_ids
     gold = answer.question.doc_id
-    facts = {"Gold document": "nothing retrieved"}
+    facts: dict[str, str | Sequence[str]] = {"Gold document": "nothing retrieved"}
     if retrieved:
         place = f"at place {retrieved.index(gold) + 1}" if gold in retrieved else "not"
         facts["Gold document"] = f"{place} among {len(retrieved)} retrieved"
     judged = answer.judged
     if judged:
+        if judged.override_reason is not UNSET:
+            facts["Overridden"] = judged.override_reason
+            facts["Judge's score"] = f"{judged.judge_score:g}" if judged.judge_score else "none"
         facts["Judge"] = judged.answer_rationale
         facts["Failure"] = judged.failure or ""
         facts["Flags"] = ", ".join(judged.flags)
         if judged.flags and answer.is_scored:
             facts["Flags"] = describe_flagged(judged)
-    facts |= sort_citations(answer)
+    citations = sort_citations(answer)
+    unknown = []
     if document.sentences is not None:
-        cited = answer.prediction.evidence_sentences
-        facts["Not in the document"] = ", ".join(name for name in cited if name not in document.sentences)
+        unknown = [name for name in citations.not_gold if name not in document.sentences]
+    facts["Citations right"] = citations.right
+    facts["Citations missed"] = citations.missed
+    facts["Citations not in gold"] = [name for name in citations.not_gold if name not in unknown]
+    facts["Citations not in the document"] = unknown
     scores = answer.list_scores()
     shown = []
     for measure in (*CITATION_MEASURES, *JUDGE_MEASURES):
@@ -8429,7 +8726,7 @@ def list_rubric_lines(question: Question, answers: Mapping[str, GradedAnswer]) -
         badges = []
         for system, answer in answers.items():
             if answer.level == level:
-                badges.append((system, f"given to {system}"))
+                badges.append(Badge(system, f"given to {system}", int(level)))
         lines.append(Line(level, question.rubric.levels.get(level, ""), badges=badges))
     return lines
 
@@ -8449,9 +8746,10 @@ def list_document_lines(
         badges = []
         for system, answer in answers.items():
             if name in answer.prediction.evidence_sentences:
-                badges.append((system, f"cited by {system}"))
-        if mark or badges or shows_whole:
-            lines.append(Line(name, text, mark, badges))
+                badges.append(Badge(system, f"cited by {system}"))
+        is_used = bool(mark or badges)
+        if is_used or shows_whole:
+            lines.append(Line(name, text, mark, badges, is_target=is_used))
     n_hidden = len(document.sentences) - len(lines)
     if n_hidden:
         lines.append(Line("", f"… {n_hidden} more"))
@@ -9408,8 +9706,28 @@ def build_answer_table(configuration: Configuration) -> Table:
     return table
 
 
+ANSWER_EXPLANATIONS = {
+    "exact": "1 if the answer is an accepted one.",
+    "keyword": "1 if a keyword, or without keywords an accepted answer, is in the answer.",
+    "keyword_legacy": "As keyword, but 0.5 for a miss.",
+    "bleu": "Sentence BLEU, with the accepted answer that fits best.",
+    "similarity": "The cosine of the embeddings of the answer and the gold answer.",
+    "semantic_fixed": "1 if the similarity reaches a given threshold.",
+    "semantic_dynamic": "1 if the similarity reaches the threshold that agrees best with people.",
+    "llm_judge": "The judge's score, brought to 0 to 1. A missing one counts 0.",
+    "hybrid": "1 for an exact match or a high similarity, 0 for a low one. The judge decides the rest.",
+    "context_recall": "The share of the expected sources that are found.",
+    "context_precision": "The share of the sources found that are expected.",
+    "verifier_faithfulness": "The share of the answer's words that are in its context.",
+}
+
+
 def list_measures(names: Iterable[str]) -> list[Measure]:
-    return [Measure(name, name, 1 if name in GENERATED_AMOUNTS else 3) for name in names]
+    measures = []
+    for name in names:
+        digits = 1 if name in GENERATED_AMOUNTS else 3
+        measures.append(Measure(name, name, digits, explanation=ANSWER_EXPLANATIONS.get(name, "")))
+    return measures
 
 
 def describe_means(means: Mapping[str, Mean]) -> dict[str, MeasureResults]:
@@ -9543,6 +9861,7 @@ def build_answers_report(graded: Sequence[Configuration], comparisons: Sequence[
     names: dict[str, None] = {}  # of all measures
     lines: list[str] = []
     warnings: dict[str, None] = {}
+    models: dict[str, None] = {}
     distributions = {}
     tenths = np.linspace(0, 1, 11).tolist()
     ranked: list[MeansRow] = []
@@ -9555,6 +9874,8 @@ def build_answers_report(graded: Sequence[Configuration], comparisons: Sequence[
         names |= dict.fromkeys(one.means)
         lines += [f"{one.name}: {line}" for line in describe_answers(one.results)]
         warnings |= dict.fromkeys(one.results.warnings)
+        if one.results.judge_model:
+            models[one.results.judge_model] = None
         for method, found in one.means.items():
             if method in ALL_METHODS and found.column is not None:
                 title = f"{one.name}: {method}, {found.n} answers"
@@ -9566,7 +9887,7 @@ def build_answers_report(graded: Sequence[Configuration], comparisons: Sequence[
     overview = build_means_part("Answer evaluation results", about, ranked, measures, n_names=2)
     about = ["Category", "Configuration", "Rows"]
     parts = [
-        overview._replace(lines=lines),
+        overview._replace(lines=lines, has_charts=True),
         build_means_part("Results by category", about, by_category, measures, n_names=2),
         Part("Comparison", lines=describe_comparisons(comparisons, measures, len(graded))),
         Part("Warnings", lines=list(warnings), is_warning=True),
@@ -9579,6 +9900,12 @@ def build_answers_report(graded: Sequence[Configuration], comparisons: Sequence[
         rows=list_answer_rows(graded, list(names)),
         distributions=distributions,
         entries_title="Answers",
+        facts={
+            "Judge": ", ".join(models) or "none",
+            "Configurations": str(len(graded)),
+            "Answers": str(sum(len(one.results.detailed_results) for one in graded)),
+            "Warnings": str(len(warnings)),
+        },
     )
 
 
@@ -9627,7 +9954,7 @@ def build_answer_entries(graded: Iterable[Configuration]) -> Iterator[Entry]:
         name = configuration.name
         for row in configuration.results.detailed_results:
             verdict = verdicts[row.correct]
-            facts = {
+            facts: dict[str, str | Sequence[str]] = {
                 "Unsupported": "\n".join(row.unsupported or ()),
                 "Decided by": row.decision_method,
                 "Reason": row.failure or row.reasoning,
@@ -9635,10 +9962,19 @@ def build_answer_entries(graded: Iterable[Configuration]) -> Iterator[Entry]:
             }
             for measure, value in row.scores.items():
                 facts[measure] = format_number(value, 3)
-            cards = [Card("", "Gold answer", row.gold), Card(name, name, row.prediction, facts)]
-            badges = [(name, verdict)] if verdict else []
-            filters = {"category": row.category, "verdict": verdict}
-            yield Entry(f"{name} {row.id}", row.input, badges, cards, filters=filters)
+            marks = {"failed": row.failure is not None, "flagged": bool(row.flags)}
+            card = Card(
+                name,
+                name,
+                row.prediction,
+                facts,
+                filters={"verdict": verdict},
+                verdict=verdict,
+                score=None if row.correct is None else 1 + 4 * row.correct,
+                marks=[mark for mark, is_so in marks.items() if is_so],
+            )
+            cards = [Card("", "Gold answer", row.gold), card]
+            yield Entry(f"{name} {row.id}", row.input, cards, filters={"category": row.category})
 
 
 # ------------------------------------------------------------------ 13. Agreement
@@ -9651,11 +9987,11 @@ LEVELS: Mapping[str, tuple[str, str]] = {  # by kind of rating: of Cohen's kappa
 MAX_RATING_VALUES = 1_000  # coefficients take a table of all pairs of values
 MAX_INTERVAL_VALUES = 25  # with more there are no intervals, which take a table for each question
 AGREEMENT_MEASURES = (
-    Measure("agreement", "Agreement", 2),
-    Measure("agreement_within_1", "Within 1", 2),
-    Measure("accuracy", "Accuracy", 2),
-    Measure("accuracy_within_1", "Within 1", 2),
-    Measure("kappa", "Cohen's kappa", 2),
+    Measure("agreement", "Agreement", 2, explanation="The share of the items with equal ratings."),
+    Measure("agreement_within_1", "Within 1", 2, explanation="The same, where ratings may differ by 1."),
+    Measure("accuracy", "Accuracy", 2, explanation="The share of the items rated as people rate them."),
+    Measure("accuracy_within_1", "Within 1", 2, explanation="The same, where ratings may differ by 1."),
+    Measure("kappa", "Cohen's kappa", 2, explanation="Agreement beyond chance: 0 is chance, 1 is perfect."),
 )
 GROUP_MEASURES = ("fleiss_kappa", "krippendorff_alpha")
 

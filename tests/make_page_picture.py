@@ -22,6 +22,7 @@ from groq_server import Call, GroqServer, Reply, score_reply
 
 ROOT = Path(__file__).resolve().parent.parent
 OPENED_QUESTION = "q007"
+GRADE = ("train", "--judge", "simple", "strong", "--report", "html")
 
 
 def judge_by_words(call: Call) -> Reply:
@@ -44,7 +45,7 @@ def main() -> None:
         for file in ROOT.glob("train_*_output.json"):
             shutil.copy(file, folder)
         environment = {**os.environ, "GROQ_API_KEY": "any", "GROQ_BASE_URL": server.url}
-        command = [sys.executable, str(ROOT / "evaluation.py"), "train", "--report", "html"]
+        command = [sys.executable, str(ROOT / "evaluation.py"), *GRADE]
         subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL)
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=find_browser(), args=ARGUMENTS)

@@ -224,7 +224,7 @@ def test_histogram_on_the_page(
     repeats = ["--repeats", "2"] if isinstance(scores[0], list) else []
     run_with_scores(project, judge_with, {"strong": scores}, "--report", "html", *repeats)
     page = text_of(project, HTML)
-    [shown] = re.findall("<figcaption>(.*?)</figcaption>", page)
+    shown = re.findall("<figcaption>(.*?)</figcaption>", page)[-1]
     assert re.sub("<[^>]*>", "", shown) == caption
     assert re.findall('aria-label="Answers by score: ([^"]*)"', page) == counts
 
@@ -238,7 +238,7 @@ def pixels(project: Project) -> np.ndarray[Any, Any]:
 @table(
     "scores",
     {
-        "two systems": {"a": [1, 2, 2, 5, 5], "b": [3, 3, 3, 3, 3]},
+        "two systems, and one without judgements": {"a": [1, 2, 2], "b": [3, 3, 3], "simple": [1, 1, 1]},
         "mathematics, commands": {"$\\frac{$<b>\x1b[2J&": [3]},
         "letters that the font lacks": {"한국어": [4]},
         "half of a character": {"\udcff": [2]},
@@ -257,7 +257,7 @@ def test_the_picture_is_grey_and_drawn_without_a_warning(
         assert run_with_scores(project, judge_with, scores, "--report", "png").code == 0
     assert [record for record in caplog.records if record.name.startswith("matplotlib")] == []
     red, green, blue = np.moveaxis(pixels(project), -1, 0)
-    assert red.shape == (60 + 240 * len(scores), 900)
+    assert red.shape == (60 + 240 * len(scores.keys() - {"simple"}), 900)
     assert np.array_equal(red, green)
     assert np.array_equal(red, blue)
 
@@ -270,7 +270,7 @@ def test_the_picture_is_grey_and_drawn_without_a_warning(
     {
         "none": ([], []),
         "in the order of the option": (["--report", "csv", "md"], [CSV, MARKDOWN]),
-        "picture": (["--report", "png"], [PNG]),
+        "picture, without scores": (["--report", "png"], []),
         "a student twice": (["--student", "strong", "strong"], ["dev_strong_evaluation.html"]),
         "dry run": (["--report", "md", "--student", "strong", "--dry-run"], []),
     },
@@ -279,7 +279,9 @@ def test_which_reports_are_written(small: Project, arguments: list[str], written
     before = set(small.files())
     outcome = small.run("dev", *arguments)
     assert set(small.files()) - before - {RESULTS} == set(written)
-    assert (saved_reports(outcome), outcome.code) == (written, 0)
+    code = 3 if "png" in arguments else 0
+    assert (saved_reports(outcome), outcome.code) == (written, code)
+    assert mentions(outcome.err, "error", PNG, "no scores") == (code == 3)
 
 
 def test_reports_are_reproducible_and_leave_the_results_alone(hostile: Project, serve: Serve) -> None:
@@ -320,7 +322,8 @@ def test_a_report_that_cannot_be_made(
 
 
 @pytest.mark.parametrize("blocked", [MARKDOWN, CSV, PNG])
-def test_a_report_that_cannot_be_written(small: Project, blocked: str) -> None:
+def test_a_report_that_cannot_be_written(small: Project, judge_with: JudgeWith, blocked: str) -> None:
+    judge_with({"strong": [3, 3]})
     (small.folder / blocked).mkdir()
     outcome = small.run("dev", "--report", "md", "csv", "png")
     assert mentions(outcome.err, "error", blocked)
