@@ -1360,9 +1360,7 @@ def recall_at_k(retrieved_ids: Sequence[str], gold_ids: Collection[str], k: int)
     """
     gold = collect_ids(gold_ids)
     retrieved = collect_ids(retrieved_ids[: max(k, 0)])
-    if not gold:
-        return 0.0
-    return len(gold & retrieved) / len(gold)
+    return len(gold & retrieved) / len(gold) if gold else 0.0
 
 
 def collect_ids(ids: Iterable[H]) -> set[H]:
@@ -1383,9 +1381,7 @@ def cover_at_k(covered_perspectives: Iterable[Hashable], gold_perspectives: Iter
     """
     gold = collect_ids(gold_perspectives)
     covered = collect_ids(covered_perspectives)
-    if not gold:
-        return 0.0
-    return len(gold & covered) / len(gold)
+    return len(gold & covered) / len(gold) if gold else 0.0
 
 
 class CitationScores(NamedTuple):
@@ -1621,9 +1617,7 @@ def measure_faithfulness(answer: str, context: Iterable[str]) -> Faithfulness:
 
 Array: TypeAlias = npt.NDArray[Any]
 Values: TypeAlias = Sequence[float] | Array
-Clusters: TypeAlias = (
-    Sequence[Hashable] | Array | None
-)  # the cluster of each item; None: one item per cluster
+Clusters: TypeAlias = Sequence[Hashable] | Array | None  # of each item; None: one item per cluster
 
 
 class Interval(NamedTuple):
@@ -1652,15 +1646,10 @@ def describe_values(values: Sequence[float]) -> Description:
     """Return the summary statistics of some values; all None for no values."""
     if not values:
         return Description()
-    return Description(
-        mean=mean(values),
-        median=float(statistics.median(values)),
-        std=statistics.stdev(values) if len(values) > 1 else None,
-        min=min(values),
-        q1=float(np.quantile(values, 0.25)),
-        q3=float(np.quantile(values, 0.75)),
-        max=max(values),
-    )
+    std = statistics.stdev(values) if len(values) > 1 else None
+    q1, q3 = np.quantile(values, (0.25, 0.75)).tolist()
+    median = float(statistics.median(values))
+    return Description(mean(values), median, std, min(values), q1, q3, max(values))
 
 
 def pool_deviations(groups: Iterable[Sequence[float]]) -> float | None:
@@ -1701,24 +1690,15 @@ def bootstrap_interval(
     >>> bootstrap_interval([1, 0, 1, 0, 1, 0, 1, 0, 1, 0], clusters="aabbccddee")
     Interval(low=0.5, high=0.5)
     """
-    return bootstrap_intervals([values], clusters, confidence=confidence, resamples=resamples, seed=seed)[0]
+    [(_, sums)] = sum_known_clusters([values], clusters)
+    return bootstrap_statistics(sums, divide_by_sizes, confidence, resamples, seed)[0]
 
 
-def bootstrap_intervals(
-    columns: Sequence[Values],
-    clusters: Clusters = None,
-    *,
-    confidence: float = CONFIDENCE,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-) -> list[Interval | None]:
+def bootstrap_intervals(columns: Sequence[Values], clusters: Clusters = None) -> list[Interval | None]:
     """Return the `bootstrap_interval` of each column of the same items. NaN: not measured for this item."""
     intervals: list[Interval | None] = [None] * len(columns)
     for indices, sums in sum_known_clusters(columns, clusters):
-        found = bootstrap_statistics(
-            sums, divide_by_sizes, confidence=confidence, resamples=resamples, seed=seed
-        )
-        for index, interval in zip(indices, found, strict=True):
+        for index, interval in zip(indices, bootstrap_statistics(sums, divide_by_sizes), strict=True):
             intervals[index] = interval
     return intervals
 
@@ -1731,7 +1711,6 @@ def divide_by_sizes(totals: Array) -> Array:
 def bootstrap_statistics(
     sums: Array,
     compute: Callable[[Array], Array],
-    *,
     confidence: float = CONFIDENCE,
     resamples: int = RESAMPLES,
     seed: int = 0,
@@ -1750,15 +1729,22 @@ def bootstrap_statistics(
     n_clusters = len(sums)
     if n_clusters < MIN_CLUSTERS:
         return [None] * compute(sums).shape[1]
-    statistics_ = compute(draw_resamples(n_clusters, resamples, seed) @ sums)
-    return compute_percentile_intervals(statistics_, n_clusters, confidence)
+    t = compute_t_quantile((1 + confidence) / 2, n_clusters - 1)
+    tail = statistics.NormalDist().cdf(-math.sqrt(n_clusters / (n_clusters - 1)) * t)
+    resampled = compute(draw_resamples(n_clusters, resamples, seed) @ sums)
+    intervals: list[Interval | None] = []
+    for column in np.sort(resampled, axis=0).T:  # np.quantile would take 20 ms to import
+        known = column[~np.isnan(column)]
+        interval = None
+        if len(known):
+            low, high = np.interp((tail, 1 - tail), np.linspace(0, 1, len(known)), known).tolist()
+            interval = round_interval(low, high)
+        intervals.append(interval)
+    return intervals
 
 
 def factorize(labels: Sequence[Hashable] | Array) -> Array:
     """Return the number of each label, counted from 0 in order of first occurrence."""
-    if isinstance(labels, np.ndarray):
-        _, first, codes = np.unique(labels, return_index=True, return_inverse=True)
-        return np.asarray(np.argsort(np.argsort(first))[codes])
     numbers: dict[Hashable, int] = {}
     return np.array([numbers.setdefault(label, len(numbers)) for label in labels], np.intp)
 
@@ -1767,8 +1753,7 @@ def sum_known_clusters(columns: Sequence[Values], clusters: Clusters) -> Iterato
     """Yield (indices of columns, their `sum_clusters`) for columns that are known for the same items."""
     arrays = [np.asarray(column, np.float64) for column in columns]
     n_items = len(arrays[0]) if arrays else 0
-    labels = range(n_items) if clusters is None else clusters
-    codes = labels if isinstance(labels, np.ndarray) else factorize(labels)
+    codes = factorize(range(n_items) if clusters is None else clusters)
     if arrays and len(codes) != n_items:
         raise ValueError("values and clusters differ in length")
     groups: dict[bytes, list[int]] = {}
@@ -1800,23 +1785,6 @@ def draw_resamples(n_clusters: int, resamples: int, seed: int) -> Array:
     drawn = (np.frombuffer(noise, "<u4") % n_clusters).reshape(resamples, n_clusters)
     cells = drawn + np.arange(0, drawn.size, n_clusters)[:, np.newaxis]
     return np.bincount(cells.ravel(), minlength=drawn.size).reshape(drawn.shape).astype(np.uint8)
-
-
-def compute_percentile_intervals(
-    statistics_: Array, n_clusters: int, confidence: float
-) -> list[Interval | None]:
-    """Return the expanded percentile interval of each column, whose rows are resamples, without NaN."""
-    t = compute_t_quantile((1 + confidence) / 2, n_clusters - 1)
-    tail = statistics.NormalDist().cdf(-math.sqrt(n_clusters / (n_clusters - 1)) * t)
-    intervals: list[Interval | None] = []
-    for column in np.sort(statistics_, axis=0).T:  # np.quantile would take 20 ms to import
-        known = column[~np.isnan(column)]
-        interval = None
-        if len(known):
-            low, high = np.interp((tail, 1 - tail), np.linspace(0, 1, len(known)), known).tolist()
-            interval = round_interval(low, high)
-        intervals.append(interval)
-    return intervals
 
 
 def round_interval(low: float, high: float) -> Interval:
@@ -2239,33 +2207,28 @@ def compute_means(table: Table, system: str, measures: Iterable[Measure]) -> dic
     scores = table.systems[system]
     measures = [measure for measure in measures if measure.name in scores.values]
     columns = [scores.values[measure.name] * measure.scale for measure in measures]
+    intervals = bootstrap_intervals(columns, table.clusters)
     means = {}
-    for measure, column, interval in zip(
-        measures, columns, bootstrap_intervals(columns, table.clusters), strict=True
-    ):
+    for measure, column, interval in zip(measures, columns, intervals, strict=True):
         is_known = ~np.isnan(column)
         if not is_known.any():
             means[measure.name] = NO_MEAN
             continue
+        n = int(is_known.sum())
+        unscaled = [scores.values[measure.name]]
+        if measure.name in scores.low:
+            unscaled += scores.bounds(measure.name)
+        value, *bounds = [math.fsum(scored[is_known].tolist()) / n * measure.scale for scored in unscaled]
         means[measure.name] = Mean(
-            value=compute_scaled_mean(scores.values[measure.name][is_known], measure),
+            value=value,
             interval=interval,
-            n=int(is_known.sum()),
+            n=n,
             column=column[is_known],
             n_clusters=int(np.count_nonzero(np.bincount(table.clusters[is_known]))),
+            bounds=Interval(*bounds) if bounds else None,
             is_submitted=measure.name not in scores.not_submitted,
         )
-        if measure.name in scores.low:
-            low, high = [
-                compute_scaled_mean(bound[is_known], measure) for bound in scores.bounds(measure.name)
-            ]
-            means[measure.name] = means[measure.name]._replace(bounds=Interval(low, high))
     return means
-
-
-def compute_scaled_mean(column: Array, measure: Measure) -> float:
-    """Return the mean of a column that is not empty, in the measure's unit."""
-    return math.fsum(column.tolist()) / len(column) * measure.scale
 
 
 def slice_table(table: Table, label: str, min_items: int = MIN_SLICE) -> dict[str, Table]:
@@ -2338,16 +2301,11 @@ def compare_on_measure(table: Table, measure: Measure) -> list[Comparison]:
         p = max(itertools.islice(p_values, len(gap)))
         if min(sums) <= 0 <= max(sums):
             p = 1.0
-        n_items = int(is_known.sum())
-        result = Difference(
-            with_=other,
-            measure=measure.mean_key,
-            n=n_items,
-            difference=sums[0] / n_items * measure.scale,
-            ci95=interval,
-            p=p,
-        )
-        missing = [one for one in (name, other) if measure.name in table.systems[one].not_submitted]
+        n = int(is_known.sum())
+        difference = sums[0] / n * measure.scale
+        key = measure.mean_key
+        result = Difference(with_=other, measure=key, n=n, difference=difference, ci95=interval, p=p)
+        missing = [system for system in (name, other) if measure.name in table.systems[system].not_submitted]
         comparisons.append(Comparison(name, result, missing))
     adjusted = adjust_holm([comparison.result.p for comparison in comparisons])
     for (_, result, _), p_holm in zip(comparisons, adjusted, strict=True):
@@ -2400,8 +2358,8 @@ def rank_systems(
     left = dict(means)
     for measure in ranked_by:
         values = {}
-        for system, found in left.items():
-            value = found.get(measure, NO_MEAN).value
+        for system, system_means in left.items():
+            value = system_means.get(measure, NO_MEAN).value
             if value is not None:
                 values[system] = value
         for system in sorted(values, key=lambda system: (-values[system], system)):
