@@ -11026,22 +11026,26 @@ def plan_tasks(file: SummaryFile, references: References, options: SummaryOption
             results.num_skipped_errors += 1
             continue
         query = fold_text(summary.query)
-        gold = references.gold.get(query, [])
-        same_id = [reference for reference in gold if reference.id == summary.id]
+        gold = sorted(references.gold.get(query, []), key=lambda reference: reference.id != summary.id)
+        documents = web.get(query, [])
         outcome: Outcome | None = None
         if not gold:
             cases["queries without a gold summary"].append(summary.query)
             outcome = Failure("no gold summary has this query as its title", asked=False)
         elif all(map(is_blank, texts)):
             outcome = Judgement(0, "Nothing is summarised.", parts={})
-        answer = write_summary(summary)
-        audit = audit_answer(answer, None, (summary.query, ""), options.max_answer_chars)
-        prompt_texts = list_summary_texts(summary, [*same_id, *gold], web.get(query, []))
-        prompt_texts["answer"] = audit.judged
+        audit = audit_answer(write_summary(summary), None, (summary.query, ""), options.max_answer_chars)
+        lines = [f"- {document.id}: {join_words(document.content[:WEB_CHARS])}" for document in documents]
+        prompt_texts = {
+            "question": summary.query,
+            "gold": write_summary(gold[0]) if gold else "",
+            "web": "\n".join(lines) or "(none)",
+            "answer": audit.judged,
+        }
         file.tasks.append(SummaryTask(summary, prompt_texts, outcome))
-        if len(gold) > 1 and not same_id:
+        if len(gold) > 1 and gold[0].id != summary.id:
             cases["queries with several gold summaries, the first counts"].append(summary.query)
-        if is_merged and not web.get(query):
+        if is_merged and not documents:
             cases["queries without web documents"].append(summary.query)
         if audit.flags:
             cases["summaries that speak to the judge or are judged cut off"].append(summary.id)
@@ -11053,19 +11057,6 @@ def plan_tasks(file: SummaryFile, references: References, options: SummaryOption
 
 
 # -- Judging
-
-
-def list_summary_texts(
-    summary: Summary, gold: Sequence[Summary], web: Iterable[MergedDocument]
-) -> dict[str, str]:
-    """Return the texts of the summary prompt. Of several gold summaries the first counts."""
-    documents = [f"- {document.id}: {join_words(document.content[:WEB_CHARS])}" for document in web]
-    return {
-        "question": summary.query,
-        "gold": write_summary(gold[0]) if gold else "",
-        "web": "\n".join(documents) or "(none)",
-        "answer": write_summary(summary),
-    }
 
 
 def write_summary(summary: Summary) -> str:
@@ -11110,32 +11101,26 @@ def build_summary_table(rows: Sequence[SummaryRow]) -> Table:
     return Table(queries, factorize(queries), systems={"": scores})
 
 
-def compute_summary_means(rows: Sequence[SummaryRow]) -> dict[str, Mean]:
-    return compute_means(build_summary_table(rows), "", SUMMARY_MEASURES)
-
-
 def describe_scores(rows: Sequence[SummaryRow]) -> Spreads:
     """Return how scores are distributed, by criterion and for the total."""
-    means = compute_summary_means(rows)
+    means = compute_means(build_summary_table(rows), "", SUMMARY_MEASURES)
     results = {}
     for measure in SUMMARY_MEASURES:
         values = [row.scores[measure.name] for row in rows]
         spread = describe_spread(values, means[measure.name].interval)
-        spread.distribution = {}
-        for level in range(int(measure.top) + 1):
-            spread.distribution[str(level)] = values.count(level)
+        spread.distribution = {str(level): values.count(level) for level in range(int(measure.top) + 1)}
         results[measure.name] = spread
     return results
 
 
 def describe_spread(values: Sequence[float], interval: Interval | None) -> SpreadResults:
-    found = describe_values(values)
+    description = describe_values(values)
     low, high = interval or (None, None)
     return SpreadResults(
-        **msgspec.structs.asdict(found),
+        **msgspec.structs.asdict(description),
         n=len(values),
-        q2=found.median,
-        q4=found.max,
+        q2=description.median,
+        q4=description.max,
         ci_95_lower=low,
         ci_95_upper=high,
         ci_95_reason=UNSET if interval else f"fewer than {MIN_CLUSTERS} queries",
@@ -11150,36 +11135,38 @@ def list_summary_parts(files: Iterable[SummaryFile]) -> list[Part]:
     rows: list[tuple[list[Cell], dict[str, Mean]]] = []
     parts = []
     for file in files:
-        title = file.title
         results = file.results
         counts: list[Cell] = [results.num_evaluated, results.num_failed, results.num_skipped_errors]
-        rows.append(([title, *counts], compute_summary_means(results.results)))
+        rows.append(([file.title, *counts], list_means(results.statistics)))
         if results.num_failed:
-            judged = list_judged(results.results)
-            rows.append(([f"{title}, judged only", len(judged), "", ""], compute_summary_means(judged)))
-        parts += build_spread_parts(title, results.statistics)
-    about = ["Summaries", "Evaluated", "Failed", "Left out"]
-    overview = build_means_part("Summary evaluation results", about, rows, SUMMARY_MEASURES)
+            n_judged = results.num_evaluated - results.num_failed
+            names: list[Cell] = [f"{file.title}, judged only", n_judged, "", ""]
+            rows.append((names, list_means(results.statistics_without_errors)))
+        parts += build_spread_parts(file.title, results.statistics)
+    headings = ["Summaries", "Evaluated", "Failed", "Left out"]
+    overview = build_means_part("Summary evaluation results", headings, rows, SUMMARY_MEASURES)
     remark = f"Each criterion is 0 to 2, the total 0 to 10. {IN_BRACKETS}: bootstrap over queries."
     return [overview._replace(lines=[remark]), *parts]
 
 
-def build_spread_parts(title: str, statistics: Spreads) -> list[Part]:
+def list_means(spreads: Spreads) -> dict[str, Mean]:
+    return {name: Mean(spread.mean, spread.interval, spread.n) for name, spread in spreads.items()}
+
+
+def build_spread_parts(title: str, spreads: Spreads) -> list[Part]:
     """Return how the scores of a file are distributed: figures by criterion, and the totals as bars."""
     names = ("mean", "median", "std", "min", "q1", "q3", "max")
     header = ["Criterion", "Summaries", *names, *(f"scored {level}" for level in CRITERION_LEVELS)]
     rows: list[list[Cell]] = []
     distribution: Mapping[str, int] = {}
     for measure in SUMMARY_MEASURES:
-        found = statistics[measure.name]
-        distribution = found.distribution or {}
-        figures = [format_number(getattr(found, name), measure.digits) for name in names]
+        spread = spreads[measure.name]
+        distribution = spread.distribution or {}
+        figures = [format_number(getattr(spread, name), measure.digits) for name in names]
         counts = ["", "", ""] if measure.name == TOTAL else map(str, distribution.values())
-        rows.append([measure.title, found.n, *figures, *counts])
-    bars: list[list[Cell]] = []
+        rows.append([measure.title, spread.n, *figures, *counts])
     unit = max(1, max(distribution.values()) / 40)  # the widest bar has 40 columns
-    for level, count in distribution.items():
-        bars.append([level, count, "#" * math.ceil(count / unit)])
+    bars = [(level, count, "#" * math.ceil(count / unit)) for level, count in distribution.items()]
     totals = Part(f"Total scores: {title}", ["Score", "Summaries", ""], bars)
     return [Part(f"Scores: {title}", header, rows), totals]
 
@@ -11212,12 +11199,13 @@ class PlotSummaries(Command):
         for file, rows in self.files.items():
             stem = file.name.removesuffix(".json")
             judged = list_judged(rows)
-            about = f"{Path(file.name).name}, {len(judged)} of {len(rows)} judged"
+            source = f"{Path(file.name).name}, {len(judged)} of {len(rows)} judged"
             distributions = {}
             for measure in SUMMARY_MEASURES:
                 values = [row.scores[measure.name] for row in judged]
-                levels = range(int(measure.top) + 1)
-                distributions[f"{measure.title} ({about})"] = Distribution(values, levels)
+                distributions[f"{measure.title} ({source})"] = Distribution(
+                    values, range(int(measure.top) + 1)
+                )
             report = Report("", (), distributions=distributions)
             yield OutputFile(f"{stem}.png", functools.partial(render_png, report))
             statistics = PlotResults(file, describe_scores(rows), describe_scores(judged))
@@ -11250,10 +11238,10 @@ class MeasureWeb(Command):
         names = ("median", "q1", "q3", "q4")
         rows: list[list[Cell]] = []
         for k, metrics in self.metrics.items():
-            for name, found in metrics.items():
-                figures = [format_number(getattr(found, figure), 3) for figure in names]
-                mean_cell = MeanCell(found.mean, found.interval, 3)
-                rows.append([k, name, found.n, mean_cell, *figures, found.left_out or 0])
+            for name, spread in metrics.items():
+                figures = [format_number(getattr(spread, figure), 3) for figure in names]
+                mean_cell = MeanCell(spread.mean, spread.interval, 3)
+                rows.append([k, name, spread.n, mean_cell, *figures, spread.left_out or 0])
         header = ["k", "Metric", "Queries", "mean", *names, "Left out"]
         return render_text([Part("Web metrics", header, rows, n_names=2)])
 
@@ -11329,13 +11317,9 @@ class RetrievedRow(msgspec.Struct):
     rank: int
 
 
-class GeneratedRow(msgspec.Struct, kw_only=True):
-    """A prediction. A file in which every row has `generated_by` may be rewritten without --overwrite."""
+class Generation(msgspec.Struct, kw_only=True):
+    """How an answer was made. Only files whose rows all have `generated_by` are replaced without asking."""
 
-    question: str
-    answer: str = ""
-    evidence_sentences: list[str] | UnsetType = UNSET
-    retrieved_docs: list[RetrievedRow] | UnsetType = UNSET
     latency_ms: OptionalNumber = UNSET
     input_tokens: OptionalCount = UNSET
     output_tokens: OptionalCount = UNSET
@@ -11343,7 +11327,16 @@ class GeneratedRow(msgspec.Struct, kw_only=True):
     generated_by: Literal["evaluation.py generate"]
 
 
-class GeneratedItem(msgspec.Struct, kw_only=True):
+class GeneratedRow(Generation):
+    """A prediction. In the file `Generation` comes last, as its fields are keyword-only."""
+
+    question: str
+    answer: str = ""
+    evidence_sentences: list[str] | UnsetType = UNSET
+    retrieved_docs: list[RetrievedRow] | UnsetType = UNSET
+
+
+class GeneratedItem(Generation):
     """An answer to a question of a dataset, as `answers` reads it."""
 
     id: str
@@ -11353,14 +11346,9 @@ class GeneratedItem(msgspec.Struct, kw_only=True):
     category: OptionalText = UNSET
     keywords: Sequence[str] | UnsetType = UNSET
     expected_sources: Sequence[str] | UnsetType = UNSET
-    generated_answer: str
+    generated_answer: str = ""
     sources: Sequence[str] | UnsetType = UNSET
     context: Sequence[str] | UnsetType = UNSET  # the sentences in the prompt
-    latency_ms: OptionalNumber = UNSET
-    input_tokens: OptionalCount = UNSET
-    output_tokens: OptionalCount = UNSET
-    model: OptionalText = UNSET
-    generated_by: Literal["evaluation.py generate"]
 
 
 @dataclass
@@ -11386,40 +11374,43 @@ class GeneratePredictions(Command):
     needs_judge = True
 
     @property
-    def stem(self) -> str:
-        """Return what the names of the output begin with: the split, or the dataset's path."""
-        split = self.options.split
-        return split if split in SPLITS else str(Path(split).with_suffix(""))
-
-    @property
     def journal_file(self) -> str:
-        return f"{Path(self.stem).name}_generate_judgements.jsonl"
+        return f"{Path(self.options.split).stem}_generate_judgements.jsonl"
 
     def old_journal_files(self) -> list[str]:
         return [JUDGEMENTS_FILE.format(split=self.options.split)] if self.options.split in SPLITS else []
 
     def read(self) -> None:
-        options = self.options
-        self.prompt = PIPELINES[options.pipeline]
+        self.prompt = PIPELINES[self.options.pipeline]
         self.systems = self.plan_systems()
         problems: list[str] = []
-        self.dataset: list[Item] = []  # none for a split
-        if options.split in SPLITS:
-            self.questions, file = read_questions(options.split, problems)
-        else:
-            self.dataset, self.questions, file = read_dataset(options.split, problems)
-        for name in find_repeated(question.question_id for question in self.questions):
-            problems.append(f"{file.file}: question ID occurs more than once: {name}")
+        self.questions = self.read_questions(problems)
         self.documents: dict[str, Sentences] = {}  # to search in
         texts = {}
-        if options.pipeline != "llm":
+        if self.options.pipeline != "llm":
             for doc_id, document in read_corpus("*", problems).items():
-                sentences = list_sentences(document)
-                self.documents[doc_id] = sentences
-                texts[doc_id] = " ".join(sentences.values())
+                self.documents[doc_id] = list_sentences(document)
+                texts[doc_id] = " ".join(self.documents[doc_id].values())
         if problems:
             raise InputError(problems)
-        self.retrieved = search_texts(texts, [row.question for row in self.questions], options.top_k)
+        self.retrieved = search_texts(texts, list(self.questions.values()), self.options.top_k)
+
+    def read_questions(self, problems: list[str]) -> dict[str, str]:
+        """Return the question by ID, of a split or of a dataset as `answers` reads it."""
+        path = self.options.split
+        self.dataset: list[Item] = []  # none for a split
+        if path in SPLITS:
+            questions, source = read_questions(path, problems)
+            rows = [(question.question_id, question.question) for question in questions]
+        else:
+            file = read_file(path, problems)
+            source = file.source
+            self.dataset = parse_items(file, problems)
+            rows = [(item.id, item.question) for item in self.dataset]
+            problems += [f"{path}:1: {name}: question is missing" for name, text in rows if not text.strip()]
+        for name in find_repeated(name for name, _ in rows):
+            problems.append(f"{source.file}: question ID occurs more than once: {name}")
+        return dict(rows)
 
     def plan_systems(self) -> list[GeneratedSystem]:
         """Return the systems to make. Raises UsageError for options that contradict and files to be kept."""
@@ -11435,47 +11426,43 @@ class GeneratePredictions(Command):
             default_name = SYSTEM_NAMES.get(options.pipeline) if len(models) < 2 else None
             name = options.system or default_name or name_for_file(model)
             if name in systems or not re.fullmatch(r"[\w.-]{1,100}", name):
+                problem = "no new name: use one --model and --system"
                 form = "at most 100 letters, digits, '.', '-' and '_'"
-                raise UsageError(
-                    f"{options.system or model}: no new name: use one --model and --system ({form})"
-                )
-            file = PREDICTIONS_FILE.format(split=self.stem, system=name)
+                raise UsageError(f"{options.system or model}: {problem} ({form})")
+            file = PREDICTIONS_FILE.format(split=Path(options.split).with_suffix(""), system=name)
             system = GeneratedSystem(name, file, model if len(models) > 1 else "")
+            old = read_file(file, [])
             if options.split in SPLITS:
-                system.last_ids = set(parse_value(dict[str, GeneratedRow], read_file(file, []), []) or ())
+                system.last_ids = set(parse_value(dict[str, GeneratedRow], old, []) or ())
             else:
-                own_rows = parse_value(list[GeneratedItem], read_file(file, []), [])
-                system.last_ids = {row.id for row in own_rows or ()}
+                system.last_ids = {row.id for row in parse_value(list[GeneratedItem], old, []) or ()}
             if os.path.lexists(file) and not system.last_ids and not options.overwrite:
                 raise UsageError(f"{file} was not written by this command: --overwrite replaces it")
             systems[name] = system
         return list(systems.values())
 
     def requests(self, answers: Answers) -> list[Request]:
-        prompt = self.prompt
-        if answers or not prompt:
+        if answers or not self.prompt:
             return []
         requests = []
         for system in self.systems:
-            max_chars = compute_room(self.options, prompt, system.model)
-            for position, question in enumerate(self.questions):
-                name = question.question_id
+            max_chars = compute_room(self.options, self.prompt, system.model)
+            for position, (name, question) in enumerate(self.questions.items()):
                 documents = {row.doc_id: self.documents[row.doc_id] for row in self.retrieved[position]}
                 sources, system.shown[name] = show_documents(documents, max_chars)
-                texts = {"question": question.question, "sources": sources}
-                request = Request(system.name, name, position, "generated", 0, prompt, texts)
+                texts = {"question": question, "sources": sources}
+                request = Request(system.name, name, position, "generated", 0, self.prompt, texts)
                 requests.append(request._replace(model=system.model))
         return requests
 
     def grade(self, answers: Answers, judging: Judging) -> None:
         for system in self.systems:
-            for position, question in enumerate(self.questions):
-                name = question.question_id
+            for position, (name, question) in enumerate(self.questions.items()):
                 outcome = answers.get(RequestId(system.name, position, "generated", 0))
                 if isinstance(outcome, Failure):
                     system.failures[name] = outcome.reason
                     continue
-                row = GeneratedRow(question=question.question, generated_by="evaluation.py generate")
+                row = GeneratedRow(question=question, generated_by="evaluation.py generate")
                 if self.documents:
                     row.retrieved_docs = self.retrieved[position]
                 if outcome is None:
@@ -11488,7 +11475,7 @@ class GeneratePredictions(Command):
             judging.model = ", ".join(system.model for system in self.systems)  # so that no price is shown
 
     def extract_answer(self, row: GeneratedRow, retrieved: Sequence[RetrievedRow]) -> None:
-        """Answer with the sentences of the best document that fit the question best, in their order."""
+        """Answer with the best sentences of the best document, in their order."""
         sentences = self.documents[retrieved[0].doc_id] if retrieved else {}
         best = {hit.doc_id for hit in search_texts(sentences, [row.question], TOP_SENTENCES)[0]}
         row.evidence_sentences = [sentence_id for sentence_id in sentences if sentence_id in best]
@@ -11522,11 +11509,7 @@ class GeneratePredictions(Command):
                     generated_answer=row.answer,
                     sources=[document.doc_id for document in row.retrieved_docs or ()] or UNSET,
                     context=[self.documents[doc_id][sentence_id] for doc_id, sentence_id in shown] or UNSET,
-                    latency_ms=row.latency_ms,
-                    input_tokens=row.input_tokens,
-                    output_tokens=row.output_tokens,
-                    model=row.model,
-                    generated_by=row.generated_by,
+                    **{name: getattr(row, name) for name in Generation.__struct_fields__},
                 )
             )
         return items
@@ -11549,21 +11532,6 @@ class GeneratePredictions(Command):
 
     def is_complete(self) -> bool:
         return not any(system.failures for system in self.systems)
-
-
-def read_dataset(path: str, problems: list[str]) -> tuple[list[Item], list[Question], InputFile]:
-    """Read a list of questions with their gold answers, as `answers` reads it."""
-    file = read_file(path, problems)
-    items = parse_items(file, problems)
-    questions = []
-    for item in items:
-        if not item.question.strip():
-            problems.append(f"{path}:1: {item.id}: question is missing")
-        question = Question(
-            question_id=item.id, doc_id="", question=item.question, answer="", evidence_sentences=[]
-        )
-        questions.append(question)
-    return items, questions, file.source
 
 
 def read_answer(row: GeneratedRow, written: Judgement, system: GeneratedSystem, name: str) -> None:
@@ -11603,11 +11571,11 @@ def show_documents(documents: Mapping[str, Sentences], max_chars: float) -> tupl
         lines.append(f"Document D{number}: {doc_id}")
         max_chars -= len(lines[-1]) + 1
         for sentence_id, text in sentences.items():
-            name = f"D{number}.{' '.join(sentence_id.split())}"
+            name = f"D{number}.{join_words(sentence_id)}"
             max_chars -= len(f"{name}: {text}\n")
             if max_chars >= 0:
                 shown[name] = (doc_id, sentence_id)
-                lines.append(f"{name}: {' '.join(text.split())}")
+                lines.append(f"{name}: {join_words(text)}")
     return "\n".join(lines), shown
 
 
@@ -11785,8 +11753,8 @@ class DraftQuestions(Command):
             document = join_sentences(sentences)
             for number in range(1, count + 1):
                 kind = self.options.kinds[(number - 1) % len(self.options.kinds)]
-                texts = {"sentences": document, "task": DRAFT_TASKS[kind]}
-                texts |= {"number": str(number), "count": str(count)}
+                task = DRAFT_TASKS[kind]
+                texts = {"sentences": document, "task": task, "number": str(number), "count": str(count)}
                 requests.append(Request(kind, doc_id, position, "drafted", number, "draft", texts))
         return requests
 
@@ -11811,7 +11779,7 @@ class DraftQuestions(Command):
 
     def console(self) -> str:
         rows = [("kept", len(self.kept)), *sorted(self.lost.items())]
-        return render_text([Part("Drafted questions", ["What", "Drafts"], rows)])
+        return render_text([Part(self.results_title, ["What", "Drafts"], rows)])
 
     def remarks(self) -> list[str]:
         lines = ['Check each question, and then set its "reviewed" to true.']
@@ -11828,7 +11796,7 @@ class DraftQuestions(Command):
 
 def join_sentences(sentences: Sentences) -> str:
     """Return sentences as the prompt for a draft has them."""
-    return "\n".join(" ".join(f"{name}: {text}".split()) for name, text in sentences.items())
+    return "\n".join(join_words(f"{name}: {text}") for name, text in sentences.items())
 
 
 def build_draft(doc_id: str, kind: str, reply: DraftReply) -> DraftRow:
