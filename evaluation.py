@@ -10733,14 +10733,6 @@ class References(NamedTuple):
     web: dict[int, dict[str, list[MergedDocument]]]
 
 
-class SummaryTask(NamedTuple):
-    """A summary and the texts of its prompt, or its outcome if no judge is needed."""
-
-    summary: Summary
-    texts: dict[str, str]
-    known_outcome: Outcome | None
-
-
 # -- The results files
 
 
@@ -10791,7 +10783,7 @@ class SummaryRun(msgspec.Struct, kw_only=True):
 
 
 class SummaryResults(msgspec.Struct, kw_only=True):
-    """The results for one file. Reading fills in what is known before judging."""
+    """The results for one file. Reading fills in what is known before judging, zeros among them."""
 
     timestamp: str = ""
     model: str | None = None
@@ -10812,12 +10804,12 @@ class SummaryResults(msgspec.Struct, kw_only=True):
 
 @dataclass
 class SummaryFile:
-    """Summaries that were made in one way."""
+    """Summaries that were made in one way, and the texts of their prompts by the index of the result."""
 
     summaries: list[Summary]
     results: SummaryResults
     title: str
-    tasks: list[SummaryTask] = field(default_factory=list)
+    prompt_texts: dict[int, dict[str, str]] = field(default_factory=dict)
 
 
 # -- The command
@@ -10859,9 +10851,9 @@ class JudgeSummaries(Command):
         for file in files:
             if file.title in repeated:
                 file.title += f" {file.results.summary_file}"
-            plan_tasks(file, self.references, self.options)
+            choose_summaries(file, self.references, self.options)
             self.data_warnings += file.results.warnings
-        self.files = [file for file in files if file.tasks or file.results.num_skipped_errors]
+        self.files = [file for file in files if file.results.results or file.results.num_skipped_errors]
         if not self.files:
             raise UsageError("--indices: no summary is at these positions")
 
@@ -10870,18 +10862,17 @@ class JudgeSummaries(Command):
 
     def introduction(self) -> list[str]:
         lines = []
-        for file in self.files:
-            left_out = file.results.num_skipped_errors
-            lines.append(f"{file.results.summary_file}: {len(file.tasks)} summaries, {left_out} left out")
+        for results in [file.results for file in self.files]:
+            counts = f"{len(results.results)} summaries, {results.num_skipped_errors} left out"
+            lines.append(f"{results.summary_file}: {counts}")
         return lines
 
     def requests(self, answers: Answers) -> list[Request]:
         requests: list[Request] = []
         for file in () if answers else self.files:
-            for index, task in enumerate(file.tasks):
-                if task.known_outcome is None:
-                    name = task.summary.id
-                    requests.append(Request(file.title, name, index, "written", 0, "summary", task.texts))
+            for index, texts in file.prompt_texts.items():
+                name = file.results.results[index].id
+                requests.append(Request(file.title, name, index, "written", 0, "summary", texts))
         return requests
 
     def grade(self, answers: Answers, judging: Judging) -> None:
@@ -10889,18 +10880,16 @@ class JudgeSummaries(Command):
             raise JudgeUnavailable(judging.stopped)  # no results rather than a file of zeros
         tables = {}
         for file in track(self.files, "Scoring summaries"):
-            rows = []
-            for index, task in enumerate(file.tasks):
-                summary = task.summary
-                outcome = task.known_outcome or answers[RequestId(file.title, index, "written", 0)]
-                row = SummaryRow(summary.id, summary.query, add_total({}), None, outcome.reply or None)
-                if isinstance(outcome, Failure):
-                    row.error = outcome.reason
-                else:
-                    row.scores = add_total(outcome.parts or {})
-                rows.append(row)
-            judged = list_judged(rows)
             results = file.results
+            rows = results.results
+            for index in file.prompt_texts:
+                outcome = answers[RequestId(file.title, index, "written", 0)]
+                rows[index].raw_response = outcome.reply or None
+                if isinstance(outcome, Failure):
+                    rows[index].error = outcome.reason
+                else:
+                    rows[index].scores = add_total(outcome.parts or {})
+            judged = list_judged(rows)
             results.model = judging.model or None
             results.requested_model = judging.requested_model or None
             results.num_evaluated = len(rows)
@@ -10908,7 +10897,6 @@ class JudgeSummaries(Command):
             results.statistics = describe_scores(rows)
             results.statistics_without_errors = describe_scores(judged)
             results.run.inputs += self.references.files
-            results.results = rows
             tables[file.title] = build_summary_table(rows)
         joined = join_tables(tables, {title: table.ids for title, table in tables.items()})
         self.comparisons = compare_systems(joined, SUMMARY_MEASURES)
@@ -11009,7 +10997,7 @@ def convert_gold_summary(gold: GoldSummary) -> Summary:
     return Summary(gold.id or "", gold.title, claims)
 
 
-def plan_tasks(file: SummaryFile, references: References, options: SummaryOptions) -> None:
+def choose_summaries(file: SummaryFile, references: References, options: SummaryOptions) -> None:
     """Choose what to judge of a file: all, or what --indices names, and of these the first."""
     positions = range(len(file.summaries))
     indices = positions if options.indices is None else options.indices
@@ -11028,30 +11016,30 @@ def plan_tasks(file: SummaryFile, references: References, options: SummaryOption
         query = fold_text(summary.query)
         gold = sorted(references.gold.get(query, []), key=lambda reference: reference.id != summary.id)
         documents = web.get(query, [])
-        outcome: Outcome | None = None
-        if not gold:
-            cases["queries without a gold summary"].append(summary.query)
-            outcome = Failure("no gold summary has this query as its title", asked=False)
-        elif all(map(is_blank, texts)):
-            outcome = Judgement(0, "Nothing is summarised.", parts={})
         audit = audit_answer(write_summary(summary), None, (summary.query, ""), options.max_answer_chars)
-        lines = [f"- {document.id}: {join_words(document.content[:WEB_CHARS])}" for document in documents]
-        prompt_texts = {
-            "question": summary.query,
-            "gold": write_summary(gold[0]) if gold else "",
-            "web": "\n".join(lines) or "(none)",
-            "answer": audit.judged,
-        }
-        file.tasks.append(SummaryTask(summary, prompt_texts, outcome))
+        row = SummaryRow(summary.id, summary.query, add_total({}), None, None)
+        if not gold:
+            row.error = "no gold summary has this query as its title"
+            cases["queries without a gold summary"].append(summary.query)
+        elif not all(map(is_blank, texts)):
+            lines = [f"- {document.id}: {join_words(document.content[:WEB_CHARS])}" for document in documents]
+            file.prompt_texts[len(results.results)] = {
+                "question": summary.query,
+                "gold": write_summary(gold[0]),
+                "web": "\n".join(lines) or "(none)",
+                "answer": audit.judged,
+            }
+        results.results.append(row)
         if len(gold) > 1 and gold[0].id != summary.id:
             cases["queries with several gold summaries, the first counts"].append(summary.query)
         if is_merged and not documents:
             cases["queries without web documents"].append(summary.query)
         if audit.flags:
             cases["summaries that speak to the judge or are judged cut off"].append(summary.id)
-    queries = [fold_text(task.summary.query) for task in file.tasks]
+    cases["queries that occur more than once"] = find_repeated(
+        fold_text(row.query) for row in results.results
+    )
     outside = [str(index) for index in indices if index not in positions]
-    cases["queries that occur more than once"] = find_repeated(queries)
     cases[f"indices outside 0 to {len(positions) - 1}, left out"] = outside
     results.warnings = list_warnings(results.summary_file, cases)
 
