@@ -1715,16 +1715,11 @@ def bootstrap_statistics(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> list[Interval | None]:
-    """Return the interval of each statistic of sums over items, as of `bootstrap_interval`.
+    """Return the `bootstrap_interval` of each statistic of sums over items, shape (n_clusters, n_sums).
 
-    Args:
-        sums: shape (n_clusters, n_sums).
-        compute: maps the sums of many resamples, shape (n, n_sums), to their statistics, shape (n, k). A
-            resample without a statistic has NaN and is left out.
-        confidence, resamples, seed: as of `bootstrap_interval`.
-
-    Returns:
-        k intervals; None for fewer than MIN_CLUSTERS clusters, or if no resample has the statistic.
+    `compute` maps the sums of many resamples, shape (n, n_sums), to their statistics, shape (n, k), with NaN
+    for a statistic that a resample does not have. If none has it, or of fewer than MIN_CLUSTERS clusters, the
+    interval is None.
     """
     n_clusters = len(sums)
     if n_clusters < MIN_CLUSTERS:
@@ -2061,11 +2056,9 @@ def compute_coefficient(
 def compute_coefficients(tables: Array, values: Sequence[Any], level: str, correction: int = 0) -> Array:
     """Return 1 - observed / expected disagreement of each table; NaN if none is expected.
 
-    Args:
-        tables: shape (n, n_values^2).
-        values: in ascending order, if the level is not "nominal".
-        level: "ordinal" distances are the ratings between two values, squared (Krippendorff 2011).
-        correction: 1 for alpha, which corrects for the size of the sample.
+    Tables have the shape (n, n_values^2). Values ascend, unless the level is "nominal". "ordinal" distances
+    are the ratings between two values, squared (Krippendorff 2011). Alpha has the correction 1, for the size
+    of the sample.
     """
     size = len(values)
     tables = tables.reshape(len(tables), size, size)
@@ -2270,12 +2263,11 @@ class Comparison(NamedTuple):
 
 
 def compare_systems(table: Table, measures: Iterable[Measure]) -> list[Comparison]:
-    """Compare every pair of systems on every measure, over the items that both have.
+    """Compare every pair of systems on every measure, over the items that both have: the earlier - the later.
 
-    Differences are the earlier system minus the later one. p is adjusted for the pairs of a measure (Holm):
-    the more pairs, the more sign flips are drawn.
-    Where judgements are missing, both ends of what they may be worth are tested as well: the largest p
-    counts, or 1 if the ends disagree on which system is ahead.
+    p is adjusted for the pairs of a measure (Holm); the more pairs, the more sign flips are drawn. Where
+    judgements are missing, both ends of what they may be worth are tested as well: the largest p counts, or 1
+    if the ends disagree on which system is ahead.
     """
     comparisons = []
     for measure in track(list(measures), "Comparing systems"):

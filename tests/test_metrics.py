@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import evaluation
 import pytest
 
-from conftest import JudgeWith, Project, Score, question, table
+from conftest import JudgeWith, Project, question, table
 
 
 @table(
@@ -96,12 +94,6 @@ def test_order_of_retrieved_documents(small: Project, second_rank: int, first: s
 # ---------------------------------------------------------------------------- The blocks of the results file
 
 
-def grade(project: Project, judge_with: JudgeWith, *scores: Score) -> Any:
-    """Return the results of `strong`, judged with these scores, one per question."""
-    judge_with({"strong": scores})
-    return project.run().results["strong"]
-
-
 @table("evidence", {"with gold evidence": ["S1"], "without gold evidence": []})
 def test_missing_prediction_is_a_miss_everywhere(
     small: Project, judge_with: JudgeWith, evidence: list[str]
@@ -109,7 +101,8 @@ def test_missing_prediction_is_a_miss_everywhere(
     """Without gold evidence an empty prediction scores 1 for evidence, and a missing one 0."""
     small.questions(question("d1", evidence_sentences=evidence))
     small.predictions("strong", {})
-    results = grade(small, judge_with, None)
+    judge_with({"strong": [None]})
+    results = small.run().results["strong"]
     row = results["llm_judge"]["per_question"][0]
     assert results["retrieval"]["recall_at_5"] == 0
     assert results["citation"]["f1_sum"] == 0

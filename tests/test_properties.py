@@ -85,12 +85,7 @@ def retrieved_docs(draw: st.DrawFn) -> list[str | Row]:
     step = draw(st.integers(1, 6))
     ranked = [{"doc_id": doc_id, "rank": (place * step + 3) % 7} for place, doc_id in enumerate(ids)]
     unranked = [{"doc_id": doc_id, "rank": None} for doc_id in ids]
-    styles: list[list[str | Row]] = [
-        [*ranked],
-        [*ids],
-        [*ranked[:2], *unranked[2:]],
-        [*ids[:1], *ranked[1:]],
-    ]
+    styles: list[list[str | Row]] = [[*ranked], [*ids], [*ranked[:2], *unranked[2:]], [*ids[:1], *ranked[1:]]]
     return draw(st.sampled_from(styles))
 
 
