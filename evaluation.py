@@ -10717,14 +10717,6 @@ class SummaryOptions(GradingOptions, FileOptions):
     report: Sequence[str] = ()  # no option: there are no reports
 
 
-class References(NamedTuple):
-    """Gold summaries by query, and web documents by k and query. Case and spaces of a query do not count."""
-
-    files: list[NamedFile]
-    gold: dict[str, list[Summary]]
-    web: dict[int, dict[str, list[MergedDocument]]]
-
-
 # -- The results files
 
 
@@ -10832,10 +10824,10 @@ class JudgeSummaries(Command):
         paths = list_paths(self.options.summary_file or filter(glob.glob, patterns))
         if not paths:
             raise UsageError(f"no summaries: no {' or '.join(patterns)}; name a file with --summary-file")
-        files = []
-        for path in track(paths, "Reading summaries"):
-            files.append(read_summary_file(path, self.options, problems))
-        self.references = read_references(files, problems)
+        files = [
+            read_summary_file(path, self.options, problems) for path in track(paths, "Reading summaries")
+        ]
+        self.read_references(files, problems)
         if problems:
             raise InputError(problems)
         repeated = find_repeated(file.title for file in files)
@@ -10843,11 +10835,80 @@ class JudgeSummaries(Command):
         for file in files:
             if file.title in repeated:
                 file.title += f" {file.results.summary_file}"
-            choose_summaries(file, self.references, self.options)
+            self.choose_summaries(file)
             self.data_warnings += file.results.warnings
         self.files = [file for file in files if file.results.results or file.results.num_skipped_errors]
         if not self.files:
             raise UsageError("--indices: no summary is at these positions")
+
+    def read_references(self, files: Iterable[SummaryFile], problems: list[str]) -> None:
+        """Read gold summaries and web documents by query, whose case and spaces do not count.
+
+        If a query has several lists of documents, the first counts.
+        """
+        file = read_file(GOLD_SUMMARIES_FILE, problems)
+        self.reference_files = [file.named]
+        self.gold: defaultdict[str, list[Summary]] = defaultdict(list)
+        for _, gold in parse_lines(GoldSummary, file, problems, "gold summary"):
+            self.gold[fold_text(gold.title)].append(convert_gold_summary(gold))
+        self.web: dict[int, dict[str, str]] = {}  # documents as the prompt has them, by k and query
+        for results in [file.results for file in files]:
+            if results.summary_type == "merged" and results.k and results.k not in self.web:
+                self.web[results.k] = self.read_web_documents(results.k, problems)
+
+    def read_web_documents(self, k: int, problems: list[str]) -> dict[str, str]:
+        file = read_file(MERGED_FILE.format(k=k), problems)
+        self.reference_files.append(file.named)
+        texts: dict[str, str] = {}
+        for row in parse_list(MergedDocuments, file, problems):
+            lines = []
+            for document in row.merged:
+                if document.id.startswith(WEB_PREFIX):
+                    lines.append(f"- {document.id}: {join_words(document.content[:WEB_CHARS])}")
+            texts.setdefault(fold_text(row.query), "\n".join(lines))
+        return texts
+
+    def choose_summaries(self, file: SummaryFile) -> None:
+        """Choose what to judge of a file: all, or what --indices names, and of these the first."""
+        options = self.options
+        results = file.results
+        positions = range(len(file.summaries))
+        indices = positions if options.indices is None else options.indices
+        chosen = [index for index in dict.fromkeys(indices) if index in positions]
+        cases: defaultdict[str, list[str]] = defaultdict(list)
+        for index in chosen[: options.limit]:
+            summary = file.summaries[index]
+            perspectives = itertools.chain.from_iterable(claim.perspectives for claim in summary.claims)
+            texts = [perspective.text for perspective in perspectives]
+            if any(re.match(GENERATION_ERRORS[results.summary_type], text) for text in texts):
+                results.num_skipped_errors += 1
+                continue
+            query = fold_text(summary.query)
+            is_merged = results.summary_type == "merged"
+            web = self.web[results.k].get(query, "") if is_merged else ""
+            gold = sorted(self.gold[query], key=lambda reference: reference.id != summary.id)
+            answer = write_summary(summary)
+            audit = audit_answer(answer, None, (summary.query, ""), options.max_answer_chars)
+            row = SummaryRow(summary.id, summary.query, add_total({}), None, None)
+            if not gold:
+                row.error = "no gold summary has this query as its title"
+                cases["queries without a gold summary"].append(summary.query)
+            elif not all(map(is_blank, texts)):
+                reference = write_summary(gold[0])
+                prompt_texts = {"question": summary.query, "gold": reference, "web": web or "(none)"}
+                file.prompt_texts[len(results.results)] = {**prompt_texts, "answer": audit.judged}
+            results.results.append(row)
+            if len(gold) > 1 and gold[0].id != summary.id:
+                cases["queries with several gold summaries, the first counts"].append(summary.query)
+            if is_merged and not web:
+                cases["queries without web documents"].append(summary.query)
+            if audit.flags:
+                cases["summaries that speak to the judge or are judged cut off"].append(summary.id)
+        queries = [fold_text(row.query) for row in results.results]
+        outside = [str(index) for index in indices if index not in positions]
+        cases["queries that occur more than once"] = find_repeated(queries)
+        cases[f"indices outside 0 to {len(positions) - 1}, left out"] = outside
+        results.warnings = list_warnings(results.summary_file, cases)
 
     def warnings(self) -> list[str]:
         return [f"warning: {line}" for line in self.data_warnings]
@@ -10881,14 +10942,14 @@ class JudgeSummaries(Command):
                     rows[index].error = outcome.reason
                 else:
                     rows[index].scores = add_total(outcome.parts or {})
-            judged = list_judged(rows)
+            judged = [row for row in rows if row.error is None]
             results.model = judging.model or None
             results.requested_model = judging.requested_model or None
             results.num_evaluated = len(rows)
             results.num_failed = len(rows) - len(judged)
             results.statistics = describe_scores(rows)
             results.statistics_without_errors = describe_scores(judged)
-            results.run.inputs += self.references.files
+            results.run.inputs += self.reference_files
             tables[file.title] = build_summary_table(rows)
         joined = join_tables(tables, {title: table.ids for title, table in tables.items()})
         self.comparisons = compare_systems(joined, SUMMARY_MEASURES)
@@ -10955,25 +11016,6 @@ def read_summary_file(path: str, options: SummaryOptions, problems: list[str]) -
     return SummaryFile(parse_list(Summary, file, problems), results, title)
 
 
-def read_references(files: Iterable[SummaryFile], problems: list[str]) -> References:
-    """Read gold summaries and web documents. If a query has several lists of documents, the first counts."""
-    file = read_file(GOLD_SUMMARIES_FILE, problems)
-    references = References([file.named], {}, {})
-    for _, gold in parse_lines(GoldSummary, file, problems, "gold summary"):
-        references.gold.setdefault(fold_text(gold.title), []).append(convert_gold_summary(gold))
-    for summaries in files:
-        k = summaries.results.k
-        if summaries.results.summary_type != "merged" or not k or k in references.web:
-            continue
-        file = read_file(MERGED_FILE.format(k=k), problems)
-        references.files.append(file.named)
-        references.web[k] = {}
-        for row in parse_list(MergedDocuments, file, problems):
-            documents = [document for document in row.merged if document.id.startswith(WEB_PREFIX)]
-            references.web[k].setdefault(fold_text(row.query), documents)
-    return references
-
-
 def convert_gold_summary(gold: GoldSummary) -> Summary:
     """Return a gold summary in the form of the others. As many documents as arguments belong one to each."""
     claims = []
@@ -10987,53 +11029,6 @@ def convert_gold_summary(gold: GoldSummary) -> Summary:
             perspectives.append(Perspective(text, documents))
         claims.append(Claim(claim, perspectives))
     return Summary(gold.id or "", gold.title, claims)
-
-
-def choose_summaries(file: SummaryFile, references: References, options: SummaryOptions) -> None:
-    """Choose what to judge of a file: all, or what --indices names, and of these the first."""
-    positions = range(len(file.summaries))
-    indices = positions if options.indices is None else options.indices
-    chosen = [index for index in dict.fromkeys(indices) if index in positions]
-    results = file.results
-    is_merged = results.summary_type == "merged"
-    web = references.web[results.k] if is_merged else {}
-    cases: defaultdict[str, list[str]] = defaultdict(list)
-    for index in chosen[: options.limit]:
-        summary = file.summaries[index]
-        perspectives = itertools.chain.from_iterable(claim.perspectives for claim in summary.claims)
-        texts = [perspective.text for perspective in perspectives]
-        if any(re.match(GENERATION_ERRORS[results.summary_type], text) for text in texts):
-            results.num_skipped_errors += 1
-            continue
-        query = fold_text(summary.query)
-        gold = sorted(references.gold.get(query, []), key=lambda reference: reference.id != summary.id)
-        documents = web.get(query, [])
-        audit = audit_answer(write_summary(summary), None, (summary.query, ""), options.max_answer_chars)
-        row = SummaryRow(summary.id, summary.query, add_total({}), None, None)
-        if not gold:
-            row.error = "no gold summary has this query as its title"
-            cases["queries without a gold summary"].append(summary.query)
-        elif not all(map(is_blank, texts)):
-            lines = [f"- {document.id}: {join_words(document.content[:WEB_CHARS])}" for document in documents]
-            file.prompt_texts[len(results.results)] = {
-                "question": summary.query,
-                "gold": write_summary(gold[0]),
-                "web": "\n".join(lines) or "(none)",
-                "answer": audit.judged,
-            }
-        results.results.append(row)
-        if len(gold) > 1 and gold[0].id != summary.id:
-            cases["queries with several gold summaries, the first counts"].append(summary.query)
-        if is_merged and not documents:
-            cases["queries without web documents"].append(summary.query)
-        if audit.flags:
-            cases["summaries that speak to the judge or are judged cut off"].append(summary.id)
-    cases["queries that occur more than once"] = find_repeated(
-        fold_text(row.query) for row in results.results
-    )
-    outside = [str(index) for index in indices if index not in positions]
-    cases[f"indices outside 0 to {len(positions) - 1}, left out"] = outside
-    results.warnings = list_warnings(results.summary_file, cases)
 
 
 # -- Judging
@@ -11062,10 +11057,6 @@ def add_total(parts: Mapping[str, float]) -> dict[str, int]:
 
 
 # -- Statistics
-
-
-def list_judged(rows: Iterable[SummaryRow]) -> list[SummaryRow]:
-    return [row for row in rows if row.error is None]
 
 
 def build_summary_table(rows: Sequence[SummaryRow]) -> Table:
@@ -11178,7 +11169,7 @@ class PlotSummaries(Command):
     def results(self) -> Iterator[OutputFile]:
         for file, rows in self.files.items():
             stem = file.name.removesuffix(".json")
-            judged = list_judged(rows)
+            judged = [row for row in rows if row.error is None]
             source = f"{Path(file.name).name}, {len(judged)} of {len(rows)} judged"
             distributions = {}
             for measure in SUMMARY_MEASURES:
