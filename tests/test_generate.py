@@ -50,11 +50,6 @@ def file_of(model: str) -> str:
     return f"dev_{model.replace('/', '-')}_output.json"
 
 
-def only(row: Row, names: Sequence[str]) -> Row:
-    """Return these members of a row, in their order. A row may have more."""
-    return {name: row[name] for name in names}
-
-
 def retrieved(row: Row) -> list[str]:
     return [document["doc_id"] for document in row["retrieved_docs"]]
 
@@ -87,8 +82,6 @@ def shown(call: Call) -> list[str]:
 
 
 # ------------------------------------------------------------------ bm25
-
-PREDICTION = ("question", "answer", "evidence_sentences", "retrieved_docs")
 
 
 @pytest.mark.parametrize("split", evaluation.SPLITS)
@@ -132,7 +125,7 @@ def test_documents_without_a_common_word_are_not_retrieved(project: Project, ask
     project.write("corpus/only.txt", text)
     assert generate(project, "bm25").code == 0
     row = {"question": asked, "answer": "", "evidence_sentences": [], "retrieved_docs": []}
-    assert only(read(project, SIMPLE)["q001"], PREDICTION) == row
+    assert read(project, SIMPLE)["q001"] == {**row, "generated_by": "evaluation.py generate"}
 
 
 # -- The corpus
@@ -495,9 +488,6 @@ def test_a_model_that_fails_does_not_stop_another(
 # ------------------------------------------------------------------ `generation` in the results
 
 
-AMOUNT = ("n", "mean", "median")
-
-
 def made(**changes: Any) -> Row:
     """Return a prediction as `generate` writes it, but for the changes; a change to ... leaves one out."""
     row = {"answer": "Oil.", "model": GPT_OSS, "latency_ms": 100, "input_tokens": 1_000, "output_tokens": 500}
@@ -516,9 +506,9 @@ def test_generation_summarizes_latency_tokens_and_cost(project: Project) -> None
     rows += [made(latency_ms=200, output_tokens=20), made(latency_ms=300, output_tokens=40)]
     block = generation(project, *rows)
     assert block["models"] == {GPT_OSS: 4}
-    assert only(block["latency_ms"], AMOUNT) == {"n": 4, "mean": 250, "median": 250}
-    assert only(block["input_tokens"], AMOUNT) == {"n": 4, "mean": 1_000, "median": 1_000}
-    assert only(block["output_tokens"], AMOUNT) == {"n": 4, "mean": 30, "median": 30}
+    assert block["latency_ms"] == {"n": 4, "mean": 250, "median": 250}
+    assert block["input_tokens"] == {"n": 4, "mean": 1_000, "median": 1_000}
+    assert block["output_tokens"] == {"n": 4, "mean": 30, "median": 30}
     assert block["cost_usd"] == pytest.approx((4 * 1_000 * 0.075 + 120 * 0.30) / 1e6)
 
 
@@ -542,7 +532,7 @@ def test_the_cost_is_unknown_if_a_price_or_a_count_is(
 @pytest.mark.parametrize("amount", ["latency_ms", "input_tokens", "output_tokens"])
 def test_only_amounts_count(project: Project, amount: str, value: Any) -> None:
     block = generation(project, made(**{amount: value}), made(**{amount: 50}))
-    assert only(block[amount], AMOUNT) == {"n": 1, "mean": 50, "median": 50}
+    assert block[amount] == {"n": 1, "mean": 50, "median": 50}
 
 
 @table("model, warned", {"the same family": ("llama-3.3-70b", True), "another family": (GPT_OSS, False)})

@@ -214,39 +214,30 @@ def test_a_question_that_repeats_one_on_any_document_is_dropped(
 
 # ------------------------------------------------------------------ The check by the model
 
-CHECKS: dict[str, tuple[str, bool, int]] = {  # kind, whether the model finds the answer, drafts kept
-    "answered by its evidence": (FACT, True, 1),
-    "not answered by its evidence": (FACT, False, 0),
-    "unanswerable, as it should be": (UNANSWERABLE, False, 1),
-    "answerable after all": (UNANSWERABLE, True, 0),
+EVIDENCE, DOCUMENT = [True, False, False], [True, True, True]  # the sentences shown
+CHECKS: dict[
+    str, tuple[str, list[bool], bool, int]
+] = {  # ..., is answered, drafts kept
+    "answered by its evidence": (FACT, EVIDENCE, True, 1),
+    "not answered by its evidence": (FACT, EVIDENCE, False, 0),
+    "unanswerable, as it should be": (UNANSWERABLE, DOCUMENT, False, 1),
+    "answerable after all": (UNANSWERABLE, DOCUMENT, True, 0),
 }
 
 
-@table("kind, answerable, n_kept", CHECKS)
+@table("kind, shown, answerable, n_kept", CHECKS)
 def test_a_draft_that_fails_the_check_is_dropped(
-    lamps: Project, serve: Serve, kind: str, answerable: bool, n_kept: int
+    lamps: Project, serve: Serve, kind: str, shown: list[bool], answerable: bool, n_kept: int
 ) -> None:
     server = serve(service(answerable=answerable))
     outcome = draft(lamps, kinds=[kind])
-    assert (outcome.code, len(server.calls)) == (0 if n_kept else 3, 2)
-    assert (len(rows(lamps)), list(dropped(outcome).values())) == (n_kept, [] if n_kept else [1])
-    assert mentions(outcome.err, "was not written") == (n_kept == 0)
-
-
-SHOWN: dict[str, tuple[str, list[bool]]] = {
-    "its evidence alone": (FACT, [True, False, False]),
-    "all of the document, if it is unanswerable": (UNANSWERABLE, [True, True, True]),
-}
-
-
-@table("kind, shown", SHOWN)
-def test_a_draft_is_checked_with(lamps: Project, serve: Serve, kind: str, shown: list[bool]) -> None:
-    server = serve(service())
-    draft(lamps, kinds=[kind])
-    check = server.calls[1]
+    drafting, check = server.calls
     assert [sentence["text"] in prompt_of(check) for sentence in LAMP["sentences"]] == shown
-    assert pasted(check, "question") == rows(lamps)[0]["question"]
-    assert rows(lamps)[0]["answer"] not in prompt_of(check)
+    assert pasted(check, "question") == good_draft(drafting)["question"]
+    assert good_draft(drafting)["answer"] not in prompt_of(check)
+    assert (outcome.code, len(rows(lamps))) == (0 if n_kept else 3, n_kept)
+    assert list(dropped(outcome).values()) == ([] if n_kept else [1])
+    assert mentions(outcome.err, "was not written") == (n_kept == 0)
 
 
 def test_drafts_are_checked_once_all_are_written(both: Project, serve: Serve) -> None:
