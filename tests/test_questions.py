@@ -215,9 +215,7 @@ def test_a_question_that_repeats_one_on_any_document_is_dropped(
 # ------------------------------------------------------------------ The check by the model
 
 EVIDENCE, DOCUMENT = [True, False, False], [True, True, True]  # the sentences shown
-CHECKS: dict[
-    str, tuple[str, list[bool], bool, int]
-] = {  # ..., is answered, drafts kept
+CHECKS: dict[str, tuple[str, list[bool], bool, int]] = {  # ..., is answered, drafts kept
     "answered by its evidence": (FACT, EVIDENCE, True, 1),
     "not answered by its evidence": (FACT, EVIDENCE, False, 0),
     "unanswerable, as it should be": (UNANSWERABLE, DOCUMENT, False, 1),
