@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import _thread
-import hashlib
 import itertools
 import json
 import re
@@ -159,25 +158,6 @@ def test_a_batch_is_submitted_and_the_run_says_when_to_come_back(four: Project, 
     [message] = [line for line in outcome.err if line.startswith("error:")]
     assert FIRST in message
     assert re.search(r"0 of 4 done; run again, at the latest by \d{4}-\d\d-\d\d \d\d:\d\d UTC$", message)
-
-
-@pytest.mark.parametrize("model", [LLAMA, GPT_OSS])
-def test_a_line_has_the_body_of_a_call_and_its_journal_key(four: Project, serve: Serve, model: str) -> None:
-    server = serve(score_by_number)
-    options = ("--judge-model", model, "--repeats", "2")
-    run_until_done(four, *BATCH, *options)
-    keys = {line["key"] for line in journal_entries(four) if "key" in line}
-    lines = server.batches[FIRST].input.lines()
-    for number, line in enumerate(lines):
-        assert (line["method"], line["url"]) == ("POST", ENDPOINT)
-        content = json.dumps([line["body"], number % 2], sort_keys=True)
-        assert line["custom_id"] == hashlib.sha256(content.encode()).hexdigest()
-    assert {line["custom_id"] for line in lines} == keys
-    (four.folder / JOURNAL).unlink()
-    four.run("dev", *options)
-    assert {line["key"] for line in journal_entries(four)} == keys
-    bodies = Counter(json.dumps(call.body) for call in [*server.calls, *server.batch_calls])
-    assert set(bodies.values()) == {2}
 
 
 def test_the_journal_notes_the_file_with_its_requests_and_the_batch(four: Project, serve: Serve) -> None:
