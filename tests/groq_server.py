@@ -202,11 +202,6 @@ def json_validate_failed(failed_generation: str) -> Reply:
     return error(400, "json_validate_failed", message, failed_generation=failed_generation)
 
 
-def html_page() -> Reply:
-    page = b"<!doctype html><title>Sign in</title>"
-    return Reply(200, page, (("content-type", "text/html; charset=utf-8"),))
-
-
 def empty_object() -> Reply:
     return Reply(200, b"{}")
 
@@ -259,7 +254,7 @@ BAD_REPLIES = [
     completion(""),
     completion('{"rationale": "Right in the m', finish_reason="length"),
     empty_object(),
-    html_page(),
+    Reply(200, b"<!doctype html><title>Sign in</title>", (("content-type", "text/html; charset=utf-8"),)),
     malformed(),
     json_validate_failed('{"rationale": Right in the main'),
 ]
@@ -431,14 +426,13 @@ Disturb = Callable[[str, str], Reply | Late | None]
 @dataclass
 class StoredFile:
     id: str
-    filename: str
     content: bytes
 
     def lines(self) -> list[Any]:
         return [json.loads(line) for line in self.content.split(b"\n") if line]
 
     def as_json(self) -> dict[str, Any]:
-        return {"id": self.id, "object": "file", "bytes": len(self.content), "filename": self.filename}
+        return {"id": self.id, "object": "file", "bytes": len(self.content)}
 
 
 @dataclass
@@ -512,7 +506,6 @@ class BatchService:
         self._paid_lines: list[bytes] = []
         self._answer = answer
         self._scripts = scripts
-        self._n_files = 0
 
     @property
     def batch_calls(self) -> list[Call]:
@@ -524,14 +517,13 @@ class BatchService:
         """The number of lines answered with a 200 that had been answered so before."""
         return len(self._paid_lines) - len(set(self._paid_lines))
 
-    def upload(self, filename: str, content: bytes) -> Reply:
+    def upload(self, content: bytes) -> Reply:
         assert len(content) <= 100_000_000
-        return json_reply(self.files[self._add_file(filename, content)].as_json())
+        return json_reply(self.files[self._add_file(content)].as_json())
 
-    def _add_file(self, filename: str, content: bytes) -> str:
-        self._n_files += 1
-        file_id = f"file_loopback_{self._n_files}"
-        self.files[file_id] = StoredFile(file_id, filename, content)
+    def _add_file(self, content: bytes) -> str:
+        file_id = f"file_loopback_{len(self.files) + 1}"
+        self.files[file_id] = StoredFile(file_id, content)
         return file_id
 
     def create(self, order: dict[str, Any]) -> Reply:
@@ -592,9 +584,9 @@ class BatchService:
                 batch.n_failed += 1
         batch.n_completed = len(results)
         if results:
-            batch.output_file_id = self._add_file(f"{batch.id}_output.jsonl", b"".join(results))
+            batch.output_file_id = self._add_file(b"".join(results))
         if errors:
-            batch.error_file_id = self._add_file(f"{batch.id}_errors.jsonl", b"".join(errors))
+            batch.error_file_id = self._add_file(b"".join(errors))
 
 
 def json_reply(content: object) -> Reply:
@@ -605,11 +597,11 @@ def not_found(id: str) -> Reply:
     return error(404, "not_found", f"`{id}` does not exist.")
 
 
-def parse_upload(body: bytes) -> tuple[str, bytes]:
-    """Return name and content of the file in a form. (aiohttp's own parser warns about itself.)"""
+def parse_upload(body: bytes) -> bytes:
+    """Return the content of the file in a form. (aiohttp's own parser warns about itself.)"""
     boundary = b"\r\n" + body.partition(b"\r\n")[0]
-    header, _, rest = body.partition(b'filename="')[2].partition(b"\r\n\r\n")
-    return header.partition(b'"')[0].decode(), rest[: rest.index(boundary)]
+    content = body.partition(b'filename="')[2].partition(b"\r\n\r\n")[2]
+    return content[: content.index(boundary)]
 
 
 # ------------------------------------------------------------------ Server
@@ -623,7 +615,7 @@ class GroqServer(BatchService):
     block raises the exception at its end, so that a client that retries cannot hide it.
 
     The first batch takes the first of several scripts, and so on; the last one is for all further batches.
-    `disturb` is asked about each request to files or batches. `page` is the length of a page in their lists.
+    `disturb` is asked about each request to files or batches. `page` is the length of a page of their list.
     Batches have neither limits nor latency; `calls`, `status_counts` and `in_flight_peak` leave them out.
     """
 
@@ -726,10 +718,10 @@ class GroqServer(BatchService):
         kind, *rest = request.path.removeprefix("/openai/v1/").split("/")
         if not rest:
             if request.method == "GET":
-                return self._list(kind, request.query.get("after"))
+                return self._list(request.query.get("after"))
             if kind == "batches":
                 return self.create(json.loads(body))
-            return self.upload(*parse_upload(body))
+            return self.upload(parse_upload(body))
         id, *action = rest
         if id not in (*self.files, *self.batches):
             return not_found(id)
@@ -738,11 +730,10 @@ class GroqServer(BatchService):
             return self.cancel(batch) if action == ["cancel"] else self.retrieve(batch)
         return Reply(200, self.files[id].content, (("content-type", "application/octet-stream"),))
 
-    def _list(self, kind: str, after: str | None) -> Reply:
-        """Return a page of files or batches, newest first. A list of batches takes no step of theirs."""
-        stored: dict[str, Any] = self.files if kind == "files" else self.batches
-        rows = [row.as_json() for row in reversed(stored.values())]
-        if after in stored:
+    def _list(self, after: str | None) -> Reply:
+        """Return a page of batches, newest first. It takes no step of theirs."""
+        rows = [row.as_json() for row in reversed(self.batches.values())]
+        if after in self.batches:
             rows = rows[[row["id"] for row in rows].index(after) + 1 :]
         page = rows[: self._page]
         return json_reply({"object": "list", "data": page, "has_more": len(page) < len(rows)})

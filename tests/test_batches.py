@@ -730,7 +730,7 @@ def test_a_list_without_end_is_left(four: Project, serve: Serve, id: str) -> Non
     template = '{"data": [{"id": "%s", "status": "failed"}], "has_more": true}'
 
     def disturb(method: str, path: str) -> Reply | None:
-        is_list = (method, path) in (("GET", FILES), ("GET", BATCHES))
+        is_list = (method, path) == ("GET", BATCHES)
         return Reply(200, (template % next(ids)).encode()) if is_list else None
 
     server = serve(score_by_number, disturb=disturb)
@@ -795,7 +795,7 @@ def test_after_a_killed_run_nothing_is_lost_or_judged_twice(
         programs.append(program)
     assert (program.returncode, programs) == (-9, [])
     # Another program uses the account, too. Its file and batch are newer, and fill the lists' first pages.
-    server.upload("other.jsonl", json.dumps({"custom_id": "r", "method": "POST", "url": ENDPOINT}).encode())
+    server.upload(json.dumps({"custom_id": "r", "method": "POST", "url": ENDPOINT}).encode())
     other_id = list(server.files)[-1]
     server.create({"input_file_id": other_id, "endpoint": ENDPOINT, "completion_window": "24h"})
     assert scores(run_until_done(four, *BATCH)) == SCORES

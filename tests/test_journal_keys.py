@@ -313,7 +313,7 @@ def upload(server: GroqServer, name: str) -> None:
     for request in STORED["runs"][name]["requests"]:
         line = {"custom_id": request["key"], "method": "POST", "url": ENDPOINT, "body": request["body"]}
         lines.append(json.dumps(line) + "\n")
-    server.upload("judgements.jsonl", "".join(lines).encode())
+    server.upload("".join(lines).encode())
 
 
 UNDER_WAY = {name: name for name in STORED["batches"]}
