@@ -3221,6 +3221,7 @@ class Judge:
     options: JudgeOptions
     notify: Notify
     show_progress: ShowProgress
+    failures: dict[str, Failure] = field(default_factory=dict)  # by key
 
     def ask(self, requests: Sequence[Request]) -> Answers:
         """Return the outcome of every request. Raises UsageError if --max-usd cannot be kept."""
@@ -3228,10 +3229,9 @@ class Judge:
         if not judging.model:
             judging.requested_model = self.options.judge_model or DEFAULT_JUDGE_MODEL
             judging.model = self.choose_model(judging.requested_model, requests)
-        failures: Mapping[str, Failure] = {}
         if self.service is not None:
             try:
-                failures = self.ask_service(self.service, requests)
+                self.ask_service(self.service, requests)
             except JudgeUnavailable as error:
                 judging.unavailable = str(error)
         reason = "left out" if judging.is_complete() else "judging ended early"
@@ -3239,29 +3239,28 @@ class Judge:
         answers: Answers = {}
         for call in plan_calls(judging.model, requests):
             judgement = self.journal.find(call)
-            answers[call.request.id] = judgement or failures.get(call.key, unasked)
+            answers[call.request.id] = judgement or self.failures.get(call.key, unasked)
         wanted = [answers[request.id] for request in requests if not request.stored_only]
         n_missing = wanted.count(unasked)
         if n_missing and self.service is None:
             judging.without_key = f"set {KEY_VARIABLE} to judge the remaining {n_missing} of {len(wanted)}"
         return answers
 
-    def ask_service(self, service: Service, requests: Sequence[Request]) -> Mapping[str, Failure]:
-        """Put what the journal lacks into it, and return the failures by key. Raises JudgeUnavailable.
+    def ask_service(self, service: Service, requests: Sequence[Request]) -> None:
+        """Put what the journal lacks into it. Raises JudgeUnavailable.
 
         If the model was withdrawn, its successor gets all requests: scores by two models are not comparable.
         """
         judging = self.judging
-        calls = plan_calls(judging.model, requests)
         try:
-            return self.ask_model(service, calls)
+            self.ask_model(service, plan_calls(judging.model, requests))
         except ModelWithdrawn as error:
             successor = find_successor(judging.model, requests, self.options)
             if successor is None:
                 raise JudgeUnavailable(f"the model {judging.model} is not available: {error}") from error
             self.notify(f"Groq no longer serves {judging.model}; judging with its successor {successor}.")
             judging.model = successor
-            return self.ask_service(service, requests)
+            self.ask_service(service, requests)
 
     def choose_model(self, requested: str, requests: Sequence[Request]) -> str:
         """Return the model to begin with: the successor if the journal has more judgements by it."""
@@ -3274,9 +3273,8 @@ class Judge:
         self.notify(f"The journal's judgements are by {successor}, successor of {requested}: it is used.")
         return successor
 
-    def ask_model(self, service: Service, calls: Sequence[Call]) -> Mapping[str, Failure]:
-        """Put judgements into the journal, and return the failures by key. Raises ModelWithdrawn."""
-        failures: dict[str, Failure] = {}
+    def ask_model(self, service: Service, calls: Sequence[Call]) -> None:
+        """Put judgements into the journal. Raises ModelWithdrawn."""
         batches = Batches(service, self.journal, self.options, self.notify, self.show_progress)
         try:
             batches.collect()
@@ -3290,14 +3288,13 @@ class Judge:
                 raise ModelWithdrawn(batches.withdrawn[self.judging.model])
             todo = self.check_budget(self.journal.list_open(calls))
             if not self.options.batch:
-                self.run_calls(service, todo, failures)
+                self.run_calls(service, todo)
                 todo = []
             for call in todo:
-                failures[call.key] = Failure(batches.withdrawn.get(call.model, "no score by any batch"))
+                self.failures[call.key] = Failure(batches.withdrawn.get(call.model, "no score by any batch"))
             self.judging.stopped = self.judging.stopped or batches.describe()
         except JudgingStopped as error:
             self.judging.stopped = str(error)
-        return failures
 
     def check_budget(self, calls: list[Call]) -> list[Call]:
         """Return the calls if --max-usd can be kept. Raises UsageError for a model of unknown price.
@@ -3308,8 +3305,8 @@ class Judge:
         if max_usd is None:
             return calls
         total = 0.0
-        for model, own in group_by_model(calls).items():
-            usage = estimate_usage(own)
+        for model, group in group_by_model(calls).items():
+            usage = estimate_usage(group)
             cost = compute_cost(model, usage, usage)
             if cost is None:
                 raise UsageError(f"--max-usd: the price of {model} is unknown")
@@ -3318,8 +3315,8 @@ class Judge:
             raise JudgingStopped(f"the batch is estimated at ${total:.4f}, more than --max-usd {max_usd:g}")
         return calls
 
-    def run_calls(self, service: Service, calls: Sequence[Call], failures: dict[str, Failure]) -> None:
-        """Ask in calls, and add the failures. Where one of several models gives out, go on with the next."""
+    def run_calls(self, service: Service, calls: Sequence[Call]) -> None:
+        """Ask in calls. If one of several models is withdrawn, go on with the next."""
         by_model = group_by_model(calls)
         with closing(self.show_progress(len(calls), "Judging")) as progress:
 
@@ -3327,12 +3324,12 @@ class Judge:
                 if isinstance(outcome, Judgement):
                     self.journal.append(call.line, outcome)
                 else:
-                    failures[call.key] = outcome
+                    self.failures[call.key] = outcome
                 progress.update()
 
-            for model, own in by_model.items():
+            for model, group in by_model.items():
                 try:
-                    Runner(service, self.options, self.judging, self.notify).run(own, keep)
+                    Runner(service, self.options, self.judging, self.notify).run(group, keep)
                 except JudgingStopped as error:
                     self.judging.stopped = self.judging.stopped or str(error)
                 except ModelWithdrawn as error:
@@ -3418,7 +3415,7 @@ def render_plans(requests: Sequence[Request], options: JudgeOptions, journal: Jo
     successor = find_successor(judge_model, requests, options)
     if successor:
         calls += plan_calls(successor, requests)
-    return [render_plan(own, model, options, journal) for model, own in group_by_model(calls).items()]
+    return [render_plan(group, model, options, journal) for model, group in group_by_model(calls).items()]
 
 
 def render_plan(calls: Sequence[Call], model: str, options: JudgeOptions, journal: Journal) -> str:
@@ -3526,7 +3523,7 @@ class Runner:
         self.lost_in_a_row = 0
         self.refused_in_a_row = 0
         self.refused_at_s = -math.inf
-        self.announced_s = -math.inf  # the end of the last wait that the user was told of
+        self.announced_s = -math.inf  # the end of the last announced wait
         self.tokens_per_char = 1 / CHARS_PER_TOKEN
 
     def run(self, calls: Sequence[Call], keep: Callable[[Call, Outcome], None]) -> None:
@@ -4264,7 +4261,7 @@ class Journal:
         return True
 
     def write(self, entry: JournalEntry | BatchNote) -> None:
-        """Add a line; it is with the operating system when this returns."""
+        """Add a line and pass it to the operating system."""
         entry.time = entry.time or datetime.now(timezone.utc).isoformat(timespec="seconds")
         data = encode_json(entry) + b"\n"
         if self.stream.write(data) < len(data):
@@ -4380,7 +4377,7 @@ class NotFound(JudgeUnavailable):
 
 @dataclass
 class Batches:
-    """Judging by the Batch API. What the journal knows of batches goes on wherever any run left it.
+    """Judging by the Batch API. The batches that the journal knows are resumed where a run left them.
 
     Every step is noted at once. Since an answer can be lost, the service is asked whether a file has a batch
     already before one is created. So nothing is judged twice.
@@ -4397,10 +4394,10 @@ class Batches:
 
     def submit(self, calls: Iterable[Call]) -> None:
         """Send requests in batches, each for one model."""
-        for model, own in group_by_model(calls).items():
+        for model, group in group_by_model(calls).items():
             if model in self.withdrawn:
                 continue
-            for stream, chunk in split_batch_files(own, self.options.batch_size):
+            for stream, chunk in split_batch_files(group, self.options.batch_size):
                 file_id = self.retry(self.service.upload, stream)
                 lines = [call.line for call in chunk]
                 note = BatchNote(file_id, model, chunk[0].request.prompt, lines)
