@@ -118,6 +118,7 @@ from fnmatch import fnmatch
 from importlib import import_module
 from operator import attrgetter, itemgetter
 from pathlib import Path, PureWindowsPath
+from queue import Empty, SimpleQueue
 from types import GenericAlias, MappingProxyType
 from typing import (
     TYPE_CHECKING,
@@ -3159,7 +3160,7 @@ FIRST_WINDOW = 4  # calls in flight until the service's limits are known
 MAX_ATTEMPTS = 6  # calls for one reply while the service is overloaded, slow or out of reach
 MAX_COMPLAINTS = 2  # an invalid reply is asked for again so often, with the complaint added
 MAX_FAILURES_IN_A_ROW = 20  # calls that did not reach the service, or refusals, before judging stops
-TIMEOUT_S = 60.0  # without a byte from the service
+DEADLINE_S = 60.0  # for one call, and without a byte from the service
 GRACE_S = 2.0  # how long calls in flight are awaited when judging stops early
 BACKOFF_S, MAX_BACKOFF_S = 0.5, 30.0
 LONG_WAIT_S = 60.0  # a wait that the user should know of; no limit of a minute needs a longer one
@@ -3639,11 +3640,7 @@ class Runner:
 
     def make_call(self, body: RequestBody, reserved: Usage) -> Reply | ServiceError:
         """Make one call, and bring limiter and counts up to date."""
-        reply: Reply | ServiceError
-        try:
-            reply = self.service.complete(body)
-        except ServiceError as error:
-            reply = error
+        reply = self.call_with_deadline(body)
         tokens = reserved.total
         with self.changed:
             now_s = time.monotonic()
@@ -3664,6 +3661,25 @@ class Runner:
                 self.tokens_per_char = max(self.tokens_per_char, 1.05 * seen)
             self.changed.notify_all()
         return reply
+
+    def call_with_deadline(self, body: RequestBody) -> Reply | ServiceError:
+        """Call in another thread: a service that trickles bytes must not hold the worker for ever."""
+        result: SimpleQueue[Reply | Exception] = SimpleQueue()
+
+        def call() -> None:
+            try:
+                result.put(self.service.complete(body))
+            except Exception as error:  # raised again in the worker
+                result.put(error)
+
+        threading.Thread(target=call, daemon=True).start()
+        try:
+            reply = result.get(timeout=DEADLINE_S)
+        except Empty:
+            return ServiceError(f"no answer within {DEADLINE_S:g} s")
+        if isinstance(reply, (Reply, ServiceError)):
+            return reply
+        raise reply
 
     def handle_error(self, error: ServiceError, n_errors: int, started_s: float) -> Failure | None:
         """Return the failure that an error means, or None after a pause if the call may be made again."""
@@ -4027,7 +4043,7 @@ class Service:
                     api_key=api_key,
                     base_url=base_url or None,
                     max_retries=0,  # they would multiply with ours, and ignore a long `retry-after`
-                    timeout=TIMEOUT_S,
+                    timeout=DEADLINE_S,
                     http_client=groq.DefaultHttpxClient(limits=limits, verify=certificates),
                 )
                 clients.append(stack.enter_context(client))
