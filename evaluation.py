@@ -4621,54 +4621,55 @@ class LinkCell(NamedTuple):
 
 
 Cell: TypeAlias = str | int | MeanCell | LinkCell
-
-
-class Badge(NamedTuple):
-    """A short text about a system, or about none. A score from 1 to 5 gives it a colour."""
-
-    system: str
-    text: str
-    score: float | None = None
+Facts: TypeAlias = Mapping[str, str | Sequence[str]]  # by title; those without text are left out
 
 
 class Part(NamedTuple):
-    """A table with lines below it. Without either it is left out; Markdown shows an empty list as "None."."""
+    """A table with lines below it. It is left out if it has neither."""
 
     title: str
     header: Sequence[str] = ()
     rows: Sequence[Sequence[Cell]] = ()
     lines: Sequence[str] = ()
-    is_warning: bool = False  # a page begins with it
-    place: Literal["", "folded", "last"] = ""  # on a page: folded below the figures, or below the entries
+    place: Literal["warnings", "", "folded", "last"] = (
+        ""  # on a page, in this order; the entries before "last"
+    )
     n_names: int = 1  # columns that name a row, which a console repeats in each part of a wide table
     has_charts: bool = False  # on a page: followed by a chart of each measure, and by the distributions
     explanations: Mapping[str, str] = MappingProxyType({})  # on a page: of columns, by heading
 
 
 class Card(NamedTuple):
-    """One system's answer to an entry, or a text of no system.
+    """One system's answer to an entry.
 
-    `score`, from 1 to 5, gives the verdict its colour and the entries an order. Facts without text are left
-    out; a list is of names of lines, and links to them.
+    `score`, from 1 to 5, gives the verdict its colour and the entries an order. A fact that is a list has the
+    names of lines, and links to them.
     """
 
     system: str
-    title: str
     text: str
-    facts: Mapping[str, str | Sequence[str]] = MappingProxyType({})
-    filters: Mapping[str, str] = MappingProxyType({})  # as an entry's, of this answer alone
-    verdict: str = ""
+    facts: Facts
+    filters: Mapping[str, str]  # name of a menu -> the value that shows this answer
+    verdict: str
+    score: float | None
+    marks: Sequence[str]  # such as "flagged"; there is a filter for each
+
+
+class Badge(NamedTuple):
+    """A short text, about a system or about none. A score from 1 to 5 gives it a colour."""
+
+    text: str
+    system: str = ""
     score: float | None = None
-    marks: Sequence[str] = ()  # such as "flagged"; there is a filter for each
 
 
 class Line(NamedTuple):
-    """A line of an entry's list. A line with a mark is highlighted."""
+    """A line of an entry's list."""
 
     name: str
     text: str
-    mark: str = ""
     badges: Sequence[Badge] = ()
+    is_marked: bool = False  # highlighted
     is_target: bool = False  # of links in facts
 
 
@@ -4677,10 +4678,10 @@ class Entry(NamedTuple):
 
     id: str
     title: str
-    cards: Sequence[Card] = ()
-    lists: Sequence[tuple[str, Sequence[Line]]] = ()  # (title, lines)
-    filters: Mapping[str, str] = MappingProxyType({})  # name of a menu -> the value that shows this entry
-    about: str = ""
+    gold: str
+    cards: Sequence[Card]
+    details: str = ""
+    lists: Mapping[str, Sequence[Line]] = MappingProxyType({})  # by title
 
 
 class Distribution(NamedTuple):
@@ -4709,7 +4710,7 @@ class Report(NamedTuple):
     rows: Iterable[Sequence[object]] = ()
     distributions: Mapping[str, Distribution] = MappingProxyType({})  # by title
     entries_title: str = "Questions"
-    facts: Mapping[str, str] = MappingProxyType({})  # at the top of a page: what was graded, and by what
+    facts: Facts = MappingProxyType({})  # at the top of a page: what was graded, and by what
 
 
 def name_for_file(model: str) -> str:
@@ -4726,27 +4727,30 @@ def list_report_files(report: Report, stem: str, forms: Iterable[str]) -> Iterat
 NOT_SUBMITTED = "not submitted"  # in place of a score, and of a verdict
 
 
+MeansRow: TypeAlias = tuple[list[Cell], dict[str, Mean]]
+
+
 def build_means_part(
     title: str,
-    about: Sequence[str],
-    rows: Sequence[tuple[Sequence[Cell], Mapping[str, Mean]]],
+    headings: Sequence[str],
+    rows: Sequence[MeansRow],
     measures: Iterable[Measure],
     n_names: int = 1,
 ) -> Part:
-    """Return a table of means; `about` are the headings before them. Measures without means are left out."""
+    """Return a table of means; `headings` are of the names. Measures without means are left out."""
     measured = set()
     for _, means in rows:
         measured |= {name for name, mean in means.items() if mean.value is not None}
     shown = [measure for measure in measures if measure.name in measured]
     table = []
     for names, means in rows:
-        cells: list[Cell] = [*names]
+        cells = list(names)
         for measure in shown:
             mean = means.get(measure.name, NO_MEAN)
             cell = MeanCell(mean.value, mean.interval, measure.digits, measure.top)
             cells.append(cell if mean.is_submitted else NOT_SUBMITTED)
         table.append(cells)
-    header = [*about, *[measure.title for measure in shown]]
+    header = [*headings, *[measure.title for measure in shown]]
     explanations = {measure.title: measure.explanation for measure in shown}
     return Part(title, header, table, n_names=n_names, explanations=explanations)
 
@@ -4760,15 +4764,11 @@ def build_comparison_part(
     for system, earlier_view, not_submitted in select_comparisons(comparisons, n_systems):
         result = mirror_difference(system, earlier_view)
         measure = by_key[result.measure]
-        pair = f"{earlier_view.with_} - {system}"
-        if not_submitted:
-            rows.append(
-                [pair, measure.title, "", "", "", "", f"{NOT_SUBMITTED} by {', '.join(not_submitted)}"]
-            )
-            continue
         difference = f"{result.difference:+.{measure.digits}f}"
-        p_values = [f"{result.p:.4f}", f"{result.p_holm:.4f}"]
-        rows.append([pair, measure.title, result.n, difference, *p_values, result.verdict])
+        cells: list[Cell] = [result.n, difference, f"{result.p:.4f}", f"{result.p_holm:.4f}", result.verdict]
+        if not_submitted:
+            cells = ["", "", "", "", f"{NOT_SUBMITTED} by {', '.join(not_submitted)}"]
+        rows.append([f"{earlier_view.with_} - {system}", measure.title, *cells])
     header = ["Pair", "Measure", "n", "Difference", "p", "p (Holm)", "Verdict"]
     return Part("Comparison", header, rows, n_names=2)
 
@@ -4945,9 +4945,7 @@ def format_interval(cell: MeanCell) -> str:
 def render_markdown(report: Report) -> str:
     blocks = [f"# {escape_markdown(report.title)}\n"]
     for part in report.parts:
-        if part.header and not part.rows and not part.lines:
-            continue
-        if part.title:
+        if part.title and (part.rows or part.lines):
             blocks.append(f"## {escape_markdown(part.title)}\n")
         if part.rows:
             rows = [part.header, ["---"] * len(part.header)]
@@ -4956,8 +4954,6 @@ def render_markdown(report: Report) -> str:
             blocks.append("".join(f"| {line} |\n" for line in lines))
         if part.lines:
             blocks.append("".join(f"- {escape_markdown(line)}\n" for line in part.lines))
-        if not part.rows and not part.lines:
-            blocks.append("None.\n")
     return "\n".join(blocks)
 
 
@@ -4971,7 +4967,7 @@ def render_csv(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     stream = io.StringIO(newline="")
     writer = csv.writer(stream)
     for row in itertools.chain([header], rows):
-        writer.writerow([escape_formula(cell) for cell in row])
+        writer.writerow(map(escape_formula, row))
     return "\ufeff" + stream.getvalue()
 
 
@@ -4989,34 +4985,21 @@ def escape_formula(value: object) -> object:
 # -- Pages
 
 
-class HtmlWriter:
-    """Write HTML element by element. Only tags are markup: all text and attributes are escaped."""
+class Html(str):
+    """Markup. All other text is escaped when it becomes part of an element."""
 
-    def __init__(self, taken_ids: Collection[str] = ()) -> None:
-        self.pieces: list[str] = []
-        numbered = map("e{}".format, itertools.count(1))
-        self.ids = (name for name in numbered if name not in taken_ids)  # for elements without an own ID
+    __slots__ = ()
 
-    def text(self, text: str) -> None:
-        self.pieces.append(escape_html(text))
 
-    @contextmanager
-    def tag(self, tag: str, /, **attributes: str | float | None) -> Iterator[None]:
-        """Write an element around what the block writes. Attributes: `class_`, `data_system` and so on."""
-        self.pieces.append(f"<{tag}")
-        for name, value in attributes.items():
-            if value is not None:
-                attribute = name.rstrip("_").replace("_", "-")
-                text = f"{value:.1f}" if isinstance(value, float) else str(value)
-                self.pieces.append(f' {attribute}="{escape_html(text)}"')
-        self.pieces.append(">")
-        yield
-        self.pieces.append(f"</{tag}>")
-
-    def add(self, tag: str, text: str = "", /, **attributes: str | float | None) -> None:
-        """Write an element that has only text."""
-        with self.tag(tag, **attributes):
-            self.text(text)
+def tag(name: str, /, *content: str, **attributes: str | float | None) -> Html:
+    """Return an element. Attributes are `class_`, `data_system` and so on; None leaves one out."""
+    start = f"<{name}"
+    for key, value in attributes.items():
+        if value is not None:
+            text = f"{value:.1f}" if isinstance(value, float) else str(value)
+            start += f' {key.rstrip("_").replace("_", "-")}="{escape_html(text)}"'
+    inner = "".join(text if isinstance(text, Html) else escape_html(text) for text in content)
+    return Html(f"{start}>{inner}</{name}>")
 
 
 def escape_html(text: str) -> str:
@@ -5026,16 +5009,17 @@ def escape_html(text: str) -> str:
 def render_html(report: Report) -> str:
     """Render a report as a page that loads nothing and runs only its own script."""
     entries = list(report.entries()) if report.entries else []
-    page = HtmlWriter({entry.id for entry in entries})
-    with page.tag("main"):
-        page.add("h1", report.title)
-        write_facts(page, report.facts)
-        write_parts(page, report, "warning")
-        write_parts(page, report, "")
-        write_parts(page, report, "folded")
-        if entries:
-            write_entries(page, report.entries_title, entries)
-        write_parts(page, report, "last")
+    taken_ids = {entry.id for entry in entries}
+    numbered = map("e{}".format, itertools.count(1))
+    ids = (name for name in numbered if name not in taken_ids)  # for elements without an own ID
+    content = [tag("h1", report.title), *render_facts(report.facts)]
+    for place in ("warnings", "", "folded"):
+        content += render_parts(report, place, ids)
+    if entries:
+        form = render_form(entries, report.entries_title.lower())
+        shown = tag("div", *[render_entry(entry, ids) for entry in entries], class_="entries")
+        content.append(tag("section", tag("h2", report.entries_title), form, shown))
+    content += render_parts(report, "last", ids)
     policy = "default-src 'none'"
     for directive, text in (("style-src", PAGE_STYLE), ("script-src", PAGE_SCRIPT)):
         digest = hashlib.sha256(text.encode()).digest()
@@ -5047,174 +5031,155 @@ def render_html(report: Report) -> str:
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape_html(report.title)}</title>
 <style>{PAGE_STYLE}</style>
-{"".join(page.pieces)}
+{tag("main", *content)}
 <script>{PAGE_SCRIPT}</script>
 </html>
 """
 
 
-def write_facts(
-    page: HtmlWriter,
-    facts: Mapping[str, str | Sequence[str]],
-    targets: Mapping[str, str] = MappingProxyType({}),
-) -> None:
-    """Write what is known by name. `targets` has the ID of each line that a list may link to."""
-    if not any(facts.values()):
-        return
-    with page.tag("dl"):
-        for title, fact in facts.items():
-            if not fact:
-                continue
-            page.add("dt", title)
-            with page.tag("dd"):
-                if isinstance(fact, str):
-                    page.text(fact)
-                    continue
-                for index, name in enumerate(fact):
-                    page.text(", " if index else "")
-                    if name in targets:
-                        page.add("a", name, href=f"#{targets[name]}")
-                    else:
-                        page.text(name)
+def render_facts(facts: Facts, targets: Mapping[str, str] = MappingProxyType({})) -> list[Html]:
+    """Return a list of what is known by name. `targets` has the ID of each line that a fact may link to."""
+    rows = []
+    for title, fact in facts.items():
+        if fact:
+            content = [fact] if isinstance(fact, str) else link_names(fact, targets)
+            rows += [tag("dt", title), tag("dd", *content)]
+    return [tag("dl", *rows)] if rows else []
 
 
-def write_parts(page: HtmlWriter, report: Report, place: str) -> None:
-    """Write the parts that belong in one place of the page. A wide table scrolls alone."""
+def link_names(names: Iterable[str], targets: Mapping[str, str]) -> list[str]:
+    links: list[str] = []
+    for name in names:
+        links += [", ", tag("a", name, href=f"#{targets[name]}") if name in targets else name]
+    return links[1:]
+
+
+def render_parts(report: Report, place: str, ids: Iterator[str]) -> list[Html]:
+    """Return the parts that belong in one place of the page. A wide table scrolls alone."""
+    elements = []
+    outer, heading = ("details", "summary") if place == "folded" else ("section", "h2")
     for part in report.parts:
-        own_place = "warning" if part.is_warning else part.place
-        if own_place != place or not (part.rows or part.lines):
+        if part.place != place or not (part.rows or part.lines):
             continue
-        name = part.title or report.title
-        tag, heading = ("details", "summary") if place == "folded" else ("section", "h2")
-        with page.tag(tag, class_="warnings" if part.is_warning else None):
-            if part.title:
-                page.add(heading, part.title)
-            if part.rows:
-                with page.tag("div", class_="scroll", role="region", aria_label=name, tabindex=0):
-                    write_table(page, part, name)
-            if part.lines:
-                with page.tag("ul"):
-                    for line in part.lines:
-                        page.add("li", line)
+        content = [tag(heading, part.title)] if part.title else []
+        if part.rows:
+            name = part.title or report.title
+            table = render_table(part, name, ids)
+            content.append(tag("div", table, class_="scroll", role="region", aria_label=name, tabindex=0))
+        if part.lines:
+            content.append(tag("ul", *[tag("li", line) for line in part.lines]))
+        elements.append(tag(outer, *content, class_=place or None))
         if part.has_charts:
-            write_figures(page, part, report.distributions)
+            charts = []
+            for column in range(len(part.header)):
+                charts += render_chart(part, column, ids)
+            for title, distribution in report.distributions.items():
+                charts.append(render_histogram(title, distribution))
+            elements += [tag("h2", "Scores"), tag("div", *charts, class_="figures")]
+    return elements
 
 
-def write_table(page: HtmlWriter, part: Part, caption: str) -> None:
-    """Write a table. In a narrow window each cell shows its heading."""
-    with page.tag("table"):
-        page.add("caption", caption)
-        with page.tag("thead"), page.tag("tr"):
-            for title in part.header:
-                with page.tag("th", scope="col"):
-                    write_explained(page, title, part.explanations)
-        with page.tag("tbody"):
-            for row in part.rows:
-                with page.tag("tr"):
-                    for index, (title, cell) in enumerate(zip(part.header, row, strict=True)):
-                        tag, scope = ("td", None) if index else ("th", "row")
-                        class_ = "number" if isinstance(cell, (int, MeanCell)) else None
-                        with page.tag(tag, scope=scope, class_=class_, data_title=title):
-                            write_cell(page, cell)
+def render_table(part: Part, caption: str, ids: Iterator[str]) -> Html:
+    """Return a table. In a narrow window each cell shows its heading."""
+    headings = [tag("th", *explain(title, part, ids), scope="col") for title in part.header]
+    rows = []
+    for row in part.rows:
+        cells: list[Html] = []
+        for title, cell in zip(part.header, row, strict=True):
+            name, scope = ("td", None) if cells else ("th", "row")
+            class_ = "number" if isinstance(cell, (int, MeanCell)) else None
+            cells.append(tag(name, *render_cell(cell), scope=scope, class_=class_, data_title=title))
+        rows.append(tag("tr", *cells))
+    return tag("table", tag("caption", caption), tag("thead", tag("tr", *headings)), tag("tbody", *rows))
 
 
-def write_explained(page: HtmlWriter, title: str, explanations: Mapping[str, str]) -> None:
-    """Write a title. If it has an explanation, this appears when a pointer or the focus is on the title."""
-    explanation = explanations.get(title)
+def explain(title: str, part: Part, ids: Iterator[str]) -> list[str]:
+    """Return a title. If it has an explanation, this appears when a pointer or the focus is on the title."""
+    explanation = part.explanations.get(title)
     if not explanation:
-        page.text(title)
-        return
-    name = next(page.ids)
-    page.add("span", title, class_="explained", tabindex=0, aria_describedby=name)
-    page.add("span", explanation, class_="note", role="tooltip", id=name)
+        return [title]
+    name = next(ids)
+    return [
+        tag("span", title, class_="explained", tabindex=0, aria_describedby=name),
+        tag("span", explanation, class_="note", role="tooltip", id=name),
+    ]
 
 
-def write_cell(page: HtmlWriter, cell: Cell) -> None:
+def render_cell(cell: Cell) -> list[str]:
     if isinstance(cell, LinkCell):
-        page.add("a", cell.text, href=cell.href)
-    elif isinstance(cell, MeanCell):
+        return [tag("a", cell.text, href=cell.href)]
+    if isinstance(cell, MeanCell):
         number, _, interval = format_interval(cell).partition(" ")
-        page.text(f"{number} ")
-        page.add("small", interval)
-    else:
-        page.text(format_cell(cell))
-
-
-def write_figures(page: HtmlWriter, part: Part, distributions: Mapping[str, Distribution]) -> None:
-    """Write a chart for each measure of a table, and the distributions."""
-    page.add("h2", "Scores")
-    with page.tag("div", class_="figures"):
-        for column in range(len(part.header)):
-            write_chart(page, part, column)
-        for title, distribution in distributions.items():
-            with page.tag("figure"):
-                write_histogram(page, title, distribution)
+        return [f"{number} ", tag("small", interval)]
+    return [str(cell)]
 
 
 CHART_WIDTH = 280
 CHART_ROW = 28  # height
 
 
-def write_chart(page: HtmlWriter, part: Part, column: int) -> None:
-    """Write the means of a column as SVG, with their intervals, on one axis; its label has the values."""
-    rows: list[tuple[str, MeanCell, float, Interval]] = []
+def render_chart(part: Part, column: int, ids: Iterator[str]) -> list[Html]:
+    """Draw a column of means as SVG, with their intervals, on one axis; its label has the values."""
+    rows: list[tuple[str, float, Interval]] = []
+    labels = []
     highest = 0.0
     for cells in part.rows:
         cell = cells[column]
         if isinstance(cell, MeanCell) and cell.value is not None:
             name = " ".join(map(format_cell, cells[: part.n_names]))
             interval = cell.interval or Interval(cell.value, cell.value)
-            rows.append((name, cell, cell.value, interval))
+            rows.append((name, cell.value, interval))
+            labels.append(f"{name} {format_interval(cell)}")
             highest = max(highest, cell.top, interval.high)
+            digits = cell.digits
     if not rows:
-        return
+        return []
     scale = CHART_WIDTH / highest
     bottom = CHART_ROW * len(rows) + 4
-    label = "; ".join(f"{name} {format_cell(cell)}" for name, cell, *_ in rows)
-    with page.tag("figure"):
-        with page.tag("figcaption"):
-            write_explained(page, part.header[column], part.explanations)
-        view = f"-2 0 {CHART_WIDTH + 4} {bottom + 12}"
-        with page.tag("svg", viewBox=view, role="img", aria_label=f"Means and intervals: {label}"):
-            for index, (name, cell, value, (low, high)) in enumerate(rows):
-                top = CHART_ROW * index
-                with page.tag("svg", y=top, width=CHART_WIDTH - 50, height=CHART_ROW):  # cuts a long name off
-                    page.add("text", name, y=12)
-                page.add("text", f"{value:.{cell.digits}f}", x=CHART_WIDTH, y=top + 12, class_="end")
-                page.add("rect", x=0, y=top + 20, width=CHART_WIDTH, height=2, class_="axis")
-                width = (high - low) * scale
-                page.add("rect", x=low * scale, y=top + 18, width=width, height=6, class_="range")
-                page.add("rect", x=value * scale - 1.5, y=top + 16, width=3, height=10, class_="mean")
-            page.add("text", "0", x=0, y=bottom + 8)
-            page.add("text", f"{highest:g}", x=CHART_WIDTH, y=bottom + 8, class_="end")
+    shapes = []
+    for index, (name, value, (low, high)) in enumerate(rows):
+        top = CHART_ROW * index
+        text = tag("text", name, y=12)
+        width = (high - low) * scale
+        shapes += [
+            tag("svg", text, y=top, width=CHART_WIDTH - 50, height=CHART_ROW),  # cuts a long name off
+            tag("text", f"{value:.{digits}f}", x=CHART_WIDTH, y=top + 12, class_="end"),
+            tag("rect", x=0, y=top + 20, width=CHART_WIDTH, height=2, class_="axis"),
+            tag("rect", x=low * scale, y=top + 18, width=width, height=6, class_="range"),
+            tag("rect", x=value * scale - 1.5, y=top + 16, width=3, height=10, class_="mean"),
+        ]
+    shapes.append(tag("text", "0", x=0, y=bottom + 8))
+    shapes.append(tag("text", f"{highest:g}", x=CHART_WIDTH, y=bottom + 8, class_="end"))
+    label = f"Means and intervals: {'; '.join(labels)}"
+    chart = tag("svg", *shapes, viewBox=f"-2 0 {CHART_WIDTH + 4} {bottom + 12}", role="img", aria_label=label)
+    return [tag("figure", tag("figcaption", *explain(part.header[column], part, ids)), chart)]
 
 
-def write_histogram(page: HtmlWriter, title: str, distribution: Distribution) -> None:
-    """Write a histogram as SVG; its label has the counts."""
-    with page.tag("figcaption"):
-        page.add("b", title)
-        if not distribution.values:
-            return
-        described = describe_values(distribution.values)
-        page.text(f", mean {described.mean:.2f}, median {described.median:.2f}")
+def render_histogram(title: str, distribution: Distribution) -> Html:
+    """Draw a histogram as SVG; its label has the counts."""
+    if not distribution.values:
+        return tag("figure", tag("figcaption", tag("b", title)))
+    described = describe_values(distribution.values)
+    means = f", mean {described.mean:.2f}, median {described.median:.2f}"
     levels = distribution.levels
     counts = distribution.count_levels()
-    columns = list(zip(levels, counts, strict=True))
-    label = "; ".join(f"{count} with {level:g}" for level, count in columns)
-    step = CHART_WIDTH / len(columns)
-    view = f"0 0 {CHART_WIDTH} 94"
-    with page.tag("svg", viewBox=view, role="img", aria_label=f"Answers by score: {label}"):
-        for index, (level, count) in enumerate(columns):
-            left = step * (index + 0.1)
-            width = step * 0.8
-            middle = step * (index + 0.5)
-            height = 60 * count / max(counts)
-            top = 76 - height
-            score = 1 + 4 * (level - levels[0]) / (levels[-1] - levels[0])
-            class_ = f"column {choose_colour(score)}"
-            page.add("rect", x=left, y=top, width=width, height=height, class_=class_)
-            page.add("text", str(count), x=middle, y=top - 3, class_="middle")
-            page.add("text", f"{level:g}", x=middle, y=90, class_="middle")
+    step = CHART_WIDTH / len(levels)
+    shapes = []
+    labels = []
+    for index, (level, count) in enumerate(zip(levels, counts, strict=True)):
+        height = 60 * count / max(counts)
+        middle = step * (index + 0.5)
+        colour = choose_colour(1 + 4 * (level - levels[0]) / (levels[-1] - levels[0]))
+        left = step * (index + 0.1)
+        shapes += [
+            tag("rect", x=left, y=76 - height, width=step * 0.8, height=height, class_=f"column {colour}"),
+            tag("text", str(count), x=middle, y=73 - height, class_="middle"),
+            tag("text", f"{level:g}", x=middle, y=90, class_="middle"),
+        ]
+        labels.append(f"{count} with {level:g}")
+    label = f"Answers by score: {'; '.join(labels)}"
+    chart = tag("svg", *shapes, viewBox=f"0 0 {CHART_WIDTH} 94", role="img", aria_label=label)
+    return tag("figure", tag("figcaption", tag("b", title), means), chart)
 
 
 def choose_colour(score: float) -> str:
@@ -5222,119 +5187,84 @@ def choose_colour(score: float) -> str:
     return f"level{find_nearest_level(score)}"
 
 
-def write_entries(page: HtmlWriter, title: str, entries: Sequence[Entry]) -> None:
-    """Write the entries below a form that searches, orders and filters them."""
-    with page.tag("section"):
-        page.add("h2", title)
-        write_form(page, entries, title.lower())
-        with page.tag("div", class_="entries"):
-            for entry in entries:
-                write_entry(page, entry)
+ORDERS = (("lowest", "lowest score"), ("difference", "where systems differ most"))  # which needs two scores
 
 
-ORDERS = (("lowest", "lowest score"), ("difference", "where systems differ most"))
-
-
-def write_form(page: HtmlWriter, entries: Iterable[Entry], noun: str) -> None:
-    """Write a search box, and a menu or a box for each filter. The form is hidden until the script runs."""
-    menus: dict[str, dict[str, None]] = {}  # filter -> its values, as found
-    marks: dict[str, None] = {}
+def render_form(entries: Iterable[Entry], noun: str) -> Html:
+    """Return a search box, and a menu or a box for each filter. The form is hidden until the script runs."""
+    menus: dict[str, dict[str, str]] = {}  # filter -> its values in their order
+    marks: set[str] = set()
     n_scores = 0  # of an entry
     for entry in entries:
         n_scores = max(n_scores, sum(card.score is not None for card in entry.cards))
         for card in entry.cards:
-            if card.system:
-                for name, value in {"system": card.system, **entry.filters, **card.filters}.items():
-                    menus.setdefault(name, {})[value] = None
-                marks |= dict.fromkeys(card.marks)
-    with page.tag("form", data_noun=noun, autocomplete="off", hidden=""):
-        with page.tag("label"):
-            page.text("Search ")
-            page.add("input", type="search", name="search")
-        for name, values in menus.items():
-            shown = list(values) if name == "system" else sorted(values)
-            write_menu(page, name, "all", {value: value for value in shown if value})
-        if n_scores:
-            orders = ORDERS if n_scores > 1 else ORDERS[:1]
-            write_menu(page, "order", noun.removesuffix("s"), dict(orders))
-        for mark in sorted(marks):
-            with page.tag("label"):
-                page.add("input", type="checkbox", name=mark, value="yes")
-                page.text(f" {mark}")
-        page.add("output")
+            for name, value in {"system": card.system, **card.filters}.items():
+                if value:
+                    menus.setdefault(name, {})[value] = value
+            marks.update(card.marks)
+    fields = [tag("label", "Search ", tag("input", type="search", name="search"))]
+    for name, values in menus.items():
+        shown = values if name == "system" else dict(sorted(values.items()))
+        fields.append(render_menu(name, "all", shown))
+    if n_scores:
+        fields.append(render_menu("order", noun.removesuffix("s"), dict(ORDERS[:n_scores])))
+    for mark in sorted(marks):
+        fields.append(tag("label", tag("input", type="checkbox", name=mark, value="yes"), f" {mark}"))
+    return tag("form", *fields, tag("output"), data_noun=noun, autocomplete="off", hidden="")
 
 
-def write_menu(page: HtmlWriter, name: str, default: str, options: Mapping[str, str]) -> None:
-    with page.tag("label"):
-        page.text(f"{name.capitalize()} ")
-        with page.tag("select", name=name):
-            page.add("option", default, value="")
-            for value, text in options.items():
-                page.add("option", text, value=value)
+def render_menu(name: str, default: str, values: Mapping[str, str]) -> Html:
+    options = [tag("option", text, value=value) for value, text in {"": default, **values}.items()]
+    return tag("label", f"{name.capitalize()} ", tag("select", *options, name=name))
 
 
-def write_entry(page: HtmlWriter, entry: Entry) -> None:
-    """Write an entry to open. Its ID is inside, since a browser opens what a link leads into."""
-    targets: dict[str, str] = {}
-    for _, lines in entry.lists:
-        targets |= {line.name: next(page.ids) for line in lines if line.is_target}
-    filters = {f"data_{name}": value for name, value in entry.filters.items()}
-    with page.tag("details", class_="question", **filters):
-        with page.tag("summary"), page.tag("h3"):
-            page.add("b", entry.id)
-            page.text(" ")
-            page.add("span", entry.title)
-            for card in entry.cards:
-                write_verdict(page, card, card.system)
-        with page.tag("article", id=entry.id):
-            with page.tag("p", class_="about"):
-                page.text(f"{entry.about} ")
-                page.add("a", f"#{entry.id}", href=f"#{quote(remove_invisible(entry.id))}")
-            with page.tag("div", class_="cards"):
-                for card in entry.cards:
-                    write_card(page, card, targets)
-            for title, lines in entry.lists:
-                page.add("h4", title)
-                with page.tag("ul", class_="list"):
-                    for line in lines:
-                        write_line(page, line, targets)
+def render_entry(entry: Entry, ids: Iterator[str]) -> Html:
+    """Return an entry to open. Its ID is inside, since a browser opens what a link leads into."""
+    targets = {}
+    for line in itertools.chain.from_iterable(entry.lists.values()):
+        if line.is_target:
+            targets[line.name] = next(ids)
+    verdicts = []
+    cards = [tag("section", tag("h4", "Gold answer"), tag("p", entry.gold), class_="card")]
+    for card in entry.cards:
+        verdicts += render_verdict(card, card.system)
+        cards.append(render_card(card, targets))
+    link = tag("a", f"#{entry.id}", href=f"#{quote(remove_invisible(entry.id))}")
+    content = [tag("p", f"{entry.details} ", link, class_="about"), tag("div", *cards, class_="cards")]
+    for title, lines in entry.lists.items():
+        rows = [render_line(line, targets) for line in lines]
+        content += [tag("h4", title), tag("ul", *rows, class_="list")]
+    heading = tag("h3", tag("b", entry.id), " ", tag("span", entry.title), *verdicts)
+    article = tag("article", *content, id=entry.id)
+    return tag("details", tag("summary", heading), article, class_="question")
 
 
-def write_card(page: HtmlWriter, card: Card, targets: Mapping[str, str]) -> None:
+def render_card(card: Card, targets: Mapping[str, str]) -> Html:
     filters = {f"data_{name}": value for name, value in card.filters.items()}
     filters |= {f"data_{mark}": "yes" for mark in card.marks}
+    content = [tag("h4", card.system, *render_verdict(card)), tag("p", card.text)]
+    content += render_facts(card.facts, targets)
     value = None if card.score is None else f"{card.score:g}"
-    with page.tag("section", class_="card", data_system=card.system or None, data_value=value, **filters):
-        with page.tag("h4"):
-            page.text(card.title)
-            write_verdict(page, card)
-        page.add("p", card.text)
-        write_facts(page, card.facts, targets)
+    return tag("section", *content, class_="card", data_system=card.system, data_value=value, **filters)
 
 
-def write_verdict(page: HtmlWriter, card: Card, system: str = "") -> None:
+def render_verdict(card: Card, system: str = "") -> list[str]:
     text = ", ".join(filter(None, [card.verdict, *card.marks]))
-    if text:
-        write_badge(page, Badge(system, f"{system} {text}".strip(), card.score))
+    return render_badge(Badge(f"{system} {text}".strip(), system, card.score)) if text else []
 
 
-def write_line(page: HtmlWriter, line: Line, targets: Mapping[str, str]) -> None:
-    name = targets[line.name] if line.is_target else None
-    with page.tag("li", class_="marked" if line.mark else None, id=name):
-        if line.name:
-            page.add("b", line.name)
-            page.text(" ")
-        page.text(line.text)
-        if line.mark:
-            write_badge(page, Badge("", line.mark))
-        for badge in line.badges:
-            write_badge(page, badge)
+def render_line(line: Line, targets: Mapping[str, str]) -> Html:
+    content: list[str] = [tag("b", line.name), " "] if line.name else []
+    content.append(line.text)
+    for badge in line.badges:
+        content += render_badge(badge)
+    class_ = "marked" if line.is_marked else None
+    return tag("li", *content, class_=class_, id=targets[line.name] if line.is_target else None)
 
 
-def write_badge(page: HtmlWriter, badge: Badge) -> None:
+def render_badge(badge: Badge) -> list[str]:
     class_ = "badge" if badge.score is None else f"badge {choose_colour(badge.score)}"
-    page.text(" ")
-    page.add("span", badge.text, class_=class_, data_system=badge.system or None)
+    return [" ", tag("span", badge.text, class_=class_, data_system=badge.system or None)]
 
 
 # -- Pictures
@@ -5521,8 +5451,7 @@ function update() {
     for (const part of entry.querySelectorAll("[data-system]"))
       part.hidden = "system" in filters && part.dataset.system !== filters.system;
     entry.hidden = !cards.get(entry).some(card =>
-      Object.entries(filters).every(([name, value]) =>
-        (card.dataset[name] ?? entry.dataset[name]) === value)
+      Object.entries(filters).every(([name, value]) => card.dataset[name] === value)
       && words.every(word => read(card, "p").includes(word)
         || read(entry, "h3 > :not(.badge), .about, .card:not([data-system]) p").includes(word)));
     shown += !entry.hidden;
@@ -6809,7 +6738,7 @@ class Results(Mapping[str, SystemResults]):
         A measure that the question does not have is None. An answer whose judging failed has scores of 0, as
         in the means, and says why in `failure`.
         """
-        return [dict(zip(CSV_HEADER, row, strict=True)) for row in list_csv_rows(self._graded)]
+        return [dict(zip(CSV_HEADER, row, strict=True)) for row in list_csv_rows(self._graded.systems)]
 
     def to_json(self) -> str:
         """Return the text of the results file."""
@@ -7988,18 +7917,18 @@ def format_share(share: float | None) -> str:
 
 def render_split_text(graded: GradedSubmission, by: str | None) -> str:
     """Return the console report of one folder: a block per system, then the comparison."""
-    blocks = [render_system(one) for one in graded.systems]
+    systems = graded.systems
+    blocks = [render_system(system) for system in systems]
     if by:
-        blocks.append(render_text([build_slice_part(graded.systems, by, is_for_console=True)]))
-    if len(graded.systems) > 1:
-        remarks = ["", describe_intervals(graded.systems[0]), *describe_comparison(graded)]
-        pairs = build_comparison_part(graded.comparisons, SPLIT_MEASURES, len(graded.systems))
-        blocks.append(
-            f"""{render_text([build_systems_part("System comparison", graded, remarks)])}
-
---- PAIRED DIFFERENCES (sign flips over documents, Holm over the pairs of a measure) ---
-{render_text_table(pairs) if pairs.rows else NO_DIFFERENCE.capitalize()}"""
-        )
+        blocks.append(render_text([build_slice_part(systems, by, is_for_console=True)]))
+    if len(systems) > 1:
+        remarks = ["", describe_intervals(systems[0]), *list_comparison_notes(systems)]
+        pairs = build_comparison_part(graded.comparisons, SPLIT_MEASURES, len(systems))
+        blocks += [
+            render_text([build_systems_part("System comparison", systems, remarks)]),
+            "\n--- PAIRED DIFFERENCES (sign flips over documents, Holm over the pairs of a measure) ---",
+            render_text_table(pairs) if pairs.rows else NO_DIFFERENCE.capitalize(),
+        ]
     return "\n".join(blocks)
 
 
@@ -8040,37 +7969,36 @@ Average Combined Score (0-1): {format_number(judged.avg_combined_score, 2)}"""
 
 def list_remarks(results: JudgeResults) -> list[str]:
     """Return the lines below the averages: what is missing, uncertain, flagged or checked."""
-    lines = []
-    if results.score_bounds:
-        lines.append(describe_bounds(results))
+    lines = describe_bounds(results)
     if results.judge_sd is not UNSET:
         lines.append(f"Judge's own noise (standard deviation): {format_number(results.judge_sd, 2)}")
     if results.human:
         lines += describe_human(results.human)
-    lines += [describe_flagged(row) for row in results.flagged_rows]
-    lines += [escape_console(describe_override(row)) for row in results.overridden_rows]
-    return [*lines, *describe_checks(results)]
+    lines += map(describe_flagged, results.flagged_rows)
+    lines += map(describe_override, results.overridden_rows)
+    lines += describe_checks(results)
+    return list(map(escape_console, lines))
 
 
-def describe_bounds(results: JudgeResults) -> str:
-    """Return the lowest and highest average that the missing judgements allow."""
+def describe_bounds(results: JudgeResults) -> list[str]:
+    """Return the lowest and highest average that the missing judgements allow, if any is missing."""
     if not results.score_bounds or not results.judged_only:
-        return ""
+        return []
     low, high = results.score_bounds.answer
     judged = f"Judged {results.judged_only.questions} of {results.questions_with_rubrics}"
-    return f"{judged}: average answer score between {low:.2f} and {high:.2f} whatever the others are"
+    return [f"{judged}: average answer score between {low:.2f} and {high:.2f} whatever the others are"]
 
 
 def describe_flagged(row: JudgeRow) -> str:
     """Return which scores a flagged answer was given, and which of them counts."""
-    about = escape_console(f"Flagged {row.question_id} ({', '.join(row.flags)})")
+    title = f"Flagged {row.question_id} ({', '.join(row.flags)})"
     written = row.score_as_written
     cleaned = row.score_without_flagged_text
     if row.override_reason:
-        return f"{about}: overridden, {row.answer_score_raw:g} counts"
+        return f"{title}: overridden, {row.answer_score_raw:g} counts"
     if written is UNSET or cleaned is UNSET:
-        return f"{about}: {row.answer_score_raw:g} as written, counts"
-    return f"{about}: {written:g} as written, {cleaned:g} without it; {min(written, cleaned):g} counts"
+        return f"{title}: {row.answer_score_raw:g} as written, counts"
+    return f"{title}: {written:g} as written, {cleaned:g} without it; {min(written, cleaned):g} counts"
 
 
 def describe_override(row: JudgeRow) -> str:
@@ -8086,8 +8014,8 @@ def describe_checks(results: JudgeResults) -> list[str]:
     lines = [f"Checks of the judge: {n_checks - len(failed)} of {n_checks} passed"]
     for check in failed:
         low, high = check.expected
-        found = check.rationale if check.score is None else f"the judge gave {check.score}"
-        lines.append(escape_console(f"Failed check: {check.check}: expected {low} to {high}, {found}"))
+        outcome = check.rationale if check.score is None else f"the judge gave {check.score}"
+        lines.append(f"Failed check: {check.check}: expected {low} to {high}, {outcome}")
     if failed:
         lines.append("THE SCORES ARE NOT TO BE TRUSTED")
     return lines
@@ -8111,11 +8039,9 @@ def describe_human(human: HumanResults) -> list[str]:
 
 def describe_missing(system: System, results: JudgeResults) -> list[str]:
     reasons = {row.question_id: row.failure for row in results.per_question if row.failure}
+    missing = {"judging failed": results.failed_questions, "not judged": results.unjudged_questions}
     lines = []
-    for what, ids in (
-        ("judging failed", results.failed_questions),
-        ("not judged", results.unjudged_questions),
-    ):
+    for what, ids in missing.items():
         if ids:
             names = f"{', '.join(ids)} ({len(ids)} in all, each counts 0)"
             lines.append(f"warning: {system.file.file}: {what}: {names}, e.g. {reasons[ids[0]]}")
@@ -8136,33 +8062,40 @@ def describe_intervals(graded: GradedSystem) -> str:
     reason = graded.results.retrieval.ci95_reason
     if reason is not UNSET:
         return f"No intervals: {reason}."
-    n_documents = graded.means[RETRIEVAL_MEASURES[0].name].n_clusters
-    return f"{IN_BRACKETS}: bootstrap over {n_documents} gold documents."
+    return f"{IN_BRACKETS}: bootstrap over {count_documents(graded)} gold documents."
 
 
-def describe_comparison(graded: GradedSubmission) -> list[str]:
+def count_documents(graded: GradedSystem) -> int:
+    return graded.means[RETRIEVAL_MEASURES[0].name].n_clusters
+
+
+def list_comparison_notes(systems: Sequence[GradedSystem]) -> list[str]:
     """Return the notes below a comparison, such as missing judgements and differences not shown."""
-    n_systems = len(graded.systems)
-    judged = [one for one in graded.systems if one.judged]
     lines = []
-    if n_systems > MAX_SYSTEMS_SHOWN:
+    if len(systems) > MAX_SYSTEMS_SHOWN:
         lines.append("Only significant differences are listed; the results have all.")
-    missing = [f"{one.name} {one.judged.n_missing}" for one in judged if one.judged and one.judged.n_missing]
+    judged = [(system.name, system.judged) for system in systems if system.judged]
+    missing = [f"{name} {results.n_missing}" for name, results in judged if results.n_missing]
     if missing:
         lines.append(f"Missing judgements count 0 in these means: {', '.join(missing)}.")
-    n_documents = graded.systems[0].means[RETRIEVAL_MEASURES[0].name].n_clusters
-    n_pairs = math.comb(len(judged) if len(judged) > 1 else n_systems, 2)
+    n_documents = count_documents(systems[0])
+    n_pairs = math.comb(len(judged) if len(judged) > 1 else len(systems), 2)
     if n_pairs * 2.0 ** (1 - n_documents) > MAX_P:  # times the smallest possible p
         lines.append(f"No difference can be significant: too few documents ({n_documents}).")
     return lines
 
 
+def build_systems_part(title: str, systems: Iterable[GradedSystem], lines: Sequence[str]) -> Part:
+    rows: list[MeansRow] = [([system.name], system.means) for system in systems]
+    return build_means_part(title, ["System"], rows, SPLIT_MEASURES)._replace(lines=lines)
+
+
 def build_slice_part(systems: Sequence[GradedSystem], label: str, is_for_console: bool = False) -> Part:
     """Return a table of each system's means by the values of one label."""
-    rows: list[tuple[list[Cell], dict[str, Mean]]] = []
-    for one in systems:
-        name = one.system.title if is_for_console else one.name
-        for value, means in one.slices[label].items():
+    rows: list[MeansRow] = []
+    for graded in systems:
+        name = graded.system.title if is_for_console else graded.name
+        for value, means in graded.slices[label].items():
             rows.append(([value, name, means[RETRIEVAL_MEASURES[0].name].n], means))
     rows.sort(key=lambda row: str(row[0][0]))
     header = [label, "System", "Questions"]
@@ -8174,10 +8107,7 @@ def build_slice_part(systems: Sequence[GradedSystem], label: str, is_for_console
 # -- The leaderboard
 
 LEADERBOARD_MEASURES = (
-    COMBINED_MEASURE,
-    ANSWER_MEASURE,
-    EVIDENCE_MEASURE,
-    F1_MEASURE,
+    *(COMBINED_MEASURE, ANSWER_MEASURE, EVIDENCE_MEASURE, F1_MEASURE),
     *RETRIEVAL_MEASURES,
 )
 LEADERBOARD_COLUMNS = (
@@ -8188,68 +8118,73 @@ COUNTS = ("Judged", "Missing", "Flagged")  # answers
 NOT_ON_CONSOLE = ("Status", "Warnings", RETRIEVAL_MEASURES[0].title, *COUNTS)  # it has 100 columns
 
 
-def choose_ranking_measure(systems: Iterable[GradedSystem | None]) -> Measure:
-    """Return the first of the measures for ranking that any of these systems has."""
-    for measure in RANKING_MEASURES:
-        if any(system and system.means.get(measure.name, NO_MEAN).n for system in systems):
-            return measure
-    return RANKING_MEASURES[-1]
-
-
-def rank_submissions(
-    graded: Iterable[GradedSubmission], measure: Measure
-) -> list[tuple[GradedSubmission, int | None]]:
-    """Return (submission, rank), best first; last and without a rank those that lack the measure."""
-    by_name = {one.name: one for one in graded}
-    means = {}
-    for name in sorted(by_name, key=lambda name: (not by_name[name].systems, name)):
-        system = by_name[name].counting
-        means[name] = system.means if system else {}
-    return [(by_name[name], rank) for name, rank in rank_systems(means, [measure.name])]
-
-
-def build_leaderboard(split: Split, graded: Sequence[GradedSubmission]) -> Report:
+def build_leaderboard(split: Split, submissions: Sequence[GradedSubmission]) -> Report:
     """Return the leaderboard: a row for each submission, best first."""
-    measure = choose_ranking_measure([one.counting for one in graded])
-    csv_rows = []
+    measure = choose_ranking_measure(submissions)
+    ranking = rank_submissions(submissions, measure)
     rows: list[BoardRow] = []
     others: list[BoardRow] = []
     problems = []
     warnings = []
-    for one, rank in rank_submissions(graded, measure):
-        name = one.name
-        submission = one.submission
-        counting = one.counting
-        csv_rows.append(list_leaderboard_cells(rank, submission, counting))
+    for graded, rank in ranking:
+        name = graded.name
+        submission = graded.submission
+        counting = graded.counting
         link = LinkCell(name, quote(f"{submission.output_folder(split)}/{split.name}_evaluation.html"))
         names: list[Cell] = ["n/a" if rank is None else rank, link if counting else name]
         names += [counting.name if counting else "", submission.status, len(submission.warnings)]
         rows.append((names, counting))
-        others += [([name, system.name], system) for system in one.systems if system is not counting]
+        others += [([name, system.name], system) for system in graded.systems if system is not counting]
         if submission.problems:
             problems.append(f"{name}: {submission.status}: {submission.reason}")
         if submission.warnings:
             warnings.append(f"{name}: {describe_first(submission.warnings)}")
-    first = next(system for one in graded for system in one.systems)
-    remarks = [f"Ranked by: {measure.title}", describe_intervals(first)]
+    systems = [system for graded in submissions for system in graded.systems]
+    remarks = [f"Ranked by: {measure.title}", describe_intervals(systems[0])]
     header = ["Rank", "Submission", "System", "Status", "Warnings"]
     board = build_board_part("Leaderboard", header, rows, measure)
     parts = [
         board._replace(lines=remarks, n_names=2, has_charts=True),
         build_board_part("Other systems", header[1:3], others, measure),
-        Part("Problems", ["Problem"], lines=problems, is_warning=True),  # with a header: left out if empty
-        Part("Data warnings", ["Warning"], lines=warnings, place="last"),
+        Part("Problems", lines=problems, place="warnings"),
+        Part("Data warnings", lines=warnings, place="last"),
     ]
-    title = f"Leaderboard of the {split.name} split"
-    facts = describe_run(split, [system for one in graded for system in one.systems])
-    facts |= {"Submissions": str(len(graded)), "Warnings": str(len(problems) + len(warnings))}
-    return Report(title, parts, header=LEADERBOARD_COLUMNS, rows=csv_rows, facts=facts)
+    facts = describe_run(split, systems)
+    facts |= {"Submissions": str(len(submissions)), "Warnings": str(len(problems) + len(warnings))}
+    return Report(
+        f"Leaderboard of the {split.name} split",
+        parts,
+        header=LEADERBOARD_COLUMNS,
+        rows=[list_leaderboard_cells(graded, rank) for graded, rank in ranking],
+        facts=facts,
+    )
 
 
-def list_leaderboard_cells(
-    rank: int | None, submission: Submission, system: GradedSystem | None
-) -> list[object]:
+def choose_ranking_measure(submissions: Iterable[GradedSubmission]) -> Measure:
+    """Return the first of the measures for ranking that any submission has."""
+    counting = [graded.counting for graded in submissions]
+    for measure in RANKING_MEASURES:
+        if any(system and system.means.get(measure.name, NO_MEAN).n for system in counting):
+            return measure
+    return RANKING_MEASURES[-1]
+
+
+def rank_submissions(
+    submissions: Iterable[GradedSubmission], measure: Measure
+) -> list[tuple[GradedSubmission, int | None]]:
+    """Return (submission, rank), best first; last and without a rank those that lack the measure."""
+    by_name = {}
+    means = {}
+    for graded in sorted(submissions, key=lambda graded: (not graded.systems, graded.name)):
+        by_name[graded.name] = graded
+        means[graded.name] = graded.counting.means if graded.counting else {}
+    return [(by_name[name], rank) for name, rank in rank_systems(means, [measure.name])]
+
+
+def list_leaderboard_cells(graded: GradedSubmission, rank: int | None) -> list[object]:
     """Return a row of the leaderboard's CSV."""
+    submission = graded.submission
+    system = graded.counting
     means = system.means if system else {}
     combined, *others = [means.get(measure.name, NO_MEAN) for measure in LEADERBOARD_MEASURES]
     low, high = combined.interval or (None, None)
@@ -8274,30 +8209,31 @@ BoardRow: TypeAlias = tuple[list[Cell], GradedSystem | None]
 
 def build_board_part(title: str, header: Sequence[str], rows: Sequence[BoardRow], measure: Measure) -> Part:
     """Return a table of systems in which only the measure that ranks them has its intervals."""
-    named_means = []
+    means_rows: list[MeansRow] = []
     for names, system in rows:
-        means = {}
-        for name, mean in (system.means if system else {}).items():
-            means[name] = mean if name == measure.name else mean._replace(interval=None)
-        named_means.append((names, means))
-    part = build_means_part(title, header, named_means, LEADERBOARD_MEASURES)
+        means = dict(system.means) if system else {}
+        for name, mean in means.items():
+            if name != measure.name:
+                means[name] = mean._replace(interval=None)
+        means_rows.append((names, means))
+    part = build_means_part(title, header, means_rows, LEADERBOARD_MEASURES)
     cells = [[*row, *count_answers(system)] for row, (_, system) in zip(part.rows, rows, strict=True)]
     return part._replace(header=[*part.header, *COUNTS], rows=cells)
 
 
 def narrow_leaderboard(part: Part) -> Part:
     """Return the leaderboard with the columns that fit on a console."""
-    shown = [column for column, title in enumerate(part.header) if title not in NOT_ON_CONSOLE]
-    rows = [[row[column] for column in shown] for row in part.rows]
-    header = [part.header[column] for column in shown]
+    is_shown = [title not in NOT_ON_CONSOLE for title in part.header]
+    rows = [list(itertools.compress(row, is_shown)) for row in part.rows]
+    header = list(itertools.compress(part.header, is_shown))
     return part._replace(header=header, rows=rows, lines=["", *part.lines], n_names=3)
 
 
 def describe_statuses(submissions: Collection[Submission]) -> str:
     """Return "38 of 40 submissions graded; not graded: team07, team08"."""
-    names: dict[str, list[str]] = {"partly graded": [], "not graded": []}
+    names: dict[str, list[str]] = {"graded": [], "partly graded": [], "not graded": []}
     for submission in submissions:
-        names.setdefault(submission.status, []).append(submission.name)
+        names[submission.status].append(submission.name)
     n_graded = len(submissions) - len(names["not graded"])
     text = f"{n_graded} of {len(submissions)} submissions graded"
     for status in ("partly graded", "not graded"):
@@ -8316,72 +8252,79 @@ def split_reports(split: Split, graded: GradedSubmission, options: SplitOptions)
     for form in dict.fromkeys(options.report):
         stem = f"{split.name}_scores" if form == "png" else f"{split.name}_evaluation"
         yield from list_report_files(report, join_folder(folder, stem), [form])
-    for one in graded.systems:
-        if one.name in options.student:
-            own = build_split_report(split, graded._replace(systems=[one], comparisons=[]), one.name)
-            stem = join_folder(folder, f"{split.name}_{one.name}_evaluation")
+    for system in graded.systems:
+        if system.name in options.student:
+            own = build_split_report(split, graded._replace(systems=[system], comparisons=[]), system.name)
+            stem = join_folder(folder, f"{split.name}_{system.name}_evaluation")
             yield from list_report_files(own, stem, ["html"])
 
 
 def build_split_report(split: Split, graded: GradedSubmission, student: str = "") -> Report:
     """Return the report on one submission, or on one of its systems."""
+    systems = graded.systems
     warnings = [] if student else [f"not graded: {problem}" for problem in graded.submission.problems]
     failed = []
     flagged = []
     overridden = []
     distributions = {}
-    for one in graded.systems:
-        warnings += one.results.run.warnings
-        if one.judged:
+    levels = list(map(float, RUBRIC_LEVELS))
+    for system in systems:
+        name = system.name
+        warnings += system.results.run.warnings
+        judged = system.judged
+        if judged:
+            warnings += [f"{name}: {line}" for line in warn_about_judging(judged)]
+            flagged += [f"{name}: {describe_flagged(row)}" for row in judged.flagged_rows]
+            overridden += [f"{name}: {describe_override(row)}" for row in judged.overridden_rows]
             scores = []
-            for row in one.judged.per_question:
+            for row in judged.per_question:
                 if row.failure is None:
                     scores.append(row.answer_score_raw)
                 else:
-                    failed.append(f"{one.name}: {row.question_id}: {row.failure}")
-            title = f"{one.name}: {len(scores)} judged"
-            flagged += [f"{one.name}: {describe_flagged(row)}" for row in one.judged.flagged_rows]
-            overridden += [f"{one.name}: {describe_override(row)}" for row in one.judged.overridden_rows]
-            if one.judged.n_missing:
-                title += f", {one.judged.n_missing} missing"
-                text = f"{one.name}: judgements missing: {one.judged.n_missing}, each counts 0."
-                warnings.append(f"{text} {describe_bounds(one.judged)}.")
-            if one.judged.failed_checks:
-                warnings += [f"{one.name}: {line}" for line in describe_checks(one.judged)]
-            distributions[title] = Distribution(scores, list(map(float, RUBRIC_LEVELS)))
-    if not any(one.judged and one.judged.per_question for one in graded.systems):
+                    failed.append(f"{name}: {row.question_id}: {row.failure}")
+            missing = f", {judged.n_missing} missing" if judged.n_missing else ""
+            distributions[f"{name}: {len(scores)} judged{missing}"] = Distribution(scores, levels)
+    if not any(system.judged and system.judged.per_question for system in systems):
         warnings.append("No answer was judged.")
     warnings = list(dict.fromkeys(warnings))
-    differences = describe_comparisons(graded.comparisons, SPLIT_MEASURES, len(graded.systems))
+    differences = describe_comparisons(graded.comparisons, SPLIT_MEASURES, len(systems))
     parts = [
-        build_systems_part("Systems", graded, describe_systems(graded))._replace(has_charts=True),
-        Part("Comparison", ["Difference"], lines=differences),  # with a header: left out if empty
-        *(build_slice_part(graded.systems, label) for label in SLICE_LABELS),
-        Part("Warnings", lines=warnings, is_warning=True),
+        build_systems_part("Systems", systems, describe_systems(systems))._replace(has_charts=True),
+        Part("Comparison", lines=differences),
+        *(build_slice_part(systems, label) for label in SLICE_LABELS),
+        Part("Warnings", lines=warnings, place="warnings"),
         Part("Failed questions", lines=failed, place="last"),
         Part("Flagged questions", lines=flagged, place="last"),
-        Part("Overridden scores", ["Score"], lines=overridden, place="last"),
-        Part("Where this comes from", lines=list_origins(graded), place="last"),
+        Part("Overridden scores", lines=overridden, place="last"),
+        Part("Where this comes from", lines=list_origins(systems), place="last"),
     ]
     return Report(
         ": ".join(filter(None, [f"Evaluation of the {split.name} split", graded.name, student])),
         parts,
-        entries=functools.partial(build_entries, split, graded),
+        entries=functools.partial(build_entries, split, systems),
         header=CSV_HEADER,
-        rows=list_csv_rows(graded),
+        rows=list_csv_rows(systems),
         distributions=distributions,
-        facts=describe_run(split, graded.systems) | {"Warnings": str(len(warnings))},
+        facts=describe_run(split, systems) | {"Warnings": str(len(warnings))},
     )
+
+
+def warn_about_judging(results: JudgeResults) -> list[str]:
+    """Return why the scores of the judge are not whole, or not to be trusted."""
+    lines = []
+    for bounds in describe_bounds(results):
+        lines.append(f"judgements missing: {results.n_missing}, each counts 0. {bounds}.")
+    return lines + describe_checks(results) if results.failed_checks else lines
 
 
 def describe_run(split: Split, systems: Sequence[GradedSystem]) -> dict[str, str]:
     """Return what was graded and judged, for the top of a page."""
     newest = ""
-    for answer in itertools.chain.from_iterable(one.answers for one in systems):
+    for answer in itertools.chain.from_iterable(system.answers for system in systems):
         for judgement in answer.judgements:
             if isinstance(judgement, JournalEntry):
                 newest = max(newest, str(judgement.time or ""))
-    models = dict.fromkeys(one.judged.judge_model for one in systems if one.judged)
+    models = dict.fromkeys(system.judged.judge_model for system in systems if system.judged)
     return {
         "Split": split.name,
         "Judge": ", ".join(models) or "none",
@@ -8391,38 +8334,31 @@ def describe_run(split: Split, systems: Sequence[GradedSystem]) -> dict[str, str
     }
 
 
-def describe_systems(graded: GradedSubmission) -> list[str]:
+def describe_systems(systems: Sequence[GradedSystem]) -> list[str]:
     """Return the remarks on the table of systems."""
-    first = graded.systems[0]
-    counts = [
-        f"Questions: {len(first.answers)}",
-        f"with gold evidence (precision, recall, F1): {first.results.citation.questions_with_evidence}",
-    ]
-    n_rubrics = [one.judged.questions_with_rubrics for one in graded.systems if one.judged]
+    n_with_evidence = systems[0].results.citation.questions_with_evidence
+    counts = f"Questions: {len(systems[0].answers)}"
+    counts += f", with gold evidence (precision, recall, F1): {n_with_evidence}"
+    n_rubrics = [system.judged.questions_with_rubrics for system in systems if system.judged]
     if n_rubrics:
-        counts.append(f"with a rubric (answer, evidence, combined): {n_rubrics[0]}")
-    lines = [", ".join(counts), describe_intervals(first)]
-    if len(graded.systems) > 1:
-        lines += describe_comparison(graded)
-    for one in graded.systems:
-        if one.judged and one.judged.human:
-            lines += [f"{one.name}: {line}" for line in describe_human(one.judged.human)]
+        counts += f", with a rubric (answer, evidence, combined): {n_rubrics[0]}"
+    lines = [counts, describe_intervals(systems[0])]
+    if len(systems) > 1:
+        lines += list_comparison_notes(systems)
+    for system in systems:
+        if system.judged and system.judged.human:
+            lines += [f"{system.name}: {line}" for line in describe_human(system.judged.human)]
     return lines
 
 
-def build_systems_part(title: str, graded: GradedSubmission, lines: Sequence[str]) -> Part:
-    rows: list[tuple[list[Cell], dict[str, Mean]]] = [([one.name], one.means) for one in graded.systems]
-    return build_means_part(title, ["System"], rows, SPLIT_MEASURES)._replace(lines=lines)
-
-
-def list_origins(graded: GradedSubmission) -> list[str]:
+def list_origins(systems: Iterable[GradedSystem]) -> list[str]:
     lines = []
-    for one in graded.systems:
-        run = one.results.run
+    for system in systems:
+        run = system.results.run
         lines += [f"{file.file}: SHA-256 {file.sha256}" for file in run.inputs]
         lines.append(f"Corpus: {run.corpus.documents} documents, SHA-256 {run.corpus.sha256}")
-        if one.judged:
-            lines.append(f"{one.name} was judged by {one.judged.judge_model}, prompt {run.prompt_hash}")
+        if system.judged:
+            lines.append(f"{system.name} was judged by {system.judged.judge_model}, prompt {run.prompt_hash}")
     return [*dict.fromkeys(lines), f"evaluation.py {VERSION}"]
 
 
@@ -8452,13 +8388,13 @@ CSV_HEADER = [
 ]
 
 
-def list_csv_rows(graded: GradedSubmission) -> Iterator[list[object]]:
-    for answers in iterate_questions(graded):
+def list_csv_rows(systems: Sequence[GradedSystem]) -> Iterator[list[object]]:
+    for answers in iterate_questions(systems):
         for system, answer in answers.items():
             question = answer.question
+            scores = answer.list_scores()
             row: list[object] = [question.question_id, system, question.doc_id]
             row += [getattr(question, label) for label in QUESTION_LABELS]
-            scores = answer.list_scores()
             row += [scores.get(measure.name) for measure in SPLIT_MEASURES]
             judged = answer.judged
             if judged:
@@ -8466,19 +8402,14 @@ def list_csv_rows(graded: GradedSubmission) -> Iterator[list[object]]:
                 row += [judged.judge_score or None, judged.override_reason or None]
             else:
                 row += [None] * 5
-            yield [
-                *row,
-                *map(", ".join, sort_citations(answer)),
-                question.question,
-                question.answer,
-                answer.prediction.answer,
-            ]
+            row += map(", ".join, sort_citations(answer))
+            yield [*row, question.question, question.answer, answer.prediction.answer]
 
 
-def iterate_questions(graded: GradedSubmission) -> Iterator[dict[str, GradedAnswer]]:
+def iterate_questions(systems: Sequence[GradedSystem]) -> Iterator[dict[str, GradedAnswer]]:
     """Yield the answers to each question by system."""
-    names = [one.name for one in graded.systems]
-    for answers in zip(*(one.answers for one in graded.systems), strict=True):
+    names = [system.name for system in systems]
+    for answers in zip(*(system.answers for system in systems), strict=True):
         yield dict(zip(names, answers, strict=True))
 
 
@@ -8490,29 +8421,22 @@ SENTENCE_BYTES = 25  # of markup
 EXCERPT_CHARS = 600  # of a plain text that is not shown whole
 
 
-def build_entries(split: Split, graded: GradedSubmission) -> Iterator[Entry]:
+def build_entries(split: Split, systems: Sequence[GradedSystem]) -> Iterator[Entry]:
     """Yield each question with all its answers, its rubric and its document, to open on the page."""
-    shows_whole = estimate_page(split, len(graded.systems)) <= PAGE_BYTES
-    for answers in iterate_questions(graded):
-        question = next(iter(answers.values())).question
+    shows_whole = estimate_page(split, len(systems)) <= PAGE_BYTES
+    for question, answers in zip(split.questions, iterate_questions(systems), strict=True):
         document = split.documents[question.doc_id]
-        about = [f"document: {question.doc_id}"]
+        labels = [f"document: {question.doc_id}"]
         for label in QUESTION_LABELS:
             if getattr(question, label):
-                about.append(f"{label.replace('_', ' ')}: {getattr(question, label)}")
-        cards = [Card("", "Gold answer", question.answer)]
-        cards += [build_answer_card(system, answer, document) for system, answer in answers.items()]
-        yield Entry(
-            id=question.question_id,
-            title=question.question,
-            about="; ".join(about),
-            cards=cards,
-            lists=[
-                ("Rubric", list_rubric_lines(question, answers)),
-                ("Gold document", list_document_lines(question, answers, document, shows_whole)),
-            ],
-            filters={"type": question.question_type},
-        )
+                labels.append(f"{label.replace('_', ' ')}: {getattr(question, label)}")
+        lists = {
+            "Rubric": list_rubric_lines(question, answers),
+            "Gold document": list_document_lines(question, answers, document, shows_whole),
+        }
+        cards = [build_answer_card(system, answer, document) for system, answer in answers.items()]
+        name = question.question_id
+        yield Entry(name, question.question, question.answer, cards, "; ".join(labels), lists)
 
 
 def estimate_page(split: Split, n_systems: int) -> int:
@@ -8532,18 +8456,13 @@ def build_answer_card(system: str, answer: GradedAnswer, document: Document) -> 
     judged = answer.judged
     marks = []
     if judged:
-        cases = {
-            "failed": judged.failure is not None,
-            "flagged": bool(judged.flags),
-            "overridden": judged.override_reason is not UNSET,
-        }
-        marks = [mark for mark, is_so in cases.items() if is_so]
+        cases = {"failed": judged.failure, "flagged": judged.flags, "overridden": judged.override_reason}
+        marks = [mark for mark, reason in cases.items() if reason]
     return Card(
-        system,
         system,
         text,
         describe_answer(answer, document),
-        filters={"score": answer.level},
+        filters={"type": answer.question.question_type, "score": answer.level},
         verdict=f"{answer.score:g}" if answer.is_scored else "",
         score=answer.score if answer.is_scored else None,
         marks=marks,
@@ -8553,13 +8472,13 @@ def build_answer_card(system: str, answer: GradedAnswer, document: Document) -> 
 def describe_answer(answer: GradedAnswer, document: Document) -> dict[str, str | Sequence[str]]:
     retrieved = answer.prediction.retrieved_ids
     gold = answer.question.doc_id
-    facts: dict[str, str | Sequence[str]] = {"Gold document": "nothing retrieved"}
-    if retrieved:
-        place = f"at place {retrieved.index(gold) + 1}" if gold in retrieved else "not"
-        facts["Gold document"] = f"{place} among {len(retrieved)} retrieved"
+    place = f"at place {retrieved.index(gold) + 1}" if gold in retrieved else "not"
+    facts: dict[str, str | Sequence[str]] = {
+        "Gold document": f"{place} among {len(retrieved)} retrieved" if retrieved else "nothing retrieved"
+    }
     judged = answer.judged
     if judged:
-        if judged.override_reason is not UNSET:
+        if judged.override_reason:
             facts["Overridden"] = judged.override_reason
             facts["Judge's score"] = f"{judged.judge_score:g}" if judged.judge_score else "none"
         facts["Judge"] = judged.answer_rationale
@@ -8567,21 +8486,22 @@ def describe_answer(answer: GradedAnswer, document: Document) -> dict[str, str |
         facts["Flags"] = ", ".join(judged.flags)
         if judged.flags and answer.is_scored:
             facts["Flags"] = describe_flagged(judged)
-    citations = sort_citations(answer)
+    right, missed, not_gold = sort_citations(answer)
     unknown = []
     if document.sentences is not None:
-        unknown = [name for name in citations.not_gold if name not in document.sentences]
-    facts["Citations right"] = citations.right
-    facts["Citations missed"] = citations.missed
-    facts["Citations not in gold"] = [name for name in citations.not_gold if name not in unknown]
-    facts["Citations not in the document"] = unknown
+        unknown = [name for name in not_gold if name not in document.sentences]
     scores = answer.list_scores()
     shown = []
     for measure in (*CITATION_MEASURES, *JUDGE_MEASURES):
         if measure.name in scores:
             shown.append(f"{measure.title} {scores[measure.name]:.{measure.digits}f}")
-    facts["Scores"] = ", ".join(shown)
-    return facts
+    return facts | {
+        "Citations right": right,
+        "Citations missed": missed,
+        "Citations not in gold": [name for name in not_gold if name not in unknown],
+        "Citations not in the document": unknown,
+        "Scores": ", ".join(shown),
+    }
 
 
 def list_rubric_lines(question: Question, answers: Mapping[str, GradedAnswer]) -> list[Line]:
@@ -8593,8 +8513,8 @@ def list_rubric_lines(question: Question, answers: Mapping[str, GradedAnswer]) -
         badges = []
         for system, answer in answers.items():
             if answer.level == level:
-                badges.append(Badge(system, f"given to {system}", int(level)))
-        lines.append(Line(level, question.rubric.levels.get(level, ""), badges=badges))
+                badges.append(Badge(f"given to {system}", system, int(level)))
+        lines.append(Line(level, question.rubric.levels.get(level, ""), badges))
     return lines
 
 
@@ -8609,14 +8529,13 @@ def list_document_lines(
         return [Line("", text if text == document.text else f"{text} …")]
     lines: list[Line] = []
     for name, text in document.sentences.items():
-        mark = "gold" if name in question.evidence_sentences else ""
-        badges = []
+        is_gold = name in question.evidence_sentences
+        badges = [Badge("gold")] if is_gold else []
         for system, answer in answers.items():
             if name in answer.prediction.evidence_sentences:
-                badges.append(Badge(system, f"cited by {system}"))
-        is_used = bool(mark or badges)
-        if is_used or shows_whole:
-            lines.append(Line(name, text, mark, badges, is_target=is_used))
+                badges.append(Badge(f"cited by {system}", system))
+        if badges or shows_whole:
+            lines.append(Line(name, text, badges, is_marked=is_gold, is_target=bool(badges)))
     n_hidden = len(document.sentences) - len(lines)
     if n_hidden:
         lines.append(Line("", f"… {n_hidden} more"))
@@ -8637,7 +8556,6 @@ HYBRID_ACCEPTS = 0.9  # an answer of this similarity is right, without a judge
 HYBRID_REJECTS = 0.5  # one below it is wrong
 
 Column: TypeAlias = Sequence[float]  # a score for each item, from 0 to 1
-MeansRow: TypeAlias = tuple[list[Cell], dict[str, Mean]]
 
 
 class Decision(NamedTuple):
@@ -9757,11 +9675,11 @@ def build_answers_report(graded: Sequence[Configuration], comparisons: Sequence[
         overview._replace(lines=lines, has_charts=True),
         build_means_part("Results by category", about, by_category, measures, n_names=2),
         Part("Comparison", lines=describe_comparisons(comparisons, measures, len(graded))),
-        Part("Warnings", lines=list(warnings), is_warning=True),
+        Part("Warnings", lines=list(warnings), place="warnings"),
     ]
     return Report(
         "Evaluation of answers",
-        [part for part in parts if part.rows or part.lines],
+        parts,
         entries=functools.partial(build_answer_entries, graded),
         header=["configuration", *ANSWER_COLUMNS, "flags", *names],
         rows=list_answer_rows(graded, list(names)),
@@ -9832,16 +9750,14 @@ def build_answer_entries(graded: Iterable[Configuration]) -> Iterator[Entry]:
             marks = {"failed": row.failure is not None, "flagged": bool(row.flags)}
             card = Card(
                 name,
-                name,
                 row.prediction,
                 facts,
-                filters={"verdict": verdict},
+                filters={"category": row.category, "verdict": verdict},
                 verdict=verdict,
                 score=None if row.correct is None else 1 + 4 * row.correct,
                 marks=[mark for mark, is_so in marks.items() if is_so],
             )
-            cards = [Card("", "Gold answer", row.gold), card]
-            yield Entry(f"{name} {row.id}", row.input, cards, filters={"category": row.category})
+            yield Entry(f"{name} {row.id}", row.input, row.gold, [card])
 
 
 # ------------------------------------------------------------------ 13. Agreement
