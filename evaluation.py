@@ -4631,11 +4631,8 @@ class Part(NamedTuple):
     header: Sequence[str] = ()
     rows: Sequence[Sequence[Cell]] = ()
     lines: Sequence[str] = ()
-    place: Literal["warnings", "", "folded", "last"] = (
-        ""  # on a page, in this order; the entries before "last"
-    )
+    place: Literal["warnings", "", "folded", "last"] = ""  # on a page; "last" is below the entries
     n_names: int = 1  # columns that name a row, which a console repeats in each part of a wide table
-    has_charts: bool = False  # on a page: followed by a chart of each measure, and by the distributions
     explanations: Mapping[str, str] = MappingProxyType({})  # on a page: of columns, by heading
 
 
@@ -4655,20 +4652,12 @@ class Card(NamedTuple):
     marks: Sequence[str]  # such as "flagged"; there is a filter for each
 
 
-class Badge(NamedTuple):
-    """A short text, about a system or about none. A score from 1 to 5 gives it a colour."""
-
-    text: str
-    system: str = ""
-    score: float | None = None
-
-
 class Line(NamedTuple):
     """A line of an entry's list."""
 
     name: str
     text: str
-    badges: Sequence[Badge] = ()
+    badges: Sequence[Html] = ()
     is_marked: bool = False  # highlighted
     is_target: bool = False  # of links in facts
 
@@ -4704,7 +4693,7 @@ class Report(NamedTuple):
     """The results of a command for people. `header` and `rows` are the CSV; `entries` are for the page."""
 
     title: str
-    parts: Sequence[Part]
+    parts: Sequence[Part]  # a page has charts of the first
     entries: Callable[[], Iterable[Entry]] | None = None
     header: Sequence[str] = ()
     rows: Iterable[Sequence[object]] = ()
@@ -5032,7 +5021,7 @@ def render_html(report: Report) -> str:
 <title>{escape_html(report.title)}</title>
 <style>{PAGE_STYLE}</style>
 {tag("main", *content)}
-<script>{PAGE_SCRIPT}</script>
+{f"<script>{PAGE_SCRIPT}</script>" if entries else ""}
 </html>
 """
 
@@ -5069,13 +5058,8 @@ def render_parts(report: Report, place: str, ids: Iterator[str]) -> list[Html]:
         if part.lines:
             content.append(tag("ul", *[tag("li", line) for line in part.lines]))
         elements.append(tag(outer, *content, class_=place or None))
-        if part.has_charts:
-            charts = []
-            for column in range(len(part.header)):
-                charts += render_chart(part, column, ids)
-            for title, distribution in report.distributions.items():
-                charts.append(render_histogram(title, distribution))
-            elements += [tag("h2", "Scores"), tag("div", *charts, class_="figures")]
+        if part is report.parts[0]:
+            elements += render_charts(report, ids)
     return elements
 
 
@@ -5116,6 +5100,17 @@ def render_cell(cell: Cell) -> list[str]:
 
 CHART_WIDTH = 280
 CHART_ROW = 28  # height
+
+
+def render_charts(report: Report, ids: Iterator[str]) -> list[Html]:
+    """Return a chart of each measure in the first part, and of each distribution."""
+    overview = report.parts[0]
+    charts = []
+    for column in range(len(overview.header)):
+        charts += render_chart(overview, column, ids)
+    for title, distribution in report.distributions.items():
+        charts.append(render_histogram(title, distribution))
+    return [tag("h2", "Scores"), tag("div", *charts, class_="figures")] if charts else []
 
 
 def render_chart(part: Part, column: int, ids: Iterator[str]) -> list[Html]:
@@ -5250,21 +5245,22 @@ def render_card(card: Card, targets: Mapping[str, str]) -> Html:
 
 def render_verdict(card: Card, system: str = "") -> list[str]:
     text = ", ".join(filter(None, [card.verdict, *card.marks]))
-    return render_badge(Badge(f"{system} {text}".strip(), system, card.score)) if text else []
+    return [" ", render_badge(f"{system} {text}".strip(), system, card.score)] if text else []
 
 
 def render_line(line: Line, targets: Mapping[str, str]) -> Html:
     content: list[str] = [tag("b", line.name), " "] if line.name else []
     content.append(line.text)
     for badge in line.badges:
-        content += render_badge(badge)
+        content += [" ", badge]
     class_ = "marked" if line.is_marked else None
     return tag("li", *content, class_=class_, id=targets[line.name] if line.is_target else None)
 
 
-def render_badge(badge: Badge) -> list[str]:
-    class_ = "badge" if badge.score is None else f"badge {choose_colour(badge.score)}"
-    return [" ", tag("span", badge.text, class_=class_, data_system=badge.system or None)]
+def render_badge(text: str, system: str = "", score: float | None = None) -> Html:
+    """Return a short text, about a system or about none. A score from 1 to 5 gives it a colour."""
+    class_ = "badge" if score is None else f"badge {choose_colour(score)}"
+    return tag("span", text, class_=class_, data_system=system or None)
 
 
 # -- Pictures
@@ -5303,15 +5299,12 @@ def draw_distribution(histogram: Any, box_plot: Any, distribution: Distribution)
     counts = distribution.count_levels()
     step = levels[1] - levels[0]
     bars = histogram.bar(levels, counts, width=0.9 * step, color="0.8", edgecolor="0.3")
+    above_lines = {"zorder": 5, "bbox": {"color": "1", "pad": 0.5}}
     fontsize = "small" if len(levels) <= 13 else "xx-small"
-    above_lines = {"zorder": 5, "bbox": {"color": "1", "pad": 0.5}, "fontsize": fontsize}
-    histogram.bar_label(bars, [str(count) if count else "" for count in counts], padding=2, **above_lines)
-    histogram.set(
-        xticks=levels[:: math.ceil(len(levels) / 13)],
-        yticks=[],
-        ylabel="count",
-        ylim=(0, 1.5 * max(1, *counts)),
-    )
+    shown = [str(count) if count else "" for count in counts]
+    histogram.bar_label(bars, shown, padding=2, fontsize=fontsize, **above_lines)
+    shown_levels = levels[:: math.ceil(len(levels) / 13)]
+    histogram.set(xticks=shown_levels, yticks=[], ylim=(0, 1.5 * max(1, *counts)), ylabel="count")
     if distribution.values:
         described = describe_values(distribution.values)
         below_legend = {"ymax": 0.82, "color": "0"}
@@ -5423,44 +5416,37 @@ select, input { font: inherit; max-width: 14rem; }
 PAGE_SCRIPT = """
 const form = document.querySelector("form");
 const list = document.querySelector(".entries");
-const entries = list ? [...list.children] : [];
-const cards = new Map(entries.map(entry => [entry, [...entry.querySelectorAll(".card[data-system]")]]));
-const texts = new Map();
 function read(element, selector) {
-  if (!texts.has(element)) {
-    const parts = [...element.querySelectorAll(selector)].map(part => part.textContent);
-    texts.set(element, parts.join("\\n").toLowerCase());
-  }
-  return texts.get(element);
+  return [...element.querySelectorAll(selector)].map(part => part.textContent).join("\\n").toLowerCase();
 }
+const rows = [...list.children].map(entry => {
+  const text = read(entry, "h3 > :not(.badge), .about, .card:not([data-system]) p");
+  const cards = [...entry.querySelectorAll(".card[data-system]")];
+  return { entry, cards, texts: cards.map(card => `${text}\\n${read(card, "p")}`) };
+});
 const orders = {
   lowest: scores => Math.min(...scores),
   difference: scores => Math.min(...scores) - Math.max(...scores),
 };
-function measure(entry, order, system) {
-  const counted = cards.get(entry).filter(card => "value" in card.dataset
-    && (order !== "lowest" || !system || card.dataset.system === system));
-  return orders[order](counted.map(card => Number(card.dataset.value)));
-}
 function update() {
   const values = Object.fromEntries([...new FormData(form)].filter(([name, value]) => value !== ""));
   const { search = "", order, ...filters } = values;
-  const words = search.toLowerCase().split(/\\s+/).filter(word => word !== "");
+  const words = search.toLowerCase().split(/\\s+/);
   let shown = 0;
-  for (const entry of entries) {
-    for (const part of entry.querySelectorAll("[data-system]"))
+  for (const row of rows) {
+    for (const part of row.entry.querySelectorAll("[data-system]"))
       part.hidden = "system" in filters && part.dataset.system !== filters.system;
-    entry.hidden = !cards.get(entry).some(card =>
+    row.entry.hidden = !row.cards.some((card, index) =>
       Object.entries(filters).every(([name, value]) => card.dataset[name] === value)
-      && words.every(word => read(card, "p").includes(word)
-        || read(entry, "h3 > :not(.badge), .about, .card:not([data-system]) p").includes(word)));
-    shown += !entry.hidden;
+      && words.every(word => row.texts[index].includes(word)));
+    shown += !row.entry.hidden;
+    const counted = row.cards.filter(card => "value" in card.dataset && !(order === "lowest" && card.hidden));
+    row.key = order ? orders[order](counted.map(card => Number(card.dataset.value))) : 0;
   }
-  const keys = new Map(entries.map(entry => [entry, order ? measure(entry, order, filters.system) : 0]));
-  const sorted = [...entries].sort((one, other) => keys.get(one) - keys.get(other));
-  if (sorted.some((entry, index) => entry !== list.children[index]))
-    for (const entry of sorted) list.append(entry);
-  form.querySelector("output").textContent = `${shown} of ${entries.length} ${form.dataset.noun}`;
+  const sorted = [...rows].sort((row, other) => row.key - other.key);
+  if (sorted.some(({ entry }, index) => entry !== list.children[index]))
+    list.append(...sorted.map(row => row.entry));
+  form.querySelector("output").textContent = `${shown} of ${rows.length} ${form.dataset.noun}`;
   const query = Object.keys(values).length ? `?${new URLSearchParams(values)}` : "";
   if (query !== location.search)
     history.replaceState(null, "", location.pathname + query + location.hash);
@@ -5476,18 +5462,16 @@ function reveal() {
   entry.open = true;
   (target.matches("article") ? entry : target).scrollIntoView();
 }
-if (form) {
-  for (const [name, value] of new URLSearchParams(location.search)) {
-    const control = form.elements.namedItem(name);
-    if (control?.type === "checkbox") control.checked = true;
-    else if (control) control.value = value;
-  }
-  form.hidden = false;
-  form.addEventListener("input", update);
-  addEventListener("hashchange", reveal);
-  addEventListener("load", reveal);
-  update();
+for (const [name, value] of new URLSearchParams(location.search)) {
+  const control = form.elements.namedItem(name);
+  if (control?.type === "checkbox") control.checked = true;
+  else if (control) control.value = value;
 }
+form.hidden = false;
+form.addEventListener("input", update);
+addEventListener("hashchange", reveal);
+addEventListener("load", reveal);
+update();
 """
 
 
@@ -8144,7 +8128,7 @@ def build_leaderboard(split: Split, submissions: Sequence[GradedSubmission]) -> 
     header = ["Rank", "Submission", "System", "Status", "Warnings"]
     board = build_board_part("Leaderboard", header, rows, measure)
     parts = [
-        board._replace(lines=remarks, n_names=2, has_charts=True),
+        board._replace(lines=remarks, n_names=2),
         build_board_part("Other systems", header[1:3], others, measure),
         Part("Problems", lines=problems, place="warnings"),
         Part("Data warnings", lines=warnings, place="last"),
@@ -8289,7 +8273,7 @@ def build_split_report(split: Split, graded: GradedSubmission, student: str = ""
     warnings = list(dict.fromkeys(warnings))
     differences = describe_comparisons(graded.comparisons, SPLIT_MEASURES, len(systems))
     parts = [
-        build_systems_part("Systems", systems, describe_systems(systems))._replace(has_charts=True),
+        build_systems_part("Systems", systems, describe_systems(systems)),
         Part("Comparison", lines=differences),
         *(build_slice_part(systems, label) for label in SLICE_LABELS),
         Part("Warnings", lines=warnings, place="warnings"),
@@ -8513,7 +8497,7 @@ def list_rubric_lines(question: Question, answers: Mapping[str, GradedAnswer]) -
         badges = []
         for system, answer in answers.items():
             if answer.level == level:
-                badges.append(Badge(f"given to {system}", system, int(level)))
+                badges.append(render_badge(f"given to {system}", system, int(level)))
         lines.append(Line(level, question.rubric.levels.get(level, ""), badges))
     return lines
 
@@ -8530,10 +8514,10 @@ def list_document_lines(
     lines: list[Line] = []
     for name, text in document.sentences.items():
         is_gold = name in question.evidence_sentences
-        badges = [Badge("gold")] if is_gold else []
+        badges = [render_badge("gold")] if is_gold else []
         for system, answer in answers.items():
             if name in answer.prediction.evidence_sentences:
-                badges.append(Badge(f"cited by {system}", system))
+                badges.append(render_badge(f"cited by {system}", system))
         if badges or shows_whole:
             lines.append(Line(name, text, badges, is_marked=is_gold, is_target=bool(badges)))
     n_hidden = len(document.sentences) - len(lines)
@@ -9672,7 +9656,7 @@ def build_answers_report(graded: Sequence[Configuration], comparisons: Sequence[
     overview = build_means_part("Answer evaluation results", about, ranked, measures, n_names=2)
     about = ["Category", "Configuration", "Rows"]
     parts = [
-        overview._replace(lines=lines, has_charts=True),
+        overview._replace(lines=lines),
         build_means_part("Results by category", about, by_category, measures, n_names=2),
         Part("Comparison", lines=describe_comparisons(comparisons, measures, len(graded))),
         Part("Warnings", lines=list(warnings), place="warnings"),
