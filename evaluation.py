@@ -4714,9 +4714,7 @@ def list_report_files(report: Report, stem: str, forms: Iterable[str]) -> Iterat
 # -- Tables and lines that several commands report
 
 NOT_SUBMITTED = "not submitted"  # in place of a score, and of a verdict
-
-
-MeansRow: TypeAlias = tuple[list[Cell], dict[str, Mean]]
+MeansRow: TypeAlias = tuple[list[Cell], dict[str, Mean]]  # what names a row, and its means by measure
 
 
 def build_means_part(
@@ -4788,10 +4786,7 @@ def describe_comparisons(
         verdict = f"{system} is {result.verdict} than {result.with_}"
         if result.verdict == NO_DIFFERENCE:
             verdict = f"{NO_DIFFERENCE} between {system} and {result.with_}"
-        gap = f"{result.difference:+.{measure.digits}f}"
-        if result.ci95:
-            low, high = result.ci95
-            gap += f" [{low:+.{measure.digits}f}, {high:+.{measure.digits}f}]"
+        gap = format_interval(MeanCell(result.difference, result.ci95, measure.digits), sign="+")
         lines.append(f"{verdict} on {measure.title} ({gap}, p = {result.p_holm:.4f}, n = {result.n})")
     return lines
 
@@ -4847,8 +4842,8 @@ def render_text_table(part: Part) -> str:
     One that is wider than the console becomes several, each with the columns that name the rows.
     """
     rows = [part.header, *(list(map(format_cell, row)) for row in part.rows)]
-    columns = [[escape_console(cell) for cell in column] for column in zip(*rows, strict=True)]
-    widths = limit_widths([measure_column(column) for column in columns], part.n_names)
+    columns = [list(map(escape_console, column)) for column in zip(*rows, strict=True)]
+    widths = limit_widths(list(map(measure_column, columns)), part.n_names)
     lines: list[Sequence[str]] = []
     for row in zip(*columns, strict=True):
         lines += itertools.zip_longest(*map(wrap_cell, row, widths), fillvalue="")
@@ -4917,15 +4912,12 @@ def format_cell(cell: Cell) -> str:
     return cell.text if isinstance(cell, LinkCell) else str(cell)
 
 
-def format_interval(cell: MeanCell) -> str:
-    """Return a mean with its interval: `83.3 [66.7, 95.8]`."""
+def format_interval(cell: MeanCell, sign: str = "") -> str:
+    """Return a mean with its interval: `83.3 [66.7, 95.8]`; with the sign "+" those above 0 have one."""
     if cell.value is None:
         return "n/a"
-    text = f"{cell.value:.{cell.digits}f}"
-    if cell.interval is None:
-        return text
-    low, high = cell.interval
-    return f"{text} [{low:.{cell.digits}f}, {high:.{cell.digits}f}]"
+    numbers = [f"{number:{sign}.{cell.digits}f}" for number in (cell.value, *(cell.interval or ()))]
+    return f"{numbers[0]} [{', '.join(numbers[1:])}]" if cell.interval else numbers[0]
 
 
 # -- Markdown and CSV
@@ -8260,12 +8252,10 @@ def build_split_report(split: Split, graded: GradedSubmission, student: str = ""
             warnings += [f"{name}: {line}" for line in warn_about_judging(judged)]
             flagged += [f"{name}: {describe_flagged(row)}" for row in judged.flagged_rows]
             overridden += [f"{name}: {describe_override(row)}" for row in judged.overridden_rows]
-            scores = []
-            for row in judged.per_question:
-                if row.failure is None:
-                    scores.append(row.answer_score_raw)
-                else:
-                    failed.append(f"{name}: {row.question_id}: {row.failure}")
+            failed += [
+                f"{name}: {row.question_id}: {row.failure}" for row in judged.per_question if row.failure
+            ]
+            scores = [row.answer_score_raw for row in judged.per_question if row.failure is None]
             missing = f", {judged.n_missing} missing" if judged.n_missing else ""
             distributions[f"{name}: {len(scores)} judged{missing}"] = Distribution(scores, levels)
     if not any(system.judged and system.judged.per_question for system in systems):
@@ -8457,9 +8447,8 @@ def describe_answer(answer: GradedAnswer, document: Document) -> dict[str, str |
     retrieved = answer.prediction.retrieved_ids
     gold = answer.question.doc_id
     place = f"at place {retrieved.index(gold) + 1}" if gold in retrieved else "not"
-    facts: dict[str, str | Sequence[str]] = {
-        "Gold document": f"{place} among {len(retrieved)} retrieved" if retrieved else "nothing retrieved"
-    }
+    place += f" among {len(retrieved)} retrieved"
+    facts: dict[str, str | Sequence[str]] = {"Gold document": place if retrieved else "nothing retrieved"}
     judged = answer.judged
     if judged:
         if judged.override_reason:
@@ -8467,9 +8456,8 @@ def describe_answer(answer: GradedAnswer, document: Document) -> dict[str, str |
             facts["Judge's score"] = f"{judged.judge_score:g}" if judged.judge_score else "none"
         facts["Judge"] = judged.answer_rationale
         facts["Failure"] = judged.failure or ""
-        facts["Flags"] = ", ".join(judged.flags)
-        if judged.flags and answer.is_scored:
-            facts["Flags"] = describe_flagged(judged)
+        is_counted = judged.flags and answer.is_scored
+        facts["Flags"] = describe_flagged(judged) if is_counted else ", ".join(judged.flags)
     right, missed, not_gold = sort_citations(answer)
     unknown = []
     if document.sentences is not None:

@@ -123,9 +123,8 @@ q5,'=a_b$x$한,d5,why,none,sets,,0,0,0.0,0.0,0.0,1,0.0,0.1,No answer was given.,
 def test_markdown(hostile: Project) -> None:
     assert hostile.run("dev", "--report", "md").code == 3
     page = text_of(hostile)
-    assert page.startswith(
-        f"# Evaluation of the dev split\n\n## Systems\n\n{SYSTEMS_TABLE}\n- Questions: 5, "
-    )
+    title = "# Evaluation of the dev split\n\n## Systems"
+    assert page.startswith(f"{title}\n\n{SYSTEMS_TABLE}\n- Questions: 5, ")
     assert "\n| fact | strong | 3 | 66.7 | 100.0 | 0.500 | 0.500 | 0.500 | 3.50 | 0.900 | 0.800 |\n" in page
     for label in ("question\\_type", "edge\\_case\\_type", "source\\_dataset"):
         assert f"\n## By {label}\n" in page
