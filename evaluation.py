@@ -4742,13 +4742,11 @@ def build_means_part(
     return Part(title, header, table, n_names=n_names, explanations=explanations)
 
 
-def build_comparison_part(
-    comparisons: Iterable[Comparison], measures: Iterable[Measure], n_systems: int
-) -> Part:
+def build_comparison_part(comparisons: Iterable[Comparison], measures: Iterable[Measure]) -> Part:
     """Return a table of paired differences, as seen from the later system of each pair."""
     by_key = {measure.mean_key: measure for measure in measures}
     rows: list[list[Cell]] = []
-    for system, earlier_view, not_submitted in select_comparisons(comparisons, n_systems):
+    for system, earlier_view, not_submitted in select_comparisons(comparisons):
         result = mirror_difference(system, earlier_view)
         measure = by_key[result.measure]
         difference = f"{result.difference:+.{measure.digits}f}"
@@ -4760,24 +4758,22 @@ def build_comparison_part(
     return Part("Comparison", header, rows, n_names=2)
 
 
-def select_comparisons(comparisons: Iterable[Comparison], n_systems: int) -> list[Comparison]:
+def select_comparisons(comparisons: Iterable[Comparison]) -> list[Comparison]:
     """Return the comparisons to show, by pair: of many systems only those with a significant difference."""
     by_pair: dict[tuple[str, str], list[Comparison]] = {}
     for comparison in comparisons:
-        pair = by_pair.setdefault((comparison.system, comparison.result.with_), [])
-        is_significant = comparison.result.verdict != NO_DIFFERENCE and not comparison.not_submitted
-        if n_systems <= MAX_SYSTEMS_SHOWN or is_significant:
-            pair.append(comparison)
-    return list(itertools.chain.from_iterable(by_pair.values()))
+        by_pair.setdefault((comparison.system, comparison.result.with_), []).append(comparison)
+    shown = list(itertools.chain.from_iterable(by_pair.values()))
+    if len(by_pair) <= math.comb(MAX_SYSTEMS_SHOWN, 2):
+        return shown
+    return [row for row in shown if row.result.verdict != NO_DIFFERENCE and not row.not_submitted]
 
 
-def describe_comparisons(
-    comparisons: Iterable[Comparison], measures: Iterable[Measure], n_systems: int
-) -> list[str]:
+def describe_comparisons(comparisons: Iterable[Comparison], measures: Iterable[Measure]) -> list[str]:
     """Return the comparisons in words, as the earlier system of each pair sees it."""
     by_key = {measure.mean_key: measure for measure in measures}
     lines = []
-    for system, result, not_submitted in select_comparisons(comparisons, n_systems):
+    for system, result, not_submitted in select_comparisons(comparisons):
         measure = by_key[result.measure]
         if not_submitted:
             names = ", ".join(not_submitted)
@@ -4816,12 +4812,11 @@ def render_text(parts: Iterable[Part]) -> str:
     """Render parts of a report as console text."""
     blocks = []
     for part in parts:
-        if not part.rows and not part.lines:
-            continue
-        blocks.append(render_title(escape_console(part.title).upper()))
+        if part.rows or part.lines:
+            blocks.append(render_title(escape_console(part.title).upper()))
         if part.rows:
             blocks.append(render_text_table(part))
-        blocks += [escape_console(line) for line in part.lines]
+        blocks += map(escape_console, part.lines)
     return "\n".join(blocks)
 
 
@@ -7899,7 +7894,7 @@ def render_split_text(graded: GradedSubmission, by: str | None) -> str:
         blocks.append(render_text([build_slice_part(systems, by, is_for_console=True)]))
     if len(systems) > 1:
         remarks = ["", describe_intervals(systems[0]), *list_comparison_notes(systems)]
-        pairs = build_comparison_part(graded.comparisons, SPLIT_MEASURES, len(systems))
+        pairs = build_comparison_part(graded.comparisons, SPLIT_MEASURES)
         blocks += [
             render_text([build_systems_part("System comparison", systems, remarks)]),
             "\n--- PAIRED DIFFERENCES (sign flips over documents, Holm over the pairs of a measure) ---",
@@ -8082,10 +8077,7 @@ def build_slice_part(systems: Sequence[GradedSystem], label: str, is_for_console
 
 # -- The leaderboard
 
-LEADERBOARD_MEASURES = (
-    *(COMBINED_MEASURE, ANSWER_MEASURE, EVIDENCE_MEASURE, F1_MEASURE),
-    *RETRIEVAL_MEASURES,
-)
+LEADERBOARD_MEASURES = (COMBINED_MEASURE, ANSWER_MEASURE, EVIDENCE_MEASURE, F1_MEASURE, *RETRIEVAL_MEASURES)
 LEADERBOARD_COLUMNS = (
     *("rank", "submission", "system", "status", "combined", "low", "high", "answer", "evidence", "f1"),
     *("recall_at_1", "recall_at_5", "judged", "missing", "flagged", "warnings", "reason"),
@@ -8261,7 +8253,7 @@ def build_split_report(split: Split, graded: GradedSubmission, student: str = ""
     if not any(system.judged and system.judged.per_question for system in systems):
         warnings.append("No answer was judged.")
     warnings = list(dict.fromkeys(warnings))
-    differences = describe_comparisons(graded.comparisons, SPLIT_MEASURES, len(systems))
+    differences = describe_comparisons(graded.comparisons, SPLIT_MEASURES)
     parts = [
         build_systems_part("Systems", systems, describe_systems(systems)),
         Part("Comparison", lines=differences),
@@ -8285,9 +8277,8 @@ def build_split_report(split: Split, graded: GradedSubmission, student: str = ""
 
 def warn_about_judging(results: JudgeResults) -> list[str]:
     """Return why the scores of the judge are not whole, or not to be trusted."""
-    lines = []
-    for bounds in describe_bounds(results):
-        lines.append(f"judgements missing: {results.n_missing}, each counts 0. {bounds}.")
+    missing = f"judgements missing: {results.n_missing}, each counts 0."
+    lines = [f"{missing} {bounds}." for bounds in describe_bounds(results)]
     return lines + describe_checks(results) if results.failed_checks else lines
 
 
@@ -8482,10 +8473,8 @@ def list_rubric_lines(question: Question, answers: Mapping[str, GradedAnswer]) -
         return [Line("", "This question has no rubric: its answers are not judged.")]
     lines = [Line("", question.rubric.description)] if question.rubric.description else []
     for level in RUBRIC_LEVELS:
-        badges = []
-        for system, answer in answers.items():
-            if answer.level == level:
-                badges.append(render_badge(f"given to {system}", system, int(level)))
+        given = [system for system, answer in answers.items() if answer.level == level]
+        badges = [render_badge(f"given to {system}", system, int(level)) for system in given]
         lines.append(Line(level, question.rubric.levels.get(level, ""), badges))
     return lines
 
@@ -9646,7 +9635,7 @@ def build_answers_report(graded: Sequence[Configuration], comparisons: Sequence[
     parts = [
         overview._replace(lines=lines),
         build_means_part("Results by category", about, by_category, measures, n_names=2),
-        Part("Comparison", lines=describe_comparisons(comparisons, measures, len(graded))),
+        Part("Comparison", lines=describe_comparisons(comparisons, measures)),
         Part("Warnings", lines=list(warnings), place="warnings"),
     ]
     return Report(
@@ -10778,7 +10767,7 @@ class JudgeSummaries(Command):
 
     def console(self) -> str:
         parts = list_summary_parts(self.files)
-        lines = describe_comparisons(self.comparisons, SUMMARY_MEASURES, len(self.files))
+        lines = describe_comparisons(self.comparisons, SUMMARY_MEASURES)
         return render_text([*parts, Part("Comparison by query", lines=lines)])
 
     def remarks(self) -> list[str]:
