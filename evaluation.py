@@ -5253,9 +5253,6 @@ def render_badge(text: str, system: str = "", score: float | None = None) -> Htm
 # -- Pictures
 
 
-MAX_TITLE_CHARS = 90  # beyond the width of the picture
-
-
 def render_png(report: Report) -> bytes:
     """Draw a histogram and a box plot of each distribution, in grey. Needs matplotlib."""
     from matplotlib.figure import Figure
@@ -5268,10 +5265,7 @@ def render_png(report: Report) -> bytes:
     figure.subplots_adjust(0.09, 0.5 / height, 0.98, 1 - 0.3 / height, wspace=0.15, hspace=0.35)
     rows = figure.subplots(n_rows, 2, squeeze=False, gridspec_kw={"width_ratios": (3, 2)})
     for axes, (title, distribution) in zip(rows, report.distributions.items(), strict=True):
-        shown = escape_console(title)
-        if len(shown) > MAX_TITLE_CHARS:
-            shown = f"{shown[: MAX_TITLE_CHARS // 2]} … {shown[-MAX_TITLE_CHARS // 2 :]}"
-        axes[0].set_title(shown, loc="left", fontsize="medium", parse_math=False)
+        axes[0].set_title(escape_console(title), loc="left", fontsize="medium", parse_math=False)
         draw_distribution(axes[0], axes[1], distribution)
     stream = io.BytesIO()
     with warnings.catch_warnings():
