@@ -11,7 +11,6 @@ import re
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import evaluation
 import numpy as np
@@ -228,12 +227,6 @@ def test_histogram_on_the_page(
     assert re.findall('aria-label="Answers by score: ([^"]*)"', page) == counts
 
 
-def pixels(project: Project) -> np.ndarray[Any, Any]:
-    """Return the picture as an array of shape (rows, columns, 3)."""
-    picture: np.ndarray[Any, Any] = image.imread(project.folder / PNG)[..., :3]
-    return picture
-
-
 @table(
     "scores",
     {
@@ -255,7 +248,7 @@ def test_the_picture_is_grey_and_drawn_without_a_warning(
         warnings.simplefilter("error")
         assert run_with_scores(project, judge_with, scores, "--report", "png").code == 0
     assert [record for record in caplog.records if record.name.startswith("matplotlib")] == []
-    red, green, blue = np.moveaxis(pixels(project), -1, 0)
+    red, green, blue = np.moveaxis(image.imread(project.folder / PNG)[..., :3], -1, 0)
     assert red.shape == (60 + 240 * len(scores.keys() - {"simple"}), 900)
     assert np.array_equal(red, green)
     assert np.array_equal(red, blue)
