@@ -9731,7 +9731,6 @@ AGREEMENT_MEASURES = (
     Measure("accuracy_within_1", "Within 1", 2, explanation="The same, where ratings may differ by 1."),
     Measure("kappa", "Cohen's kappa", 2, explanation="Agreement beyond chance: 0 is chance, 1 is perfect."),
 )
-GROUP_MEASURES = ("fleiss_kappa", "krippendorff_alpha")
 
 
 @dataclass
@@ -9775,31 +9774,27 @@ class Rater:
     files: list[NamedFile] = field(default_factory=list)
     decisions: dict[RatedItem, DecisionRow] = field(default_factory=dict)
     copies: Counter[RatedItem] = field(default_factory=Counter)  # how many there are of each item
+    other_names: dict[str, set[str]] = field(default_factory=dict)  # of a source -> sources
 
     def has_ratings(self, kind: str) -> bool:
         return any(getattr(row, kind) is not None for row in self.decisions.values())
 
-    def describe_sources(self) -> str:
-        sources = sorted({item.source or "(none)" for item in self.decisions})
-        return f"{self.name} has {shorten_names(sources)}"
+
+class Matching(NamedTuple):
+    """How decisions are matched: by which ratings, and which are for answers in several sources."""
+
+    kind: str
+    copies: Mapping[RatedItem, Sequence[RatedItem]] = {}  # -> the same item in its sources
 
 
 @dataclass
-class Matching:
-    """How decisions are matched: by which ratings, and which are for answers in several sources."""
-
-    kind: str = "correct"
-    other_names: dict[str, set[str]] = field(default_factory=dict)  # -> sources
-    copies: dict[RatedItem, list[RatedItem]] = field(default_factory=dict)  # -> the same item in its sources
-
-
-class MatchedItem(NamedTuple):
+class MatchedItem:
     """An item with the rating and row of each rater; None if there is none, or if equal items differ."""
 
     item: RatedItem
-    ratings: list[float | None]
-    rows: list[DecisionRow | None]
-    is_contradicted: bool
+    ratings: list[float | None] = field(default_factory=list)
+    rows: list[DecisionRow | None] = field(default_factory=list)
+    is_contradicted: bool = False
 
     @property
     def n_ratings(self) -> int:
@@ -9832,9 +9827,9 @@ class PairResults(msgspec.Struct, kw_only=True):
     with_: OptionalText = msgspec.field(name="with", default=UNSET)
     left_out: OptionalCount = UNSET
     fewer_judges: OptionalCount = UNSET
-    contradicted: int
-    items: int
-    questions: int
+    contradicted: int = 0
+    items: int = 0
+    questions: int = 0
     agreement: OptionalNumber = UNSET
     agreement_within_1: OptionalNumber = UNSET
     accuracy: OptionalNumber = UNSET
@@ -9903,25 +9898,24 @@ class MeasureAgreement(Command):
     results_title = "Agreement"
 
     def read(self) -> None:
+        options = self.options
         problems: list[str] = []
-        self.matching = Matching()
-        human = [self.options.human] if self.options.human else []
-        paths = list_paths([*human, *self.options.files])  # so that a pattern does not match it again
-        self.people = Rater(Path(paths[0]).stem) if human else None
-        if self.people:
+        human = [options.human] if options.human else []
+        paths = list_paths([*human, *options.files])  # so that a pattern does not match it again
+        self.people: Rater | None = None
+        if human:
             decided = read_decisions(read_file(paths.pop(0), problems), problems)
-            self.people.name = decided.head.judge_model.strip() or self.people.name
-            add_decisions(self.people, decided, self.matching)
-        self.judges, self.n_ignored = read_judges(paths, self.options.eval_dir, self.matching, problems)
+            self.people = Rater(decided.head.judge_model.strip() or Path(decided.file.name).stem)
+            add_decisions(self.people, decided)
+        self.judges, self.n_ignored = read_judges(paths, options.eval_dir, problems)
         self.raters = [*self.judges, self.people] if self.people else self.judges
         if problems:
             raise InputError(problems)
         if len(self.judges) < 2:
             raise UsageError(f"agreement needs two judges or more, got {len(self.judges)}")
-        out = os.path.realpath(self.options.out)
-        for rater in self.raters:
-            if out in [os.path.realpath(file.name) for file in rater.files]:
-                raise UsageError(f"{self.options.out} is an input: name another file with --out")
+        files = itertools.chain.from_iterable(rater.files for rater in self.raters)
+        if os.path.realpath(options.out) in [os.path.realpath(file.name) for file in files]:
+            raise UsageError(f"{options.out} is an input: name another file with --out")
 
     def warnings(self) -> list[str]:
         if not self.n_ignored:
@@ -9929,30 +9923,29 @@ class MeasureAgreement(Command):
         return [f"{self.options.eval_dir}: JSON files without a judge's decisions, ignored: {self.n_ignored}"]
 
     def grade(self, answers: Answers, judging: Judging) -> None:  # noqa: ARG002
+        options = self.options
+        judges = self.judges
         kinds = [kind for kind in LEVELS if all(rater.has_ratings(kind) for rater in self.raters)]
         if not kinds:
             raise UsageError("verdicts and scores cannot be compared: all files have to hold the same")
-        self.matching.kind = kinds[0]
+        kind = kinds[0]
         counts = []
         for rater in self.raters:
-            keeps_unjudged = self.options.all_decisions or rater is self.people
-            counts.append(keep_decisions(rater, kinds[0], keeps_unjudged))
-        self.matching.copies = find_copies(self.raters, self.matching.other_names)
-        judges = self.judges
-        apart = list_disagreements(judges, self.matching)
+            counts.append(keep_decisions(rater, kind, options.all_decisions or rater is self.people))
+        matching = Matching(kind, find_copies(self.raters))
+        apart = list_disagreements(judges, matching)
         self.compared = AgreementResults(
-            compared=kinds[0],
+            compared=kind,
             judges=counts[: len(judges)],
-            all=measure_group(judges, self.matching),
+            all=measure_group(judges, matching),
             items_apart=len(apart),
-            disagreements=apart[: self.options.samples],
+            disagreements=apart[: options.samples],
         )
-        by_source = split_by_source(judges, self.matching)
+        by_source = split_by_source(judges, matching)
         for source in track(sorted(by_source) if len(by_source) > 1 else (), "Comparing by source"):
-            self.compared.sources[source] = measure_group(by_source[source], Matching(kinds[0]))
+            self.compared.sources[source] = measure_group(by_source[source], Matching(kind))
         if self.people:
-            people = compare_people(counts[-1], judges, self.people, self.matching)
-            self.compared.people = people
+            self.compared.people = compare_people(counts[-1], judges, self.people, matching)
 
     def results(self) -> Iterator[OutputFile]:
         yield OutputFile(self.options.out, functools.partial(render_results, self.compared))
@@ -9968,14 +9961,18 @@ class MeasureAgreement(Command):
 
     def remarks(self) -> list[str]:
         """Return the pairs of raters without a common item, and why there may be none."""
-        pairs = [(pair.judge, pair.with_) for pair in self.compared.all.pairs if not pair.items]
-        if self.people and self.compared.people:
-            pairs += [(row.judge, self.people.name) for row in self.compared.people.judges if not row.items]
-        sources = {rater.name: rater.describe_sources() for rater in self.raters}
+        pairs = [(pair.judge, str(pair.with_)) for pair in self.compared.all.pairs if not pair.items]
+        people = self.compared.people
+        if people:
+            pairs += [(row.judge, people.judge) for row in people.judges if not row.items]
+        sources = {}
+        for rater in self.raters:
+            names = sorted({item.source or "(none)" for item in rater.decisions})
+            sources[rater.name] = f"{rater.name} has {shorten_names(names)}"
         lines = []
         for judge, other in pairs:
-            found = f"{sources[judge]}, {sources[str(other)]}"
-            lines.append(f"warning: {judge} and {other} have no item in common; sources: {found}")
+            both = f"{sources[judge]}, {sources[other]}"
+            lines.append(f"warning: {judge} and {other} have no item in common; sources: {both}")
         return lines
 
     def is_complete(self) -> bool:
@@ -9991,9 +9988,7 @@ class DecisionFile(NamedTuple):
     rows: list[DecisionRow]
 
 
-def read_judges(
-    paths: Collection[str], folder: str | None, matching: Matching, problems: list[str]
-) -> tuple[list[Rater], int]:
+def read_judges(paths: Collection[str], folder: str | None, problems: list[str]) -> tuple[list[Rater], int]:
     """Read the judges in files and in a folder, and count the folder's files without a judge's decisions.
 
     All files named after a judge (JUDGE_SUFFIX) are its own. In the folder others are those of their
@@ -10004,14 +9999,14 @@ def read_judges(
         decided = read_decisions(read_file(path, problems), problems)
         source, _, name = Path(path).stem.partition(JUDGE_SUFFIX)
         name = name or number_name(decided.head.judge_model.strip() or source, judges)
-        add_decisions(judges.setdefault(name, Rater(name)), decided, matching)
+        add_decisions(judges.setdefault(name, Rater(name)), decided)
     if folder is None:
         return list(judges.values()), 0
     n_ignored = 0
     root = glob.escape(folder)
-    found = sorted([*glob.glob(f"{root}/*.json"), *glob.glob(f"{root}/*/*.json")])
-    found = [path for path in found if not re.search(r"\.previous(\.\d+)?\.json$", path)]  # keep_previous
-    for path in track(found, "Reading decisions"):
+    in_folder = sorted([*glob.glob(f"{root}/*.json"), *glob.glob(f"{root}/*/*.json")])
+    in_folder = [path for path in in_folder if not re.search(r"\.previous(\.\d+)?\.json$", path)]
+    for path in track(in_folder, "Reading decisions"):
         file = read_file(Path(path).as_posix(), problems)
         parent = Path(path).parent
         name = Path(path).stem.partition(JUDGE_SUFFIX)[2] or ("" if parent == Path(folder) else parent.name)
@@ -10020,10 +10015,10 @@ def read_judges(
             decided = read_decisions(file, problems)
             name = name or decided.head.judge_model.strip()
             if name:
-                add_decisions(judges.setdefault(name, Rater(name)), decided, matching, is_source=True)
+                add_decisions(judges.setdefault(name, Rater(name)), decided, is_source=True)
                 continue
         n_ignored += 1
-    if len(found) == n_ignored:
+    if len(in_folder) == n_ignored:
         problems.append(f"{folder}: no files *{JUDGE_SUFFIX}NAME.json, nor a folder for each judge")
     return list(judges.values()), n_ignored
 
@@ -10085,7 +10080,7 @@ def holds_decisions(value: Any) -> bool:
     return any(isinstance(system, dict) and "llm_judge" in system for system in systems)
 
 
-def add_decisions(rater: Rater, decided: DecisionFile, matching: Matching, is_source: bool = False) -> None:
+def add_decisions(rater: Rater, decided: DecisionFile, is_source: bool = False) -> None:
     """Add a file's decisions. A file with a judge's name, and one that `is_source`, is of one source.
 
     Its name is the source if neither `source_file` nor `run_name` tells; each may be another file's source.
@@ -10103,7 +10098,7 @@ def add_decisions(rater: Rater, decided: DecisionFile, matching: Matching, is_so
         ]
         sources = [text for text in map(format_plain, candidates) if text and text.strip()]
         for name in sources[1:]:
-            matching.other_names.setdefault(name, set()).add(sources[0])
+            rater.other_names.setdefault(name, set()).add(sources[0])
         names = ("system", "question_id") if row.input is None else ("input", "gold", "prediction")
         texts = tuple((name, format_compact(getattr(row, name))) for name in names)
         item = RatedItem(sources[0] if sources else "", texts)
@@ -10131,21 +10126,21 @@ def keep_decisions(rater: Rater, kind: str, keeps_unjudged: bool) -> RaterResult
     return counts
 
 
-def find_copies(
-    raters: Iterable[Rater], other_names: Mapping[str, Collection[str]]
-) -> dict[RatedItem, list[RatedItem]]:
+def find_copies(raters: Sequence[Rater]) -> dict[RatedItem, list[RatedItem]]:
     """Return the items that each decision for several sources is for; those for all sources come last."""
     sources: dict[RatedItem, dict[str, None]] = {}  # of each item
     items: dict[RatedItem, None] = {}
     for rater in raters:
-        for item in rater.decisions:
-            items[item] = None
-            if item.source:
-                sources.setdefault(item._replace(source=""), {})[item.source] = None
+        items |= dict.fromkeys(rater.decisions)
+    for item in items:
+        if item.source:
+            sources.setdefault(item._replace(source=""), {})[item.source] = None
     copies = {}
     for item in sorted(items, key=lambda item: not item.source):
-        known = sources.get(item._replace(source=""), {})
-        own = [source for source in known if not item.source or source in other_names.get(item.source, ())]
+        own = list(sources.get(item._replace(source=""), ()))
+        if item.source:
+            meant = set().union(*(rater.other_names.get(item.source, ()) for rater in raters))
+            own = [source for source in own if source in meant]
         if own:
             copies[item] = [item._replace(source=source) for source in own]
     return copies
@@ -10162,18 +10157,15 @@ def match_items(raters: Sequence[Rater], matching: Matching) -> list[MatchedItem
         for item, row in rater.decisions.items():
             rows.setdefault(merged.get(item, item), [[] for _ in raters])[index].append(row)
     matched = []
-    for item, decisions in rows.items():
-        match = MatchedItem(item, [], [], any(has_contradiction(own, matching.kind) for own in decisions))
-        for own in decisions:
-            is_decided = bool(own) and not has_contradiction(own, matching.kind)
-            match.rows.append(own[0] if is_decided else None)
-            match.ratings.append(float(getattr(own[0], matching.kind)) if is_decided else None)
+    for item, by_rater in rows.items():
+        match = MatchedItem(item)
+        for own in by_rater:
+            values = {getattr(row, matching.kind) for row in own}
+            match.is_contradicted |= len(values) > 1
+            match.ratings.append(float(values.pop()) if len(values) == 1 else None)
+            match.rows.append(own[0] if match.ratings[-1] is not None else None)
         matched.append(match)
     return matched
-
-
-def has_contradiction(rows: Iterable[DecisionRow], kind: str) -> bool:
-    return len({getattr(row, kind) for row in rows}) > 1
 
 
 def split_by_source(judges: Sequence[Rater], matching: Matching) -> dict[str, list[Rater]]:
@@ -10201,12 +10193,12 @@ def measure_group(judges: Sequence[Rater], matching: Matching) -> GroupResults:
     return GroupResults(
         items=len(matched),
         contradicted=sum(item.is_contradicted for item in matched),
-        items_of_all=fleiss.n,
+        items_of_all=len(complete),
         fleiss_kappa=fleiss.value,
-        fleiss_kappa_reason=explain_missing(fleiss.value, fleiss.n),
-        items_of_several=alpha.n,
+        fleiss_kappa_reason=explain_missing(fleiss.value, len(complete)),
+        items_of_several=len(several),
         krippendorff_alpha=alpha.value,
-        krippendorff_alpha_reason=explain_missing(alpha.value, alpha.n),
+        krippendorff_alpha_reason=explain_missing(alpha.value, len(several)),
         ci95={"fleiss_kappa": fleiss.interval, "krippendorff_alpha": alpha.interval},
         pairs=[measure_pair(judge, other, matching) for judge, other in itertools.combinations(judges, 2)],
     )
@@ -10219,8 +10211,7 @@ def measure_coefficient(matched: Sequence[MatchedItem], level: str, correction: 
     def compute(totals: Array) -> Array:
         return compute_coefficients(totals, ratings.values, level, correction)[:, np.newaxis]
 
-    [estimate] = estimate_statistics(tables, compute)
-    return estimate._replace(n=len(matched))
+    return estimate_statistics(tables, compute)[0]
 
 
 def tabulate_questions(
@@ -10249,13 +10240,21 @@ def explain_missing(coefficient: float | None, n_items: int) -> OptionalText:
 
 
 def measure_pair(judge: Rater, other: Rater, matching: Matching, is_right: bool = False) -> PairResults:
-    """Compare a judge on common items with another judge, or with people or a vote: `other` is right."""
+    """Compare a judge on common items with another judge, or with people, who are right."""
     matched = match_items([judge, other], matching)
-    shared = [item for item in matched if item.n_ratings == 2]
-    ratings = encode_ratings(item.ratings for item in shared)
+    row = PairResults(judge=judge.name, with_=UNSET if is_right else other.name)
+    row.contradicted = sum(item.is_contradicted for item in matched)
+    compare_ratings(row, [item for item in matched if item.n_ratings == 2], matching.kind)
+    return row
+
+
+def compare_ratings(row: PairResults, matched: Sequence[MatchedItem], kind: str) -> None:
+    """Fill in the results for items with two ratings. Without `with_` the second one is right."""
+    ratings = encode_ratings(item.ratings for item in matched)
+    tables = tabulate_questions(ratings, matched)
     values = np.array(ratings.values, np.float64)
     gaps = np.subtract.outer(values, values).ravel()  # by cell of a table
-    rate = "accuracy" if is_right else "agreement"
+    rate = "agreement" if row.with_ else "accuracy"
     hits = {rate: gaps == 0}
     if values.max(initial=0) > 1:  # from 0 to 1 all ratings are within 1
         hits[f"{rate}_within_1"] = abs(gaps) < 1 + 1e-9
@@ -10263,16 +10262,11 @@ def measure_pair(judge: Rater, other: Rater, matching: Matching, is_right: bool 
     def compute(totals: Array) -> Array:
         sizes = totals.sum(axis=1)
         columns = [totals @ column / np.where(sizes, sizes, np.nan) for column in hits.values()]
-        kappa = compute_coefficients(totals, ratings.values, LEVELS[matching.kind][0])
+        kappa = compute_coefficients(totals, ratings.values, LEVELS[kind][0])
         return np.stack([*columns, kappa], axis=1)
 
-    tables = tabulate_questions(ratings, shared)
-    row = PairResults(
-        judge=judge.name,
-        contradicted=sum(item.is_contradicted for item in matched),
-        items=len(shared),
-        questions=len({item.item.question for item in shared}),
-    )
+    row.items = len(matched)
+    row.questions = len({item.item.question for item in matched})
     for name, estimate in zip([*hits, "kappa"], estimate_statistics(tables, compute), strict=True):
         setattr(row, name, estimate.value)
         row.ci95[name] = estimate.interval
@@ -10281,58 +10275,56 @@ def measure_pair(judge: Rater, other: Rater, matching: Matching, is_right: bool 
         row.ci95_reason = f"fewer than {MIN_CLUSTERS} questions"
     elif len(values) > MAX_INTERVAL_VALUES:
         row.ci95_reason = f"more than {MAX_INTERVAL_VALUES} different scores"
-    if not is_right:
-        row.with_ = other.name
-        return row
-    counts = tables.sum(axis=0)
-    row.too_kind = int(counts[gaps > 0].sum())
-    row.too_strict = int(counts[gaps < 0].sum())
-    if matching.kind == "score":
-        table = counts.reshape(len(values), -1)
+    if not row.with_:
+        count_errors(row, tables.sum(axis=0).reshape(len(values), len(values)), values, kind)
+
+
+def count_errors(row: PairResults, table: Array, values: Array, kind: str) -> None:
+    """Fill in how often a judge is above and below people, and of scores by how much at each level."""
+    row.too_kind = int(np.tril(table, -1).sum())
+    row.too_strict = int(np.triu(table, 1).sum())
+    if kind == "score":
         row.judge_minus_human_by_level = {}
-        for level, column in zip(ratings.values, table.T, strict=True):
-            if column.any():
-                row.judge_minus_human_by_level[f"{level:g}"] = float((values - level) @ column / column.sum())
-    return row
+        for level, counts in zip(values, table.T, strict=True):
+            if counts.any():
+                gap = float((values - level) @ counts / counts.sum())
+                row.judge_minus_human_by_level[f"{level:g}"] = gap
 
 
 def compare_people(
     counts: RaterResults, judges: Sequence[Rater], people: Rater, matching: Matching
 ) -> PeopleResults:
     """Compare people with each judge, and with the votes of the judges."""
-    results = PeopleResults(**msgspec.structs.asdict(counts))
-    matched = [item for item in match_items([people, *judges], matching) if item.rows[0] is not None]
-    results.items = len(matched)
-    results.items_without_judge = sum(item.n_ratings == 1 and not item.is_contradicted for item in matched)
-    results.judges = [measure_pair(judge, people, matching, is_right=True) for judge in judges]
-    results.votes = [
-        measure_vote("majority", 2, matched, matching.kind),
-        measure_vote("unanimous", len(judges), matched, matching.kind),
-    ]
-    return results
+    matched = [item for item in match_items([people, *judges], matching) if item.ratings[0] is not None]
+    return PeopleResults(
+        **msgspec.structs.asdict(counts),
+        items=len(matched),
+        items_without_judge=sum(item.n_ratings == 1 and not item.is_contradicted for item in matched),
+        judges=[measure_pair(judge, people, matching, is_right=True) for judge in judges],
+        votes=[
+            measure_vote("majority", 2, matched, matching.kind),
+            measure_vote("unanimous", len(judges), matched, matching.kind),
+        ],
+    )
 
 
 def measure_vote(name: str, n_needed: int, matched: Iterable[MatchedItem], kind: str) -> PairResults:
     """Compare the vote on each item with people, whose ratings come first. It needs so many judges."""
-    vote = Rater(name)
-    people = Rater("")
+    voted = []
     n_without = 0
     n_fewer = 0
     for item in matched:
         ratings = [rating for rating in item.ratings[1:] if rating is not None]
+        winners = statistics.multimode(ratings)
         if len(ratings) < n_needed:
             n_fewer += bool(ratings)
-            continue
-        winner, *others = statistics.multimode(ratings)
-        if others or (name == "unanimous" and len(set(ratings)) > 1):
+        elif len(winners) > 1 or (name == "unanimous" and len(set(ratings)) > 1):
             n_without += 1
-            continue
-        people.decisions[item.item] = cast(DecisionRow, item.rows[0])
-        vote.decisions[item.item] = cast(DecisionRow, item.rows[item.ratings.index(winner, 1)])
-    result = measure_pair(vote, people, Matching(kind), is_right=True)
-    result.left_out = n_without
-    result.fewer_judges = n_fewer
-    return result
+        else:
+            voted.append(MatchedItem(item.item, [winners[0], item.ratings[0]]))
+    row = PairResults(judge=name, left_out=n_without, fewer_judges=n_fewer)
+    compare_ratings(row, voted, kind)
+    return row
 
 
 def list_disagreements(judges: Sequence[Rater], matching: Matching) -> list[Disagreement]:
@@ -10367,12 +10359,11 @@ def list_agreement_parts(results: AgreementResults, is_page: bool = False) -> li
     for source, group in results.sources.items():
         groups[f"Source: {source or 'none'}"] = group
     for title, group in groups.items():
-        fleiss = MeanCell(group.fleiss_kappa, group.ci95["fleiss_kappa"], 2)
-        alpha = MeanCell(group.krippendorff_alpha, group.ci95["krippendorff_alpha"], 2)
+        fleiss = format_interval(MeanCell(group.fleiss_kappa, group.ci95["fleiss_kappa"], 2))
+        alpha = format_interval(MeanCell(group.krippendorff_alpha, group.ci95["krippendorff_alpha"], 2))
         lines = [
-            f"Fleiss' kappa of the {group.items_of_all} items that all judged: {format_interval(fleiss)}",
-            f"Krippendorff's alpha of the {group.items_of_several} items that several judged: "
-            f"{format_interval(alpha)}",
+            f"Fleiss' kappa of the {group.items_of_all} items that all judged: {fleiss}",
+            f"Krippendorff's alpha of the {group.items_of_several} items that several judged: {alpha}",
         ]
         parts.append(build_pairs_part(title, group.pairs, lines))
     people = results.people
@@ -10386,7 +10377,7 @@ def list_agreement_parts(results: AgreementResults, is_page: bool = False) -> li
 
 def build_pairs_part(title: str, pairs: Sequence[PairResults], lines: Sequence[str]) -> Part:
     """Return a table of pairs of judges, or of judges and people, with `lines` below it."""
-    rows: list[tuple[list[Cell], dict[str, Mean]]] = []
+    rows: list[MeansRow] = []
     notes = []
     for pair in pairs:
         name = f"{pair.judge} - {pair.with_}" if pair.with_ else pair.judge
@@ -10394,17 +10385,15 @@ def build_pairs_part(title: str, pairs: Sequence[PairResults], lines: Sequence[s
         if not pair.with_:
             cells += [f"{pair.too_kind}", f"{pair.too_strict}"]
         means = {}
-        for measure in AGREEMENT_MEASURES:
-            value = getattr(pair, measure.name)
-            if value is not UNSET:
-                means[measure.name] = Mean(value, pair.ci95[measure.name], pair.items)
+        for measure, interval in pair.ci95.items():
+            means[measure] = Mean(getattr(pair, measure), interval, pair.items)
         rows.append((cells, means))
         if pair.kappa is None:
             notes.append(f"{name}: no kappa: {pair.kappa_reason}")
         if pair.contradicted:
             notes.append(f"{name}: left out, since equal items were decided differently: {pair.contradicted}")
-    about = ["Pair", "Items"] if pairs[0].with_ else ["Judge", "Items", "Too kind", "Too strict"]
-    part = build_means_part(title, about, rows, AGREEMENT_MEASURES)
+    headings = ["Pair", "Items"] if pairs[0].with_ else ["Judge", "Items", "Too kind", "Too strict"]
+    part = build_means_part(title, headings, rows, AGREEMENT_MEASURES)
     table = [list(map(format_cell, row)) for row in part.rows]  # intervals in brackets: few are symmetric
     return part._replace(rows=table, lines=[*notes, *lines])
 
@@ -10428,20 +10417,19 @@ def describe_disagreement(row: Disagreement, is_page: bool) -> str:
     for name, text in msgspec.structs.asdict(row).items():
         if text and isinstance(text, str):
             texts.append(f"{name} {text if is_page else describe_json(text)}")
-    given = []
+    ratings = []
     for judge, value in row.decisions.items():
         shown = ("yes" if value else "no") if isinstance(value, bool) else f"{value:g}"
-        reason = row.reasoning[judge]
-        given.append(f"{judge} {shown} ({reason})" if is_page and reason else f"{judge} {shown}")
-    return f"{', '.join(texts)}: {', '.join(given)}"
+        reason = f" ({row.reasoning[judge]})" if is_page and row.reasoning[judge] else ""
+        ratings.append(f"{judge} {shown}{reason}")
+    return f"{', '.join(texts)}: {', '.join(ratings)}"
 
 
 AGREEMENT_HEADER = [
     *("source", "judge", "with", "items", "too_kind", "too_strict"),
     *(f"{measure.name}{end}" for measure in AGREEMENT_MEASURES for end in ("", "_low", "_high")),
-    *("kappa_reason", "fleiss_kappa", "krippendorff_alpha"),
-    *(f"{name}_{end}" for name in GROUP_MEASURES for end in ("low", "high")),
-    *("questions", "contradicted"),
+    *("kappa_reason", "fleiss_kappa", "krippendorff_alpha", "fleiss_kappa_low", "fleiss_kappa_high"),
+    *("krippendorff_alpha_low", "krippendorff_alpha_high", "questions", "contradicted"),
 ]
 
 
@@ -10455,7 +10443,7 @@ def list_agreement_rows(results: AgreementResults) -> Iterator[list[object]]:
         for row in (*group.pairs, group):
             rows.append({"judge": "all", "source": source, **msgspec.to_builtins(row)})
     for cells in rows:
-        for name, interval in cells.get("ci95", {}).items():
+        for name, interval in cells["ci95"].items():
             cells[f"{name}_low"], cells[f"{name}_high"] = interval or (None, None)
         yield [cells.get(name) for name in AGREEMENT_HEADER]
 
