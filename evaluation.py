@@ -8510,8 +8510,6 @@ MIN_VALIDATION_ROWS = 50
 HYBRID_ACCEPTS = 0.9  # an answer of this similarity is right, without a judge
 HYBRID_REJECTS = 0.5  # one below it is wrong
 
-Column: TypeAlias = Sequence[float]  # a score for each item, from 0 to 1
-
 
 class Decision(NamedTuple):
     """The decision of a judged method on one answer. `value` is None if it was not measured."""
@@ -8537,81 +8535,75 @@ class ThresholdResults(Classification, frozen=True, kw_only=True):
 
 
 @dataclass
+class Answer:
+    """A free answer, and what is known of it without a judge."""
+
+    item: Item
+    similarity: float = 0.0  # to the best gold answer; 0 if no method needs it
+    is_tuned: bool = False  # whether the threshold of semantic_dynamic was chosen on it
+    segmented: Sequence[str] = ()  # for BLEU: prediction and gold answers, with spaces between their tokens
+    values: dict[str, float] = field(default_factory=dict)  # from 0 to 1, by method that needs no judge
+
+
+@dataclass
 class Configuration:
     """The answers of one configuration of a system, and their scores. Its name is the file's stem."""
 
     name: str
     file: InputFile
-    items: Sequence[Item]
+    answers: Sequence[Answer]
     results: AnswerResults  # filled in step by step
     results_file: str = ""
-    similarities: Sequence[float] = ()  # to the gold answers; 0 if no method needs them
-    tuned: set[int] = field(default_factory=set)  # the items on which the threshold was chosen
-    columns: dict[str, Column] = field(default_factory=dict)  # by method that needs no judge
     is_judged: bool = False
     means: dict[str, Mean] = field(default_factory=dict)
     by_category: dict[str, dict[str, Mean]] = field(default_factory=dict)
 
-    @property
-    def clusters(self) -> list[Hashable]:
-        """Return each item's cluster: answers about the same sources, or to a question, are alike."""
-        return [tuple(item.expected_sources) or item.question or (self.name, item.id) for item in self.items]
+    def average(self, method: str) -> float:
+        return mean([answer.values[method] for answer in self.answers]) or 0.0
+
+
+def list_answers(configurations: Iterable[Configuration]) -> list[Answer]:
+    return list(itertools.chain.from_iterable(configuration.answers for configuration in configurations))
+
+
+def list_clusters(name: str, answers: Iterable[Answer]) -> list[Hashable]:
+    """Return each answer's cluster: answers about the same sources, or to a question, are alike."""
+    items = [answer.item for answer in answers]
+    return [tuple(item.expected_sources) or item.question or (name, item.id) for item in items]
 
 
 # -- Methods that need no judge. A new one is a function here and a row in METHODS.
 
 
-def score_exact(configuration: Configuration, options: AnswerOptions) -> Column:
-    column = []
-    for item in configuration.items:
-        is_match = exact_match(item.accepted, item.prediction, options.normalize)
-        column.append(float(is_match and item.prediction.strip() != ""))
-    return column
+def score_exact(answer: Answer, options: AnswerOptions) -> float:
+    item = answer.item
+    is_match = exact_match(item.accepted, item.prediction, options.normalize)
+    return float(is_match and item.prediction.strip() != "")
 
 
-def score_keyword(configuration: Configuration, _options: AnswerOptions, miss: float = 0.0) -> Column:
+def score_keyword(answer: Answer, _options: AnswerOptions, miss: float = 0.0) -> float:
     """Look for a keyword, or without keywords a gold answer, in the prediction."""
-    column = []
-    for item in configuration.items:
-        is_match = contains_keyword(item.keywords or item.accepted, item.prediction)
-        column.append(1.0 if is_match else miss)
-    return column
+    item = answer.item
+    return 1.0 if contains_keyword(item.keywords or item.accepted, item.prediction) else miss
 
 
-def score_bleu(configuration: Configuration, _options: AnswerOptions) -> Column:
+def score_bleu(answer: Answer, _options: AnswerOptions) -> float:
     """Compute sacrebleu's sentence BLEU (Post 2018) with effective order; the best gold answer counts."""
     package = import_optional("sacrebleu", "--method bleu")
-    usual = package.BLEU(tokenize="13a", effective_order=True)
-    presegmented = package.BLEU(tokenize="none", effective_order=True)
-    segmented, configuration.results.bleu_tokens = segment_korean(configuration.items)
-    column = []
-    for item in configuration.items:
-        texts = [item.prediction, *item.accepted]
-        scorer = usual
-        if is_korean(item):
-            texts = [segmented[text] for text in texts]
-            scorer = presegmented
-        best = max(scorer.sentence_score(texts[0], [gold]).score for gold in texts[1:])
-        column.append(min(best / 100, 1.0))  # it may be 100.00000000000004
-    return column
+    scorer = package.BLEU(tokenize="none" if answer.segmented else "13a", effective_order=True)
+    prediction, *accepted = answer.segmented or [answer.item.prediction, *answer.item.accepted]
+    best = max(scorer.sentence_score(prediction, [gold]).score for gold in accepted)
+    return min(float(best) / 100, 1.0)  # it may be 100.00000000000004
 
 
-def score_semantic(configuration: Configuration, options: AnswerOptions, is_dynamic: bool) -> Column:
-    """Compare the similarities with a threshold, the given one or the best."""
-    threshold = options.threshold
-    if is_dynamic and configuration.results.semantic_dynamic:
-        threshold = configuration.results.semantic_dynamic.threshold
-    return [float(value >= threshold) for value in configuration.similarities]
-
-
-METHODS: Mapping[str, Callable[[Configuration, AnswerOptions], Column]] = {
+METHODS: Mapping[str, Callable[[Answer, AnswerOptions], float]] = {
     "exact": score_exact,
     "keyword": score_keyword,
     "keyword_legacy": functools.partial(score_keyword, miss=0.5),
     "bleu": score_bleu,
-    "similarity": lambda configuration, _options: configuration.similarities,
-    "semantic_fixed": functools.partial(score_semantic, is_dynamic=False),
-    "semantic_dynamic": functools.partial(score_semantic, is_dynamic=True),
+    "similarity": lambda answer, _options: answer.similarity,
+    "semantic_fixed": lambda answer, options: float(answer.similarity >= options.threshold),
+    "semantic_dynamic": lambda answer, options: float(answer.similarity >= options.dynamic_threshold),
 }
 JUDGED_METHODS = ("llm_judge", "hybrid")
 ALL_METHODS = (*METHODS, *JUDGED_METHODS)
@@ -8619,26 +8611,27 @@ SIMILARITY_METHODS = ("similarity", "semantic_fixed", "semantic_dynamic", "hybri
 DECIDING_METHODS = ("exact", "keyword", "semantic_fixed", "semantic_dynamic", "hybrid")  # say yes or no
 
 
-def is_korean(item: Item) -> bool:
-    return bool(re.search(HANGUL, "\n".join([item.prediction, *item.accepted])))
-
-
-def segment_korean(items: Iterable[Item]) -> tuple[Mapping[str, str], str]:
-    """Return (Korean items' texts -> the same with spaces between tokens, what tokens are)."""
+def segment_korean(answers: Iterable[Answer]) -> str:
+    """Fill in the segmented texts of Korean answers, and return what tokens are."""
     texts: dict[str, str] = {}
-    for item in filter(is_korean, items):
-        for text in (item.prediction, *item.accepted):
-            texts[text] = text  # sacrebleu splits it at white space
+    korean = []
+    for answer in answers:
+        own = [answer.item.prediction, *answer.item.accepted]
+        if re.search(HANGUL, "\n".join(own)):
+            korean.append(answer)
+            answer.segmented = own  # sacrebleu splits them at white space
+            texts |= dict.fromkeys(own, "")
     if not texts:
-        return texts, "13a"
+        return "13a"
     try:
         package = import_module("kiwipiepy")
     except ImportError:
-        return texts, "13a, of Korean by white space (by morphemes: pip install kiwipiepy)"
-    morphemes = package.Kiwi().tokenize(replace_surrogates(texts))
-    for text, tokens in zip(texts, morphemes, strict=True):
+        return "13a, of Korean by white space (by morphemes: pip install kiwipiepy)"
+    for text, tokens in zip(texts, package.Kiwi().tokenize(replace_surrogates(texts)), strict=True):
         texts[text] = " ".join(token.form for token in tokens)
-    return texts, f"13a, of Korean by morphemes (kiwipiepy {package.__version__})"
+    for answer in korean:
+        answer.segmented = [texts[text] for text in answer.segmented]
+    return f"13a, of Korean by morphemes (kiwipiepy {package.__version__})"
 
 
 def replace_surrogates(texts: Iterable[str]) -> list[str]:
@@ -8646,32 +8639,26 @@ def replace_surrogates(texts: Iterable[str]) -> list[str]:
     return [text.encode("utf-8", "replace").decode() for text in texts]
 
 
-def embed_texts(items: Iterable[Item], model: Any) -> dict[str, Array]:
-    """Return the normalized embeddings of all texts of the answered items."""
+def compare_embeddings(answers: Iterable[Answer], model: Any) -> None:
+    """Fill in the cosine of each prediction and its best gold answer, at least 0; blank predictions have 0."""
+    answered = [answer for answer in answers if answer.item.prediction.strip()]
     texts: dict[str, None] = {}
-    for item in items:
-        if item.prediction.strip():
-            texts |= dict.fromkeys([item.prediction, *item.accepted])
+    for answer in answered:
+        texts |= dict.fromkeys([answer.item.prediction, *answer.item.accepted])
     if not texts:
-        return {}
+        return
     encodable = replace_surrogates(texts)
     chunks = []
     for start in track(range(0, len(texts), EMBEDDED_TEXTS), "Embedding"):
         chunk = encodable[start : start + EMBEDDED_TEXTS]
         chunks.append(model.encode(chunk, show_progress_bar=False))
-    vectors = np.concatenate(chunks, dtype=np.float64)
-    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    vectors = vectors / np.maximum(norms, np.finfo(np.float64).tiny)
-    return dict(zip(texts, vectors, strict=True))
-
-
-def compute_similarity(item: Item, vectors: Mapping[str, Array]) -> float:
-    """Return the cosine of the prediction and the best gold answer, at least 0; 0 for a blank prediction."""
-    if not vectors or not item.prediction.strip():
-        return 0.0
-    gold = np.array([vectors[text] for text in item.accepted])
-    cosines = gold @ vectors[item.prediction]
-    return float(np.clip(cosines.max(), 0.0, 1.0))
+    matrix = np.concatenate(chunks, dtype=np.float64)
+    norms = np.linalg.norm(matrix, axis=1, keepdims=True)
+    vectors = dict(zip(texts, matrix / np.maximum(norms, np.finfo(np.float64).tiny), strict=True))
+    for answer in answered:
+        gold = np.array([vectors[text] for text in answer.item.accepted])
+        cosines = gold @ vectors[answer.item.prediction]
+        answer.similarity = float(np.clip(cosines.max(), 0.0, 1.0))
 
 
 def load_embedding_model(name: str, needed_by: str) -> Any:
@@ -8692,43 +8679,29 @@ def load_embedding_model(name: str, needed_by: str) -> Any:
 
 
 class TuningRow(NamedTuple):
-    """A row on which a threshold may be chosen or measured. `truth`: whether the answer is correct."""
+    """An answer on which a threshold may be chosen or measured. `truth`: whether it is correct."""
 
-    configuration: Configuration
-    position: int
+    answer: Answer
     truth: bool
 
-    @property
-    def similarity(self) -> float:
-        return self.configuration.similarities[self.position]
 
-    def hash_id(self) -> bytes:
-        text = f"0 {self.configuration.items[self.position].id}"
-        return hashlib.sha256(text.encode("utf-8", "backslashreplace")).digest()
+def choose_threshold(answers: Sequence[Answer], options: AnswerOptions) -> ThresholdResults:
+    """Choose the best of SEMANTIC_THRESHOLDS for all files on a part of their answers, and mark these.
 
-
-def choose_threshold(configurations: Sequence[Configuration], options: AnswerOptions) -> ThresholdResults:
-    """Choose the best of SEMANTIC_THRESHOLDS for all files on a part of their rows, and mark these rows.
-
-    The part is a share of the rows that a person judged, or of all if there is none, drawn by a hash of their
-    IDs. Best is by F1, or by accuracy if nobody judged them or none is correct; of equally good ones the
-    lowest.
+    The part is a share of the answers that a person judged, or of all if there is none, drawn by a hash of
+    their IDs. Best is by F1, or by accuracy if nobody judged them or none is correct; of equally good ones
+    the lowest.
     """
-    rows = []
-    is_labelled = any(item.label is not None for one in configurations for item in one.items)
-    for configuration in configurations:
-        for index, (item, similarity) in enumerate(
-            zip(configuration.items, configuration.similarities, strict=True)
-        ):
-            truth = item.label if is_labelled else similarity > PROXY_SIMILARITY
-            if truth is not None:
-                rows.append(TuningRow(configuration, index, truth))
-    rows.sort(key=TuningRow.hash_id)
+    rows = [TuningRow(answer, answer.item.label) for answer in answers if answer.item.label is not None]
+    is_labelled = bool(rows)
+    if not rows:
+        rows = [TuningRow(answer, answer.similarity > PROXY_SIMILARITY) for answer in answers]
+    rows.sort(key=lambda row: hash_id(row.answer.item.id))
     n_drawn = max(MIN_VALIDATION_ROWS, math.ceil(options.validation * len(rows)))
     drawn = rows[:n_drawn]
     others = rows[n_drawn:]
     for row in drawn:
-        row.configuration.tuned.add(row.position)
+        row.answer.is_tuned = True
     can_use_f1 = is_labelled and any(row.truth for row in drawn)
     criterion = options.criterion or ("f1" if can_use_f1 else "accuracy")
     tried = {threshold: try_threshold(threshold, drawn) for threshold in SEMANTIC_THRESHOLDS}
@@ -8743,8 +8716,12 @@ def choose_threshold(configurations: Sequence[Configuration], options: AnswerOpt
     )
 
 
+def hash_id(item_id: str) -> bytes:
+    return hashlib.sha256(f"0 {item_id}".encode("utf-8", "backslashreplace")).digest()
+
+
 def try_threshold(threshold: float, rows: Sequence[TuningRow]) -> Classification:
-    return classify([row.truth for row in rows], [row.similarity >= threshold for row in rows])
+    return classify([row.truth for row in rows], [row.answer.similarity >= threshold for row in rows])
 
 
 # -- The command
@@ -8802,6 +8779,7 @@ class AnswerOptions(GradingOptions, FileOptions):
     strict_diversity: bool = option(False, "refuse a judge that may be of the generator's family")
     reference_check: bool = option(False, "grade the gold answers: all must be perfect")
     overwrite: bool = option(False, "replace results that exist already", "--overwrite", "--force")
+    dynamic_threshold: float = 0.0  # that was chosen for semantic_dynamic
 
     @property
     def judged_methods(self) -> list[str]:
@@ -8875,26 +8853,18 @@ class GradeAnswers(Command):
         return self.options.judge_model or DEFAULT_JUDGE_MODEL
 
     def choose_judge(self) -> None:
+        """Choose the judge, and note what speaks against it."""
         options = self.options
-        models = {options.generator or ""}
-        for configuration in self.configurations:
-            models.update(item.model for item in configuration.items)
-        self.generators = sorted(models - {""})
+        models = {answer.item.model for answer in list_answers(self.configurations)}
+        self.generators = sorted({*models, options.generator or ""} - {""})
         if not (options.no_llm or options.dry_run or read_api_key() or read_journal(self).stored):
             options.no_llm = True
             self.judge_notes.append(f"{KEY_VARIABLE} is not set: only what needs no judge is decided.")
         wants_other = options.auto_diverse_judge or bool(options.diverse_judge)
         if wants_other and not options.judge_model:
-            families = set().union(*map(find_families, self.generators))
-            pairs = [model for family, model in options.diverse_judge if family in families]
-            judges = [
-                judge for judge in (*pairs, *DIVERSE_JUDGES) if not warn_about_family(judge, self.generators)
-            ]
-            if not judges or not self.generators:
-                raise UsageError("--auto-diverse-judge finds no judge: name it, or its --generator")
-            options.judge_model = judges[0]
-            names = ", ".join(self.generators)
-            self.judge_notes.append(f"The judge is {judges[0]}, chosen to be of another family than {names}.")
+            options.judge_model = self.find_diverse_judge()
+            reason = f"chosen to be of another family than {', '.join(self.generators)}"
+            self.judge_notes.append(f"The judge is {self.model}, {reason}.")
         risks = warn_about_family(self.model, self.generators)
         if wants_other or options.strict_diversity:
             for generator in self.generators or ["the generator"]:
@@ -8905,6 +8875,15 @@ class GradeAnswers(Command):
                 raise UsageError(f"--strict-diversity: {risks[0].removeprefix('warning: ')}")
             options.judge_model = self.model  # not its successor, which may be of the generator's family
         self.judge_notes += risks
+
+    def find_diverse_judge(self) -> str:
+        """Return the first judge of another family than the generators. Raises UsageError."""
+        families = set().union(*map(find_families, self.generators))
+        pairs = [model for family, model in self.options.diverse_judge if family in families]
+        for judge in (*pairs, *DIVERSE_JUDGES):
+            if self.generators and not warn_about_family(judge, self.generators):
+                return judge
+        raise UsageError("--auto-diverse-judge finds no judge: name it, or its --generator")
 
     @property
     def suffix(self) -> str:
@@ -8961,7 +8940,7 @@ class GradeAnswers(Command):
         method = options.unjudged_methods[0]
         judged = self.configurations
         if len(judged) > options.judge_top and not options.no_llm:
-            judged = sorted(judged, key=lambda one: mean(one.columns[method]) or 0.0, reverse=True)
+            judged = sorted(judged, key=lambda one: one.average(method), reverse=True)
             judged = judged[: options.judge_top]
         for configuration in judged:
             configuration.is_judged = True
@@ -8997,16 +8976,12 @@ class GradeAnswers(Command):
                 configuration.is_judged = False
         setup = self.describe_setup()
         graded = {configuration.name: configuration for configuration in self.configurations}
+        clusters = {name: list_clusters(name, one.answers) for name, one in graded.items()}
         tables = {}
         for name, configuration in track(graded.items(), "Computing intervals"):
-            results = configuration.results
-            results.setup = setup
-            results.detailed_results = build_answer_rows(configuration, options, answers)
-            tables[name] = build_answer_table(configuration)
-            fill_figures(results, results.detailed_results, configuration.clusters, options)
-            if configuration.is_judged:
-                describe_judge(results, judging)
-            results.warnings += list_answer_warnings(results)
+            configuration.results.setup = setup
+            configuration.results.detailed_results = build_answer_rows(configuration, options, answers)
+            tables[name] = fill_results(configuration, clusters[name], options, judging)
         if options.reference_check:
             for configuration in self.configurations:
                 self.imperfect += list_imperfect(configuration.results, options.methods)
@@ -9015,26 +8990,22 @@ class GradeAnswers(Command):
             pooled = self.pool_figures()
             for configuration in self.configurations:
                 configuration.results.pooled = pooled
-        clusters = {name: configuration.clusters for name, configuration in graded.items()}
         comparisons = compare_systems(join_tables(tables, clusters), list_measures(options.methods))
         for name, differences in list_differences(comparisons).items():
             graded[name].results.comparison = differences
-        means = {name: one.means for name, one in graded.items()}
+        means = {name: configuration.means for name, configuration in graded.items()}
         ranking = rank_systems(means, [*options.judged_methods, *options.unjudged_methods])
         self.graded = [graded[name] for name, _ in ranking]
         self.report = build_answers_report(self.graded, comparisons)
 
     def pool_figures(self) -> AnswerFigures:
         """Return the figures of all files as if they were one."""
-        everything = Configuration("all files", self.configurations[0].file, [], AnswerResults())
-        rows: list[AnswerRow] = []
+        figures = AnswerFigures(configuration="all files")
+        rows = []
         for configuration in self.configurations:
-            everything.items = [*everything.items, *configuration.items]
             rows += configuration.results.detailed_results
-        everything.results.detailed_results = rows
-        build_answer_table(everything)
-        figures = AnswerFigures(configuration=everything.name, measures=everything.results.measures)
-        fill_figures(figures, rows, everything.clusters, self.options)
+        clusters = list_clusters(figures.configuration, list_answers(self.configurations))
+        fill_figures(figures, build_answer_table(figures.configuration, rows, clusters), rows, self.options)
         return figures
 
     def results(self) -> Iterator[OutputFile]:
@@ -9082,9 +9053,9 @@ def read_configurations(options: AnswerOptions) -> list[Configuration]:
             submission = read_submission(split, Submission(), options.max_file_mb)
             problems += submission.problems
             for system in submission.systems:
-                items = [convert_question(question, system) for question in split.questions]
+                converted = [Answer(convert_question(question, system)) for question in split.questions]
                 results = AnswerResults(warnings=[*split.warnings, *system.warnings])
-                configurations.append(Configuration(system.name, system.file, items, results))
+                configurations.append(Configuration(system.name, system.file, converted, results))
         else:
             file = read_file(path, problems, max_mb=options.max_file_mb)
             items = parse_items(file, problems)
@@ -9092,7 +9063,8 @@ def read_configurations(options: AnswerOptions) -> list[Configuration]:
                 problems.append(
                     f"{path}:1: no row has an answer: run generate first, or use --reference-check"
                 )
-            configurations.append(Configuration(Path(path).stem, file.source, items, AnswerResults()))
+            answers = [Answer(item) for item in items]
+            configurations.append(Configuration(Path(path).stem, file.source, answers, AnswerResults()))
     if problems:
         raise InputError(problems)
     repeated = find_repeated(configuration.name for configuration in configurations)
@@ -9101,7 +9073,7 @@ def read_configurations(options: AnswerOptions) -> list[Configuration]:
         if configuration.name in repeated:
             configuration.name = path
         configuration.results.configuration = configuration.name
-        for item in configuration.items:
+        for item in [answer.item for answer in configuration.answers]:
             if options.reference_check:
                 item.prediction = item.accepted[0]
             if options.protocol == "rubric" and item.rubric is None:
@@ -9125,31 +9097,32 @@ def convert_question(question: Question, system: System) -> Item:
 
 
 def score_without_judge(configurations: Sequence[Configuration], options: AnswerOptions) -> None:
-    """Fill in the configurations' similarities, and the columns by methods that need no judge."""
-    vectors: dict[str, Array] = {}
-    needing = [name for name in options.methods if name in SIMILARITY_METHODS]
-    if needing:
-        model = load_embedding_model(options.embedding_model, f"--method {needing[0]}")
-        items = itertools.chain.from_iterable(one.items for one in configurations)
-        vectors = embed_texts(items, model)
-    for configuration in track(configurations, "Scoring answers"):
-        configuration.similarities = [compute_similarity(item, vectors) for item in configuration.items]
+    """Fill in the answers' similarities, and their values by methods that need no judge."""
+    answers = list_answers(configurations)
+    similarity_methods = [name for name in options.methods if name in SIMILARITY_METHODS]
+    if similarity_methods:
+        model = load_embedding_model(options.embedding_model, f"--method {similarity_methods[0]}")
+        compare_embeddings(answers, model)
     if "semantic_dynamic" in options.methods:
-        found = choose_threshold(configurations, options)
+        chosen = choose_threshold(answers, options)
+        options.dynamic_threshold = chosen.threshold
         for configuration in configurations:
-            configuration.results.semantic_dynamic = found
-    for configuration in configurations:
-        for method in options.unjudged_methods:
-            configuration.columns[method] = METHODS[method](configuration, options)
+            configuration.results.semantic_dynamic = chosen
+    for configuration in track(configurations, "Scoring answers"):
+        if "bleu" in options.methods:
+            configuration.results.bleu_tokens = segment_korean(configuration.answers)
+        for answer in configuration.answers:
+            answer.values = {method: METHODS[method](answer, options) for method in options.unjudged_methods}
 
 
 # -- Judging
 
 
 def decide_answer(
-    item: Item, method: str, similarity: float, options: AnswerOptions, outcome: Outcome | None = None
+    answer: Answer, method: str, options: AnswerOptions, outcome: Outcome | None = None
 ) -> Decision:
     """Return a judged method's decision on an answer: "llm" without a value if it needs an outcome."""
+    item = answer.item
     prompt = PROMPTS[options.protocol]
     names = (prompt.score_field, *prompt.parts)
     is_verdict = options.protocol == "verdict"
@@ -9159,9 +9132,9 @@ def decide_answer(
         return Decision(lowest / prompt.top, "exact", NO_ANSWER.rationale, scores=scores)
     if is_verdict and exact_match(item.accepted, item.prediction, options.normalize):
         return Decision(1.0, "exact", "The same as a gold answer.")
-    is_right = similarity >= HYBRID_ACCEPTS
-    if method == "hybrid" and (is_right or similarity < HYBRID_REJECTS):
-        return Decision(float(is_right), "semantic", f"Similarity {similarity:.2f}.")
+    is_right = answer.similarity >= HYBRID_ACCEPTS
+    if method == "hybrid" and (is_right or answer.similarity < HYBRID_REJECTS):
+        return Decision(float(is_right), "semantic", f"Similarity {answer.similarity:.2f}.")
     if options.no_llm:
         return Decision(0.0 if is_verdict else None, "no_llm", "No judge was asked.")
     if outcome is None:
@@ -9175,16 +9148,16 @@ def decide_answer(
 def build_answer_requests(configuration: Configuration, options: AnswerOptions) -> list[Request]:
     """Return a request for each answer that a method needs the judge for."""
     requests = []
-    for index, item in enumerate(configuration.items):
-        similarity = configuration.similarities[index]
-        decisions = [decide_answer(item, method, similarity, options) for method in options.judged_methods]
+    for index, answer in enumerate(configuration.answers):
+        item = answer.item
+        decisions = [decide_answer(answer, method, options) for method in options.judged_methods]
         if all(decision.how != "llm" for decision in decisions):
             continue
         gold = item.accepted[0]
         if len(item.accepted) > 1:
             gold = "\n".join(["Any of these:", *item.accepted])
-        answer = item.prediction[: options.max_answer_chars]
-        texts = {"question": item.question or "(not given)", "gold": gold, "answer": answer}
+        judged = item.prediction[: options.max_answer_chars]
+        texts = {"question": item.question or "(not given)", "gold": gold, "answer": judged}
         if item.rubric:
             texts |= list_rubric_texts(item.rubric)
         prompt = options.protocol
@@ -9351,9 +9324,10 @@ def read_answer_grades(path: str) -> Grades:
 def build_answer_rows(
     configuration: Configuration, options: AnswerOptions, answers: Answers
 ) -> list[AnswerRow]:
-    reports_sources = any(item.sources for item in configuration.items)
+    reports_sources = any(answer.item.sources for answer in configuration.answers)
     rows = []
-    for index, item in enumerate(configuration.items):
+    for index, answer in enumerate(configuration.answers):
+        item = answer.item
         row = AnswerRow(
             id=item.id,
             category=item.category,
@@ -9362,7 +9336,7 @@ def build_answer_rows(
             prediction=item.prediction,
             expected_sources=item.expected_sources or UNSET,
             label=UNSET if item.label is None else item.label,
-            tuned=index in configuration.tuned or UNSET,
+            tuned=answer.is_tuned or UNSET,
         )
         for name in (*RUN_FIELDS, "sources", "context"):
             value = getattr(item, name)
@@ -9391,15 +9365,15 @@ def apply_methods(
     row: AnswerRow, configuration: Configuration, index: int, options: AnswerOptions, answers: Answers
 ) -> None:
     """Fill in the methods' scores of one answer. The last method that decides gives the reason."""
-    item = configuration.items[index]
+    answer = configuration.answers[index]
+    item = answer.item
     request_id = RequestId(configuration.name, index, "written", 0)
     outcome = answers.get(request_id, Failure("not judged"))
-    similarity = configuration.similarities[index]
     for method in options.methods if configuration.is_judged else options.unjudged_methods:
         if method in METHODS:
-            decision = Decision(configuration.columns[method][index], method)
+            decision = Decision(answer.values[method], method)
         else:
-            decision = decide_answer(item, method, similarity, options, outcome)
+            decision = decide_answer(answer, method, options, outcome)
             row.score = decision.value
             row.judge_scores = decision.scores
             row.failure = row.failure or decision.failure
@@ -9420,11 +9394,29 @@ def apply_methods(
         row.flags = audit_answer(item.prediction, item.rubric, allowed, options.max_answer_chars).flags
 
 
-def build_answer_table(configuration: Configuration) -> Table:
-    """Return the scores as a table, and fill in the means of all answers and of each category."""
+def fill_results(
+    configuration: Configuration, clusters: Clusters, options: AnswerOptions, judging: Judging
+) -> Table:
+    """Fill in all that the rows of one configuration show, and return their scores."""
     name = configuration.name
     results = configuration.results
     rows = results.detailed_results
+    table = build_answer_table(name, rows, clusters)
+    configuration.means = fill_figures(results, table, rows, options)
+    for category, part in slice_table(table, "category", min_items=1).items():
+        means = compute_means(part, name, list_measures(configuration.means))
+        configuration.by_category[category] = means
+        results.by_category[category] = describe_means(means)
+    if configuration.is_judged and judging.model:
+        results.requested_model = judging.requested_model
+        results.judge_model = judging.model
+        results.failed = [row.id for row in rows if row.failure is not None]
+        results.flagged = [row.id for row in rows if row.flags]
+    results.warnings += list_answer_warnings(results)
+    return table
+
+
+def build_answer_table(name: str, rows: Sequence[AnswerRow], clusters: Clusters) -> Table:
     scores = Scores()
     is_missing = np.array([row.failure is not None for row in rows])
     for measure in dict.fromkeys(itertools.chain(*(row.scores for row in rows))):
@@ -9435,15 +9427,7 @@ def build_answer_table(configuration: Configuration) -> Table:
             scores.high[measure] = np.where(is_missing, 1.0, column)
     ids = [(row.input, row.gold) for row in rows]  # by which configurations are compared
     labels = {"category": np.array([row.category for row in rows], object)}
-    table = Table(ids, factorize(configuration.clusters), labels, {name: scores})
-    measures = list_measures(scores.values)
-    configuration.means = compute_means(table, name, measures)
-    results.measures = describe_means(configuration.means)
-    for category, part in slice_table(table, "category", min_items=1).items():
-        means = compute_means(part, name, measures)
-        configuration.by_category[category] = means
-        results.by_category[category] = describe_means(means)
-    return table
+    return Table(ids, factorize(clusters), labels, {name: scores})
 
 
 ANSWER_EXPLANATIONS = {
@@ -9471,40 +9455,33 @@ def list_measures(names: Iterable[str]) -> list[Measure]:
 
 
 def describe_means(means: Mapping[str, Mean]) -> dict[str, MeasureResults]:
-    return {name: MeasureResults(one.n, one.value, one.std, one.interval) for name, one in means.items()}
-
-
-def describe_judge(results: AnswerResults, judging: Judging) -> None:
-    """Fill in the judge's model, and what it could not judge or should not be trusted with."""
-    rows = results.detailed_results
-    if judging.model:
-        results.requested_model = judging.requested_model
-        results.judge_model = judging.model
-        results.failed = [row.id for row in rows if row.failure is not None]
-        results.flagged = [row.id for row in rows if row.flags]
+    return {name: MeasureResults(mean.n, mean.value, mean.std, mean.interval) for name, mean in means.items()}
 
 
 def fill_figures(
-    results: AnswerFigures, rows: Sequence[AnswerRow], clusters: Clusters, options: AnswerOptions
-) -> None:
-    """Fill in what the rows show beside the means: totals, agreement with labels, and what the judge said."""
-    for name in ("input_tokens", "output_tokens"):
-        amounts = [row.scores[name] or 0 for row in rows if row.scores.get(name) is not None]
-        if amounts:
-            setattr(results, f"total_{name}", sum(amounts))
+    figures: AnswerFigures, table: Table, rows: Sequence[AnswerRow], options: AnswerOptions
+) -> dict[str, Mean]:
+    """Fill in means, totals, agreement with labels, and what the judge said. Return the means."""
+    [(name, scores)] = table.systems.items()
+    means = compute_means(table, name, list_measures(scores.values))
+    figures.measures = describe_means(means)
+    for amount in ("input_tokens", "output_tokens"):
+        if amount in means:
+            setattr(figures, f"total_{amount}", sum(row.scores.get(amount) or 0 for row in rows))
     labelled = [row for row in rows if row.label is not UNSET]
     if labelled:
-        results.labels = compare_with_labels(labelled, options.deciding_methods)
+        figures.labels = compare_with_labels(labelled, options.deciding_methods)
     judged = [row for row in rows if row.flags is not UNSET]
     if judged and options.protocol == "quality":
-        results.quality = describe_quality(rows, clusters)
+        figures.quality = describe_quality(rows, table.clusters)
     if judged and options.protocol == "verdict":
-        count_verdicts(results, judged)
+        count_verdicts(figures, judged)
+    return means
 
 
 def compare_with_labels(rows: Iterable[AnswerRow], methods: Iterable[str]) -> dict[str, LabelResults]:
     """Compare each method that decides with people, but not on the rows that it was tuned on."""
-    found = {}
+    results = {}
     for method in methods:
         truth: list[bool] = []
         decided: list[bool] = []
@@ -9516,8 +9493,8 @@ def compare_with_labels(rows: Iterable[AnswerRow], methods: Iterable[str]) -> di
                 decided.append(value == 1)
         if truth:
             figures = msgspec.structs.asdict(classify(truth, decided))
-            found[method] = LabelResults(n=len(truth), **figures)
-    return found
+            results[method] = LabelResults(n=len(truth), **figures)
+    return results
 
 
 def describe_quality(rows: Sequence[AnswerRow], clusters: Clusters) -> dict[str, QualityMean]:
