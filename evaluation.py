@@ -8640,7 +8640,7 @@ def replace_surrogates(texts: Iterable[str]) -> list[str]:
 
 
 def compare_embeddings(answers: Iterable[Answer], model: Any) -> None:
-    """Fill in the cosine of each prediction and its best gold answer, at least 0; blank predictions have 0."""
+    """Fill in the cosine of each prediction and its best gold answer, at least 0; 0 if it is blank."""
     answered = [answer for answer in answers if answer.item.prediction.strip()]
     texts: dict[str, None] = {}
     for answer in answered:
@@ -9011,7 +9011,10 @@ class GradeAnswers(Command):
     def results(self) -> Iterator[OutputFile]:
         for configuration in self.graded:
             results = configuration.results
-            last = read_answer_grades(configuration.results_file)
+            last: Grades = {}
+            with suppress(OSError, *JSON_ERRORS):
+                content = Path(configuration.results_file).read_bytes()
+                last = collect_answer_grades(decode_json(AnswerResults, content))
             grades = collect_answer_grades(results)
             self.changes += describe_changes(configuration.name, list_changes(last, grades))
             file = OutputFile(configuration.results_file, functools.partial(render_results, results))
@@ -9231,7 +9234,7 @@ class QualityMean(msgspec.Struct):
     ci95: Interval | None
 
 
-class AnswerRow(msgspec.Struct, kw_only=True):
+class AnswerRow(msgspec.Struct):
     """One answer with its scores. The last fields are there if the row or the method has them."""
 
     id: str
@@ -9314,13 +9317,6 @@ def collect_answer_grades(results: AnswerResults) -> Grades:
     return grades
 
 
-def read_answer_grades(path: str) -> Grades:
-    """Return the judge's scores in a results file; none without a readable file."""
-    with suppress(OSError, *JSON_ERRORS):
-        return collect_answer_grades(decode_json(AnswerResults, Path(path).read_bytes()))
-    return {}
-
-
 def build_answer_rows(
     configuration: Configuration, options: AnswerOptions, answers: Answers
 ) -> list[AnswerRow]:
@@ -9328,17 +9324,9 @@ def build_answer_rows(
     rows = []
     for index, answer in enumerate(configuration.answers):
         item = answer.item
-        row = AnswerRow(
-            id=item.id,
-            category=item.category,
-            input=item.question,
-            gold=item.accepted[0],
-            prediction=item.prediction,
-            expected_sources=item.expected_sources or UNSET,
-            label=UNSET if item.label is None else item.label,
-            tuned=answer.is_tuned or UNSET,
-        )
-        for name in (*RUN_FIELDS, "sources", "context"):
+        row = AnswerRow(item.id, item.category, item.question, item.accepted[0], item.prediction)
+        row.tuned = answer.is_tuned or UNSET
+        for name in ("expected_sources", "label", "sources", "context", *RUN_FIELDS):
             value = getattr(item, name)
             setattr(row, name, UNSET if value in (None, "", []) else value)
         apply_methods(row, configuration, index, options, answers)
@@ -9395,7 +9383,7 @@ def apply_methods(
 
 
 def fill_results(
-    configuration: Configuration, clusters: Clusters, options: AnswerOptions, judging: Judging
+    configuration: Configuration, clusters: Sequence[Hashable], options: AnswerOptions, judging: Judging
 ) -> Table:
     """Fill in all that the rows of one configuration show, and return their scores."""
     name = configuration.name
@@ -9416,7 +9404,7 @@ def fill_results(
     return table
 
 
-def build_answer_table(name: str, rows: Sequence[AnswerRow], clusters: Clusters) -> Table:
+def build_answer_table(name: str, rows: Sequence[AnswerRow], clusters: Sequence[Hashable]) -> Table:
     scores = Scores()
     is_missing = np.array([row.failure is not None for row in rows])
     for measure in dict.fromkeys(itertools.chain(*(row.scores for row in rows))):
@@ -9576,36 +9564,36 @@ ANSWER_COLUMNS = AnswerRow.__struct_fields__[:9]  # up to `failure`
 def build_answers_report(graded: Sequence[Configuration], comparisons: Sequence[Comparison]) -> Report:
     """Return the report on configurations, best first."""
     names: dict[str, None] = {}  # of all measures
-    lines: list[str] = []
+    lines = []
     warnings: dict[str, None] = {}
     models: dict[str, None] = {}
     distributions = {}
-    tenths = np.linspace(0, 1, 11).tolist()
     ranked: list[MeansRow] = []
     by_category: list[MeansRow] = []
-    for rank, one in enumerate(graded, start=1):
-        ranked.append(([rank, one.name], one.means))
-        for category, means in one.by_category.items():
+    for rank, configuration in enumerate(graded, start=1):
+        name = configuration.name
+        ranked.append(([rank, name], configuration.means))
+        for category, means in configuration.by_category.items():
             n_rows = max(mean.n for mean in means.values())
-            by_category.append(([category, one.name, n_rows], means))
-        names |= dict.fromkeys(one.means)
-        lines += [f"{one.name}: {line}" for line in describe_answers(one.results)]
-        warnings |= dict.fromkeys(one.results.warnings)
-        if one.results.judge_model:
-            models[one.results.judge_model] = None
-        for method, found in one.means.items():
-            if method in ALL_METHODS and found.column is not None:
-                title = f"{one.name}: {method}, {found.n} answers"
-                distributions[title] = Distribution(found.column.tolist(), tenths)
+            by_category.append(([category, name, n_rows], means))
+        names |= dict.fromkeys(configuration.means)
+        lines += [f"{name}: {line}" for line in describe_answers(configuration.results)]
+        warnings |= dict.fromkeys(configuration.results.warnings)
+        if configuration.results.judge_model:
+            models[configuration.results.judge_model] = None
+        for method, mean in configuration.means.items():
+            if method in ALL_METHODS and mean.column is not None:
+                tenths = np.linspace(0, 1, 11).tolist()
+                title = f"{name}: {method}, {mean.n} answers"
+                distributions[title] = Distribution(mean.column.tolist(), tenths)
     lines.append(f"{IN_BRACKETS}: bootstrap over answers, those about the same sources or question together.")
     measures = list_measures(names)
     by_category.sort(key=lambda row: row[0][:2])
-    about = ["Rank", "Configuration"]
-    overview = build_means_part("Answer evaluation results", about, ranked, measures, n_names=2)
-    about = ["Category", "Configuration", "Rows"]
+    overview = build_means_part("Answer evaluation results", ["Rank", "Configuration"], ranked, measures, 2)
+    headings = ["Category", "Configuration", "Rows"]
     parts = [
         overview._replace(lines=lines),
-        build_means_part("Results by category", about, by_category, measures, n_names=2),
+        build_means_part("Results by category", headings, by_category, measures, 2),
         Part("Comparison", lines=describe_comparisons(comparisons, measures)),
         Part("Warnings", lines=list(warnings), place="warnings"),
     ]
@@ -9639,22 +9627,26 @@ def describe_answers(results: AnswerResults) -> list[str]:
         }
         origins = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
         lines.append(f"{results.correct} of {results.total_evaluated} correct: {origins}")
-    found = results.semantic_dynamic
-    if found:
-        quality = f"accuracy {format_number(found.accuracy, 3)}, F1 {format_number(found.f1, 3)}"
-        best = f"threshold {found.threshold:.2f}, best by {found.criterion} on {found.rows} rows of all files"
-        lines.append(f"{best}; on the {found.other_rows} others: {quality}")
+    chosen = results.semantic_dynamic
+    if chosen:
+        best = f"{chosen.threshold:.2f}, best by {chosen.criterion} on {chosen.rows} rows of all files"
+        quality = describe_classification(chosen)
+        lines.append(f"threshold {best}; on the {chosen.other_rows} others: {quality}")
     for method, labelled in (results.labels or {}).items():
-        quality = f"accuracy {format_number(labelled.accuracy, 3)}, F1 {format_number(labelled.f1, 3)}"
+        quality = describe_classification(labelled)
         lines.append(f"{method} compared with {labelled.n} labels of people: {quality}")
     if results.quality:
-        means = [f"{name} {format_number(one.mean, 2)}" for name, one in results.quality.items()]
+        means = [f"{name} {format_number(row.mean, 2)}" for name, row in results.quality.items()]
         bases = Counter(f"the {row.faithful_to}" for row in results.detailed_results)
         shown = ", ".join(f"{basis} in {count}" for basis, count in bases.items())
         lines.append(f"quality from 1 to 5: {', '.join(means)}; faithfulness is to {shown} answers")
     if results.bleu_tokens:
         lines.append(f"BLEU's tokens: {results.bleu_tokens}")
     return lines
+
+
+def describe_classification(result: Classification) -> str:
+    return f"accuracy {format_number(result.accuracy, 3)}, F1 {format_number(result.f1, 3)}"
 
 
 def list_answer_rows(graded: Iterable[Configuration], measures: Sequence[str]) -> Iterator[list[object]]:
