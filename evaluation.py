@@ -9873,9 +9873,10 @@ class MeasureAgreement(Command):
         paths = list_paths([*human, *options.files])  # so that a pattern does not match it again
         self.people: Rater | None = None
         if human:
-            decided = read_decisions(read_file(paths.pop(0), problems), problems)
-            self.people = Rater(decided.head.judge_model.strip() or Path(decided.file.name).stem)
-            add_decisions(self.people, decided)
+            file = read_file(paths.pop(0), problems)
+            name, rows = read_decisions(file, problems)
+            self.people = Rater(name or Path(file.name).stem)
+            add_decisions(self.people, file, rows)
         self.judges, self.n_ignored = read_judges(paths, options.eval_dir, problems)
         self.raters = [*self.judges, self.people] if self.people else self.judges
         if problems:
@@ -9951,12 +9952,6 @@ class MeasureAgreement(Command):
 # -- Reading
 
 
-class DecisionFile(NamedTuple):
-    file: FileData
-    head: DecisionHead
-    rows: list[DecisionRow]
-
-
 def read_judges(paths: Collection[str], folder: str | None, problems: list[str]) -> tuple[list[Rater], int]:
     """Read the judges in files and in a folder, and count the folder's files without a judge's decisions.
 
@@ -9965,10 +9960,11 @@ def read_judges(paths: Collection[str], folder: str | None, problems: list[str])
     """
     judges: dict[str, Rater] = {}
     for path in track(paths, "Reading judges"):
-        decided = read_decisions(read_file(path, problems), problems)
+        file = read_file(path, problems)
+        model, rows = read_decisions(file, problems)
         source, _, name = Path(path).stem.partition(JUDGE_SUFFIX)
-        name = name or number_name(decided.head.judge_model.strip() or source, judges)
-        add_decisions(judges.setdefault(name, Rater(name)), decided)
+        name = name or number_name(model or source, judges)
+        add_decisions(judges.setdefault(name, Rater(name)), file, rows)
     if folder is None:
         return list(judges.values()), 0
     n_ignored = 0
@@ -9981,10 +9977,10 @@ def read_judges(paths: Collection[str], folder: str | None, problems: list[str])
         name = Path(path).stem.partition(JUDGE_SUFFIX)[2] or ("" if parent == Path(folder) else parent.name)
         value = load_json(file.text)
         if holds_decisions(value) or (name and value is None):  # what is not JSON is a problem
-            decided = read_decisions(file, problems)
-            name = name or decided.head.judge_model.strip()
+            model, rows = read_decisions(file, problems)
+            name = name or model
             if name:
-                add_decisions(judges.setdefault(name, Rater(name)), decided, is_source=True)
+                add_decisions(judges.setdefault(name, Rater(name)), file, rows, is_source=True)
                 continue
         n_ignored += 1
     if len(in_folder) == n_ignored:
@@ -10002,33 +9998,38 @@ def number_name(name: str, taken: Collection[str]) -> str:
     return numbered
 
 
-def read_decisions(file: FileData, problems: list[str]) -> DecisionFile:
-    """Read the decisions of `answers` or of a split's judge, or annotations."""
+def read_decisions(file: FileData, problems: list[str]) -> tuple[str, list[DecisionRow]]:
+    """Return the judge's model, if it is said, and the decisions of `answers`, of a split, or of people."""
     n_problems = len(problems)
     value = load_json(file.text)
     if isinstance(value, dict) and find_rows(value) is None:
-        decided = parse_split_decisions(file, problems)
+        model, rows = parse_split_decisions(file, problems)
     else:
         rows = parse_list(DecisionRow, file, problems, ITEM_LISTS)
         head = parse_value(DecisionHead, file, problems) if isinstance(value, dict) else None
-        decided = DecisionFile(file, head or DecisionHead(), rows)
-    is_decided = any(row.correct is not None or row.score is not None for row in decided.rows)
+        head = head or DecisionHead()
+        model = head.judge_model
+        for row in rows:
+            row.source_file = row.source_file or head.source_file
+            row.run_name = row.run_name or head.run_name
+    is_decided = any(row.correct is not None or row.score is not None for row in rows)
     if not is_decided and len(problems) == n_problems:
         problems.append(f"{file.name}:1: no decisions: neither correct nor score nor a split's llm_judge")
-    return decided
+    return model.strip(), rows
 
 
-def parse_split_decisions(file: FileData, problems: list[str]) -> DecisionFile:
+def parse_split_decisions(file: FileData, problems: list[str]) -> tuple[str, list[DecisionRow]]:
     kind = cast("type[JudgedSystem | None]", JudgedSystem | None)
     systems, _ = parse_members(kind, file, problems)
-    decided = DecisionFile(file, DecisionHead(), [])
+    model = ""
+    rows: list[DecisionRow] = []
     for system, results in systems.items():
         if results and results.llm_judge:
-            decided.head.judge_model = decided.head.judge_model or results.llm_judge.judge_model or ""
+            model = model or results.llm_judge.judge_model or ""
             for row in results.llm_judge.per_question:
                 row.system = system
-                decided.rows.append(row)
-    return decided
+                rows.append(row)
+    return model, rows
 
 
 def find_rows(value: Any) -> list[Any] | None:
@@ -10049,22 +10050,17 @@ def holds_decisions(value: Any) -> bool:
     return any(isinstance(system, dict) and "llm_judge" in system for system in systems)
 
 
-def add_decisions(rater: Rater, decided: DecisionFile, is_source: bool = False) -> None:
+def add_decisions(rater: Rater, file: FileData, rows: Iterable[DecisionRow], is_source: bool = False) -> None:
     """Add a file's decisions. A file with a judge's name, and one that `is_source`, is of one source.
 
     Its name is the source if neither `source_file` nor `run_name` tells; each may be another file's source.
     """
-    stem, suffix, _ = Path(decided.file.name).stem.partition(JUDGE_SUFFIX)
-    is_source = is_source or bool(suffix)
-    head = decided.head
-    rater.files.append(decided.file.named)
-    for row in decided.rows:
-        candidates = [
-            None if is_source else row.source,
-            row.source_file or head.source_file,
-            row.run_name or head.run_name,
-            stem if is_source else None,
-        ]
+    stem, suffix, _ = Path(file.name).stem.partition(JUDGE_SUFFIX)
+    rater.files.append(file.named)
+    for row in rows:
+        candidates = [row.source, row.source_file, row.run_name]
+        if is_source or suffix:
+            candidates = [row.source_file, row.run_name, stem]
         sources = [text for text in map(format_plain, candidates) if text and text.strip()]
         for name in sources[1:]:
             rater.other_names.setdefault(name, set()).add(sources[0])

@@ -666,18 +666,11 @@ def test_a_judge_of_the_generators_family_is_warned_about(project: Project, serv
     assert not mentions(outcome.err, "family")
 
 
-def test_auto_diverse_judge_picks_another_family(project: Project, serve: Serve) -> None:
-    project.write("a.json", rows("fat"))
-    server = serve(verdict("yes"))
-    outcome = project.run("answers", "a.json", *JUDGED, "--auto-diverse-judge", "--generator", "llama-3")
-    assert [call.body["model"] for call in server.calls] == [GPT_OSS]
-    assert mentions(outcome.err, GPT_OSS, "family", "llama-3")
-
-
 QWEN = "qwen/qwen3.6-27b"
 PICKED: dict[str, tuple[str, list[str], str]] = {
     # the generator, options, and the judge, or the reason for which there is none
     **{name: (name, [], QWEN) for name in ("o1", "o3-mini", "o4-mini", "chatgpt-4o", "text-davinci-003")},
+    "another family": ("llama-3", [], GPT_OSS),
     "a pair": ("gpt-4", ["--diverse-judge", "openai=claude-x", "llama=m"], "claude-x"),
     "no pair of this family": ("llama-3", ["--diverse-judge", "openai=claude-x"], GPT_OSS),
     "unknown": ("phi-4", [], "warning: the family of phi-4 is unknown"),
@@ -699,6 +692,7 @@ def test_families_of_generators(
         assert outcome.code == (2 if "error" in expected else 0)
     else:
         assert [call.body["model"] for call in server.calls] == [expected]
+        assert mentions(outcome.err, expected, "family", generator)
 
 
 def test_a_successor_is_no_diverse_judge(project: Project, serve: Serve) -> None:
