@@ -8921,7 +8921,8 @@ class GradeAnswers(Command):
 
     def describe_setup(self) -> AnswerSetup:
         setup = msgspec.convert(self.options, AnswerSetup, from_attributes=True)
-        setup.inputs = [NamedFile(one.file.file, one.file.sha256) for one in self.configurations]
+        files = [configuration.file for configuration in self.configurations]
+        setup.inputs = [NamedFile(file.file, file.sha256) for file in files]
         setup.judge_model = UNSET
         if self.options.judged_methods:
             setup.judge_model = self.model
@@ -8940,8 +8941,8 @@ class GradeAnswers(Command):
         method = options.unjudged_methods[0]
         judged = self.configurations
         if len(judged) > options.judge_top and not options.no_llm:
-            judged = sorted(judged, key=lambda one: one.average(method), reverse=True)
-            judged = judged[: options.judge_top]
+            ranked = sorted(judged, key=lambda answers: answers.average(method), reverse=True)
+            judged = ranked[: options.judge_top]
         for configuration in judged:
             configuration.is_judged = True
             self.todo += build_answer_requests(configuration, options)
@@ -8976,9 +8977,10 @@ class GradeAnswers(Command):
                 configuration.is_judged = False
         setup = self.describe_setup()
         graded = {configuration.name: configuration for configuration in self.configurations}
-        clusters = {name: list_clusters(name, one.answers) for name, one in graded.items()}
+        clusters = {}
         tables = {}
         for name, configuration in track(graded.items(), "Computing intervals"):
+            clusters[name] = list_clusters(name, configuration.answers)
             configuration.results.setup = setup
             configuration.results.detailed_results = build_answer_rows(configuration, options, answers)
             tables[name] = fill_results(configuration, clusters[name], options, judging)
@@ -9040,7 +9042,7 @@ class GradeAnswers(Command):
         return [*lines, *self.changes]
 
     def is_complete(self) -> bool:
-        return not self.imperfect and not any(one.results.failed for one in self.graded)
+        return not self.imperfect and not any(configuration.results.failed for configuration in self.graded)
 
 
 # -- Reading

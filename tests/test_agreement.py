@@ -386,6 +386,10 @@ def test_scores_are_compared_with_those_of_people_at_each_level(project: Project
     assert (kind["accuracy"], kind["accuracy_within_1"]) == (0.25, 0.75)
     assert (kind["too_kind"], kind["too_strict"]) == (2, 1)
     assert (right["accuracy"], right["kappa"]) == (1.0, 1.0)
+    project.write("b.json", scores(1, 1, 5, 5))
+    _, results = agree(project, "a.json", "b.json", "--human", "people.json")
+    votes = [(vote["judge"], vote["items"], vote["accuracy"]) for vote in results["people"]["votes"]]
+    assert votes == [("majority", 0, None), ("unanimous", 0, None)]  # the judges agree on no item
 
 
 # ------------------------------------------------------------------ Console, reports and problems
