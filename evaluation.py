@@ -9569,7 +9569,6 @@ def build_answers_report(graded: Sequence[Configuration], comparisons: Sequence[
     lines = []
     warnings: dict[str, None] = {}
     models: dict[str, None] = {}
-    distributions = {}
     ranked: list[MeansRow] = []
     by_category: list[MeansRow] = []
     for rank, configuration in enumerate(graded, start=1):
@@ -9583,11 +9582,6 @@ def build_answers_report(graded: Sequence[Configuration], comparisons: Sequence[
         warnings |= dict.fromkeys(configuration.results.warnings)
         if configuration.results.judge_model:
             models[configuration.results.judge_model] = None
-        for method, mean in configuration.means.items():
-            if method in ALL_METHODS and mean.column is not None:
-                tenths = np.linspace(0, 1, 11).tolist()
-                title = f"{name}: {method}, {mean.n} answers"
-                distributions[title] = Distribution(mean.column.tolist(), tenths)
     lines.append(f"{IN_BRACKETS}: bootstrap over answers, those about the same sources or question together.")
     measures = list_measures(names)
     by_category.sort(key=lambda row: row[0][:2])
@@ -9605,15 +9599,27 @@ def build_answers_report(graded: Sequence[Configuration], comparisons: Sequence[
         entries=functools.partial(build_answer_entries, graded),
         header=["configuration", *ANSWER_COLUMNS, "flags", *names],
         rows=list_answer_rows(graded, list(names)),
-        distributions=distributions,
+        distributions=list_distributions(graded),
         entries_title="Answers",
         facts={
             "Judge": ", ".join(models) or "none",
             "Configurations": str(len(graded)),
-            "Answers": str(sum(len(one.results.detailed_results) for one in graded)),
+            "Answers": str(len(list_answers(graded))),
             "Warnings": str(len(warnings)),
         },
     )
+
+
+def list_distributions(graded: Iterable[Configuration]) -> dict[str, Distribution]:
+    """Return how the values of each configuration by each method are distributed."""
+    distributions = {}
+    tenths = np.linspace(0, 1, 11).tolist()
+    for configuration in graded:
+        for method, mean in configuration.means.items():
+            if method in ALL_METHODS and mean.column is not None:
+                title = f"{configuration.name}: {method}, {mean.n} answers"
+                distributions[title] = Distribution(mean.column.tolist(), tenths)
+    return distributions
 
 
 def describe_answers(results: AnswerResults) -> list[str]:
