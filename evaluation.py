@@ -6186,14 +6186,20 @@ class Split(NamedTuple):
     root: str = ""
 
 
-class System(NamedTuple):
-    """One system's predictions for a split. `submission` is "" in the current directory."""
+@dataclass
+class System:
+    """One system's predictions for a split, and from `answers` on what grading makes of them."""
 
     name: str
+    submission: str  # "" in the current directory
     file: InputFile
     predictions: dict[str, Prediction]
     warnings: list[str]
-    submission: str = ""
+    answers: list[GradedAnswer] = field(default_factory=list)
+    means: dict[str, Mean] = field(default_factory=dict)
+    slices: dict[str, dict[str, dict[str, Mean]]] = field(default_factory=dict)  # label -> value -> means
+    judged: JudgeResults | None = None
+    results: SystemResults = field(init=False)
 
     @property
     def title(self) -> str:
@@ -6204,7 +6210,8 @@ class System(NamedTuple):
 
     def list_generated(self) -> list[Prediction]:
         """Return the predictions that name the model that made them."""
-        return [one for one in self.predictions.values() if isinstance(one.model, str) and one.model.strip()]
+        rows = self.predictions.values()
+        return [row for row in rows if isinstance(row.model, str) and row.model.strip()]
 
 
 @dataclass
@@ -6216,9 +6223,10 @@ class Submission:
 
     name: str = ""
     folder: str = ""  # is only read
-    found: list[str] = field(default_factory=list)  # the names of all systems that it has files of
+    names: list[str] = field(default_factory=list)  # of all systems that it has files of
     systems: list[System] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    comparisons: list[Comparison] = field(default_factory=list)
 
     @property
     def status(self) -> str:
@@ -6242,7 +6250,17 @@ class Submission:
     @property
     def titles(self) -> list[str]:
         """Return the titles of all systems that it has files of."""
-        return [join_folder(self.name, name) for name in self.found]
+        return [join_folder(self.name, name) for name in self.names]
+
+    @property
+    def counting(self) -> System | None:
+        """Return the system that counts on the leaderboard: `final`, else the best; None if there is none."""
+        by_name = {system.name: system for system in self.systems}
+        if FINAL_SYSTEM in by_name:
+            return by_name[FINAL_SYSTEM]
+        means = {name: system.means for name, system in by_name.items()}
+        ranks = rank_systems(means, [measure.name for measure in RANKING_MEASURES])
+        return by_name[ranks[0][0]] if ranks else None
 
     def output_folder(self, split: Split) -> str:
         """Return where to write the results and pages; "" in the current directory."""
@@ -6548,44 +6566,6 @@ class GradedAnswer(msgspec.Struct, gc=False):
         return scores
 
 
-class GradedSystem(NamedTuple):
-    """One system with its scores and what is written about it."""
-
-    system: System
-    answers: list[GradedAnswer]
-    means: dict[str, Mean]
-    slices: dict[str, dict[str, dict[str, Mean]]]  # label -> value -> the means of these questions
-    results: SystemResults
-
-    @property
-    def name(self) -> str:
-        return self.system.name
-
-    @property
-    def judged(self) -> JudgeResults | None:
-        return self.results.llm_judge or None
-
-
-class GradedSubmission(NamedTuple):
-    submission: Submission
-    systems: list[GradedSystem]
-    comparisons: list[Comparison]
-
-    @property
-    def name(self) -> str:
-        return self.submission.name
-
-    @property
-    def counting(self) -> GradedSystem | None:
-        """Return the system that counts on the leaderboard: `final`, else the best; None if there is none."""
-        by_name = {system.name: system for system in self.systems}
-        if FINAL_SYSTEM in by_name:
-            return by_name[FINAL_SYSTEM]
-        means = {name: system.means for name, system in by_name.items()}
-        ranks = rank_systems(means, [measure.name for measure in RANKING_MEASURES])
-        return by_name[ranks[0][0]] if ranks else None
-
-
 # -- The command
 
 
@@ -6600,8 +6580,8 @@ class GradeSplit(Command):
         super().__init__(options)
         self.submissions: list[Submission] = []  # without --outputs the current directory is the only one
         self.labels: Labels | None = None
-        self.overrides = NO_OVERRIDES
-        self.graded: list[GradedSubmission] = []
+        self.overrides: Overrides = {}
+        self.override_files: list[InputFile] = []
         self.judging = Judging()
 
     @property
@@ -6611,10 +6591,6 @@ class GradeSplit(Command):
     @property
     def systems(self) -> list[System]:
         return [system for submission in self.submissions for system in submission.systems]
-
-    @property
-    def graded_systems(self) -> list[GradedSystem]:
-        return [one for submission in self.graded for one in submission.systems]
 
     @property
     def problems(self) -> list[str]:
@@ -6642,10 +6618,10 @@ class GradeSplit(Command):
         for system in self.systems:
             system.warnings.extend(warn_about_length(system, options.max_answer_chars))
         if options.human:
-            titles = [title for one in self.submissions for title in one.titles]
-            self.labels = read_labels(options.human, self.split, titles, problems)
+            self.labels = read_labels(options.human, self.split, self.submissions, problems)
         if options.overrides:
-            self.overrides = read_overrides(options.overrides, self.split, self.submissions, problems)
+            file, self.overrides = read_overrides(options.overrides, self.split, self.submissions, problems)
+            self.override_files.append(file)
         if problems:
             raise InputError(problems)
 
@@ -6704,101 +6680,260 @@ class GradeSplit(Command):
         return requests
 
     def grade(self, answers: Answers, judging: Judging) -> None:
+        self.answers = answers
         self.judging = judging
         for submission in track(self.submissions, "Grading submissions"):
-            grader = SubmissionGrader(
-                self.split, submission, self.options, answers, judging, self.labels, self.overrides
+            self.grade_submission(submission)
+
+    def grade_submission(self, submission: Submission) -> None:
+        questions = self.split.questions
+        table = Table(
+            ids=[question.question_id for question in questions],
+            clusters=factorize([question.doc_id for question in questions]),
+        )
+        for label in SLICE_LABELS:
+            table.labels[label] = np.array([getattr(question, label) for question in questions], object)
+        for system in track(submission.systems, "Scoring systems"):
+            system.answers = [score_answer(question, system.predict(question)) for question in questions]
+            is_judged = self.judge_answers(system)
+            table.systems[system.name] = collect_scores(system.answers, is_judged)
+        submission.comparisons = compare_systems(table, SPLIT_MEASURES)
+        differences = list_differences(submission.comparisons)
+        for system in track(submission.systems, "Computing intervals"):
+            self.summarize(system, table)
+            system.results.comparison = differences.get(system.name, UNSET)
+
+    def judge_answers(self, system: System) -> bool:
+        """Add the judge's scores to answers. Return False if no answer was judged or asked about."""
+        if not self.judging.model or not self.options.judges(system):
+            return False
+        judged = []
+        for position, answer in enumerate(system.answers):
+            if answer.question.rubric is not None:
+                self.judge_answer(system, position, answer)
+                judged.append(answer)
+        failures = [answer.failure for answer in judged if answer.failure]
+        is_asked = any(failure.asked for failure in failures)
+        if failures and not is_asked and not any(answer.judgements for answer in judged):
+            for answer in judged:
+                answer.judged = None
+            return False
+        for answer in judged:
+            decision = self.overrides.get((system.title, answer.question.question_id))
+            if decision and answer.judged:
+                answer.judged.override(decision)
+                answer.failure = None
+        return True
+
+    def judge_answer(self, system: System, position: int, answer: GradedAnswer) -> None:
+        question = answer.question
+        flags, texts = list_variants(question, answer.prediction, self.options)
+        sentences = self.split.documents[question.doc_id].sentences
+        gold = question.evidence_sentences
+        cited = answer.prediction.evidence_sentences
+        is_missing = answer.prediction is NO_PREDICTION  # earns nothing, even if there is nothing to cite
+        row = JudgeRow(
+            question_id=question.question_id,
+            evidence_score=0.0 if is_missing else evidence_score(gold, cited, sentences),
+            evidence_method=choose_evidence_method(gold, sentences),
+            gold_sentences=sorted(set(gold)),
+            pred_sentences=sorted(set(cited)),
+            flags=list(flags),
+        )
+        judgements = self.collect_judgements(system, position, texts)
+        if isinstance(judgements, Failure):
+            answer.failure = judgements
+            row.failure = judgements.reason
+        else:
+            add_scores(row, judgements)
+            paid = itertools.chain.from_iterable(judgements.values())
+            answer.judgements = [judgement for judgement in paid if judgement is not NO_ANSWER]
+        row.compute_combined()
+        answer.judged = row
+
+    def collect_judgements(
+        self, system: System, position: int, texts: Mapping[str, str]
+    ) -> dict[str, list[Judgement]] | Failure:
+        """Return the judgements of each text of an answer, or why one is missing."""
+        judgements: dict[str, list[Judgement]] = {}
+        for variant, text in texts.items():
+            if is_blank(text):
+                judgements[variant] = [NO_ANSWER]
+                continue
+            judgements[variant] = []
+            for repeat in range(self.options.repeats):
+                outcome = self.answers[RequestId(system.title, position, variant, repeat)]
+                if isinstance(outcome, Failure):
+                    return outcome
+                judgements[variant].append(outcome)
+        return judgements
+
+    def summarize(self, system: System, table: Table) -> None:
+        """Compute a system's means and build its results, without comparisons."""
+        split = self.split
+        means = compute_means(table, system.name, (*SPLIT_MEASURES, *JOINT_MEASURES))
+        system.means = means
+        slices: dict[str, dict[str, SliceResults]] = {}
+        for label in SLICE_LABELS:
+            system.slices[label] = {}
+            slices[label] = {}
+            for value, part in slice_table(table, label).items():
+                system.slices[label][value] = compute_means(part, system.name, SPLIT_MEASURES)
+                slices[label][value] = build_slice_results(system.slices[label][value])
+        system.results = SystemResults(
+            retrieval=build_retrieval_results([answer.retrieval for answer in system.answers], means),
+            citation=build_citation_results(system.answers, means),
+            slices=slices,
+            run=RunInfo(
+                prompt_hash=hash_prompt("rubric"),
+                inputs=[split.file, system.file, *self.override_files],
+                corpus=CorpusInfo(len(split.documents), split.corpus_sha256),
+                warnings=[*split.warnings, *system.warnings],
+            ),
+        )
+        if ANSWER_MEASURE.name in means:
+            system.judged = self.build_judge_results(system, table)
+            system.results.llm_judge = system.judged
+            n_supported, n_f1 = [means[measure.name].n for measure in JOINT_MEASURES]
+            counts = {"questions": n_supported, "questions_with_evidence": n_f1}
+            system.results.joint = fill_means(JointResults, means, JOINT_MEASURES, **counts)
+        if system.list_generated():
+            system.results.generation = build_generation_results(system.list_generated())
+
+    def build_judge_results(self, system: System, table: Table) -> JudgeResults:
+        """Answer, evidence and combined scores, over the questions with a rubric."""
+        answers = system.answers
+        means = system.means
+        rows = [answer.judged for answer in answers if answer.judged]
+        failed = []
+        unjudged = []
+        for answer in answers:
+            if answer.failure and answer.failure.asked:
+                failed.append(answer.question.question_id)
+            elif answer.failure:
+                unjudged.append(answer.question.question_id)
+        results = fill_means(
+            JudgeResults,
+            means,
+            JUDGE_MEASURES,
+            total_questions=len(answers),
+            questions_with_rubrics=len(rows),
+            answer_score_sum=sum(row.answer_score_raw for row in rows),
+            evidence_score_sum=math.fsum(row.evidence_score for row in rows),
+            combined_score_sum=math.fsum(row.combined_score for row in rows),
+            lambda_weight=ANSWER_WEIGHT,
+            requested_model=self.judging.requested_model,
+            judge_model=self.judging.model,
+            failed_questions=failed,
+            unjudged_questions=unjudged,
+            flagged_questions=[row.question_id for row in rows if row.flags],
+            usage=sum_usage(self.judging.model, answers),
+            per_question=rows,
+        )
+        bounds = means[ANSWER_MEASURE.name].bounds
+        combined_bounds = means[COMBINED_MEASURE.name].bounds
+        if bounds and combined_bounds:
+            results.score_bounds = ScoreBounds(bounds, combined_bounds)
+            is_judged = np.array([answer.is_scored for answer in answers])
+            judged_means = compute_means(table.select(is_judged), system.name, JUDGE_MEASURES)
+            n_judged = int(is_judged.sum())
+            results.judged_only = fill_means(
+                JudgedOnlyMeans, judged_means, JUDGE_MEASURES, questions=n_judged
             )
-            self.graded.append(grader.grade())
+        if self.options.repeats > 1:
+            results.judge_sd = pool_deviations(row.scores for row in rows if row.scores)
+        if self.options.check_judge:
+            results.checks = build_check_rows(self.split.questions, system.submission, self.answers)
+        if self.labels and system.title in self.labels.scores:
+            results.human = compare_with_people(self.labels, system)
+        return results
 
     def results(self) -> Iterator[OutputFile]:
         is_alone = not self.options.outputs
-        for graded in track(self.graded, "Writing results"):
-            folder = graded.submission.output_folder(self.split)
+        for submission in track(self.submissions, "Writing results"):
+            results = {system.name: system.results for system in submission.systems}
+            if not results:
+                continue
+            folder = submission.output_folder(self.split)
             path = join_folder(folder, RESULTS_FILE.format(split=self.split.name))
-            results = {system.name: system.results for system in graded.systems}
-            if results:
-                render = functools.partial(render_results, results)
-                file = OutputFile(path, render, is_optional=not is_alone, is_announced=is_alone)
-                if self.compare_with_last_results(path, graded.systems):
-                    file.lost = JUDGED_SCORES
-                yield file
+            render = functools.partial(render_results, results)
+            file = OutputFile(path, render, is_optional=not is_alone, is_announced=is_alone)
+            if self.compare_with_last_results(path, submission.systems):
+                file.lost = JUDGED_SCORES
+            yield file
         if not is_alone:
-            report = build_leaderboard(self.split, self.graded)
+            report = build_leaderboard(self.split, self.submissions)
             forms = ["csv", "md", *(["html"] if "html" in self.options.report else [])]
             yield from list_report_files(report, LEADERBOARD_FILE.format(split=self.split.name), forms)
 
-    def compare_with_last_results(self, path: str, systems: Iterable[GradedSystem]) -> bool:
+    def compare_with_last_results(self, path: str, systems: Iterable[System]) -> bool:
         """Fill in which grades have changed. Return whether the last results have scores that are lost."""
         last = read_split_grades(path)
         if last is None:
             return True
         is_lost = False
-        for one in systems:
-            old = last.pop(one.name, {})
-            new = collect_grades(one.results)
-            one.results.run.changes = list_changes(old, new)
+        for system in systems:
+            old = last.pop(system.name, {})
+            new = collect_grades(system.results)
+            system.results.run.changes = list_changes(old, new)
             is_lost = is_lost or is_any_lost(old, new)
         return is_lost or any(last.values())
 
     def console(self) -> str:
         by = self.options.by
         if not self.options.outputs:
-            return render_split_text(self.graded[0], by)
-        slices = [build_slice_part(self.graded_systems, by, is_for_console=True)] if by else []
-        board = build_leaderboard(self.split, self.graded).parts[0]
+            return render_split_text(self.submissions[0], by)
+        slices = [build_slice_part(self.systems, by, is_for_console=True)] if by else []
+        board = build_leaderboard(self.split, self.submissions).parts[0]
         return render_text([*slices, narrow_leaderboard(board)])
 
     def reports(self) -> Iterator[OutputFile]:
-        for graded in track(self.graded, "Writing reports"):
-            if graded.systems:
-                yield from split_reports(self.split, graded, self.options)
+        for submission in track(self.submissions, "Writing reports"):
+            if submission.systems:
+                yield from split_reports(self.split, submission, self.options)
 
     def conclusion(self) -> str:
         return describe_statuses(self.submissions) if self.options.outputs else ""
 
     def remarks(self) -> list[str]:
-        lines = []
         generators: set[str] = set()
-        has_labels = False
-        for one in self.graded_systems:
-            if one.judged:
-                generators.update(prediction.model for prediction in one.system.list_generated())
-                has_labels |= one.judged.human is not UNSET
-                lines += describe_missing(one.system, one.judged)
-                lines += describe_changes(one.system.title, one.results.run.changes)
+        labelled = []
+        lines = []
+        for system in self.systems:
+            if system.judged:
+                generators.update(prediction.model for prediction in system.list_generated())
+                lines += describe_missing(system, system.judged)
+                lines += describe_changes(system.title, system.results.run.changes)
+                if system.judged.human:
+                    labelled.append(system)
         lines = [*warn_about_family(self.judging.model, sorted(generators)), *lines]
-        if self.labels and not has_labels:
+        if self.labels and not labelled:
             file = self.labels.file.file
             lines.insert(0, f"warning: {file}: none of these answers was judged: nothing to compare.")
-        return lines + describe_unused(self.overrides, self.graded_systems)
+        judged = {system.title for system in self.systems if system.judged}
+        unused = [f"{name} of {title}" for title, name in self.overrides if title not in judged]
+        if unused:
+            what = f"no effect on systems that are not judged: {shorten_names(unused)}"
+            lines.append(f"warning: {self.options.overrides}: {what}")
+        return lines
 
     def is_complete(self) -> bool:
-        judged = [one.judged for one in self.graded_systems if one.judged]
-        return not self.problems and not any(one.n_missing or one.failed_checks for one in judged)
+        judged = [system.judged for system in self.systems if system.judged]
+        return not self.problems and not any(block.n_missing or block.failed_checks for block in judged)
 
 
 # -- From Python
 
 
-class Results(Mapping[str, SystemResults]):
+class Results(dict[str, SystemResults]):
     """The results of a split by system, with the keys of the results file as attributes.
 
     A block that a system lacks, such as `llm_judge` without a judge, is `msgspec.UNSET`, which is false.
     """
 
-    def __init__(self, graded: GradedSubmission) -> None:
-        self._graded = graded
-        self._systems = {system.name: system.results for system in graded.systems}
-
-    def __getitem__(self, system: str) -> SystemResults:
-        return self._systems[system]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._systems)
-
-    def __len__(self) -> int:
-        return len(self._systems)
+    def __init__(self, submission: Submission) -> None:
+        super().__init__((system.name, system.results) for system in submission.systems)
+        self._submission = submission
 
     def __repr__(self) -> str:
         return f"<Results of {', '.join(self)}>"
@@ -6809,11 +6944,11 @@ class Results(Mapping[str, SystemResults]):
         A measure that the question does not have is None. An answer whose judging failed has scores of 0, as
         in the means, and says why in `failure`.
         """
-        return [dict(zip(CSV_HEADER, row, strict=True)) for row in list_csv_rows(self._graded)]
+        return [dict(zip(CSV_HEADER, row, strict=True)) for row in list_csv_rows(self._submission)]
 
     def to_json(self) -> str:
         """Return the text of the results file."""
-        return b"".join(render_results(self._systems)).decode()
+        return b"".join(render_results(self)).decode()
 
 
 def grade(
@@ -6872,7 +7007,7 @@ def grade(
         raise InputError(os.path.join(root, problem) for problem in error.problems) from None
     except (UsageError, JudgeUnavailable) as error:
         raise InputError([str(error)]) from error
-    return Results(command.graded[0])
+    return Results(command.submissions[0])
 
 
 def ask_function(command: GradeSplit, judge: Callable[[Question, str], float]) -> tuple[Answers, Judging]:
@@ -6923,7 +7058,7 @@ class CheckInputs(Command):
         console.warn_all([*shorten_problems(problems), *(f"warning: {line}" for line in warnings)])
         for submission in submissions:
             systems = {system.name: system for system in submission.systems}
-            for name in dict.fromkeys(options.systems or submission.found):
+            for name in dict.fromkeys(options.systems or submission.names):
                 title = join_folder(submission.name, name)
                 text = describe_submitted(split, systems[name]) if name in systems else "cannot be graded"
                 console.print_line(f"{title}: {text}")
@@ -6972,14 +7107,14 @@ def read_questions(split: str, problems: list[str], root: str = "") -> tuple[lis
 
 def read_submissions(split: Split, options: InputOptions) -> list[Submission]:
     """Read the submission in each folder of --outputs, or the current directory. Raises UsageError."""
-    if not options.outputs:
-        return [read_submission(split, Submission(), options.max_file_mb, options.systems)]
-    folders = [path for path in list_paths(options.outputs) if not os.path.isfile(path)]
-    if not folders:
-        raise UsageError(f"--outputs: not a folder: {shorten_names(options.outputs)}")
-    submissions = list(map(Submission, name_submissions(folders), folders))
+    submissions = [Submission()]
+    if options.outputs:
+        folders = [path for path in list_paths(options.outputs) if not os.path.isfile(path)]
+        if not folders:
+            raise UsageError(f"--outputs: not a folder: {shorten_names(options.outputs)}")
+        submissions = list(map(Submission, name_submissions(folders), folders))
     for submission in track(submissions, "Reading submissions"):
-        read_submission(split, submission, options.max_file_mb, options.systems, options.max_systems)
+        read_submission(split, submission, options)
     return submissions
 
 
@@ -6989,32 +7124,25 @@ def describe_ignored(outputs: Iterable[str]) -> list[str]:
     return [f"Files among the folders are ignored: {shorten_names(files)}"] if files else []
 
 
-def read_submission(
-    split: Split,
-    submission: Submission,
-    max_mb: float,
-    picked: Sequence[str] | None = None,
-    max_systems: int | None = None,
-) -> Submission:
-    """Read all systems in a submission's folder, or those picked, and return it."""
+def read_submission(split: Split, submission: Submission, options: InputOptions) -> None:
+    """Read all systems in a submission's folder, or those of --systems."""
     folder = submission.folder
     try:
-        submission.found = find_systems(os.path.join(split.root, folder), split.name)
+        submission.names = find_systems(os.path.join(split.root, folder), split.name)
     except FileNotFoundError:
         submission.problems.append(explain_not_found(folder, what="folder"))
-        return submission
+        return
     except OSError as error:
         reason = f"not a readable folder of predictions: {error.strerror or error}"
         submission.problems.append(f"{folder}: {reason}")
-        return submission
-    names = sorted(set(picked or submission.found), key=compute_system_order)
-    if max_systems and len(names) > max_systems:
-        reason = f"{len(names)} systems; at most {max_systems} are graded (--max-systems)"
+        return
+    names = sorted(set(options.systems or submission.names), key=compute_system_order)
+    if options.outputs and len(names) > options.max_systems:
+        reason = f"{len(names)} systems; at most {options.max_systems} are graded (--max-systems)"
         submission.problems.append(f"{folder}: {reason}")
-        return submission
+        return
     for name in track(names or ["*"], "Reading predictions"):  # if there is none, reading says that
-        read_system(split, submission, name, max_mb)
-    return submission
+        read_system(split, submission, name, options.max_file_mb)
 
 
 def read_system(split: Split, submission: Submission, name: str, max_mb: float) -> None:
@@ -7029,7 +7157,7 @@ def read_system(split: Split, submission: Submission, name: str, max_mb: float) 
     submission.problems += problems
     if not problems:
         warnings = check_predictions(data, split, predictions, repeated)
-        submission.systems.append(System(name, data.source, predictions, warnings, submission.name))
+        submission.systems.append(System(name, submission.name, data.source, predictions, warnings))
 
 
 def name_submissions(folders: Sequence[str]) -> list[str]:
@@ -7309,12 +7437,8 @@ def build_requests(split: Split, submission: Submission, options: SplitOptions) 
     requests = []
     judged = [system for system in submission.systems if options.judges(system)]
     if judged and options.check_judge:
-        for name, position, answer, *_ in build_sanity_checks(split.questions):
-            question = split.questions[position]
-            texts = list_judging_texts(question, answer)
-            requests.append(
-                Request(submission.name, question.question_id, position, name, 0, "rubric", texts)
-            )
+        for check in build_sanity_checks(split.questions):
+            requests.append(build_request(submission.name, split, check.position, check.name, check.answer))
     chosen = []
     for position, question in enumerate(split.questions):
         if question.rubric and (not options.questions or question.question_id in options.questions):
@@ -7324,22 +7448,21 @@ def build_requests(split: Split, submission: Submission, options: SplitOptions) 
         for position, question in enumerate(split.questions):
             if question.rubric is None:
                 continue
-            is_stored_only = position not in to_ask
             _, variants = list_variants(question, system.predict(question), options)
             for variant, text in variants.items():
                 if is_blank(text):
                     continue
-                texts = list_judging_texts(question, text)
-                about = Request(
-                    system.title, question.question_id, position, variant, 0, "rubric", texts, is_stored_only
-                )
-                requests += [about._replace(repeat=repeat) for repeat in range(options.repeats)]
+                request = build_request(system.title, split, position, variant, text)
+                request = request._replace(stored_only=position not in to_ask)
+                requests += [request._replace(repeat=repeat) for repeat in range(options.repeats)]
     return requests
 
 
-def list_judging_texts(question: Question, answer: str) -> dict[str, str]:
+def build_request(system: str, split: Split, position: int, variant: str, answer: str) -> Request:
+    question = split.questions[position]
     texts = {"question": question.question, "gold": question.answer, "answer": answer}
-    return texts | list_rubric_texts(question.rubric or Rubric())
+    texts |= list_rubric_texts(question.rubric or Rubric())
+    return Request(system, question.question_id, position, variant, 0, "rubric", texts)
 
 
 def list_variants(
@@ -7357,189 +7480,6 @@ def list_variants(
 
 
 # -- Scoring
-
-
-@dataclass
-class SubmissionGrader:
-    """Scores the systems of one submission and builds their results."""
-
-    split: Split
-    submission: Submission
-    options: SplitOptions
-    outcomes: Answers
-    judging: Judging
-    labels: Labels | None
-    overrides: Overrides
-
-    def grade(self) -> GradedSubmission:
-        questions = self.split.questions
-        table = Table(
-            ids=[question.question_id for question in questions],
-            clusters=factorize([question.doc_id for question in questions]),
-        )
-        for label in SLICE_LABELS:
-            table.labels[label] = np.array([getattr(question, label) for question in questions], object)
-        answers = {}
-        for system in track(self.submission.systems, "Scoring systems"):
-            answers[system.name] = [score_answer(one, system.predict(one)) for one in questions]
-            is_judged = self.judge_answers(system, answers[system.name])
-            table.systems[system.name] = collect_scores(answers[system.name], is_judged)
-        comparisons = compare_systems(table, SPLIT_MEASURES)
-        differences = list_differences(comparisons)
-        graded = []
-        for system in track(self.submission.systems, "Computing intervals"):
-            one = self.summarize(system, answers[system.name], table)
-            one.results.comparison = differences.get(system.name, UNSET)
-            graded.append(one)
-        return GradedSubmission(self.submission, graded, comparisons)
-
-    def judge_answers(self, system: System, answers: Iterable[GradedAnswer]) -> bool:
-        """Add the judge's scores to answers. Return False if no answer was judged or asked about."""
-        if not self.judging.model or not self.options.judges(system):
-            return False
-        judged = []
-        for position, answer in enumerate(answers):
-            if answer.question.rubric is not None:
-                self.judge_answer(system, position, answer)
-                judged.append(answer)
-        failures = [answer.failure for answer in judged if answer.failure]
-        if (
-            failures
-            and not any(answer.judgements for answer in judged)
-            and not any(failure.asked for failure in failures)
-        ):
-            for answer in judged:
-                answer.judged = None
-            return False
-        for answer in judged:
-            decision = self.overrides.decisions.get((system.title, answer.question.question_id))
-            if decision and answer.judged:
-                answer.judged.override(decision)
-                answer.failure = None
-        return True
-
-    def judge_answer(self, system: System, position: int, answer: GradedAnswer) -> None:
-        question = answer.question
-        flags, texts = list_variants(question, answer.prediction, self.options)
-        sentences = self.split.documents[question.doc_id].sentences
-        gold = question.evidence_sentences
-        cited = answer.prediction.evidence_sentences
-        is_missing = answer.prediction is NO_PREDICTION  # earns nothing, even if there is nothing to cite
-        row = JudgeRow(
-            question_id=question.question_id,
-            evidence_score=0.0 if is_missing else evidence_score(gold, cited, sentences),
-            evidence_method=choose_evidence_method(gold, sentences),
-            gold_sentences=sorted(set(gold)),
-            pred_sentences=sorted(set(cited)),
-            flags=list(flags),
-        )
-        found = self.collect_judgements(system, position, texts)
-        if isinstance(found, Failure):
-            answer.failure = found
-            row.failure = found.reason
-        else:
-            add_scores(row, found)
-            judgements = itertools.chain.from_iterable(found.values())
-            answer.judgements = [one for one in judgements if one is not NO_ANSWER]
-        row.compute_combined()
-        answer.judged = row
-
-    def collect_judgements(
-        self, system: System, position: int, texts: Mapping[str, str]
-    ) -> dict[str, list[Judgement]] | Failure:
-        """Return the judgements of each text of an answer, or why one is missing."""
-        judgements: dict[str, list[Judgement]] = {}
-        for variant, text in texts.items():
-            judgements[variant] = []
-            if is_blank(text):
-                judgements[variant].append(NO_ANSWER)
-                continue
-            for repeat in range(self.options.repeats):
-                outcome = self.outcomes[RequestId(system.title, position, variant, repeat)]
-                if isinstance(outcome, Failure):
-                    return outcome
-                judgements[variant].append(outcome)
-        return judgements
-
-    def summarize(self, system: System, answers: list[GradedAnswer], table: Table) -> GradedSystem:
-        """Compute a system's means and build its results, without comparisons."""
-        split = self.split
-        means = compute_means(table, system.name, (*SPLIT_MEASURES, *JOINT_MEASURES))
-        slice_means: dict[str, dict[str, dict[str, Mean]]] = {}
-        slice_results: dict[str, dict[str, SliceResults]] = {}
-        for label in SLICE_LABELS:
-            slice_means[label] = {}
-            slice_results[label] = {}
-            for value, part in slice_table(table, label).items():
-                slice_means[label][value] = compute_means(part, system.name, SPLIT_MEASURES)
-                slice_results[label][value] = build_slice_results(slice_means[label][value])
-        results = SystemResults(
-            retrieval=build_retrieval_results([answer.retrieval for answer in answers], means),
-            citation=build_citation_results(answers, means),
-            slices=slice_results,
-            run=RunInfo(
-                prompt_hash=hash_prompt("rubric"),
-                inputs=[split.file, system.file, *self.overrides.files],
-                corpus=CorpusInfo(len(split.documents), split.corpus_sha256),
-                warnings=[*split.warnings, *system.warnings],
-            ),
-        )
-        if ANSWER_MEASURE.name in means:
-            results.llm_judge = self.build_judge_results(system, answers, table, means)
-            n_supported, n_f1 = [means[measure.name].n for measure in JOINT_MEASURES]
-            counts = {"questions": n_supported, "questions_with_evidence": n_f1}
-            results.joint = fill_means(JointResults, means, JOINT_MEASURES, **counts)
-        if system.list_generated():
-            results.generation = build_generation_results(system.list_generated())
-        return GradedSystem(system, answers, means, slice_means, results)
-
-    def build_judge_results(
-        self, system: System, answers: Sequence[GradedAnswer], table: Table, means: Mapping[str, Mean]
-    ) -> JudgeResults:
-        """Answer, evidence and combined scores, over the questions with a rubric."""
-        rows = []
-        failed: list[str] = []
-        unjudged: list[str] = []
-        for answer in answers:
-            if answer.judged:
-                rows.append(answer.judged)
-            if answer.failure:
-                (failed if answer.failure.asked else unjudged).append(answer.question.question_id)
-        results: JudgeResults = fill_means(
-            JudgeResults,
-            means,
-            JUDGE_MEASURES,
-            total_questions=len(answers),
-            questions_with_rubrics=len(rows),
-            answer_score_sum=sum(row.answer_score_raw for row in rows),
-            evidence_score_sum=math.fsum(row.evidence_score for row in rows),
-            combined_score_sum=math.fsum(row.combined_score for row in rows),
-            lambda_weight=ANSWER_WEIGHT,
-            requested_model=self.judging.requested_model,
-            judge_model=self.judging.model,
-            failed_questions=failed,
-            unjudged_questions=unjudged,
-            flagged_questions=[row.question_id for row in rows if row.flags],
-            usage=sum_usage(self.judging.model, answers),
-            per_question=rows,
-        )
-        bounds = means[ANSWER_MEASURE.name].bounds
-        combined_bounds = means[COMBINED_MEASURE.name].bounds
-        if bounds and combined_bounds:
-            results.score_bounds = ScoreBounds(bounds, combined_bounds)
-            is_judged = np.array([answer.is_scored for answer in answers])
-            judged_means = compute_means(table.select(is_judged), system.name, JUDGE_MEASURES)
-            n_judged = int(is_judged.sum())
-            results.judged_only = fill_means(
-                JudgedOnlyMeans, judged_means, JUDGE_MEASURES, questions=n_judged
-            )
-        if self.options.repeats > 1:
-            results.judge_sd = pool_deviations(row.scores for row in rows if row.scores)
-        if self.options.check_judge:
-            results.checks = build_check_rows(self.split.questions, system.submission, self.outcomes)
-        if self.labels and system.title in self.labels.scores:
-            results.human = compare_with_people(self.labels, system.title, answers)
-        return results
 
 
 def score_answer(question: Question, prediction: Prediction) -> GradedAnswer:
@@ -7756,27 +7696,20 @@ def is_amount(value: object) -> bool:
 # -- People's scores
 
 
+Overrides: TypeAlias = dict[tuple[str, str], Override]  # by the system's title and question ID
+PeopleRow = TypeVar("PeopleRow", Label, Override)
+
+
 class Labels(NamedTuple):
-    """People's scores: system -> question ID -> rater -> score."""
+    """People's scores: title of the system -> question ID -> rater -> score."""
 
     file: InputFile
     scores: dict[str, dict[str, dict[str, int]]]
 
 
-class Overrides(NamedTuple):
-    """People's decisions by system and question ID, and the file that they are in."""
-
-    files: Sequence[InputFile]
-    decisions: Mapping[tuple[str, str], Override]
-
-
-NO_OVERRIDES = Overrides((), {})
-
-
-def read_labels(path: str, split: Split, titles: Sequence[str], problems: list[str]) -> Labels:
-    """Read people's scores of systems with these titles, graded or not."""
-    names = {title: title for title in titles}
-    file, rows = read_people_rows(Label, path, split, names, problems)
+def read_labels(path: str, split: Split, submissions: Iterable[Submission], problems: list[str]) -> Labels:
+    """Read people's scores of systems, graded or not."""
+    file, rows = read_people_rows(Label, path, split, map_systems(submissions), problems)
     labels = Labels(file, {})
     for place, label in rows:
         if label.score is None:
@@ -7793,48 +7726,37 @@ def read_labels(path: str, split: Split, titles: Sequence[str], problems: list[s
 
 def read_overrides(
     path: str, split: Split, submissions: Iterable[Submission], problems: list[str]
-) -> Overrides:
-    """Read people's decisions. The name of a submission stands for `final`, or for its only system."""
-    names = {}
-    for submission in submissions:
-        titles = {title: title for title in submission.titles}
-        final = join_folder(submission.name, FINAL_SYSTEM)
-        if submission.name and (len(titles) < 2 or final in titles):
-            names[submission.name] = final if final in titles else "".join(titles)
-        names |= titles
-    file, rows = read_people_rows(Override, path, split, names, problems)
+) -> tuple[InputFile, Overrides]:
+    """Read people's decisions."""
+    file, rows = read_people_rows(Override, path, split, map_systems(submissions), problems)
     without_rubric = {question.question_id for question in split.questions if question.rubric is None}
-    decisions: dict[tuple[str, str], Override] = {}
+    overrides: Overrides = {}
     for place, row in rows:
         key = (row.system, row.question_id)
         if row.question_id in without_rubric:
             problems.append(f"{place}question_id: {row.question_id} has no rubric, so it has no score")
-        if key in decisions:
+        if key in overrides:
             problems.append(f"{place}a second decision on {row.question_id} of {row.system}")
-        decisions[key] = row
-    return Overrides([file], decisions)
+        overrides[key] = row
+    return file, overrides
 
 
-def describe_unused(overrides: Overrides, systems: Iterable[GradedSystem]) -> list[str]:
-    """Return a warning about the decisions on systems that are not judged."""
-    judged = {one.system.title for one in systems if one.judged}
-    names = [f"{name} of {title}" for title, name in overrides.decisions if title not in judged]
-    if not names:
-        return []
-    [file] = overrides.files
-    return [f"warning: {file.file}: no effect on systems that are not judged: {shorten_names(names)}"]
-
-
-PeopleRow = TypeVar("PeopleRow", Label, Override)
+def map_systems(submissions: Iterable[Submission]) -> dict[str, str]:
+    """Map what a row may call a system to its title. A submission stands for `final`, or its only system."""
+    titles = {}
+    for submission in submissions:
+        own = submission.titles
+        final = join_folder(submission.name, FINAL_SYSTEM)
+        if submission.name and (len(own) < 2 or final in own):
+            titles[submission.name] = final if final in own else next(iter(own), submission.name)
+        titles |= dict(zip(own, own, strict=True))
+    return titles
 
 
 def read_people_rows(
     kind: type[PeopleRow], path: str, split: Split, systems: Mapping[str, str], problems: list[str]
 ) -> tuple[InputFile, list[tuple[str, PeopleRow]]]:
-    """Return the rows of a CSV or JSON file, each with its place for messages, "labels.csv:2: ".
-
-    `systems` maps what a row may call a system to its title, which replaces it.
-    """
+    """Return the rows of a CSV or JSON file with systems' titles, each with its place: "labels.csv:2: "."""
     ids = map_spellings([question.question_id for question in split.questions])
     spellings = map_spellings(list(systems))
     file = read_file(path, problems)
@@ -7883,24 +7805,25 @@ def map_spellings(names: Sequence[str]) -> dict[str, str]:
     return spellings | dict(zip(names, names, strict=True))
 
 
-def compare_with_people(labels: Labels, system: str, answers: Iterable[GradedAnswer]) -> HumanResults:
+def compare_with_people(labels: Labels, system: System) -> HumanResults:
     """Compare the judge's scores of one system with people's.
 
     Each label is compared with the judge's score, rounded to a level if it is a mean of repeats. Blank
     answers, whose score is known, need no label; they count in the corrected mean.
     """
-    given = labels.scores[system]
-    judged = []
+    given = labels.scores[system.title]
+    questions = []
     scores = []
-    n_scored = 0
-    for answer in answers:
+    n_blank = 0
+    for answer in system.answers:
         if answer.judge_score is None:
             continue
-        n_scored += 1
-        if not is_blank(answer.prediction.answer):
-            judged.append(answer)
+        if is_blank(answer.prediction.answer):
+            n_blank += 1
+        else:
+            questions.append(answer.question)
             scores.append(answer.judge_score)
-    people = [given.get(answer.question.question_id, {}) for answer in judged]
+    people = [given.get(question.question_id, {}) for question in questions]
     levels = []
     human_levels = []
     gaps: dict[int, list[float]] = {}
@@ -7912,18 +7835,16 @@ def compare_with_people(labels: Labels, system: str, answers: Iterable[GradedAns
     distances = [abs(level - human) for level, human in zip(levels, human_levels, strict=True)]
     raters = sorted(set().union(*people))
     ratings = [[by_rater.get(rater) for by_rater in people] for rater in raters]
-    alpha = krippendorff_alpha([[find_nearest_level(score) for score in scores], *ratings], "ordinal")
+    alpha = krippendorff_alpha([list(map(find_nearest_level, scores)), *ratings], "ordinal")
     human_means = [mean(list(by_rater.values())) for by_rater in people]
-    documents = [answer.question.doc_id for answer in judged]
     corrected = []
-    for value in corrected_mean(scores, human_means, documents):
+    for value in corrected_mean(scores, human_means, [question.doc_id for question in questions]):
         if value is not None:
-            n_blank = n_scored - len(judged)
-            value = (value * len(judged) + NO_ANSWER.score * n_blank) / n_scored
+            value = (value * len(scores) + NO_ANSWER.score * n_blank) / (len(scores) + n_blank)
         corrected.append(value)
     estimate, low, high = corrected
-    on_sheet = {answer.question.question_id for answer in judged}
-    ordered = sorted(on_sheet, key=lambda name: compute_sheet_order(name, system))
+    on_sheet = {question.question_id for question in questions}
+    ordered = sorted(on_sheet, key=lambda name: compute_sheet_order(name, system.title))
     labelled = [name for name in ordered if name in given]
     return HumanResults(
         name=labels.file.file,
@@ -7937,7 +7858,7 @@ def compare_with_people(labels: Labels, system: str, answers: Iterable[GradedAns
         krippendorff_alpha=alpha if levels else None,
         krippendorff_alpha_of_people=krippendorff_alpha(ratings, "ordinal") if len(raters) > 1 else None,
         judge_minus_human_by_level={str(level): mean(gaps[level]) for level in sorted(gaps)},
-        answers_judged=n_scored,
+        answers_judged=len(scores) + n_blank,
         labelled_in_sheet_order=labelled == ordered[: len(labelled)],
         corrected_answer_score=estimate,
         ci95={"corrected_answer_score": None if low is None or high is None else Interval(low, high)},
@@ -7986,7 +7907,7 @@ def format_share(share: float | None) -> str:
     return "n/a" if share is None else f"{share * 100:.0f}%"
 
 
-def render_split_text(graded: GradedSubmission, by: str | None) -> str:
+def render_split_text(graded: Submission, by: str | None) -> str:
     """Return the console report of one folder: a block per system, then the comparison."""
     blocks = [render_system(one) for one in graded.systems]
     if by:
@@ -8003,12 +7924,12 @@ def render_split_text(graded: GradedSubmission, by: str | None) -> str:
     return "\n".join(blocks)
 
 
-def render_system(graded: GradedSystem) -> str:
+def render_system(graded: System) -> str:
     """Return one system's blocks, as the course defines them."""
     retrieval = graded.results.retrieval
     citation = graded.results.citation
-    text = f"""{render_title(escape_console(f"Evaluating: {graded.system.file.file}"))}
-Loaded predictions for {len(graded.system.predictions)} questions
+    text = f"""{render_title(escape_console(f"Evaluating: {graded.file.file}"))}
+Loaded predictions for {len(graded.predictions)} questions
 {render_title("RETRIEVAL EVALUATION RESULTS")}
 Total Questions: {retrieval.total}
 
@@ -8131,7 +8052,7 @@ def warn_about_family(judge: str, generators: Iterable[str]) -> list[str]:
     return [f"warning: the judge {judge} is of one family with {names} and may prefer its answers."]
 
 
-def describe_intervals(graded: GradedSystem) -> str:
+def describe_intervals(graded: System) -> str:
     """Return how the intervals of a table were computed, or why there are none."""
     reason = graded.results.retrieval.ci95_reason
     if reason is not UNSET:
@@ -8140,7 +8061,7 @@ def describe_intervals(graded: GradedSystem) -> str:
     return f"{IN_BRACKETS}: bootstrap over {n_documents} gold documents."
 
 
-def describe_comparison(graded: GradedSubmission) -> list[str]:
+def describe_comparison(graded: Submission) -> list[str]:
     """Return the notes below a comparison, such as missing judgements and differences not shown."""
     n_systems = len(graded.systems)
     judged = [one for one in graded.systems if one.judged]
@@ -8157,11 +8078,11 @@ def describe_comparison(graded: GradedSubmission) -> list[str]:
     return lines
 
 
-def build_slice_part(systems: Sequence[GradedSystem], label: str, is_for_console: bool = False) -> Part:
+def build_slice_part(systems: Sequence[System], label: str, is_for_console: bool = False) -> Part:
     """Return a table of each system's means by the values of one label."""
     rows: list[tuple[list[Cell], dict[str, Mean]]] = []
     for one in systems:
-        name = one.system.title if is_for_console else one.name
+        name = one.title if is_for_console else one.name
         for value, means in one.slices[label].items():
             rows.append(([value, name, means[RETRIEVAL_MEASURES[0].name].n], means))
     rows.sort(key=lambda row: str(row[0][0]))
@@ -8188,7 +8109,7 @@ COUNTS = ("Judged", "Missing", "Flagged")  # answers
 NOT_ON_CONSOLE = ("Status", "Warnings", RETRIEVAL_MEASURES[0].title, *COUNTS)  # it has 100 columns
 
 
-def choose_ranking_measure(systems: Iterable[GradedSystem | None]) -> Measure:
+def choose_ranking_measure(systems: Iterable[System | None]) -> Measure:
     """Return the first of the measures for ranking that any of these systems has."""
     for measure in RANKING_MEASURES:
         if any(system and system.means.get(measure.name, NO_MEAN).n for system in systems):
@@ -8196,9 +8117,7 @@ def choose_ranking_measure(systems: Iterable[GradedSystem | None]) -> Measure:
     return RANKING_MEASURES[-1]
 
 
-def rank_submissions(
-    graded: Iterable[GradedSubmission], measure: Measure
-) -> list[tuple[GradedSubmission, int | None]]:
+def rank_submissions(graded: Iterable[Submission], measure: Measure) -> list[tuple[Submission, int | None]]:
     """Return (submission, rank), best first; last and without a rank those that lack the measure."""
     by_name = {one.name: one for one in graded}
     means = {}
@@ -8208,7 +8127,7 @@ def rank_submissions(
     return [(by_name[name], rank) for name, rank in rank_systems(means, [measure.name])]
 
 
-def build_leaderboard(split: Split, graded: Sequence[GradedSubmission]) -> Report:
+def build_leaderboard(split: Split, graded: Sequence[Submission]) -> Report:
     """Return the leaderboard: a row for each submission, best first."""
     measure = choose_ranking_measure([one.counting for one in graded])
     csv_rows = []
@@ -8216,16 +8135,15 @@ def build_leaderboard(split: Split, graded: Sequence[GradedSubmission]) -> Repor
     others: list[BoardRow] = []
     problems = []
     warnings = []
-    for one, rank in rank_submissions(graded, measure):
-        name = one.name
-        submission = one.submission
-        counting = one.counting
+    for submission, rank in rank_submissions(graded, measure):
+        name = submission.name
+        counting = submission.counting
         csv_rows.append(list_leaderboard_cells(rank, submission, counting))
         link = LinkCell(name, quote(f"{submission.output_folder(split)}/{split.name}_evaluation.html"))
         names: list[Cell] = ["n/a" if rank is None else rank, link if counting else name]
         names += [counting.name if counting else "", submission.status, len(submission.warnings)]
         rows.append((names, counting))
-        others += [([name, system.name], system) for system in one.systems if system is not counting]
+        others += [([name, system.name], system) for system in submission.systems if system is not counting]
         if submission.problems:
             problems.append(f"{name}: {submission.status}: {submission.reason}")
         if submission.warnings:
@@ -8246,9 +8164,7 @@ def build_leaderboard(split: Split, graded: Sequence[GradedSubmission]) -> Repor
     return Report(title, parts, header=LEADERBOARD_COLUMNS, rows=csv_rows, facts=facts)
 
 
-def list_leaderboard_cells(
-    rank: int | None, submission: Submission, system: GradedSystem | None
-) -> list[object]:
+def list_leaderboard_cells(rank: int | None, submission: Submission, system: System | None) -> list[object]:
     """Return a row of the leaderboard's CSV."""
     means = system.means if system else {}
     combined, *others = [means.get(measure.name, NO_MEAN) for measure in LEADERBOARD_MEASURES]
@@ -8260,7 +8176,7 @@ def list_leaderboard_cells(
     ]
 
 
-def count_answers(system: GradedSystem | None) -> tuple[int, int, int]:
+def count_answers(system: System | None) -> tuple[int, int, int]:
     """Return how many answers were judged, lack a judgement, and are flagged."""
     judged = system and system.judged
     if not judged:
@@ -8269,7 +8185,7 @@ def count_answers(system: GradedSystem | None) -> tuple[int, int, int]:
     return judged.questions_with_rubrics - n_missing, n_missing, len(judged.flagged_questions)
 
 
-BoardRow: TypeAlias = tuple[list[Cell], GradedSystem | None]
+BoardRow: TypeAlias = tuple[list[Cell], System | None]
 
 
 def build_board_part(title: str, header: Sequence[str], rows: Sequence[BoardRow], measure: Measure) -> Part:
@@ -8309,23 +8225,25 @@ def describe_statuses(submissions: Collection[Submission]) -> str:
 # -- Reports
 
 
-def split_reports(split: Split, graded: GradedSubmission, options: SplitOptions) -> Iterator[OutputFile]:
+def split_reports(split: Split, graded: Submission, options: SplitOptions) -> Iterator[OutputFile]:
     """Yield the reports on one submission, and the pages of single systems."""
-    folder = graded.submission.output_folder(split)
+    folder = graded.output_folder(split)
     report = build_split_report(split, graded)
     for form in dict.fromkeys(options.report):
         stem = f"{split.name}_scores" if form == "png" else f"{split.name}_evaluation"
         yield from list_report_files(report, join_folder(folder, stem), [form])
     for one in graded.systems:
         if one.name in options.student:
-            own = build_split_report(split, graded._replace(systems=[one], comparisons=[]), one.name)
+            own = build_split_report(
+                split, dataclasses.replace(graded, systems=[one], comparisons=[]), one.name
+            )
             stem = join_folder(folder, f"{split.name}_{one.name}_evaluation")
             yield from list_report_files(own, stem, ["html"])
 
 
-def build_split_report(split: Split, graded: GradedSubmission, student: str = "") -> Report:
+def build_split_report(split: Split, graded: Submission, student: str = "") -> Report:
     """Return the report on one submission, or on one of its systems."""
-    warnings = [] if student else [f"not graded: {problem}" for problem in graded.submission.problems]
+    warnings = [] if student else [f"not graded: {problem}" for problem in graded.problems]
     failed = []
     flagged = []
     overridden = []
@@ -8374,7 +8292,7 @@ def build_split_report(split: Split, graded: GradedSubmission, student: str = ""
     )
 
 
-def describe_run(split: Split, systems: Sequence[GradedSystem]) -> dict[str, str]:
+def describe_run(split: Split, systems: Sequence[System]) -> dict[str, str]:
     """Return what was graded and judged, for the top of a page."""
     newest = ""
     for answer in itertools.chain.from_iterable(one.answers for one in systems):
@@ -8391,7 +8309,7 @@ def describe_run(split: Split, systems: Sequence[GradedSystem]) -> dict[str, str
     }
 
 
-def describe_systems(graded: GradedSubmission) -> list[str]:
+def describe_systems(graded: Submission) -> list[str]:
     """Return the remarks on the table of systems."""
     first = graded.systems[0]
     counts = [
@@ -8410,12 +8328,12 @@ def describe_systems(graded: GradedSubmission) -> list[str]:
     return lines
 
 
-def build_systems_part(title: str, graded: GradedSubmission, lines: Sequence[str]) -> Part:
+def build_systems_part(title: str, graded: Submission, lines: Sequence[str]) -> Part:
     rows: list[tuple[list[Cell], dict[str, Mean]]] = [([one.name], one.means) for one in graded.systems]
     return build_means_part(title, ["System"], rows, SPLIT_MEASURES)._replace(lines=lines)
 
 
-def list_origins(graded: GradedSubmission) -> list[str]:
+def list_origins(graded: Submission) -> list[str]:
     lines = []
     for one in graded.systems:
         run = one.results.run
@@ -8452,7 +8370,7 @@ CSV_HEADER = [
 ]
 
 
-def list_csv_rows(graded: GradedSubmission) -> Iterator[list[object]]:
+def list_csv_rows(graded: Submission) -> Iterator[list[object]]:
     for answers in iterate_questions(graded):
         for system, answer in answers.items():
             question = answer.question
@@ -8475,7 +8393,7 @@ def list_csv_rows(graded: GradedSubmission) -> Iterator[list[object]]:
             ]
 
 
-def iterate_questions(graded: GradedSubmission) -> Iterator[dict[str, GradedAnswer]]:
+def iterate_questions(graded: Submission) -> Iterator[dict[str, GradedAnswer]]:
     """Yield the answers to each question by system."""
     names = [one.name for one in graded.systems]
     for answers in zip(*(one.answers for one in graded.systems), strict=True):
@@ -8490,7 +8408,7 @@ SENTENCE_BYTES = 25  # of markup
 EXCERPT_CHARS = 600  # of a plain text that is not shown whole
 
 
-def build_entries(split: Split, graded: GradedSubmission) -> Iterator[Entry]:
+def build_entries(split: Split, graded: Submission) -> Iterator[Entry]:
     """Yield each question with all its answers, its rubric and its document, to open on the page."""
     shows_whole = estimate_page(split, len(graded.systems)) <= PAGE_BYTES
     for answers in iterate_questions(graded):
@@ -8958,7 +8876,7 @@ class GradeAnswers(Command):
         self.generators: list[str] = []  # the models that gave the answers
         self.judge_notes: list[str] = []
         self.todo: list[Request] = []
-        self.graded: list[Configuration] = []  # best first; none in a reference check
+        self.submissions: list[Configuration] = []  # best first; none in a reference check
         self.imperfect: list[str] = []  # what a reference check has found
         self.report = Report("", [])
         self.judging = Judging()
@@ -9148,8 +9066,8 @@ class GradeAnswers(Command):
             graded[name].results.comparison = differences
         means = {name: one.means for name, one in graded.items()}
         ranking = rank_systems(means, [*options.judged_methods, *options.unjudged_methods])
-        self.graded = [graded[name] for name, _ in ranking]
-        self.report = build_answers_report(self.graded, comparisons)
+        self.submissions = [graded[name] for name, _ in ranking]
+        self.report = build_answers_report(self.submissions, comparisons)
 
     def pool_figures(self) -> AnswerFigures:
         """Return the figures of all files as if they were one."""
@@ -9165,7 +9083,7 @@ class GradeAnswers(Command):
         return figures
 
     def results(self) -> Iterator[OutputFile]:
-        for configuration in self.graded:
+        for configuration in self.submissions:
             results = configuration.results
             last = read_answer_grades(configuration.results_file)
             grades = collect_answer_grades(results)
@@ -9178,22 +9096,22 @@ class GradeAnswers(Command):
     def console(self) -> str:
         if self.imperfect:
             return f"Reference check failed: {len(self.imperfect)} scores of gold answers are not perfect"
-        return render_text(self.report.parts) if self.graded else "Reference check passed"
+        return render_text(self.report.parts) if self.submissions else "Reference check passed"
 
     def reports(self) -> Iterator[OutputFile]:
-        if self.graded:
+        if self.submissions:
             yield from list_report_files(self.report, self.report_stem, self.options.report)
 
     def remarks(self) -> list[str]:
         lines = [f"not perfect: {fault}" for fault in self.imperfect[:MAX_NAMES_SHOWN]]
         if self.judging.model not in ("", self.model):
             lines += warn_about_family(self.judging.model, self.generators)
-        for configuration in self.graded:
+        for configuration in self.submissions:
             lines += [f"warning: {line}" for line in warn_about_failures(configuration.results)]
         return [*lines, *self.changes]
 
     def is_complete(self) -> bool:
-        return not self.imperfect and not any(one.results.failed for one in self.graded)
+        return not self.imperfect and not any(one.results.failed for one in self.submissions)
 
 
 # -- Reading
@@ -9206,7 +9124,7 @@ def read_configurations(options: AnswerOptions) -> list[Configuration]:
     for path in track(list_paths(options.files), "Reading answers"):
         if path in SPLITS:
             split = read_split(path, problems)
-            submission = read_submission(split, Submission(), options.max_file_mb)
+            [submission] = read_submissions(split, InputOptions(max_file_mb=options.max_file_mb))
             problems += submission.problems
             for system in submission.systems:
                 items = [convert_question(question, system) for question in split.questions]
