@@ -6099,6 +6099,7 @@ JOINT_MEASURES = (
     Measure("supported_combined_score", "Supported combined", key="avg_supported_combined_score"),
     Measure("f1_answer_score", "F1 x answer", key="avg_f1_answer_score"),
 )
+MEASURES_BY_ROW = {"retrieval": RETRIEVAL_MEASURES, "citation": CITATION_MEASURES, "judged": JUDGE_MEASURES}
 SPLIT_MEASURES = (*RETRIEVAL_MEASURES, *CITATION_MEASURES, *JUDGE_MEASURES)
 RANKING_MEASURES = (COMBINED_MEASURE, F1_MEASURE)  # the first that any submission has ranks all
 
@@ -6559,10 +6560,10 @@ class GradedAnswer(msgspec.Struct, gc=False):
 
     def list_scores(self) -> dict[str, float]:
         scores = {}
-        for measure in SPLIT_MEASURES:
-            for row in (self.retrieval, self.citation, self.judged):
-                if hasattr(row, measure.name):
-                    scores[measure.name] = getattr(row, measure.name)
+        for name, measures in MEASURES_BY_ROW.items():
+            row = getattr(self, name)
+            if row:
+                scores.update({measure.name: getattr(row, measure.name) for measure in measures})
         return scores
 
 
@@ -6780,9 +6781,29 @@ class GradeSplit(Command):
             for value, part in slice_table(table, label).items():
                 system.slices[label][value] = compute_means(part, system.name, SPLIT_MEASURES)
                 slices[label][value] = build_slice_results(system.slices[label][value])
+        retrieved = [answer.retrieval for answer in system.answers]
+        cited = [answer.citation for answer in system.answers if answer.citation]
         system.results = SystemResults(
-            retrieval=build_retrieval_results([answer.retrieval for answer in system.answers], means),
-            citation=build_citation_results(system.answers, means),
+            retrieval=fill_means(
+                RetrievalResults,
+                means,
+                RETRIEVAL_MEASURES,
+                recall_at_1=sum(row.recall_at_1 for row in retrieved),
+                recall_at_5=sum(row.recall_at_5 for row in retrieved),
+                total=len(retrieved),
+                per_question=retrieved,
+            ),
+            citation=fill_means(
+                CitationResults,
+                means,
+                CITATION_MEASURES,
+                total_questions=len(retrieved),
+                questions_with_evidence=len(cited),
+                precision_sum=math.fsum(row.precision for row in cited),
+                recall_sum=math.fsum(row.recall for row in cited),
+                f1_sum=math.fsum(row.f1 for row in cited),
+                per_question=cited,
+            ),
             slices=slices,
             run=RunInfo(
                 prompt_hash=hash_prompt("rubric"),
@@ -7223,8 +7244,7 @@ def check_gold(file: str, questions: Sequence[Question], documents: Mapping[str,
         if earlier != name:
             repeats.append(f"{earlier} and {name}")
         if question.rubric:
-            levels = question.rubric.levels
-            gap = [level for level in RUBRIC_LEVELS if level not in levels]
+            gap = [level for level in RUBRIC_LEVELS if level not in question.rubric.levels]
             if gap:
                 lacking.append(f"{name} lacks {', '.join(gap)}")
         sentences = documents[question.doc_id].sentences
@@ -7232,24 +7252,26 @@ def check_gold(file: str, questions: Sequence[Question], documents: Mapping[str,
             ids = sorted(set(question.evidence_sentences).difference(sentences))
             if ids:
                 strange.append(f"{name}: {', '.join(ids)} in {question.doc_id}")
-    states: dict[str, list[str]] = {}
+    by_state: dict[str, list[str]] = defaultdict(list)
     for doc_id, document in documents.items():
-        states.setdefault(document.state, []).append(doc_id)
-    missing = states.get("missing", [])
-    drafts = [question.question_id for question in questions if question.is_unreviewed_draft]
+        by_state[document.state].append(doc_id)
+    is_corpus_there = 2 * len(by_state["missing"]) <= len(documents)
     ungraded = [question.question_id for question in questions if not question.evidence_sentences]
-    if len(ungraded) < max(len(questions), MIN_ALIKE):
-        ungraded = []
+    is_graded = len(ungraded) < max(len(questions), MIN_ALIKE)
     cases = {
-        "question IDs that occur more than once": find_repeated(one.question_id for one in questions),
+        "question IDs that occur more than once": find_repeated(row.question_id for row in questions),
         "questions whose text occurred before": repeats,
-        "questions that a model drafted and no person has checked": drafts,
+        "questions that a model drafted and no person has checked": [
+            question.question_id for question in questions if question.is_unreviewed_draft
+        ],
         "rubrics that lack a level": lacking,
-        "gold documents that are not in the corpus": missing if 2 * len(missing) > len(documents) else [],
-        "gold documents outside the corpus folder, not opened": states.get("outside", []),
-        "gold documents that look like JSON but cannot be read as it": states.get("malformed", []),
+        "gold documents that are not in the corpus": [] if is_corpus_there else by_state["missing"],
+        "gold documents outside the corpus folder, not opened": by_state["outside"],
+        "gold documents that look like JSON but cannot be read as it": by_state["malformed"],
         "questions with gold sentences that are not in their document": strange,
-        "no question has gold evidence, so citations are not graded; fill in evidence_sentences": ungraded,
+        "no question has gold evidence, so citations are not graded; fill in evidence_sentences": (
+            [] if is_graded else ungraded
+        ),
     }
     return list_warnings(file, cases)
 
@@ -7259,15 +7281,18 @@ def check_predictions(
 ) -> list[str]:
     """Return a warning for each thing that is odd about a system's predictions."""
     questions = split.questions
-    foreign: dict[str, str] = {}  # question ID -> the text of its prediction, if that is another
+    ids = {fold_text(question.question): question.question_id for question in questions}
+    swapped = []
+    foreign = []
     for question in questions:
-        text = predictions.get(question.question_id, NO_PREDICTION).question
-        if text != question.question and fold_text(text) not in ("", fold_text(question.question)):
-            foreign[question.question_id] = fold_text(text)
-    ids: dict[str, str] = {}
-    if foreign:
-        ids = {fold_text(question.question): question.question_id for question in questions}
-    others = [f"{name} has the text of {ids[text]}" for name, text in foreign.items() if text in ids]
+        name = question.question_id
+        text = fold_text(predictions.get(name, NO_PREDICTION).question)
+        if text in ("", fold_text(question.question)):
+            continue
+        if text in ids:
+            swapped.append(f"{name} has the text of {ids[text]}")
+        else:
+            foreign.append(name)
     names = {question.question_id: None for question in questions}
     missing = [name for name in names if name not in predictions]
     unknown = sorted(predictions.keys() - names.keys()) if questions else []
@@ -7282,10 +7307,8 @@ def check_predictions(
             name for name in missing if name not in matched
         ],
         "predictions for IDs that no question has": [name for name in unknown if name not in forms],
-        "predictions with another question's text": others,
-        "predictions with a question text that no question has": [
-            name for name, text in foreign.items() if text not in ids
-        ],
+        "predictions with another question's text": swapped,
+        "predictions with a question text that no question has": foreign,
         "no gold document is retrieved, but names agree without folder or extension": (
             find_similar_documents(questions, predictions)
         ),
@@ -7346,7 +7369,8 @@ def find_similar_documents(questions: Sequence[Question], predictions: Mapping[s
 
 def find_similar_citations(split: Split, predictions: Mapping[str, Prediction]) -> list[str]:
     """Return the citations that name a sentence in another form, if at least half do."""
-    citations = Counter(itertools.chain.from_iterable(one.evidence_sentences for one in predictions.values()))
+    rows = predictions.values()
+    citations = Counter(itertools.chain.from_iterable(row.evidence_sentences for row in rows))
     known: set[str] = set()
     for document in split.documents.values():
         known.update(document.sentences or ())
@@ -7355,16 +7379,16 @@ def find_similar_citations(split: Split, predictions: Mapping[str, Prediction]) 
     if 2 * sum(citations[name] for name in citations.keys() - known) < citations.total():
         return []
     retrieved: set[str] = set()
-    for prediction in predictions.values():
-        if not known.issuperset(prediction.evidence_sentences):
-            retrieved.update(prediction.retrieved_ids)
+    for row in rows:
+        if not known.issuperset(row.evidence_sentences):
+            retrieved.update(row.retrieved_ids)
     for doc_id in retrieved - split.documents.keys():
         document, _ = read_document(doc_id, [], split.root)
         known.update(document.sentences or ())
     forms = match_forms(citations, known, strip_prefix)
     similar = []
-    for question_id, prediction in predictions.items():
-        for name in prediction.evidence_sentences:
+    for question_id, row in predictions.items():
+        for name in row.evidence_sentences:
             if name in forms:
                 similar.append(f"{question_id} cites {name} for {forms[name]}")
     return similar if 2 * len(similar) >= citations.total() else []
@@ -7403,10 +7427,9 @@ FIELDS_BY_NAME = {
 def find_misspelt_fields(file: FileData, predictions: Mapping[str, Prediction]) -> dict[str, list[str]]:
     """Return a warning for each field that looks like another name for one that half the predictions lack."""
     lacking = set()
-    for field_name in set(FIELDS_BY_NAME.values()):
-        n_filled = sum(map(bool, map(attrgetter(field_name), predictions.values())))
-        if 2 * n_filled <= len(predictions):
-            lacking.add(field_name)
+    for known in set(FIELDS_BY_NAME.values()):
+        if 2 * sum(bool(getattr(row, known)) for row in predictions.values()) <= len(predictions):
+            lacking.add(known)
     if not lacking:
         return {}
     rows = parse_value(dict[str, dict[str, Any]], file, []) or {}
@@ -7501,9 +7524,9 @@ def add_scores(row: JudgeRow, judgements: Mapping[str, Sequence[Judgement]]) -> 
     """Add the scores of an answer's texts to its row: those of the text that scores lowest count."""
     means = {}
     for variant, group in judgements.items():
-        means[variant] = mean([one.score for one in group]) or 0.0
+        means[variant] = mean([judgement.score for judgement in group]) or 0.0
     counting = judgements[min(means, key=means.__getitem__)]
-    scores = [one.score for one in counting]
+    scores = [judgement.score for judgement in counting]
     row.answer_score_raw = scores[0]
     row.answer_rationale = counting[0].rationale
     if len(scores) > 1:
@@ -7516,12 +7539,11 @@ def add_scores(row: JudgeRow, judgements: Mapping[str, Sequence[Judgement]]) -> 
 
 
 def collect_scores(answers: Sequence[GradedAnswer], is_judged: bool) -> Scores:
-    groups = {"retrieval": RETRIEVAL_MEASURES, "citation": CITATION_MEASURES}
-    if is_judged:
-        groups["judged"] = JUDGE_MEASURES
     scores = Scores()
-    for group, measures in groups.items():
-        rows = [getattr(answer, group) for answer in answers]
+    for name, measures in MEASURES_BY_ROW.items():
+        if name == "judged" and not is_judged:
+            continue
+        rows = [getattr(answer, name) for answer in answers]
         for measure in measures:
             column = [getattr(row, measure.name, np.nan) for row in rows]
             scores.values[measure.name] = np.array(column, np.float64)
@@ -7596,39 +7618,12 @@ def fill_means(kind: type[M], means: Mapping[str, Mean], measures: Iterable[Meas
     """Build a block of results: each measure's mean and interval, and the other fields."""
     intervals: dict[str, Interval | None] = {}
     for measure in measures:
-        found = means.get(measure.name, NO_MEAN)
-        others[measure.mean_key] = found.value
-        intervals[measure.mean_key] = found.interval
-        if found.interval is None:
-            others["ci95_reason"] = f"fewer than {MIN_CLUSTERS} documents: {found.n_clusters}"
+        figure = means.get(measure.name, NO_MEAN)
+        others[measure.mean_key] = figure.value
+        intervals[measure.mean_key] = figure.interval
+        if figure.interval is None:
+            others["ci95_reason"] = f"fewer than {MIN_CLUSTERS} documents: {figure.n_clusters}"
     return kind(ci95=intervals, **others)
-
-
-def build_retrieval_results(rows: list[RetrievalRow], means: Mapping[str, Mean]) -> RetrievalResults:
-    return fill_means(
-        RetrievalResults,
-        means,
-        RETRIEVAL_MEASURES,
-        recall_at_1=sum(row.recall_at_1 for row in rows),
-        recall_at_5=sum(row.recall_at_5 for row in rows),
-        total=len(rows),
-        per_question=rows,
-    )
-
-
-def build_citation_results(answers: Sequence[GradedAnswer], means: Mapping[str, Mean]) -> CitationResults:
-    rows = [answer.citation for answer in answers if answer.citation]
-    return fill_means(
-        CitationResults,
-        means,
-        CITATION_MEASURES,
-        total_questions=len(answers),
-        questions_with_evidence=len(rows),
-        precision_sum=math.fsum(row.precision for row in rows),
-        recall_sum=math.fsum(row.recall for row in rows),
-        f1_sum=math.fsum(row.f1 for row in rows),
-        per_question=rows,
-    )
 
 
 def build_slice_results(means: Mapping[str, Mean]) -> SliceResults:
