@@ -6249,11 +6249,6 @@ class Submission:
         return [line for system in self.systems for line in system.warnings]
 
     @property
-    def titles(self) -> list[str]:
-        """Return the titles of all systems that it has files of."""
-        return [join_folder(self.name, name) for name in self.names]
-
-    @property
     def counting(self) -> System | None:
         """Return the system that counts on the leaderboard: `final`, else the best; None if there is none."""
         by_name = {system.name: system for system in self.systems}
@@ -6354,18 +6349,6 @@ class JudgeRow(msgspec.Struct, kw_only=True):
     score_spread: float | UnsetType = UNSET
     judge_score: float | UnsetType | None = UNSET  # the judge's own, where a person's decision replaces it
     override_reason: str | UnsetType = UNSET  # why a person decided otherwise
-
-    def override(self, decision: Override) -> None:
-        """Replace the score, or the failure to judge, by a person's decision."""
-        self.judge_score = None if self.failure else self.answer_score_raw
-        self.failure = None
-        self.answer_score_raw = decision.score
-        self.override_reason = decision.reason
-        self.compute_combined()
-
-    def compute_combined(self) -> None:
-        self.answer_score_normalized = normalize_score(self.answer_score_raw)
-        self.combined_score = combine_scores(self.answer_score_normalized, self.evidence_score)
 
 
 class JudgeMeans(Means, kw_only=True):
@@ -6616,8 +6599,11 @@ class GradeSplit(Command):
         if problems or not self.systems or (self.problems and not options.outputs):
             raise InputError([*problems, *self.problems])
         self.check_names()
+        what = f"answers of more than {options.max_answer_chars} characters, judged cut off"
         for system in self.systems:
-            system.warnings.extend(warn_about_length(system, options.max_answer_chars))
+            rows = system.predictions.items()
+            long = [name for name, row in rows if len(row.answer) > options.max_answer_chars]
+            system.warnings += list_warnings(system.file.file, {what: long})
         if options.human:
             self.labels = read_labels(options.human, self.split, self.submissions, problems)
         if options.overrides:
@@ -6641,15 +6627,15 @@ class GradeSplit(Command):
                 raise UsageError(f"{flag}: unknown {what}: {', '.join(unknown)}")
 
     def warnings(self) -> list[str]:
-        lines = [f"warning: {line}" for line in self.split.warnings]
+        warnings = list(self.split.warnings)
+        errors = []
         for submission in self.submissions:
-            lines += [f"warning: {line}" for line in submission.warnings]
-        for submission in self.submissions:
+            warnings += submission.warnings
             if submission.problems:
-                lines += shorten_problems(submission.problems)
+                errors += shorten_problems(submission.problems)
                 count = len(submission.problems)
-                lines.append(f"error: {submission.name} is {submission.status}: problems: {count}")
-        return lines
+                errors.append(f"error: {submission.name} is {submission.status}: problems: {count}")
+        return [*(f"warning: {line}" for line in warnings), *errors]
 
     def notes(self) -> list[str]:
         if self.options.outputs:
@@ -6657,11 +6643,9 @@ class GradeSplit(Command):
         names = {system.name for system in self.systems}
         if self.options.systems or not names & set(SYSTEMS):
             return []
-        lines = []
-        for name in sorted(set(SYSTEMS) - names):  # the two that every project has
-            file = PREDICTIONS_FILE.format(split=self.split.name, system=name)
-            lines.append(f"{file} is not there: graded without it.")
-        return lines
+        missing = sorted(set(SYSTEMS) - names)  # of the two that every project has
+        files = [PREDICTIONS_FILE.format(split=self.split.name, system=name) for name in missing]
+        return [f"{file} is not there: graded without it." for file in files]
 
     def introduction(self) -> list[str]:
         return [
@@ -6708,25 +6692,28 @@ class GradeSplit(Command):
         """Add the judge's scores to answers. Return False if no answer was judged or asked about."""
         if not self.judging.model or not self.options.judges(system):
             return False
-        judged = []
+        rows = []
         for position, answer in enumerate(system.answers):
             if answer.question.rubric is not None:
-                self.judge_answer(system, position, answer)
-                judged.append(answer)
-        failures = [answer.failure for answer in judged if answer.failure]
+                rows.append((answer, self.judge_answer(system, position, answer)))
+        failures = [answer.failure for answer, _ in rows if answer.failure]
         is_asked = any(failure.asked for failure in failures)
-        if failures and not is_asked and not any(answer.judgements for answer in judged):
-            for answer in judged:
-                answer.judged = None
+        if failures and not is_asked and not any(answer.judgements for answer, _ in rows):
             return False
-        for answer in judged:
-            decision = self.overrides.get((system.title, answer.question.question_id))
-            if decision and answer.judged:
-                answer.judged.override(decision)
+        for answer, row in rows:
+            decision = self.overrides.get((system.title, row.question_id))
+            if decision:
+                row.judge_score = None if row.failure else row.answer_score_raw
+                row.failure = None
                 answer.failure = None
+                row.answer_score_raw = decision.score
+                row.override_reason = decision.reason
+            row.answer_score_normalized = normalize_score(row.answer_score_raw)
+            row.combined_score = combine_scores(row.answer_score_normalized, row.evidence_score)
+            answer.judged = row
         return True
 
-    def judge_answer(self, system: System, position: int, answer: GradedAnswer) -> None:
+    def judge_answer(self, system: System, position: int, answer: GradedAnswer) -> JudgeRow:
         question = answer.question
         flags, texts = list_variants(question, answer.prediction, self.options)
         sentences = self.split.documents[question.doc_id].sentences
@@ -6749,8 +6736,7 @@ class GradeSplit(Command):
             add_scores(row, judgements)
             paid = itertools.chain.from_iterable(judgements.values())
             answer.judgements = [judgement for judgement in paid if judgement is not NO_ANSWER]
-        row.compute_combined()
-        answer.judged = row
+        return row
 
     def collect_judgements(
         self, system: System, position: int, texts: Mapping[str, str]
@@ -6774,37 +6760,18 @@ class GradeSplit(Command):
         split = self.split
         means = compute_means(table, system.name, (*SPLIT_MEASURES, *JOINT_MEASURES))
         system.means = means
-        slices: dict[str, dict[str, SliceResults]] = {}
-        for label in SLICE_LABELS:
-            system.slices[label] = {}
-            slices[label] = {}
-            for value, part in slice_table(table, label).items():
-                system.slices[label][value] = compute_means(part, system.name, SPLIT_MEASURES)
-                slices[label][value] = build_slice_results(system.slices[label][value])
         retrieved = [answer.retrieval for answer in system.answers]
-        cited = [answer.citation for answer in system.answers if answer.citation]
         system.results = SystemResults(
             retrieval=fill_means(
                 RetrievalResults,
                 means,
-                RETRIEVAL_MEASURES,
                 recall_at_1=sum(row.recall_at_1 for row in retrieved),
                 recall_at_5=sum(row.recall_at_5 for row in retrieved),
                 total=len(retrieved),
                 per_question=retrieved,
             ),
-            citation=fill_means(
-                CitationResults,
-                means,
-                CITATION_MEASURES,
-                total_questions=len(retrieved),
-                questions_with_evidence=len(cited),
-                precision_sum=math.fsum(row.precision for row in cited),
-                recall_sum=math.fsum(row.recall for row in cited),
-                f1_sum=math.fsum(row.f1 for row in cited),
-                per_question=cited,
-            ),
-            slices=slices,
+            citation=build_citation_results(system),
+            slices=summarize_slices(system, table),
             run=RunInfo(
                 prompt_hash=hash_prompt("rubric"),
                 inputs=[split.file, system.file, *self.override_files],
@@ -6817,7 +6784,7 @@ class GradeSplit(Command):
             system.results.llm_judge = system.judged
             n_supported, n_f1 = [means[measure.name].n for measure in JOINT_MEASURES]
             counts = {"questions": n_supported, "questions_with_evidence": n_f1}
-            system.results.joint = fill_means(JointResults, means, JOINT_MEASURES, **counts)
+            system.results.joint = fill_means(JointResults, means, **counts)
         if system.list_generated():
             system.results.generation = build_generation_results(system.list_generated())
 
@@ -6826,17 +6793,11 @@ class GradeSplit(Command):
         answers = system.answers
         means = system.means
         rows = [answer.judged for answer in answers if answer.judged]
-        failed = []
-        unjudged = []
-        for answer in answers:
-            if answer.failure and answer.failure.asked:
-                failed.append(answer.question.question_id)
-            elif answer.failure:
-                unjudged.append(answer.question.question_id)
+        failed = [answer for answer in answers if answer.failure and answer.failure.asked]
+        unjudged = [answer for answer in answers if answer.failure and not answer.failure.asked]
         results = fill_means(
             JudgeResults,
             means,
-            JUDGE_MEASURES,
             total_questions=len(answers),
             questions_with_rubrics=len(rows),
             answer_score_sum=sum(row.answer_score_raw for row in rows),
@@ -6845,8 +6806,8 @@ class GradeSplit(Command):
             lambda_weight=ANSWER_WEIGHT,
             requested_model=self.judging.requested_model,
             judge_model=self.judging.model,
-            failed_questions=failed,
-            unjudged_questions=unjudged,
+            failed_questions=[answer.question.question_id for answer in failed],
+            unjudged_questions=[answer.question.question_id for answer in unjudged],
             flagged_questions=[row.question_id for row in rows if row.flags],
             usage=sum_usage(self.judging.model, answers),
             per_question=rows,
@@ -6858,9 +6819,7 @@ class GradeSplit(Command):
             is_judged = np.array([answer.is_scored for answer in answers])
             judged_means = compute_means(table.select(is_judged), system.name, JUDGE_MEASURES)
             n_judged = int(is_judged.sum())
-            results.judged_only = fill_means(
-                JudgedOnlyMeans, judged_means, JUDGE_MEASURES, questions=n_judged
-            )
+            results.judged_only = fill_means(JudgedOnlyMeans, judged_means, questions=n_judged)
         if self.options.repeats > 1:
             results.judge_sd = pool_deviations(row.scores for row in rows if row.scores)
         if self.options.check_judge:
@@ -7078,11 +7037,10 @@ class CheckInputs(Command):
         console.note_all(describe_ignored(options.outputs or ()))
         console.warn_all([*shorten_problems(problems), *(f"warning: {line}" for line in warnings)])
         for submission in submissions:
-            systems = {system.name: system for system in submission.systems}
+            texts = {system.name: describe_submitted(split, system) for system in submission.systems}
             for name in dict.fromkeys(options.systems or submission.names):
                 title = join_folder(submission.name, name)
-                text = describe_submitted(split, systems[name]) if name in systems else "cannot be graded"
-                console.print_line(f"{title}: {text}")
+                console.print_line(f"{title}: {texts.get(name, 'cannot be graded')}")
         if problems:
             console.warn(f"error: problems in the input: {len(problems)}")
         return EXIT_BAD_INPUT if problems or (warnings and options.strict) else EXIT_OK
@@ -7095,9 +7053,8 @@ def describe_submitted(split: Split, system: System) -> str:
     n_answered = sum(not is_blank(row.answer) for row in rows)
     n_cited = sum(bool(row.evidence_sentences) for row in rows)
     n_retrieved = sum(bool(row.retrieved_ids) for row in rows)
-    return (
-        f"{n_answered} of {len(rows)} {noun} answered, {n_cited} with citations, {n_retrieved} with retrieval"
-    )
+    counts = f"{n_cited} with citations, {n_retrieved} with retrieval"
+    return f"{n_answered} of {len(rows)} {noun} answered, {counts}"
 
 
 # -- Reading
@@ -7349,12 +7306,6 @@ def strip_path_and_suffix(doc_id: str) -> str:
     return re.sub(r"\.(json|jsonl|txt|md|html?|pdf|xml)$", "", re.split(r"[/\\]", doc_id)[-1])
 
 
-def warn_about_length(system: System, max_chars: int) -> list[str]:
-    long = [name for name, row in system.predictions.items() if len(row.answer) > max_chars]
-    what = f"answers of more than {max_chars} characters, judged cut off"
-    return list_warnings(system.file.file, {what: long})
-
-
 def find_similar_documents(questions: Sequence[Question], predictions: Mapping[str, Prediction]) -> list[str]:
     """Return gold documents that were retrieved under a similar name only, if none was found by its own."""
     gold = dict.fromkeys(question.doc_id for question in questions)
@@ -7408,38 +7359,29 @@ def find_equal_answers(
     return {"all answers are the same; check the system that gave them": answers}
 
 
-# What a prediction's field may be called, in letters only -> its name.
-FIELDS_BY_NAME = {
-    **dict.fromkeys(
-        ("answer", "response", "prediction", "generatedanswer", "predictedanswer", "output"), "answer"
-    ),
-    **dict.fromkeys(
-        ("evidencesentences", "evidence", "sentenceids", "citedsentences", "cited", "citations"),
-        "evidence_sentences",
-    ),
-    **dict.fromkeys(
-        ("retrieveddocs", "retrievedids", "retrieved", "retrieval", "documents", "docs", "docids"),
-        "retrieved_docs",
-    ),
+FIELD_NAMES = {  # a prediction's field -> what it may be called, in letters only
+    "answer": "answer response prediction generatedanswer predictedanswer output",
+    "evidence_sentences": "evidencesentences evidence sentenceids citedsentences cited citations",
+    "retrieved_docs": "retrieveddocs retrievedids retrieved retrieval documents docs docids",
 }
 
 
 def find_misspelt_fields(file: FileData, predictions: Mapping[str, Prediction]) -> dict[str, list[str]]:
     """Return a warning for each field that looks like another name for one that half the predictions lack."""
-    lacking = set()
-    for known in set(FIELDS_BY_NAME.values()):
+    lacking: dict[str, str] = {}  # what a field may be called -> the field
+    for known, others in FIELD_NAMES.items():
         if 2 * sum(bool(getattr(row, known)) for row in predictions.values()) <= len(predictions):
-            lacking.add(known)
+            lacking |= dict.fromkeys(others.split(), known)
     if not lacking:
         return {}
     rows = parse_value(dict[str, dict[str, Any]], file, []) or {}
     cases: dict[str, list[str]] = {}
     for name, _ in Counter(itertools.chain.from_iterable(rows.values())).most_common(MAX_FIELDS):
         letters = re.sub(r"[\W_]", "", name).lower()
-        similar = difflib.get_close_matches(letters, FIELDS_BY_NAME, n=1, cutoff=0.82)
-        known = FIELDS_BY_NAME[similar[0]] if similar else ""
-        if known not in lacking:
+        similar = difflib.get_close_matches(letters, lacking, n=1, cutoff=0.82)
+        if not similar:
             continue
+        known = lacking[similar[0]]
         kind = type(getattr(NO_PREDICTION, known))
         what = f'predictions with the unknown field "{name[:MAX_SHOWN_CHARS]}"; did you mean "{known}"?'
         cases[what] = []
@@ -7614,26 +7556,48 @@ def read_split_grades(path: str) -> dict[str, Grades] | None:
 M = TypeVar("M", bound=Means)
 
 
-def fill_means(kind: type[M], means: Mapping[str, Mean], measures: Iterable[Measure], **others: Any) -> M:
-    """Build a block of results: each measure's mean and interval, and the other fields."""
+def fill_means(kind: type[M], means: Mapping[str, Mean], **others: Any) -> M:
+    """Build a block of results: mean and interval of each measure that it has a field for, and the others."""
     intervals: dict[str, Interval | None] = {}
-    for measure in measures:
-        figure = means.get(measure.name, NO_MEAN)
-        others[measure.mean_key] = figure.value
-        intervals[measure.mean_key] = figure.interval
-        if figure.interval is None:
-            others["ci95_reason"] = f"fewer than {MIN_CLUSTERS} documents: {figure.n_clusters}"
+    for measure in (*SPLIT_MEASURES, *JOINT_MEASURES):
+        key = measure.mean_key
+        if key in kind.__struct_fields__:
+            figure = means.get(measure.name, NO_MEAN)
+            others[key] = figure.value
+            intervals[key] = figure.interval
+            if figure.interval is None:
+                others["ci95_reason"] = f"fewer than {MIN_CLUSTERS} documents: {figure.n_clusters}"
     return kind(ci95=intervals, **others)
 
 
-def build_slice_results(means: Mapping[str, Mean]) -> SliceResults:
-    results = SliceResults(
-        means[RETRIEVAL_MEASURES[0].name].n,  # every question has it
-        fill_means(RetrievalMeans, means, RETRIEVAL_MEASURES),
-        fill_means(CitationMeans, means, CITATION_MEASURES),
+def build_citation_results(system: System) -> CitationResults:
+    rows = [answer.citation for answer in system.answers if answer.citation]
+    return fill_means(
+        CitationResults,
+        system.means,
+        total_questions=len(system.answers),
+        questions_with_evidence=len(rows),
+        precision_sum=math.fsum(row.precision for row in rows),
+        recall_sum=math.fsum(row.recall for row in rows),
+        f1_sum=math.fsum(row.f1 for row in rows),
+        per_question=rows,
     )
-    if ANSWER_MEASURE.name in means:
-        results.llm_judge = fill_means(JudgeMeans, means, JUDGE_MEASURES)
+
+
+def summarize_slices(system: System, table: Table) -> dict[str, dict[str, SliceResults]]:
+    """Compute a system's means by the values of each label, and return them as results."""
+    results: dict[str, dict[str, SliceResults]] = {}
+    for label in SLICE_LABELS:
+        system.slices[label] = {}
+        results[label] = {}
+        for value, part in slice_table(table, label).items():
+            means = compute_means(part, system.name, SPLIT_MEASURES)
+            system.slices[label][value] = means
+            results[label][value] = SliceResults(
+                len(part.ids), fill_means(RetrievalMeans, means), fill_means(CitationMeans, means)
+            )
+            if ANSWER_MEASURE.name in means:
+                results[label][value].llm_judge = fill_means(JudgeMeans, means)
     return results
 
 
@@ -7650,19 +7614,15 @@ def build_check_rows(questions: Sequence[Question], submission: str, answers: An
     for check in build_sanity_checks(questions):
         outcome = answers[RequestId(submission, check.position, check.name, 0)]
         question_id = questions[check.position].question_id
-        row = CheckRow(check.name, question_id, None, (check.lowest, check.highest), False, "")
-        if isinstance(outcome, Failure):
-            row.rationale = outcome.reason
-        else:
-            row.score = outcome.score
-            row.passed = check.lowest <= outcome.score <= check.highest
-            row.rationale = outcome.rationale
-        rows.append(row)
+        score = None if isinstance(outcome, Failure) else outcome.score
+        rationale = outcome.reason if isinstance(outcome, Failure) else outcome.rationale
+        passed = score is not None and check.lowest <= score <= check.highest
+        expected = (check.lowest, check.highest)
+        rows.append(CheckRow(check.name, question_id, score, expected, passed, rationale))
     return rows
 
 
 def build_generation_results(predictions: Sequence[Prediction]) -> GenerationResults:
-    """Return what models took for the predictions that they made."""
     amounts = {}
     for name in GENERATED_AMOUNTS:
         values = [getattr(prediction, name) for prediction in predictions]
@@ -7722,7 +7682,6 @@ def read_labels(path: str, split: Split, submissions: Iterable[Submission], prob
 def read_overrides(
     path: str, split: Split, submissions: Iterable[Submission], problems: list[str]
 ) -> tuple[InputFile, Overrides]:
-    """Read people's decisions."""
     file, rows = read_people_rows(Override, path, split, map_systems(submissions), problems)
     without_rubric = {question.question_id for question in split.questions if question.rubric is None}
     overrides: Overrides = {}
@@ -7740,7 +7699,7 @@ def map_systems(submissions: Iterable[Submission]) -> dict[str, str]:
     """Map what a row may call a system to its title. A submission stands for `final`, or its only system."""
     titles = {}
     for submission in submissions:
-        own = submission.titles
+        own = [join_folder(submission.name, name) for name in submission.names]
         final = join_folder(submission.name, FINAL_SYSTEM)
         if submission.name and (len(own) < 2 or final in own):
             titles[submission.name] = final if final in own else next(iter(own), submission.name)
@@ -7821,23 +7780,19 @@ def compare_with_people(labels: Labels, system: System) -> HumanResults:
     people = [given.get(question.question_id, {}) for question in questions]
     levels = []
     human_levels = []
-    gaps: dict[int, list[float]] = {}
+    gaps: dict[int, list[float]] = defaultdict(list)
     for score, by_rater in zip(scores, people, strict=True):
         for human in by_rater.values():
             levels.append(find_nearest_level(score))
             human_levels.append(human)
-            gaps.setdefault(human, []).append(score - human)
+            gaps[human].append(score - human)
     distances = [abs(level - human) for level, human in zip(levels, human_levels, strict=True)]
     raters = sorted(set().union(*people))
     ratings = [[by_rater.get(rater) for by_rater in people] for rater in raters]
     alpha = krippendorff_alpha([list(map(find_nearest_level, scores)), *ratings], "ordinal")
     human_means = [mean(list(by_rater.values())) for by_rater in people]
-    corrected = []
-    for value in corrected_mean(scores, human_means, [question.doc_id for question in questions]):
-        if value is not None:
-            value = (value * len(scores) + NO_ANSWER.score * n_blank) / (len(scores) + n_blank)
-        corrected.append(value)
-    estimate, low, high = corrected
+    corrected = corrected_mean(scores, human_means, [question.doc_id for question in questions])
+    estimate, low, high = [include_blank(value, len(scores), n_blank) for value in corrected]
     on_sheet = {question.question_id for question in questions}
     ordered = sorted(on_sheet, key=lambda name: compute_sheet_order(name, system.title))
     labelled = [name for name in ordered if name in given]
@@ -7858,6 +7813,13 @@ def compare_with_people(labels: Labels, system: System) -> HumanResults:
         corrected_answer_score=estimate,
         ci95={"corrected_answer_score": None if low is None or high is None else Interval(low, high)},
     )
+
+
+def include_blank(average: float | None, n_answers: int, n_blank: int) -> float | None:
+    """Return an average score over the blank answers, too."""
+    if average is None:
+        return None
+    return (average * n_answers + NO_ANSWER.score * n_blank) / (n_answers + n_blank)
 
 
 def compute_sheet_order(question_id: str, system: str) -> bytes:
