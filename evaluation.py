@@ -7212,23 +7212,21 @@ def check_gold(file: str, questions: Sequence[Question], documents: Mapping[str,
     by_state: dict[str, list[str]] = defaultdict(list)
     for doc_id, document in documents.items():
         by_state[document.state].append(doc_id)
-    is_corpus_there = 2 * len(by_state["missing"]) <= len(documents)
+    missing = by_state["missing"] if 2 * len(by_state["missing"]) > len(documents) else []
+    drafts = [question.question_id for question in questions if question.is_unreviewed_draft]
     ungraded = [question.question_id for question in questions if not question.evidence_sentences]
-    is_graded = len(ungraded) < max(len(questions), MIN_ALIKE)
+    if len(ungraded) < max(len(questions), MIN_ALIKE):
+        ungraded = []
     cases = {
         "question IDs that occur more than once": find_repeated(row.question_id for row in questions),
         "questions whose text occurred before": repeats,
-        "questions that a model drafted and no person has checked": [
-            question.question_id for question in questions if question.is_unreviewed_draft
-        ],
+        "questions that a model drafted and no person has checked": drafts,
         "rubrics that lack a level": lacking,
-        "gold documents that are not in the corpus": [] if is_corpus_there else by_state["missing"],
+        "gold documents that are not in the corpus": missing,
         "gold documents outside the corpus folder, not opened": by_state["outside"],
         "gold documents that look like JSON but cannot be read as it": by_state["malformed"],
         "questions with gold sentences that are not in their document": strange,
-        "no question has gold evidence, so citations are not graded; fill in evidence_sentences": (
-            [] if is_graded else ungraded
-        ),
+        "no question has gold evidence, so citations are not graded; fill in evidence_sentences": ungraded,
     }
     return list_warnings(file, cases)
 
@@ -7255,23 +7253,19 @@ def check_predictions(
     unknown = sorted(predictions.keys() - names.keys()) if questions else []
     forms = match_forms(unknown, missing, fold_id)
     matched = set(forms.values())
+    lacking = [name for name in missing if name not in matched]
+    renamed = [f"{name} for {question_id}" for name, question_id in forms.items()]
+    documents = find_similar_documents(questions, predictions)
+    citations = find_similar_citations(split, predictions)
     cases = {
         "IDs that occur more than once, the last counts": repeated,
-        "IDs unlike those of the questions, counted as misses; write them as there": [
-            f"{name} for {question_id}" for name, question_id in forms.items()
-        ],
-        "questions without a prediction, counted as misses": [
-            name for name in missing if name not in matched
-        ],
+        "IDs unlike those of the questions, counted as misses; write them as there": renamed,
+        "questions without a prediction, counted as misses": lacking,
         "predictions for IDs that no question has": [name for name in unknown if name not in forms],
         "predictions with another question's text": swapped,
         "predictions with a question text that no question has": foreign,
-        "no gold document is retrieved, but names agree without folder or extension": (
-            find_similar_documents(questions, predictions)
-        ),
-        "cited IDs unlike those of the sentences; write them as in the documents": (
-            find_similar_citations(split, predictions)
-        ),
+        "no gold document is retrieved, but names agree without folder or extension": documents,
+        "cited IDs unlike those of the sentences; write them as in the documents": citations,
         **find_misspelt_fields(file, predictions),
         **find_equal_answers(questions, predictions),
     }
