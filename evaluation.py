@@ -5993,6 +5993,7 @@ JOINT_MEASURES = (
     Measure("supported_combined_score", "Supported combined", key="avg_supported_combined_score"),
     Measure("f1_answer_score", "F1 x answer", key="avg_f1_answer_score"),
 )
+MEASURES_BY_ROW = {"retrieval": RETRIEVAL_MEASURES, "citation": CITATION_MEASURES, "judged": JUDGE_MEASURES}
 SPLIT_MEASURES = (*RETRIEVAL_MEASURES, *CITATION_MEASURES, *JUDGE_MEASURES)
 RANKING_MEASURES = (COMBINED_MEASURE, F1_MEASURE)  # the first that any submission has ranks all
 
@@ -6080,14 +6081,20 @@ class Split(NamedTuple):
     root: str = ""
 
 
-class System(NamedTuple):
-    """One system's predictions for a split. `submission` is "" in the current directory."""
+@dataclass
+class System:
+    """One system's predictions for a split, and from `answers` on what grading makes of them."""
 
     name: str
+    submission: str  # "" in the current directory
     file: InputFile
     predictions: dict[str, Prediction]
     warnings: list[str]
-    submission: str = ""
+    answers: list[GradedAnswer] = field(default_factory=list)
+    means: dict[str, Mean] = field(default_factory=dict)
+    slices: dict[str, dict[str, dict[str, Mean]]] = field(default_factory=dict)  # label -> value -> means
+    judged: JudgeResults | None = None
+    results: SystemResults = field(init=False)
 
     @property
     def title(self) -> str:
@@ -6098,7 +6105,8 @@ class System(NamedTuple):
 
     def list_generated(self) -> list[Prediction]:
         """Return the predictions that name the model that made them."""
-        return [one for one in self.predictions.values() if isinstance(one.model, str) and one.model.strip()]
+        rows = self.predictions.values()
+        return [row for row in rows if isinstance(row.model, str) and row.model.strip()]
 
 
 @dataclass
@@ -6110,9 +6118,10 @@ class Submission:
 
     name: str = ""
     folder: str = ""  # is only read
-    found: list[str] = field(default_factory=list)  # the names of all systems that it has files of
+    names: list[str] = field(default_factory=list)  # of all systems that it has files of
     systems: list[System] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    comparisons: list[Comparison] = field(default_factory=list)
 
     @property
     def status(self) -> str:
@@ -6134,9 +6143,14 @@ class Submission:
         return [line for system in self.systems for line in system.warnings]
 
     @property
-    def titles(self) -> list[str]:
-        """Return the titles of all systems that it has files of."""
-        return [join_folder(self.name, name) for name in self.found]
+    def counting(self) -> System | None:
+        """Return the system that counts on the leaderboard: `final`, else the best; None if there is none."""
+        by_name = {system.name: system for system in self.systems}
+        if FINAL_SYSTEM in by_name:
+            return by_name[FINAL_SYSTEM]
+        means = {name: system.means for name, system in by_name.items()}
+        ranks = rank_systems(means, [measure.name for measure in RANKING_MEASURES])
+        return by_name[ranks[0][0]] if ranks else None
 
     def output_folder(self, split: Split) -> str:
         """Return where to write the results and pages; "" in the current directory."""
@@ -6229,18 +6243,6 @@ class JudgeRow(msgspec.Struct, kw_only=True):
     score_spread: float | UnsetType = UNSET
     judge_score: float | UnsetType | None = UNSET  # the judge's own, where a person's decision replaces it
     override_reason: str | UnsetType = UNSET  # why a person decided otherwise
-
-    def override(self, decision: Override) -> None:
-        """Replace the score, or the failure to judge, by a person's decision."""
-        self.judge_score = None if self.failure else self.answer_score_raw
-        self.failure = None
-        self.answer_score_raw = decision.score
-        self.override_reason = decision.reason
-        self.compute_combined()
-
-    def compute_combined(self) -> None:
-        self.answer_score_normalized = normalize_score(self.answer_score_raw)
-        self.combined_score = combine_scores(self.answer_score_normalized, self.evidence_score)
 
 
 class JudgeMeans(Means, kw_only=True):
@@ -6435,49 +6437,11 @@ class GradedAnswer(msgspec.Struct, gc=False):
 
     def list_scores(self) -> dict[str, float]:
         scores = {}
-        for measure in SPLIT_MEASURES:
-            for row in (self.retrieval, self.citation, self.judged):
-                if hasattr(row, measure.name):
-                    scores[measure.name] = getattr(row, measure.name)
+        for name, measures in MEASURES_BY_ROW.items():
+            row = getattr(self, name)
+            if row:
+                scores.update({measure.name: getattr(row, measure.name) for measure in measures})
         return scores
-
-
-class GradedSystem(NamedTuple):
-    """One system with its scores and what is written about it."""
-
-    system: System
-    answers: list[GradedAnswer]
-    means: dict[str, Mean]
-    slices: dict[str, dict[str, dict[str, Mean]]]  # label -> value -> the means of these questions
-    results: SystemResults
-
-    @property
-    def name(self) -> str:
-        return self.system.name
-
-    @property
-    def judged(self) -> JudgeResults | None:
-        return self.results.llm_judge or None
-
-
-class GradedSubmission(NamedTuple):
-    submission: Submission
-    systems: list[GradedSystem]
-    comparisons: list[Comparison]
-
-    @property
-    def name(self) -> str:
-        return self.submission.name
-
-    @property
-    def counting(self) -> GradedSystem | None:
-        """Return the system that counts on the leaderboard: `final`, else the best; None if there is none."""
-        by_name = {system.name: system for system in self.systems}
-        if FINAL_SYSTEM in by_name:
-            return by_name[FINAL_SYSTEM]
-        means = {name: system.means for name, system in by_name.items()}
-        ranks = rank_systems(means, [measure.name for measure in RANKING_MEASURES])
-        return by_name[ranks[0][0]] if ranks else None
 
 
 # -- The command
@@ -6494,8 +6458,8 @@ class GradeSplit(Command):
         super().__init__(options)
         self.submissions: list[Submission] = []  # without --outputs the current directory is the only one
         self.labels: Labels | None = None
-        self.overrides = NO_OVERRIDES
-        self.graded: list[GradedSubmission] = []
+        self.overrides: Overrides = {}
+        self.override_files: list[InputFile] = []
         self.judging = Judging()
 
     @property
@@ -6505,10 +6469,6 @@ class GradeSplit(Command):
     @property
     def systems(self) -> list[System]:
         return [system for submission in self.submissions for system in submission.systems]
-
-    @property
-    def graded_systems(self) -> list[GradedSystem]:
-        return [one for submission in self.graded for one in submission.systems]
 
     @property
     def problems(self) -> list[str]:
@@ -6533,13 +6493,16 @@ class GradeSplit(Command):
         if problems or not self.systems or (self.problems and not options.outputs):
             raise InputError([*problems, *self.problems])
         self.check_names()
+        what = f"answers of more than {options.max_answer_chars} characters, judged cut off"
         for system in self.systems:
-            system.warnings.extend(warn_about_length(system, options.max_answer_chars))
+            rows = system.predictions.items()
+            long = [name for name, row in rows if len(row.answer) > options.max_answer_chars]
+            system.warnings += list_warnings(system.file.file, {what: long})
         if options.human:
-            titles = [title for one in self.submissions for title in one.titles]
-            self.labels = read_labels(options.human, self.split, titles, problems)
+            self.labels = read_labels(options.human, self.split, self.submissions, problems)
         if options.overrides:
-            self.overrides = read_overrides(options.overrides, self.split, self.submissions, problems)
+            file, self.overrides = read_overrides(options.overrides, self.split, self.submissions, problems)
+            self.override_files.append(file)
         if problems:
             raise InputError(problems)
 
@@ -6558,15 +6521,15 @@ class GradeSplit(Command):
                 raise UsageError(f"{flag}: unknown {what}: {', '.join(unknown)}")
 
     def warnings(self) -> list[str]:
-        lines = [f"warning: {line}" for line in self.split.warnings]
+        warnings = list(self.split.warnings)
+        errors = []
         for submission in self.submissions:
-            lines += [f"warning: {line}" for line in submission.warnings]
-        for submission in self.submissions:
+            warnings += submission.warnings
             if submission.problems:
-                lines += shorten_problems(submission.problems)
+                errors += shorten_problems(submission.problems)
                 count = len(submission.problems)
-                lines.append(f"error: {submission.name} is {submission.status}: problems: {count}")
-        return lines
+                errors.append(f"error: {submission.name} is {submission.status}: problems: {count}")
+        return [*(f"warning: {line}" for line in warnings), *errors]
 
     def notes(self) -> list[str]:
         if self.options.outputs:
@@ -6574,11 +6537,9 @@ class GradeSplit(Command):
         names = {system.name for system in self.systems}
         if self.options.systems or not names & set(SYSTEMS):
             return []
-        lines = []
-        for name in sorted(set(SYSTEMS) - names):  # the two that every project has
-            file = PREDICTIONS_FILE.format(split=self.split.name, system=name)
-            lines.append(f"{file} is not there: graded without it.")
-        return lines
+        missing = sorted(set(SYSTEMS) - names)  # of the two that every project has
+        files = [PREDICTIONS_FILE.format(split=self.split.name, system=name) for name in missing]
+        return [f"{file} is not there: graded without it." for file in files]
 
     def introduction(self) -> list[str]:
         return [
@@ -6598,101 +6559,255 @@ class GradeSplit(Command):
         return requests
 
     def grade(self, answers: Answers, judging: Judging) -> None:
+        self.answers = answers
         self.judging = judging
         for submission in track(self.submissions, "Grading submissions"):
-            grader = SubmissionGrader(
-                self.split, submission, self.options, answers, judging, self.labels, self.overrides
-            )
-            self.graded.append(grader.grade())
+            self.grade_submission(submission)
+
+    def grade_submission(self, submission: Submission) -> None:
+        questions = self.split.questions
+        table = Table(
+            ids=[question.question_id for question in questions],
+            clusters=factorize([question.doc_id for question in questions]),
+        )
+        for label in SLICE_LABELS:
+            table.labels[label] = np.array([getattr(question, label) for question in questions], object)
+        for system in track(submission.systems, "Scoring systems"):
+            system.answers = [score_answer(question, system.predict(question)) for question in questions]
+            is_judged = self.judge_answers(system)
+            table.systems[system.name] = collect_scores(system.answers, is_judged)
+        submission.comparisons = compare_systems(table, SPLIT_MEASURES)
+        differences = list_differences(submission.comparisons)
+        for system in track(submission.systems, "Computing intervals"):
+            self.summarize(system, table)
+            system.results.comparison = differences.get(system.name, UNSET)
+
+    def judge_answers(self, system: System) -> bool:
+        """Add the judge's scores to answers. Return False if no answer was judged or asked about."""
+        if not self.judging.model or not self.options.judges(system):
+            return False
+        rows = []
+        for position, answer in enumerate(system.answers):
+            if answer.question.rubric is not None:
+                rows.append((answer, self.judge_answer(system, position, answer)))
+        failures = [answer.failure for answer, _ in rows if answer.failure]
+        is_asked = any(failure.asked for failure in failures)
+        if failures and not is_asked and not any(answer.judgements for answer, _ in rows):
+            return False
+        for answer, row in rows:
+            decision = self.overrides.get((system.title, row.question_id))
+            if decision:
+                row.judge_score = None if row.failure else row.answer_score_raw
+                row.failure = None
+                answer.failure = None
+                row.answer_score_raw = decision.score
+                row.override_reason = decision.reason
+            row.answer_score_normalized = normalize_score(row.answer_score_raw)
+            row.combined_score = combine_scores(row.answer_score_normalized, row.evidence_score)
+            answer.judged = row
+        return True
+
+    def judge_answer(self, system: System, position: int, answer: GradedAnswer) -> JudgeRow:
+        question = answer.question
+        flags, texts = list_variants(question, answer.prediction, self.options)
+        sentences = self.split.documents[question.doc_id].sentences
+        gold = question.evidence_sentences
+        cited = answer.prediction.evidence_sentences
+        is_missing = answer.prediction is NO_PREDICTION  # earns nothing, even if there is nothing to cite
+        row = JudgeRow(
+            question_id=question.question_id,
+            evidence_score=0.0 if is_missing else evidence_score(gold, cited, sentences),
+            evidence_method=choose_evidence_method(gold, sentences),
+            gold_sentences=sorted(set(gold)),
+            pred_sentences=sorted(set(cited)),
+            flags=list(flags),
+        )
+        judgements = self.collect_judgements(system, position, texts)
+        if isinstance(judgements, Failure):
+            answer.failure = judgements
+            row.failure = judgements.reason
+        else:
+            add_scores(row, judgements)
+            paid = itertools.chain.from_iterable(judgements.values())
+            answer.judgements = [judgement for judgement in paid if judgement is not NO_ANSWER]
+        return row
+
+    def collect_judgements(
+        self, system: System, position: int, texts: Mapping[str, str]
+    ) -> dict[str, list[Judgement]] | Failure:
+        """Return the judgements of each text of an answer, or why one is missing."""
+        judgements: dict[str, list[Judgement]] = {}
+        for variant, text in texts.items():
+            if is_blank(text):
+                judgements[variant] = [NO_ANSWER]
+                continue
+            judgements[variant] = []
+            for repeat in range(self.options.repeats):
+                outcome = self.answers[RequestId(system.title, position, variant, repeat)]
+                if isinstance(outcome, Failure):
+                    return outcome
+                judgements[variant].append(outcome)
+        return judgements
+
+    def summarize(self, system: System, table: Table) -> None:
+        """Compute a system's means and build its results, without comparisons."""
+        split = self.split
+        means = compute_means(table, system.name, (*SPLIT_MEASURES, *JOINT_MEASURES))
+        system.means = means
+        retrieved = [answer.retrieval for answer in system.answers]
+        system.results = SystemResults(
+            retrieval=fill_means(
+                RetrievalResults,
+                means,
+                recall_at_1=sum(row.recall_at_1 for row in retrieved),
+                recall_at_5=sum(row.recall_at_5 for row in retrieved),
+                total=len(retrieved),
+                per_question=retrieved,
+            ),
+            citation=build_citation_results(system),
+            slices=summarize_slices(system, table),
+            run=RunInfo(
+                prompt_hash=hash_prompt("rubric"),
+                inputs=[split.file, system.file, *self.override_files],
+                corpus=CorpusInfo(len(split.documents), split.corpus_sha256),
+                warnings=[*split.warnings, *system.warnings],
+            ),
+        )
+        if ANSWER_MEASURE.name in means:
+            system.judged = self.build_judge_results(system, table)
+            system.results.llm_judge = system.judged
+            n_supported, n_f1 = [means[measure.name].n for measure in JOINT_MEASURES]
+            counts = {"questions": n_supported, "questions_with_evidence": n_f1}
+            system.results.joint = fill_means(JointResults, means, **counts)
+        if system.list_generated():
+            system.results.generation = build_generation_results(system.list_generated())
+
+    def build_judge_results(self, system: System, table: Table) -> JudgeResults:
+        """Answer, evidence and combined scores, over the questions with a rubric."""
+        answers = system.answers
+        means = system.means
+        rows = [answer.judged for answer in answers if answer.judged]
+        failed = [answer for answer in answers if answer.failure and answer.failure.asked]
+        unjudged = [answer for answer in answers if answer.failure and not answer.failure.asked]
+        results = fill_means(
+            JudgeResults,
+            means,
+            total_questions=len(answers),
+            questions_with_rubrics=len(rows),
+            answer_score_sum=sum(row.answer_score_raw for row in rows),
+            evidence_score_sum=math.fsum(row.evidence_score for row in rows),
+            combined_score_sum=math.fsum(row.combined_score for row in rows),
+            lambda_weight=ANSWER_WEIGHT,
+            requested_model=self.judging.requested_model,
+            judge_model=self.judging.model,
+            failed_questions=[answer.question.question_id for answer in failed],
+            unjudged_questions=[answer.question.question_id for answer in unjudged],
+            flagged_questions=[row.question_id for row in rows if row.flags],
+            usage=sum_usage(self.judging.model, answers),
+            per_question=rows,
+        )
+        bounds = means[ANSWER_MEASURE.name].bounds
+        combined_bounds = means[COMBINED_MEASURE.name].bounds
+        if bounds and combined_bounds:
+            results.score_bounds = ScoreBounds(bounds, combined_bounds)
+            is_judged = np.array([answer.is_scored for answer in answers])
+            judged_means = compute_means(table.select(is_judged), system.name, JUDGE_MEASURES)
+            n_judged = int(is_judged.sum())
+            results.judged_only = fill_means(JudgedOnlyMeans, judged_means, questions=n_judged)
+        if self.options.repeats > 1:
+            results.judge_sd = pool_deviations(row.scores for row in rows if row.scores)
+        if self.options.check_judge:
+            results.checks = build_check_rows(self.split.questions, system.submission, self.answers)
+        if self.labels and system.title in self.labels.scores:
+            results.human = compare_with_people(self.labels, system)
+        return results
 
     def results(self) -> Iterator[OutputFile]:
         is_alone = not self.options.outputs
-        for graded in track(self.graded, "Writing results"):
-            folder = graded.submission.output_folder(self.split)
+        for submission in track(self.submissions, "Writing results"):
+            results = {system.name: system.results for system in submission.systems}
+            if not results:
+                continue
+            folder = submission.output_folder(self.split)
             path = join_folder(folder, RESULTS_FILE.format(split=self.split.name))
-            results = {system.name: system.results for system in graded.systems}
-            if results:
-                render = functools.partial(render_results, results)
-                file = OutputFile(path, render, is_optional=not is_alone, is_announced=is_alone)
-                if self.compare_with_last_results(path, graded.systems):
-                    file.lost = JUDGED_SCORES
-                yield file
+            render = functools.partial(render_results, results)
+            file = OutputFile(path, render, is_optional=not is_alone, is_announced=is_alone)
+            if self.compare_with_last_results(path, submission.systems):
+                file.lost = JUDGED_SCORES
+            yield file
         if not is_alone:
-            report = build_leaderboard(self.split, self.graded)
+            report = build_leaderboard(self.split, self.submissions)
             forms = ["csv", "md", *(["html"] if "html" in self.options.report else [])]
             yield from list_report_files(report, LEADERBOARD_FILE.format(split=self.split.name), forms)
 
-    def compare_with_last_results(self, path: str, systems: Iterable[GradedSystem]) -> bool:
+    def compare_with_last_results(self, path: str, systems: Iterable[System]) -> bool:
         """Fill in which grades have changed. Return whether the last results have scores that are lost."""
         last = read_split_grades(path)
         if last is None:
             return True
         is_lost = False
-        for one in systems:
-            old = last.pop(one.name, {})
-            new = collect_grades(one.results)
-            one.results.run.changes = list_changes(old, new)
+        for system in systems:
+            old = last.pop(system.name, {})
+            new = collect_grades(system.results)
+            system.results.run.changes = list_changes(old, new)
             is_lost = is_lost or is_any_lost(old, new)
         return is_lost or any(last.values())
 
     def console(self) -> str:
         by = self.options.by
         if not self.options.outputs:
-            return render_split_text(self.graded[0], by)
-        slices = [build_slice_part(self.graded_systems, by, is_for_console=True)] if by else []
-        board = build_leaderboard(self.split, self.graded).parts[0]
+            return render_split_text(self.submissions[0], by)
+        slices = [build_slice_part(self.systems, by, is_for_console=True)] if by else []
+        board = build_leaderboard(self.split, self.submissions).parts[0]
         return render_text([*slices, narrow_leaderboard(board)])
 
     def reports(self) -> Iterator[OutputFile]:
-        for graded in track(self.graded, "Writing reports"):
-            if graded.systems:
-                yield from split_reports(self.split, graded, self.options)
+        for submission in track(self.submissions, "Writing reports"):
+            if submission.systems:
+                yield from split_reports(self.split, submission, self.options)
 
     def conclusion(self) -> str:
         return describe_statuses(self.submissions) if self.options.outputs else ""
 
     def remarks(self) -> list[str]:
-        lines = []
         generators: set[str] = set()
-        has_labels = False
-        for one in self.graded_systems:
-            if one.judged:
-                generators.update(prediction.model for prediction in one.system.list_generated())
-                has_labels |= one.judged.human is not UNSET
-                lines += describe_missing(one.system, one.judged)
-                lines += describe_changes(one.system.title, one.results.run.changes)
+        labelled = []
+        lines = []
+        for system in self.systems:
+            if system.judged:
+                generators.update(prediction.model for prediction in system.list_generated())
+                lines += describe_missing(system, system.judged)
+                lines += describe_changes(system.title, system.results.run.changes)
+                if system.judged.human:
+                    labelled.append(system)
         lines = [*warn_about_family(self.judging.model, sorted(generators)), *lines]
-        if self.labels and not has_labels:
+        if self.labels and not labelled:
             file = self.labels.file.file
             lines.insert(0, f"warning: {file}: none of these answers was judged: nothing to compare.")
-        return lines + describe_unused(self.overrides, self.graded_systems)
+        judged = {system.title for system in self.systems if system.judged}
+        unused = [f"{name} of {title}" for title, name in self.overrides if title not in judged]
+        if unused:
+            what = f"no effect on systems that are not judged: {shorten_names(unused)}"
+            lines.append(f"warning: {self.options.overrides}: {what}")
+        return lines
 
     def is_complete(self) -> bool:
-        judged = [one.judged for one in self.graded_systems if one.judged]
-        return not self.problems and not any(one.n_missing or one.failed_checks for one in judged)
+        judged = [system.judged for system in self.systems if system.judged]
+        return not self.problems and not any(block.n_missing or block.failed_checks for block in judged)
 
 
 # -- From Python
 
 
-class Results(Mapping[str, SystemResults]):
+class Results(dict[str, SystemResults]):
     """The results of a split by system, with the keys of the results file as attributes.
 
     A block that a system lacks, such as `llm_judge` without a judge, is `msgspec.UNSET`, which is false.
     """
 
-    def __init__(self, graded: GradedSubmission) -> None:
-        self._graded = graded
-        self._systems = {system.name: system.results for system in graded.systems}
-
-    def __getitem__(self, system: str) -> SystemResults:
-        return self._systems[system]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._systems)
-
-    def __len__(self) -> int:
-        return len(self._systems)
+    def __init__(self, submission: Submission) -> None:
+        super().__init__((system.name, system.results) for system in submission.systems)
+        self._submission = submission
 
     def __repr__(self) -> str:
         return f"<Results of {', '.join(self)}>"
@@ -6703,11 +6818,11 @@ class Results(Mapping[str, SystemResults]):
         A measure that the question does not have is None. An answer whose judging failed has scores of 0, as
         in the means, and says why in `failure`.
         """
-        return [dict(zip(CSV_HEADER, row, strict=True)) for row in list_csv_rows(self._graded.systems)]
+        return [dict(zip(CSV_HEADER, row, strict=True)) for row in list_csv_rows(self._submission.systems)]
 
     def to_json(self) -> str:
         """Return the text of the results file."""
-        return b"".join(render_results(self._systems)).decode()
+        return b"".join(render_results(self)).decode()
 
 
 def grade(
@@ -6766,7 +6881,7 @@ def grade(
         raise InputError(os.path.join(root, problem) for problem in error.problems) from None
     except (UsageError, JudgeUnavailable) as error:
         raise InputError([str(error)]) from error
-    return Results(command.graded[0])
+    return Results(command.submissions[0])
 
 
 def ask_function(command: GradeSplit, judge: Callable[[Question, str], float]) -> tuple[Answers, Judging]:
@@ -6816,11 +6931,10 @@ class CheckInputs(Command):
         console.note_all(describe_ignored(options.outputs or ()))
         console.warn_all([*shorten_problems(problems), *(f"warning: {line}" for line in warnings)])
         for submission in submissions:
-            systems = {system.name: system for system in submission.systems}
-            for name in dict.fromkeys(options.systems or submission.found):
+            texts = {system.name: describe_submitted(split, system) for system in submission.systems}
+            for name in dict.fromkeys(options.systems or submission.names):
                 title = join_folder(submission.name, name)
-                text = describe_submitted(split, systems[name]) if name in systems else "cannot be graded"
-                console.print_line(f"{title}: {text}")
+                console.print_line(f"{title}: {texts.get(name, 'cannot be graded')}")
         if problems:
             console.warn(f"error: problems in the input: {len(problems)}")
         return EXIT_BAD_INPUT if problems or (warnings and options.strict) else EXIT_OK
@@ -6833,9 +6947,8 @@ def describe_submitted(split: Split, system: System) -> str:
     n_answered = sum(not is_blank(row.answer) for row in rows)
     n_cited = sum(bool(row.evidence_sentences) for row in rows)
     n_retrieved = sum(bool(row.retrieved_ids) for row in rows)
-    return (
-        f"{n_answered} of {len(rows)} {noun} answered, {n_cited} with citations, {n_retrieved} with retrieval"
-    )
+    counts = f"{n_cited} with citations, {n_retrieved} with retrieval"
+    return f"{n_answered} of {len(rows)} {noun} answered, {counts}"
 
 
 # -- Reading
@@ -6866,14 +6979,14 @@ def read_questions(split: str, problems: list[str], root: str = "") -> tuple[lis
 
 def read_submissions(split: Split, options: InputOptions) -> list[Submission]:
     """Read the submission in each folder of --outputs, or the current directory. Raises UsageError."""
-    if not options.outputs:
-        return [read_submission(split, Submission(), options.max_file_mb, options.systems)]
-    folders = [path for path in list_paths(options.outputs) if not os.path.isfile(path)]
-    if not folders:
-        raise UsageError(f"--outputs: not a folder: {shorten_names(options.outputs)}")
-    submissions = list(map(Submission, name_submissions(folders), folders))
+    submissions = [Submission()]
+    if options.outputs:
+        folders = [path for path in list_paths(options.outputs) if not os.path.isfile(path)]
+        if not folders:
+            raise UsageError(f"--outputs: not a folder: {shorten_names(options.outputs)}")
+        submissions = list(map(Submission, name_submissions(folders), folders))
     for submission in track(submissions, "Reading submissions"):
-        read_submission(split, submission, options.max_file_mb, options.systems, options.max_systems)
+        read_submission(split, submission, options)
     return submissions
 
 
@@ -6883,32 +6996,25 @@ def describe_ignored(outputs: Iterable[str]) -> list[str]:
     return [f"Files among the folders are ignored: {shorten_names(files)}"] if files else []
 
 
-def read_submission(
-    split: Split,
-    submission: Submission,
-    max_mb: float,
-    picked: Sequence[str] | None = None,
-    max_systems: int | None = None,
-) -> Submission:
-    """Read all systems in a submission's folder, or those picked, and return it."""
+def read_submission(split: Split, submission: Submission, options: InputOptions) -> None:
+    """Read all systems in a submission's folder, or those of --systems."""
     folder = submission.folder
     try:
-        submission.found = find_systems(os.path.join(split.root, folder), split.name)
+        submission.names = find_systems(os.path.join(split.root, folder), split.name)
     except FileNotFoundError:
         submission.problems.append(explain_not_found(folder, what="folder"))
-        return submission
+        return
     except OSError as error:
         reason = f"not a readable folder of predictions: {error.strerror or error}"
         submission.problems.append(f"{folder}: {reason}")
-        return submission
-    names = sorted(set(picked or submission.found), key=compute_system_order)
-    if max_systems and len(names) > max_systems:
-        reason = f"{len(names)} systems; at most {max_systems} are graded (--max-systems)"
+        return
+    names = sorted(set(options.systems or submission.names), key=compute_system_order)
+    if options.outputs and len(names) > options.max_systems:
+        reason = f"{len(names)} systems; at most {options.max_systems} are graded (--max-systems)"
         submission.problems.append(f"{folder}: {reason}")
-        return submission
+        return
     for name in track(names or ["*"], "Reading predictions"):  # if there is none, reading says that
-        read_system(split, submission, name, max_mb)
-    return submission
+        read_system(split, submission, name, options.max_file_mb)
 
 
 def read_system(split: Split, submission: Submission, name: str, max_mb: float) -> None:
@@ -6923,7 +7029,7 @@ def read_system(split: Split, submission: Submission, name: str, max_mb: float) 
     submission.problems += problems
     if not problems:
         warnings = check_predictions(data, split, predictions, repeated)
-        submission.systems.append(System(name, data.source, predictions, warnings, submission.name))
+        submission.systems.append(System(name, submission.name, data.source, predictions, warnings))
 
 
 def name_submissions(folders: Sequence[str]) -> list[str]:
@@ -6989,8 +7095,7 @@ def check_gold(file: str, questions: Sequence[Question], documents: Mapping[str,
         if earlier != name:
             repeats.append(f"{earlier} and {name}")
         if question.rubric:
-            levels = question.rubric.levels
-            gap = [level for level in RUBRIC_LEVELS if level not in levels]
+            gap = [level for level in RUBRIC_LEVELS if level not in question.rubric.levels]
             if gap:
                 lacking.append(f"{name} lacks {', '.join(gap)}")
         sentences = documents[question.doc_id].sentences
@@ -6998,22 +7103,22 @@ def check_gold(file: str, questions: Sequence[Question], documents: Mapping[str,
             ids = sorted(set(question.evidence_sentences).difference(sentences))
             if ids:
                 strange.append(f"{name}: {', '.join(ids)} in {question.doc_id}")
-    states: dict[str, list[str]] = {}
+    by_state: dict[str, list[str]] = defaultdict(list)
     for doc_id, document in documents.items():
-        states.setdefault(document.state, []).append(doc_id)
-    missing = states.get("missing", [])
+        by_state[document.state].append(doc_id)
+    missing = by_state["missing"] if 2 * len(by_state["missing"]) > len(documents) else []
     drafts = [question.question_id for question in questions if question.is_unreviewed_draft]
     ungraded = [question.question_id for question in questions if not question.evidence_sentences]
     if len(ungraded) < max(len(questions), MIN_ALIKE):
         ungraded = []
     cases = {
-        "question IDs that occur more than once": find_repeated(one.question_id for one in questions),
+        "question IDs that occur more than once": find_repeated(row.question_id for row in questions),
         "questions whose text occurred before": repeats,
         "questions that a model drafted and no person has checked": drafts,
         "rubrics that lack a level": lacking,
-        "gold documents that are not in the corpus": missing if 2 * len(missing) > len(documents) else [],
-        "gold documents outside the corpus folder, not opened": states.get("outside", []),
-        "gold documents that look like JSON but cannot be read as it": states.get("malformed", []),
+        "gold documents that are not in the corpus": missing,
+        "gold documents outside the corpus folder, not opened": by_state["outside"],
+        "gold documents that look like JSON but cannot be read as it": by_state["malformed"],
         "questions with gold sentences that are not in their document": strange,
         "no question has gold evidence, so citations are not graded; fill in evidence_sentences": ungraded,
     }
@@ -7025,39 +7130,36 @@ def check_predictions(
 ) -> list[str]:
     """Return a warning for each thing that is odd about a system's predictions."""
     questions = split.questions
-    foreign: dict[str, str] = {}  # question ID -> the text of its prediction, if that is another
+    ids = {fold_text(question.question): question.question_id for question in questions}
+    swapped = []
+    foreign = []
     for question in questions:
-        text = predictions.get(question.question_id, NO_PREDICTION).question
-        if text != question.question and fold_text(text) not in ("", fold_text(question.question)):
-            foreign[question.question_id] = fold_text(text)
-    ids: dict[str, str] = {}
-    if foreign:
-        ids = {fold_text(question.question): question.question_id for question in questions}
-    others = [f"{name} has the text of {ids[text]}" for name, text in foreign.items() if text in ids]
+        name = question.question_id
+        text = fold_text(predictions.get(name, NO_PREDICTION).question)
+        if text in ("", fold_text(question.question)):
+            continue
+        if text in ids:
+            swapped.append(f"{name} has the text of {ids[text]}")
+        else:
+            foreign.append(name)
     names = {question.question_id: None for question in questions}
     missing = [name for name in names if name not in predictions]
     unknown = sorted(predictions.keys() - names.keys()) if questions else []
     forms = match_forms(unknown, missing, fold_id)
     matched = set(forms.values())
+    lacking = [name for name in missing if name not in matched]
+    renamed = [f"{name} for {question_id}" for name, question_id in forms.items()]
+    documents = find_similar_documents(questions, predictions)
+    citations = find_similar_citations(split, predictions)
     cases = {
         "IDs that occur more than once, the last counts": repeated,
-        "IDs unlike those of the questions, counted as misses; write them as there": [
-            f"{name} for {question_id}" for name, question_id in forms.items()
-        ],
-        "questions without a prediction, counted as misses": [
-            name for name in missing if name not in matched
-        ],
+        "IDs unlike those of the questions, counted as misses; write them as there": renamed,
+        "questions without a prediction, counted as misses": lacking,
         "predictions for IDs that no question has": [name for name in unknown if name not in forms],
-        "predictions with another question's text": others,
-        "predictions with a question text that no question has": [
-            name for name, text in foreign.items() if text not in ids
-        ],
-        "no gold document is retrieved, but names agree without folder or extension": (
-            find_similar_documents(questions, predictions)
-        ),
-        "cited IDs unlike those of the sentences; write them as in the documents": (
-            find_similar_citations(split, predictions)
-        ),
+        "predictions with another question's text": swapped,
+        "predictions with a question text that no question has": foreign,
+        "no gold document is retrieved, but names agree without folder or extension": documents,
+        "cited IDs unlike those of the sentences; write them as in the documents": citations,
         **find_misspelt_fields(file, predictions),
         **find_equal_answers(questions, predictions),
     }
@@ -7092,12 +7194,6 @@ def strip_path_and_suffix(doc_id: str) -> str:
     return re.sub(r"\.(json|jsonl|txt|md|html?|pdf|xml)$", "", re.split(r"[/\\]", doc_id)[-1])
 
 
-def warn_about_length(system: System, max_chars: int) -> list[str]:
-    long = [name for name, row in system.predictions.items() if len(row.answer) > max_chars]
-    what = f"answers of more than {max_chars} characters, judged cut off"
-    return list_warnings(system.file.file, {what: long})
-
-
 def find_similar_documents(questions: Sequence[Question], predictions: Mapping[str, Prediction]) -> list[str]:
     """Return gold documents that were retrieved under a similar name only, if none was found by its own."""
     gold = dict.fromkeys(question.doc_id for question in questions)
@@ -7112,7 +7208,8 @@ def find_similar_documents(questions: Sequence[Question], predictions: Mapping[s
 
 def find_similar_citations(split: Split, predictions: Mapping[str, Prediction]) -> list[str]:
     """Return the citations that name a sentence in another form, if at least half do."""
-    citations = Counter(itertools.chain.from_iterable(one.evidence_sentences for one in predictions.values()))
+    rows = predictions.values()
+    citations = Counter(itertools.chain.from_iterable(row.evidence_sentences for row in rows))
     known: set[str] = set()
     for document in split.documents.values():
         known.update(document.sentences or ())
@@ -7121,16 +7218,16 @@ def find_similar_citations(split: Split, predictions: Mapping[str, Prediction]) 
     if 2 * sum(citations[name] for name in citations.keys() - known) < citations.total():
         return []
     retrieved: set[str] = set()
-    for prediction in predictions.values():
-        if not known.issuperset(prediction.evidence_sentences):
-            retrieved.update(prediction.retrieved_ids)
+    for row in rows:
+        if not known.issuperset(row.evidence_sentences):
+            retrieved.update(row.retrieved_ids)
     for doc_id in retrieved - split.documents.keys():
         document, _ = read_document(doc_id, [], split.root)
         known.update(document.sentences or ())
     forms = match_forms(citations, known, strip_prefix)
     similar = []
-    for question_id, prediction in predictions.items():
-        for name in prediction.evidence_sentences:
+    for question_id, row in predictions.items():
+        for name in row.evidence_sentences:
             if name in forms:
                 similar.append(f"{question_id} cites {name} for {forms[name]}")
     return similar if 2 * len(similar) >= citations.total() else []
@@ -7150,39 +7247,29 @@ def find_equal_answers(
     return {"all answers are the same; check the system that gave them": answers}
 
 
-# What a prediction's field may be called, in letters only -> its name.
-FIELDS_BY_NAME = {
-    **dict.fromkeys(
-        ("answer", "response", "prediction", "generatedanswer", "predictedanswer", "output"), "answer"
-    ),
-    **dict.fromkeys(
-        ("evidencesentences", "evidence", "sentenceids", "citedsentences", "cited", "citations"),
-        "evidence_sentences",
-    ),
-    **dict.fromkeys(
-        ("retrieveddocs", "retrievedids", "retrieved", "retrieval", "documents", "docs", "docids"),
-        "retrieved_docs",
-    ),
+FIELD_NAMES = {  # a prediction's field -> what it may be called, in letters only
+    "answer": "answer response prediction generatedanswer predictedanswer output",
+    "evidence_sentences": "evidencesentences evidence sentenceids citedsentences cited citations",
+    "retrieved_docs": "retrieveddocs retrievedids retrieved retrieval documents docs docids",
 }
 
 
 def find_misspelt_fields(file: FileData, predictions: Mapping[str, Prediction]) -> dict[str, list[str]]:
     """Return a warning for each field that looks like another name for one that half the predictions lack."""
-    lacking = set()
-    for field_name in set(FIELDS_BY_NAME.values()):
-        n_filled = sum(map(bool, map(attrgetter(field_name), predictions.values())))
-        if 2 * n_filled <= len(predictions):
-            lacking.add(field_name)
+    lacking: dict[str, str] = {}  # what a field may be called -> the field
+    for known, others in FIELD_NAMES.items():
+        if 2 * sum(bool(getattr(row, known)) for row in predictions.values()) <= len(predictions):
+            lacking |= dict.fromkeys(others.split(), known)
     if not lacking:
         return {}
     rows = parse_value(dict[str, dict[str, Any]], file, []) or {}
     cases: dict[str, list[str]] = {}
     for name, _ in Counter(itertools.chain.from_iterable(rows.values())).most_common(MAX_FIELDS):
         letters = re.sub(r"[\W_]", "", name).lower()
-        similar = difflib.get_close_matches(letters, FIELDS_BY_NAME, n=1, cutoff=0.82)
-        known = FIELDS_BY_NAME[similar[0]] if similar else ""
-        if known not in lacking:
+        similar = difflib.get_close_matches(letters, lacking, n=1, cutoff=0.82)
+        if not similar:
             continue
+        known = lacking[similar[0]]
         kind = type(getattr(NO_PREDICTION, known))
         what = f'predictions with the unknown field "{name[:MAX_SHOWN_CHARS]}"; did you mean "{known}"?'
         cases[what] = []
@@ -7203,12 +7290,8 @@ def build_requests(split: Split, submission: Submission, options: SplitOptions) 
     requests = []
     judged = [system for system in submission.systems if options.judges(system)]
     if judged and options.check_judge:
-        for name, position, answer, *_ in build_sanity_checks(split.questions):
-            question = split.questions[position]
-            texts = list_judging_texts(question, answer)
-            requests.append(
-                Request(submission.name, question.question_id, position, name, 0, "rubric", texts)
-            )
+        for check in build_sanity_checks(split.questions):
+            requests.append(build_request(submission.name, split, check.position, check.name, check.answer))
     chosen = []
     for position, question in enumerate(split.questions):
         if question.rubric and (not options.questions or question.question_id in options.questions):
@@ -7218,22 +7301,21 @@ def build_requests(split: Split, submission: Submission, options: SplitOptions) 
         for position, question in enumerate(split.questions):
             if question.rubric is None:
                 continue
-            is_stored_only = position not in to_ask
             _, variants = list_variants(question, system.predict(question), options)
             for variant, text in variants.items():
                 if is_blank(text):
                     continue
-                texts = list_judging_texts(question, text)
-                about = Request(
-                    system.title, question.question_id, position, variant, 0, "rubric", texts, is_stored_only
-                )
-                requests += [about._replace(repeat=repeat) for repeat in range(options.repeats)]
+                request = build_request(system.title, split, position, variant, text)
+                request = request._replace(stored_only=position not in to_ask)
+                requests += [request._replace(repeat=repeat) for repeat in range(options.repeats)]
     return requests
 
 
-def list_judging_texts(question: Question, answer: str) -> dict[str, str]:
+def build_request(system: str, split: Split, position: int, variant: str, answer: str) -> Request:
+    question = split.questions[position]
     texts = {"question": question.question, "gold": question.answer, "answer": answer}
-    return texts | list_rubric_texts(question.rubric or Rubric())
+    texts |= list_rubric_texts(question.rubric or Rubric())
+    return Request(system, question.question_id, position, variant, 0, "rubric", texts)
 
 
 def list_variants(
@@ -7251,189 +7333,6 @@ def list_variants(
 
 
 # -- Scoring
-
-
-@dataclass
-class SubmissionGrader:
-    """Scores the systems of one submission and builds their results."""
-
-    split: Split
-    submission: Submission
-    options: SplitOptions
-    outcomes: Answers
-    judging: Judging
-    labels: Labels | None
-    overrides: Overrides
-
-    def grade(self) -> GradedSubmission:
-        questions = self.split.questions
-        table = Table(
-            ids=[question.question_id for question in questions],
-            clusters=factorize([question.doc_id for question in questions]),
-        )
-        for label in SLICE_LABELS:
-            table.labels[label] = np.array([getattr(question, label) for question in questions], object)
-        answers = {}
-        for system in track(self.submission.systems, "Scoring systems"):
-            answers[system.name] = [score_answer(one, system.predict(one)) for one in questions]
-            is_judged = self.judge_answers(system, answers[system.name])
-            table.systems[system.name] = collect_scores(answers[system.name], is_judged)
-        comparisons = compare_systems(table, SPLIT_MEASURES)
-        differences = list_differences(comparisons)
-        graded = []
-        for system in track(self.submission.systems, "Computing intervals"):
-            one = self.summarize(system, answers[system.name], table)
-            one.results.comparison = differences.get(system.name, UNSET)
-            graded.append(one)
-        return GradedSubmission(self.submission, graded, comparisons)
-
-    def judge_answers(self, system: System, answers: Iterable[GradedAnswer]) -> bool:
-        """Add the judge's scores to answers. Return False if no answer was judged or asked about."""
-        if not self.judging.model or not self.options.judges(system):
-            return False
-        judged = []
-        for position, answer in enumerate(answers):
-            if answer.question.rubric is not None:
-                self.judge_answer(system, position, answer)
-                judged.append(answer)
-        failures = [answer.failure for answer in judged if answer.failure]
-        if (
-            failures
-            and not any(answer.judgements for answer in judged)
-            and not any(failure.asked for failure in failures)
-        ):
-            for answer in judged:
-                answer.judged = None
-            return False
-        for answer in judged:
-            decision = self.overrides.decisions.get((system.title, answer.question.question_id))
-            if decision and answer.judged:
-                answer.judged.override(decision)
-                answer.failure = None
-        return True
-
-    def judge_answer(self, system: System, position: int, answer: GradedAnswer) -> None:
-        question = answer.question
-        flags, texts = list_variants(question, answer.prediction, self.options)
-        sentences = self.split.documents[question.doc_id].sentences
-        gold = question.evidence_sentences
-        cited = answer.prediction.evidence_sentences
-        is_missing = answer.prediction is NO_PREDICTION  # earns nothing, even if there is nothing to cite
-        row = JudgeRow(
-            question_id=question.question_id,
-            evidence_score=0.0 if is_missing else evidence_score(gold, cited, sentences),
-            evidence_method=choose_evidence_method(gold, sentences),
-            gold_sentences=sorted(set(gold)),
-            pred_sentences=sorted(set(cited)),
-            flags=list(flags),
-        )
-        found = self.collect_judgements(system, position, texts)
-        if isinstance(found, Failure):
-            answer.failure = found
-            row.failure = found.reason
-        else:
-            add_scores(row, found)
-            judgements = itertools.chain.from_iterable(found.values())
-            answer.judgements = [one for one in judgements if one is not NO_ANSWER]
-        row.compute_combined()
-        answer.judged = row
-
-    def collect_judgements(
-        self, system: System, position: int, texts: Mapping[str, str]
-    ) -> dict[str, list[Judgement]] | Failure:
-        """Return the judgements of each text of an answer, or why one is missing."""
-        judgements: dict[str, list[Judgement]] = {}
-        for variant, text in texts.items():
-            judgements[variant] = []
-            if is_blank(text):
-                judgements[variant].append(NO_ANSWER)
-                continue
-            for repeat in range(self.options.repeats):
-                outcome = self.outcomes[RequestId(system.title, position, variant, repeat)]
-                if isinstance(outcome, Failure):
-                    return outcome
-                judgements[variant].append(outcome)
-        return judgements
-
-    def summarize(self, system: System, answers: list[GradedAnswer], table: Table) -> GradedSystem:
-        """Compute a system's means and build its results, without comparisons."""
-        split = self.split
-        means = compute_means(table, system.name, (*SPLIT_MEASURES, *JOINT_MEASURES))
-        slice_means: dict[str, dict[str, dict[str, Mean]]] = {}
-        slice_results: dict[str, dict[str, SliceResults]] = {}
-        for label in SLICE_LABELS:
-            slice_means[label] = {}
-            slice_results[label] = {}
-            for value, part in slice_table(table, label).items():
-                slice_means[label][value] = compute_means(part, system.name, SPLIT_MEASURES)
-                slice_results[label][value] = build_slice_results(slice_means[label][value])
-        results = SystemResults(
-            retrieval=build_retrieval_results([answer.retrieval for answer in answers], means),
-            citation=build_citation_results(answers, means),
-            slices=slice_results,
-            run=RunInfo(
-                prompt_hash=hash_prompt("rubric"),
-                inputs=[split.file, system.file, *self.overrides.files],
-                corpus=CorpusInfo(len(split.documents), split.corpus_sha256),
-                warnings=[*split.warnings, *system.warnings],
-            ),
-        )
-        if ANSWER_MEASURE.name in means:
-            results.llm_judge = self.build_judge_results(system, answers, table, means)
-            n_supported, n_f1 = [means[measure.name].n for measure in JOINT_MEASURES]
-            counts = {"questions": n_supported, "questions_with_evidence": n_f1}
-            results.joint = fill_means(JointResults, means, JOINT_MEASURES, **counts)
-        if system.list_generated():
-            results.generation = build_generation_results(system.list_generated())
-        return GradedSystem(system, answers, means, slice_means, results)
-
-    def build_judge_results(
-        self, system: System, answers: Sequence[GradedAnswer], table: Table, means: Mapping[str, Mean]
-    ) -> JudgeResults:
-        """Answer, evidence and combined scores, over the questions with a rubric."""
-        rows = []
-        failed: list[str] = []
-        unjudged: list[str] = []
-        for answer in answers:
-            if answer.judged:
-                rows.append(answer.judged)
-            if answer.failure:
-                (failed if answer.failure.asked else unjudged).append(answer.question.question_id)
-        results: JudgeResults = fill_means(
-            JudgeResults,
-            means,
-            JUDGE_MEASURES,
-            total_questions=len(answers),
-            questions_with_rubrics=len(rows),
-            answer_score_sum=sum(row.answer_score_raw for row in rows),
-            evidence_score_sum=math.fsum(row.evidence_score for row in rows),
-            combined_score_sum=math.fsum(row.combined_score for row in rows),
-            lambda_weight=ANSWER_WEIGHT,
-            requested_model=self.judging.requested_model,
-            judge_model=self.judging.model,
-            failed_questions=failed,
-            unjudged_questions=unjudged,
-            flagged_questions=[row.question_id for row in rows if row.flags],
-            usage=sum_usage(self.judging.model, answers),
-            per_question=rows,
-        )
-        bounds = means[ANSWER_MEASURE.name].bounds
-        combined_bounds = means[COMBINED_MEASURE.name].bounds
-        if bounds and combined_bounds:
-            results.score_bounds = ScoreBounds(bounds, combined_bounds)
-            is_judged = np.array([answer.is_scored for answer in answers])
-            judged_means = compute_means(table.select(is_judged), system.name, JUDGE_MEASURES)
-            n_judged = int(is_judged.sum())
-            results.judged_only = fill_means(
-                JudgedOnlyMeans, judged_means, JUDGE_MEASURES, questions=n_judged
-            )
-        if self.options.repeats > 1:
-            results.judge_sd = pool_deviations(row.scores for row in rows if row.scores)
-        if self.options.check_judge:
-            results.checks = build_check_rows(self.split.questions, system.submission, self.outcomes)
-        if self.labels and system.title in self.labels.scores:
-            results.human = compare_with_people(self.labels, system.title, answers)
-        return results
 
 
 def score_answer(question: Question, prediction: Prediction) -> GradedAnswer:
@@ -7455,9 +7354,9 @@ def add_scores(row: JudgeRow, judgements: Mapping[str, Sequence[Judgement]]) -> 
     """Add the scores of an answer's texts to its row: those of the text that scores lowest count."""
     means = {}
     for variant, group in judgements.items():
-        means[variant] = mean([one.score for one in group]) or 0.0
+        means[variant] = mean([judgement.score for judgement in group]) or 0.0
     counting = judgements[min(means, key=means.__getitem__)]
-    scores = [one.score for one in counting]
+    scores = [judgement.score for judgement in counting]
     row.answer_score_raw = scores[0]
     row.answer_rationale = counting[0].rationale
     if len(scores) > 1:
@@ -7470,12 +7369,11 @@ def add_scores(row: JudgeRow, judgements: Mapping[str, Sequence[Judgement]]) -> 
 
 
 def collect_scores(answers: Sequence[GradedAnswer], is_judged: bool) -> Scores:
-    groups = {"retrieval": RETRIEVAL_MEASURES, "citation": CITATION_MEASURES}
-    if is_judged:
-        groups["judged"] = JUDGE_MEASURES
     scores = Scores()
-    for group, measures in groups.items():
-        rows = [getattr(answer, group) for answer in answers]
+    for name, measures in MEASURES_BY_ROW.items():
+        if name == "judged" and not is_judged:
+            continue
+        rows = [getattr(answer, name) for answer in answers]
         for measure in measures:
             column = [getattr(row, measure.name, np.nan) for row in rows]
             scores.values[measure.name] = np.array(column, np.float64)
@@ -7546,37 +7444,26 @@ def read_split_grades(path: str) -> dict[str, Grades] | None:
 M = TypeVar("M", bound=Means)
 
 
-def fill_means(kind: type[M], means: Mapping[str, Mean], measures: Iterable[Measure], **others: Any) -> M:
-    """Build a block of results: each measure's mean and interval, and the other fields."""
+def fill_means(kind: type[M], means: Mapping[str, Mean], **others: Any) -> M:
+    """Build a block of results: mean and interval of each measure that it has a field for, and the others."""
     intervals: dict[str, Interval | None] = {}
-    for measure in measures:
-        found = means.get(measure.name, NO_MEAN)
-        others[measure.mean_key] = found.value
-        intervals[measure.mean_key] = found.interval
-        if found.interval is None:
-            others["ci95_reason"] = f"fewer than {MIN_CLUSTERS} documents: {found.n_clusters}"
+    for measure in (*SPLIT_MEASURES, *JOINT_MEASURES):
+        key = measure.mean_key
+        if key in kind.__struct_fields__:
+            figure = means.get(measure.name, NO_MEAN)
+            others[key] = figure.value
+            intervals[key] = figure.interval
+            if figure.interval is None:
+                others["ci95_reason"] = f"fewer than {MIN_CLUSTERS} documents: {figure.n_clusters}"
     return kind(ci95=intervals, **others)
 
 
-def build_retrieval_results(rows: list[RetrievalRow], means: Mapping[str, Mean]) -> RetrievalResults:
-    return fill_means(
-        RetrievalResults,
-        means,
-        RETRIEVAL_MEASURES,
-        recall_at_1=sum(row.recall_at_1 for row in rows),
-        recall_at_5=sum(row.recall_at_5 for row in rows),
-        total=len(rows),
-        per_question=rows,
-    )
-
-
-def build_citation_results(answers: Sequence[GradedAnswer], means: Mapping[str, Mean]) -> CitationResults:
-    rows = [answer.citation for answer in answers if answer.citation]
+def build_citation_results(system: System) -> CitationResults:
+    rows = [answer.citation for answer in system.answers if answer.citation]
     return fill_means(
         CitationResults,
-        means,
-        CITATION_MEASURES,
-        total_questions=len(answers),
+        system.means,
+        total_questions=len(system.answers),
         questions_with_evidence=len(rows),
         precision_sum=math.fsum(row.precision for row in rows),
         recall_sum=math.fsum(row.recall for row in rows),
@@ -7585,14 +7472,20 @@ def build_citation_results(answers: Sequence[GradedAnswer], means: Mapping[str, 
     )
 
 
-def build_slice_results(means: Mapping[str, Mean]) -> SliceResults:
-    results = SliceResults(
-        means[RETRIEVAL_MEASURES[0].name].n,  # every question has it
-        fill_means(RetrievalMeans, means, RETRIEVAL_MEASURES),
-        fill_means(CitationMeans, means, CITATION_MEASURES),
-    )
-    if ANSWER_MEASURE.name in means:
-        results.llm_judge = fill_means(JudgeMeans, means, JUDGE_MEASURES)
+def summarize_slices(system: System, table: Table) -> dict[str, dict[str, SliceResults]]:
+    """Compute a system's means by the values of each label, and return them as results."""
+    results: dict[str, dict[str, SliceResults]] = {}
+    for label in SLICE_LABELS:
+        system.slices[label] = {}
+        results[label] = {}
+        for value, part in slice_table(table, label).items():
+            means = compute_means(part, system.name, SPLIT_MEASURES)
+            system.slices[label][value] = means
+            results[label][value] = SliceResults(
+                len(part.ids), fill_means(RetrievalMeans, means), fill_means(CitationMeans, means)
+            )
+            if ANSWER_MEASURE.name in means:
+                results[label][value].llm_judge = fill_means(JudgeMeans, means)
     return results
 
 
@@ -7609,19 +7502,15 @@ def build_check_rows(questions: Sequence[Question], submission: str, answers: An
     for check in build_sanity_checks(questions):
         outcome = answers[RequestId(submission, check.position, check.name, 0)]
         question_id = questions[check.position].question_id
-        row = CheckRow(check.name, question_id, None, (check.lowest, check.highest), False, "")
-        if isinstance(outcome, Failure):
-            row.rationale = outcome.reason
-        else:
-            row.score = outcome.score
-            row.passed = check.lowest <= outcome.score <= check.highest
-            row.rationale = outcome.rationale
-        rows.append(row)
+        score = None if isinstance(outcome, Failure) else outcome.score
+        rationale = outcome.reason if isinstance(outcome, Failure) else outcome.rationale
+        passed = score is not None and check.lowest <= score <= check.highest
+        expected = (check.lowest, check.highest)
+        rows.append(CheckRow(check.name, question_id, score, expected, passed, rationale))
     return rows
 
 
 def build_generation_results(predictions: Sequence[Prediction]) -> GenerationResults:
-    """Return what models took for the predictions that they made."""
     amounts = {}
     for name in GENERATED_AMOUNTS:
         values = [getattr(prediction, name) for prediction in predictions]
@@ -7650,27 +7539,20 @@ def is_amount(value: object) -> bool:
 # -- People's scores
 
 
+Overrides: TypeAlias = dict[tuple[str, str], Override]  # by the system's title and question ID
+PeopleRow = TypeVar("PeopleRow", Label, Override)
+
+
 class Labels(NamedTuple):
-    """People's scores: system -> question ID -> rater -> score."""
+    """People's scores: title of the system -> question ID -> rater -> score."""
 
     file: InputFile
     scores: dict[str, dict[str, dict[str, int]]]
 
 
-class Overrides(NamedTuple):
-    """People's decisions by system and question ID, and the file that they are in."""
-
-    files: Sequence[InputFile]
-    decisions: Mapping[tuple[str, str], Override]
-
-
-NO_OVERRIDES = Overrides((), {})
-
-
-def read_labels(path: str, split: Split, titles: Sequence[str], problems: list[str]) -> Labels:
-    """Read people's scores of systems with these titles, graded or not."""
-    names = {title: title for title in titles}
-    file, rows = read_people_rows(Label, path, split, names, problems)
+def read_labels(path: str, split: Split, submissions: Iterable[Submission], problems: list[str]) -> Labels:
+    """Read people's scores of systems, graded or not."""
+    file, rows = read_people_rows(Label, path, split, map_systems(submissions), problems)
     labels = Labels(file, {})
     for place, label in rows:
         if label.score is None:
@@ -7687,48 +7569,36 @@ def read_labels(path: str, split: Split, titles: Sequence[str], problems: list[s
 
 def read_overrides(
     path: str, split: Split, submissions: Iterable[Submission], problems: list[str]
-) -> Overrides:
-    """Read people's decisions. The name of a submission stands for `final`, or for its only system."""
-    names = {}
-    for submission in submissions:
-        titles = {title: title for title in submission.titles}
-        final = join_folder(submission.name, FINAL_SYSTEM)
-        if submission.name and (len(titles) < 2 or final in titles):
-            names[submission.name] = final if final in titles else "".join(titles)
-        names |= titles
-    file, rows = read_people_rows(Override, path, split, names, problems)
+) -> tuple[InputFile, Overrides]:
+    file, rows = read_people_rows(Override, path, split, map_systems(submissions), problems)
     without_rubric = {question.question_id for question in split.questions if question.rubric is None}
-    decisions: dict[tuple[str, str], Override] = {}
+    overrides: Overrides = {}
     for place, row in rows:
         key = (row.system, row.question_id)
         if row.question_id in without_rubric:
             problems.append(f"{place}question_id: {row.question_id} has no rubric, so it has no score")
-        if key in decisions:
+        if key in overrides:
             problems.append(f"{place}a second decision on {row.question_id} of {row.system}")
-        decisions[key] = row
-    return Overrides([file], decisions)
+        overrides[key] = row
+    return file, overrides
 
 
-def describe_unused(overrides: Overrides, systems: Iterable[GradedSystem]) -> list[str]:
-    """Return a warning about the decisions on systems that are not judged."""
-    judged = {one.system.title for one in systems if one.judged}
-    names = [f"{name} of {title}" for title, name in overrides.decisions if title not in judged]
-    if not names:
-        return []
-    [file] = overrides.files
-    return [f"warning: {file.file}: no effect on systems that are not judged: {shorten_names(names)}"]
-
-
-PeopleRow = TypeVar("PeopleRow", Label, Override)
+def map_systems(submissions: Iterable[Submission]) -> dict[str, str]:
+    """Map what a row may call a system to its title. A submission stands for `final`, or its only system."""
+    titles = {}
+    for submission in submissions:
+        own = [join_folder(submission.name, name) for name in submission.names]
+        final = join_folder(submission.name, FINAL_SYSTEM)
+        if submission.name and (len(own) < 2 or final in own):
+            titles[submission.name] = final if final in own else next(iter(own), submission.name)
+        titles |= dict(zip(own, own, strict=True))
+    return titles
 
 
 def read_people_rows(
     kind: type[PeopleRow], path: str, split: Split, systems: Mapping[str, str], problems: list[str]
 ) -> tuple[InputFile, list[tuple[str, PeopleRow]]]:
-    """Return the rows of a CSV or JSON file, each with its place for messages, "labels.csv:2: ".
-
-    `systems` maps what a row may call a system to its title, which replaces it.
-    """
+    """Return the rows of a CSV or JSON file with systems' titles, each with its place: "labels.csv:2: "."""
     ids = map_spellings([question.question_id for question in split.questions])
     spellings = map_spellings(list(systems))
     file = read_file(path, problems)
@@ -7777,47 +7647,42 @@ def map_spellings(names: Sequence[str]) -> dict[str, str]:
     return spellings | dict(zip(names, names, strict=True))
 
 
-def compare_with_people(labels: Labels, system: str, answers: Iterable[GradedAnswer]) -> HumanResults:
+def compare_with_people(labels: Labels, system: System) -> HumanResults:
     """Compare the judge's scores of one system with people's.
 
     Each label is compared with the judge's score, rounded to a level if it is a mean of repeats. Blank
     answers, whose score is known, need no label; they count in the corrected mean.
     """
-    given = labels.scores[system]
-    judged = []
+    given = labels.scores[system.title]
+    questions = []
     scores = []
-    n_scored = 0
-    for answer in answers:
+    n_blank = 0
+    for answer in system.answers:
         if answer.judge_score is None:
             continue
-        n_scored += 1
-        if not is_blank(answer.prediction.answer):
-            judged.append(answer)
+        if is_blank(answer.prediction.answer):
+            n_blank += 1
+        else:
+            questions.append(answer.question)
             scores.append(answer.judge_score)
-    people = [given.get(answer.question.question_id, {}) for answer in judged]
+    people = [given.get(question.question_id, {}) for question in questions]
     levels = []
     human_levels = []
-    gaps: dict[int, list[float]] = {}
+    gaps: dict[int, list[float]] = defaultdict(list)
     for score, by_rater in zip(scores, people, strict=True):
         for human in by_rater.values():
             levels.append(find_nearest_level(score))
             human_levels.append(human)
-            gaps.setdefault(human, []).append(score - human)
+            gaps[human].append(score - human)
     distances = [abs(level - human) for level, human in zip(levels, human_levels, strict=True)]
     raters = sorted(set().union(*people))
     ratings = [[by_rater.get(rater) for by_rater in people] for rater in raters]
-    alpha = krippendorff_alpha([[find_nearest_level(score) for score in scores], *ratings], "ordinal")
+    alpha = krippendorff_alpha([list(map(find_nearest_level, scores)), *ratings], "ordinal")
     human_means = [mean(list(by_rater.values())) for by_rater in people]
-    documents = [answer.question.doc_id for answer in judged]
-    corrected = []
-    for value in corrected_mean(scores, human_means, documents):
-        if value is not None:
-            n_blank = n_scored - len(judged)
-            value = (value * len(judged) + NO_ANSWER.score * n_blank) / n_scored
-        corrected.append(value)
-    estimate, low, high = corrected
-    on_sheet = {answer.question.question_id for answer in judged}
-    ordered = sorted(on_sheet, key=lambda name: compute_sheet_order(name, system))
+    corrected = corrected_mean(scores, human_means, [question.doc_id for question in questions])
+    estimate, low, high = [include_blank(value, len(scores), n_blank) for value in corrected]
+    on_sheet = {question.question_id for question in questions}
+    ordered = sorted(on_sheet, key=lambda name: compute_sheet_order(name, system.title))
     labelled = [name for name in ordered if name in given]
     return HumanResults(
         name=labels.file.file,
@@ -7831,11 +7696,18 @@ def compare_with_people(labels: Labels, system: str, answers: Iterable[GradedAns
         krippendorff_alpha=alpha if levels else None,
         krippendorff_alpha_of_people=krippendorff_alpha(ratings, "ordinal") if len(raters) > 1 else None,
         judge_minus_human_by_level={str(level): mean(gaps[level]) for level in sorted(gaps)},
-        answers_judged=n_scored,
+        answers_judged=len(scores) + n_blank,
         labelled_in_sheet_order=labelled == ordered[: len(labelled)],
         corrected_answer_score=estimate,
         ci95={"corrected_answer_score": None if low is None or high is None else Interval(low, high)},
     )
+
+
+def include_blank(average: float | None, n_answers: int, n_blank: int) -> float | None:
+    """Return an average score over the blank answers, too."""
+    if average is None:
+        return None
+    return (average * n_answers + NO_ANSWER.score * n_blank) / (n_answers + n_blank)
 
 
 def compute_sheet_order(question_id: str, system: str) -> bytes:
@@ -7880,7 +7752,7 @@ def format_share(share: float | None) -> str:
     return "n/a" if share is None else f"{share * 100:.0f}%"
 
 
-def render_split_text(graded: GradedSubmission, by: str | None) -> str:
+def render_split_text(graded: Submission, by: str | None) -> str:
     """Return the console report of one folder: a block per system, then the comparison."""
     systems = graded.systems
     blocks = [render_system(system) for system in systems]
@@ -7897,12 +7769,12 @@ def render_split_text(graded: GradedSubmission, by: str | None) -> str:
     return "\n".join(blocks)
 
 
-def render_system(graded: GradedSystem) -> str:
+def render_system(graded: System) -> str:
     """Return one system's blocks, as the course defines them."""
     retrieval = graded.results.retrieval
     citation = graded.results.citation
-    text = f"""{render_title(escape_console(f"Evaluating: {graded.system.file.file}"))}
-Loaded predictions for {len(graded.system.predictions)} questions
+    text = f"""{render_title(escape_console(f"Evaluating: {graded.file.file}"))}
+Loaded predictions for {len(graded.predictions)} questions
 {render_title("RETRIEVAL EVALUATION RESULTS")}
 Total Questions: {retrieval.total}
 
@@ -8022,7 +7894,7 @@ def warn_about_family(judge: str, generators: Iterable[str]) -> list[str]:
     return [f"warning: the judge {judge} is of one family with {names} and may prefer its answers."]
 
 
-def describe_intervals(graded: GradedSystem) -> str:
+def describe_intervals(graded: System) -> str:
     """Return how the intervals of a table were computed, or why there are none."""
     reason = graded.results.retrieval.ci95_reason
     if reason is not UNSET:
@@ -8030,11 +7902,11 @@ def describe_intervals(graded: GradedSystem) -> str:
     return f"{IN_BRACKETS}: bootstrap over {count_documents(graded)} gold documents."
 
 
-def count_documents(graded: GradedSystem) -> int:
+def count_documents(graded: System) -> int:
     return graded.means[RETRIEVAL_MEASURES[0].name].n_clusters
 
 
-def list_comparison_notes(systems: Sequence[GradedSystem]) -> list[str]:
+def list_comparison_notes(systems: Sequence[System]) -> list[str]:
     """Return the notes below a comparison, such as missing judgements and differences not shown."""
     lines = []
     if len(systems) > MAX_SYSTEMS_SHOWN:
@@ -8050,16 +7922,16 @@ def list_comparison_notes(systems: Sequence[GradedSystem]) -> list[str]:
     return lines
 
 
-def build_systems_part(title: str, systems: Iterable[GradedSystem], lines: Sequence[str]) -> Part:
+def build_systems_part(title: str, systems: Iterable[System], lines: Sequence[str]) -> Part:
     rows: list[MeansRow] = [([system.name], system.means) for system in systems]
     return build_means_part(title, ["System"], rows, SPLIT_MEASURES)._replace(lines=lines)
 
 
-def build_slice_part(systems: Sequence[GradedSystem], label: str, is_for_console: bool = False) -> Part:
+def build_slice_part(systems: Sequence[System], label: str, is_for_console: bool = False) -> Part:
     """Return a table of each system's means by the values of one label."""
     rows: list[MeansRow] = []
     for graded in systems:
-        name = graded.system.title if is_for_console else graded.name
+        name = graded.title if is_for_console else graded.name
         for value, means in graded.slices[label].items():
             rows.append(([value, name, means[RETRIEVAL_MEASURES[0].name].n], means))
     rows.sort(key=lambda row: str(row[0][0]))
@@ -8080,7 +7952,7 @@ COUNTS = ("Judged", "Missing", "Flagged")  # answers
 NOT_ON_CONSOLE = ("Status", "Warnings", RETRIEVAL_MEASURES[0].title, *COUNTS)  # it has 100 columns
 
 
-def build_leaderboard(split: Split, submissions: Sequence[GradedSubmission]) -> Report:
+def build_leaderboard(split: Split, submissions: Sequence[Submission]) -> Report:
     """Return the leaderboard: a row for each submission, best first."""
     measure = choose_ranking_measure(submissions)
     ranking = rank_submissions(submissions, measure)
@@ -8090,7 +7962,7 @@ def build_leaderboard(split: Split, submissions: Sequence[GradedSubmission]) -> 
     warnings = []
     for graded, rank in ranking:
         name = graded.name
-        submission = graded.submission
+        submission = graded
         counting = graded.counting
         link = LinkCell(name, quote(f"{submission.output_folder(split)}/{split.name}_evaluation.html"))
         names: list[Cell] = ["n/a" if rank is None else rank, link if counting else name]
@@ -8122,7 +7994,7 @@ def build_leaderboard(split: Split, submissions: Sequence[GradedSubmission]) -> 
     )
 
 
-def choose_ranking_measure(submissions: Iterable[GradedSubmission]) -> Measure:
+def choose_ranking_measure(submissions: Iterable[Submission]) -> Measure:
     """Return the first of the measures for ranking that any submission has."""
     counting = [graded.counting for graded in submissions]
     for measure in RANKING_MEASURES:
@@ -8132,8 +8004,8 @@ def choose_ranking_measure(submissions: Iterable[GradedSubmission]) -> Measure:
 
 
 def rank_submissions(
-    submissions: Iterable[GradedSubmission], measure: Measure
-) -> list[tuple[GradedSubmission, int | None]]:
+    submissions: Iterable[Submission], measure: Measure
+) -> list[tuple[Submission, int | None]]:
     """Return (submission, rank), best first; last and without a rank those that lack the measure."""
     by_name = {}
     means = {}
@@ -8143,9 +8015,9 @@ def rank_submissions(
     return [(by_name[name], rank) for name, rank in rank_systems(means, [measure.name])]
 
 
-def list_leaderboard_cells(graded: GradedSubmission, rank: int | None) -> list[object]:
+def list_leaderboard_cells(graded: Submission, rank: int | None) -> list[object]:
     """Return a row of the leaderboard's CSV."""
-    submission = graded.submission
+    submission = graded
     system = graded.counting
     means = system.means if system else {}
     combined, *others = [means.get(measure.name, NO_MEAN) for measure in LEADERBOARD_MEASURES]
@@ -8157,7 +8029,7 @@ def list_leaderboard_cells(graded: GradedSubmission, rank: int | None) -> list[o
     ]
 
 
-def count_answers(system: GradedSystem | None) -> tuple[int, int, int]:
+def count_answers(system: System | None) -> tuple[int, int, int]:
     """Return how many answers were judged, lack a judgement, and are flagged."""
     judged = system and system.judged
     if not judged:
@@ -8166,7 +8038,7 @@ def count_answers(system: GradedSystem | None) -> tuple[int, int, int]:
     return judged.questions_with_rubrics - n_missing, n_missing, len(judged.flagged_questions)
 
 
-BoardRow: TypeAlias = tuple[list[Cell], GradedSystem | None]
+BoardRow: TypeAlias = tuple[list[Cell], System | None]
 
 
 def build_board_part(title: str, header: Sequence[str], rows: Sequence[BoardRow], measure: Measure) -> Part:
@@ -8207,24 +8079,26 @@ def describe_statuses(submissions: Collection[Submission]) -> str:
 # -- Reports
 
 
-def split_reports(split: Split, graded: GradedSubmission, options: SplitOptions) -> Iterator[OutputFile]:
+def split_reports(split: Split, graded: Submission, options: SplitOptions) -> Iterator[OutputFile]:
     """Yield the reports on one submission, and the pages of single systems."""
-    folder = graded.submission.output_folder(split)
+    folder = graded.output_folder(split)
     report = build_split_report(split, graded)
     for form in dict.fromkeys(options.report):
         stem = f"{split.name}_scores" if form == "png" else f"{split.name}_evaluation"
         yield from list_report_files(report, join_folder(folder, stem), [form])
     for system in graded.systems:
         if system.name in options.student:
-            own = build_split_report(split, graded._replace(systems=[system], comparisons=[]), system.name)
+            own = build_split_report(
+                split, dataclasses.replace(graded, systems=[system], comparisons=[]), system.name
+            )
             stem = join_folder(folder, f"{split.name}_{system.name}_evaluation")
             yield from list_report_files(own, stem, ["html"])
 
 
-def build_split_report(split: Split, graded: GradedSubmission, student: str = "") -> Report:
+def build_split_report(split: Split, graded: Submission, student: str = "") -> Report:
     """Return the report on one submission, or on one of its systems."""
     systems = graded.systems
-    warnings = [] if student else [f"not graded: {problem}" for problem in graded.submission.problems]
+    warnings = [] if student else [f"not graded: {problem}" for problem in graded.problems]
     failed = []
     flagged = []
     overridden = []
@@ -8276,7 +8150,7 @@ def warn_about_judging(results: JudgeResults) -> list[str]:
     return lines + describe_checks(results) if results.failed_checks else lines
 
 
-def describe_run(split: Split, systems: Sequence[GradedSystem]) -> dict[str, str]:
+def describe_run(split: Split, systems: Sequence[System]) -> dict[str, str]:
     """Return what was graded and judged, for the top of a page."""
     newest = ""
     for answer in itertools.chain.from_iterable(system.answers for system in systems):
@@ -8293,7 +8167,7 @@ def describe_run(split: Split, systems: Sequence[GradedSystem]) -> dict[str, str
     }
 
 
-def describe_systems(systems: Sequence[GradedSystem]) -> list[str]:
+def describe_systems(systems: Sequence[System]) -> list[str]:
     """Return the remarks on the table of systems."""
     n_with_evidence = systems[0].results.citation.questions_with_evidence
     counts = f"Questions: {len(systems[0].answers)}"
@@ -8310,7 +8184,7 @@ def describe_systems(systems: Sequence[GradedSystem]) -> list[str]:
     return lines
 
 
-def list_origins(systems: Iterable[GradedSystem]) -> list[str]:
+def list_origins(systems: Iterable[System]) -> list[str]:
     lines = []
     for system in systems:
         run = system.results.run
@@ -8347,7 +8221,7 @@ CSV_HEADER = [
 ]
 
 
-def list_csv_rows(systems: Sequence[GradedSystem]) -> Iterator[list[object]]:
+def list_csv_rows(systems: Sequence[System]) -> Iterator[list[object]]:
     for answers in iterate_questions(systems):
         for system, answer in answers.items():
             question = answer.question
@@ -8365,7 +8239,7 @@ def list_csv_rows(systems: Sequence[GradedSystem]) -> Iterator[list[object]]:
             yield [*row, question.question, question.answer, answer.prediction.answer]
 
 
-def iterate_questions(systems: Sequence[GradedSystem]) -> Iterator[dict[str, GradedAnswer]]:
+def iterate_questions(systems: Sequence[System]) -> Iterator[dict[str, GradedAnswer]]:
     """Yield the answers to each question by system."""
     names = [system.name for system in systems]
     for answers in zip(*(system.answers for system in systems), strict=True):
@@ -8380,7 +8254,7 @@ SENTENCE_BYTES = 25  # of markup
 EXCERPT_CHARS = 600  # of a plain text that is not shown whole
 
 
-def build_entries(split: Split, systems: Sequence[GradedSystem]) -> Iterator[Entry]:
+def build_entries(split: Split, systems: Sequence[System]) -> Iterator[Entry]:
     """Yield each question with all its answers, its rubric and its document, to open on the page."""
     shows_whole = estimate_page(split, len(systems)) <= PAGE_BYTES
     for question, answers in zip(split.questions, iterate_questions(systems), strict=True):
@@ -8809,7 +8683,7 @@ class GradeAnswers(Command):
         self.generators: list[str] = []  # the models that gave the answers
         self.judge_notes: list[str] = []
         self.todo: list[Request] = []
-        self.graded: list[Configuration] = []  # best first; none in a reference check
+        self.submissions: list[Configuration] = []  # best first; none in a reference check
         self.imperfect: list[str] = []  # what a reference check has found
         self.report = Report("", [])
         self.judging = Judging()
@@ -8997,8 +8871,8 @@ class GradeAnswers(Command):
             graded[name].results.comparison = differences
         means = {name: configuration.means for name, configuration in graded.items()}
         ranking = rank_systems(means, [*options.judged_methods, *options.unjudged_methods])
-        self.graded = [graded[name] for name, _ in ranking]
-        self.report = build_answers_report(self.graded, comparisons)
+        self.submissions = [graded[name] for name, _ in ranking]
+        self.report = build_answers_report(self.submissions, comparisons)
 
     def pool_figures(self) -> AnswerFigures:
         """Return the figures of all files as if they were one."""
@@ -9011,7 +8885,7 @@ class GradeAnswers(Command):
         return figures
 
     def results(self) -> Iterator[OutputFile]:
-        for configuration in self.graded:
+        for configuration in self.submissions:
             results = configuration.results
             last: Grades = {}
             with suppress(OSError, *JSON_ERRORS):
@@ -9027,22 +8901,22 @@ class GradeAnswers(Command):
     def console(self) -> str:
         if self.imperfect:
             return f"Reference check failed: {len(self.imperfect)} scores of gold answers are not perfect"
-        return render_text(self.report.parts) if self.graded else "Reference check passed"
+        return render_text(self.report.parts) if self.submissions else "Reference check passed"
 
     def reports(self) -> Iterator[OutputFile]:
-        if self.graded:
+        if self.submissions:
             yield from list_report_files(self.report, self.report_stem, self.options.report)
 
     def remarks(self) -> list[str]:
         lines = [f"not perfect: {fault}" for fault in self.imperfect[:MAX_NAMES_SHOWN]]
         if self.judging.model not in ("", self.model):
             lines += warn_about_family(self.judging.model, self.generators)
-        for configuration in self.graded:
+        for configuration in self.submissions:
             lines += [f"warning: {line}" for line in warn_about_failures(configuration.results)]
         return [*lines, *self.changes]
 
     def is_complete(self) -> bool:
-        return not self.imperfect and not any(configuration.results.failed for configuration in self.graded)
+        return not self.imperfect and not any(one.results.failed for one in self.submissions)
 
 
 # -- Reading
@@ -9055,7 +8929,7 @@ def read_configurations(options: AnswerOptions) -> list[Configuration]:
     for path in track(list_paths(options.files), "Reading answers"):
         if path in SPLITS:
             split = read_split(path, problems)
-            submission = read_submission(split, Submission(), options.max_file_mb)
+            [submission] = read_submissions(split, InputOptions(max_file_mb=options.max_file_mb))
             problems += submission.problems
             for system in submission.systems:
                 converted = [Answer(convert_question(question, system)) for question in split.questions]

@@ -254,16 +254,9 @@ def test_missing_judgements_are_not_compared(eight: Project, judge_with: JudgeWi
 BLANK: list[dict[str, str]] = [{}, {"answer": ""}, {"answer": " \n"}, {"answer": "\u200b"}]
 
 
-def write_blank_answers(project: Project, first: int, last: int) -> None:
-    """Write answers of `strong`, blank from this question on; the last question has no prediction."""
-    predictions = {}
-    for number in range(1, last):
-        predictions[f"q{number:03d}"] = {"answer": "So it is."} if number < first else BLANK[number % 4]
-    project.predictions("strong", predictions)
-
-
 def test_blank_answers_by_hand(eight: Project) -> None:
-    write_blank_answers(eight, 7, 8)
+    answers = {name: {"answer": "So it is."} for name in IDS[:6]}
+    eight.predictions("strong", {**answers, "q007": BLANK[3]})  # and no prediction for q008
     labels = labels_csv(*rated("anna", [4, 3, 5, 1, 4, None, 5, 5]))
     found = human_results(run_with_labels(eight, labels))
     others = evaluation.corrected_mean(JUDGED[:6], [4, 3, 5, 1, 4, None], GOLD_DOCUMENTS[:6])
@@ -463,7 +456,7 @@ def test_a_sheet_of_submissions_is_written_and_read_back(submissions: Project) -
 
 
 def test_labels_name_the_submission(submissions: Project) -> None:
-    labels = labels_csv(("q001", "strong", 4), ("q001", "a/strong", 4))
+    labels = labels_csv(("q001", "strong", 4), ("q001", "a/strong", 4), ("q001", "b", 4))
     outcome = run_with_labels(submissions, labels, *OUTPUTS)
     problems = [line for line in outcome.err if line.startswith("labels.csv:")]
     assert len(problems) == 1

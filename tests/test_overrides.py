@@ -153,19 +153,20 @@ def test_decisions_on_systems_that_are_not_judged_have_no_effect(four: Project) 
 
 @pytest.fixture
 def submissions(project: Project, judge_with: JudgeWith) -> Project:
-    """One system; a final and another; two others; and a broken one."""
+    """One system; a final and another; two others; a broken one; and an empty folder."""
     project.questions(question("d1"))
     scores: dict[str, Any] = {"one/x": [1], "two/final": [2], "two/x": [3], "three/x": [2], "three/y": [1]}
     for path in scores:
         folder, _, system = path.partition("/")
         project.submission(folder, **{system: {"q001": {"answer": f"By {path}."}}})
     project.submission("four", x="{")
+    project.submission("five")
     judge_with(scores)
     return project
 
 
 def run_submissions(project: Project) -> tuple[Outcome, dict[str, float]]:
-    outcome = run(project, "--outputs", "one", "two", "three", "four")
+    outcome = run(project, "--outputs", "one", "two", "three", "four", "five")
     scores = {}
     for path in (project.folder / "dev_graded").glob(f"*/{RESULTS}"):
         for system, results in json.loads(path.read_bytes()).items():
@@ -179,11 +180,12 @@ def test_decisions_name_submissions_or_their_systems(submissions: Project) -> No
         ("two", "q001", 5, "b"),
         ("three/y", "q001", 3, "c"),
         ("four", "q001", 5, "d"),
+        ("five", "q001", 5, "e"),
     ]
     override(submissions, *rows, first_column="submission")
     outcome, scores = run_submissions(submissions)
     assert scores == {"one/x": 4, "two/final": 5, "two/x": 3, "three/x": 2, "three/y": 3}
-    assert mentions(outcome.err, f"warning: {FILE}: no effect", "q001 of four/x")
+    assert mentions(outcome.err, f"warning: {FILE}: no effect", "q001 of four/x, q001 of five")
     board = (submissions.folder / "dev_leaderboard.csv").read_text("utf-8-sig").splitlines()
     assert [line.split(",")[:3] for line in board[1:4]] == [
         ["1", "two", "final"],
