@@ -359,6 +359,10 @@ class RetrievedDocument(Record):
     rank: int | float | None = None
 
 
+GET_ID = attrgetter("doc_id")
+GET_RANK = attrgetter("rank")
+
+
 class Prediction(Record):
     """A system's output for one question. `retrieved_docs` holds document IDs, best first."""
 
@@ -373,11 +377,11 @@ class Prediction(Record):
 
     def __post_init__(self) -> None:
         """Keep the IDs of the documents only: by rank if all have one, otherwise in the given order."""
+        documents = self.retrieved_docs
         try:
-            documents = sorted(self.retrieved_docs, key=attrgetter("rank"))
+            ids = list(map(GET_ID, sorted(documents, key=GET_RANK)))
         except (AttributeError, TypeError):  # a text has no rank, and None cannot be compared
-            documents = list(self.retrieved_docs)
-        ids = [document if isinstance(document, str) else document.doc_id for document in documents]
+            ids = [document if isinstance(document, str) else document.doc_id for document in documents]
         if not all(map(str.strip, ids)):  # the type Name would take four times as long
             raise ValueError("retrieved_docs: a document ID must not be blank")
         self.retrieved_docs = list(map(sys.intern, ids))  # systems retrieve the same documents
@@ -1334,6 +1338,8 @@ def pause_garbage_collection() -> Iterator[None]:
     try:
         yield
     finally:
+        gc.freeze()
+        gc.unfreeze()  # what is new is now old: the next collection does not look through all of it
         if was_enabled:
             gc.enable()
 
@@ -5798,10 +5804,18 @@ def describe_changes(title: str, changes: Sequence[GradeChange]) -> list[str]:
 # -- Options
 
 
-def option(default: Any, help_text: str, *flags: str, choices: Collection[str] = (), **settings: Any) -> Any:
-    """Declare a command-line option as a dataclass field; `settings` are those of argparse's add_argument.
+class Option(NamedTuple):
+    """A command-line option. `settings` are those of argparse's add_argument."""
 
-    The flag is the field's name with dashes, unless `flags` are given. Without dashes it is a positional
+    default: Any
+    flags: Sequence[str]
+    settings: Mapping[str, Any]
+
+
+def option(default: Any, help_text: str, *flags: str, choices: Collection[str] = (), **settings: Any) -> Any:
+    """Return an Option, to be a class attribute of Options.
+
+    The flag is the attribute's name with dashes, unless `flags` are given. Without dashes it is a positional
     argument. The default False makes it a switch. The case of `choices` does not matter.
     """
     if default is False:
@@ -5809,7 +5823,7 @@ def option(default: Any, help_text: str, *flags: str, choices: Collection[str] =
     if choices:
         settings["type"] = functools.partial(parse_one_of, choices=choices)
         help_text += f": {', '.join(choices)}"
-    return field(default=default, metadata={"flags": flags, "help": help_text, **settings})
+    return Option(default, flags, {"default": default, "help": help_text, **settings})
 
 
 def parse_one_of(text: str, choices: Collection[str]) -> str:
@@ -5853,7 +5867,6 @@ parse_hundred = functools.partial(parse_positive, highest=100)
 parse_batch_size = functools.partial(parse_positive, highest=BATCH_LINES)
 
 
-@dataclass
 class Options:
     """The options of a command; a subclass per command. Help shows each class as a group."""
 
@@ -5864,8 +5877,14 @@ class Options:
     )
     quiet: bool = option(False, "print nothing on stderr unless something is wrong")
 
+    def __init__(self, **values: Any) -> None:
+        for name in dir(self):
+            declared = getattr(self, name)
+            if isinstance(declared, Option):
+                setattr(self, name, declared.default)
+        vars(self).update(values)
 
-@dataclass
+
 class CallOptions(Options):
     """How a model is called."""
 
@@ -5887,7 +5906,6 @@ class CallOptions(Options):
     cancel_batch: bool = option(False, "cancel the batches under way, and stop")
 
 
-@dataclass
 class JudgeOptions(CallOptions):
     """The options of every command that asks a model."""
 
@@ -5910,7 +5928,6 @@ class JudgeOptions(CallOptions):
     journal_only: bool = False  # whether nothing is sent even if there is a key
 
 
-@dataclass
 class GradingOptions(JudgeOptions):
     """The options of every command that has the answers of others judged."""
 
@@ -5921,7 +5938,6 @@ class GradingOptions(JudgeOptions):
     )
 
 
-@dataclass
 class FileOptions(Options):
     """The options of every command that reads the answers of others."""
 
@@ -6005,7 +6021,6 @@ def parse_ids(text: str) -> list[str]:
     return names
 
 
-@dataclass
 class InputOptions(FileOptions):
     """Which predictions to read."""
 
@@ -6025,7 +6040,6 @@ class InputOptions(FileOptions):
     )
 
 
-@dataclass
 class RubricOptions(GradingOptions):
     """What is judged by the questions' rubrics, and how."""
 
@@ -6044,7 +6058,6 @@ class RubricOptions(GradingOptions):
     trust_answers: bool = option(False, "score flagged answers as they are written")
 
 
-@dataclass
 class SplitOptions(InputOptions, RubricOptions):
     group = "grading"
 
@@ -6785,7 +6798,6 @@ def ask_function(command: GradeSplit, judge: Callable[[Question, str], float]) -
 # -- Checking
 
 
-@dataclass
 class CheckOptions(InputOptions):
     group = "checking"
 
@@ -8763,7 +8775,6 @@ def parse_judge_pair(text: str) -> Sequence[str]:
     return family, model
 
 
-@dataclass
 class AnswerOptions(GradingOptions, FileOptions):
     group = "scoring"
 
@@ -9734,7 +9745,6 @@ AGREEMENT_MEASURES = (
 GROUP_MEASURES = ("fleiss_kappa", "krippendorff_alpha")
 
 
-@dataclass
 class AgreementOptions(Options):
     group = "comparing"
 
@@ -10490,7 +10500,6 @@ def parse_indices(text: str) -> list[int]:
     return [int(number) for number in text.split(",")]
 
 
-@dataclass
 class SummaryOptions(GradingOptions, FileOptions):
     group = "summaries"
 
@@ -11048,7 +11057,6 @@ Sentences: TypeAlias = Mapping[str, str]  # ID -> text
 ShownSentences: TypeAlias = Mapping[str, tuple[str, str]]  # name in a prompt -> (document ID, sentence ID)
 
 
-@dataclass
 class GenerateOptions(JudgeOptions):
     group = "predictions"
 
@@ -11413,7 +11421,6 @@ EDGE_CASES: Mapping[str, str] = {  # those kinds that are an edge_case_type -> q
 DEFAULT_KINDS = ("precise_fact_retrieval", "analysis", UNANSWERABLE)
 
 
-@dataclass
 class DraftOptions(JudgeOptions):
     group = "drafting"
 
@@ -11773,26 +11780,25 @@ class OptionParser(argparse.ArgumentParser):
 
 
 def add_options(parser: argparse.ArgumentParser, options_type: type[Options]) -> None:
-    """Add the options that a dataclass declares: its own, then those of each class above it, by group."""
-    fields = {declared.name: declared for declared in dataclasses.fields(options_type)}
+    """Add the options that a class declares: its own, then those of each class above it, by group."""
     parser.usage = "%(prog)s [options]"
-    owners = [owner for owner in options_type.__mro__ if issubclass(owner, Options)]
     groups: dict[str, argparse._ArgumentGroup] = {}
-    for owner in owners:
+    for owner in options_type.__mro__:
+        if not issubclass(owner, Options):
+            continue
         if owner.group not in groups:
             groups[owner.group] = parser.add_argument_group(owner.group)
         group = groups[owner.group]
-        for name in owner.__annotations__:
-            declared = fields.pop(name, None)
-            if not declared or not declared.metadata:  # overridden, or set by the program
-                continue
-            settings = {"default": declared.default, **declared.metadata}
-            flags = settings.pop("flags") or [f"--{name.replace('_', '-')}"]
-            if flags[0].startswith("-"):
-                settings["dest"] = name
+        for name, declared in vars(owner).items():
+            if not isinstance(declared, Option) or getattr(options_type, name) is not declared:
+                continue  # not an option, or overridden
+            if not declared.flags:
+                group.add_argument(f"--{name.replace('_', '-')}", **declared.settings)
+            elif declared.flags[0].startswith("-"):
+                group.add_argument(*declared.flags, dest=name, **declared.settings)
             else:
-                parser.usage = f"%(prog)s {settings['metavar']} [options]"
-            group.add_argument(*flags, **settings)
+                group.add_argument(*declared.flags, **declared.settings)
+                parser.usage = f"%(prog)s {declared.settings['metavar']} [options]"
     group.add_argument("--version", action="version", version=f"evaluation.py {VERSION}")
     group.add_argument("-h", "--help", action="help", help="show this help")
 
