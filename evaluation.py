@@ -359,7 +359,7 @@ class RetrievedDocument(Record):
     rank: int | float | None = None
 
 
-GET_ID = attrgetter("doc_id")
+GET_DOC_ID = attrgetter("doc_id")
 GET_RANK = attrgetter("rank")
 
 
@@ -379,12 +379,12 @@ class Prediction(Record):
         """Keep the IDs of the documents only: by rank if all have one, otherwise in the given order."""
         documents = self.retrieved_docs
         try:
-            ids = list(map(GET_ID, sorted(documents, key=GET_RANK)))
+            ids = list(map(GET_DOC_ID, sorted(documents, key=GET_RANK)))
         except (AttributeError, TypeError):  # a text has no rank, and None cannot be compared
             ids = [document if isinstance(document, str) else document.doc_id for document in documents]
         if not all(map(str.strip, ids)):  # the type Name would take four times as long
             raise ValueError("retrieved_docs: a document ID must not be blank")
-        self.retrieved_docs = list(map(sys.intern, ids))  # systems retrieve the same documents
+        self.retrieved_docs = ids
 
     @property
     def retrieved_ids(self) -> list[str]:
@@ -422,7 +422,7 @@ class Document(NamedTuple):
 
 
 class Label(Record):
-    """A person's score for a system's answer to one question."""
+    """A person's score for an answer."""
 
     question_id: str
     system: str
@@ -431,7 +431,7 @@ class Label(Record):
 
 
 class Override(Record):
-    """A person's decision on a system's answer to one question: its score, and why."""
+    """A person's decision on an answer: its score, and why."""
 
     aliases: ClassVar[Mapping[str, Sequence[str]]] = {"system": ("system", "submission")}
 
@@ -627,9 +627,8 @@ class DecisionRow(Record, kw_only=True):
         if word not in ("", "none", *VERDICT_WORDS):
             raise ValueError("correct must be yes or no")
         self.correct = VERDICT_WORDS.get(word)
-        self.reasoning = format_compact(
-            self.reasoning if self.answer_rationale is None else self.answer_rationale
-        )
+        rationale = self.reasoning if self.answer_rationale is None else self.answer_rationale
+        self.reasoning = format_compact(rationale)
         if self.answer_score_raw is not None:
             self.score = self.answer_score_raw
         if self.failure is not None:
@@ -670,7 +669,7 @@ class JudgedSystem(Record):
 
 
 class DecisionHead(Record):
-    """What a file of decisions says of all of them."""
+    """What a file of decisions says about all of them."""
 
     judge_model: str = ""
     source_file: Any = None
@@ -745,8 +744,8 @@ def read_file(
     `pattern` is the form of the name, if users choose a part of it. `root` is the folder to which the path is
     relative; names in problems and results are without it.
     """
+    full_path = os.path.join(root, path)
     try:
-        full_path = os.path.join(root, path)
         check_regular(full_path)
         with open(full_path, "rb") as stream:
             check_size(stream, max_mb)
@@ -789,19 +788,20 @@ def explain_not_found(path: str, pattern: str = "", what: str = "file", root: st
     folder, name = os.path.split(os.path.abspath(os.path.join(root, path)))
     if not os.path.isdir(folder):
         return f"{path}: {what} not found: there is no folder {folder}"
-    expected = f": expected {pattern}" if pattern else ""
-    similar: list[str] = []
+    problem = f"{path}: {what} not found in {folder}"
+    if pattern:
+        problem += f": expected {pattern}"
     with suppress(OSError):  # the folder may not be listed
-        similar = find_similar_names(name, os.listdir(folder))
-    found = f"; found {shorten_names(similar)}" if similar else ""
-    return f"{path}: {what} not found in {folder}{expected}{found}"
+        similar = find_similar_names(name, sorted(os.listdir(folder)))
+        if similar:
+            problem += f"; found {shorten_names(similar)}"
+    return problem
 
 
 def find_similar_names(name: str, names: Iterable[str]) -> list[str]:
     """Return the names that begin with the same word, or else those spelt alike; none of our own files."""
-    candidates = sorted(
-        other for other in names if not re.search(r"_(evaluation|judgements|leaderboard|graded)\b", other)
-    )
+    own = re.compile(r"_(evaluation|judgements|leaderboard|graded)\b")
+    candidates = [other for other in names if not own.search(other)]
     first_word = re.split(r"[\W_]", name.lower())[0]
     similar = [other for other in candidates if first_word and other.lower().startswith(first_word)]
     return similar or difflib.get_close_matches(name, candidates)
@@ -854,22 +854,21 @@ def parse_value(kind: type[T], file: FileData, problems: list[str]) -> T | None:
 
 def parse_lines(kind: type[T], file: FileData, problems: list[str], what: str) -> list[tuple[int, T]]:
     """Decode JSON lines, or a JSON list, to (position from 1, record); blank lines do not count."""
-    if file.data is not None and not file.data.strip():
+    data = (file.data or b"").strip()
+    if file.data is not None and not data:
         problems.append(f"{file.name}:1: the file is empty; expected one {what} per line")
-    if file.data is not None and file.data.lstrip().startswith(b"["):
-        return parse_rows(kind, parse_list_rows(file, problems), file, problems)
-    return parse_rows(kind, list_lines(file), file, problems)
+    rows = parse_list_rows(file, problems) if data.startswith(b"[") else list_lines(file)
+    return parse_rows(kind, rows, file, problems)
 
 
 def parse_rows(
     kind: type[T], rows: Sequence[JsonRow], file: FileData, problems: list[str]
 ) -> list[tuple[int, T]]:
-    """Decode rows to (position from 1, record). Of rows on one line the problems name the index."""
+    """Decode rows to (position from 1, record). If rows share a line, problems name the index."""
     shares_line = len({row.line for row in rows}) < len(rows)
     records = []
     for index, row in enumerate(rows):
-        label = f"[{index}]: " if shares_line else ""
-        record = parse_row(kind, row, file.name, problems, label)
+        record = parse_row(kind, row, file.name, problems, f"[{index}]: " if shares_line else "")
         if record is not None:
             records.append((index + 1, record))
     return records
@@ -928,10 +927,9 @@ def parse_items(file: FileData, problems: list[str]) -> list[Item]:
 
 
 def parse_list_rows(file: FileData, problems: list[str], lists: Sequence[str] = ()) -> list[JsonRow]:
-    """Return the rows of a JSON list, of JSON lines, or of the list that an object has.
+    """Return the rows of a JSON list, of JSON lines, or of an object's list: the first that `lists` names.
 
-    `lists` names the members of an object that may hold the list: the first one counts. An object without any
-    is a row.
+    An object without a list is a row.
     """
     if file.data is None:
         return []
@@ -1059,14 +1057,14 @@ def drop_nulls(value: Any) -> Any:
 
 def find_names(kind: type[Record], row: Mapping[str, Any]) -> dict[str, str]:
     """Map each field that a row has to its name there: the first accepted name that is filled."""
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for member in get_fields(kind):
         for name in kind.aliases.get(member.encode_name, [member.encode_name]):
             value = row.get(name)
             is_blank = value == [] or (isinstance(value, str) and not value.strip())
             if value is not None and not (is_blank and kind.aliases):
-                found.setdefault(member.encode_name, name)
-    return found
+                names.setdefault(member.encode_name, name)
+    return names
 
 
 get_fields = functools.cache(msgspec.structs.fields)  # which take as long as decoding a record
@@ -1111,16 +1109,15 @@ def list_faults(kind: Any, row: JsonRow, error: Exception) -> list[tuple[int, st
     names = find_names(kind, value)
     rows = dict(scan_members(row.text, row.line))
     faults = []
-    for member in msgspec.structs.fields(kind):
+    for member in get_fields(kind):
         name = names.get(member.encode_name)
-        if name is None:
-            if member.required:
-                faults.append((row.line, f"{member.encode_name} is missing or null, expected a value"))
-            continue
-        try:
-            convert_json(member.type, value[name])
-        except msgspec.ValidationError as fault:
-            faults.append(describe_fault(fault, rows[name], name))
+        if name:
+            try:
+                convert_json(member.type, value[name])
+            except msgspec.ValidationError as fault:
+                faults.append(describe_fault(fault, rows[name], name))
+        elif member.required:
+            faults.append((row.line, f"{member.encode_name} is missing or null, expected a value"))
     return faults or [describe_fault(error, row)]
 
 
@@ -1179,11 +1176,10 @@ def read_csv_rows(file: FileData, problems: list[str]) -> list[tuple[int, dict[s
 
     The delimiter is a comma, semicolon or tab, whichever the header has most of.
     """
-    text = file.text
-    header_line = text.lstrip().partition("\n")[0]
+    header_line = file.text.lstrip().partition("\n")[0]
     delimiter = max(",;\t", key=header_line.count)
     csv.field_size_limit(2**31 - 1)  # an answer may be long
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    reader = csv.reader(io.StringIO(file.text, newline=""), delimiter=delimiter, strict=True)
     header: list[str] = []
     rows = []
     line = 1
@@ -1193,9 +1189,8 @@ def read_csv_rows(file: FileData, problems: list[str]) -> list[tuple[int, dict[s
             if header:
                 pairs = zip(header, cells, strict=False)
                 if any(cells[len(header) :]):
-                    problems.append(
-                        f"{file.name}:{line}: more cells than columns: put texts with {delimiter!r} in quotes"
-                    )
+                    advice = f"put texts with {delimiter!r} in quotes"
+                    problems.append(f"{file.name}:{line}: more cells than columns: {advice}")
                 rows.append((line, {name: cell for name, cell in pairs if cell}))
             elif any(cells):
                 header = [cell.lower() for cell in cells]
@@ -1223,30 +1218,30 @@ def read_document(doc_id: str, problems: list[str], root: str = "") -> tuple[Doc
         return Document("outside"), ""
     for suffix in DOCUMENT_SUFFIXES:
         path = f"{CORPUS_DIR}/{doc_id}{suffix}"
+        full_path = os.path.join(root, path)
         try:
-            os.stat(os.path.join(root, path))
+            os.stat(full_path)
         except PermissionError:
             pass  # reading it will report the problem
         except (OSError, ValueError):
             continue  # no such file, or a name that no file can have
-        if not is_inside(os.path.join(root, CORPUS_DIR), os.path.join(root, path)):
-            return Document("outside"), ""
-        return read_document_file(path, problems, root)
+        if is_inside(os.path.join(root, CORPUS_DIR), full_path):
+            return read_document_file(path, problems, root)
+        return Document("outside"), ""
     return Document("missing"), ""
 
 
 def read_document_file(path: str, problems: list[str], root: str = "") -> tuple[Document, str]:
     """Read a document. A .txt file may hold any text, so nothing in it is a problem."""
     file = read_file(path, problems, root=root)
-    sha256 = file.source.sha256
     is_text_file = path.endswith(".txt")
     if is_text_file and file.data is not None and not file.data.lstrip().startswith(b"{"):
-        return Document("plain", text=file.text), sha256
+        return Document("plain", text=file.text), file.source.sha256
     document = parse_value(StructuredDocument, file, [] if is_text_file else problems)
     if document is None:
-        return Document("malformed"), sha256
+        return Document("malformed"), file.source.sha256
     sentences = {sentence.sid or sentence.id or "": sentence.text for sentence in document.sentences}
-    return Document("structured", sentences), sha256
+    return Document("structured", sentences), file.source.sha256
 
 
 # -- Writing
@@ -5568,8 +5563,8 @@ def run(command: Command, console: Console) -> int:
 
     with pause_garbage_collection():
         command.read()
-    console.warn_all(command.warnings())
-    console.note_all(command.notes())
+    console.warn(*command.warnings())
+    console.note(*command.notes())
     if isinstance(options, JudgeOptions) and options.dry_run:
         print_plan(command, options, console)
         return EXIT_OK if command.is_complete() else EXIT_INCOMPLETE
@@ -5588,7 +5583,7 @@ def run(command: Command, console: Console) -> int:
     console.print(command.conclusion())
     if judging.model:
         console.note(describe_calls(judging))
-    console.warn_all([*describe_end(judging), *command.remarks()])
+    console.warn(*describe_end(judging), *command.remarks())
 
     is_written = not any(file.error for file in [*results, *reports])
     return EXIT_OK if is_written and judging.is_complete() and command.is_complete() else EXIT_INCOMPLETE
@@ -5667,17 +5662,15 @@ def import_judgements(command: Command, paths: Sequence[str], console: Console) 
             problems.append(f"{path}: not a file" if os.path.exists(path) else explain_not_found(path))
     if problems:
         raise InputError(problems)
-    others = []
-    for path in paths:
-        others.append(Journal(path))
-        others[-1].read(path)
-        if not others[-1].stored:
-            raise UsageError(f"{path} has no judgement: it is not a journal")
+    others = list(map(Journal, paths))
+    for other in others:
+        other.read(other.path)
+        if not other.stored:
+            raise UsageError(f"{other.path} has no judgement: it is not a journal")
     if others:
         journal = open_journal(command)
         with closing(journal.stream):
-            for other in others:
-                console.note(journal.import_from(other))
+            console.note(*map(journal.import_from, others))
 
 
 def cancel_batches(command: Command, options: JudgeOptions, console: Console) -> int:
@@ -6532,7 +6525,7 @@ class GradeSplit(Command):
         if not self.options.label_sheet or self.options.dry_run:
             return None
         self.read()
-        console.warn_all(self.warnings())
+        console.warn(*self.warnings())
         path = write_label_sheet(self.split, self.systems, self.options)
         console.print_line(f"Label sheet saved to: {path}")
         return EXIT_INCOMPLETE if self.problems else EXIT_OK
@@ -6825,8 +6818,8 @@ class CheckInputs(Command):
         for submission in submissions:
             problems += submission.problems
             warnings += submission.warnings
-        console.note_all(describe_ignored(options.outputs or ()))
-        console.warn_all([*shorten_problems(problems), *(f"warning: {line}" for line in warnings)])
+        console.note(*describe_ignored(options.outputs or ()))
+        console.warn(*shorten_problems(problems), *(f"warning: {line}" for line in warnings))
         for submission in submissions:
             systems = {system.name: system for system in submission.systems}
             for name in dict.fromkeys(options.systems or submission.found):
@@ -11647,7 +11640,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     token = SHOW_PROGRESS.set(console.show_progress)
     exit_code = run_arguments(sys.argv[1:] if argv is None else list(argv), console)
     SHOW_PROGRESS.reset(token)
-    console.print_count()
+    if console.n_warnings:
+        console.warn("1 warning" if console.n_warnings == 1 else f"{console.n_warnings} warnings")
     return exit_code
 
 
@@ -11664,7 +11658,7 @@ def run_arguments(arguments: list[str], console: Console) -> int:
         console.print_line(str(done))
         return EXIT_OK
     except InputError as error:
-        console.warn_all(shorten_problems(error.problems))
+        console.warn(*shorten_problems(error.problems))
         n_problems = len(error.problems)
         console.warn(f"error: problems in the input: {n_problems}; nothing was graded or written.")
     except UsageError as error:
@@ -11751,17 +11745,14 @@ class OptionParser(argparse.ArgumentParser):
             flag = argument.partition("=")[0]
             if re.fullmatch(r"--?[a-zA-Z][\w-]*", flag) and flag not in self._option_string_actions:
                 raise UsageError(describe_unknown("option", flag, self._option_string_actions, self.prog))
-        position = self.find_split(arguments)
-        if position is not None:
-            arguments = [arguments[position], *arguments[:position], *arguments[position + 1 :]]
-        return self.parse_args(arguments, namespace=options)
+        return self.parse_args(self.move_split(arguments), namespace=options)
 
-    def find_split(self, arguments: Sequence[str]) -> int | None:
-        """Return the position of the split in `--systems simple dev`, that is, at the end of a list option.
+    def move_split(self, arguments: list[str]) -> list[str]:
+        """Put the split first that is at the end of a list option: `--systems simple dev`.
 
-        None if there is none, if it is alone in its list, or if there is another positional argument.
+        Not if it is alone in its list, or if there is another positional argument.
         """
-        found = None
+        split_at = None
         max_values = 0  # of the option that comes before
         n_values = 0
         for position, argument in enumerate(arguments):
@@ -11772,11 +11763,13 @@ class OptionParser(argparse.ArgumentParser):
                 continue
             n_values += 1
             if n_values > max_values:
-                return None
+                return arguments
             is_last = position + 1 == len(arguments) or arguments[position + 1].startswith("-")
             if is_last and n_values > 1 and argument.lower() in SPLITS:
-                found = position
-        return found
+                split_at = position
+        if split_at is None:
+            return arguments
+        return [arguments[split_at], *arguments[:split_at], *arguments[split_at + 1 :]]
 
 
 def add_options(parser: argparse.ArgumentParser, options_type: type[Options]) -> None:
@@ -11824,33 +11817,21 @@ class Console:
         """Print one line on stdout, without characters that control a console."""
         print_on(self.stdout, escape_console(text))
 
-    def note(self, text: str) -> None:
-        """Print one line on stderr that is no reason to worry."""
-        if not self.is_quiet:
-            print_on(self.stderr, escape_console(text))
+    def note(self, *lines: str) -> None:
+        """Print lines on stderr that are no reason to worry."""
+        for line in () if self.is_quiet else lines:
+            print_on(self.stderr, escape_console(line))
 
-    def note_all(self, lines: Iterable[str]) -> None:
+    def warn(self, *lines: str) -> None:
+        """Print lines on stderr that say what is wrong."""
         for line in lines:
-            self.note(line)
-
-    def warn(self, text: str) -> None:
-        """Print one line on stderr that says what is wrong."""
-        self.n_warnings += text.startswith("warning: ")
-        print_on(self.stderr, escape_console(text))
-
-    def warn_all(self, lines: Iterable[str]) -> None:
-        for line in lines:
-            self.warn(line)
-
-    def print_count(self) -> None:
-        """Print the number of warnings, if there were any."""
-        if self.n_warnings:
-            print_on(self.stderr, "1 warning" if self.n_warnings == 1 else f"{self.n_warnings} warnings")
+            self.n_warnings += line.startswith("warning: ")
+            print_on(self.stderr, escape_console(line))
 
     def show_progress(self, total: int, title: str) -> ProgressBar:
         """Return a progress bar, which appears after a second if stderr is a terminal."""
         if self.is_quiet or self.stderr is None or not self.stderr.isatty():
-            return HiddenProgressBar()
+            return HiddenProgressBar(total, title)
         from tqdm import tqdm  # takes time to import
 
         return tqdm(total=total, desc=title, file=self.stderr, delay=PROGRESS_DELAY_S, leave=False)
@@ -11872,7 +11853,7 @@ def print_on(stream: TextIO | None, text: str) -> None:
 class HiddenProgressBar:
     """Counts like a progress bar, and shows nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, _total: int, _title: str) -> None:
         self.n = 0
 
     def update(self, n: int = 1) -> None:
@@ -11882,11 +11863,7 @@ class HiddenProgressBar:
         pass
 
 
-def hide_progress(_total: int, _title: str) -> ProgressBar:
-    return HiddenProgressBar()
-
-
-SHOW_PROGRESS: ContextVar[ShowProgress] = ContextVar("SHOW_PROGRESS", default=hide_progress)  # set by `main`
+SHOW_PROGRESS: ContextVar[ShowProgress] = ContextVar("SHOW_PROGRESS", default=HiddenProgressBar)  # see main
 
 
 def track(items: Collection[T], title: str) -> Iterator[T]:
