@@ -86,7 +86,6 @@ if sys.version_info < (3, 10):  # noqa: UP036 - first of all: an older Python fa
 import argparse
 import base64
 import csv
-import dataclasses
 import difflib
 import errno
 import functools
@@ -112,7 +111,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from fnmatch import fnmatch
 from importlib import import_module
@@ -2099,8 +2098,7 @@ class Measure(NamedTuple):
         return self.key or self.name
 
 
-@dataclass
-class Scores:
+class Scores(msgspec.Struct):
     """One system's scores: an array of shape (n_items,) by measure. NaN: not measured for this item.
 
     Where a judgement is missing, `values` has 0, and `low` and `high` the least and the most it may be worth.
@@ -2108,10 +2106,10 @@ class Scores:
     system has nothing to score: they are 0, and reports say why.
     """
 
-    values: dict[str, Array] = field(default_factory=dict)
-    low: dict[str, Array] = field(default_factory=dict)
-    high: dict[str, Array] = field(default_factory=dict)
-    not_submitted: set[str] = field(default_factory=set)
+    values: dict[str, Array] = {}
+    low: dict[str, Array] = {}
+    high: dict[str, Array] = {}
+    not_submitted: set[str] = set()
 
     def bounds(self, measure: str) -> tuple[Array, Array]:
         """Return the lowest and the highest that each value of a measure may be."""
@@ -2127,8 +2125,7 @@ class Scores:
         return Scores(values, low, high, self.not_submitted)
 
 
-@dataclass
-class Table:
+class Table(msgspec.Struct):
     """The scores of all systems for the same items.
 
     `clusters` has the number of each item's cluster, `labels` the value of each label per item.
@@ -2136,8 +2133,8 @@ class Table:
 
     ids: Sequence[Hashable]
     clusters: Array
-    labels: dict[str, Array] = field(default_factory=dict)
-    systems: dict[str, Scores] = field(default_factory=dict)
+    labels: dict[str, Array] = {}
+    systems: dict[str, Scores] = {}
 
     def select(self, rows: Array) -> Table:
         """Return the items for which `rows` is true."""
@@ -2430,8 +2427,7 @@ SCHEMAS: Mapping[object, Schema] = {
 }
 
 
-@dataclass(frozen=True)
-class Prompt:
+class Prompt(msgspec.Struct, frozen=True, dict=True):
     """The texts of a request, and how its reply is read: a score of `choices`, or a `reply_type`.
 
     A reply has the scores `score_field` and `parts`, in its `group` if there is one, and then a reason for
@@ -2445,7 +2441,7 @@ class Prompt:
     data: tuple[str, ...] = ("question", "gold", "answer")  # names of the delimited texts, in order
     after: str = ""
     more_tokens: int = 0  # that a reply takes beyond one score and its reason
-    choices: Mapping[Any, float] = field(default_factory=dict)  # value in a reply -> score
+    choices: Mapping[Any, float] = {}  # value in a reply -> score
     expected: str = ""  # the choices in words
     score_field: str = "score"
     reason_field: str = "rationale"
@@ -2626,7 +2622,7 @@ def show_context(prompt: Prompt) -> Prompt:
     if prompt is PROMPTS["quality"]:
         instructions = QUALITY_INSTRUCTIONS.format(basis="context reference")
     data = ("question", "context", *prompt.data[1:])
-    return dataclasses.replace(prompt, instructions=instructions + CONTEXT_INSTRUCTIONS, data=data)
+    return msgspec.structs.replace(prompt, instructions=instructions + CONTEXT_INSTRUCTIONS, data=data)
 
 
 CONTEXT_PROMPTS = {name: f"{name}_with_context" for name in ANSWER_PROMPTS}
@@ -3192,8 +3188,7 @@ class ModelWithdrawn(JudgeUnavailable):
     """The service no longer has the model, or never had it."""
 
 
-@dataclass
-class Judging:
+class Judging(msgspec.Struct):
     """The models, counts and end of the judging of one run."""
 
     requested_model: str = ""
@@ -3212,8 +3207,7 @@ class Judging:
         return not (self.stopped or self.unavailable or self.without_key)
 
 
-@dataclass
-class Judge:
+class Judge(msgspec.Struct):
     """Answers requests: from the journal, else from batches or calls, whose results the journal keeps."""
 
     journal: Journal
@@ -3222,7 +3216,7 @@ class Judge:
     options: JudgeOptions
     notify: Notify
     show_progress: ShowProgress
-    failures: dict[str, Failure] = field(default_factory=dict)  # by key
+    failures: dict[str, Failure] = {}  # by key
 
     def ask(self, requests: Sequence[Request]) -> Answers:
         """Return the outcome of every request. Raises UsageError if --max-usd cannot be kept."""
@@ -3775,8 +3769,7 @@ def plan_retry(error: ServiceError, n_errors: int, max_errors: int) -> float | N
     return max(backoff_s, error.retry_after_s or 0.0)
 
 
-@dataclass
-class TokenBucket:
+class TokenBucket(msgspec.Struct):
     """A bucket that refills continuously: how Groq counts a minute's requests and tokens."""
 
     limit: float
@@ -4188,19 +4181,18 @@ def parse_journal_line(line: bytes) -> JournalEntry | BatchNote | None:
     return None
 
 
-@dataclass
-class Journal:
+class Journal(msgspec.Struct):
     """The judgements of one run by key, and its batches by file, written as they arrive."""
 
     path: str
     fresh: bool = False  # whether judgements of earlier runs do not count
-    stored: dict[str, JournalEntry] = field(default_factory=dict)
-    batches: dict[str, BatchNote] = field(default_factory=dict)
-    awaited: dict[str, str] = field(default_factory=dict)  # key -> the last file that it was sent in
-    added: set[str] = field(default_factory=set)  # keys, and files of batches, that this run has added
+    stored: dict[str, JournalEntry] = {}
+    batches: dict[str, BatchNote] = {}
+    awaited: dict[str, str] = {}  # key -> the last file that it was sent in
+    added: set[str] = set()  # keys, and files of batches, that this run has added
     unreadable: int = 0  # lines
     last_line: bytes = b""
-    stream: BinaryIO = field(default_factory=io.BytesIO)  # unless it is opened, nothing is kept
+    stream: BinaryIO = msgspec.field(default_factory=io.BytesIO)  # unless it is opened, nothing is kept
 
     def find(self, call: Call) -> Judgement | None:
         """Return the judgement of a request, if its prompt can give such a one."""
@@ -4376,8 +4368,7 @@ class NotFound(JudgeUnavailable):
     """The service does not have the file or batch, or has no batches."""
 
 
-@dataclass
-class Batches:
+class Batches(msgspec.Struct):
     """Judging by the Batch API. The batches that the journal knows are resumed where a run left them.
 
     Every step is noted at once. Since an answer can be lost, the service is asked whether a file has a batch
@@ -4389,9 +4380,9 @@ class Batches:
     options: JudgeOptions
     notify: Notify
     show_progress: ShowProgress
-    states: dict[str, BatchState] = field(default_factory=dict)  # of what was under way, by file
-    withdrawn: dict[str, str] = field(default_factory=dict)  # models that the service no longer has
-    unsent: set[str] = field(default_factory=set)  # files for which no batch was ever asked for
+    states: dict[str, BatchState] = {}  # of what was under way, by file
+    withdrawn: dict[str, str] = {}  # models that the service no longer has
+    unsent: set[str] = set()  # files for which no batch was ever asked for
 
     def submit(self, calls: Iterable[Call]) -> None:
         """Send requests in batches, each for one model."""
@@ -5460,8 +5451,7 @@ update();
 # ------------------------------------------------------------------ 10. Commands
 
 
-@dataclass
-class OutputFile:
+class OutputFile(msgspec.Struct):
     """A file to write. `render` is called when it is written, to have few contents in memory at a time."""
 
     path: str
@@ -6107,8 +6097,7 @@ class System(NamedTuple):
         return [one for one in self.predictions.values() if isinstance(one.model, str) and one.model.strip()]
 
 
-@dataclass
-class Submission:
+class Submission(msgspec.Struct):
     """The systems in one folder, which are graded together. Name and folder are "" in the current directory.
 
     What is wrong with a file, in `problems`, keeps that system out and no other.
@@ -6116,9 +6105,9 @@ class Submission:
 
     name: str = ""
     folder: str = ""  # is only read
-    found: list[str] = field(default_factory=list)  # the names of all systems that it has files of
-    systems: list[System] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
+    found: list[str] = []  # the names of all systems that it has files of
+    systems: list[System] = []
+    problems: list[str] = []
 
     @property
     def status(self) -> str:
@@ -7258,8 +7247,7 @@ def list_variants(
 # -- Scoring
 
 
-@dataclass
-class SubmissionGrader:
+class SubmissionGrader(msgspec.Struct):
     """Scores the systems of one submission and builds their results."""
 
     split: Split
@@ -8541,8 +8529,7 @@ class ThresholdResults(Classification, frozen=True, kw_only=True):
     other_rows: int
 
 
-@dataclass
-class Configuration:
+class Configuration(msgspec.Struct):
     """The answers of one configuration of a system, and their scores. Its name is the file's stem."""
 
     name: str
@@ -8551,11 +8538,11 @@ class Configuration:
     results: AnswerResults  # filled in step by step
     results_file: str = ""
     similarities: Sequence[float] = ()  # to the gold answers; 0 if no method needs them
-    tuned: set[int] = field(default_factory=set)  # the items on which the threshold was chosen
-    columns: dict[str, Column] = field(default_factory=dict)  # by method that needs no judge
+    tuned: set[int] = set()  # the items on which the threshold was chosen
+    columns: dict[str, Column] = {}  # by method that needs no judge
     is_judged: bool = False
-    means: dict[str, Mean] = field(default_factory=dict)
-    by_category: dict[str, dict[str, Mean]] = field(default_factory=dict)
+    means: dict[str, Mean] = {}
+    by_category: dict[str, dict[str, Mean]] = {}
 
     @property
     def clusters(self) -> list[Hashable]:
@@ -9770,14 +9757,13 @@ class RatedItem(NamedTuple):
         return texts.get("input") or texts.get("question_id", "")
 
 
-@dataclass
-class Rater:
+class Rater(msgspec.Struct):
     """A judge, or people."""
 
     name: str
-    files: list[NamedFile] = field(default_factory=list)
-    decisions: dict[RatedItem, DecisionRow] = field(default_factory=dict)
-    copies: Counter[RatedItem] = field(default_factory=Counter)  # how many there are of each item
+    files: list[NamedFile] = []
+    decisions: dict[RatedItem, DecisionRow] = {}
+    copies: Counter[RatedItem] = msgspec.field(default_factory=Counter)  # how many there are of each item
 
     def has_ratings(self, kind: str) -> bool:
         return any(getattr(row, kind) is not None for row in self.decisions.values())
@@ -9787,13 +9773,12 @@ class Rater:
         return f"{self.name} has {shorten_names(sources)}"
 
 
-@dataclass
-class Matching:
+class Matching(msgspec.Struct):
     """How decisions are matched: by which ratings, and which are for answers in several sources."""
 
     kind: str = "correct"
-    other_names: dict[str, set[str]] = field(default_factory=dict)  # -> sources
-    copies: dict[RatedItem, list[RatedItem]] = field(default_factory=dict)  # -> the same item in its sources
+    other_names: dict[str, set[str]] = {}  # -> sources
+    copies: dict[RatedItem, list[RatedItem]] = {}  # -> the same item in its sources
 
 
 class MatchedItem(NamedTuple):
@@ -10576,14 +10561,13 @@ class SummaryResults(msgspec.Struct, kw_only=True):
     results: list[SummaryRow] = []
 
 
-@dataclass
-class SummaryFile:
+class SummaryFile(msgspec.Struct):
     """Summaries that were made in one way, and the texts of their prompts by the index of the result."""
 
     summaries: list[Summary]
     results: SummaryResults
     title: str
-    prompt_texts: dict[int, dict[str, str]] = field(default_factory=dict)
+    prompt_texts: dict[int, dict[str, str]] = {}
 
 
 # -- The command
@@ -11111,17 +11095,16 @@ class GeneratedItem(Generation):
     context: Sequence[str] | UnsetType = UNSET  # the sentences in the prompt
 
 
-@dataclass
-class GeneratedSystem:
+class GeneratedSystem(msgspec.Struct):
     """A system to make: its model, if there are several, and what came of it by question ID."""
 
     name: str
     file: str
     model: str
-    shown: dict[str, ShownSentences] = field(default_factory=dict)  # in the prompt
-    rows: dict[str, GeneratedRow] = field(default_factory=dict)
-    last_ids: set[str] = field(default_factory=set)  # of the questions that the existing file answers
-    failures: dict[str, str] = field(default_factory=dict)
+    shown: dict[str, ShownSentences] = {}  # in the prompt
+    rows: dict[str, GeneratedRow] = {}
+    last_ids: set[str] = set()  # of the questions that the existing file answers
+    failures: dict[str, str] = {}
     n_unknown: int = 0  # cited sentences that the prompt did not have
 
 
