@@ -3215,7 +3215,6 @@ class Judge(msgspec.Struct):
     judging: Judging
     options: JudgeOptions
     notify: Notify
-    show_progress: ShowProgress
     failures: dict[str, Failure] = {}  # by key
 
     def ask(self, requests: Sequence[Request]) -> Answers:
@@ -3270,7 +3269,7 @@ class Judge(msgspec.Struct):
 
     def ask_model(self, service: Service, calls: Sequence[Call]) -> None:
         """Put judgements into the journal. Raises ModelWithdrawn."""
-        batches = Batches(service, self.journal, self.options, self.notify, self.show_progress)
+        batches = Batches(service, self.journal, self.options, self.notify)
         try:
             batches.collect()
             for _ in range(BATCH_ROUNDS):
@@ -3313,7 +3312,7 @@ class Judge(msgspec.Struct):
     def run_calls(self, service: Service, calls: Sequence[Call]) -> None:
         """Ask in calls. If one of several models is withdrawn, go on with the next."""
         by_model = group_by_model(calls)
-        with closing(self.show_progress(len(calls), "Judging")) as progress:
+        with closing(SHOW_PROGRESS.get()(len(calls), "Judging")) as progress:
 
             def keep(call: Call, outcome: Outcome) -> None:
                 if isinstance(outcome, Judgement):
@@ -4379,7 +4378,6 @@ class Batches(msgspec.Struct):
     journal: Journal
     options: JudgeOptions
     notify: Notify
-    show_progress: ShowProgress
     states: dict[str, BatchState] = {}  # of what was under way, by file
     withdrawn: dict[str, str] = {}  # models that the service no longer has
     unsent: set[str] = set()  # files for which no batch was ever asked for
@@ -4504,7 +4502,7 @@ class Batches(msgspec.Struct):
         """Wait until nothing is under way, looking ever less often."""
         files = {note.batch_file: len(note.requests) for note in self.journal.list_batches()}
         pause_s = POLL_S
-        with closing(self.show_progress(sum(files.values()), "Waiting")) as progress:
+        with closing(SHOW_PROGRESS.get()(sum(files.values()), "Waiting")) as progress:
             while self.list_found():
                 time.sleep(pause_s)
                 pause_s = min(MAX_POLL_S, pause_s * 1.5)
@@ -5641,7 +5639,7 @@ def open_judge(command: Command, console: Console, resources: ExitStack) -> Judg
             judging.unavailable = str(error)
     if journal.unreadable:
         console.warn(f"warning: {journal.path}: {journal.unreadable} unreadable lines")
-    return Judge(journal, service, judging, options, console.note, console.show_progress)
+    return Judge(journal, service, judging, options, console.note)
 
 
 def import_judgements(command: Command, paths: Sequence[str], console: Console) -> None:
@@ -5676,7 +5674,7 @@ def cancel_batches(command: Command, options: JudgeOptions, console: Console) ->
                 service = Service(read_api_key(), options.workers, resources)
                 journal = open_journal(command)
                 resources.callback(journal.stream.close)
-                batches = Batches(service, journal, options, console.note, console.show_progress)
+                batches = Batches(service, journal, options, console.note)
                 states = batches.cancel()
         except (JudgeUnavailable, JudgingStopped) as error:
             console.warn(f"error: not all batches are cancelled: {error}")
