@@ -7271,9 +7271,10 @@ class SubmissionGrader(msgspec.Struct):
             table.systems[system.name] = collect_scores(answers[system.name], is_judged)
         comparisons = compare_systems(table, SPLIT_MEASURES)
         differences = list_differences(comparisons)
+        slices = {label: slice_table(table, label) for label in SLICE_LABELS}
         graded = []
         for system in track(self.submission.systems, "Computing intervals"):
-            one = self.summarize(system, answers[system.name], table)
+            one = self.summarize(system, answers[system.name], table, slices)
             one.results.comparison = differences.get(system.name, UNSET)
             graded.append(one)
         return GradedSubmission(self.submission, graded, comparisons)
@@ -7346,16 +7347,22 @@ class SubmissionGrader(msgspec.Struct):
                 judgements[variant].append(outcome)
         return judgements
 
-    def summarize(self, system: System, answers: list[GradedAnswer], table: Table) -> GradedSystem:
+    def summarize(
+        self,
+        system: System,
+        answers: list[GradedAnswer],
+        table: Table,
+        slices: Mapping[str, Mapping[str, Table]],
+    ) -> GradedSystem:
         """Compute a system's means and build its results, without comparisons."""
         split = self.split
         means = compute_means(table, system.name, (*SPLIT_MEASURES, *JOINT_MEASURES))
         slice_means: dict[str, dict[str, dict[str, Mean]]] = {}
         slice_results: dict[str, dict[str, SliceResults]] = {}
-        for label in SLICE_LABELS:
+        for label, parts in slices.items():
             slice_means[label] = {}
             slice_results[label] = {}
-            for value, part in slice_table(table, label).items():
+            for value, part in parts.items():
                 slice_means[label][value] = compute_means(part, system.name, SPLIT_MEASURES)
                 slice_results[label][value] = build_slice_results(slice_means[label][value])
         results = SystemResults(
