@@ -86,7 +86,6 @@ if sys.version_info < (3, 10):  # noqa: UP036 - first of all: an older Python fa
 import argparse
 import base64
 import csv
-import dataclasses
 import difflib
 import errno
 import functools
@@ -112,7 +111,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from fnmatch import fnmatch
 from importlib import import_module
@@ -359,6 +358,10 @@ class RetrievedDocument(Record):
     rank: int | float | None = None
 
 
+GET_DOC_ID = attrgetter("doc_id")
+GET_RANK = attrgetter("rank")
+
+
 class Prediction(Record):
     """A system's output for one question. `retrieved_docs` holds document IDs, best first."""
 
@@ -373,14 +376,14 @@ class Prediction(Record):
 
     def __post_init__(self) -> None:
         """Keep the IDs of the documents only: by rank if all have one, otherwise in the given order."""
+        documents = self.retrieved_docs
         try:
-            documents = sorted(self.retrieved_docs, key=attrgetter("rank"))
+            ids = list(map(GET_DOC_ID, sorted(documents, key=GET_RANK)))
         except (AttributeError, TypeError):  # a text has no rank, and None cannot be compared
-            documents = list(self.retrieved_docs)
-        ids = [document if isinstance(document, str) else document.doc_id for document in documents]
+            ids = [document if isinstance(document, str) else document.doc_id for document in documents]
         if not all(map(str.strip, ids)):  # the type Name would take four times as long
             raise ValueError("retrieved_docs: a document ID must not be blank")
-        self.retrieved_docs = list(map(sys.intern, ids))  # systems retrieve the same documents
+        self.retrieved_docs = ids
 
     @property
     def retrieved_ids(self) -> list[str]:
@@ -418,7 +421,7 @@ class Document(NamedTuple):
 
 
 class Label(Record):
-    """A person's score for a system's answer to one question."""
+    """A person's score for an answer."""
 
     question_id: str
     system: str
@@ -427,7 +430,7 @@ class Label(Record):
 
 
 class Override(Record):
-    """A person's decision on a system's answer to one question: its score, and why."""
+    """A person's decision on an answer: its score, and why."""
 
     aliases: ClassVar[Mapping[str, Sequence[str]]] = {"system": ("system", "submission")}
 
@@ -623,9 +626,8 @@ class DecisionRow(Record, kw_only=True):
         if word not in ("", "none", *VERDICT_WORDS):
             raise ValueError("correct must be yes or no")
         self.correct = VERDICT_WORDS.get(word)
-        self.reasoning = format_compact(
-            self.reasoning if self.answer_rationale is None else self.answer_rationale
-        )
+        rationale = self.reasoning if self.answer_rationale is None else self.answer_rationale
+        self.reasoning = format_compact(rationale)
         if self.answer_score_raw is not None:
             self.score = self.answer_score_raw
         if self.failure is not None:
@@ -666,7 +668,7 @@ class JudgedSystem(Record):
 
 
 class DecisionHead(Record):
-    """What a file of decisions says of all of them."""
+    """What a file of decisions says about all of them."""
 
     judge_model: str = ""
     source_file: Any = None
@@ -741,8 +743,8 @@ def read_file(
     `pattern` is the form of the name, if users choose a part of it. `root` is the folder to which the path is
     relative; names in problems and results are without it.
     """
+    full_path = os.path.join(root, path)
     try:
-        full_path = os.path.join(root, path)
         check_regular(full_path)
         with open(full_path, "rb") as stream:
             check_size(stream, max_mb)
@@ -785,19 +787,20 @@ def explain_not_found(path: str, pattern: str = "", what: str = "file", root: st
     folder, name = os.path.split(os.path.abspath(os.path.join(root, path)))
     if not os.path.isdir(folder):
         return f"{path}: {what} not found: there is no folder {folder}"
-    expected = f": expected {pattern}" if pattern else ""
-    similar: list[str] = []
+    problem = f"{path}: {what} not found in {folder}"
+    if pattern:
+        problem += f": expected {pattern}"
     with suppress(OSError):  # the folder may not be listed
-        similar = find_similar_names(name, os.listdir(folder))
-    found = f"; found {shorten_names(similar)}" if similar else ""
-    return f"{path}: {what} not found in {folder}{expected}{found}"
+        similar = find_similar_names(name, sorted(os.listdir(folder)))
+        if similar:
+            problem += f"; found {shorten_names(similar)}"
+    return problem
 
 
 def find_similar_names(name: str, names: Iterable[str]) -> list[str]:
     """Return the names that begin with the same word, or else those spelt alike; none of our own files."""
-    candidates = sorted(
-        other for other in names if not re.search(r"_(evaluation|judgements|leaderboard|graded)\b", other)
-    )
+    own = re.compile(r"_(evaluation|judgements|leaderboard|graded)\b")
+    candidates = [other for other in names if not own.search(other)]
     first_word = re.split(r"[\W_]", name.lower())[0]
     similar = [other for other in candidates if first_word and other.lower().startswith(first_word)]
     return similar or difflib.get_close_matches(name, candidates)
@@ -850,22 +853,21 @@ def parse_value(kind: type[T], file: FileData, problems: list[str]) -> T | None:
 
 def parse_lines(kind: type[T], file: FileData, problems: list[str], what: str) -> list[tuple[int, T]]:
     """Decode JSON lines, or a JSON list, to (position from 1, record); blank lines do not count."""
-    if file.data is not None and not file.data.strip():
+    data = (file.data or b"").strip()
+    if file.data is not None and not data:
         problems.append(f"{file.name}:1: the file is empty; expected one {what} per line")
-    if file.data is not None and file.data.lstrip().startswith(b"["):
-        return parse_rows(kind, parse_list_rows(file, problems), file, problems)
-    return parse_rows(kind, list_lines(file), file, problems)
+    rows = parse_list_rows(file, problems) if data.startswith(b"[") else list_lines(file)
+    return parse_rows(kind, rows, file, problems)
 
 
 def parse_rows(
     kind: type[T], rows: Sequence[JsonRow], file: FileData, problems: list[str]
 ) -> list[tuple[int, T]]:
-    """Decode rows to (position from 1, record). Of rows on one line the problems name the index."""
+    """Decode rows to (position from 1, record). If rows share a line, problems name the index."""
     shares_line = len({row.line for row in rows}) < len(rows)
     records = []
     for index, row in enumerate(rows):
-        label = f"[{index}]: " if shares_line else ""
-        record = parse_row(kind, row, file.name, problems, label)
+        record = parse_row(kind, row, file.name, problems, f"[{index}]: " if shares_line else "")
         if record is not None:
             records.append((index + 1, record))
     return records
@@ -924,10 +926,9 @@ def parse_items(file: FileData, problems: list[str]) -> list[Item]:
 
 
 def parse_list_rows(file: FileData, problems: list[str], lists: Sequence[str] = ()) -> list[JsonRow]:
-    """Return the rows of a JSON list, of JSON lines, or of the list that an object has.
+    """Return the rows of a JSON list, of JSON lines, or of an object's list: the first that `lists` names.
 
-    `lists` names the members of an object that may hold the list: the first one counts. An object without any
-    is a row.
+    An object without a list is a row.
     """
     if file.data is None:
         return []
@@ -1055,14 +1056,14 @@ def drop_nulls(value: Any) -> Any:
 
 def find_names(kind: type[Record], row: Mapping[str, Any]) -> dict[str, str]:
     """Map each field that a row has to its name there: the first accepted name that is filled."""
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for member in get_fields(kind):
         for name in kind.aliases.get(member.encode_name, [member.encode_name]):
             value = row.get(name)
             is_blank = value == [] or (isinstance(value, str) and not value.strip())
             if value is not None and not (is_blank and kind.aliases):
-                found.setdefault(member.encode_name, name)
-    return found
+                names.setdefault(member.encode_name, name)
+    return names
 
 
 get_fields = functools.cache(msgspec.structs.fields)  # which take as long as decoding a record
@@ -1107,16 +1108,15 @@ def list_faults(kind: Any, row: JsonRow, error: Exception) -> list[tuple[int, st
     names = find_names(kind, value)
     rows = dict(scan_members(row.text, row.line))
     faults = []
-    for member in msgspec.structs.fields(kind):
+    for member in get_fields(kind):
         name = names.get(member.encode_name)
-        if name is None:
-            if member.required:
-                faults.append((row.line, f"{member.encode_name} is missing or null, expected a value"))
-            continue
-        try:
-            convert_json(member.type, value[name])
-        except msgspec.ValidationError as fault:
-            faults.append(describe_fault(fault, rows[name], name))
+        if name:
+            try:
+                convert_json(member.type, value[name])
+            except msgspec.ValidationError as fault:
+                faults.append(describe_fault(fault, rows[name], name))
+        elif member.required:
+            faults.append((row.line, f"{member.encode_name} is missing or null, expected a value"))
     return faults or [describe_fault(error, row)]
 
 
@@ -1175,11 +1175,10 @@ def read_csv_rows(file: FileData, problems: list[str]) -> list[tuple[int, dict[s
 
     The delimiter is a comma, semicolon or tab, whichever the header has most of.
     """
-    text = file.text
-    header_line = text.lstrip().partition("\n")[0]
+    header_line = file.text.lstrip().partition("\n")[0]
     delimiter = max(",;\t", key=header_line.count)
     csv.field_size_limit(2**31 - 1)  # an answer may be long
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    reader = csv.reader(io.StringIO(file.text, newline=""), delimiter=delimiter, strict=True)
     header: list[str] = []
     rows = []
     line = 1
@@ -1189,9 +1188,8 @@ def read_csv_rows(file: FileData, problems: list[str]) -> list[tuple[int, dict[s
             if header:
                 pairs = zip(header, cells, strict=False)
                 if any(cells[len(header) :]):
-                    problems.append(
-                        f"{file.name}:{line}: more cells than columns: put texts with {delimiter!r} in quotes"
-                    )
+                    advice = f"put texts with {delimiter!r} in quotes"
+                    problems.append(f"{file.name}:{line}: more cells than columns: {advice}")
                 rows.append((line, {name: cell for name, cell in pairs if cell}))
             elif any(cells):
                 header = [cell.lower() for cell in cells]
@@ -1219,30 +1217,30 @@ def read_document(doc_id: str, problems: list[str], root: str = "") -> tuple[Doc
         return Document("outside"), ""
     for suffix in DOCUMENT_SUFFIXES:
         path = f"{CORPUS_DIR}/{doc_id}{suffix}"
+        full_path = os.path.join(root, path)
         try:
-            os.stat(os.path.join(root, path))
+            os.stat(full_path)
         except PermissionError:
             pass  # reading it will report the problem
         except (OSError, ValueError):
             continue  # no such file, or a name that no file can have
-        if not is_inside(os.path.join(root, CORPUS_DIR), os.path.join(root, path)):
-            return Document("outside"), ""
-        return read_document_file(path, problems, root)
+        if is_inside(os.path.join(root, CORPUS_DIR), full_path):
+            return read_document_file(path, problems, root)
+        return Document("outside"), ""
     return Document("missing"), ""
 
 
 def read_document_file(path: str, problems: list[str], root: str = "") -> tuple[Document, str]:
     """Read a document. A .txt file may hold any text, so nothing in it is a problem."""
     file = read_file(path, problems, root=root)
-    sha256 = file.source.sha256
     is_text_file = path.endswith(".txt")
     if is_text_file and file.data is not None and not file.data.lstrip().startswith(b"{"):
-        return Document("plain", text=file.text), sha256
+        return Document("plain", text=file.text), file.source.sha256
     document = parse_value(StructuredDocument, file, [] if is_text_file else problems)
     if document is None:
-        return Document("malformed"), sha256
+        return Document("malformed"), file.source.sha256
     sentences = {sentence.sid or sentence.id or "": sentence.text for sentence in document.sentences}
-    return Document("structured", sentences), sha256
+    return Document("structured", sentences), file.source.sha256
 
 
 # -- Writing
@@ -1334,6 +1332,8 @@ def pause_garbage_collection() -> Iterator[None]:
     try:
         yield
     finally:
+        gc.freeze()
+        gc.unfreeze()  # what is new is now old: the next collection does not look through all of it
         if was_enabled:
             gc.enable()
 
@@ -2098,8 +2098,7 @@ class Measure(NamedTuple):
         return self.key or self.name
 
 
-@dataclass
-class Scores:
+class Scores(msgspec.Struct):
     """One system's scores: an array of shape (n_items,) by measure. NaN: not measured for this item.
 
     Where a judgement is missing, `values` has 0, and `low` and `high` the least and the most it may be worth.
@@ -2107,10 +2106,10 @@ class Scores:
     system has nothing to score: they are 0, and reports say why.
     """
 
-    values: dict[str, Array] = field(default_factory=dict)
-    low: dict[str, Array] = field(default_factory=dict)
-    high: dict[str, Array] = field(default_factory=dict)
-    not_submitted: set[str] = field(default_factory=set)
+    values: dict[str, Array] = {}
+    low: dict[str, Array] = {}
+    high: dict[str, Array] = {}
+    not_submitted: set[str] = set()
 
     def bounds(self, measure: str) -> tuple[Array, Array]:
         """Return the lowest and the highest that each value of a measure may be."""
@@ -2126,8 +2125,7 @@ class Scores:
         return Scores(values, low, high, self.not_submitted)
 
 
-@dataclass
-class Table:
+class Table(msgspec.Struct):
     """The scores of all systems for the same items.
 
     `clusters` has the number of each item's cluster, `labels` the value of each label per item.
@@ -2135,8 +2133,8 @@ class Table:
 
     ids: Sequence[Hashable]
     clusters: Array
-    labels: dict[str, Array] = field(default_factory=dict)
-    systems: dict[str, Scores] = field(default_factory=dict)
+    labels: dict[str, Array] = {}
+    systems: dict[str, Scores] = {}
 
     def select(self, rows: Array) -> Table:
         """Return the items for which `rows` is true."""
@@ -2429,8 +2427,7 @@ SCHEMAS: Mapping[object, Schema] = {
 }
 
 
-@dataclass(frozen=True)
-class Prompt:
+class Prompt(msgspec.Struct, frozen=True, dict=True):
     """The texts of a request, and how its reply is read: a score of `choices`, or a `reply_type`.
 
     A reply has the scores `score_field` and `parts`, in its `group` if there is one, and then a reason for
@@ -2444,7 +2441,7 @@ class Prompt:
     data: tuple[str, ...] = ("question", "gold", "answer")  # names of the delimited texts, in order
     after: str = ""
     more_tokens: int = 0  # that a reply takes beyond one score and its reason
-    choices: Mapping[Any, float] = field(default_factory=dict)  # value in a reply -> score
+    choices: Mapping[Any, float] = {}  # value in a reply -> score
     expected: str = ""  # the choices in words
     score_field: str = "score"
     reason_field: str = "rationale"
@@ -2625,7 +2622,7 @@ def show_context(prompt: Prompt) -> Prompt:
     if prompt is PROMPTS["quality"]:
         instructions = QUALITY_INSTRUCTIONS.format(basis="context reference")
     data = ("question", "context", *prompt.data[1:])
-    return dataclasses.replace(prompt, instructions=instructions + CONTEXT_INSTRUCTIONS, data=data)
+    return msgspec.structs.replace(prompt, instructions=instructions + CONTEXT_INSTRUCTIONS, data=data)
 
 
 CONTEXT_PROMPTS = {name: f"{name}_with_context" for name in ANSWER_PROMPTS}
@@ -3191,8 +3188,7 @@ class ModelWithdrawn(JudgeUnavailable):
     """The service no longer has the model, or never had it."""
 
 
-@dataclass
-class Judging:
+class Judging(msgspec.Struct):
     """The models, counts and end of the judging of one run."""
 
     requested_model: str = ""
@@ -3211,8 +3207,7 @@ class Judging:
         return not (self.stopped or self.unavailable or self.without_key)
 
 
-@dataclass
-class Judge:
+class Judge(msgspec.Struct):
     """Answers requests: from the journal, else from batches or calls, whose results the journal keeps."""
 
     journal: Journal
@@ -3220,8 +3215,7 @@ class Judge:
     judging: Judging
     options: JudgeOptions
     notify: Notify
-    show_progress: ShowProgress
-    failures: dict[str, Failure] = field(default_factory=dict)  # by key
+    failures: dict[str, Failure] = {}  # by key
 
     def ask(self, requests: Sequence[Request]) -> Answers:
         """Return the outcome of every request. Raises UsageError if --max-usd cannot be kept."""
@@ -3275,7 +3269,7 @@ class Judge:
 
     def ask_model(self, service: Service, calls: Sequence[Call]) -> None:
         """Put judgements into the journal. Raises ModelWithdrawn."""
-        batches = Batches(service, self.journal, self.options, self.notify, self.show_progress)
+        batches = Batches(service, self.journal, self.options, self.notify)
         try:
             batches.collect()
             for _ in range(BATCH_ROUNDS):
@@ -3318,7 +3312,7 @@ class Judge:
     def run_calls(self, service: Service, calls: Sequence[Call]) -> None:
         """Ask in calls. If one of several models is withdrawn, go on with the next."""
         by_model = group_by_model(calls)
-        with closing(self.show_progress(len(calls), "Judging")) as progress:
+        with closing(SHOW_PROGRESS.get()(len(calls), "Judging")) as progress:
 
             def keep(call: Call, outcome: Outcome) -> None:
                 if isinstance(outcome, Judgement):
@@ -3774,8 +3768,7 @@ def plan_retry(error: ServiceError, n_errors: int, max_errors: int) -> float | N
     return max(backoff_s, error.retry_after_s or 0.0)
 
 
-@dataclass
-class TokenBucket:
+class TokenBucket(msgspec.Struct):
     """A bucket that refills continuously: how Groq counts a minute's requests and tokens."""
 
     limit: float
@@ -4187,19 +4180,18 @@ def parse_journal_line(line: bytes) -> JournalEntry | BatchNote | None:
     return None
 
 
-@dataclass
-class Journal:
+class Journal(msgspec.Struct):
     """The judgements of one run by key, and its batches by file, written as they arrive."""
 
     path: str
     fresh: bool = False  # whether judgements of earlier runs do not count
-    stored: dict[str, JournalEntry] = field(default_factory=dict)
-    batches: dict[str, BatchNote] = field(default_factory=dict)
-    awaited: dict[str, str] = field(default_factory=dict)  # key -> the last file that it was sent in
-    added: set[str] = field(default_factory=set)  # keys, and files of batches, that this run has added
+    stored: dict[str, JournalEntry] = {}
+    batches: dict[str, BatchNote] = {}
+    awaited: dict[str, str] = {}  # key -> the last file that it was sent in
+    added: set[str] = set()  # keys, and files of batches, that this run has added
     unreadable: int = 0  # lines
     last_line: bytes = b""
-    stream: BinaryIO = field(default_factory=io.BytesIO)  # unless it is opened, nothing is kept
+    stream: BinaryIO = msgspec.field(default_factory=io.BytesIO)  # unless it is opened, nothing is kept
 
     def find(self, call: Call) -> Judgement | None:
         """Return the judgement of a request, if its prompt can give such a one."""
@@ -4375,8 +4367,7 @@ class NotFound(JudgeUnavailable):
     """The service does not have the file or batch, or has no batches."""
 
 
-@dataclass
-class Batches:
+class Batches(msgspec.Struct):
     """Judging by the Batch API. The batches that the journal knows are resumed where a run left them.
 
     Every step is noted at once. Since an answer can be lost, the service is asked whether a file has a batch
@@ -4387,10 +4378,9 @@ class Batches:
     journal: Journal
     options: JudgeOptions
     notify: Notify
-    show_progress: ShowProgress
-    states: dict[str, BatchState] = field(default_factory=dict)  # of what was under way, by file
-    withdrawn: dict[str, str] = field(default_factory=dict)  # models that the service no longer has
-    unsent: set[str] = field(default_factory=set)  # files for which no batch was ever asked for
+    states: dict[str, BatchState] = {}  # of what was under way, by file
+    withdrawn: dict[str, str] = {}  # models that the service no longer has
+    unsent: set[str] = set()  # files for which no batch was ever asked for
 
     def submit(self, calls: Iterable[Call]) -> None:
         """Send requests in batches, each for one model."""
@@ -4512,7 +4502,7 @@ class Batches:
         """Wait until nothing is under way, looking ever less often."""
         files = {note.batch_file: len(note.requests) for note in self.journal.list_batches()}
         pause_s = POLL_S
-        with closing(self.show_progress(sum(files.values()), "Waiting")) as progress:
+        with closing(SHOW_PROGRESS.get()(sum(files.values()), "Waiting")) as progress:
             while self.list_found():
                 time.sleep(pause_s)
                 pause_s = min(MAX_POLL_S, pause_s * 1.5)
@@ -5459,8 +5449,7 @@ update();
 # ------------------------------------------------------------------ 10. Commands
 
 
-@dataclass
-class OutputFile:
+class OutputFile(msgspec.Struct):
     """A file to write. `render` is called when it is written, to have few contents in memory at a time."""
 
     path: str
@@ -5562,8 +5551,8 @@ def run(command: Command, console: Console) -> int:
 
     with pause_garbage_collection():
         command.read()
-    console.warn_all(command.warnings())
-    console.note_all(command.notes())
+    console.warn(*command.warnings())
+    console.note(*command.notes())
     if isinstance(options, JudgeOptions) and options.dry_run:
         print_plan(command, options, console)
         return EXIT_OK if command.is_complete() else EXIT_INCOMPLETE
@@ -5582,7 +5571,7 @@ def run(command: Command, console: Console) -> int:
     console.print(command.conclusion())
     if judging.model:
         console.note(describe_calls(judging))
-    console.warn_all([*describe_end(judging), *command.remarks()])
+    console.warn(*describe_end(judging), *command.remarks())
 
     is_written = not any(file.error for file in [*results, *reports])
     return EXIT_OK if is_written and judging.is_complete() and command.is_complete() else EXIT_INCOMPLETE
@@ -5650,7 +5639,7 @@ def open_judge(command: Command, console: Console, resources: ExitStack) -> Judg
             judging.unavailable = str(error)
     if journal.unreadable:
         console.warn(f"warning: {journal.path}: {journal.unreadable} unreadable lines")
-    return Judge(journal, service, judging, options, console.note, console.show_progress)
+    return Judge(journal, service, judging, options, console.note)
 
 
 def import_judgements(command: Command, paths: Sequence[str], console: Console) -> None:
@@ -5661,17 +5650,15 @@ def import_judgements(command: Command, paths: Sequence[str], console: Console) 
             problems.append(f"{path}: not a file" if os.path.exists(path) else explain_not_found(path))
     if problems:
         raise InputError(problems)
-    others = []
-    for path in paths:
-        others.append(Journal(path))
-        others[-1].read(path)
-        if not others[-1].stored:
-            raise UsageError(f"{path} has no judgement: it is not a journal")
+    others = list(map(Journal, paths))
+    for other in others:
+        other.read(other.path)
+        if not other.stored:
+            raise UsageError(f"{other.path} has no judgement: it is not a journal")
     if others:
         journal = open_journal(command)
         with closing(journal.stream):
-            for other in others:
-                console.note(journal.import_from(other))
+            console.note(*map(journal.import_from, others))
 
 
 def cancel_batches(command: Command, options: JudgeOptions, console: Console) -> int:
@@ -5687,7 +5674,7 @@ def cancel_batches(command: Command, options: JudgeOptions, console: Console) ->
                 service = Service(read_api_key(), options.workers, resources)
                 journal = open_journal(command)
                 resources.callback(journal.stream.close)
-                batches = Batches(service, journal, options, console.note, console.show_progress)
+                batches = Batches(service, journal, options, console.note)
                 states = batches.cancel()
         except (JudgeUnavailable, JudgingStopped) as error:
             console.warn(f"error: not all batches are cancelled: {error}")
@@ -5798,10 +5785,18 @@ def describe_changes(title: str, changes: Sequence[GradeChange]) -> list[str]:
 # -- Options
 
 
-def option(default: Any, help_text: str, *flags: str, choices: Collection[str] = (), **settings: Any) -> Any:
-    """Declare a command-line option as a dataclass field; `settings` are those of argparse's add_argument.
+class Option(NamedTuple):
+    """A command-line option. `settings` are those of argparse's add_argument."""
 
-    The flag is the field's name with dashes, unless `flags` are given. Without dashes it is a positional
+    default: Any
+    flags: Sequence[str]
+    settings: Mapping[str, Any]
+
+
+def option(default: Any, help_text: str, *flags: str, choices: Collection[str] = (), **settings: Any) -> Any:
+    """Return an Option, to be a class attribute of Options.
+
+    The flag is the attribute's name with dashes, unless `flags` are given. Without dashes it is a positional
     argument. The default False makes it a switch. The case of `choices` does not matter.
     """
     if default is False:
@@ -5809,7 +5804,7 @@ def option(default: Any, help_text: str, *flags: str, choices: Collection[str] =
     if choices:
         settings["type"] = functools.partial(parse_one_of, choices=choices)
         help_text += f": {', '.join(choices)}"
-    return field(default=default, metadata={"flags": flags, "help": help_text, **settings})
+    return Option(default, flags, {"default": default, "help": help_text, **settings})
 
 
 def parse_one_of(text: str, choices: Collection[str]) -> str:
@@ -5853,7 +5848,6 @@ parse_hundred = functools.partial(parse_positive, highest=100)
 parse_batch_size = functools.partial(parse_positive, highest=BATCH_LINES)
 
 
-@dataclass
 class Options:
     """The options of a command; a subclass per command. Help shows each class as a group."""
 
@@ -5864,8 +5858,14 @@ class Options:
     )
     quiet: bool = option(False, "print nothing on stderr unless something is wrong")
 
+    def __init__(self, **values: Any) -> None:
+        for name in dir(self):
+            declared = getattr(self, name)
+            if isinstance(declared, Option):
+                setattr(self, name, declared.default)
+        vars(self).update(values)
 
-@dataclass
+
 class CallOptions(Options):
     """How a model is called."""
 
@@ -5887,7 +5887,6 @@ class CallOptions(Options):
     cancel_batch: bool = option(False, "cancel the batches under way, and stop")
 
 
-@dataclass
 class JudgeOptions(CallOptions):
     """The options of every command that asks a model."""
 
@@ -5910,7 +5909,6 @@ class JudgeOptions(CallOptions):
     journal_only: bool = False  # whether nothing is sent even if there is a key
 
 
-@dataclass
 class GradingOptions(JudgeOptions):
     """The options of every command that has the answers of others judged."""
 
@@ -5921,7 +5919,6 @@ class GradingOptions(JudgeOptions):
     )
 
 
-@dataclass
 class FileOptions(Options):
     """The options of every command that reads the answers of others."""
 
@@ -6006,7 +6003,6 @@ def parse_ids(text: str) -> list[str]:
     return names
 
 
-@dataclass
 class InputOptions(FileOptions):
     """Which predictions to read."""
 
@@ -6026,7 +6022,6 @@ class InputOptions(FileOptions):
     )
 
 
-@dataclass
 class RubricOptions(GradingOptions):
     """What is judged by the questions' rubrics, and how."""
 
@@ -6045,7 +6040,6 @@ class RubricOptions(GradingOptions):
     trust_answers: bool = option(False, "score flagged answers as they are written")
 
 
-@dataclass
 class SplitOptions(InputOptions, RubricOptions):
     group = "grading"
 
@@ -6081,8 +6075,7 @@ class Split(NamedTuple):
     root: str = ""
 
 
-@dataclass
-class System:
+class System(msgspec.Struct):
     """One system's predictions for a split, and from `answers` on what grading makes of them."""
 
     name: str
@@ -6090,11 +6083,11 @@ class System:
     file: InputFile
     predictions: dict[str, Prediction]
     warnings: list[str]
-    answers: list[GradedAnswer] = field(default_factory=list)
-    means: dict[str, Mean] = field(default_factory=dict)
-    slices: dict[str, dict[str, dict[str, Mean]]] = field(default_factory=dict)  # label -> value -> means
+    answers: list[GradedAnswer] = []
+    means: dict[str, Mean] = {}
+    slices: dict[str, dict[str, dict[str, Mean]]] = {}  # label -> value -> means
     judged: JudgeResults | None = None
-    results: SystemResults = field(init=False)
+    results: SystemResults = cast("SystemResults", None)  # filled in last
 
     @property
     def title(self) -> str:
@@ -6109,8 +6102,7 @@ class System:
         return [row for row in rows if isinstance(row.model, str) and row.model.strip()]
 
 
-@dataclass
-class Submission:
+class Submission(msgspec.Struct):
     """The systems in one folder, which are graded together. Name and folder are "" in the current directory.
 
     What is wrong with a file, in `problems`, keeps that system out and no other.
@@ -6118,10 +6110,10 @@ class Submission:
 
     name: str = ""
     folder: str = ""  # is only read
-    names: list[str] = field(default_factory=list)  # of all systems that it has files of
-    systems: list[System] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    comparisons: list[Comparison] = field(default_factory=list)
+    names: list[str] = []  # of all systems that it has files of
+    systems: list[System] = []
+    problems: list[str] = []
+    comparisons: list[Comparison] = []
 
     @property
     def status(self) -> str:
@@ -6479,7 +6471,7 @@ class GradeSplit(Command):
         if not self.options.label_sheet or self.options.dry_run:
             return None
         self.read()
-        console.warn_all(self.warnings())
+        console.warn(*self.warnings())
         path = write_label_sheet(self.split, self.systems, self.options)
         console.print_line(f"Label sheet saved to: {path}")
         return EXIT_INCOMPLETE if self.problems else EXIT_OK
@@ -6578,8 +6570,9 @@ class GradeSplit(Command):
             table.systems[system.name] = collect_scores(system.answers, is_judged)
         submission.comparisons = compare_systems(table, SPLIT_MEASURES)
         differences = list_differences(submission.comparisons)
+        slices = {label: slice_table(table, label) for label in SLICE_LABELS}
         for system in track(submission.systems, "Computing intervals"):
-            self.summarize(system, table)
+            self.summarize(system, table, slices)
             system.results.comparison = differences.get(system.name, UNSET)
 
     def judge_answers(self, system: System) -> bool:
@@ -6649,7 +6642,7 @@ class GradeSplit(Command):
                 judgements[variant].append(outcome)
         return judgements
 
-    def summarize(self, system: System, table: Table) -> None:
+    def summarize(self, system: System, table: Table, slices: Mapping[str, Mapping[str, Table]]) -> None:
         """Compute a system's means and build its results, without comparisons."""
         split = self.split
         means = compute_means(table, system.name, (*SPLIT_MEASURES, *JOINT_MEASURES))
@@ -6665,7 +6658,7 @@ class GradeSplit(Command):
                 per_question=retrieved,
             ),
             citation=build_citation_results(system),
-            slices=summarize_slices(system, table),
+            slices=summarize_slices(system, slices),
             run=RunInfo(
                 prompt_hash=hash_prompt("rubric"),
                 inputs=[split.file, system.file, *self.override_files],
@@ -6900,7 +6893,6 @@ def ask_function(command: GradeSplit, judge: Callable[[Question, str], float]) -
 # -- Checking
 
 
-@dataclass
 class CheckOptions(InputOptions):
     group = "checking"
 
@@ -6928,8 +6920,8 @@ class CheckInputs(Command):
         for submission in submissions:
             problems += submission.problems
             warnings += submission.warnings
-        console.note_all(describe_ignored(options.outputs or ()))
-        console.warn_all([*shorten_problems(problems), *(f"warning: {line}" for line in warnings)])
+        console.note(*describe_ignored(options.outputs or ()))
+        console.warn(*shorten_problems(problems), *(f"warning: {line}" for line in warnings))
         for submission in submissions:
             texts = {system.name: describe_submitted(split, system) for system in submission.systems}
             for name in dict.fromkeys(options.systems or submission.names):
@@ -7472,13 +7464,15 @@ def build_citation_results(system: System) -> CitationResults:
     )
 
 
-def summarize_slices(system: System, table: Table) -> dict[str, dict[str, SliceResults]]:
+def summarize_slices(
+    system: System, slices: Mapping[str, Mapping[str, Table]]
+) -> dict[str, dict[str, SliceResults]]:
     """Compute a system's means by the values of each label, and return them as results."""
     results: dict[str, dict[str, SliceResults]] = {}
-    for label in SLICE_LABELS:
+    for label, parts in slices.items():
         system.slices[label] = {}
         results[label] = {}
-        for value, part in slice_table(table, label).items():
+        for value, part in parts.items():
             means = compute_means(part, system.name, SPLIT_MEASURES)
             system.slices[label][value] = means
             results[label][value] = SliceResults(
@@ -8089,7 +8083,7 @@ def split_reports(split: Split, graded: Submission, options: SplitOptions) -> It
     for system in graded.systems:
         if system.name in options.student:
             own = build_split_report(
-                split, dataclasses.replace(graded, systems=[system], comparisons=[]), system.name
+                split, msgspec.structs.replace(graded, systems=[system], comparisons=[]), system.name
             )
             stem = join_folder(folder, f"{split.name}_{system.name}_evaluation")
             yield from list_report_files(own, stem, ["html"])
@@ -8408,19 +8402,17 @@ class ThresholdResults(Classification, frozen=True, kw_only=True):
     other_rows: int
 
 
-@dataclass
-class Answer:
+class Answer(msgspec.Struct):
     """A free answer, and what is known of it without a judge."""
 
     item: Item
     similarity: float = 0.0  # to the best gold answer; 0 if no method needs it
     is_tuned: bool = False  # whether the threshold of semantic_dynamic was chosen on it
     segmented: Sequence[str] = ()  # for BLEU: prediction and gold answers, with spaces between their tokens
-    values: dict[str, float] = field(default_factory=dict)  # from 0 to 1, by method that needs no judge
+    values: dict[str, float] = {}  # from 0 to 1, by method that needs no judge
 
 
-@dataclass
-class Configuration:
+class Configuration(msgspec.Struct):
     """The answers of one configuration of a system, and their scores. Its name is the file's stem."""
 
     name: str
@@ -8429,8 +8421,8 @@ class Configuration:
     results: AnswerResults  # filled in step by step
     results_file: str = ""
     is_judged: bool = False
-    means: dict[str, Mean] = field(default_factory=dict)
-    by_category: dict[str, dict[str, Mean]] = field(default_factory=dict)
+    means: dict[str, Mean] = {}
+    by_category: dict[str, dict[str, Mean]] = {}
 
     def average(self, method: str) -> float:
         return mean([answer.values[method] for answer in self.answers]) or 0.0
@@ -8614,7 +8606,6 @@ def parse_judge_pair(text: str) -> Sequence[str]:
     return family, model
 
 
-@dataclass
 class AnswerOptions(GradingOptions, FileOptions):
     group = "scoring"
 
@@ -9584,7 +9575,6 @@ AGREEMENT_MEASURES = (
 )
 
 
-@dataclass
 class AgreementOptions(Options):
     group = "comparing"
 
@@ -9617,15 +9607,14 @@ class RatedItem(NamedTuple):
         return texts.get("input") or texts.get("question_id", "")
 
 
-@dataclass
-class Rater:
+class Rater(msgspec.Struct):
     """A judge, or people."""
 
     name: str
-    files: list[NamedFile] = field(default_factory=list)
-    decisions: dict[RatedItem, DecisionRow] = field(default_factory=dict)
-    copies: Counter[RatedItem] = field(default_factory=Counter)  # how many there are of each item
-    other_names: dict[str, set[str]] = field(default_factory=dict)  # of a source -> sources
+    files: list[NamedFile] = []
+    decisions: dict[RatedItem, DecisionRow] = {}
+    copies: Counter[RatedItem] = msgspec.field(default_factory=Counter)  # how many there are of each item
+    other_names: dict[str, set[str]] = {}  # of a source -> sources
 
     def has_ratings(self, kind: str) -> bool:
         return any(getattr(row, kind) is not None for row in self.decisions.values())
@@ -9638,13 +9627,12 @@ class Matching(NamedTuple):
     copies: Mapping[RatedItem, Sequence[RatedItem]] = {}  # -> the same item in its sources
 
 
-@dataclass
-class MatchedItem:
+class MatchedItem(msgspec.Struct):
     """An item with the rating and row of each rater; None if there is none, or if equal items differ."""
 
     item: RatedItem
-    ratings: list[float | None] = field(default_factory=list)
-    rows: list[DecisionRow | None] = field(default_factory=list)
+    ratings: list[float | None] = []
+    rows: list[DecisionRow | None] = []
     is_contradicted: bool = False
 
     @property
@@ -10325,7 +10313,6 @@ def parse_indices(text: str) -> list[int]:
     return [int(number) for number in text.split(",")]
 
 
-@dataclass
 class SummaryOptions(GradingOptions, FileOptions):
     group = "summaries"
 
@@ -10409,14 +10396,13 @@ class SummaryResults(msgspec.Struct, kw_only=True):
     results: list[SummaryRow] = []
 
 
-@dataclass
-class SummaryFile:
+class SummaryFile(msgspec.Struct):
     """Summaries that were made in one way, and the texts of their prompts by the index of the result."""
 
     summaries: list[Summary]
     results: SummaryResults
     title: str
-    prompt_texts: dict[int, dict[str, str]] = field(default_factory=dict)
+    prompt_texts: dict[int, dict[str, str]] = {}
 
 
 # -- The command
@@ -10883,7 +10869,6 @@ Sentences: TypeAlias = Mapping[str, str]  # ID -> text
 ShownSentences: TypeAlias = Mapping[str, tuple[str, str]]  # name in a prompt -> (document ID, sentence ID)
 
 
-@dataclass
 class GenerateOptions(JudgeOptions):
     group = "predictions"
 
@@ -10945,17 +10930,16 @@ class GeneratedItem(Generation):
     context: Sequence[str] | UnsetType = UNSET  # the sentences in the prompt
 
 
-@dataclass
-class GeneratedSystem:
+class GeneratedSystem(msgspec.Struct):
     """A system to make: its model, if there are several, and what came of it by question ID."""
 
     name: str
     file: str
     model: str
-    shown: dict[str, ShownSentences] = field(default_factory=dict)  # in the prompt
-    rows: dict[str, GeneratedRow] = field(default_factory=dict)
-    last_ids: set[str] = field(default_factory=set)  # of the questions that the existing file answers
-    failures: dict[str, str] = field(default_factory=dict)
+    shown: dict[str, ShownSentences] = {}  # in the prompt
+    rows: dict[str, GeneratedRow] = {}
+    last_ids: set[str] = set()  # of the questions that the existing file answers
+    failures: dict[str, str] = {}
     n_unknown: int = 0  # cited sentences that the prompt did not have
 
 
@@ -11248,7 +11232,6 @@ EDGE_CASES: Mapping[str, str] = {  # those kinds that are an edge_case_type -> q
 DEFAULT_KINDS = ("precise_fact_retrieval", "analysis", UNANSWERABLE)
 
 
-@dataclass
 class DraftOptions(JudgeOptions):
     group = "drafting"
 
@@ -11475,7 +11458,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     token = SHOW_PROGRESS.set(console.show_progress)
     exit_code = run_arguments(sys.argv[1:] if argv is None else list(argv), console)
     SHOW_PROGRESS.reset(token)
-    console.print_count()
+    if console.n_warnings:
+        console.warn("1 warning" if console.n_warnings == 1 else f"{console.n_warnings} warnings")
     return exit_code
 
 
@@ -11492,7 +11476,7 @@ def run_arguments(arguments: list[str], console: Console) -> int:
         console.print_line(str(done))
         return EXIT_OK
     except InputError as error:
-        console.warn_all(shorten_problems(error.problems))
+        console.warn(*shorten_problems(error.problems))
         n_problems = len(error.problems)
         console.warn(f"error: problems in the input: {n_problems}; nothing was graded or written.")
     except UsageError as error:
@@ -11579,17 +11563,14 @@ class OptionParser(argparse.ArgumentParser):
             flag = argument.partition("=")[0]
             if re.fullmatch(r"--?[a-zA-Z][\w-]*", flag) and flag not in self._option_string_actions:
                 raise UsageError(describe_unknown("option", flag, self._option_string_actions, self.prog))
-        position = self.find_split(arguments)
-        if position is not None:
-            arguments = [arguments[position], *arguments[:position], *arguments[position + 1 :]]
-        return self.parse_args(arguments, namespace=options)
+        return self.parse_args(self.move_split(arguments), namespace=options)
 
-    def find_split(self, arguments: Sequence[str]) -> int | None:
-        """Return the position of the split in `--systems simple dev`, that is, at the end of a list option.
+    def move_split(self, arguments: list[str]) -> list[str]:
+        """Put the split first that is at the end of a list option: `--systems simple dev`.
 
-        None if there is none, if it is alone in its list, or if there is another positional argument.
+        Not if it is alone in its list, or if there is another positional argument.
         """
-        found = None
+        split_at = None
         max_values = 0  # of the option that comes before
         n_values = 0
         for position, argument in enumerate(arguments):
@@ -11600,34 +11581,35 @@ class OptionParser(argparse.ArgumentParser):
                 continue
             n_values += 1
             if n_values > max_values:
-                return None
+                return arguments
             is_last = position + 1 == len(arguments) or arguments[position + 1].startswith("-")
             if is_last and n_values > 1 and argument.lower() in SPLITS:
-                found = position
-        return found
+                split_at = position
+        if split_at is None:
+            return arguments
+        return [arguments[split_at], *arguments[:split_at], *arguments[split_at + 1 :]]
 
 
 def add_options(parser: argparse.ArgumentParser, options_type: type[Options]) -> None:
-    """Add the options that a dataclass declares: its own, then those of each class above it, by group."""
-    fields = {declared.name: declared for declared in dataclasses.fields(options_type)}
+    """Add the options that a class declares: its own, then those of each class above it, by group."""
     parser.usage = "%(prog)s [options]"
-    owners = [owner for owner in options_type.__mro__ if issubclass(owner, Options)]
     groups: dict[str, argparse._ArgumentGroup] = {}
-    for owner in owners:
+    for owner in options_type.__mro__:
+        if not issubclass(owner, Options):
+            continue
         if owner.group not in groups:
             groups[owner.group] = parser.add_argument_group(owner.group)
         group = groups[owner.group]
-        for name in owner.__annotations__:
-            declared = fields.pop(name, None)
-            if not declared or not declared.metadata:  # overridden, or set by the program
-                continue
-            settings = {"default": declared.default, **declared.metadata}
-            flags = settings.pop("flags") or [f"--{name.replace('_', '-')}"]
-            if flags[0].startswith("-"):
-                settings["dest"] = name
+        for name, declared in vars(owner).items():
+            if not isinstance(declared, Option) or getattr(options_type, name) is not declared:
+                continue  # not an option, or overridden
+            if not declared.flags:
+                group.add_argument(f"--{name.replace('_', '-')}", **declared.settings)
+            elif declared.flags[0].startswith("-"):
+                group.add_argument(*declared.flags, dest=name, **declared.settings)
             else:
-                parser.usage = f"%(prog)s {settings['metavar']} [options]"
-            group.add_argument(*flags, **settings)
+                group.add_argument(*declared.flags, **declared.settings)
+                parser.usage = f"%(prog)s {declared.settings['metavar']} [options]"
     group.add_argument("--version", action="version", version=f"evaluation.py {VERSION}")
     group.add_argument("-h", "--help", action="help", help="show this help")
 
@@ -11653,33 +11635,21 @@ class Console:
         """Print one line on stdout, without characters that control a console."""
         print_on(self.stdout, escape_console(text))
 
-    def note(self, text: str) -> None:
-        """Print one line on stderr that is no reason to worry."""
-        if not self.is_quiet:
-            print_on(self.stderr, escape_console(text))
+    def note(self, *lines: str) -> None:
+        """Print lines on stderr that are no reason to worry."""
+        for line in () if self.is_quiet else lines:
+            print_on(self.stderr, escape_console(line))
 
-    def note_all(self, lines: Iterable[str]) -> None:
+    def warn(self, *lines: str) -> None:
+        """Print lines on stderr that say what is wrong."""
         for line in lines:
-            self.note(line)
-
-    def warn(self, text: str) -> None:
-        """Print one line on stderr that says what is wrong."""
-        self.n_warnings += text.startswith("warning: ")
-        print_on(self.stderr, escape_console(text))
-
-    def warn_all(self, lines: Iterable[str]) -> None:
-        for line in lines:
-            self.warn(line)
-
-    def print_count(self) -> None:
-        """Print the number of warnings, if there were any."""
-        if self.n_warnings:
-            print_on(self.stderr, "1 warning" if self.n_warnings == 1 else f"{self.n_warnings} warnings")
+            self.n_warnings += line.startswith("warning: ")
+            print_on(self.stderr, escape_console(line))
 
     def show_progress(self, total: int, title: str) -> ProgressBar:
         """Return a progress bar, which appears after a second if stderr is a terminal."""
         if self.is_quiet or self.stderr is None or not self.stderr.isatty():
-            return HiddenProgressBar()
+            return HiddenProgressBar(total, title)
         from tqdm import tqdm  # takes time to import
 
         return tqdm(total=total, desc=title, file=self.stderr, delay=PROGRESS_DELAY_S, leave=False)
@@ -11701,7 +11671,7 @@ def print_on(stream: TextIO | None, text: str) -> None:
 class HiddenProgressBar:
     """Counts like a progress bar, and shows nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, _total: int, _title: str) -> None:
         self.n = 0
 
     def update(self, n: int = 1) -> None:
@@ -11711,11 +11681,7 @@ class HiddenProgressBar:
         pass
 
 
-def hide_progress(_total: int, _title: str) -> ProgressBar:
-    return HiddenProgressBar()
-
-
-SHOW_PROGRESS: ContextVar[ShowProgress] = ContextVar("SHOW_PROGRESS", default=hide_progress)  # set by `main`
+SHOW_PROGRESS: ContextVar[ShowProgress] = ContextVar("SHOW_PROGRESS", default=HiddenProgressBar)  # see main
 
 
 def track(items: Collection[T], title: str) -> Iterator[T]:

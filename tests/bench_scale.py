@@ -32,20 +32,8 @@ N_QUESTIONS = 100_000
 N_DOCUMENTS = 2_000
 N_RETRIEVED = 10
 HIT_RATES = {"simple": 0.6, "strong": 0.9}  # share of predictions that retrieve the gold document
-WORDS = (
-    "lamp",
-    "oil",
-    "tide",
-    "harbour",
-    "clock",
-    "seed",
-    "bread",
-    "metre",
-    "press",
-    "signal",
-    "wind",
-    "glass",
-)
+TEXT = "lamp oil tide harbour clock seed bread metre press signal wind glass"
+WORDS = TEXT.split()
 LABELS = {
     "question_type": ("fact", "reasoning", "comparison", "summary"),
     "edge_case_type": ("none", "none", "ambiguous", "no answer"),

@@ -235,8 +235,10 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
             page: int | None = None,
         ) -> GroqServer:
             given = answer if callable(answer) else lambda _: answer
-            about: dict[str, Any] = {"limits": limits, "latency_s": latency_s, "page": page}
-            server = servers.enter_context(GroqServer(given, **about, batches=batches, disturb=disturb))
+            server = GroqServer(
+                given, limits=limits, latency_s=latency_s, page=page, batches=batches, disturb=disturb
+            )
+            servers.enter_context(server)
             monkeypatch.setenv("GROQ_API_KEY", KEY)
             monkeypatch.setenv("GROQ_BASE_URL", server.url)
             return server
