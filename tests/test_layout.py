@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import evaluation
-import pytest
 
 from conftest import SEAMS, Project
 
@@ -87,13 +86,6 @@ def options_of(project: Project, command: str) -> set[str]:
     outcome = project.run(command, "--help")
     assert outcome.code == 0
     return set(OPTION.findall(outcome.out))
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_option_is_in_the_readme(project: Project, command: str) -> None:
-    options = options_of(project, command)
-    assert len(options) > 3
-    assert options - {"--help", "--version"} <= set(OPTION.findall(README))
 
 
 def test_overview_names_every_command_and_no_other_option(project: Project) -> None:

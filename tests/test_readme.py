@@ -1,0 +1,137 @@
+"""The README: its commands run, its output is real, its changes of the program apply."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import evaluation
+import pytest
+
+from conftest import Project, Serve, table
+from groq_server import Call, Reply, completion
+
+ROOT = Path(evaluation.__file__).resolve().parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+IN_SAMPLES = "cd tests/samples && python ../../evaluation.py "
+NOT_RUN = ("python3 -m venv", "llama-server", "GROQ_BASE_URL=")  # installation and servers
+
+
+def read_blocks(language: str) -> list[str]:
+    return [text for name, text in BLOCK.findall(README) if name == language]
+
+
+COMMANDS = [line.strip() for block in read_blocks("sh") for line in block.splitlines() if line.strip()]
+SHOWN = [line for line in COMMANDS if not line.startswith(NOT_RUN)]
+
+DRAFT = """{"question": "What did the box carry?", "answer": "The box carried goods.",
+"evidence_sentences": ["S1"], "rubric": ["none", "one", "two", "three", "all"]}"""
+REPLIES = {  # what an instruction contains -> the reply
+    "criterion_1": '{"explanations": {}, "scores": {%s}}',
+    '"correct"': '{"reasoning": "The same.", "correct": "yes"}',
+    '"told"': '{"told": true, "answer": "Goods.", "sentences": ["D1.S1"]}',
+    '"rubric": [': DRAFT,
+    '{"answer"': '{"answer": "I do not know."}',
+    '"score"': '{"rationale": "Some of it is right.", "score": 3}',
+}
+
+
+def reply(call: Call) -> Reply:
+    """Reply in the form that the instructions ask for."""
+    instructions = call.body["messages"][0]["content"]
+    text = next(text for part, text in REPLIES.items() if part in instructions)
+    names = dict.fromkeys(re.findall(r"criterion_\d\w+", instructions))
+    return completion(text.replace("%s", ", ".join(f'"{name}": 2' for name in names)))
+
+
+@pytest.fixture
+def clone(project: Project) -> Project:
+    """The project as it is after installation, with submissions in place."""
+    for name in ("corpus", "NLP Project Data", "tests/samples"):
+        shutil.copytree(ROOT / name, project.folder / name)
+    shutil.copytree(ROOT / "tests/samples/submissions", project.folder / "submissions")
+    for path in [*ROOT.glob("*_output.json"), ROOT / "tests/samples/overrides.csv"]:
+        shutil.copy(path, project.folder)
+    return project
+
+
+def fill_in_labels(project: Project) -> None:
+    path = project.folder / "dev_labels.csv"
+    rows = list(csv.DictReader(io.StringIO(path.read_text("utf-8-sig"), newline="")))
+    for row in rows[:20]:
+        row["score"] = "3"
+    stream = io.StringIO(newline="")
+    writer = csv.DictWriter(stream, list(rows[0]))
+    writer.writeheader()
+    writer.writerows(rows)
+    path.write_text(stream.getvalue(), "utf-8")
+
+
+def test_every_command_runs(clone: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    serve(reply)
+    assert len(SHOWN) >= 13
+    for line in SHOWN:
+        monkeypatch.chdir(clone.folder / "tests/samples" if line.startswith(IN_SAMPLES) else clone.folder)
+        words = line.removeprefix(IN_SAMPLES).removeprefix("python evaluation.py ")
+        arguments = [word.strip('"') for word in re.findall(r'"[^"]*"|\S+', words)]
+        outcome = clone.run(*arguments)
+        assert outcome.code == 0, (line, outcome.err)
+        if "--label-sheet" in line:
+            fill_in_labels(clone)
+    assert (clone.folder / "dev_graded/ann/dev_evaluation.html").exists()
+
+
+def test_output_is_real(clone: Project) -> None:
+    [block] = read_blocks("text")
+    at = 0
+    out = clone.run("dev").out
+    for line in block.splitlines():
+        if line != "...":
+            at = out.index(line, at) + len(line)
+
+
+def test_example_in_python_runs(clone: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    [block] = read_blocks("python")
+    before = clone.files()
+    exec(compile(block, "README.md", "exec"), {})
+    assert capsys.readouterr().out.startswith("100.0\n")
+    assert clone.files() == before
+
+
+def apply_change(source: str, change: str) -> str:
+    """Apply a change to the program. Each part of it, between lines that begin with @@, has one place."""
+    for part in re.split(r"^@@.*\n", change, flags=re.MULTILINE):
+        lines = part.splitlines(keepends=True)
+        old = "".join(line[1:] or line for line in lines if not line.startswith("+"))
+        new = "".join(line[1:] or line for line in lines if not line.startswith("-"))
+        assert not part or source.count(old) == 1, old
+        source = source.replace(old, new)
+    return source
+
+
+CHANGES = {
+    "a measure": (0, ["dev"], "All right"),
+    "a method": (1, ["answers", "tests/samples/chatbot.json", "--method", "length"], "length"),
+}
+
+
+@table("position, arguments, word", CHANGES)
+def test_change_of_the_program_works(clone: Project, position: int, arguments: list[str], word: str) -> None:
+    source = (ROOT / "evaluation.py").read_text("utf-8")
+    clone.write("evaluation.py", apply_change(source, read_blocks("diff")[position]))
+    program = [sys.executable, "evaluation.py", *arguments]
+    done = subprocess.run(program, cwd=clone.folder, capture_output=True, text=True, check=True)
+    assert word in done.stdout
+
+
+def test_text_is_short() -> None:
+    lines = README.splitlines()
+    assert len(lines) <= 350
+    text = BLOCK.sub("", README).splitlines()
+    assert [line for line in text if len(line) > 120 and not line.startswith("|")] == []
