@@ -133,7 +133,7 @@ from typing import (
     TypeVar,
     cast,
 )
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 MISSING_PACKAGE = "error: cannot import {}: run python -m pip install -r requirements.txt"
 
@@ -681,6 +681,11 @@ def format_plain(value: object) -> str | None:
         return value
     is_finite = isinstance(value, (int, float)) and math.isfinite(value)
     return json.dumps(value) if is_finite else None
+
+
+def cut_text(text: str) -> str:
+    """Return a text of others, cut off if it is long."""
+    return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}..."
 
 
 def simplify_value(value: Any) -> Any:
@@ -2794,7 +2799,10 @@ INVISIBLE = (
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0001-\U000e007f"
     "\u115f\u1160\u3164\uffa0\u2800\U000e0100-\U000e01ef]"
 )
-ZERO_WIDTH = "[\u200b\u2060-\u2064\ufeff\u202a-\u202e\u2066-\u2069\U000e0001-\U000e007f\U000e0100-\U000e01ef]"
+ZERO_WIDTH = (
+    "[\u200b\u2060-\u2064\ufeff\u202a-\u202e\u2066-\u2069\U000e0001-\U000e007f\U000e0100-\U000e01ef]"
+    "|(?<=[a-zA-Z0-9])[\u034f\ufe00-\ufe0f]+(?!\u20e3)"  # selectors without effect; a keycap is one
+)
 DELIMITER_END = r"(?i)\b(?:question|reference|answer|end)\s*\]"
 DELIMITER_CHARS = 201  # from its bracket to its last word, at most
 ROUND_BRACKETS = str.maketrans("[]", "()")
@@ -2988,8 +2996,9 @@ COPIED_WORDS = range(6, 13)  # copying is to repeat a whole text of 6 words or m
 AUDIT_PATTERNS: Mapping[str, str] = {
     "score-like": r"""(?ix)
         \{[^{}]*["']score["'][^{}]*\}? | ["']score["']\s*:?\s*["']?\d?
-        | \b5\s*(?:/|out\s+of)\s*5\b(?!\s+\w)
-        | \b(?:score|grade|rating)s?\s*(?:is|of|[:=])\s*[1-5]\b(?!\s*(?:to\b|[-\u2013:]\s*\d))
+        | (?<!\d[./])\b5\s*(?:\.\s*0\s*)?(?:/|out\s+of)\s*5(?:\s*\.\s*0)?\b(?!\s+\w|\s*/|\.\d)
+        | \b(?:s\s?c\s?o\s?r\s?e|grade|rating)s?\s*[1-5]\s*\.\s*0\b
+        | \b(?:s\s?c\s?o\s?r\s?e|grade|rating)s?\s*(?:is|of|[:=])\s*[1-5]\b(?!\s*(?:to\b|[-\u2013:]\s*\d))
         | \b(?:full|top)\ (?:marks|score)\b""",
     "role-like": r"""(?imx)
         ^[^\S\n]*[<\[|]*(?:system|assistant|user|developer|inst)\b[>\]|]*\s*: | <\|[^|>\n]*\|>
@@ -3003,15 +3012,16 @@ Words: TypeAlias = tuple[str, ...]
 
 
 class PlainForms(dict[int, int]):
-    """Each character's plain form (NFKC), if that is one character: a digit for a full-width digit."""
+    """Each character's plain form, if that is one character: an ASCII digit for any other digit."""
 
     def __missing__(self, code: int) -> int:
-        plain = unicodedata.normalize("NFKC", chr(code))
+        digit = unicodedata.digit(chr(code), None)
+        plain = unicodedata.normalize("NFKC", chr(code)) if digit is None else str(digit)
         self[code] = ord(plain) if len(plain) == 1 else code
         return self[code]
 
 
-PLAIN_FORMS = PlainForms()
+PLAIN_FORMS = PlainForms({ord("\u2044"): ord("/"), ord("\u2215"): ord("/")})  # slashes of fractions
 
 
 class Audit(NamedTuple):
@@ -3025,7 +3035,7 @@ def audit_answer(answer: str, rubric: Rubric | None, allowed: Sequence[str], max
     judged = answer[:max_chars]
     sources = (rubric.description, *rubric.levels.values()) if rubric else ()
     copyable = find_copyable_runs(sources, tuple(allowed))
-    text = remove_invisible(judged)
+    text = re.sub(ZERO_WIDTH, "", remove_invisible(judged))
     flags = []
     for _ in range(MAX_AUDIT_ROUNDS):  # removing one part can make another
         spans = list(find_suspicious_spans(text, copyable))
@@ -3237,7 +3247,9 @@ class Judge(msgspec.Struct):
         wanted = [answers[request.id] for request in requests if not request.stored_only]
         n_missing = wanted.count(unasked)
         if n_missing and self.service is None:
-            judging.without_key = f"set {KEY_VARIABLE} to judge the remaining {n_missing} of {len(wanted)}"
+            judging.without_key = (
+                f"set {KEY_VARIABLE} for the remaining {n_missing} of {len(wanted)} judgements"
+            )
         return answers
 
     def ask_service(self, service: Service, requests: Sequence[Request]) -> None:
@@ -3306,7 +3318,9 @@ class Judge(msgspec.Struct):
                 raise UsageError(f"--max-usd: the price of {model} is unknown")
             total += cost
         if self.options.batch and total > max_usd:
-            raise JudgingStopped(f"the batch is estimated at ${total:.4f}, more than --max-usd {max_usd:g}")
+            raise JudgingStopped(
+                f"the batch is estimated at ${total:.4f}, more than {format_budget(max_usd)}"
+            )
         return calls
 
     def run_calls(self, service: Service, calls: Sequence[Call]) -> None:
@@ -3330,6 +3344,10 @@ class Judge(msgspec.Struct):
                     if len(by_model) == 1:
                         raise
                     self.judging.stopped = f"the model {model} is not available: {error}"
+
+
+def format_budget(max_usd: float) -> str:
+    return f"--max-usd {np.format_float_positional(max_usd, trim='-')}"
 
 
 def find_successor(model: str, requests: Iterable[Request], options: JudgeOptions) -> str | None:
@@ -3492,7 +3510,7 @@ class ServiceError(Exception):
     token_limit: TokenLimit | None = None
 
     def __str__(self) -> str:
-        text = self.message[:MAX_SHOWN_CHARS]
+        text = cut_text(self.message)
         return text if self.status is None else f"HTTP {self.status}: {text}"
 
 
@@ -3515,7 +3533,7 @@ class Runner:
         self.is_closed = False  # no more outcomes are kept
         self.was_reached = False  # whether the service has answered anything
         self.lost_in_a_row = 0
-        self.refused_in_a_row = 0
+        self.refused_in_a_row = 0  # of the calls that were in flight together one counts
         self.refused_at_s = -math.inf
         self.announced_s = -math.inf  # the end of the last announced wait
         self.tokens_per_char = 1 / CHARS_PER_TOKEN
@@ -3608,6 +3626,8 @@ class Runner:
                 reserved = Usage(prompt_tokens, body.max_completion_tokens)
                 cost_usd = compute_cost(body.model, reserved) or 0.0
                 wait_s = self.limiter.wait_s(reserved.total, now_s)
+                if self.refused_in_a_row and self.limiter.in_flight:
+                    wait_s = math.inf  # one call at a time finds out when calls are accepted again
                 if self.exceeds_budget(cost_usd):
                     wait_s = 1.0  # a call in flight may cost less than was set aside
                 if wait_s <= 0:
@@ -3629,7 +3649,7 @@ class Runner:
             return False
         if not self.limiter.in_flight:
             spent = f"${spent_usd:.4f} are spent"
-            raise JudgingStopped(f"{spent}; the next call could exceed --max-usd {max_usd:g}")
+            raise JudgingStopped(f"{spent}; the next call could exceed {format_budget(max_usd)}")
         return True
 
     def make_call(self, body: RequestBody, reserved: Usage) -> Reply | ServiceError:
@@ -3698,18 +3718,19 @@ class Runner:
         return None
 
     def handle_refusal(self, refusal: RateLimited, started_s: float) -> None:
-        """Make all calls wait. Raises JudgingStopped at a daily limit, or after many refusals."""
+        """Make all calls wait. Raises JudgingStopped for too long a wait, or after many refusals."""
+        refuse_wait(refusal.wait_s, self.options, f"{refusal}; ")
         with self.changed:
-            if refusal.is_daily:
-                limit = f"{refusal.kind} {refusal.limit:g}".strip()
-                again = describe_wait(refusal.wait_s)
-                raise JudgingStopped(f"the day's limit is reached ({limit}); run again in {again}")
             is_first = started_s >= self.refused_at_s  # of the calls that were in flight together
             self.refused_in_a_row += is_first
             if self.refused_in_a_row >= MAX_FAILURES_IN_A_ROW:
-                count = self.refused_in_a_row
-                raise JudgingStopped(f"the service refused {count} calls in a row; run again later")
+                n_pauses = self.refused_in_a_row - 1
+                raise JudgingStopped(
+                    f"the service still refuses calls after {n_pauses} pauses; run again later"
+                )
             self.refused_at_s = time.monotonic()
+            pause_s = BACKOFF_S * self.refused_in_a_row  # whatever the service says, its limit is used up
+            refusal = refusal._replace(wait_s=max(refusal.wait_s, pause_s))
             self.limiter.refuse(refusal, self.refused_at_s, is_first=is_first)
 
     def check_wait(self, wait_s: float) -> None:
@@ -3721,11 +3742,11 @@ class Runner:
             self.notify(f"The next call must wait {describe_wait(wait_s)}.")
 
 
-def refuse_wait(wait_s: float, options: JudgeOptions) -> None:
+def refuse_wait(wait_s: float, options: JudgeOptions, reason: str = "") -> None:
     """Raise JudgingStopped for a wait that is longer than --max-wait."""
     if wait_s > max(LONG_WAIT_S, 60 * options.max_wait):
         again = describe_wait(wait_s)
-        raise JudgingStopped(f"the next call must wait longer than --max-wait; run again in {again}")
+        raise JudgingStopped(f"{reason}the next call must wait longer than --max-wait; run again in {again}")
 
 
 @contextmanager
@@ -3899,11 +3920,8 @@ class RateLimited(NamedTuple):
     requested: float
     wait_s: float
 
-    @property
-    def is_daily(self) -> bool:
-        """Return whether it is a day's limit. One without a name is told by its wait."""
-        is_long = not self.kind and self.limit > 0 and self.wait_s > LONG_WAIT_S
-        return is_long or self.kind in ("RPD", "TPD")
+    def __str__(self) -> str:
+        return f"the limit {self.kind} {self.limit:g} is reached" if self.limit else "a limit is reached"
 
 
 STATED_LIMIT = (
@@ -4010,9 +4028,34 @@ def load_json(text: str) -> Any:
     return None
 
 
+def check_base_url(url: str) -> None:
+    """Raise JudgeUnavailable for the URL of no service; "" is Groq's."""
+    with suppress(ValueError):  # such as half an IPv6 address
+        parts = urlsplit(url)
+        if not url or (parts.scheme in ("http", "https") and parts.hostname):
+            return
+    raise JudgeUnavailable(f"{BASE_URL_VARIABLE} must begin with http:// or https:// and name a host")
+
+
 def read_api_key() -> str:
     """Return the key in the environment; "" if there is none."""
     return os.environ.get(KEY_VARIABLE, "").strip()
+
+
+ESCAPE = r"\\+(?:u[0-9a-fA-F]{4}|[bfnrt])"  # in JSON, perhaps escaped again
+
+
+def unescape(match: re.Match[str]) -> str:
+    """Return the character of a JSON escape; another text as it is."""
+    name = match[0].lstrip("\\")
+    if len(name) == len("u0041"):
+        return chr(int(name[1:], 16))
+    return match[0] if len(match[0]) == 1 else " "
+
+
+def fold_to_ascii(text: str) -> str:
+    """Return the visible ASCII characters of a text, also for digits and letters in another form."""
+    return re.sub("[^!-~]", "", unicodedata.normalize("NFKD", text))
 
 
 class Service:
@@ -4027,6 +4070,7 @@ class Service:
 
         self.api_key = api_key
         base_url = os.environ.get(BASE_URL_VARIABLE, "").strip().rstrip("/").removesuffix(API_PREFIX)
+        check_base_url(base_url)
         limits = httpx.Limits(max_keepalive_connections=workers, keepalive_expiry=90)
         certificates = httpx.create_ssl_context()  # one for all: reading the certificates takes long
         clients = []
@@ -4045,12 +4089,23 @@ class Service:
         self.clients = itertools.cycle(clients)
 
     def redact(self, text: str) -> str:
-        """Remove the key from a text, also where JSON escapes or invisible characters are in it."""
-        plain = re.sub(r"\\u([0-9a-fA-F]{4})", lambda match: chr(int(match[1], 16)), text)
-        plain = remove_invisible(plain)
-        if len(self.api_key) < MIN_SECRET_CHARS or self.api_key not in plain:
+        """Replace the key by ***, also if it is escaped, in another form, or has other characters in it."""
+        if len(self.api_key) < MIN_SECRET_CHARS:
             return text
-        return plain.replace(self.api_key, "***")
+        text = text.replace(self.api_key, "***")
+        if self.api_key not in fold_to_ascii(re.sub(ESCAPE, unescape, text)):
+            return text
+        folded = ""
+        spans = []  # in the text, of each folded character
+        for match in re.finditer(f"{ESCAPE}|.", text, re.DOTALL):
+            characters = fold_to_ascii(unescape(match))
+            folded += characters
+            spans += [match.span()] * len(characters)
+        for match in reversed(list(re.finditer(re.escape(self.api_key), folded))):
+            start = spans[match.start()][0]
+            end = spans[match.end() - 1][1]
+            text = f"{text[:start]}***{text[end:]}"
+        return text
 
     def redact_reply(self, reply: Reply) -> Reply:
         return reply._replace(
@@ -4104,7 +4159,8 @@ class Service:
         try:
             return convert_json(kind, load_json(self.redact(self.send(method, *path, **options).text)))
         except msgspec.ValidationError:
-            raise ServiceError(f"the answer is no {kind.__name__}") from None
+            target = "/".join([method.upper() + " ", *path])
+            raise ServiceError(f"the answer to {target} is not in the expected form") from None
 
     def list_batches(self) -> Iterator[BatchState]:
         """Yield the batches of the account, newest first. The list comes in pages."""
@@ -4122,7 +4178,7 @@ class Service:
 
     def read_result(self, line: bytes) -> tuple[str, Reply]:
         """Return key and reply of a line of a batch's results. Raises ServiceError for a failed request."""
-        value = load_json(self.redact(line.decode("utf-8", "replace")))
+        value = load_json(line.decode("utf-8", "replace"))
         try:
             key = str(value["custom_id"])
             response = value.get("response") or {}
@@ -4133,6 +4189,7 @@ class Service:
         if status == 200:
             return key, self.redact_reply(read_completion(body))
         error = read_error(value.get("error") or body, status, "no reply")
+        error.message = self.redact(error.message)
         return key, self.redact_reply(recover_reply(error))
 
 
@@ -4270,7 +4327,7 @@ class Journal(msgspec.Struct):
         new = [entry for key, entry in other.stored.items() if key not in self.stored]
         for entry in new:
             self.write(entry)
-        return f"{other.path}: {len(new)} judgements imported, {other.unreadable} unreadable lines left out"
+        return f"{other.path}: judgements imported: {len(new)}, unreadable lines left out: {other.unreadable}"
 
 
 def read_journal(command: Command) -> Journal:
@@ -4351,7 +4408,7 @@ class BatchState(msgspec.Struct):
 
     @property
     def reason(self) -> str:
-        return "; ".join(str(error.message) for error in self.errors.data)[:MAX_SHOWN_CHARS]
+        return cut_text("; ".join(str(error.message) for error in self.errors.data))
 
 
 class UploadedFile(msgspec.Struct):
@@ -4417,7 +4474,11 @@ class Batches(msgspec.Struct):
 
     def find_or_create(self, file_id: str, may_create: bool) -> BatchState | None:
         """Look for a file's batch before creating one: the answer to an earlier request may be lost."""
-        for look in range(1 if file_id in self.unsent else LOOKS):
+        is_new = file_id in self.unsent
+        for look in range(1 if is_new else LOOKS):
+            if look == 1:
+                duration = f"{POLL_S * (LOOKS - 1):g} s"
+                self.notify(f"The file {file_id} may have a batch already: looking for it, for {duration}.")
             if look:
                 time.sleep(POLL_S)
             for state in self.service.list_batches():
@@ -4425,6 +4486,8 @@ class Batches(msgspec.Struct):
                     return state
         if not may_create:
             return None
+        if not is_new:
+            self.notify(f"No batch of {file_id} is listed: it is created, perhaps for the second time.")
         self.unsent.discard(file_id)
         body = {"input_file_id": file_id, "endpoint": BATCH_ENDPOINT, "completion_window": BATCH_WINDOW}
         try:
@@ -4432,6 +4495,8 @@ class Batches(msgspec.Struct):
         except ServiceError as error:
             if error.status == 404:  # the service no longer has the file
                 return None
+            if not is_new and error.status in PASSING_STATUSES:
+                raise JudgingStopped(f"no batch could be created ({error}); run again later") from error
             raise
 
     def collect(self) -> None:
@@ -4458,7 +4523,9 @@ class Batches(msgspec.Struct):
         """
         awaited = self.journal.awaited
         lines = {line.key: line for line in note.requests if awaited.get(line.key) == note.batch_file}
-        total = len(lines)
+        replaced = {line.key for line in note.requests} - lines.keys()
+        n_asked = len(note.requests)
+        n_judged = 0
         counts: Counter[str] = Counter()
         usage = NO_USAGE
         for data in self.read_results(state):
@@ -4473,16 +4540,17 @@ class Batches(msgspec.Struct):
                 if error.code in MODEL_WITHDRAWN_CODES:
                     self.withdrawn[note.model] = error.message
                 continue
+            usage += judgement.usage
             if key not in lines:
-                counts["not asked for, or repeated"] += 1
+                counts["asked again since" if key in replaced else "not asked for, or repeated"] += 1
                 continue
             judgement.batch = state.id
-            usage += judgement.usage
+            n_judged += 1
             self.journal.append(lines.pop(key), judgement)
         if any(error.code in MODEL_WITHDRAWN_CODES for error in state.errors.data):
             self.withdrawn[note.model] = state.reason
         self.journal.write(BatchNote(note.batch_file, ended=state.status))
-        parts = [f"{total - len(lines)} of {total} judged"]
+        parts = [f"{n_judged} of {n_asked} judged"]
         parts += [f"{count} {what}" for what, count in counts.most_common(MAX_NAMES_SHOWN)]
         parts.append(describe_usage(note.model, usage, usage))
         reason = f" ({state.reason})" if state.reason else ""
@@ -4564,10 +4632,12 @@ class Batches(msgspec.Struct):
                     raise NotFound(str(error)) from error
                 pause_s = plan_retry(error, attempt, max_attempts)
                 if pause_s is None:
-                    raise JudgingStopped(f"the batch service says: {error}") from error
+                    raise JudgingStopped(f"the request for a batch failed: {error}") from error
                 refuse_wait(pause_s, self.options)
                 if pause_s > LONG_WAIT_S:
                     self.notify(f"The next request must wait {describe_wait(pause_s)}.")
+                elif attempt == 1:
+                    self.notify(f"A request for a batch failed and is tried again: {error}")
                 time.sleep(pause_s)
 
 
@@ -5569,7 +5639,7 @@ def run(command: Command, console: Console) -> int:
     reports = write_outputs(command.reports(), console)
     print_saved_reports(reports, console)
     console.print(command.conclusion())
-    if judging.model:
+    if judging.calls:
         console.note(describe_calls(judging))
     console.warn(*describe_end(judging), *command.remarks())
 
@@ -5596,6 +5666,8 @@ def ask_requests(command: Command, console: Console, resources: ExitStack) -> tu
     import_judgements(command, options.import_judgements, console)
     if not command.wants_judge():
         return {}, Judging()
+    if options.fresh and not read_api_key():
+        raise UsageError(f"--fresh needs {KEY_VARIABLE}: stored judgements do not count")
     if options.tpm:
         check_token_limit(command.requests({}), options)
     judge = open_judge(command, console, resources)
@@ -5638,7 +5710,7 @@ def open_judge(command: Command, console: Console, resources: ExitStack) -> Judg
         except JudgeUnavailable as error:
             judging.unavailable = str(error)
     if journal.unreadable:
-        console.warn(f"warning: {journal.path}: {journal.unreadable} unreadable lines")
+        console.warn(f"warning: {journal.path}: unreadable lines: {journal.unreadable}")
     return Judge(journal, service, judging, options, console.note)
 
 
@@ -5814,16 +5886,15 @@ def parse_one_of(text: str, choices: Collection[str]) -> str:
     return text.lower()
 
 
-def parse_positive(text: str, highest: int | None = None, lowest: int = 1) -> int:
-    """Parse a whole number from `lowest`."""
-    if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) < lowest:
-        raise argparse.ArgumentTypeError(f"expected a whole number from {lowest}, got {text[:20]!r}")
-    if highest and int(text) > highest:
-        raise argparse.ArgumentTypeError(f"expected at most {highest}, got {text!r}")
+def parse_positive(text: str, highest: int = 10**9, lowest: int = 1) -> int:
+    """Parse a whole number."""
+    if not re.fullmatch(r"[0-9]{1,18}", text) or not lowest <= int(text) <= highest:
+        expected = f"a whole number from {lowest} to {highest}"
+        raise argparse.ArgumentTypeError(f"expected {expected}, got {text[:20]!r}")
     return int(text)
 
 
-def parse_number(text: str, highest: float) -> float:
+def parse_number(text: str, highest: int) -> float:
     """Parse a number from 0."""
     if not re.fullmatch(r"[0-9]*\.?[0-9]+", text) or float(text) > highest:
         raise argparse.ArgumentTypeError(f"expected a number from 0 to {highest}, got {text[:20]!r}")
@@ -5841,7 +5912,7 @@ parse_count = functools.partial(parse_positive, lowest=0)
 parse_share = functools.partial(parse_number, highest=1)
 parse_delay = functools.partial(parse_number, highest=60)
 parse_minutes = functools.partial(parse_number, highest=1440)
-parse_dollars = functools.partial(parse_number, highest=1e6)
+parse_dollars = functools.partial(parse_number, highest=1_000_000)
 parse_megabytes = functools.partial(parse_number, highest=100_000)
 parse_workers = functools.partial(parse_positive, highest=MAX_WORKERS)
 parse_hundred = functools.partial(parse_positive, highest=100)
@@ -7314,8 +7385,6 @@ def list_variants(
     question: Question, prediction: Prediction, options: SplitOptions
 ) -> tuple[Sequence[str], dict[str, str]]:
     """Return an answer's flags, and the texts to judge: "written" and, without flagged text, "cleaned"."""
-    if is_blank(prediction.answer):
-        return (), {"written": prediction.answer}
     allowed = (question.question, question.answer)
     audit = audit_answer(prediction.answer, question.rubric, allowed, options.max_answer_chars)
     texts = {"written": audit.judged}

@@ -590,13 +590,16 @@ def test_fresh_never_collects_what_was_submitted_before_it(four: Project, serve:
 
     def answer(call: Call) -> Reply:
         batched.append(call.custom_id or "")
-        return groq_server.score_reply(1 if call.custom_id else 5)
+        content = json.dumps({"rationale": "So.", "score": 1 if call.custom_id else 5})
+        return completion(content, prompt_tokens=100, completion_tokens=20)
 
     serve(answer)
     four.run(*BATCH)
     assert scores(four.run("dev", "--fresh", "--limit", "2")) == {"q001": 5, "q002": 5}
     assert batched == ["", ""]
-    assert scores(four.run()) == {"q001": 5, "q002": 5, "q003": 1, "q004": 1}
+    outcome = four.run()
+    assert "2 of 4 judged, 2 asked again since, 400 tokens in" in batch_line(outcome, f"{FIRST} completed")
+    assert scores(outcome) == {"q001": 5, "q002": 5, "q003": 1, "q004": 1}
     outcome = four.run(*BATCH, "--fresh")
     assert any("run again without --fresh" in line for line in outcome.err)
     assert set(scores(four.run()).values()) == {1}
@@ -753,6 +756,16 @@ def test_a_list_that_lags_behind_makes_no_second_batch(
     four.run(*BATCH)
     assert (scores(run_until_done(four, *command)), server.calls, lagging) == (SCORES, [], [])
     assert len(server.batches) == 1
+
+
+@pytest.mark.parametrize("reply", [Reply(200, b"<html>"), drop()], ids=["HTML", "lost"])
+def test_two_lost_answers_to_a_creation_end_judging(four: Project, serve: Serve, reply: Reply) -> None:
+    server = serve(score_by_number, disturb=disturb_all({("POST", BATCHES): reply}))
+    outcome = four.run(*BATCH)
+    assert (outcome.code, server.visits.count(("POST", BATCHES))) == (3, 2)
+    for words in ("is tried again", "may have a batch already: looking for it", "for the second time"):
+        assert sum(words in line for line in outcome.err) == 1
+    assert "no batch could be created (" in outcome.err[-1] + outcome.err[-2]
 
 
 UPLOADS = {

@@ -248,15 +248,20 @@ def test_version(project: Project) -> None:
         ),
         "400 digits": (
             ["--rpm", "9" * 400],
-            f"--rpm: expected a whole number from 1, got '{'9' * 20}'. See {{}} --help",
+            f"--rpm: expected a whole number from 1 to 1000000000, got '{'9' * 20}'. See {{}} --help",
         ),
         "a million": (
             ["--repeats", "1000000"],
-            "--repeats: expected at most 100, got '1000000'. See {} --help",
+            "--repeats: expected a whole number from 1 to 100, got '1000000'. See {} --help",
+        ),
+        "dollars": (
+            ["--max-usd", "1e9"],
+            "--max-usd: expected a number from 0 to 1000000, got '1e9'. See {} --help",
         ),
         "30 digits": (
             ["questions", "--per-document", "9" * 30],
-            f"--per-document: expected a whole number from 1, got '{'9' * 20}'. See {{}} questions --help",
+            "--per-document: expected a whole number from 1 to 100, got '99999999999999999999'. "
+            "See {} questions --help",
         ),
         "file of options": (["@course.txt"], "@course.txt: file not found in {folder}"),
     },

@@ -298,8 +298,13 @@ REFUSED = {
         error(401, "invalid_api_key", f"Invalid API Key: {KEY}."),
         "HTTP 401: Invalid API Key: ***.",
     ),
+    "line end in the key": (error(401, "", f"No: {KEY[:9]}\r\n\t{KEY[9:]}."), "HTTP 401: No: ***."),
+    "digits of full width": (error(401, "", f"No: {KEY.replace('0', chr(0xFF10))}."), "HTTP 401: No: ***."),
+    "accents": (error(401, "", "No: " + "\u0301".join(KEY)), "HTTP 401: No: ***"),
+    "selectors": (error(401, "", "No: " + "\ufe0f\u034f".join(KEY)), "HTTP 401: No: ***"),
+    "escaped twice": (error(401, "", f"No: {KEY[:9]}\\\\u200b\\n{KEY[9:]}."), "HTTP 401: No: ***."),
     "wrong address": (Reply(404, b"Nothing here"), "HTTP 404: Nothing here"),
-    "long page": (Reply(403, b"Denied. " * 1000), f"HTTP 403: {('Denied. ' * 1000)[:200]}"),
+    "long page": (Reply(403, b"Denied. " * 1000), f"HTTP 403: {('Denied. ' * 1000)[:200]}..."),
 }
 
 
@@ -359,6 +364,9 @@ ECHOES = {
         json.dumps({"rationale": "\u200b".join(KEY) + "\u00ad", "score": 4}), fingerprint="\u2060".join(KEY)
     ),
     "with escaped invisible characters": completion(f'{{"rationale": "gsk_\\u200B{KEY[4:]}", "score": 4}}'),
+    "with selectors and a line end": completion(
+        json.dumps({"rationale": "\ufe0f\u034f".join(KEY[:9]) + "\n" + KEY[9:], "score": 4})
+    ),
     "escaped in a reply": Reply(
         200, lambda call: score_reply(4, KEY).body_for(call).replace(b"gsk_", b"\\\\u0067sk_")
     ),
@@ -370,12 +378,14 @@ def test_key_that_the_service_repeats_is_written_nowhere(small: Project, serve: 
     serve(reply)
     outcome = small.run()
     assert judge_block(outcome)["questions_with_rubrics"] == 2
-    visible = re.sub(r"\\u200[bB]|[\u200b\u2060\xad]", "", written_text(small, outcome))
+    visible = re.sub(r"\\u200[bB]|\\n|[\u200b\u2060\xad\ufe0f\u034f\n]", "", written_text(small, outcome))
     assert KEY not in visible
 
 
 BAD_ENVIRONMENTS = {
     "half an IPv6 address": ("GROQ_BASE_URL", "http://[::1"),
+    "other scheme": ("GROQ_BASE_URL", "ftp://127.0.0.1"),
+    "no host": ("GROQ_BASE_URL", "://"),
     "no URL": ("GROQ_BASE_URL", "http://\x7f"),
     "no port": ("GROQ_BASE_URL", "http://127.0.0.1:x"),
     "SOCKS without socksio": ("ALL_PROXY", "socks5://127.0.0.1:9"),
@@ -391,7 +401,7 @@ def test_unusable_address_is_an_error(
     monkeypatch.setitem(sys.modules, "socksio", None)
     monkeypatch.setenv(name, value)
     outcome = small.run()
-    assert mentions(outcome.err, "error: ", "GROQ_BASE_URL or a proxy")
+    assert mentions(outcome.err, "error: judging ended: GROQ_BASE_URL ")
     assert list(outcome.results["strong"]) == UNJUDGED
     assert (server.calls, outcome.code) == ([], 3)
 

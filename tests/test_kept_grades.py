@@ -85,9 +85,13 @@ def test_without_a_key_missing_grades_are_bounded(
     four.run()
     keep_lines(four, 3)
     drop_key(monkeypatch)
+    before = four.files()
+    outcome = four.run("dev", "--fresh")
+    assert mentions(outcome.err, "error: --fresh needs GROQ_API_KEY")
+    assert (outcome.code, four.files()) == (2, before)
     outcome = four.run()
     assert outcome.code == 3
-    assert mentions(outcome.err, "warning: set GROQ_API_KEY to judge the remaining 1 of 4")
+    assert mentions(outcome.err, "warning: set GROQ_API_KEY for the remaining 1 of 4 judgements")
     block = judge_block(outcome)
     assert len(block["unjudged_questions"]) == 1
     assert block["score_bounds"]["answer"] == [(3 + 3 + 3 + 1) / 4, (3 + 3 + 3 + 5) / 4]
@@ -244,7 +248,9 @@ def test_batch_beyond_the_budget_is_not_sent(four: Project, serve: Serve) -> Non
     server = serve(score_reply(3))
     outcome = four.run("dev", "--max-usd", "0.00001", "--batch")
     assert (outcome.code, server.calls) == (3, [])
-    assert mentions(outcome.err, "error: judging ended early: the batch is estimated at $0.0", "--max-usd")
+    assert mentions(
+        outcome.err, "error: judging ended early: the batch is estimated at $0.0", "--max-usd 0.00001"
+    )
 
 
 def test_quiet_leaves_warnings_only(four: Project, serve: Serve) -> None:
@@ -318,6 +324,6 @@ def test_predictions_that_would_be_lost_are_kept(
     drop_key(monkeypatch)
     outcome = four.run(*arguments)
     assert outcome.code == 3
-    assert mentions(outcome.err, "set GROQ_API_KEY to judge the remaining 3 of 4")
+    assert mentions(outcome.err, "set GROQ_API_KEY for the remaining 3 of 4 judgements")
     assert four.files()["dev_own_output.previous.json"] == complete
     assert len(json.loads(four.files()[file])) == 1

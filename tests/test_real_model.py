@@ -79,5 +79,5 @@ def test_a_real_model_judges_every_answer_once(
     assert first.code == 0
 
     second = project.run(*arguments)
-    assert second.err[-1].startswith("Judge: 0 calls, ")
+    assert not any(line.startswith("Judge: ") for line in second.err)
     assert (second.results, second.code) == (first.results, 0)
