@@ -3921,7 +3921,8 @@ class RateLimited(NamedTuple):
     wait_s: float
 
     def __str__(self) -> str:
-        return f"the limit {self.kind} {self.limit:g} is reached" if self.limit else "a limit is reached"
+        limit = f"{self.kind} {self.limit:g}".strip()
+        return f"the limit {limit} is reached" if self.limit else "a limit is reached"
 
 
 STATED_LIMIT = (
@@ -4540,7 +4541,8 @@ class Batches(msgspec.Struct):
                 if error.code in MODEL_WITHDRAWN_CODES:
                     self.withdrawn[note.model] = error.message
                 continue
-            usage += judgement.usage
+            if key in lines or key in replaced:
+                usage += judgement.usage
             if key not in lines:
                 counts["asked again since" if key in replaced else "not asked for, or repeated"] += 1
                 continue

@@ -148,7 +148,9 @@ def test_limit_with_a_long_wait_stops_judging_until_the_next_run(
     server = serve(first(score_reply(5), score_reply(5), then=refusal))
     outcome = project.run("dev", "--workers", "1", "--max-wait", "1")
     assert len(server.calls) == 3
-    assert mentions(outcome.err, "error: ", *limit.split(), f"run again in {wait}, at 2", " UTC")
+    assert mentions(
+        outcome.err, "error: ", f"the limit {limit} is reached", f"run again in {wait}, at 2", " UTC"
+    )
     assert mentions(outcome.err, "warning: dev_strong_output.json: not judged: q003, q004 ")
     assert judge_scores(outcome) == {"q001": 5, "q002": 5, "q003": 0, "q004": 0}
     assert judge_block(outcome)["failed_questions"] == []
