@@ -416,10 +416,10 @@ def test_without_a_key_or_with_no_llm_only_exact_matches_are_decided(project: Pr
 
 
 def test_if_the_judge_is_unavailable_the_other_methods_are_written(lamps: Project, serve: Serve) -> None:
-    serve(rate_limited(RPD, 14_400, 578))
+    serve(rate_limited(RPD, 14_400, 5780))
     command = ("answers", "a.json", "--method", "exact", "llm_judge")
     outcome = lamps.run(*command)
-    assert mentions(outcome.err, "error: ", "RPD", "0:09:38")
+    assert mentions(outcome.err, "error: ", "RPD", "1:36:20")
     assert outcome.code == 3
     assert means(lamps) == {"exact": 0.25}
     assert results(lamps)["setup"]["methods"] == ["exact"]

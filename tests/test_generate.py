@@ -469,7 +469,7 @@ def test_each_model_is_a_system_of_its_name(lamps: Project, serve: Serve, pipeli
 
 BROKEN_MODEL: dict[str, tuple[Reply, str]] = {
     "it is withdrawn": (model_gone(), "does not exist"),
-    "the limit of its day": (rate_limited(RPD, 14_400, 578), "0:09:38"),
+    "the limit of its day": (rate_limited(RPD, 14_400, 5780), "1:36:20"),
 }
 
 

@@ -277,11 +277,11 @@ def test_the_next_run_asks_for_what_failed(both: Project, serve: Serve) -> None:
 def test_at_the_limit_of_the_day_nothing_is_written_or_lost(
     both: Project, serve: Serve, n_before: int
 ) -> None:
-    good, limit = service(), rate_limited(RPD, 14_400, 578)
+    good, limit = service(), rate_limited(RPD, 14_400, 5780)
     server = serve(lambda call: good(call) if call.number < n_before else limit)
     outcome = draft(both, "--workers", "1")
     assert (outcome.code, rows(both), len(server.calls)) == (3, [], n_before + 1)
-    assert mentions(outcome.err, "RPD 14400", "0:09:38")
+    assert mentions(outcome.err, "RPD 14400", "1:36:20")
     paid = [call.body for call in server.calls[:n_before]]
     server = serve(service())
     assert (draft(both, "--workers", "1").code, len(rows(both))) == (0, 2)
