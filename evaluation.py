@@ -80,7 +80,9 @@ from __future__ import annotations
 import sys
 
 if sys.version_info < (3, 10):  # noqa: UP036 - first of all: an older Python fails at the imports below
-    print("error: Python 3.10 or later is needed: run that, or uv run evaluation.py", file=sys.stderr)
+    PYTHON = f"this is Python {sys.version_info[0]}.{sys.version_info[1]} ({sys.executable})"
+    TO_DO = "run evaluation.py with Python 3.10 or later, or uv run evaluation.py"
+    print(f"error: {PYTHON}: {TO_DO}", file=sys.stderr)
     sys.exit(2)
 
 import argparse
@@ -135,7 +137,17 @@ from typing import (
 )
 from urllib.parse import quote, urlsplit
 
-MISSING_PACKAGE = "error: cannot import {}: run python -m pip install -r requirements.txt"
+
+def format_pip_install(*arguments: str) -> str:
+    """Return the command that installs packages for the Python that runs."""
+    words = [sys.executable, "-m", "pip", "install", *arguments]
+    return " ".join(f'"{word}"' if " " in word else word for word in words)
+
+
+def describe_missing_package(error: ImportError) -> str:
+    requirements = os.path.join(os.path.dirname(os.path.abspath(__file__)), "requirements.txt")
+    return f"error: cannot import {error.name or error}: run {format_pip_install('-r', requirements)}"
+
 
 try:
     import msgspec
@@ -145,7 +157,7 @@ try:
 except ImportError as error:
     if __name__ != "__main__":
         raise
-    print(MISSING_PACKAGE.format(error.name or "numpy"), file=sys.stderr)
+    print(describe_missing_package(error), file=sys.stderr)
     sys.exit(2)
 
 __all__ = [
@@ -1326,7 +1338,8 @@ def import_optional(module: str, needed_by: str) -> Any:
         return import_module(module)
     except ImportError:
         package = module.replace("_", "-")
-        raise UsageError(f"{needed_by} needs the package {package}: pip install {package}") from None
+        command = format_pip_install(package)
+        raise UsageError(f"{needed_by} needs the package {package}: run {command}") from None
 
 
 @contextmanager
@@ -4850,12 +4863,14 @@ def describe_comparisons(comparisons: Iterable[Comparison], measures: Iterable[M
 
 
 def list_warnings(file: str, cases: Mapping[str, list[str]]) -> list[str]:
-    """Return a line for each kind of warning that has cases."""
+    """Return a line for each kind of warning that has cases. What to do, after a semicolon, comes last."""
     lines = []
-    for what, names in cases.items():
+    for kind, names in cases.items():
         if names:
-            example = names[0][:MAX_SHOWN_CHARS]
-            lines.append(f"{file}: {what}: {len(names)}, e.g. {example}")
+            what, semicolon, advice = kind.partition("; ")
+            lines.append(
+                f"{file}: {what}: {len(names)}, e.g. {names[0][:MAX_SHOWN_CHARS]}{semicolon}{advice}"
+            )
     return lines
 
 
@@ -7214,16 +7229,16 @@ def check_predictions(
     matched = set(forms.values())
     lacking = [name for name in missing if name not in matched]
     renamed = [f"{name} for {question_id}" for name, question_id in forms.items()]
-    documents = find_similar_documents(questions, predictions)
+    documents = find_similar_documents(split, predictions)
     citations = find_similar_citations(split, predictions)
     cases = {
         "IDs that occur more than once, the last counts": repeated,
-        "IDs unlike those of the questions, counted as misses; write them as there": renamed,
+        "IDs unlike those of the questions, counted as misses; write them as in the questions file": renamed,
         "questions without a prediction, counted as misses": lacking,
         "predictions for IDs that no question has": [name for name in unknown if name not in forms],
         "predictions with another question's text": swapped,
         "predictions with a question text that no question has": foreign,
-        "no gold document is retrieved, but names agree without folder or extension": documents,
+        "retrieved IDs unlike those of the documents; write them as in the corpus": documents,
         "cited IDs unlike those of the sentences; write them as in the documents": citations,
         **find_misspelt_fields(file, predictions),
         **find_equal_answers(questions, predictions),
@@ -7232,21 +7247,33 @@ def check_predictions(
 
 
 def match_forms(names: Iterable[str], known: Iterable[str], simplify: Callable[[str], str]) -> dict[str, str]:
-    """Map each unknown name to the known one that it equals if both are simplified, if there is only one."""
+    """Map each unknown name to the known one that it equals if both are simplified, if there is only one.
+
+    A bare number equals an ID with letters before it: "5" and "S5".
+    """
     by_form = defaultdict(set)
+    by_number = defaultdict(set)
     for name in known:
-        by_form[simplify(name)].add(name)
+        form = simplify(name)
+        by_form[form].add(name)
+        by_number[strip_letters(form)].add(name)
     matches = {}
     for name in names:
-        similar = by_form.get(simplify(name), ())
+        form = simplify(name)
+        similar = by_form.get(form) or by_number.get(form) or by_form.get(strip_letters(form)) or ()
         if len(similar) == 1 and name not in similar:
             [matches[name]] = similar
     return matches
 
 
 def fold_id(name: str) -> str:
-    """Return an ID without differences of case and leading zeros: "q1" for "Q001"."""
-    return re.sub(r"(?<!\d)0+(?=\d)", "", name.casefold())
+    """Return an ID without differences of case, signs and leading zeros: "q1" for "Q-001"."""
+    return re.sub(r"(?<!\d)0+(?=\d)|(?<=[^\W\d_])[\W_]+(?=\d)", "", name.casefold())
+
+
+def strip_letters(form: str) -> str:
+    """Return "5" for "s5", and any other form as it is."""
+    return re.sub(r"^[^\W\d_]+(?=\d+$)", "", form)
 
 
 def strip_prefix(sentence_id: str) -> str:
@@ -7256,19 +7283,27 @@ def strip_prefix(sentence_id: str) -> str:
 
 
 def strip_path_and_suffix(doc_id: str) -> str:
-    return re.sub(r"\.(json|jsonl|txt|md|html?|pdf|xml)$", "", re.split(r"[/\\]", doc_id)[-1])
+    """Return a document ID without its folder, extension and case."""
+    return re.sub(r"\.(json|jsonl|txt|md|html?|pdf|xml)$", "", re.split(r"[/\\]", doc_id)[-1].casefold())
 
 
-def find_similar_documents(questions: Sequence[Question], predictions: Mapping[str, Prediction]) -> list[str]:
-    """Return gold documents that were retrieved under a similar name only, if none was found by its own."""
-    gold = dict.fromkeys(question.doc_id for question in questions)
+def find_similar_documents(split: Split, predictions: Mapping[str, Prediction]) -> list[str]:
+    """Return documents that were retrieved under a similar name only, if none was retrieved by its own.
+
+    They are the gold documents or, without questions, those of the corpus.
+    """
+    gold = dict.fromkeys(question.doc_id for question in split.questions)
+    if not split.questions:
+        folder = Path(split.root, CORPUS_DIR)
+        paths = [path for path in sorted(folder.rglob("*")) if path.suffix in DOCUMENT_SUFFIXES]
+        gold = dict.fromkeys(path.relative_to(folder).with_suffix("").as_posix() for path in paths)
     retrieved: set[str] = set()
     for prediction in predictions.values():
         if not gold.keys().isdisjoint(prediction.retrieved_ids):
             return []
         retrieved.update(prediction.retrieved_ids)
     matches = match_forms(gold, retrieved, strip_path_and_suffix)
-    return [f"gold {doc_id} against retrieved {other}" for doc_id, other in matches.items()]
+    return [f"{other} for {doc_id}" for doc_id, other in matches.items()]
 
 
 def find_similar_citations(split: Split, predictions: Mapping[str, Prediction]) -> list[str]:
@@ -7308,7 +7343,7 @@ def find_equal_answers(
     if len({question.answer for question in questions}) == 1:
         return {}
     if is_blank(answers[0]):
-        return {"all answers are blank; fill in answer": list(predictions)}
+        return {"all answers are blank; fill in `answer`": list(predictions)}
     return {"all answers are the same; check the system that gave them": answers}
 
 
@@ -11553,7 +11588,7 @@ def run_arguments(arguments: list[str], console: Console) -> int:
     except UsageError as error:
         console.warn(f"error: {error}")
     except ImportError as error:
-        console.warn(MISSING_PACKAGE.format(error.name or error))
+        console.warn(describe_missing_package(error))
     except JudgeUnavailable as error:
         console.warn(f"error: no results were written: {error}")
         return EXIT_INCOMPLETE

@@ -73,6 +73,20 @@ def test_without_the_questions_the_predictions_alone_are_checked(
     assert (outcome.err[-1], outcome.code) == ("2 warnings", 0)
 
 
+@table(
+    "retrieved, warned",
+    {"other names": (["corpus/D1.json", "x"], True), "a name as it is": (["d1", "d2.json"], False)},
+)
+def test_without_the_questions_retrieved_ids_are_compared_with_the_corpus(
+    small: Project, retrieved: list[str], warned: bool
+) -> None:
+    (small.folder / QUESTIONS_FILE).unlink()
+    small.predictions("strong", {"a": {"answer": "No idea.", "retrieved_docs": retrieved}})
+    outcome = small.run("check", "dev", "--strict")
+    assert outcome.code == (2 if warned else 0)
+    assert mentions(outcome.err, "retrieved IDs unlike", "1, e.g. corpus/D1.json for d1; write") == warned
+
+
 @pytest.mark.parametrize("has_questions", [True, False])
 def test_no_predictions_are_a_problem(small: Project, has_questions: bool) -> None:
     (small.folder / "dev_strong_output.json").unlink()

@@ -164,7 +164,7 @@ def test_ids_cannot_control_the_console(project: Project, judge_with: JudgeWith)
     assert_harmless(outcome.out + "\n".join(outcome.err))
     assert mentions(outcome.err, "not in the corpus", f"e.g. {SHOWN}")
     assert mentions(outcome.err, "dev_strong_output.json", f"e.g. x{SHOWN}")
-    assert mentions(outcome.err, f"gold {SHOWN}", f"gold/{SHOWN}")
+    assert mentions(outcome.err, f"gold/{SHOWN} for {SHOWN}")
     assert mentions(outcome.err, "judging failed", f": {SHOWN} ")
 
 
@@ -329,6 +329,7 @@ def test_help(project: Project) -> None:
     assert max(map(len, options.splitlines())) <= 100
 
 
+INSTALL = f"run {sys.executable} -m pip install -r {os.path.dirname(evaluation.__file__)}/requirements.txt"
 OLD_PYTHON = "sys.version_info = (3, 8, 0); sys.modules['argparse'] = None"
 NO_PACKAGES = "sys.modules['msgspec'] = None"
 
@@ -336,8 +337,16 @@ NO_PACKAGES = "sys.modules['msgspec'] = None"
 @table(
     "change, message",
     {
-        "old Python": (OLD_PYTHON, "Python 3.10 or later is needed: run that, or uv run evaluation.py"),
-        "no packages": (NO_PACKAGES, "cannot import msgspec: run python -m pip install -r requirements.txt"),
+        "old Python": (
+            OLD_PYTHON,
+            f"this is Python 3.8 ({sys.executable}): run evaluation.py with Python 3.10 or later, "
+            "or uv run evaluation.py",
+        ),
+        "no packages": (NO_PACKAGES, f"cannot import msgspec: {INSTALL}"),
+        "a path with spaces": (
+            f"{NO_PACKAGES}; sys.executable = '/my apps/python'",
+            "cannot import msgspec: " + INSTALL.replace(sys.executable, '"/my apps/python"'),
+        ),
     },
 )
 def test_set_up_that_lacks_something(change: str, message: str) -> None:
@@ -353,8 +362,7 @@ def test_package_for_judging_is_missing(
     judge_with({"strong": [5, 2]})
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)  # otherwise no progress bar is needed
     monkeypatch.setitem(sys.modules, package, None)
-    message = f"error: cannot import {package}: run python -m pip install -r requirements.txt"
-    assert small.run().err[-1:] == [message]
+    assert small.run().err[-1:] == [f"error: cannot import {package}: {INSTALL}"]
 
 
 def test_results_that_cannot_be_written(small: Project, judge_with: JudgeWith) -> None:

@@ -64,7 +64,12 @@ SAME_ID = [question("d1", question_id="a"), question("d2", question_id="a")]
 DRAFTS = [question("d1", synthetic=True), question("d2", synthetic=True, reviewed=True)]
 THREE: Files = {"questions": [*ASKED, question("d3")], **answered({}, {}, q003=answer("d3"))}
 TWO_LEVELS_MISSING = {"scale": {**dict.fromkeys("135", "x"), "4": " "}}
-NOT_RETRIEVED = "no gold document is retrieved"
+NOT_RETRIEVED = "retrieved IDs unlike those of the documents"
+AS_IN_QUESTIONS = "q001; write them as in the questions file"
+AS_IN_CORPUS = "write them as in the corpus"
+AS_IN_DOCUMENTS = "S1; write them as in the documents"
+FILL_IN = "fill in evidence_sentences"
+CITED = "cited IDs unlike those of the sentences"
 UNGRADED = [question(doc_id, evidence_sentences=[]) for doc_id in ("d1", "d2", "d3")]
 
 
@@ -123,43 +128,90 @@ def citing(*names: str, **more: Any) -> Files:
                 **retrieving(["d1"], []),
                 "corpus": {"gold/d1.json": CORPUS["d1.json"], **WITHOUT_D1},
             },
-            *(STRONG, NOT_RETRIEVED, 1, "gold gold/d1 against retrieved d1"),
+            *(STRONG, NOT_RETRIEVED, 1, f"d1 for gold/d1; {AS_IN_CORPUS}"),
         ),
         "folder in the retrieved IDs": (
             retrieving(["corpus\\d1"], ["corpus/d2"]),
-            *(STRONG, NOT_RETRIEVED, 2, "gold d1 against retrieved corpus\\d1"),
+            *(STRONG, NOT_RETRIEVED, 2, f"corpus\\d1 for d1; {AS_IN_CORPUS}"),
+        ),
+        "another case in the retrieved IDs": (
+            retrieving(["D1"], ["Corpus/D2.json"]),
+            *(STRONG, NOT_RETRIEVED, 2, f"D1 for d1; {AS_IN_CORPUS}"),
         ),
         "extension in the retrieved IDs": (
             retrieving(["d1.json"], ["d1.json"]),
-            *(STRONG, NOT_RETRIEVED, 1, "gold d1 against retrieved d1.json"),
+            *(STRONG, NOT_RETRIEVED, 1, f"d1.json for d1; {AS_IN_CORPUS}"),
         ),
         "question IDs in another form": (
             {"predictions": {"Q1": answer("d1"), "q002": answer("d2")}},
-            *(STRONG, "IDs unlike those of the questions", 1, "Q1 for q001"),
+            *(STRONG, "IDs unlike those of the questions", 1, f"Q1 for {AS_IN_QUESTIONS}"),
+        ),
+        "question IDs that are numbers": (
+            {"predictions": {"1": answer("d1"), "Q-002": answer("d2")}},
+            *(STRONG, "IDs unlike those of the questions", 2, f"1 for {AS_IN_QUESTIONS}"),
+        ),
+        "numbers as question IDs": (
+            {**asked(question_id="1"), "predictions": {"q01": answer("d1"), "q002": answer("d2")}},
+            *(
+                STRONG,
+                "IDs unlike those of the questions",
+                1,
+                "q01 for 1; write them as in the questions file",
+            ),
         ),
         "evidence is not read": (
             three(evidence_sentences=..., evidence=["S1"]),
-            *(STRONG, 'unknown field "evidence"; did you mean "evidence_sentences"?', 3, "q001"),
+            *(STRONG, 'unknown field "evidence"', 3, 'q001; did you mean "evidence_sentences"?'),
         ),
         "retrieved_doc is not read": (
             three(retrieved_docs=..., retrieved_doc=["d1"]),
-            *(STRONG, 'unknown field "retrieved_doc"; did you mean "retrieved_docs"?', 3, "q001"),
+            *(STRONG, 'unknown field "retrieved_doc"', 3, 'q001; did you mean "retrieved_docs"?'),
         ),
         "Answer is not read, in half of the predictions": (
             answered({**answer("d1", answer=None), "Answer": "It is."}),
-            *(STRONG, 'unknown field "Answer"; did you mean "answer"?', 1, "q001"),
+            *(STRONG, 'unknown field "Answer"', 1, 'q001; did you mean "answer"?'),
         ),
         "cited IDs in lower case": (
             citing("s1"),
-            *(STRONG, "cited IDs unlike those of the sentences", 1, "q001 cites s1 for S1"),
+            *(STRONG, CITED, 1, f"q001 cites s1 for {AS_IN_DOCUMENTS}"),
         ),
         "cited IDs with a prefix": (
             citing("bikes_S1", "d1: s01"),
-            *(STRONG, "write them as in the documents", 2, "q001 cites bikes_S1 for S1"),
+            *(STRONG, CITED, 2, f"q001 cites bikes_S1 for {AS_IN_DOCUMENTS}"),
         ),
-        "all answers blank": (three(answer=" "), STRONG, "all answers are blank", 3, "q001"),
-        "all answers the same": (three(answer="No."), STRONG, "all answers are the same", 3, "No."),
-        "no gold evidence anywhere": (three(UNGRADED), QUESTIONS, "no question has gold evidence", 3, "q001"),
+        "cited IDs without their prefix": (
+            citing("1"),
+            *(STRONG, CITED, 1, f"q001 cites 1 for {AS_IN_DOCUMENTS}"),
+        ),
+        "cited IDs with a prefix that the sentences lack": (
+            {
+                **asked(evidence_sentences=["5"]),
+                **citing("S5"),
+                "corpus": {**CORPUS, "d1.json": {"sentences": [{"sid": "5", "text": ""}]}},
+            },
+            *(STRONG, CITED, 1, "q001 cites S5 for 5; write them as in the documents"),
+        ),
+        "all answers blank": (
+            three(answer=" "),
+            STRONG,
+            "all answers are blank",
+            3,
+            "q001; fill in `answer`",
+        ),
+        "all answers the same": (
+            three(answer="No."),
+            STRONG,
+            "all answers are the same",
+            3,
+            "No.; check the system that gave them",
+        ),
+        "no gold evidence anywhere": (
+            three(UNGRADED),
+            QUESTIONS,
+            "no question has gold evidence",
+            3,
+            f"q001; {FILL_IN}",
+        ),
     },
 )
 def test_warning_on_stderr_and_in_the_results(
