@@ -5899,7 +5899,8 @@ def option(default: Any, help_text: str, *flags: str, choices: Collection[str] =
 def parse_one_of(text: str, choices: Collection[str]) -> str:
     """Parse one of several names."""
     if text.lower() not in choices:
-        raise argparse.ArgumentTypeError(f"expected {', '.join(choices)}; got {escape_console(text)!r}")
+        got = f"got {escape_console(text)!r}{suggest(text, choices)}"
+        raise argparse.ArgumentTypeError(f"expected {', '.join(choices)}; {got}")
     return text.lower()
 
 
@@ -6145,7 +6146,12 @@ class SplitOptions(InputOptions, RubricOptions):
             return False
         if self.judge is None:
             return bool(self.outputs) or system.name not in UNJUDGED_SYSTEMS
-        return system.name in self.judge
+        return is_named(system, self.judge)
+
+
+def is_named(system: System, names: Collection[str]) -> bool:
+    """Return whether a system is named, alone or with its submission: "strong", "team1/strong"."""
+    return system.name in names or system.title in names
 
 
 # -- What is graded
@@ -6590,7 +6596,7 @@ class GradeSplit(Command):
         """Raise UsageError if an option names an unknown question or system."""
         options = self.options
         ids = {question.question_id for question in self.split.questions}
-        names = {system.name for system in self.systems}
+        names = {name for system in self.systems for name in (system.name, system.title)}
         checks = [("--questions", "question", options.questions, ids)]
         if not self.problems:  # otherwise it may be a system that could not be read
             checks.append(("--judge", "system", options.judge, names))
@@ -6598,7 +6604,8 @@ class GradeSplit(Command):
         for flag, what, given, known in checks:
             unknown = sorted(set(given or ()) - known)
             if unknown:
-                raise UsageError(f"{flag}: unknown {what}: {', '.join(unknown)}")
+                names_shown = "; ".join(name + suggest(name, known) for name in unknown)
+                raise UsageError(f"{flag}: unknown {what}: {names_shown}")
 
     def warnings(self) -> list[str]:
         warnings = list(self.split.warnings)
@@ -8187,7 +8194,7 @@ def split_reports(split: Split, graded: Submission, options: SplitOptions) -> It
         stem = f"{split.name}_scores" if form == "png" else f"{split.name}_evaluation"
         yield from list_report_files(report, join_folder(folder, stem), [form])
     for system in graded.systems:
-        if system.name in options.student:
+        if is_named(system, options.student):
             own = build_split_report(
                 split, msgspec.structs.replace(graded, systems=[system], comparisons=[]), system.name
             )
@@ -8729,11 +8736,14 @@ class AnswerOptions(GradingOptions, FileOptions):
     protocol: str = option(
         "verdict", "how to judge (default: verdict)", choices=ANSWER_PROMPTS, metavar="NAME"
     )
-    normalize: str = option("text", "before comparing (default: text)", choices=NORMALIZERS)
+    normalize: str = option("text", "before comparing (default: text)", choices=NORMALIZERS, metavar="NAME")
     threshold: float = option(0.75, "of semantic_fixed (default: 0.75)", type=parse_share, metavar="X")
     validation: float = option(0.1, "share of rows to tune on (default: 0.1)", type=parse_share, metavar="X")
     criterion: str | None = option(
-        None, "of semantic_dynamic (default: f1, if people judged rows)", choices=("f1", "accuracy")
+        None,
+        "of semantic_dynamic (default: f1, if people judged rows)",
+        choices=("f1", "accuracy"),
+        metavar="NAME",
     )
     embedding_model: str = option(EMBEDDING_MODEL, f"default: {EMBEDDING_MODEL}", metavar="NAME")
     no_llm: bool = option(False, "ask no judge")
@@ -10423,7 +10433,9 @@ class SummaryOptions(GradingOptions, FileOptions):
     group = "summaries"
 
     summary_file: Sequence[str] | None = option(None, "a file; repeatable", action="append", metavar="FILE")
-    type: str | None = option(None, "their type, if the folder does not say it", choices=SUMMARY_FOLDERS)
+    type: str | None = option(
+        None, "their type, if the folder does not say it", choices=SUMMARY_FOLDERS, metavar="TYPE"
+    )
     k: int | None = option(None, "their k, if the name does not say it", type=parse_positive, metavar="K")
     limit: int | None = option(None, "judge the first N of each file", type=parse_positive, metavar="N")
     indices: Sequence[int] | None = option(None, "judge these, from 0", type=parse_indices, metavar="N,N")
@@ -10985,7 +10997,9 @@ class GenerateOptions(JudgeOptions):
         type=parse_file,
         metavar="SPLIT",
     )
-    pipeline: str = option("", "how they are answered (required)", choices=PIPELINES, required=True)
+    pipeline: str = option(
+        "", "how they are answered (required)", choices=PIPELINES, required=True, metavar="NAME"
+    )
     model: Sequence[str] = option(
         (), f"a system for each (default: {DEFAULT_JUDGE_MODEL})", nargs="+", type=parse_name, metavar="NAME"
     )
@@ -11343,7 +11357,9 @@ class DraftOptions(JudgeOptions):
 
     documents: str = option("*", "draft on these documents only, by ID or path", metavar="GLOB")
     per_document: int = option(3, "questions on each (default: 3)", type=parse_hundred, metavar="N")
-    kinds: Sequence[str] = option(DEFAULT_KINDS, "what to ask, in turns", nargs="+", choices=DRAFT_TASKS)
+    kinds: Sequence[str] = option(
+        DEFAULT_KINDS, "what to ask, in turns", nargs="+", choices=DRAFT_TASKS, metavar="KIND"
+    )
     out: str = option("drafted_questions.jsonl", "the questions", type=parse_name, metavar="FILE")
     overwrite: bool = option(False, "replace the file if it exists")
     report: Sequence[str] = ()
@@ -11541,6 +11557,7 @@ COMMANDS: Mapping[str, type[Command]] = {  # by the first argument; "" needs no 
 }
 
 
+USAGE_FORMS = {None: "{}", "?": "[{}]", "+": "{} ...", "*": "[{} ...]"}  # by argparse's nargs
 MAX_VALUES = {None: 1, 0: 0, "+": sys.maxsize}  # of an option, by argparse's nargs
 
 
@@ -11606,7 +11623,7 @@ def parse_command(arguments: Sequence[str]) -> Command:
     """Return the command that the arguments ask for. Raises UsageError, or SystemExit after --help."""
     arguments = expand_files(arguments)
     name = arguments[0].lower() if arguments else SPLITS[0]
-    if name in ("-h", "--help"):
+    if name in ("-h", "--help", "help"):
         print_on(sys.stdout, (__doc__ or "").partition("\n\nFiles")[0])
         raise SystemExit
     if name in SPLITS or name.startswith("-"):
@@ -11624,6 +11641,8 @@ def parse_command(arguments: Sequence[str]) -> Command:
         add_help=False,
         allow_abbrev=False,
     )
+    split = next((argument.lower() for argument in arguments if argument.lower() in SPLITS), SPLITS[0])
+    parser.help_command = f"evaluation.py {name or split}"
     add_options(parser, command_type.options_type)
     return command_type(parser.parse(arguments, command_type.options_type()))
 
@@ -11644,6 +11663,8 @@ def expand_files(arguments: Iterable[str]) -> list[str]:
         if problems:
             raise UsageError(f"@{problems[0]}")
         for line in map(str.strip, file.text.splitlines()):
+            if line.startswith("@"):
+                raise UsageError(f"{argument}: {line}: a file of options cannot name another: copy its lines")
             if line and not line.startswith("#"):
                 expanded += line.split() if line.startswith("-") else [line]
     return expanded
@@ -11651,24 +11672,37 @@ def expand_files(arguments: Iterable[str]) -> list[str]:
 
 def describe_unknown(what: str, name: str, known: Iterable[str], program: str) -> str:
     """Return the error for an unknown command or option: the nearest one, and where help is."""
+    return point_to_help(f"unknown {what} {name}{suggest(name, known)}", program)
+
+
+def point_to_help(message: str, program: str) -> str:
+    stop = "" if message.endswith("?") else "."
+    return f"{message}{stop} See {program} --help"
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """Return a question about the known name that is most like an unknown one; "" if none is."""
     nearest = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.65)
-    suggestion = f": did you mean {nearest[0]}?" if nearest else "."
-    return f"unknown {what} {name}{suggestion} See {program} --help"
+    return f": did you mean {nearest[0]}?" if nearest else ""
 
 
 class OptionParser(argparse.ArgumentParser):
     """A parser whose errors are one line. A split may be at the end of a list option."""
 
+    help_command = ""  # whose --help lists the options
+
     def error(self, message: str) -> NoReturn:
         """Raise UsageError."""
-        raise UsageError(f"{message.removeprefix('argument ')}. See {self.prog} --help")
+        raise UsageError(point_to_help(message.removeprefix("argument "), self.help_command))
 
     def parse(self, arguments: list[str], options: Options) -> Options:
         """Fill in the options. Raises UsageError."""
         for argument in arguments:
             flag = argument.partition("=")[0]
             if re.fullmatch(r"--?[a-zA-Z][\w-]*", flag) and flag not in self._option_string_actions:
-                raise UsageError(describe_unknown("option", flag, self._option_string_actions, self.prog))
+                raise UsageError(
+                    describe_unknown("option", flag, self._option_string_actions, self.help_command)
+                )
         return self.parse_args(self.move_split(arguments), namespace=options)
 
     def move_split(self, arguments: list[str]) -> list[str]:
@@ -11715,7 +11749,8 @@ def add_options(parser: argparse.ArgumentParser, options_type: type[Options]) ->
                 group.add_argument(*declared.flags, dest=name, **declared.settings)
             else:
                 group.add_argument(*declared.flags, **declared.settings)
-                parser.usage = f"%(prog)s {declared.settings['metavar']} [options]"
+                form = USAGE_FORMS[declared.settings.get("nargs")]
+                parser.usage = f"%(prog)s {form.format(declared.settings['metavar'])} [options]"
     group.add_argument("--version", action="version", version=f"evaluation.py {VERSION}")
     group.add_argument("-h", "--help", action="help", help="show this help")
 

@@ -228,45 +228,72 @@ def test_version(project: Project) -> None:
         "command": (["anwsers", "a.json"], "unknown command anwsers: did you mean answers? See {} --help"),
         "unlike any command": (["final"], "unknown command final. See {} --help"),
         "blank": ([""], "unknown command ''. See {} --help"),
-        "option": (["dev", "--jugde", "a"], "unknown option --jugde: did you mean --judge? See {} --help"),
-        "unlike any option": (["dev", "--bogus=1"], "unknown option --bogus. See {} --help"),
+        "option": (
+            ["dev", "--jugde", "a"],
+            "unknown option --jugde: did you mean --judge? See {} dev --help",
+        ),
+        "unlike any option": (["dev", "--bogus=1"], "unknown option --bogus. See {} dev --help"),
         "of a command": (["generate", "dev", "-x"], "unknown option -x. See {} generate --help"),
         "required": (
             ["generate", "dev"],
             "the following arguments are required: --pipeline. See {} generate --help",
         ),
-        "two splits": (["dev", "test"], "unrecognized arguments: test. See {} --help"),
-        "no value": (["dev", "--judge-model"], "--judge-model: expected one argument. See {} --help"),
+        "two splits": (["dev", "test"], "unrecognized arguments: test. See {} dev --help"),
+        "no value": (["dev", "--judge-model"], "--judge-model: expected one argument. See {} dev --help"),
         "choice": (
             ["--report", "md", "pdf"],
-            "--report: expected md, csv, html, png; got 'pdf'. See {} --help",
+            "--report: expected md, csv, html, png; got 'pdf'. See {} train --help",
         ),
-        "split": (["--no-judge", "final"], "SPLIT: expected train, dev, test; got 'final'. See {} --help"),
+        "split": (
+            ["--no-judge", "final"],
+            "SPLIT: expected train, dev, test; got 'final'. See {} train --help",
+        ),
         "no IDs": (
             ["--questions", " , "],
-            "--questions: expected IDs, such as q003,q007, got ' , '. See {} --help",
+            "--questions: expected IDs, such as q003,q007, got ' , '. See {} train --help",
         ),
         "400 digits": (
             ["--rpm", "9" * 400],
-            f"--rpm: expected a whole number from 1 to 1000000000, got '{'9' * 20}'. See {{}} --help",
+            f"--rpm: expected a whole number from 1 to 1000000000, got '{'9' * 20}'. See {{}} train --help",
         ),
         "a million": (
             ["--repeats", "1000000"],
-            "--repeats: expected a whole number from 1 to 100, got '1000000'. See {} --help",
+            "--repeats: expected a whole number from 1 to 100, got '1000000'. See {} train --help",
         ),
         "dollars": (
             ["--max-usd", "1e9"],
-            "--max-usd: expected a number from 0 to 1000000, got '1e9'. See {} --help",
+            "--max-usd: expected a number from 0 to 1000000, got '1e9'. See {} train --help",
         ),
         "30 digits": (
             ["questions", "--per-document", "9" * 30],
             "--per-document: expected a whole number from 1 to 100, got '99999999999999999999'. "
             "See {} questions --help",
         ),
+        "nearly a choice": (
+            ["DEV", "--report", "htm"],
+            "--report: expected md, csv, html, png; got 'htm': did you mean html? See {} dev --help",
+        ),
+        "nearly a split": (
+            ["check", "dve"],
+            "SPLIT: expected train, dev, test; got 'dve': did you mean dev? See {} check --help",
+        ),
+        "nearly a system": (
+            ["dev", "--judge", "storng"],
+            "--judge: unknown system: storng: did you mean strong?",
+        ),
+        "systems": (
+            ["dev", "--student", "zoe", "stron"],
+            "--student: unknown system: stron: did you mean strong?; zoe",
+        ),
+        "file of options in another": (
+            ["dev", "@more/options"],
+            "@more/options: @course.txt: a file of options cannot name another: copy its lines",
+        ),
         "file of options": (["@course.txt"], "@course.txt: file not found in {folder}"),
     },
 )
 def test_bad_usage_is_one_line(small: Project, arguments: list[str], message: str) -> None:
+    small.write("more/options", "--no-judge\n@course.txt\n")
     outcome = small.run(*arguments)
     assert outcome.err == ["error: " + message.format("evaluation.py", folder=small.folder)]
     assert (outcome.code, outcome.out, outcome.results) == (2, "", None)
@@ -322,10 +349,16 @@ def test_help(project: Project) -> None:
     overview = project.run("--help").out
     assert len(overview.splitlines()) <= 30
     assert max(map(len, overview.splitlines())) <= 100
+    assert project.run("help").out == overview
+    assert project.run("agreement", "-h").out.startswith(
+        "usage: evaluation.py agreement [FILE ...] [options]\n"
+    )
+    for command in ("check", "answers", "summaries", "generate", "questions"):
+        assert not re.search(r"--(\S+) (?=[A-Z_]{5})(?i:\1)", project.run(command, "--help").out)
     options = project.run("dev", "--help").out
     groups = ["grading", "input", "judging", "model, price and journal", "calls and batches", "other options"]
     assert re.findall(r"^(\w.*):$", options, re.MULTILINE) == groups
-    assert options.startswith("usage: evaluation.py SPLIT [options]\n")
+    assert options.startswith("usage: evaluation.py [SPLIT] [options]\n")
     assert max(map(len, options.splitlines())) <= 100
 
 

@@ -339,7 +339,7 @@ def two(small: Project) -> Project:
 
 def test_every_submission_has_its_reports(two: Project) -> None:
     before = set(two.files())
-    outcome = two.run(*BOTH, "--report", "md", "csv", "html", "--student", "own")
+    outcome = two.run(*BOTH, "--report", "md", "csv", "html", "--student", "ann/own")
     ann, bob = "dev_graded/ann", "dev_graded/bob"
     of_ann = [f"{ann}/{MARKDOWN}", f"{ann}/{CSV}", f"{ann}/{HTML}", f"{ann}/dev_own_evaluation.html"]
     written = [*of_ann, f"{bob}/{MARKDOWN}", f"{bob}/{CSV}", f"{bob}/{HTML}"]

@@ -248,7 +248,7 @@ def test_a_second_run_asks_nothing_and_a_new_submission_costs_its_own_answers(
 def test_judge_names_the_systems_to_judge(three: Project, serve: Serve) -> None:
     serve(judge_by_reference)
     three.submission("in/aa")
-    assert three.run(*THREE, "--judge", "simple", "empty").code == 3
+    assert three.run(*THREE, "--judge", "simple", "bob/empty").code == 3
     columns = ("rank", "submission", "system", "combined", "judged")
     assert leaderboard(three, *columns) == [
         ("1", "cem", "simple", "0.5", "2"),
