@@ -804,6 +804,9 @@ def explain_not_found(path: str, pattern: str = "", what: str = "file", root: st
     folder, name = os.path.split(os.path.abspath(os.path.join(root, path)))
     if not os.path.isdir(folder):
         return f"{path}: {what} not found: there is no folder {folder}"
+    full_path = os.path.join(folder, name)
+    if os.path.islink(full_path):
+        return f"{path}: {what} not found: a link to {os.readlink(full_path)}, which does not exist"
     problem = f"{path}: {what} not found in {folder}"
     if pattern:
         problem += f": expected {pattern}"
@@ -5336,7 +5339,7 @@ def render_png(report: Report) -> bytes:
 
     n_rows = len(report.distributions)
     if not n_rows:
-        raise UsageError("there are no scores to draw")
+        raise NothingToDo("there are no scores to draw")
     height = round(0.6 + min(2.4, 500 / n_rows) * n_rows, 2)  # inches; a PNG has at most 65,535 lines
     figure = Figure(figsize=(9, height))
     figure.subplots_adjust(0.09, 0.5 / height, 0.98, 1 - 0.3 / height, wspace=0.15, hspace=0.35)
@@ -5548,7 +5551,7 @@ class OutputFile(msgspec.Struct):
 
 
 class NothingToDo(Exception):
-    """The results exist already. The text says which."""
+    """There is nothing to do. The text says why: the results exist already, or a picture would be empty."""
 
 
 class Command:
@@ -5785,6 +5788,9 @@ def write_outputs(files: Iterable[OutputFile], console: Console) -> list[OutputF
                 kept = keep_previous(file.path)
                 console.warn(f"warning: {file.path} had {file.lost} that the new file lacks: kept as {kept}")
             write_file(file.path, file.render())
+        except NothingToDo as reason:
+            console.note(f"{file.path} is not written: {reason}")
+            continue
         except (OSError, UsageError) as error:
             if not file.is_optional:
                 raise
@@ -6072,7 +6078,7 @@ COMBINED_MEASURE = Measure(
     "combined_score",
     "Combined",
     key="avg_combined_score",
-    explanation="The mean of the answer score, brought to 0 to 1, and the evidence score.",
+    explanation=f"The mean of the answer score, divided by {TOP_SCORE}, and the evidence score.",
 )
 JUDGE_MEASURES = (ANSWER_MEASURE, EVIDENCE_MEASURE, COMBINED_MEASURE)
 JOINT_MEASURES = (
@@ -6604,8 +6610,8 @@ class GradeSplit(Command):
         for flag, what, given, known in checks:
             unknown = sorted(set(given or ()) - known)
             if unknown:
-                names_shown = "; ".join(name + suggest(name, known) for name in unknown)
-                raise UsageError(f"{flag}: unknown {what}: {names_shown}")
+                similar = next(filter(None, (suggest(name, known) for name in unknown)), "")
+                raise UsageError(f"{flag}: unknown {what}: {', '.join(unknown)}{similar}")
 
     def warnings(self) -> list[str]:
         warnings = list(self.split.warnings)
@@ -7111,7 +7117,8 @@ def read_system(split: Split, submission: Submission, name: str, max_mb: float) 
         submission.problems.append(f"{path}: a link out of the submission's folder")
         return
     problems: list[str] = []
-    data = read_file(path, problems, PREDICTIONS_FILE, split.root, max_mb)
+    pattern = PREDICTIONS_FILE.format(split=split.name, system="NAME")
+    data = read_file(path, problems, pattern, split.root, max_mb)
     predictions, repeated = parse_members(Prediction, data, problems)
     submission.problems += problems
     if not problems:
@@ -7930,7 +7937,7 @@ def describe_bounds(results: JudgeResults) -> list[str]:
         return []
     low, high = results.score_bounds.answer
     judged = f"Judged {results.judged_only.questions} of {results.questions_with_rubrics}"
-    return [f"{judged}: average answer score between {low:.2f} and {high:.2f} whatever the others are"]
+    return [f"{judged}: average answer score between {low:.2f} and {high:.2f}, depending on the missing ones"]
 
 
 def describe_flagged(row: JudgeRow) -> str:
@@ -9409,7 +9416,7 @@ ANSWER_EXPLANATIONS = {
     "similarity": "The cosine of the embeddings of the answer and the gold answer.",
     "semantic_fixed": "1 if the similarity reaches a given threshold.",
     "semantic_dynamic": "1 if the similarity reaches the threshold that agrees best with people.",
-    "llm_judge": "The judge's score, brought to 0 to 1. A missing one counts 0.",
+    "llm_judge": "The judge's score, from 0 to 1. A missing one counts 0.",
     "hybrid": "1 for an exact match or a high similarity, 0 for a low one. The judge decides the rest.",
     "context_recall": "The share of the expected sources that are found.",
     "context_precision": "The share of the sources found that are expected.",
@@ -9999,7 +10006,7 @@ def read_decisions(file: FileData, problems: list[str]) -> tuple[str, list[Decis
             row.source_file = row.source_file or head.source_file
             row.run_name = row.run_name or head.run_name
     is_decided = any(row.correct is not None or row.score is not None for row in rows)
-    if not is_decided and len(problems) == n_problems:
+    if not is_decided and file.data is not None and len(problems) == n_problems:
         problems.append(f"{file.name}:1: no decisions: neither correct nor score nor a split's llm_judge")
     return model.strip(), rows
 
@@ -11293,7 +11300,7 @@ def read_corpus(pattern: str, problems: list[str]) -> dict[str, Document]:
         is_document = path.suffix in DOCUMENT_SUFFIXES and path.is_file() and is_inside(CORPUS_DIR, path)
         if is_match and is_document and doc_id not in documents:  # x.json comes before x.txt
             documents[doc_id], _ = read_document_file(path.as_posix(), problems)
-    if not documents:
+    if not documents and not problems:
         problems.append(f"{CORPUS_DIR}: no document (.json or .txt) matches {pattern}")
     return documents
 
@@ -11414,7 +11421,7 @@ class DraftQuestions(Command):
         self.n_missing = 0  # replies
 
     def warnings(self) -> list[str]:
-        what = "left out, without sentences or too long for a minute's tokens (see --tpm)"
+        what = "left out: documents without sentences, or longer than a minute's tokens allow (see --tpm)"
         return [f"{CORPUS_DIR}: {what}: {shorten_names(self.left_out)}"] if self.left_out else []
 
     def requests(self, answers: Answers) -> list[Request]:

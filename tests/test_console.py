@@ -283,7 +283,7 @@ def test_version(project: Project) -> None:
         ),
         "systems": (
             ["dev", "--student", "zoe", "stron"],
-            "--student: unknown system: stron: did you mean strong?; zoe",
+            "--student: unknown system: stron, zoe: did you mean strong?",
         ),
         "file of options in another": (
             ["dev", "@more/options"],

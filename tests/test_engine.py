@@ -157,7 +157,7 @@ def test_limit_with_a_long_wait_stops_judging_until_the_next_run(
     assert judge_block(outcome)["unjudged_questions"] == ["q003", "q004"]
     assert judge_row(outcome, "q003")["failure"]
     assert below_the_averages(outcome) == [
-        "Judged 2 of 4: average answer score between 3.00 and 5.00 whatever the others are"
+        "Judged 2 of 4: average answer score between 3.00 and 5.00, depending on the missing ones"
     ]
     assert outcome.code == 3
 

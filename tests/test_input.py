@@ -128,7 +128,7 @@ def test_input_without_read_permission(small: Project, file: str) -> None:
     assert mentions(outcome.err, file, "Permission denied")
 
 
-EXPECTED = "file not found in {}: expected {{split}}_{{system}}_output.json"
+EXPECTED = "file not found in {}: expected dev_NAME_output.json"
 
 
 @table(
@@ -166,6 +166,23 @@ def test_missing_file(small: Project, name: str, arguments: list[str], message: 
     outcome = small.run("dev", *arguments)
     assert (outcome.code, outcome.results) == (2, None)
     assert message.format(small.folder) in outcome.err
+
+
+@posix_only
+@table(
+    "link, arguments, what",
+    {
+        "predictions": (PREDICTIONS, [], "file"),
+        "labels": ("labels.csv", ["--human", "labels.csv"], "file"),
+        "submission": ("team", ["--outputs", "team"], "folder"),
+    },
+)
+def test_link_that_leads_nowhere(small: Project, link: str, arguments: list[str], what: str) -> None:
+    (small.folder / link).unlink(missing_ok=True)
+    (small.folder / link).symlink_to("/nowhere")
+    outcome = small.run("dev", *arguments)
+    problem = f"{link}: {what} not found: a link to /nowhere, which does not exist"
+    assert (outcome.code, outcome.err[0]) == (2, problem)
 
 
 def test_missing_questions_file(small: Project) -> None:
