@@ -364,6 +364,10 @@ def test_unreadable_folder_of_documents_is_reported(both: Project, command: tupl
     assert outcome.code == 2
 
 
+def test_a_folder_without_a_corpus_is_one_problem(project: Project) -> None:
+    assert [line.partition(":")[0] for line in draft(project).err] == ["corpus", "error"]
+
+
 @pytest.mark.parametrize("out", ["corpus", "/", os.devnull, "sets/gold.jsonl", "a_judgements.jsonl"])
 def test_a_place_that_cannot_be_written_is_refused(lamps: Project, serve: Serve, out: str) -> None:
     server = serve(service())
