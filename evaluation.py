@@ -11290,7 +11290,8 @@ def read_corpus(pattern: str, problems: list[str]) -> dict[str, Document]:
     paths: list[Path] = []
 
     def report(error: OSError) -> None:
-        problems.append(f"{error.filename}: cannot be read: {error.strerror}")
+        if not isinstance(error, FileNotFoundError):  # without a corpus no document matches
+            problems.append(f"{error.filename}: cannot be read: {error.strerror}")
 
     for folder, _, names in os.walk(CORPUS_DIR, onerror=report):
         paths += [Path(folder, name) for name in names]
@@ -11300,7 +11301,7 @@ def read_corpus(pattern: str, problems: list[str]) -> dict[str, Document]:
         is_document = path.suffix in DOCUMENT_SUFFIXES and path.is_file() and is_inside(CORPUS_DIR, path)
         if is_match and is_document and doc_id not in documents:  # x.json comes before x.txt
             documents[doc_id], _ = read_document_file(path.as_posix(), problems)
-    if not documents and not problems:
+    if not documents:
         problems.append(f"{CORPUS_DIR}: no document (.json or .txt) matches {pattern}")
     return documents
 
