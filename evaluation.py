@@ -1761,8 +1761,19 @@ def bootstrap_statistics(
 
 def factorize(labels: Sequence[Hashable] | Array) -> Array:
     """Return the number of each label, counted from 0 in order of first occurrence."""
+    if isinstance(labels, np.ndarray) and labels.dtype == np.intp and len(labels):
+        numbered = labels - labels.min()
+        if numbered.max() < MAX_RESAMPLED_CELLS:
+            return factorize_numbers(numbered)
     numbers: dict[Hashable, int] = {}
     return np.array([numbers.setdefault(label, len(numbers)) for label in labels], np.intp)
+
+
+def factorize_numbers(numbers: Array) -> Array:
+    """Do the same for numbers from 0, without a loop: the table's clusters are numbered already."""
+    first = np.full(numbers.max() + 1, len(numbers))
+    first[numbers[::-1]] = np.arange(len(numbers))[::-1]  # of a repeated index the last value stays
+    return np.asarray(np.argsort(np.argsort(first))[numbers])
 
 
 def sum_known_clusters(columns: Sequence[Values], clusters: Clusters) -> Iterator[tuple[list[int], Array]]:
