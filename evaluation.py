@@ -4696,12 +4696,13 @@ def split_batch_files(calls: Iterable[Call], max_lines: int) -> Iterator[tuple[B
 
 
 class MeanCell(NamedTuple):
-    """A mean in a table. `top` is the highest possible mean."""
+    """A mean in a table. `top` is the highest possible mean. If narrow, only charts have its interval."""
 
     value: float | None
     interval: Interval | None
     digits: int
     top: float = 1
+    is_narrow: bool = False
 
 
 class LinkCell(NamedTuple):
@@ -4859,15 +4860,13 @@ def select_comparisons(comparisons: Iterable[Comparison]) -> list[Comparison]:
 
 
 def describe_comparisons(comparisons: Iterable[Comparison], measures: Iterable[Measure]) -> list[str]:
-    """Return the comparisons in words, as the earlier system of each pair sees it."""
+    """Return the comparisons in words, as the earlier system of each pair sees it, where there is one."""
     by_key = {measure.mean_key: measure for measure in measures}
     lines = []
     for system, result, not_submitted in select_comparisons(comparisons):
-        measure = by_key[result.measure]
-        if not_submitted:
-            names = ", ".join(not_submitted)
-            lines.append(f"{system} and {result.with_} on {measure.title}: {NOT_SUBMITTED} by {names}")
+        if not_submitted:  # as the tables say
             continue
+        measure = by_key[result.measure]
         verdict = f"{system} is {result.verdict} than {result.with_}"
         if result.verdict == NO_DIFFERENCE:
             verdict = f"{NO_DIFFERENCE} between {system} and {result.with_}"
@@ -5003,7 +5002,8 @@ def format_interval(cell: MeanCell, sign: str = "") -> str:
     if cell.value is None:
         return "n/a"
     numbers = [f"{number:{sign}.{cell.digits}f}" for number in (cell.value, *(cell.interval or ()))]
-    return f"{numbers[0]} [{', '.join(numbers[1:])}]" if cell.interval else numbers[0]
+    has_interval = cell.interval and not cell.is_narrow
+    return f"{numbers[0]} [{', '.join(numbers[1:])}]" if has_interval else numbers[0]
 
 
 # -- Markdown and CSV
@@ -5202,7 +5202,7 @@ def render_chart(part: Part, column: int, ids: Iterator[str]) -> list[Html]:
             name = " ".join(map(format_cell, cells[: part.n_names]))
             interval = cell.interval or Interval(cell.value, cell.value)
             rows.append((name, cell.value, interval))
-            labels.append(f"{name} {format_interval(cell)}")
+            labels.append(f"{name} {format_interval(cell._replace(is_narrow=False))}")
             highest = max(highest, cell.top, interval.high)
             digits = cell.digits
     if not rows:
@@ -5470,9 +5470,11 @@ select, input { font: inherit; max-width: 14rem; }
   form { position: static; }
   table, tbody { display: block; }
   thead { display: none; }
-  tr { display: grid; grid-template-columns: repeat(auto-fill, minmax(8rem, 1fr)); }
-  tbody th { grid-column: 1 / -1; border: 0; }
-  [data-title]::before { content: attr(data-title) "\\a"; font-weight: normal; }
+  tr { display: grid; grid-template-columns: repeat(auto-fill, minmax(8rem, 1fr)); margin-bottom: 1rem;
+    padding: 0 .8em; border: 1px solid var(--grey); border-radius: .5rem; }
+  tbody th { grid-column: 1 / -1; }
+  tbody th, td { border: 0; }
+  [data-title]::before { content: attr(data-title) "\\a"; font-weight: normal; font-size: .8rem; }
 }
 @media print {
   :root { color-scheme: light; font-size: 10pt; }
@@ -5846,14 +5848,22 @@ def is_any_lost(old: Grades, new: Grades) -> bool:
 
 def keep_previous(path: str) -> str:
     """Copy a results file that is to be replaced, and return the name of the copy, which is new."""
-    stem = path.removesuffix(".json")
-    kept = f"{stem}.previous.json"
-    number = 1
-    while os.path.lexists(kept):
-        number += 1
-        kept = f"{stem}.previous.{number}.json"
+    kept = name_kept(path, len(list_kept(path)) + 1)
     write_file(kept, Path(path).read_bytes())
     return kept
+
+
+def list_kept(path: str) -> list[str]:
+    """Return the copies of a results file, the oldest first."""
+    names: list[str] = []
+    while os.path.lexists(name_kept(path, len(names) + 1)):
+        names.append(name_kept(path, len(names) + 1))
+    return names
+
+
+def name_kept(path: str, number: int) -> str:
+    stem = path.removesuffix(".json")
+    return f"{stem}.previous.json" if number == 1 else f"{stem}.previous.{number}.json"
 
 
 JUDGED_SCORES = "judged scores"
@@ -6204,6 +6214,31 @@ class System(msgspec.Struct):
     def title(self) -> str:
         return join_folder(self.submission, self.name)
 
+    @property
+    def failures(self) -> list[Failure]:
+        """Return why judgements are missing."""
+        return [answer.failure for answer in self.answers if answer.failure]
+
+    @property
+    def has_judgement(self) -> bool:
+        return any(answer.judgements or answer.is_overridden for answer in self.answers)
+
+    @property
+    def ranking_means(self) -> dict[str, Mean]:
+        """Return the means that may rank it: not the judge's if judgements are missing and there is none."""
+        if self.has_judgement or not self.failures:
+            return self.means
+        unjudged = {measure.name for measure in (*CITATION_MEASURES, *RETRIEVAL_MEASURES)}
+        return {name: mean for name, mean in self.means.items() if name in unjudged}
+
+    def describe_failures(self) -> str:
+        """Return how many judgements are missing, if any is; if there is none, the first reason."""
+        failures = self.failures
+        if failures and not self.has_judgement:
+            return f"no judgement: {failures[0].reason}"
+        n_rubrics = sum(answer.question.rubric is not None for answer in self.answers)
+        return f"{len(failures)} of {n_rubrics} judgements are missing" if failures else ""
+
     def predict(self, question: Question) -> Prediction:
         return self.predictions.get(question.question_id, NO_PREDICTION)
 
@@ -6222,6 +6257,7 @@ class Submission(msgspec.Struct):
     name: str = ""
     folder: str = ""  # is only read
     names: list[str] = []  # of all systems that it has files of
+    chosen: list[str] = []  # the names of those to grade
     systems: list[System] = []
     problems: list[str] = []
     comparisons: list[Comparison] = []
@@ -6230,16 +6266,28 @@ class Submission(msgspec.Struct):
     def status(self) -> str:
         if not self.systems:
             return "not graded"
-        return "partly graded" if self.problems else "graded"
+        return "partly graded" if self.reason else "graded"
 
     @property
     def reason(self) -> str:
-        """Return the first problem: "dev_simple_output.json, line 3: JSON is cut off"."""
+        """Return the first problem, "dev_x_output.json, line 3: JSON is cut off", and what is not judged."""
         text = describe_first(self.problems)
         text = text.removeprefix(f"{self.folder}: ").removeprefix(f"{self.folder}/")
         path = os.path.abspath(self.folder)
         text = text.replace(f" in {path}", "").replace(f" in {os.path.dirname(path)}", "")
-        return re.sub(r":([0-9]+): ", r", line \1: ", text, count=1)
+        reasons = [re.sub(r":([0-9]+): ", r", line \1: ", text, count=1)]
+        counting = self.counting
+        for system in self.systems:
+            failures = system.describe_failures()
+            if failures:
+                reasons.append(failures if system is counting else f"{system.name}: {failures}")
+        return "; ".join(filter(None, reasons))
+
+    @property
+    def final(self) -> str:
+        """Return the name of its system `final`, however capitalized; "" if it has none."""
+        names = [name for name in self.names if name.casefold() == FINAL_SYSTEM]
+        return names[-1] if names else ""  # small letters come last
 
     @property
     def warnings(self) -> list[str]:
@@ -6247,11 +6295,14 @@ class Submission(msgspec.Struct):
 
     @property
     def counting(self) -> System | None:
-        """Return the system that counts on the leaderboard: `final`, else the best; None if there is none."""
+        """Return the system that counts on the leaderboard: `final`, else the best.
+
+        None if there is none, or `final` cannot be read.
+        """
         by_name = {system.name: system for system in self.systems}
-        if FINAL_SYSTEM in by_name:
-            return by_name[FINAL_SYSTEM]
-        means = {name: system.means for name, system in by_name.items()}
+        if self.final in self.chosen:
+            return by_name.get(self.final)
+        means = {name: system.ranking_means for name, system in by_name.items()}
         ranks = rank_systems(means, [measure.name for measure in RANKING_MEASURES])
         return by_name[ranks[0][0]] if ranks else None
 
@@ -6512,6 +6563,7 @@ class GradedAnswer(msgspec.Struct, gc=False):
     prediction: Prediction
     retrieval: RetrievalRow
     citation: CitationRow | None
+    invented: Sequence[str] = ()  # cited sentences that the document does not have
     judged: JudgeRow | None = None
     judgements: Sequence[Judgement] = ()  # those that were paid for
     failure: Failure | None = None
@@ -6519,6 +6571,10 @@ class GradedAnswer(msgspec.Struct, gc=False):
     @property
     def is_scored(self) -> bool:
         return self.judged is not None and self.failure is None
+
+    @property
+    def is_overridden(self) -> bool:
+        return self.judged is not None and bool(self.judged.override_reason)
 
     @property
     def score(self) -> float:
@@ -6593,7 +6649,8 @@ class GradeSplit(Command):
         problems: list[str] = []
         self.split = read_split(options.split, problems, options.root)
         self.submissions = read_submissions(self.split, options)
-        if problems or not self.systems or (self.problems and not options.outputs):
+        is_found = any(submission.names for submission in self.submissions)
+        if problems or not is_found or (self.problems and not options.outputs):
             raise InputError([*problems, *self.problems])
         self.check_names()
         what = f"answers of more than {options.max_answer_chars} characters, judged cut off"
@@ -6677,7 +6734,9 @@ class GradeSplit(Command):
         for label in SLICE_LABELS:
             table.labels[label] = np.array([getattr(question, label) for question in questions], object)
         for system in track(submission.systems, "Scoring systems"):
-            system.answers = [score_answer(question, system.predict(question)) for question in questions]
+            for question in questions:
+                document = self.split.documents[question.doc_id]
+                system.answers.append(score_answer(question, system.predict(question), document))
             is_judged = self.judge_answers(system)
             table.systems[system.name] = collect_scores(system.answers, is_judged)
         submission.comparisons = compare_systems(table, SPLIT_MEASURES)
@@ -6841,7 +6900,7 @@ class GradeSplit(Command):
                 file.lost = JUDGED_SCORES
             yield file
         if not is_alone:
-            report = build_leaderboard(self.split, self.submissions)
+            report = build_leaderboard(self.split, self.submissions, self.override_files)
             forms = ["csv", "md", *(["html"] if "html" in self.options.report else [])]
             yield from list_report_files(report, LEADERBOARD_FILE.format(split=self.split.name), forms)
 
@@ -6854,7 +6913,8 @@ class GradeSplit(Command):
         for system in systems:
             old = last.pop(system.name, {})
             new = collect_grades(system.results)
-            system.results.run.changes = list_changes(old, new)
+            last_known = old or (read_kept_grades(path, system.name) if new else {})
+            system.results.run.changes = list_changes(last_known, new)
             is_lost = is_lost or is_any_lost(old, new)
         return is_lost or any(last.values())
 
@@ -6863,7 +6923,7 @@ class GradeSplit(Command):
         if not self.options.outputs:
             return render_split_text(self.submissions[0], by)
         slices = [build_slice_part(self.systems, by, is_for_console=True)] if by else []
-        board = build_leaderboard(self.split, self.submissions).parts[0]
+        board = build_leaderboard(self.split, self.submissions, self.override_files).parts[0]
         return render_text([*slices, narrow_leaderboard(board)])
 
     def reports(self) -> Iterator[OutputFile]:
@@ -6898,7 +6958,9 @@ class GradeSplit(Command):
 
     def is_complete(self) -> bool:
         judged = [system.judged for system in self.systems if system.judged]
-        return not self.problems and not any(block.n_missing or block.failed_checks for block in judged)
+        if self.problems or any(block.n_missing or block.failed_checks for block in judged):
+            return False
+        return not self.options.outputs or not any(submission.reason for submission in self.submissions)
 
 
 # -- From Python
@@ -6942,7 +7004,7 @@ def grade(
     Nothing is written either, but for the journal of a judge that is a model: what was paid for is kept.
 
     Args:
-        split: "train", "dev" or "test".
+        split: "train", "dev" or "test", in any case.
         folder: where the questions, the corpus, the predictions and the journal are.
         systems: grade and judge these systems only. By default all are graded, and all but `simple` judged.
         judge: None takes judgements from the journal and sends nothing. A name is that of the model to ask
@@ -6955,14 +7017,19 @@ def grade(
 
     Raises:
         InputError: with all problems of the input, or why the model cannot be asked.
-        TypeError: if `systems` is a string.
-        ValueError: if the function returns anything but a number from 1 to 5.
+        TypeError: if `systems` is a string, or `judge` is neither a name nor a function.
+        ValueError: if `systems` is empty, or the function returns anything but a number from 1 to 5.
 
     >>> grade("dev")["simple"].retrieval.recall_at_1  # doctest: +SKIP
     6
     """
     chosen = None if systems is None else sorted(collect_ids(systems))
+    if chosen == []:
+        raise ValueError("systems is empty: name at least one, or leave it out to grade all")
+    if not (judge is None or isinstance(judge, str) or callable(judge)):
+        raise TypeError(f"judge: expected the name of a model or a function, got {judge!r}")
     root = "" if str(folder) == "." else str(folder)
+    split = split.lower()
     options = SplitOptions(split=split, systems=chosen, judge=chosen, root=root, journal_only=judge is None)
     if not os.path.isdir(folder):
         raise InputError([explain_not_found(str(folder), what="folder")])
@@ -7113,12 +7180,23 @@ def read_submission(split: Split, submission: Submission, options: InputOptions)
         submission.problems.append(f"{folder}: {reason}")
         return
     names = sorted(set(options.systems or submission.names), key=compute_system_order)
+    submission.chosen = names
+    n_folders = 0 if submission.names or not folder else count_folders(folder)
+    if n_folders:
+        reason = f"no predictions, but {n_folders} folders: did you mean {folder.rstrip('/')}/*?"
+        submission.problems.append(f"{folder}: {reason}")
+        return
     if options.outputs and len(names) > options.max_systems:
         reason = f"{len(names)} systems; at most {options.max_systems} are graded (--max-systems)"
         submission.problems.append(f"{folder}: {reason}")
         return
     for name in track(names or ["*"], "Reading predictions"):  # if there is none, reading says that
         read_system(split, submission, name, options.max_file_mb)
+
+
+def count_folders(folder: str) -> int:
+    with os.scandir(folder) as entries:
+        return sum(entry.is_dir() for entry in entries)
 
 
 def read_system(split: Split, submission: Submission, name: str, max_mb: float) -> None:
@@ -7131,7 +7209,8 @@ def read_system(split: Split, submission: Submission, name: str, max_mb: float) 
     pattern = PREDICTIONS_FILE.format(split=split.name, system="NAME")
     data = read_file(path, problems, pattern, split.root, max_mb)
     predictions, repeated = parse_members(Prediction, data, problems)
-    submission.problems += problems
+    at = 0 if name == submission.final else len(submission.problems)  # the first is the reason
+    submission.problems[at:at] = problems
     if not problems:
         warnings = check_predictions(data, split, predictions, repeated)
         submission.systems.append(System(name, submission.name, data.source, predictions, warnings))
@@ -7458,7 +7537,7 @@ def list_variants(
 # -- Scoring
 
 
-def score_answer(question: Question, prediction: Prediction) -> GradedAnswer:
+def score_answer(question: Question, prediction: Prediction, document: Document) -> GradedAnswer:
     """Score one answer without a judge: retrieval and, if the question has gold evidence, citations."""
     question_id = question.question_id
     doc_id = question.doc_id
@@ -7470,7 +7549,11 @@ def score_answer(question: Question, prediction: Prediction) -> GradedAnswer:
         gold = sorted(set(question.evidence_sentences))
         cited = sorted(set(prediction.evidence_sentences))
         citation = CitationRow(question_id, doc_id, gold, cited, *citation_scores(gold, cited))
-    return GradedAnswer(question, prediction, retrieval, citation)
+    invented: list[str] = []
+    if document.sentences is not None:
+        cited_once = dict.fromkeys(prediction.evidence_sentences)
+        invented = [name for name in cited_once if name not in document.sentences]
+    return GradedAnswer(question, prediction, retrieval, citation, invented)
 
 
 def add_scores(row: JudgeRow, judgements: Mapping[str, Sequence[Judgement]]) -> None:
@@ -7562,6 +7645,15 @@ def read_split_grades(path: str) -> dict[str, Grades] | None:
     except JSON_ERRORS:
         return None
     return {system: collect_grades(results) for system, results in saved.items()}
+
+
+def read_kept_grades(path: str, system: str) -> Grades:
+    """Return the judged scores of a system in the newest of the kept results that have any."""
+    for kept in reversed(list_kept(path)):
+        grades = (read_split_grades(kept) or {}).get(system)
+        if grades:
+            return grades
+    return {}
 
 
 M = TypeVar("M", bound=Means)
@@ -7705,6 +7797,8 @@ def read_overrides(
         if key in overrides:
             problems.append(f"{place}a second decision on {row.question_id} of {row.system}")
         overrides[key] = row
+    if not overrides and not problems:
+        problems.append(f"{path}:1: no decisions; expected columns submission, question_id, score, reason")
     return file, overrides
 
 
@@ -7713,9 +7807,9 @@ def map_systems(submissions: Iterable[Submission]) -> dict[str, str]:
     titles = {}
     for submission in submissions:
         own = [join_folder(submission.name, name) for name in submission.names]
-        final = join_folder(submission.name, FINAL_SYSTEM)
-        if submission.name and (len(own) < 2 or final in own):
-            titles[submission.name] = final if final in own else next(iter(own), submission.name)
+        counting = [join_folder(submission.name, submission.final)] if submission.final else own
+        if submission.name and len(counting) < 2:
+            titles[submission.name] = next(iter(counting), submission.name)
         titles |= dict(zip(own, own, strict=True))
     return titles
 
@@ -7733,7 +7827,11 @@ def read_people_rows(
     for position, row in enumerate(rows):
         label = f"[{position}]: " if shares_line else ""
         place = f"{path}:{row.line}: {label}"
-        record = parse_row(kind, row, path, problems, label)
+        faults: list[str] = []
+        record = parse_row(kind, row, path, faults, label)
+        if not file.text.lstrip().startswith("["):  # in a CSV file
+            faults = [fault.replace("is missing or null", "is missing or empty") for fault in faults]
+        problems += faults
         if record is None:
             continue
         if record.question_id not in ids:
@@ -7759,7 +7857,8 @@ def read_scored_rows(file: FileData, problems: list[str], skips_unscored: bool) 
             continue
         row: dict[str, object] = dict(cells)
         if re.fullmatch(r"[0-9]{1,9}(\.[0-9]+)?", cells.get("score", "")):
-            row["score"] = float(cells["score"])
+            score = float(cells["score"])
+            row["score"] = int(score) if score.is_integer() else score
         rows.append(JsonRow(line, json.dumps(row)))
     return rows
 
@@ -8077,39 +8176,57 @@ COUNTS = ("Judged", "Missing", "Flagged")  # answers
 NOT_ON_CONSOLE = ("Status", "Warnings", RETRIEVAL_MEASURES[0].title, *COUNTS)  # it has 100 columns
 
 
-def build_leaderboard(split: Split, submissions: Sequence[Submission]) -> Report:
+def build_leaderboard(
+    split: Split, submissions: Sequence[Submission], override_files: Sequence[InputFile] = ()
+) -> Report:
     """Return the leaderboard: a row for each submission, best first."""
     measure = choose_ranking_measure(submissions)
     ranking = rank_submissions(submissions, measure)
     rows: list[BoardRow] = []
     others: list[BoardRow] = []
     problems = []
-    warnings = []
+    warnings = list(split.warnings)
+    missing = []
+    overridden = []
     for graded, rank in ranking:
         name = graded.name
-        submission = graded
         counting = graded.counting
-        link = LinkCell(name, quote(f"{submission.output_folder(split)}/{split.name}_evaluation.html"))
-        names: list[Cell] = ["n/a" if rank is None else rank, link if counting else name]
-        names += [counting.name if counting else "", submission.status, len(submission.warnings)]
+        link = LinkCell(name, quote(f"{graded.output_folder(split)}/{split.name}_evaluation.html"))
+        names: list[Cell] = ["n/a" if rank is None else rank, link if graded.systems else name]
+        names += [counting.name if counting else "", graded.status, len(graded.warnings)]
         rows.append((names, counting))
         others += [([name, system.name], system) for system in graded.systems if system is not counting]
-        if submission.problems:
-            problems.append(f"{name}: {submission.status}: {submission.reason}")
-        if submission.warnings:
-            warnings.append(f"{name}: {describe_first(submission.warnings)}")
+        if graded.reason:
+            problems.append(f"{name}: {graded.status}: {graded.reason}")
+        for system in graded.systems:
+            n_overridden = sum(answer.is_overridden for answer in system.answers)
+            if n_overridden:
+                overridden.append(f"{name if system is counting else system.title} {n_overridden}")
+        n_missing = len(counting.failures) if counting else 0
+        if n_missing and rank is not None and measure is COMBINED_MEASURE:
+            missing.append(f"{name} {n_missing}")
+        if graded.warnings:
+            warnings.append(f"{name}: {describe_first(graded.warnings)}")
     systems = [system for graded in submissions for system in graded.systems]
-    remarks = [f"Ranked by: {measure.title}", describe_intervals(systems[0])]
+    remarks = [f"Ranked by: {measure.title}", *map(describe_intervals, systems[:1])]
+    if missing:
+        remarks.append(f"Missing judgements count 0: {', '.join(missing)}.")
+    if overridden:
+        files = ", ".join(file.file for file in override_files)
+        remarks.append(f"Overridden by a person: {', '.join(overridden)} ({files})")
     header = ["Rank", "Submission", "System", "Status", "Warnings"]
     board = build_board_part("Leaderboard", header, rows, measure)
+    origins = list_origins(split, [split.file, *override_files], systems)
     parts = [
         board._replace(lines=remarks, n_names=2),
         build_board_part("Other systems", header[1:3], others, measure),
         Part("Problems", lines=problems, place="warnings"),
         Part("Data warnings", lines=warnings, place="last"),
+        Part("Where this comes from", lines=origins, place="last"),
     ]
+    n_warnings = len(split.warnings) + sum(len(graded.warnings) for graded in submissions)
     facts = describe_run(split, systems)
-    facts |= {"Submissions": str(len(submissions)), "Warnings": str(len(problems) + len(warnings))}
+    facts |= {"Submissions": str(len(submissions)), "Data warnings": str(n_warnings)}
     return Report(
         f"Leaderboard of the {split.name} split",
         parts,
@@ -8120,10 +8237,18 @@ def build_leaderboard(split: Split, submissions: Sequence[Submission]) -> Report
 
 
 def choose_ranking_measure(submissions: Iterable[Submission]) -> Measure:
-    """Return the first of the measures for ranking that any submission has."""
+    """Return the first of the measures for ranking that any submission has.
+
+    Blank answers, which need no judgement, are not enough if all the others lack theirs.
+    """
     counting = [graded.counting for graded in submissions]
+    systems = [system for system in counting if system]
+    is_judged = any(system.has_judgement for system in systems)
+    is_missing = any(system.failures for system in systems)
     for measure in RANKING_MEASURES:
-        if any(system and system.means.get(measure.name, NO_MEAN).n for system in counting):
+        if measure is COMBINED_MEASURE and is_missing and not is_judged:
+            continue
+        if any(system.ranking_means.get(measure.name, NO_MEAN).n for system in systems):
             return measure
     return RANKING_MEASURES[-1]
 
@@ -8136,48 +8261,48 @@ def rank_submissions(
     means = {}
     for graded in sorted(submissions, key=lambda graded: (not graded.systems, graded.name)):
         by_name[graded.name] = graded
-        means[graded.name] = graded.counting.means if graded.counting else {}
+        means[graded.name] = graded.counting.ranking_means if graded.counting else {}
     return [(by_name[name], rank) for name, rank in rank_systems(means, [measure.name])]
 
 
 def list_leaderboard_cells(graded: Submission, rank: int | None) -> list[object]:
     """Return a row of the leaderboard's CSV."""
-    submission = graded
     system = graded.counting
-    means = system.means if system else {}
+    means = system.ranking_means if system else {}
     combined, *others = [means.get(measure.name, NO_MEAN) for measure in LEADERBOARD_MEASURES]
     low, high = combined.interval or (None, None)
     return [
-        *(rank, submission.name, system.name if system else "", submission.status),
+        *(rank, graded.name, system.name if system else "", graded.status),
         *(combined.value, low, high, *[mean.value for mean in others]),
-        *(*count_answers(system), len(submission.warnings), submission.reason),
+        *(*count_answers(system), len(graded.warnings), graded.reason),
     ]
 
 
 def count_answers(system: System | None) -> tuple[int, int, int]:
     """Return how many answers were judged, lack a judgement, and are flagged."""
-    judged = system and system.judged
-    if not judged:
+    if system is None:
         return 0, 0, 0
-    n_missing = judged.n_missing
-    return judged.questions_with_rubrics - n_missing, n_missing, len(judged.flagged_questions)
+    is_judged = ANSWER_MEASURE.name in system.ranking_means
+    n_judged = sum(answer.is_scored for answer in system.answers) if is_judged else 0
+    n_flagged = len(system.judged.flagged_questions) if system.judged else 0
+    return n_judged, len(system.failures), n_flagged
 
 
 BoardRow: TypeAlias = tuple[list[Cell], System | None]
 
 
 def build_board_part(title: str, header: Sequence[str], rows: Sequence[BoardRow], measure: Measure) -> Part:
-    """Return a table of systems in which only the measure that ranks them has its intervals."""
-    means_rows: list[MeansRow] = []
-    for names, system in rows:
-        means = dict(system.means) if system else {}
-        for name, mean in means.items():
-            if name != measure.name:
-                means[name] = mean._replace(interval=None)
-        means_rows.append((names, means))
+    """Return a table of systems in which only the measure that ranks them shows its intervals."""
+    means_rows: list[MeansRow] = [(names, system.ranking_means if system else {}) for names, system in rows]
     part = build_means_part(title, header, means_rows, LEADERBOARD_MEASURES)
-    cells = [[*row, *count_answers(system)] for row, (_, system) in zip(part.rows, rows, strict=True)]
-    return part._replace(header=[*part.header, *COUNTS], rows=cells)
+    table = []
+    for row, (_, system) in zip(part.rows, rows, strict=True):
+        cells = list(row)
+        for index, cell in enumerate(cells):
+            if isinstance(cell, MeanCell) and part.header[index] != measure.title:
+                cells[index] = cell._replace(is_narrow=True)
+        table.append([*cells, *count_answers(system)])
+    return part._replace(header=[*part.header, *COUNTS], rows=table)
 
 
 def narrow_leaderboard(part: Part) -> Part:
@@ -8246,16 +8371,17 @@ def build_split_report(split: Split, graded: Submission, student: str = "") -> R
     if not any(system.judged and system.judged.per_question for system in systems):
         warnings.append("No answer was judged.")
     warnings = list(dict.fromkeys(warnings))
+    inputs = itertools.chain.from_iterable(system.results.run.inputs for system in systems)
     differences = describe_comparisons(graded.comparisons, SPLIT_MEASURES)
     parts = [
         build_systems_part("Systems", systems, describe_systems(systems)),
-        Part("Comparison", lines=differences),
+        Part("Comparison", lines=differences, place="folded"),
         *(build_slice_part(systems, label) for label in SLICE_LABELS),
         Part("Warnings", lines=warnings, place="warnings"),
         Part("Failed questions", lines=failed, place="last"),
         Part("Flagged questions", lines=flagged, place="last"),
         Part("Overridden scores", lines=overridden, place="last"),
-        Part("Where this comes from", lines=list_origins(systems), place="last"),
+        Part("Where this comes from", lines=list_origins(split, inputs, systems), place="last"),
     ]
     return Report(
         ": ".join(filter(None, [f"Evaluation of the {split.name} split", graded.name, student])),
@@ -8309,31 +8435,35 @@ def describe_systems(systems: Sequence[System]) -> list[str]:
     return lines
 
 
-def list_origins(systems: Iterable[System]) -> list[str]:
-    lines = []
+def list_origins(split: Split, files: Iterable[InputFile], systems: Iterable[System]) -> list[str]:
+    lines = [f"{file.file}: SHA-256 {file.sha256}" for file in files]
+    lines.append(f"Corpus: {len(split.documents)} documents, SHA-256 {split.corpus_sha256}")
     for system in systems:
-        run = system.results.run
-        lines += [f"{file.file}: SHA-256 {file.sha256}" for file in run.inputs]
-        lines.append(f"Corpus: {run.corpus.documents} documents, SHA-256 {run.corpus.sha256}")
         if system.judged:
-            lines.append(f"{system.name} was judged by {system.judged.judge_model}, prompt {run.prompt_hash}")
+            lines.append(f"Judge: {system.judged.judge_model}, prompt {system.results.run.prompt_hash}")
     return [*dict.fromkeys(lines), f"evaluation.py {VERSION}"]
 
 
 class SortedCitations(NamedTuple):
     right: list[str]
     missed: list[str]
-    not_gold: list[str]
+    not_in_gold: list[str]
+    invented: list[str]
 
 
 def sort_citations(answer: GradedAnswer) -> SortedCitations:
-    """Return the sentences that are gold and cited, gold and not cited, cited and not gold."""
+    """Return the sentences that are gold and cited, gold and not cited, other cited ones, and unknown ones.
+
+    If the document's sentences are not known, none is taken for invented.
+    """
     gold = dict.fromkeys(answer.question.evidence_sentences)
     cited = dict.fromkeys(answer.prediction.evidence_sentences)
+    others = [name for name in cited if name not in gold]
     return SortedCitations(
         right=[name for name in gold if name in cited],
         missed=[name for name in gold if name not in cited],
-        not_gold=[name for name in cited if name not in gold],
+        not_in_gold=[name for name in others if name not in answer.invented],
+        invented=[name for name in others if name in answer.invented],
     )
 
 
@@ -8341,7 +8471,7 @@ CSV_HEADER = [
     *("question_id", "system", "doc_id", *QUESTION_LABELS),
     *(measure.name for measure in SPLIT_MEASURES),
     *("answer_rationale", "failure", "flags", "judge_score", "override_reason"),
-    *("right", "missed", "invented"),
+    *("right", "missed", "not_in_gold", "invented"),
     *("question", "gold_answer", "system_answer"),
 ]
 
@@ -8382,6 +8512,10 @@ EXCERPT_CHARS = 600  # of a plain text that is not shown whole
 def build_entries(split: Split, systems: Sequence[System]) -> Iterator[Entry]:
     """Yield each question with all its answers, its rubric and its document, to open on the page."""
     shows_whole = estimate_page(split, len(systems)) <= PAGE_BYTES
+    not_submitted = {}  # measures by system
+    for system in systems:
+        means = system.means.items()
+        not_submitted[system.name] = {name for name, mean in means if not mean.is_submitted}
     for question, answers in zip(split.questions, iterate_questions(systems), strict=True):
         document = split.documents[question.doc_id]
         labels = [f"document: {question.doc_id}"]
@@ -8392,7 +8526,7 @@ def build_entries(split: Split, systems: Sequence[System]) -> Iterator[Entry]:
             "Rubric": list_rubric_lines(question, answers),
             "Gold document": list_document_lines(question, answers, document, shows_whole),
         }
-        cards = [build_answer_card(system, answer, document) for system, answer in answers.items()]
+        cards = [build_answer_card(name, answer, not_submitted[name]) for name, answer in answers.items()]
         name = question.question_id
         yield Entry(name, question.question, question.answer, cards, "; ".join(labels), lists)
 
@@ -8407,7 +8541,7 @@ def estimate_page(split: Split, n_systems: int) -> int:
     return ANSWER_BYTES * n_answers + sum(sizes[question.doc_id] for question in split.questions)
 
 
-def build_answer_card(system: str, answer: GradedAnswer, document: Document) -> Card:
+def build_answer_card(system: str, answer: GradedAnswer, not_submitted: Collection[str]) -> Card:
     text = answer.prediction.answer
     if is_blank(text):
         text = "No prediction." if answer.prediction is NO_PREDICTION else "No answer."
@@ -8419,7 +8553,7 @@ def build_answer_card(system: str, answer: GradedAnswer, document: Document) -> 
     return Card(
         system,
         text,
-        describe_answer(answer, document),
+        describe_answer(answer, not_submitted),
         filters={"type": answer.question.question_type, "score": answer.level},
         verdict=f"{answer.score:g}" if answer.is_scored else "",
         score=answer.score if answer.is_scored else None,
@@ -8427,7 +8561,7 @@ def build_answer_card(system: str, answer: GradedAnswer, document: Document) -> 
     )
 
 
-def describe_answer(answer: GradedAnswer, document: Document) -> dict[str, str | Sequence[str]]:
+def describe_answer(answer: GradedAnswer, not_submitted: Collection[str]) -> dict[str, str | Sequence[str]]:
     retrieved = answer.prediction.retrieved_ids
     gold = answer.question.doc_id
     place = f"at place {retrieved.index(gold) + 1}" if gold in retrieved else "not"
@@ -8442,20 +8576,17 @@ def describe_answer(answer: GradedAnswer, document: Document) -> dict[str, str |
         facts["Failure"] = judged.failure or ""
         is_counted = judged.flags and answer.is_scored
         facts["Flags"] = describe_flagged(judged) if is_counted else ", ".join(judged.flags)
-    right, missed, not_gold = sort_citations(answer)
-    unknown = []
-    if document.sentences is not None:
-        unknown = [name for name in not_gold if name not in document.sentences]
+    citations = sort_citations(answer)
     scores = answer.list_scores()
     shown = []
     for measure in (*CITATION_MEASURES, *JUDGE_MEASURES):
-        if measure.name in scores:
+        if measure.name in scores and measure.name not in not_submitted:
             shown.append(f"{measure.title} {scores[measure.name]:.{measure.digits}f}")
     return facts | {
-        "Citations right": right,
-        "Citations missed": missed,
-        "Citations not in gold": [name for name in not_gold if name not in unknown],
-        "Citations not in the document": unknown,
+        "Citations right": citations.right,
+        "Citations missed": [] if F1_MEASURE.name in not_submitted else citations.missed,
+        "Citations not in gold": citations.not_in_gold,
+        "Citations not in the document": citations.invented,
         "Scores": ", ".join(shown),
     }
 

@@ -110,6 +110,15 @@ def test_function_as_judge(both: Project) -> None:
     assert simple.per_question[1].answer_score_raw == 4
 
 
+def test_splits_systems_and_judges_that_are_none(both: Project) -> None:
+    assert list(evaluation.grade("DEV")) == list(evaluation.grade("dev"))
+    with pytest.raises(ValueError, match="systems is empty"):
+        evaluation.grade("dev", systems=[])
+    wrong: Any = 3
+    with pytest.raises(TypeError, match="expected the name of a model or a function, got 3"):
+        evaluation.grade("dev", judge=wrong)
+
+
 @pytest.mark.parametrize("score", [0, 5.01, float("nan"), True, None, "4"])
 def test_function_that_returns_no_score(both: Project, score: Any) -> None:
     with pytest.raises(ValueError, match=f"q001: expected a score from 1 to 5, got {score!r}"):

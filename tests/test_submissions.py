@@ -279,6 +279,54 @@ def test_flagged_answers_missing_judgements_and_warnings_are_counted(
     assert warnings.startswith("- bob: in/bob/dev\\_empty\\_output.json: questions without a prediction")
 
 
+HALF, ALL = "1 of 2 judgements are missing", "no judgement: HTTP 413: Request too large"
+
+
+@table(
+    "scores, ranked_by, rows",
+    {
+        "no judgement at all": (
+            [None, None],
+            "F1",
+            [("1", "ann", "0", "2", ALL), ("2", "dan", "2", "0", ""), ("2", "eve", "0", "1", ALL)],
+        ),
+        "one of three": (
+            [5, None],
+            "Combined",
+            [("1", "ann", "1", "1", HALF), ("2", "dan", "2", "0", ""), ("", "eve", "0", "1", ALL)],
+        ),
+    },
+)
+def test_missing_judgements(
+    course: Project, judge_with: JudgeWith, scores: list[int | None], ranked_by: str, rows: list[Any]
+) -> None:
+    course.submission("ann", strong=CORRECT)
+    course.submission("dan", strong={"q001": {"answer": ""}, "q002": {"answer": " "}})
+    course.submission("eve", strong={"q001": {"answer": ""}, "q002": {"answer": "No idea."}})
+    judge_with({"ann/strong": scores, "eve/strong": [None, None]})
+    outcome = course.run("dev", "--outputs", "ann", "dan", "eve")
+    found = leaderboard(course, "rank", "submission", "judged", "missing", "reason")
+    assert [(*row[:4], row[4][: len(ALL)]) for row in found] == rows
+    assert outcome.out.endswith("3 of 3 submissions graded; partly graded: ann, eve\n")
+    assert f"Ranked by: {ranked_by}\n" in outcome.out
+    assert ("Missing judgements count 0: ann 1." in outcome.out) == (ranked_by == "Combined")
+
+
+def test_submissions_that_the_journal_lacks(
+    three: Project, judge_with: JudgeWith, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge_with({"in/ann/strong": [5, 5]})
+    three.run("dev", "--outputs", "in/ann")
+    monkeypatch.delenv("GROQ_API_KEY")
+    three.submission("in/eve", strong={"q001": {"answer": "Other."}, "q002": {"answer": "Another."}})
+    assert three.run("dev", "--outputs", "in/ann", "in/bob", "in/eve").code == 3
+    assert leaderboard(three, "rank", "submission", "status", "combined", "judged", "missing") == [
+        ("1", "ann", "graded", "1.0", "2", "0"),
+        ("2", "bob", "partly graded", "0.5", "1", "1"),  # its first answer is that of ann
+        ("", "eve", "partly graded", "", "0", "2"),
+    ]
+
+
 NOTE: dict[str, Any] = {
     "batch_file": "f",
     "requests": [["k", "strong", "q001", "written", 0]],
@@ -374,6 +422,10 @@ EXACT, INEXACT, NO_CITATIONS = ["S1"], ["S1", "S2"], list[str]()
             [("a/x", EXACT, 5), ("a/final", EXACT, 1), ("b/x", EXACT, 2)],
             [("1", "b/x"), ("2", "a/final")],
         ),
+        "final in capitals": (
+            [("a/x", EXACT, 5), ("a/FINAL", EXACT, 1), ("b/x", EXACT, 2)],
+            [("1", "b/x"), ("2", "a/FINAL")],
+        ),
         "final counts even if it is not judged": (
             [("a/final", EXACT, None), ("a/x", EXACT, 5), ("b/x", NO_CITATIONS, 1)],
             [("1", "b/x"), ("", "a/final")],
@@ -442,6 +494,17 @@ WHOLE_MARKDOWN = """\
 
 - =1+2: partly graded: dev\\_bad\\_output.json, line 3: JSON is cut off
 - no\\_one: not graded: MISSING
+
+## Data warnings
+
+- NLP Project Data/dev\\_final\\_jsonl.txt: gold documents that are not in the corpus: 5, e.g. d1
+
+## Where this comes from
+
+- NLP Project Data/dev\\_final\\_jsonl.txt: SHA-256 GOLD
+- Corpus: 5 documents, SHA-256 CORPUS
+- Judge: llama-3.1-8b-instant, prompt PROMPT
+- evaluation.py VERSION
 """  # noqa: E501
 
 
@@ -459,7 +522,16 @@ def test_leaderboard_files_of_judged_submissions(project: Project, serve: Serve)
     reason = leaderboard(project, "reason")[-1][0]
     assert "folder" in reason
     assert data.decode("utf-8-sig").replace("\r\n", "\n") == WHOLE_CSV.replace("MISSING", reason)
-    assert (project.folder / MARKDOWN).read_text("utf-8") == WHOLE_MARKDOWN.replace("MISSING", reason)
+    run_info = results_of(project, "ann")["own"]["run"]
+    expected = WHOLE_MARKDOWN.replace("MISSING", reason)
+    expected = expected.replace("GOLD", run_info["inputs"][0]["sha256"])
+    expected = expected.replace("CORPUS", run_info["corpus"]["sha256"])
+    expected = expected.replace("PROMPT", run_info["prompt_hash"])
+    expected = expected.replace("VERSION", run_info["program_version"])
+    assert (project.folder / MARKDOWN).read_text("utf-8") == expected
+    project.run("dev", "--outputs", "ann", "--report", "html")  # its charts have all the intervals
+    page = (project.folder / "dev_leaderboard.html").read_text("utf-8")
+    assert 'aria-label="Means and intervals: 1 ann 5.00 [5.00, 5.00]"' in page
 
 
 # ------------------------------------------------------------------ Names
@@ -597,6 +669,16 @@ def many(count: int) -> dict[str, Any]:
             PARTLY_GRADED,
             "dev_strong_output.json, line 3: JSON is cut off",
         ),
+        "a broken final": (
+            {"a": "", "Final": "{", "other": CORRECT},
+            ("", "", "partly graded"),
+            "dev_Final_output.json, line 1: JSON is cut off (and 1 more)",
+        ),
+        "folders in a folder": (
+            {"team/": CORRECT},
+            NOT_GRADED,
+            "no predictions, but 1 folders: did you mean in/bad/*?",
+        ),
         "no files": ({}, NOT_GRADED, "dev_*_output.json: file not found: expected"),
         "too many systems": (many(6), NOT_GRADED, "6 systems; at most 5 are graded (--max-systems)"),
         "missing": (None, NOT_GRADED, "folder not found"),
@@ -640,12 +722,15 @@ def test_systems_that_only_some_submissions_have(three: Project) -> None:
 
 
 def test_no_submission_can_be_graded(course: Project) -> None:
-    course.submission("ann", strong="")
-    course.submission("bob")
+    course.submission("ann")
+    course.submission("bob/team")
     course.write(CSV, "the last leaderboard")
     outcome = assert_refused(course, "dev", "--outputs", "ann", "bob")
-    assert mentions(outcome.err, "ann/dev_strong_output.json")
-    assert mentions(outcome.err, "bob", "dev_*_output.json")
+    assert mentions(outcome.err, "ann", "dev_*_output.json")
+    assert mentions(outcome.err, "bob", "did you mean bob/*?")
+    course.submission("ann", strong="")
+    assert course.run("dev", "--outputs", "ann", "bob", "--report", "html").code == 3
+    assert leaderboard(course, "submission", "status") == [("ann", "not graded"), ("bob", "not graded")]
 
 
 def test_a_problem_with_the_gold_files_stops_everything(three: Project) -> None:
