@@ -5474,6 +5474,7 @@ select, input { font: inherit; max-width: 14rem; }
     padding: 0 .8em; border: 1px solid var(--grey); border-radius: .5rem; }
   tbody th { grid-column: 1 / -1; }
   tbody th, td { border: 0; }
+  .number { white-space: pre-wrap; }
   [data-title]::before { content: attr(data-title) "\\a"; font-weight: normal; font-size: .8rem; }
 }
 @media print {
@@ -7023,9 +7024,7 @@ def grade(
     >>> grade("dev")["simple"].retrieval.recall_at_1  # doctest: +SKIP
     6
     """
-    chosen = None if systems is None else sorted(collect_ids(systems))
-    if chosen == []:
-        raise ValueError("systems is empty: name at least one, or leave it out to grade all")
+    chosen = choose_systems(systems)
     if not (judge is None or isinstance(judge, str) or callable(judge)):
         raise TypeError(f"judge: expected the name of a model or a function, got {judge!r}")
     root = "" if str(folder) == "." else str(folder)
@@ -7054,6 +7053,14 @@ def grade(
     except (UsageError, JudgeUnavailable) as error:
         raise InputError([str(error)]) from error
     return Results(command.submissions[0])
+
+
+def choose_systems(systems: Iterable[str] | None) -> list[str] | None:
+    """Return the names in order. Raises ValueError if there are none."""
+    chosen = None if systems is None else sorted(collect_ids(systems))
+    if chosen == []:
+        raise ValueError("systems is empty: name at least one, or leave it out to grade all")
+    return chosen
 
 
 def ask_function(command: GradeSplit, judge: Callable[[Question, str], float]) -> tuple[Answers, Judging]:
