@@ -670,7 +670,7 @@ def many(count: int) -> dict[str, Any]:
             "dev_strong_output.json, line 3: JSON is cut off",
         ),
         "a broken final": (
-            {"a": "", "Final": "{", "other": CORRECT},
+            {"A": "", "Final": "{", "other": CORRECT},
             ("", "", "partly graded"),
             "dev_Final_output.json, line 1: JSON is cut off (and 1 more)",
         ),
