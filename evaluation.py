@@ -11447,7 +11447,7 @@ def read_corpus(pattern: str, problems: list[str]) -> dict[str, Document]:
     for path in sorted(paths):
         doc_id = path.relative_to(CORPUS_DIR).with_suffix("").as_posix()
         is_match = fnmatch(doc_id, pattern) or fnmatch(path.as_posix(), pattern)
-        is_document = path.suffix in DOCUMENT_SUFFIXES and path.is_file() and is_inside(CORPUS_DIR, path)
+        is_document = path.suffix in DOCUMENT_SUFFIXES and path.exists() and is_inside(CORPUS_DIR, path)
         if is_match and is_document and doc_id not in documents:  # x.json comes before x.txt
             documents[doc_id], _ = read_document_file(path.as_posix(), problems)
     if not documents:

@@ -364,6 +364,15 @@ def test_unreadable_folder_of_documents_is_reported(both: Project, command: tupl
     assert outcome.code == 2
 
 
+@pytest.mark.skipif(os.name == "nt", reason="needs FIFOs of POSIX")
+@pytest.mark.parametrize("command", [("questions",), ("generate", "dev", "--pipeline", "bm25")])
+def test_document_that_is_a_fifo_is_refused(both: Project, command: tuple[str, ...]) -> None:
+    both.questions(question("lamp"))
+    os.mkfifo(both.folder / "corpus/odd.json")
+    outcome = both.run(*command)
+    assert (outcome.code, mentions(outcome.err, "corpus/odd.json: cannot be read: not a file")) == (2, True)
+
+
 def test_a_folder_without_a_corpus_is_one_problem(project: Project) -> None:
     assert [line.partition(":")[0] for line in draft(project).err] == ["corpus", "error"]
 
