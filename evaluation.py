@@ -2265,6 +2265,7 @@ def slice_table(table: Table, label: str, min_items: int = MIN_SLICE) -> dict[st
 
 
 NO_DIFFERENCE = "no significant difference"
+ONLY_SIGNIFICANT = "Only significant differences are listed; the results have all."
 OPPOSITE_VERDICTS = {"better": "worse", "worse": "better", NO_DIFFERENCE: NO_DIFFERENCE}
 
 
@@ -4859,7 +4860,7 @@ def select_comparisons(comparisons: Iterable[Comparison]) -> list[Comparison]:
     return [row for row in shown if row.result.verdict != NO_DIFFERENCE and not row.not_submitted]
 
 
-def describe_comparisons(comparisons: Iterable[Comparison], measures: Iterable[Measure]) -> list[str]:
+def describe_comparisons(comparisons: Sequence[Comparison], measures: Iterable[Measure]) -> list[str]:
     """Return the comparisons in words, as the earlier system of each pair sees it, where there is one."""
     by_key = {measure.mean_key: measure for measure in measures}
     lines = []
@@ -4872,6 +4873,9 @@ def describe_comparisons(comparisons: Iterable[Comparison], measures: Iterable[M
             verdict = f"{NO_DIFFERENCE} between {system} and {result.with_}"
         gap = format_interval(MeanCell(result.difference, result.ci95, measure.digits), sign="+")
         lines.append(f"{verdict} on {measure.title} ({gap}, p = {result.p_holm:.4f}, n = {result.n})")
+    n_pairs = len({(comparison.system, comparison.result.with_) for comparison in comparisons})
+    if n_pairs > math.comb(MAX_SYSTEMS_SHOWN, 2):
+        lines.append(ONLY_SIGNIFICANT if lines else f"{NO_DIFFERENCE} among {n_pairs} pairs")
     return lines
 
 
@@ -8141,7 +8145,7 @@ def list_comparison_notes(systems: Sequence[System]) -> list[str]:
     """Return the notes below a comparison, such as missing judgements and differences not shown."""
     lines = []
     if len(systems) > MAX_SYSTEMS_SHOWN:
-        lines.append("Only significant differences are listed; the results have all.")
+        lines.append(ONLY_SIGNIFICANT)
     judged = [(system.name, system.judged) for system in systems if system.judged]
     missing = [f"{name} {results.n_missing}" for name, results in judged if results.n_missing]
     if missing:

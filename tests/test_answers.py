@@ -551,8 +551,12 @@ def test_many_configurations_can_differ_significantly(project: Project) -> None:
     assert {(row["p"], row["verdict"]) for row in compared} == {(1 / 22_441, "better")}
     assert compared[0]["p_holm"] == pytest.approx(561 / 22_441)
     lines = blocks(outcome.out)["COMPARISON"].splitlines()
-    assert len([line for line in lines if "f07 is" in line or "than f07" in line]) == len(lines) - 1 == 33
+    assert len([line for line in lines if "f07 is" in line or "than f07" in line]) == len(lines) - 2 == 33
     assert mentions(lines, "f07 is better than f33", "n = 20")
+    assert mentions(lines, "Only significant differences are listed")
+    equal = [f"{name}.json" for name in names if name != "f07"][:12]
+    outcome = project.run("answers", *equal, "--method", "exact", "--overwrite")
+    assert mentions(outcome.out.splitlines(), "no significant difference among 66 pairs")
 
 
 def test_a_comparison_allows_for_a_missing_judgement(project: Project, serve: Serve) -> None:
