@@ -8665,7 +8665,7 @@ class Decision(NamedTuple):
 class ThresholdResults(Classification, frozen=True, kw_only=True):
     """The threshold that does best on some `rows` of all files, and how it does on the others.
 
-    `proxy`: no person had judged them.
+    `proxy`: no person had judged them. Then there are no figures, and `figures_reason` says why.
     """
 
     threshold: float
@@ -8673,6 +8673,7 @@ class ThresholdResults(Classification, frozen=True, kw_only=True):
     proxy: bool
     rows: int
     other_rows: int
+    figures_reason: str | UnsetType = UNSET
 
 
 class Answer(msgspec.Struct):
@@ -8845,13 +8846,15 @@ def choose_threshold(answers: Sequence[Answer], options: AnswerOptions) -> Thres
     criterion = options.criterion or ("f1" if can_use_f1 else "accuracy")
     tried = {threshold: try_threshold(threshold, drawn) for threshold in SEMANTIC_THRESHOLDS}
     best = max(tried, key=lambda threshold: getattr(tried[threshold], criterion) or 0.0)
+    figures = try_threshold(best, others if is_labelled else [])
     return ThresholdResults(
         threshold=best,
         criterion=criterion,
         proxy=not is_labelled,
         rows=len(drawn),
         other_rows=len(others),
-        **msgspec.structs.asdict(try_threshold(best, others)),
+        figures_reason=UNSET if is_labelled else "no person's labels",
+        **msgspec.structs.asdict(figures),
     )
 
 
@@ -9780,6 +9783,8 @@ def describe_answers(results: AnswerResults) -> list[str]:
     if chosen:
         best = f"{chosen.threshold:.2f}, best by {chosen.criterion} on {chosen.rows} rows of all files"
         quality = describe_classification(chosen)
+        if chosen.figures_reason:
+            quality += f" ({chosen.figures_reason})"
         lines.append(f"threshold {best}; on the {chosen.other_rows} others: {quality}")
     for method, labelled in (results.labels or {}).items():
         quality = describe_classification(labelled)

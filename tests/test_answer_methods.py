@@ -357,7 +357,11 @@ def test_one_threshold_for_all_files_and_its_figures_of_the_other_rows(
     assert (results["semantic_dynamic"]["rows"], results["semantic_dynamic"]["criterion"]) == (2, "accuracy")
     assert results["labels"]["exact"]["n"] == 2
     results = grade(project, {"judge_model": "m", "items": rows}, *options)
-    assert (results["semantic_dynamic"]["proxy"], "labels" in results) == (True, False)
+    choice = results["semantic_dynamic"]
+    assert (choice["proxy"], choice["other_rows"] > 0, "labels" in results) == (True, True, False)
+    assert (choice["accuracy"], choice["f1"], choice["figures_reason"]) == (None, None, "no person's labels")
+    console = project.run("answers", "a.json", *options, "--overwrite").out
+    assert "accuracy n/a, F1 n/a (no person's labels)" in " ".join(console.split())
 
 
 # ------------------------------------------------------------------ What rows keep
