@@ -9007,8 +9007,9 @@ class GradeAnswers(Command):
         wants_other = options.auto_diverse_judge or bool(options.diverse_judge)
         if wants_other and not options.judge_model:
             options.judge_model = self.find_diverse_judge()
-            reason = f"chosen to be of another family than {', '.join(self.generators)}"
-            self.judge_notes.append(f"The judge is {self.model}, {reason}.")
+            known = ", ".join(filter(find_families, self.generators))
+            reason = f", chosen to be of another family than {known}" if known else ""
+            self.judge_notes.append(f"The judge is {self.model}{reason}.")
         risks = warn_about_family(self.model, self.generators)
         if wants_other or options.strict_diversity:
             for generator in self.generators or ["the generator"]:

@@ -692,6 +692,7 @@ def test_families_of_generators(
     if ":" in expected:
         assert mentions(outcome.err, expected)
         assert outcome.code == (2 if "error" in expected else 0)
+        assert not mentions(outcome.err, "another family than")
     else:
         assert [call.body["model"] for call in server.calls] == [expected]
         assert mentions(outcome.err, expected, "family", generator)
