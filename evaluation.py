@@ -8879,6 +8879,8 @@ def parse_judge_pair(text: str) -> Sequence[str]:
     family, _, model = text.partition("=")
     if family not in FAMILIES.values() or not model:
         raise argparse.ArgumentTypeError(f"expected FAMILY=MODEL, of {', '.join(FAMILIES.values())}")
+    if family in find_families(model):
+        raise argparse.ArgumentTypeError(f"{model} is of the family {family}: name a judge of another one")
     return family, model
 
 

@@ -608,6 +608,7 @@ BAD_USAGE = {
     "no generator": ["a.json", *JUDGED, "--auto-diverse-judge"],
     "an option of the main command": ["a.json", "--by=source"],
     "a pair of judges without a family": ["a.json", "--diverse-judge", "gpt=m"],
+    "a judge of the same family": ["a.json", "--diverse-judge", f"openai={GPT_OSS}"],
 }
 
 
