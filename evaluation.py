@@ -5821,7 +5821,7 @@ def write_outputs(files: Iterable[OutputFile], console: Console) -> list[OutputF
 def print_saved_results(title: str, files: Sequence[OutputFile], console: Console) -> None:
     paths = [file.path for file in files if file.is_announced and not file.error]
     if title and paths:
-        console.print(render_title(f"{title} saved to: {', '.join(paths)}").rstrip("\n"))
+        console.print(render_title(f"{title} saved to: {shorten_names(paths)}").rstrip("\n"))
 
 
 def print_saved_reports(files: Sequence[OutputFile], console: Console) -> None:
@@ -11283,6 +11283,8 @@ class GeneratePredictions(Command):
         options = self.options
         names = [name.strip() for text in options.model for name in text.split(",")]
         models = list(dict.fromkeys(filter(None, names)))
+        if options.model and not models:
+            raise UsageError("--model names no model")
         if models and not self.prompt:
             raise UsageError(f"--pipeline {options.pipeline} asks no model: leave out --model")
         if len(models) == 1:

@@ -547,6 +547,7 @@ def test_many_configurations_can_differ_significantly(project: Project) -> None:
     for name in names:
         project.write(f"{name}.json", rows(*["oil" if name == "f07" else "fat"] * 20))
     outcome = project.run("answers", *(f"{name}.json" for name in names), "--method", "exact")
+    assert mentions(outcome.out.splitlines(), "saved to: f07_answers.json", "(34 in all)")
     compared = results(project, "f07")["comparison"]
     assert {(row["p"], row["verdict"]) for row in compared} == {(1 / 22_441, "better")}
     assert compared[0]["p_holm"] == pytest.approx(561 / 22_441)

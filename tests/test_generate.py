@@ -168,6 +168,7 @@ REFUSED: dict[str, tuple[Sequence[str], str]] = {
     "one name for two systems": (["--pipeline", "llm", "--system", "s", "--model", "a", "b"], "--system"),
     "two models with the same name": (["--pipeline", "rag", "--model", "a/b", "a-b"], "a-b"),
     "a model without a name": (["--pipeline", "rag", "--model", "//"], "//"),
+    "no model": (["--pipeline", "llm", "--model", ","], "--model"),
     "no pipeline": ([], "--pipeline"),
     "a folder as a system": (["--pipeline", "bm25", "--system", "../s"], "--system"),
     "a long name": (["--pipeline", "bm25", "--system", "s" * 101], "--system"),
