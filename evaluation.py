@@ -1097,7 +1097,8 @@ def convert_lenient(kind: type, value: Any) -> Any:
             raise ValueError(f"expected {LEVEL_WORDS}")
         return int(value)
     if kind is Passages:
-        return [read_passage(part) for part in (value if isinstance(value, list) else [value])]
+        parts = value if isinstance(value, list) else [value]
+        return [read_passage(part, number) for number, part in enumerate(parts, start=1)]
     if kind is Source and isinstance(value, dict) and list_source_names(value):
         return value
     if text is None:
@@ -1112,12 +1113,14 @@ def convert_lenient(kind: type, value: Any) -> Any:
     return text
 
 
-def read_passage(value: Any) -> str:
+def read_passage(value: Any, number: int) -> str:
+    text = value
     if isinstance(value, dict):
-        value = value.get("text", value.get("content"))
-    if not isinstance(value, str):
-        raise ValueError("expected a string or an object with a text")
-    return value
+        texts = [value[name] for name in ("text", "content", "page_content") if name in value]
+        text = texts[0] if texts else None
+    if not isinstance(text, str):
+        raise ValueError(f"passage {number}: expected a string or an object with a text")
+    return text
 
 
 def list_faults(kind: Any, row: JsonRow, error: Exception) -> list[tuple[int, str]]:

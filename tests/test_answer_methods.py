@@ -94,6 +94,7 @@ def test_all_problems_are_reported_with_line_and_field(project: Project) -> None
     lines = {"latency_ms": 3, "correct": 3, "gold": 4, "keywords": 4, "sources": 6, "context": 6}
     for field, line in {**lines, "expected_options": 6, "prediction": 7, "input_tokens": 8}.items():
         assert mentions(outcome.err, f"a.json:{line}:", field), field
+    assert mentions(outcome.err, "context: passage 2: expected a string or an object with a text")
     assert not mentions(outcome.err, "a.json:5:")
 
 
@@ -371,12 +372,12 @@ RUN = {"run_name": "r", "model": "m", "condition": "few", "finetuned": False, "f
 
 def test_rows_keep_what_they_say_of_their_run(project: Project) -> None:
     """What a file says at its top is said by each row; `answers` reads its results again."""
-    passages = [{"text": "One.", "id": 1}, "Two.", {"content": "Three."}]
+    passages = [{"text": "One.", "id": 1}, "Two.", {"content": "Three."}, {"page_content": "Four."}]
     row = {"gold": "a", "prediction": "a", "context": passages, "sources": [{"id": "d"}], "seed": 7}
     content = {**RUN, "source_file": "f", "items": [row, {"gold": "a", "context": {"text": "One."}}]}
     first, second = grade(project, content)["detailed_results"]
     assert {name: first[name] for name in RUN} == {**RUN, "seed": 7}
-    assert (first["context"], first["sources"]) == (["One.", "Two.", "Three."], ["d"])
+    assert (first["context"], first["sources"]) == (["One.", "Two.", "Three.", "Four."], ["d"])
     assert (second["seed"], second["source_file"], second["context"]) == (0, "f", ["One."])
     assert "sources" not in second
     odd = {"seed": float("nan"), "condition": {"shots": [1]}, "few_shot": 10**30, "run_name": "\ud800"}
