@@ -7967,6 +7967,8 @@ def write_label_sheet(split: Split, systems: Iterable[System], options: SplitOpt
             answer = system.predict(question).answer
             if question.rubric is None or is_blank(answer):
                 continue
+            if len(answer) > options.max_answer_chars:
+                answer = f"{answer[: options.max_answer_chars]}\n[cut off, as for the judge]"
             levels = [f"{level}: {text}" for level, text in question.rubric.levels.items()]
             rubric = "\n".join([question.rubric.description, *levels])
             name = question.question_id

@@ -377,6 +377,12 @@ def test_blank_answers_and_questions_without_rubric_are_not_in_the_sheet(eight: 
     assert answers_in(write_sheet(eight)) == {("q006", "strong")}
 
 
+def test_a_long_answer_is_in_the_sheet_as_the_judge_sees_it(eight: Project) -> None:
+    eight.predictions("strong", {"q001": {"answer": "Yes, in May."}, "q002": {"answer": "No."}})
+    answers = {row["system_answer"] for row in write_sheet(eight, "--max-answer-chars", "4")}
+    assert answers == {"Yes,\n[cut off, as for the judge]", "No."}
+
+
 def test_an_existing_sheet_is_never_overwritten(eight: Project) -> None:
     eight.write(SHEET, "filled in")
     before = eight.files()
