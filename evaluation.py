@@ -5065,15 +5065,15 @@ class Html(str):
     __slots__ = ()
 
 
-def tag(name: str, /, *content: str, **attributes: str | float | None) -> Html:
+def tag(element: str, *content: str, **attributes: str | float | None) -> Html:
     """Return an element. Attributes are `class_`, `data_system` and so on; None leaves one out."""
-    start = f"<{name}"
+    start = f"<{element}"
     for key, value in attributes.items():
         if value is not None:
             text = f"{value:.1f}" if isinstance(value, float) else str(value)
             start += f' {key.rstrip("_").replace("_", "-")}="{escape_html(text)}"'
     inner = "".join(text if isinstance(text, Html) else escape_html(text) for text in content)
-    return Html(f"{start}>{inner}</{name}>")
+    return Html(f"{start}>{inner}</{element}>")
 
 
 def escape_html(text: str) -> str:
@@ -5837,6 +5837,8 @@ def print_saved_reports(files: Sequence[OutputFile], console: Console) -> None:
 
 # -- Judged scores that a results file already has
 
+JUDGED_SCORES = "judged scores"  # as OutputFile.lost has it
+
 
 class Grade(NamedTuple):
     """A judged score in a results file, and what gave it: the model and the hash of the prompt."""
@@ -5872,9 +5874,6 @@ def list_kept(path: str) -> list[str]:
 def name_kept(path: str, number: int) -> str:
     stem = path.removesuffix(".json")
     return f"{stem}.previous.json" if number == 1 else f"{stem}.previous.{number}.json"
-
-
-JUDGED_SCORES = "judged scores"
 
 
 class GradeChange(msgspec.Struct):
@@ -7328,18 +7327,16 @@ def check_predictions(
 ) -> list[str]:
     """Return a warning for each thing that is odd about a system's predictions."""
     questions = split.questions
-    ids = {fold_text(question.question): question.question_id for question in questions}
-    swapped = []
-    foreign = []
+    other_texts: list[tuple[str, str]] = []  # (question ID, folded text of its prediction)
     for question in questions:
-        name = question.question_id
-        text = fold_text(predictions.get(name, NO_PREDICTION).question)
-        if text in ("", fold_text(question.question)):
-            continue
-        if text in ids:
-            swapped.append(f"{name} has the text of {ids[text]}")
-        else:
-            foreign.append(name)
+        text = predictions.get(question.question_id, NO_PREDICTION).question
+        if text != question.question and fold_text(text) not in ("", fold_text(question.question)):
+            other_texts.append((question.question_id, fold_text(text)))
+    ids = {}
+    if other_texts:  # rarely: folding takes time
+        ids = {fold_text(question.question): question.question_id for question in questions}
+    swapped = [f"{name} has the text of {ids[text]}" for name, text in other_texts if text in ids]
+    foreign = [name for name, text in other_texts if text not in ids]
     names = {question.question_id: None for question in questions}
     missing = [name for name in names if name not in predictions]
     unknown = sorted(predictions.keys() - names.keys()) if questions else []
@@ -8202,8 +8199,6 @@ def build_leaderboard(
     others: list[BoardRow] = []
     problems = []
     warnings = list(split.warnings)
-    missing = []
-    overridden = []
     for graded, rank in ranking:
         name = graded.name
         counting = graded.counting
@@ -8214,22 +8209,11 @@ def build_leaderboard(
         others += [([name, system.name], system) for system in graded.systems if system is not counting]
         if graded.reason:
             problems.append(f"{name}: {graded.status}: {graded.reason}")
-        for system in graded.systems:
-            n_overridden = sum(answer.is_overridden for answer in system.answers)
-            if n_overridden:
-                overridden.append(f"{name if system is counting else system.title} {n_overridden}")
-        n_missing = len(counting.failures) if counting else 0
-        if n_missing and rank is not None and measure is COMBINED_MEASURE:
-            missing.append(f"{name} {n_missing}")
         if graded.warnings:
             warnings.append(f"{name}: {describe_first(graded.warnings)}")
     systems = [system for graded in submissions for system in graded.systems]
     remarks = [f"Ranked by: {measure.title}", *map(describe_intervals, systems[:1])]
-    if missing:
-        remarks.append(f"Missing judgements count 0: {', '.join(missing)}.")
-    if overridden:
-        files = ", ".join(file.file for file in override_files)
-        remarks.append(f"Overridden by a person: {', '.join(overridden)} ({files})")
+    remarks += list_board_remarks(ranking, measure, override_files)
     header = ["Rank", "Submission", "System", "Status", "Warnings"]
     board = build_board_part("Leaderboard", header, rows, measure)
     origins = list_origins(split, [split.file, *override_files], systems)
@@ -8250,6 +8234,30 @@ def build_leaderboard(
         rows=[list_leaderboard_cells(graded, rank) for graded, rank in ranking],
         facts=facts,
     )
+
+
+def list_board_remarks(
+    ranking: Iterable[tuple[Submission, int | None]], measure: Measure, override_files: Iterable[InputFile]
+) -> list[str]:
+    """Return which submissions miss judgements that count 0, and which scores a person has overridden."""
+    missing = []
+    overridden = []
+    for graded, rank in ranking:
+        counting = graded.counting
+        n_missing = len(counting.failures) if counting else 0
+        if n_missing and rank is not None and measure is COMBINED_MEASURE:
+            missing.append(f"{graded.name} {n_missing}")
+        for system in graded.systems:
+            n_overridden = sum(answer.is_overridden for answer in system.answers)
+            if n_overridden:
+                overridden.append(f"{graded.name if system is counting else system.title} {n_overridden}")
+    remarks = []
+    if missing:
+        remarks.append(f"Missing judgements count 0: {', '.join(missing)}.")
+    if overridden:
+        files = ", ".join(file.file for file in override_files)
+        remarks.append(f"Overridden by a person: {', '.join(overridden)} ({files})")
+    return remarks
 
 
 def choose_ranking_measure(submissions: Iterable[Submission]) -> Measure:
@@ -10158,7 +10166,7 @@ def number_name(name: str, taken: Collection[str]) -> str:
 
 
 def read_decisions(file: FileData, problems: list[str]) -> tuple[str, list[DecisionRow]]:
-    """Return the judge's model, if it is said, and the decisions of `answers`, of a split, or of people."""
+    """Return (the judge's model or "", the decisions) of `answers`, of a split, or of people."""
     n_problems = len(problems)
     value = load_json(file.text)
     if isinstance(value, dict) and find_rows(value) is None:

@@ -62,7 +62,7 @@ def test_only_functions_import_optional_and_slow_packages() -> None:
 
 
 def test_old_python_can_parse_the_file_and_say_what_is_needed() -> None:
-    ast.parse(SOURCE, feature_version=(3, 8))
+    ast.parse(SOURCE, feature_version=(3, 7))
 
 
 def test_tests_use_only_public_names_and_seams() -> None:
