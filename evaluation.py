@@ -596,9 +596,9 @@ class ScoredSummary(Record):
 
     def __post_init__(self) -> None:
         for criterion in CRITERIA:
-            score = self.scores.get(criterion.name)
+            score = self.scores.get(criterion)
             if isinstance(score, bool) or score not in CRITERION_LEVELS:
-                raise ValueError(f"{criterion.name} must be the number 0, 1 or 2")
+                raise ValueError(f"{criterion} must be the number 0, 1 or 2")
 
 
 class DecisionRow(Record, kw_only=True):
@@ -2412,20 +2412,13 @@ TITLES = dict.fromkeys(("gold", "sources", "sentences"), "reference")
 TITLES |= {"web": "web reference", "context": "context reference"}
 
 
-class Criterion(NamedTuple):
-    """A criterion for summaries; the summary prompt says what scores 0, 1 and 2."""
-
-    name: str
-    title: str
-
-
-CRITERIA = (
-    Criterion("criterion_1_claim_relevance", "Relevance"),
-    Criterion("criterion_2_perspective_claim_alignment", "Alignment"),
-    Criterion("criterion_3_perspective_distinctness", "Distinctness"),
-    Criterion("criterion_4_coverage_of_core_arguments", "Coverage"),
-    Criterion("criterion_5_factual_grounding", "Grounding"),
-)
+CRITERIA = {  # for summaries, with their titles in reports; the prompt says what scores 0, 1 and 2
+    "criterion_1_claim_relevance": "Relevance",
+    "criterion_2_perspective_claim_alignment": "Alignment",
+    "criterion_3_perspective_distinctness": "Distinctness",
+    "criterion_4_coverage_of_core_arguments": "Coverage",
+    "criterion_5_factual_grounding": "Grounding",
+}
 
 # -- Prompts
 
@@ -2435,20 +2428,16 @@ class AnswerReply(msgspec.Struct):
 
 
 class CitedAnswerReply(msgspec.Struct):
-    """An answer from documents; `told` is false if the documents do not give it."""
-
-    told: bool
+    told: bool  # whether the documents give the answer
     answer: str
     sentences: list[str]
 
 
 class DraftReply(msgspec.Struct):
-    """A drafted question; `rubric` has the levels 1 to 5."""
-
     question: str
     answer: str
     evidence_sentences: list[str]
-    rubric: list[str]
+    rubric: list[str]  # the levels 1 to 5
 
 
 Schema: TypeAlias = Mapping[str, object]
@@ -2539,8 +2528,8 @@ You grade an answer from 1 (bad) to 5 (very good) for each of: correctness (agre
 helpfulness (does what the question asks for), faithfulness (claims nothing that the {basis} does not bear \
 out), fluency (reads well); and overall. """
 CONTEXT_INSTRUCTIONS = "The context reference is what the answer was to be written from. "
-EXPLANATION_FORM = ", ".join(f'"{criterion.name}": "at most 25 words"' for criterion in CRITERIA)
-CRITERIA_FORM = ", ".join(f'"{criterion.name}": 0, 1 or 2' for criterion in CRITERIA)
+EXPLANATION_FORM = ", ".join(f'"{criterion}": "at most 25 words"' for criterion in CRITERIA)
+CRITERIA_FORM = ", ".join(f'"{criterion}": 0, 1 or 2' for criterion in CRITERIA)
 
 
 PROMPTS: Mapping[str, Prompt] = {
@@ -2612,7 +2601,7 @@ without documents; 1: in part, or documents that hardly fit; 2: all of it.
         expected="0, 1 or 2",
         score_field="",
         reason_field="explanations",
-        parts=tuple(criterion.name for criterion in CRITERIA),
+        parts=tuple(CRITERIA),
         group="scores",
     ),
     "answer": Prompt(
@@ -3002,12 +2991,11 @@ def compute_cost(model: str, usage: Usage, batched: Usage = NO_USAGE) -> float |
     prices = MODELS.get(model, UNKNOWN_MODEL).usd_per_million
     if prices is None:
         return None
-    return price_usage(usage, prices) - (1 - BATCH_PRICE) * price_usage(batched, prices)
-
-
-def price_usage(usage: Usage, prices: tuple[float, float]) -> float:
-    """Return US dollars at the list price; cached prompt tokens cost half."""
-    return ((usage.prompt - usage.cached / 2) * prices[0] + usage.completion * prices[1]) / 1e6
+    cost = 0.0
+    for part, share in ((usage, 1), (batched, BATCH_PRICE - 1)):
+        prompt = part.prompt - part.cached / 2  # cached tokens cost half
+        cost += share * (prompt * prices[0] + part.completion * prices[1]) / 1e6
+    return cost
 
 
 def describe_usage(model: str, usage: Usage, batched: Usage = NO_USAGE) -> str:
@@ -3164,25 +3152,18 @@ def build_sanity_checks(questions: Sequence[Question]) -> list[SanityCheck]:
         if len(checks) < CHECKED_GOLD_ANSWERS and question.rubric and question.answer.strip():
             name = f"gold answer of {question.question_id}"
             checks.append(SanityCheck(name, index, question.answer, GOLD_SCORE, TOP_SCORE))
-    if checks:
-        index = checks[0].position
-        worthless = {**WORTHLESS_ANSWERS, **find_other_answer(questions[index], questions)}
-        for name, answer in worthless.items():
-            checks.append(SanityCheck(name, index, answer, 1, WORTHLESS_SCORE))
-    return checks
-
-
-def find_other_answer(asked: Question, questions: Sequence[Question]) -> dict[str, str]:
-    """Return the first gold answer from another document, by name of its check, if there is one."""
-    gold = fold_words(asked.answer)
+    if not checks:
+        return []
+    index = checks[0].position
+    worthless = dict(WORTHLESS_ANSWERS)
+    gold = normalize_text(questions[index].answer)
     for question in questions:
-        if question.doc_id != asked.doc_id and fold_words(question.answer) not in ("", gold):
-            return {f"gold answer of {question.question_id} to another question": question.answer}
-    return {}
-
-
-def fold_words(text: str) -> str:
-    return "".join(re.findall(WORD, text.casefold()))
+        if question.doc_id != questions[index].doc_id and normalize_text(question.answer) not in ("", gold):
+            worthless[f"gold answer of {question.question_id} to another question"] = question.answer
+            break
+    for name, answer in worthless.items():
+        checks.append(SanityCheck(name, index, answer, 1, WORTHLESS_SCORE))
+    return checks
 
 
 # ------------------------------------------------------------------ 8. Judge
@@ -10598,7 +10579,7 @@ WEB_PREFIX = "https://"  # of a web document's ID
 WEB_CHARS = 200  # of a web document that the judge sees
 TOTAL = "total_score"
 SUMMARY_MEASURES = (
-    *(Measure(criterion.name, criterion.title, 2, top=max(CRITERION_LEVELS)) for criterion in CRITERIA),
+    *(Measure(name, title, 2, top=max(CRITERION_LEVELS)) for name, title in CRITERIA.items()),
     Measure(TOTAL, "Total", 2, top=max(CRITERION_LEVELS) * len(CRITERIA)),
 )
 
@@ -10959,7 +10940,7 @@ def join_words(text: str) -> str:
 
 def add_total(parts: Mapping[str, float]) -> dict[str, int]:
     """Return the scores by criterion, 0 where there is none, and their sum."""
-    scores = {criterion.name: int(parts.get(criterion.name, 0)) for criterion in CRITERIA}
+    scores = {criterion: int(parts.get(criterion, 0)) for criterion in CRITERIA}
     scores[TOTAL] = sum(scores.values())
     return scores
 
