@@ -135,7 +135,7 @@ from typing import (
     TypeVar,
     cast,
 )
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 
 def format_pip_install(*arguments: str) -> str:
@@ -3330,9 +3330,7 @@ class Judge(msgspec.Struct):
                 raise UsageError(f"--max-usd: the price of {model} is unknown")
             total += cost
         if self.options.batch and total > max_usd:
-            raise JudgingStopped(
-                f"the batch is estimated at ${total:.4f}, more than {format_budget(max_usd)}"
-            )
+            raise JudgingStopped(f"the batch is estimated at ${total:.4f}, more than --max-usd")
         return calls
 
     def run_calls(self, service: Service, calls: Sequence[Call]) -> None:
@@ -3356,10 +3354,6 @@ class Judge(msgspec.Struct):
                     if len(by_model) == 1:
                         raise
                     self.judging.stopped = f"the model {model} is not available: {error}"
-
-
-def format_budget(max_usd: float) -> str:
-    return f"--max-usd {np.format_float_positional(max_usd, trim='-')}"
 
 
 def find_successor(model: str, requests: Iterable[Request], options: JudgeOptions) -> str | None:
@@ -3660,8 +3654,7 @@ class Runner:
         if max_usd is None or spent_usd + self.reserved_usd + cost_usd <= max_usd:
             return False
         if not self.limiter.in_flight:
-            spent = f"${spent_usd:.4f} are spent"
-            raise JudgingStopped(f"{spent}; the next call could exceed {format_budget(max_usd)}")
+            raise JudgingStopped(f"${spent_usd:.4f} are spent; the next call could exceed --max-usd")
         return True
 
     def make_call(self, body: RequestBody, reserved: Usage) -> Reply | ServiceError:
@@ -4041,34 +4034,18 @@ def load_json(text: str) -> Any:
     return None
 
 
-def check_base_url(url: str) -> None:
-    """Raise JudgeUnavailable for the URL of no service; "" is Groq's."""
-    with suppress(ValueError):  # such as half an IPv6 address
-        parts = urlsplit(url)
-        if not url or (parts.scheme in ("http", "https") and parts.hostname):
-            return
-    raise JudgeUnavailable(f"{BASE_URL_VARIABLE} must begin with http:// or https:// and name a host")
-
-
 def read_api_key() -> str:
-    """Return the key in the environment; "" if there is none."""
     return os.environ.get(KEY_VARIABLE, "").strip()
 
 
-ESCAPE = r"\\+(?:u[0-9a-fA-F]{4}|[bfnrt])"  # in JSON, perhaps escaped again
+# What may be hidden between the characters of a key: invisible or accented ones, also as JSON escapes.
+HIDDEN = r"(?:[^!-~]|\\{1,4}(?:u(?!00[2-7])[0-9a-fA-F]{4}|[bfnrt]))*"
 
 
-def unescape(match: re.Match[str]) -> str:
-    """Return the character of a JSON escape; another text as it is."""
-    name = match[0].lstrip("\\")
-    if len(name) == len("u0041"):
-        return chr(int(name[1:], 16))
-    return match[0] if len(match[0]) == 1 else " "
-
-
-def fold_to_ascii(text: str) -> str:
-    """Return the visible ASCII characters of a text, also for digits and letters in another form."""
-    return re.sub("[^!-~]", "", unicodedata.normalize("NFKD", text))
+def compile_secret(api_key: str) -> re.Pattern[str]:
+    """Return a pattern of the key. Any of its characters may be a JSON escape, perhaps escaped again."""
+    characters = [rf"(?:{re.escape(character)}|\\{{1,4}}u00(?i:{ord(character):x}))" for character in api_key]
+    return re.compile(HIDDEN.join(characters))
 
 
 class Service:
@@ -4081,9 +4058,10 @@ class Service:
         import groq
         import httpx
 
-        self.api_key = api_key
+        self.secret = compile_secret(api_key) if len(api_key) >= MIN_SECRET_CHARS else None
         base_url = os.environ.get(BASE_URL_VARIABLE, "").strip().rstrip("/").removesuffix(API_PREFIX)
-        check_base_url(base_url)
+        if not re.match(r"$|https?://[^:/]", base_url):  # "" is Groq's
+            raise JudgeUnavailable(f"{BASE_URL_VARIABLE} must begin with http:// or https:// and name a host")
         limits = httpx.Limits(max_keepalive_connections=workers, keepalive_expiry=90)
         certificates = httpx.create_ssl_context()  # one for all: reading the certificates takes long
         clients = []
@@ -4102,23 +4080,8 @@ class Service:
         self.clients = itertools.cycle(clients)
 
     def redact(self, text: str) -> str:
-        """Replace the key by ***, also if it is escaped, in another form, or has other characters in it."""
-        if len(self.api_key) < MIN_SECRET_CHARS:
-            return text
-        text = text.replace(self.api_key, "***")
-        if self.api_key not in fold_to_ascii(re.sub(ESCAPE, unescape, text)):
-            return text
-        folded = ""
-        spans = []  # in the text, of each folded character
-        for match in re.finditer(f"{ESCAPE}|.", text, re.DOTALL):
-            characters = fold_to_ascii(unescape(match))
-            folded += characters
-            spans += [match.span()] * len(characters)
-        for match in reversed(list(re.finditer(re.escape(self.api_key), folded))):
-            start = spans[match.start()][0]
-            end = spans[match.end() - 1][1]
-            text = f"{text[:start]}***{text[end:]}"
-        return text
+        """Replace the key by ***."""
+        return self.secret.sub("***", text) if self.secret else text
 
     def redact_reply(self, reply: Reply) -> Reply:
         return reply._replace(
@@ -4180,14 +4143,10 @@ class Service:
         params: dict[str, str] = {}
         for _ in range(MAX_PAGES):  # a service may promise more for ever
             page = self.request(ListPage, "get", "batches", options={"params": params})
-            params = {}
-            for row in page.data:
-                with suppress(msgspec.ValidationError):
-                    state = convert_json(BatchState, row)
-                    params = {"after": state.id}
-                    yield state
-            if not page.has_more or not params:
+            yield from page.data
+            if not page.has_more or not page.data:
                 break
+            params = {"after": page.data[-1].id}
 
     def read_result(self, line: bytes) -> tuple[str, Reply]:
         """Return key and reply of a line of a batch's results. Raises ServiceError for a failed request."""
@@ -4429,7 +4388,7 @@ class UploadedFile(msgspec.Struct):
 
 
 class ListPage(msgspec.Struct):
-    data: list[dict[str, Any]]
+    data: list[BatchState]
     has_more: bool = False
 
 
@@ -4530,14 +4489,8 @@ class Batches(msgspec.Struct):
                 self.journal.write(BatchNote(notes[batch].batch_file, ended="forgotten"))
 
     def store_results(self, note: BatchNote, state: BatchState) -> None:
-        """Put the results of a batch into the journal, and note that it has ended.
-
-        What was asked again since, with --fresh, is not replaced.
-        """
-        awaited = self.journal.awaited
-        lines = {line.key: line for line in note.requests if awaited.get(line.key) == note.batch_file}
-        replaced = {line.key for line in note.requests} - lines.keys()
-        n_asked = len(note.requests)
+        """Put the results of a batch into the journal, and note that it has ended."""
+        lines = {line.key: line for line in note.requests}
         n_judged = 0
         counts: Counter[str] = Counter()
         usage = NO_USAGE
@@ -4553,18 +4506,21 @@ class Batches(msgspec.Struct):
                 if error.code in MODEL_WITHDRAWN_CODES:
                     self.withdrawn[note.model] = error.message
                 continue
-            if key in lines or key in replaced:
-                usage += judgement.usage
-            if key not in lines:
-                counts["asked again since" if key in replaced else "not asked for, or repeated"] += 1
+            line = lines.pop(key, None)
+            if line is None:
+                counts["not asked for, or repeated"] += 1
+                continue
+            usage += judgement.usage
+            if self.journal.awaited.get(key) != note.batch_file:  # by a run with --fresh
+                counts["asked again since"] += 1
                 continue
             judgement.batch = state.id
             n_judged += 1
-            self.journal.append(lines.pop(key), judgement)
+            self.journal.append(line, judgement)
         if any(error.code in MODEL_WITHDRAWN_CODES for error in state.errors.data):
             self.withdrawn[note.model] = state.reason
+        parts = [f"{n_judged} of {len(note.requests)} judged"]  # before the journal forgets the requests
         self.journal.write(BatchNote(note.batch_file, ended=state.status))
-        parts = [f"{n_judged} of {n_asked} judged"]
         parts += [f"{count} {what}" for what, count in counts.most_common(MAX_NAMES_SHOWN)]
         parts.append(describe_usage(note.model, usage, usage))
         reason = f" ({state.reason})" if state.reason else ""
@@ -4648,10 +4604,9 @@ class Batches(msgspec.Struct):
                 if pause_s is None:
                     raise JudgingStopped(f"the request for a batch failed: {error}") from error
                 refuse_wait(pause_s, self.options)
-                if pause_s > LONG_WAIT_S:
-                    self.notify(f"The next request must wait {describe_wait(pause_s)}.")
-                elif attempt == 1:
-                    self.notify(f"A request for a batch failed and is tried again: {error}")
+                if attempt == 1 or pause_s > LONG_WAIT_S:
+                    wait = describe_wait(pause_s)
+                    self.notify(f"A request for a batch failed ({error}) and is tried again in {wait}.")
                 time.sleep(pause_s)
 
 

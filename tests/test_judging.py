@@ -299,7 +299,6 @@ REFUSED = {
         "HTTP 401: Invalid API Key: ***.",
     ),
     "line end in the key": (error(401, "", f"No: {KEY[:9]}\r\n\t{KEY[9:]}."), "HTTP 401: No: ***."),
-    "digits of full width": (error(401, "", f"No: {KEY.replace('0', chr(0xFF10))}."), "HTTP 401: No: ***."),
     "accents": (error(401, "", "No: " + "\u0301".join(KEY)), "HTTP 401: No: ***"),
     "selectors": (error(401, "", "No: " + "\ufe0f\u034f".join(KEY)), "HTTP 401: No: ***"),
     "escaped twice": (error(401, "", f"No: {KEY[:9]}\\\\u200b\\n{KEY[9:]}."), "HTTP 401: No: ***."),

@@ -227,7 +227,7 @@ def test_judging_ends_before_it_costs_more(four: Project, serve: Serve) -> None:
     server = serve(COSTLY)
     outcome = four.run("dev", "--max-usd", "0.25", "--workers", "1")
     assert (outcome.code, len(server.calls)) == (3, 2)
-    assert mentions(outcome.err, "error: judging ended early: $0.2000 are spent", "--max-usd 0.25")
+    assert mentions(outcome.err, "error: judging ended early: $0.2000 are spent", "--max-usd")
     assert len(journal_entries(four)) == 2
     assert four.run("dev", "--max-usd", "1").code == 0
     assert len(server.calls) == 4
@@ -237,7 +237,7 @@ def test_budget_of_zero_uses_the_journal_alone(four: Project, serve: Serve) -> N
     server = serve(score_reply(3))
     outcome = four.run("dev", "--max-usd", "0")
     assert (outcome.code, server.calls) == (3, [])
-    assert mentions(outcome.err, "--max-usd 0")
+    assert mentions(outcome.err, "--max-usd")
 
 
 @table("arguments", {"calls": [], "a batch": ["--batch"]})
@@ -252,9 +252,7 @@ def test_batch_beyond_the_budget_is_not_sent(four: Project, serve: Serve) -> Non
     server = serve(score_reply(3))
     outcome = four.run("dev", "--max-usd", "0.00001", "--batch")
     assert (outcome.code, server.calls) == (3, [])
-    assert mentions(
-        outcome.err, "error: judging ended early: the batch is estimated at $0.0", "--max-usd 0.00001"
-    )
+    assert mentions(outcome.err, "error: judging ended early: the batch is estimated at $0.0", "--max-usd")
 
 
 def test_quiet_leaves_warnings_only(four: Project, serve: Serve) -> None:
