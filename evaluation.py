@@ -3983,7 +3983,7 @@ def read_token_limit(headers: Mapping[str, str]) -> TokenLimit | None:
     return TokenLimit(limit, remaining, reset_s)
 
 
-def read_completion(body: Any, token_limit: TokenLimit | None = None) -> Reply:
+def read_completion(body: Any, headers: Mapping[str, str]) -> Reply:
     """Return the reply in the body of a 200 answer. Raises ServiceError if it is no chat completion."""
     try:
         choice = body["choices"][0]
@@ -3997,7 +3997,7 @@ def read_completion(body: Any, token_limit: TokenLimit | None = None) -> Reply:
             finish_reason=str(choice.get("finish_reason")),
             fingerprint=str(body.get("system_fingerprint") or ""),
             usage=Usage(*[int(count or 0) for count in counts]),
-            token_limit=token_limit,
+            token_limit=read_token_limit(headers),
         )
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError):
         raise ServiceError("the answer is not a chat completion") from None
@@ -4011,12 +4011,17 @@ class ErrorDetails(msgspec.Struct, frozen=True):
     failed_generation: Any = ""
 
 
-def read_error(body: object, status: int | None, message: str) -> ServiceError:
+def read_error(body: object, status: int | None, message: str, headers: Mapping[str, str]) -> ServiceError:
     """Return the error in a body; `message` is used if the body has none."""
     error = body.get("error", body) if isinstance(body, dict) else None
     details = msgspec.convert(error, ErrorDetails) if isinstance(error, dict) else ErrorDetails()
     return ServiceError(
-        str(details.message or message), status, str(details.code or ""), str(details.failed_generation or "")
+        message=str(details.message or message),
+        status=status,
+        code=str(details.code or ""),
+        failed_generation=str(details.failed_generation or ""),
+        retry_after_s=parse_duration(headers.get("retry-after") or ""),
+        token_limit=read_token_limit(headers),
     )
 
 
@@ -4083,13 +4088,6 @@ class Service:
         """Replace the key by ***."""
         return self.secret.sub("***", text) if self.secret else text
 
-    def redact_reply(self, reply: Reply) -> Reply:
-        return reply._replace(
-            content=self.redact(reply.content),
-            model=self.redact(reply.model),
-            fingerprint=self.redact(reply.fingerprint),
-        )
-
     def send(self, method: str, *path: str, **options: Any) -> Any:
         """Return the httpx response: the package's own types would be walked through for every call."""
         import groq
@@ -4100,11 +4098,9 @@ class Service:
         try:
             return send("/".join([API_PREFIX, *names]), cast_to=httpx.Response, **options)
         except groq.APIStatusError as error:
-            failure = read_error(error.body, error.status_code, error.message)
-            failure.message = self.redact(failure.message)
-            failure.retry_after_s = parse_duration(error.response.headers.get("retry-after") or "")
-            failure.token_limit = read_token_limit(error.response.headers)
-            raise failure from None
+            body = load_json(self.redact(error.response.text))
+            message = self.redact(error.message)
+            raise read_error(body, error.status_code, message, error.response.headers) from None
         except (groq.APIError, httpx.HTTPError) as error:  # the second if an answer breaks off
             cause = f" {error.__cause__}" if error.__cause__ else ""
             raise ServiceError(self.redact(f"{error}{cause}")) from None
@@ -4112,10 +4108,9 @@ class Service:
     def complete(self, body: RequestBody) -> Reply:
         try:
             response = self.send("post", "chat", "completions", body=msgspec.to_builtins(body))
-            reply = read_completion(load_json(response.text), read_token_limit(response.headers))
+            return read_completion(load_json(self.redact(response.text)), response.headers)
         except ServiceError as error:
-            reply = recover_reply(error)._replace(model=body.model)
-        return self.redact_reply(reply)
+            return recover_reply(error)._replace(model=body.model)
 
     # Files and batches
 
@@ -4150,7 +4145,7 @@ class Service:
 
     def read_result(self, line: bytes) -> tuple[str, Reply]:
         """Return key and reply of a line of a batch's results. Raises ServiceError for a failed request."""
-        value = load_json(line.decode("utf-8", "replace"))
+        value = load_json(self.redact(line.decode("utf-8", "replace")))
         try:
             key = str(value["custom_id"])
             response = value.get("response") or {}
@@ -4159,10 +4154,8 @@ class Service:
         except (LookupError, TypeError, AttributeError):
             raise ServiceError("not a result") from None
         if status == 200:
-            return key, self.redact_reply(read_completion(body))
-        error = read_error(value.get("error") or body, status, "no reply")
-        error.message = self.redact(error.message)
-        return key, self.redact_reply(recover_reply(error))
+            return key, read_completion(body, {})
+        return key, recover_reply(read_error(value.get("error") or body, status, "no reply", {}))
 
 
 # -- The journal: nothing is paid for twice
