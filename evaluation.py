@@ -3190,7 +3190,6 @@ BATCH_LINES, BATCH_BYTES = 50_000, 100_000_000  # the limits of one batch file
 BATCH_ENDPOINT = "/v1/chat/completions"
 BATCH_WINDOW = "24h"
 BATCH_ENDS = ("completed", "failed", "expired", "cancelled")
-NOT_FOUND = "not found"  # no end: a single 404 is no proof
 BATCH_ROUNDS = 3  # batches for what still has no score, if a run waits for them
 WAITING_ATTEMPTS = 100  # to reach the service, for a run that waits: most of an hour
 POLL_S, MAX_POLL_S = 10.0, 300.0
@@ -4426,8 +4425,9 @@ class Batches(msgspec.Struct):
         if note.batch:
             try:
                 state = self.retry(self.service.request, BatchState, "get", "batches", note.batch)
-            except NotFound:
-                state = BatchState(note.batch, NOT_FOUND)
+            except NotFound as error:  # which is no proof that it is gone
+                again = f"run again later, or with --forget-batch {note.batch}"
+                raise JudgingStopped(f"the service does not find {note.batch}: {again}") from error
         else:
             state = self.retry(self.find_or_create, note.batch_file, may_create)
             if state is None:
@@ -4534,36 +4534,29 @@ class Batches(msgspec.Struct):
         files = {note.batch_file: len(note.requests) for note in self.journal.list_batches()}
         pause_s = POLL_S
         with closing(SHOW_PROGRESS.get()(sum(files.values()), "Waiting")) as progress:
-            while self.list_found():
+            while self.journal.list_batches():
                 time.sleep(pause_s)
                 pause_s = min(MAX_POLL_S, pause_s * 1.5)
                 self.collect()
                 done = sum(self.states[file].done for file in files)
                 progress.update(max(0, done - progress.n))
 
-    def list_found(self) -> list[BatchNote]:
-        """Return the batches under way that the service finds."""
-        notes = self.journal.list_batches()
-        return [note for note in notes if self.states[note.batch_file].status != NOT_FOUND]
-
     def cancel(self) -> list[BatchState]:
         """Cancel all batches under way, and return the state of every batch."""
+        self.forget()
         self.journal.fresh = False  # also those of earlier runs
         for note in self.journal.list_batches():
             state = self.fetch(note, may_create=False)
-            if state is not None and state.status not in (*BATCH_ENDS, NOT_FOUND):
+            if state is not None and state.status not in BATCH_ENDS:
                 self.retry(self.service.request, BatchState, "post", "batches", state.id, "cancel")
                 self.fetch(note, may_create=False)
-        missing = self.describe_missing()
-        if missing:
-            raise JudgingStopped(missing)
         return list(self.states.values())
 
     def describe(self) -> str:
         """Return what is under way, and when to come back; "" for nothing."""
-        notes = self.list_found()
+        notes = self.journal.list_batches()
         if not notes:
-            return self.describe_missing()
+            return ""
         states = [self.states[note.batch_file] for note in notes]
         total = sum(len(note.requests) for note in notes)
         done = sum(state.done for state in states)
@@ -4571,16 +4564,7 @@ class Batches(msgspec.Struct):
         names = shorten_names([state.id for state in states])
         again = "run again without --fresh" if self.options.fresh else "run again"
         when = f"{again}, at the latest by {end:%Y-%m-%d %H:%M} UTC"
-        lines = [f"batches are under way ({names}), {done} of {total} done; {when}", self.describe_missing()]
-        return "; ".join(filter(None, lines))
-
-    def describe_missing(self) -> str:
-        """Return which batches the service does not find, and what to do; "" for none."""
-        missing = [state.id for state in self.states.values() if state.status == NOT_FOUND]
-        if not missing:
-            return ""
-        names = shorten_names(missing)
-        return f"the service does not find {names}: run again later, or with --forget-batch {missing[0]}"
+        return f"batches are under way ({names}), {done} of {total} done; {when}"
 
     def retry(self, call: Callable[..., T], *arguments: object) -> T:
         """Call a function, again where that may help, and return its value. Raises NotFound for a 404."""
