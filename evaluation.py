@@ -2747,8 +2747,6 @@ class Message(msgspec.Struct):
 
 
 class RequestBody(msgspec.Struct):
-    """The body of a chat completion request."""
-
     model: str
     messages: list[Message]
     temperature: int
@@ -2763,7 +2761,6 @@ class RequestBody(msgspec.Struct):
 
 
 def build_body(judge_model: str, request: Request) -> RequestBody:
-    """Return the body of a request, in a call or in a batch."""
     model = request.model or judge_model
     settings = MODELS.get(model, UNKNOWN_MODEL)
     prompt = PROMPTS[request.prompt]
@@ -3136,17 +3133,15 @@ WORTHLESS_ANSWERS = {  # name of the check -> answer
 
 
 class SanityCheck(NamedTuple):
-    """An answer with a known score, to grade the judge by."""
-
     name: str
     position: int  # of the question
     answer: str
-    lowest: int
+    lowest: int  # score that a good judge gives
     highest: int
 
 
 def build_sanity_checks(questions: Sequence[Question]) -> list[SanityCheck]:
-    """Return the checks for a split: gold answers must score high, worthless ones low. All need a rubric."""
+    """Return answers with known scores: gold answers must score high, worthless ones low."""
     checks: list[SanityCheck] = []
     for index, question in enumerate(questions):
         if len(checks) < CHECKED_GOLD_ANSWERS and question.rubric and question.answer.strip():
@@ -3380,8 +3375,7 @@ class Call(NamedTuple):
     key: str
 
     @property
-    def body(self) -> RequestBody:
-        """Build the body, which is not kept: many are large."""
+    def body(self) -> RequestBody:  # not kept: many are large
         return build_body(self.model, self.request)
 
     @property
@@ -3459,7 +3453,6 @@ def render_plan(calls: Sequence[Call], model: str, options: JudgeOptions, journa
 
 
 def estimate_usage(calls: Iterable[Call]) -> Usage:
-    """Return the tokens that calls usually take."""
     chars = 0
     completion = 0
     for call in calls:
@@ -3470,7 +3463,7 @@ def estimate_usage(calls: Iterable[Call]) -> Usage:
 
 
 def check_token_limit(requests: Iterable[Request], options: JudgeOptions) -> None:
-    """Raise UsageError if --tpm is so low that not even one call fits into a minute."""
+    """Raise UsageError if not even one call fits into the minute of --tpm."""
     if not options.tpm or options.batch:
         return
     tokens = []
@@ -3493,8 +3486,6 @@ class TokenLimit(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """A reply of the model, with the service's figures."""
-
     content: str
     model: str = ""
     finish_reason: str = ""
@@ -3568,7 +3559,6 @@ class Runner:
             raise self.error
 
     def work(self, keep: Callable[[Call, Outcome], None]) -> None:
-        """Answer requests until none is left or the run stops."""
         try:
             while True:
                 with self.changed:
@@ -3657,7 +3647,6 @@ class Runner:
         return True
 
     def make_call(self, body: RequestBody, reserved: Usage) -> Reply | ServiceError:
-        """Make one call, and bring limiter and counts up to date."""
         reply = self.call_with_deadline(body)
         tokens = reserved.total
         with self.changed:
@@ -3767,7 +3756,6 @@ def interrupt_at_sigterm() -> Iterator[None]:
 
 
 def read_judgement(reply: Reply, prompt: Prompt) -> Judgement:
-    """Return the judgement in a reply. Raises InvalidReply."""
     if reply.finish_reason == "length" and not reply.content.rstrip().endswith("}"):
         raise InvalidReply("it was cut off")
     judgement = read_reply(reply.content, prompt)
@@ -3849,7 +3837,6 @@ class RateLimiter:
         return max(waits)
 
     def start(self, tokens: float, now_s: float) -> None:
-        """Count a call of so many tokens that starts now."""
         self.in_flight += 1
         self.next_s = now_s + self.delay_s
         self.reserved += tokens
@@ -3883,7 +3870,6 @@ class RateLimiter:
         return bucket
 
     def learn(self, stated: TokenLimit, now_s: float) -> None:
-        """Take over the minute's tokens as an answer's headers state them."""
         bucket = self.find_bucket("TPM", stated.limit, stated.remaining - self.reserved, now_s)
         if bucket.is_fixed:
             return
@@ -3954,11 +3940,7 @@ def read_refusal(error: ServiceError) -> RateLimited:
 
 
 def parse_duration(text: str) -> float | None:
-    """Return the seconds, at most a billion, of a Go duration or a plain number; None for another text.
-
-    >>> parse_duration("1h2m3.5s")
-    3723.5
-    """
+    """Return the seconds, at most a billion, of "7.66", "1h2m3.5s" or the like; None for another text."""
     if re.fullmatch(r"\d+(\.\d+)?", text):
         return min(float(text), 1e9)
     if not re.fullmatch(f"({DURATION})+", text):
@@ -3968,7 +3950,6 @@ def parse_duration(text: str) -> float | None:
 
 
 def describe_wait(wait_s: float) -> str:
-    """Return how long a wait is, and when it ends."""
     wait = timedelta(seconds=math.ceil(wait_s))
     return f"{wait}, at {datetime.now(timezone.utc) + wait:%Y-%m-%d %H:%M} UTC"
 
@@ -4003,8 +3984,6 @@ def read_completion(body: Any, headers: Mapping[str, str]) -> Reply:
 
 
 class ErrorDetails(msgspec.Struct, frozen=True):
-    """The `error` member of an error's body."""
-
     message: Any = ""
     code: Any = ""
     failed_generation: Any = ""
@@ -4084,7 +4063,6 @@ class Service:
         self.clients = itertools.cycle(clients)
 
     def redact(self, text: str) -> str:
-        """Replace the key by ***."""
         return self.secret.sub("***", text) if self.secret else text
 
     def send(self, method: str, *path: str, **options: Any) -> Any:
@@ -4125,7 +4103,6 @@ class Service:
         return content.split(b"\n")
 
     def request(self, kind: type[T], method: str, *path: str, **options: Any) -> T:
-        """Return the JSON of an answer as a type."""
         try:
             return convert_json(kind, load_json(self.redact(self.send(method, *path, **options).text)))
         except msgspec.ValidationError:
@@ -4161,8 +4138,6 @@ class Service:
 
 
 class JournalEntry(Judgement, kw_only=True, omit_defaults=True):
-    """A judgement as a line of the journal."""
-
     key: Name
     system: Any = None
     question_id: Any = None
@@ -4238,7 +4213,6 @@ class Journal(msgspec.Struct):
         return [note for note in notes if note.batch_file in self.added] if self.fresh else notes
 
     def list_under_way(self) -> set[str]:
-        """Return the keys of the requests in batches that have not ended."""
         files = {note.batch_file for note in self.list_batches()}
         return {key for key, file in self.awaited.items() if file in files}
 
@@ -4282,7 +4256,6 @@ class Journal(msgspec.Struct):
         self.remember(entry)
 
     def append(self, line: BatchLine, judgement: Judgement) -> None:
-        """Add a judgement of this run."""
         self.write(JournalEntry(**msgspec.structs.asdict(judgement), **line._asdict()))
         self.added.add(line.key)
 
@@ -4355,8 +4328,6 @@ class BatchErrors(msgspec.Struct, frozen=True):
 
 
 class BatchState(msgspec.Struct):
-    """A batch as the service describes it."""
-
     id: ServiceId
     status: Name
     input_file_id: str = ""
@@ -4404,7 +4375,6 @@ class Batches(msgspec.Struct):
     unsent: set[str] = set()  # files for which no batch was ever asked for
 
     def submit(self, calls: Iterable[Call]) -> None:
-        """Send requests in batches, each for one model."""
         for model, group in group_by_model(calls).items():
             if model in self.withdrawn:
                 continue
@@ -4482,7 +4452,6 @@ class Batches(msgspec.Struct):
                 self.journal.write(BatchNote(notes[batch].batch_file, ended="forgotten"))
 
     def store_results(self, note: BatchNote, state: BatchState) -> None:
-        """Put the results of a batch into the journal, and note that it has ended."""
         lines = {line.key: line for line in note.requests}
         n_judged = 0
         counts: Counter[str] = Counter()
