@@ -3518,6 +3518,7 @@ class Runner:
         self.judging = judging
         self.notify = notify
         self.options = options
+        self.max_usd = math.inf if options.max_usd is None else options.max_usd
         self.reserved_usd = 0.0  # for the calls in flight
         self.limiter = RateLimiter(options.workers, time.monotonic(), options.rpm, options.tpm, options.delay)
         self.turn = threading.Lock()  # held by the one worker that waits for the rate limiter
@@ -3527,7 +3528,6 @@ class Runner:
         self.error: Exception | None = None  # why the rest cannot be judged
         self.is_stopped = False  # no more calls are started
         self.is_closed = False  # no more outcomes are kept
-        self.was_reached = False  # whether the service has answered anything
         self.lost_in_a_row = 0
         self.refused_in_a_row = 0  # of the calls that were in flight together one counts
         self.refused_at_s = -math.inf
@@ -3623,7 +3623,10 @@ class Runner:
                 wait_s = self.limiter.wait_s(reserved.total, now_s)
                 if self.refused_in_a_row and self.limiter.in_flight:
                     wait_s = math.inf  # one call at a time finds out when calls are accepted again
-                if self.exceeds_budget(cost_usd):
+                if self.judging.cost_usd + self.reserved_usd + cost_usd > self.max_usd:
+                    if not self.limiter.in_flight:
+                        spent = f"${self.judging.cost_usd:.4f} are spent"
+                        raise JudgingStopped(f"{spent}; the next call could exceed --max-usd")
                     wait_s = 1.0  # a call in flight may cost less than was set aside
                 if wait_s <= 0:
                     self.limiter.start(reserved.total, now_s)
@@ -3635,16 +3638,6 @@ class Runner:
                     self.check_wait(wait_s)
                 self.changed.wait(min(wait_s, 1.0))
         return None
-
-    def exceeds_budget(self, cost_usd: float) -> bool:
-        """Return whether a call could exceed --max-usd. Raises JudgingStopped if no call is in flight."""
-        max_usd = self.options.max_usd
-        spent_usd = self.judging.cost_usd
-        if max_usd is None or spent_usd + self.reserved_usd + cost_usd <= max_usd:
-            return False
-        if not self.limiter.in_flight:
-            raise JudgingStopped(f"${spent_usd:.4f} are spent; the next call could exceed --max-usd")
-        return True
 
     def make_call(self, body: RequestBody, reserved: Usage) -> Reply | ServiceError:
         reply = self.call_with_deadline(body)
@@ -3658,7 +3651,6 @@ class Runner:
                 self.limiter.finish(tokens, used, reply.token_limit, now_s, answered=False)
             else:
                 self.limiter.finish(tokens, reply.usage.total or tokens, reply.token_limit, now_s)
-                self.was_reached = True
                 self.lost_in_a_row = 0
                 self.refused_in_a_row = 0
                 self.judging.usage += reply.usage
@@ -3698,9 +3690,8 @@ class Runner:
             return None
         with self.changed:
             self.lost_in_a_row = self.lost_in_a_row + 1 if error.status is None else 0
-            self.was_reached = self.was_reached or error.status is not None
-            gives_up = n_errors >= MAX_ATTEMPTS and not self.was_reached
-            if gives_up or self.lost_in_a_row >= max(MAX_FAILURES_IN_A_ROW, 2 * self.options.workers):
+            is_offline = n_errors >= MAX_ATTEMPTS and error.status is None and self.judging.usage == NO_USAGE
+            if is_offline or self.lost_in_a_row >= max(MAX_FAILURES_IN_A_ROW, 2 * self.options.workers):
                 raise JudgingStopped(f"the service cannot be reached ({error}); run again when it can")
         pause_s = plan_retry(error, n_errors, MAX_ATTEMPTS)
         if pause_s is None:
@@ -3717,10 +3708,7 @@ class Runner:
             is_first = started_s >= self.refused_at_s  # of the calls that were in flight together
             self.refused_in_a_row += is_first
             if self.refused_in_a_row >= MAX_FAILURES_IN_A_ROW:
-                n_pauses = self.refused_in_a_row - 1
-                raise JudgingStopped(
-                    f"the service still refuses calls after {n_pauses} pauses; run again later"
-                )
+                raise JudgingStopped("the service still refuses all calls; run again later")
             self.refused_at_s = time.monotonic()
             pause_s = BACKOFF_S * self.refused_in_a_row  # whatever the service says, its limit is used up
             refusal = refusal._replace(wait_s=max(refusal.wait_s, pause_s))
@@ -4410,10 +4398,9 @@ class Batches(msgspec.Struct):
     def find_or_create(self, file_id: str, may_create: bool) -> BatchState | None:
         """Look for a file's batch before creating one: the answer to an earlier request may be lost."""
         is_new = file_id in self.unsent
+        if not is_new:
+            self.notify(f"The file {file_id} may have a batch already: looking for it for a minute.")
         for look in range(1 if is_new else LOOKS):
-            if look == 1:
-                duration = f"{POLL_S * (LOOKS - 1):g} s"
-                self.notify(f"The file {file_id} may have a batch already: looking for it, for {duration}.")
             if look:
                 time.sleep(POLL_S)
             for state in self.service.list_batches():
