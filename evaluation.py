@@ -4094,8 +4094,7 @@ class Service:
         try:
             return convert_json(kind, load_json(self.redact(self.send(method, *path, **options).text)))
         except msgspec.ValidationError:
-            target = "/".join([method.upper() + " ", *path])
-            raise ServiceError(f"the answer to {target} is not in the expected form") from None
+            raise ServiceError("the service's answer is not in the expected form") from None
 
     def list_batches(self) -> Iterator[BatchState]:
         """Yield the batches of the account, newest first. The list comes in pages."""
@@ -4142,15 +4141,11 @@ class BatchNote(msgspec.Struct, omit_defaults=True):
 
     batch_file: ServiceId
     model: str = ""
-    protocol: str = ""  # the prompt; "" is rubric
+    prompt: str = msgspec.field(default="rubric", name="protocol")
     requests: list[BatchLine] = []
     batch: ServiceId = ""
     ended: str = ""
     time: str = ""
-
-    @property
-    def prompt(self) -> str:
-        return self.protocol or "rubric"
 
 
 def parse_journal_line(line: bytes) -> JournalEntry | BatchNote | None:

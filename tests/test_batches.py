@@ -164,7 +164,7 @@ def test_the_journal_notes_the_file_with_its_requests_and_the_batch(four: Projec
     server = serve(score_by_number)
     four.run(*BATCH, "--limit", "2")
     sent, created = journal_entries(four)
-    assert (sent["batch_file"], sent["model"], sent["protocol"]) == ("file_loopback_1", LLAMA, "rubric")
+    assert (sent["batch_file"], sent["model"]) == ("file_loopback_1", LLAMA)
     keys = [line["custom_id"] for line in server.files["file_loopback_1"].lines()]
     requests = [[keys[0], "strong", "q001"], [keys[1], "strong", "q002"]]
     assert [request[:3] for request in sent["requests"]] == requests
