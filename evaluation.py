@@ -8529,16 +8529,6 @@ HYBRID_ACCEPTS = 0.9  # an answer of this similarity is right, without a judge
 HYBRID_REJECTS = 0.5  # one below it is wrong
 
 
-class Decision(NamedTuple):
-    """The decision of a judged method on one answer. `value` is None if it was not measured."""
-
-    value: float | None
-    how: str  # "exact", "semantic", "llm" or "no_llm"
-    why: str = ""
-    failure: str | None = None
-    scores: dict[str, float] | None = None  # the judge's, by name
-
-
 class ThresholdResults(Classification, frozen=True, kw_only=True):
     """The threshold that does best on some `rows` of all files, and how it does on the others.
 
@@ -8583,10 +8573,9 @@ def list_answers(configurations: Iterable[Configuration]) -> list[Answer]:
     return list(itertools.chain.from_iterable(configuration.answers for configuration in configurations))
 
 
-def list_clusters(name: str, answers: Iterable[Answer]) -> list[Hashable]:
-    """Return each answer's cluster: answers about the same sources, or to a question, are alike."""
-    items = [answer.item for answer in answers]
-    return [tuple(item.expected_sources) or item.question or (name, item.id) for item in items]
+def collect_warnings(configurations: Iterable[Configuration]) -> list[str]:
+    """Return the distinct warnings: those about a split are in the results of each of its systems."""
+    return list(dict.fromkeys(itertools.chain(*(graded.results.warnings for graded in configurations))))
 
 
 # -- Methods that need no judge. A new one is a function here and a row in METHODS.
@@ -8628,26 +8617,29 @@ SIMILARITY_METHODS = ("similarity", "semantic_fixed", "semantic_dynamic", "hybri
 DECIDING_METHODS = ("exact", "keyword", "semantic_fixed", "semantic_dynamic", "hybrid")  # say yes or no
 
 
+KOREAN_BY_SPACES = "13a, of Korean by white space"
+
+
 def segment_korean(answers: Iterable[Answer]) -> str:
     """Fill in the segmented texts of Korean answers, and return what tokens are."""
-    texts: dict[str, str] = {}
     korean = []
     for answer in answers:
-        own = [answer.item.prediction, *answer.item.accepted]
-        if re.search(HANGUL, "\n".join(own)):
+        texts = [answer.item.prediction, *answer.item.accepted]
+        if re.search(HANGUL, "\n".join(texts)):
             korean.append(answer)
-            answer.segmented = own  # sacrebleu splits them at white space
-            texts |= dict.fromkeys(own, "")
-    if not texts:
+            answer.segmented = texts  # sacrebleu splits them at white space
+    if not korean:
         return "13a"
     try:
         package = import_module("kiwipiepy")
     except ImportError:
-        return "13a, of Korean by white space (by morphemes: pip install kiwipiepy)"
-    for text, tokens in zip(texts, package.Kiwi().tokenize(replace_surrogates(texts)), strict=True):
-        texts[text] = " ".join(token.form for token in tokens)
+        return KOREAN_BY_SPACES
+    kiwi = package.Kiwi()
     for answer in korean:
-        answer.segmented = [texts[text] for text in answer.segmented]
+        segmented = []
+        for tokens in kiwi.tokenize(replace_surrogates(answer.segmented)):
+            segmented.append(" ".join(token.form for token in tokens))
+        answer.segmented = segmented
     return f"13a, of Korean by morphemes (kiwipiepy {package.__version__})"
 
 
@@ -8695,43 +8687,32 @@ def load_embedding_model(name: str, needed_by: str) -> Any:
     )
 
 
-class TuningRow(NamedTuple):
-    """An answer on which a threshold may be chosen or measured. `truth`: whether it is correct."""
-
-    answer: Answer
-    truth: bool
-
-
 def choose_threshold(answers: Sequence[Answer], options: AnswerOptions) -> ThresholdResults:
     """Choose the best of SEMANTIC_THRESHOLDS for all files on a part of their answers, and mark these.
 
     The part is a share of the answers that a person judged, or of all if there is none, drawn by a hash of
-    their IDs. Best is by F1, or by accuracy if nobody judged them or none is correct; of equally good ones
-    the lowest.
+    their IDs. Best is by F1, or by accuracy if no person judged them or none is correct; of equally good
+    ones the lowest.
     """
-    rows = [TuningRow(answer, answer.item.label) for answer in answers if answer.item.label is not None]
-    is_labelled = bool(rows)
-    if not rows:
-        rows = [TuningRow(answer, answer.similarity > PROXY_SIMILARITY) for answer in answers]
-    rows.sort(key=lambda row: hash_id(row.answer.item.id))
+    labelled = [answer for answer in answers if answer.item.label is not None]
+    rows = sorted(labelled or answers, key=lambda answer: hash_id(answer.item.id))
     n_drawn = max(MIN_VALIDATION_ROWS, math.ceil(options.validation * len(rows)))
     drawn = rows[:n_drawn]
     others = rows[n_drawn:]
-    for row in drawn:
-        row.answer.is_tuned = True
-    can_use_f1 = is_labelled and any(row.truth for row in drawn)
+    for answer in drawn:
+        answer.is_tuned = True
+    can_use_f1 = any(answer.item.label for answer in drawn)
     criterion = options.criterion or ("f1" if can_use_f1 else "accuracy")
     tried = {threshold: try_threshold(threshold, drawn) for threshold in SEMANTIC_THRESHOLDS}
     best = max(tried, key=lambda threshold: getattr(tried[threshold], criterion) or 0.0)
-    figures = try_threshold(best, others if is_labelled else [])
     return ThresholdResults(
         threshold=best,
         criterion=criterion,
-        proxy=not is_labelled,
+        proxy=not labelled,
         rows=len(drawn),
         other_rows=len(others),
-        figures_reason=UNSET if is_labelled else "no person's labels",
-        **msgspec.structs.asdict(figures),
+        figures_reason=UNSET if labelled else "no person's labels",
+        **msgspec.structs.asdict(try_threshold(best, others if labelled else [])),
     )
 
 
@@ -8739,8 +8720,13 @@ def hash_id(item_id: str) -> bytes:
     return hashlib.sha256(f"0 {item_id}".encode("utf-8", "backslashreplace")).digest()
 
 
-def try_threshold(threshold: float, rows: Sequence[TuningRow]) -> Classification:
-    return classify([row.truth for row in rows], [row.answer.similarity >= threshold for row in rows])
+def try_threshold(threshold: float, answers: Sequence[Answer]) -> Classification:
+    """Compare the threshold's decisions with people's; without labels a high similarity is correct."""
+    truth = []
+    for answer in answers:
+        label = answer.item.label
+        truth.append(answer.similarity > PROXY_SIMILARITY if label is None else label)
+    return classify(truth, [answer.similarity >= threshold for answer in answers])
 
 
 # -- The command
@@ -8832,10 +8818,8 @@ class GradeAnswers(Command):
         self.generators: list[str] = []  # the models that gave the answers
         self.judge_notes: list[str] = []
         self.todo: list[Request] = []
-        self.submissions: list[Configuration] = []  # best first; none in a reference check
-        self.imperfect: list[str] = []  # what a reference check has found
-        self.report = Report("", [])
-        self.judging = Judging()
+        self.ranked: list[Configuration] = []  # best first; none in a reference check
+        self.imperfect: list[str] = []  # scores in a reference check
         self.changes: list[str] = []  # from the last results
 
     @property
@@ -8848,8 +8832,7 @@ class GradeAnswers(Command):
         files = []
         for path in list_paths(self.options.files):
             if path in SPLITS:
-                stem = Path(PREDICTIONS_FILE.format(split=path, system="*")).stem
-                files += sorted(glob.glob(f"{stem}_judgements.jsonl"))
+                files += sorted(glob.glob(f"{path}_*_output_judgements.jsonl"))
             elif Path(path).resolve().parent == Path.cwd():
                 files.append(f"{Path(path).stem}_judgements.jsonl")
         return files
@@ -8886,9 +8869,7 @@ class GradeAnswers(Command):
         wants_other = options.auto_diverse_judge or bool(options.diverse_judge)
         if wants_other and not options.judge_model:
             options.judge_model = self.find_diverse_judge()
-            known = ", ".join(filter(find_families, self.generators))
-            reason = f", chosen to be of another family than {known}" if known else ""
-            self.judge_notes.append(f"The judge is {self.model}{reason}.")
+            self.judge_notes.append(f"The judge is {self.model}.")
         risks = warn_about_family(self.model, self.generators)
         if wants_other or options.strict_diversity:
             for generator in self.generators or ["the generator"]:
@@ -8922,7 +8903,7 @@ class GradeAnswers(Command):
             path = Path(configuration.file.file)
             name = ANSWERS_FILE.format(stem=path.stem, judge=self.suffix)
             configuration.results_file = path.with_name(name).as_posix()
-            paths += [path.as_posix(), configuration.results_file]
+            paths += [configuration.file.file, configuration.results_file]
         for name in find_repeated(paths):
             raise UsageError(f"{name} would be written for two files, or over one of them: rename one")
 
@@ -8945,8 +8926,8 @@ class GradeAnswers(Command):
 
     def describe_setup(self) -> AnswerSetup:
         setup = msgspec.convert(self.options, AnswerSetup, from_attributes=True)
-        files = [configuration.file for configuration in self.configurations]
-        setup.inputs = [NamedFile(file.file, file.sha256) for file in files]
+        for configuration in self.configurations:
+            setup.inputs.append(NamedFile(configuration.file.file, configuration.file.sha256))
         setup.judge_model = UNSET
         if self.options.judged_methods:
             setup.judge_model = self.model
@@ -8976,24 +8957,21 @@ class GradeAnswers(Command):
             self.plan_note = f"\nJudged are the best {counts} by {method}: {names}"
 
     def warnings(self) -> list[str]:
-        lines: dict[str, None] = {}
-        for configuration in self.configurations:
-            lines |= dict.fromkeys(f"warning: {line}" for line in configuration.results.warnings)
-        return [*lines, *self.judge_notes]
+        return [*(f"warning: {line}" for line in collect_warnings(self.configurations)), *self.judge_notes]
 
     def introduction(self) -> list[str]:
         """Return what judging will cost if a part of the configurations is judged."""
         if not self.plan_note:
             return []
         plans = render_plans(self.todo, self.options, read_journal(self))
-        return [self.plan_note.strip(), *"\n".join(plans).splitlines()]
+        return "\n".join([self.plan_note.strip(), *plans]).splitlines()
 
     def requests(self, answers: Answers) -> list[Request]:
         return [] if answers else self.todo
 
     def grade(self, answers: Answers, judging: Judging) -> None:
         options = self.options
-        self.judging = judging
+        self.judging_model = judging.model
         is_judged = any(isinstance(outcome, Judgement) for outcome in answers.values())
         if self.todo and not is_judged and not (answers and judging.is_complete()):  # there is no judge
             options.methods = options.unjudged_methods
@@ -9001,19 +8979,21 @@ class GradeAnswers(Command):
                 configuration.is_judged = False
         setup = self.describe_setup()
         graded = {configuration.name: configuration for configuration in self.configurations}
-        clusters = {}
         tables = {}
+        clusters = {}
         for name, configuration in track(graded.items(), "Computing intervals"):
-            clusters[name] = list_clusters(name, configuration.answers)
             configuration.results.setup = setup
             configuration.results.detailed_results = build_answer_rows(configuration, options, answers)
-            tables[name] = fill_results(configuration, clusters[name], options, judging)
+            tables[name] = fill_results(configuration, options, judging)
+            clusters[name] = list_clusters(configuration.results.detailed_results)
         if options.reference_check:
             for configuration in self.configurations:
                 self.imperfect += list_imperfect(configuration.results, options.methods)
             return
         if len(graded) > 1:
-            pooled = self.pool_figures()
+            pooled = AnswerFigures(configuration="all files")
+            rows = list(itertools.chain(*(graded.results.detailed_results for graded in self.configurations)))
+            fill_figures(pooled, build_answer_table(rows), rows, options)
             for configuration in self.configurations:
                 configuration.results.pooled = pooled
         comparisons = compare_systems(join_tables(tables, clusters), list_measures(options.methods))
@@ -9021,52 +9001,41 @@ class GradeAnswers(Command):
             graded[name].results.comparison = differences
         means = {name: configuration.means for name, configuration in graded.items()}
         ranking = rank_systems(means, [*options.judged_methods, *options.unjudged_methods])
-        self.submissions = [graded[name] for name, _ in ranking]
-        self.report = build_answers_report(self.submissions, comparisons)
-
-    def pool_figures(self) -> AnswerFigures:
-        """Return the figures of all files as if they were one."""
-        figures = AnswerFigures(configuration="all files")
-        rows = []
-        for configuration in self.configurations:
-            rows += configuration.results.detailed_results
-        clusters = list_clusters(figures.configuration, list_answers(self.configurations))
-        fill_figures(figures, build_answer_table(figures.configuration, rows, clusters), rows, self.options)
-        return figures
+        self.ranked = [graded[name] for name, _ in ranking]
+        self.report = build_answers_report(self.ranked, comparisons)
 
     def results(self) -> Iterator[OutputFile]:
-        for configuration in self.submissions:
-            results = configuration.results
+        for configuration in self.ranked:
             last: Grades = {}
             with suppress(OSError, *JSON_ERRORS):
                 content = Path(configuration.results_file).read_bytes()
                 last = collect_answer_grades(decode_json(AnswerResults, content))
-            grades = collect_answer_grades(results)
+            grades = collect_answer_grades(configuration.results)
             self.changes += describe_changes(configuration.name, list_changes(last, grades))
-            file = OutputFile(configuration.results_file, functools.partial(render_results, results))
-            if is_any_lost(last, grades):
-                file.lost = JUDGED_SCORES
-            yield file
+            render = functools.partial(render_results, configuration.results)
+            lost = JUDGED_SCORES if is_any_lost(last, grades) else ""
+            yield OutputFile(configuration.results_file, render, lost=lost)
 
     def console(self) -> str:
         if self.imperfect:
             return f"Reference check failed: {len(self.imperfect)} scores of gold answers are not perfect"
-        return render_text(self.report.parts) if self.submissions else "Reference check passed"
+        return render_text(self.report.parts) if self.ranked else "Reference check passed"
 
     def reports(self) -> Iterator[OutputFile]:
-        if self.submissions:
+        if self.ranked:
             yield from list_report_files(self.report, self.report_stem, self.options.report)
 
     def remarks(self) -> list[str]:
         lines = [f"not perfect: {fault}" for fault in self.imperfect[:MAX_NAMES_SHOWN]]
-        if self.judging.model not in ("", self.model):
-            lines += warn_about_family(self.judging.model, self.generators)
-        for configuration in self.submissions:
+        if self.judging_model not in ("", self.model):  # a successor
+            lines += warn_about_family(self.judging_model, self.generators)
+        for configuration in self.ranked:
             lines += [f"warning: {line}" for line in warn_about_failures(configuration.results)]
         return [*lines, *self.changes]
 
     def is_complete(self) -> bool:
-        return not self.imperfect and not any(one.results.failed for one in self.submissions)
+        failed = [configuration.name for configuration in self.ranked if configuration.results.failed]
+        return not self.imperfect and not failed
 
 
 # -- Reading
@@ -9098,7 +9067,7 @@ def read_configurations(options: AnswerOptions) -> list[Configuration]:
         raise InputError(problems)
     repeated = find_repeated(configuration.name for configuration in configurations)
     for configuration in configurations:
-        path = Path(configuration.file.file).as_posix()
+        path = configuration.file.file
         if configuration.name in repeated:
             configuration.name = path
         configuration.results.configuration = configuration.name
@@ -9147,18 +9116,29 @@ def score_without_judge(configurations: Sequence[Configuration], options: Answer
 # -- Judging
 
 
+class Decision(NamedTuple):
+    """The decision of a method on one answer. `value` is None if it was not measured."""
+
+    value: float | None
+    method: str  # "exact", "semantic", "llm" or "no_llm"
+    reason: str = ""
+    judge_scores: dict[str, float] | None = None
+
+
+NOT_JUDGED = Failure("not judged")
+
+
 def decide_answer(
-    answer: Answer, method: str, options: AnswerOptions, outcome: Outcome | None = None
+    answer: Answer, method: str, options: AnswerOptions, outcome: Outcome = NOT_JUDGED
 ) -> Decision:
-    """Return a judged method's decision on an answer: "llm" without a value if it needs an outcome."""
+    """Return a judged method's decision on an answer. The outcome counts only if it is needed: "llm"."""
     item = answer.item
     prompt = PROMPTS[options.protocol]
-    names = (prompt.score_field, *prompt.parts)
     is_verdict = options.protocol == "verdict"
     if is_blank(item.prediction):
         lowest = min(prompt.choices.values())
-        scores = dict.fromkeys(names, lowest)
-        return Decision(lowest / prompt.top, "exact", NO_ANSWER.rationale, scores=scores)
+        scores = dict.fromkeys((prompt.score_field, *prompt.parts), lowest)
+        return Decision(lowest / prompt.top, "exact", NO_ANSWER.rationale, scores)
     if is_verdict and exact_match(item.accepted, item.prediction, options.normalize):
         return Decision(1.0, "exact", "The same as a gold answer.")
     is_right = answer.similarity >= HYBRID_ACCEPTS
@@ -9166,12 +9146,10 @@ def decide_answer(
         return Decision(float(is_right), "semantic", f"Similarity {answer.similarity:.2f}.")
     if options.no_llm:
         return Decision(0.0 if is_verdict else None, "no_llm", "No judge was asked.")
-    if outcome is None:
-        return Decision(None, "llm")
     if isinstance(outcome, Failure):
-        return Decision(0.0, "llm", failure=outcome.reason)
+        return Decision(0.0, "llm")
     scores = {prompt.score_field: outcome.score, **(outcome.parts or {})}
-    return Decision(outcome.score / prompt.top, "llm", outcome.rationale, scores=scores)
+    return Decision(outcome.score / prompt.top, "llm", outcome.rationale, scores)
 
 
 def build_answer_requests(configuration: Configuration, options: AnswerOptions) -> list[Request]:
@@ -9180,11 +9158,9 @@ def build_answer_requests(configuration: Configuration, options: AnswerOptions) 
     for index, answer in enumerate(configuration.answers):
         item = answer.item
         decisions = [decide_answer(answer, method, options) for method in options.judged_methods]
-        if all(decision.how != "llm" for decision in decisions):
+        if all(decision.method != "llm" for decision in decisions):
             continue
-        gold = item.accepted[0]
-        if len(item.accepted) > 1:
-            gold = "\n".join(["Any of these:", *item.accepted])
+        gold = "\n".join(["Any of these:", *item.accepted]) if len(item.accepted) > 1 else item.accepted[0]
         judged = item.prediction[: options.max_answer_chars]
         texts = {"question": item.question or "(not given)", "gold": gold, "answer": judged}
         if item.rubric:
@@ -9355,7 +9331,9 @@ def build_answer_rows(
         for name in ("expected_sources", "label", "sources", "context", *RUN_FIELDS):
             value = getattr(item, name)
             setattr(row, name, UNSET if value in (None, "", []) else value)
-        apply_methods(row, configuration, index, options, answers)
+        request_id = RequestId(configuration.name, index, "written", 0)
+        outcome = answers.get(request_id, NOT_JUDGED) if configuration.is_judged else None
+        apply_methods(row, answer, options, outcome)
         row.scores |= dict.fromkeys(OPTIONAL_MEASURES)
         if reports_sources and item.expected_sources:
             cited = citation_scores(item.expected_sources, item.sources)
@@ -9375,29 +9353,28 @@ def build_answer_rows(
     return rows
 
 
-def apply_methods(
-    row: AnswerRow, configuration: Configuration, index: int, options: AnswerOptions, answers: Answers
-) -> None:
-    """Fill in the methods' scores of one answer. The last method that decides gives the reason."""
-    answer = configuration.answers[index]
+def apply_methods(row: AnswerRow, answer: Answer, options: AnswerOptions, outcome: Outcome | None) -> None:
+    """Fill in the methods' scores of one answer. The last method that decides gives the reason.
+
+    `outcome` is None if the configuration is not judged.
+    """
     item = answer.item
-    request_id = RequestId(configuration.name, index, "written", 0)
-    outcome = answers.get(request_id, Failure("not judged"))
-    for method in options.methods if configuration.is_judged else options.unjudged_methods:
-        if method in METHODS:
+    for method in options.unjudged_methods if outcome is None else options.methods:
+        if outcome is None or method in METHODS:
             decision = Decision(answer.values[method], method)
         else:
             decision = decide_answer(answer, method, options, outcome)
             row.score = decision.value
-            row.judge_scores = decision.scores
-            row.failure = row.failure or decision.failure
+            row.judge_scores = decision.judge_scores
+            if decision.method == "llm" and isinstance(outcome, Failure):
+                row.failure = outcome.reason
         row.scores[method] = decision.value
         if method in options.deciding_methods:
             row.correct = None if decision.value is None else decision.value == 1
         if method in options.deciding_methods or method in JUDGED_METHODS:
-            row.reasoning = decision.why
-            row.decision_method = decision.how
-    if configuration.is_judged:
+            row.reasoning = decision.reason
+            row.decision_method = decision.method
+    if outcome is not None:
         prompt = PROMPTS[options.protocol]
         for part in prompt.parts:
             row.scores[part] = row.judge_scores[part] / prompt.top if row.judge_scores else None
@@ -9408,17 +9385,14 @@ def apply_methods(
         row.flags = audit_answer(item.prediction, item.rubric, allowed, options.max_answer_chars).flags
 
 
-def fill_results(
-    configuration: Configuration, clusters: Sequence[Hashable], options: AnswerOptions, judging: Judging
-) -> Table:
+def fill_results(configuration: Configuration, options: AnswerOptions, judging: Judging) -> Table:
     """Fill in all that the rows of one configuration show, and return their scores."""
-    name = configuration.name
     results = configuration.results
     rows = results.detailed_results
-    table = build_answer_table(name, rows, clusters)
+    table = build_answer_table(rows)
     configuration.means = fill_figures(results, table, rows, options)
     for category, part in slice_table(table, "category", min_items=1).items():
-        means = compute_means(part, name, list_measures(configuration.means))
+        means = compute_means(part, "", list_measures(configuration.means))
         configuration.by_category[category] = means
         results.by_category[category] = describe_means(means)
     if configuration.is_judged and judging.model:
@@ -9430,7 +9404,8 @@ def fill_results(
     return table
 
 
-def build_answer_table(name: str, rows: Sequence[AnswerRow], clusters: Sequence[Hashable]) -> Table:
+def build_answer_table(rows: Sequence[AnswerRow]) -> Table:
+    """Return the scores of rows as those of a system ""."""
     scores = Scores()
     is_missing = np.array([row.failure is not None for row in rows])
     for measure in dict.fromkeys(itertools.chain(*(row.scores for row in rows))):
@@ -9441,31 +9416,16 @@ def build_answer_table(name: str, rows: Sequence[AnswerRow], clusters: Sequence[
             scores.high[measure] = np.where(is_missing, 1.0, column)
     ids = [(row.input, row.gold) for row in rows]  # by which configurations are compared
     labels = {"category": np.array([row.category for row in rows], object)}
-    return Table(ids, factorize(clusters), labels, {name: scores})
+    return Table(ids, factorize(list_clusters(rows)), labels, {"": scores})
 
 
-ANSWER_EXPLANATIONS = {
-    "exact": "1 if the answer is an accepted one.",
-    "keyword": "1 if a keyword, or without keywords an accepted answer, is in the answer.",
-    "keyword_legacy": "As keyword, but 0.5 for a miss.",
-    "bleu": "Sentence BLEU, with the accepted answer that fits best.",
-    "similarity": "The cosine of the embeddings of the answer and the gold answer.",
-    "semantic_fixed": "1 if the similarity reaches a given threshold.",
-    "semantic_dynamic": "1 if the similarity reaches the threshold that agrees best with people.",
-    "llm_judge": "The judge's score, from 0 to 1. A missing one counts 0.",
-    "hybrid": "1 for an exact match or a high similarity, 0 for a low one. The judge decides the rest.",
-    "context_recall": "The share of the expected sources that are found.",
-    "context_precision": "The share of the sources found that are expected.",
-    "verifier_faithfulness": "The share of the answer's words that are in its context.",
-}
+def list_clusters(rows: Iterable[AnswerRow]) -> list[Hashable]:
+    """Return each answer's cluster: answers about the same sources, or to a question, are alike."""
+    return [tuple(row.expected_sources or ()) or row.input or row.id for row in rows]
 
 
 def list_measures(names: Iterable[str]) -> list[Measure]:
-    measures = []
-    for name in names:
-        digits = 1 if name in GENERATED_AMOUNTS else 3
-        measures.append(Measure(name, name, digits, explanation=ANSWER_EXPLANATIONS.get(name, "")))
-    return measures
+    return [Measure(name, name, 1 if name in GENERATED_AMOUNTS else 3) for name in names]
 
 
 def describe_means(means: Mapping[str, Mean]) -> dict[str, MeasureResults]:
@@ -9476,8 +9436,7 @@ def fill_figures(
     figures: AnswerFigures, table: Table, rows: Sequence[AnswerRow], options: AnswerOptions
 ) -> dict[str, Mean]:
     """Fill in means, totals, agreement with labels, and what the judge said. Return the means."""
-    [(name, scores)] = table.systems.items()
-    means = compute_means(table, name, list_measures(scores.values))
+    means = compute_means(table, "", list_measures(table.systems[""].values))
     figures.measures = describe_means(means)
     for amount in ("input_tokens", "output_tokens"):
         if amount in means:
@@ -9570,7 +9529,7 @@ def list_answer_warnings(results: AnswerResults) -> list[str]:
     if results.semantic_dynamic and results.semantic_dynamic.proxy:
         proxy = f"similarity > {PROXY_SIMILARITY} counted as correct when the threshold was chosen"
         lines.append(f"{results.configuration}: no row has a person's `correct`, so {proxy}")
-    labels = {row.label for row in rows if row.label is not UNSET}
+    labels = {row.label for row in rows} - {UNSET}
     if len(labels) == 1:
         word = "yes" if labels.pop() else "no"
         lines.append(f"{results.configuration}: all people's labels are {word}: F1 means little")
@@ -9589,24 +9548,24 @@ ANSWER_COLUMNS = AnswerRow.__struct_fields__[:9]  # up to `failure`
 
 def build_answers_report(graded: Sequence[Configuration], comparisons: Sequence[Comparison]) -> Report:
     """Return the report on configurations, best first."""
-    names: dict[str, None] = {}  # of all measures
     lines = []
-    warnings: dict[str, None] = {}
-    models: dict[str, None] = {}
     ranked: list[MeansRow] = []
     by_category: list[MeansRow] = []
+    distributions = {}
+    tenths = np.linspace(0, 1, 11).tolist()
     for rank, configuration in enumerate(graded, start=1):
         name = configuration.name
         ranked.append(([rank, name], configuration.means))
         for category, means in configuration.by_category.items():
             n_rows = max(mean.n for mean in means.values())
             by_category.append(([category, name, n_rows], means))
-        names |= dict.fromkeys(configuration.means)
+        for method, mean in configuration.means.items():
+            if method in ALL_METHODS and mean.column is not None:
+                title = f"{name}: {method}, {mean.n} answers"
+                distributions[title] = Distribution(mean.column.tolist(), tenths)
         lines += [f"{name}: {line}" for line in describe_answers(configuration.results)]
-        warnings |= dict.fromkeys(configuration.results.warnings)
-        if configuration.results.judge_model:
-            models[configuration.results.judge_model] = None
     lines.append(f"{IN_BRACKETS}: bootstrap over answers, those about the same sources or question together.")
+    names = list(dict.fromkeys(itertools.chain(*(means for _, means in ranked))))
     measures = list_measures(names)
     by_category.sort(key=lambda row: row[0][:2])
     overview = build_means_part("Answer evaluation results", ["Rank", "Configuration"], ranked, measures, 2)
@@ -9615,35 +9574,18 @@ def build_answers_report(graded: Sequence[Configuration], comparisons: Sequence[
         overview._replace(lines=lines),
         build_means_part("Results by category", headings, by_category, measures, 2),
         Part("Comparison", lines=describe_comparisons(comparisons, measures)),
-        Part("Warnings", lines=list(warnings), place="warnings"),
+        Part("Warnings", lines=collect_warnings(graded), place="warnings"),
     ]
     return Report(
         "Evaluation of answers",
         parts,
         entries=functools.partial(build_answer_entries, graded),
         header=["configuration", *ANSWER_COLUMNS, "flags", *names],
-        rows=list_answer_rows(graded, list(names)),
-        distributions=list_distributions(graded),
+        rows=list_answer_rows(graded, names),
+        distributions=distributions,
         entries_title="Answers",
-        facts={
-            "Judge": ", ".join(models) or "none",
-            "Configurations": str(len(graded)),
-            "Answers": str(len(list_answers(graded))),
-            "Warnings": str(len(warnings)),
-        },
+        facts={"Judge": graded[0].results.judge_model or "none"},
     )
-
-
-def list_distributions(graded: Iterable[Configuration]) -> dict[str, Distribution]:
-    """Return how the values of each configuration by each method are distributed."""
-    distributions = {}
-    tenths = np.linspace(0, 1, 11).tolist()
-    for configuration in graded:
-        for method, mean in configuration.means.items():
-            if method in ALL_METHODS and mean.column is not None:
-                title = f"{configuration.name}: {method}, {mean.n} answers"
-                distributions[title] = Distribution(mean.column.tolist(), tenths)
-    return distributions
 
 
 def describe_answers(results: AnswerResults) -> list[str]:
@@ -9676,6 +9618,8 @@ def describe_answers(results: AnswerResults) -> list[str]:
         lines.append(f"quality from 1 to 5: {', '.join(means)}; faithfulness is to {shown} answers")
     if results.bleu_tokens:
         lines.append(f"BLEU's tokens: {results.bleu_tokens}")
+    if results.bleu_tokens == KOREAN_BY_SPACES:
+        lines.append(f"To split Korean into morphemes, run {format_pip_install('kiwipiepy')}")
     return lines
 
 
@@ -9705,7 +9649,7 @@ def build_answer_entries(graded: Iterable[Configuration]) -> Iterator[Entry]:
             }
             for measure, value in row.scores.items():
                 facts[measure] = format_number(value, 3)
-            marks = {"failed": row.failure is not None, "flagged": bool(row.flags)}
+            marks = {"failed": row.failure, "flagged": row.flags}
             card = Card(
                 name,
                 row.prediction,
@@ -9713,7 +9657,7 @@ def build_answer_entries(graded: Iterable[Configuration]) -> Iterator[Entry]:
                 filters={"category": row.category, "verdict": verdict},
                 verdict=verdict,
                 score=None if row.correct is None else 1 + 4 * row.correct,
-                marks=[mark for mark, is_so in marks.items() if is_so],
+                marks=[mark for mark, reason in marks.items() if reason],
             )
             yield Entry(f"{name} {row.id}", row.input, row.gold, [card])
 

@@ -209,7 +209,7 @@ KOREAN = "거래는 주식계좌에서 가능합니다."
 
 
 def test_bleu_splits_korean_into_morphemes(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each text with Hangul is tokenized once; other texts by sacrebleu."""
+    """The texts of rows with Hangul; other rows are tokenized by sacrebleu."""
     tokenized: list[str] = []
 
     def split_letters(texts: Sequence[str]) -> list[list[SimpleNamespace]]:
@@ -229,8 +229,12 @@ def test_bleu_splits_korean_into_morphemes(project: Project, monkeypatch: pytest
     gold, text = (" ".join(sentence.replace(" ", "")) for sentence in (KOREAN_GOLD, KOREAN))
     expected = [sentence_bleu(text, gold, "none"), sentence_bleu("oil lamp", "oil"), 0, 0]
     assert [row["scores"]["bleu"] for row in results["detailed_results"]] == pytest.approx(expected)
-    assert sorted(tokenized) == sorted([KOREAN, KOREAN_GOLD, "oil", "gas", "계?"])
+    assert tokenized == [KOREAN, KOREAN_GOLD, "oil", "oil", KOREAN_GOLD, "gas", "계?"]
     assert mentions([results["bleu_tokens"]], "13a", "kiwipiepy 1.2.3")
+    monkeypatch.setitem(sys.modules, "kiwipiepy", None)
+    outcome = project.run("answers", "a.json", "--method", "bleu", "--overwrite")
+    assert mentions(outcome.out.splitlines(), "tokens: 13a, of Korean by white space")
+    assert mentions(outcome.out.splitlines(), f"run {sys.executable} -m pip install kiwipiepy")
 
 
 # ------------------------------------------------------------------ Similarity
