@@ -10540,9 +10540,9 @@ class JudgeSummaries(Command):
         paths = list_paths(self.options.summary_file or filter(glob.glob, patterns))
         if not paths:
             raise UsageError(f"no summaries: no {' or '.join(patterns)}; name a file with --summary-file")
-        files = [
-            read_summary_file(path, self.options, problems) for path in track(paths, "Reading summaries")
-        ]
+        files = []
+        for path in track(paths, "Reading summaries"):
+            files.append(read_summary_file(path, self.options, problems))
         self.read_references(files, problems)
         if problems:
             raise InputError(problems)
@@ -10558,16 +10558,15 @@ class JudgeSummaries(Command):
             raise UsageError("--indices: no summary is at these positions")
 
     def read_references(self, files: Iterable[SummaryFile], problems: list[str]) -> None:
-        """Read gold summaries and web documents by query, whose case and spaces do not count.
-
-        If a query has several lists of documents, the first counts.
-        """
+        """Read gold summaries and web documents by query, whose case and spaces do not count."""
         file = read_file(GOLD_SUMMARIES_FILE, problems)
         self.reference_files = [file.named]
-        self.gold: defaultdict[str, list[Summary]] = defaultdict(list)
-        for _, gold in parse_lines(GoldSummary, file, problems, "gold summary"):
-            self.gold[fold_text(gold.title)].append(convert_gold_summary(gold))
-        self.web: dict[int, dict[str, str]] = {}  # documents as the prompt has them, by k and query
+        self.gold: dict[tuple[str, str], str] = {}  # by query and ID, and the first by query and ""
+        for _, row in parse_lines(GoldSummary, file, problems, "gold summary"):
+            gold = write_gold_summary(row)
+            for gold_id in (row.id or "", ""):
+                self.gold.setdefault((fold_text(row.title), gold_id), gold)
+        self.web: dict[int, dict[str, str]] = {}  # by k and query
         for results in [file.results for file in files]:
             if results.summary_type == "merged" and results.k and results.k not in self.web:
                 self.web[results.k] = self.read_web_documents(results.k, problems)
@@ -10588,41 +10587,34 @@ class JudgeSummaries(Command):
         """Choose what to judge of a file: all, or what --indices names, and of these the first."""
         options = self.options
         results = file.results
+        is_merged = results.summary_type == "merged"
         positions = range(len(file.summaries))
         indices = positions if options.indices is None else options.indices
         chosen = [index for index in dict.fromkeys(indices) if index in positions]
         cases: defaultdict[str, list[str]] = defaultdict(list)
-        for index in chosen[: options.limit]:
-            summary = file.summaries[index]
+        for summary in [file.summaries[index] for index in chosen[: options.limit]]:
             perspectives = itertools.chain.from_iterable(claim.perspectives for claim in summary.claims)
             texts = [perspective.text for perspective in perspectives]
             if any(re.match(GENERATION_ERRORS[results.summary_type], text) for text in texts):
                 results.num_skipped_errors += 1
                 continue
             query = fold_text(summary.query)
-            is_merged = results.summary_type == "merged"
+            gold = self.gold.get((query, summary.id)) or self.gold.get((query, ""))
             web = self.web[results.k].get(query, "") if is_merged else ""
-            gold = sorted(self.gold[query], key=lambda reference: reference.id != summary.id)
-            answer = write_summary(summary)
-            audit = audit_answer(answer, None, (summary.query, ""), options.max_answer_chars)
+            audit = audit_answer(write_summary(summary), None, (summary.query, ""), options.max_answer_chars)
             row = SummaryRow(summary.id, summary.query, add_total({}), None, None)
-            if not gold:
+            if gold is None:
                 row.error = "no gold summary has this query as its title"
                 cases["queries without a gold summary"].append(summary.query)
             elif not all(map(is_blank, texts)):
-                reference = write_summary(gold[0])
-                prompt_texts = {"question": summary.query, "gold": reference, "web": web or "(none)"}
+                prompt_texts = {"question": summary.query, "gold": gold, "web": web or "(none)"}
                 file.prompt_texts[len(results.results)] = {**prompt_texts, "answer": audit.judged}
             results.results.append(row)
-            if len(gold) > 1 and gold[0].id != summary.id:
-                cases["queries with several gold summaries, the first counts"].append(summary.query)
             if is_merged and not web:
                 cases["queries without web documents"].append(summary.query)
             if audit.flags:
                 cases["summaries that speak to the judge or are judged cut off"].append(summary.id)
-        queries = [fold_text(row.query) for row in results.results]
         outside = [str(index) for index in indices if index not in positions]
-        cases["queries that occur more than once"] = find_repeated(queries)
         cases[f"indices outside 0 to {len(positions) - 1}, left out"] = outside
         results.warnings = list_warnings(results.summary_file, cases)
 
@@ -10732,19 +10724,14 @@ def read_summary_file(path: str, options: SummaryOptions, problems: list[str]) -
     return SummaryFile(parse_list(Summary, file, problems), results, title)
 
 
-def convert_gold_summary(gold: GoldSummary) -> Summary:
+def write_gold_summary(gold: GoldSummary) -> str:
     """Return a gold summary in the form of the others. As many documents as arguments belong one to each."""
     claims = []
-    for claim, arguments, ids in (
-        (gold.t1, gold.response1, gold.favor_ids),
-        (gold.t2, gold.response2, gold.against_ids),
-    ):
-        perspectives = []
-        for index, text in enumerate(arguments):
-            documents = [ids[index]] if len(ids) == len(arguments) else ids
-            perspectives.append(Perspective(text, documents))
-        claims.append(Claim(claim, perspectives))
-    return Summary(gold.id or "", gold.title, claims)
+    sides = [(gold.t1, gold.response1, gold.favor_ids), (gold.t2, gold.response2, gold.against_ids)]
+    for claim, arguments, ids in sides:
+        documents = [[doc_id] for doc_id in ids] if len(ids) == len(arguments) else [ids] * len(arguments)
+        claims.append(Claim(claim, list(map(Perspective, arguments, documents))))
+    return write_summary(Summary(gold.id or "", gold.title, claims))
 
 
 # -- Judging
@@ -10818,18 +10805,21 @@ def describe_spread(values: Sequence[float], interval: Interval | None) -> Sprea
 
 
 def list_summary_parts(files: Iterable[SummaryFile]) -> list[Part]:
-    """Return the means of all files, and the distributions of each."""
-    rows: list[tuple[list[Cell], dict[str, Mean]]] = []
+    """Return the means of all files, and the total scores of each as bars."""
+    rows: list[MeansRow] = []
     parts = []
     for file in files:
         results = file.results
+        n_judged = results.num_evaluated - results.num_failed
         counts: list[Cell] = [results.num_evaluated, results.num_failed, results.num_skipped_errors]
         rows.append(([file.title, *counts], list_means(results.statistics)))
         if results.num_failed:
-            n_judged = results.num_evaluated - results.num_failed
-            names: list[Cell] = [f"{file.title}, judged only", n_judged, "", ""]
-            rows.append((names, list_means(results.statistics_without_errors)))
-        parts += build_spread_parts(file.title, results.statistics)
+            means = list_means(results.statistics_without_errors)
+            rows.append(([f"{file.title}, judged only", n_judged, "", ""], means))
+        totals = results.statistics[TOTAL].distribution or {}
+        unit = max(1, max(totals.values()) / 40)  # the widest bar has 40 columns
+        bars = [(level, count, "#" * math.ceil(count / unit)) for level, count in totals.items()]
+        parts.append(Part(f"Total scores: {file.title}", ["Score", "Summaries", ""], bars))
     headings = ["Summaries", "Evaluated", "Failed", "Left out"]
     overview = build_means_part("Summary evaluation results", headings, rows, SUMMARY_MEASURES)
     remark = f"Each criterion is 0 to 2, the total 0 to 10. {IN_BRACKETS}: bootstrap over queries."
@@ -10838,24 +10828,6 @@ def list_summary_parts(files: Iterable[SummaryFile]) -> list[Part]:
 
 def list_means(spreads: Spreads) -> dict[str, Mean]:
     return {name: Mean(spread.mean, spread.interval, spread.n) for name, spread in spreads.items()}
-
-
-def build_spread_parts(title: str, spreads: Spreads) -> list[Part]:
-    """Return how the scores of a file are distributed: figures by criterion, and the totals as bars."""
-    names = ("mean", "median", "std", "min", "q1", "q3", "max")
-    header = ["Criterion", "Summaries", *names, *(f"scored {level}" for level in CRITERION_LEVELS)]
-    rows: list[list[Cell]] = []
-    distribution: Mapping[str, int] = {}
-    for measure in SUMMARY_MEASURES:
-        spread = spreads[measure.name]
-        distribution = spread.distribution or {}
-        figures = [format_number(getattr(spread, name), measure.digits) for name in names]
-        counts = ["", "", ""] if measure.name == TOTAL else map(str, distribution.values())
-        rows.append([measure.title, spread.n, *figures, *counts])
-    unit = max(1, max(distribution.values()) / 40)  # the widest bar has 40 columns
-    bars = [(level, count, "#" * math.ceil(count / unit)) for level, count in distribution.items()]
-    totals = Part(f"Total scores: {title}", ["Score", "Summaries", ""], bars)
-    return [Part(f"Scores: {title}", header, rows), totals]
 
 
 # -- Plots of existing results, and web metrics
@@ -10922,15 +10894,9 @@ class MeasureWeb(Command):
         yield OutputFile(path, functools.partial(render_results, self.metrics))
 
     def console(self) -> str:
-        names = ("median", "q1", "q3", "q4")
-        rows: list[list[Cell]] = []
-        for k, metrics in self.metrics.items():
-            for name, spread in metrics.items():
-                figures = [format_number(getattr(spread, figure), 3) for figure in names]
-                mean_cell = MeanCell(spread.mean, spread.interval, 3)
-                rows.append([k, name, spread.n, mean_cell, *figures, spread.left_out or 0])
-        header = ["k", "Metric", "Queries", "mean", *names, "Left out"]
-        return render_text([Part("Web metrics", header, rows, n_names=2)])
+        rows: list[MeansRow] = [([k], list_means(metrics)) for k, metrics in self.metrics.items()]
+        measures = [Measure(name, name) for name in dict.fromkeys(itertools.chain(*self.metrics.values()))]
+        return render_text([build_means_part("Web metrics", ["k"], rows, measures)])
 
 
 def measure_web(k: int, problems: list[str]) -> Spreads:
@@ -10948,16 +10914,14 @@ def measure_web(k: int, problems: list[str]) -> Spreads:
         rates = []
         for query in parse_list(MergedDocuments, read_file(path, problems), problems):
             corpus = [document for document in query.merged if document.score is not None]
-            n_corpus_words = count_words(corpus)
-            rates.append(count_words(query.merged) / n_corpus_words if n_corpus_words else None)
+            rates.append(divide(count_words(query.merged), count_words(corpus)))
         columns["Token Increase Rate"] = rates
     metrics = {}
     for name, column in columns.items():
         values = [value for value in column if value is not None]
         metrics[name] = describe_spread(values, bootstrap_interval(values))
         metrics[name].values = values
-        if len(values) < len(column):
-            metrics[name].left_out = len(column) - len(values)
+        metrics[name].left_out = len(column) - len(values) or UNSET
     return metrics
 
 

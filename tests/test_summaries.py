@@ -136,15 +136,6 @@ Summaries               Grounding  Total
 offline 5                    0.33   4.33
 offline 5, judged only       0.50   6.50
 """
-SCORES_TABLE = """\
-Criterion     Summaries  mean  median   std   min    q1    q3   max  scored 0  scored 1  scored 2
-Relevance             3  1.33    2.00  1.15  0.00  1.00  2.00  2.00         1         0         2
-Alignment             3  1.00    1.00  1.00  0.00  0.50  1.50  2.00         1         1         1
-Distinctness          3  0.67    0.00  1.15  0.00  0.00  1.00  2.00         2         0         1
-Coverage              3  1.00    1.00  1.00  0.00  0.50  1.50  2.00         1         1         1
-Grounding             3  0.33    0.00  0.58  0.00  0.00  0.50  1.00         2         1         0
-Total                 3  4.33    4.00  4.51  0.00  2.00  6.50  9.00
-"""
 
 
 @pytest.fixture
@@ -163,7 +154,6 @@ def test_the_console(lamps: Project) -> None:
     assert outcome.out.startswith(f"{OFFLINE}: 3 summaries, 1 left out\n")
     printed = blocks(outcome.out)
     assert printed["SUMMARY EVALUATION RESULTS"].startswith(MEANS_TABLE)
-    assert printed["SCORES: OFFLINE 5"].startswith(SCORES_TABLE)
     totals_table = printed["TOTAL SCORES: OFFLINE 5"].splitlines()
     assert totals_table[0].split() == ["Score", "Summaries"]
     assert [line.split() for line in totals_table[1:4]] == [["0", "1", "#"], ["1", "0"], ["2", "0"]]
@@ -321,9 +311,7 @@ def test_data_warnings(project: Project, serve: Serve) -> None:
     serve(scored(1))
     command = ("summaries", "--indices", "0,1,2,3,-1")
     warnings = [line for line in project.run(*command).err if line.startswith("warning: ")]
-    assert len(warnings) == 4
-    assert mentions(warnings, MERGED, "several gold summaries", "Oil: good or bad?")
-    assert mentions(warnings, MERGED, "more than once", "oil: good or bad?")
+    assert len(warnings) == 2
     assert mentions(warnings, MERGED, "without web documents", "Gas: good or bad?")
     assert mentions(warnings, MERGED, "indices", "0 to 2", "2", "3")
 
@@ -589,10 +577,8 @@ def relevances(topic: str, *marks: object) -> Row:
 
 
 WEB_TABLE = """\
-k  Metric                  Queries   mean  median     q1     q3     q4  Left out
-5  New Relevant Doc Count        3  1.000   1.000  0.500  1.500  2.000         0
-5  Relevance Rate                3  0.200   0.200  0.100  0.300  0.400         0
-5  Token Increase Rate           3  2.167   1.500  1.250  2.750  4.000         3
+k  New Relevant Doc Count  Relevance Rate  Token Increase Rate
+5                   1.000           0.200                2.167
 """
 
 
