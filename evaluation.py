@@ -3209,7 +3209,8 @@ class Judging(msgspec.Struct):
 
     requested_model: str = ""
     model: str = ""  # the other's successor if that was withdrawn
-    stopped: str = ""  # why judging ended early
+    activity: str = "judging"  # what the model is asked for
+    stopped: str = ""  # why it ended early
     unavailable: str = ""  # why nothing could be asked
     without_key: str = ""  # what to do about judgements that are missing because there is no key
     calls: int = 0
@@ -3244,7 +3245,7 @@ class Judge(msgspec.Struct):
                 self.ask_service(self.service, requests)
             except JudgeUnavailable as error:
                 judging.unavailable = str(error)
-        reason = "left out" if judging.is_complete() else "judging ended early"
+        reason = "left out" if judging.is_complete() else f"{judging.activity} ended early"
         unasked = Failure(reason if self.service else "not in the journal", asked=False)
         answers: Answers = {}
         for call in plan_calls(judging.model, requests):
@@ -3407,9 +3408,9 @@ def describe_calls(judging: Judging) -> str:
 def describe_end(judging: Judging) -> list[str]:
     """Return why not everything was judged."""
     if judging.unavailable:
-        return [f"error: judging ended: {judging.unavailable}"]
+        return [f"error: {judging.activity} ended: {judging.unavailable}"]
     if judging.stopped:
-        return [f"error: judging ended early: {judging.stopped}"]
+        return [f"error: {judging.activity} ended early: {judging.stopped}"]
     return [f"warning: {judging.without_key}"] if judging.without_key else []
 
 
@@ -5447,6 +5448,7 @@ class Command:
     results_title = ""  # printed before the names of the results files
     plan_note = ""  # added to a dry run
     prompts: ClassVar[Sequence[str]] = ()  # of its requests, for a command with old journals
+    activity = "judging"  # what it asks the model for
 
     def __init__(self, options: Any) -> None:
         self.options = options
@@ -5603,7 +5605,7 @@ def ask_requests(command: Command, console: Console, resources: ExitStack) -> tu
 def open_judge(command: Command, console: Console, resources: ExitStack) -> Judge:
     """Open a command's journal and, with a key, the service, until `resources` are closed."""
     options = command.options
-    judging = Judging()
+    judging = Judging(activity=command.activity)
     service = None
     if options.journal_only or not read_api_key():
         journal = read_journal(command)
@@ -10547,7 +10549,6 @@ class JudgeSummaries(Command):
         if problems:
             raise InputError(problems)
         repeated = find_repeated(file.title for file in files)
-        self.data_warnings: list[str] = []
         for file in files:
             if file.title in repeated:
                 file.title += f" {file.results.summary_file}"
@@ -10561,11 +10562,12 @@ class JudgeSummaries(Command):
         """Read gold summaries and web documents by query, whose case and spaces do not count."""
         file = read_file(GOLD_SUMMARIES_FILE, problems)
         self.reference_files = [file.named]
-        self.gold: dict[tuple[str, str], str] = {}  # by query and ID, and the first by query and ""
-        for _, row in parse_lines(GoldSummary, file, problems, "gold summary"):
-            gold = write_gold_summary(row)
-            for gold_id in (row.id or "", ""):
-                self.gold.setdefault((fold_text(row.title), gold_id), gold)
+        self.gold: dict[str, str] = {}
+        rows = [row for _, row in parse_lines(GoldSummary, file, problems, "gold summary")]
+        for row in rows:
+            self.gold.setdefault(fold_text(row.title), write_gold_summary(row))
+        repeated = find_repeated(fold_text(row.title) for row in rows)
+        self.data_warnings = list_warnings(file.name, {"repeated titles, the first counts": repeated})
         self.web: dict[int, dict[str, str]] = {}  # by k and query
         for results in [file.results for file in files]:
             if results.summary_type == "merged" and results.k and results.k not in self.web:
@@ -10599,9 +10601,10 @@ class JudgeSummaries(Command):
                 results.num_skipped_errors += 1
                 continue
             query = fold_text(summary.query)
-            gold = self.gold.get((query, summary.id)) or self.gold.get((query, ""))
+            gold = self.gold.get(query)
             web = self.web[results.k].get(query, "") if is_merged else ""
-            audit = audit_answer(write_summary(summary), None, (summary.query, ""), options.max_answer_chars)
+            answer = write_claims(summary.claims)
+            audit = audit_answer(answer, None, (summary.query, ""), options.max_answer_chars)
             row = SummaryRow(summary.id, summary.query, add_total({}), None, None)
             if gold is None:
                 row.error = "no gold summary has this query as its title"
@@ -10731,16 +10734,16 @@ def write_gold_summary(gold: GoldSummary) -> str:
     for claim, arguments, ids in sides:
         documents = [[doc_id] for doc_id in ids] if len(ids) == len(arguments) else [ids] * len(arguments)
         claims.append(Claim(claim, list(map(Perspective, arguments, documents))))
-    return write_summary(Summary(gold.id or "", gold.title, claims))
+    return write_claims(claims)
 
 
 # -- Judging
 
 
-def write_summary(summary: Summary) -> str:
+def write_claims(claims: Iterable[Claim]) -> str:
     """Return a summary as text: a line for each claim and each perspective."""
     lines = []
-    for claim in summary.claims:
+    for claim in claims:
         lines.append(f"Claim: {join_words(claim.claim)}")
         for perspective in claim.perspectives:
             ids = join_words(", ".join(perspective.evidence_docs))
@@ -10900,7 +10903,7 @@ class MeasureWeb(Command):
 
 
 def measure_web(k: int, problems: list[str]) -> Spreads:
-    """Return the metrics for the top k, as far as there are files."""
+    """Return the metrics of the top k, as far as there are files."""
     columns: dict[str, Sequence[float | None]] = {}
     path = WEB_FILE.format(k=k)
     if os.path.lexists(path):
@@ -10988,19 +10991,19 @@ class GeneratedRow(Generation):
     retrieved_docs: list[RetrievedRow] | UnsetType = UNSET
 
 
-class GeneratedItem(Generation):
+class GeneratedItem(Generation, omit_defaults=True):
     """An answer to a question of a dataset, as `answers` reads it."""
 
     id: str
     question: str
     expected_answer: str
-    expected_options: Sequence[str] | UnsetType = UNSET
-    category: OptionalText = UNSET
-    keywords: Sequence[str] | UnsetType = UNSET
-    expected_sources: Sequence[str] | UnsetType = UNSET
-    generated_answer: str = ""
-    sources: Sequence[str] | UnsetType = UNSET
-    context: Sequence[str] | UnsetType = UNSET  # the sentences in the prompt
+    generated_answer: str
+    expected_options: list[str] = []
+    category: str = ""
+    keywords: list[str] = []
+    expected_sources: list[str] = []
+    sources: list[str] = []
+    context: list[str] = []  # the sentences in the prompt
 
 
 class GeneratedSystem(msgspec.Struct):
@@ -11021,6 +11024,7 @@ class GeneratePredictions(Command):
 
     options_type = GenerateOptions
     prompts = ("answer", "cited_answer")
+    activity = "asking the model"
     options: GenerateOptions
     needs_judge = True
 
@@ -11053,20 +11057,19 @@ class GeneratePredictions(Command):
         if path in SPLITS:
             questions, source = read_questions(path, problems)
             rows = [(question.question_id, question.question) for question in questions]
+            path = source.file
         else:
-            file = read_file(path, problems)
-            source = file.source
-            self.dataset = parse_items(file, problems)
+            self.dataset = parse_items(read_file(path, problems), problems)
             rows = [(item.id, item.question) for item in self.dataset]
             problems += [f"{path}:1: {name}: question is missing" for name, text in rows if not text.strip()]
         for name in find_repeated(name for name, _ in rows):
-            problems.append(f"{source.file}: question ID occurs more than once: {name}")
+            problems.append(f"{path}: question ID occurs more than once: {name}")
         return dict(rows)
 
     def plan_systems(self) -> list[GeneratedSystem]:
         """Return the systems to make. Raises UsageError for options that contradict and files to be kept."""
         options = self.options
-        names = [name.strip() for text in options.model for name in text.split(",")]
+        names = map(str.strip, ",".join(options.model).split(","))
         models = list(dict.fromkeys(filter(None, names)))
         if options.model and not models:
             raise UsageError("--model names no model")
@@ -11074,14 +11077,15 @@ class GeneratePredictions(Command):
             raise UsageError(f"--pipeline {options.pipeline} asks no model: leave out --model")
         if len(models) == 1:
             options.judge_model = models[0]
+        given_name = options.system
+        if len(models) < 2:
+            given_name = options.system or SYSTEM_NAMES.get(options.pipeline)
         systems: dict[str, GeneratedSystem] = {}
         for model in models or [DEFAULT_JUDGE_MODEL]:
-            default_name = SYSTEM_NAMES.get(options.pipeline) if len(models) < 2 else None
-            name = options.system or default_name or name_for_file(model)
+            name = given_name or name_for_file(model)
             if name in systems or not re.fullmatch(r"[\w.-]{1,100}", name):
-                problem = "no new name: use one --model and --system"
-                form = "at most 100 letters, digits, '.', '-' and '_'"
-                raise UsageError(f"{options.system or model}: {problem} ({form})")
+                problem = "no new name of at most 100 letters, digits, '.', '-' and '_'"
+                raise UsageError(f"{options.system or model}: {problem}: use one --model and --system")
             file = PREDICTIONS_FILE.format(split=Path(options.split).with_suffix(""), system=name)
             system = GeneratedSystem(name, file, model if len(models) > 1 else "")
             old = read_file(file, [])
@@ -11155,13 +11159,13 @@ class GeneratePredictions(Command):
                     id=item.id,
                     question=item.question,
                     expected_answer=item.accepted[0],
-                    expected_options=item.accepted[1:] or UNSET,
-                    category=item.category or UNSET,
-                    keywords=item.keywords or UNSET,
-                    expected_sources=item.expected_sources or UNSET,
                     generated_answer=row.answer,
-                    sources=[document.doc_id for document in row.retrieved_docs or ()] or UNSET,
-                    context=[self.documents[doc_id][sentence_id] for doc_id, sentence_id in shown] or UNSET,
+                    expected_options=item.accepted[1:],
+                    category=item.category,
+                    keywords=item.keywords,
+                    expected_sources=item.expected_sources,
+                    sources=[document.doc_id for document in row.retrieved_docs or ()],
+                    context=[self.documents[doc_id][sentence_id] for doc_id, sentence_id in shown],
                     **{name: getattr(row, name) for name in Generation.__struct_fields__},
                 )
             )
@@ -11236,13 +11240,12 @@ def read_corpus(pattern: str, problems: list[str]) -> dict[str, Document]:
     """Read the documents whose ID or path matches a pattern; it is a problem if there is none."""
     documents: dict[str, Document] = {}
     paths: list[Path] = []
-
-    def report(error: OSError) -> None:
+    errors: list[OSError] = []
+    for folder, _, names in os.walk(CORPUS_DIR, onerror=errors.append):
+        paths += [Path(folder, name) for name in names]
+    for error in errors:
         if not isinstance(error, FileNotFoundError):  # without a corpus no document matches
             problems.append(f"{error.filename}: cannot be read: {error.strerror}")
-
-    for folder, _, names in os.walk(CORPUS_DIR, onerror=report):
-        paths += [Path(folder, name) for name in names]
     for path in sorted(paths):
         doc_id = path.relative_to(CORPUS_DIR).with_suffix("").as_posix()
         is_match = fnmatch(doc_id, pattern) or fnmatch(path.as_posix(), pattern)
@@ -11336,6 +11339,7 @@ class DraftQuestions(Command):
 
     options_type = DraftOptions
     prompts = ("draft", "cited_answer")
+    activity = "asking the model"
     options: DraftOptions
     needs_judge = True
     journal_file = "drafted_questions_judgements.jsonl"

@@ -281,7 +281,7 @@ def test_at_the_limit_of_the_day_nothing_is_written_or_lost(
     server = serve(lambda call: good(call) if call.number < n_before else limit)
     outcome = draft(both, "--workers", "1")
     assert (outcome.code, rows(both), len(server.calls)) == (3, [], n_before + 1)
-    assert mentions(outcome.err, "RPD 14400", "1:36:20")
+    assert mentions(outcome.err, "error: asking the model ended early: ", "RPD 14400", "1:36:20")
     paid = [call.body for call in server.calls[:n_before]]
     server = serve(service())
     assert (draft(both, "--workers", "1").code, len(rows(both))) == (0, 2)

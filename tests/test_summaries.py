@@ -272,7 +272,6 @@ def test_the_gold_summary(project: Project, serve: Serve) -> None:
         ),
         "none": ([gold(favor_ids=None, against_ids=[])], f"{helps}- It lights. []\n"),
         "case and spaces": ([gold("Gas"), gold(title="OIL:  good or bad? ")], helps),
-        "the ID": ([gold(t1="No."), gold(id="s-Oil", t1="Yes.")], "Claim: Yes.\n"),
         "the first": ([gold(id="a", t1="First."), gold(id="b", t1="Second.")], "Claim: First.\n"),
     }
     write_debates(project, "Oil")
@@ -311,7 +310,8 @@ def test_data_warnings(project: Project, serve: Serve) -> None:
     serve(scored(1))
     command = ("summaries", "--indices", "0,1,2,3,-1")
     warnings = [line for line in project.run(*command).err if line.startswith("warning: ")]
-    assert len(warnings) == 2
+    assert len(warnings) == 3
+    assert mentions(warnings, GOLD, "repeated titles, the first counts: 1", "oil: good or bad?")
     assert mentions(warnings, MERGED, "without web documents", "Gas: good or bad?")
     assert mentions(warnings, MERGED, "indices", "0 to 2", "2", "3")
 
