@@ -8564,8 +8564,6 @@ class Configuration(msgspec.Struct):
     results: AnswerResults  # filled in step by step
     results_file: str = ""
     is_judged: bool = False
-    means: dict[str, Mean] = {}
-    by_category: dict[str, dict[str, Mean]] = {}
 
     def average(self, method: str) -> float:
         return mean([answer.values[method] for answer in self.answers]) or 0.0
@@ -8994,14 +8992,14 @@ class GradeAnswers(Command):
             return
         if len(graded) > 1:
             pooled = AnswerFigures(configuration="all files")
-            rows = list(itertools.chain(*(graded.results.detailed_results for graded in self.configurations)))
-            fill_figures(pooled, build_answer_table(rows), rows, options)
+            rows = [configuration.results.detailed_results for configuration in self.configurations]
+            fill_figures(pooled, list(itertools.chain(*rows)), options)
             for configuration in self.configurations:
                 configuration.results.pooled = pooled
         comparisons = compare_systems(join_tables(tables, clusters), list_measures(options.methods))
         for name, differences in list_differences(comparisons).items():
             graded[name].results.comparison = differences
-        means = {name: configuration.means for name, configuration in graded.items()}
+        means = {name: list_means(configuration.results.measures) for name, configuration in graded.items()}
         ranking = rank_systems(means, [*options.judged_methods, *options.unjudged_methods])
         self.ranked = [graded[name] for name, _ in ranking]
         self.report = build_answers_report(self.ranked, comparisons)
@@ -9391,12 +9389,7 @@ def fill_results(configuration: Configuration, options: AnswerOptions, judging: 
     """Fill in all that the rows of one configuration show, and return their scores."""
     results = configuration.results
     rows = results.detailed_results
-    table = build_answer_table(rows)
-    configuration.means = fill_figures(results, table, rows, options)
-    for category, part in slice_table(table, "category", min_items=1).items():
-        means = compute_means(part, "", list_measures(configuration.means))
-        configuration.by_category[category] = means
-        results.by_category[category] = describe_means(means)
+    table = fill_figures(results, rows, options)
     if configuration.is_judged and judging.model:
         results.requested_model = judging.requested_model
         results.judge_model = judging.model
@@ -9430,18 +9423,23 @@ def list_measures(names: Iterable[str]) -> list[Measure]:
     return [Measure(name, name, 1 if name in GENERATED_AMOUNTS else 3) for name in names]
 
 
-def describe_means(means: Mapping[str, Mean]) -> dict[str, MeasureResults]:
+def describe_means(table: Table) -> dict[str, MeasureResults]:
+    means = compute_means(table, "", list_measures(table.systems[""].values))
     return {name: MeasureResults(mean.n, mean.value, mean.std, mean.interval) for name, mean in means.items()}
 
 
-def fill_figures(
-    figures: AnswerFigures, table: Table, rows: Sequence[AnswerRow], options: AnswerOptions
-) -> dict[str, Mean]:
-    """Fill in means, totals, agreement with labels, and what the judge said. Return the means."""
-    means = compute_means(table, "", list_measures(table.systems[""].values))
-    figures.measures = describe_means(means)
+def list_means(results: Mapping[str, MeasureResults | SpreadResults]) -> dict[str, Mean]:
+    return {name: Mean(row.mean, row.ci95, row.n) for name, row in results.items()}
+
+
+def fill_figures(figures: AnswerFigures, rows: Sequence[AnswerRow], options: AnswerOptions) -> Table:
+    """Fill in means, totals, agreement with labels, and what the judge said. Return the rows' scores."""
+    table = build_answer_table(rows)
+    figures.measures = describe_means(table)
+    for category, part in slice_table(table, "category", min_items=1).items():
+        figures.by_category[category] = describe_means(part)
     for amount in ("input_tokens", "output_tokens"):
-        if amount in means:
+        if amount in figures.measures:
             setattr(figures, f"total_{amount}", sum(row.scores.get(amount) or 0 for row in rows))
     labelled = [row for row in rows if row.label is not UNSET]
     if labelled:
@@ -9451,7 +9449,7 @@ def fill_figures(
         figures.quality = describe_quality(rows, table.clusters)
     if judged and options.protocol == "verdict":
         count_verdicts(figures, judged)
-    return means
+    return table
 
 
 def compare_with_labels(rows: Iterable[AnswerRow], methods: Iterable[str]) -> dict[str, LabelResults]:
@@ -9555,27 +9553,28 @@ def build_answers_report(graded: Sequence[Configuration], comparisons: Sequence[
     by_category: list[MeansRow] = []
     distributions = {}
     tenths = np.linspace(0, 1, 11).tolist()
-    for rank, configuration in enumerate(graded, start=1):
-        name = configuration.name
-        ranked.append(([rank, name], configuration.means))
-        for category, means in configuration.by_category.items():
-            n_rows = max(mean.n for mean in means.values())
-            by_category.append(([category, name, n_rows], means))
-        for method, mean in configuration.means.items():
-            if method in ALL_METHODS and mean.column is not None:
-                title = f"{name}: {method}, {mean.n} answers"
-                distributions[title] = Distribution(mean.column.tolist(), tenths)
-        lines += [f"{name}: {line}" for line in describe_answers(configuration.results)]
+    for rank, results in enumerate([configuration.results for configuration in graded], start=1):
+        name = results.configuration
+        ranked.append(([rank, name], list_means(results.measures)))
+        for category, measures in results.by_category.items():
+            n_rows = max(row.n for row in measures.values())
+            by_category.append(([category, name, n_rows], list_means(measures)))
+        for method in [measure for measure in results.measures if measure in ALL_METHODS]:
+            scores = [row.scores[method] for row in results.detailed_results]
+            values = [score for score in scores if score is not None]
+            if values:
+                distributions[f"{name}: {method}, {len(values)} answers"] = Distribution(values, tenths)
+        lines += [f"{name}: {line}" for line in describe_answers(results)]
     lines.append(f"{IN_BRACKETS}: bootstrap over answers, those about the same sources or question together.")
     names = list(dict.fromkeys(itertools.chain(*(means for _, means in ranked))))
-    measures = list_measures(names)
+    columns = list_measures(names)
     by_category.sort(key=lambda row: row[0][:2])
-    overview = build_means_part("Answer evaluation results", ["Rank", "Configuration"], ranked, measures, 2)
+    overview = build_means_part("Answer evaluation results", ["Rank", "Configuration"], ranked, columns, 2)
     headings = ["Category", "Configuration", "Rows"]
     parts = [
         overview._replace(lines=lines),
-        build_means_part("Results by category", headings, by_category, measures, 2),
-        Part("Comparison", lines=describe_comparisons(comparisons, measures)),
+        build_means_part("Results by category", headings, by_category, columns, 2),
+        Part("Comparison", lines=describe_comparisons(comparisons, columns)),
         Part("Warnings", lines=collect_warnings(graded), place="warnings"),
     ]
     return Report(
@@ -10453,7 +10452,7 @@ class SpreadResults(Description, kw_only=True):
     left_out: OptionalCount = UNSET
 
     @property
-    def interval(self) -> Interval | None:
+    def ci95(self) -> Interval | None:
         if self.ci_95_lower is None or self.ci_95_upper is None:
             return None
         return Interval(self.ci_95_lower, self.ci_95_upper)
@@ -10827,10 +10826,6 @@ def list_summary_parts(files: Iterable[SummaryFile]) -> list[Part]:
     overview = build_means_part("Summary evaluation results", headings, rows, SUMMARY_MEASURES)
     remark = f"Each criterion is 0 to 2, the total 0 to 10. {IN_BRACKETS}: bootstrap over queries."
     return [overview._replace(lines=[remark]), *parts]
-
-
-def list_means(spreads: Spreads) -> dict[str, Mean]:
-    return {name: Mean(spread.mean, spread.interval, spread.n) for name, spread in spreads.items()}
 
 
 # -- Plots of existing results, and web metrics
