@@ -10505,12 +10505,11 @@ class SummaryResults(msgspec.Struct, kw_only=True):
 
 
 class SummaryFile(msgspec.Struct):
-    """Summaries that were made in one way, and the texts of their prompts by the index of the result."""
+    """Summaries that were made in one way."""
 
     summaries: list[Summary]
     results: SummaryResults
     title: str
-    prompt_texts: dict[int, dict[str, str]] = {}
 
 
 # -- The command
@@ -10547,6 +10546,7 @@ class JudgeSummaries(Command):
         self.read_references(files, problems)
         if problems:
             raise InputError(problems)
+        self.todo: list[Request] = []
         repeated = find_repeated(file.title for file in files)
         for file in files:
             if file.title in repeated:
@@ -10595,8 +10595,8 @@ class JudgeSummaries(Command):
         cases: defaultdict[str, list[str]] = defaultdict(list)
         for summary in [file.summaries[index] for index in chosen[: options.limit]]:
             perspectives = itertools.chain.from_iterable(claim.perspectives for claim in summary.claims)
-            texts = [perspective.text for perspective in perspectives]
-            if any(re.match(GENERATION_ERRORS[results.summary_type], text) for text in texts):
+            arguments = [perspective.text for perspective in perspectives]
+            if any(re.match(GENERATION_ERRORS[results.summary_type], text) for text in arguments):
                 results.num_skipped_errors += 1
                 continue
             query = fold_text(summary.query)
@@ -10608,9 +10608,11 @@ class JudgeSummaries(Command):
             if gold is None:
                 row.error = "no gold summary has this query as its title"
                 cases["queries without a gold summary"].append(summary.query)
-            elif not all(map(is_blank, texts)):
-                prompt_texts = {"question": summary.query, "gold": gold, "web": web or "(none)"}
-                file.prompt_texts[len(results.results)] = {**prompt_texts, "answer": audit.judged}
+            elif not all(map(is_blank, arguments)):
+                shown_web = web or "(none)"
+                texts = {"question": row.query, "gold": gold, "web": shown_web, "answer": audit.judged}
+                position = len(results.results)
+                self.todo.append(Request(file.title, row.id, position, "written", 0, "summary", texts))
             results.results.append(row)
             if is_merged and not web:
                 cases["queries without web documents"].append(summary.query)
@@ -10631,12 +10633,7 @@ class JudgeSummaries(Command):
         return lines
 
     def requests(self, answers: Answers) -> list[Request]:
-        requests: list[Request] = []
-        for file in () if answers else self.files:
-            for index, texts in file.prompt_texts.items():
-                name = file.results.results[index].id
-                requests.append(Request(file.title, name, index, "written", 0, "summary", texts))
-        return requests
+        return [] if answers else self.todo
 
     def grade(self, answers: Answers, judging: Judging) -> None:
         if judging.stopped and not any(isinstance(outcome, Judgement) for outcome in answers.values()):
@@ -10645,13 +10642,15 @@ class JudgeSummaries(Command):
         for file in track(self.files, "Scoring summaries"):
             results = file.results
             rows = results.results
-            for index in file.prompt_texts:
-                outcome = answers[RequestId(file.title, index, "written", 0)]
-                rows[index].raw_response = outcome.reply or None
+            for position, row in enumerate(rows):
+                outcome = answers.get(RequestId(file.title, position, "written", 0))
+                if outcome is None:  # not asked for
+                    continue
+                row.raw_response = outcome.reply or None
                 if isinstance(outcome, Failure):
-                    rows[index].error = outcome.reason
+                    row.error = outcome.reason
                 else:
-                    rows[index].scores = add_total(outcome.parts or {})
+                    row.scores = add_total(outcome.parts or {})
             judged = [row for row in rows if row.error is None]
             results.model = judging.model or None
             results.requested_model = judging.requested_model or None
