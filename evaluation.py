@@ -8738,7 +8738,6 @@ def parse_file(text: str) -> str:
 
 
 def parse_judge_pair(text: str) -> Sequence[str]:
-    """Parse FAMILY=MODEL."""
     family, _, model = text.partition("=")
     if family not in FAMILIES.values() or not model:
         raise argparse.ArgumentTypeError(f"expected FAMILY=MODEL, of {', '.join(FAMILIES.values())}")
@@ -8768,10 +8767,7 @@ class AnswerOptions(GradingOptions, FileOptions):
     threshold: float = option(0.75, "of semantic_fixed (default: 0.75)", type=parse_share, metavar="X")
     validation: float = option(0.1, "share of rows to tune on (default: 0.1)", type=parse_share, metavar="X")
     criterion: str | None = option(
-        None,
-        "of semantic_dynamic (default: f1, if people judged rows)",
-        choices=("f1", "accuracy"),
-        metavar="NAME",
+        None, "of semantic_dynamic (default: f1 with labels)", choices=("f1", "accuracy"), metavar="NAME"
     )
     embedding_model: str = option(EMBEDDING_MODEL, f"default: {EMBEDDING_MODEL}", metavar="NAME")
     no_llm: bool = option(False, "ask no judge")
@@ -8779,11 +8775,7 @@ class AnswerOptions(GradingOptions, FileOptions):
     generator: str | None = option(None, "the model that gave the answers", metavar="MODEL")
     auto_diverse_judge: bool = option(False, "choose a judge of another family than the generator")
     diverse_judge: Sequence[Sequence[str]] = option(
-        (),
-        "this judge for a generator of a family, such as openai=qwen/qwen3.6-27b",
-        nargs="+",
-        type=parse_judge_pair,
-        metavar="FAMILY=MODEL",
+        (), "the judge for a family of generators", nargs="+", type=parse_judge_pair, metavar="FAMILY=MODEL"
     )
     strict_diversity: bool = option(False, "refuse a judge that may be of the generator's family")
     reference_check: bool = option(False, "grade the gold answers: all must be perfect")
@@ -9080,7 +9072,6 @@ def read_configurations(options: AnswerOptions) -> list[Configuration]:
 
 
 def convert_question(question: Question, system: System) -> Item:
-    """Return a question of a split with a system's answer as a free answer."""
     prediction = system.predict(question)
     return Item(
         id=question.question_id,
@@ -9293,8 +9284,6 @@ class AnswerFigures(msgspec.Struct, kw_only=True):
 
 
 class AnswerResults(AnswerFigures, kw_only=True):
-    """The results file."""
-
     setup: AnswerSetup | UnsetType = UNSET
     pooled: AnswerFigures | UnsetType = UNSET  # over all files of the run
     semantic_dynamic: ThresholdResults | UnsetType = UNSET
@@ -9593,15 +9582,10 @@ def describe_answers(results: AnswerResults) -> list[str]:
     """Return where one configuration's scores come from."""
     lines = []
     if results.llm_judged and results.exact_match and results.semantic:
-        share = format_share(results.llm_judged.approval_rate or 0.0)
-        counts = {
-            "exact matches": results.exact_match.count,
-            "decided by similarity": results.semantic.count,
-            f"judged ({share} of them approved)": results.llm_judged.count,
-            "not judged": results.no_llm_fallback_count,
-        }
-        origins = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-        lines.append(f"{results.correct} of {results.total_evaluated} correct: {origins}")
+        correct = f"{results.correct} of {results.total_evaluated} correct"
+        unjudged = f"{results.exact_match.count} exact matches, {results.semantic.count} by similarity"
+        judged = f"{results.llm_judged.count} judged ({results.approved} of them approved)"
+        lines.append(f"{correct}: {unjudged}, {judged}, {results.no_llm_fallback_count} not judged")
     chosen = results.semantic_dynamic
     if chosen:
         best = f"{chosen.threshold:.2f}, best by {chosen.criterion} on {chosen.rows} rows of all files"
@@ -10413,7 +10397,6 @@ SUMMARY_MEASURES = (
 
 
 def parse_indices(text: str) -> list[int]:
-    """Parse whole numbers with commas between them."""
     if not re.fullmatch(r"\s*-?[0-9]+\s*(,\s*-?[0-9]+\s*)*", text):
         raise argparse.ArgumentTypeError(f"expected whole numbers, such as 0,2,4, got {text!r}")
     return [int(number) for number in text.split(",")]
@@ -10462,8 +10445,6 @@ Spreads: TypeAlias = dict[str, SpreadResults]  # by criterion, or by metric
 
 
 class PlotResults(msgspec.Struct):
-    """The figures behind a picture of existing results."""
-
     file: NamedFile
     statistics: Spreads
     statistics_without_errors: Spreads
@@ -10941,11 +10922,7 @@ class GenerateOptions(JudgeOptions):
     group = "predictions"
 
     split: str = option(
-        SPLITS[0],
-        "whose questions are answered, or a JSON list of questions",
-        "split",
-        type=parse_file,
-        metavar="SPLIT",
+        SPLITS[0], "a split, or a JSON list of questions", "split", type=parse_file, metavar="SPLIT"
     )
     pipeline: str = option(
         "", "how they are answered (required)", choices=PIPELINES, required=True, metavar="NAME"
@@ -11448,7 +11425,6 @@ class DraftQuestions(Command):
 
 
 def join_sentences(sentences: Sentences) -> str:
-    """Return sentences as the prompt for a draft has them."""
     return "\n".join(join_words(f"{name}: {text}") for name, text in sentences.items())
 
 

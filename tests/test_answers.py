@@ -270,7 +270,7 @@ def test_verdicts(project: Project, serve: Serve, methods: list[str]) -> None:
     assert {name: content[name] for name in counts} == counts
     assert content["measures"]["llm_judge"]["mean"] == 0.6
     assert (content["requested_model"], content["judge_model"], content["failed"]) == (LLAMA, LLAMA, [])
-    assert mentions(outcome.out.splitlines(), "a: 3 of 5 correct", "1 exact", "3 judged", "67%")
+    assert mentions(outcome.out.splitlines(), "a: 3 of 5 correct", "1 exact", "3 judged (2 of them approved)")
 
 
 # ------------------------------------------------------------------ Protocols
@@ -392,7 +392,7 @@ def test_hybrid_asks_the_judge_only_where_similarity_does_not_decide(
     assert column(project, "correct") == [True, True, False, True, False, False]
     assert column(project, "decision_method") == ["exact", "semantic", "semantic", "llm", "llm", "exact"]
     assert column(project, "reasoning")[1:3] == ["Similarity 0.90.", "Similarity 0.50."]
-    assert mentions(outcome.out.splitlines(), "a: 3 of 6 correct", "1 exact", "2 decided by", "2 judged")
+    assert mentions(outcome.out.splitlines(), "a: 3 of 6 correct", "1 exact", "2 by similarity", "2 judged")
 
 
 # ------------------------------------------------------------------ Missing judgements
