@@ -9510,9 +9510,7 @@ def list_answer_warnings(results: AnswerResults) -> list[str]:
     rows = results.detailed_results
     cases = {
         "missing or blank answers, counted as wrong": [row.id for row in rows if is_blank(row.prediction)],
-        "flagged answers, which speak to the judge or are judged cut off": [
-            row.id for row in rows if row.flags
-        ],
+        "flagged answers, which speak to the judge or are cut off": [row.id for row in rows if row.flags],
     }
     lines = [*list_warnings(results.configuration, cases), *warn_about_failures(results)]
     if results.semantic_dynamic and results.semantic_dynamic.proxy:
@@ -10605,13 +10603,6 @@ class JudgeSummaries(Command):
 
     def warnings(self) -> list[str]:
         return [f"warning: {line}" for line in self.data_warnings]
-
-    def introduction(self) -> list[str]:
-        lines = []
-        for results in [file.results for file in self.files]:
-            counts = f"{len(results.results)} summaries, {results.num_skipped_errors} left out"
-            lines.append(f"{results.summary_file}: {counts}")
-        return lines
 
     def requests(self, answers: Answers) -> list[Request]:
         return [] if answers else self.todo
