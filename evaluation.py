@@ -10526,6 +10526,7 @@ class JudgeSummaries(Command):
         if problems:
             raise InputError(problems)
         self.todo: list[Request] = []
+        self.data_warnings: list[str] = []
         repeated = find_repeated(file.title for file in files)
         for file in files:
             if file.title in repeated:
@@ -10544,8 +10545,7 @@ class JudgeSummaries(Command):
         rows = [row for _, row in parse_lines(GoldSummary, file, problems, "gold summary")]
         for row in rows:
             self.gold.setdefault(fold_text(row.title), write_gold_summary(row))
-        repeated = find_repeated(fold_text(row.title) for row in rows)
-        self.data_warnings = list_warnings(file.name, {"repeated titles, the first counts": repeated})
+        self.repeated_titles = find_repeated(fold_text(row.title) for row in rows)
         self.web: dict[int, dict[str, str]] = {}  # by k and query
         for results in [file.results for file in files]:
             if results.summary_type == "merged" and results.k and results.k not in self.web:
@@ -10593,6 +10593,8 @@ class JudgeSummaries(Command):
                 position = len(results.results)
                 self.todo.append(Request(file.title, row.id, position, "written", 0, "summary", texts))
             results.results.append(row)
+            if query in self.repeated_titles:
+                cases["queries with several gold summaries, the first counts"].append(summary.query)
             if is_merged and not web:
                 cases["queries without web documents"].append(summary.query)
             if audit.flags:

@@ -302,7 +302,7 @@ def test_data_warnings(project: Project, serve: Serve) -> None:
     command = ("summaries", "--indices", "0,1,2,3,-1")
     warnings = [line for line in project.run(*command).err if line.startswith("warning: ")]
     assert len(warnings) == 3
-    assert mentions(warnings, GOLD, "repeated titles, the first counts: 1", "oil: good or bad?")
+    assert mentions(warnings, MERGED, "several gold summaries, the first counts: 2", "Oil: good or bad?")
     assert mentions(warnings, MERGED, "without web documents", "Gas: good or bad?")
     assert mentions(warnings, MERGED, "indices", "0 to 2", "2", "3")
 
