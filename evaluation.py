@@ -9510,7 +9510,7 @@ def list_answer_warnings(results: AnswerResults) -> list[str]:
     rows = results.detailed_results
     cases = {
         "missing or blank answers, counted as wrong": [row.id for row in rows if is_blank(row.prediction)],
-        "flagged answers, which speak to the judge or are cut off": [row.id for row in rows if row.flags],
+        "flagged answers: text for the judge, or judged cut off": [row.id for row in rows if row.flags],
     }
     lines = [*list_warnings(results.configuration, cases), *warn_about_failures(results)]
     if results.semantic_dynamic and results.semantic_dynamic.proxy:
