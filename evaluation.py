@@ -9408,8 +9408,28 @@ def list_clusters(rows: Iterable[AnswerRow]) -> list[Hashable]:
     return [tuple(row.expected_sources or ()) or row.input or row.id for row in rows]
 
 
+ANSWER_EXPLANATIONS = {
+    "exact": "1 if the answer is an accepted one.",
+    "keyword": "1 if a keyword, or without keywords an accepted answer, is in the answer.",
+    "keyword_legacy": "As keyword, but 0.5 for a miss.",
+    "bleu": "Sentence BLEU, with the accepted answer that fits best.",
+    "similarity": "The cosine of the embeddings of the answer and the gold answer.",
+    "semantic_fixed": "1 if the similarity reaches a given threshold.",
+    "semantic_dynamic": "1 if the similarity reaches the threshold that agrees best with people.",
+    "llm_judge": "The judge's score, from 0 to 1. A missing one counts 0.",
+    "hybrid": "1 for an exact match or a high similarity, 0 for a low one. The judge decides the rest.",
+    "context_recall": "The share of the expected sources that are found.",
+    "context_precision": "The share of the sources found that are expected.",
+    "verifier_faithfulness": "The share of the answer's words that are in its context.",
+}
+
+
 def list_measures(names: Iterable[str]) -> list[Measure]:
-    return [Measure(name, name, 1 if name in GENERATED_AMOUNTS else 3) for name in names]
+    measures = []
+    for name in names:
+        digits = 1 if name in GENERATED_AMOUNTS else 3
+        measures.append(Measure(name, name, digits, explanation=ANSWER_EXPLANATIONS.get(name, "")))
+    return measures
 
 
 def describe_means(table: Table) -> dict[str, MeasureResults]:
