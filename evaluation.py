@@ -4343,6 +4343,10 @@ class NotFound(JudgeUnavailable):
     """The service does not have the file or batch, or has no batches."""
 
 
+class BatchNotFound(JudgingStopped):
+    """The service does not find a batch of the journal. A single 404 is no proof that it is gone."""
+
+
 class Batches(msgspec.Struct):
     """Judging by the Batch API. The batches that the journal knows are resumed where a run left them.
 
@@ -4379,9 +4383,9 @@ class Batches(msgspec.Struct):
         if note.batch:
             try:
                 state = self.retry(self.service.request, BatchState, "get", "batches", note.batch)
-            except NotFound as error:  # which is no proof that it is gone
+            except NotFound as error:
                 again = f"run again later, or with --forget-batch {note.batch}"
-                raise JudgingStopped(f"the service does not find {note.batch}: {again}") from error
+                raise BatchNotFound(f"the service does not find {note.batch}: {again}") from error
         else:
             state = self.retry(self.find_or_create, note.batch_file, may_create)
             if state is None:
@@ -4420,10 +4424,17 @@ class Batches(msgspec.Struct):
     def collect(self) -> None:
         """Store the results of every batch that has ended, and fetch the state of the others."""
         self.forget()
+        not_found: BatchNotFound | None = None
         for note in self.journal.list_batches():
-            state = self.fetch(note, may_create=self.options.batch)
+            try:
+                state = self.fetch(note, may_create=self.options.batch)
+            except BatchNotFound as error:  # the others are collected nevertheless
+                not_found = error
+                continue
             if state is not None and state.status in BATCH_ENDS:
                 self.store_results(note, state)
+        if not_found is not None:
+            raise not_found
 
     def forget(self) -> None:
         """Give up the batches that --forget-batch names. Raises UsageError for an unknown ID."""
