@@ -4595,7 +4595,10 @@ Facts: TypeAlias = Mapping[str, str | Sequence[str]]  # by title; those without 
 
 
 class Part(NamedTuple):
-    """A table with lines below it. It is left out if it has neither."""
+    """A table with lines below it. It is left out if it has neither.
+
+    A console has the title in capitals, but for the `name` that it may end with.
+    """
 
     title: str
     header: Sequence[str] = ()
@@ -4604,6 +4607,7 @@ class Part(NamedTuple):
     place: Literal["warnings", "", "folded", "last"] = ""  # on a page; "last" is below the entries
     n_names: int = 1  # columns that name a row, which a console repeats in each part of a wide table
     explanations: Mapping[str, str] = MappingProxyType({})  # on a page: of columns, by heading
+    name: str = ""
 
 
 class Card(NamedTuple):
@@ -4786,7 +4790,8 @@ def render_text(parts: Iterable[Part]) -> str:
     blocks = []
     for part in parts:
         if part.rows or part.lines:
-            blocks.append(render_title(escape_console(part.title).upper()))
+            title = part.title.removesuffix(part.name).upper() + part.name
+            blocks.append(render_title(escape_console(title)))
         if part.rows:
             blocks.append(render_text_table(part))
         blocks += map(escape_console, part.lines)
@@ -9711,14 +9716,10 @@ class AgreementOptions(Options):
 
 
 class RatedItem(NamedTuple):
-    """An answer, identified by its source and texts. `copy` counts equal ones of a rater from 0.
-
-    The source of a decision may be "", or a name that several sources share: it is for all of them.
-    """
+    """An answer in a source, which is "" where nothing names it."""
 
     source: str
     texts: tuple[tuple[str, str], ...]
-    copy: int = 0
 
     @property
     def question(self) -> str:
@@ -9726,24 +9727,31 @@ class RatedItem(NamedTuple):
         return texts.get("input") or texts.get("question_id", "")
 
 
+class RatedRow(msgspec.Struct):
+    """A rater's decision on an answer, with the names of its source and the items that it is for.
+
+    The first item has the first name as its source. The others are equal answers in other sources: those with
+    this name as another one, or all if there is no name.
+    """
+
+    row: DecisionRow
+    texts: tuple[tuple[str, str], ...]
+    names: list[str]
+    run_name: str
+    items: list[RatedItem] = []
+    copy: int = 0  # counts a rater's decisions on equal texts of a source, from 0
+    n_copies: int = 1
+
+
 class Rater(msgspec.Struct):
     """A judge, or people."""
 
     name: str
     files: list[NamedFile] = []
-    decisions: dict[RatedItem, DecisionRow] = {}
-    copies: Counter[RatedItem] = msgspec.field(default_factory=Counter)  # how many there are of each item
-    other_names: dict[str, set[str]] = {}  # of a source -> sources
+    decisions: list[RatedRow] = []
 
     def has_ratings(self, kind: str) -> bool:
-        return any(getattr(row, kind) is not None for row in self.decisions.values())
-
-
-class Matching(NamedTuple):
-    """How decisions are matched: by which ratings, and which are for answers in several sources."""
-
-    kind: str
-    copies: Mapping[RatedItem, Sequence[RatedItem]] = {}  # -> the same item in its sources
+        return any(getattr(decision.row, kind) is not None for decision in self.decisions)
 
 
 class MatchedItem(msgspec.Struct):
@@ -9870,6 +9878,7 @@ class MeasureAgreement(Command):
         self.raters = [*self.judges, self.people] if self.people else self.judges
         if problems:
             raise InputError(problems)
+        choose_sources(self.raters)
         if len(self.judges) < 2:
             raise UsageError(f"agreement needs two judges or more, got {len(self.judges)}")
         files = itertools.chain.from_iterable(rater.files for rater in self.raters)
@@ -9891,20 +9900,19 @@ class MeasureAgreement(Command):
         counts = []
         for rater in self.raters:
             counts.append(keep_decisions(rater, kind, options.all_decisions or rater is self.people))
-        matching = Matching(kind, find_copies(self.raters))
-        apart = list_disagreements(judges, matching)
+        apart = list_disagreements(judges, kind)
         self.compared = AgreementResults(
             compared=kind,
             judges=counts[: len(judges)],
-            all=measure_group(judges, matching),
+            all=measure_group(judges, kind),
             items_apart=len(apart),
             disagreements=apart[: options.samples],
         )
-        by_source = split_by_source(judges, matching)
+        by_source = split_by_source(judges)
         for source in track(sorted(by_source) if len(by_source) > 1 else (), "Comparing by source"):
-            self.compared.sources[source] = measure_group(by_source[source], Matching(kind))
+            self.compared.sources[source] = measure_group(by_source[source], kind)
         if self.people:
-            self.compared.people = compare_people(counts[-1], judges, self.people, matching)
+            self.compared.people = compare_people(counts[-1], judges, self.people, kind)
 
     def results(self) -> Iterator[OutputFile]:
         yield OutputFile(self.options.out, functools.partial(render_results, self.compared))
@@ -9926,7 +9934,7 @@ class MeasureAgreement(Command):
             pairs += [(row.judge, people.judge) for row in people.judges if not row.items]
         sources = {}
         for rater in self.raters:
-            names = sorted({item.source or "(none)" for item in rater.decisions})
+            names = sorted({decision.items[0].source or "(none)" for decision in rater.decisions})
             sources[rater.name] = f"{rater.name} has {shorten_names(names)}"
         lines = []
         for judge, other in pairs:
@@ -10047,32 +10055,79 @@ def add_decisions(rater: Rater, file: FileData, rows: Iterable[DecisionRow], is_
     stem, suffix, _ = Path(file.name).stem.partition(JUDGE_SUFFIX)
     rater.files.append(file.named)
     for row in rows:
-        candidates = [row.source, row.source_file, row.run_name]
+        names = [row.source, row.source_file, row.run_name]
         if is_source or suffix:
-            candidates = [row.source_file, row.run_name, stem]
-        sources = [text for text in map(format_plain, candidates) if text and text.strip()]
-        for name in sources[1:]:
-            rater.other_names.setdefault(name, set()).add(sources[0])
-        names = ("system", "question_id") if row.input is None else ("input", "gold", "prediction")
-        texts = tuple((name, format_compact(getattr(row, name))) for name in names)
-        item = RatedItem(sources[0] if sources else "", texts)
-        rater.decisions[item._replace(copy=rater.copies[item])] = row
-        rater.copies[item] += 1
+            names = [row.source_file, row.run_name, stem]
+        fields = ("system", "question_id") if row.input is None else ("input", "gold", "prediction")
+        texts = tuple((field, format_compact(getattr(row, field))) for field in fields)
+        known = [name for name in map(format_name, names) if name]
+        rater.decisions.append(RatedRow(row, texts, known, format_name(row.run_name)))
+
+
+def format_name(value: object) -> str:
+    """Return a name as text; "" if it is blank."""
+    text = format_plain(value) or ""
+    return text if text.strip() else ""
 
 
 # -- Matching
 
 
+def find_shared_files(raters: Iterable[Rater]) -> set[str]:
+    """Return the `source_file`s, or other first names, of which a rater has several runs."""
+    shared: set[str] = set()
+    for rater in raters:
+        runs: dict[str, set[str]] = {}
+        for decision in rater.decisions:
+            if decision.run_name:
+                runs.setdefault(decision.names[0], set()).add(decision.run_name)
+        shared |= {name for name, run_names in runs.items() if len(run_names) > 1}
+    return shared
+
+
+def choose_sources(raters: Sequence[Rater]) -> None:
+    """Fill in the items that each decision is for, once all are read.
+
+    The source is the first name: that of the run, where a rater has several runs of one `source_file`.
+    """
+    shared = find_shared_files(raters)
+    sources: dict[str, set[str]] = {}  # by another name of theirs
+    holders: dict[tuple[tuple[str, str], ...], set[str]] = {}  # the sources that have an answer
+    for rater in raters:
+        counts: Counter[RatedItem] = Counter()
+        for decision in rater.decisions:
+            if decision.run_name and not shared.isdisjoint(decision.names):
+                decision.names.insert(0, decision.run_name)
+            source = decision.names[0] if decision.names else ""
+            for name in decision.names[1:]:
+                sources.setdefault(name, set()).add(source)
+            if source:
+                holders.setdefault(decision.texts, set()).add(source)
+            item = RatedItem(source, decision.texts)
+            decision.items = [item]
+            decision.copy = counts[item]
+            counts[item] += 1
+        for decision in rater.decisions:
+            decision.n_copies = counts[decision.items[0]]
+    for decision in itertools.chain.from_iterable(rater.decisions for rater in raters):
+        [own] = decision.items
+        others = holders.get(own.texts, set()) - {own.source}
+        if own.source:
+            others &= sources.get(own.source, set())
+        decision.items += [RatedItem(source, own.texts) for source in sorted(others)]
+
+
 def keep_decisions(rater: Rater, kind: str, keeps_unjudged: bool) -> RaterResults:
     """Drop what was not decided and what needed no judge: equal texts, a split's blank answers."""
-    kept = {}
+    kept = []
     counts = RaterResults(rater.name, 0, 0, 0, rater.files)
-    for item, row in rater.decisions.items():
+    for decision in rater.decisions:
+        row = decision.row
         is_blank = row.score == NO_ANSWER.score and row.reasoning == NO_ANSWER.rationale
         if getattr(row, kind) is None:
             counts.undecided += 1
         elif keeps_unjudged or not (is_blank or row.decision_method in UNJUDGED_METHODS):
-            kept[item] = row
+            kept.append(decision)
         else:
             counts.left_out += 1
     counts.decisions = len(kept)
@@ -10080,41 +10135,32 @@ def keep_decisions(rater: Rater, kind: str, keeps_unjudged: bool) -> RaterResult
     return counts
 
 
-def find_copies(raters: Sequence[Rater]) -> dict[RatedItem, list[RatedItem]]:
-    """Return the items that each decision for several sources is for; those for all sources come last."""
-    sources: dict[RatedItem, dict[str, None]] = {}  # of each item
-    items: dict[RatedItem, None] = {}
-    for rater in raters:
-        items |= dict.fromkeys(rater.decisions)
-    for item in items:
-        if item.source:
-            sources.setdefault(item._replace(source=""), {})[item.source] = None
-    copies = {}
-    for item in sorted(items, key=lambda item: not item.source):
-        own = list(sources.get(item._replace(source=""), ()))
-        if item.source:
-            meant = set().union(*(rater.other_names.get(item.source, ()) for rater in raters))
-            own = [source for source in own if source in meant]
-        if own:
-            copies[item] = [item._replace(source=source) for source in own]
-    return copies
+def match_items(raters: Sequence[Rater], kind: str) -> list[MatchedItem]:
+    """Return the items of some raters. Those that one decision is for are one item.
 
-
-def match_items(raters: Sequence[Rater], matching: Matching) -> list[MatchedItem]:
-    """Return the items of some raters. Those that one decision is for are one item."""
-    merged: dict[RatedItem, RatedItem] = {}
-    for item, copies in matching.copies.items():
-        if any(item in rater.decisions for rater in raters):
-            merged |= dict.fromkeys(copies, item)
-    rows: dict[RatedItem, list[list[DecisionRow]]] = {}
-    for index, rater in enumerate(raters):
-        for item, row in rater.decisions.items():
-            rows.setdefault(merged.get(item, item), [[] for _ in raters])[index].append(row)
+    Copies are matched one to one if all raters and sources of an item have equally many, else they are one.
+    """
+    decisions = [(index, decision) for index, rater in enumerate(raters) for decision in rater.decisions]
+    roots: dict[RatedItem, RatedItem] = {}
+    for _, decision in decisions:
+        root = find_root(roots, decision.items[0])
+        for item in decision.items[1:]:
+            other = find_root(roots, item)
+            if other != root:
+                roots[other] = root
+    sizes: dict[RatedItem, set[int]] = {}
+    for _, decision in decisions:
+        sizes.setdefault(find_root(roots, decision.items[0]), set()).add(decision.n_copies)
+    rows: dict[tuple[RatedItem, int], list[list[DecisionRow]]] = {}
+    for index, decision in decisions:
+        item = find_root(roots, decision.items[0])
+        copy = decision.copy if len(sizes[item]) == 1 else 0
+        rows.setdefault((item, copy), [[] for _ in raters])[index].append(decision.row)
     matched = []
-    for item, by_rater in rows.items():
+    for (item, _), by_rater in rows.items():
         match = MatchedItem(item)
         for own in by_rater:
-            values = {getattr(row, matching.kind) for row in own}
+            values = {getattr(row, kind) for row in own}
             match.is_contradicted |= len(values) > 1
             match.ratings.append(float(values.pop()) if len(values) == 1 else None)
             match.rows.append(own[0] if match.ratings[-1] is not None else None)
@@ -10122,28 +10168,34 @@ def match_items(raters: Sequence[Rater], matching: Matching) -> list[MatchedItem
     return matched
 
 
-def split_by_source(judges: Sequence[Rater], matching: Matching) -> dict[str, list[Rater]]:
+def find_root(roots: Mapping[RatedItem, RatedItem], item: RatedItem) -> RatedItem:
+    """Return the item that stands for this one."""
+    while item in roots:
+        item = roots[item]
+    return item
+
+
+def split_by_source(judges: Sequence[Rater]) -> dict[str, list[Rater]]:
     """Return the judges' decisions on the items of each source."""
     by_source: dict[str, list[Rater]] = {}
     for index, judge in enumerate(judges):
-        for item, row in judge.decisions.items():
-            for copy in matching.copies.get(item, [item]):
-                if copy not in matching.copies:
-                    part = by_source.setdefault(copy.source, [Rater(judge.name) for judge in judges])
-                    part[index].decisions[copy] = row
+        for decision in judge.decisions:
+            for item in decision.items[1:] or decision.items:
+                part = by_source.setdefault(item.source, [Rater(judge.name) for judge in judges])
+                part[index].decisions.append(msgspec.structs.replace(decision, items=[item]))
     return by_source
 
 
 # -- Comparing
 
 
-def measure_group(judges: Sequence[Rater], matching: Matching) -> GroupResults:
+def measure_group(judges: Sequence[Rater], kind: str) -> GroupResults:
     """Measure the agreement of every pair of judges, and of all of them."""
-    matched = match_items(judges, matching)
+    matched = match_items(judges, kind)
     complete = [item for item in matched if item.n_ratings == len(judges)]
     several = [item for item in matched if item.n_ratings > 1]
     fleiss = measure_coefficient(complete, "nominal", 0)
-    alpha = measure_coefficient(several, LEVELS[matching.kind][1], 1)
+    alpha = measure_coefficient(several, LEVELS[kind][1], 1)
     return GroupResults(
         items=len(matched),
         contradicted=sum(item.is_contradicted for item in matched),
@@ -10154,7 +10206,7 @@ def measure_group(judges: Sequence[Rater], matching: Matching) -> GroupResults:
         krippendorff_alpha=alpha.value,
         krippendorff_alpha_reason=explain_missing(alpha.value, len(several)),
         ci95={"fleiss_kappa": fleiss.interval, "krippendorff_alpha": alpha.interval},
-        pairs=[measure_pair(judge, other, matching) for judge, other in itertools.combinations(judges, 2)],
+        pairs=[measure_pair(judge, other, kind) for judge, other in itertools.combinations(judges, 2)],
     )
 
 
@@ -10193,12 +10245,12 @@ def explain_missing(coefficient: float | None, n_items: int) -> OptionalText:
     return "only one value was given" if n_items else "no item in common"
 
 
-def measure_pair(judge: Rater, other: Rater, matching: Matching, is_right: bool = False) -> PairResults:
+def measure_pair(judge: Rater, other: Rater, kind: str, is_right: bool = False) -> PairResults:
     """Compare a judge on common items with another judge, or with people, who are right."""
-    matched = match_items([judge, other], matching)
+    matched = match_items([judge, other], kind)
     row = PairResults(judge=judge.name, with_=UNSET if is_right else other.name)
     row.contradicted = sum(item.is_contradicted for item in matched)
-    compare_ratings(row, [item for item in matched if item.n_ratings == 2], matching.kind)
+    compare_ratings(row, [item for item in matched if item.n_ratings == 2], kind)
     return row
 
 
@@ -10245,19 +10297,17 @@ def count_errors(row: PairResults, table: Array, values: Array, kind: str) -> No
                 row.judge_minus_human_by_level[f"{level:g}"] = gap
 
 
-def compare_people(
-    counts: RaterResults, judges: Sequence[Rater], people: Rater, matching: Matching
-) -> PeopleResults:
+def compare_people(counts: RaterResults, judges: Sequence[Rater], people: Rater, kind: str) -> PeopleResults:
     """Compare people with each judge, and with the votes of the judges."""
-    matched = [item for item in match_items([people, *judges], matching) if item.ratings[0] is not None]
+    matched = [item for item in match_items([people, *judges], kind) if item.ratings[0] is not None]
     return PeopleResults(
         **msgspec.structs.asdict(counts),
         items=len(matched),
         items_without_judge=sum(item.n_ratings == 1 and not item.is_contradicted for item in matched),
-        judges=[measure_pair(judge, people, matching, is_right=True) for judge in judges],
+        judges=[measure_pair(judge, people, kind, is_right=True) for judge in judges],
         votes=[
-            measure_vote("majority", 2, matched, matching.kind),
-            measure_vote("unanimous", len(judges), matched, matching.kind),
+            measure_vote("majority", 2, matched, kind),
+            measure_vote("unanimous", len(judges), matched, kind),
         ],
     )
 
@@ -10281,17 +10331,17 @@ def measure_vote(name: str, n_needed: int, matched: Iterable[MatchedItem], kind:
     return row
 
 
-def list_disagreements(judges: Sequence[Rater], matching: Matching) -> list[Disagreement]:
+def list_disagreements(judges: Sequence[Rater], kind: str) -> list[Disagreement]:
     """Return the items that judges rate differently: the widest apart first, then the most evenly split."""
     apart: list[tuple[tuple[float, float], Disagreement]] = []
-    for item in match_items(judges, matching):
+    for item in match_items(judges, kind):
         ratings = [rating for rating in item.ratings if rating is not None]
         if len(set(ratings)) < 2:
             continue
         row = Disagreement(source=item.item.source, decisions={}, reasoning={}, **dict(item.item.texts))
         for judge, decision in zip(judges, item.rows, strict=True):
             if decision is not None:
-                row.decisions[judge.name] = getattr(decision, matching.kind)
+                row.decisions[judge.name] = getattr(decision, kind)
                 row.reasoning[judge.name] = decision.reasoning
         apart.append(((max(ratings) - min(ratings), statistics.pvariance(ratings)), row))
     return [row for _, row in sorted(apart, key=itemgetter(0), reverse=True)]
@@ -10309,24 +10359,30 @@ def list_agreement_parts(results: AgreementResults, is_page: bool = False) -> li
     how = f"{IN_BRACKETS}, from {MIN_CLUSTERS} questions on: bootstrap over questions."
     header = ["Judge", "Decisions", "Left out", "Undecided", "Files"]
     parts = [Part("Agreement between judges", header, rows, [how, f"Kappa is Cohen's{weights}."])]
-    groups = {"All items": results.all}
+    parts.append(build_group_part("All items", results.all))
     for source, group in results.sources.items():
-        groups[f"Source: {source or 'none'}"] = group
-    for title, group in groups.items():
-        fleiss = format_interval(MeanCell(group.fleiss_kappa, group.ci95["fleiss_kappa"], 2))
-        alpha = format_interval(MeanCell(group.krippendorff_alpha, group.ci95["krippendorff_alpha"], 2))
-        lines = [
-            f"Fleiss' kappa of the {group.items_of_all} items that all judged: {fleiss}",
-            f"Krippendorff's alpha of the {group.items_of_several} items that several judged: {alpha}",
-        ]
-        parts.append(build_pairs_part(title, group.pairs, lines))
+        name = source or "none"
+        if group.items_of_several:
+            parts.append(build_group_part(f"Source: {name}", group)._replace(name=name))
     people = results.people
     if people:
-        title = f"Compared with people: {people.judge}"
-        parts.append(build_pairs_part(title, [*people.judges, *people.votes], describe_people(people)))
+        pairs = [*people.judges, *people.votes]
+        part = build_pairs_part(f"Compared with people: {people.judge}", pairs, describe_people(people))
+        parts.append(part._replace(name=people.judge))
     lines = [describe_disagreement(row, is_page) for row in results.disagreements]
     title = f"Disagreements: {len(lines)} of {results.items_apart}, the widest first"
     return [*parts, Part(title, lines=lines)]
+
+
+def build_group_part(title: str, group: GroupResults) -> Part:
+    """Return a table of the pairs of judges, with the coefficients of all judges below it."""
+    fleiss = format_interval(MeanCell(group.fleiss_kappa, group.ci95["fleiss_kappa"], 2))
+    alpha = format_interval(MeanCell(group.krippendorff_alpha, group.ci95["krippendorff_alpha"], 2))
+    lines = [
+        f"Fleiss' kappa of the {group.items_of_all} items that all judged: {fleiss}",
+        f"Krippendorff's alpha of the {group.items_of_several} items that several judged: {alpha}",
+    ]
+    return build_pairs_part(title, group.pairs, lines)
 
 
 def build_pairs_part(title: str, pairs: Sequence[PairResults], lines: Sequence[str]) -> Part:

@@ -240,7 +240,7 @@ def test_a_folder_per_judge_and_a_file_per_source(project: Project) -> None:
     assert [results["sources"][name]["pairs"][0]["agreement"] for name in ("bank", "news")] == [1.0, 0.5]
     assert results["all"]["pairs"][0]["items"] == 5
     assert [item["source"] for item in results["disagreements"]] == ["news"]
-    assert {"SOURCE: BANK", "SOURCE: NEWS"} <= blocks(outcome.out).keys()
+    assert {"SOURCE: bank", "SOURCE: news"} <= blocks(outcome.out).keys()
 
 
 def test_the_widest_disagreements_come_first(project: Project) -> None:
@@ -299,6 +299,7 @@ def test_no_common_item_is_a_warning_with_the_sources(project: Project) -> None:
         "warning: x and people have no item in common; sources: x has runs/s1.json, people has run of s2",
     ]
     assert [pair["items"] for pair in results["people"]["judges"]] == [0, 1]
+    assert not mentions(outcome.out.splitlines(), "SOURCE")
 
 
 HUMAN_LABELS: dict[str, tuple[object, int, int, int]] = {
@@ -325,6 +326,49 @@ def test_each_label_counts_once(
     assert (y["items"], y["contradicted"]) == (items_of_y, contradicted)
     assert mentions(outcome.out.splitlines(), "y: left out", "differently: 1") is bool(contradicted)
     assert results["all"]["pairs"][0]["items"] == 9  # judges are compared in each source
+
+
+LABELS_OF_RUNS: dict[str, tuple[Row, tuple[int, int], tuple[int, int]]] = {
+    # what names the labels' source; items and correct ones of judge x, of judge y
+    "the first run": ({"run_name": "r1"}, (2, 2), (0, 0)),
+    "the second run": ({"run_name": "r2"}, (2, 1), (2, 0)),
+    "the file and the second run": ({"source_file": "runs/s.json", "run_name": "r2"}, (2, 1), (2, 0)),
+    "the file": ({"source_file": "runs/s.json"}, (1, 1), (2, 0)),  # x decides item 0 in two ways
+}
+
+
+@table("names, of_x, of_y", LABELS_OF_RUNS)
+def test_runs_of_one_source_file_are_told_apart(
+    project: Project, names: Row, of_x: tuple[int, int], of_y: tuple[int, int]
+) -> None:
+    """Judge x has two runs of s.json, judge y the second one only. Both have one run of t.json."""
+    project.write("evals/1__judge-x.json", judged("s", True, True, run_name="r1"))
+    project.write("evals/2__judge-x.json", judged("s", False, True, run_name="r2"))
+    project.write("evals/2__judge-y.json", judged("s", False, False, run_name="r2"))
+    for judge in ("x", "y"):
+        project.write(f"evals/t__judge-{judge}.json", judged("t", 0, 0, 0, run_name=f"run of {judge}"))
+    project.write("people.json", {**names, "items": [row(0, True), row(1, True)]})
+    outcome, results = agree(project, "--eval-dir", "evals", "--human", "people.json")
+    agreements = {name: part["pairs"][0]["agreement"] for name, part in results["sources"].items()}
+    assert agreements == {"r1": None, "r2": 0.5, "runs/t.json": 1.0}
+    pairs = results["people"]["judges"]
+    assert [(pair["items"], pair["too_strict"]) for pair in pairs] == [
+        (n, n - right) for n, right in (of_x, of_y)
+    ]
+    assert outcome.code == (0 if of_y[0] else 3)
+
+
+def test_equal_answers_in_one_file(project: Project) -> None:
+    """They are matched one to one if both raters have equally many, decided or not; else they are one."""
+    a = [row(0, "yes"), row(0, "no"), row(1, "yes"), row(1, "yes")]
+    b = [row(0, "yes"), row(0, "yes"), row(1, "yes"), row(1, None)]
+    project.write("people.json", [row(0, True), row(1, True)])
+    results = compare(project, a, b, options=("--human", "people.json"))
+    [pair] = results["all"]["pairs"]
+    assert (pair["items"], pair["contradicted"], pair["agreement"]) == (3, 0, pytest.approx(2 / 3))
+    people = results["people"]
+    assert [(judge["items"], judge["contradicted"]) for judge in people["judges"]] == [(1, 1), (2, 0)]
+    assert (people["items"], people["items_without_judge"]) == (2, 0)
 
 
 def test_intervals_resample_questions(project: Project) -> None:
@@ -420,7 +464,9 @@ def test_the_console(project: Project) -> None:
     project.write("people.json", [row(0, 1), row(1, 0)])
     outcome, _ = agree(project, "a.json", "b.json", "--human", "people.json", "--samples", "1")
     assert (outcome.code, outcome.err) == (0, [])
-    judges, items, people, disagreements, _ = blocks(outcome.out).values()
+    printed = blocks(outcome.out)
+    assert list(printed)[1:3] == ["ALL ITEMS", "COMPARED WITH PEOPLE: people"]
+    judges, items, people, disagreements, _ = printed.values()
     assert judges.startswith(JUDGES_TABLE)
     assert items.startswith(PAIRS_TABLE)
     assert mentions(items.splitlines(), "Fleiss", "0.17 [-1.00, 1.00]")
