@@ -9728,19 +9728,19 @@ class RatedItem(NamedTuple):
 
 
 class RatedRow(msgspec.Struct):
-    """A rater's decision on an answer, with the names of its source and the items that it is for.
+    """A rater's decision on an item, whose source is the first of the row's names.
 
-    The first item has the first name as its source. The others are equal answers in other sources: those with
-    this name as another one, or all if there is no name.
+    It is also for the other items: equal answers in sources of which this is another name, or in all sources
+    if the row has no name.
     """
 
     row: DecisionRow
-    texts: tuple[tuple[str, str], ...]
     names: list[str]
-    run_name: str
-    items: list[RatedItem] = []
-    copy: int = 0  # counts a rater's decisions on equal texts of a source, from 0
+    item: RatedItem
+    other_items: list[RatedItem] = []
+    copy: int = 0  # numbers the rater's rows for the item
     n_copies: int = 1
+    rating: float = math.nan
 
 
 class Rater(msgspec.Struct):
@@ -9748,23 +9748,30 @@ class Rater(msgspec.Struct):
 
     name: str
     files: list[NamedFile] = []
-    decisions: list[RatedRow] = []
+    rows: list[RatedRow] = []
+    runs: dict[str, set[str]] = {}  # by the first name of a row: most often a `source_file`
 
     def has_ratings(self, kind: str) -> bool:
-        return any(getattr(decision.row, kind) is not None for decision in self.decisions)
+        return any(getattr(rated.row, kind) is not None for rated in self.rows)
 
 
-class MatchedItem(msgspec.Struct):
-    """An item with the rating and row of each rater; None if there is none, or if equal items differ."""
+class MatchedItem(NamedTuple):
+    """An item, and for each rater its ratings with their reasoning: several if it contradicts itself."""
 
     item: RatedItem
-    ratings: list[float | None] = []
-    rows: list[DecisionRow | None] = []
-    is_contradicted: bool = False
+    by_rater: Sequence[Mapping[float, str]]
+
+    @property
+    def ratings(self) -> list[float | None]:
+        return [next(iter(reasons)) if len(reasons) == 1 else None for reasons in self.by_rater]
 
     @property
     def n_ratings(self) -> int:
-        return len(self.ratings) - self.ratings.count(None)
+        return sum(len(reasons) == 1 for reasons in self.by_rater)
+
+    @property
+    def is_contradicted(self) -> bool:
+        return any(len(reasons) > 1 for reasons in self.by_rater)
 
 
 # -- The results file
@@ -9868,17 +9875,12 @@ class MeasureAgreement(Command):
         problems: list[str] = []
         human = [options.human] if options.human else []
         paths = list_paths([*human, *options.files])  # so that a pattern does not match it again
-        self.people: Rater | None = None
-        if human:
-            file = read_file(paths.pop(0), problems)
-            name, rows = read_decisions(file, problems)
-            self.people = Rater(name or Path(file.name).stem)
-            add_decisions(self.people, file, rows)
-        self.judges, self.n_ignored = read_judges(paths, options.eval_dir, problems)
+        people, _ = read_judges(paths[: len(human)], None, problems)
+        self.people = people[0] if people else None
+        self.judges, self.n_ignored = read_judges(paths[len(human) :], options.eval_dir, problems)
         self.raters = [*self.judges, self.people] if self.people else self.judges
         if problems:
             raise InputError(problems)
-        choose_sources(self.raters)
         if len(self.judges) < 2:
             raise UsageError(f"agreement needs two judges or more, got {len(self.judges)}")
         files = itertools.chain.from_iterable(rater.files for rater in self.raters)
@@ -9897,10 +9899,11 @@ class MeasureAgreement(Command):
         if not kinds:
             raise UsageError("verdicts and scores cannot be compared: all files have to hold the same")
         kind = kinds[0]
+        choose_items(self.raters)
         counts = []
         for rater in self.raters:
-            counts.append(keep_decisions(rater, kind, options.all_decisions or rater is self.people))
-        apart = list_disagreements(judges, kind)
+            counts.append(keep_ratings(rater, kind, options.all_decisions or rater is self.people))
+        apart = list_disagreements(judges)
         self.compared = AgreementResults(
             compared=kind,
             judges=counts[: len(judges)],
@@ -9928,18 +9931,19 @@ class MeasureAgreement(Command):
 
     def remarks(self) -> list[str]:
         """Return the pairs of raters without a common item, and why there may be none."""
-        pairs = [(pair.judge, str(pair.with_)) for pair in self.compared.all.pairs if not pair.items]
-        people = self.compared.people
-        if people:
-            pairs += [(row.judge, people.judge) for row in people.judges if not row.items]
+        pairs = list(self.compared.all.pairs)
+        if self.compared.people:
+            pairs += self.compared.people.judges
         sources = {}
         for rater in self.raters:
-            names = sorted({decision.items[0].source or "(none)" for decision in rater.decisions})
+            names = sorted({rated.item.source or "(none)" for rated in rater.rows})
             sources[rater.name] = f"{rater.name} has {shorten_names(names)}"
         lines = []
-        for judge, other in pairs:
-            both = f"{sources[judge]}, {sources[other]}"
-            lines.append(f"warning: {judge} and {other} have no item in common; sources: {both}")
+        for pair in pairs:
+            other = pair.with_ or self.raters[-1].name  # people are the last
+            if not pair.items:
+                both = f"{sources[pair.judge]}, {sources[other]}"
+                lines.append(f"warning: {pair.judge} and {other} have no item in common; sources: {both}")
         return lines
 
     def is_complete(self) -> bool:
@@ -9949,84 +9953,73 @@ class MeasureAgreement(Command):
 # -- Reading
 
 
-def read_judges(paths: Collection[str], folder: str | None, problems: list[str]) -> tuple[list[Rater], int]:
-    """Read the judges in files and in a folder, and count the folder's files without a judge's decisions.
+def read_judges(paths: Iterable[str], folder: str | None, problems: list[str]) -> tuple[list[Rater], int]:
+    """Read the raters in files and in a folder, and count the folder's files without a judge's decisions.
 
     All files named after a judge (JUDGE_SUFFIX) are its own. In the folder others are those of their
-    subfolder or `judge_model`; elsewhere each is a judge, and names that repeat get a number.
+    subfolder or `judge_model`; elsewhere each is a judge, and a name that repeats gets a number.
     """
     judges: dict[str, Rater] = {}
-    for path in track(paths, "Reading judges"):
+    subfolders = {} if folder is None else list_folder(folder)
+    ignored = set(subfolders)
+    for path in track([*paths, *subfolders], "Reading judges"):
         file = read_file(path, problems)
-        model, rows = read_decisions(file, problems)
-        source, _, name = Path(path).stem.partition(JUDGE_SUFFIX)
-        name = name or number_name(model or source, judges)
-        add_decisions(judges.setdefault(name, Rater(name)), file, rows)
-    if folder is None:
-        return list(judges.values()), 0
-    n_ignored = 0
-    root = glob.escape(folder)
-    in_folder = sorted([*glob.glob(f"{root}/*.json"), *glob.glob(f"{root}/*/*.json")])
-    in_folder = [path for path in in_folder if not re.search(r"\.previous(\.\d+)?\.json$", path)]
-    for path in track(in_folder, "Reading decisions"):
-        file = read_file(Path(path).as_posix(), problems)
-        parent = Path(path).parent
-        name = Path(path).stem.partition(JUDGE_SUFFIX)[2] or ("" if parent == Path(folder) else parent.name)
-        value = load_json(file.text)
-        if holds_decisions(value) or (name and value is None):  # what is not JSON is a problem
-            model, rows = read_decisions(file, problems)
-            name = name or model
-            if name:
-                add_decisions(judges.setdefault(name, Rater(name)), file, rows, is_source=True)
+        stem, suffix, name = Path(path).stem.partition(JUDGE_SUFFIX)
+        name = name or subfolders.get(path, "")
+        if path in subfolders:
+            value = load_json(file.text)
+            if not holds_decisions(value) and not (name and value is None):  # what is not JSON is a problem
                 continue
-        n_ignored += 1
-    if len(in_folder) == n_ignored:
+        model, rows = read_decisions(file, problems)
+        if not name and path not in subfolders:
+            name = model or stem
+            number = 1
+            while name in judges:
+                number += 1
+                name = f"{model or stem} ({number})"
+        name = name or model
+        if name:
+            ignored.discard(path)
+            has_one_source = suffix or path in subfolders
+            add_rows(judges.setdefault(name, Rater(name)), file, rows, stem if has_one_source else "")
+    if folder is not None and len(ignored) == len(subfolders):
         problems.append(f"{folder}: no files *{JUDGE_SUFFIX}NAME.json, nor a folder for each judge")
-    return list(judges.values()), n_ignored
+    return list(judges.values()), len(ignored)
 
 
-def number_name(name: str, taken: Collection[str]) -> str:
-    """Return the name, with a number if it is taken."""
-    numbered = name
-    number = 1
-    while numbered in taken:
-        number += 1
-        numbered = f"{name} ({number})"
-    return numbered
+def list_folder(folder: str) -> dict[str, str]:
+    """Return the JSON files in a folder and its subfolders, each with the name of its subfolder or ""."""
+    names = [*glob.glob("*.json", root_dir=folder), *glob.glob("*/*.json", root_dir=folder)]
+    names = [name for name in sorted(names) if not re.search(r"\.previous(\.\d+)?\.json$", name)]
+    return {Path(folder, name).as_posix(): os.path.dirname(name) for name in names}
 
 
 def read_decisions(file: FileData, problems: list[str]) -> tuple[str, list[DecisionRow]]:
     """Return (the judge's model or "", the decisions) of `answers`, of a split, or of people."""
     n_problems = len(problems)
     value = load_json(file.text)
+    head = DecisionHead()
+    rows: list[DecisionRow] = []
     if isinstance(value, dict) and find_rows(value) is None:
-        model, rows = parse_split_decisions(file, problems)
+        kind = cast("type[JudgedSystem | None]", JudgedSystem | None)
+        systems, _ = parse_members(kind, file, problems)
+        for name, system in systems.items():
+            if system and system.llm_judge:
+                head.judge_model = head.judge_model or system.llm_judge.judge_model or ""
+                for judged in system.llm_judge.per_question:
+                    judged.system = name
+                    rows.append(judged)
     else:
         rows = parse_list(DecisionRow, file, problems, ITEM_LISTS)
-        head = parse_value(DecisionHead, file, problems) if isinstance(value, dict) else None
-        head = head or DecisionHead()
-        model = head.judge_model
-        for row in rows:
-            row.source_file = row.source_file or head.source_file
-            row.run_name = row.run_name or head.run_name
+        if isinstance(value, dict):
+            head = parse_value(DecisionHead, file, problems) or head
+    for row in rows:
+        row.source_file = row.source_file or head.source_file
+        row.run_name = format_name(row.run_name or head.run_name)
     is_decided = any(row.correct is not None or row.score is not None for row in rows)
     if not is_decided and file.data is not None and len(problems) == n_problems:
         problems.append(f"{file.name}:1: no decisions: neither correct nor score nor a split's llm_judge")
-    return model.strip(), rows
-
-
-def parse_split_decisions(file: FileData, problems: list[str]) -> tuple[str, list[DecisionRow]]:
-    kind = cast("type[JudgedSystem | None]", JudgedSystem | None)
-    systems, _ = parse_members(kind, file, problems)
-    model = ""
-    rows: list[DecisionRow] = []
-    for system, results in systems.items():
-        if results and results.llm_judge:
-            model = model or results.llm_judge.judge_model or ""
-            for row in results.llm_judge.per_question:
-                row.system = system
-                rows.append(row)
-    return model, rows
+    return head.judge_model.strip(), rows
 
 
 def find_rows(value: Any) -> list[Any] | None:
@@ -10047,21 +10040,17 @@ def holds_decisions(value: Any) -> bool:
     return any(isinstance(system, dict) and "llm_judge" in system for system in systems)
 
 
-def add_decisions(rater: Rater, file: FileData, rows: Iterable[DecisionRow], is_source: bool = False) -> None:
-    """Add a file's decisions. A file with a judge's name, and one that `is_source`, is of one source.
-
-    Its name is the source if neither `source_file` nor `run_name` tells; each may be another file's source.
-    """
-    stem, suffix, _ = Path(file.name).stem.partition(JUDGE_SUFFIX)
+def add_rows(rater: Rater, file: FileData, rows: Iterable[DecisionRow], stem: str = "") -> None:
+    """Add a file's rows. The `stem` is a name of its source, unless it holds several sources."""
     rater.files.append(file.named)
     for row in rows:
-        names = [row.source, row.source_file, row.run_name]
-        if is_source or suffix:
-            names = [row.source_file, row.run_name, stem]
+        candidates = ["" if stem else row.source, row.source_file, row.run_name, stem]
+        names = [name for name in map(format_name, candidates) if name]
         fields = ("system", "question_id") if row.input is None else ("input", "gold", "prediction")
         texts = tuple((field, format_compact(getattr(row, field))) for field in fields)
-        known = [name for name in map(format_name, names) if name]
-        rater.decisions.append(RatedRow(row, texts, known, format_name(row.run_name)))
+        rater.rows.append(RatedRow(row, names, RatedItem("", texts)))
+        if row.run_name:
+            rater.runs.setdefault(names[0], set()).add(row.run_name)
 
 
 def format_name(value: object) -> str:
@@ -10073,116 +10062,92 @@ def format_name(value: object) -> str:
 # -- Matching
 
 
-def find_shared_files(raters: Iterable[Rater]) -> set[str]:
-    """Return the `source_file`s, or other first names, of which a rater has several runs."""
-    shared: set[str] = set()
-    for rater in raters:
-        runs: dict[str, set[str]] = {}
-        for decision in rater.decisions:
-            if decision.run_name:
-                runs.setdefault(decision.names[0], set()).add(decision.run_name)
-        shared |= {name for name, run_names in runs.items() if len(run_names) > 1}
-    return shared
+def choose_items(raters: Sequence[Rater]) -> None:
+    """Fill in which items each row is for, once all files are read.
 
-
-def choose_sources(raters: Sequence[Rater]) -> None:
-    """Fill in the items that each decision is for, once all are read.
-
-    The source is the first name: that of the run, where a rater has several runs of one `source_file`.
+    Where a rater has several runs under one name, the name of the run comes first.
     """
-    shared = find_shared_files(raters)
+    shared = {name for rater in raters for name, runs in rater.runs.items() if len(runs) > 1}
     sources: dict[str, set[str]] = {}  # by another name of theirs
     holders: dict[tuple[tuple[str, str], ...], set[str]] = {}  # the sources that have an answer
     for rater in raters:
         counts: Counter[RatedItem] = Counter()
-        for decision in rater.decisions:
-            if decision.run_name and not shared.isdisjoint(decision.names):
-                decision.names.insert(0, decision.run_name)
-            source = decision.names[0] if decision.names else ""
-            for name in decision.names[1:]:
+        for rated in rater.rows:
+            if rated.row.run_name and not shared.isdisjoint(rated.names):
+                rated.names.insert(0, rated.row.run_name)
+            source = rated.names[0] if rated.names else ""
+            for name in rated.names[1:]:
                 sources.setdefault(name, set()).add(source)
-            if source:
-                holders.setdefault(decision.texts, set()).add(source)
-            item = RatedItem(source, decision.texts)
-            decision.items = [item]
-            decision.copy = counts[item]
-            counts[item] += 1
-        for decision in rater.decisions:
-            decision.n_copies = counts[decision.items[0]]
-    for decision in itertools.chain.from_iterable(rater.decisions for rater in raters):
-        [own] = decision.items
-        others = holders.get(own.texts, set()) - {own.source}
-        if own.source:
-            others &= sources.get(own.source, set())
-        decision.items += [RatedItem(source, own.texts) for source in sorted(others)]
+            holders.setdefault(rated.item.texts, set()).add(source)
+            rated.item = rated.item._replace(source=source)
+            rated.copy = counts[rated.item]
+            counts[rated.item] += 1
+        for rated in rater.rows:
+            rated.n_copies = counts[rated.item]
+    for rated in itertools.chain.from_iterable(rater.rows for rater in raters):
+        source, texts = rated.item
+        others = holders[texts] - {source, ""}
+        if source:
+            others &= sources.get(source, set())
+        rated.other_items = [RatedItem(other, texts) for other in sorted(others)]
 
 
-def keep_decisions(rater: Rater, kind: str, keeps_unjudged: bool) -> RaterResults:
+def keep_ratings(rater: Rater, kind: str, keeps_unjudged: bool) -> RaterResults:
     """Drop what was not decided and what needed no judge: equal texts, a split's blank answers."""
     kept = []
     counts = RaterResults(rater.name, 0, 0, 0, rater.files)
-    for decision in rater.decisions:
-        row = decision.row
+    for rated in rater.rows:
+        row = rated.row
+        rating = getattr(row, kind)
         is_blank = row.score == NO_ANSWER.score and row.reasoning == NO_ANSWER.rationale
-        if getattr(row, kind) is None:
+        if rating is None:
             counts.undecided += 1
         elif keeps_unjudged or not (is_blank or row.decision_method in UNJUDGED_METHODS):
-            kept.append(decision)
+            rated.rating = rating
+            kept.append(rated)
         else:
             counts.left_out += 1
     counts.decisions = len(kept)
-    rater.decisions = kept
+    rater.rows = kept
     return counts
 
 
-def match_items(raters: Sequence[Rater], kind: str) -> list[MatchedItem]:
-    """Return the items of some raters. Those that one decision is for are one item.
+def match_items(raters: Sequence[Rater]) -> list[MatchedItem]:
+    """Return the items of some raters. Those that one row is for are one item.
 
-    Copies are matched one to one if all raters and sources of an item have equally many, else they are one.
+    Copies are matched one to one if all raters have equally many in each source; otherwise they are one item.
     """
-    decisions = [(index, decision) for index, rater in enumerate(raters) for decision in rater.decisions]
-    roots: dict[RatedItem, RatedItem] = {}
-    for _, decision in decisions:
-        root = find_root(roots, decision.items[0])
-        for item in decision.items[1:]:
-            other = find_root(roots, item)
-            if other != root:
-                roots[other] = root
-    sizes: dict[RatedItem, set[int]] = {}
-    for _, decision in decisions:
-        sizes.setdefault(find_root(roots, decision.items[0]), set()).add(decision.n_copies)
-    rows: dict[tuple[RatedItem, int], list[list[DecisionRow]]] = {}
-    for index, decision in decisions:
-        item = find_root(roots, decision.items[0])
-        copy = decision.copy if len(sizes[item]) == 1 else 0
-        rows.setdefault((item, copy), [[] for _ in raters])[index].append(decision.row)
-    matched = []
-    for (item, _), by_rater in rows.items():
-        match = MatchedItem(item)
-        for own in by_rater:
-            values = {getattr(row, kind) for row in own}
-            match.is_contradicted |= len(values) > 1
-            match.ratings.append(float(values.pop()) if len(values) == 1 else None)
-            match.rows.append(own[0] if match.ratings[-1] is not None else None)
-        matched.append(match)
-    return matched
+    rows = [(index, rated) for index, rater in enumerate(raters) for rated in rater.rows]
+    merged: dict[RatedItem, RatedItem] = {}
+    for _, rated in rows:
+        for item in rated.other_items:
+            merged[find_merged(merged, item)] = find_merged(merged, rated.item)
+    numbers: dict[RatedItem, set[int]] = {}  # of copies
+    for _, rated in rows:
+        numbers.setdefault(find_merged(merged, rated.item), set()).add(rated.n_copies)
+    by_item: dict[tuple[RatedItem, int], list[dict[float, str]]] = {}
+    for index, rated in rows:
+        item = find_merged(merged, rated.item)
+        copy = rated.copy if len(numbers[item]) == 1 else 0
+        by_rater = by_item.setdefault((item, copy), [{} for _ in raters])
+        by_rater[index].setdefault(rated.rating, rated.row.reasoning)
+    return [MatchedItem(item, by_rater) for (item, _), by_rater in by_item.items()]
 
 
-def find_root(roots: Mapping[RatedItem, RatedItem], item: RatedItem) -> RatedItem:
-    """Return the item that stands for this one."""
-    while item in roots:
-        item = roots[item]
+def find_merged(merged: Mapping[RatedItem, RatedItem], item: RatedItem) -> RatedItem:
+    while merged.get(item, item) != item:
+        item = merged[item]
     return item
 
 
 def split_by_source(judges: Sequence[Rater]) -> dict[str, list[Rater]]:
-    """Return the judges' decisions on the items of each source."""
+    """Return the judges' rows on the items of each source."""
     by_source: dict[str, list[Rater]] = {}
     for index, judge in enumerate(judges):
-        for decision in judge.decisions:
-            for item in decision.items[1:] or decision.items:
+        for rated in judge.rows:
+            for item in rated.other_items or [rated.item]:
                 part = by_source.setdefault(item.source, [Rater(judge.name) for judge in judges])
-                part[index].decisions.append(msgspec.structs.replace(decision, items=[item]))
+                part[index].rows.append(msgspec.structs.replace(rated, item=item, other_items=[]))
     return by_source
 
 
@@ -10191,11 +10156,15 @@ def split_by_source(judges: Sequence[Rater]) -> dict[str, list[Rater]]:
 
 def measure_group(judges: Sequence[Rater], kind: str) -> GroupResults:
     """Measure the agreement of every pair of judges, and of all of them."""
-    matched = match_items(judges, kind)
+    matched = match_items(judges)
     complete = [item for item in matched if item.n_ratings == len(judges)]
     several = [item for item in matched if item.n_ratings > 1]
-    fleiss = measure_coefficient(complete, "nominal", 0)
-    alpha = measure_coefficient(several, LEVELS[kind][1], 1)
+    [fleiss] = measure_ratings(complete, "nominal", correction=0)
+    [alpha] = measure_ratings(several, LEVELS[kind][1], correction=1)
+    pairs = []
+    for judge, other in itertools.combinations(judges, 2):
+        row = PairResults(judge=judge.name, with_=other.name)
+        pairs.append(compare_ratings(row, match_items([judge, other]), kind))
     return GroupResults(
         items=len(matched),
         contradicted=sum(item.is_contradicted for item in matched),
@@ -10206,36 +10175,36 @@ def measure_group(judges: Sequence[Rater], kind: str) -> GroupResults:
         krippendorff_alpha=alpha.value,
         krippendorff_alpha_reason=explain_missing(alpha.value, len(several)),
         ci95={"fleiss_kappa": fleiss.interval, "krippendorff_alpha": alpha.interval},
-        pairs=[measure_pair(judge, other, kind) for judge, other in itertools.combinations(judges, 2)],
+        pairs=pairs,
     )
 
 
-def measure_coefficient(matched: Sequence[MatchedItem], level: str, correction: int) -> Mean:
+def measure_ratings(
+    matched: Sequence[MatchedItem], level: str, widths: Collection[float] = (), correction: int | None = None
+) -> list[Mean]:
+    """Return the shares of pairs of ratings that differ by no more than each width, and the coefficient.
+
+    Intervals resample questions. With a `correction` the order of the raters does not matter.
+    """
+    both_orders = correction is not None
     ratings = encode_ratings(item.ratings for item in matched)
-    tables = tabulate_questions(ratings, matched, both_orders=True)
-
-    def compute(totals: Array) -> Array:
-        return compute_coefficients(totals, ratings.values, level, correction)[:, np.newaxis]
-
-    return estimate_statistics(tables, compute)[0]
-
-
-def tabulate_questions(
-    ratings: EncodedRatings, matched: Iterable[MatchedItem], *, both_orders: bool = False
-) -> Array:
-    """Return a table for each question; one for all of them if they would be too large for intervals."""
-    n_values = len(ratings.values)
+    values = np.array(ratings.values, np.float64)
+    n_values = len(values)
     if n_values > MAX_RATING_VALUES:
         raise UsageError(f"there are {n_values} different scores, more than {MAX_RATING_VALUES}: round them")
     has_intervals = n_values <= MAX_INTERVAL_VALUES
     questions = [item.item.question if has_intervals else "" for item in matched]
-    return tabulate_ratings(ratings, questions, both_orders=both_orders)
+    tables = tabulate_ratings(ratings, questions, both_orders=both_orders)
+    gaps = abs(np.subtract.outer(values, values)).ravel()  # by cell of a table
 
+    def compute(totals: Array) -> Array:
+        sizes = totals.sum(axis=1)
+        shares = [totals @ (gaps <= width) / np.where(sizes, sizes, np.nan) for width in widths]
+        coefficient = compute_coefficients(totals, values.tolist(), level, correction or 0)
+        return np.stack([*shares, coefficient], axis=1)
 
-def estimate_statistics(tables: Array, compute: Callable[[Array], Array]) -> list[Mean]:
-    """Return the statistics of the sum of tables, which have a row per question, with their intervals."""
-    values = compute(tables.sum(axis=0)[np.newaxis])[0].tolist()
-    pairs = zip(values, bootstrap_statistics(tables, compute), strict=True)
+    estimates = compute(tables.sum(axis=0)[np.newaxis])[0].tolist()
+    pairs = zip(estimates, bootstrap_statistics(tables, compute), strict=True)
     return [Mean(None if math.isnan(value) else value, interval, 0) for value, interval in pairs]
 
 
@@ -10245,66 +10214,55 @@ def explain_missing(coefficient: float | None, n_items: int) -> OptionalText:
     return "only one value was given" if n_items else "no item in common"
 
 
-def measure_pair(judge: Rater, other: Rater, kind: str, is_right: bool = False) -> PairResults:
-    """Compare a judge on common items with another judge, or with people, who are right."""
-    matched = match_items([judge, other], kind)
-    row = PairResults(judge=judge.name, with_=UNSET if is_right else other.name)
+def compare_ratings(row: PairResults, matched: Sequence[MatchedItem], kind: str) -> PairResults:
+    """Fill in the results of two raters, and return them. Without `with_` the second rater is right."""
     row.contradicted = sum(item.is_contradicted for item in matched)
-    compare_ratings(row, [item for item in matched if item.n_ratings == 2], kind)
-    return row
-
-
-def compare_ratings(row: PairResults, matched: Sequence[MatchedItem], kind: str) -> None:
-    """Fill in the results for items with two ratings. Without `with_` the second one is right."""
-    ratings = encode_ratings(item.ratings for item in matched)
-    tables = tabulate_questions(ratings, matched)
-    values = np.array(ratings.values, np.float64)
-    gaps = np.subtract.outer(values, values).ravel()  # by cell of a table
+    matched = [item for item in matched if item.n_ratings == 2]
+    ratings = np.array([item.ratings for item in matched], np.float64).reshape(-1, 2)
     rate = "agreement" if row.with_ else "accuracy"
-    hits = {rate: gaps == 0}
-    if values.max(initial=0) > 1:  # from 0 to 1 all ratings are within 1
-        hits[f"{rate}_within_1"] = abs(gaps) < 1 + 1e-9
-
-    def compute(totals: Array) -> Array:
-        sizes = totals.sum(axis=1)
-        columns = [totals @ column / np.where(sizes, sizes, np.nan) for column in hits.values()]
-        kappa = compute_coefficients(totals, ratings.values, LEVELS[kind][0])
-        return np.stack([*columns, kappa], axis=1)
-
-    row.items = len(matched)
-    row.questions = len({item.item.question for item in matched})
-    for name, estimate in zip([*hits, "kappa"], estimate_statistics(tables, compute), strict=True):
+    widths = {rate: 0.0}
+    if ratings.max(initial=0) > 1:  # from 0 to 1 all ratings are within 1
+        widths[f"{rate}_within_1"] = 1 + 1e-9
+    estimates = measure_ratings(matched, LEVELS[kind][0], widths.values())
+    for name, estimate in zip([*widths, "kappa"], estimates, strict=True):
         setattr(row, name, estimate.value)
         row.ci95[name] = estimate.interval
+    row.items = len(matched)
+    row.questions = len({item.item.question for item in matched})
     row.kappa_reason = explain_missing(row.kappa, row.items)
     if row.questions < MIN_CLUSTERS:
         row.ci95_reason = f"fewer than {MIN_CLUSTERS} questions"
-    elif len(values) > MAX_INTERVAL_VALUES:
+    elif len(np.unique(ratings)) > MAX_INTERVAL_VALUES:
         row.ci95_reason = f"more than {MAX_INTERVAL_VALUES} different scores"
     if not row.with_:
-        count_errors(row, tables.sum(axis=0).reshape(len(values), len(values)), values, kind)
+        count_errors(row, ratings, kind)
+    return row
 
 
-def count_errors(row: PairResults, table: Array, values: Array, kind: str) -> None:
+def count_errors(row: PairResults, ratings: Array, kind: str) -> None:
     """Fill in how often a judge is above and below people, and of scores by how much at each level."""
-    row.too_kind = int(np.tril(table, -1).sum())
-    row.too_strict = int(np.triu(table, 1).sum())
+    levels = ratings[:, 1]
+    gaps = ratings[:, 0] - levels
+    row.too_kind = int((gaps > 0).sum())
+    row.too_strict = int((gaps < 0).sum())
     if kind == "score":
         row.judge_minus_human_by_level = {}
-        for level, counts in zip(values, table.T, strict=True):
-            if counts.any():
-                gap = float((values - level) @ counts / counts.sum())
-                row.judge_minus_human_by_level[f"{level:g}"] = gap
+        for level in np.unique(levels).tolist():
+            row.judge_minus_human_by_level[f"{level:g}"] = float(gaps[levels == level].mean())
 
 
 def compare_people(counts: RaterResults, judges: Sequence[Rater], people: Rater, kind: str) -> PeopleResults:
     """Compare people with each judge, and with the votes of the judges."""
-    matched = [item for item in match_items([people, *judges], kind) if item.ratings[0] is not None]
+    matched = [item for item in match_items([people, *judges]) if item.ratings[0] is not None]
+    pairs = []
+    for judge in judges:
+        row = PairResults(judge=judge.name)
+        pairs.append(compare_ratings(row, match_items([judge, people]), kind))
     return PeopleResults(
         **msgspec.structs.asdict(counts),
         items=len(matched),
         items_without_judge=sum(item.n_ratings == 1 and not item.is_contradicted for item in matched),
-        judges=[measure_pair(judge, people, kind, is_right=True) for judge in judges],
+        judges=pairs,
         votes=[
             measure_vote("majority", 2, matched, kind),
             measure_vote("unanimous", len(judges), matched, kind),
@@ -10325,24 +10283,22 @@ def measure_vote(name: str, n_needed: int, matched: Iterable[MatchedItem], kind:
         elif len(winners) > 1 or (name == "unanimous" and len(set(ratings)) > 1):
             n_without += 1
         else:
-            voted.append(MatchedItem(item.item, [winners[0], item.ratings[0]]))
-    row = PairResults(judge=name, left_out=n_without, fewer_judges=n_fewer)
-    compare_ratings(row, voted, kind)
-    return row
+            voted.append(MatchedItem(item.item, [{winners[0]: ""}, item.by_rater[0]]))
+    return compare_ratings(PairResults(judge=name, left_out=n_without, fewer_judges=n_fewer), voted, kind)
 
 
-def list_disagreements(judges: Sequence[Rater], kind: str) -> list[Disagreement]:
+def list_disagreements(judges: Sequence[Rater]) -> list[Disagreement]:
     """Return the items that judges rate differently: the widest apart first, then the most evenly split."""
     apart: list[tuple[tuple[float, float], Disagreement]] = []
-    for item in match_items(judges, kind):
+    for item in match_items(judges):
         ratings = [rating for rating in item.ratings if rating is not None]
         if len(set(ratings)) < 2:
             continue
         row = Disagreement(source=item.item.source, decisions={}, reasoning={}, **dict(item.item.texts))
-        for judge, decision in zip(judges, item.rows, strict=True):
-            if decision is not None:
-                row.decisions[judge.name] = getattr(decision, kind)
-                row.reasoning[judge.name] = decision.reasoning
+        for judge, rating, reasons in zip(judges, item.ratings, item.by_rater, strict=True):
+            if rating is not None:
+                row.decisions[judge.name] = rating
+                row.reasoning[judge.name] = reasons[rating]
         apart.append(((max(ratings) - min(ratings), statistics.pvariance(ratings)), row))
     return [row for _, row in sorted(apart, key=itemgetter(0), reverse=True)]
 
