@@ -223,7 +223,7 @@ MAX_SYSTEMS_SHOWN = 10  # with more, the console lists significant differences o
 MAX_AMOUNT = 2**53  # beyond it a float cannot count
 PROGRESS_DELAY_S = 1.0  # shorter work shows no progress bar
 CONSOLE_WIDTH = 100  # columns of a table
-NAMES_WIDTH = 40  # of them for the names of the rows, if the table is too wide
+NAMES_WIDTH = 34  # of them for the names of the rows, if the table is too wide
 
 EXIT_OK = 0
 EXIT_BAD_INPUT = 2
@@ -2268,7 +2268,6 @@ def slice_table(table: Table, label: str, min_items: int = MIN_SLICE) -> dict[st
 
 
 NO_DIFFERENCE = "no significant difference"
-ONLY_SIGNIFICANT = "Only significant differences are listed; the results have all."
 OPPOSITE_VERDICTS = {"better": "worse", "worse": "better", NO_DIFFERENCE: NO_DIFFERENCE}
 
 
@@ -4717,49 +4716,29 @@ def build_means_part(
 
 
 def build_comparison_part(comparisons: Iterable[Comparison], measures: Iterable[Measure]) -> Part:
-    """Return a table of paired differences, as seen from the later system of each pair."""
+    """Return a table of paired differences, as seen from the later system of each pair.
+
+    Of many systems only the significant differences are listed.
+    """
     by_key = {measure.mean_key: measure for measure in measures}
-    rows: list[list[Cell]] = []
-    for system, earlier_view, not_submitted in select_comparisons(comparisons):
-        result = mirror_difference(system, earlier_view)
-        measure = by_key[result.measure]
-        difference = f"{result.difference:+.{measure.digits}f}"
-        cells: list[Cell] = [result.n, difference, f"{result.p:.4f}", f"{result.p_holm:.4f}", result.verdict]
-        if not_submitted:
-            cells = ["", "", "", "", f"{NOT_SUBMITTED} by {', '.join(not_submitted)}"]
-        rows.append([f"{earlier_view.with_} - {system}", measure.title, *cells])
-    header = ["Pair", "Measure", "n", "Difference", "p", "p (Holm)", "Verdict"]
-    return Part("Comparison", header, rows, n_names=2)
-
-
-def select_comparisons(comparisons: Iterable[Comparison]) -> list[Comparison]:
-    """Return the comparisons to show, by pair: of many systems only those with a significant difference."""
-    by_pair: dict[tuple[str, str], list[Comparison]] = {}
+    by_pair: dict[tuple[str, str], list[Comparison]] = defaultdict(list)
     for comparison in comparisons:
-        by_pair.setdefault((comparison.system, comparison.result.with_), []).append(comparison)
-    shown = list(itertools.chain.from_iterable(by_pair.values()))
-    if len(by_pair) <= math.comb(MAX_SYSTEMS_SHOWN, 2):
-        return shown
-    return [row for row in shown if row.result.verdict != NO_DIFFERENCE and not row.not_submitted]
-
-
-def describe_comparisons(comparisons: Sequence[Comparison], measures: Iterable[Measure]) -> list[str]:
-    """Return the comparisons in words, as the earlier system of each pair sees it, where there is one."""
-    by_key = {measure.mean_key: measure for measure in measures}
-    lines = []
-    for system, result, not_submitted in select_comparisons(comparisons):
-        if not_submitted:  # as the tables say
+        by_pair[comparison.system, comparison.result.with_].append(comparison)
+    lists_all = len(by_pair) <= math.comb(MAX_SYSTEMS_SHOWN, 2)
+    rows: list[list[Cell]] = []
+    for system, earlier_view, not_submitted in itertools.chain.from_iterable(by_pair.values()):
+        result = mirror_difference(system, earlier_view)
+        if not lists_all and (not_submitted or result.verdict == NO_DIFFERENCE):
             continue
         measure = by_key[result.measure]
-        verdict = f"{system} is {result.verdict} than {result.with_}"
-        if result.verdict == NO_DIFFERENCE:
-            verdict = f"{NO_DIFFERENCE} between {system} and {result.with_}"
-        gap = format_interval(MeanCell(result.difference, result.ci95, measure.digits), sign="+")
-        lines.append(f"{verdict} on {measure.title} ({gap}, p = {result.p_holm:.4f}, n = {result.n})")
-    n_pairs = len({(comparison.system, comparison.result.with_) for comparison in comparisons})
-    if n_pairs > math.comb(MAX_SYSTEMS_SHOWN, 2):
-        lines.append(ONLY_SIGNIFICANT if lines else f"{NO_DIFFERENCE} among {n_pairs} pairs")
-    return lines
+        difference = format_interval(MeanCell(result.difference, result.ci95, measure.digits), sign="+")
+        cells: list[Cell] = [result.n, difference, f"{result.p_holm:.4f}", result.verdict]
+        if not_submitted:
+            cells = ["", "", "", f"{NOT_SUBMITTED} by {', '.join(not_submitted)}"]
+        rows.append([f"{earlier_view.with_} - {system}", measure.title, *cells])
+    header = ["Pair", "Measure", "n", "Difference", "p (Holm)", "Verdict"]
+    lines = [] if lists_all else ["Only significant differences are listed; the results have all."]
+    return Part("Comparison", header, rows, lines, n_names=2)
 
 
 def list_warnings(file: str, cases: Mapping[str, list[str]]) -> list[str]:
@@ -4772,6 +4751,10 @@ def list_warnings(file: str, cases: Mapping[str, list[str]]) -> list[str]:
                 f"{file}: {what}: {len(names)}, e.g. {names[0][:MAX_SHOWN_CHARS]}{semicolon}{advice}"
             )
     return lines
+
+
+def prefix_lines(name: str, lines: Iterable[str]) -> list[str]:
+    return [f"{name}: {line}" for line in lines]
 
 
 def shorten_names(names: Sequence[str]) -> str:
@@ -6811,7 +6794,7 @@ class GradeSplit(Command):
         by = self.options.by
         if not self.options.outputs:
             return render_split_text(self.submissions[0], by)
-        slices = [build_slice_part(self.systems, by, is_for_console=True)] if by else []
+        slices = [build_slice_part(self.systems, by)] if by else []
         board = build_leaderboard(self.split, self.submissions, self.override_files).parts[0]
         return render_text([*slices, narrow_leaderboard(board)])
 
@@ -7876,14 +7859,15 @@ def render_split_text(graded: Submission, by: str | None) -> str:
     systems = graded.systems
     blocks = [render_system(system) for system in systems]
     if by:
-        blocks.append(render_text([build_slice_part(systems, by, is_for_console=True)]))
+        blocks.append(render_text([build_slice_part(systems, by)]))
     if len(systems) > 1:
         remarks = ["", describe_intervals(systems[0]), *list_comparison_notes(systems)]
         pairs = build_comparison_part(graded.comparisons, SPLIT_MEASURES)
         blocks += [
             render_text([build_systems_part("System comparison", systems, remarks)]),
             "\n--- PAIRED DIFFERENCES (sign flips over documents, Holm over the pairs of a measure) ---",
-            render_text_table(pairs) if pairs.rows else NO_DIFFERENCE.capitalize(),
+            render_text_table(pairs),
+            *pairs.lines,
         ]
     return "\n".join(blocks)
 
@@ -7930,10 +7914,19 @@ def list_remarks(results: JudgeResults) -> list[str]:
         lines.append(f"Judge's own noise (standard deviation): {format_number(results.judge_sd, 2)}")
     if results.human:
         lines += describe_human(results.human)
-    lines += map(describe_flagged, results.flagged_rows)
-    lines += map(describe_override, results.overridden_rows)
-    lines += describe_checks(results)
+    cases = describe_cases(results)
+    lines += [*cases["Flagged questions"], *cases["Overridden scores"], *describe_checks(results)]
     return list(map(escape_console, lines))
+
+
+def describe_cases(results: JudgeResults) -> dict[str, list[str]]:
+    """Return the answers that a person should look at, by title."""
+    failures = [f"{row.question_id}: {row.failure}" for row in results.per_question if row.failure]
+    return {
+        "Failed questions": failures,
+        "Flagged questions": list(map(describe_flagged, results.flagged_rows)),
+        "Overridden scores": list(map(describe_override, results.overridden_rows)),
+    }
 
 
 def describe_bounds(results: JudgeResults) -> list[str]:
@@ -8026,10 +8019,8 @@ def count_documents(graded: System) -> int:
 
 
 def list_comparison_notes(systems: Sequence[System]) -> list[str]:
-    """Return the notes below a comparison, such as missing judgements and differences not shown."""
+    """Return what else to know before comparing systems."""
     lines = []
-    if len(systems) > MAX_SYSTEMS_SHOWN:
-        lines.append(ONLY_SIGNIFICANT)
     judged = [(system.name, system.judged) for system in systems if system.judged]
     missing = [f"{name} {results.n_missing}" for name, results in judged if results.n_missing]
     if missing:
@@ -8046,18 +8037,17 @@ def build_systems_part(title: str, systems: Iterable[System], lines: Sequence[st
     return build_means_part(title, ["System"], rows, SPLIT_MEASURES)._replace(lines=lines)
 
 
-def build_slice_part(systems: Sequence[System], label: str, is_for_console: bool = False) -> Part:
+def build_slice_part(systems: Iterable[System], label: str) -> Part:
     """Return a table of each system's means by the values of one label."""
     rows: list[MeansRow] = []
     for graded in systems:
-        name = graded.title if is_for_console else graded.name
         for value, means in graded.slices[label].items():
-            rows.append(([value, name, means[RETRIEVAL_MEASURES[0].name].n], means))
+            rows.append(([value, graded.title, means[RETRIEVAL_MEASURES[0].name].n], means))
     rows.sort(key=lambda row: str(row[0][0]))
     header = [label, "System", "Questions"]
-    title = f"Results by {label}" if is_for_console else f"By {label}"
-    part = build_means_part(title, header, rows, SPLIT_MEASURES, n_names=2)._replace(place="folded")
-    return part if rows else part._replace(lines=[f"No {label} has {MIN_SLICE} questions or more."])
+    part = build_means_part(f"Results by {label}", header, rows, SPLIT_MEASURES, n_names=2)
+    lines = [] if rows else [f"No {label} has {MIN_SLICE} questions or more."]
+    return part._replace(lines=lines, place="folded")
 
 
 # -- The leaderboard
@@ -8095,7 +8085,6 @@ def build_leaderboard(
             warnings.append(f"{name}: {describe_first(graded.warnings)}")
     systems = [system for graded in submissions for system in graded.systems]
     remarks = [f"Ranked by: {measure.title}", *map(describe_intervals, systems[:1])]
-    remarks += list_board_remarks(ranking, measure, override_files)
     header = ["Rank", "Submission", "System", "Status", "Warnings"]
     board = build_board_part("Leaderboard", header, rows, measure)
     origins = list_origins(split, [split.file, *override_files], systems)
@@ -8118,45 +8107,16 @@ def build_leaderboard(
     )
 
 
-def list_board_remarks(
-    ranking: Iterable[tuple[Submission, int | None]], measure: Measure, override_files: Iterable[InputFile]
-) -> list[str]:
-    """Return which submissions miss judgements that count 0, and which scores a person has overridden."""
-    missing = []
-    overridden = []
-    for graded, rank in ranking:
-        counting = graded.counting
-        n_missing = len(counting.failures) if counting else 0
-        if n_missing and rank is not None and measure is COMBINED_MEASURE:
-            missing.append(f"{graded.name} {n_missing}")
-        for system in graded.systems:
-            n_overridden = sum(answer.is_overridden for answer in system.answers)
-            if n_overridden:
-                overridden.append(f"{graded.name if system is counting else system.title} {n_overridden}")
-    remarks = []
-    if missing:
-        remarks.append(f"Missing judgements count 0: {', '.join(missing)}.")
-    if overridden:
-        files = ", ".join(file.file for file in override_files)
-        remarks.append(f"Overridden by a person: {', '.join(overridden)} ({files})")
-    return remarks
-
-
 def choose_ranking_measure(submissions: Iterable[Submission]) -> Measure:
-    """Return the first of the measures for ranking that any submission has.
+    """Return the combined score if any submission has it, else F1.
 
     Blank answers, which need no judgement, are not enough if all the others lack theirs.
     """
-    counting = [graded.counting for graded in submissions]
-    systems = [system for system in counting if system]
-    is_judged = any(system.has_judgement for system in systems)
-    is_missing = any(system.failures for system in systems)
-    for measure in RANKING_MEASURES:
-        if measure is COMBINED_MEASURE and is_missing and not is_judged:
-            continue
-        if any(system.ranking_means.get(measure.name, NO_MEAN).n for system in systems):
-            return measure
-    return RANKING_MEASURES[-1]
+    systems = [graded.counting for graded in submissions if graded.counting]
+    if any(system.failures for system in systems) and not any(system.has_judgement for system in systems):
+        return F1_MEASURE
+    has_combined = any(system.ranking_means.get(COMBINED_MEASURE.name, NO_MEAN).n for system in systems)
+    return COMBINED_MEASURE if has_combined else F1_MEASURE
 
 
 def rank_submissions(
@@ -8255,38 +8215,30 @@ def build_split_report(split: Split, graded: Submission, student: str = "") -> R
     """Return the report on one submission, or on one of its systems."""
     systems = graded.systems
     warnings = [] if student else [f"not graded: {problem}" for problem in graded.problems]
-    failed = []
-    flagged = []
-    overridden = []
+    cases: dict[str, list[str]] = defaultdict(list)
     distributions = {}
-    levels = list(map(float, RUBRIC_LEVELS))
     for system in systems:
-        name = system.name
         warnings += system.results.run.warnings
         judged = system.judged
         if judged:
-            warnings += [f"{name}: {line}" for line in warn_about_judging(judged)]
-            flagged += [f"{name}: {describe_flagged(row)}" for row in judged.flagged_rows]
-            overridden += [f"{name}: {describe_override(row)}" for row in judged.overridden_rows]
-            failed += [
-                f"{name}: {row.question_id}: {row.failure}" for row in judged.per_question if row.failure
-            ]
+            checks = describe_checks(judged) if judged.failed_checks else []
+            warnings += prefix_lines(system.name, [*describe_bounds(judged), *checks])
+            for title, lines in describe_cases(judged).items():
+                cases[title] += prefix_lines(system.name, lines)
             scores = [row.answer_score_raw for row in judged.per_question if row.failure is None]
             missing = f", {judged.n_missing} missing" if judged.n_missing else ""
-            distributions[f"{name}: {len(scores)} judged{missing}"] = Distribution(scores, levels)
-    if not any(system.judged and system.judged.per_question for system in systems):
+            title = f"{system.name}: {len(scores)} judged{missing}"
+            distributions[title] = Distribution(scores, list(map(float, RUBRIC_LEVELS)))
+    if not distributions:
         warnings.append("No answer was judged.")
     warnings = list(dict.fromkeys(warnings))
     inputs = itertools.chain.from_iterable(system.results.run.inputs for system in systems)
-    differences = describe_comparisons(graded.comparisons, SPLIT_MEASURES)
     parts = [
         build_systems_part("Systems", systems, describe_systems(systems)),
-        Part("Comparison", lines=differences, place="folded"),
+        build_comparison_part(graded.comparisons, SPLIT_MEASURES)._replace(place="folded"),
         *(build_slice_part(systems, label) for label in SLICE_LABELS),
         Part("Warnings", lines=warnings, place="warnings"),
-        Part("Failed questions", lines=failed, place="last"),
-        Part("Flagged questions", lines=flagged, place="last"),
-        Part("Overridden scores", lines=overridden, place="last"),
+        *(Part(title, lines=lines, place="last") for title, lines in cases.items()),
         Part("Where this comes from", lines=list_origins(split, inputs, systems), place="last"),
     ]
     return Report(
@@ -8298,13 +8250,6 @@ def build_split_report(split: Split, graded: Submission, student: str = "") -> R
         distributions=distributions,
         facts=describe_run(split, systems) | {"Warnings": str(len(warnings))},
     )
-
-
-def warn_about_judging(results: JudgeResults) -> list[str]:
-    """Return why the scores of the judge are not whole, or not to be trusted."""
-    missing = f"judgements missing: {results.n_missing}, each counts 0."
-    lines = [f"{missing} {bounds}." for bounds in describe_bounds(results)]
-    return lines + describe_checks(results) if results.failed_checks else lines
 
 
 def describe_run(split: Split, systems: Sequence[System]) -> dict[str, str]:
@@ -8337,7 +8282,7 @@ def describe_systems(systems: Sequence[System]) -> list[str]:
         lines += list_comparison_notes(systems)
     for system in systems:
         if system.judged and system.judged.human:
-            lines += [f"{system.name}: {line}" for line in describe_human(system.judged.human)]
+            lines += prefix_lines(system.name, describe_human(system.judged.human))
     return lines
 
 
@@ -9587,7 +9532,7 @@ def build_answers_report(graded: Sequence[Configuration], comparisons: Sequence[
             values = [score for score in scores if score is not None]
             if values:
                 distributions[f"{name}: {method}, {len(values)} answers"] = Distribution(values, tenths)
-        lines += [f"{name}: {line}" for line in describe_answers(results)]
+        lines += prefix_lines(name, describe_answers(results))
     lines.append(f"{IN_BRACKETS}: bootstrap over answers, those about the same sources or question together.")
     names = list(dict.fromkeys(itertools.chain(*(means for _, means in ranked))))
     columns = list_measures(names)
@@ -9597,7 +9542,7 @@ def build_answers_report(graded: Sequence[Configuration], comparisons: Sequence[
     parts = [
         overview._replace(lines=lines),
         build_means_part("Results by category", headings, by_category, columns, 2),
-        Part("Comparison", lines=describe_comparisons(comparisons, columns)),
+        build_comparison_part(comparisons, columns),
         Part("Warnings", lines=collect_warnings(graded), place="warnings"),
     ]
     return Report(
@@ -10699,8 +10644,8 @@ class JudgeSummaries(Command):
 
     def console(self) -> str:
         parts = list_summary_parts(self.files)
-        lines = describe_comparisons(self.comparisons, SUMMARY_MEASURES)
-        return render_text([*parts, Part("Comparison by query", lines=lines)])
+        pairs = build_comparison_part(self.comparisons, SUMMARY_MEASURES)
+        return render_text([*parts, pairs._replace(title="Comparison by query")])
 
     def remarks(self) -> list[str]:
         lines = []

@@ -116,22 +116,22 @@ zebra   0.667 [0.667, 0.667]
 95 % intervals in brackets: bootstrap over 7 gold documents.
 
 --- PAIRED DIFFERENCES (sign flips over documents, Holm over the pairs of a measure) ---
-Pair             Measure     n  Difference       p  p (Holm)  Verdict
-strong - simple  Recall@1 %  7      +100.0  0.0156    0.0469  better
-strong - simple  Recall@5 %  7      +100.0  0.0156    0.0469  better
-strong - simple  Precision                                    not submitted by simple
-strong - simple  Recall                                       not submitted by simple
-strong - simple  F1                                           not submitted by simple
-zebra - simple   Recall@1 %  7       +42.9  0.2500    0.2500  no significant difference
-zebra - simple   Recall@5 %  7      +100.0  0.0156    0.0469  better
-zebra - simple   Precision                                    not submitted by simple
-zebra - simple   Recall                                       not submitted by simple
-zebra - simple   F1                                           not submitted by simple
-zebra - strong   Recall@1 %  7       -57.1  0.1250    0.2500  no significant difference
-zebra - strong   Recall@5 %  7        +0.0  1.0000    1.0000  no significant difference
-zebra - strong   Precision   7      -0.500  0.0156    0.0469  worse
-zebra - strong   Recall      7      +0.000  1.0000    1.0000  no significant difference
-zebra - strong   F1          7      -0.333  0.0156    0.0469  worse
+Pair             Measure     n               Difference  p (Holm)  Verdict
+strong - simple  Recall@1 %  7  +100.0 [+100.0, +100.0]    0.0469  better
+strong - simple  Recall@5 %  7  +100.0 [+100.0, +100.0]    0.0469  better
+strong - simple  Precision                                         not submitted by simple
+strong - simple  Recall                                            not submitted by simple
+strong - simple  F1                                                not submitted by simple
+zebra - simple   Recall@1 %  7      +42.9 [+0.0, +85.7]    0.2500  no significant difference
+zebra - simple   Recall@5 %  7  +100.0 [+100.0, +100.0]    0.0469  better
+zebra - simple   Precision                                         not submitted by simple
+zebra - simple   Recall                                            not submitted by simple
+zebra - simple   F1                                                not submitted by simple
+zebra - strong   Recall@1 %  7    -57.1 [-100.0, -14.3]    0.2500  no significant difference
+zebra - strong   Recall@5 %  7        +0.0 [+0.0, +0.0]    1.0000  no significant difference
+zebra - strong   Precision   7  -0.500 [-0.500, -0.500]    0.0469  worse
+zebra - strong   Recall      7  +0.000 [+0.000, +0.000]    1.0000  no significant difference
+zebra - strong   F1          7  -0.333 [-0.333, -0.333]    0.0469  worse
 
 ============================================================
 Evaluation results saved to: dev_evaluation.json
@@ -210,7 +210,7 @@ def test_no_citations_are_right_if_no_question_has_gold_evidence(
     ask_about(seven, numbered(7), evidence_sentences=[])
     judge_with({"simple": [3] * 7, "strong": [3] * 7})
     out = seven.run("dev", "--judge", "simple", "strong").out
-    assert "strong - simple  Evidence    7      -1.000" in out
+    assert "strong - simple  Evidence    7  -1.000 [-1.000, -1.000]" in out
     assert "not submitted" not in out
 
 

@@ -126,14 +126,14 @@ def test_markdown(hostile: Project) -> None:
     assert page.startswith(f"{title}\n\n{SYSTEMS_TABLE}\n- Questions: 5, ")
     assert "\n| fact | strong | 3 | 66.7 | 100.0 | 0.500 | 0.500 | 0.500 | 3.50 | 0.900 | 0.800 |\n" in page
     for label in ("question\\_type", "edge\\_case\\_type", "source\\_dataset"):
-        assert f"\n## By {label}\n" in page
+        assert f"\n## Results by {label}\n" in page
     lines = page.splitlines()
-    none = "- no significant difference between"
-    assert not mentions(lines, "between simple and strong on Recall@1 %")  # which simple has not submitted
-    assert mentions(lines, f"{none} strong and =a\\_b\\$x\\$한 on Recall@1 % (+40.0", "p = 1.0000, n = 5)")
-    assert mentions(lines, f"{none} strong and =a\\_b\\$x\\$한 on Combined (-0.075", "p = 1.0000, n = 4)")
+    none = "| no significant difference |"
+    assert "| strong - simple | Recall@1 % |  |  |  | not submitted by simple |" in lines
+    assert mentions(lines, "| =a\\_b\\$x\\$한 - strong | Recall@1 % | 5 | -40.0 [", f"| 1.0000 {none}")
+    assert mentions(lines, "| =a\\_b\\$x\\$한 - strong | Combined | 4 | +0.075 ", f"| 1.0000 {none}")
     assert mentions(lines, "dev\\_simple\\_output.json", "4, e.g. =cmd\\|' /C calc'!A0")
-    assert mentions(lines, "- strong:", "1, each counts 0", "between 2.25 and 3.25")
+    assert mentions(lines, "- strong: Judged 3 of 4", "between 2.25 and 3.25")
     assert "\n## Failed questions\n\n- strong: q4: " in page
     assert mentions(lines, "- strong:", "=cmd\\|' /C calc'!A0", "score-like, role-like", "3", "2")
 
