@@ -4647,7 +4647,7 @@ class Entry(NamedTuple):
 
 
 class Distribution(NamedTuple):
-    """Scores to draw. Each counts for the nearest level; of two equally near, for the higher one."""
+    """Scores to draw, at least one. Each counts for the nearest level, of two equally near for the higher."""
 
     values: Sequence[float]
     levels: Sequence[float]
@@ -4696,8 +4696,12 @@ def build_means_part(
     rows: Sequence[MeansRow],
     measures: Iterable[Measure],
     n_names: int = 1,
+    widest: Measure | None = None,
 ) -> Part:
-    """Return a table of means; `headings` are of the names. Measures without means are left out."""
+    """Return a table of means; `headings` are of the names. Measures without means are left out.
+
+    If there is a widest measure, only this one shows its intervals.
+    """
     measured = set()
     for _, means in rows:
         measured |= {name for name, mean in means.items() if mean.value is not None}
@@ -4707,7 +4711,8 @@ def build_means_part(
         cells = list(names)
         for measure in shown:
             mean = means.get(measure.name, NO_MEAN)
-            cell = MeanCell(mean.value, mean.interval, measure.digits, measure.top)
+            is_narrow = widest not in (None, measure)
+            cell = MeanCell(mean.value, mean.interval, measure.digits, measure.top, is_narrow)
             cells.append(cell if mean.is_submitted else NOT_SUBMITTED)
         table.append(cells)
     header = [*headings, *[measure.title for measure in shown]]
@@ -4947,9 +4952,7 @@ def escape_html(text: str) -> str:
 def render_html(report: Report) -> str:
     """Render a report as a page that loads nothing and runs only its own script."""
     entries = list(report.entries()) if report.entries else []
-    taken_ids = {entry.id for entry in entries}
-    numbered = map("e{}".format, itertools.count(1))
-    ids = (name for name in numbered if name not in taken_ids)  # for elements without an own ID
+    ids = map("element-{}".format, itertools.count(1))  # for all that is not an entry
     content = [tag("h1", report.title), *render_facts(report.facts)]
     for place in ("warnings", "", "folded"):
         content += render_parts(report, place, ids)
@@ -5063,9 +5066,8 @@ def render_charts(report: Report, ids: Iterator[str]) -> list[Html]:
 
 
 def render_chart(part: Part, column: int, ids: Iterator[str]) -> list[Html]:
-    """Draw a column of means as SVG, with their intervals, on one axis; its label has the values."""
+    """Draw a column of means as SVG, with their intervals, on one axis. The table above has the values."""
     rows: list[tuple[str, float, Interval]] = []
-    labels = []
     highest = 0.0
     for cells in part.rows:
         cell = cells[column]
@@ -5073,7 +5075,6 @@ def render_chart(part: Part, column: int, ids: Iterator[str]) -> list[Html]:
             name = " ".join(map(format_cell, cells[: part.n_names]))
             interval = cell.interval or Interval(cell.value, cell.value)
             rows.append((name, cell.value, interval))
-            labels.append(f"{name} {format_interval(cell._replace(is_narrow=False))}")
             highest = max(highest, cell.top, interval.high)
             digits = cell.digits
     if not rows:
@@ -5094,15 +5095,13 @@ def render_chart(part: Part, column: int, ids: Iterator[str]) -> list[Html]:
         ]
     shapes.append(tag("text", "0", x=0, y=bottom + 8))
     shapes.append(tag("text", f"{highest:g}", x=CHART_WIDTH, y=bottom + 8, class_="end"))
-    label = f"Means and intervals: {'; '.join(labels)}"
-    chart = tag("svg", *shapes, viewBox=f"-2 0 {CHART_WIDTH + 4} {bottom + 12}", role="img", aria_label=label)
-    return [tag("figure", tag("figcaption", *explain(part.header[column], part, ids)), chart)]
+    title = part.header[column]
+    chart = tag("svg", *shapes, viewBox=f"-2 0 {CHART_WIDTH + 4} {bottom + 12}", role="img", aria_label=title)
+    return [tag("figure", tag("figcaption", *explain(title, part, ids)), chart)]
 
 
 def render_histogram(title: str, distribution: Distribution) -> Html:
     """Draw a histogram as SVG; its label has the counts."""
-    if not distribution.values:
-        return tag("figure", tag("figcaption", tag("b", title)))
     described = describe_values(distribution.values)
     means = f", mean {described.mean:.2f}, median {described.median:.2f}"
     levels = distribution.levels
@@ -5242,23 +5241,19 @@ def draw_distribution(histogram: Any, box_plot: Any, distribution: Distribution)
     counts = distribution.count_levels()
     step = levels[1] - levels[0]
     bars = histogram.bar(levels, counts, width=0.9 * step, color="0.8", edgecolor="0.3")
-    above_lines = {"zorder": 5, "bbox": {"color": "1", "pad": 0.5}}
-    fontsize = "small" if len(levels) <= 13 else "xx-small"
     shown = [str(count) if count else "" for count in counts]
-    histogram.bar_label(bars, shown, padding=2, fontsize=fontsize, **above_lines)
-    shown_levels = levels[:: math.ceil(len(levels) / 13)]
-    histogram.set(xticks=shown_levels, yticks=[], ylim=(0, 1.5 * max(1, *counts)), ylabel="count")
-    if distribution.values:
-        described = describe_values(distribution.values)
-        below_legend = {"ymax": 0.82, "color": "0"}
-        histogram.axvline(described.mean, label=f"mean {described.mean:.2f}", **below_legend)
-        median = f"median {described.median:.2f}"
-        histogram.axvline(described.median, linestyle=":", label=median, **below_legend)
-        histogram.legend(fontsize="small", loc="upper right", ncols=2)  # above the bars
-        box_plot.boxplot(distribution.values, widths=0.4, medianprops={"color": "0", "linestyle": ":"})
-    shown_levels = levels[:: math.ceil(len(levels) / 6)]
+    above_lines = {"zorder": 5, "bbox": {"color": "1", "pad": 0.5}}
+    histogram.bar_label(bars, shown, padding=2, fontsize="small", **above_lines)
+    histogram.set(xticks=levels, yticks=[], ylim=(0, 1.5 * max(counts)), ylabel="count")
+    described = describe_values(distribution.values)
+    below_legend = {"ymax": 0.82, "color": "0"}
+    histogram.axvline(described.mean, label=f"mean {described.mean:.2f}", **below_legend)
+    median = f"median {described.median:.2f}"
+    histogram.axvline(described.median, linestyle=":", label=median, **below_legend)
+    histogram.legend(fontsize="small", loc="upper right", ncols=2)  # above the bars
+    box_plot.boxplot(distribution.values, widths=0.4, medianprops={"color": "0", "linestyle": ":"})
     limits = (levels[0] - step / 2, levels[-1] + step / 2)
-    box_plot.set(xticks=[], yticks=shown_levels, ylim=limits, ylabel="score")
+    box_plot.set(xticks=[], yticks=levels, ylim=limits, ylabel="score")
 
 
 RENDERERS: Mapping[str, Callable[[Report], str | bytes]] = {
@@ -5541,9 +5536,13 @@ def run(command: Command, console: Console) -> int:
             command.grade(answers, judging)
             results = write_outputs(command.results(), console)
     console.print(command.console())
-    print_saved_results(command.results_title, results, console)
+    saved = list_saved(results)
+    if command.results_title and saved:
+        console.print(render_title(f"{command.results_title} saved to: {saved}").rstrip("\n"))
     reports = write_outputs(command.reports(), console)
-    print_saved_reports(reports, console)
+    saved = list_saved(reports)
+    if saved:
+        console.print_line(f"Reports saved to: {saved}")
     console.print(command.conclusion())
     if judging.calls:
         console.note(describe_calls(judging))
@@ -5686,18 +5685,9 @@ def write_outputs(files: Iterable[OutputFile], console: Console) -> list[OutputF
     return outputs
 
 
-def print_saved_results(title: str, files: Sequence[OutputFile], console: Console) -> None:
-    paths = [file.path for file in files if file.is_announced and not file.error]
-    if title and paths:
-        console.print(render_title(f"{title} saved to: {shorten_names(paths)}").rstrip("\n"))
-
-
-def print_saved_reports(files: Sequence[OutputFile], console: Console) -> None:
-    paths = [file.path for file in files if not file.error]
-    if len(paths) > MAX_NAMES_SHOWN:
-        console.print_line(f"Reports saved to: {len(paths)} files beside the results")
-    elif paths:
-        console.print_line(f"Reports saved to: {', '.join(paths)}")
+def list_saved(files: Iterable[OutputFile]) -> str:
+    """Return the names of the files that were written, to be printed."""
+    return shorten_names([file.path for file in files if file.is_announced and not file.error])
 
 
 # -- Judged scores that a results file already has
@@ -7861,7 +7851,7 @@ def render_split_text(graded: Submission, by: str | None) -> str:
     if by:
         blocks.append(render_text([build_slice_part(systems, by)]))
     if len(systems) > 1:
-        remarks = ["", describe_intervals(systems[0]), *list_comparison_notes(systems)]
+        remarks = ["", *describe_certainty(systems)]
         pairs = build_comparison_part(graded.comparisons, SPLIT_MEASURES)
         blocks += [
             render_text([build_systems_part("System comparison", systems, remarks)]),
@@ -7923,7 +7913,7 @@ def describe_cases(results: JudgeResults) -> dict[str, list[str]]:
     """Return the answers that a person should look at, by title."""
     failures = [f"{row.question_id}: {row.failure}" for row in results.per_question if row.failure]
     return {
-        "Failed questions": failures,
+        "Failed questions: each counts 0": failures,
         "Flagged questions": list(map(describe_flagged, results.flagged_rows)),
         "Overridden scores": list(map(describe_override, results.overridden_rows)),
     }
@@ -8006,27 +7996,17 @@ def warn_about_family(judge: str, generators: Iterable[str]) -> list[str]:
     return [f"warning: the judge {judge} is of one family with {names} and may prefer its answers."]
 
 
-def describe_intervals(graded: System) -> str:
-    """Return how the intervals of a table were computed, or why there are none."""
-    reason = graded.results.retrieval.ci95_reason
+def describe_certainty(systems: Sequence[System]) -> list[str]:
+    """Return how the intervals of a table were computed, and whether any difference can be significant."""
+    if not systems:
+        return []
+    n_documents = systems[0].means[RETRIEVAL_MEASURES[0].name].n_clusters
+    reason = systems[0].results.retrieval.ci95_reason
+    lines = [f"{IN_BRACKETS}: bootstrap over {n_documents} gold documents."]
     if reason is not UNSET:
-        return f"No intervals: {reason}."
-    return f"{IN_BRACKETS}: bootstrap over {count_documents(graded)} gold documents."
-
-
-def count_documents(graded: System) -> int:
-    return graded.means[RETRIEVAL_MEASURES[0].name].n_clusters
-
-
-def list_comparison_notes(systems: Sequence[System]) -> list[str]:
-    """Return what else to know before comparing systems."""
-    lines = []
-    judged = [(system.name, system.judged) for system in systems if system.judged]
-    missing = [f"{name} {results.n_missing}" for name, results in judged if results.n_missing]
-    if missing:
-        lines.append(f"Missing judgements count 0 in these means: {', '.join(missing)}.")
-    n_documents = count_documents(systems[0])
-    n_pairs = math.comb(len(judged) if len(judged) > 1 else len(systems), 2)
+        lines = [f"No intervals: {reason}."]
+    n_judged = sum(system.judged is not None for system in systems)
+    n_pairs = math.comb(n_judged if n_judged > 1 else len(systems), 2)
     if n_pairs * 2.0 ** (1 - n_documents) > MAX_P:  # times the smallest possible p
         lines.append(f"No difference can be significant: too few documents ({n_documents}).")
     return lines
@@ -8084,7 +8064,7 @@ def build_leaderboard(
         if graded.warnings:
             warnings.append(f"{name}: {describe_first(graded.warnings)}")
     systems = [system for graded in submissions for system in graded.systems]
-    remarks = [f"Ranked by: {measure.title}", *map(describe_intervals, systems[:1])]
+    remarks = [f"Ranked by: {measure.title}", *describe_certainty(systems[:1])]
     header = ["Rank", "Submission", "System", "Status", "Warnings"]
     board = build_board_part("Leaderboard", header, rows, measure)
     origins = list_origins(split, [split.file, *override_files], systems)
@@ -8160,14 +8140,8 @@ BoardRow: TypeAlias = tuple[list[Cell], System | None]
 def build_board_part(title: str, header: Sequence[str], rows: Sequence[BoardRow], measure: Measure) -> Part:
     """Return a table of systems in which only the measure that ranks them shows its intervals."""
     means_rows: list[MeansRow] = [(names, system.ranking_means if system else {}) for names, system in rows]
-    part = build_means_part(title, header, means_rows, LEADERBOARD_MEASURES)
-    table = []
-    for row, (_, system) in zip(part.rows, rows, strict=True):
-        cells = list(row)
-        for index, cell in enumerate(cells):
-            if isinstance(cell, MeanCell) and part.header[index] != measure.title:
-                cells[index] = cell._replace(is_narrow=True)
-        table.append([*cells, *count_answers(system)])
+    part = build_means_part(title, header, means_rows, LEADERBOARD_MEASURES, widest=measure)
+    table = [[*row, *count_answers(system)] for row, (_, system) in zip(part.rows, rows, strict=True)]
     return part._replace(header=[*part.header, *COUNTS], rows=table)
 
 
@@ -8227,8 +8201,9 @@ def build_split_report(split: Split, graded: Submission, student: str = "") -> R
                 cases[title] += prefix_lines(system.name, lines)
             scores = [row.answer_score_raw for row in judged.per_question if row.failure is None]
             missing = f", {judged.n_missing} missing" if judged.n_missing else ""
-            title = f"{system.name}: {len(scores)} judged{missing}"
-            distributions[title] = Distribution(scores, list(map(float, RUBRIC_LEVELS)))
+            if scores:
+                title = f"{system.name}: {len(scores)} judged{missing}"
+                distributions[title] = Distribution(scores, list(map(float, RUBRIC_LEVELS)))
     if not distributions:
         warnings.append("No answer was judged.")
     warnings = list(dict.fromkeys(warnings))
@@ -8277,9 +8252,7 @@ def describe_systems(systems: Sequence[System]) -> list[str]:
     n_rubrics = [system.judged.questions_with_rubrics for system in systems if system.judged]
     if n_rubrics:
         counts += f", with a rubric (answer, evidence, combined): {n_rubrics[0]}"
-    lines = [counts, describe_intervals(systems[0])]
-    if len(systems) > 1:
-        lines += list_comparison_notes(systems)
+    lines = [counts, *describe_certainty(systems)]
     for system in systems:
         if system.judged and system.judged.human:
             lines += prefix_lines(system.name, describe_human(system.judged.human))
@@ -8363,10 +8336,6 @@ EXCERPT_CHARS = 600  # of a plain text that is not shown whole
 def build_entries(split: Split, systems: Sequence[System]) -> Iterator[Entry]:
     """Yield each question with all its answers, its rubric and its document, to open on the page."""
     shows_whole = estimate_page(split, len(systems)) <= PAGE_BYTES
-    not_submitted = {}  # measures by system
-    for system in systems:
-        means = system.means.items()
-        not_submitted[system.name] = {name for name, mean in means if not mean.is_submitted}
     for question, answers in zip(split.questions, iterate_questions(systems), strict=True):
         document = split.documents[question.doc_id]
         labels = [f"document: {question.doc_id}"]
@@ -8377,7 +8346,7 @@ def build_entries(split: Split, systems: Sequence[System]) -> Iterator[Entry]:
             "Rubric": list_rubric_lines(question, answers),
             "Gold document": list_document_lines(question, answers, document, shows_whole),
         }
-        cards = [build_answer_card(name, answer, not_submitted[name]) for name, answer in answers.items()]
+        cards = [build_answer_card(system, answers[system.name]) for system in systems]
         name = question.question_id
         yield Entry(name, question.question, question.answer, cards, "; ".join(labels), lists)
 
@@ -8392,7 +8361,7 @@ def estimate_page(split: Split, n_systems: int) -> int:
     return ANSWER_BYTES * n_answers + sum(sizes[question.doc_id] for question in split.questions)
 
 
-def build_answer_card(system: str, answer: GradedAnswer, not_submitted: Collection[str]) -> Card:
+def build_answer_card(system: System, answer: GradedAnswer) -> Card:
     text = answer.prediction.answer
     if is_blank(text):
         text = "No prediction." if answer.prediction is NO_PREDICTION else "No answer."
@@ -8402,9 +8371,9 @@ def build_answer_card(system: str, answer: GradedAnswer, not_submitted: Collecti
         cases = {"failed": judged.failure, "flagged": judged.flags, "overridden": judged.override_reason}
         marks = [mark for mark, reason in cases.items() if reason]
     return Card(
-        system,
+        system.name,
         text,
-        describe_answer(answer, not_submitted),
+        describe_answer(system, answer),
         filters={"type": answer.question.question_type, "score": answer.level},
         verdict=f"{answer.score:g}" if answer.is_scored else "",
         score=answer.score if answer.is_scored else None,
@@ -8412,7 +8381,7 @@ def build_answer_card(system: str, answer: GradedAnswer, not_submitted: Collecti
     )
 
 
-def describe_answer(answer: GradedAnswer, not_submitted: Collection[str]) -> dict[str, str | Sequence[str]]:
+def describe_answer(system: System, answer: GradedAnswer) -> dict[str, str | Sequence[str]]:
     retrieved = answer.prediction.retrieved_ids
     gold = answer.question.doc_id
     place = f"at place {retrieved.index(gold) + 1}" if gold in retrieved else "not"
@@ -8431,11 +8400,11 @@ def describe_answer(answer: GradedAnswer, not_submitted: Collection[str]) -> dic
     scores = answer.list_scores()
     shown = []
     for measure in (*CITATION_MEASURES, *JUDGE_MEASURES):
-        if measure.name in scores and measure.name not in not_submitted:
+        if measure.name in scores and system.means[measure.name].is_submitted:
             shown.append(f"{measure.title} {scores[measure.name]:.{measure.digits}f}")
     return facts | {
         "Citations right": citations.right,
-        "Citations missed": [] if F1_MEASURE.name in not_submitted else citations.missed,
+        "Citations missed": citations.missed if system.means[F1_MEASURE.name].is_submitted else [],
         "Citations not in gold": citations.not_in_gold,
         "Citations not in the document": citations.invented,
         "Scores": ", ".join(shown),
@@ -10819,7 +10788,7 @@ class PlotSummaries(Command):
             judged = [row for row in rows if row.error is None]
             source = f"{Path(file.name).name}, {len(judged)} of {len(rows)} judged"
             distributions = {}
-            for measure in SUMMARY_MEASURES:
+            for measure in SUMMARY_MEASURES if judged else ():
                 values = [row.scores[measure.name] for row in judged]
                 distributions[f"{measure.title} ({source})"] = Distribution(
                     values, range(int(measure.top) + 1)
@@ -11542,8 +11511,8 @@ def parse_command(arguments: Sequence[str]) -> Command:
     elif name and name in COMMANDS:
         del arguments[0]
     else:
-        known = [*SPLITS, *filter(None, COMMANDS)]
-        raise UsageError(describe_unknown("command", arguments[0] or "''", known, "evaluation.py"))
+        unknown = (arguments[0] or "''") + suggest(name, [*SPLITS, *filter(None, COMMANDS)])
+        raise UsageError(point_to_help(f"unknown command {unknown}", "evaluation.py"))
     command_type = COMMANDS[name]
     parser = OptionParser(
         f"evaluation.py {name}".rstrip(),
@@ -11581,11 +11550,6 @@ def expand_files(arguments: Iterable[str]) -> list[str]:
     return expanded
 
 
-def describe_unknown(what: str, name: str, known: Iterable[str], program: str) -> str:
-    """Return the error for an unknown command or option: the nearest one, and where help is."""
-    return point_to_help(f"unknown {what} {name}{suggest(name, known)}", program)
-
-
 def point_to_help(message: str, program: str) -> str:
     stop = "" if message.endswith("?") else "."
     return f"{message}{stop} See {program} --help"
@@ -11611,9 +11575,7 @@ class OptionParser(argparse.ArgumentParser):
         for argument in arguments:
             flag = argument.partition("=")[0]
             if re.fullmatch(r"--?[a-zA-Z][\w-]*", flag) and flag not in self._option_string_actions:
-                raise UsageError(
-                    describe_unknown("option", flag, self._option_string_actions, self.help_command)
-                )
+                self.error(f"unknown option {flag}{suggest(flag, self._option_string_actions)}")
         return self.parse_args(self.move_split(arguments), namespace=options)
 
     def move_split(self, arguments: list[str]) -> list[str]:
@@ -11622,19 +11584,18 @@ class OptionParser(argparse.ArgumentParser):
         Not if it is alone in its list, or if there is another positional argument.
         """
         split_at = None
-        max_values = 0  # of the option that comes before
-        n_values = 0
+        room = 0  # for values of the option that comes before
         for position, argument in enumerate(arguments):
             if argument.startswith("-"):
                 action = self._option_string_actions.get(argument)  # none for --option=value
-                max_values = MAX_VALUES[action.nargs] if action else 0
-                n_values = 0
+                room = MAX_VALUES[action.nargs] if action else 0
                 continue
-            n_values += 1
-            if n_values > max_values:
+            if room == 0:
                 return arguments
+            room -= 1
+            is_alone = arguments[position - 1].startswith("-")
             is_last = position + 1 == len(arguments) or arguments[position + 1].startswith("-")
-            if is_last and n_values > 1 and argument.lower() in SPLITS:
+            if is_last and not is_alone and argument.lower() in SPLITS:
                 split_at = position
         if split_at is None:
             return arguments

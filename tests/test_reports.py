@@ -134,7 +134,7 @@ def test_markdown(hostile: Project) -> None:
     assert mentions(lines, "| =a\\_b\\$x\\$한 - strong | Combined | 4 | +0.075 ", f"| 1.0000 {none}")
     assert mentions(lines, "dev\\_simple\\_output.json", "4, e.g. =cmd\\|' /C calc'!A0")
     assert mentions(lines, "- strong: Judged 3 of 4", "between 2.25 and 3.25")
-    assert "\n## Failed questions\n\n- strong: q4: " in page
+    assert "\n## Failed questions: each counts 0\n\n- strong: q4: " in page
     assert mentions(lines, "- strong:", "=cmd\\|' /C calc'!A0", "score-like, role-like", "3", "2")
 
 
@@ -213,7 +213,6 @@ def run_with_scores(
             "strong: 5 judged, mean 2.60, median 2.50",
             ["1 with 1; 1 with 2; 1 with 3; 1 with 4; 1 with 5"],
         ),
-        "all missing": ([None, None], "strong: 0 judged, 2 missing", []),
     },
 )
 def test_histogram_on_the_page(
