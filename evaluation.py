@@ -4774,7 +4774,6 @@ def shorten_names(names: Sequence[str]) -> str:
 
 
 def render_text(parts: Iterable[Part]) -> str:
-    """Render parts of a report as console text."""
     blocks = []
     for part in parts:
         if part.rows or part.lines:
@@ -4802,23 +4801,36 @@ def render_text_table(part: Part) -> str:
 
     One that is wider than the console becomes several, each with the columns that name the rows.
     """
-    rows = [part.header, *(list(map(format_cell, row)) for row in part.rows)]
-    columns = [list(map(escape_console, column)) for column in zip(*rows, strict=True)]
-    widths = limit_widths(list(map(measure_column, columns)), part.n_names)
+    rows = [list(map(fill_wide_letters, part.header))]
+    for row in part.rows:
+        rows.append([fill_wide_letters(format_cell(cell)) for cell in row])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    widths = limit_widths(widths, part.n_names)
     lines: list[Sequence[str]] = []
-    for row in zip(*columns, strict=True):
-        lines += itertools.zip_longest(*map(wrap_cell, row, widths), fillvalue="")
+    for texts in rows:
+        lines += itertools.zip_longest(*map(wrap_cell, texts, widths), fillvalue="")
     padded = [pad_column(column) for column in zip(*lines, strict=True)]
     tables = [padded[: part.n_names]]
     for column in padded[part.n_names :]:
         heading = "  ".join(cells[0] for cells in [*tables[-1], column])
-        if measure_console_width(heading) > CONSOLE_WIDTH:
+        if len(heading) > CONSOLE_WIDTH:
             tables.append(padded[: part.n_names])
         tables[-1].append(column)
     blocks = []
     for table in tables:
         blocks.append("\n".join("  ".join(cells).rstrip() for cells in zip(*table, strict=True)))
-    return "\n\n".join(blocks)
+    return "\n\n".join(blocks).replace(FILLER, "")
+
+
+FILLER = "\0"  # follows each letter that takes two console columns, so that a text is as wide as it is long
+
+
+def fill_wide_letters(text: str) -> str:
+    """Return text for a console, with a FILLER after each wide letter, such as a Korean one."""
+    filled = ""
+    for letter in escape_console(text):
+        filled += letter + FILLER if unicodedata.east_asian_width(letter) in "WF" else letter
+    return filled
 
 
 def limit_widths(widths: Sequence[int], n_names: int) -> list[int]:
@@ -4837,11 +4849,8 @@ def limit_widths(widths: Sequence[int], n_names: int) -> list[int]:
 def wrap_cell(text: str, width: int) -> list[str]:
     """Split text into lines of at most `width` columns, after a space or another separator if possible."""
     lines = []
-    while measure_console_width(text[: width + 1]) > width:
-        end = width
-        while measure_console_width(text[:end]) > width:
-            end -= 1
-        end = max(text.rfind(separator, 0, end) for separator in " /_-") + 1 or end
+    while len(text) > width:
+        end = max(text.rfind(separator, 0, width) for separator in " /_-") + 1 or width
         lines.append(text[:end])
         text = text[end:]
     return [*lines, text]
@@ -4849,22 +4858,9 @@ def wrap_cell(text: str, width: int) -> list[str]:
 
 def pad_column(column: Sequence[str]) -> list[str]:
     """Return the cells of a column, the first of which is the heading, in one width."""
-    width = measure_column(column)
+    width = max(map(len, column))
     is_numeric = all(re.match(rf"[-+]?\d|n/a|({NOT_SUBMITTED})?$", cell) for cell in column[1:])
-    padded = []
-    for cell in column:
-        spaces = " " * (width - measure_console_width(cell))
-        padded.append(spaces + cell if is_numeric else cell + spaces)
-    return padded
-
-
-def measure_column(column: Iterable[str]) -> int:
-    return max(map(measure_console_width, column))
-
-
-def measure_console_width(text: str) -> int:
-    """Return the number of console columns; a wide letter, such as a Korean one, takes two."""
-    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
+    return [cell.rjust(width) if is_numeric else cell.ljust(width) for cell in column]
 
 
 def format_cell(cell: Cell) -> str:
@@ -4888,7 +4884,7 @@ def format_interval(cell: MeanCell, sign: str = "") -> str:
 def render_markdown(report: Report) -> str:
     blocks = [f"# {escape_markdown(report.title)}\n"]
     for part in report.parts:
-        if part.title and (part.rows or part.lines):
+        if part.rows or part.lines:
             blocks.append(f"## {escape_markdown(part.title)}\n")
         if part.rows:
             rows = [part.header, ["---"] * len(part.header)]
@@ -5002,11 +4998,12 @@ def render_parts(report: Report, place: str, ids: Iterator[str]) -> list[Html]:
     for part in report.parts:
         if part.place != place or not (part.rows or part.lines):
             continue
-        content = [tag(heading, part.title)] if part.title else []
+        content = [tag(heading, part.title)]
         if part.rows:
-            name = part.title or report.title
-            table = render_table(part, name, ids)
-            content.append(tag("div", table, class_="scroll", role="region", aria_label=name, tabindex=0))
+            table = render_table(part, ids)
+            content.append(
+                tag("div", table, class_="scroll", role="region", aria_label=part.title, tabindex=0)
+            )
         if part.lines:
             content.append(tag("ul", *[tag("li", line) for line in part.lines]))
         elements.append(tag(outer, *content, class_=place or None))
@@ -5015,7 +5012,7 @@ def render_parts(report: Report, place: str, ids: Iterator[str]) -> list[Html]:
     return elements
 
 
-def render_table(part: Part, caption: str, ids: Iterator[str]) -> Html:
+def render_table(part: Part, ids: Iterator[str]) -> Html:
     """Return a table. In a narrow window each cell shows its heading."""
     headings = [tag("th", *explain(title, part, ids), scope="col") for title in part.header]
     rows = []
@@ -5026,7 +5023,8 @@ def render_table(part: Part, caption: str, ids: Iterator[str]) -> Html:
             class_ = "number" if isinstance(cell, (int, MeanCell)) else None
             cells.append(tag(name, *render_cell(cell), scope=scope, class_=class_, data_title=title))
         rows.append(tag("tr", *cells))
-    return tag("table", tag("caption", caption), tag("thead", tag("tr", *headings)), tag("tbody", *rows))
+    caption = tag("caption", part.title)
+    return tag("table", caption, tag("thead", tag("tr", *headings)), tag("tbody", *rows))
 
 
 def explain(title: str, part: Part, ids: Iterator[str]) -> list[str]:
@@ -5236,7 +5234,6 @@ def render_png(report: Report) -> bytes:
 
 
 def draw_distribution(histogram: Any, box_plot: Any, distribution: Distribution) -> None:
-    """Draw on two matplotlib axes."""
     levels = distribution.levels
     counts = distribution.count_levels()
     step = levels[1] - levels[0]
@@ -5553,7 +5550,6 @@ def run(command: Command, console: Console) -> int:
 
 
 def print_plan(command: Command, options: JudgeOptions, console: Console) -> None:
-    """Print what the command would ask, and at what price."""
     console.print(f"Dry run: nothing is sent.{command.plan_note}")
     for text in render_plans(command.requests({}), options, read_journal(command)):
         console.print(text)
@@ -5786,7 +5782,6 @@ def option(default: Any, help_text: str, *flags: str, choices: Collection[str] =
 
 
 def parse_one_of(text: str, choices: Collection[str]) -> str:
-    """Parse one of several names."""
     if text.lower() not in choices:
         got = f"got {escape_console(text)!r}{suggest(text, choices)}"
         raise argparse.ArgumentTypeError(f"expected {', '.join(choices)}; {got}")
@@ -5794,7 +5789,6 @@ def parse_one_of(text: str, choices: Collection[str]) -> str:
 
 
 def parse_positive(text: str, highest: int = 10**9, lowest: int = 1) -> int:
-    """Parse a whole number."""
     if not re.fullmatch(r"[0-9]{1,18}", text) or not lowest <= int(text) <= highest:
         expected = f"a whole number from {lowest} to {highest}"
         raise argparse.ArgumentTypeError(f"expected {expected}, got {text[:20]!r}")
@@ -5802,7 +5796,6 @@ def parse_positive(text: str, highest: int = 10**9, lowest: int = 1) -> int:
 
 
 def parse_number(text: str, highest: int) -> float:
-    """Parse a number from 0."""
     if not re.fullmatch(r"[0-9]*\.?[0-9]+", text) or float(text) > highest:
         raise argparse.ArgumentTypeError(f"expected a number from 0 to {highest}, got {text[:20]!r}")
     return float(text)
@@ -5907,8 +5900,7 @@ class FileOptions(Options):
     )
 
 
-def check_report_packages(options: Options) -> None:
-    """Raise UsageError if a report needs a package that is not installed: before judging, not after."""
+def check_report_packages(options: Options) -> None:  # before judging, not after
     if "png" in options.report:
         import_optional("matplotlib", "--report png")
 
@@ -6346,15 +6338,6 @@ class JudgeResults(JudgeMeans, kw_only=True):
     @property
     def failed_checks(self) -> list[CheckRow]:
         return [check for check in self.checks or () if not check.passed]
-
-    @property
-    def overridden_rows(self) -> list[JudgeRow]:
-        return [row for row in self.per_question if row.override_reason]
-
-    @property
-    def flagged_rows(self) -> list[JudgeRow]:
-        """Return the flagged answers that have a score."""
-        return [row for row in self.per_question if row.flags and row.failure is None]
 
 
 class JointResults(Means, kw_only=True):
@@ -7911,11 +7894,20 @@ def list_remarks(results: JudgeResults) -> list[str]:
 
 def describe_cases(results: JudgeResults) -> dict[str, list[str]]:
     """Return the answers that a person should look at, by title."""
-    failures = [f"{row.question_id}: {row.failure}" for row in results.per_question if row.failure]
+    failed = []
+    flagged = []
+    overridden = []
+    for row in results.per_question:
+        if row.failure:
+            failed.append(f"{row.question_id}: {row.failure}")
+        elif row.flags:
+            flagged.append(describe_flagged(row))
+        if row.override_reason:
+            overridden.append(describe_override(row))
     return {
-        "Failed questions: each counts 0": failures,
-        "Flagged questions": list(map(describe_flagged, results.flagged_rows)),
-        "Overridden scores": list(map(describe_override, results.overridden_rows)),
+        "Failed questions: each counts 0": failed,
+        "Flagged questions": flagged,
+        "Overridden scores": overridden,
     }
 
 
@@ -8018,7 +8010,6 @@ def build_systems_part(title: str, systems: Iterable[System], lines: Sequence[st
 
 
 def build_slice_part(systems: Iterable[System], label: str) -> Part:
-    """Return a table of each system's means by the values of one label."""
     rows: list[MeansRow] = []
     for graded in systems:
         for value, means in graded.slices[label].items():
@@ -8112,7 +8103,6 @@ def rank_submissions(
 
 
 def list_leaderboard_cells(graded: Submission, rank: int | None) -> list[object]:
-    """Return a row of the leaderboard's CSV."""
     system = graded.counting
     means = system.ranking_means if system else {}
     combined, *others = [means.get(measure.name, NO_MEAN) for measure in LEADERBOARD_MEASURES]
@@ -8268,34 +8258,29 @@ def list_origins(split: Split, files: Iterable[InputFile], systems: Iterable[Sys
     return [*dict.fromkeys(lines), f"evaluation.py {VERSION}"]
 
 
-class SortedCitations(NamedTuple):
-    right: list[str]
-    missed: list[str]
-    not_in_gold: list[str]
-    invented: list[str]
+def sort_citations(answer: GradedAnswer) -> dict[str, list[str]]:
+    """Return gold and cited sentences by kind. If the document's sentences are unknown, none is invented."""
+    invented = set(answer.invented)
+    gold = answer.question.evidence_sentences
+    cited = answer.prediction.evidence_sentences
+    citations: dict[str, list[str]] = {kind: [] for kind in CITATION_KINDS}
+    for name in dict.fromkeys([*gold, *cited]):
+        if name in gold:
+            kind = "right" if name in cited else "missed"
+        else:
+            kind = "invented" if name in invented else "not_in_gold"
+        citations[kind].append(name)
+    return citations
 
 
-def sort_citations(answer: GradedAnswer) -> SortedCitations:
-    """Return the sentences that are gold and cited, gold and not cited, other cited ones, and unknown ones.
-
-    If the document's sentences are not known, none is taken for invented.
-    """
-    gold = dict.fromkeys(answer.question.evidence_sentences)
-    cited = dict.fromkeys(answer.prediction.evidence_sentences)
-    others = [name for name in cited if name not in gold]
-    return SortedCitations(
-        right=[name for name in gold if name in cited],
-        missed=[name for name in gold if name not in cited],
-        not_in_gold=[name for name in others if name not in answer.invented],
-        invented=[name for name in others if name in answer.invented],
-    )
+CITATION_KINDS = ("right", "missed", "not_in_gold", "invented")
 
 
 CSV_HEADER = [
     *("question_id", "system", "doc_id", *QUESTION_LABELS),
     *(measure.name for measure in SPLIT_MEASURES),
     *("answer_rationale", "failure", "flags", "judge_score", "override_reason"),
-    *("right", "missed", "not_in_gold", "invented"),
+    *CITATION_KINDS,
     *("question", "gold_answer", "system_answer"),
 ]
 
@@ -8314,7 +8299,7 @@ def list_csv_rows(systems: Sequence[System]) -> Iterator[list[object]]:
                 row += [judged.judge_score or None, judged.override_reason or None]
             else:
                 row += [None] * 5
-            row += map(", ".join, sort_citations(answer))
+            row += map(", ".join, sort_citations(answer).values())
             yield [*row, question.question, question.answer, answer.prediction.answer]
 
 
@@ -8403,10 +8388,10 @@ def describe_answer(system: System, answer: GradedAnswer) -> dict[str, str | Seq
         if measure.name in scores and system.means[measure.name].is_submitted:
             shown.append(f"{measure.title} {scores[measure.name]:.{measure.digits}f}")
     return facts | {
-        "Citations right": citations.right,
-        "Citations missed": citations.missed if system.means[F1_MEASURE.name].is_submitted else [],
-        "Citations not in gold": citations.not_in_gold,
-        "Citations not in the document": citations.invented,
+        "Citations right": citations["right"],
+        "Citations missed": citations["missed"] if system.means[F1_MEASURE.name].is_submitted else [],
+        "Citations not in gold": citations["not_in_gold"],
+        "Citations not in the document": citations["invented"],
         "Scores": ", ".join(shown),
     }
 
@@ -11567,7 +11552,6 @@ class OptionParser(argparse.ArgumentParser):
     help_command = ""  # whose --help lists the options
 
     def error(self, message: str) -> NoReturn:
-        """Raise UsageError."""
         raise UsageError(point_to_help(message.removeprefix("argument "), self.help_command))
 
     def parse(self, arguments: list[str], options: Options) -> Options:
@@ -11615,12 +11599,11 @@ def add_options(parser: argparse.ArgumentParser, options_type: type[Options]) ->
         for name, declared in vars(owner).items():
             if not isinstance(declared, Option) or getattr(options_type, name) is not declared:
                 continue  # not an option, or overridden
-            if not declared.flags:
-                group.add_argument(f"--{name.replace('_', '-')}", **declared.settings)
-            elif declared.flags[0].startswith("-"):
-                group.add_argument(*declared.flags, dest=name, **declared.settings)
+            flags = declared.flags or [f"--{name.replace('_', '-')}"]
+            if flags[0].startswith("-"):
+                group.add_argument(*flags, dest=name, **declared.settings)
             else:
-                group.add_argument(*declared.flags, **declared.settings)
+                group.add_argument(*flags, **declared.settings)
                 form = USAGE_FORMS[declared.settings.get("nargs")]
                 parser.usage = f"%(prog)s {form.format(declared.settings['metavar'])} [options]"
     group.add_argument("--version", action="version", version=f"evaluation.py {VERSION}")
