@@ -223,7 +223,7 @@ MAX_SYSTEMS_SHOWN = 10  # with more, the console lists significant differences o
 MAX_AMOUNT = 2**53  # beyond it a float cannot count
 PROGRESS_DELAY_S = 1.0  # shorter work shows no progress bar
 CONSOLE_WIDTH = 100  # columns of a table
-NAMES_WIDTH = 34  # of them for the names of the rows, if the table is too wide
+NAMES_WIDTH = 36  # of them for the names of the rows, if the table is too wide
 
 EXIT_OK = 0
 EXIT_BAD_INPUT = 2
@@ -4721,7 +4721,7 @@ def build_means_part(
 
 
 def build_comparison_part(comparisons: Iterable[Comparison], measures: Iterable[Measure]) -> Part:
-    """Return a table of paired differences, as seen from the later system of each pair.
+    """Return a table of paired differences, as seen from the later system of each pair; p is adjusted.
 
     Of many systems only the significant differences are listed.
     """
@@ -4741,7 +4741,7 @@ def build_comparison_part(comparisons: Iterable[Comparison], measures: Iterable[
         if not_submitted:
             cells = ["", "", "", f"{NOT_SUBMITTED} by {', '.join(not_submitted)}"]
         rows.append([f"{earlier_view.with_} - {system}", measure.title, *cells])
-    header = ["Pair", "Measure", "n", "Difference", "p (Holm)", "Verdict"]
+    header = ["Pair", "Measure", "n", "Difference", "p", "Verdict"]
     lines = [] if lists_all else ["Only significant differences are listed; the results have all."]
     return Part("Comparison", header, rows, lines, n_names=2)
 
@@ -4851,6 +4851,8 @@ def wrap_cell(text: str, width: int) -> list[str]:
     lines = []
     while len(text) > width:
         end = max(text.rfind(separator, 0, width) for separator in " /_-") + 1 or width
+        if text[end] == FILLER:  # it stays with its letter
+            end -= 1
         lines.append(text[:end])
         text = text[end:]
     return [*lines, text]

@@ -422,15 +422,14 @@ def test_split_is_train_by_default(project: Project, arguments: list[str], split
 
 LONG = "answers_of_a_pipeline_with_reranking"
 WIDE_TABLES = """\
-source_dataset  System            Questions            Recall@1 %            Recall@5 %
-sets            short/strong              5  100.0 [100.0, 100.0]  100.0 [100.0, 100.0]
-sets            answers_of_a_             5  100.0 [100.0, 100.0]  100.0 [100.0, 100.0]
+source_dataset  System              Questions            Recall@1 %            Recall@5 %
+sets            short/strong                5  100.0 [100.0, 100.0]  100.0 [100.0, 100.0]
+sets            answers_of_a_               5  100.0 [100.0, 100.0]  100.0 [100.0, 100.0]
                 pipeline_with_
                 reranking/
-                한국어한국어한국
-                어
+                한국어한국어한국어
 
-source_dataset  System                       Precision                Recall                    F1
+source_dataset  System                         Precision                Recall                    F1
 """
 
 

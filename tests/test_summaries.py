@@ -509,8 +509,8 @@ def test_files_are_compared_by_query(project: Project, serve: Serve) -> None:
     mirrored = results(project, "merged")["comparison"][0]
     assert (mirrored["with"], mirrored["difference"], mirrored["verdict"]) == ("offline 5", -2.0, "worse")
     printed = blocks(outcome.out)["COMPARISON BY QUERY"].splitlines()
-    assert mentions(printed, "merged 5 - offline 5  Relevance ", "  6  -2.00 [-2.00, -2.00]    0.0312  worse")
-    assert mentions(printed, "merged 5 - offline 5  Total ", "  6  -5.00 [-5.00, -5.00]    0.0312  worse")
+    assert mentions(printed, "merged 5 - offline 5  Relevance ", "  6  -2.00 [-2.00, -2.00]  0.0312  worse")
+    assert mentions(printed, "merged 5 - offline 5  Total ", "  6  -5.00 [-5.00, -5.00]  0.0312  worse")
 
 
 def test_hostile_texts_in_prompt_console_and_results(project: Project, serve: Serve) -> None:
