@@ -4667,7 +4667,7 @@ class Report(NamedTuple):
 
     title: str
     parts: Sequence[Part]  # a page has charts of the first
-    entries: Callable[[], Iterable[Entry]] | None = None
+    entries: Iterable[Entry] = ()
     header: Sequence[str] = ()
     rows: Iterable[Sequence[object]] = ()
     distributions: Mapping[str, Distribution] = MappingProxyType({})  # by title
@@ -4949,7 +4949,7 @@ def escape_html(text: str) -> str:
 
 def render_html(report: Report) -> str:
     """Render a report as a page that loads nothing and runs only its own script."""
-    entries = list(report.entries()) if report.entries else []
+    entries = list(report.entries)
     ids = map("element-{}".format, itertools.count(1))  # for all that is not an entry
     content = [tag("h1", report.title), *render_facts(report.facts)]
     for place in ("warnings", "", "folded"):
@@ -5066,8 +5066,9 @@ def render_charts(report: Report, ids: Iterator[str]) -> list[Html]:
 
 
 def render_chart(part: Part, column: int, ids: Iterator[str]) -> list[Html]:
-    """Draw a column of means as SVG, with their intervals, on one axis. The table above has the values."""
+    """Draw a column of means as SVG, with their intervals, on one axis; its label has the values."""
     rows: list[tuple[str, float, Interval]] = []
+    labels = []
     highest = 0.0
     for cells in part.rows:
         cell = cells[column]
@@ -5075,6 +5076,7 @@ def render_chart(part: Part, column: int, ids: Iterator[str]) -> list[Html]:
             name = " ".join(map(format_cell, cells[: part.n_names]))
             interval = cell.interval or Interval(cell.value, cell.value)
             rows.append((name, cell.value, interval))
+            labels.append(f"{name} {format_interval(cell._replace(is_narrow=False))}")
             highest = max(highest, cell.top, interval.high)
             digits = cell.digits
     if not rows:
@@ -5095,9 +5097,9 @@ def render_chart(part: Part, column: int, ids: Iterator[str]) -> list[Html]:
         ]
     shapes.append(tag("text", "0", x=0, y=bottom + 8))
     shapes.append(tag("text", f"{highest:g}", x=CHART_WIDTH, y=bottom + 8, class_="end"))
-    title = part.header[column]
-    chart = tag("svg", *shapes, viewBox=f"-2 0 {CHART_WIDTH + 4} {bottom + 12}", role="img", aria_label=title)
-    return [tag("figure", tag("figcaption", *explain(title, part, ids)), chart)]
+    label = f"Means and intervals: {'; '.join(labels)}"
+    chart = tag("svg", *shapes, viewBox=f"-2 0 {CHART_WIDTH + 4} {bottom + 12}", role="img", aria_label=label)
+    return [tag("figure", tag("figcaption", *explain(part.header[column], part, ids)), chart)]
 
 
 def render_histogram(title: str, distribution: Distribution) -> Html:
@@ -5584,18 +5586,16 @@ def ask_requests(command: Command, console: Console, resources: ExitStack) -> tu
             answers |= judge.ask(requests)
             requests = command.requests(answers)
     judging = judge.judging
-    if any(isinstance(outcome, Judgement) for outcome in answers.values()):
+    has_judgement = any(isinstance(outcome, Judgement) for outcome in answers.values())
+    if has_judgement or (judge.service and not judging.unavailable):
         return answers, judging
-    if judging.unavailable:
-        if command.needs_judge:
-            raise JudgeUnavailable(judging.unavailable)
-        return {}, Judging(unavailable=judging.unavailable)
-    if judge.service:
-        return answers, judging
+    if command.needs_judge and judging.unavailable:
+        raise JudgeUnavailable(judging.unavailable)
     if command.needs_judge:
         raise UsageError(f"this needs a model: set {KEY_VARIABLE}, or see --dry-run")
-    console.warn(f"{KEY_VARIABLE} is not set: answers are not judged.")
-    return {}, Judging()
+    if not judging.unavailable:
+        console.warn(f"{KEY_VARIABLE} is not set: answers are not judged.")
+    return {}, Judging(unavailable=judging.unavailable)
 
 
 def open_judge(command: Command, console: Console, resources: ExitStack) -> Judge:
@@ -5718,10 +5718,8 @@ def keep_previous(path: str) -> str:
 
 def list_kept(path: str) -> list[str]:
     """Return the copies of a results file, the oldest first."""
-    names: list[str] = []
-    while os.path.lexists(name_kept(path, len(names) + 1)):
-        names.append(name_kept(path, len(names) + 1))
-    return names
+    names = (name_kept(path, number) for number in itertools.count(1))
+    return list(itertools.takewhile(os.path.lexists, names))
 
 
 def name_kept(path: str, number: int) -> str:
@@ -6771,7 +6769,7 @@ class GradeSplit(Command):
             return render_split_text(self.submissions[0], by)
         slices = [build_slice_part(self.systems, by)] if by else []
         board = build_leaderboard(self.split, self.submissions, self.override_files).parts[0]
-        return render_text([*slices, narrow_leaderboard(board)])
+        return render_text([*slices, board._replace(lines=["", *board.lines])])
 
     def reports(self) -> Iterator[OutputFile]:
         for submission in track(self.submissions, "Writing reports"):
@@ -8031,7 +8029,6 @@ LEADERBOARD_COLUMNS = (
     *("recall_at_1", "recall_at_5", "judged", "missing", "flagged", "warnings", "reason"),
 )
 COUNTS = ("Judged", "Missing", "Flagged")  # answers
-NOT_ON_CONSOLE = ("Status", "Warnings", RETRIEVAL_MEASURES[0].title, *COUNTS)  # it has 100 columns
 
 
 def build_leaderboard(
@@ -8137,14 +8134,6 @@ def build_board_part(title: str, header: Sequence[str], rows: Sequence[BoardRow]
     return part._replace(header=[*part.header, *COUNTS], rows=table)
 
 
-def narrow_leaderboard(part: Part) -> Part:
-    """Return the leaderboard with the columns that fit on a console."""
-    is_shown = [title not in NOT_ON_CONSOLE for title in part.header]
-    rows = [list(itertools.compress(row, is_shown)) for row in part.rows]
-    header = list(itertools.compress(part.header, is_shown))
-    return part._replace(header=header, rows=rows, lines=["", *part.lines], n_names=3)
-
-
 def describe_statuses(submissions: Collection[Submission]) -> str:
     """Return "38 of 40 submissions graded; not graded: team07, team08"."""
     names: dict[str, list[str]] = {"graded": [], "partly graded": [], "not graded": []}
@@ -8211,7 +8200,7 @@ def build_split_report(split: Split, graded: Submission, student: str = "") -> R
     return Report(
         ": ".join(filter(None, [f"Evaluation of the {split.name} split", graded.name, student])),
         parts,
-        entries=functools.partial(build_entries, split, systems),
+        entries=build_entries(split, systems),
         header=CSV_HEADER,
         rows=list_csv_rows(systems),
         distributions=distributions,
@@ -9504,7 +9493,7 @@ def build_answers_report(graded: Sequence[Configuration], comparisons: Sequence[
     return Report(
         "Evaluation of answers",
         parts,
-        entries=functools.partial(build_answer_entries, graded),
+        entries=build_answer_entries(graded),
         header=["configuration", *ANSWER_COLUMNS, "flags", *names],
         rows=list_answer_rows(graded, names),
         distributions=distributions,
@@ -11530,8 +11519,6 @@ def expand_files(arguments: Iterable[str]) -> list[str]:
         if problems:
             raise UsageError(f"@{problems[0]}")
         for line in map(str.strip, file.text.splitlines()):
-            if line.startswith("@"):
-                raise UsageError(f"{argument}: {line}: a file of options cannot name another: copy its lines")
             if line and not line.startswith("#"):
                 expanded += line.split() if line.startswith("-") else [line]
     return expanded

@@ -285,15 +285,10 @@ def test_version(project: Project) -> None:
             ["dev", "--student", "zoe", "stron"],
             "--student: unknown system: stron, zoe: did you mean strong?",
         ),
-        "file of options in another": (
-            ["dev", "@more/options"],
-            "@more/options: @course.txt: a file of options cannot name another: copy its lines",
-        ),
         "file of options": (["@course.txt"], "@course.txt: file not found in {folder}"),
     },
 )
 def test_bad_usage_is_one_line(small: Project, arguments: list[str], message: str) -> None:
-    small.write("more/options", "--no-judge\n@course.txt\n")
     outcome = small.run(*arguments)
     assert outcome.err == ["error: " + message.format("evaluation.py", folder=small.folder)]
     assert (outcome.code, outcome.out, outcome.results) == (2, "", None)

@@ -315,7 +315,7 @@ def test_charts_and_explanations(four: Project, open_page: OpenPage, javascript:
     page = open_page(javascript=javascript)
     charts = page.locator("figure > [role=img]")
     assert charts.count() == len(MEASURES) + 2
-    assert charts.nth(5).get_attribute("aria-label") == "Answer"
+    assert charts.nth(5).get_attribute("aria-label") == "Means and intervals: simple 2.50; strong 3.00"
     colours = {}
     for badge in page.locator("summary .badge").all():
         level = (badge.text_content() or "").split()[1]

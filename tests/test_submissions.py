@@ -188,10 +188,15 @@ Loaded 2 questions
 LEADERBOARD
 ============================================================
 
-Rank  Submission  System  Combined  Answer       Evidence             F1     Recall@5 %
-   1  ann         strong     1.000    5.00          1.000          1.000          100.0
-   2  bob         strong     0.550    3.00          0.500          0.500           50.0
-   3  cem         simple     0.500    5.00  not submitted  not submitted  not submitted
+Rank  Submission  System  Status  Warnings  Combined  Answer       Evidence             F1
+   1  ann         strong  graded         0     1.000    5.00          1.000          1.000
+   2  bob         strong  graded         1     0.550    3.00          0.500          0.500
+   3  cem         simple  graded         0     0.500    5.00  not submitted  not submitted
+
+Rank  Submission     Recall@1 %     Recall@5 %  Judged  Missing  Flagged
+   1  ann                 100.0          100.0       2        0        0
+   2  bob                  50.0           50.0       2        0        0
+   3  cem         not submitted  not submitted       2        0        0
 
 Ranked by: Combined
 No intervals: fewer than 5 documents: 2.
