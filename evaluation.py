@@ -6523,8 +6523,7 @@ class GradeSplit(Command):
         for flag, what, given, known in checks:
             unknown = sorted(set(given or ()) - known)
             if unknown:
-                similar = next(filter(None, (suggest(name, known) for name in unknown)), "")
-                raise UsageError(f"{flag}: unknown {what}: {', '.join(unknown)}{similar}")
+                raise UsageError(f"{flag}: unknown {what}: {', '.join(unknown)}{suggest(unknown[0], known)}")
 
     def warnings(self) -> list[str]:
         warnings = list(self.split.warnings)
@@ -6538,14 +6537,7 @@ class GradeSplit(Command):
         return [*(f"warning: {line}" for line in warnings), *errors]
 
     def notes(self) -> list[str]:
-        if self.options.outputs:
-            return describe_ignored(self.options.outputs)
-        names = {system.name for system in self.systems}
-        if self.options.systems or not names & set(SYSTEMS):
-            return []
-        missing = sorted(set(SYSTEMS) - names)  # of the two that every project has
-        files = [PREDICTIONS_FILE.format(split=self.split.name, system=name) for name in missing]
-        return [f"{file} is not there: graded without it." for file in files]
+        return describe_ignored(self.options.outputs or ())
 
     def introduction(self) -> list[str]:
         return [
@@ -6758,8 +6750,7 @@ class GradeSplit(Command):
         for system in systems:
             old = last.pop(system.name, {})
             new = collect_grades(system.results)
-            last_known = old or (read_kept_grades(path, system.name) if new else {})
-            system.results.run.changes = list_changes(last_known, new)
+            system.results.run.changes = list_changes(old, new)
             is_lost = is_lost or is_any_lost(old, new)
         return is_lost or any(last.values())
 
@@ -6780,21 +6771,18 @@ class GradeSplit(Command):
         return describe_statuses(self.submissions) if self.options.outputs else ""
 
     def remarks(self) -> list[str]:
-        generators: set[str] = set()
-        labelled = []
+        judged = {system.title: system.judged for system in self.systems if system.judged}
         lines = []
+        if self.labels and not any(results.human for results in judged.values()):
+            file = self.labels.file.file
+            lines.append(f"warning: {file}: none of these answers was judged: nothing to compare.")
+        generators: set[str] = set()
         for system in self.systems:
             if system.judged:
                 generators.update(prediction.model for prediction in system.list_generated())
                 lines += describe_missing(system, system.judged)
                 lines += describe_changes(system.title, system.results.run.changes)
-                if system.judged.human:
-                    labelled.append(system)
-        lines = [*warn_about_family(self.judging.model, sorted(generators)), *lines]
-        if self.labels and not labelled:
-            file = self.labels.file.file
-            lines.insert(0, f"warning: {file}: none of these answers was judged: nothing to compare.")
-        judged = {system.title for system in self.systems if system.judged}
+        lines += warn_about_family(self.judging.model, sorted(generators))
         unused = [f"{name} of {title}" for title, name in self.overrides if title not in judged]
         if unused:
             what = f"no effect on systems that are not judged: {shorten_names(unused)}"
@@ -6803,9 +6791,9 @@ class GradeSplit(Command):
 
     def is_complete(self) -> bool:
         judged = [system.judged for system in self.systems if system.judged]
-        if self.problems or any(block.n_missing or block.failed_checks for block in judged):
+        if any(results.n_missing or results.failed_checks for results in judged):
             return False
-        return not self.options.outputs or not any(submission.reason for submission in self.submissions)
+        return not (self.options.outputs and any(submission.reason for submission in self.submissions))
 
 
 # -- From Python
@@ -6831,10 +6819,6 @@ class Results(dict[str, SystemResults]):
         in the means, and says why in `failure`.
         """
         return [dict(zip(CSV_HEADER, row, strict=True)) for row in list_csv_rows(self._submission.systems)]
-
-    def to_json(self) -> str:
-        """Return the text of the results file."""
-        return b"".join(render_results(self)).decode()
 
 
 def grade(
@@ -7023,31 +7007,20 @@ def read_submission(split: Split, submission: Submission, options: InputOptions)
     folder = submission.folder
     try:
         submission.names = find_systems(os.path.join(split.root, folder), split.name)
-    except FileNotFoundError:
-        submission.problems.append(explain_not_found(folder, what="folder"))
-        return
     except OSError as error:
-        reason = f"not a readable folder of predictions: {error.strerror or error}"
-        submission.problems.append(f"{folder}: {reason}")
+        problem = f"{folder}: not a readable folder of predictions: {error.strerror or error}"
+        if not os.path.exists(folder):
+            problem = explain_not_found(folder, what="folder")
+        submission.problems.append(problem)
         return
     names = sorted(set(options.systems or submission.names), key=compute_system_order)
     submission.chosen = names
-    n_folders = 0 if submission.names or not folder else count_folders(folder)
-    if n_folders:
-        reason = f"no predictions, but {n_folders} folders: did you mean {folder.rstrip('/')}/*?"
-        submission.problems.append(f"{folder}: {reason}")
-        return
     if options.outputs and len(names) > options.max_systems:
         reason = f"{len(names)} systems; at most {options.max_systems} are graded (--max-systems)"
         submission.problems.append(f"{folder}: {reason}")
         return
     for name in track(names or ["*"], "Reading predictions"):  # if there is none, reading says that
         read_system(split, submission, name, options.max_file_mb)
-
-
-def count_folders(folder: str) -> int:
-    with os.scandir(folder) as entries:
-        return sum(entry.is_dir() for entry in entries)
 
 
 def read_system(split: Split, submission: Submission, name: str, max_mb: float) -> None:
@@ -7069,35 +7042,26 @@ def read_system(split: Split, submission: Submission, name: str, max_mb: float) 
 
 def name_submissions(folders: Sequence[str]) -> list[str]:
     """Return the name of the submission in each folder: the folder's own, after its parents' if need be."""
-    depths = [1] * len(folders)
-    while True:
-        names = [name_submission(folder, depth) for folder, depth in zip(folders, depths, strict=True)]
+    paths = [Path(os.path.abspath(folder)) for folder in folders]
+    names = [make_safe_name(path.name) for path in paths]
+    for depth in itertools.count(2):
         folded = [unicodedata.normalize("NFC", name).casefold() for name in names]
-        repeated = set(find_repeated(folded))
+        repeated = find_repeated(folded)
         if not repeated:
-            return names
-        for index, name in enumerate(folded):
-            if name in repeated:
-                depths[index] += 1
-
-
-def name_submission(folder: str, depth: int) -> str:
-    """Return the last parts of a folder's path as a name; if it has fewer, its own name and a hash."""
-    path = os.path.abspath(folder)
-    parts = Path(path).parts
-    if depth <= len(parts):
-        return make_safe_name("-".join(parts[-depth:]))
-    digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:8]
-    return f"{make_safe_name(parts[-1])}-{digest}"
+            break
+        for index, path in enumerate(paths):
+            if folded[index] in repeated:
+                names[index] = make_safe_name("-".join(path.parts[-depth:]))
+                if depth > len(path.parts):  # of "team" and "team."
+                    digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:8]
+                    names[index] = f"{make_safe_name(path.name)}-{digest}"
+    return names
 
 
 def make_safe_name(text: str) -> str:
     """Return a name that a folder can have on every system."""
     name = re.sub(r'[<>:"/\\|?*\t\n]', "_", remove_invisible(text))
-    name = name.encode()[:MAX_NAME_BYTES].decode(errors="ignore").strip(" .")
-    if re.fullmatch(r"(?i)(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", name) or not name:
-        name = f"_{name}"
-    return name
+    return name.encode()[:MAX_NAME_BYTES].decode(errors="ignore").strip(" .") or "_"
 
 
 def compute_system_order(name: str) -> tuple[bool, str]:
@@ -7194,43 +7158,32 @@ def check_predictions(
         "retrieved IDs unlike those of the documents; write them as in the corpus": documents,
         "cited IDs unlike those of the sentences; write them as in the documents": citations,
         **find_misspelt_fields(file, predictions),
-        **find_equal_answers(questions, predictions),
+        **find_equal_answers(predictions),
     }
     return list_warnings(file.name, cases)
 
 
 def match_forms(names: Iterable[str], known: Iterable[str], simplify: Callable[[str], str]) -> dict[str, str]:
-    """Map each unknown name to the known one that it equals if both are simplified, if there is only one.
-
-    A bare number equals an ID with letters before it: "5" and "S5".
-    """
+    """Map each unknown name to the known one that it equals if both are simplified, if there is only one."""
     by_form = defaultdict(set)
-    by_number = defaultdict(set)
     for name in known:
-        form = simplify(name)
-        by_form[form].add(name)
-        by_number[strip_letters(form)].add(name)
+        by_form[simplify(name)].add(name)
     matches = {}
     for name in names:
-        form = simplify(name)
-        similar = by_form.get(form) or by_number.get(form) or by_form.get(strip_letters(form)) or ()
+        similar = by_form.get(simplify(name), ())
         if len(similar) == 1 and name not in similar:
             [matches[name]] = similar
     return matches
 
 
 def fold_id(name: str) -> str:
-    """Return an ID without differences of case, signs and leading zeros: "q1" for "Q-001"."""
-    return re.sub(r"(?<!\d)0+(?=\d)|(?<=[^\W\d_])[\W_]+(?=\d)", "", name.casefold())
-
-
-def strip_letters(form: str) -> str:
-    """Return "5" for "s5", and any other form as it is."""
+    """Return an ID without differences of case, signs and zeros; "1" for "Q-001", "S1" and "1"."""
+    form = re.sub(r"(?<!\d)0+(?=\d)|(?<=[^\W\d_])[\W_]+(?=\d)", "", name.casefold())
     return re.sub(r"^[^\W\d_]+(?=\d+$)", "", form)
 
 
 def strip_prefix(sentence_id: str) -> str:
-    """Return a sentence ID without what is before its last word, folded: "s1" for "bikes_S1"."""
+    """Return a sentence ID without what is before its last word, folded: "1" for "bikes_S1"."""
     words = re.findall(r"[^\W_]+", sentence_id)
     return fold_id(words[-1] if words else sentence_id)
 
@@ -7268,12 +7221,10 @@ def find_similar_citations(split: Split, predictions: Mapping[str, Prediction]) 
         known.update(document.sentences or ())
     for question in split.questions:
         known.update(question.evidence_sentences)
-    if 2 * sum(citations[name] for name in citations.keys() - known) < citations.total():
+    unknown = citations.keys() - known
+    if not unknown or 2 * sum(citations[name] for name in unknown) < citations.total():
         return []
-    retrieved: set[str] = set()
-    for row in rows:
-        if not known.issuperset(row.evidence_sentences):
-            retrieved.update(row.retrieved_ids)
+    retrieved = set(itertools.chain.from_iterable(row.retrieved_ids for row in rows))
     for doc_id in retrieved - split.documents.keys():
         document, _ = read_document(doc_id, [], split.root)
         known.update(document.sentences or ())
@@ -7286,14 +7237,10 @@ def find_similar_citations(split: Split, predictions: Mapping[str, Prediction]) 
     return similar if 2 * len(similar) >= citations.total() else []
 
 
-def find_equal_answers(
-    questions: Sequence[Question], predictions: Mapping[str, Prediction]
-) -> dict[str, list[str]]:
-    """Return a warning if all answers are blank or the same, although the gold answers differ."""
+def find_equal_answers(predictions: Mapping[str, Prediction]) -> dict[str, list[str]]:
+    """Return a warning if all answers are blank or the same."""
     answers = [prediction.answer.strip() for prediction in predictions.values()]
     if len(answers) < MIN_ALIKE or any(answer != answers[0] for answer in answers):
-        return {}
-    if len({question.answer for question in questions}) == 1:
         return {}
     if is_blank(answers[0]):
         return {"all answers are blank; fill in `answer`": list(predictions)}
@@ -7325,10 +7272,8 @@ def find_misspelt_fields(file: FileData, predictions: Mapping[str, Prediction]) 
         known = lacking[similar[0]]
         kind = type(getattr(NO_PREDICTION, known))
         what = f'predictions with the unknown field "{name[:MAX_SHOWN_CHARS]}"; did you mean "{known}"?'
-        cases[what] = []
-        for question_id, row in rows.items():
-            if row.get(known) is None and isinstance(row.get(name), kind) and row[name]:
-                cases[what].append(question_id)
+        filled = [key for key, row in rows.items() if isinstance(row.get(name), kind) and row[name]]
+        cases[what] = [key for key in filled if rows[key].get(known) is None]
     return cases
 
 
@@ -7496,15 +7441,6 @@ def read_split_grades(path: str) -> dict[str, Grades] | None:
     return {system: collect_grades(results) for system, results in saved.items()}
 
 
-def read_kept_grades(path: str, system: str) -> Grades:
-    """Return the judged scores of a system in the newest of the kept results that have any."""
-    for kept in reversed(list_kept(path)):
-        grades = (read_split_grades(kept) or {}).get(system)
-        if grades:
-            return grades
-    return {}
-
-
 M = TypeVar("M", bound=Means)
 
 
@@ -7667,31 +7603,19 @@ def read_people_rows(
     kind: type[PeopleRow], path: str, split: Split, systems: Mapping[str, str], problems: list[str]
 ) -> tuple[InputFile, list[tuple[str, PeopleRow]]]:
     """Return the rows of a CSV or JSON file with systems' titles, each with its place: "labels.csv:2: "."""
-    ids = map_spellings([question.question_id for question in split.questions])
-    spellings = map_spellings(list(systems))
+    ids = {question.question_id for question in split.questions}
     file = read_file(path, problems)
     rows = read_scored_rows(file, problems, skips_unscored=kind is Label)
-    shares_line = len(rows) > len({row.line for row in rows})
     records = []
-    for position, row in enumerate(rows):
-        label = f"[{position}]: " if shares_line else ""
-        place = f"{path}:{row.line}: {label}"
-        faults: list[str] = []
-        record = parse_row(kind, row, path, faults, label)
-        if not file.text.lstrip().startswith("["):  # in a CSV file
-            faults = [fault.replace("is missing or null", "is missing or empty") for fault in faults]
-        problems += faults
-        if record is None:
-            continue
+    for position, record in parse_rows(kind, rows, file, problems):
+        place = f"{path}:{rows[position - 1].line}: "
         if record.question_id not in ids:
             problems.append(f"{place}question_id: unknown question ID: {record.question_id}")
-        if record.system not in spellings:
+        if record.system not in systems:
             own = [name for name in systems if name.startswith(f"{record.system}/")]
             hint = f"; name one of {shorten_names(own)}" if own else ""
             problems.append(f"{place}system: unknown system: {record.system}{hint}")
-            continue
-        record.question_id = ids.get(record.question_id, record.question_id)
-        record.system = systems[spellings[record.system]]
+        record.system = systems.get(record.system, record.system)
         records.append((place, record))
     return file.source, records
 
@@ -7704,20 +7628,14 @@ def read_scored_rows(file: FileData, problems: list[str], skips_unscored: bool) 
     for line, cells in read_csv_rows(file, problems):
         if not cells or (skips_unscored and "score" not in cells):
             continue
-        row: dict[str, object] = dict(cells)
+        row: dict[str, object] = {}
+        for name, cell in cells.items():
+            row[name] = re.sub(f"^'(?={FORMULA_START})", "", cell)  # as in the label sheet
         if re.fullmatch(r"[0-9]{1,9}(\.[0-9]+)?", cells.get("score", "")):
             score = float(cells["score"])
             row["score"] = int(score) if score.is_integer() else score
         rows.append(JsonRow(line, json.dumps(row)))
     return rows
-
-
-def map_spellings(names: Sequence[str]) -> dict[str, str]:
-    """Map each name, as written and as a spreadsheet may have saved it, to the name."""
-    visible = {remove_invisible(name): name for name in names}
-    spellings = {f"'{text}".strip(): name for text, name in visible.items()}
-    spellings |= {text.strip(): name for text, name in visible.items()}
-    return spellings | dict(zip(names, names, strict=True))
 
 
 def compare_with_people(labels: Labels, system: System) -> HumanResults:
@@ -7752,10 +7670,15 @@ def compare_with_people(labels: Labels, system: System) -> HumanResults:
     ratings = [[by_rater.get(rater) for by_rater in people] for rater in raters]
     alpha = krippendorff_alpha([list(map(find_nearest_level, scores)), *ratings], "ordinal")
     human_means = [mean(list(by_rater.values())) for by_rater in people]
-    corrected = corrected_mean(scores, human_means, [question.doc_id for question in questions])
-    estimate, low, high = [include_blank(value, len(scores), n_blank) for value in corrected]
-    on_sheet = {question.question_id for question in questions}
-    ordered = sorted(on_sheet, key=lambda name: compute_sheet_order(name, system.title))
+    n_answers = len(scores) + n_blank
+    corrected = []  # with the blank answers
+    for value in corrected_mean(scores, human_means, [question.doc_id for question in questions]):
+        if value is not None:
+            value = (value * len(scores) + NO_ANSWER.score * n_blank) / n_answers
+        corrected.append(value)
+    estimate, low, high = corrected
+    ids = {question.question_id for question in questions}
+    ordered = sorted(ids, key=lambda name: compute_sheet_order(name, system.title))
     labelled = [name for name in ordered if name in given]
     return HumanResults(
         name=labels.file.file,
@@ -7769,18 +7692,11 @@ def compare_with_people(labels: Labels, system: System) -> HumanResults:
         krippendorff_alpha=alpha if levels else None,
         krippendorff_alpha_of_people=krippendorff_alpha(ratings, "ordinal") if len(raters) > 1 else None,
         judge_minus_human_by_level={str(level): mean(gaps[level]) for level in sorted(gaps)},
-        answers_judged=len(scores) + n_blank,
+        answers_judged=n_answers,
         labelled_in_sheet_order=labelled == ordered[: len(labelled)],
         corrected_answer_score=estimate,
         ci95={"corrected_answer_score": None if low is None or high is None else Interval(low, high)},
     )
-
-
-def include_blank(average: float | None, n_answers: int, n_blank: int) -> float | None:
-    """Return an average score over the blank answers, too."""
-    if average is None:
-        return None
-    return (average * n_answers + NO_ANSWER.score * n_blank) / (n_answers + n_blank)
 
 
 def compute_sheet_order(question_id: str, system: str) -> bytes:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import evaluation
+import msgspec
 import numpy as np
 import pytest
 
@@ -63,7 +64,7 @@ def test_json_is_that_of_the_command(
     monkeypatch.setenv("GROQ_API_KEY", KEY)
     monkeypatch.setenv("GROQ_BASE_URL", "http://127.0.0.1:9")  # nothing listens: nothing is sent
     results = evaluation.grade("dev", folder=folder)
-    assert results.to_json() == before["dev_evaluation.json"].decode()
+    assert json.loads(msgspec.json.encode(dict(results))) == json.loads(before["dev_evaluation.json"])
     assert bool(results["strong"].llm_judge) == judged
     assert both.files() == before
 

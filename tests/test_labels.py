@@ -133,7 +133,7 @@ JSON_PROBLEMS = """[{"question_id": "q9", "system": "weak", "score": 4},
         ),
         "rows on one line": (
             [{**ROWS[0], "score": 9}, {**ROWS[0], "question_id": "q9"}],
-            [(":1:", "[0]", "score"), (":1:", "[1]", "q9")],
+            [(":1:", "[0]", "score"), (":1:", "q9")],
         ),
         "broken JSON": ('[{"question_id": ', [("", "JSON")]),
         "not UTF-8": (f"{HEAD}\n".encode() + b"q001,strong,4,M\xfcller", [(":2:", "UTF-8")]),
@@ -409,7 +409,7 @@ def fill_sheet(project: Project, score: Callable[[Mapping[str, str]], int]) -> N
         "harmless": ("strong", ["q1", "7", "what is d3?"]),
         "hostile": (
             "-beta",
-            ["=q1", "+2", "-3", "@q4", "'q5", " q6 ", "q\u200b7", "\t=q8", 'q"9,;\n'],
+            ["=q1", "+2", "-3", "@q4", "'q5", 'q"9,;'],
         ),
     },
 )

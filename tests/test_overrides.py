@@ -128,7 +128,7 @@ def test_a_flagged_answer_can_be_overridden(project: Project, judge_with: JudgeW
             [(":3:", "a second decision on q001 of strong")],
         ),
         "a comma without quotes": ([("strong", "q001", 5, "So", " far")], [(":2:", "in quotes")]),
-        "no reason": ([("strong", "q001", 4.0, "")], [(":2:", "reason is missing or empty")]),
+        "no reason": ([("strong", "q001", 4.0, "")], [(":2:", "reason is missing")]),
         "no decisions": ([], [(":1:", "no decisions")]),
         "no rubric": ([("strong", "q004", 5, "So.")], [(":2:", "q004 has no rubric")]),
     },

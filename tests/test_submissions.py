@@ -552,8 +552,6 @@ SAFE_NAMES = {  # name of a folder -> name of the submission
     "e\u200b\x1b[2J": "e[2J",
     "...": "_",
     "z. .": "z",
-    "nul": "_nul",
-    "Com1.txt": "_Com1.txt",
     LONG: LONG[:150],
 }
 IN_MARKDOWN = str.maketrans({character: f"\\{character}" for character in "\\`*_<>|~&#$"})
@@ -588,7 +586,7 @@ def test_names_of_submissions_are_safe_in_every_file(course: Project) -> None:
         "capitals are no difference": (["a/Team", "b/team"], ["a-Team", "b-team"]),
         "composed letters are no difference": (["a/\u00e9", "b/e\u0301"], ["a-\u00e9", "b-e\u0301"]),
         "grandparents": (["a/x/team", "b/x/team"], ["a-x-team", "b-x-team"]),
-        "a name like that": (["a/team", "b/team", "c/a-team"], ["in-a-team", "b-team", "c-a-team"]),
+        "a name like that": (["a/team", "b/team", "c/a-team"], ["in-a-team", "b-team", "in-c-a-team"]),
     },
 )
 def test_equal_names_are_told_apart_by_their_parents(
@@ -678,11 +676,6 @@ def many(count: int) -> dict[str, Any]:
             ("", "", "partly graded"),
             "dev_Final_output.json, line 1: JSON is cut off (and 1 more)",
         ),
-        "folders in a folder": (
-            {"team/": CORRECT},
-            NOT_GRADED,
-            "no predictions, but 1 folders: did you mean in/bad/*?",
-        ),
         "no files": ({}, NOT_GRADED, "dev_*_output.json: file not found: expected"),
         "too many systems": (many(6), NOT_GRADED, "6 systems; at most 5 are graded (--max-systems)"),
         "missing": (None, NOT_GRADED, "folder not found"),
@@ -731,7 +724,7 @@ def test_no_submission_can_be_graded(course: Project) -> None:
     course.write(CSV, "the last leaderboard")
     outcome = assert_refused(course, "dev", "--outputs", "ann", "bob")
     assert mentions(outcome.err, "ann", "dev_*_output.json")
-    assert mentions(outcome.err, "bob", "did you mean bob/*?")
+    assert mentions(outcome.err, "bob", "dev_*_output.json")
     course.submission("ann", strong="")
     assert course.run("dev", "--outputs", "ann", "bob", "--report", "html").code == 3
     assert leaderboard(course, "submission", "status") == [("ann", "not graded"), ("bob", "not graded")]

@@ -262,9 +262,6 @@ def test_warning_on_stderr_and_in_the_results(
             **citing("x_S1"),
             "corpus": {"d1.json": {"sentences": [{"sid": sid, "text": ""} for sid in ("S1", "s1")]}},
         },
-        "the same answer, as in gold": three(
-            [question(f"d{n}", answer="Yes.") for n in "123"], answer="Yes."
-        ),
     },
 )
 def test_no_warning(project: Project, files: Files) -> None:
