@@ -5966,7 +5966,6 @@ RANKING_MEASURES = (COMBINED_MEASURE, F1_MEASURE)  # the first that any submissi
 
 
 def parse_ids(text: str) -> list[str]:
-    """Parse names with commas between them."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
         raise argparse.ArgumentTypeError(f"expected IDs, such as q003,q007, got {text!r}")
@@ -5974,8 +5973,6 @@ def parse_ids(text: str) -> list[str]:
 
 
 class InputOptions(FileOptions):
-    """Which predictions to read."""
-
     group = "input"
 
     split: str = option(
@@ -5993,8 +5990,6 @@ class InputOptions(FileOptions):
 
 
 class RubricOptions(GradingOptions):
-    """What is judged by the questions' rubrics, and how."""
-
     group = "judging"
 
     judge: Sequence[str] | None = option(
@@ -6070,7 +6065,6 @@ class System(msgspec.Struct):
 
     @property
     def failures(self) -> list[Failure]:
-        """Return why judgements are missing."""
         return [answer.failure for answer in self.answers if answer.failure]
 
     @property
@@ -6112,6 +6106,7 @@ class Submission(msgspec.Struct):
     folder: str = ""  # is only read
     names: list[str] = []  # of all systems that it has files of
     chosen: list[str] = []  # the names of those to grade
+    final: str = ""  # the name of its system `final`, however capitalized
     systems: list[System] = []
     problems: list[str] = []
     comparisons: list[Comparison] = []
@@ -6136,12 +6131,6 @@ class Submission(msgspec.Struct):
             if failures:
                 reasons.append(failures if system is counting else f"{system.name}: {failures}")
         return "; ".join(filter(None, reasons))
-
-    @property
-    def final(self) -> str:
-        """Return the name of its system `final`, however capitalized; "" if it has none."""
-        names = [name for name in self.names if name.casefold() == FINAL_SYSTEM]
-        return names[-1] if names else ""  # small letters come last
 
     @property
     def warnings(self) -> list[str]:
@@ -6476,7 +6465,6 @@ class GradeSplit(Command):
 
     @property
     def problems(self) -> list[str]:
-        """Return what keeps systems from being graded."""
         return [line for submission in self.submissions for line in submission.problems]
 
     def run_alone(self, console: Console) -> int | None:
@@ -6526,15 +6514,11 @@ class GradeSplit(Command):
                 raise UsageError(f"{flag}: unknown {what}: {', '.join(unknown)}{suggest(unknown[0], known)}")
 
     def warnings(self) -> list[str]:
-        warnings = list(self.split.warnings)
-        errors = []
+        lines = [f"warning: {line}" for line in self.split.warnings]
         for submission in self.submissions:
-            warnings += submission.warnings
-            if submission.problems:
-                errors += shorten_problems(submission.problems)
-                count = len(submission.problems)
-                errors.append(f"error: {submission.name} is {submission.status}: problems: {count}")
-        return [*(f"warning: {line}" for line in warnings), *errors]
+            lines += [f"warning: {line}" for line in submission.warnings]
+            lines += [f"error: {line}" for line in shorten_problems(submission.problems)]
+        return lines
 
     def notes(self) -> list[str]:
         return describe_ignored(self.options.outputs or ())
@@ -6591,9 +6575,8 @@ class GradeSplit(Command):
         for position, answer in enumerate(system.answers):
             if answer.question.rubric is not None:
                 rows.append((answer, self.judge_answer(system, position, answer)))
-        failures = [answer.failure for answer, _ in rows if answer.failure]
-        is_asked = any(failure.asked for failure in failures)
-        if failures and not is_asked and not any(answer.judgements for answer, _ in rows):
+        is_asked = any(failure.asked for failure in system.failures)
+        if system.failures and not is_asked and not system.has_judgement:
             return False
         for answer, row in rows:
             decision = self.overrides.get((system.title, row.question_id))
@@ -6852,12 +6835,15 @@ def grade(
     >>> grade("dev")["simple"].retrieval.recall_at_1  # doctest: +SKIP
     6
     """
-    chosen = choose_systems(systems)
+    chosen = None if systems is None else sorted(collect_ids(systems))
+    if chosen == []:
+        raise ValueError("systems is empty: name at least one, or leave it out to grade all")
     if not (judge is None or isinstance(judge, str) or callable(judge)):
         raise TypeError(f"judge: expected the name of a model or a function, got {judge!r}")
     root = "" if str(folder) == "." else str(folder)
     split = split.lower()
     options = SplitOptions(split=split, systems=chosen, judge=chosen, root=root, journal_only=judge is None)
+
     if not os.path.isdir(folder):
         raise InputError([explain_not_found(str(folder), what="folder")])
     if isinstance(judge, str):
@@ -6881,14 +6867,6 @@ def grade(
     except (UsageError, JudgeUnavailable) as error:
         raise InputError([str(error)]) from error
     return Results(command.submissions[0])
-
-
-def choose_systems(systems: Iterable[str] | None) -> list[str] | None:
-    """Return the names in order. Raises ValueError if there are none."""
-    chosen = None if systems is None else sorted(collect_ids(systems))
-    if chosen == []:
-        raise ValueError("systems is empty: name at least one, or leave it out to grade all")
-    return chosen
 
 
 def ask_function(command: GradeSplit, judge: Callable[[Question, str], float]) -> tuple[Answers, Judging]:
@@ -7013,6 +6991,9 @@ def read_submission(split: Split, submission: Submission, options: InputOptions)
             problem = explain_not_found(folder, what="folder")
         submission.problems.append(problem)
         return
+    for name in submission.names:
+        if name.casefold() == FINAL_SYSTEM:
+            submission.final = name
     names = sorted(set(options.systems or submission.names), key=compute_system_order)
     submission.chosen = names
     if options.outputs and len(names) > options.max_systems:
@@ -7247,34 +7228,30 @@ def find_equal_answers(predictions: Mapping[str, Prediction]) -> dict[str, list[
     return {"all answers are the same; check the system that gave them": answers}
 
 
-FIELD_NAMES = {  # a prediction's field -> what it may be called, in letters only
-    "answer": "answer response prediction generatedanswer predictedanswer output",
-    "evidence_sentences": "evidencesentences evidence sentenceids citedsentences cited citations",
-    "retrieved_docs": "retrieveddocs retrievedids retrieved retrieval documents docs docids",
-}
-
-
 def find_misspelt_fields(file: FileData, predictions: Mapping[str, Prediction]) -> dict[str, list[str]]:
-    """Return a warning for each field that looks like another name for one that half the predictions lack."""
-    lacking: dict[str, str] = {}  # what a field may be called -> the field
-    for known, others in FIELD_NAMES.items():
+    """Return a warning for each field that looks like one that at least half of the predictions lack."""
+    lacking = []
+    for known in ("answer", "evidence_sentences", "retrieved_docs"):
         if 2 * sum(bool(getattr(row, known)) for row in predictions.values()) <= len(predictions):
-            lacking |= dict.fromkeys(others.split(), known)
+            lacking.append(known)
     if not lacking:
         return {}
     rows = parse_value(dict[str, dict[str, Any]], file, []) or {}
+    fields = Counter(itertools.chain.from_iterable(rows.values())).most_common(MAX_FIELDS)
     cases: dict[str, list[str]] = {}
-    for name, _ in Counter(itertools.chain.from_iterable(rows.values())).most_common(MAX_FIELDS):
-        letters = re.sub(r"[\W_]", "", name).lower()
-        similar = difflib.get_close_matches(letters, lacking, n=1, cutoff=0.82)
-        if not similar:
-            continue
-        known = lacking[similar[0]]
-        kind = type(getattr(NO_PREDICTION, known))
-        what = f'predictions with the unknown field "{name[:MAX_SHOWN_CHARS]}"; did you mean "{known}"?'
-        filled = [key for key, row in rows.items() if isinstance(row.get(name), kind) and row[name]]
-        cases[what] = [key for key in filled if rows[key].get(known) is None]
+    for (name, _), known in itertools.product(fields, lacking):
+        if is_spelt_alike(name, known):
+            kind = type(getattr(NO_PREDICTION, known))
+            what = f'predictions with the unknown field "{name[:MAX_SHOWN_CHARS]}"; did you mean "{known}"?'
+            filled = [key for key, row in rows.items() if isinstance(row.get(name), kind) and row[name]]
+            cases[what] = [key for key in filled if rows[key].get(known) is None]
     return cases
+
+
+def is_spelt_alike(name: str, known: str) -> bool:
+    letters = re.sub(r"[\W_]", "", name).lower()
+    form = known.replace("_", "")
+    return bool(letters and letters in form) or bool(difflib.get_close_matches(letters, [form], cutoff=0.8))
 
 
 # -- Requests
