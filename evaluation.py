@@ -6079,14 +6079,6 @@ class System(msgspec.Struct):
         unjudged = {measure.name for measure in (*CITATION_MEASURES, *RETRIEVAL_MEASURES)}
         return {name: mean for name, mean in self.means.items() if name in unjudged}
 
-    def describe_failures(self) -> str:
-        """Return how many judgements are missing, if any is; if there is none, the first reason."""
-        failures = self.failures
-        if failures and not self.has_judgement:
-            return f"no judgement: {failures[0].reason}"
-        n_rubrics = sum(answer.question.rubric is not None for answer in self.answers)
-        return f"{len(failures)} of {n_rubrics} judgements are missing" if failures else ""
-
     def predict(self, question: Question) -> Prediction:
         return self.predictions.get(question.question_id, NO_PREDICTION)
 
@@ -6119,17 +6111,15 @@ class Submission(msgspec.Struct):
 
     @property
     def reason(self) -> str:
-        """Return the first problem, "dev_x_output.json, line 3: JSON is cut off", and what is not judged."""
+        """Return the first problem, "dev_x_output.json, line 3: JSON is cut off", and why judgements miss."""
         text = describe_first(self.problems)
         text = text.removeprefix(f"{self.folder}: ").removeprefix(f"{self.folder}/")
         path = os.path.abspath(self.folder)
         text = text.replace(f" in {path}", "").replace(f" in {os.path.dirname(path)}", "")
         reasons = [re.sub(r":([0-9]+): ", r", line \1: ", text, count=1)]
-        counting = self.counting
-        for system in self.systems:
-            failures = system.describe_failures()
-            if failures:
-                reasons.append(failures if system is counting else f"{system.name}: {failures}")
+        failures = [failure for system in self.systems for failure in system.failures]
+        if failures:
+            reasons.append(f"judgements missing: {len(failures)}, e.g. {failures[0].reason}")
         return "; ".join(filter(None, reasons))
 
     @property
@@ -6403,30 +6393,24 @@ class GradedAnswer(msgspec.Struct, gc=False):
     failure: Failure | None = None
 
     @property
-    def is_scored(self) -> bool:
-        return self.judged is not None and self.failure is None
-
-    @property
     def is_overridden(self) -> bool:
         return self.judged is not None and bool(self.judged.override_reason)
 
     @property
-    def score(self) -> float:
-        """Return the score that counts, 0 without a judgement."""
-        return self.judged.answer_score_raw if self.judged else 0
+    def score(self) -> float | None:
+        """Return the score that counts; None without a judgement."""
+        return None if self.judged is None or self.failure else self.judged.answer_score_raw
 
     @property
     def judge_score(self) -> float | None:
         """Return the judge's own score, whether it counts or not; None without a judgement."""
-        if self.judged is None or not self.is_scored:
-            return None
-        overridden = self.judged.judge_score
+        overridden = self.judged.judge_score if self.judged else UNSET
         return self.score if overridden is UNSET else overridden
 
     @property
     def level(self) -> str:
         """Return the rubric level that the answer was given; "" without a judgement."""
-        return str(find_nearest_level(self.score)) if self.is_scored else ""
+        return "" if self.score is None else str(find_nearest_level(self.score))
 
     def list_scores(self) -> dict[str, float]:
         scores = {}
@@ -6453,7 +6437,6 @@ class GradeSplit(Command):
         self.labels: Labels | None = None
         self.overrides: Overrides = {}
         self.override_files: list[InputFile] = []
-        self.judging = Judging()
 
     @property
     def journal_file(self) -> str:
@@ -6694,7 +6677,7 @@ class GradeSplit(Command):
         combined_bounds = means[COMBINED_MEASURE.name].bounds
         if bounds and combined_bounds:
             results.score_bounds = ScoreBounds(bounds, combined_bounds)
-            is_judged = np.array([answer.is_scored for answer in answers])
+            is_judged = np.array([answer.score is not None for answer in answers])
             judged_means = compute_means(table.select(is_judged), system.name, JUDGE_MEASURES)
             n_judged = int(is_judged.sum())
             results.judged_only = fill_means(JudgedOnlyMeans, judged_means, questions=n_judged)
@@ -6835,9 +6818,7 @@ def grade(
     >>> grade("dev")["simple"].retrieval.recall_at_1  # doctest: +SKIP
     6
     """
-    chosen = None if systems is None else sorted(collect_ids(systems))
-    if chosen == []:
-        raise ValueError("systems is empty: name at least one, or leave it out to grade all")
+    chosen = choose_systems(systems)
     if not (judge is None or isinstance(judge, str) or callable(judge)):
         raise TypeError(f"judge: expected the name of a model or a function, got {judge!r}")
     root = "" if str(folder) == "." else str(folder)
@@ -6867,6 +6848,13 @@ def grade(
     except (UsageError, JudgeUnavailable) as error:
         raise InputError([str(error)]) from error
     return Results(command.submissions[0])
+
+
+def choose_systems(systems: Iterable[str] | None) -> list[str] | None:
+    chosen = None if systems is None else sorted(collect_ids(systems))
+    if chosen == []:
+        raise ValueError("systems is empty: name at least one, or leave it out to grade all")
+    return chosen
 
 
 def ask_function(command: GradeSplit, judge: Callable[[Question, str], float]) -> tuple[Answers, Judging]:
@@ -6916,7 +6904,7 @@ class CheckInputs(Command):
         console.warn(*shorten_problems(problems), *(f"warning: {line}" for line in warnings))
         for submission in submissions:
             texts = {system.name: describe_submitted(split, system) for system in submission.systems}
-            for name in dict.fromkeys(options.systems or submission.names):
+            for name in submission.chosen:
                 title = join_folder(submission.name, name)
                 console.print_line(f"{title}: {texts.get(name, 'cannot be graded')}")
         if problems:
@@ -7110,17 +7098,17 @@ def check_predictions(
 ) -> list[str]:
     """Return a warning for each thing that is odd about a system's predictions."""
     questions = split.questions
-    other_texts: list[tuple[str, str]] = []  # (question ID, folded text of its prediction)
+    other_texts = {}  # question ID -> folded text of its prediction
     for question in questions:
         text = predictions.get(question.question_id, NO_PREDICTION).question
         if text != question.question and fold_text(text) not in ("", fold_text(question.question)):
-            other_texts.append((question.question_id, fold_text(text)))
+            other_texts[question.question_id] = fold_text(text)
     ids = {}
     if other_texts:  # rarely: folding takes time
         ids = {fold_text(question.question): question.question_id for question in questions}
-    swapped = [f"{name} has the text of {ids[text]}" for name, text in other_texts if text in ids]
-    foreign = [name for name, text in other_texts if text not in ids]
-    names = {question.question_id: None for question in questions}
+    swapped = [f"{name} has the text of {ids[text]}" for name, text in other_texts.items() if text in ids]
+    foreign = [name for name, text in other_texts.items() if text not in ids]
+    names = dict.fromkeys(question.question_id for question in questions)
     missing = [name for name in names if name not in predictions]
     unknown = sorted(predictions.keys() - names.keys()) if questions else []
     forms = match_forms(unknown, missing, fold_id)
@@ -7538,8 +7526,8 @@ def read_labels(path: str, split: Split, submissions: Iterable[Submission], prob
             continue
         by_rater = labels.scores.setdefault(label.system, {}).setdefault(label.question_id, {})
         if label.rater in by_rater:
-            rater = label.rater or "a person without a name"
-            problems.append(f"{place}two scores by {rater} for {label.question_id} of {label.system}")
+            answer = f"{label.question_id} of {label.system}"
+            problems.append(f"{place}two scores by {label.rater or 'the same person'} for {answer}")
         by_rater[label.rater] = label.score
     if not labels.scores and not problems:
         problems.append(f"{path}:1: no score; expected a list of rows with question_id, system and score")
@@ -7572,7 +7560,7 @@ def map_systems(submissions: Iterable[Submission]) -> dict[str, str]:
         counting = [join_folder(submission.name, submission.final)] if submission.final else own
         if submission.name and len(counting) < 2:
             titles[submission.name] = next(iter(counting), submission.name)
-        titles |= dict(zip(own, own, strict=True))
+        titles |= {title: title for title in own}
     return titles
 
 
@@ -7589,9 +7577,8 @@ def read_people_rows(
         if record.question_id not in ids:
             problems.append(f"{place}question_id: unknown question ID: {record.question_id}")
         if record.system not in systems:
-            own = [name for name in systems if name.startswith(f"{record.system}/")]
-            hint = f"; name one of {shorten_names(own)}" if own else ""
-            problems.append(f"{place}system: unknown system: {record.system}{hint}")
+            similar = suggest(record.system, systems)
+            problems.append(f"{place}system: unknown system: {record.system}{similar}")
         record.system = systems.get(record.system, record.system)
         records.append((place, record))
     return file.source, records
@@ -7616,10 +7603,9 @@ def read_scored_rows(file: FileData, problems: list[str], skips_unscored: bool) 
 
 
 def compare_with_people(labels: Labels, system: System) -> HumanResults:
-    """Compare the judge's scores of one system with people's.
+    """Compare the judge's scores of one system, rounded to levels, with people's.
 
-    Each label is compared with the judge's score, rounded to a level if it is a mean of repeats. Blank
-    answers, whose score is known, need no label; they count in the corrected mean.
+    Blank answers, whose score is known, need no label; they count in the corrected mean.
     """
     given = labels.scores[system.title]
     questions = []
@@ -7648,12 +7634,11 @@ def compare_with_people(labels: Labels, system: System) -> HumanResults:
     alpha = krippendorff_alpha([list(map(find_nearest_level, scores)), *ratings], "ordinal")
     human_means = [mean(list(by_rater.values())) for by_rater in people]
     n_answers = len(scores) + n_blank
-    corrected = []  # with the blank answers
-    for value in corrected_mean(scores, human_means, [question.doc_id for question in questions]):
-        if value is not None:
-            value = (value * len(scores) + NO_ANSWER.score * n_blank) / n_answers
-        corrected.append(value)
-    estimate, low, high = corrected
+    corrected = corrected_mean(scores, human_means, [question.doc_id for question in questions])
+    blank_sum = NO_ANSWER.score * n_blank
+    estimate, low, high = [
+        value if value is None else (value * len(scores) + blank_sum) / n_answers for value in corrected
+    ]
     ids = {question.question_id for question in questions}
     ordered = sorted(ids, key=lambda name: compute_sheet_order(name, system.title))
     labelled = [name for name in ordered if name in given]
@@ -8011,7 +7996,7 @@ def count_answers(system: System | None) -> tuple[int, int, int]:
     if system is None:
         return 0, 0, 0
     is_judged = ANSWER_MEASURE.name in system.ranking_means
-    n_judged = sum(answer.is_scored for answer in system.answers) if is_judged else 0
+    n_judged = sum(answer.score is not None for answer in system.answers) if is_judged else 0
     n_flagged = len(system.judged.flagged_questions) if system.judged else 0
     return n_judged, len(system.failures), n_flagged
 
@@ -8244,8 +8229,8 @@ def build_answer_card(system: System, answer: GradedAnswer) -> Card:
         text,
         describe_answer(system, answer),
         filters={"type": answer.question.question_type, "score": answer.level},
-        verdict=f"{answer.score:g}" if answer.is_scored else "",
-        score=answer.score if answer.is_scored else None,
+        verdict="" if answer.score is None else f"{answer.score:g}",
+        score=answer.score,
         marks=marks,
     )
 
@@ -8263,7 +8248,7 @@ def describe_answer(system: System, answer: GradedAnswer) -> dict[str, str | Seq
             facts["Judge's score"] = f"{judged.judge_score:g}" if judged.judge_score else "none"
         facts["Judge"] = judged.answer_rationale
         facts["Failure"] = judged.failure or ""
-        is_counted = judged.flags and answer.is_scored
+        is_counted = judged.flags and answer.score is not None
         facts["Flags"] = describe_flagged(judged) if is_counted else ", ".join(judged.flags)
     citations = sort_citations(answer)
     scores = answer.list_scores()
