@@ -6089,10 +6089,7 @@ class System(msgspec.Struct):
 
 
 class Submission(msgspec.Struct):
-    """The systems in one folder, which are graded together. Name and folder are "" in the current directory.
-
-    What is wrong with a file, in `problems`, keeps that system out and no other.
-    """
+    """The systems in one folder, which are graded together. Name and folder are "" in the current directory."""
 
     name: str = ""
     folder: str = ""  # is only read
@@ -6100,7 +6097,7 @@ class Submission(msgspec.Struct):
     chosen: list[str] = []  # the names of those to grade
     final: str = ""  # the name of its system `final`, however capitalized
     systems: list[System] = []
-    problems: list[str] = []
+    problems: list[str] = []  # each keeps one system out, and no other
     comparisons: list[Comparison] = []
 
     @property
@@ -6112,8 +6109,7 @@ class Submission(msgspec.Struct):
     @property
     def reason(self) -> str:
         """Return the first problem, "dev_x_output.json, line 3: JSON is cut off", and why judgements miss."""
-        text = describe_first(self.problems)
-        text = text.removeprefix(f"{self.folder}: ").removeprefix(f"{self.folder}/")
+        text = "".join(self.problems[:1]).removeprefix(f"{self.folder}: ").removeprefix(f"{self.folder}/")
         path = os.path.abspath(self.folder)
         text = text.replace(f" in {path}", "").replace(f" in {os.path.dirname(path)}", "")
         reasons = [re.sub(r":([0-9]+): ", r", line \1: ", text, count=1)]
@@ -6128,10 +6124,7 @@ class Submission(msgspec.Struct):
 
     @property
     def counting(self) -> System | None:
-        """Return the system that counts on the leaderboard: `final`, else the best.
-
-        None if there is none, or `final` cannot be read.
-        """
+        """Return the system that counts: `final`, else the best. None if there is none to count."""
         by_name = {system.name: system for system in self.systems}
         if self.final in self.chosen:
             return by_name.get(self.final)
@@ -6142,13 +6135,6 @@ class Submission(msgspec.Struct):
     def output_folder(self, split: Split) -> str:
         """Return where to write the results and pages; "" in the current directory."""
         return GRADED_FOLDER.format(split=split.name, submission=self.name) if self.name else ""
-
-
-def describe_first(lines: Sequence[str]) -> str:
-    """Return the first line and the number of the others; "" if there is none."""
-    if len(lines) < 2:
-        return "".join(lines)
-    return f"{lines[0]} (and {len(lines) - 1} more)"
 
 
 def join_folder(folder: str, name: str) -> str:
@@ -6465,8 +6451,8 @@ class GradeSplit(Command):
         problems: list[str] = []
         self.split = read_split(options.split, problems, options.root)
         self.submissions = read_submissions(self.split, options)
-        is_found = any(submission.names for submission in self.submissions)
-        if problems or not is_found or (self.problems and not options.outputs):
+        has_any = any(submission.names for submission in self.submissions)
+        if problems or not has_any or (self.problems and not options.outputs):
             raise InputError([*problems, *self.problems])
         self.check_names()
         what = f"answers of more than {options.max_answer_chars} characters, judged cut off"
@@ -6622,6 +6608,7 @@ class GradeSplit(Command):
         means = compute_means(table, system.name, (*SPLIT_MEASURES, *JOINT_MEASURES))
         system.means = means
         retrieved = [answer.retrieval for answer in system.answers]
+        cited = [answer.citation for answer in system.answers if answer.citation]
         system.results = SystemResults(
             retrieval=fill_means(
                 RetrievalResults,
@@ -6631,7 +6618,16 @@ class GradeSplit(Command):
                 total=len(retrieved),
                 per_question=retrieved,
             ),
-            citation=build_citation_results(system),
+            citation=fill_means(
+                CitationResults,
+                means,
+                total_questions=len(retrieved),
+                questions_with_evidence=len(cited),
+                precision_sum=math.fsum(row.precision for row in cited),
+                recall_sum=math.fsum(row.recall for row in cited),
+                f1_sum=math.fsum(row.f1 for row in cited),
+                per_question=cited,
+            ),
             slices=summarize_slices(system, slices),
             run=RunInfo(
                 prompt_hash=hash_prompt("rubric"),
@@ -6650,7 +6646,7 @@ class GradeSplit(Command):
             system.results.generation = build_generation_results(system.list_generated())
 
     def build_judge_results(self, system: System, table: Table) -> JudgeResults:
-        """Answer, evidence and combined scores, over the questions with a rubric."""
+        """Build the results of the judge, over the questions with a rubric."""
         answers = system.answers
         means = system.means
         rows = [answer.judged for answer in answers if answer.judged]
@@ -6695,13 +6691,11 @@ class GradeSplit(Command):
             results = {system.name: system.results for system in submission.systems}
             if not results:
                 continue
-            folder = submission.output_folder(self.split)
-            path = join_folder(folder, RESULTS_FILE.format(split=self.split.name))
+            name = RESULTS_FILE.format(split=self.split.name)
+            path = join_folder(submission.output_folder(self.split), name)
             render = functools.partial(render_results, results)
-            file = OutputFile(path, render, is_optional=not is_alone, is_announced=is_alone)
-            if self.compare_with_last_results(path, submission.systems):
-                file.lost = JUDGED_SCORES
-            yield file
+            lost = JUDGED_SCORES if self.compare_with_last_results(path, submission.systems) else ""
+            yield OutputFile(path, render, is_optional=not is_alone, is_announced=is_alone, lost=lost)
         if not is_alone:
             report = build_leaderboard(self.split, self.submissions, self.override_files)
             forms = ["csv", "md", *(["html"] if "html" in self.options.report else [])]
@@ -7163,12 +7157,9 @@ def strip_path_and_suffix(doc_id: str) -> str:
 
 
 def find_similar_documents(split: Split, predictions: Mapping[str, Prediction]) -> list[str]:
-    """Return documents that were retrieved under a similar name only, if none was retrieved by its own.
-
-    They are the gold documents or, without questions, those of the corpus.
-    """
+    """Return gold documents that were retrieved under a similar name only, if none was by its own."""
     gold = dict.fromkeys(question.doc_id for question in split.questions)
-    if not split.questions:
+    if not split.questions:  # then those of the corpus
         folder = Path(split.root, CORPUS_DIR)
         paths = [path for path in sorted(folder.rglob("*")) if path.suffix in DOCUMENT_SUFFIXES]
         gold = dict.fromkeys(path.relative_to(folder).with_suffix("").as_posix() for path in paths)
@@ -7421,20 +7412,6 @@ def fill_means(kind: type[M], means: Mapping[str, Mean], **others: Any) -> M:
             if figure.interval is None:
                 others["ci95_reason"] = f"fewer than {MIN_CLUSTERS} documents: {figure.n_clusters}"
     return kind(ci95=intervals, **others)
-
-
-def build_citation_results(system: System) -> CitationResults:
-    rows = [answer.citation for answer in system.answers if answer.citation]
-    return fill_means(
-        CitationResults,
-        system.means,
-        total_questions=len(system.answers),
-        questions_with_evidence=len(rows),
-        precision_sum=math.fsum(row.precision for row in rows),
-        recall_sum=math.fsum(row.recall for row in rows),
-        f1_sum=math.fsum(row.f1 for row in rows),
-        per_question=rows,
-    )
 
 
 def summarize_slices(
@@ -7930,7 +7907,7 @@ def build_leaderboard(
         if graded.reason:
             problems.append(f"{name}: {graded.status}: {graded.reason}")
         if graded.warnings:
-            warnings.append(f"{name}: {describe_first(graded.warnings)}")
+            warnings.append(f"{name}: {graded.warnings[0]}")
     systems = [system for graded in submissions for system in graded.systems]
     remarks = [f"Ranked by: {measure.title}", *describe_certainty(systems[:1])]
     header = ["Rank", "Submission", "System", "Status", "Warnings"]

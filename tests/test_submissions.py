@@ -665,7 +665,7 @@ def many(count: int) -> dict[str, Any]:
         "not predictions": (
             {"strong": {"q001": 1, "q002": {"answer": 2}}},
             NOT_GRADED,
-            "dev_strong_output.json, line 1: q001: expected an object, got 1 (and 1 more)",
+            "dev_strong_output.json, line 1: q001: expected an object, got 1",
         ),
         "one of its files": (
             {"strong": '{"q001": {},\n\n"q002": {"ans', "other": CORRECT},
@@ -675,7 +675,7 @@ def many(count: int) -> dict[str, Any]:
         "a broken final": (
             {"A": "", "Final": "{", "other": CORRECT},
             ("", "", "partly graded"),
-            "dev_Final_output.json, line 1: JSON is cut off (and 1 more)",
+            "dev_Final_output.json, line 1: JSON is cut off",
         ),
         "no files": ({}, NOT_GRADED, "dev_*_output.json: file not found: expected"),
         "too many systems": (many(6), NOT_GRADED, "6 systems; at most 5 are graded (--max-systems)"),
