@@ -6089,7 +6089,7 @@ class System(msgspec.Struct):
 
 
 class Submission(msgspec.Struct):
-    """The systems in one folder, which are graded together. Name and folder are "" in the current directory."""
+    """The systems in one folder, graded together. Name and folder are "" in the current directory."""
 
     name: str = ""
     folder: str = ""  # is only read
@@ -6486,7 +6486,7 @@ class GradeSplit(Command):
         lines = [f"warning: {line}" for line in self.split.warnings]
         for submission in self.submissions:
             lines += [f"warning: {line}" for line in submission.warnings]
-            lines += [f"error: {line}" for line in shorten_problems(submission.problems)]
+            lines += shorten_problems(submission.problems)
         return lines
 
     def notes(self) -> list[str]:
@@ -7551,6 +7551,10 @@ def read_people_rows(
     records = []
     for position, record in parse_rows(kind, rows, file, problems):
         place = f"{path}:{rows[position - 1].line}: "
+        if record.question_id not in ids:  # the label sheet has "'=1" for "=1"
+            record.question_id = record.question_id.removeprefix("'")
+        if record.system not in systems:
+            record.system = record.system.removeprefix("'")
         if record.question_id not in ids:
             problems.append(f"{place}question_id: unknown question ID: {record.question_id}")
         if record.system not in systems:
@@ -7569,9 +7573,7 @@ def read_scored_rows(file: FileData, problems: list[str], skips_unscored: bool) 
     for line, cells in read_csv_rows(file, problems):
         if not cells or (skips_unscored and "score" not in cells):
             continue
-        row: dict[str, object] = {}
-        for name, cell in cells.items():
-            row[name] = re.sub(f"^'(?={FORMULA_START})", "", cell)  # as in the label sheet
+        row: dict[str, object] = dict(cells)
         if re.fullmatch(r"[0-9]{1,9}(\.[0-9]+)?", cells.get("score", "")):
             score = float(cells["score"])
             row["score"] = int(score) if score.is_integer() else score
