@@ -5929,9 +5929,7 @@ RETRIEVAL_MEASURES = tuple(
 )
 F1_MEASURE = Measure("f1", "F1", key="avg_f1", explanation="The harmonic mean of precision and recall.")
 CITATION_MEASURES = (
-    Measure(
-        "precision", "Precision", key="avg_precision", explanation="The share of citations that are right."
-    ),
+    Measure("precision", "Precision", key="avg_precision", explanation="The share of right citations."),
     Measure("recall", "Recall", key="avg_recall", explanation="The share of gold sentences that are cited."),
     F1_MEASURE,
 )
@@ -7173,7 +7171,7 @@ def find_similar_documents(split: Split, predictions: Mapping[str, Prediction]) 
 
 
 def find_similar_citations(split: Split, predictions: Mapping[str, Prediction]) -> list[str]:
-    """Return the citations that name a sentence in another form, if at least half do."""
+    """Return the cited IDs that name a sentence in another form, if at least half of the citations do."""
     rows = predictions.values()
     citations = Counter(itertools.chain.from_iterable(row.evidence_sentences for row in rows))
     known: set[str] = set()
@@ -7189,12 +7187,9 @@ def find_similar_citations(split: Split, predictions: Mapping[str, Prediction]) 
         document, _ = read_document(doc_id, [], split.root)
         known.update(document.sentences or ())
     forms = match_forms(citations, known, strip_prefix)
-    similar = []
-    for question_id, row in predictions.items():
-        for name in row.evidence_sentences:
-            if name in forms:
-                similar.append(f"{question_id} cites {name} for {forms[name]}")
-    return similar if 2 * len(similar) >= citations.total() else []
+    if 2 * sum(citations[name] for name in forms) < citations.total():
+        return []
+    return [f"{name} for {form}" for name, form in forms.items()]
 
 
 def find_equal_answers(predictions: Mapping[str, Prediction]) -> dict[str, list[str]]:
@@ -7348,12 +7343,12 @@ def add_bounds(scores: Scores, is_failed: Array) -> None:
     """Add what the answer and combined scores may be where a judgement is missing."""
     if not is_failed.any():
         return
-    answer = scores.values[ANSWER_MEASURE.name]
-    combined = scores.values[COMBINED_MEASURE.name]
     for bounds, worth in ((scores.low, 1), (scores.high, TOP_SCORE)):
-        bounds[ANSWER_MEASURE.name] = np.where(is_failed, worth, answer)
-        bound = combine_scores(normalize_score(bounds[ANSWER_MEASURE.name]), scores.values["evidence_score"])
-        bounds[COMBINED_MEASURE.name] = np.where(is_failed, bound, combined)
+        answer = np.where(is_failed, worth, scores.values[ANSWER_MEASURE.name])
+        bounds[ANSWER_MEASURE.name] = answer
+        bounds[COMBINED_MEASURE.name] = combine_scores(
+            normalize_score(answer), scores.values[EVIDENCE_MEASURE.name]
+        )
 
 
 def add_joint_scores(scores: Scores) -> None:
@@ -7661,8 +7656,7 @@ def write_label_sheet(split: Split, systems: Iterable[System], options: SplitOpt
                 continue
             if len(answer) > options.max_answer_chars:
                 answer = f"{answer[: options.max_answer_chars]}\n[cut off, as for the judge]"
-            levels = [f"{level}: {text}" for level, text in question.rubric.levels.items()]
-            rubric = "\n".join([question.rubric.description, *levels])
+            rubric = "\n".join(list_rubric_texts(question.rubric).values())
             name = question.question_id
             rows.append((name, system.title, question.question, rubric, question.answer, answer, "", ""))
     rows.sort(key=lambda row: compute_sheet_order(row[0], row[1]))

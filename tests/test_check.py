@@ -68,7 +68,7 @@ def test_without_the_questions_the_predictions_alone_are_checked(
     outcome = small.run("check", "dev", *arguments)
     assert outcome.out == f"{name}: 3 of 3 predictions answered, 3 with citations, 3 with retrieval\n"
     assert outcome.err[0] == f"{QUESTIONS_FILE} is not there: the predictions alone are checked."
-    assert mentions(outcome.err, "warning: ", "cited IDs", "3, e.g. a cites d1_s1 for S1")
+    assert mentions(outcome.err, "warning: ", "cited IDs", "1, e.g. d1_s1 for S1")
     assert mentions(outcome.err, "warning: ", "all answers are the same", "No idea.")
     assert (outcome.err[-1], outcome.code) == ("2 warnings", 0)
 

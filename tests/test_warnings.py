@@ -173,15 +173,15 @@ def citing(*names: str, **more: Any) -> Files:
         ),
         "cited IDs in lower case": (
             citing("s1"),
-            *(STRONG, CITED, 1, f"q001 cites s1 for {AS_IN_DOCUMENTS}"),
+            *(STRONG, CITED, 1, f"s1 for {AS_IN_DOCUMENTS}"),
         ),
         "cited IDs with a prefix": (
             citing("bikes_S1", "d1: s01"),
-            *(STRONG, CITED, 2, f"q001 cites bikes_S1 for {AS_IN_DOCUMENTS}"),
+            *(STRONG, CITED, 2, f"bikes_S1 for {AS_IN_DOCUMENTS}"),
         ),
         "cited IDs without their prefix": (
             citing("1"),
-            *(STRONG, CITED, 1, f"q001 cites 1 for {AS_IN_DOCUMENTS}"),
+            *(STRONG, CITED, 1, f"1 for {AS_IN_DOCUMENTS}"),
         ),
         "cited IDs with a prefix that the sentences lack": (
             {
@@ -189,7 +189,7 @@ def citing(*names: str, **more: Any) -> Files:
                 **citing("S5"),
                 "corpus": {**CORPUS, "d1.json": {"sentences": [{"sid": "5", "text": ""}]}},
             },
-            *(STRONG, CITED, 1, "q001 cites S5 for 5; write them as in the documents"),
+            *(STRONG, CITED, 1, "S5 for 5; write them as in the documents"),
         ),
         "all answers blank": (
             three(answer=" "),
