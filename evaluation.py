@@ -6111,7 +6111,7 @@ class Submission(msgspec.Struct):
         path = os.path.abspath(self.folder)
         text = text.replace(f" in {path}", "").replace(f" in {os.path.dirname(path)}", "")
         reasons = [re.sub(r":([0-9]+): ", r", line \1: ", text, count=1)]
-        failures = [failure for system in self.systems for failure in system.failures]
+        failures = list(itertools.chain.from_iterable(system.failures for system in self.systems))
         if failures:
             reasons.append(f"judgements missing: {len(failures)}, e.g. {failures[0].reason}")
         return "; ".join(filter(None, reasons))
@@ -6816,7 +6816,6 @@ def grade(
     root = "" if str(folder) == "." else str(folder)
     split = split.lower()
     options = SplitOptions(split=split, systems=chosen, judge=chosen, root=root, journal_only=judge is None)
-
     if not os.path.isdir(folder):
         raise InputError([explain_not_found(str(folder), what="folder")])
     if isinstance(judge, str):
