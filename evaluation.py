@@ -7089,16 +7089,11 @@ def check_predictions(
 ) -> list[str]:
     """Return a warning for each thing that is odd about a system's predictions."""
     questions = split.questions
-    other_texts = {}  # question ID -> folded text of its prediction
+    swapped = []
     for question in questions:
         text = predictions.get(question.question_id, NO_PREDICTION).question
         if text != question.question and fold_text(text) not in ("", fold_text(question.question)):
-            other_texts[question.question_id] = fold_text(text)
-    ids = {}
-    if other_texts:  # rarely: folding takes time
-        ids = {fold_text(question.question): question.question_id for question in questions}
-    swapped = [f"{name} has the text of {ids[text]}" for name, text in other_texts.items() if text in ids]
-    foreign = [name for name, text in other_texts.items() if text not in ids]
+            swapped.append(question.question_id)
     names = dict.fromkeys(question.question_id for question in questions)
     missing = [name for name in names if name not in predictions]
     unknown = sorted(predictions.keys() - names.keys()) if questions else []
@@ -7113,8 +7108,7 @@ def check_predictions(
         "IDs unlike those of the questions, counted as misses; write them as in the questions file": renamed,
         "questions without a prediction, counted as misses": lacking,
         "predictions for IDs that no question has": [name for name in unknown if name not in forms],
-        "predictions with another question's text": swapped,
-        "predictions with a question text that no question has": foreign,
+        "predictions with the text of another question": swapped,
         "retrieved IDs unlike those of the documents; write them as in the corpus": documents,
         "cited IDs unlike those of the sentences; write them as in the documents": citations,
         **find_misspelt_fields(file, predictions),

@@ -120,8 +120,8 @@ def citing(*names: str, **more: Any) -> Files:
         "no predictions": ({"predictions": {}}, STRONG, "without a prediction", 2, "q001"),
         "unknown IDs": (answered(answer("d1"), q9={}, q3={}), STRONG, "predictions for", 2, "q3"),
         "prediction twice": ({"predictions": TWICE}, STRONG, "more than once", 1, "q002"),
-        "swapped": (SWAPPED, STRONG, "another question's text", 2, "q001 has the text of q002"),
-        "question of another split": (UNKNOWN_TEXT, STRONG, "question text", 1, "q002"),
+        "swapped": (SWAPPED, STRONG, "the text of another question", 2, "q001"),
+        "question of another split": (UNKNOWN_TEXT, STRONG, "the text of another question", 1, "q002"),
         "folder in the gold ID": (
             {
                 **asked(doc_id="gold/d1"),
