@@ -6037,7 +6037,7 @@ class Split(NamedTuple):
     name: str
     file: InputFile
     questions: list[Question]
-    documents: dict[str, Document]
+    documents: dict[str, Document]  # those of the questions; without questions all
     corpus_sha256: str
     warnings: list[str]
     root: str = ""
@@ -6881,11 +6881,11 @@ class CheckInputs(Command):
         options = self.options
         problems: list[str] = []
         questions_file = QUESTIONS_FILE.format(split=options.split)
-        split = Split(options.split, InputFile(questions_file, ""), [], {}, "", [])
         if os.path.exists(questions_file):
             split = read_split(options.split, problems)
         else:
             console.note(f"{questions_file} is not there: the predictions alone are checked.")
+            split = Split(options.split, InputFile(questions_file, ""), [], read_corpus("*", []), "", [])
         submissions = read_submissions(split, options)
         warnings = list(split.warnings)
         for submission in submissions:
@@ -7149,17 +7149,12 @@ def strip_path_and_suffix(doc_id: str) -> str:
 
 def find_similar_documents(split: Split, predictions: Mapping[str, Prediction]) -> list[str]:
     """Return gold documents that were retrieved under a similar name only, if none was by its own."""
-    gold = dict.fromkeys(question.doc_id for question in split.questions)
-    if not split.questions:  # then those of the corpus
-        folder = Path(split.root, CORPUS_DIR)
-        paths = [path for path in sorted(folder.rglob("*")) if path.suffix in DOCUMENT_SUFFIXES]
-        gold = dict.fromkeys(path.relative_to(folder).with_suffix("").as_posix() for path in paths)
     retrieved: set[str] = set()
     for prediction in predictions.values():
-        if not gold.keys().isdisjoint(prediction.retrieved_ids):
+        if not split.documents.keys().isdisjoint(prediction.retrieved_ids):
             return []
         retrieved.update(prediction.retrieved_ids)
-    matches = match_forms(gold, retrieved, strip_path_and_suffix)
+    matches = match_forms(split.documents, retrieved, strip_path_and_suffix)
     return [f"{other} for {doc_id}" for doc_id, other in matches.items()]
 
 
@@ -7445,8 +7440,7 @@ def build_check_rows(questions: Sequence[Question], submission: str, answers: An
 def build_generation_results(predictions: Sequence[Prediction]) -> GenerationResults:
     amounts = {}
     for name in GENERATED_AMOUNTS:
-        values = [getattr(prediction, name) for prediction in predictions]
-        known = [value for value in values if is_amount(value)]
+        known = list(filter(is_amount, map(attrgetter(name), predictions)))
         median = float(statistics.median(known)) if known else None
         amounts[name] = AmountResults(len(known), mean(known), median)
     costs = []
