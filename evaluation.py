@@ -284,7 +284,7 @@ Name = Annotated[str, msgspec.Meta(pattern=r"\S")]  # not blank
 Amount = Annotated[float, msgspec.Meta(ge=0, le=MAX_AMOUNT)] | None
 ItemAmount = Annotated[int, msgspec.Meta(ge=0, le=MAX_AMOUNT)] | Amount
 RATING_RANGE = msgspec.Meta(ge=-(10**9), le=10**9)  # so that a square is exact enough
-Rating = Annotated[int, RATING_RANGE] | Annotated[float, RATING_RANGE] | None
+Rating = Annotated[int, RATING_RANGE] | Annotated[float, RATING_RANGE]
 
 
 class Lenient(type):
@@ -296,15 +296,13 @@ class Lenient(type):
 
 if TYPE_CHECKING:  # what the values are in memory
     Plain: TypeAlias = str
-    FilledPlain: TypeAlias = str
     Source: TypeAlias = str
     Passages: TypeAlias = list[str]
     Verdict: TypeAlias = bool
     Level: TypeAlias = int
     Key: TypeAlias = str
 else:
-    Plain = Lenient("Plain", (), {})  # text; a number or boolean is kept as JSON writes it
-    FilledPlain = Lenient("FilledPlain", (), {})  # the same, not blank
+    Plain = Lenient("Plain", (), {})  # text, not blank; a number or boolean is kept as JSON writes it
     Source = Lenient("Source", (), {})  # the name of a source, or an object with an id, doc_id or title
     Passages = Lenient("Passages", (), {})  # a text, an object with a text, or a list of them
     Verdict = Lenient("Verdict", (), {})  # yes or no; "yes", "true", 1 and the like in any spelling
@@ -468,13 +466,13 @@ class Item(Record, kw_only=True):
         "output_tokens": ("output_tokens", "tokens_output"),
     }
 
-    id: FilledPlain = ""
+    id: Plain = ""
     question: Plain = ""
-    gold: FilledPlain | None = None
-    options: list[FilledPlain] = []  # other gold answers
+    gold: Plain | None = None
+    options: list[Plain] = []  # other gold answers
     prediction: Plain = ""
     category: Plain = ""
-    keywords: list[FilledPlain] = []
+    keywords: list[Plain] = []
     expected_sources: list[Source] = []
     sources: list[Source] = []
     context: Passages = []
@@ -531,7 +529,7 @@ class Perspective(Record):
     """One argument, and the IDs of the documents it rests on."""
 
     text: str
-    evidence_docs: list[FilledPlain] = []
+    evidence_docs: list[Plain] = []
 
 
 class Claim(Record):
@@ -544,7 +542,7 @@ class Claim(Record):
 class Summary(Record):
     """Claims for and against a query, each with its perspectives."""
 
-    id: FilledPlain
+    id: Plain
     query: Name
     claims: list[Claim] = msgspec.field(name="summary")
 
@@ -552,20 +550,20 @@ class Summary(Record):
 class GoldSummary(Record, kw_only=True):
     """A reference summary: two claims with their arguments and supporting documents."""
 
-    id: FilledPlain | None = None
+    id: Plain | None = None
     title: Name
     t1: str
     t2: str
     response1: list[str]
     response2: list[str]
-    favor_ids: list[FilledPlain] = []
-    against_ids: list[FilledPlain] = []
+    favor_ids: list[Plain] = []
+    against_ids: list[Plain] = []
 
 
 class MergedDocument(Record):
     """A document for a query; one that a search of the corpus retrieved has a score."""
 
-    id: FilledPlain
+    id: Plain
     content: str = ""
     score: float | None = None
 
@@ -622,18 +620,19 @@ class DecisionRow(Record, kw_only=True):
     system: Any = None
     question_id: Any = None
     correct: Any = None
-    score: Rating = None
-    answer_score_raw: Rating = None
+    score: Rating | None = None
+    answer_score_raw: Rating | None = None
     failure: str | None = None
     decision_method: str | None = None
     answer_rationale: Any = None
     reasoning: Any = None
 
     def __post_init__(self) -> None:
-        for name in self.list_required():
-            value = getattr(self, name)
-            if not isinstance(value, str) or not value.strip():
-                raise ValueError(f"{name} is missing or blank")
+        if self.input is None:
+            for name in ("input",) if self.question_id is None else ("system", "question_id"):
+                value = getattr(self, name)
+                if not isinstance(value, str) or not value.strip():
+                    raise ValueError(f"{name} is missing or blank")
         word = (format_plain(self.correct) or "").strip().lower()
         if word not in ("", "none", *VERDICT_WORDS):
             raise ValueError("correct must be yes or no")
@@ -646,28 +645,20 @@ class DecisionRow(Record, kw_only=True):
             self.correct = None
             self.score = None
 
-    def list_required(self) -> Sequence[str]:
-        """Return the names that must have a text."""
-        if self.input is not None:
-            return ()
-        return ("input",) if self.question_id is None else ("system", "question_id")
-
 
 class JudgedAnswer(DecisionRow, kw_only=True):
-    """A row of a split's results. The system is the key that the results are under."""
+    """A row of a split's results."""
 
-    judge_score: Rating = None
+    question_id: Name
+    system: Any = "the key that the results are under"
+    answer_score_raw: Rating
+    judge_score: Rating | None = None
     override_reason: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.override_reason is not None:  # a person's score is not the judge's
             self.score = self.judge_score
-
-    def list_required(self) -> Sequence[str]:
-        if self.answer_score_raw is None:
-            raise ValueError("answer_score_raw is missing: it must be a number")
-        return ("question_id",)
 
 
 class JudgedAnswers(Record):
@@ -858,38 +849,29 @@ JSON_ERRORS = (msgspec.DecodeError, ValueError, RecursionError)
 
 
 class JsonRow(NamedTuple):
-    """The JSON of a record, and the line of the file on which it begins."""
+    """The JSON of a value, the line of the file on which it begins, and its key or "[index]" there."""
 
     line: int
     text: str
+    name: str = ""
+
+    def locate(self, file: str) -> str:
+        """Return what a problem with this row begins with."""
+        return f"{file}:{self.line}: {self.name}: " if self.name else f"{file}:{self.line}: "
 
 
 def parse_value(kind: type[T], file: FileData, problems: list[str]) -> T | None:
     """Decode a whole file; None if it is malformed or was not read."""
-    if file.data is None:
-        return None
-    return parse_row(kind, JsonRow(1, file.text), file.name, problems)
+    return None if file.data is None else parse_row(kind, JsonRow(1, file.text), file.name, problems)
 
 
-def parse_lines(kind: type[T], file: FileData, problems: list[str], what: str) -> list[tuple[int, T]]:
-    """Decode JSON lines, or a JSON list, to (position from 1, record); blank lines do not count."""
-    data = (file.data or b"").strip()
-    if file.data is not None and not data:
-        problems.append(f"{file.name}:1: the file is empty; expected one {what} per line")
-    rows = parse_list_rows(file, problems) if data.startswith(b"[") else list_lines(file)
-    return parse_rows(kind, rows, file, problems)
-
-
-def parse_rows(
-    kind: type[T], rows: Sequence[JsonRow], file: FileData, problems: list[str]
-) -> list[tuple[int, T]]:
-    """Decode rows to (position from 1, record). If rows share a line, problems name the index."""
-    shares_line = len({row.line for row in rows}) < len(rows)
-    records = []
-    for index, row in enumerate(rows):
-        record = parse_row(kind, row, file.name, problems, f"[{index}]: " if shares_line else "")
+def parse_rows(kind: type[T], file: FileData, problems: list[str], lists: Sequence[str] = ()) -> dict[int, T]:
+    """Decode the rows of a file, as `list_rows` returns them, to records by position from 1."""
+    records = {}
+    for position, row in enumerate(list_rows(file, problems, lists), start=1):
+        record = parse_row(kind, row, file.name, problems)
         if record is not None:
-            records.append((index + 1, record))
+            records[position] = record
     return records
 
 
@@ -906,26 +888,19 @@ def parse_members(kind: type[T], file: FileData, problems: list[str]) -> tuple[d
         keys.append(value)
         return value
 
-    if file.data is None:
-        return {}, []
     with suppress(*JSON_ERRORS):
         members = GenericAlias(dict, (Key, kind))
-        return msgspec.json.decode(file.data, type=members, dec_hook=convert_member), find_repeated(keys)
-    if parse_value(dict, file, problems) is None:
-        return {}, []
-    keys = []
+        records = msgspec.json.decode(file.data or b"", type=members, dec_hook=convert_member)
+        return records, find_repeated(keys)
     records = {}
-    for key, row in scan_members(file.text):
-        keys.append(key)
-        record = parse_row(kind, row, file.name, problems, f"{key}: ")
+    if parse_value(dict, file, problems) is None:
+        return records, []
+    rows = list(scan_members(JsonRow(1, file.text)))
+    for row in rows:
+        record = parse_row(kind, row, file.name, problems)
         if record is not None:
-            records[key] = record
-    return records, find_repeated(keys)
-
-
-def parse_list(kind: type[T], file: FileData, problems: list[str], lists: Sequence[str] = ()) -> list[T]:
-    rows = parse_list_rows(file, problems, lists)
-    return [record for _, record in parse_rows(kind, rows, file, problems)]
+            records[row.name] = record
+    return records, find_repeated(row.name for row in rows)
 
 
 def parse_items(file: FileData, problems: list[str]) -> list[Item]:
@@ -933,19 +908,19 @@ def parse_items(file: FileData, problems: list[str]) -> list[Item]:
 
     What the file says of its run holds for every item that does not say it.
     """
-    items = parse_list(Item, file, problems, ITEM_LISTS)
+    items = parse_rows(Item, file, problems, ITEM_LISTS)
     value = load_json(file.text) if file.text.lstrip().startswith("{") else None
     run = value if isinstance(value, dict) else {}
-    for position, item in enumerate(items, start=1):
+    for position, item in items.items():
         item.id = item.id or str(position)
         for name in (*RUN_FIELDS, "judge_model"):
             value = getattr(item, name)
             setattr(item, name, simplify_value(run.get(name) if value in (None, "") else value))
         item.model = format_plain(item.model) or ""
-    return items
+    return list(items.values())
 
 
-def parse_list_rows(file: FileData, problems: list[str], lists: Sequence[str] = ()) -> list[JsonRow]:
+def list_rows(file: FileData, problems: list[str], lists: Sequence[str] = ()) -> list[JsonRow]:
     """Return the rows of a JSON list, of JSON lines, or of an object's list: the first that `lists` names.
 
     An object without a list is a row.
@@ -956,47 +931,44 @@ def parse_list_rows(file: FileData, problems: list[str], lists: Sequence[str] = 
     try:
         value = json.loads(file.text)
     except JSON_ERRORS as error:
-        rows = list_lines(file)
-        if len(rows) > 1 and re.fullmatch(r"\s*\{.*\}\s*", rows[0].text):
-            return rows
-        line, message = locate_syntax_error(error, whole)
-        problems.append(f"{file.name}:{line}: {message}")
+        if re.search(r"^\{.*\}\s*$", file.text.strip(), re.MULTILINE):  # JSON lines
+            lines = enumerate(file.text.split("\n"), start=1)
+            return [JsonRow(number, line) for number, line in lines if line.strip()]
+        problems.append(describe_syntax_error(error, whole, file.name))
         return []
     if isinstance(value, dict):
         names = [name for name in lists if isinstance(value.get(name), list)]
         if not names:
             return [whole]
         value = value[names[0]]
-        whole = dict(scan_members(file.text))[names[0]]
+        whole = {row.name: row for row in scan_members(whole)}[names[0]]
     if not isinstance(value, list) or not value:
         objects = f", or an object with a list as {', '.join(lists)}" if lists else ""
         problems.append(f"{file.name}:1: expected a list of rows, one object per line{objects}")
         return []
-    return [row for _, row in scan_members(whole.text, whole.line)]
+    return list(scan_members(whole))
 
 
-def list_lines(file: FileData) -> list[JsonRow]:
-    """Return the lines of a file that are not blank."""
-    lines = enumerate(file.text.split("\n"), start=1)
-    return [JsonRow(number, line) for number, line in lines if line.strip()]
-
-
-def scan_members(text: str, line: int = 1) -> Iterator[tuple[str, JsonRow]]:
-    """Yield (key, value) of each member of a JSON object or list that begins on a line; "" for no key."""
+def scan_members(row: JsonRow) -> Iterator[JsonRow]:
+    """Yield the members of a JSON object or list."""
+    text = row.text
     decoder = json.JSONDecoder()
     at = skip_space(text, 0)
     is_object = text[at] == "{"
     at = skip_space(text, at + 1)
-    key = ""
+    line = row.line
     counted = 0
-    while text[at] not in "]}":
+    for index in itertools.count():
+        if text[at] in "]}":
+            break
+        name = f"[{index}]"
         if is_object:
-            key, at = decoder.raw_decode(text, at)
+            name, at = decoder.raw_decode(text, at)
             at = skip_space(text, at)
         _, end = decoder.raw_decode(text, at)
         line += text.count("\n", counted, at)
         counted = at
-        yield key, JsonRow(line, text[at:end])
+        yield JsonRow(line, text[at:end], name)
         at = skip_space(text, end)
 
 
@@ -1014,15 +986,14 @@ def find_repeated(names: Iterable[str]) -> list[str]:
 # -- Records: decoded by msgspec; only what it refuses is looked at field by field
 
 
-def parse_row(kind: type[T], row: JsonRow, file: str, problems: list[str], label: str = "") -> T | None:
-    """Decode a record. Every malformed field adds a problem, "file:line: {label}field: what is wrong"."""
+def parse_row(kind: type[T], row: JsonRow, file: str, problems: list[str]) -> T | None:
+    """Decode a record. Every malformed field adds a problem, "file:line: name: field: what is wrong"."""
     try:
         return decode_json(kind, row.text)
     except msgspec.ValidationError as error:
-        faults = list_faults(kind, row, error)
+        problems += [row.locate(file) + fault for fault in list_faults(kind, json.loads(row.text), error)]
     except JSON_ERRORS as error:
-        faults = [locate_syntax_error(error, row)]
-    problems += [f"{file}:{line}: {label}{message}" for line, message in faults]
+        problems.append(describe_syntax_error(error, row, file))
     return None
 
 
@@ -1033,12 +1004,10 @@ def decode_json(kind: type[T], data: str | bytes) -> T:
     default) is read with the latter and converted. Raises one of JSON_ERRORS.
     """
     text = data if isinstance(data, str) else data.decode()
-    if getattr(kind, "aliases", None):
-        return convert_json(kind, json.loads(text))
-    try:
-        return cast(T, get_decoder(cast(Hashable, kind)).decode(text))
-    except (msgspec.DecodeError, UnicodeError):
-        return convert_json(kind, json.loads(text))
+    if not getattr(kind, "aliases", None):
+        with suppress(msgspec.DecodeError, UnicodeError):
+            return cast(T, get_decoder(cast(Hashable, kind)).decode(text))
+    return convert_json(kind, json.loads(text))
 
 
 @functools.cache
@@ -1090,7 +1059,7 @@ get_fields = functools.cache(msgspec.structs.fields)  # which take as long as de
 
 
 def convert_lenient(kind: type, value: Any) -> Any:
-    """Convert a JSON value to a Plain, FilledPlain, Source, Verdict or Level. msgspec calls this for them."""
+    """Convert a JSON value to a Plain, Source, Passages, Verdict or Level. msgspec calls this for them."""
     text = format_plain(value)
     if kind is Level:
         if text is None or isinstance(value, (str, bool)) or value not in range(1, TOP_SCORE + 1):
@@ -1108,7 +1077,7 @@ def convert_lenient(kind: type, value: Any) -> Any:
         if word not in VERDICT_WORDS:
             raise ValueError("expected yes or no")
         return VERDICT_WORDS[word]
-    if kind is not Plain and not text.strip():
+    if not text.strip():
         raise ValueError("must not be blank")
     return text
 
@@ -1123,13 +1092,11 @@ def read_passage(value: Any, number: int) -> str:
     return text
 
 
-def list_faults(kind: Any, row: JsonRow, error: Exception) -> list[tuple[int, str]]:
-    """Return (line, what is wrong) for each malformed field of a record, or for the record if none is."""
-    value = json.loads(row.text)
+def list_faults(kind: Any, value: Any, error: Exception) -> list[str]:
+    """Return what is wrong with each malformed field of a record, or with the record if none is."""
     if not isinstance(value, dict) or not isinstance(kind, type) or not issubclass(kind, Record):
-        return [describe_fault(error, row)]
+        return [describe_fault(error, value)]
     names = find_names(kind, value)
-    rows = dict(scan_members(row.text, row.line))
     faults = []
     for member in get_fields(kind):
         name = names.get(member.encode_name)
@@ -1137,57 +1104,53 @@ def list_faults(kind: Any, row: JsonRow, error: Exception) -> list[tuple[int, st
             try:
                 convert_json(member.type, value[name])
             except msgspec.ValidationError as fault:
-                faults.append(describe_fault(fault, rows[name], name))
+                faults.append(describe_fault(fault, value[name], name))
         elif member.required:
-            faults.append((row.line, f"{member.encode_name} is missing or null, expected a value"))
-    return faults or [describe_fault(error, row)]
+            faults.append(f"{member.encode_name} is missing or null, expected a value")
+    return faults or [describe_fault(error, value)]
 
 
-JSON_TYPE_NAMES = {
+JSON_WORDS = {
     "str": "a string",
     "int": "a whole number",
     "float": "a number",
     "bool": "true or false",
     "object": "an object",
     "array": "a list",
+    "|": "or",
 }
 
 
-def describe_fault(error: Exception, row: JsonRow, name: str = "") -> tuple[int, str]:
-    """Return (line, what is wrong in plain words) for an error of msgspec about a value called `name`."""
+def describe_fault(error: Exception, value: Any, name: str = "") -> str:
+    """Return in plain words what msgspec says is wrong with a value called `name`."""
     message, _, path = str(error).replace("`", "").partition(" - at $")
     where = f"{name}{path}: ".removeprefix(".") if name or path else ""
-    if "[...]" in path:  # a value under any key
-        return row.line, f"{where}{message}"
-    for step, index in re.findall(r"(\w+)|\[(\d+)\]", path):
-        members = list(scan_members(row.text, row.line))
-        row = dict(members)[step] if step else members[int(index)][1]
     missing = re.fullmatch(r"Object missing required field (\w+)", message)
     if missing:
-        return row.line, f"{where}{missing[1]} is missing or null, expected a value"
+        return f"{where}{missing[1]} is missing or null, expected a value"
     if "matching regex" in message:
-        return row.line, f"{where}must not be blank"
-    types = re.match(r"Expected ([^,]+)", message)
+        return f"{where}must not be blank"
+    types = re.match(r"Expected ([^,]+?)( \| null)?(,|$)", message)
     if types:
-        kinds = types[1].replace("int | float", "float").removesuffix(" | null").split(" | ")
-        words = [re.sub(r"\w+", lambda word: JSON_TYPE_NAMES.get(word[0], word[0]), kind) for kind in kinds]
-        message = f"expected {' or '.join(words)}"
-    if message.startswith("expected "):
-        message += f", got {describe_json(json.loads(row.text))}"
-    return row.line, where + message
+        words = types[1].replace("int | float", "float").split()
+        message = " ".join(["expected", *(JSON_WORDS.get(word, word) for word in words)])
+    if message.startswith("expected ") and "[...]" not in path:  # not a value under any key
+        for key, index in re.findall(r"(\w+)|\[(\d+)\]", path):
+            value = value[key] if key else value[int(index)]
+        message += f", got {describe_json(value)}"
+    return where + message
 
 
-def locate_syntax_error(error: Exception, row: JsonRow) -> tuple[int, str]:
-    """Return (line, what is wrong) for a text that is not JSON."""
+def describe_syntax_error(error: Exception, row: JsonRow, file: str) -> str:
+    """Return the problem with a text that is not JSON."""
     if not row.text.strip():
-        return row.line, "the file is empty"
-    if isinstance(error, RecursionError):
-        return row.line, "JSON is nested too deeply"
-    if not isinstance(error, json.JSONDecodeError):  # the only other ValueError
-        return row.line, "not JSON: a number has too many digits"
+        return f"{row.locate(file)}the file is empty"
+    if not isinstance(error, json.JSONDecodeError):  # nested too deeply, or a number with too many digits
+        return f"{row.locate(file)}not JSON: {error}"
     line = row.line + row.text.rstrip().count("\n", 0, error.pos)
     is_cut_off = not row.text[error.pos :].strip() or error.msg.startswith("Unterminated string")
-    return line, "JSON is cut off" if is_cut_off else f"not JSON: {error.msg} at column {error.colno}"
+    message = "JSON is cut off" if is_cut_off else f"not JSON: {error.msg} at column {error.colno}"
+    return row._replace(line=line).locate(file) + message
 
 
 # -- CSV
@@ -6992,7 +6955,7 @@ def read_questions(split: str, problems: list[str], root: str = "") -> tuple[lis
     """Read one question per line, or a list. Those without an ID are numbered q001, q002, ... by position."""
     file = read_file(QUESTIONS_FILE.format(split=split), problems, root=root)
     questions = []
-    for position, question in parse_lines(Question, file, problems, "question"):
+    for position, question in parse_rows(Question, file, problems).items():
         if not question.question_id:
             question.question_id = f"q{position:03d}"
         questions.append(question)
@@ -7671,13 +7634,11 @@ def read_people_rows(
     spellings = map_spellings(list(systems))
     file = read_file(path, problems)
     rows = read_scored_rows(file, problems, skips_unscored=kind is Label)
-    shares_line = len(rows) > len({row.line for row in rows})
     records = []
-    for position, row in enumerate(rows):
-        label = f"[{position}]: " if shares_line else ""
-        place = f"{path}:{row.line}: {label}"
+    for row in rows:
+        place = row.locate(path)
         faults: list[str] = []
-        record = parse_row(kind, row, path, faults, label)
+        record = parse_row(kind, row, path, faults)
         if not file.text.lstrip().startswith("["):  # in a CSV file
             faults = [fault.replace("is missing or null", "is missing or empty") for fault in faults]
         problems += faults
@@ -7699,7 +7660,7 @@ def read_people_rows(
 def read_scored_rows(file: FileData, problems: list[str], skips_unscored: bool) -> list[JsonRow]:
     """Return each row of a JSON list or of a CSV file."""
     if file.text.lstrip().startswith("["):
-        return parse_list_rows(file, problems)
+        return list_rows(file, problems)
     rows = []
     for line, cells in read_csv_rows(file, problems):
         if not cells or (skips_unscored and "score" not in cells):
@@ -9900,7 +9861,7 @@ def read_decisions(file: FileData, problems: list[str]) -> tuple[str, list[Decis
                     judged.system = name
                     rows.append(judged)
     else:
-        rows = parse_list(DecisionRow, file, problems, ITEM_LISTS)
+        rows = list(parse_rows(DecisionRow, file, problems, ITEM_LISTS).values())
         if isinstance(value, dict):
             head = parse_value(DecisionHead, file, problems) or head
     for row in rows:
@@ -10475,7 +10436,7 @@ class JudgeSummaries(Command):
         file = read_file(GOLD_SUMMARIES_FILE, problems)
         self.reference_files = [file.named]
         self.gold: dict[str, str] = {}
-        rows = [row for _, row in parse_lines(GoldSummary, file, problems, "gold summary")]
+        rows = list(parse_rows(GoldSummary, file, problems).values())
         for row in rows:
             self.gold.setdefault(fold_text(row.title), write_gold_summary(row))
         self.repeated_titles = find_repeated(fold_text(row.title) for row in rows)
@@ -10488,7 +10449,7 @@ class JudgeSummaries(Command):
         file = read_file(MERGED_FILE.format(k=k), problems)
         self.reference_files.append(file.named)
         texts: dict[str, str] = {}
-        for row in parse_list(MergedDocuments, file, problems):
+        for row in parse_rows(MergedDocuments, file, problems).values():
             lines = []
             for document in row.merged:
                 if document.id.startswith(WEB_PREFIX):
@@ -10629,7 +10590,7 @@ def read_summary_file(path: str, options: SummaryOptions, problems: list[str]) -
         run=SummaryRun(prompt_hash=hash_prompt("summary"), inputs=[file.named]),
     )
     title = f"{results.summary_type} {results.k}"
-    return SummaryFile(parse_list(Summary, file, problems), results, title)
+    return SummaryFile(list(parse_rows(Summary, file, problems).values()), results, title)
 
 
 def write_gold_summary(gold: GoldSummary) -> str:
@@ -10752,7 +10713,7 @@ class PlotSummaries(Command):
                 continue
             file = read_file(path, problems)
             rows = []
-            for number, row in enumerate(parse_list(ScoredSummary, file, problems, ["results"])):
+            for number, row in parse_rows(ScoredSummary, file, problems, ["results"]).items():
                 rows.append(SummaryRow("", str(number), add_total(row.scores), row.error or None, None))
             self.files[file.named] = rows
         if problems:
@@ -10809,14 +10770,14 @@ def measure_web(k: int, problems: list[str]) -> Spreads:
     path = WEB_FILE.format(k=k)
     if os.path.lexists(path):
         counts = []
-        for row in parse_list(WebDocuments, read_file(path, problems), problems):
+        for row in parse_rows(WebDocuments, read_file(path, problems), problems).values():
             counts.append(sum(result.relevance == "R" for result in row.web_docs.results))
         columns["New Relevant Doc Count"] = counts
         columns["Relevance Rate"] = [count / k for count in counts]
     path = MERGED_FILE.format(k=k)
     if os.path.lexists(path):
         rates = []
-        for query in parse_list(MergedDocuments, read_file(path, problems), problems):
+        for query in parse_rows(MergedDocuments, read_file(path, problems), problems).values():
             corpus = [document for document in query.merged if document.score is not None]
             rates.append(divide(count_words(query.merged), count_words(corpus)))
         columns["Token Increase Rate"] = rates
