@@ -41,13 +41,7 @@ Files, relative to the current directory
     agreement.json                             how far judges agree
     results/evaluation/{type}/*.json           the results for one file of summaries
     drafted_questions.jsonl                    questions that a model has drafted
-
-Journals, with one line per judgement, so that nothing is asked and paid for twice
-    {split}_judgements.jsonl                   of a split, with or without --outputs
-    {stem}_answers_judgements.jsonl            of answers (several files: answers_judgements.jsonl)
-    {split}_generate_judgements.jsonl          of generate
-    drafted_questions_judgements.jsonl         of questions
-    results/evaluation/summary_judgements.jsonl
+    *_judgements.jsonl                         the journals: what is judged is not paid for again
 
 Exit codes
     0    all done
@@ -526,15 +520,11 @@ RUN_FIELDS = ("run_name", "model", "condition", "finetuned", "few_shot", "seed",
 
 
 class Perspective(Record):
-    """One argument, and the IDs of the documents it rests on."""
-
     text: str
     evidence_docs: list[Plain] = []
 
 
 class Claim(Record):
-    """One side of a debate."""
-
     claim: str
     perspectives: list[Perspective]
 
@@ -609,6 +599,8 @@ class DecisionRow(Record, kw_only=True):
         "input": Item.aliases["question"],
         "gold": Item.aliases["gold"],
         "prediction": Item.aliases["prediction"],
+        "score": ("answer_score_raw", "score"),
+        "reasoning": ("answer_rationale", "reasoning"),
     }
 
     source: Any = None
@@ -621,10 +613,8 @@ class DecisionRow(Record, kw_only=True):
     question_id: Any = None
     correct: Any = None
     score: Rating | None = None
-    answer_score_raw: Rating | None = None
     failure: str | None = None
     decision_method: str | None = None
-    answer_rationale: Any = None
     reasoning: Any = None
 
     def __post_init__(self) -> None:
@@ -637,10 +627,7 @@ class DecisionRow(Record, kw_only=True):
         if word not in ("", "none", *VERDICT_WORDS):
             raise ValueError("correct must be yes or no")
         self.correct = VERDICT_WORDS.get(word)
-        rationale = self.reasoning if self.answer_rationale is None else self.answer_rationale
-        self.reasoning = format_compact(rationale)
-        if self.answer_score_raw is not None:
-            self.score = self.answer_score_raw
+        self.reasoning = format_compact(self.reasoning)
         if self.failure is not None:
             self.correct = None
             self.score = None
@@ -650,12 +637,15 @@ class JudgedAnswer(DecisionRow, kw_only=True):
     """A row of a split's results."""
 
     question_id: Name
-    system: Any = "the key that the results are under"
-    answer_score_raw: Rating
+    system: Any = "-"  # later the key that the results are under
+    score: Rating | None = msgspec.field(name="answer_score_raw", default=None)
+    reasoning: Any = msgspec.field(name="answer_rationale", default=None)
     judge_score: Rating | None = None
     override_reason: str | None = None
 
     def __post_init__(self) -> None:
+        if self.score is None:
+            raise ValueError("answer_score_raw is missing: it must be a number")
         super().__post_init__()
         if self.override_reason is not None:  # a person's score is not the judge's
             self.score = self.judge_score
@@ -834,11 +824,9 @@ def shorten_problems(problems: Sequence[str]) -> list[str]:
 
 
 def classify_problem(problem: str) -> str:
-    """Return a problem without line, ID and value: the file, the first phrase, and the field before it."""
+    """Return a problem without line, ID and value: the file, the field and what is wrong."""
     place, *parts = problem.partition(", got ")[0].split(": ")
-    phrases = [index for index, part in enumerate(parts) if " " in part]
-    first = phrases[0] if phrases else 0
-    message = ": ".join(parts[max(first - 1, 0) : first + 1])
+    message = ": ".join(parts[-2:])
     return re.sub(r":\d+$", ": ", place) + re.sub(r"\w*\d\w*", "#", message)  # an ID often has a digit
 
 
@@ -1157,25 +1145,24 @@ def describe_syntax_error(error: Exception, row: JsonRow, file: str) -> str:
 
 
 def read_csv_rows(file: FileData, problems: list[str]) -> list[tuple[int, dict[str, str]]]:
-    """Return (line, cells by lower-case column name) of each row; empty cells are left out.
+    """Return (first line, cells by lower-case column name) of each row; what is empty is left out.
 
     The delimiter is a comma, semicolon or tab, whichever the header has most of.
     """
-    header_line = file.text.lstrip().partition("\n")[0]
-    delimiter = max(",;\t", key=header_line.count)
+    delimiter = max(",;\t", key=file.text.lstrip().partition("\n")[0].count)
     csv.field_size_limit(2**31 - 1)  # an answer may be long
     reader = csv.reader(io.StringIO(file.text, newline=""), delimiter=delimiter, strict=True)
     header: list[str] = []
     rows = []
     line = 1
     try:
-        for cells in reader:
-            cells = [cell.strip() for cell in cells]
-            if header:
+        for row in reader:
+            cells = [cell.strip() for cell in row]
+            if any(cells[len(header) :]) and header:
+                advice = f"put texts with {delimiter!r} in quotes"
+                problems.append(f"{file.name}:{line}: more cells than columns: {advice}")
+            if header and any(cells):
                 pairs = zip(header, cells, strict=False)
-                if any(cells[len(header) :]):
-                    advice = f"put texts with {delimiter!r} in quotes"
-                    problems.append(f"{file.name}:{line}: more cells than columns: {advice}")
                 rows.append((line, {name: cell for name, cell in pairs if cell}))
             elif any(cells):
                 header = [cell.lower() for cell in cells]
@@ -1258,13 +1245,10 @@ def write_file(path: str | Path, content: str | bytes | Iterable[bytes]) -> None
             temporary.unlink(missing_ok=True)
 
 
-JSON_ENCODER = msgspec.json.Encoder()
-
-
 def encode_json(value: Any) -> bytes:
     """Encode a value as one line of JSON. A lone surrogate becomes its escape."""
     try:
-        return msgspec.json.format(JSON_ENCODER.encode(value), indent=0)  # a space after comma and colon
+        return msgspec.json.format(msgspec.json.encode(value), indent=0)  # a space after comma and colon
     except UnicodeEncodeError:
         text = json.dumps(msgspec.to_builtins(value), ensure_ascii=False, allow_nan=False)
         return text.encode("utf-8", "backslashreplace")
@@ -1727,19 +1711,11 @@ def bootstrap_statistics(
 
 def factorize(labels: Sequence[Hashable] | Array) -> Array:
     """Return the number of each label, counted from 0 in order of first occurrence."""
-    if isinstance(labels, np.ndarray) and labels.dtype == np.intp and len(labels):
-        numbered = labels - labels.min()
-        if numbered.max() < MAX_RESAMPLED_CELLS:
-            return factorize_numbers(numbered)
+    if isinstance(labels, np.ndarray) and labels.dtype == np.intp:  # without a loop
+        _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+        return np.asarray(np.argsort(np.argsort(first))[inverse])
     numbers: dict[Hashable, int] = {}
     return np.array([numbers.setdefault(label, len(numbers)) for label in labels], np.intp)
-
-
-def factorize_numbers(numbers: Array) -> Array:
-    """Do the same for numbers from 0, without a loop: the table's clusters are numbered already."""
-    first = np.full(numbers.max() + 1, len(numbers))
-    first[numbers[::-1]] = np.arange(len(numbers))[::-1]  # of a repeated index the last value stays
-    return np.asarray(np.argsort(np.argsort(first))[numbers])
 
 
 def sum_known_clusters(columns: Sequence[Values], clusters: Clusters) -> Iterator[tuple[list[int], Array]]:
@@ -7663,7 +7639,7 @@ def read_scored_rows(file: FileData, problems: list[str], skips_unscored: bool) 
         return list_rows(file, problems)
     rows = []
     for line, cells in read_csv_rows(file, problems):
-        if not cells or (skips_unscored and "score" not in cells):
+        if skips_unscored and "score" not in cells:
             continue
         row: dict[str, object] = dict(cells)
         if re.fullmatch(r"[0-9]{1,9}(\.[0-9]+)?", cells.get("score", "")):
@@ -9885,7 +9861,7 @@ def holds_decisions(value: Any) -> bool:
     """Return whether decoded JSON has a judge's decision on an answer."""
     for row in find_rows(value) or []:
         names = find_names(DecisionRow, row).keys() if isinstance(row, dict) else set()
-        if names & {"input", "question_id"} and names & {"correct", "score", "answer_score_raw"}:
+        if names & {"input", "question_id"} and names & {"correct", "score"}:
             return True
     systems = value.values() if isinstance(value, dict) else ()
     return any(isinstance(system, dict) and "llm_judge" in system for system in systems)
