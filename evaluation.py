@@ -319,7 +319,7 @@ class Record(msgspec.Struct, gc=False):
 
 
 class Rubric(Record):
-    """How an answer earns its score: `scale` maps "1" to "5" to what each level asks for."""
+    """A question's rubric: `scale` maps "1" to "5" to what each level asks for."""
 
     description: str = ""
     scale: dict[str, Any] = {}
@@ -349,21 +349,12 @@ class Question(Record, kw_only=True):
     source_dataset: str = ""
     source: str = ""
     synthetic: Any = False
-    reviewed: Any = False
-
-    @property
-    def is_unreviewed_draft(self) -> bool:
-        """Whether a model drafted the question and no person has checked it."""
-        return self.synthetic is True and self.reviewed is not True
+    reviewed: Any = False  # whether a person has checked a synthetic question
 
 
 class RetrievedDocument(Record):
     doc_id: str
     rank: int | float | None = None
-
-
-GET_DOC_ID = attrgetter("doc_id")
-GET_RANK = attrgetter("rank")
 
 
 class Prediction(Record):
@@ -382,7 +373,7 @@ class Prediction(Record):
         """Keep the IDs of the documents only: by rank if all have one, otherwise in the given order."""
         documents = self.retrieved_docs
         try:
-            ids = list(map(GET_DOC_ID, sorted(documents, key=GET_RANK)))
+            ids = list(map(attrgetter("doc_id"), sorted(documents, key=attrgetter("rank"))))
         except (AttributeError, TypeError):  # a text has no rank, and None cannot be compared
             ids = [document if isinstance(document, str) else document.doc_id for document in documents]
         if not all(map(str.strip, ids)):  # the type Name would take four times as long
@@ -661,7 +652,7 @@ class JudgedSystem(Record):
 
 
 class DecisionHead(Record):
-    """What a file of decisions says about all of them."""
+    """The fields of a file of decisions that hold for all of them."""
 
     judge_model: str = ""
     source_file: Any = None
@@ -762,7 +753,7 @@ def read_file(
 
 
 def check_regular(path: str) -> None:
-    """Raise OSError for a directory, and for a FIFO, socket or device, which may block whoever opens it."""
+    """Raise OSError for a directory, and for a FIFO, socket or device, whose opening may block."""
     if os.path.exists(path) and not os.path.isfile(path):
         raise OSError(errno.EINVAL, "a directory" if os.path.isdir(path) else "not a file", path)
 
@@ -815,11 +806,10 @@ def shorten_problems(problems: Sequence[str]) -> list[str]:
     for problem in problems:
         kind = classify_problem(problem)
         n_shown[kind] += 1
-        n_more = counts[kind] - MAX_NAMES_SHOWN
-        if n_shown[kind] == MAX_NAMES_SHOWN and n_more > 0:
-            lines.append(f"{problem} (and {n_more} more like this)")
-        elif n_shown[kind] <= MAX_NAMES_SHOWN:
-            lines.append(problem)
+        n_more = counts[kind] - n_shown[kind]
+        if n_shown[kind] <= MAX_NAMES_SHOWN:
+            is_last = n_shown[kind] == MAX_NAMES_SHOWN and n_more
+            lines.append(f"{problem} (and {n_more} more like this)" if is_last else problem)
     return lines
 
 
@@ -919,7 +909,8 @@ def list_rows(file: FileData, problems: list[str], lists: Sequence[str] = ()) ->
     try:
         value = json.loads(file.text)
     except JSON_ERRORS as error:
-        if re.search(r"^\{.*\}\s*$", file.text.strip(), re.MULTILINE):  # JSON lines
+        first_line = file.text.lstrip().partition("\n")[0].rstrip()
+        if first_line.startswith("{") and (first_line.endswith("}") or not lists):  # JSON lines
             lines = enumerate(file.text.split("\n"), start=1)
             return [JsonRow(number, line) for number, line in lines if line.strip()]
         problems.append(describe_syntax_error(error, whole, file.name))
@@ -946,10 +937,9 @@ def scan_members(row: JsonRow) -> Iterator[JsonRow]:
     at = skip_space(text, at + 1)
     line = row.line
     counted = 0
-    for index in itertools.count():
-        if text[at] in "]}":
-            break
-        name = f"[{index}]"
+    n_yielded = 0
+    while text[at] not in "]}":
+        name = f"[{n_yielded}]"
         if is_object:
             name, at = decoder.raw_decode(text, at)
             at = skip_space(text, at)
@@ -957,6 +947,7 @@ def scan_members(row: JsonRow) -> Iterator[JsonRow]:
         line += text.count("\n", counted, at)
         counted = at
         yield JsonRow(line, text[at:end], name)
+        n_yielded += 1
         at = skip_space(text, end)
 
 
@@ -1276,7 +1267,7 @@ def render_results(value: Any, indent: bytes = b"\n") -> Iterator[bytes]:
 
 
 def list_paths(patterns: Iterable[str]) -> list[str]:
-    """Return each file or folder once. A pattern that no shell has expanded stands for its matches."""
+    """Return each file or folder once. A pattern that no shell has expanded is replaced by its matches."""
     paths: dict[str, str] = {}
     for pattern in patterns:
         matches = [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern))
@@ -1511,7 +1502,7 @@ def contains_keyword(keywords: Iterable[str], predicted: str) -> bool:
 
 
 class Classification(msgspec.Struct, frozen=True):
-    """How well yes and no were distinguished, each from 0 to 1; None if undefined."""
+    """Accuracy, precision, recall and F1 of yes and no, each from 0 to 1; None if undefined."""
 
     accuracy: float | None
     precision: float | None
@@ -7081,7 +7072,7 @@ def check_gold(file: str, questions: Sequence[Question], documents: Mapping[str,
     for doc_id, document in documents.items():
         by_state[document.state].append(doc_id)
     missing = by_state["missing"] if 2 * len(by_state["missing"]) > len(documents) else []
-    drafts = [question.question_id for question in questions if question.is_unreviewed_draft]
+    drafts = [row.question_id for row in questions if row.synthetic is True and row.reviewed is not True]
     ungraded = [question.question_id for question in questions if not question.evidence_sentences]
     if len(ungraded) < max(len(questions), MIN_ALIKE):
         ungraded = []
