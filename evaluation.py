@@ -983,10 +983,12 @@ def decode_json(kind: type[T], data: str | bytes) -> T:
     default) is read with the latter and converted. Raises one of JSON_ERRORS.
     """
     text = data if isinstance(data, str) else data.decode()
-    if not getattr(kind, "aliases", None):
-        with suppress(msgspec.DecodeError, UnicodeError):
-            return cast(T, get_decoder(cast(Hashable, kind)).decode(text))
-    return convert_json(kind, json.loads(text))
+    if getattr(kind, "aliases", None):
+        return convert_json(kind, json.loads(text))
+    try:
+        return cast(T, get_decoder(cast(Hashable, kind)).decode(text))
+    except (msgspec.DecodeError, UnicodeError):
+        return convert_json(kind, json.loads(text))
 
 
 @functools.cache
@@ -1539,9 +1541,7 @@ def measure_overlap(text: str, other: str) -> float:
     """Return the share of content words that two texts have in common (Jaccard), from 0 to 1."""
     words = collect_content_words(text)
     other_words = collect_content_words(other)
-    if not words and not other_words:
-        return float(text == other)
-    return len(words & other_words) / len(words | other_words)
+    return divide(len(words & other_words), len(words | other_words)) or 0.0
 
 
 SUPPORTED_SHARE = 0.5  # of a sentence's content words that must be in the context; our choice
