@@ -531,7 +531,6 @@ class Summary(Record):
 class GoldSummary(Record, kw_only=True):
     """A reference summary: two claims with their arguments and supporting documents."""
 
-    id: Plain | None = None
     title: Name
     t1: str
     t2: str
