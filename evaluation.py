@@ -41,13 +41,7 @@ Files, relative to the current directory
     agreement.json                             how far judges agree
     results/evaluation/{type}/*.json           the results for one file of summaries
     drafted_questions.jsonl                    questions that a model has drafted
-
-Journals, with one line per judgement, so that nothing is asked and paid for twice
-    {split}_judgements.jsonl                   of a split, with or without --outputs
-    {stem}_answers_judgements.jsonl            of answers (several files: answers_judgements.jsonl)
-    {split}_generate_judgements.jsonl          of generate
-    drafted_questions_judgements.jsonl         of questions
-    results/evaluation/summary_judgements.jsonl
+    *_judgements.jsonl                         the journals: what is judged is not paid for again
 
 Exit codes
     0    all done
@@ -284,7 +278,7 @@ Name = Annotated[str, msgspec.Meta(pattern=r"\S")]  # not blank
 Amount = Annotated[float, msgspec.Meta(ge=0, le=MAX_AMOUNT)] | None
 ItemAmount = Annotated[int, msgspec.Meta(ge=0, le=MAX_AMOUNT)] | Amount
 RATING_RANGE = msgspec.Meta(ge=-(10**9), le=10**9)  # so that a square is exact enough
-Rating = Annotated[int, RATING_RANGE] | Annotated[float, RATING_RANGE] | None
+Rating = Annotated[int, RATING_RANGE] | Annotated[float, RATING_RANGE]
 
 
 class Lenient(type):
@@ -296,15 +290,13 @@ class Lenient(type):
 
 if TYPE_CHECKING:  # what the values are in memory
     Plain: TypeAlias = str
-    FilledPlain: TypeAlias = str
     Source: TypeAlias = str
     Passages: TypeAlias = list[str]
     Verdict: TypeAlias = bool
     Level: TypeAlias = int
     Key: TypeAlias = str
 else:
-    Plain = Lenient("Plain", (), {})  # text; a number or boolean is kept as JSON writes it
-    FilledPlain = Lenient("FilledPlain", (), {})  # the same, not blank
+    Plain = Lenient("Plain", (), {})  # text, not blank; a number or boolean is kept as JSON writes it
     Source = Lenient("Source", (), {})  # the name of a source, or an object with an id, doc_id or title
     Passages = Lenient("Passages", (), {})  # a text, an object with a text, or a list of them
     Verdict = Lenient("Verdict", (), {})  # yes or no; "yes", "true", 1 and the like in any spelling
@@ -327,7 +319,7 @@ class Record(msgspec.Struct, gc=False):
 
 
 class Rubric(Record):
-    """How an answer earns its score: `scale` maps "1" to "5" to what each level asks for."""
+    """A question's rubric: `scale` maps "1" to "5" to what each level asks for."""
 
     description: str = ""
     scale: dict[str, Any] = {}
@@ -357,21 +349,12 @@ class Question(Record, kw_only=True):
     source_dataset: str = ""
     source: str = ""
     synthetic: Any = False
-    reviewed: Any = False
-
-    @property
-    def is_unreviewed_draft(self) -> bool:
-        """Whether a model drafted the question and no person has checked it."""
-        return self.synthetic is True and self.reviewed is not True
+    reviewed: Any = False  # whether a person has checked a synthetic question
 
 
 class RetrievedDocument(Record):
     doc_id: str
     rank: int | float | None = None
-
-
-GET_DOC_ID = attrgetter("doc_id")
-GET_RANK = attrgetter("rank")
 
 
 class Prediction(Record):
@@ -390,7 +373,7 @@ class Prediction(Record):
         """Keep the IDs of the documents only: by rank if all have one, otherwise in the given order."""
         documents = self.retrieved_docs
         try:
-            ids = list(map(GET_DOC_ID, sorted(documents, key=GET_RANK)))
+            ids = list(map(attrgetter("doc_id"), sorted(documents, key=attrgetter("rank"))))
         except (AttributeError, TypeError):  # a text has no rank, and None cannot be compared
             ids = [document if isinstance(document, str) else document.doc_id for document in documents]
         if not all(map(str.strip, ids)):  # the type Name would take four times as long
@@ -468,13 +451,13 @@ class Item(Record, kw_only=True):
         "output_tokens": ("output_tokens", "tokens_output"),
     }
 
-    id: FilledPlain = ""
+    id: Plain = ""
     question: Plain = ""
-    gold: FilledPlain | None = None
-    options: list[FilledPlain] = []  # other gold answers
+    gold: Plain | None = None
+    options: list[Plain] = []  # other gold answers
     prediction: Plain = ""
     category: Plain = ""
-    keywords: list[FilledPlain] = []
+    keywords: list[Plain] = []
     expected_sources: list[Source] = []
     sources: list[Source] = []
     context: Passages = []
@@ -528,15 +511,11 @@ RUN_FIELDS = ("run_name", "model", "condition", "finetuned", "few_shot", "seed",
 
 
 class Perspective(Record):
-    """One argument, and the IDs of the documents it rests on."""
-
     text: str
-    evidence_docs: list[FilledPlain] = []
+    evidence_docs: list[Plain] = []
 
 
 class Claim(Record):
-    """One side of a debate."""
-
     claim: str
     perspectives: list[Perspective]
 
@@ -544,7 +523,7 @@ class Claim(Record):
 class Summary(Record):
     """Claims for and against a query, each with its perspectives."""
 
-    id: FilledPlain
+    id: Plain
     query: Name
     claims: list[Claim] = msgspec.field(name="summary")
 
@@ -552,20 +531,19 @@ class Summary(Record):
 class GoldSummary(Record, kw_only=True):
     """A reference summary: two claims with their arguments and supporting documents."""
 
-    id: FilledPlain | None = None
     title: Name
     t1: str
     t2: str
     response1: list[str]
     response2: list[str]
-    favor_ids: list[FilledPlain] = []
-    against_ids: list[FilledPlain] = []
+    favor_ids: list[Plain] = []
+    against_ids: list[Plain] = []
 
 
 class MergedDocument(Record):
     """A document for a query; one that a search of the corpus retrieved has a score."""
 
-    id: FilledPlain
+    id: Plain
     content: str = ""
     score: float | None = None
 
@@ -611,6 +589,8 @@ class DecisionRow(Record, kw_only=True):
         "input": Item.aliases["question"],
         "gold": Item.aliases["gold"],
         "prediction": Item.aliases["prediction"],
+        "score": ("answer_score_raw", "score"),
+        "reasoning": ("answer_rationale", "reasoning"),
     }
 
     source: Any = None
@@ -622,52 +602,43 @@ class DecisionRow(Record, kw_only=True):
     system: Any = None
     question_id: Any = None
     correct: Any = None
-    score: Rating = None
-    answer_score_raw: Rating = None
+    score: Rating | None = None
     failure: str | None = None
     decision_method: str | None = None
-    answer_rationale: Any = None
     reasoning: Any = None
 
     def __post_init__(self) -> None:
-        for name in self.list_required():
-            value = getattr(self, name)
-            if not isinstance(value, str) or not value.strip():
-                raise ValueError(f"{name} is missing or blank")
+        if self.input is None:
+            for name in ("input",) if self.question_id is None else ("system", "question_id"):
+                value = getattr(self, name)
+                if not isinstance(value, str) or not value.strip():
+                    raise ValueError(f"{name} is missing or blank")
         word = (format_plain(self.correct) or "").strip().lower()
         if word not in ("", "none", *VERDICT_WORDS):
             raise ValueError("correct must be yes or no")
         self.correct = VERDICT_WORDS.get(word)
-        rationale = self.reasoning if self.answer_rationale is None else self.answer_rationale
-        self.reasoning = format_compact(rationale)
-        if self.answer_score_raw is not None:
-            self.score = self.answer_score_raw
+        self.reasoning = format_compact(self.reasoning)
         if self.failure is not None:
             self.correct = None
             self.score = None
 
-    def list_required(self) -> Sequence[str]:
-        """Return the names that must have a text."""
-        if self.input is not None:
-            return ()
-        return ("input",) if self.question_id is None else ("system", "question_id")
-
 
 class JudgedAnswer(DecisionRow, kw_only=True):
-    """A row of a split's results. The system is the key that the results are under."""
+    """A row of a split's results."""
 
-    judge_score: Rating = None
+    question_id: Name
+    system: Any = "-"  # later the key that the results are under
+    score: Rating | None = msgspec.field(name="answer_score_raw", default=None)
+    reasoning: Any = msgspec.field(name="answer_rationale", default=None)
+    judge_score: Rating | None = None
     override_reason: str | None = None
 
     def __post_init__(self) -> None:
+        if self.score is None:
+            raise ValueError("answer_score_raw is missing: it must be a number")
         super().__post_init__()
         if self.override_reason is not None:  # a person's score is not the judge's
             self.score = self.judge_score
-
-    def list_required(self) -> Sequence[str]:
-        if self.answer_score_raw is None:
-            raise ValueError("answer_score_raw is missing: it must be a number")
-        return ("question_id",)
 
 
 class JudgedAnswers(Record):
@@ -680,7 +651,7 @@ class JudgedSystem(Record):
 
 
 class DecisionHead(Record):
-    """What a file of decisions says about all of them."""
+    """The fields of a file of decisions that hold for all of them."""
 
     judge_model: str = ""
     source_file: Any = None
@@ -781,7 +752,7 @@ def read_file(
 
 
 def check_regular(path: str) -> None:
-    """Raise OSError for a directory, and for a FIFO, socket or device, which may block whoever opens it."""
+    """Raise OSError for a directory, and for a FIFO, socket or device, whose opening may block."""
     if os.path.exists(path) and not os.path.isfile(path):
         raise OSError(errno.EINVAL, "a directory" if os.path.isdir(path) else "not a file", path)
 
@@ -834,20 +805,17 @@ def shorten_problems(problems: Sequence[str]) -> list[str]:
     for problem in problems:
         kind = classify_problem(problem)
         n_shown[kind] += 1
-        n_more = counts[kind] - MAX_NAMES_SHOWN
-        if n_shown[kind] == MAX_NAMES_SHOWN and n_more > 0:
-            lines.append(f"{problem} (and {n_more} more like this)")
-        elif n_shown[kind] <= MAX_NAMES_SHOWN:
-            lines.append(problem)
+        n_more = counts[kind] - n_shown[kind]
+        if n_shown[kind] <= MAX_NAMES_SHOWN:
+            is_last = n_shown[kind] == MAX_NAMES_SHOWN and n_more
+            lines.append(f"{problem} (and {n_more} more like this)" if is_last else problem)
     return lines
 
 
 def classify_problem(problem: str) -> str:
-    """Return a problem without line, ID and value: the file, the first phrase, and the field before it."""
+    """Return a problem without line, ID and value: the file, the field and what is wrong."""
     place, *parts = problem.partition(", got ")[0].split(": ")
-    phrases = [index for index, part in enumerate(parts) if " " in part]
-    first = phrases[0] if phrases else 0
-    message = ": ".join(parts[max(first - 1, 0) : first + 1])
+    message = ": ".join(parts[-2:])
     return re.sub(r":\d+$", ": ", place) + re.sub(r"\w*\d\w*", "#", message)  # an ID often has a digit
 
 
@@ -858,38 +826,29 @@ JSON_ERRORS = (msgspec.DecodeError, ValueError, RecursionError)
 
 
 class JsonRow(NamedTuple):
-    """The JSON of a record, and the line of the file on which it begins."""
+    """The JSON of a value, the line of the file on which it begins, and its key or "[index]" there."""
 
     line: int
     text: str
+    name: str = ""
+
+    def locate(self, file: str) -> str:
+        """Return what a problem with this row begins with."""
+        return f"{file}:{self.line}: {self.name}: " if self.name else f"{file}:{self.line}: "
 
 
 def parse_value(kind: type[T], file: FileData, problems: list[str]) -> T | None:
     """Decode a whole file; None if it is malformed or was not read."""
-    if file.data is None:
-        return None
-    return parse_row(kind, JsonRow(1, file.text), file.name, problems)
+    return None if file.data is None else parse_row(kind, JsonRow(1, file.text), file.name, problems)
 
 
-def parse_lines(kind: type[T], file: FileData, problems: list[str], what: str) -> list[tuple[int, T]]:
-    """Decode JSON lines, or a JSON list, to (position from 1, record); blank lines do not count."""
-    data = (file.data or b"").strip()
-    if file.data is not None and not data:
-        problems.append(f"{file.name}:1: the file is empty; expected one {what} per line")
-    rows = parse_list_rows(file, problems) if data.startswith(b"[") else list_lines(file)
-    return parse_rows(kind, rows, file, problems)
-
-
-def parse_rows(
-    kind: type[T], rows: Sequence[JsonRow], file: FileData, problems: list[str]
-) -> list[tuple[int, T]]:
-    """Decode rows to (position from 1, record). If rows share a line, problems name the index."""
-    shares_line = len({row.line for row in rows}) < len(rows)
-    records = []
-    for index, row in enumerate(rows):
-        record = parse_row(kind, row, file.name, problems, f"[{index}]: " if shares_line else "")
+def parse_rows(kind: type[T], file: FileData, problems: list[str], lists: Sequence[str] = ()) -> dict[int, T]:
+    """Decode the rows of a file, as `list_rows` returns them, to records by position from 1."""
+    records = {}
+    for position, row in enumerate(list_rows(file, problems, lists), start=1):
+        record = parse_row(kind, row, file.name, problems)
         if record is not None:
-            records.append((index + 1, record))
+            records[position] = record
     return records
 
 
@@ -906,26 +865,19 @@ def parse_members(kind: type[T], file: FileData, problems: list[str]) -> tuple[d
         keys.append(value)
         return value
 
-    if file.data is None:
-        return {}, []
     with suppress(*JSON_ERRORS):
         members = GenericAlias(dict, (Key, kind))
-        return msgspec.json.decode(file.data, type=members, dec_hook=convert_member), find_repeated(keys)
-    if parse_value(dict, file, problems) is None:
-        return {}, []
-    keys = []
+        records = msgspec.json.decode(file.data or b"", type=members, dec_hook=convert_member)
+        return records, find_repeated(keys)
     records = {}
-    for key, row in scan_members(file.text):
-        keys.append(key)
-        record = parse_row(kind, row, file.name, problems, f"{key}: ")
+    if parse_value(dict, file, problems) is None:
+        return records, []
+    rows = list(scan_members(JsonRow(1, file.text)))
+    for row in rows:
+        record = parse_row(kind, row, file.name, problems)
         if record is not None:
-            records[key] = record
-    return records, find_repeated(keys)
-
-
-def parse_list(kind: type[T], file: FileData, problems: list[str], lists: Sequence[str] = ()) -> list[T]:
-    rows = parse_list_rows(file, problems, lists)
-    return [record for _, record in parse_rows(kind, rows, file, problems)]
+            records[row.name] = record
+    return records, find_repeated(row.name for row in rows)
 
 
 def parse_items(file: FileData, problems: list[str]) -> list[Item]:
@@ -933,19 +885,19 @@ def parse_items(file: FileData, problems: list[str]) -> list[Item]:
 
     What the file says of its run holds for every item that does not say it.
     """
-    items = parse_list(Item, file, problems, ITEM_LISTS)
+    items = parse_rows(Item, file, problems, ITEM_LISTS)
     value = load_json(file.text) if file.text.lstrip().startswith("{") else None
     run = value if isinstance(value, dict) else {}
-    for position, item in enumerate(items, start=1):
+    for position, item in items.items():
         item.id = item.id or str(position)
         for name in (*RUN_FIELDS, "judge_model"):
             value = getattr(item, name)
             setattr(item, name, simplify_value(run.get(name) if value in (None, "") else value))
         item.model = format_plain(item.model) or ""
-    return items
+    return list(items.values())
 
 
-def parse_list_rows(file: FileData, problems: list[str], lists: Sequence[str] = ()) -> list[JsonRow]:
+def list_rows(file: FileData, problems: list[str], lists: Sequence[str] = ()) -> list[JsonRow]:
     """Return the rows of a JSON list, of JSON lines, or of an object's list: the first that `lists` names.
 
     An object without a list is a row.
@@ -956,47 +908,45 @@ def parse_list_rows(file: FileData, problems: list[str], lists: Sequence[str] = 
     try:
         value = json.loads(file.text)
     except JSON_ERRORS as error:
-        rows = list_lines(file)
-        if len(rows) > 1 and re.fullmatch(r"\s*\{.*\}\s*", rows[0].text):
-            return rows
-        line, message = locate_syntax_error(error, whole)
-        problems.append(f"{file.name}:{line}: {message}")
+        first_line = file.text.lstrip().partition("\n")[0].rstrip()
+        if first_line.startswith("{") and (first_line.endswith("}") or not lists):  # JSON lines
+            lines = enumerate(file.text.split("\n"), start=1)
+            return [JsonRow(number, line) for number, line in lines if line.strip()]
+        problems.append(describe_syntax_error(error, whole, file.name))
         return []
     if isinstance(value, dict):
         names = [name for name in lists if isinstance(value.get(name), list)]
         if not names:
             return [whole]
         value = value[names[0]]
-        whole = dict(scan_members(file.text))[names[0]]
+        whole = {row.name: row for row in scan_members(whole)}[names[0]]
     if not isinstance(value, list) or not value:
         objects = f", or an object with a list as {', '.join(lists)}" if lists else ""
         problems.append(f"{file.name}:1: expected a list of rows, one object per line{objects}")
         return []
-    return [row for _, row in scan_members(whole.text, whole.line)]
+    return list(scan_members(whole))
 
 
-def list_lines(file: FileData) -> list[JsonRow]:
-    """Return the lines of a file that are not blank."""
-    lines = enumerate(file.text.split("\n"), start=1)
-    return [JsonRow(number, line) for number, line in lines if line.strip()]
-
-
-def scan_members(text: str, line: int = 1) -> Iterator[tuple[str, JsonRow]]:
-    """Yield (key, value) of each member of a JSON object or list that begins on a line; "" for no key."""
+def scan_members(row: JsonRow) -> Iterator[JsonRow]:
+    """Yield the members of a JSON object or list."""
+    text = row.text
     decoder = json.JSONDecoder()
     at = skip_space(text, 0)
     is_object = text[at] == "{"
     at = skip_space(text, at + 1)
-    key = ""
+    line = row.line
     counted = 0
+    n_yielded = 0
     while text[at] not in "]}":
+        name = f"[{n_yielded}]"
         if is_object:
-            key, at = decoder.raw_decode(text, at)
+            name, at = decoder.raw_decode(text, at)
             at = skip_space(text, at)
         _, end = decoder.raw_decode(text, at)
         line += text.count("\n", counted, at)
         counted = at
-        yield key, JsonRow(line, text[at:end])
+        yield JsonRow(line, text[at:end], name)
+        n_yielded += 1
         at = skip_space(text, end)
 
 
@@ -1014,15 +964,14 @@ def find_repeated(names: Iterable[str]) -> list[str]:
 # -- Records: decoded by msgspec; only what it refuses is looked at field by field
 
 
-def parse_row(kind: type[T], row: JsonRow, file: str, problems: list[str], label: str = "") -> T | None:
-    """Decode a record. Every malformed field adds a problem, "file:line: {label}field: what is wrong"."""
+def parse_row(kind: type[T], row: JsonRow, file: str, problems: list[str]) -> T | None:
+    """Decode a record. Every malformed field adds a problem, "file:line: name: field: what is wrong"."""
     try:
         return decode_json(kind, row.text)
     except msgspec.ValidationError as error:
-        faults = list_faults(kind, row, error)
+        problems += [row.locate(file) + fault for fault in list_faults(kind, json.loads(row.text), error)]
     except JSON_ERRORS as error:
-        faults = [locate_syntax_error(error, row)]
-    problems += [f"{file}:{line}: {label}{message}" for line, message in faults]
+        problems.append(describe_syntax_error(error, row, file))
     return None
 
 
@@ -1090,7 +1039,7 @@ get_fields = functools.cache(msgspec.structs.fields)  # which take as long as de
 
 
 def convert_lenient(kind: type, value: Any) -> Any:
-    """Convert a JSON value to a Plain, FilledPlain, Source, Verdict or Level. msgspec calls this for them."""
+    """Convert a JSON value to a Plain, Source, Passages, Verdict or Level. msgspec calls this for them."""
     text = format_plain(value)
     if kind is Level:
         if text is None or isinstance(value, (str, bool)) or value not in range(1, TOP_SCORE + 1):
@@ -1108,7 +1057,7 @@ def convert_lenient(kind: type, value: Any) -> Any:
         if word not in VERDICT_WORDS:
             raise ValueError("expected yes or no")
         return VERDICT_WORDS[word]
-    if kind is not Plain and not text.strip():
+    if not text.strip():
         raise ValueError("must not be blank")
     return text
 
@@ -1123,13 +1072,11 @@ def read_passage(value: Any, number: int) -> str:
     return text
 
 
-def list_faults(kind: Any, row: JsonRow, error: Exception) -> list[tuple[int, str]]:
-    """Return (line, what is wrong) for each malformed field of a record, or for the record if none is."""
-    value = json.loads(row.text)
+def list_faults(kind: Any, value: Any, error: Exception) -> list[str]:
+    """Return what is wrong with each malformed field of a record, or with the record if none is."""
     if not isinstance(value, dict) or not isinstance(kind, type) or not issubclass(kind, Record):
-        return [describe_fault(error, row)]
+        return [describe_fault(error, value)]
     names = find_names(kind, value)
-    rows = dict(scan_members(row.text, row.line))
     faults = []
     for member in get_fields(kind):
         name = names.get(member.encode_name)
@@ -1137,82 +1084,77 @@ def list_faults(kind: Any, row: JsonRow, error: Exception) -> list[tuple[int, st
             try:
                 convert_json(member.type, value[name])
             except msgspec.ValidationError as fault:
-                faults.append(describe_fault(fault, rows[name], name))
+                faults.append(describe_fault(fault, value[name], name))
         elif member.required:
-            faults.append((row.line, f"{member.encode_name} is missing or null, expected a value"))
-    return faults or [describe_fault(error, row)]
+            faults.append(f"{member.encode_name} is missing or null, expected a value")
+    return faults or [describe_fault(error, value)]
 
 
-JSON_TYPE_NAMES = {
+JSON_WORDS = {
     "str": "a string",
     "int": "a whole number",
     "float": "a number",
     "bool": "true or false",
     "object": "an object",
     "array": "a list",
+    "|": "or",
 }
 
 
-def describe_fault(error: Exception, row: JsonRow, name: str = "") -> tuple[int, str]:
-    """Return (line, what is wrong in plain words) for an error of msgspec about a value called `name`."""
+def describe_fault(error: Exception, value: Any, name: str = "") -> str:
+    """Return in plain words what msgspec says is wrong with a value called `name`."""
     message, _, path = str(error).replace("`", "").partition(" - at $")
     where = f"{name}{path}: ".removeprefix(".") if name or path else ""
-    if "[...]" in path:  # a value under any key
-        return row.line, f"{where}{message}"
-    for step, index in re.findall(r"(\w+)|\[(\d+)\]", path):
-        members = list(scan_members(row.text, row.line))
-        row = dict(members)[step] if step else members[int(index)][1]
     missing = re.fullmatch(r"Object missing required field (\w+)", message)
     if missing:
-        return row.line, f"{where}{missing[1]} is missing or null, expected a value"
+        return f"{where}{missing[1]} is missing or null, expected a value"
     if "matching regex" in message:
-        return row.line, f"{where}must not be blank"
-    types = re.match(r"Expected ([^,]+)", message)
+        return f"{where}must not be blank"
+    types = re.match(r"Expected ([^,]+?)( \| null)?(,|$)", message)
     if types:
-        kinds = types[1].replace("int | float", "float").removesuffix(" | null").split(" | ")
-        words = [re.sub(r"\w+", lambda word: JSON_TYPE_NAMES.get(word[0], word[0]), kind) for kind in kinds]
-        message = f"expected {' or '.join(words)}"
-    if message.startswith("expected "):
-        message += f", got {describe_json(json.loads(row.text))}"
-    return row.line, where + message
+        words = types[1].replace("int | float", "float").split()
+        message = " ".join(["expected", *(JSON_WORDS.get(word, word) for word in words)])
+    if message.startswith("expected ") and "[...]" not in path:  # not a value under any key
+        for key, index in re.findall(r"(\w+)|\[(\d+)\]", path):
+            value = value[key] if key else value[int(index)]
+        message += f", got {describe_json(value)}"
+    return where + message
 
 
-def locate_syntax_error(error: Exception, row: JsonRow) -> tuple[int, str]:
-    """Return (line, what is wrong) for a text that is not JSON."""
+def describe_syntax_error(error: Exception, row: JsonRow, file: str) -> str:
+    """Return the problem with a text that is not JSON."""
     if not row.text.strip():
-        return row.line, "the file is empty"
-    if isinstance(error, RecursionError):
-        return row.line, "JSON is nested too deeply"
-    if not isinstance(error, json.JSONDecodeError):  # the only other ValueError
-        return row.line, "not JSON: a number has too many digits"
+        return f"{row.locate(file)}the file is empty"
+    if not isinstance(error, json.JSONDecodeError):  # nested too deeply, or a number with too many digits
+        return f"{row.locate(file)}not JSON: {error}"
     line = row.line + row.text.rstrip().count("\n", 0, error.pos)
     is_cut_off = not row.text[error.pos :].strip() or error.msg.startswith("Unterminated string")
-    return line, "JSON is cut off" if is_cut_off else f"not JSON: {error.msg} at column {error.colno}"
+    message = "JSON is cut off" if is_cut_off else f"not JSON: {error.msg} at column {error.colno}"
+    return row._replace(line=line).locate(file) + message
 
 
 # -- CSV
 
 
 def read_csv_rows(file: FileData, problems: list[str]) -> list[tuple[int, dict[str, str]]]:
-    """Return (line, cells by lower-case column name) of each row; empty cells are left out.
+    """Return (first line, cells by lower-case column name) of each row; what is empty is left out.
 
     The delimiter is a comma, semicolon or tab, whichever the header has most of.
     """
-    header_line = file.text.lstrip().partition("\n")[0]
-    delimiter = max(",;\t", key=header_line.count)
+    delimiter = max(",;\t", key=file.text.lstrip().partition("\n")[0].count)
     csv.field_size_limit(2**31 - 1)  # an answer may be long
     reader = csv.reader(io.StringIO(file.text, newline=""), delimiter=delimiter, strict=True)
     header: list[str] = []
     rows = []
     line = 1
     try:
-        for cells in reader:
-            cells = [cell.strip() for cell in cells]
-            if header:
+        for row in reader:
+            cells = [cell.strip() for cell in row]
+            if any(cells[len(header) :]) and header:
+                advice = f"put texts with {delimiter!r} in quotes"
+                problems.append(f"{file.name}:{line}: more cells than columns: {advice}")
+            if header and any(cells):
                 pairs = zip(header, cells, strict=False)
-                if any(cells[len(header) :]):
-                    advice = f"put texts with {delimiter!r} in quotes"
-                    problems.append(f"{file.name}:{line}: more cells than columns: {advice}")
                 rows.append((line, {name: cell for name, cell in pairs if cell}))
             elif any(cells):
                 header = [cell.lower() for cell in cells]
@@ -1295,13 +1237,10 @@ def write_file(path: str | Path, content: str | bytes | Iterable[bytes]) -> None
             temporary.unlink(missing_ok=True)
 
 
-JSON_ENCODER = msgspec.json.Encoder()
-
-
 def encode_json(value: Any) -> bytes:
     """Encode a value as one line of JSON. A lone surrogate becomes its escape."""
     try:
-        return msgspec.json.format(JSON_ENCODER.encode(value), indent=0)  # a space after comma and colon
+        return msgspec.json.format(msgspec.json.encode(value), indent=0)  # a space after comma and colon
     except UnicodeEncodeError:
         text = json.dumps(msgspec.to_builtins(value), ensure_ascii=False, allow_nan=False)
         return text.encode("utf-8", "backslashreplace")
@@ -1329,7 +1268,7 @@ def render_results(value: Any, indent: bytes = b"\n") -> Iterator[bytes]:
 
 
 def list_paths(patterns: Iterable[str]) -> list[str]:
-    """Return each file or folder once. A pattern that no shell has expanded stands for its matches."""
+    """Return each file or folder once. A pattern that no shell has expanded is replaced by its matches."""
     paths: dict[str, str] = {}
     for pattern in patterns:
         matches = [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern))
@@ -1564,7 +1503,7 @@ def contains_keyword(keywords: Iterable[str], predicted: str) -> bool:
 
 
 class Classification(msgspec.Struct, frozen=True):
-    """How well yes and no were distinguished, each from 0 to 1; None if undefined."""
+    """Accuracy, precision, recall and F1 of yes and no, each from 0 to 1; None if undefined."""
 
     accuracy: float | None
     precision: float | None
@@ -1601,9 +1540,7 @@ def measure_overlap(text: str, other: str) -> float:
     """Return the share of content words that two texts have in common (Jaccard), from 0 to 1."""
     words = collect_content_words(text)
     other_words = collect_content_words(other)
-    if not words and not other_words:
-        return float(text == other)
-    return len(words & other_words) / len(words | other_words)
+    return divide(len(words & other_words), len(words | other_words)) or 0.0
 
 
 SUPPORTED_SHARE = 0.5  # of a sentence's content words that must be in the context; our choice
@@ -1764,19 +1701,11 @@ def bootstrap_statistics(
 
 def factorize(labels: Sequence[Hashable] | Array) -> Array:
     """Return the number of each label, counted from 0 in order of first occurrence."""
-    if isinstance(labels, np.ndarray) and labels.dtype == np.intp and len(labels):
-        numbered = labels - labels.min()
-        if numbered.max() < MAX_RESAMPLED_CELLS:
-            return factorize_numbers(numbered)
+    if isinstance(labels, np.ndarray) and labels.dtype == np.intp:  # without a loop
+        _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+        return np.asarray(np.argsort(np.argsort(first))[inverse])
     numbers: dict[Hashable, int] = {}
     return np.array([numbers.setdefault(label, len(numbers)) for label in labels], np.intp)
-
-
-def factorize_numbers(numbers: Array) -> Array:
-    """Do the same for numbers from 0, without a loop: the table's clusters are numbered already."""
-    first = np.full(numbers.max() + 1, len(numbers))
-    first[numbers[::-1]] = np.arange(len(numbers))[::-1]  # of a repeated index the last value stays
-    return np.asarray(np.argsort(np.argsort(first))[numbers])
 
 
 def sum_known_clusters(columns: Sequence[Values], clusters: Clusters) -> Iterator[tuple[list[int], Array]]:
@@ -6933,7 +6862,7 @@ def read_questions(split: str, problems: list[str], root: str = "") -> tuple[lis
     """Read one question per line, or a list. Those without an ID are numbered q001, q002, ... by position."""
     file = read_file(QUESTIONS_FILE.format(split=split), problems, root=root)
     questions = []
-    for position, question in parse_lines(Question, file, problems, "question"):
+    for position, question in parse_rows(Question, file, problems).items():
         if not question.question_id:
             question.question_id = f"q{position:03d}"
         questions.append(question)
@@ -7066,7 +6995,7 @@ def check_gold(file: str, questions: Sequence[Question], documents: Mapping[str,
     for doc_id, document in documents.items():
         by_state[document.state].append(doc_id)
     missing = by_state["missing"] if 2 * len(by_state["missing"]) > len(documents) else []
-    drafts = [question.question_id for question in questions if question.is_unreviewed_draft]
+    drafts = [row.question_id for row in questions if row.synthetic is True and row.reviewed is not True]
     ungraded = [question.question_id for question in questions if not question.evidence_sentences]
     if len(ungraded) < max(len(questions), MIN_ALIKE):
         ungraded = []
@@ -7529,10 +7458,12 @@ def read_people_rows(
     """Return the rows of a CSV or JSON file with systems' titles, each with its place: "labels.csv:2: "."""
     ids = {question.question_id for question in split.questions}
     file = read_file(path, problems)
-    rows = read_scored_rows(file, problems, skips_unscored=kind is Label)
     records = []
-    for position, record in parse_rows(kind, rows, file, problems):
-        place = f"{path}:{rows[position - 1].line}: "
+    for row in read_scored_rows(file, problems, skips_unscored=kind is Label):
+        record = parse_row(kind, row, path, problems)
+        if record is None:
+            continue
+        place = row.locate(path)
         if record.question_id not in ids:  # the label sheet has "'=1" for "=1"
             record.question_id = record.question_id.removeprefix("'")
         if record.system not in systems:
@@ -7550,10 +7481,10 @@ def read_people_rows(
 def read_scored_rows(file: FileData, problems: list[str], skips_unscored: bool) -> list[JsonRow]:
     """Return each row of a JSON list or of a CSV file."""
     if file.text.lstrip().startswith("["):
-        return parse_list_rows(file, problems)
+        return list_rows(file, problems)
     rows = []
     for line, cells in read_csv_rows(file, problems):
-        if not cells or (skips_unscored and "score" not in cells):
+        if skips_unscored and "score" not in cells:
             continue
         row: dict[str, object] = dict(cells)
         if re.fullmatch(r"[0-9]{1,9}(\.[0-9]+)?", cells.get("score", "")):
@@ -9738,7 +9669,7 @@ def read_decisions(file: FileData, problems: list[str]) -> tuple[str, list[Decis
                     judged.system = name
                     rows.append(judged)
     else:
-        rows = parse_list(DecisionRow, file, problems, ITEM_LISTS)
+        rows = list(parse_rows(DecisionRow, file, problems, ITEM_LISTS).values())
         if isinstance(value, dict):
             head = parse_value(DecisionHead, file, problems) or head
     for row in rows:
@@ -9762,7 +9693,7 @@ def holds_decisions(value: Any) -> bool:
     """Return whether decoded JSON has a judge's decision on an answer."""
     for row in find_rows(value) or []:
         names = find_names(DecisionRow, row).keys() if isinstance(row, dict) else set()
-        if names & {"input", "question_id"} and names & {"correct", "score", "answer_score_raw"}:
+        if names & {"input", "question_id"} and names & {"correct", "score"}:
             return True
     systems = value.values() if isinstance(value, dict) else ()
     return any(isinstance(system, dict) and "llm_judge" in system for system in systems)
@@ -10313,7 +10244,7 @@ class JudgeSummaries(Command):
         file = read_file(GOLD_SUMMARIES_FILE, problems)
         self.reference_files = [file.named]
         self.gold: dict[str, str] = {}
-        rows = [row for _, row in parse_lines(GoldSummary, file, problems, "gold summary")]
+        rows = list(parse_rows(GoldSummary, file, problems).values())
         for row in rows:
             self.gold.setdefault(fold_text(row.title), write_gold_summary(row))
         self.repeated_titles = find_repeated(fold_text(row.title) for row in rows)
@@ -10326,7 +10257,7 @@ class JudgeSummaries(Command):
         file = read_file(MERGED_FILE.format(k=k), problems)
         self.reference_files.append(file.named)
         texts: dict[str, str] = {}
-        for row in parse_list(MergedDocuments, file, problems):
+        for row in parse_rows(MergedDocuments, file, problems).values():
             lines = []
             for document in row.merged:
                 if document.id.startswith(WEB_PREFIX):
@@ -10467,7 +10398,7 @@ def read_summary_file(path: str, options: SummaryOptions, problems: list[str]) -
         run=SummaryRun(prompt_hash=hash_prompt("summary"), inputs=[file.named]),
     )
     title = f"{results.summary_type} {results.k}"
-    return SummaryFile(parse_list(Summary, file, problems), results, title)
+    return SummaryFile(list(parse_rows(Summary, file, problems).values()), results, title)
 
 
 def write_gold_summary(gold: GoldSummary) -> str:
@@ -10590,7 +10521,7 @@ class PlotSummaries(Command):
                 continue
             file = read_file(path, problems)
             rows = []
-            for number, row in enumerate(parse_list(ScoredSummary, file, problems, ["results"])):
+            for number, row in parse_rows(ScoredSummary, file, problems, ["results"]).items():
                 rows.append(SummaryRow("", str(number), add_total(row.scores), row.error or None, None))
             self.files[file.named] = rows
         if problems:
@@ -10647,14 +10578,14 @@ def measure_web(k: int, problems: list[str]) -> Spreads:
     path = WEB_FILE.format(k=k)
     if os.path.lexists(path):
         counts = []
-        for row in parse_list(WebDocuments, read_file(path, problems), problems):
+        for row in parse_rows(WebDocuments, read_file(path, problems), problems).values():
             counts.append(sum(result.relevance == "R" for result in row.web_docs.results))
         columns["New Relevant Doc Count"] = counts
         columns["Relevance Rate"] = [count / k for count in counts]
     path = MERGED_FILE.format(k=k)
     if os.path.lexists(path):
         rates = []
-        for query in parse_list(MergedDocuments, read_file(path, problems), problems):
+        for query in parse_rows(MergedDocuments, read_file(path, problems), problems).values():
             corpus = [document for document in query.merged if document.score is not None]
             rates.append(divide(count_words(query.merged), count_words(corpus)))
         columns["Token Increase Rate"] = rates

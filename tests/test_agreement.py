@@ -545,7 +545,7 @@ def test_the_problems_of_all_files_are_listed(project: Project) -> None:
     names = ("rows.json", "split.json", "undecided.json", "torn.json", "missing.json")
     outcome, results = agree(project, *names, "--eval-dir", "nowhere")
     assert (outcome.code, outcome.out, results) == (2, "", None)
-    for place in ("rows.json:2", "rows.json:3", "split.json:2", "undecided.json", "torn.json:1"):
+    for place in ("rows.json:2", "rows.json:3", "split.json:1: strong", "undecided.json", "torn.json:1"):
         assert mentions(outcome.err, f"{place}:"), place
     missing = [line for line in outcome.err if line.startswith("missing.json:")]
     assert [line.split(" in ")[0] for line in missing] == ["missing.json: file not found"]

@@ -200,9 +200,8 @@ def test_list_of_questions(small: Project, indent: int | None) -> None:
     rows[1]["answer"] = 1
     text = json.dumps(rows, indent=indent)
     small.write(QUESTIONS, text)
-    line = 1 + text[: text.index('"answer": 1')].count("\n")
-    label = "[1]: " if indent is None else ""
-    assert_refused(small, (f"{QUESTIONS}:{line}: {label}answer: expected a string, got 1",))
+    line = 1 + text[: text.rindex("{", 0, text.index('"answer": 1'))].count("\n")
+    assert_refused(small, (f"{QUESTIONS}:{line}: [1]: answer: expected a string, got 1",))
 
 
 def test_list_of_questions_that_is_cut_off(small: Project) -> None:

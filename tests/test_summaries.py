@@ -239,7 +239,7 @@ def test_the_problems_of_all_files_are_listed_at_once(project: Project) -> None:
     project.write(CORPUS, '[{"query": "Q?",\n"merged": [{"id": "", "content": 5, "score": "high"}]}]')
     before = project.files()
     outcome = project.run("summaries")
-    places = [f"{OFFLINE}:1", f"{OFFLINE}:2", MERGED, f"{GOLD}:1", f"{GOLD}:3", f"{GOLD}:4", f"{CORPUS}:2"]
+    places = [f"{OFFLINE}:1", f"{OFFLINE}:2", MERGED, f"{GOLD}:1", f"{GOLD}:3", f"{GOLD}:4", f"{CORPUS}:1"]
     for place in places:
         assert mentions(outcome.err, f"{place}:"), place
     assert (outcome.code, outcome.out, project.files()) == (2, "", before)
