@@ -6647,7 +6647,7 @@ class GradeSplit(Command):
             return render_split_text(self.submissions[0], by)
         slices = [build_slice_part(self.systems, by)] if by else []
         board = build_leaderboard(self.split, self.submissions, self.override_files).parts[0]
-        return render_text([*slices, board._replace(lines=["", *board.lines])])
+        return render_text([*slices, narrow_leaderboard(board)])
 
     def reports(self) -> Iterator[OutputFile]:
         for submission in track(self.submissions, "Writing reports"):
@@ -6902,6 +6902,9 @@ def read_submission(split: Split, submission: Submission, options: InputOptions)
     for name in submission.names:
         if name.casefold() == FINAL_SYSTEM:
             submission.final = name
+    if folder and not submission.names and glob.glob(f"{glob.escape(folder)}/*/"):
+        submission.problems.append(f"{folder}: no predictions, but folders: did you mean {folder}/*?")
+        return
     names = sorted(set(options.systems or submission.names), key=compute_system_order)
     submission.chosen = names
     if options.outputs and len(names) > options.max_systems:
@@ -7798,6 +7801,7 @@ LEADERBOARD_COLUMNS = (
     *("recall_at_1", "recall_at_5", "judged", "missing", "flagged", "warnings", "reason"),
 )
 COUNTS = ("Judged", "Missing", "Flagged")  # answers
+NOT_ON_CONSOLE = ("Status", "Warnings", RETRIEVAL_MEASURES[0].title, *COUNTS)  # it has 100 columns
 
 
 def build_leaderboard(
@@ -7901,6 +7905,14 @@ def build_board_part(title: str, header: Sequence[str], rows: Sequence[BoardRow]
     part = build_means_part(title, header, means_rows, LEADERBOARD_MEASURES, widest=measure)
     table = [[*row, *count_answers(system)] for row, (_, system) in zip(part.rows, rows, strict=True)]
     return part._replace(header=[*part.header, *COUNTS], rows=table)
+
+
+def narrow_leaderboard(board: Part) -> Part:
+    """Return the leaderboard with the columns that fit on a console."""
+    is_shown = [title not in NOT_ON_CONSOLE for title in board.header]
+    rows = [list(itertools.compress(row, is_shown)) for row in board.rows]
+    header = list(itertools.compress(board.header, is_shown))
+    return board._replace(header=header, rows=rows, lines=["", *board.lines])
 
 
 def describe_statuses(submissions: Collection[Submission]) -> str:

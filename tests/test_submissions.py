@@ -188,15 +188,10 @@ Loaded 2 questions
 LEADERBOARD
 ============================================================
 
-Rank  Submission  System  Status  Warnings  Combined  Answer       Evidence             F1
-   1  ann         strong  graded         0     1.000    5.00          1.000          1.000
-   2  bob         strong  graded         1     0.550    3.00          0.500          0.500
-   3  cem         simple  graded         0     0.500    5.00  not submitted  not submitted
-
-Rank  Submission     Recall@1 %     Recall@5 %  Judged  Missing  Flagged
-   1  ann                 100.0          100.0       2        0        0
-   2  bob                  50.0           50.0       2        0        0
-   3  cem         not submitted  not submitted       2        0        0
+Rank  Submission  System  Combined  Answer       Evidence             F1     Recall@5 %
+   1  ann         strong     1.000    5.00          1.000          1.000          100.0
+   2  bob         strong     0.550    3.00          0.500          0.500           50.0
+   3  cem         simple     0.500    5.00  not submitted  not submitted  not submitted
 
 Ranked by: Combined
 No intervals: fewer than 5 documents: 2.
@@ -677,6 +672,11 @@ def many(count: int) -> dict[str, Any]:
             ("", "", "partly graded"),
             "dev_Final_output.json, line 1: JSON is cut off",
         ),
+        "folders in a folder": (
+            {"team/": CORRECT},
+            NOT_GRADED,
+            "no predictions, but folders: did you mean in/bad/*?",
+        ),
         "no files": ({}, NOT_GRADED, "dev_*_output.json: file not found: expected"),
         "too many systems": (many(6), NOT_GRADED, "6 systems; at most 5 are graded (--max-systems)"),
         "missing": (None, NOT_GRADED, "folder not found"),
@@ -725,7 +725,7 @@ def test_no_submission_can_be_graded(course: Project) -> None:
     course.write(CSV, "the last leaderboard")
     outcome = assert_refused(course, "dev", "--outputs", "ann", "bob")
     assert mentions(outcome.err, "ann", "dev_*_output.json")
-    assert mentions(outcome.err, "bob", "dev_*_output.json")
+    assert mentions(outcome.err, "bob", "did you mean bob/*?")
     course.submission("ann", strong="")
     assert course.run("dev", "--outputs", "ann", "bob", "--report", "html").code == 3
     assert leaderboard(course, "submission", "status") == [("ann", "not graded"), ("bob", "not graded")]
