@@ -168,10 +168,13 @@ class Project:
         paths = [path for path in self.folder.rglob("*") if path.is_file()]
         return {path.relative_to(self.folder).as_posix(): path.read_bytes() for path in paths}
 
-    def run(self, *arguments: str) -> Outcome:
-        """The program with these arguments (default: dev)."""
+    def run(self, *arguments: str, **environment: str) -> Outcome:
+        """The program with these arguments (default: dev), and with these variables for this run alone."""
         self.capture.readouterr()
-        code = evaluation.main(arguments or ("dev",))
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            code = evaluation.main(arguments or ("dev",))
         out, err = self.capture.readouterr()
         path = self.folder / "dev_evaluation.json"
         results = json.loads(path.read_bytes()) if path.exists() else None
