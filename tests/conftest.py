@@ -222,7 +222,7 @@ def small(project: Project) -> Project:
 @pytest.fixture
 def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
     """Start a service that gives this reply, or what this function of the call gives, and have it asked."""
-    monkeypatch.setattr(evaluation, "BACKOFF_S", 0.01)
+    monkeypatch.setattr(evaluation, "BACKOFF_S", 0.001)
     monkeypatch.setattr(evaluation, "GRACE_S", 0.1)
     monkeypatch.setattr(evaluation, "POLL_S", 0.001)
     monkeypatch.setattr(evaluation, "MAX_POLL_S", 0.002)

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,7 +20,6 @@ import evaluation
 import pytest
 
 from conftest import (
-    Outcome,
     Project,
     Serve,
     asked,
@@ -67,12 +65,6 @@ def gaps_s(server: GroqServer) -> list[float]:
     return [arrivals[n] - arrivals[n - 1] for n in range(1, len(arrivals))]
 
 
-def with_headers(reply: Reply, **headers: str) -> Reply:
-    """Add headers to a reply; `limit_tokens` becomes x-ratelimit-limit-tokens."""
-    named = tuple((f"x-ratelimit-{name.replace('_', '-')}", value) for name, value in headers.items())
-    return replace(reply, headers=(*reply.headers, *named))
-
-
 # ------------------------------------------------------------------ Retries
 
 
@@ -89,21 +81,11 @@ def test_refusals_for_a_limit_are_not_counted_as_attempts(small: Project, serve:
 # ------------------------------------------------------------------ Early stops
 
 
-def closed_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
 @pytest.mark.parametrize("count", [24, 3], ids=["many answers", "few answers"])
-def test_unreachable_service_stops_judging(
-    project: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch, count: int
-) -> None:
+def test_unreachable_service_stops_judging(project: Project, serve: Serve, count: int) -> None:
     write_many(project, count)
     serve(score_reply(4))
-    monkeypatch.setenv("GROQ_BASE_URL", f"http://127.0.0.1:{closed_port()}")
-    monkeypatch.setattr(evaluation, "BACKOFF_S", 0.001)
-    outcome = project.run()
+    outcome = project.run(GROQ_BASE_URL="http://127.0.0.1:9")  # where nothing listens
     assert mentions(outcome.err, "error: ", "reached", "Connection error.")
     [calls] = re.findall(r"(\d+) calls", "\n".join(outcome.err))
     assert int(calls) < 20 + WORKERS
@@ -111,19 +93,15 @@ def test_unreachable_service_stops_judging(
     assert outcome.code == 3
 
 
-def test_service_that_refuses_every_call_stops_judging(small: Project, serve: Serve) -> None:
-    server = serve(rate_limited("things per day", 30, retry_after_s=0))
-    outcome = small.run("dev", "--workers", "1")
-    assert mentions(outcome.err, "error: ", "still refuses all calls")
-    assert (len(server.calls), outcome.code) == (20, 3)
-    assert sum(gaps_s(server)) >= 0.01 * sum(range(1, 20))
-
-
-def test_after_a_refusal_one_call_at_a_time_is_made(project: Project, serve: Serve) -> None:
+@pytest.mark.parametrize("workers", [1, 8])
+def test_service_that_refuses_every_call_stops_judging(project: Project, serve: Serve, workers: int) -> None:
     write_many(project, 30)
     server = serve(rate_limited("things per day", 30, retry_after_s=0))
-    assert project.run("dev", "--workers", "8").code == 3
-    assert 20 <= len(server.calls) < 20 + WORKERS
+    outcome = project.run("dev", "--workers", str(workers))
+    assert mentions(outcome.err, "error: ", "still refuses calls after 19 pauses")
+    assert sum(gaps_s(server)) >= evaluation.BACKOFF_S * sum(range(1, 20))
+    assert 20 <= len(server.calls) < 20 + workers  # one at a time after the first
+    assert outcome.code == 3
 
 
 def daily_refusal(wait_s: float, *headers: tuple[str, str]) -> Reply:
@@ -147,19 +125,16 @@ def test_limit_with_a_long_wait_stops_judging_until_the_next_run(
     write_many(project, 4)
     server = serve(first(score_reply(5), score_reply(5), then=refusal))
     outcome = project.run("dev", "--workers", "1", "--max-wait", "1")
-    assert len(server.calls) == 3
-    assert mentions(
-        outcome.err, "error: ", f"the limit {limit} is reached", f"run again in {wait}, at 2", " UTC"
-    )
+    words = (f"the limit {limit} is reached", f"run again in {wait}, at 2", " UTC")
+    assert mentions(outcome.err, "error: ", *words)
     assert mentions(outcome.err, "warning: dev_strong_output.json: not judged: q003, q004 ")
     assert judge_scores(outcome) == {"q001": 5, "q002": 5, "q003": 0, "q004": 0}
-    assert judge_block(outcome)["failed_questions"] == []
-    assert judge_block(outcome)["unjudged_questions"] == ["q003", "q004"]
+    block = judge_block(outcome)
+    assert (block["failed_questions"], block["unjudged_questions"]) == ([], ["q003", "q004"])
     assert judge_row(outcome, "q003")["failure"]
-    assert below_the_averages(outcome) == [
-        "Judged 2 of 4: average answer score between 3.00 and 5.00, depending on the missing ones"
-    ]
-    assert outcome.code == 3
+    [bounds] = below_the_averages(outcome)
+    assert bounds.startswith("Judged 2 of 4: average answer score between 3.00 and 5.00")
+    assert (len(server.calls), outcome.code) == (3, 3)
 
     server = serve(score_reply(2))
     outcome = project.run()
@@ -194,9 +169,7 @@ PAUSES = {
 
 
 @table("refusal, pause_s", PAUSES)
-def test_pause_is_as_long_as_the_service_says(
-    small: Project, serve: Serve, refusal: Reply, pause_s: float
-) -> None:
+def test_pause_is_as_long_as_told(small: Project, serve: Serve, refusal: Reply, pause_s: float) -> None:
     server = serve(first(refusal, then=score_reply(4)))
     outcome = small.run("dev", "--questions", "q001", "--rpm", "6000")
     assert judge_scores(outcome)["q001"] == 4
@@ -205,9 +178,7 @@ def test_pause_is_as_long_as_the_service_says(
 
 
 @table("reply", {name: recorded(name) for name in ("too large", "too large, about", "413")})
-def test_request_that_is_larger_than_the_limit_fails_alone(
-    project: Project, serve: Serve, reply: Reply
-) -> None:
+def test_request_larger_than_the_limit_fails_alone(project: Project, serve: Serve, reply: Reply) -> None:
     write_many(project, 30)
     server = serve(by_document({f"d{n}": score_reply(4) for n in range(29)} | {"d29": reply}))
     outcome = project.run()
@@ -227,9 +198,7 @@ LONG_WAITS = {  # a reply that asks for too long a wait, its end
 
 
 @table("reply, wait", LONG_WAITS)
-def test_longer_wait_than_max_wait_stops_judging(
-    small: Project, serve: Serve, reply: Reply, wait: str
-) -> None:
+def test_wait_beyond_max_wait_stops_judging(small: Project, serve: Serve, reply: Reply, wait: str) -> None:
     server = serve(first(score_reply(5), then=reply))
     outcome = small.run("dev", "--workers", "1", "--max-wait", "16")
     assert mentions(outcome.err, "error: ", "--max-wait", f"run again in {wait}, at 2", " UTC")
@@ -251,9 +220,14 @@ TOKEN_HEADERS = {  # limit, remaining and reset; the least and the most seconds 
 def test_limit_of_tokens_is_learned_from_the_headers(
     small: Project, serve: Serve, limit: str, remaining: str, reset: str, least_s: float, most_s: float
 ) -> None:
-    reply = with_headers(
-        score_reply(4), limit_tokens=limit, remaining_tokens=remaining, reset_tokens=reset, limit_requests="1"
-    )
+    limits = {
+        "limit-tokens": limit,
+        "remaining-tokens": remaining,
+        "reset-tokens": reset,
+        "limit-requests": "1",
+    }
+    headers = [(f"x-ratelimit-{name}", value) for name, value in limits.items()]
+    reply = replace(score_reply(4), headers=(*JSON_TYPE, *headers))
     server = serve(first(reply, then=score_reply(4)))
     assert small.run("dev", "--workers", "1").code == 0
     [gap_s] = gaps_s(server)
@@ -261,9 +235,7 @@ def test_limit_of_tokens_is_learned_from_the_headers(
 
 
 @table("workers, count, low", {"many": (30, 70, 9), "few": (3, 12, 3)})
-def test_number_of_concurrent_calls(
-    project: Project, serve: Serve, workers: int, count: int, low: int
-) -> None:
+def test_number_of_calls_at_once(project: Project, serve: Serve, workers: int, count: int, low: int) -> None:
     write_many(project, count)
     server = serve(score_reply(4), latency_s=0.1)
     assert project.run("dev", "--workers", str(workers)).code == 0
@@ -458,7 +430,7 @@ def test_line_that_is_torn_anywhere_is_repaired(small: Project, serve: Serve) ->
     path = small.folder / JOURNAL
     data = path.read_bytes()
     start = data.index(b"\n") + 1
-    for size in range(start, len(data) - 1, 29):
+    for size in range(start, len(data) - 1, 61):
         path.write_bytes(data[:size])
         server.calls.clear()
         assert small.run().code == 0
@@ -522,7 +494,7 @@ def test_the_second_round_begins_with_the_model_that_ended_the_first(project: Pr
 # ------------------------------------------------------------------ Interrupted, killed and concurrent runs
 
 COMMAND = "import sys, evaluation; sys.exit(evaluation.main(['dev', '--workers', '1']))"
-IMPATIENT = COMMAND.replace("evaluation;", "evaluation; evaluation.GRACE_S = 0.1;")
+IMPATIENT = COMMAND.replace("evaluation;", "evaluation; evaluation.GRACE_S = 0.6;")
 LIMIT_FILES = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (700, 700)); "
 FULL_DISK = LIMIT_FILES + COMMAND  # the second line of the journal does not fit
 
@@ -553,53 +525,37 @@ def count_lines(project: Project) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-def assert_resumes(project: Project, serve: Serve, missing: Sequence[str]) -> Outcome:
+def assert_resumes(project: Project, serve: Serve, missing: Sequence[str]) -> None:
     """Check that no results were written, and that the next run asks only about the missing documents."""
-    assert not (project.folder / RESULTS).exists()
+    assert RESULTS not in project.files()
     server = serve(score_reply(3))
-    outcome = project.run()
+    assert project.run().code == 0
     assert asked(server) == list(missing)
-    assert outcome.code == 0
-    return outcome
 
 
 posix_only = pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals and limits")
 
 
 @posix_only
-def test_interrupt_keeps_the_judgements(project: Project, serve: Serve) -> None:
-    write_many(project, 5)
-    server = serve(first(score_reply(4), score_reply(4), then=hang()))
-    with start(IMPATIENT) as process:
-        wait_until(lambda: len(server.calls) == 3)
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=20)
-    assert process.returncode == 130
-    assert "interrupted" in err.splitlines()[-1]
-    assert "Traceback" not in err
-    outcome = assert_resumes(project, serve, ["d2", "d3", "d4"])
-    assert judge_scores(outcome) == {"q001": 4, "q002": 4, "q003": 3, "q004": 3, "q005": 3}
-
-
-@posix_only
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_calls_in_flight_are_awaited_at_a_signal(
-    project: Project, serve: Serve, number: signal.Signals
-) -> None:
+def test_calls_in_flight_are_awaited_at_a_signal(project: Project, serve: Serve, number: int) -> None:
     write_many(project, 5)
-    server = serve(score_reply(4), latency_s=0.4)
-    with start(COMMAND.replace("'1'", "'3'")) as process:
+    slow = replace(score_reply(4), latency_s=0.2)
+    server = serve(by_document({"d0": slow, "d1": slow, "d2": hang()}))
+    with start(IMPATIENT.replace("'1'", "'3'")) as process:
         wait_until(lambda: len(server.calls) == 3)
         process.send_signal(number)
         _, err = process.communicate(timeout=20)
-    assert (process.returncode, "interrupted" in err, "Traceback" in err) == (130, True, False)
-    assert (count_lines(project), len(server.calls)) == (3, 3)
+    assert (process.returncode, len(server.calls)) == (130, 3)
+    assert "interrupted" in err.splitlines()[-1]
+    assert "Traceback" not in err
+    assert_resumes(project, serve, ["d2", "d3", "d4"])
 
 
 @posix_only
 @table(
     "reply, workers",
-    {"429": (rate_limited(RPM, 30, 61), 1), "daily": (recorded("TPD"), 1), "503": (LONG_WAITS["503"][0], 4)},
+    {"429": (rate_limited(RPM, 30, 61), 1), "503": (LONG_WAITS["503"][0], 4)},
 )
 def test_long_wait_is_announced_once_and_can_be_interrupted(
     project: Project, serve: Serve, reply: Reply, workers: int
@@ -610,7 +566,7 @@ def test_long_wait_is_announced_once_and_can_be_interrupted(
         assert process.stderr
         while " must wait " not in (line := process.stderr.readline()):
             assert line, "the program ended without announcing the wait"
-        assert re.search(r"wait 0:(01:01|09:39|16:40), at \d{4}-\d\d-\d\d \d\d:\d\d UTC", line)
+        assert re.search(r"wait 0:(01:01|16:40), at \d{4}-\d\d-\d\d \d\d:\d\d UTC", line)
         wait_until(lambda: len(server.calls) == workers)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=20)

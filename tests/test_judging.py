@@ -6,8 +6,9 @@ import json
 import math
 import re
 import sys
-from collections.abc import Sequence
-from typing import Any
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 import pytest
 
@@ -36,6 +37,7 @@ from conftest import (
 )
 from groq_server import (
     Call,
+    GroqServer,
     Reply,
     completion,
     decommissioned,
@@ -114,26 +116,17 @@ def test_results_of_the_judge(small: Project, serve: Serve) -> None:
     }
 
 
-NO_ANSWERS: dict[str, object] = {
-    "empty": {"answer": ""},
-    "white space": {"answer": " \t\n"},
-    "null": {"answer": None},
-    "invisible": {"answer": "\u200b\u3164\0"},
-    "no prediction": pytest.param(None),
-}
-
-
-@table("prediction", NO_ANSWERS)
-def test_missing_or_blank_answer_scores_1_without_a_call(
-    small: Project, serve: Serve, prediction: dict[str, Any] | None
-) -> None:
-    given = {} if prediction is None else {"q001": prediction}
-    small.predictions("strong", {**given, "q002": {"answer": "No idea."}})
+def test_missing_or_blank_answer_scores_1_without_a_call(project: Project, serve: Serve) -> None:
+    write_many(project, 6)
+    blanks = ["", " \t\n", None, "\u200b\u3164\0"]  # and one without a prediction
+    predictions = {f"q00{number}": {"answer": blank} for number, blank in enumerate(blanks, start=1)}
+    project.predictions("strong", {**predictions, "q006": {"answer": "No idea."}})
     server = serve(usual)
-    outcome = small.run()
-    assert asked(server) == ["d2"]
-    assert judge_row(outcome, "q001")["answer_rationale"] == "No answer was given."
-    assert (judge_scores(outcome), outcome.code) == ({"q001": 1, "q002": 2}, 0)
+    outcome = project.run()
+    assert asked(server) == ["d5"]
+    assert judge_row(outcome, "q005")["answer_rationale"] == "No answer was given."
+    assert list(judge_scores(outcome).values()) == [1, 1, 1, 1, 1, 2]
+    assert outcome.code == 0
 
 
 # ------------------------------------------------------------------ Requests
@@ -152,13 +145,10 @@ def test_prompt_holds_the_rubric_then_question_reference_and_answer(small: Proje
 
 
 @pytest.mark.parametrize("ending", ["", "/", "/openai/v1", "/openai/v1/"])
-def test_base_url_may_end_in_the_path_that_the_client_adds(
-    small: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch, ending: str
-) -> None:
+def test_base_url_may_end_in_the_path(small: Project, serve: Serve, ending: str) -> None:
     server = serve(usual)
-    monkeypatch.setenv("GROQ_BASE_URL", f" {server.url}{ending}\n")
-    monkeypatch.setenv("GROQ_API_KEY", f" {KEY}\n")
-    assert small.run().code == 0
+    outcome = small.run(GROQ_BASE_URL=f" {server.url}{ending}\n", GROQ_API_KEY=f" {KEY}\n")
+    assert outcome.code == 0
     assert [call.headers["authorization"] for call in server.calls] == [f"Bearer {KEY}"] * 2
 
 
@@ -176,12 +166,19 @@ READ = {
 }
 
 
-@table("reply", READ)
-def test_reply_with_a_score_is_accepted(small: Project, serve: Serve, reply: Reply) -> None:
-    server = serve(reply)
-    row = judge_row(small.run("dev", "--questions", "q001"), "q001")
-    assert (row["answer_score_raw"], row["answer_rationale"].rstrip()) == (4, "Right.")
-    assert len(server.calls) == 1
+def answer_each(project: Project, serve: Serve, replies: Iterable[Reply]) -> GroqServer:
+    """Write a question for each of these replies: the first for d0, and so on."""
+    numbered = {f"d{number}": reply for number, reply in enumerate(replies)}
+    write_many(project, len(numbered))
+    return serve(by_document(numbered))
+
+
+def test_reply_with_a_score_is_accepted(project: Project, serve: Serve) -> None:
+    server = answer_each(project, serve, READ.values())
+    rows = judge_block(project.run())["per_question"]
+    read = [(row["answer_score_raw"], row["answer_rationale"].rstrip()) for row in rows]
+    assert dict(zip(READ, read, strict=True)) == dict.fromkeys(READ, (4, "Right."))
+    assert len(server.calls) == len(READ)
 
 
 OFF_THE_SCALE = "the score must be a whole number from 1 to 5, not {}"
@@ -203,20 +200,18 @@ INVALID = {
 }
 
 
-@table("reply, complaint", INVALID)
-def test_invalid_reply_is_asked_for_again_twice_and_then_counts_0(
-    small: Project, serve: Serve, reply: Reply, complaint: str
-) -> None:
-    server = serve(by_document({"d1": reply, "d2": score_reply(3)}))
-    outcome = small.run()
-    assert asked(server) == ["d1", "d1", "d1", "d2"]
-    row, block = judge_row(outcome, "q001"), judge_block(outcome)
-    assert "3 replies" in row["failure"]
-    assert complaint in row["failure"]
-    assert (row["answer_score_raw"], block["avg_answer_score"]) == (0, 1.5)
-    assert (block["failed_questions"], block["unjudged_questions"]) == (["q001"], [])
-    assert mentions(outcome.err, "warning: dev_strong_output.json: ", "q001", row["failure"])
-    assert outcome.code == 3
+def test_invalid_reply_is_asked_for_again_twice_and_then_counts_0(project: Project, serve: Serve) -> None:
+    server = answer_each(project, serve, [score_reply(3), *(reply for reply, _ in INVALID.values())])
+    outcome = project.run()
+    assert Counter(asked(server)) == {"d0": 1, **{f"d{number}": 3 for number in range(1, len(INVALID) + 1)}}
+    block = judge_block(outcome)
+    valid, *rows = block["per_question"]
+    failures = dict(zip(INVALID, [row["failure"] for row in rows], strict=True))
+    assert failures == {name: f"no score in 3 replies: {text}" for name, (_, text) in INVALID.items()}
+    assert (valid["answer_score_raw"], block["avg_answer_score"]) == (3, 3 / len(block["per_question"]))
+    assert block["failed_questions"] == [row["question_id"] for row in rows]
+    assert mentions(outcome.err, "warning: dev_strong_output.json: ", "q002", rows[0]["failure"])
+    assert (block["unjudged_questions"], outcome.code) == ([], 3)
 
 
 def test_score_is_asked_for_again_with_the_reply_and_the_complaint(small: Project, serve: Serve) -> None:
@@ -292,16 +287,20 @@ def test_averages_are_bounded_where_judgements_are_missing(project: Project, ser
 
 # ------------------------------------------------------------------ Keys and refused requests
 
+FORMS_OF_THE_KEY = [
+    KEY,
+    f"{KEY[:9]}\r\n\t{KEY[9:]}",
+    f"{KEY[:9]}\\\\u200b\\n{KEY[9:]}",
+    KEY.replace("0", "\uff10"),
+    "\u0301".join(KEY),
+    "\ufe0f\u034f".join(KEY),
+]
 REFUSED = {
     "wrong key": (error(401, "invalid_api_key", "Invalid API Key"), "HTTP 401: Invalid API Key"),
-    "key in the message": (
-        error(401, "invalid_api_key", f"Invalid API Key: {KEY}."),
-        "HTTP 401: Invalid API Key: ***.",
+    "key in many forms": (
+        error(401, "", f"No: {', '.join(FORMS_OF_THE_KEY)}."),
+        f"HTTP 401: No: ***{5 * ', ***'}.",
     ),
-    "line end in the key": (error(401, "", f"No: {KEY[:9]}\r\n\t{KEY[9:]}."), "HTTP 401: No: ***."),
-    "accents": (error(401, "", "No: " + "\u0301".join(KEY)), "HTTP 401: No: ***"),
-    "selectors": (error(401, "", "No: " + "\ufe0f\u034f".join(KEY)), "HTTP 401: No: ***"),
-    "escaped twice": (error(401, "", f"No: {KEY[:9]}\\\\u200b\\n{KEY[9:]}."), "HTTP 401: No: ***."),
     "wrong address": (Reply(404, b"Nothing here"), "HTTP 404: Nothing here"),
     "long page": (Reply(403, b"Denied. " * 1000), f"HTTP 403: {('Denied. ' * 1000)[:200]}..."),
 }
@@ -329,12 +328,9 @@ BAD_KEYS = {
 
 
 @table("key", BAD_KEYS)
-def test_invalid_key_is_neither_sent_nor_shown(
-    small: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch, key: str
-) -> None:
+def test_invalid_key_is_neither_sent_nor_shown(small: Project, serve: Serve, key: str) -> None:
     server = serve(usual)
-    monkeypatch.setenv("GROQ_API_KEY", key)
-    outcome = small.run()
+    outcome = small.run(GROQ_API_KEY=key)
     assert mentions(outcome.err, "error: ", "GROQ_API_KEY", "character")
     assert outcome.out.startswith("Evaluating dev split outputs...\n")
     assert list(outcome.results["strong"]) == UNJUDGED
@@ -343,29 +339,24 @@ def test_invalid_key_is_neither_sent_nor_shown(
 
 
 @pytest.mark.parametrize("key", ["", " \n"], ids=["empty", "blank"])
-def test_without_a_key_nothing_is_judged(
-    small: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch, key: str
-) -> None:
+def test_without_a_key_nothing_is_judged(small: Project, serve: Serve, key: str) -> None:
     server = serve(usual)
-    monkeypatch.setenv("GROQ_API_KEY", key)
-    outcome = small.run()
+    outcome = small.run(GROQ_API_KEY=key)
     assert mentions(outcome.err, "GROQ_API_KEY is not set")
     assert (server.calls, outcome.code) == ([], 0)
     assert not (small.folder / JOURNAL).exists()
 
 
 ECHOES = {
-    "reply": completion(json.dumps({"rationale": f"{KEY}!", "score": 4}), model=KEY, fingerprint=KEY),
+    "reply": completion(
+        json.dumps({"rationale": "! ".join(FORMS_OF_THE_KEY), "score": 4}),
+        model=KEY,
+        fingerprint="\u2060".join(KEY),
+    ),
     "rejected by JSON mode": json_validate_failed(f'{{"rationale": "{KEY}", "score": 4}}'),
     "error": error(400, "bad_request", f"Bad request by {KEY}"),
     "error that is tried again": error(503, KEY, f"Overloaded by {KEY}", headers=(("x-key", KEY),)),
-    "with invisible characters": completion(
-        json.dumps({"rationale": "\u200b".join(KEY) + "\u00ad", "score": 4}), fingerprint="\u2060".join(KEY)
-    ),
     "with escaped invisible characters": completion(f'{{"rationale": "gsk_\\u200B{KEY[4:]}", "score": 4}}'),
-    "with selectors and a line end": completion(
-        json.dumps({"rationale": "\ufe0f\u034f".join(KEY[:9]) + "\n" + KEY[9:], "score": 4})
-    ),
     "escaped in a reply": Reply(
         200, lambda call: score_reply(4, KEY).body_for(call).replace(b"gsk_", b"\\\\u0067sk_")
     ),
@@ -377,7 +368,8 @@ def test_key_that_the_service_repeats_is_written_nowhere(small: Project, serve: 
     serve(reply)
     outcome = small.run()
     assert judge_block(outcome)["questions_with_rubrics"] == 2
-    visible = re.sub(r"\\u200[bB]|\\n|[\u200b\u2060\xad\ufe0f\u034f\n]", "", written_text(small, outcome))
+    letters = unicodedata.normalize("NFKD", written_text(small, outcome))
+    visible = re.sub(r"\\u200[bB]|\\[rnt]|[\u0301\u200b\u2060\xad\ufe0f\u034f\r\n\t]", "", letters)
     assert KEY not in visible
 
 
@@ -398,8 +390,7 @@ def test_unusable_address_is_an_error(
 ) -> None:
     server = serve(usual)
     monkeypatch.setitem(sys.modules, "socksio", None)
-    monkeypatch.setenv(name, value)
-    outcome = small.run()
+    outcome = small.run(**{name: value})
     assert mentions(outcome.err, "error: judging ended: GROQ_BASE_URL ")
     assert list(outcome.results["strong"]) == UNJUDGED
     assert (server.calls, outcome.code) == ([], 3)
@@ -413,9 +404,7 @@ def gone_for(*models: str, gone: Reply) -> Answer:
 
 
 @table("gone", {"404 model_not_found": model_gone(), "400 model_decommissioned": decommissioned()})
-def test_successor_of_a_withdrawn_default_model_judges_everything(
-    small: Project, serve: Serve, gone: Reply
-) -> None:
+def test_successor_of_a_withdrawn_model_judges_everything(small: Project, serve: Serve, gone: Reply) -> None:
     server = serve(gone_for(LLAMA, gone=gone))
     outcome = small.run()
     by_successor = [pasted(call) for call in server.calls if call.body["model"] == GPT_OSS]
@@ -450,15 +439,13 @@ def test_withdrawn_model_without_a_successor_stops_judging(
     assert ("LLM_JUDGE" in outcome.out, outcome.code) == (False, 3)
 
 
-@pytest.mark.parametrize("options", [(), ("--dry-run",)], ids=["calls", "dry run"])
-def test_fewer_tokens_per_minute_than_a_call_takes_are_a_usage_error(
-    small: Project, serve: Serve, options: Sequence[str]
-) -> None:
+def test_fewer_tokens_per_minute_than_a_call_takes(small: Project, serve: Serve) -> None:
     server = serve(usual)
     before = small.files()
-    outcome = small.run("dev", "--tpm", "220", *options)
-    assert mentions(outcome.err, "error: --tpm 220", "283 tokens")
-    assert (server.calls, small.files(), outcome.code) == ([], before, 2)
+    for options in ((), ("--dry-run",)):
+        outcome = small.run("dev", "--tpm", "220", *options)
+        assert mentions(outcome.err, "error: --tpm 220", "283 tokens")
+        assert (server.calls, small.files(), outcome.code) == ([], before, 2)
     assert small.run("dev", "--tpm", "240", "--dry-run").code == 0
 
 
@@ -520,17 +507,18 @@ UNUSABLE = {
 }
 
 
-@table("reply, calls, message", UNUSABLE)
 def test_requests_that_may_succeed_later_are_tried_six_times_and_others_once(
-    small: Project, serve: Serve, reply: Reply, calls: int, message: str
+    project: Project, serve: Serve
 ) -> None:
-    server = serve(by_document({"d1": reply, "d2": score_reply(3)}))
-    outcome = small.run()
-    assert asked(server) == ["d1"] * calls + ["d2"]
-    assert message in judge_row(outcome, "q001")["failure"]
-    assert (judge_scores(outcome), outcome.code) == ({"q001": 0, "q002": 3}, 3)
-    bodies = [call.body for call in server.calls if pasted(call) == "It is d1."]
-    assert bodies == bodies[:1] * calls
+    server = answer_each(project, serve, [score_reply(3), *(reply for reply, _, _ in UNUSABLE.values())])
+    outcome = project.run()
+    expected = {"d0": 1}
+    for number, (name, (_, calls, message)) in enumerate(UNUSABLE.items(), start=1):
+        row = judge_block(outcome)["per_question"][number]
+        assert (message in row["failure"], row["answer_score_raw"]) == (True, 0), name
+        expected[f"d{number}"] = calls
+    assert (Counter(asked(server)), outcome.code) == (expected, 3)
+    assert len({json.dumps(call.body) for call in server.calls}) == len(UNUSABLE) + 1
 
 
 # ------------------------------------------------------------------ The dry run
@@ -546,19 +534,16 @@ def plans(outcome: Outcome) -> list[tuple[str, ...]]:
     return re.findall(PLANNED, outcome.out)
 
 
-def test_dry_run_needs_no_key_sends_nothing_and_writes_nothing(
-    small: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dry_run_needs_no_key_sends_nothing_and_writes_nothing(small: Project, serve: Serve) -> None:
     server = serve(usual)
-    monkeypatch.delenv("GROQ_API_KEY")
-    before = sorted(small.folder.rglob("*"))
-    outcome = small.run("dev", "--dry-run")
+    before = small.files()
+    outcome = small.run("dev", "--dry-run", GROQ_API_KEY="")
     assert outcome.out.startswith("Dry run: nothing is sent.\n")
     assert plans(outcome) == [
         (LLAMA, "2", "0", "2", "247", "160", "0.0000"),
         (GPT_OSS, "2", "0", "2", "247", "400", "0.0001"),
     ]
-    assert (server.calls, sorted(small.folder.rglob("*")), outcome.code) == ([], before, 0)
+    assert (server.calls, small.files(), outcome.code) == ([], before, 0)
 
 
 def test_dry_run_of_blank_answers_asks_no_model(small: Project) -> None:
@@ -567,7 +552,7 @@ def test_dry_run_of_blank_answers_asks_no_model(small: Project) -> None:
 
 
 def test_dry_run_estimates_the_cost_of_the_requests_that_are_sent(small: Project, serve: Serve) -> None:
-    small.questions(*(question(name, answer="It burned oil. " * 100_000) for name in ("d1", "d2")))
+    small.questions(*(question(name, answer="It burned oil. " * 20_000) for name in ("d1", "d2")))
     planned = plans(small.run("dev", "--dry-run"))
     batched = small.run("dev", "--dry-run", "--batch").out
     server = serve(usual)
