@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import evaluation
 import pytest
@@ -38,58 +37,40 @@ def four(project: Project) -> Project:
     return project
 
 
-def drop_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("GROQ_API_KEY")
-
-
-def without_run(results: dict[str, Any]) -> dict[str, Any]:
-    return {name: {**system, "run": None} for name, system in results.items()}
-
-
 def keep_lines(project: Project, count: int) -> None:
     """Drop all but the first lines of the journal."""
     lines = (project.folder / JOURNAL).read_text("utf-8").splitlines(keepends=True)
     project.write(JOURNAL, "".join(lines[:count]))
 
 
-def test_without_a_key_the_journal_gives_all_grades(
-    four: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_key_the_journal_gives_all_grades(four: Project, serve: Serve) -> None:
     server = serve(score_reply(3))
     judged = four.run()
     before = four.files()
-    drop_key(monkeypatch)
-    again = four.run()
+    again = four.run(GROQ_API_KEY="")
     assert (again.code, len(server.calls)) == (0, 4)
-    assert four.files() == before
-    assert again.out == judged.out
+    assert (four.files(), again.out) == (before, judged.out)
     assert not mentions(again.err, "GROQ_API_KEY")
 
 
-def test_without_a_key_grades_by_the_successor_of_a_withdrawn_model_count(
-    four: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_key_grades_by_the_successor_count(four: Project, serve: Serve) -> None:
     serve(lambda call: score_reply(4) if "oss" in call.body["model"] else model_gone())
     four.run()
-    drop_key(monkeypatch)
-    again = four.run()
+    again = four.run(GROQ_API_KEY="")
     assert again.code == 0
     assert judge_block(again)["judge_model"] == "openai/gpt-oss-20b"
     assert set(judge_scores(again).values()) == {4}
 
 
-def test_without_a_key_missing_grades_are_bounded(
-    four: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_key_missing_grades_are_bounded(four: Project, serve: Serve) -> None:
     serve(score_reply(3))
     four.run()
     keep_lines(four, 3)
-    drop_key(monkeypatch)
     before = four.files()
-    outcome = four.run("dev", "--fresh")
+    outcome = four.run("dev", "--fresh", GROQ_API_KEY="")
     assert mentions(outcome.err, "error: --fresh needs GROQ_API_KEY")
     assert (outcome.code, four.files()) == (2, before)
-    outcome = four.run()
+    outcome = four.run(GROQ_API_KEY="")
     assert outcome.code == 3
     assert mentions(outcome.err, "warning: set GROQ_API_KEY for the remaining 1 of 4 judgements")
     block = judge_block(outcome)
@@ -115,25 +96,24 @@ def test_wrong_key_does_not_hide_the_grades_in_the_journal(four: Project, serve:
     assert sorted(judge_scores(outcome).values()) == [0, 3, 3, 3]
 
 
-def test_answers_use_the_journal_without_a_key(
-    project: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+VERDICT = completion('{"reasoning": "So it is.", "correct": "yes"}')
+
+
+def test_answers_are_judged_by_the_journal_and_kept(project: Project, serve: Serve) -> None:
     project.write("bot.json", [{"input": "Who?", "gold": "Ann Bee", "prediction": "Bee, Ann C."}])
-    serve(completion('{"reasoning": "The same.", "correct": "yes"}'))
+    serve(VERDICT)
     arguments = ("answers", "bot.json", "--method", "exact", "llm_judge", "--overwrite")
     assert project.run(*arguments).code == 0
     judged = project.files()
-    drop_key(monkeypatch)
-    assert project.run(*arguments).code == 0
+    assert project.run(*arguments, GROQ_API_KEY="").code == 0
     assert project.files() == judged
-
-
-def delete_journal(project: Project) -> None:
-    (project.folder / JOURNAL).unlink()
+    outcome = project.run("answers", "bot.json", "--method", "exact")
+    assert mentions(outcome.err, "kept as bot_answers.previous.json")
+    assert project.files()["bot_answers.previous.json"] == judged["bot_answers.json"]
 
 
 LOSING: dict[str, tuple[list[str], bool]] = {  # arguments, whether there is a journal
-    "the journal is deleted": ([], False),
+    "the journal is empty": ([], False),
     "another model": (["--judge-model", "openai/gpt-oss-120b"], True),
     "a part of the questions": (["--limit", "2"], False),
     "another system": (["--systems", "simple"], True),
@@ -143,21 +123,18 @@ LOSING: dict[str, tuple[list[str], bool]] = {  # arguments, whether there is a j
 
 @table("arguments, has_journal", LOSING)
 def test_results_with_grades_that_would_be_lost_are_kept(
-    four: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch, arguments: list[str], has_journal: bool
+    four: Project, serve: Serve, arguments: list[str], has_journal: bool
 ) -> None:
     four.predictions("simple", {})
     serve(score_reply(3))
     four.run()
     judged = four.files()[RESULTS]
-    drop_key(monkeypatch)
-    if not has_journal:
-        delete_journal(four)
-    outcome = four.run("dev", *arguments)
+    keep_lines(four, 4 if has_journal else 0)
+    outcome = four.run("dev", *arguments, GROQ_API_KEY="")
     assert four.files()[PREVIOUS] == judged
-    assert mentions(
-        outcome.err, f"warning: {RESULTS} had judged scores that the new file lacks: kept as {PREVIOUS}"
-    )
-    again = four.run("dev", *arguments)  # the last results have no grades, so there is nothing to keep
+    kept = f"{RESULTS} had judged scores that the new file lacks: kept as {PREVIOUS}"
+    assert f"warning: {kept}" in outcome.err
+    again = four.run("dev", *arguments, GROQ_API_KEY="")  # the last results have no grades to be kept
     assert four.files()[PREVIOUS] == judged
     assert not mentions(again.err, "kept as")
 
@@ -183,17 +160,7 @@ def test_results_that_cannot_be_read_are_kept(four: Project) -> None:
 def test_results_without_grades_are_replaced(four: Project) -> None:
     four.run()
     four.run()
-    assert set(four.files()) & {PREVIOUS} == set()
-
-
-def test_judged_answers_that_would_be_lost_are_kept(project: Project, serve: Serve) -> None:
-    project.write("bot.json", [{"input": "Who?", "gold": "Ann", "prediction": "Ben"}])
-    serve(completion('{"reasoning": "No.", "correct": "no"}'))
-    project.run("answers", "bot.json", "--method", "llm_judge", "exact")
-    judged = project.files()["bot_answers.json"]
-    outcome = project.run("answers", "bot.json", "--method", "exact")
-    assert mentions(outcome.err, "kept as bot_answers.previous.json")
-    assert project.files()["bot_answers.previous.json"] == judged
+    assert PREVIOUS not in four.files()
 
 
 def test_changed_grades_are_named(four: Project, serve: Serve) -> None:
@@ -262,43 +229,32 @@ def test_quiet_leaves_warnings_only(four: Project, serve: Serve) -> None:
 
 
 def test_number_of_warnings_comes_last(four: Project) -> None:
-    four.predictions("strong", {"q001": {"answer": "Yes."}})
-    outcome = four.run("dev", "--no-judge")
-    assert outcome.err[-1] == "1 warning"
-    four.predictions("strong", {"q001": {"answer": "Yes."}, "q9": {"answer": "Yes."}})
-    assert four.run("dev", "--no-judge").err[-1] == "2 warnings"
-
-
-def run_cron_line(project: Project, **environment: str) -> str:
-    """Run the README's cron line as cron does, and return what cron would mail."""
-    readme = Path(evaluation.__file__).with_name("README.md").read_text("utf-8")
-    [block] = re.findall(r"^```cron\n(.+?)\n```", readme, re.MULTILINE | re.DOTALL)
-    line = block.splitlines()[-1]
-    command = line.split(" ", 5)[5]
-    assert "%" not in command  # which ends a line of cron
-    program = f"{sys.executable} {evaluation.__file__}"
-    command = command.replace(".venv/bin/python evaluation.py", program).replace("/srv/grading", ".")
-    clean = {"PATH": "/usr/bin:/bin", "HOME": str(project.folder), **environment}
-    done = subprocess.run(
-        ["/bin/sh", "-c", command], cwd=project.folder, env=clean, capture_output=True, text=True, check=False
-    )
-    return done.stdout + done.stderr
+    for predictions, last in (({}, "1 warning"), ({"q9": {"answer": "Yes."}}, "2 warnings")):
+        four.predictions("strong", {"q001": {"answer": "Yes."}, **predictions})
+        assert four.run("dev", "--no-judge").err[-1] == last
 
 
 @pytest.mark.skipif(not os.path.exists("/bin/sh"), reason="cron needs a shell")
 def test_cron_line_mails_only_if_something_is_wrong(four: Project, serve: Serve) -> None:
+    readme = Path(evaluation.__file__).with_name("README.md").read_text("utf-8")
+    [block] = re.findall(r"^```cron\n(.+?)\n```", readme, re.MULTILINE | re.DOTALL)
+    command = block.splitlines()[-1].split(" ", 5)[5]
+    assert "%" not in command  # which ends a line of cron
+    program = f"{sys.executable} {evaluation.__file__}"
+    command = command.replace(".venv/bin/python evaluation.py", program).replace("/srv/grading", ".")
     server = serve(score_reply(3))
     for split in ("train", "test"):
         four.questions(question("d0"), split=split)
         four.predictions("strong", {"q001": {"answer": "It is d0."}}, split=split)
-    key = {"GROQ_API_KEY": "gsk_loopback0123456789", "GROQ_BASE_URL": server.url}
-    assert run_cron_line(four, **key) == ""
-    assert len(server.calls) == 6
-    assert (four.folder / "dev.log").read_text("utf-8").startswith("Evaluating dev")
     four.write("dev_strong_output.json", "{")
-    mail = run_cron_line(four, **key)
-    assert "dev_strong_output.json" in mail
-    assert "dev: exit 2" in mail
+    environment = {name: os.environ[name] for name in ("GROQ_API_KEY", "GROQ_BASE_URL")}
+    environment |= {"PATH": "/usr/bin:/bin", "HOME": str(four.folder)}
+    done = subprocess.run(["/bin/sh", "-c", command], env=environment, capture_output=True, text=True)
+    problem, end = done.stderr.splitlines()  # and not a word about the other splits
+    assert (problem, end[:6]) == ("dev_strong_output.json:1: JSON is cut off", "error:")
+    assert done.stdout == "dev: exit 2\n"
+    assert len(server.calls) == 2
+    assert (four.folder / "test.log").read_text("utf-8").startswith("Evaluating test")
 
 
 def test_submissions_keep_their_previous_results(project: Project, serve: Serve) -> None:
@@ -310,17 +266,14 @@ def test_submissions_keep_their_previous_results(project: Project, serve: Serve)
     assert mentions(outcome.err, "kept as", "dev_evaluation.previous.json")
 
 
-def test_predictions_that_would_be_lost_are_kept(
-    four: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_predictions_that_would_be_lost_are_kept(four: Project, serve: Serve) -> None:
     file, journal = "dev_own_output.json", "dev_generate_judgements.jsonl"
     arguments = ("generate", "dev", "--pipeline", "llm", "--system", "own")
     serve(completion('{"answer": "So."}'))
     four.run(*arguments)
     complete = four.files()[file]
     four.write(journal, four.files()[journal].splitlines(keepends=True)[0])
-    drop_key(monkeypatch)
-    outcome = four.run(*arguments)
+    outcome = four.run(*arguments, GROQ_API_KEY="")
     assert outcome.code == 3
     assert mentions(outcome.err, "set GROQ_API_KEY for the remaining 3 of 4 judgements")
     assert four.files()["dev_own_output.previous.json"] == complete
