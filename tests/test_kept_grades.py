@@ -157,12 +157,6 @@ def test_results_that_cannot_be_read_are_kept(four: Project) -> None:
     assert json.loads(four.files()[PREVIOUS]) == {"strong": {"llm_judge": 5}}
 
 
-def test_results_without_grades_are_replaced(four: Project) -> None:
-    four.run()
-    four.run()
-    assert PREVIOUS not in four.files()
-
-
 def test_changed_grades_are_named(four: Project, serve: Serve) -> None:
     serve(score_reply(4))
     assert judge_block(four.run())["avg_answer_score"] == 4
@@ -182,12 +176,8 @@ def test_changed_grades_are_named(four: Project, serve: Serve) -> None:
     assert not mentions(again.err, "changed")
 
 
-# 1,000,000 prompt tokens cost 0.05 dollars and 1,000,000 of a reply 0.08 (llama-3.1-8b-instant).
-COSTLY = completion(SCORE, prompt_tokens=2_000_000, completion_tokens=0)  # 0.10 dollars
-
-
 def test_judging_ends_before_it_costs_more(four: Project, serve: Serve) -> None:
-    server = serve(COSTLY)
+    server = serve(completion(SCORE, prompt_tokens=2_000_000, completion_tokens=0))  # 0.10 dollars each
     outcome = four.run("dev", "--max-usd", "0.25", "--workers", "1")
     assert (outcome.code, len(server.calls)) == (3, 2)
     assert mentions(outcome.err, "error: judging ended early: $0.2000 are spent", "--max-usd")
@@ -196,26 +186,34 @@ def test_judging_ends_before_it_costs_more(four: Project, serve: Serve) -> None:
     assert len(server.calls) == 4
 
 
-def test_budget_of_zero_uses_the_journal_alone(four: Project, serve: Serve) -> None:
+UNSENT = {  # options, exit code, message
+    "nothing to spend": (["--max-usd", "0"], 3, "judging ended early: $0.0000 are spent"),
+    "a batch": (
+        ["--max-usd", "0.00001", "--batch"],
+        3,
+        "judging ended early: the batch is estimated at $0.0",
+    ),
+    "unknown price": (
+        ["--max-usd", "1", "--judge-model", "own"],
+        2,
+        "--max-usd: the price of own is unknown",
+    ),
+    "unknown price of a batch": (
+        ["--max-usd", "1", "--judge-model", "own", "--batch"],
+        2,
+        "the price of own",
+    ),
+}
+
+
+@table("options, code, message", UNSENT)
+def test_budget_ends_judging_before_anything_is_sent(
+    four: Project, serve: Serve, options: list[str], code: int, message: str
+) -> None:
     server = serve(score_reply(3))
-    outcome = four.run("dev", "--max-usd", "0")
-    assert (outcome.code, server.calls) == (3, [])
-    assert mentions(outcome.err, "--max-usd")
-
-
-@table("arguments", {"calls": [], "a batch": ["--batch"]})
-def test_budget_needs_a_known_price(four: Project, serve: Serve, arguments: list[str]) -> None:
-    server = serve(score_reply(3))
-    outcome = four.run("dev", "--max-usd", "1", "--judge-model", "my-model", *arguments)
-    assert (outcome.code, server.calls) == (2, [])
-    assert mentions(outcome.err, "error: --max-usd: the price of my-model is unknown")
-
-
-def test_batch_beyond_the_budget_is_not_sent(four: Project, serve: Serve) -> None:
-    server = serve(score_reply(3))
-    outcome = four.run("dev", "--max-usd", "0.00001", "--batch")
-    assert (outcome.code, server.calls) == (3, [])
-    assert mentions(outcome.err, "error: judging ended early: the batch is estimated at $0.0", "--max-usd")
+    outcome = four.run("dev", *options)
+    assert mentions(outcome.err, "error: ", message, "--max-usd")
+    assert (outcome.code, server.visits, server.calls) == (code, [], [])
 
 
 def test_quiet_leaves_warnings_only(four: Project, serve: Serve) -> None:
@@ -226,12 +224,6 @@ def test_quiet_leaves_warnings_only(four: Project, serve: Serve) -> None:
     err = four.run("dev", "--quiet").err
     assert err[-1] == f"{len(err) - 1} warnings"
     assert all(line.startswith("warning: ") for line in err[:-1])
-
-
-def test_number_of_warnings_comes_last(four: Project) -> None:
-    for predictions, last in (({}, "1 warning"), ({"q9": {"answer": "Yes."}}, "2 warnings")):
-        four.predictions("strong", {"q001": {"answer": "Yes."}, **predictions})
-        assert four.run("dev", "--no-judge").err[-1] == last
 
 
 @pytest.mark.skipif(not os.path.exists("/bin/sh"), reason="cron needs a shell")

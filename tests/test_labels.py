@@ -10,10 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import evaluation
-import krippendorff
-import numpy as np
 import pytest
-from sklearn.metrics import cohen_kappa_score
 
 from conftest import JudgeWith, Outcome, Project, Serve, document, mentions, question, table
 from groq_server import score_reply
@@ -70,7 +67,6 @@ FORMS: dict[str, object] = {
     "tabs": f"{HEAD}\n{FIRST}\n{SECOND}\n".replace(",", "\t"),
     "byte-order mark": f"\ufeff{HEAD}\n{FIRST}\n{SECOND}\n",
     "blank lines": f"\n{HEAD}\n\n{FIRST}\n,,,\n{SECOND}\n\n",
-    "quotes": '"question_id","system","score"\n"q001","strong","4"\n"q002","strong","3"\n',
     "spaces around cells": f" {HEAD} \n q001 , strong , 4 , anna \n{SECOND}".replace("score", " score "),
     "another order of columns": "rater,score,system,question_id\nanna,4,strong,q001\nanna,3,strong,q002",
     "capitals in the head": f"Question_ID,SYSTEM,Score,rATER\n{FIRST}\n{SECOND}",
@@ -153,37 +149,6 @@ def test_problems_in_labels(eight: Project, content: object, problems: list[tupl
 # ------------------------------------------------------------------ Agreement of judge and people
 
 
-def ordinal_alpha(ratings: Sequence[Sequence[float | None]]) -> float:
-    values = np.array([[np.nan if value is None else value for value in row] for row in ratings], float)
-    return float(krippendorff.alpha(reliability_data=values, level_of_measurement="ordinal"))
-
-
-def test_agreement_by_hand(eight: Project) -> None:
-    found = human_results(run_with_labels(eight, labels_csv(*rated("anna", PEOPLE))))
-    data = (eight.folder / "labels.csv").read_bytes()
-    _, low, high = evaluation.corrected_mean(JUDGED, [*PEOPLE, None, None], GOLD_DOCUMENTS)
-    assert (
-        found
-        == {
-            "name": "labels.csv",
-            "sha256": hashlib.sha256(data).hexdigest(),
-            "labels": 6,
-            "raters": 1,
-            "questions": 6,
-            "exact_agreement": 3 / 6,
-            "agreement_within_1": 5 / 6,
-            "weighted_kappa": pytest.approx(1 - 6 * 6 / 130, abs=1e-12),  # squares: 6 observed, 130 crosswise
-            "krippendorff_alpha": pytest.approx(ordinal_alpha([JUDGED[:6], PEOPLE]), abs=1e-12),
-            "krippendorff_alpha_of_people": None,
-            "judge_minus_human_by_level": {"1": 2, "2": -1, "3": -1, "4": 0, "5": 0},
-            "answers_judged": 8,
-            "labelled_in_sheet_order": False,
-            "corrected_answer_score": pytest.approx(27 / 8 + 0, abs=1e-12),
-            "ci95": {"corrected_answer_score": [low, high]},
-        }
-    )
-
-
 CONSOLE = """\
 Average Combined Score (0-1): 0.34
 Labels by people: 6 by 1, on 6 questions
@@ -195,8 +160,28 @@ Average Answer Score of 8 corrected by people, if these are a random sample: 3.3
 ===="""
 
 
-def test_console(eight: Project) -> None:
-    assert CONSOLE in run_with_labels(eight, labels_csv(*rated("anna", PEOPLE))).out
+def test_agreement_by_hand(eight: Project) -> None:
+    outcome = run_with_labels(eight, labels_csv(*rated("anna", PEOPLE)))
+    alpha = evaluation.krippendorff_alpha([JUDGED[:6], PEOPLE], "ordinal")
+    _, low, high = evaluation.corrected_mean(JUDGED, [*PEOPLE, None, None], GOLD_DOCUMENTS)
+    assert human_results(outcome) == {
+        "name": "labels.csv",
+        "sha256": hashlib.sha256(eight.files()["labels.csv"]).hexdigest(),
+        "labels": 6,
+        "raters": 1,
+        "questions": 6,
+        "exact_agreement": 3 / 6,
+        "agreement_within_1": 5 / 6,
+        "weighted_kappa": pytest.approx(1 - 6 * 6 / 130, abs=1e-12),  # squares: 6 observed, 130 crosswise
+        "krippendorff_alpha": alpha,
+        "krippendorff_alpha_of_people": None,
+        "judge_minus_human_by_level": {"1": 2, "2": -1, "3": -1, "4": 0, "5": 0},
+        "answers_judged": 8,
+        "labelled_in_sheet_order": False,
+        "corrected_answer_score": pytest.approx(27 / 8 + 0, abs=1e-12),
+        "ci95": {"corrected_answer_score": [low, high]},
+    }
+    assert CONSOLE in outcome.out
 
 
 THREE_RATERS: dict[str, list[int | None]] = {
@@ -212,14 +197,14 @@ def test_several_raters(eight: Project) -> None:
         rows += rated(rater, scores)
         pairs += [(judged, score) for judged, score in zip(JUDGED, scores, strict=True) if score is not None]
     found = human_results(run_with_labels(eight, labels_csv(*rows)))
-    kappa = cohen_kappa_score(*zip(*pairs, strict=True), labels=[1, 2, 3, 4, 5], weights="quadratic")
-    alpha_of_all = ordinal_alpha([JUDGED, *THREE_RATERS.values()])
-    alpha_of_people = ordinal_alpha(list(THREE_RATERS.values()))
+    by_judge, by_people = zip(*pairs, strict=True)
+    alpha_of_all = evaluation.krippendorff_alpha([JUDGED, *THREE_RATERS.values()], "ordinal")
+    alpha_of_people = evaluation.krippendorff_alpha(list(THREE_RATERS.values()), "ordinal")
     assert (found["labels"], found["raters"], found["questions"]) == (18, 3, 7)
     assert (found["exact_agreement"], found["agreement_within_1"]) == (8 / 18, 17 / 18)
-    assert found["weighted_kappa"] == pytest.approx(kappa, abs=1e-12)
-    assert found["krippendorff_alpha"] == pytest.approx(alpha_of_all, abs=1e-12)
-    assert found["krippendorff_alpha_of_people"] == pytest.approx(alpha_of_people, abs=1e-12)
+    assert found["weighted_kappa"] == evaluation.cohen_kappa(by_judge, by_people, "quadratic")
+    assert found["krippendorff_alpha"] == alpha_of_all
+    assert found["krippendorff_alpha_of_people"] == alpha_of_people
     assert found["judge_minus_human_by_level"] == pytest.approx(
         {"1": 2 / 3, "2": 1 / 4, "3": -1, "4": 3 / 6, "5": -1 / 2}
     )
@@ -229,9 +214,7 @@ def test_several_raters(eight: Project) -> None:
     assert found["ci95"]["corrected_answer_score"] == pytest.approx([low, high], abs=1e-9)
 
 
-def test_repeats_are_rounded_for_agreement_but_not_for_the_mean(
-    eight: Project, judge_with: JudgeWith
-) -> None:
+def test_repeats_are_rounded_for_agreement_not_for_the_mean(eight: Project, judge_with: JudgeWith) -> None:
     judge_with({"strong": [[4, 5], [2, 3], [1, 2], [3, 3], [4, 4], [1, 1], [5, 5], [2, 2]]})
     labels = labels_csv(*rated("anna", [5, 3, 2, 3, 4, 1, 5, 2]))
     found = human_results(run_with_labels(eight, labels, "--repeats", "2"))
@@ -257,21 +240,18 @@ BLANK: list[dict[str, str]] = [{}, {"answer": ""}, {"answer": " \n"}, {"answer":
 def test_blank_answers_by_hand(eight: Project) -> None:
     answers = {name: {"answer": "So it is."} for name in IDS[:6]}
     eight.predictions("strong", {**answers, "q007": BLANK[3]})  # and no prediction for q008
-    labels = labels_csv(*rated("anna", [4, 3, 5, 1, 4, None, 5, 5]))
-    found = human_results(run_with_labels(eight, labels))
-    others = evaluation.corrected_mean(JUDGED[:6], [4, 3, 5, 1, 4, None], GOLD_DOCUMENTS[:6])
-    assert others[0] == pytest.approx(19 / 6 - 1 / 5, abs=1e-12)
+    people = [4, 3, 5, 1, 4, None]
+    found = human_results(run_with_labels(eight, labels_csv(*rated("anna", [*people, 5, 5]))))
+    mean, *ends = evaluation.corrected_mean(JUDGED[:6], people, GOLD_DOCUMENTS[:6])
+    assert mean == pytest.approx(19 / 6 - 1 / 5, abs=1e-12)
     assert (found["labels"], found["questions"], found["answers_judged"]) == (5, 5, 8)
     assert (found["exact_agreement"], found["agreement_within_1"]) == (3 / 5, 4 / 5)
     assert found["judge_minus_human_by_level"] == {"1": 2, "3": -1, "4": 0, "5": 0}
     assert found["corrected_answer_score"] == pytest.approx((19 - 6 / 5 + 2 * 1) / 8, abs=1e-12)
-    expected_interval = [(6 * (end or 0) + 2 * 1) / 8 for end in others[1:]]
+    expected_interval = [(6 * (end or 0) + 2 * 1) / 8 for end in ends]
     assert found["ci95"]["corrected_answer_score"] == pytest.approx(expected_interval, abs=1e-12)
-
-
-def test_blank_answers_only(eight: Project) -> None:
     eight.predictions("strong", {})
-    found = human_results(run_with_labels(eight, labels_csv(*rated("anna", [1, 1]))))
+    found = human_results(eight.run("dev", "--human", "labels.csv"))
     assert (found["labels"], found["exact_agreement"], found["answers_judged"]) == (0, None, 8)
     assert found["corrected_answer_score"] is None
 
@@ -340,15 +320,14 @@ def test_a_sheet_is_shuffled_by_a_hash_and_has_no_scores(eight: Project) -> None
 
 
 def test_labels_from_the_top_of_the_sheet_are_a_random_sample(eight: Project) -> None:
-    cases = (
-        (SHEET_ORDER[:1], True),
-        (SHEET_ORDER[2::-1], True),
+    whole = SHEET_ORDER
+    for labelled, in_order in (
+        (whole[:1], True),
+        (whole[2::-1], True),
         (IDS, True),
-        (SHEET_ORDER[1:], False),
-        ([*SHEET_ORDER[:3], *SHEET_ORDER[4:]], False),
-        (SHEET_ORDER[-1:], False),
-    )
-    for labelled, in_order in cases:
+        (whole[1:], False),
+        ([*whole[:3], *whole[4:]], False),
+    ):
         labels = labels_csv(*((name, "strong", 4, "anna") for name in labelled))
         outcome = run_with_labels(eight, labels)
         assert (labelled, human_results(outcome)["labelled_in_sheet_order"]) == (labelled, in_order)
@@ -403,17 +382,9 @@ def fill_sheet(project: Project, score: Callable[[Mapping[str, str]], int]) -> N
     path.write_bytes(stream.getvalue().encode())
 
 
-@table(
-    "system, ids",
-    {
-        "harmless": ("strong", ["q1", "7", "what is d3?"]),
-        "hostile": (
-            "-beta",
-            ["=q1", "+2", "-3", "@q4", "'q5", 'q"9,;'],
-        ),
-    },
-)
-def test_a_filled_in_sheet_is_read_back(project: Project, serve: Serve, system: str, ids: list[str]) -> None:
+def test_a_filled_in_sheet_with_hostile_names_is_read_back(project: Project, serve: Serve) -> None:
+    system = "-beta"
+    ids = ["=q1", "+2", "-3", "@q4", "'q5", " q6 ", "q\u200b7", "\t=q8", 'q"9,;\n', "what is d3?"]
     project.questions(*(question(f"d{n}", question_id=name) for n, name in enumerate(ids)))
     project.predictions(system, {name: {"answer": "=1\n-2"} for name in ids})
     serve(score_reply(4))
@@ -464,7 +435,5 @@ def test_a_sheet_of_submissions_is_written_and_read_back(submissions: Project) -
 def test_labels_name_the_submission(submissions: Project) -> None:
     labels = labels_csv(("q001", "strong", 4), ("q001", "a/strong", 4), ("q001", "b", 4))
     outcome = run_with_labels(submissions, labels, *OUTPUTS)
-    problems = [line for line in outcome.err if line.startswith("labels.csv:")]
-    assert len(problems) == 1
-    assert problems[0].startswith("labels.csv:2:")
+    assert [line[:13] for line in outcome.err if line.startswith("labels.csv")] == ["labels.csv:2:"]
     assert outcome.code == 2
