@@ -164,37 +164,28 @@ def too_large(limit: int = 6000, requested: int = 9000) -> Reply:
     return error(413, "rate_limit_exceeded", message, "tokens")
 
 
-# Errors that Groq really sent, from 2024 to 2026, but for the organization and the advice at the end.
+# Errors that Groq really sent, from 2024 to 2026: model, service tier, kind, limit, used, requested, wait.
+TIER = " service tier `on_demand`"
 RECORDED = {
-    "RPM": "llama-3.1-8b-instant` in organization `org_x` on requests per minute (RPM): Limit "
-    "30, Used 30, Requested 1. Please try again in 399ms.",
-    "TPM": "llama-3.3-70b-versatile` in organization `org_x` on tokens per minute (TPM): Limit "
-    "6000, Used 3513, Requested 3166. Please try again in 6.780999999s.",
-    "TPM of a tier": "llama-3.1-8b-instant` in organization `org_x` service tier `on_demand` on tokens per"
-    " minute (TPM): Limit 6000, Used 5034, Requested 1443. Please try again in 4.77s.",
-    "TPM, unnamed": "llama-3.1-70b-versatile` in organization `org_x` on : Limit 131072, Used 130385, "
-    "Requested 731. Please try again in 28.542992187s.",
-    "TPD": "llama-3.3-70b-versatile` in organization `org_x` service tier `on_demand` on tokens "
-    "per day (TPD): Limit 100000, Used 97050, Requested 3619. Please try again in "
-    "9m38.016s.",
-    "TPD, unnamed": "llama3-70b-8192` in organization `org_x` on : Limit 500000, Used 500370, Requested "
-    "252. Please try again in 1m47.5854s.",
-    "too large, about": "llama3-70b-8192` in organization `org_x` on tokens per minute (TPM): Limit 7000, "
-    "Used 0, Requested ~12903. Please try again in 50.597142857s.",
-    "too large": "llama-3.2-90b-text-preview` in organization `org_x` on tokens per minute (TPM): "
-    "Limit 7000, Used 0, Requested 7895. Please try again in 7.671428571s.",
-    "413": "llama-3.1-8b-instant` in organization `org_x` service tier `on_demand` on tokens per"
-    " minute (TPM): Limit 6000, Requested 6294, please reduce your message size and try "
-    "again.",
+    "RPM": ("llama-3.1-8b-instant", "", RPM, 30, 30, 1, "399ms"),
+    "TPM": ("llama-3.3-70b-versatile", "", TPM, 6000, 3513, 3166, "6.780999999s"),
+    "TPM of a tier": ("llama-3.1-8b-instant", TIER, TPM, 6000, 5034, 1443, "4.77s"),
+    "TPM, unnamed": ("llama-3.1-70b-versatile", "", "", 131072, 130385, 731, "28.542992187s"),
+    "TPD": ("llama-3.3-70b-versatile", TIER, TPD, 100000, 97050, 3619, "9m38.016s"),
+    "TPD, unnamed": ("llama3-70b-8192", "", "", 500000, 500370, 252, "1m47.5854s"),
+    "too large, about": ("llama3-70b-8192", "", TPM, 7000, 0, "~12903", "50.597142857s"),
+    "too large": ("llama-3.2-90b-text-preview", "", TPM, 7000, 0, 7895, "7.671428571s"),
 }
 
 
 def recorded(name: str, wait: str = "") -> Reply:
-    """Return a recorded error, with another wait if a test has no time for the real one."""
-    start = "Request too large for model `" if name == "413" else "Rate limit reached for model `"
-    message = re.sub(r"(?<=try again in ).*\b", wait, RECORDED[name]) if wait else RECORDED[name]
-    type = "requests" if name == "RPM" else "" if "unnamed" in name else "tokens"
-    return error(413 if name == "413" else 429, "rate_limit_exceeded", start + message, type)
+    """Return a recorded 429, with another wait if a test has no time for the real one."""
+    model, tier, kind, limit, used, requested, real_wait = RECORDED[name]
+    numbers = f"{kind}: Limit {limit}, Used {used}, Requested {requested}"
+    account = f"model `{model}` in organization `org_x`{tier}"
+    message = f"Rate limit reached for {account} on {numbers}. Please try again in {wait or real_wait}."
+    type = "requests" if kind == RPM else "tokens" if kind else ""
+    return error(429, "rate_limit_exceeded", message, type)
 
 
 def json_validate_failed(failed_generation: str) -> Reply:

@@ -50,6 +50,7 @@ from groq_server import (
     rate_limited,
     recorded,
     score_reply,
+    too_large,
 )
 
 ROOT = Path(evaluation.__file__).resolve().parent
@@ -177,7 +178,10 @@ def test_pause_is_as_long_as_told(small: Project, serve: Serve, refusal: Reply, 
     assert pause_s <= gap_s < pause_s + 5
 
 
-@table("reply", {name: recorded(name) for name in ("too large", "too large, about", "413")})
+@table(
+    "reply",
+    {"429": recorded("too large"), "about": recorded("too large, about"), "413": too_large(6000, 6294)},
+)
 def test_request_larger_than_the_limit_fails_alone(project: Project, serve: Serve, reply: Reply) -> None:
     write_many(project, 30)
     server = serve(by_document({f"d{n}": score_reply(4) for n in range(29)} | {"d29": reply}))

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from conftest import Project, Serve, document, question, table
+from conftest import Outcome, Project, Serve, document, question, table
 from groq_server import ENDPOINT, BatchScript, Call, GroqServer, Reply, completion
 
 LLAMA, GPT_OSS = "llama-3.1-8b-instant", "openai/gpt-oss-20b"
@@ -164,68 +164,59 @@ def put_journals(project: Project, journals: dict[str, list[dict[str, Any]]]) ->
 
 class Run(NamedTuple):
     prompt: str
-    arguments: tuple[str, ...]
+    command: str
 
 
-def judged(prompt: str, *more: str) -> Run:
+def judged(prompt: str, more: str = "") -> Run:
     """Judge chat.json by this protocol."""
-    return Run(prompt, ("answers", "chat.json", "--method", "llm_judge", "--protocol", prompt, *more))
+    return Run(prompt, f"answers chat.json --method llm_judge --protocol {prompt} {more}")
 
 
 ALL_KINDS = (
-    *("precise_fact_retrieval", "numeric_precision", "comparison", "analysis"),
-    *("false_premise", "unanswerable_from_source"),
+    "precise_fact_retrieval numeric_precision comparison analysis false_premise unanswerable_from_source"
 )
-DRAFTS = ("questions", "--per-document", "6", "--kinds", *ALL_KINDS)
-GENERATE = ("generate", "dev", "--overwrite", "--pipeline")
+STRICT = f"--judge-model {GPT_OSS}"
+GENERATE = "generate dev --overwrite --pipeline"
 
 RUNS = {
-    "split, JSON mode": Run("rubric", ("dev", "--judge-model", LLAMA)),
-    "split, strict schema": Run("rubric", ("dev", "--judge-model", GPT_OSS)),
-    "split, larger model": Run("rubric", ("dev", "--judge-model", "openai/gpt-oss-120b", "--limit", "1")),
-    "split, model local": Run("rubric", ("dev", "--judge-model", "local", "--limit", "1")),
-    "split, unknown model": Run("rubric", ("dev", "--judge-model", "some/other-model", "--limit", "1")),
-    "split, repeats": Run("rubric", ("dev", "--repeats", "3")),
-    "split, trusted answers": Run("rubric", ("dev", "--trust-answers")),
-    "split, checked judge": Run("rubric", ("dev", "--check-judge")),
-    "split, checked judge, strict schema": Run(
-        "rubric", ("dev", "--check-judge", "--judge-model", GPT_OSS, "--limit", "1")
-    ),
-    "submissions": Run("rubric", ("dev", "--outputs", "team1", "team2")),
+    "split, JSON mode": Run("rubric", f"dev --judge-model {LLAMA}"),
+    "split, strict schema": Run("rubric", f"dev {STRICT}"),
+    "split, larger model": Run("rubric", "dev --judge-model openai/gpt-oss-120b --limit 1"),
+    "split, model local": Run("rubric", "dev --judge-model local --limit 1"),
+    "split, unknown model": Run("rubric", "dev --judge-model some/other-model --limit 1"),
+    "split, repeats": Run("rubric", "dev --repeats 3"),
+    "split, trusted answers": Run("rubric", "dev --trust-answers"),
+    "split, checked judge": Run("rubric", "dev --check-judge"),
+    "split, checked judge, strict schema": Run("rubric", f"dev --check-judge {STRICT} --limit 1"),
+    "submissions": Run("rubric", "dev --outputs team1 team2"),
     "answers, verdict, JSON mode": judged("verdict"),
-    "answers, verdict, strict schema": judged("verdict", "--judge-model", GPT_OSS),
-    "answers, verdict, formulas": judged("verdict", "--normalize", "formula"),
+    "answers, verdict, strict schema": judged("verdict", STRICT),
+    "answers, verdict, formulas": judged("verdict", "--normalize formula"),
     "answers, fraction, JSON mode": judged("fraction"),
-    "answers, fraction, strict schema": judged("fraction", "--judge-model", GPT_OSS),
+    "answers, fraction, strict schema": judged("fraction", STRICT),
     "answers, quality, JSON mode": judged("quality"),
-    "answers, quality, strict schema": judged("quality", "--judge-model", GPT_OSS),
-    "answers, model local": judged("quality", "--judge-model", "local"),
-    "answers, unknown model": judged("verdict", "--judge-model", "some/other-model"),
+    "answers, quality, strict schema": judged("quality", STRICT),
+    "answers, model local": judged("quality", "--judge-model local"),
+    "answers, unknown model": judged("verdict", "--judge-model some/other-model"),
     "answers, reference check": judged("fraction", "--reference-check"),
-    "answers, several files": Run(
-        "verdict", ("answers", "chat.json", "second.jsonl", "--method", "exact", "llm_judge")
-    ),
-    "answers of a split, verdict": Run("verdict", ("answers", "dev", "--method", "llm_judge")),
-    "answers of a split, rubric": Run(
-        "rubric", ("answers", "test", "--method", "llm_judge", "--protocol", "rubric")
-    ),
-    "summaries, JSON mode": Run("summary", ("summaries",)),
-    "summaries, strict schema": Run("summary", ("summaries", "--judge-model", GPT_OSS)),
-    "generate llm, JSON mode": Run("answer", (*GENERATE, "llm")),
-    "generate llm, strict schema": Run("answer", (*GENERATE, "llm", "--model", GPT_OSS)),
-    "generate rag, JSON mode": Run("cited answer", (*GENERATE, "rag")),
-    "generate rag, strict schema": Run(
-        "cited answer", (*GENERATE, "rag", "--model", GPT_OSS, "--top-k", "1")
-    ),
-    "generate rag, little room": Run(
-        "cited answer", ("generate", "train", "--pipeline", "rag", "--tpm", "655")
-    ),
-    "generate rag, several models": Run(
-        "cited answer", (*GENERATE, "rag", "--model", LLAMA, "some/other-model")
-    ),
-    "questions, JSON mode": Run("draft", DRAFTS),
-    "questions, strict schema": Run("draft", ("questions", "--documents", "lamp", "--judge-model", GPT_OSS)),
+    "answers, several files": Run("verdict", "answers chat.json second.jsonl --method exact llm_judge"),
+    "answers of a split, verdict": Run("verdict", "answers dev --method llm_judge"),
+    "answers of a split, rubric": Run("rubric", "answers test --method llm_judge --protocol rubric"),
+    "summaries, JSON mode": Run("summary", "summaries"),
+    "summaries, strict schema": Run("summary", f"summaries {STRICT}"),
+    "generate llm, JSON mode": Run("answer", f"{GENERATE} llm"),
+    "generate llm, strict schema": Run("answer", f"{GENERATE} llm --model {GPT_OSS}"),
+    "generate rag, JSON mode": Run("cited answer", f"{GENERATE} rag"),
+    "generate rag, strict schema": Run("cited answer", f"{GENERATE} rag --model {GPT_OSS} --top-k 1"),
+    "generate rag, little room": Run("cited answer", "generate train --pipeline rag --tpm 655"),
+    "generate rag, several models": Run("cited answer", f"{GENERATE} rag --model {LLAMA} some/other-model"),
+    "questions, JSON mode": Run("draft", f"questions --per-document 6 --kinds {ALL_KINDS}"),
+    "questions, strict schema": Run("draft", f"questions --documents lamp {STRICT}"),
 }
+
+
+def run_stored(project: Project, name: str, *more: str) -> Outcome:
+    return project.run(*RUNS[name].command.split(), *more)
 
 
 @pytest.fixture(autouse=True)
@@ -246,21 +237,18 @@ def bodies_asked(server: GroqServer, name: str) -> list[str]:
 
 @table("name", {name: name for name in RUNS})
 def test_requests_and_keys_are_those_of_version_1(name: str, project: Project, serve: Serve) -> None:
-    run = RUNS[name]
-    server = serve(reply_to(run.prompt))
-    project.run(*run.arguments)
+    server = serve(reply_to(RUNS[name].prompt))
+    run_stored(project, name)
     assert bodies_asked(server, name) == bodies_of(name)
     keys = keys_in(project)
-    assert (keys & keys_of(name) if run.prompt == "draft" else keys) == keys_of(name)
+    assert (keys & keys_of(name) if RUNS[name].prompt == "draft" else keys) == keys_of(name)
 
 
 @table("name", {name: name for name in RUNS if name != "submissions"})  # whose folders are only read
-def test_what_a_journal_of_version_1_holds_is_not_asked_again(
-    name: str, project: Project, serve: Serve
-) -> None:
+def test_a_journal_of_version_1_is_not_asked_again(name: str, project: Project, serve: Serve) -> None:
     put_journals(project, STORED["runs"][name]["journals"])
     server = serve(reply_to(RUNS[name].prompt))
-    outcome = project.run(*RUNS[name].arguments)
+    outcome = run_stored(project, name)
     assert bodies_asked(server, name) == []
     assert outcome.code in (0, 3)  # 3 where this part of the answers or this reply is not enough
 
@@ -272,7 +260,7 @@ def test_a_reply_after_a_complaint_is_kept_under_the_key_of_the_first_request(
     """A complaint adds the invalid reply and what is wrong with it to the messages that were sent before."""
     invalid = completion('{"rationale": "Right.", "score": 7}')
     server = serve(lambda call: reply_to("rubric") if len(call.body["messages"]) > 2 else invalid)
-    project.run(*RUNS[name].arguments)
+    run_stored(project, name)
     assert keys_in(project) == keys_of(name)
     first = [call for call in server.calls if len(call.body["messages"]) == 2]
     assert bodies_in(first) == bodies_of(name)
@@ -300,51 +288,38 @@ def test_lines_of_a_batch_are_the_same_requests_and_are_named_by_their_keys(
     name: str, project: Project, serve: Serve
 ) -> None:
     server = serve(reply_to(RUNS[name].prompt))
-    project.run(*RUNS[name].arguments, "--batch", "--wait")
+    run_stored(project, name, "--batch", "--wait")
     assert bodies_in(server.batch_calls) == bodies_of(name)
     assert {call.custom_id for call in server.batch_calls} == keys_of(name)
     assert keys_in(project) == keys_of(name)
     assert server.calls == []
 
 
-def upload(server: GroqServer, name: str) -> None:
-    """Upload what version 1 sent for a run. It becomes file_loopback_1, as the stored journals call it."""
+@table("name", {name: name for name in STORED["batches"]})
+@table(
+    "is_started, more",
+    {
+        "without --batch": (True, []),
+        "with --batch": (True, ["--batch"]),
+        "uploaded and not started": (False, ["--batch", "--wait"]),
+    },
+)
+def test_a_batch_that_version_1_has_sent_is_collected(
+    name: str, is_started: bool, more: list[str], project: Project, serve: Serve
+) -> None:
+    server = serve(reply_to(RUNS[name].prompt), batches=BatchScript())
     lines = []
     for request in STORED["runs"][name]["requests"]:
         line = {"custom_id": request["key"], "method": "POST", "url": ENDPOINT, "body": request["body"]}
         lines.append(json.dumps(line) + "\n")
-    server.upload("".join(lines).encode())
-
-
-UNDER_WAY = {name: name for name in STORED["batches"]}
-
-
-@table("name", UNDER_WAY)
-@table("more", {"without --batch": (), "with --batch": ("--batch",)})
-def test_a_batch_that_version_1_has_sent_is_collected(
-    name: str, more: tuple[str, ...], project: Project, serve: Serve
-) -> None:
-    server = serve(reply_to(RUNS[name].prompt), batches=BatchScript())
-    upload(server, name)
-    server.create({"input_file_id": "file_loopback_1", "endpoint": ENDPOINT, "completion_window": "24h"})
-    put_journals(project, STORED["batches"][name])
-    outcome = project.run(*RUNS[name].arguments, *more)
-    assert outcome.code == 0
-    assert keys_in(project) == keys_of(name)
-    assert server.calls == []
-    assert (len(server.batches), ("POST", "/openai/v1/files") in server.visits) == (1, False)
-
-
-@table("name", UNDER_WAY)
-def test_a_batch_that_version_1_has_uploaded_and_not_started_is_started_once(
-    name: str, project: Project, serve: Serve
-) -> None:
-    """Version 1 was stopped between the upload and the answer of the service that the batch exists."""
-    server = serve(reply_to(RUNS[name].prompt), batches=BatchScript())
-    upload(server, name)
-    put_journals(project, {path: entries[:1] for path, entries in STORED["batches"][name].items()})
-    outcome = project.run(*RUNS[name].arguments, "--batch", "--wait")
-    assert outcome.code == 0
+    server.upload("".join(lines).encode())  # as file_loopback_1, which the stored journals name
+    journals = STORED["batches"][name]
+    if is_started:
+        server.create({"input_file_id": "file_loopback_1", "endpoint": ENDPOINT, "completion_window": "24h"})
+    else:  # version 1 was stopped between the upload and the answer that the batch exists
+        journals = {path: entries[:1] for path, entries in journals.items()}
+    put_journals(project, journals)
+    assert run_stored(project, name, *more).code == 0
     assert keys_in(project) == keys_of(name)
     assert server.calls == []
     assert (len(server.batches), ("POST", "/openai/v1/files") in server.visits) == (1, False)
