@@ -287,6 +287,8 @@ def test_averages_are_bounded_where_judgements_are_missing(project: Project, ser
 
 # ------------------------------------------------------------------ Keys and refused requests
 
+FOUR = score_reply(4)
+BAD_KEY, BAD_URL = "GROQ_API_KEY holds a character that no key has", "GROQ_BASE_URL "
 FORMS_OF_THE_KEY = [
     KEY,
     f"{KEY[:9]}\r\n\t{KEY[9:]}",
@@ -295,46 +297,46 @@ FORMS_OF_THE_KEY = [
     "\u0301".join(KEY),
     "\ufe0f\u034f".join(KEY),
 ]
-REFUSED = {
-    "wrong key": (error(401, "invalid_api_key", "Invalid API Key"), "HTTP 401: Invalid API Key"),
+Environment = dict[str, str]
+UNUSABLE_SERVICES: dict[str, tuple[Reply, Environment, str]] = {
+    "wrong key": (error(401, "invalid_api_key", "Invalid API Key"), {}, "HTTP 401: Invalid API Key"),
     "key in many forms": (
         error(401, "", f"No: {', '.join(FORMS_OF_THE_KEY)}."),
-        f"HTTP 401: No: ***{5 * ', ***'}.",
+        {},
+        f"No: ***{5 * ', ***'}.",
     ),
-    "wrong address": (Reply(404, b"Nothing here"), "HTTP 404: Nothing here"),
-    "long page": (Reply(403, b"Denied. " * 1000), f"HTTP 403: {('Denied. ' * 1000)[:200]}..."),
+    "wrong address": (Reply(404, b"Nothing here"), {}, "HTTP 404: Nothing here"),
+    "long page": (Reply(403, b"Denied. " * 1000), {}, f"HTTP 403: {('Denied. ' * 1000)[:200]}..."),
+    "key not in ASCII": (FOUR, {"GROQ_API_KEY": "gsk_loopbäck0123456789"}, BAD_KEY),
+    "newline in the key": (FOUR, {"GROQ_API_KEY": "gsk_loopback\n0123456789"}, BAD_KEY),
+    "surrogate in the key": (FOUR, {"GROQ_API_KEY": "gsk_\udcff0123456789"}, BAD_KEY),
+    "half an IPv6 address": (FOUR, {"GROQ_BASE_URL": "http://[::1"}, BAD_URL),
+    "other scheme": (FOUR, {"GROQ_BASE_URL": "ftp://127.0.0.1"}, BAD_URL),
+    "no host": (FOUR, {"GROQ_BASE_URL": "://"}, BAD_URL),
+    "no URL": (FOUR, {"GROQ_BASE_URL": "http://\x7f"}, BAD_URL),
+    "no port": (FOUR, {"GROQ_BASE_URL": "http://127.0.0.1:x"}, BAD_URL),
+    "SOCKS without socksio": (FOUR, {"ALL_PROXY": "socks5://127.0.0.1:9"}, BAD_URL),
+    "unknown proxy": (FOUR, {"HTTPS_PROXY": "gopher://127.0.0.1:9"}, BAD_URL),
 }
 
 
-@table("reply, message", REFUSED)
-def test_refusal_that_concerns_all_questions_stops_judging(
-    small: Project, serve: Serve, reply: Reply, message: str
+@table("reply, environment, message", UNUSABLE_SERVICES)
+def test_what_concerns_all_questions_stops_judging(
+    small: Project,
+    serve: Serve,
+    monkeypatch: pytest.MonkeyPatch,
+    reply: Reply,
+    environment: Environment,
+    message: str,
 ) -> None:
+    monkeypatch.setitem(sys.modules, "socksio", None)
     server = serve(reply)
-    outcome = small.run()
-    assert [line for line in outcome.err if line.startswith("error: ") and line.endswith(message)]
-    assert list(outcome.results["strong"]) == UNJUDGED
-    assert "LLM_JUDGE" not in outcome.out
-    assert outcome.code == 3
-    assert len(server.calls) <= 2
-    assert KEY not in written_text(small, outcome)
-
-
-BAD_KEYS = {
-    "not ASCII": "gsk_loopbäck0123456789",
-    "newline inside": "gsk_loopback\n0123456789",
-    "surrogate": "gsk_loopback\udcff0123456789",
-}
-
-
-@table("key", BAD_KEYS)
-def test_invalid_key_is_neither_sent_nor_shown(small: Project, serve: Serve, key: str) -> None:
-    server = serve(usual)
-    outcome = small.run(GROQ_API_KEY=key)
-    assert mentions(outcome.err, "error: ", "GROQ_API_KEY", "character")
+    outcome = small.run(**environment)
+    assert mentions(outcome.err, "error: judging ended: ", message)
     assert outcome.out.startswith("Evaluating dev split outputs...\n")
     assert list(outcome.results["strong"]) == UNJUDGED
-    assert (server.calls, outcome.code) == ([], 3)
+    assert ("LLM_JUDGE" in outcome.out, outcome.code) == (False, 3)
+    assert len(server.calls) <= (0 if environment else 2)
     assert not re.search("gsk_|0123456789", written_text(small, outcome))
 
 
@@ -371,29 +373,6 @@ def test_key_that_the_service_repeats_is_written_nowhere(small: Project, serve: 
     letters = unicodedata.normalize("NFKD", written_text(small, outcome))
     visible = re.sub(r"\\u200[bB]|\\[rnt]|[\u0301\u200b\u2060\xad\ufe0f\u034f\r\n\t]", "", letters)
     assert KEY not in visible
-
-
-BAD_ENVIRONMENTS = {
-    "half an IPv6 address": ("GROQ_BASE_URL", "http://[::1"),
-    "other scheme": ("GROQ_BASE_URL", "ftp://127.0.0.1"),
-    "no host": ("GROQ_BASE_URL", "://"),
-    "no URL": ("GROQ_BASE_URL", "http://\x7f"),
-    "no port": ("GROQ_BASE_URL", "http://127.0.0.1:x"),
-    "SOCKS without socksio": ("ALL_PROXY", "socks5://127.0.0.1:9"),
-    "unknown proxy": ("HTTPS_PROXY", "gopher://127.0.0.1:9"),
-}
-
-
-@table("name, value", BAD_ENVIRONMENTS)
-def test_unusable_address_is_an_error(
-    small: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch, name: str, value: str
-) -> None:
-    server = serve(usual)
-    monkeypatch.setitem(sys.modules, "socksio", None)
-    outcome = small.run(**{name: value})
-    assert mentions(outcome.err, "error: judging ended: GROQ_BASE_URL ")
-    assert list(outcome.results["strong"]) == UNJUDGED
-    assert (server.calls, outcome.code) == ([], 3)
 
 
 # ------------------------------------------------------------------ Withdrawn models
