@@ -36,6 +36,9 @@ FILES, BATCHES = "/openai/v1/files", "/openai/v1/batches"
 BATCH, WAIT, DIRECT = ("dev", "--batch"), ("dev", "--batch", "--wait"), ("dev",)
 CANCEL = ("dev", "--cancel-batch", "--fresh")
 ALL = ["d1", "d2", "d3", "d4"]
+RATIONALE = (
+    "Line\u2028separators \u2029 \x85 \x0b \x1c and \u00e9 \U0001f600."  # only newlines separate results
+)
 SCORES = {"q001": 1, "q002": 2, "q003": 3, "q004": 4}
 
 Command = tuple[str, ...]
@@ -76,7 +79,7 @@ def submit(four: Project, serve: Serve) -> Submit:
 
 def score_by_number(call: Call) -> Reply:
     """Answer with score 1 for d1, 2 for d2, ..., using 100 tokens in and 20 out."""
-    content = json.dumps({"rationale": "Because.", "score": int(asked_document(call)[1:])})
+    content = json.dumps({"rationale": RATIONALE, "score": int(asked_document(call)[1:])})
     return completion(content, prompt_tokens=100, completion_tokens=20)
 
 
@@ -168,21 +171,11 @@ def test_the_next_run_collects_and_asks_nothing(four: Project, submit: Submit, c
     server = submit()
     outcome = four.run(*command)
     assert (outcome.code, scores(outcome)) == (0, SCORES)
+    rows = outcome.results["strong"]["llm_judge"]["per_question"]
+    assert {row["answer_rationale"] for row in rows} == {RATIONALE}
     assert (server.calls, len(server.batches)) == ([], 1)
     for words in ("completed", "4 of 4", "400 tokens in, 80 out"):
         assert words in batch_line(outcome)
-
-
-def test_the_first_result_counts_and_unknown_ids_are_ignored(four: Project, submit: Submit) -> None:
-    server = submit()
-    server.retrieve(server.batches[FIRST])
-    results = server.files["file_loopback_2"].content.splitlines(keepends=True)
-    worse = results[0].replace(b'\\"score\\": 4', b'\\"score\\": 1')
-    unknown = worse.replace(b'"custom_id": "', b'"custom_id": "un')
-    assert len({results[0], worse, unknown}) == 3
-    server.files["file_loopback_2"].content = b"".join([unknown, *results, worse])
-    assert (scores(four.run()), server.calls) == (SCORES, [])
-    assert len([line for line in journal_entries(four) if "key" in line]) == 4
 
 
 NO_RESULTS = [
@@ -193,21 +186,21 @@ NO_RESULTS = [
     b'{"custom_id": "x", "response": {"status_code": "x"}, "error": [1]}\n',
     b"[" * 100_000 + b"\n",
     b"\xff\n",
-    b'{"custom_id": "x", "resp',
+    b'{"custom_id": "unknown", "response": null, "error": {"code": "x"}}\n',
 ]
 
 
-def test_lines_that_are_no_results_are_ignored(four: Project, submit: Submit) -> None:
-    server = submit(disturb=disturb({("GET", "/content"): Reply(200, b"".join(NO_RESULTS))}))
-    assert "0 of 4" in batch_line(four.run(*BATCH), f"{FIRST} completed")
-    assert submitted(server) == [ALL, ALL]
-
-
-def test_only_newlines_separate_results(four: Project, submit: Submit) -> None:
-    rationale = "Line\u2028separators \u2029 \x85 \x0b \x1c and \u00e9 \U0001f600."
-    submit(answer=lambda call: groq_server.score_reply(4, rationale))
-    rows = four.run().results["strong"]["llm_judge"]["per_question"]
-    assert [row["answer_rationale"] for row in rows] == [rationale] * 4
+def test_the_first_result_counts_and_other_lines_are_ignored(four: Project, submit: Submit) -> None:
+    server = submit()
+    server.retrieve(server.batches[FIRST])
+    results = server.files["file_loopback_2"].content.splitlines(keepends=True)
+    worse = results[0].replace(b'\\"score\\": 4', b'\\"score\\": 1')
+    assert worse != results[0]
+    server.files["file_loopback_2"].content = b"".join(
+        [*NO_RESULTS, *results, worse, b'{"custom_id": "x", "r']
+    )
+    assert (scores(four.run()), server.calls) == (SCORES, [])
+    assert len([line for line in journal_entries(four) if "key" in line]) == 4
 
 
 @EITHER
