@@ -23,7 +23,6 @@ from conftest import (
     Serve,
     asked_document,
     document,
-    journal_entries,
     question,
     table,
 )
@@ -36,9 +35,7 @@ FILES, BATCHES = "/openai/v1/files", "/openai/v1/batches"
 BATCH, WAIT, DIRECT = ("dev", "--batch"), ("dev", "--batch", "--wait"), ("dev",)
 CANCEL = ("dev", "--cancel-batch", "--fresh")
 ALL = ["d1", "d2", "d3", "d4"]
-RATIONALE = (
-    "Line\u2028separators \u2029 \x85 \x0b \x1c and \u00e9 \U0001f600."  # only newlines separate results
-)
+RATIONALE = "Line\u2028separators \u2029 \x85 \x0b \x1c, \u00e9 and \U0001f600."  # only \\n ends a line
 SCORES = {"q001": 1, "q002": 2, "q003": 3, "q004": 4}
 
 Command = tuple[str, ...]
@@ -196,11 +193,10 @@ def test_the_first_result_counts_and_other_lines_are_ignored(four: Project, subm
     results = server.files["file_loopback_2"].content.splitlines(keepends=True)
     worse = results[0].replace(b'\\"score\\": 4', b'\\"score\\": 1')
     assert worse != results[0]
-    server.files["file_loopback_2"].content = b"".join(
-        [*NO_RESULTS, *results, worse, b'{"custom_id": "x", "r']
-    )
+    torn = results[0][:20]
+    server.files["file_loopback_2"].content = b"".join([*NO_RESULTS, *results, worse, torn])
     assert (scores(four.run()), server.calls) == (SCORES, [])
-    assert len([line for line in journal_entries(four) if "key" in line]) == 4
+    assert four.files()[JOURNAL].count(b'"key": ') == 4
 
 
 @EITHER
@@ -590,7 +586,7 @@ def test_a_broken_download_is_read_again(four: Project, submit: Submit, times: i
     outcome = four.run()
     assert (outcome.code, len(broken), server.calls) == (0, times, [])
     assert scores(outcome) == SCORES
-    assert len([line for line in journal_entries(four) if "key" in line]) == 4
+    assert four.files()[JOURNAL].count(b'"key": ') == 4
 
 
 REQUESTS = {
