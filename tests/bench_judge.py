@@ -320,7 +320,7 @@ def batch(quick: bool) -> Rows:
         finish_batches(server.url)
         collecting = run_program(folder, server.url)
         stored = run_program(folder, server.url, "--batch")
-        n_sent = sum(batch.total for batch in server.batches.values())
+        n_sent = sum(len(batch.lines) for batch in server.batches.values())
         paid_twice = server.paid_twice + len(server.calls)
         n_scored = len(read_scores(folder))
     name = f"{count} in batches"

@@ -439,13 +439,9 @@ class Batch:
     output_file_id: str | None = None
     error_file_id: str | None = None
 
-    @property
-    def total(self) -> int:
-        return len(self.lines)
-
     def as_json(self) -> dict[str, Any]:
         problem = {"code": "processing_failed", "message": "The batch could not be processed."}
-        counts = {"total": self.total, "completed": self.n_completed, "failed": self.n_failed}
+        counts = {"total": len(self.lines), "completed": self.n_completed, "failed": self.n_failed}
         return {
             "id": self.id,
             "input_file_id": self.input.id,

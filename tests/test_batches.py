@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import itertools
 import json
+import os
 import re
 import subprocess
 import sys
@@ -305,17 +306,11 @@ WITHDRAWN: dict[str, tuple[Answer, Disturb | None]] = {
 def test_a_withdrawn_model_is_replaced_by_its_successor(
     four: Project, submit: Submit, answer: Answer, disturb: Disturb | None, command: Command
 ) -> None:
-    submit(answer=answer, disturb=disturb)
+    server = submit(answer=answer, disturb=disturb, batches=[BatchScript(), BatchScript(polls=2)])
     outcome = run_until_done(four, *command)
     assert outcome.results["strong"]["llm_judge"]["judge_model"] == GPT_OSS
     assert scores(outcome) == SCORES
-
-
-def test_a_batch_of_the_successor_is_waited_for(four: Project, submit: Submit) -> None:
-    server = submit(answer=withdraw_llama, batches=[BatchScript(), BatchScript(polls=5)])
-    for _ in range(2):
-        four.run(*BATCH)
-    assert len(server.batches) == 2
+    assert len(server.batches) == (2 if command == BATCH else 1)  # that of the successor is waited for
 
 
 @EITHER
@@ -367,13 +362,9 @@ def test_an_unreadable_batch_stays_under_way(four: Project, submit: Submit, path
 
 
 def test_ctrl_c_ends_waiting_but_not_the_batch(four: Project, serve: Serve) -> None:
-    states = []
-
     def interrupt(method: str, path: str) -> None:
-        if method == "GET" and path.endswith(FIRST):
-            states.append(path)
-            if len(states) == 2:
-                _thread.interrupt_main()
+        if path.endswith(FIRST) and server.batches[FIRST].polled == 1:
+            _thread.interrupt_main()
 
     server = serve(score_by_number, batches=BatchScript(polls=4), disturb=interrupt)
     assert four.run(*WAIT).code == 130
@@ -399,14 +390,12 @@ def test_a_cancelled_batch_keeps_what_was_answered(four: Project, serve: Serve, 
 def test_a_batch_that_has_ended_is_not_cancelled(four: Project, submit: Submit) -> None:
     server = submit()
     server.retrieve(server.batches[FIRST])
-    outcome = four.run(*CANCEL)
-    assert (outcome.code, outcome.out.split(",")[0]) == (0, f"Batch {FIRST}: completed")
+    assert four.run(*CANCEL).out.startswith(f"Batch {FIRST}: completed,")
 
 
 def test_a_batch_that_is_missing_in_the_journal_is_found_and_cancelled(four: Project, submit: Submit) -> None:
     server = submit(batches=BatchScript(polls=3))
-    path = four.folder / JOURNAL
-    path.write_bytes(path.read_bytes().split(b"\n")[0] + b"\n")
+    four.write(JOURNAL, four.files()[JOURNAL].splitlines(keepends=True)[0])
     four.run(*CANCEL)
     assert server.batches[FIRST].status == "cancelled"
 
@@ -476,15 +465,6 @@ def test_a_judgement_of_a_batch_costs_half(four: Project, serve: Serve, n_calls:
     assert outcome.results["strong"]["llm_judge"]["usage"]["cost_usd"] == pytest.approx(cost)
 
 
-def test_fresh_submits_everything_again_and_a_later_run_collects_it(four: Project, serve: Serve) -> None:
-    server = serve(score_by_number)
-    four.run()
-    four.run(*BATCH, "--fresh")
-    assert submitted(server) == [ALL]
-    assert "completed" in batch_line(four.run())
-    assert (len(server.calls), len(server.batches)) == (4, 1)
-
-
 def test_fresh_never_collects_what_was_submitted_before_it(four: Project, submit: Submit) -> None:
     def answer(call: Call) -> Reply:
         content = json.dumps({"rationale": "So.", "score": 1 if call.custom_id else 5})
@@ -497,6 +477,7 @@ def test_fresh_never_collects_what_was_submitted_before_it(four: Project, submit
     assert "2 of 4 judged, 2 asked again since, 400 tokens in" in batch_line(outcome, f"{FIRST} completed")
     assert scores(outcome) == {"q001": 5, "q002": 5, "q003": 1, "q004": 1}
     outcome = four.run(*BATCH, "--fresh")
+    assert submitted(server) == [ALL, ALL]
     assert any("run again without --fresh" in line for line in outcome.err)
     assert set(scores(four.run()).values()) == {1}
 
@@ -547,11 +528,9 @@ def test_free_answers_are_judged_in_batches(project: Project, serve: Serve) -> N
 # ------------------------------------------------------------------ The key
 
 
-ESCAPED_KEY = "".join(f"\\u{ord(character):04x}" for character in KEY)
 ECHO = error(400, "bad_request", f"No: {KEY}")
 ECHOES: dict[str, tuple[Answer, Disturb | None]] = {
     "in a reply": (lambda call: groq_server.score_reply(4, f"Your key is {KEY}."), None),
-    "escaped": (lambda call: completion(f'{{"score": 4, "rationale": "{ESCAPED_KEY}"}}'), None),
     "in a failed line": (lambda call: ECHO, None),
     "in an upload's error": (score_by_number, disturb({("POST", FILES): ECHO}, once=True)),
     "in a failed batch": (score_by_number, fail_batch(f"No: {KEY}")),
@@ -687,8 +666,9 @@ def test_after_a_killed_run_nothing_is_lost_or_judged_twice(
     server = serve(score_by_number, disturb=kill, page=1)
     if path == "/content":
         four.run(*BATCH)
-    command = [sys.executable, evaluation.__file__, *BATCH]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as program:
+    command = [sys.executable, "-m", "evaluation", *BATCH]
+    environment = {**os.environ, "PYTHONPATH": os.path.dirname(evaluation.__file__)}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as program:
         programs.append(program)
     assert (program.returncode, programs) == (-9, [])
     # Another program uses the account, too. Its file and batch are newer, and fill the lists' first pages.

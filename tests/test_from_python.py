@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from conftest import KEY, JudgeWith, Project, Serve, question, table
+from conftest import JudgeWith, Project, Serve, question, table
 from groq_server import error, score_reply
 
 JOURNAL = "dev_judgements.jsonl"
@@ -46,47 +46,35 @@ def test_results_have_the_keys_of_the_results_file(both: Project) -> None:
     assert results["strong"].citation.avg_f1 == 0.5
     assert not results["strong"].llm_judge
     assert repr(results) == "<Results of simple, strong>"
-    assert list(evaluation.grade("dev", systems=["strong"])) == ["strong"]
+    assert list(evaluation.grade("DEV", systems=["strong"])) == ["strong"]
 
 
-@table("judged", {"judged": True, "not judged": False})
+@pytest.mark.parametrize("judged", [True, False])
 def test_json_is_that_of_the_command(
     both: Project, judge_with: JudgeWith, monkeypatch: pytest.MonkeyPatch, judged: bool
 ) -> None:
-    judge_with({"strong": [5, None], "simple": [1, 1]})
-    if not judged:
-        monkeypatch.delenv("GROQ_API_KEY")
-    both.run()
-    monkeypatch.delenv("GROQ_API_KEY", raising=False)
-    both.run()  # what failed is now missing from the journal
+    server = judge_with({"strong": [5, None], "simple": [1, 1]})
+    if judged:
+        both.run()
+    both.run(GROQ_API_KEY="")  # the judgement that failed is not in the journal
     before = both.files()
-    folder = elsewhere(both, monkeypatch)
-    monkeypatch.setenv("GROQ_API_KEY", KEY)
-    monkeypatch.setenv("GROQ_BASE_URL", "http://127.0.0.1:9")  # nothing listens: nothing is sent
-    results = evaluation.grade("dev", folder=folder)
-    assert json.loads(msgspec.json.encode(dict(results))) == json.loads(before["dev_evaluation.json"])
+    n_calls = len(server.calls)
+    results = evaluation.grade("dev", folder=elsewhere(both, monkeypatch))
+    assert results.to_json() == before["dev_evaluation.json"].decode()
     assert bool(results["strong"].llm_judge) == judged
-    assert both.files() == before
+    assert (both.files(), len(server.calls)) == (before, n_calls)
 
 
-def test_rows_for_a_data_frame(both: Project) -> None:
+def test_rows_for_a_data_frame(both: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    before = both.files()
     rows = evaluation.grade("dev", judge=by_length).rows()
-    assert [(row["question_id"], row["system"]) for row in rows] == [
-        ("q001", "simple"),
-        ("q001", "strong"),
-        ("q002", "simple"),
-        ("q002", "strong"),
-    ]
+    names = [f"{row['question_id']} {row['system']}" for row in rows]
+    assert names == ["q001 simple", "q001 strong", "q002 simple", "q002 strong"]
     last = {"recall_at_1": 0, "recall_at_5": 1, "f1": 0.0, "answer_score_raw": 2.5, "flags": ""}
     assert last.items() <= rows[-1].items()
     assert rows[0]["answer_score_raw"] is None
     assert all(row.keys() == rows[0].keys() for row in rows)
-
-
-def test_nothing_is_printed_or_written(both: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    before = both.files()
-    evaluation.grade("dev", judge=by_length)
     assert both.capture.readouterr() == ("", "")
     assert both.files() == before
 
@@ -111,8 +99,7 @@ def test_function_as_judge(both: Project) -> None:
     assert simple.per_question[1].answer_score_raw == 4
 
 
-def test_splits_systems_and_judges_that_are_none(both: Project) -> None:
-    assert list(evaluation.grade("DEV")) == list(evaluation.grade("dev"))
+def test_systems_and_judges_that_are_none(both: Project) -> None:
     with pytest.raises(ValueError, match="systems is empty"):
         evaluation.grade("dev", systems=[])
     wrong: Any = 3
@@ -154,12 +141,8 @@ def test_all_problems_of_the_input_are_raised(both: Project, monkeypatch: pytest
     folder = elsewhere(both, monkeypatch)
     with pytest.raises(evaluation.InputError) as raised:
         evaluation.grade("dev", folder=folder, systems=["strong", "none"])
-    start = f"{folder}{os.sep}"
-    assert [line.removeprefix(start).split(":")[0] for line in raised.value.problems] == [
-        "corpus/d1.json",
-        "dev_strong_output.json",
-        "dev_none_output.json",
-    ]
+    files = [line.removeprefix(f"{folder}{os.sep}").split(":")[0] for line in raised.value.problems]
+    assert files == ["corpus/d1.json", "dev_strong_output.json", "dev_none_output.json"]
     assert both.capture.readouterr() == ("", "")
     with pytest.raises(evaluation.InputError, match="nowhere: folder not found in "):
         evaluation.grade("dev", folder="nowhere")

@@ -9,39 +9,30 @@ from typing import Any
 
 import groq
 import pytest
-from groq.types.chat import ChatCompletion
 
-import groq_server as loopback
 from conftest import NO_CERTIFICATES, Answer, table
-from groq_server import RPM, TPD, TPM, Call, GroqServer, Limits, Quota, Reply
+from groq_server import RPM, TPD, TPM, Call, GroqServer, Limits, Quota, Reply, score_reply
 
 MODEL = "openai/gpt-oss-20b"
-SCORE = loopback.score_reply(4)
 
 
 @contextmanager
-def serving(answer: Answer | Reply, **options: Any) -> Iterator[tuple[GroqServer, groq.Groq]]:
-    function = answer if callable(answer) else lambda call: answer
+def serving(answer: Answer, limits: Limits | None = None) -> Iterator[tuple[GroqServer, groq.Groq]]:
     http_client = groq.DefaultHttpxClient(verify=NO_CERTIFICATES)
-    with GroqServer(function, **options) as server:
-        client = groq.Groq(api_key="any", base_url=server.url, max_retries=0, http_client=http_client)
-        with client:
-            yield server, client
+    with (
+        GroqServer(answer, limits=limits) as server,
+        groq.Groq(api_key="any", base_url=server.url, max_retries=0, http_client=http_client) as client,
+    ):
+        yield server, client
 
 
-def ask(client: groq.Groq) -> ChatCompletion:
-    return client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "Grade this."}])
-
-
-# ------------------------------------------------------------------ Calls
+MESSAGES: list[Any] = [{"role": "user", "content": "x" * 4_000}]
 
 
 def test_a_completion_has_usage_and_the_headers_of_the_limits() -> None:
     limits = Limits(requests_per_day=14_400, tokens_per_minute=6_000)
-    with serving(SCORE, limits=limits) as (server, client):
-        raw = client.chat.completions.with_raw_response.create(
-            model=MODEL, messages=[{"role": "user", "content": "x" * 4_000}]
-        )
+    with serving(lambda call: score_reply(4), limits) as (server, client):
+        raw = client.chat.completions.with_raw_response.create(model=MODEL, messages=MESSAGES)
     reply = raw.parse()
     assert json.loads(reply.choices[0].message.content or "")["score"] == 4
     assert (reply.model, reply.system_fingerprint) == (MODEL, "fp_loopback")
@@ -60,13 +51,11 @@ def test_an_exception_in_the_tests_function_fails_the_test() -> None:
 
     failed = pytest.raises(groq.InternalServerError)
     with pytest.raises(LookupError, match="unexpected"), serving(fail) as (_, client), failed:
-        ask(client)
+        client.chat.completions.create(model=MODEL, messages=MESSAGES)
 
-
-# ------------------------------------------------------------------ Limits
 
 # Numbers and waiting times as Groq has sent them.
-REFUSALS: dict[str, tuple[Limits, int, int, str, str, str]] = {
+REFUSALS = {
     "tokens per minute": (Limits(None, 6_000), 5_034, 1_443, TPM, "4.77s", "5"),
     "tokens per day": (Limits(tokens_per_day=100_000), 97_050, 3_619, TPD, "9m38.016s", "579"),
     "a short minute": (Limits(None, 6_000, seconds_per_minute=6), 5_034, 1_443, TPM, "477ms", "0.5"),

@@ -6,7 +6,7 @@ import csv
 import hashlib
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import evaluation
@@ -32,17 +32,17 @@ def eight(project: Project, judge_with: JudgeWith) -> Project:
     return project
 
 
-def labels_csv(*rows: Sequence[object]) -> str:
-    return "\n".join(["question_id,system,score,rater", *(",".join(map(str, row)) for row in rows)])
+HEAD, FIRST, SECOND = "question_id,system,score,rater", "q001,strong,4,anna", "q002,strong,3,anna"
 
 
-def rated(rater: str, scores: Sequence[int | None], system: str = "strong") -> list[tuple[object, ...]]:
-    """Return the rows of one rater's scores for q001, q002, ...; None is no score."""
-    rows: list[tuple[object, ...]] = []
-    for name, score in zip(IDS, scores, strict=False):
-        if score is not None:
-            rows.append((name, system, score, rater))
-    return rows
+def labels_csv(scores: Mapping[str, Sequence[int | None]], system: str = "strong") -> str:
+    """Return the scores of these raters for q001, q002, ...; None is no score."""
+    lines = [HEAD]
+    for rater, given in scores.items():
+        for name, score in zip(IDS, given, strict=False):
+            if score is not None:
+                lines.append(f"{name},{system},{score},{rater}")
+    return "\n".join(lines)
 
 
 def run_with_labels(project: Project, content: object, *arguments: str) -> Outcome:
@@ -57,7 +57,6 @@ def human_results(outcome: Outcome, system: str = "strong") -> dict[str, Any]:
 
 # ------------------------------------------------------------------ Reading labels
 
-HEAD, FIRST, SECOND = "question_id,system,score,rater", "q001,strong,4,anna", "q002,strong,3,anna"
 ROWS = [
     {"question_id": "q001", "system": "strong", "score": 4, "rater": "anna"},
     {"question_id": "q002", "system": "strong", "score": 3, "rater": "anna"},
@@ -99,50 +98,46 @@ JSON_PROBLEMS = """[{"question_id": "q9", "system": "weak", "score": 4},
 {"question_id": "q001", "system": "strong", "score": 4, "rater": "anna"}, 5]"""
 
 
-@table(
-    "content, problems",  # of each: its place and a word of the message
-    {
-        "empty file": ("", [("", "score")]),
-        "no column of questions": ("system,score\nstrong,4", [(":2:", "question_id")]),
-        "3.5": (
-            labels_csv(("q001", "strong", 3.5)),
-            [("labels.csv:2: score: expected a whole number from 1 to 5, got 3.5",)],
-        ),
-        "decimal comma": (labels_csv(("q001", "strong", '"4,0"')), [(":2:", "4,0")]),
-        "true": ([{**ROWS[0], "score": True}], [("", "score")]),
-        "rows of several lines": (
-            'question_id,system,answer,score\nq001,strong,"a\nb\nc",4\n\nq9,strong,"d\ne",4\n',
-            [(":6:", "q9")],
-        ),
-        "several problems": (
-            labels_csv(("q9", "weak", 4), *rated("anna", [4]), ("q002", "strong", 7), *rated("anna", [5])),
-            [(":2:", "q9"), (":2:", "weak"), (":4:", "score"), (":5:", "anna")],
-        ),
-        "two scores without a rater": (labels_csv(*rated("", [4]), *rated("", [5])), [(":3:", "q001")]),
-        "several problems in JSON": (
-            JSON_PROBLEMS,
-            [
-                *((":1:", "question_id"), (":1:", "system")),
-                *((":3:", "question_id"), (":3:", "system"), (":3:", "score"), (":3:", "rater")),
-                *((":4:", "object"), (":4:", "anna", "q001")),
-            ],
-        ),
-        "rows on one line": (
-            [{**ROWS[0], "score": 9}, {**ROWS[0], "question_id": "q9"}],
-            [(":1:", "[0]", "score"), (":1:", "q9")],
-        ),
-        "broken JSON": ('[{"question_id": ', [("", "JSON")]),
-        "not UTF-8": (f"{HEAD}\n".encode() + b"q001,strong,4,M\xfcller", [(":2:", "UTF-8")]),
-    },
-)
-def test_problems_in_labels(eight: Project, content: object, problems: list[tuple[str, ...]]) -> None:
+WHOLE = "score: expected a whole number from 1 to 5, got"
+JSON_MESSAGES = f"""\
+1: [0]: question_id: unknown question ID: q9
+1: [0]: system: unknown system: weak
+3: [2]: question_id: expected a string, got a list
+3: [2]: system: expected a string, got an empty object
+3: [2]: {WHOLE} "4"
+3: [2]: rater: expected a string, got 7
+4: [4]: expected an object, got 5
+4: [3]: two scores by anna for q001 of strong"""
+PROBLEMS: dict[str, tuple[object, list[str]]] = {  # the file, starts of the messages about it
+    "empty file": ("", ["1: no score; expected a list of rows with question_id, system and score"]),
+    "no column of questions": ("system,score\nstrong,4", ["2: question_id is missing or empty"]),
+    "3.5": (f"{HEAD}\nq001,strong,3.5", [f"2: {WHOLE} 3.5"]),
+    "decimal comma": (f'{HEAD}\nq001,strong,"4,0"', [f'2: {WHOLE} "4,0"']),
+    "true": ([{**ROWS[0], "score": True}], [f"1: {WHOLE} true"]),
+    "rows of several lines": (
+        'question_id,system,answer,score\nq001,strong,"a\nb\nc",4\n\nq9,strong,"d\ne",4\n',
+        ["6: question_id: unknown question ID: q9"],
+    ),
+    "several": (
+        f"{HEAD}\nq9,weak,4\n{FIRST}\nq002,strong,7\n{FIRST}",
+        ["2: question_id: unknown", "2: system: unknown", f"4: {WHOLE} 7", "5: two scores by anna"],
+    ),
+    "no rater": (f"{HEAD}\nq001,strong,4\nq001,strong,5", ["3: two scores by a person without a name"]),
+    "several in JSON": (JSON_PROBLEMS, JSON_MESSAGES.splitlines()),
+    "rows on one line": ([ROWS[0], {**ROWS[1], "score": 9}], [f"1: [1]: {WHOLE} 9"]),
+    "broken JSON": ('[{"question_id": ', ["1: JSON is cut off"]),
+    "not UTF-8": (f"{HEAD}\n".encode() + b"q001,strong,4,M\xfcller", ["2: not UTF-8: byte 0xfc"]),
+}
+
+
+@table("content, problems", PROBLEMS)
+def test_problems_in_labels(eight: Project, content: object, problems: list[str]) -> None:
     eight.write("labels.csv", content)
     before = eight.files()
     outcome = eight.run("dev", "--human", "labels.csv")
     listed = [line for line in outcome.err if line.startswith("labels.csv:")]
-    assert len(listed) == len(problems)
-    for words in problems:
-        assert mentions(listed, *words)
+    for line, start in zip(listed, problems, strict=True):
+        assert line.startswith(f"labels.csv:{start}")
     assert (outcome.code, outcome.out, eight.files()) == (2, "", before)
 
 
@@ -161,7 +156,7 @@ Average Answer Score of 8 corrected by people, if these are a random sample: 3.3
 
 
 def test_agreement_by_hand(eight: Project) -> None:
-    outcome = run_with_labels(eight, labels_csv(*rated("anna", PEOPLE)))
+    outcome = run_with_labels(eight, labels_csv({"anna": PEOPLE}))
     alpha = evaluation.krippendorff_alpha([JUDGED[:6], PEOPLE], "ordinal")
     _, low, high = evaluation.corrected_mean(JUDGED, [*PEOPLE, None, None], GOLD_DOCUMENTS)
     assert human_results(outcome) == {
@@ -192,11 +187,10 @@ THREE_RATERS: dict[str, list[int | None]] = {
 
 
 def test_several_raters(eight: Project) -> None:
-    rows, pairs = [], []
-    for rater, scores in THREE_RATERS.items():
-        rows += rated(rater, scores)
+    pairs = []
+    for scores in THREE_RATERS.values():
         pairs += [(judged, score) for judged, score in zip(JUDGED, scores, strict=True) if score is not None]
-    found = human_results(run_with_labels(eight, labels_csv(*rows)))
+    found = human_results(run_with_labels(eight, labels_csv(THREE_RATERS)))
     by_judge, by_people = zip(*pairs, strict=True)
     alpha_of_all = evaluation.krippendorff_alpha([JUDGED, *THREE_RATERS.values()], "ordinal")
     alpha_of_people = evaluation.krippendorff_alpha(list(THREE_RATERS.values()), "ordinal")
@@ -216,7 +210,7 @@ def test_several_raters(eight: Project) -> None:
 
 def test_repeats_are_rounded_for_agreement_not_for_the_mean(eight: Project, judge_with: JudgeWith) -> None:
     judge_with({"strong": [[4, 5], [2, 3], [1, 2], [3, 3], [4, 4], [1, 1], [5, 5], [2, 2]]})
-    labels = labels_csv(*rated("anna", [5, 3, 2, 3, 4, 1, 5, 2]))
+    labels = labels_csv({"anna": [5, 3, 2, 3, 4, 1, 5, 2]})
     found = human_results(run_with_labels(eight, labels, "--repeats", "2"))
     assert (found["exact_agreement"], found["weighted_kappa"], found["krippendorff_alpha"]) == (1, 1, 1)
     assert found["judge_minus_human_by_level"] == {"1": 0, "2": -0.25, "3": -0.25, "4": 0, "5": -0.25}
@@ -225,7 +219,7 @@ def test_repeats_are_rounded_for_agreement_not_for_the_mean(eight: Project, judg
 
 def test_missing_judgements_are_not_compared(eight: Project, judge_with: JudgeWith) -> None:
     judge_with({"strong": [None, 2, 5, None, *JUDGED[4:]]})
-    outcome = run_with_labels(eight, labels_csv(*rated("anna", PEOPLE)))
+    outcome = run_with_labels(eight, labels_csv({"anna": PEOPLE}))
     found = human_results(outcome)
     assert (found["labels"], found["exact_agreement"], found["agreement_within_1"]) == (4, 2 / 4, 1)
     assert found["judge_minus_human_by_level"] == {"2": -1, "3": -1, "4": 0, "5": 0}
@@ -241,7 +235,7 @@ def test_blank_answers_by_hand(eight: Project) -> None:
     answers = {name: {"answer": "So it is."} for name in IDS[:6]}
     eight.predictions("strong", {**answers, "q007": BLANK[3]})  # and no prediction for q008
     people = [4, 3, 5, 1, 4, None]
-    found = human_results(run_with_labels(eight, labels_csv(*rated("anna", [*people, 5, 5]))))
+    found = human_results(run_with_labels(eight, labels_csv({"anna": [*people, 5, 5]})))
     mean, *ends = evaluation.corrected_mean(JUDGED[:6], people, GOLD_DOCUMENTS[:6])
     assert mean == pytest.approx(19 / 6 - 1 / 5, abs=1e-12)
     assert (found["labels"], found["questions"], found["answers_judged"]) == (5, 5, 8)
@@ -263,7 +257,7 @@ def test_labels_of_unjudged_answers(eight: Project) -> None:
         ("simple", []),
         ("simple", ["--systems", "strong"]),
     ):
-        outcome = run_with_labels(eight, labels_csv(*rated("anna", [4], system)), *arguments)
+        outcome = run_with_labels(eight, labels_csv({"anna": [4]}, system), *arguments)
         assert mentions(outcome.err, "warning", "labels.csv")
         assert outcome.code == 0
 
@@ -275,12 +269,7 @@ def write_sheet(project: Project, *arguments: str) -> list[dict[str, str]]:
     """Write a new label sheet and return its rows."""
     (project.folder / SHEET).unlink(missing_ok=True)
     assert project.run("dev", "--label-sheet", *arguments).code == 0
-    text = (project.folder / SHEET).read_bytes().decode("utf-8-sig")
-    return list(csv.DictReader(io.StringIO(text, newline="")))
-
-
-def answers_in(rows: Sequence[Mapping[str, str]]) -> set[tuple[str, str]]:
-    return {(row["question_id"], row["system"]) for row in rows}
+    return list(csv.DictReader(io.StringIO(project.files()[SHEET].decode("utf-8-sig"), newline="")))
 
 
 ONE_ROW = (
@@ -321,15 +310,16 @@ def test_a_sheet_is_shuffled_by_a_hash_and_has_no_scores(eight: Project) -> None
 
 def test_labels_from_the_top_of_the_sheet_are_a_random_sample(eight: Project) -> None:
     whole = SHEET_ORDER
+    gap = [*whole[:3], *whole[4:]]
     for labelled, in_order in (
         (whole[:1], True),
-        (whole[2::-1], True),
+        (whole[:3], True),
         (IDS, True),
         (whole[1:], False),
-        ([*whole[:3], *whole[4:]], False),
+        (gap, False),
     ):
-        labels = labels_csv(*((name, "strong", 4, "anna") for name in labelled))
-        outcome = run_with_labels(eight, labels)
+        scores = [4 if name in labelled else None for name in IDS]
+        outcome = run_with_labels(eight, labels_csv({"anna": scores}))
         assert (labelled, human_results(outcome)["labelled_in_sheet_order"]) == (labelled, in_order)
         assert ("corrected by people, if these are a random sample: " in outcome.out) != in_order
 
@@ -348,18 +338,14 @@ def test_the_sheet_has_the_systems_to_be_judged(eight: Project) -> None:
         assert (outcome.code, outcome.out, eight.files()) == (2, "", before)
 
 
-def test_blank_answers_and_questions_without_rubric_are_not_in_the_sheet(eight: Project) -> None:
-    eight.questions(question("d1", rubric=None), *(question(f"d{n}") for n in range(2, 7)))
-    blank = dict(zip(["q002", "q003", "q004", "q005"], BLANK, strict=True))
-    del blank["q002"]
-    eight.predictions("strong", {"q001": {"answer": "Yes."}, "q006": {"answer": "Yes."}, **blank})
-    assert answers_in(write_sheet(eight)) == {("q006", "strong")}
-
-
-def test_a_long_answer_is_in_the_sheet_as_the_judge_sees_it(eight: Project) -> None:
-    eight.predictions("strong", {"q001": {"answer": "Yes, in May."}, "q002": {"answer": "No."}})
-    answers = {row["system_answer"] for row in write_sheet(eight, "--max-answer-chars", "4")}
-    assert answers == {"Yes,\n[cut off, as for the judge]", "No."}
+def test_the_sheet_has_the_answers_that_the_judge_sees(eight: Project) -> None:
+    eight.questions(question("d1", rubric=None), *(question(f"d{n}") for n in range(2, 8)))
+    given = [{"answer": "Yes."}, *BLANK[1:], {"answer": "Yes, in May."}, {"answer": "No."}]
+    eight.predictions("strong", dict(zip(IDS, given, strict=False)))
+    answers = {
+        row["question_id"]: row["system_answer"] for row in write_sheet(eight, "--max-answer-chars", "4")
+    }
+    assert answers == {"q005": "Yes,\n[cut off, as for the judge]", "q006": "No."}
 
 
 def test_an_existing_sheet_is_never_overwritten(eight: Project) -> None:
@@ -370,16 +356,15 @@ def test_an_existing_sheet_is_never_overwritten(eight: Project) -> None:
     assert (outcome.code, outcome.out, eight.files()) == (2, "", before)
 
 
-def fill_sheet(project: Project, score: Callable[[Mapping[str, str]], int]) -> None:
-    """Write a score in every row of the sheet, and save it with semicolons, as some programs do."""
-    path = project.folder / SHEET
-    reader = csv.DictReader(io.StringIO(path.read_bytes().decode("utf-8-sig"), newline=""))
+def fill_sheet(project: Project) -> None:
+    """Give 2 to systems called `other` and 4 to all others, and write semicolons, as some programs do."""
+    reader = csv.DictReader(io.StringIO(project.files()[SHEET].decode("utf-8-sig"), newline=""))
     stream = io.StringIO(newline="")
     writer = csv.DictWriter(stream, reader.fieldnames or (), delimiter=";")
     writer.writeheader()
     for row in reader:
-        writer.writerow({**row, "score": score(row), "rater": "anna"})
-    path.write_bytes(stream.getvalue().encode())
+        writer.writerow({**row, "score": 2 if row["system"].endswith("other") else 4, "rater": "anna"})
+    project.write(SHEET, stream.getvalue())
 
 
 def test_a_filled_in_sheet_with_hostile_names_is_read_back(project: Project, serve: Serve) -> None:
@@ -391,7 +376,7 @@ def test_a_filled_in_sheet_with_hostile_names_is_read_back(project: Project, ser
     rows = write_sheet(project)
     assert {row["system_answer"] for row in rows} == {"'=1\n-2"}  # not a formula
     assert not [cell for row in rows for cell in row.values() if cell.startswith(("=", "+", "-", "@", "\t"))]
-    fill_sheet(project, lambda _: 4)
+    fill_sheet(project)
     found = human_results(project.run("dev", "--human", SHEET), system)
     assert (found["labels"], found["questions"], found["exact_agreement"]) == (len(ids), len(ids), 1)
 
@@ -421,9 +406,10 @@ def human_results_of(project: Project, folder: str) -> dict[str, dict[str, Any]]
 def test_a_sheet_of_submissions_is_written_and_read_back(submissions: Project) -> None:
     rows = write_sheet(submissions, *OUTPUTS)
     systems = ("a/other", "a/strong", "b/strong")
-    assert answers_in(rows) == {(name, system) for name in IDS for system in systems}
+    asked = {(row["question_id"], row["system"]) for row in rows}
+    assert asked == {(name, system) for name in IDS for system in systems}
     assert not list((submissions.folder / "in").rglob("*labels*"))
-    fill_sheet(submissions, lambda row: 2 if row["system"].endswith("other") else 4)
+    fill_sheet(submissions)
     assert submissions.run("dev", *OUTPUTS, "--human", SHEET).code == 0
     for folder, names in (("a", ["other", "strong"]), ("b", ["strong"])):
         found = human_results_of(submissions, folder)
@@ -433,7 +419,7 @@ def test_a_sheet_of_submissions_is_written_and_read_back(submissions: Project) -
 
 
 def test_labels_name_the_submission(submissions: Project) -> None:
-    labels = labels_csv(("q001", "strong", 4), ("q001", "a/strong", 4), ("q001", "b", 4))
-    outcome = run_with_labels(submissions, labels, *OUTPUTS)
+    labels = [f"q001,{system},4,anna" for system in ("strong", "a/strong", "b")]
+    outcome = run_with_labels(submissions, "\n".join([HEAD, *labels]), *OUTPUTS)
     assert [line[:13] for line in outcome.err if line.startswith("labels.csv")] == ["labels.csv:2:"]
     assert outcome.code == 2
