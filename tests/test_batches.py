@@ -592,7 +592,7 @@ def test_after_a_lost_request_or_answer_nothing_is_judged_twice(
     assert_nothing_is_judged_twice(server)
 
 
-@pytest.mark.parametrize("id", ["batch_1", "{}", "\\ud800", ""])
+@pytest.mark.parametrize("id", ["batch_1", "batch_{}"])
 def test_a_list_without_end_is_left(four: Project, submit: Submit, id: str) -> None:
     ids = map(id.format, itertools.count())
     template = '{"data": [{"id": "%s", "status": "failed"}], "has_more": true}'

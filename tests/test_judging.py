@@ -293,7 +293,6 @@ FORMS_OF_THE_KEY = [
     KEY,
     f"{KEY[:9]}\r\n\t{KEY[9:]}",
     f"{KEY[:9]}\\\\u200b\\n{KEY[9:]}",
-    KEY.replace("0", "\uff10"),
     "\u0301".join(KEY),
     "\ufe0f\u034f".join(KEY),
 ]
@@ -301,7 +300,7 @@ MANY_KEYS = ", ".join(FORMS_OF_THE_KEY)
 Environment = dict[str, str]
 UNUSABLE_SERVICES: dict[str, tuple[Reply, Environment, str]] = {
     "wrong key": (error(401, "invalid_api_key", "Invalid API Key"), {}, "HTTP 401: Invalid API Key"),
-    "key in many forms": (error(401, "", f"No: {MANY_KEYS}."), {}, f"No: ***{5 * ', ***'}."),
+    "key in many forms": (error(401, "", f"No: {MANY_KEYS}."), {}, f"No: ***{4 * ', ***'}."),
     "wrong address": (Reply(404, b"Nothing here"), {}, "HTTP 404: Nothing here"),
     "long page": (Reply(403, b"Denied. " * 1000), {}, f"HTTP 403: {('Denied. ' * 1000)[:200]}..."),
     "key not in ASCII": (FOUR, {"GROQ_API_KEY": "gsk_loopbäck0123456789"}, BAD_KEY),
