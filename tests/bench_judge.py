@@ -95,7 +95,7 @@ def new_split(count: int) -> Iterator[Path]:
 @contextmanager
 def start_server(latency_s: float) -> Iterator[str]:
     """Start the server as a process of its own, for clients in this process. Yields its URL."""
-    command = [sys.executable, str(ROOT / "tests" / "groq_server.py"), "--latency", str(latency_s)]
+    command = [sys.executable, str(ROOT / "tests" / "groq_server.py"), str(latency_s)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

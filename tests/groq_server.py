@@ -5,19 +5,19 @@ A test passes a function from Call to Reply, which answers calls as well as the 
     with GroqServer(lambda call: score_reply(4), batches=BatchScript(polls=2)) as server:
         client = groq.Groq(api_key="any", base_url=server.url, max_retries=0)
 
-It listens on 127.0.0.1 only. `python groq_server.py --latency 0.2` runs it as a process of its own, for
-benchmarks, and prints its URL.
+It listens on 127.0.0.1 only. `python groq_server.py 0.2` runs it as a process of its own, with this latency in
+seconds, for benchmarks, and prints its URL.
 Error messages use Groq's wording, because clients parse limits and waiting times from them.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import hashlib
 import json
 import math
 import re
+import sys
 import threading
 import time
 from collections import Counter
@@ -281,17 +281,15 @@ class Faults:
 
 @dataclass(frozen=True)
 class Limits:
-    """An account's rate limits; None for no limit.
+    """An account's limits of a minute; None for no limit. Limits of a day are left to a test's replies.
 
-    With `start_full=False` every limit is used up at first, so that a benchmark has no initial burst. Days,
-    reset times and retry-after shrink with `seconds_per_minute`; all times remain real seconds. A limit of a
-    minute may be enforced over this share of it, which its refusals don't say.
+    With `start_full=False` every limit is used up at first, so that a benchmark has no initial burst. Reset
+    times and retry-after shrink with `seconds_per_minute`; all times remain real seconds. A limit may be
+    enforced over this share of the minute, which its refusals don't say.
     """
 
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
-    requests_per_day: int | None = None
-    tokens_per_day: int | None = None
     start_full: bool = True
     seconds_per_minute: float = 60.0
     enforced_share: float = 1.0
@@ -319,22 +317,15 @@ class Quota:
 
     def __init__(self, limits: Limits, now_s: float) -> None:
         minute_s = limits.seconds_per_minute
-        day_s = minute_s * 60 * 24
         self._second_s = minute_s / 60
         self._updated_s = now_s
         self._buckets: list[Bucket] = []
-        for kind, limit, window_s in (
-            (RPM, limits.requests_per_minute, minute_s),
-            (RPD, limits.requests_per_day, day_s),
-            (TPM, limits.tokens_per_minute, minute_s),
-            (TPD, limits.tokens_per_day, day_s),
-        ):
+        for kind, limit in ((RPM, limits.requests_per_minute), (TPM, limits.tokens_per_minute)):
             if limit is not None:
-                share = limits.enforced_share if window_s == minute_s else 1
-                capacity = max(1, round(limit * share))
+                capacity = max(1, round(limit * limits.enforced_share))
                 used = 0 if limits.start_full else capacity
                 unit = kind.split()[0]
-                self._buckets.append(Bucket(kind, unit, capacity, used, limit / window_s, limit))
+                self._buckets.append(Bucket(kind, unit, capacity, used, limit / minute_s, limit))
 
     def _refill(self, now_s: float) -> None:
         for bucket in self._buckets:
@@ -352,7 +343,7 @@ class Quota:
         refusal = None
         longest_s = 0.0
         for bucket, amount in amounts.items():
-            if bucket.kind == TPM and amount > bucket.limit:
+            if bucket.unit == "tokens" and amount > bucket.limit:
                 return too_large(bucket.limit, amount)
             wait_s = bucket.wait_s(amount)
             if wait_s > longest_s:
@@ -372,15 +363,15 @@ class Quota:
                 bucket.used = max(0.0, bucket.used + actual - charged)
 
     def headers(self, now_s: float) -> dict[str, str]:
-        """Return the headers: `requests` means those of the day, `tokens` those of the minute."""
+        """Return the headers of the tokens. Those of requests would be about a day, at Groq."""
         self._refill(now_s)
         headers: dict[str, str] = {}
         for bucket in self._buckets:
-            if bucket.kind in (RPD, TPM):
+            if bucket.kind == TPM:
                 remaining = max(0, math.floor(bucket.limit - bucket.used + 1e-6))
-                headers[f"x-ratelimit-limit-{bucket.unit}"] = str(bucket.limit)
-                headers[f"x-ratelimit-remaining-{bucket.unit}"] = str(remaining)
-                headers[f"x-ratelimit-reset-{bucket.unit}"] = go_duration(bucket.used / bucket.per_s)
+                headers["x-ratelimit-limit-tokens"] = str(bucket.limit)
+                headers["x-ratelimit-remaining-tokens"] = str(remaining)
+                headers["x-ratelimit-reset-tokens"] = go_duration(bucket.used / bucket.per_s)
         return headers
 
 
@@ -744,9 +735,7 @@ async def send(request: web.Request, reply: Reply, content: bytes, headers: Head
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Serve Groq's protocol on 127.0.0.1 until killed.")
-    parser.add_argument("--latency", type=float, default=0.0, help="seconds before a reply")
-    latency_s = parser.parse_args().latency
+    latency_s = float(sys.argv[1])
     with GroqServer(lambda call: score_reply(scripted_score(call)), latency_s=latency_s) as server:
         print(server.url, flush=True)
         threading.Event().wait()

@@ -11,7 +11,7 @@ import groq
 import pytest
 
 from conftest import NO_CERTIFICATES, Answer, table
-from groq_server import RPM, TPD, TPM, Call, GroqServer, Limits, Quota, Reply, score_reply
+from groq_server import RPM, TPM, Call, GroqServer, Limits, Quota, Reply, score_reply
 
 MODEL = "openai/gpt-oss-20b"
 
@@ -30,7 +30,7 @@ MESSAGES: list[Any] = [{"role": "user", "content": "x" * 4_000}]
 
 
 def test_a_completion_has_usage_and_the_headers_of_the_limits() -> None:
-    limits = Limits(requests_per_day=14_400, tokens_per_minute=6_000)
+    limits = Limits(tokens_per_minute=6_000)
     with serving(lambda call: score_reply(4), limits) as (server, client):
         raw = client.chat.completions.with_raw_response.create(model=MODEL, messages=MESSAGES)
     reply = raw.parse()
@@ -38,8 +38,7 @@ def test_a_completion_has_usage_and_the_headers_of_the_limits() -> None:
     assert (reply.model, reply.system_fingerprint) == (MODEL, "fp_loopback")
     assert reply.usage is not None
     assert reply.usage.prompt_tokens == 1_000
-    assert raw.headers["x-ratelimit-limit-requests"] == "14400"
-    assert raw.headers["x-ratelimit-remaining-requests"] == "14399"
+    assert raw.headers["x-ratelimit-limit-tokens"] == "6000"
     assert int(raw.headers["x-ratelimit-remaining-tokens"]) >= 6_000 - reply.usage.total_tokens
     assert server.calls[0].headers["authorization"] == "Bearer any"
     assert server.status_counts == {200: 1}
@@ -57,7 +56,6 @@ def test_an_exception_in_the_tests_function_fails_the_test() -> None:
 # Numbers and waiting times as Groq has sent them.
 REFUSALS = {
     "tokens per minute": (Limits(None, 6_000), 5_034, 1_443, TPM, "4.77s", "5"),
-    "tokens per day": (Limits(tokens_per_day=100_000), 97_050, 3_619, TPD, "9m38.016s", "579"),
     "a short minute": (Limits(None, 6_000, seconds_per_minute=6), 5_034, 1_443, TPM, "477ms", "0.5"),
     "requests per minute": (Limits(1), 10, 10, RPM, "1m0s", "60"),
 }
