@@ -5,8 +5,8 @@ A test passes a function from Call to Reply, which answers calls as well as the 
     with GroqServer(lambda call: score_reply(4), batches=BatchScript(polls=2)) as server:
         client = groq.Groq(api_key="any", base_url=server.url, max_retries=0)
 
-It listens on 127.0.0.1 only. `python groq_server.py 0.2` runs it as a process of its own, with this latency in
-seconds, for benchmarks, and prints its URL.
+It listens on 127.0.0.1 only. `python groq_server.py 0.2` runs it as a process of its own, for benchmarks,
+with 0.2 s of latency, and prints its URL.
 Error messages use Groq's wording, because clients parse limits and waiting times from them.
 """
 

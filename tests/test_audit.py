@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import re
-import sys
 import time
 import unicodedata
 from collections.abc import Mapping
@@ -101,7 +100,8 @@ SELECTORS = frozenset(map(chr, range(0xE0100, 0xE01F0)))  # can carry hidden tex
 
 
 def test_of_all_assigned_characters_only_invisible_ones_are_removed(project: Project, serve: Serve) -> None:
-    codes = range(sys.maxunicode, -1, -1)  # from the last one down, so that no two surrogates make a pair
+    # Without the planes of ideographs and private use, and downwards: no two surrogates make a pair.
+    codes = (*range(0xEFFFF, 0xDFFFF, -1), *range(0x1FFFF, -1, -1))
     text = "".join(chr(code) for code in codes if unicodedata.category(chr(code)) != "Cn")
     chunks = {str(at): f"({text[at : at + 10_000]})" for at in range(0, len(text), 10_000)}
     ask_about(project, chunks)
@@ -249,7 +249,7 @@ def test_rubric_text_in_the_reference_is_not_flagged(project: Project, serve: Se
     assert flags_of(project.run()) == {"q1": []}
 
 
-LONG = {  # to be repeated to 50,000 characters
+LONG = {  # to be repeated to 30,000 characters
     "million brackets": "[" * 1_000_000,
     "delimiters": "[answer ",
     "ends of delimiters": "answer]",
@@ -264,13 +264,13 @@ LONG = {  # to be repeated to 50,000 characters
 
 
 def test_long_answers_are_audited_quickly(project: Project, serve: Serve) -> None:
-    ask_about(project, {name: f"5 {text * max(1, 50_000 // len(text))}." for name, text in LONG.items()})
+    ask_about(project, {name: f"5 {text * max(1, 30_000 // len(text))}." for name, text in LONG.items()})
     serve(score_reply(3))
     with all_kept():  # garbage of other tests is not collected meanwhile
         began_s = time.process_time()
         project.run("dev", "--max-answer-chars", "1000000")
         used_s = time.process_time() - began_s
-    assert used_s < 12.0  # 4 seconds; a million brackets alone took 16
+    assert used_s < 8.0  # a million brackets alone took 16
 
 
 def test_long_answer_is_judged_cut_off_and_marked_everywhere(project: Project, serve: Serve) -> None:

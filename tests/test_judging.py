@@ -513,7 +513,7 @@ def test_dry_run_of_blank_answers_asks_no_model(small: Project) -> None:
 
 
 def test_dry_run_sends_nothing_and_estimates_the_cost_of_what_is_sent(small: Project, serve: Serve) -> None:
-    small.questions(*(question(name, answer="It burned oil. " * 20_000) for name in ("d1", "d2")))
+    small.questions(*(question(name, answer="It burned oil. " * 5_000) for name in ("d1", "d2")))
     server = serve(usual)
     before = small.files()
     outcome = small.run("dev", "--dry-run", GROQ_API_KEY="")

@@ -7,12 +7,11 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
-import evaluation
 import pytest
 
 from conftest import (
+    README,
     Outcome,
     Project,
     Serve,
@@ -228,19 +227,18 @@ def test_quiet_leaves_warnings_only(four: Project, serve: Serve) -> None:
 
 @pytest.mark.skipif(not os.path.exists("/bin/sh"), reason="cron needs a shell")
 def test_cron_line_mails_only_if_something_is_wrong(four: Project, serve: Serve) -> None:
-    readme = Path(evaluation.__file__).with_name("README.md").read_text("utf-8")
-    [block] = re.findall(r"^```cron\n(.+?)\n```", readme, re.MULTILINE | re.DOTALL)
+    [block] = re.findall(r"^```cron\n(.+?)\n```", README.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     command = block.splitlines()[-1].split(" ", 5)[5]
     assert "%" not in command  # which ends a line of cron
-    program = f"{sys.executable} {evaluation.__file__}"
-    command = command.replace(".venv/bin/python evaluation.py", program).replace("/srv/grading", ".")
+    command = command.replace(".venv/bin/python evaluation.py", f"{sys.executable} -m evaluation")
+    command = command.replace("/srv/grading", ".")
     server = serve(score_reply(3))
     for split in ("train", "test"):
         four.questions(question("d0"), split=split)
         four.predictions("strong", {"q001": {"answer": "It is d0."}}, split=split)
     four.write("dev_strong_output.json", "{")
     environment = {name: os.environ[name] for name in ("GROQ_API_KEY", "GROQ_BASE_URL")}
-    environment |= {"PATH": "/usr/bin:/bin", "HOME": str(four.folder)}
+    environment |= {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(README.parent)}
     done = subprocess.run(["/bin/sh", "-c", command], env=environment, capture_output=True, text=True)
     problem, end = done.stderr.splitlines()  # and not a word about the other splits
     assert (problem, end[:6]) == ("dev_strong_output.json:1: JSON is cut off", "error:")
