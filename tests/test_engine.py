@@ -321,12 +321,11 @@ def test_entry_of_the_journal(small: Project, serve: Serve) -> None:
 def test_second_run_sends_nothing_and_writes_the_same_bytes(small: Project, serve: Serve) -> None:
     serve(scored(4))
     one = small.run()
-    written = [(small.folder / name).read_bytes() for name in (RESULTS, JOURNAL)]
+    written = small.files()
     (small.folder / RESULTS).unlink()
     server = serve(scored(1))
     two = small.run()
-    assert server.calls == []
-    assert [(small.folder / name).read_bytes() for name in (RESULTS, JOURNAL)] == written
+    assert (server.calls, small.files()) == ([], written)
     assert (two.out, two.code) == (one.out, 0)
     assert not mentions(two.err, " calls")
 
@@ -376,11 +375,10 @@ DAMAGES: dict[str, tuple[Callable[[bytes], bytes], list[str], int]] = {
 def test_damaged_journal_loses_only_the_damaged_lines(
     small: Project, serve: Serve, damage: Callable[[bytes], bytes], lost: list[str], unreadable: int
 ) -> None:
-    serve(by_document({"d1": scored(4), "d2": scored(2)}))
-    results = small.run("dev", "--workers", "1").results
-    path = small.folder / JOURNAL
-    path.write_bytes(damage(path.read_bytes()))
     server = serve(by_document({"d1": scored(4), "d2": scored(2)}))
+    results = small.run("dev", "--workers", "1").results
+    small.write(JOURNAL, damage(small.files()[JOURNAL]))
+    server.calls.clear()
     outcome = small.run()
     assert asked(server) == lost
     assert (outcome.results, outcome.code) == (results, 0)
@@ -390,11 +388,10 @@ def test_damaged_journal_loses_only_the_damaged_lines(
 def test_line_that_is_torn_anywhere_is_repaired(small: Project, serve: Serve) -> None:
     server = serve(scored(4, "größer"))
     small.run("dev", "--workers", "1")
-    path = small.folder / JOURNAL
-    data = path.read_bytes()
+    data = small.files()[JOURNAL]
     start = data.index(b"\n") + 1
     for size in range(start, len(data) - 1, 61):
-        path.write_bytes(data[:size])
+        small.write(JOURNAL, data[:size])
         server.calls.clear()
         assert small.run().code == 0
         assert asked(server) == ["d2"]

@@ -264,12 +264,8 @@ def test_a_reply_after_a_complaint_is_kept_under_the_key_of_the_first_request(
     assert keys_in(project) == keys_of(name)
     first = [call for call in server.calls if len(call.body["messages"]) == 2]
     assert bodies_in(first) == bodies_of(name)
-    for call in server.calls:
-        added = [message["role"] for message in call.body["messages"][2:]]
-        assert added in ([], ["assistant", "user"])
-        opening = {**call.body, "messages": call.body["messages"][:2]}
-        assert canonical(opening) in bodies_of(name)
-    assert len(server.calls) == 2 * len(first)
+    openings = [{**call.body, "messages": call.body["messages"][:2]} for call in server.calls]
+    assert sorted(map(canonical, openings)) == sorted(2 * bodies_of(name))
 
 
 # -- Batches

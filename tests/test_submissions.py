@@ -344,50 +344,37 @@ def test_a_fifo_in_a_submission_is_not_read(course: Project, serve: Serve) -> No
 
 # One question with gold evidence S1. Citing S1 gives F1 1 and evidence 1; S1 and S2: F1 2/3 and evidence 1;
 # nothing: 0 and 0. The combined score is the mean of score / 5 and evidence.
-Submitted = dict[str, tuple[list[str], int | None]]  # submission/system: citations, score if it is judged
-EXACT, BOTH, NONE = ["S1"], ["S1", "S2"], list[str]()
+CITED = {"exact": ["S1"], "both": ["S1", "S2"], "none": []}
+RANKINGS = {  # submission/system, its citations and its score if it is judged; rank of each submission
+    "by combined score": ("a/x exact 1, b/x both 5", "1 b/x, 2 a/x"),  # 0.6 and 1.0
+    "by F1 if none is judged": ("a/x both -, b/x exact -", "1 b/x, 2 a/x"),
+    "unjudged ones last": ("b/own exact -, c/x none 1, a/own both -", "1 c/x,  a/own,  b/own"),
+    "equal ones share a rank": (
+        "c/x none 5, a/x none 5, d/x none 4, b/x exact 4",
+        "1 b/x, 2 a/x, 2 c/x, 4 d/x",
+    ),
+    "the best system counts": ("a/x exact 1, a/y both 3, b/x exact 2, b/own exact -", "1 a/y, 2 b/x"),
+    "of equal systems the first in the alphabet": ("a/y exact 1, a/x exact 1", "1 a/x"),
+    "final counts even if it is worse": ("a/x exact 5, a/FINAL exact 1, b/x exact 2", "1 b/x, 2 a/FINAL"),
+    "final counts even if it is not judged": ("a/final exact -, a/x exact 5, b/x none 1", "1 b/x,  a/final"),
+}
 
 
-@table(
-    "submitted, ranks",
-    {
-        "by combined score": ({"a/x": (EXACT, 1), "b/x": (BOTH, 5)}, "1 b/x, 2 a/x"),  # 0.6 and 1.0
-        "by F1 if none is judged": ({"a/x": (BOTH, None), "b/x": (EXACT, None)}, "1 b/x, 2 a/x"),
-        "unjudged ones last, without a rank": (
-            {"b/unjudged": (EXACT, None), "c/x": (NONE, 1), "a/unjudged": (BOTH, None)},
-            "1 c/x,  a/unjudged,  b/unjudged",
-        ),
-        "equal ones share a rank, in alphabetical order": (
-            {"c/x": (NONE, 5), "a/x": (NONE, 5), "d/x": (NONE, 4), "b/x": (EXACT, 4)},
-            "1 b/x, 2 a/x, 2 c/x, 4 d/x",
-        ),
-        "the best system counts": (
-            {"a/x": (EXACT, 1), "a/y": (BOTH, 3), "b/x": (EXACT, 2), "b/unjudged": (EXACT, None)},
-            "1 a/y, 2 b/x",  # 0.8 and 0.7
-        ),
-        "of equal systems the first in the alphabet": ({"a/y": (EXACT, 1), "a/x": (EXACT, 1)}, "1 a/x"),
-        "final counts even if it is worse": (
-            {"a/x": (EXACT, 5), "a/FINAL": (EXACT, 1), "b/x": (EXACT, 2)},
-            "1 b/x, 2 a/FINAL",
-        ),
-        "final counts even if it is not judged": (
-            {"a/final": (EXACT, None), "a/x": (EXACT, 5), "b/x": (NONE, 1)},
-            "1 b/x,  a/final",
-        ),
-    },
-)
-def test_ranking(project: Project, judge_with: JudgeWith, submitted: Submitted, ranks: str) -> None:
+@table("submitted, ranks", RANKINGS)
+def test_ranking(project: Project, judge_with: JudgeWith, submitted: str, ranks: str) -> None:
     project.questions(question("d1"))
     project.documents(document("d1", "It rained.", "It snowed."))
     scores = {}
-    for path, (citations, score) in submitted.items():
+    folders = []
+    for text in submitted.split(", "):
+        path, citations, score = text.split()
         folder, system = path.split("/")
-        prediction = {"answer": f"Answer of {path}.", "evidence_sentences": citations}
+        folders.append(folder)
+        prediction = {"answer": f"Answer of {path}.", "evidence_sentences": CITED[citations]}
         project.submission(folder, **{system: {"q001": prediction}})
-        if score is not None:
-            scores[path] = [score]
+        if score != "-":
+            scores[path] = [int(score)]
     judge_with(scores)
-    folders = dict.fromkeys(path.split("/")[0] for path in submitted)
     systems = {path.split("/")[1] for path in scores}
     judged = ("--judge", *systems) if systems else ("--no-judge",)
     for order in (folders, reversed(folders)):
@@ -480,9 +467,8 @@ ESCAPED = str.maketrans({character: f"\\{character}" for character in "\\`*_<>|~
 def test_names_of_submissions_are_safe_in_every_file(course: Project) -> None:
     for name in SAFE_NAMES:
         course.submission(name, strong=CORRECT)
-    outcome = course.run(
-        "dev", "--outputs", *[f"./{name}" for name in SAFE_NAMES], "no\n<i>\x1b", "--no-judge"
-    )
+    folders = [*(f"./{name}" for name in SAFE_NAMES), "no\n<i>\x1b"]
+    outcome = course.run("dev", "--outputs", *folders, "--no-judge")
     graded = {path.name for path in (course.folder / "dev_graded").iterdir()}
     assert graded == set(SAFE_NAMES.values())
     in_csv = {f"'{name}" if name[0] in "=-" else name for name in graded}
@@ -492,9 +478,7 @@ def test_names_of_submissions_are_safe_in_every_file(course: Project) -> None:
         cell = name.translate(ESCAPED).replace("](", "]\\(")
         assert f"\n| 1 | {cell} | strong | graded | " in page
     assert "\x1b" not in outcome.out + "".join(outcome.err) + page
-    assert outcome.out.endswith(
-        f"\n{len(graded)} of {len(graded) + 1} submissions graded; not graded: no__i_\n"
-    )
+    assert outcome.out.endswith("\n13 of 14 submissions graded; not graded: no__i_\n")
 
 
 @table(
@@ -559,7 +543,7 @@ def test_files_beside_the_folders_are_ignored(three: Project) -> None:
 # ------------------------------------------------------------------ What is wrong with a submission
 
 A_FILE = "in/bad/dev_strong_output.json"
-NOT_GRADED, PARTLY_GRADED = ("", "", "not graded"), ("1", "other", "partly graded")  # rank, system, status
+NOT_GRADED, PARTLY_GRADED = ("not graded", "", ""), ("partly graded", "1", "other")  # status, rank, system
 SIX_SYSTEMS = {f"s{number}": CORRECT for number in range(6)}
 
 
@@ -578,8 +562,8 @@ SIX_SYSTEMS = {f"s{number}": CORRECT for number in range(6)}
         ),
         "a broken final": (
             {"A": "", "Final": "{", "other": CORRECT},
-            ("", "", "partly graded"),
-            "dev_Final_output.json, line 1: JSON is cut off",
+            ("partly graded", "", ""),
+            "dev_Final_output.json, line 1: JSON is cut off (and 1 more)",
         ),
         "folders": ({"team/": {}}, NOT_GRADED, "no predictions, but 1 folders: did you mean in/bad/*?"),
         "no files": ({}, NOT_GRADED, "dev_*_output.json: file not found: expected"),
@@ -594,18 +578,14 @@ def test_the_other_submissions_are_graded(
         three.submission("in/bad", **systems)
     server = serve(judge_by_reference)
     outcome = three.run(*THREE, "in/bad")
-    assert mentions(outcome.err, "error: bad is", row[2])
-    rows = {
-        name: rest for name, *rest in leaderboard(three, "submission", "rank", "system", "status", "reason")
-    }
-    *found, found_reason = rows.pop("bad")
+    assert mentions(outcome.err, "error: bad is", row[0])
+    rows = leaderboard(three, "submission", "status", "rank", "system", "reason")
+    [(*found, found_reason)] = [rest for name, *rest in rows if name == "bad"]
     assert tuple(found) == row
     assert found_reason.removeprefix("in/bad: ").startswith(reason)
     assert str(three.folder) not in found_reason
-    assert {name: status for name, (_, _, status, _) in rows.items()} == dict.fromkeys(
-        ["ann", "bob", "cem"], "graded"
-    )
-    assert outcome.code == 3
+    others = [(name, status) for name, status, *_ in rows if name != "bad"]
+    assert (others, outcome.code) == ([("ann", "graded"), ("bob", "graded"), ("cem", "graded")], 3)
     assert judged_answers(server) == ["It is d1.", "It is d2.", "No idea."]
 
 
