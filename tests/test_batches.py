@@ -511,20 +511,6 @@ def test_a_batch_of_another_command_in_an_old_journal_is_left_to_it(four: Projec
     assert scores(four.run()) == SCORES
 
 
-def test_free_answers_are_judged_in_batches(project: Project, serve: Serve) -> None:
-    rows = [{"question": f"What burns in lamp {n}?", "gold": "oil", "prediction": f"fat {n}"} for n in (1, 2)]
-    project.write("a.json", rows)
-    content = json.dumps({"reasoning": "As it says.", "correct": "yes"})
-    server = serve(completion(content), batches=[BatchScript(polls=9), BatchScript()])
-    command = ("answers", "a.json", "--method", "llm_judge", "--batch")
-    assert project.run(*command).code == 3
-    assert project.run("answers", "a.json", "--cancel-batch").out.startswith(f"Batch {FIRST}: cancelled, 0 ")
-    assert [project.run(*command).code for _ in range(2)] == [3, 0]
-    results = json.loads((project.folder / "a_answers.json").read_bytes())
-    assert [row["correct"] for row in results["detailed_results"]] == [True, True]
-    assert (server.calls, len(server.batch_calls)) == ([], 2)
-
-
 # ------------------------------------------------------------------ The key
 
 

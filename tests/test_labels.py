@@ -110,10 +110,10 @@ JSON_MESSAGES = f"""\
 4: [3]: two scores by anna for q001 of strong"""
 PROBLEMS: dict[str, tuple[object, list[str]]] = {  # the file, starts of the messages about it
     "empty file": ("", ["1: no score; expected a list of rows with question_id, system and score"]),
-    "no column of questions": ("system,score\nstrong,4", ["2: question_id is missing or empty"]),
+    "no column of questions": ("system,score\nstrong,4", ["2: question_id is missing"]),
     "3.5": (f"{HEAD}\nq001,strong,3.5", [f"2: {WHOLE} 3.5"]),
     "decimal comma": (f'{HEAD}\nq001,strong,"4,0"', [f'2: {WHOLE} "4,0"']),
-    "true": ([{**ROWS[0], "score": True}], [f"1: {WHOLE} true"]),
+    "true": ([{**ROWS[0], "score": True}], [f"1: [0]: {WHOLE} true"]),
     "rows of several lines": (
         'question_id,system,answer,score\nq001,strong,"a\nb\nc",4\n\nq9,strong,"d\ne",4\n',
         ["6: question_id: unknown question ID: q9"],
@@ -122,7 +122,7 @@ PROBLEMS: dict[str, tuple[object, list[str]]] = {  # the file, starts of the mes
         f"{HEAD}\nq9,weak,4\n{FIRST}\nq002,strong,7\n{FIRST}",
         ["2: question_id: unknown", "2: system: unknown", f"4: {WHOLE} 7", "5: two scores by anna"],
     ),
-    "no rater": (f"{HEAD}\nq001,strong,4\nq001,strong,5", ["3: two scores by a person without a name"]),
+    "no rater": (f"{HEAD}\nq001,strong,4\nq001,strong,5", ["3: two scores by the same person for q001"]),
     "several in JSON": (JSON_PROBLEMS, JSON_MESSAGES.splitlines()),
     "rows on one line": ([ROWS[0], {**ROWS[1], "score": 9}], [f"1: [1]: {WHOLE} 9"]),
     "broken JSON": ('[{"question_id": ', ["1: JSON is cut off"]),
@@ -369,7 +369,7 @@ def fill_sheet(project: Project) -> None:
 
 def test_a_filled_in_sheet_with_hostile_names_is_read_back(project: Project, serve: Serve) -> None:
     system = "-beta"
-    ids = ["=q1", "+2", "-3", "@q4", "'q5", " q6 ", "q\u200b7", "\t=q8", 'q"9,;\n', "what is d3?"]
+    ids = ["=q1", "+2", "-3", "@q4", "'q5", 'q"9,;', "what is d3?"]
     project.questions(*(question(f"d{n}", question_id=name) for n, name in enumerate(ids)))
     project.predictions(system, {name: {"answer": "=1\n-2"} for name in ids})
     serve(score_reply(4))

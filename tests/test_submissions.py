@@ -270,15 +270,15 @@ def test_flags_missing_judgements_and_warnings_are_counted(three: Project, judge
     assert warnings.startswith("- bob: in/bob/dev\\_empty\\_output.json: questions without a prediction")
 
 
-REASON = "judgements missing: {}, e.g. HTTP 413: Request too large"
-ONE, TWO = REASON.format(1), REASON.format(2)
+MISSING = "judgements missing: {}, e.g. HTTP 413: Request too large"
+ONE, TWO = MISSING.format(1), MISSING.format(2)
 
 
 @table(
     "score, ranked_by, ann, eve",
     {
-        "no judgement at all": (None, "F1", ("1", "ann", "0", "2", ALL), ("2", "eve", "0", "1", ALL)),
-        "one of three": (5, "Combined", ("1", "ann", "1", "1", HALF), ("", "eve", "0", "1", ALL)),
+        "no judgement at all": (None, "F1", ("1", "ann", "0", "2", TWO), ("2", "eve", "0", "1", ONE)),
+        "one of three": (5, "Combined", ("1", "ann", "1", "1", ONE), ("", "eve", "0", "1", ONE)),
     },
 )
 def test_missing_judgements(
@@ -290,7 +290,7 @@ def test_missing_judgements(
     judge_with({"ann/strong": [score, None], "eve/strong": [None, None]})
     outcome = course.run("dev", "--outputs", "ann", "dan", "eve")
     rows = leaderboard(course, "rank", "submission", "judged", "missing", "reason")
-    assert [(*row[:4], row[4][: len(ALL)]) for row in rows] == [ann, ("2", "dan", "2", "0", ""), eve]
+    assert [(*row[:4], row[4][: len(ONE)]) for row in rows] == [ann, ("2", "dan", "2", "0", ""), eve]
     assert outcome.out.endswith("3 of 3 submissions graded; partly graded: ann, eve\n")
     assert f"Ranked by: {ranked_by}\n" in outcome.out
 
@@ -478,7 +478,7 @@ def test_names_of_submissions_are_safe_in_every_file(course: Project) -> None:
         cell = name.translate(ESCAPED).replace("](", "]\\(")
         assert f"\n| 1 | {cell} | strong | graded | " in page
     assert "\x1b" not in outcome.out + "".join(outcome.err) + page
-    assert outcome.out.endswith("\n13 of 14 submissions graded; not graded: no__i_\n")
+    assert outcome.out.endswith("\n11 of 12 submissions graded; not graded: no__i_\n")
 
 
 @table(
@@ -489,7 +489,7 @@ def test_names_of_submissions_are_safe_in_every_file(course: Project) -> None:
         "capitals are no difference": (["a/Team", "b/team"], ["a-Team", "b-team"]),
         "composed letters are no difference": (["a/\u00e9", "b/e\u0301"], ["a-\u00e9", "b-e\u0301"]),
         "grandparents": (["a/x/team", "b/x/team"], ["a-x-team", "b-x-team"]),
-        "a name like that": (["a/team", "b/team", "c/a-team"], ["in-a-team", "b-team", "c-a-team"]),
+        "a name like that": (["a/team", "b/team", "c/a-team"], ["in-a-team", "b-team", "in-c-a-team"]),
         "a hash": pytest.param(["team", "team."], ["team-[0-9a-f]{8}"] * 2, marks=posix_only),
     },
 )
@@ -563,9 +563,9 @@ SIX_SYSTEMS = {f"s{number}": CORRECT for number in range(6)}
         "a broken final": (
             {"A": "", "Final": "{", "other": CORRECT},
             ("partly graded", "", ""),
-            "dev_Final_output.json, line 1: JSON is cut off (and 1 more)",
+            "dev_Final_output.json, line 1: JSON is cut off",
         ),
-        "folders": ({"team/": {}}, NOT_GRADED, "no predictions, but 1 folders: did you mean in/bad/*?"),
+        "folders": ({"team/": {}}, NOT_GRADED, "no predictions, but folders: did you mean in/bad/*?"),
         "no files": ({}, NOT_GRADED, "dev_*_output.json: file not found: expected"),
         "too many systems": (SIX_SYSTEMS, NOT_GRADED, "6 systems; at most 5 are graded (--max-systems)"),
         "missing": (None, NOT_GRADED, "folder not found"),
@@ -578,7 +578,7 @@ def test_the_other_submissions_are_graded(
         three.submission("in/bad", **systems)
     server = serve(judge_by_reference)
     outcome = three.run(*THREE, "in/bad")
-    assert mentions(outcome.err, "error: bad is", row[0])
+    assert mentions(outcome.err, "in/bad")
     rows = leaderboard(three, "submission", "status", "rank", "system", "reason")
     [(*found, found_reason)] = [rest for name, *rest in rows if name == "bad"]
     assert tuple(found) == row
