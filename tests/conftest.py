@@ -23,7 +23,7 @@ import evaluation
 import httpx
 import pytest
 
-from groq_server import BatchScript, Call, Disturb, GroqServer, Limits, Reply, score_reply, too_large
+from groq_server import Call, GroqServer, Reply, score_reply, too_large
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when NumPy is loaded: the workers share the cores
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell has it for what runs in the background
@@ -44,8 +44,13 @@ SEAMS = (
 README = Path(__file__).resolve().parent.parent / "README.md"
 KEY = "gsk_loopback0123456789"
 QUESTIONS_FILE = "NLP Project Data/dev_final_jsonl.txt"
+RESULTS = "dev_evaluation.json"
+LLAMA = "llama-3.1-8b-instant"  # the default judge: JSON mode
+GPT_OSS = "openai/gpt-oss-20b"  # has strict schemas
 NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # nothing is encrypted, and reading them takes long
 SCALE = {str(level): f"level {level}" for level in range(1, 6)}
+
+posix_only = pytest.mark.skipif(os.name == "nt", reason="needs POSIX files, links, modes, pipes and shell")
 
 Answer = Callable[[Call], Reply]
 Serve = Callable[..., GroqServer]
@@ -66,7 +71,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 @contextmanager
 def all_kept() -> Iterator[None]:
-    """What is there by now is passed over: looking through all of it for garbage takes half a second."""
+    """Have the garbage collector pass over what exists by now, which would take it half a second."""
     gc.freeze()
     try:
         yield
@@ -88,6 +93,10 @@ def blocks(out: str) -> dict[str, str]:
     """Return the blocks of the console: title -> text below it."""
     titled = re.split(r"^={60}\n(.+)\n={60}\n+", out, flags=re.MULTILINE)[1:]
     return dict(zip(titled[::2], titled[1::2], strict=True))
+
+
+def json_lines(*rows: object) -> str:
+    return "".join(f"{json.dumps(row)}\n" for row in rows)
 
 
 def fake_module(name: str, **members: object) -> ModuleType:
@@ -146,16 +155,19 @@ class Project:
         path.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
         return path
 
+    def read(self, name: str) -> Any:
+        """Return the content of a JSON file."""
+        return json.loads((self.folder / name).read_bytes())
+
     def questions(self, *rows: Mapping[str, Any], split: str = "dev") -> None:
-        lines = "".join(json.dumps(row) + "\n" for row in rows)
-        self.write(f"NLP Project Data/{split}_final_jsonl.txt", lines)
+        self.write(f"NLP Project Data/{split}_final_jsonl.txt", json_lines(*rows))
 
     def predictions(self, system: str, rows: Mapping[str, Any], split: str = "dev") -> None:
         self.write(f"{split}_{system}_output.json", rows)
 
     def submission(self, folder: str, **systems: object) -> None:
         """Write a folder with the predictions of each of these systems."""
-        (self.folder / folder).mkdir(parents=True, exist_ok=True)
+        (self.folder / folder).mkdir(parents=True, exist_ok=True)  # without systems, too
         for system, content in systems.items():
             self.write(f"{folder}/dev_{system}_output.json", content)
 
@@ -175,10 +187,11 @@ class Project:
             for name, value in environment.items():
                 patch.setenv(name, value)
             code = evaluation.main(arguments or ("dev",))
-        out, err = self.capture.readouterr()
-        path = self.folder / "dev_evaluation.json"
-        results = json.loads(path.read_bytes()) if path.exists() else None
-        return Outcome(code, out, err.splitlines(), results)
+        return self.outcome(code, *self.capture.readouterr())
+
+    def outcome(self, code: int, out: str, err: str) -> Outcome:
+        exists = (self.folder / RESULTS).exists()
+        return Outcome(code, out, err.splitlines(), self.read(RESULTS) if exists else None)
 
     def run_unprivileged(self, *arguments: str) -> Outcome:
         """Run the program in a process to which file permissions apply, even if the tests run as root.
@@ -190,9 +203,7 @@ class Project:
             rights = "-dac_override,-dac_read_search"
             command = ["setpriv", f"--bounding-set={rights}", f"--inh-caps={rights}", *command]
         done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False)
-        path = self.folder / "dev_evaluation.json"
-        results = json.loads(path.read_bytes()) if path.exists() else None
-        return Outcome(done.returncode, done.stdout, done.stderr.splitlines(), results)
+        return self.outcome(done.returncode, done.stdout, done.stderr)
 
 
 @pytest.fixture
@@ -221,7 +232,10 @@ def small(project: Project) -> Project:
 
 @pytest.fixture
 def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
-    """Start a service that gives this reply, or what this function of the call gives, and have it asked."""
+    """Start a service that gives this reply, or what this function of the call gives, and have it asked.
+
+    Further arguments are those of GroqServer.
+    """
     monkeypatch.setattr(evaluation, "BACKOFF_S", 0.001)
     monkeypatch.setattr(evaluation, "GRACE_S", 0.1)
     monkeypatch.setattr(evaluation, "POLL_S", 0.001)
@@ -229,19 +243,9 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
     monkeypatch.setattr(httpx, "create_ssl_context", lambda: NO_CERTIFICATES)
     with ExitStack() as servers:
 
-        def serve(
-            answer: Answer | Reply,
-            limits: Limits | None = None,
-            latency_s: float = 0.0,
-            batches: BatchScript | Sequence[BatchScript] | None = None,
-            disturb: Disturb | None = None,
-            page: int | None = None,
-        ) -> GroqServer:
+        def serve(answer: Answer | Reply, **options: Any) -> GroqServer:
             given = answer if callable(answer) else lambda _: answer
-            server = GroqServer(
-                given, limits=limits, latency_s=latency_s, page=page, batches=batches, disturb=disturb
-            )
-            servers.enter_context(server)
+            server = servers.enter_context(GroqServer(given, **options))
             monkeypatch.setenv("GROQ_API_KEY", KEY)
             monkeypatch.setenv("GROQ_BASE_URL", server.url)
             return server
@@ -260,11 +264,9 @@ def embed(monkeypatch: pytest.MonkeyPatch) -> Embed:
             batches.append(list(texts))
             return [vectors[text] for text in texts]
 
-        def load(name: str, **options: object) -> ModuleType:
-            return fake_module(name, encode=encode)
-
-        module = fake_module("sentence_transformers", SentenceTransformer=load)
-        monkeypatch.setitem(sys.modules, "sentence_transformers", module)
+        model = fake_module("model", encode=encode)
+        package = fake_module("sentence_transformers", SentenceTransformer=lambda name, **options: model)
+        monkeypatch.setitem(sys.modules, "sentence_transformers", package)
         return batches
 
     return embed
