@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import random
 import sys
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
@@ -19,13 +18,12 @@ from conftest import Embed, Project, fake_module, mentions, table
 Row = dict[str, Any]
 
 
-def grade(project: Project, rows: object, *options: str) -> dict[str, Any]:
+def grade(project: Project, rows: object, *options: str) -> Any:
     """Grade these rows and return the results."""
     project.write("a.json", rows)
     outcome = project.run("answers", "a.json", "--overwrite", *options)
     assert (outcome.code, outcome.err) == (0, [])
-    results: dict[str, Any] = json.loads((project.folder / "a_answers.json").read_bytes())
-    return results
+    return project.read("a_answers.json")
 
 
 def score_cases(project: Project, method: str, rows: Mapping[str, Row]) -> dict[str, float | None]:
@@ -33,8 +31,6 @@ def score_cases(project: Project, method: str, rows: Mapping[str, Row]) -> dict[
     results = grade(project, [{"id": name, **row} for name, row in rows.items()], "--method", method)
     return {row["id"]: row["scores"].get(method) for row in results["detailed_results"]}
 
-
-# ------------------------------------------------------------------ Rows that are read
 
 ROW = {"question": "What burned?", "expected_answer": "Oil", "generated_answer": "oil"}
 LISTS = ("detailed_results", "annotations", "results", "case_results", "items", "data")
@@ -61,13 +57,10 @@ FIELDS: dict[str, tuple[Row, Row]] = {
     **{name: ({"gold": "a", name: "b"}, {"input": "b"}) for name in ("question", "input", "query")},
     "the first name counts": ({"answer": "5", "expected": "3", "gold": "2"}, {"gold": "2"}),
     "null and blank do not count": ({"expected_answer": None, "gold": "", "answer": "5"}, {"gold": "5"}),
-    "gold before the options": ({"expected_options": ["a", "b"], "gold": "b"}, {"gold": "b"}),
     "options without a gold answer": ({"expected_options": ["a", "b"], "gold": ""}, {"gold": "a"}),
     "a boolean": ({"gold": True, "prediction": False}, {"gold": "true", "prediction": "false"}),
     "no prediction": ({"gold": "a", "prediction": None}, {"prediction": "", "input": ""}),
-    "a blank prediction": ({"gold": "a", "prediction": " \n"}, {"prediction": ""}),
     "id before question_id": ({"gold": "a", "id": "x", "question_id": "y"}, {"id": "x"}),
-    "question_id": ({"gold": "a", "question_id": 7}, {"id": "7"}),
     "category": ({"gold": "a", "category": "c"}, {"category": "c"}),
     "Korean": ({"질문": 1, "gold": "계좌", "query": "무엇?"}, {"gold": "계좌", "input": "무엇?"}),
 }
@@ -82,23 +75,17 @@ def test_fields(project: Project) -> None:
 def test_all_problems_are_reported_with_line_and_field(project: Project) -> None:
     rows: list[Row] = [
         {"gold": "a", "latency_ms": -1, "correct": "maybe"},
-        {"gold": ["a"], "keywords": "k"},
         {"gold": "fine", "prediction": "fine"},
-        {"gold": "a", "sources": ["d", {"name": "x"}], "context": ["x", 5], "expected_options": ["b", None]},
-        {"prediction": {}, "gold": "a", "id": []},
-        {"gold": "a", "input_tokens": 10**400},
+        {"gold": "a", "sources": ["d", {"name": "x"}], "context": ["x", 5], "input_tokens": 10**400},
     ]
     project.write("a.json", '{"n": 1,\n"items": [\n' + ",\n".join(map(json.dumps, rows)) + "]}")
-    outcome = project.run("answers", "a.json")
-    assert outcome.code == 2
-    lines = {"latency_ms": 3, "correct": 3, "gold": 4, "keywords": 4, "sources": 6, "context": 6}
-    for field, line in {**lines, "expected_options": 6, "prediction": 7, "input_tokens": 8}.items():
-        assert mentions(outcome.err, f"a.json:{line}:", field), field
-    assert mentions(outcome.err, "context: passage 2: expected a string or an object with a text")
-    assert not mentions(outcome.err, "a.json:5:")
-
-
-# ------------------------------------------------------------------ exact and keyword
+    outcome = project.run("answers", "a.json", "b.json")
+    context = "context: passage 2: expected a string or an object"
+    for line, words in {3: ("latency_ms", "correct"), 5: ("sources", context, "input_tokens")}.items():
+        for word in words:
+            assert mentions(outcome.err, f"a.json:{line}:", word), word
+    assert (outcome.code, mentions(outcome.err, "b.json: file not found")) == (2, True)
+    assert not mentions(outcome.err, "a.json:4:")
 
 
 @table(
@@ -106,16 +93,13 @@ def test_all_problems_are_reported_with_line_and_field(project: Project) -> None
     {
         "case": ("Whale Oil", "whale oil", True),
         "punctuation": ("whale oil.", "(whale) oil!", True),
-        "punctuation inside a word": ("U.S.A.", "usa", True),
         "a hyphen is no space": ("well-known", "well known", False),
         "articles": ("The lamp of a keeper", "lamp of an keeper", True),
         "an article after punctuation": ('"The" lamp', "lamp", True),
         "more words": ("whale oil", "it was whale oil", False),
-        "order": ("whale oil", "oil whale", False),
         "nothing predicted": ("oil", "", False),
         "Korean": ("계좌 입니다.", "계좌  입니다", True),
         "an article alone": ("A", "a.", True),
-        "an article is not blank": ("A", "", False),
         "an article is not another": ("A", "The", False),
         "a sign alone": ("+", "-", False),
         "one of several": (["four", "4"], "4", True),
@@ -130,10 +114,7 @@ def test_exact_match(gold: str | list[str], predicted: str, expected: bool) -> N
 
 
 FORMULAS = {
-    "and": ("P ∧ Q", "p&&q", True),
-    "not": ("¬P", "! p", True),
-    "implies": ("P → Q", "P->Q", True),
-    "if and only if": ("P ↔ Q", "P <-> Q", True),
+    "not and implies": ("¬P → Q", "! p->Q", True),
     "all of them": ("¬(P ∧ Q) ↔ (¬P \u2228 ¬Q)", "!(p&&q)<->(!p||!q)", True),
     "an article is a variable": ("a ∧ b", "b", False),
     "parentheses count": ("(P)", "P", False),
@@ -145,8 +126,7 @@ def test_exact_match_of_formulas(project: Project) -> None:
     results = grade(project, rows, "--method", "exact", "--normalize", "formula")
     scores = {row["id"]: row["scores"]["exact"] for row in results["detailed_results"]}
     assert scores == {name: float(expected) for name, (_, _, expected) in FORMULAS.items()}
-    for gold, predicted, expected in FORMULAS.values():
-        assert evaluation.exact_match(gold, predicted, normalize="formula") is expected
+    assert evaluation.exact_match("P ∧ Q", "p&&q", normalize="formula")
     with pytest.raises((KeyError, ValueError)):
         evaluation.exact_match("a", "a", "none")
 
@@ -159,11 +139,7 @@ KEYWORDS: dict[str, tuple[Row, int]] = {
     "several words": ({"gold": "x", "prediction": "the oil-lamp", "keywords": ["oil lamp"]}, 0),
     "part of a word": ({"gold": "x", "prediction": "계좌를 만듭니다", "keywords": ["계좌"]}, 1),
     "a number": ({"gold": "x", "prediction": "in 5 days", "keywords": ["y", 5]}, 1),
-    "one of several gold answers": (
-        {"gold": "four", "expected_options": ["4"], "prediction": "It has 4."},
-        1,
-    ),
-    "nothing predicted": ({"gold": "x", "prediction": ""}, 0),
+    "an accepted answer": ({"gold": "four", "expected_options": ["4"], "prediction": "It has 4."}, 1),
 }
 
 
@@ -185,21 +161,11 @@ def sentence_bleu(prediction: str, gold: str, tokenize: str = "13a") -> float:
 
 def test_bleu(project: Project) -> None:
     cases: dict[str, tuple[Row, float]] = {
-        "the same": (
-            {"gold": "the lamp burned oil at night", "prediction": "the lamp burned oil at night"},
-            1,
-        ),
         "too short": ({"gold": "the lamp burned oil", "prediction": "the lamp burned"}, math.exp(1 - 4 / 3)),
         "nothing in common": ({"gold": "the lamp", "prediction": "some oil"}, 0),
-        "nothing predicted": ({"gold": "the lamp", "prediction": ""}, 0),
         "the best of several": ({"gold": "fat", "expected_options": ["oil"], "prediction": "oil"}, 1),
         "smoothed": ({"gold": "oil lamp", "prediction": "oil light"}, math.sqrt(1 / 2 * 1 / 2)),
     }
-    draw = random.Random(0)
-    words = ["the", "lamp", "oil", "burned", "night", "Oil."]
-    for number in range(60):
-        gold, text = (" ".join(draw.choices(words, k=draw.randint(1, 9))) for _ in range(2))
-        cases[f"random {number}"] = ({"gold": gold, "prediction": text}, sentence_bleu(text, gold))
     scores = score_cases(project, "bleu", {name: row for name, (row, _) in cases.items()})
     assert scores == pytest.approx({name: expected for name, (_, expected) in cases.items()})
 
@@ -245,10 +211,7 @@ SIMILARITIES: dict[str, tuple[Row, float]] = {
     "a right angle": ({"gold": "east", "prediction": "north"}, 0),
     "opposite": ({"gold": "east", "prediction": "west"}, 0),
     "between": ({"gold": "east", "prediction": "between"}, 0.6),
-    "the best of several": (
-        {"gold": "east", "expected_options": ["west", "north"], "prediction": "between"},
-        0.8,
-    ),
+    "the best of two": ({"gold": "east", "expected_options": ["north"], "prediction": "between"}, 0.8),
     "a zero vector": ({"gold": "east", "prediction": "nowhere"}, 0),
     "nothing predicted": ({"gold": "south", "prediction": " "}, 0),
 }
@@ -274,9 +237,8 @@ def test_a_model_that_cannot_be_loaded(project: Project, monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "sentence_transformers", package)
     project.write("a.json", [ROW])
     outcome = project.run("answers", "a.json", "--method", "similarity", "--embedding-model", "m")
-    assert len(outcome.err) == 1
-    assert mentions(outcome.err, "error: ", "embedding model m", "no model m")
-    assert mentions(outcome.err, "download it once: python -c")
+    [error] = outcome.err
+    assert mentions([error], "error: ", "embedding model m", "no model m", "download it once: python -c")
     assert (outcome.code, local) == (2, [True])
 
 
@@ -300,26 +262,20 @@ def test_semantic_fixed(project: Project, embed: Embed) -> None:
         assert [row["scores"]["semantic_fixed"] for row in results["detailed_results"]] == expected
 
 
-@table(
-    "similarities, correct, threshold, criterion",
-    {
-        "human labels": ([0.4, 0.62, 0.66, 0.7, 0.95], "00111", 0.65, "f1"),
-        "exactly a threshold": ([0.58, 0.6, 0.62], "011", 0.6, "f1"),
-        "the lowest of equals": ([0.52, 0.58, 0.88], "001", 0.6, "f1"),
-        "F1, not accuracy": ([0.6, 0.7, 0.7, 0.7], "1000", 0.5, "f1"),
-        "no answer is correct": ([0.6, 0.72], "00", 0.75, "accuracy"),
-        "only labelled rows": ([0.56, 0.7, 0.99], "01-", 0.6, "f1"),
-        "no labels: similarity above 0.9": ([0.3, 0.84, 0.91, 0.99], "", 0.85, "accuracy"),
-    },
-)
-def test_semantic_dynamic(
-    project: Project,
-    embed: Embed,
-    similarities: list[float],
-    correct: str,
-    threshold: float,
-    criterion: str,
-) -> None:
+DYNAMIC: dict[str, tuple[list[float], str, float, str]] = {  # similarities, labels, threshold, criterion
+    "human labels": ([0.4, 0.62, 0.66, 0.7, 0.95], "00111", 0.65, "f1"),
+    "exactly a threshold": ([0.58, 0.6, 0.62], "011", 0.6, "f1"),
+    "the lowest of equals": ([0.52, 0.58, 0.88], "001", 0.6, "f1"),
+    "F1, not accuracy": ([0.6, 0.7, 0.7, 0.7], "1000", 0.5, "f1"),
+    "no answer is correct": ([0.6, 0.72], "00", 0.75, "accuracy"),
+    "only labelled rows": ([0.56, 0.7, 0.99], "01-", 0.6, "f1"),
+    "no labels: similarity above 0.9": ([0.3, 0.84, 0.91, 0.99], "", 0.85, "accuracy"),
+}
+
+
+@table("case", DYNAMIC)
+def test_semantic_dynamic(project: Project, embed: Embed, case: tuple[list[float], str, float, str]) -> None:
+    similarities, correct, threshold, criterion = case
     rows, vectors = rows_of(similarities, correct)
     embed(vectors)
     results = grade(project, rows, "--method", "semantic_dynamic")
@@ -333,9 +289,7 @@ def test_semantic_dynamic(
     assert scores == [float(similarity >= threshold) for similarity in similarities]
 
 
-def test_one_threshold_for_all_files_and_its_figures_of_the_other_rows(
-    project: Project, embed: Embed
-) -> None:
+def test_one_threshold_for_all_files(project: Project, embed: Embed) -> None:
     """Of 120 labelled rows in two files, 60 are for tuning. From 0.7 on answers are correct, but for one."""
     rows, vectors = rows_of([0.6, 0.66, 0.7, 0.8] * 30 + [0.9], "0011" * 29 + "0010")
     embed(vectors)
@@ -344,7 +298,7 @@ def test_one_threshold_for_all_files_and_its_figures_of_the_other_rows(
     project.write("b.json", rows[60:])
     options = ("--method", "semantic_dynamic", "exact", "--validation", "0.5")
     project.run("answers", "a.json", "b.json", *options)
-    files = [json.loads((project.folder / f"{stem}_answers.json").read_bytes()) for stem in "ab"]
+    files = [project.read(f"{stem}_answers.json") for stem in "ab"]
     [chosen, other] = [content["semantic_dynamic"] for content in files]
     assert chosen == other
     assert (chosen["threshold"], chosen["rows"], chosen["other_rows"]) == (0.7, 60, 60)
@@ -369,8 +323,6 @@ def test_one_threshold_for_all_files_and_its_figures_of_the_other_rows(
     assert "accuracy n/a, F1 n/a (no person's labels)" in " ".join(console.split())
 
 
-# ------------------------------------------------------------------ What rows keep
-
 RUN = {"run_name": "r", "model": "m", "condition": "few", "finetuned": False, "few_shot": 3, "seed": 0}
 
 
@@ -384,14 +336,8 @@ def test_rows_keep_what_they_say_of_their_run(project: Project) -> None:
     assert (first["context"], first["sources"]) == (["One.", "Two.", "Three.", "Four."], ["d"])
     assert (second["seed"], second["source_file"], second["context"]) == (0, "f", ["One."])
     assert "sources" not in second
-    odd = {"seed": float("nan"), "condition": {"shots": [1]}, "few_shot": 10**30, "run_name": "\ud800"}
-    [row] = grade(project, json.dumps([{"gold": "a", "prediction": "a", **odd}]))["detailed_results"]
-    kept = {"seed": "NaN", "condition": '{"shots": [1]}', "few_shot": str(10**30), "run_name": "\ud800"}
-    assert {name: row[name] for name in odd} == kept
-    grade(project, content)
     project.run("answers", "a_answers.json")
-    results = json.loads((project.folder / "a_answers_answers.json").read_bytes())
-    assert results["detailed_results"] == [first, second]
+    assert project.read("a_answers_answers.json")["detailed_results"] == [first, second]
 
 
 def test_totals_and_figures_of_all_files(project: Project) -> None:
@@ -399,7 +345,7 @@ def test_totals_and_figures_of_all_files(project: Project) -> None:
     project.write("a.json", rows)
     project.write("b.json", [*rows, {**rows[0], "question": "R?", "prediction": "b", "tokens_input": 5}])
     project.run("answers", "a.json", "b.json", "--method", "exact")
-    results = json.loads((project.folder / "a_answers.json").read_bytes())
+    results = project.read("a_answers.json")
     assert (results["total_input_tokens"], results["total_output_tokens"]) == (10, 2)
     pooled = results["pooled"]
     assert (pooled["total_input_tokens"], pooled["measures"]["exact"]["n"]) == (25, 3)
@@ -409,28 +355,25 @@ def test_totals_and_figures_of_all_files(project: Project) -> None:
 # ------------------------------------------------------------------ Sources and context
 
 
+SOURCES: dict[str, tuple[Row, float | None, float | None]] = {  # recall, precision
+    "the same": ({"expected_sources": ["d1", "d2"], "sources": ["d2", "d1"]}, 1, 1),
+    "one of two": ({"expected_sources": ["d1", "d2"], "sources": ["d2", "d3", "d4"]}, 1 / 2, 1 / 3),
+    "repeated": ({"expected_sources": ["d1"], "sources": ["d1", "d1", "d2"]}, 1, 1 / 2),
+    "a number": ({"expected_sources": [2], "sources": ["2"]}, 1, 1),
+    "an object": ({"expected_sources": ["T"], "sources": [{"title": "T", "id": 3}]}, 1, 1),
+    "no source": ({"expected_sources": ["d1"], "sources": []}, 0, 0),
+    "case counts": ({"expected_sources": ["d1"], "sources": ["D1"]}, 0, 0),
+    "none expected": ({"sources": ["d1"]}, None, None),
+}
+
+
 def test_context_recall_and_precision(project: Project) -> None:
-    cases: dict[str, tuple[Row, float | None, float | None]] = {
-        "the same": ({"expected_sources": ["d1", "d2"], "sources": ["d2", "d1"]}, 1, 1),
-        "one of two": ({"expected_sources": ["d1", "d2"], "sources": ["d2", "d3", "d4"]}, 1 / 2, 1 / 3),
-        "repeated": ({"expected_sources": ["d1"], "sources": ["d1", "d1", "d2"]}, 1, 1 / 2),
-        "a number": ({"expected_sources": [2], "sources": ["2"]}, 1, 1),
-        "objects": (
-            {"expected_sources": ["T", "d"], "sources": [{"title": "T", "id": 3}, {"doc_id": "d"}]},
-            1,
-            1,
-        ),
-        "no source": ({"expected_sources": ["d1"], "sources": []}, 0, 0),
-        "case counts": ({"expected_sources": ["d1"], "sources": ["D1"]}, 0, 0),
-        "none expected": ({"sources": ["d1"]}, None, None),
-    }
-    rows = {name: {"gold": "a", "prediction": "a", **row} for name, (row, _, _) in cases.items()}
-    results = grade(project, [{"id": name, **row} for name, row in rows.items()], "--method", "exact")
-    for row, (name, (_, recall, precision)) in zip(results["detailed_results"], cases.items(), strict=True):
-        assert row["scores"].get("context_recall") == recall, name
-        assert row["scores"].get("context_precision") == precision, name
-    unmeasured = grade(project, [rows["no source"], rows["no source"]], "--method", "exact")
-    assert unmeasured["measures"].keys() == {"exact"}  # the system reports no sources at all
+    rows = [{"id": name, "gold": "a", "prediction": "a", **row} for name, (row, _, _) in SOURCES.items()]
+    for row in grade(project, rows, "--method", "exact")["detailed_results"]:
+        measured = (row["scores"].get("context_recall"), row["scores"].get("context_precision"))
+        assert measured == SOURCES[row["id"]][1:], row["id"]
+    unmeasured = grade(project, [rows[5], rows[5]], "--method", "exact")  # no sources at all
+    assert unmeasured["measures"].keys() == {"exact"}
 
 
 FAITHFULNESS: dict[str, tuple[str, object, float | None, list[str]]] = {
