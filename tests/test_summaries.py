@@ -10,7 +10,7 @@ from typing import Any
 import evaluation
 import pytest
 
-from conftest import Project, Serve, blocks, mentions, pasted, table
+from conftest import LLAMA, Project, Serve, blocks, json_lines, mentions, pasted, table
 from groq_server import Call, Reply, completion
 
 OFFLINE = "results/offline-summaries-JSON-enforced/results-5-offline-0.json"
@@ -33,9 +33,6 @@ NO_GOLD = "no gold summary has this query as its title"
 NOT_GENERATED = "JSON parse errors 5+ times (prompt too long)"
 
 Row = dict[str, Any]
-
-
-# ------------------------------------------------------------------ Helpers
 
 
 def side(claim: str, *texts: str, ids: Sequence[object] = (1,)) -> Row:
@@ -67,10 +64,6 @@ def gold(topic: str = "Oil", **changes: Any) -> Row:
     }
 
 
-def lines(*rows: Row) -> str:
-    return "".join(f"{json.dumps(row)}\n" for row in rows)
-
-
 def web_document(doc_id: object, content: str | None = "on the web", **fields: object) -> Row:
     """Return a document of the merged corpus; one with a score was found in the corpus itself."""
     return {"id": doc_id, "content": content, **fields}
@@ -83,7 +76,7 @@ def corpus_query(topic: str, *documents: Row) -> Row:
 def write_debates(project: Project, *topics: str, file: str = OFFLINE) -> None:
     """Write a summary and a gold summary of each topic, and a web document for merged summaries."""
     project.write(file, [summary(topic) for topic in topics])
-    project.write(GOLD, lines(*map(gold, topics)))
+    project.write(GOLD, json_lines(*map(gold, topics)))
     project.write(CORPUS, [corpus_query(topic, web_document("https://a.org")) for topic in topics])
 
 
@@ -107,7 +100,7 @@ def result_files(project: Project, kind: str = "offline", folder: str = "results
 def results(project: Project, kind: str = "offline") -> Any:
     """Return the content of the only results file."""
     [path] = result_files(project, kind)
-    return json.loads((project.folder / path).read_bytes())
+    return project.read(path)
 
 
 def column(project: Project, name: str, kind: str = "offline") -> list[Any]:
@@ -117,8 +110,6 @@ def column(project: Project, name: str, kind: str = "offline") -> list[Any]:
 def totals(project: Project, kind: str = "offline") -> list[int]:
     return [row[TOTAL] for row in column(project, "scores", kind)]
 
-
-# ------------------------------------------------------------------ Results and console
 
 MEANS_TABLE = """\
 Summaries               Evaluated  Failed  Left out  Relevance  Alignment  Distinctness  Coverage
@@ -136,7 +127,7 @@ def lamps(project: Project, serve: Serve) -> Project:
     """Four offline summaries: 9 points, 4 points, one without a gold summary, one that was not generated."""
     failed = summary("Fat", summary=[side("A claim.", "Error generating summary: 500")])
     project.write(OFFLINE, [summary("Oil"), summary("Gas"), summary("Tar"), failed])
-    project.write(GOLD, lines(gold("Gas"), gold("Fat"), gold("Oil")))
+    project.write(GOLD, json_lines(gold("Gas"), gold("Fat"), gold("Oil")))
     replies = {"Oil": scored(2, 2, 2, 2, 1), "Gas": scored(2, 1, 0, 1, 0)}
     serve(lambda call: replies[topic_of(call)])
     return project
@@ -161,11 +152,11 @@ def test_the_results(lamps: Project) -> None:
     [path] = result_files(lamps, folder="out/of/here")
     assert lamps.files().keys() - before.keys() == {path, f"out/of/here/{JOURNAL}"}
     assert re.search(r"offline_5_llm_judge_scores_\d{8}_\d{6}\.json$", path)
-    content = json.loads((lamps.folder / path).read_bytes())
+    content = lamps.read(path)
     assert content.keys() >= {"timestamp", "statistics", "statistics_without_errors", "run"}
     expected = {
-        "model": "llama-3.1-8b-instant",
-        "requested_model": "llama-3.1-8b-instant",
+        "model": LLAMA,
+        "requested_model": LLAMA,
         "summary_file": OFFLINE,
         "summary_type": "offline",
         "k": 5,
@@ -195,21 +186,17 @@ def test_no_results_file_is_overwritten(project: Project, serve: Serve) -> None:
     write_debates(project, "Oil")
     project.write(OFFLINE.replace("-0", "-1"), [summary(id="other")])
     serve(scored(1))
-    project.run("summaries")
-    contents = [json.loads((project.folder / path).read_bytes()) for path in result_files(project)]
-    assert [content["results"][0]["id"] for content in contents] == ["s-Oil", "other"]
-    project.run("summaries")
-    assert len(result_files(project)) == 4
-
-
-# ------------------------------------------------------------------ Files
+    for n_files in (2, 4):
+        assert project.run("summaries").code == 0
+        assert len(result_files(project)) == n_files
+    contents = [project.read(path) for path in result_files(project)]
+    assert [content["results"][0]["id"] for content in contents] == ["s-Oil", "other"] * 2
 
 
 KINDS: dict[str, tuple[str, list[str], str, int]] = {
     "the name alone": ("results-merged-20.json", [], "merged", 20),
     "a folder of both": ("offline-and-merged/results-merged-5-1.json", [], "merged", 5),
     "the options": ("mine/x.json", ["--type", "merged", "--k", "7"], "merged", 7),
-    "the name and --k": ("mine/offline.json", ["--k", "7"], "offline", 7),
     "neither": ("mine/x.json", [], "--type", 0),
     "another type": (OFFLINE, ["--type", "merged"], "--type", 0),
     "another k": (OFFLINE, ["--k", "10"], "--k", 0),
@@ -220,7 +207,7 @@ KINDS: dict[str, tuple[str, list[str], str, int]] = {
 def test_type_and_k(project: Project, name: str, options: list[str], kind: str, k: int) -> None:
     """With a k of 0 the command is refused, and `kind` is the option that the message mentions."""
     project.write(name, [blank("Oil")])
-    project.write(GOLD, lines(gold()))
+    project.write(GOLD, json_lines(gold()))
     project.write(f"data/merged-corpus/merged-{k}.json", [corpus_query("Oil", web_document("https://a.org"))])
     outcome = project.run("summaries", "--summary-file", name, *options)
     if k == 0:
@@ -228,7 +215,7 @@ def test_type_and_k(project: Project, name: str, options: list[str], kind: str, 
         assert (outcome.code, outcome.out) == (2, "")
         return
     [path] = (project.folder / "results/evaluation" / kind).glob(f"{kind}_{k}_llm_judge_scores_*.json")
-    content = json.loads(path.read_bytes())
+    content = project.read(path.as_posix())
     assert (content["summary_type"], content["k"], outcome.code) == (kind, k, 0)
 
 
@@ -245,22 +232,14 @@ def test_the_problems_of_all_files_are_listed_at_once(project: Project) -> None:
     assert (outcome.code, outcome.out, project.files()) == (2, "", before)
 
 
-# ------------------------------------------------------------------ References
-
-
 def test_the_gold_summary(project: Project, serve: Serve) -> None:
     """It has the query as its title. Documents belong to the arguments one by one, or to all of them."""
     helps, harms = "Claim: Oil helps.\n", "Claim: Oil harms.\n- It burns. [12]"
     two: dict[str, Any] = {"response1": ["It lights.", "It warms."]}
+    one_by_one = f"{helps}- It lights. [3]\n- It warms. [d4]\n{harms}"
     cases: dict[str, tuple[list[Row], str]] = {
-        "one by one": (
-            [gold(**two, favor_ids=[3, "d4"])],
-            f"{helps}- It lights. [3]\n- It warms. [d4]\n{harms}",
-        ),
-        "all": (
-            [gold(**two, favor_ids=[3, 4, 5])],
-            f"{helps}- It lights. [3, 4, 5]\n- It warms. [3, 4, 5]\n{harms}",
-        ),
+        "one by one": ([gold(**two, favor_ids=[3, "d4"])], one_by_one),
+        "all": ([gold(**two, favor_ids=[3, 4, 5])], f"{helps}- It lights. [3, 4, 5]\n- It warms. [3, 4, 5]"),
         "none": ([gold(favor_ids=None, against_ids=[])], f"{helps}- It lights. []\n"),
         "case and spaces": ([gold("Gas"), gold(title="OIL:  good or bad? ")], helps),
         "the first": ([gold(id="a", t1="First."), gold(id="b", t1="Second.")], "Claim: First.\n"),
@@ -269,7 +248,7 @@ def test_the_gold_summary(project: Project, serve: Serve) -> None:
     (project.folder / CORPUS).unlink()  # not needed for offline summaries
     server = serve(scored(1))
     for name, (rows, reference) in cases.items():
-        project.write(GOLD, lines(*rows))
+        project.write(GOLD, json_lines(*rows))
         assert project.run("summaries", "--fresh").code == 0
         assert pasted(server.calls[-1], "reference").startswith(reference), name
         assert pasted(server.calls[-1], "web reference") == "(none)"
@@ -296,15 +275,15 @@ def test_web_documents(project: Project, serve: Serve) -> None:
 def test_data_warnings(project: Project, serve: Serve) -> None:
     write_debates(project, "Oil", "Gas", file=MERGED)
     project.write(MERGED, [summary(), summary(), summary("Gas")])
-    project.write(GOLD, lines(gold(), gold(), gold("Gas")))
+    project.write(GOLD, json_lines(gold(), gold(), gold("Gas")))
     project.write(CORPUS, [corpus_query("Oil", web_document("https://a.org"))])
     serve(scored(1))
     command = ("summaries", "--indices", "0,1,2,3,-1")
-    warnings = [line for line in project.run(*command).err if line.startswith("warning: ")]
+    warnings = [line for line in project.run(*command).err if line.startswith(f"warning: {MERGED}")]
     assert len(warnings) == 3
-    assert mentions(warnings, MERGED, "several gold summaries, the first counts: 2", "Oil: good or bad?")
-    assert mentions(warnings, MERGED, "without web documents", "Gas: good or bad?")
-    assert mentions(warnings, MERGED, "indices", "0 to 2", "2", "3")
+    assert mentions(warnings, "several gold summaries, the first counts: 2", "Oil: good or bad?")
+    assert mentions(warnings, "without web documents", "Gas: good or bad?")
+    assert mentions(warnings, "indices", "0 to 2", "2", "3")
 
 
 def reply(**levels: object) -> str:
@@ -313,12 +292,6 @@ def reply(**levels: object) -> str:
     return json.dumps({"scores": {name: level for name, level in scores.items() if level is not ...}})
 
 
-ACCEPTED = {
-    "bare": reply(),
-    "strings": reply(c1="1"),
-    "with a total among the scores": json.dumps({"scores": json.loads(reply())["scores"] | {TOTAL: 9}}),
-    "other explanations": json.dumps(json.loads(reply()) | {"explanations": {"criterion_1": "[don't]"}}),
-}
 REFUSED = {
     "a missing criterion": (reply(c3=...), f'"{NAMES[2]}" must be 0, 1 or 2, not null'),
     "without the last one": (reply(c5=...), "it holds no JSON object with scores"),
@@ -329,16 +302,7 @@ REFUSED = {
 }
 
 
-def test_replies_that_are_accepted(project: Project, serve: Serve) -> None:
-    write_debates(project, *ACCEPTED)
-    server = serve(lambda call: completion(ACCEPTED[topic_of(call)]))
-    assert project.run("summaries").code == 0
-    assert dict(zip(ACCEPTED, totals(project), strict=True)) == dict.fromkeys(ACCEPTED, 5)
-    assert column(project, "raw_response") == [*ACCEPTED.values()]
-    assert len(server.calls) == len(ACCEPTED)
-
-
-def test_replies_that_are_refused_and_asked_for_again(project: Project, serve: Serve) -> None:
+def test_refused_replies_are_asked_for_again(project: Project, serve: Serve) -> None:
     """The complaint is part of the next request, and so of its key in the journal."""
 
     def answer(call: Call) -> Reply:
@@ -350,10 +314,10 @@ def test_replies_that_are_refused_and_asked_for_again(project: Project, serve: S
     assert project.run("summaries").code == 0
     assert totals(project) == [10] * len(REFUSED)
     repeated = [call for call in server.calls if len(call.body["messages"]) > 2]
-    complaints = {topic_of(call): call.body["messages"][-1]["content"] for call in repeated}
-    assert complaints.keys() == REFUSED.keys()
-    for topic, (_, complaint) in REFUSED.items():
-        assert complaints[topic].startswith(f"That was not a usable reply: {complaint}"), topic
+    assert sorted(map(topic_of, repeated)) == sorted(REFUSED)
+    for call in repeated:
+        complaint = f"That was not a usable reply: {REFUSED[topic_of(call)][1]}"
+        assert call.body["messages"][-1]["content"].startswith(complaint)
 
 
 # ------------------------------------------------------------------ Summaries that are judged
@@ -391,50 +355,37 @@ def test_nothing_to_judge(project: Project) -> None:
 
 
 FOUR = ("Oil", "Gas", "Tar", "Fat")
-SELECTED: dict[str, tuple[list[str], list[str]]] = {
-    "the first": (["--limit", "2"], ["Oil", "Gas"]),
-    "indices in their order": (["--indices", "3, 1"], ["Fat", "Gas"]),
-    "a repeated index": (["--indices", "1,1"], ["Gas"]),
-    "the first of the indices": (["--indices", "3,1,1,0", "--limit", "2"], ["Fat", "Gas"]),
-    "indices out of range": (["--indices", "2,4"], ["Tar"]),
+SELECTED: dict[str, tuple[list[str], list[str]]] = {  # options, the summaries that are judged; [] is refused
+    "the first": (["--limit", "2"], ["s-Oil", "s-Gas"]),
+    "indices in their order": (["--indices", "3, 1"], ["s-Fat", "s-Gas"]),
+    "the first of the indices": (["--indices", "3,1,1,0", "--limit", "2"], ["s-Fat", "s-Gas"]),
+    "an index out of range": (["--indices", "2,4"], ["s-Tar"]),
+    "all out of range": (["--indices", "4,5"], []),
+    "a gap": (["--indices", "0,,2"], []),
+    "no output folder": (["--output-dir", ""], []),
+    "two other tasks": (["--plot", OFFLINE, "--web-metrics"], []),
 }
 
 
-@table("options, topics", SELECTED)
-def test_limit_and_indices(project: Project, options: list[str], topics: list[str]) -> None:
+@table("options, judged", SELECTED)
+def test_summaries_are_selected(project: Project, options: list[str], judged: list[str]) -> None:
     write_debates(project, *FOUR)
     project.write(OFFLINE, [blank(topic) for topic in FOUR])
-    assert project.run("summaries", *options).code == 0
-    assert column(project, "id") == [f"s-{topic}" for topic in topics]
-
-
-BAD_USAGE: dict[str, list[str]] = {
-    "indices that do not exist": ["--indices", "4,5"],
-    "a gap in the indices": ["--indices", "0,,2"],
-    "a k of 0": ["--k", "0"],
-    "no output folder": ["--output-dir", ""],
-    "two other tasks": ["--plot", OFFLINE, "--web-metrics"],
-}
-
-
-@table("options", BAD_USAGE)
-def test_bad_usage(project: Project, options: list[str]) -> None:
-    write_debates(project, *FOUR)
     before = project.files()
     outcome = project.run("summaries", *options)
-    assert (outcome.code, outcome.out, project.files()) == (2, "", before)
-    assert mentions(outcome.err, "error: ")
+    if judged:
+        assert (outcome.code, column(project, "id")) == (0, judged)
+    else:
+        assert (outcome.code, outcome.out, project.files()) == (2, "", before)
+        assert mentions(outcome.err, "error: ")
 
 
 def test_without_a_key_there_is_only_the_dry_run(project: Project) -> None:
     write_debates(project, *FOUR)
-    before = project.files()
     outcome = project.run("summaries")
-    assert mentions(outcome.err, "error: ", "GROQ_API_KEY", "--dry-run")
-    assert outcome.code == 2
+    assert (outcome.code, mentions(outcome.err, "error: ", "GROQ_API_KEY", "--dry-run")) == (2, True)
     outcome = project.run("summaries", "--dry-run")
-    assert "  Calls to make: 4\n" in outcome.out
-    assert (outcome.code, outcome.err, project.files()) == (0, [], before)
+    assert (outcome.code, outcome.err, "  Calls to make: 4\n" in outcome.out) == (0, [], True)
 
 
 def test_a_failed_judgement_has_zeros_an_error_and_the_reply(project: Project, serve: Serve) -> None:
@@ -442,18 +393,13 @@ def test_a_failed_judgement_has_zeros_an_error_and_the_reply(project: Project, s
     refusal = completion("I cannot assist with that.")
     serve(lambda call: refusal if topic_of(call) == "Oil" else scored(1))
     assert project.run("summaries").code == 3
-    failed, judged = results(project)["results"]
-    assert failed["scores"] == dict.fromkeys([*NAMES, TOTAL], 0)
-    assert failed["error"]
-    assert failed["raw_response"] == "I cannot assist with that."
-    assert (judged["error"], judged["scores"][TOTAL]) == (None, 5)
+    assert totals(project) == [0, 5]
+    assert column(project, "raw_response")[0] == "I cannot assist with that."
+    assert [error is None for error in column(project, "error")] == [False, True]
     content = results(project)
-    total, judged_total = content["statistics"][TOTAL], content["statistics_without_errors"][TOTAL]
-    assert (total["n"], total["mean"], judged_total["n"], judged_total["mean"]) == (2, 2.5, 1, 5)
+    total, judged = content["statistics"][TOTAL], content["statistics_without_errors"][TOTAL]
+    assert (total["n"], total["mean"], judged["n"], judged["mean"]) == (2, 2.5, 1, 5)
     assert (total["ci_95_lower"], total["ci_95_reason"]) == (None, "fewer than 5 queries")
-
-
-# ------------------------------------------------------------------ Statistics and comparison
 
 
 def test_the_statistics(project: Project, serve: Serve) -> None:
@@ -463,23 +409,13 @@ def test_the_statistics(project: Project, serve: Serve) -> None:
     project.run("summaries")
     content = results(project)
     assert content["statistics"] == content["statistics_without_errors"]
-    interval = evaluation.bootstrap_interval(levels, range(5))
-    assert interval is not None
-    assert content["statistics"][NAMES[4]] == {
-        "n": 5,
-        "mean": 1.4,
-        "median": 2.0,
-        "q1": 1.0,
-        "q2": 2.0,
-        "q3": 2.0,
-        "q4": 2,
-        "std": pytest.approx(0.8**0.5),  # (0.36 + 1.96 + 0.36 + 0.16 + 0.36) / 4
-        "min": 0,
-        "max": 2,
-        "ci_95_lower": interval[0],
-        "ci_95_upper": interval[1],
-        "distribution": {"0": 1, "1": 1, "2": 3},
-    }
+    grounding = content["statistics"][NAMES[4]]
+    names = ("n", "mean", "median", "min", "q1", "q2", "q3", "q4", "max")
+    assert [grounding[name] for name in names] == [5, 1.4, 2, 0, 1, 2, 2, 2, 2]
+    assert grounding["std"] == pytest.approx(0.8**0.5)  # (0.36 + 1.96 + 0.36 + 0.16 + 0.36) / 4
+    assert grounding["distribution"] == {"0": 1, "1": 1, "2": 3}
+    interval = (grounding["ci_95_lower"], grounding["ci_95_upper"])
+    assert interval == evaluation.bootstrap_interval(levels, range(5))
     total = content["statistics"][TOTAL]
     assert (total["mean"], total["q1"], total["q2"], total["q4"]) == (9.4, 9.0, 10.0, 10)
     assert total["distribution"] == {str(n): {8: 1, 9: 1, 10: 3}.get(n, 0) for n in range(11)}
@@ -494,22 +430,13 @@ def test_files_are_compared_by_query(project: Project, serve: Serve) -> None:
     rows = results(project)["comparison"]
     assert [row["measure"] for row in rows] == [*NAMES, TOTAL]
     # All six differences have one sign: of 64 sign flips two are as extreme.
-    assert rows[0] == {
-        "with": "merged 5",
-        "measure": NAMES[0],
-        "n": 6,
-        "difference": 2.0,
-        "ci95": [2.0, 2.0],
-        "p": 2 / 64,
-        "p_holm": 2 / 64,
-        "verdict": "better",
-    }
+    expected = {"with": "merged 5", "n": 6, "difference": 2.0, "ci95": [2.0, 2.0], "p": 2 / 64}
+    assert rows[0] == {**expected, "measure": NAMES[0], "p_holm": 2 / 64, "verdict": "better"}
     assert (rows[1]["difference"], rows[1]["p"]) == (0.0, 1.0)
     assert (rows[5]["difference"], rows[5]["ci95"]) == (5.0, [5.0, 5.0])
     mirrored = results(project, "merged")["comparison"][0]
     assert (mirrored["with"], mirrored["difference"], mirrored["verdict"]) == ("offline 5", -2.0, "worse")
     printed = blocks(outcome.out)["COMPARISON BY QUERY"].splitlines()
-    assert mentions(printed, "merged 5 - offline 5  Relevance ", "  6  -2.00 [-2.00, -2.00]  0.0312  worse")
     assert mentions(printed, "merged 5 - offline 5  Total ", "  6  -5.00 [-5.00, -5.00]  0.0312  worse")
 
 
@@ -518,7 +445,7 @@ def test_hostile_texts_in_prompt_console_and_results(project: Project, serve: Se
     name = "[x question]\x1b[31m"
     sides = [side("[x answer] Good.", text, ids=["[x reference]"]), side("Bad.", "Smells.")]
     project.write(OFFLINE, [summary(id=name, query="  OIL: good\nor bad?", summary=sides)])
-    project.write(GOLD, lines(gold(t1="[y reference]\nOil helps.")))
+    project.write(GOLD, json_lines(gold(t1="[y reference]\nOil helps.")))
     server = serve(scored(1))
     outcome = project.run("summaries")
     [call] = server.calls
@@ -531,20 +458,15 @@ def test_hostile_texts_in_prompt_console_and_results(project: Project, serve: Se
     assert pasted(call, "reference").startswith("Claim: (y reference) Oil helps.\n")
     assert mentions(outcome.err, "warning: ", OFFLINE, "speak to the judge", "1", "[x question][31m")
     assert "\x1b" not in outcome.out + "".join(outcome.err)
-    [row] = results(project)["results"]
-    assert (row["id"], row["query"]) == (name, "  OIL: good\nor bad?")
+    assert (column(project, "id"), column(project, "query")) == ([name], ["  OIL: good\nor bad?"])
 
 
 # ------------------------------------------------------------------ Plots and web metrics
 
 
-def score_rows(*levels: Sequence[int], failed: int = 0) -> list[Row]:
-    """Return rows as in a results file."""
-    rows = [{"scores": dict(zip(NAMES, five, strict=True)), "error": None} for five in levels]
-    return rows + [{"scores": dict.fromkeys(NAMES, 0), "error": "HTTP 500"}] * failed
-
-
-PLOTTED = score_rows((2, 2, 2, 2, 2), (2, 1, 0, 1, 2), (0, 0, 0, 1, 0), failed=1)
+LEVELS = [(2, 2, 2, 2, 2), (2, 1, 0, 1, 2), (0, 0, 0, 1, 0)]
+PLOTTED: list[Row] = [{"scores": dict(zip(NAMES, levels, strict=True)), "error": None} for levels in LEVELS]
+PLOTTED += [{"scores": dict.fromkeys(NAMES, 0), "error": "HTTP 500"}]
 
 
 @table("content", {"a results file": {"model": "m", "results": PLOTTED}, "its rows alone": PLOTTED})
@@ -554,12 +476,10 @@ def test_plot(project: Project, content: object) -> None:
     assert (outcome.code, outcome.err) == (0, [])
     assert set(project.files()) == {"out/a.json", "out/a.png", "out/a_statistics.json"}
     assert (project.folder / "out/a.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
-    written = json.loads((project.folder / "out/a_statistics.json").read_bytes())
+    written = project.read("out/a_statistics.json")
     total, judged = written["statistics"][TOTAL], written["statistics_without_errors"][TOTAL]
     assert (total["n"], total["mean"], total["median"], total["max"]) == (4, 4.25, 3.5, 10)
-    assert (judged["n"], judged["mean"], judged["median"]) == (3, pytest.approx(17 / 3), 6.0)
-    assert written["statistics"][NAMES[0]]["distribution"] == {"0": 2, "1": 0, "2": 2}
-    assert written["file"]["name"] == "out/a.json"
+    assert (judged["n"], judged["median"], written["file"]["name"]) == (3, 6.0, "out/a.json")
     assert project.run("summaries", "--plot", "out/*.json").code == 0  # its own statistics are not results
 
 
@@ -577,13 +497,12 @@ def test_web_metrics(project: Project) -> None:
     marks = [relevances("Oil", "R", "R", "N", None, "r"), relevances("Gas"), relevances("Tar", "R")]
     project.write(WEB, marks)
     found = web_document(1, "a b c d", score=0.5)  # a document that was found in the corpus
+    twelve_words = [web_document(5, " b\n c", score=None), *[web_document(6, "c d")] * 5]
     queries = [
         corpus_query("Oil", found, web_document("https://a.org", "e f")),  # 6 / 4
         corpus_query("Gas", found, web_document("https://b.org", None)),  # 4 / 4
+        corpus_query("Fat", found, *twelve_words),  # 16 / 4
         corpus_query("Tar", web_document("https://c.org", "a b")),
-        corpus_query(
-            "Fat", found, web_document(5, " b\n c", score=None), *[web_document(6, "c d")] * 5
-        ),  # 16 / 4
         corpus_query("Tin", web_document(5, " ", score=0.5)),
         corpus_query("Zinc"),
     ]
@@ -592,21 +511,10 @@ def test_web_metrics(project: Project) -> None:
     assert (outcome.code, outcome.err) == (0, [])
     assert blocks(outcome.out)["WEB METRICS"].startswith(WEB_TABLE)
     assert mentions(outcome.out.splitlines(), "saved to", METRICS)
-    metrics = json.loads((project.folder / METRICS).read_bytes())["5"]
-    values = {name: metric["values"] for name, metric in metrics.items()}
-    assert values == {
-        "New Relevant Doc Count": [2, 0, 1],
-        "Relevance Rate": [0.4, 0.0, 0.2],
-        "Token Increase Rate": [1.5, 1.0, 4.0],
-    }
+    metrics = project.read(METRICS)["5"]
+    values = [metric["values"] for metric in metrics.values()]
+    assert values == [[2, 0, 1], [0.4, 0.0, 0.2], [1.5, 1.0, 4.0]]
     assert metrics["Token Increase Rate"]["left_out"] == 3
     count = metrics["New Relevant Doc Count"]
     assert [count[name] for name in ("mean", "q1", "q2", "q3", "q4")] == [1.0, 0.5, 1.0, 1.5, 2]
     assert (count["ci_95_lower"], count["ci_95_reason"]) == (None, "fewer than 5 queries")
-
-
-def test_cover_at_k() -> None:
-    assert evaluation.cover_at_k(["b", "a"], ["a", "b"]) == 1
-    assert evaluation.cover_at_k(["a", "a", "c"], ["a", "b", "b", "b"]) == 0.5  # as sets
-    assert evaluation.cover_at_k([], ["a"]) == 0
-    assert evaluation.cover_at_k(["a"], []) == 0
