@@ -6,15 +6,15 @@ import json
 import os
 import re
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from conftest import Answer, Outcome, Project, Serve, document, mentions, pasted, prompt_of, question, table
+from conftest import Outcome, Project, Serve, document, mentions, posix_only, prompt_of, question, table
 from groq_server import RPD, Call, Reply, completion, error, rate_limited
 
 Row = dict[str, Any]
+Answer = Callable[[Call], Reply]
 
 DRAFTS = "drafted_questions.jsonl"
 LLAMA, GPT_OSS = "llama-3.1-8b-instant", "openai/gpt-oss-20b"
@@ -71,24 +71,17 @@ def is_draft_call(call: Call) -> bool:
     return str(call.body["messages"][0]["content"]).startswith("You write an exam question")
 
 
-def service(
-    draft: Row | Callable[[Call], Row] = good_draft,
-    *,
-    answerable: bool | None = None,
-    drafting: Reply | None = None,
-    checking: Reply | None = None,
-) -> Answer:
-    """Return a model that writes this draft and accepts it; `drafting` and `checking` are replies instead.
+def service(draft: Row | Callable[[Call], Row] = good_draft, answerable: bool | None = None) -> Answer:
+    """Return a model that writes this draft and checks it.
 
     `answerable`: whether it finds the answer in the evidence; None: unless the draft is unanswerable.
     """
 
     def answer(call: Call) -> Reply:
         if is_draft_call(call):
-            return drafting or completion(json.dumps(draft(call) if callable(draft) else draft))
+            return completion(json.dumps(draft(call) if callable(draft) else draft))
         told = "How heavy" not in prompt_of(call) if answerable is None else answerable
-        reply = {"told": told, "answer": "In my words.", "sentences": []}
-        return checking or completion(json.dumps(reply))
+        return completion(json.dumps({"told": told, "answer": "In my words.", "sentences": []}))
 
     return answer
 
@@ -97,19 +90,16 @@ def draft(project: Project, *options: str, kinds: Sequence[str] = (FACT,), each:
     return project.run("questions", "--per-document", str(each), "--kinds", *kinds, *options)
 
 
-def rows(project: Project, file: str = DRAFTS) -> list[Row]:
+def rows(project: Project) -> list[Row]:
     """Return the questions that were kept; none if there is no file."""
-    path = project.folder / file
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
+    lines = project.files().get(DRAFTS, b"").splitlines()
+    return [json.loads(line) for line in lines]
 
 
 def dropped(outcome: Outcome) -> dict[str, int]:
     """Return how many drafts were dropped by each rule, as the console shows it."""
     lines = re.findall(r"^dropped: (.+?) +(\d+)$", outcome.out, re.MULTILINE)
     return {rule: int(count) for rule, count in lines}
-
-
-# ------------------------------------------------------------------ What is written
 
 
 def test_a_drafted_question(lamps: Project, serve: Serve) -> None:
@@ -146,8 +136,6 @@ def test_drafts_are_a_gold_set_with_a_warning(lamps: Project, serve: Serve) -> N
     assert (outcome.code, mentions(outcome.err, "warning: ", "drafted", "d1ad7c955")) == (0, True)
 
 
-# ------------------------------------------------------------------ The rules
-
 NO_EVIDENCE: Row = {"evidence_sentences": []}
 BROKEN: dict[str, tuple[str, Row, str]] = {  # kind, changes of a draft, a word of the rule
     "unknown evidence": (FACT, {"evidence_sentences": ["S1", "S99"]}, "evidence"),
@@ -159,14 +147,13 @@ BROKEN: dict[str, tuple[str, Row, str]] = {  # kind, changes of a draft, a word 
     "a number without evidence": (UNANSWERABLE, {**NO_EVIDENCE, "answer": "Perhaps 1823."}, "number"),
     "four levels": (FACT, {"rubric": LEVELS[:4]}, "levels"),
     "equal levels": (FACT, {"rubric": [*LEVELS[:4], "a  LAMP"]}, "levels"),
-    "a blank level": (FACT, {"rubric": [*LEVELS[:4], " "]}, "levels"),
     "a blank question": (FACT, {"question": " \u200b"}, "blank"),
     "a blank answer": (FACT, {"answer": ""}, "blank"),
 }
 
 
 @table("kind, changes, word", BROKEN)
-def test_a_draft_that_breaks_a_rule_is_dropped_before_the_check(
+def test_a_draft_that_breaks_a_rule_is_dropped(
     lamps: Project, serve: Serve, kind: str, changes: Row, word: str
 ) -> None:
     server = serve(service(drafted(**changes)))
@@ -202,7 +189,7 @@ SIMILAR: dict[str, tuple[str, str, int]] = {
 
 
 @table("one, other, n_kept", SIMILAR)
-def test_a_question_that_repeats_one_on_any_document_is_dropped(
+def test_a_repeated_question_is_dropped(
     lamps: Project, serve: Serve, one: str, other: str, n_kept: int
 ) -> None:
     lamps.documents(document("other", "The lamp was lit in 1823."))
@@ -211,8 +198,6 @@ def test_a_question_that_repeats_one_on_any_document_is_dropped(
     outcome = draft(lamps, "--workers", "1")
     assert (outcome.code, len(rows(lamps)), sum(dropped(outcome).values())) == (0, n_kept, 2 - n_kept)
 
-
-# ------------------------------------------------------------------ The check by the model
 
 EVIDENCE, DOCUMENT = [True, False, False], [True, True, True]  # the sentences shown
 CHECKS: dict[str, tuple[str, list[bool], bool, int]] = {  # ..., is answered, drafts kept
@@ -231,11 +216,10 @@ def test_a_draft_that_fails_the_check_is_dropped(
     outcome = draft(lamps, kinds=[kind])
     drafting, check = server.calls
     assert [sentence["text"] in prompt_of(check) for sentence in LAMP["sentences"]] == shown
-    assert pasted(check, "question") == good_draft(drafting)["question"]
+    assert good_draft(drafting)["question"] in prompt_of(check)
     assert good_draft(drafting)["answer"] not in prompt_of(check)
     assert (outcome.code, len(rows(lamps))) == (0 if n_kept else 3, n_kept)
-    assert list(dropped(outcome).values()) == ([] if n_kept else [1])
-    assert mentions(outcome.err, "was not written") == (n_kept == 0)
+    assert sum(dropped(outcome).values()) == 1 - n_kept
 
 
 def test_drafts_are_checked_once_all_are_written(both: Project, serve: Serve) -> None:
@@ -247,14 +231,13 @@ def test_drafts_are_checked_once_all_are_written(both: Project, serve: Serve) ->
     assert [row["model"] for row in rows(both)] == [GPT_OSS] * 3
 
 
-# ------------------------------------------------------------------ Failures, journal, batches
-
 FAILED = error(400, "bad", "No")
 
 
-@table("answer", {"drafting": service(drafting=FAILED), "checking": service(checking=FAILED)})
-def test_without_a_reply_nothing_is_written(lamps: Project, serve: Serve, answer: Answer) -> None:
-    serve(answer)
+@pytest.mark.parametrize("drafting", [True, False])
+def test_without_a_reply_nothing_is_written(lamps: Project, serve: Serve, drafting: bool) -> None:
+    good = service()
+    serve(lambda call: FAILED if is_draft_call(call) == drafting else good(call))
     outcome = draft(lamps)
     assert (outcome.code, rows(lamps), dropped(outcome)) == (3, [], {})
     assert mentions(outcome.out.splitlines(), "HTTP 400: No", "1")
@@ -274,9 +257,7 @@ def test_the_next_run_asks_for_what_failed(both: Project, serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("n_before", [1, 3])  # while drafting, while checking
-def test_at_the_limit_of_the_day_nothing_is_written_or_lost(
-    both: Project, serve: Serve, n_before: int
-) -> None:
+def test_at_the_limit_of_the_day_nothing_is_lost(both: Project, serve: Serve, n_before: int) -> None:
     good, limit = service(), rate_limited(RPD, 14_400, 5780)
     server = serve(lambda call: good(call) if call.number < n_before else limit)
     outcome = draft(both, "--workers", "1")
@@ -297,36 +278,17 @@ def test_in_batches_each_step_takes_a_run(both: Project, serve: Serve) -> None:
     assert (codes[-1], len(rows(both)), len(server.calls), server.paid_twice) == (0, 2, 0, 0)
 
 
-def test_without_a_key_nothing_is_drafted(lamps: Project) -> None:
-    outcome = draft(lamps)
-    assert (outcome.code, rows(lamps), mentions(outcome.err, "GROQ_API_KEY", "--dry-run")) == (2, [], True)
-
-
-# ------------------------------------------------------------------ Documents and files
-
-PATTERNS: dict[str, tuple[str, list[str]]] = {
-    "an ID": ("lamp", ["lamp"]),
-    "a folder": ("weather/*", ["weather/rain"]),
-    "a path": ("corpus/weather/rain.json", ["weather/rain"]),
-    "a pattern of paths": ("corpus/*.json", ["lamp", "weather/rain"]),
-    "all": ("*", ["lamp", "weather/rain"]),
-}
-
-
-@table("pattern, doc_ids", PATTERNS)
-def test_documents_are_selected_by_pattern(
-    both: Project, serve: Serve, pattern: str, doc_ids: list[str]
-) -> None:
+@pytest.mark.parametrize("pattern", ["weather/rain", "weather/*", "corpus/w*.json"])
+def test_documents_are_selected_by_pattern(both: Project, serve: Serve, pattern: str) -> None:
     serve(service())
     draft(both, "--documents", pattern)
-    assert [row["doc_id"] for row in rows(both)] == doc_ids
+    assert [row["doc_id"] for row in rows(both)] == ["weather/rain"]
 
 
 # Four fifths of a minute's tokens less 610 for the reply are left for the document, at four characters each.
 LEFT_OUT: dict[str, tuple[str, int, list[str]]] = {  # tokens, exit code, documents left out
     "room for both": ("1000", 0, ["notes/bees"]),
     "room for two of the three sentences on the lamp": ("794", 0, ["lamp", "notes/bees"]),  # 100 characters
-    "room for one sentence on the rain": ("775", 2, ["lamp", "notes/bees", "weather/rain"]),  # 40 characters
     "no room at all": ("500", 2, []),
 }
 
@@ -346,38 +308,25 @@ def test_plain_texts_and_long_documents_are_left_out(
 
 def test_an_existing_file_needs_overwrite(lamps: Project, serve: Serve) -> None:
     server = serve(service())
-    lamps.write(DRAFTS, "mine")
+    path = lamps.write(DRAFTS, "mine")
     outcome = draft(lamps)
     assert (outcome.code, mentions(outcome.err, DRAFTS, "--overwrite")) == (2, True)
-    assert (len(server.calls), Path(DRAFTS).read_text()) == (0, "mine")
-    assert (draft(lamps, "--overwrite").code, len(rows(lamps))) == (0, 1)
+    assert (server.calls, path.read_text()) == ([], "mine")
 
 
-@pytest.mark.skipif(os.name == "nt", reason="needs POSIX modes")
+@posix_only
 @pytest.mark.parametrize("command", [("questions",), ("generate", "dev", "--pipeline", "bm25")])
-def test_unreadable_folder_of_documents_is_reported(both: Project, command: tuple[str, ...]) -> None:
+def test_documents_that_cannot_be_read_are_listed(both: Project, command: tuple[str, ...]) -> None:
     both.questions(question("lamp"))
+    os.mkfifo(both.folder / "corpus/odd.json")
     (both.folder / "corpus/weather").chmod(0)
     outcome = both.run_unprivileged(*command)
     (both.folder / "corpus/weather").chmod(0o755)
     assert mentions(outcome.err, "corpus/weather: cannot be read: Permission denied")
-    assert outcome.code == 2
-
-
-@pytest.mark.skipif(os.name == "nt", reason="needs FIFOs of POSIX")
-@pytest.mark.parametrize("command", [("questions",), ("generate", "dev", "--pipeline", "bm25")])
-def test_document_that_is_a_fifo_is_refused(both: Project, command: tuple[str, ...]) -> None:
-    both.questions(question("lamp"))
-    os.mkfifo(both.folder / "corpus/odd.json")
-    outcome = both.run(*command)
     assert (outcome.code, mentions(outcome.err, "corpus/odd.json: cannot be read: not a file")) == (2, True)
 
 
-def test_a_folder_without_a_corpus_is_one_problem(project: Project) -> None:
-    assert [line.partition(":")[0] for line in draft(project).err] == ["corpus", "error"]
-
-
-@pytest.mark.parametrize("out", ["corpus", "/", os.devnull, "sets/gold.jsonl", "a_judgements.jsonl"])
+@pytest.mark.parametrize("out", ["corpus", "sets/gold.jsonl", "a_judgements.jsonl"])
 def test_a_place_that_cannot_be_written_is_refused(lamps: Project, serve: Serve, out: str) -> None:
     server = serve(service())
     outcome = draft(lamps, "--out", out, "--overwrite")
