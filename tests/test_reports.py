@@ -10,20 +10,20 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from typing import Any
 
 import evaluation
 import numpy as np
 import pytest
 from matplotlib import image
 
-from conftest import JudgeWith, Outcome, Project, Score, Serve, document, mentions, pasted, question, table
+from conftest import JudgeWith, Outcome, Project, Serve, document, mentions, pasted, question, table
 from groq_server import Call, Reply, score_reply
 
 RESULTS = "dev_evaluation.json"
 MARKDOWN, CSV, HTML = "dev_evaluation.md", "dev_evaluation.csv", "dev_evaluation.html"
 PNG = "dev_scores.png"
-posix_only = pytest.mark.skipif(os.name == "nt", reason="Windows does not allow such names")
+not_windows = pytest.mark.skipif(os.name == "nt", reason="Windows does not allow such names")
 
 
 def saved_reports(outcome: Outcome) -> list[str]:
@@ -33,7 +33,7 @@ def saved_reports(outcome: Outcome) -> list[str]:
 
 
 def text_of(project: Project, file: str = MARKDOWN) -> str:
-    return (project.folder / file).read_bytes().decode("utf-8")
+    return project.files()[file].decode("utf-8")
 
 
 def rows_of(project: Project, file: str = CSV) -> list[dict[str, str]]:
@@ -61,8 +61,7 @@ def judge_hostile(call: Call) -> Reply:
 
 @pytest.fixture
 def hostile(project: Project, serve: Serve) -> Project:
-    fact = {"question_type": "fact"}
-    why = {"question_type": "why"}
+    fact, why = {"question_type": "fact"}, {"question_type": "why"}
     project.questions(
         question("d1", evidence_sentences=["S1", "S2"], **fact),
         question("d2", question_id=FORMULA, question="<script>alert(1)</script>", **fact),
@@ -125,13 +124,13 @@ def test_markdown(hostile: Project) -> None:
     title = "# Evaluation of the dev split\n\n## Systems"
     assert page.startswith(f"{title}\n\n{SYSTEMS_TABLE}\n- Questions: 5, ")
     assert "\n| fact | strong | 3 | 66.7 | 100.0 | 0.500 | 0.500 | 0.500 | 3.50 | 0.900 | 0.800 |\n" in page
-    for label in ("question\\_type", "edge\\_case\\_type", "source\\_dataset"):
-        assert f"\n## Results by {label}\n" in page
+    labels = ["question\\_type", "edge\\_case\\_type", "source\\_dataset"]
+    assert re.findall(r"^## Results by (.+)$", page, re.MULTILINE) == labels
     lines = page.splitlines()
-    none = "| no significant difference |"
     assert "| strong - simple | Recall@1 % |  |  |  | not submitted by simple |" in lines
-    assert mentions(lines, "| =a\\_b\\$x\\$한 - strong | Recall@1 % | 5 | -40.0 [", f"| 1.0000 {none}")
-    assert mentions(lines, "| =a\\_b\\$x\\$한 - strong | Combined | 4 | +0.075 ", f"| 1.0000 {none}")
+    assert mentions(
+        lines, "| =a\\_b\\$x\\$한 - strong | Combined | 4 | +0.075 ", "no significant difference |"
+    )
     assert mentions(lines, "dev\\_simple\\_output.json", "4, e.g. =cmd\\|' /C calc'!A0")
     assert mentions(lines, "- strong: Judged 3 of 4", "between 2.25 and 3.25")
     assert "\n## Failed questions: each counts 0\n\n- strong: q4: " in page
@@ -162,61 +161,54 @@ def test_csv(hostile: Project) -> None:
     assert re.sub('"no score in [^"]*"', "FAILURE", rows) == WHOLE_CSV
 
 
-@posix_only
+@not_windows
 def test_csv_cells_are_not_formulas(project: Project) -> None:
     cells = {
         "=1+2": "'=1+2",
-        "@sum(a1)": "'@sum(a1)",
         "\t=1": "'\t=1",
         "  =1": "'  =1",
         "\u3000\xa0-1": "'\u3000\xa0-1",
         "\uff1d1+2": "'\uff1d1+2",
         "\u200b\r=1": "'=1",
-        'a"b,c;d\ne': 'a"b,c;d\ne',
         "a\x1b[31m\x07b": "a[31mb",
     }
     project.questions(*(question(f"d{n}", answer=text) for n, text in enumerate(cells)))
     project.predictions("=strong", {f"q{n:03d}": {"answer": text} for n, text in enumerate(cells, start=1)})
     project.run("dev", "--report", "csv")
     rows = rows_of(project)
-    assert [row["system_answer"] for row in rows] == list(cells.values())
-    assert [row["gold_answer"] for row in rows] == list(cells.values())
-    assert {row["system"] for row in rows} == {"'=strong"}
-
-
-# ------------------------------------------------------------------ Figures
+    shown = [(row["system"], row["system_answer"], row["gold_answer"]) for row in rows]
+    assert shown == [("'=strong", text, text) for text in cells.values()]
 
 
 def run_with_scores(
-    project: Project, judge_with: JudgeWith, scores: Mapping[str, Sequence[Score]], *arguments: str
+    project: Project, judge_with: JudgeWith, scores: dict[str, list[Any]], *arguments: str
 ) -> Outcome:
     """Grade systems with these scores."""
     count = max(map(len, scores.values()))
     project.questions(*(question(f"d{n}") for n in range(count)))
-    for number, system in enumerate(scores):
-        answers = {f"q{n:03d}": {"answer": f"By system {number}: {n}."} for n in range(1, count + 1)}
-        project.predictions(system, answers)
+    for system in scores:
+        project.predictions(system, {f"q{n:03d}": {"answer": f"{system}{n}"} for n in range(1, count + 1)})
     judge_with(scores)
     return project.run("dev", *arguments)
 
 
-@table(
-    "scores, caption, counts",
-    {
-        "one missing": (
-            [1, 3, None, 5, 5],
-            "strong: 4 judged, 1 missing, mean 3.50, median 4.00",
-            ["1 with 1; 0 with 2; 1 with 3; 0 with 4; 2 with 5"],
-        ),
-        "halves count for the level above": (
-            [[1, 2], [2, 3], [3, 4], [4, 5], [1, 1]],
-            "strong: 5 judged, mean 2.60, median 2.50",
-            ["1 with 1; 1 with 2; 1 with 3; 1 with 4; 1 with 5"],
-        ),
-    },
-)
+HISTOGRAMS: dict[str, tuple[list[Any], str, list[str]]] = {
+    "one missing": (
+        [1, 3, None, 5, 5],
+        "strong: 4 judged, 1 missing, mean 3.50, median 4.00",
+        ["1 with 1; 0 with 2; 1 with 3; 0 with 4; 2 with 5"],
+    ),
+    "halves count for the level above": (
+        [[1, 2], [2, 3], [3, 4], [4, 5], [1, 1]],
+        "strong: 5 judged, mean 2.60, median 2.50",
+        ["1 with 1; 1 with 2; 1 with 3; 1 with 4; 1 with 5"],
+    ),
+}
+
+
+@table("scores, caption, counts", HISTOGRAMS)
 def test_histogram_on_the_page(
-    project: Project, judge_with: JudgeWith, scores: list[Score], caption: str, counts: list[str]
+    project: Project, judge_with: JudgeWith, scores: list[Any], caption: str, counts: list[str]
 ) -> None:
     repeats = ["--repeats", "2"] if isinstance(scores[0], list) else []
     run_with_scores(project, judge_with, {"strong": scores}, "--report", "html", *repeats)
@@ -226,34 +218,21 @@ def test_histogram_on_the_page(
     assert re.findall('aria-label="Answers by score: ([^"]*)"', page) == counts
 
 
-@table(
-    "scores",
-    {
-        "two systems, and one without judgements": {"a": [1, 2, 2], "b": [3, 3, 3], "simple": [1, 1, 1]},
-        "mathematics, commands": {"$\\frac{$<b>\x1b[2J&": [3]},
-        "letters that the font lacks": {"한국어": [4]},
-        "half of a character": {"\udcff": [2]},
-        "long name": {"W" * 230: [1, 5]},
-    },
-)
-@posix_only
+@not_windows
 def test_the_picture_is_grey_and_drawn_without_a_warning(
-    project: Project,
-    judge_with: JudgeWith,
-    caplog: pytest.LogCaptureFixture,
-    scores: dict[str, Sequence[Score]],
+    project: Project, judge_with: JudgeWith, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Names may have mathematics, letters that the font lacks, and any length. `simple` is not judged."""
+    names = ("simple", "strong", "$\\frac{$<b>\x1b[2J&", "한국어", "W" * 230)
     with warnings.catch_warnings(), caplog.at_level(logging.WARNING, "matplotlib"):
         warnings.simplefilter("error")
+        scores = {name: [1, 2, 2] for name in names}
         assert run_with_scores(project, judge_with, scores, "--report", "png").code == 0
     assert [record for record in caplog.records if record.name.startswith("matplotlib")] == []
     red, green, blue = np.moveaxis(image.imread(project.folder / PNG)[..., :3], -1, 0)
-    assert red.shape == (60 + 240 * len(scores.keys() - {"simple"}), 900)
-    assert np.array_equal(red, green)
-    assert np.array_equal(red, blue)
-
-
-# ------------------------------------------------------------------ Which files are written
+    assert red.shape == (60 + 240 * 4, 900)
+    assert (red == green).all()
+    assert (red == blue).all()
 
 
 @table(
@@ -262,7 +241,6 @@ def test_the_picture_is_grey_and_drawn_without_a_warning(
         "none": ([], []),
         "in the order of the option": (["--report", "csv", "md"], [CSV, MARKDOWN]),
         "picture, without scores": (["--report", "png"], []),
-        "a student twice": (["--student", "strong", "strong"], ["dev_strong_evaluation.html"]),
         "dry run": (["--report", "md", "--student", "strong", "--dry-run"], []),
     },
 )
@@ -274,9 +252,8 @@ def test_which_reports_are_written(small: Project, arguments: list[str], written
     assert (f"{PNG} is not written: there are no scores to draw" in outcome.err) == ("png" in arguments)
 
 
-def test_reports_are_reproducible_and_leave_the_results_alone(hostile: Project, serve: Serve) -> None:
+def test_reports_are_reproducible_and_change_no_results(hostile: Project) -> None:
     plain = hostile.run("dev").results
-    server = serve(judge_hostile)
     arguments = ("dev", "--report", "md", "csv", "html", "png", "--student", "strong", ODD)
     outcome = hostile.run(*arguments)
     written = [MARKDOWN, CSV, HTML, PNG, "dev_strong_evaluation.html", f"dev_{ODD}_evaluation.html"]
@@ -285,43 +262,32 @@ def test_reports_are_reproducible_and_leave_the_results_alone(hostile: Project, 
         results.pop("run")
     assert outcome.results == plain
     first = hostile.files()
-    calls = len(server.calls)
     hostile.run(*arguments)
     second = hostile.files()
     assert [file for file in written if second[file] != first[file]] == []
-    assert len(server.calls) == 2 * calls  # only the answer without a judgement is asked about again
 
 
-@table(
-    "arguments, message",
-    {
-        "unknown format": (["--report", "pdf"], "pdf"),
-        "unknown system": (["--student", "zoe"], "zoe"),
-        "missing package": (["--report", "md", "png"], "pip install matplotlib"),
-    },
-)
+@table("options, message", {"system": ("--student zoe", "zoe"), "package": ("--report png", "pip install")})
 def test_a_report_that_cannot_be_made(
-    small: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+    small: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch, options: str, message: str
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     server = serve(score_reply(3))
     before = small.files()
-    outcome = small.run("dev", *arguments)
+    outcome = small.run("dev", *options.split())
     assert mentions(outcome.err, message)
     assert (outcome.out, outcome.code, small.files(), server.calls) == ("", 2, before, [])
 
 
-@pytest.mark.parametrize("blocked", [MARKDOWN, CSV, PNG])
-def test_a_report_that_cannot_be_written(small: Project, judge_with: JudgeWith, blocked: str) -> None:
+def test_reports_that_cannot_be_written(small: Project, judge_with: JudgeWith) -> None:
     judge_with({"strong": [3, 3]})
-    (small.folder / blocked).mkdir()
+    for blocked in (MARKDOWN, PNG):
+        (small.folder / blocked).mkdir()
     outcome = small.run("dev", "--report", "md", "csv", "png")
-    assert mentions(outcome.err, "error", blocked)
-    assert sorted(saved_reports(outcome)) == sorted({MARKDOWN, CSV, PNG} - {blocked})
-    assert (list(outcome.results), outcome.code) == (["strong"], 3)
+    assert mentions(outcome.err, "error", MARKDOWN)
+    assert mentions(outcome.err, "error", PNG)
+    assert (saved_reports(outcome), list(outcome.results), outcome.code) == ([CSV], ["strong"], 3)
 
-
-# ------------------------------------------------------------------ Submissions
 
 BOTH = ("dev", "--outputs", "ann", "bob")
 
@@ -352,7 +318,7 @@ def test_every_submission_has_its_reports(two: Project) -> None:
     assert outcome.code == 0
 
 
-def test_report_on_a_submission_names_the_files_that_could_not_be_read(two: Project) -> None:
+def test_report_on_a_submission_names_unreadable_files(two: Project) -> None:
     two.write("ann/dev_own_output.json", "{")
     two.run(*BOTH, "--report", "md", "--student", "strong")
     warning = "- not graded: ann/dev\\_own\\_output.json:1: JSON is cut off"
