@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from conftest import QUESTIONS_FILE as QUESTIONS
-from conftest import SCALE, Outcome, Project, document, question, table
+from conftest import Outcome, Project, document, question, table
 
 STRONG, SIMPLE = "dev_strong_output.json", "dev_simple_output.json"
 Files = dict[str, Any]
@@ -60,12 +60,14 @@ EMPTY: Files = answered({}, {})
 SWAPPED = answered(answer("d2"), answer("d1"))
 UNKNOWN_TEXT = answered(answer("d1"), answer("d2", question="What is d7?"))
 TWICE = '{"q002": {}, "q001": {}, "q002": {"retrieved_docs": ["d2"]}}'
-SAME_ID = [question("d1", question_id="a"), question("d2", question_id="a")]
+SAME_ID = {
+    "questions": [question("d1", question_id="a"), question("d2", question_id="a")],
+    "predictions": {"a": {"retrieved_docs": ["d1"]}},
+}
 DRAFTS = [question("d1", synthetic=True), question("d2", synthetic=True, reviewed=True)]
 THREE: Files = {"questions": [*ASKED, question("d3")], **answered({}, {}, q003=answer("d3"))}
 TWO_LEVELS_MISSING = {"scale": {**dict.fromkeys("135", "x"), "4": " "}}
 NOT_RETRIEVED = "retrieved IDs unlike those of the documents"
-AS_IN_QUESTIONS = "q001; write them as in the questions file"
 AS_IN_CORPUS = "write them as in the corpus"
 AS_IN_DOCUMENTS = "S1; write them as in the documents"
 FILL_IN = "fill in evidence_sentences"
@@ -88,132 +90,78 @@ def citing(*names: str, **more: Any) -> Files:
     return answered(answer("d1", evidence_sentences=list(names), **more))
 
 
-@table(
-    "files, file, word, count, example",
-    {
-        "question ID twice": (
-            {"questions": SAME_ID, "predictions": {"a": {"retrieved_docs": ["d1"]}}},
-            *(QUESTIONS, "question IDs", 1, "a"),
-        ),
-        "question ID equal to another by position": (
-            {**asked(question_id="q002"), "predictions": {"q002": {}}},
-            *(QUESTIONS, "question IDs", 1, "q002"),
-        ),
-        "text twice": ({**asked(question="what  IS\nd2?"), **EMPTY}, QUESTIONS, "text", 1, "q001 and q002"),
-        "drafted by a model": ({"questions": DRAFTS}, QUESTIONS, "a model drafted", 1, "q001"),
-        "incomplete rubric": (
-            asked(rubric=TWO_LEVELS_MISSING),
-            *(QUESTIONS, "lack a level", 1, "q001 lacks 2, 4"),
-        ),
-        "empty rubric": (asked(rubric={}), QUESTIONS, "lack a level", 1, "q001 lacks 1, 2, 3, 4, 5"),
-        "no documents": ({"corpus": {}}, QUESTIONS, "not in the corpus", 2, "d1"),
-        "few documents": ({**THREE, "corpus": WITHOUT_D1}, QUESTIONS, "not in the corpus", 2, "d1"),
-        "document outside": (asked(doc_id="../d1"), QUESTIONS, "outside the corpus", 1, "../d1"),
-        "unknown gold sentences": (
-            asked(evidence_sentences=["S9", "S1", "S10"]),
-            *(QUESTIONS, "gold sentences", 1, "q001: S10, S9 in d1"),
-        ),
-        "prediction missing": (
-            {"predictions": {"q001": answer("d1")}},
-            *(STRONG, "without a prediction", 1, "q002"),
-        ),
-        "no predictions": ({"predictions": {}}, STRONG, "without a prediction", 2, "q001"),
-        "unknown IDs": (answered(answer("d1"), q9={}, q3={}), STRONG, "predictions for", 2, "q3"),
-        "prediction twice": ({"predictions": TWICE}, STRONG, "more than once", 1, "q002"),
-        "swapped": (SWAPPED, STRONG, "the text of another question", 2, "q001"),
-        "question of another split": (UNKNOWN_TEXT, STRONG, "the text of another question", 1, "q002"),
-        "folder in the gold ID": (
-            {
-                **asked(doc_id="gold/d1"),
-                **retrieving(["d1"], []),
-                "corpus": {"gold/d1.json": CORPUS["d1.json"], **WITHOUT_D1},
-            },
-            *(STRONG, NOT_RETRIEVED, 1, f"d1 for gold/d1; {AS_IN_CORPUS}"),
-        ),
-        "folder in the retrieved IDs": (
-            retrieving(["corpus\\d1"], ["corpus/d2"]),
-            *(STRONG, NOT_RETRIEVED, 2, f"corpus\\d1 for d1; {AS_IN_CORPUS}"),
-        ),
-        "another case in the retrieved IDs": (
-            retrieving(["D1"], ["Corpus/D2.json"]),
-            *(STRONG, NOT_RETRIEVED, 2, f"D1 for d1; {AS_IN_CORPUS}"),
-        ),
-        "extension in the retrieved IDs": (
-            retrieving(["d1.json"], ["d1.json"]),
-            *(STRONG, NOT_RETRIEVED, 1, f"d1.json for d1; {AS_IN_CORPUS}"),
-        ),
-        "question IDs in another form": (
-            {"predictions": {"Q1": answer("d1"), "q002": answer("d2")}},
-            *(STRONG, "IDs unlike those of the questions", 1, f"Q1 for {AS_IN_QUESTIONS}"),
-        ),
-        "question IDs that are numbers": (
-            {"predictions": {"1": answer("d1"), "Q-002": answer("d2")}},
-            *(STRONG, "IDs unlike those of the questions", 2, f"1 for {AS_IN_QUESTIONS}"),
-        ),
-        "numbers as question IDs": (
-            {**asked(question_id="1"), "predictions": {"q01": answer("d1"), "q002": answer("d2")}},
-            *(
-                STRONG,
-                "IDs unlike those of the questions",
-                1,
-                "q01 for 1; write them as in the questions file",
-            ),
-        ),
-        "evidence is not read": (
-            three(evidence_sentences=..., evidence=["S1"]),
-            *(STRONG, 'unknown field "evidence"', 3, 'q001; did you mean "evidence_sentences"?'),
-        ),
-        "retrieved_doc is not read": (
-            three(retrieved_docs=..., retrieved_doc=["d1"]),
-            *(STRONG, 'unknown field "retrieved_doc"', 3, 'q001; did you mean "retrieved_docs"?'),
-        ),
-        "Answer is not read, in half of the predictions": (
-            answered({**answer("d1", answer=None), "Answer": "It is."}),
-            *(STRONG, 'unknown field "Answer"', 1, 'q001; did you mean "answer"?'),
-        ),
-        "cited IDs in lower case": (
-            citing("s1"),
-            *(STRONG, CITED, 1, f"s1 for {AS_IN_DOCUMENTS}"),
-        ),
-        "cited IDs with a prefix": (
-            citing("bikes_S1", "d1: s01"),
-            *(STRONG, CITED, 2, f"bikes_S1 for {AS_IN_DOCUMENTS}"),
-        ),
-        "cited IDs without their prefix": (
-            citing("1"),
-            *(STRONG, CITED, 1, f"1 for {AS_IN_DOCUMENTS}"),
-        ),
-        "cited IDs with a prefix that the sentences lack": (
-            {
-                **asked(evidence_sentences=["5"]),
-                **citing("S5"),
-                "corpus": {**CORPUS, "d1.json": {"sentences": [{"sid": "5", "text": ""}]}},
-            },
-            *(STRONG, CITED, 1, "S5 for 5; write them as in the documents"),
-        ),
-        "all answers blank": (
-            three(answer=" "),
-            STRONG,
-            "all answers are blank",
-            3,
-            "q001; fill in `answer`",
-        ),
-        "all answers the same": (
-            three(answer="No."),
-            STRONG,
-            "all answers are the same",
-            3,
-            "No.; check the system that gave them",
-        ),
-        "no gold evidence anywhere": (
-            three(UNGRADED),
-            QUESTIONS,
-            "no question has gold evidence",
-            3,
-            f"q001; {FILL_IN}",
-        ),
-    },
-)
+FOLDER_IN_GOLD = {
+    **asked(doc_id="gold/d1"),
+    **retrieving(["d1"], []),
+    "corpus": {"gold/d1.json": CORPUS["d1.json"], **WITHOUT_D1},
+}
+OTHER_IDS = "IDs unlike those of the questions"
+EVIDENCE_FIELD = 'q001; did you mean "evidence_sentences"?'
+DOCS_FIELD = 'q001; did you mean "retrieved_docs"?'
+WARNINGS: dict[str, tuple[Files, str, str, int, str]] = {
+    "question ID twice": (SAME_ID, QUESTIONS, "question IDs", 1, "a"),
+    "question ID equal to another by position": (
+        {**asked(question_id="q002"), "predictions": {"q002": {}}},
+        *(QUESTIONS, "question IDs", 1, "q002"),
+    ),
+    "text twice": ({**asked(question="what  IS\nd2?"), **EMPTY}, QUESTIONS, "text", 1, "q001 and q002"),
+    "drafted by a model": ({"questions": DRAFTS}, QUESTIONS, "a model drafted", 1, "q001"),
+    "incomplete rubric": (asked(rubric=TWO_LEVELS_MISSING), QUESTIONS, "lack a level", 1, "q001 lacks 2, 4"),
+    "empty rubric": (asked(rubric={}), QUESTIONS, "lack a level", 1, "q001 lacks 1, 2, 3, 4, 5"),
+    "no documents": ({"corpus": {}}, QUESTIONS, "not in the corpus", 2, "d1"),
+    "few documents": ({**THREE, "corpus": WITHOUT_D1}, QUESTIONS, "not in the corpus", 2, "d1"),
+    "document outside": (asked(doc_id="../d1"), QUESTIONS, "outside the corpus", 1, "../d1"),
+    "unknown gold sentences": (
+        asked(evidence_sentences=["S9", "S1", "S10"]),
+        *(QUESTIONS, "gold sentences", 1, "q001: S10, S9 in d1"),
+    ),
+    "no gold evidence": (three(UNGRADED), QUESTIONS, "has gold evidence", 3, f"q001; {FILL_IN}"),
+    "no prediction": ({"predictions": {"q001": answer("d1")}}, STRONG, "without a prediction", 1, "q002"),
+    "no predictions": ({"predictions": {}}, STRONG, "without a prediction", 2, "q001"),
+    "unknown IDs": (answered(answer("d1"), q9={}, q3={}), STRONG, "predictions for", 2, "q3"),
+    "prediction twice": ({"predictions": TWICE}, STRONG, "more than once", 1, "q002"),
+    "swapped": (SWAPPED, STRONG, "the text of another question", 2, "q001"),
+    "question of another split": (UNKNOWN_TEXT, STRONG, "the text of another question", 1, "q002"),
+    "folder in the gold ID": (FOLDER_IN_GOLD, STRONG, NOT_RETRIEVED, 1, f"d1 for gold/d1; {AS_IN_CORPUS}"),
+    "another case and folder in the retrieved IDs": (
+        retrieving(["D1"], ["Corpus\\D2.json"]),
+        *(STRONG, NOT_RETRIEVED, 2, f"D1 for d1; {AS_IN_CORPUS}"),
+    ),
+    "question IDs in another form": (
+        {"predictions": {"Q1": answer("d1"), "2": answer("d2")}},
+        *(STRONG, OTHER_IDS, 2, "2 for q002; write them as in the questions file"),
+    ),
+    "numbers as question IDs": (
+        {**asked(question_id="1"), "predictions": {"q01": answer("d1"), "q002": answer("d2")}},
+        *(STRONG, OTHER_IDS, 1, "q01 for 1; write them as in the questions file"),
+    ),
+    "evidence is not read": (
+        three(evidence_sentences=..., evidence=["S1"]),
+        *(STRONG, 'unknown field "evidence"', 3, EVIDENCE_FIELD),
+    ),
+    "retrieved_doc is not read": (
+        three(retrieved_docs=..., retrieved_doc=["d1"]),
+        *(STRONG, 'unknown field "retrieved_doc"', 3, DOCS_FIELD),
+    ),
+    "Answer is not read, in half of the predictions": (
+        answered({**answer("d1", answer=None), "Answer": "It is."}),
+        *(STRONG, 'unknown field "Answer"', 1, 'q001; did you mean "answer"?'),
+    ),
+    "cited IDs in lower case": (citing("s1"), STRONG, CITED, 1, f"s1 for {AS_IN_DOCUMENTS}"),
+    "cited IDs with a prefix": (
+        citing("bikes_S1", "d1: s01"),
+        *(STRONG, CITED, 2, f"bikes_S1 for {AS_IN_DOCUMENTS}"),
+    ),
+    "cited IDs without their prefix": (citing("1"), STRONG, CITED, 1, f"1 for {AS_IN_DOCUMENTS}"),
+    "all answers blank": (three(answer=" "), STRONG, "all answers are blank", 3, "q001; fill in `answer`"),
+    "all answers the same": (
+        three(answer="No."),
+        *(STRONG, "all answers are the same", 3, "No.; check the system that gave them"),
+    ),
+}
+
+
+@table("files, file, word, count, example", WARNINGS)
 def test_warning_on_stderr_and_in_the_results(
     project: Project, files: Files, file: str, word: str, count: int, example: str
 ) -> None:
@@ -233,19 +181,12 @@ def test_warning_on_stderr_and_in_the_results(
         "nothing is wrong": {},
         "half of the documents missing": {"corpus": WITHOUT_D1},
         "text that begins with a bracket": {"corpus": {"d1.txt": "[1] It rained.", **WITHOUT_D1}},
-        "gold sentences of a missing document": {
-            **asked(evidence_sentences=["S9"]),
-            "corpus": WITHOUT_D1,
-        },
+        "gold sentences of a missing document": {**asked(evidence_sentences=["S9"]), "corpus": WITHOUT_D1},
         "no gold sentences": asked(evidence_sentences=[]),
         "unknown cited sentence": answered(answer("d1", evidence_sentences=["S9"])),
-        "question ID equal to its own by position": asked(question_id="q001"),
-        "no rubric": asked(rubric=None),
-        "rubric with more levels": asked(rubric={"scale": {**SCALE, "0": "x", "6": None}}),
         "blank answer": answered(answer("d1", answer=" ")),
         "no question text": answered(answer("d1", question="")),
         "question text in another case and spacing": answered(answer("d1", question="  WHAT is\n\td1? ")),
-        "nothing retrieved": retrieving([], []),
         "wrong documents retrieved": retrieving(["d7", "gold/d8"], ["d9"]),
         "another folder, but some gold is retrieved": retrieving(["gold/d1"], ["d2"]),
         "gold retrieved for another question only": retrieving(["d2"], ["gold/d2"]),
@@ -270,15 +211,13 @@ def test_no_warning(project: Project, files: Files) -> None:
     assert outcome.results["strong"]["run"]["warnings"] == []
 
 
-def test_warning_about_questions_is_printed_once_and_is_in_the_results_of_each_system(
+def test_warning_about_questions_is_printed_once(
     project: Project,
 ) -> None:
     project.write(SIMPLE, {"q002": answer("d2")})
     outcome = grade(project, corpus={})
     lines = [line.removeprefix("warning: ") for line in warnings(outcome)]
-    assert len(lines) == 2
-    assert lines[0].startswith(f"{QUESTIONS}: ")
-    assert lines[1].startswith(f"{SIMPLE}: ")
+    assert [line.partition(": ")[0] for line in lines] == [QUESTIONS, SIMPLE]
     assert outcome.results["simple"]["run"]["warnings"] == lines
     assert outcome.results["strong"]["run"]["warnings"] == lines[:1]
 
