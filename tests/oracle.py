@@ -36,30 +36,18 @@ def compute_blocks(
 
 def compute_retrieval(named: Sequence[tuple[str, Row]], predictions: Mapping[str, Row]) -> dict[str, Any]:
     rows = []
-    hits_1 = hits_5 = 0
     for question_id, question in named:
         ids = order_retrieved(predictions.get(question_id) or {})
-        hit_1 = 1 if question["doc_id"] in ids[:1] else 0
-        hit_5 = 1 if question["doc_id"] in ids[:5] else 0
-        hits_1 += hit_1
-        hits_5 += hit_5
-        rows.append(
-            {
-                "question_id": question_id,
-                "gold_doc_id": question["doc_id"],
-                "retrieved_top_1": ids[0] if ids else None,
-                "recall_at_1": hit_1,
-                "recall_at_5": hit_5,
-            }
-        )
-    return {
-        "recall_at_1": hits_1,
-        "recall_at_5": hits_5,
-        "total": len(named),
-        "per_question": rows,
-        "recall_at_1_pct": 100 * hits_1 / len(named),
-        "recall_at_5_pct": 100 * hits_5 / len(named),
-    }
+        row = {"question_id": question_id, "gold_doc_id": question["doc_id"]}
+        row["retrieved_top_1"] = ids[0] if ids else None
+        row["recall_at_1"] = 1 if question["doc_id"] in ids[:1] else 0
+        row["recall_at_5"] = 1 if question["doc_id"] in ids[:5] else 0
+        rows.append(row)
+    block: dict[str, Any] = {"total": len(named), "per_question": rows}
+    for measure in ("recall_at_1", "recall_at_5"):
+        block[measure] = sum(row[measure] for row in rows)
+        block[measure + "_pct"] = 100 * block[measure] / len(named)
+    return block
 
 
 def order_retrieved(prediction: Row) -> list[str]:
@@ -83,27 +71,27 @@ def compute_citation(named: Sequence[tuple[str, Row]], predictions: Mapping[str,
         gold, predicted = list_cited(question), list_cited(predictions.get(question_id) or {})
         if not gold:
             continue
-        common = 0
-        for sentence in gold:
-            if sentence in predicted:
-                common += 1
+        row: dict[str, Any] = {"question_id": question_id, "gold_doc_id": question["doc_id"]}
+        row["gold_sentences"] = gold
+        row["pred_sentences"] = predicted
+        common = count_common(gold, predicted)
         precision = common / len(predicted) if predicted else 0
         recall = common / len(gold)
-        rows.append(
-            {
-                "question_id": question_id,
-                "gold_doc_id": question["doc_id"],
-                "gold_sentences": gold,
-                "pred_sentences": predicted,
-                "precision": precision,
-                "recall": recall,
-                "f1": 2 * precision * recall / (precision + recall) if common else 0,
-            }
-        )
+        row |= {"precision": precision, "recall": recall}
+        row["f1"] = 2 * precision * recall / (precision + recall) if common else 0
+        rows.append(row)
     block = {"total_questions": len(named), "questions_with_evidence": len(rows), "per_question": rows}
     for measure in ("precision", "recall", "f1"):
         block[measure + "_sum"], block["avg_" + measure] = sum_and_mean([row[measure] for row in rows])
     return block
+
+
+def count_common(gold: Sequence[str], predicted: Sequence[str]) -> int:
+    common = 0
+    for item in gold:
+        if item in predicted:
+            common += 1
+    return common
 
 
 def list_cited(row: Row) -> list[str]:
@@ -111,9 +99,7 @@ def list_cited(row: Row) -> list[str]:
 
 
 def sum_and_mean(values: Sequence[float]) -> tuple[float, float | None]:
-    total = 0.0
-    for value in values:
-        total += value
+    total = float(sum(values))
     return total, total / len(values) if values else None
 
 
@@ -182,11 +168,7 @@ def score_evidence(
         return 0.0 if predicted else 1.0, method
     if by_words and sentences is not None:
         gold, predicted = list_words(gold, sentences), list_words(predicted, sentences)
-    common = 0
-    for item in gold:
-        if item in predicted:
-            common += 1
-    return common / len(gold), method
+    return count_common(gold, predicted) / len(gold), method
 
 
 def list_words(cited: Sequence[str], sentences: Mapping[str, str]) -> list[str]:

@@ -21,22 +21,16 @@ def generator(seed: int) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-# -------------------------------------------------------------------------------------------------- Intervals
-
-
 @table(
     "values, clusters, expected",
     {
-        "nothing": ([], None, None),
         "four values": ([1, 2, 3, 4], None, None),
         "four clusters": ([1, 2, 3, 4, 5, 6], "aabbcd", None),
         "five equal values": ([0.25] * 5, None, (0.25, 0.25)),
         "five clusters with the same mean": ([1, 0, 1, 0, 0.5, 0.5, 0.5, 1, 0], "aabbcdeff", (0.5, 0.5)),
     },
 )
-def test_bootstrap_interval(
-    values: list[float], clusters: Sequence[str] | None, expected: tuple[float, float] | None
-) -> None:
+def test_bootstrap_interval(values: list[float], clusters: str | None, expected: Any) -> None:
     assert evaluation.bootstrap_interval(values, clusters) == expected
 
 
@@ -68,14 +62,9 @@ FORTY = [place * 7 % 11 / 10 for place in range(40)]
 THIRTEEN = [place % 13 for place in range(40)]
 
 
-@table(
-    "seed, interval, p",
-    {"0": (0, (0.435714285714, 0.574549784877), 0.072), "1": (1, (0.4375, 0.575), 0.08)},
-)
-def test_same_input_gives_the_same_bytes_everywhere(
-    seed: int, interval: tuple[float, float], p: float
-) -> None:
-    assert evaluation.bootstrap_interval(FORTY, THIRTEEN, seed=seed) == interval
+@table("seed, low, high, p", {"0": (0, 0.435714285714, 0.574549784877, 0.072), "1": (1, 0.4375, 0.575, 0.08)})
+def test_same_input_gives_the_same_bytes_everywhere(seed: int, low: float, high: float, p: float) -> None:
+    assert evaluation.bootstrap_interval(FORTY, THIRTEEN, seed=seed) == (low, high)
     assert evaluation.paired_test(FORTY, [0.6] * 40, resamples=999, seed=seed) == p
 
 
@@ -83,16 +72,14 @@ def test_same_input_gives_the_same_bytes_everywhere(
     "clusters",
     {
         "names": [f"document {number}" for number in THIRTEEN],
-        "an array of numbers": np.array(THIRTEEN),
         "large numbers": np.array([10**9 * number for number in THIRTEEN]),
         "negative numbers": np.array([-number for number in THIRTEEN]),
     },
 )
 def test_cluster_labels_may_be_anything(clusters: Any) -> None:
-    other = [0.6] * 40
     assert evaluation.bootstrap_interval(FORTY, clusters) == evaluation.bootstrap_interval(FORTY, THIRTEEN)
-    p = evaluation.paired_test(FORTY, other, THIRTEEN)
-    assert evaluation.paired_test(FORTY, other, clusters) == p
+    expected = evaluation.paired_test(FORTY, [0.6] * 40, THIRTEEN)
+    assert evaluation.paired_test(FORTY, [0.6] * 40, clusters) == expected
 
 
 @table(
@@ -110,14 +97,10 @@ def test_different_lengths_are_an_error(call: Callable[[], object]) -> None:
         call()
 
 
-# ------------------------------------------------------------------------------------------------ Paired test
-
-
 @table(
     "a, b, clusters, p",
     {
         "nothing": ([], [], None, 1),
-        "one": ([1], [0], None, 1),
         "the same": ([1, 2, 3], [1, 2, 3], None, 1),
         "four of four": ([2, 3, 4, 5], [1, 1, 1, 1], None, 2 / 16),
         "three of four": ([1, 1, 1, 0], [0, 0, 0, 1], None, 10 / 16),
@@ -138,9 +121,8 @@ def test_paired_test(a: list[float], b: list[float], clusters: Sequence[Any] | N
     {
         "all": (13, 2**13, 2**13, [2]),
         "not all": (13, 8_000, 8_001, range(1, 9)),
-        "random": (60, 10_000, 10_001, [1]),
         "fewer asked for": (60, 99, 100, [1]),
-        "200,000 clusters": (200_000, 10_000, 10_001, [1]),
+        "many clusters": (20_000, 10_000, 10_001, [1]),
     },
 )
 def test_number_of_sign_flips(clusters: int, resamples: int, flips: int, hits: Collection[int]) -> None:
@@ -148,17 +130,12 @@ def test_number_of_sign_flips(clusters: int, resamples: int, flips: int, hits: C
     assert p in [hit / flips for hit in hits]
 
 
-# -------------------------------------------------------------------------------------------------- Agreement
-
-
 @table(
     "a, b, weights, kappa",
     {
         "nothing": ([], [], None, None),
         "one value": ([3, 3], [3, 3], "quadratic", None),
-        "the same": ([1, 2, 5], [1, 2, 5], None, 1),
         "chance": ([1, 1, 2, 2], [1, 2, 1, 2], None, 0),
-        "the opposite": ([1, 2], [2, 1], None, -1),
         "words": (["yes", "no", "no"], ["yes", "no", "yes"], None, 0.4),
         "near, unweighted": ([1, 5, 3], [1, 5, 4], None, 4 / 7),
         "near, linear": ([1, 5, 3], [1, 5, 4], "linear", 1 - 3 / 17),
@@ -193,12 +170,10 @@ FOUR_RATERS = [  # the example of Krippendorff 2011
     "ratings, level, alpha",
     {
         "no items": ([[], []], "ordinal", None),
-        "one rater": ([[1, 2, 3]], "interval", None),
         "no item rated twice": ([[1, None, 3], [None, 2, None]], "nominal", None),
         "one value, except for items rated once": ([[3, 3, 5], [3, 3, None]], "ordinal", None),
         "the same": ([[1, 2, 5], [1, 2, 5]], "ordinal", 1),
         "always different": ([[1, 2], [2, 1]], "nominal", -0.5),
-        "words": ([["a", "b", None], ["a", "a", "b"]], "nominal", 0),
         "published, nominal": (FOUR_RATERS, "nominal", 0.743),
         "published, ordinal": (FOUR_RATERS, "ordinal", 0.815),
         "published, interval": (FOUR_RATERS, "interval", 0.849),
@@ -219,13 +194,9 @@ def test_alpha_equals_that_of_the_krippendorff_package(level: Level, seed: int) 
     assert evaluation.krippendorff_alpha(with_gaps, level) == pytest.approx(expected, abs=1e-12)
 
 
-# --------------------------------------------------------------------------------------------- Corrected mean
-
-
 @table(
     "judge, human, clusters, expected",
     {
-        "nothing": ([], [], None, (None, None, None)),
         "no label": ([4, 5], [None, None], None, (None, None, None)),
         "one label": ([4, 5], [3, None], None, (3.5, None, None)),
         "four labels": ([4] * 6, [3, 5, 3, 5, None, None], None, (4, None, None)),
@@ -239,7 +210,7 @@ def test_corrected_mean(
     assert evaluation.corrected_mean(judge, human, clusters) == pytest.approx(expected, abs=1e-12)
 
 
-@table("sizes", {"12 clusters": [1, 2, 3] * 4, "24 clusters": [1] * 24, "59 clusters": [1] * 59})
+@table("sizes", {"12 clusters": [1, 2, 3] * 4, "59 clusters": [1] * 59})
 def test_corrected_mean_with_all_labels_is_the_clustered_mean(sizes: list[int]) -> None:
     n = sum(sizes)
     clusters = np.repeat(np.arange(len(sizes)), sizes)
