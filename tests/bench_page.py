@@ -1,10 +1,9 @@
-"""Measure the page of a large split: its size, the time to write it and the time to open it in Chromium.
+"""Measure the page of a large split: its size and the time to open it in Chromium.
 
     python tests/bench_page.py [--questions N] [--rounds N]
 
-2,000 questions, each about a document of its own, and two systems. All answers are judged once against the
-loopback server; then the program is timed with and without the page, with the judgements in the journal. The
-exit code is 0 if every figure is as required.
+2,000 questions, each about a document of its own, and two systems, judged by the loopback server. The exit
+code is 0 if every figure is as required.
 """
 
 from __future__ import annotations
@@ -18,11 +17,10 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import sync_playwright
 
-from bench_scale import PROGRAM, WORDS, measure, print_row
+from bench_scale import PROGRAM, WORDS, print_row
 from browser import ARGUMENTS, find_browser
 from groq_server import GroqServer, score_reply
 
@@ -30,7 +28,7 @@ SYSTEMS = ("simple", "strong")
 N_SENTENCES = 25
 LEVEL_CHARS, SENTENCE_CHARS, QUESTION_CHARS, RATIONALE_CHARS, ANSWER_CHARS = 90, 80, 90, 200, 300
 PAGE = "dev_evaluation.html"
-GRADE = (str(PROGRAM), "dev", "--judge", *SYSTEMS)
+GRADE = (str(PROGRAM), "dev", "--judge", *SYSTEMS, "--report", "html")
 
 # Seconds from navigation to the load event and to the first paint; null until both are known.
 TIMES = """() => {
@@ -81,47 +79,25 @@ def write_json(path: Path, content: object) -> None:
     path.write_text(json.dumps(content), encoding="utf-8")
 
 
-def judge_answers(folder: Path) -> None:
-    """Have every answer judged, so that all judgements are in the journal."""
+def write_page(folder: Path) -> None:
     rationale = make_text(random.Random(2), RATIONALE_CHARS)
     with GroqServer(lambda call: score_reply(1 + call.number % 5, rationale)) as server:
         environment = {**os.environ, "GROQ_API_KEY": "gsk_loopback", "GROQ_BASE_URL": server.url}
         subprocess.run([sys.executable, *GRADE], cwd=folder, env=environment, check=True, capture_output=True)
 
 
-def open_page(browser: Browser, path: Path) -> dict[str, float]:
-    page = browser.new_page()
-    page.goto(path.as_uri())
-    times: Any = page.wait_for_function(TIMES).json_value()
-    page.close()
-    return dict(times)
-
-
-def measure_page(folder: Path, rounds: int) -> dict[str, float]:
-    """Return the median of each figure."""
-    figures: dict[str, list[float]] = {}
+def open_page(path: Path, rounds: int) -> dict[str, float]:
+    """Return the median of each time."""
+    measured: list[dict[str, float]] = []
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=find_browser(), args=ARGUMENTS)
         for _ in range(rounds):
-            plain = measure(folder, GRADE)
-            with_page = measure(folder, (*GRADE, "--report", "html"))
-            size_mb = (folder / PAGE).stat().st_size / 1e6
-            measured = {"size_mb": size_mb, "plain_s": plain.seconds, "page_s": with_page.seconds}
-            measured |= {"peak_mib": with_page.peak_mib, **open_page(browser, folder / PAGE)}
-            for name, value in measured.items():
-                figures.setdefault(name, []).append(value)
+            page = browser.new_page()
+            page.goto(path.as_uri())
+            measured.append(page.wait_for_function(TIMES).json_value())
+            page.close()
         browser.close()
-    return {name: statistics.median(values) for name, values in figures.items()}
-
-
-ROWS = {
-    "size_mb": ("size of the page, MB", 10.0),
-    "plain_s": ("program without the page, s", None),
-    "page_s": ("program with the page, s", None),
-    "peak_mib": ("peak memory of the program, MiB", None),
-    "load_s": ("Chromium, navigation to load, s", 2.0),
-    "paint_s": ("Chromium, navigation to first contentful paint, s", 2.0),
-}
+    return {name: statistics.median(times[name] for times in measured) for name in ("load_s", "paint_s")}
 
 
 def main() -> int:
@@ -133,11 +109,12 @@ def main() -> int:
         raise SystemExit("no Chromium found")
     with tempfile.TemporaryDirectory(prefix="bench_page_") as name:
         write_split(Path(name), arguments.questions)
-        judge_answers(Path(name))
-        figures = measure_page(Path(name), arguments.rounds)
-    all_ok = True
-    for figure, (title, limit) in ROWS.items():
-        all_ok &= print_row(title, figures[figure], limit)
+        write_page(Path(name))
+        size_mb = Path(name, PAGE).stat().st_size / 1e6
+        times = open_page(Path(name, PAGE), arguments.rounds)
+    all_ok = print_row("size of the page, MB", size_mb, 10.0)
+    all_ok &= print_row("Chromium, navigation to load, s", times["load_s"], 2.0)
+    all_ok &= print_row("Chromium, navigation to first contentful paint, s", times["paint_s"], 2.0)
     return 0 if all_ok else 1
 
 

@@ -6,9 +6,8 @@
   that only reads the same files with json.loads, and its peak memory.
 - The sample dev split: the whole process against `import numpy`.
 
-Time is processor time, which depends little on what else runs on the machine. The processes take turns, and
-the best of N rounds counts. With --against, another evaluation.py is measured
-in the same rounds, e.g. that of an earlier commit. The exit code is 0 if every figure is as required.
+Time is processor time. The processes take turns, and the best of N rounds counts. With --against, another
+evaluation.py is measured in the same rounds. The exit code is 0 if every figure is as required.
 """
 
 from __future__ import annotations
@@ -47,8 +46,7 @@ for path in Path().glob("dev_*_output.json"):
     json.loads(path.read_bytes())
 """
 
-# Run a command and print its seconds of processor time and its peak memory in MiB. A small process does so,
-# because the peak of a child is at least that of its parent. Linux counts in KiB, macOS in bytes.
+# A small process measures, because the peak of a child is at least that of its parent. Linux counts in KiB.
 MEASURE = """
 import resource, subprocess, sys
 subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -81,36 +79,30 @@ def measure_in_turns(folder: Path, commands: Sequence[Sequence[str]], rounds: in
     return [Cost(*map(min, zip(*own_costs, strict=True))) for own_costs in costs]
 
 
-# ------------------------------------------------------------------ Data
-
-
 def make_sentence(rng: random.Random) -> str:
     return " ".join(rng.choices(WORDS, k=7)).capitalize() + "."
 
 
 def make_question(rng: random.Random, doc_id: str) -> dict[str, object]:
-    question: dict[str, object] = {name: rng.choice(values) for name, values in LABELS.items()}
-    question["doc_id"] = doc_id
-    question["question"] = make_sentence(rng)
-    question["answer"] = make_sentence(rng)
-    question["evidence_sentences"] = ["S1"]
-    return question
+    labels = {name: rng.choice(values) for name, values in LABELS.items()}
+    texts = {"question": make_sentence(rng), "answer": make_sentence(rng)}
+    return {**labels, "doc_id": doc_id, **texts, "evidence_sentences": ["S1"]}
 
 
 def make_prediction(
     rng: random.Random, question: dict[str, object], doc_ids: Sequence[str], hit_rate: float
 ) -> dict[str, object]:
-    retrieved = [doc_id for doc_id in rng.sample(doc_ids, N_RETRIEVED) if doc_id != question["doc_id"]]
+    ids = [doc_id for doc_id in rng.sample(doc_ids, N_RETRIEVED) if doc_id != question["doc_id"]]
     if rng.random() < hit_rate:
-        retrieved.insert(min(int(rng.expovariate(0.7)), N_RETRIEVED - 1), str(question["doc_id"]))
-    documents = []
-    for rank, doc_id in enumerate(retrieved[:N_RETRIEVED], start=1):
-        documents.append({"doc_id": doc_id, "score": round(20 / (rank + 1), 4), "rank": rank})
+        ids.insert(min(int(rng.expovariate(0.7)), N_RETRIEVED - 1), str(question["doc_id"]))
+    ranked = enumerate(ids[:N_RETRIEVED], start=1)
     return {
         "question": question["question"],
         "answer": "No.",
         "evidence_sentences": [f"S{rng.randint(1, 2)}"],
-        "retrieved_docs": documents,
+        "retrieved_docs": [
+            {"doc_id": doc_id, "score": round(20 / (rank + 1), 4), "rank": rank} for rank, doc_id in ranked
+        ],
     }
 
 
@@ -140,9 +132,6 @@ def copy_sample_split(folder: Path) -> None:
         shutil.copytree(ROOT / name, folder / name)
     for path in ROOT.glob("dev_*_output.json"):
         shutil.copy(path, folder)
-
-
-# ------------------------------------------------------------------ Table
 
 
 def print_row(what: str, measured: float, limit: float | None) -> bool:

@@ -37,7 +37,6 @@ def judge_by_words(call: Call) -> Reply:
 
 
 def main() -> None:
-    """Grade the sample split, open its page and save a screenshot."""
     picture = ROOT / "tests/page.png"
     with tempfile.TemporaryDirectory() as folder, GroqServer(judge_by_words) as server:
         for name in ("corpus", "NLP Project Data"):
