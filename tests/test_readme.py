@@ -63,13 +63,11 @@ def clone(project: Project) -> Project:
 
 def fill_in_labels(project: Project) -> None:
     path = project.folder / "dev_labels.csv"
-    rows = list(csv.DictReader(io.StringIO(path.read_text("utf-8-sig"), newline="")))
-    for row in rows[:20]:
-        row["score"] = "3"
+    header, *rows = csv.reader(io.StringIO(path.read_text("utf-8-sig"), newline=""))
     stream = io.StringIO(newline="")
-    writer = csv.DictWriter(stream, list(rows[0]))
-    writer.writeheader()
-    writer.writerows(rows)
+    for row in rows[:20]:
+        row[header.index("score")] = "3"
+    csv.writer(stream).writerows([header, *rows])
     path.write_text(stream.getvalue(), "utf-8")
 
 
