@@ -531,6 +531,7 @@ class Summary(Record):
 class GoldSummary(Record, kw_only=True):
     """A reference summary: two claims with their arguments and supporting documents."""
 
+    id: Plain = ""
     title: Name
     t1: str
     t2: str
@@ -814,7 +815,8 @@ def shorten_problems(problems: Sequence[str]) -> list[str]:
 
 def classify_problem(problem: str) -> str:
     """Return a problem without line, ID and value: the file, the field and what is wrong."""
-    place, *parts = problem.partition(", got ")[0].split(": ")
+    known = re.sub(r"(: unknown [\w ]+): .*", r"\1", problem.partition(", got ")[0])
+    place, *parts = known.split(": ")
     message = ": ".join(parts[-2:])
     return re.sub(r":\d+$", ": ", place) + re.sub(r"\w*\d\w*", "#", message)  # an ID often has a digit
 
@@ -1125,8 +1127,8 @@ def describe_syntax_error(error: Exception, row: JsonRow, file: str) -> str:
     """Return the problem with a text that is not JSON."""
     if not row.text.strip():
         return f"{row.locate(file)}the file is empty"
-    if not isinstance(error, json.JSONDecodeError):  # nested too deeply, or a number with too many digits
-        return f"{row.locate(file)}not JSON: {error}"
+    if not isinstance(error, json.JSONDecodeError):
+        return f"{row.locate(file)}not JSON: nested too deeply, or a number has too many digits"
     line = row.line + row.text.rstrip().count("\n", 0, error.pos)
     is_cut_off = not row.text[error.pos :].strip() or error.msg.startswith("Unterminated string")
     message = "JSON is cut off" if is_cut_off else f"not JSON: {error.msg} at column {error.colno}"
@@ -3457,6 +3459,7 @@ class Runner:
         self.error: Exception | None = None  # why the rest cannot be judged
         self.is_stopped = False  # no more calls are started
         self.is_closed = False  # no more outcomes are kept
+        self.was_reached = False  # whether the service has answered anything
         self.lost_in_a_row = 0
         self.refused_in_a_row = 0  # of the calls that were in flight together one counts
         self.refused_at_s = -math.inf
@@ -3580,6 +3583,7 @@ class Runner:
                 self.limiter.finish(tokens, used, reply.token_limit, now_s, answered=False)
             else:
                 self.limiter.finish(tokens, reply.usage.total or tokens, reply.token_limit, now_s)
+                self.was_reached = True
                 self.lost_in_a_row = 0
                 self.refused_in_a_row = 0
                 self.judging.usage += reply.usage
@@ -3619,7 +3623,8 @@ class Runner:
             return None
         with self.changed:
             self.lost_in_a_row = self.lost_in_a_row + 1 if error.status is None else 0
-            is_offline = n_errors >= MAX_ATTEMPTS and error.status is None and self.judging.usage == NO_USAGE
+            self.was_reached = self.was_reached or error.status is not None
+            is_offline = n_errors >= MAX_ATTEMPTS and not self.was_reached
             if is_offline or self.lost_in_a_row >= max(MAX_FAILURES_IN_A_ROW, 2 * self.options.workers):
                 raise JudgingStopped(f"the service cannot be reached ({error}); run again when it can")
         pause_s = plan_retry(error, n_errors, MAX_ATTEMPTS)
@@ -3938,14 +3943,20 @@ def read_api_key() -> str:
     return os.environ.get(KEY_VARIABLE, "").strip()
 
 
-# What may be hidden between the characters of a key: invisible or accented ones, also as JSON escapes.
-HIDDEN = r"(?:[^!-~]|\\{1,4}(?:u(?!00[2-7])[0-9a-fA-F]{4}|[bfnrt]))*"
+# What may be hidden between the characters of a key: invisible or accented ones, also as escapes of JSON.
+HIDDEN = (
+    r"(?:[^!-~\uff01-\uff5e]|\\{1,4}(?:u(?!00(?:2[1-9a-f]|[3-6]|7[0-9a-e])|ff[0-5])[0-9a-f]{4}|[bfnrt]))*"
+)
 
 
 def compile_secret(api_key: str) -> re.Pattern[str]:
-    """Return a pattern of the key. Any of its characters may be a JSON escape, perhaps escaped again."""
-    characters = [rf"(?:{re.escape(character)}|\\{{1,4}}u00(?i:{ord(character):x}))" for character in api_key]
-    return re.compile(HIDDEN.join(characters))
+    """Return a pattern of the key. Its characters may be full-width or escaped, perhaps again."""
+    characters = []
+    for code in map(ord, api_key):
+        wide = code + 0xFEE0
+        character = f"(?-i:{re.escape(chr(code))}|{chr(wide)})"
+        characters.append(rf"(?:{character}|\\{{1,4}}u(?:{code:04x}|{wide:04x}))")
+    return re.compile(HIDDEN.join(characters), re.IGNORECASE)
 
 
 class Service:
@@ -3960,7 +3971,7 @@ class Service:
 
         self.secret = compile_secret(api_key) if len(api_key) >= MIN_SECRET_CHARS else None
         base_url = os.environ.get(BASE_URL_VARIABLE, "").strip().rstrip("/").removesuffix(API_PREFIX)
-        if not re.match(r"$|https?://[^:/]", base_url):  # "" is Groq's
+        if not re.match(r"$|(?i:https?)://[^:/?#]", base_url):  # "" is Groq's
             raise JudgeUnavailable(f"{BASE_URL_VARIABLE} must begin with http:// or https:// and name a host")
         limits = httpx.Limits(max_keepalive_connections=workers, keepalive_expiry=90)
         certificates = httpx.create_ssl_context()  # one for all: reading the certificates takes long
@@ -3993,7 +4004,7 @@ class Service:
             return send("/".join([API_PREFIX, *names]), cast_to=httpx.Response, **options)
         except groq.APIStatusError as error:
             body = load_json(self.redact(error.response.text))
-            message = self.redact(error.message)
+            message = self.redact(error.response.text) or error.message
             raise read_error(body, error.status_code, message, error.response.headers) from None
         except (groq.APIError, httpx.HTTPError) as error:  # the second if an answer breaks off
             cause = f" {error.__cause__}" if error.__cause__ else ""
@@ -4030,10 +4041,14 @@ class Service:
         params: dict[str, str] = {}
         for _ in range(MAX_PAGES):  # a service may promise more for ever
             page = self.request(ListPage, "get", "batches", options={"params": params})
-            yield from page.data
-            if not page.has_more or not page.data:
+            params = {}
+            for row in page.data:  # of others too: what is in another form is passed over
+                with suppress(msgspec.ValidationError):
+                    state = convert_json(BatchState, row)
+                    params = {"after": state.id}
+                    yield state
+            if not page.has_more or not params:
                 break
-            params = {"after": page.data[-1].id}
 
     def read_result(self, line: bytes) -> tuple[str, Reply]:
         """Return key and reply of a line of a batch's results. Raises ServiceError for a failed request."""
@@ -4263,16 +4278,12 @@ class UploadedFile(msgspec.Struct):
 
 
 class ListPage(msgspec.Struct):
-    data: list[BatchState]
+    data: list[dict[str, Any]]
     has_more: bool = False
 
 
 class NotFound(JudgeUnavailable):
     """The service does not have the file or batch, or has no batches."""
-
-
-class BatchNotFound(JudgingStopped):
-    """The service does not find a batch of the journal. A single 404 is no proof that it is gone."""
 
 
 class Batches(msgspec.Struct):
@@ -4289,6 +4300,7 @@ class Batches(msgspec.Struct):
     states: dict[str, BatchState] = {}  # of what was under way, by file
     withdrawn: dict[str, str] = {}  # models that the service no longer has
     unsent: set[str] = set()  # files for which no batch was ever asked for
+    not_found: dict[str, str] = {}  # batches by file; a single 404 is no proof that one is gone
 
     def submit(self, calls: Iterable[Call]) -> None:
         for model, group in group_by_model(calls).items():
@@ -4306,14 +4318,15 @@ class Batches(msgspec.Struct):
                     self.notify(f"Batch {state.id}: {len(lines)} requests are sent.")
 
     def fetch(self, note: BatchNote, *, may_create: bool) -> BatchState | None:
-        """Return how far a batch is; None if its file has none, and none is to be created."""
+        """Return how far a batch is; None if it is not found, or if its file has none and may not get one."""
         state: BatchState | None
         if note.batch:
             try:
                 state = self.retry(self.service.request, BatchState, "get", "batches", note.batch)
-            except NotFound as error:
-                again = f"run again later, or with --forget-batch {note.batch}"
-                raise BatchNotFound(f"the service does not find {note.batch}: {again}") from error
+            except NotFound:
+                self.not_found[note.batch_file] = note.batch
+                return None
+            self.not_found.pop(note.batch_file, None)
         else:
             state = self.retry(self.find_or_create, note.batch_file, may_create)
             if state is None:
@@ -4326,9 +4339,9 @@ class Batches(msgspec.Struct):
     def find_or_create(self, file_id: str, may_create: bool) -> BatchState | None:
         """Look for a file's batch before creating one: the answer to an earlier request may be lost."""
         is_new = file_id in self.unsent
-        if not is_new:
-            self.notify(f"The file {file_id} may have a batch already: looking for it for a minute.")
         for look in range(1 if is_new else LOOKS):
+            if look == 1:
+                self.notify(f"The file {file_id} may have a batch already: looking for it for a minute.")
             if look:
                 time.sleep(POLL_S)
             for state in self.service.list_batches():
@@ -4352,17 +4365,10 @@ class Batches(msgspec.Struct):
     def collect(self) -> None:
         """Store the results of every batch that has ended, and fetch the state of the others."""
         self.forget()
-        not_found: BatchNotFound | None = None
         for note in self.journal.list_batches():
-            try:
-                state = self.fetch(note, may_create=self.options.batch)
-            except BatchNotFound as error:  # the others are collected nevertheless
-                not_found = error
-                continue
+            state = self.fetch(note, may_create=self.options.batch)
             if state is not None and state.status in BATCH_ENDS:
                 self.store_results(note, state)
-        if not_found is not None:
-            raise not_found
 
     def forget(self) -> None:
         """Give up the batches that --forget-batch names. Raises UsageError for an unknown ID."""
@@ -4425,12 +4431,16 @@ class Batches(msgspec.Struct):
         files = {note.batch_file: len(note.requests) for note in self.journal.list_batches()}
         pause_s = POLL_S
         with closing(SHOW_PROGRESS.get()(sum(files.values()), "Waiting")) as progress:
-            while self.journal.list_batches():
+            while self.list_found():
                 time.sleep(pause_s)
                 pause_s = min(MAX_POLL_S, pause_s * 1.5)
                 self.collect()
-                done = sum(self.states[file].done for file in files)
+                done = sum(self.states[file].done for file in files if file in self.states)
                 progress.update(max(0, done - progress.n))
+
+    def list_found(self) -> list[BatchNote]:
+        """Return the batches under way that the service finds."""
+        return [note for note in self.journal.list_batches() if note.batch_file not in self.not_found]
 
     def cancel(self) -> list[BatchState]:
         """Cancel all batches under way, and return the state of every batch."""
@@ -4441,21 +4451,31 @@ class Batches(msgspec.Struct):
             if state is not None and state.status not in BATCH_ENDS:
                 self.retry(self.service.request, BatchState, "post", "batches", state.id, "cancel")
                 self.fetch(note, may_create=False)
+        if self.not_found:
+            raise JudgingStopped(self.describe_not_found())
         return list(self.states.values())
 
+    def describe_not_found(self) -> str:
+        names = list(self.not_found.values())
+        again = f"run again later, or with --forget-batch {names[0]}"
+        return f"the service does not find {shorten_names(names)}: {again}"
+
     def describe(self) -> str:
-        """Return what is under way, and when to come back; "" for nothing."""
-        notes = self.journal.list_batches()
-        if not notes:
-            return ""
-        states = [self.states[note.batch_file] for note in notes]
-        total = sum(len(note.requests) for note in notes)
-        done = sum(state.done for state in states)
-        end = datetime.fromtimestamp(max(state.expires_at for state in states), timezone.utc)
-        names = shorten_names([state.id for state in states])
-        again = "run again without --fresh" if self.options.fresh else "run again"
-        when = f"{again}, at the latest by {end:%Y-%m-%d %H:%M} UTC"
-        return f"batches are under way ({names}), {done} of {total} done; {when}"
+        """Return what is under way or not found, and when to come back; "" for nothing."""
+        lines = []
+        notes = self.list_found()
+        if notes:
+            states = [self.states[note.batch_file] for note in notes]
+            total = sum(len(note.requests) for note in notes)
+            done = sum(state.done for state in states)
+            end = datetime.fromtimestamp(max(state.expires_at for state in states), timezone.utc)
+            names = shorten_names([state.id for state in states])
+            again = "run again without --fresh" if self.options.fresh else "run again"
+            when = f"{again}, at the latest by {end:%Y-%m-%d %H:%M} UTC"
+            lines.append(f"batches are under way ({names}), {done} of {total} done; {when}")
+        if self.not_found:
+            lines.append(self.describe_not_found())
+        return "; ".join(lines)
 
     def retry(self, call: Callable[..., T], *arguments: object) -> T:
         """Call a function, again where that may help, and return its value. Raises NotFound for a 404."""
@@ -4670,8 +4690,10 @@ def build_comparison_part(comparisons: Iterable[Comparison], measures: Iterable[
         if not_submitted:
             cells = ["", "", "", f"{NOT_SUBMITTED} by {', '.join(not_submitted)}"]
         rows.append([f"{earlier_view.with_} - {system}", measure.title, *cells])
-    header = ["Pair", "Measure", "n", "Difference", "p", "Verdict"]
+    header = ["Pair", "Measure", "n", "Difference", "p (Holm)", "Verdict"]
     lines = [] if lists_all else ["Only significant differences are listed; the results have all."]
+    if not lists_all and not rows:
+        lines = [f"{NO_DIFFERENCE.capitalize()} among {len(by_pair)} pairs."]
     return Part("Comparison", header, rows, lines, n_names=2)
 
 
@@ -4879,7 +4901,9 @@ def escape_html(text: str) -> str:
 def render_html(report: Report) -> str:
     """Render a report as a page that loads nothing and runs only its own script."""
     entries = list(report.entries)
-    ids = map("element-{}".format, itertools.count(1))  # for all that is not an entry
+    taken_ids = {entry.id for entry in entries}
+    numbered = map("element-{}".format, itertools.count(1))
+    ids = (name for name in numbered if name not in taken_ids)  # for all that is not an entry
     content = [tag("h1", report.title), *render_facts(report.facts)]
     for place in ("warnings", "", "folded"):
         content += render_parts(report, place, ids)
@@ -6040,9 +6064,10 @@ class Submission(msgspec.Struct):
         path = os.path.abspath(self.folder)
         text = text.replace(f" in {path}", "").replace(f" in {os.path.dirname(path)}", "")
         reasons = [re.sub(r":([0-9]+): ", r", line \1: ", text, count=1)]
-        failures = list(itertools.chain.from_iterable(system.failures for system in self.systems))
-        if failures:
-            reasons.append(f"judgements missing: {len(failures)}, e.g. {failures[0].reason}")
+        for system in self.systems:
+            if system.failures:
+                missing = f"{len(system.failures)}, e.g. {system.failures[0].reason}"
+                reasons.append(f"{system.name}: judgements missing: {missing}")
         return "; ".join(filter(None, reasons))
 
     @property
@@ -6637,7 +6662,8 @@ class GradeSplit(Command):
         for system in systems:
             old = last.pop(system.name, {})
             new = collect_grades(system.results)
-            system.results.run.changes = list_changes(old, new)
+            known = old or (read_kept_grades(path, system.name) if new else {})
+            system.results.run.changes = list_changes(known, new)
             is_lost = is_lost or is_any_lost(old, new)
         return is_lost or any(last.values())
 
@@ -6951,7 +6977,7 @@ def name_submissions(folders: Sequence[str]) -> list[str]:
 
 
 def make_safe_name(text: str) -> str:
-    """Return a name that a folder can have on every system."""
+    """Return a name that a folder can have."""
     name = re.sub(r'[<>:"/\\|?*\t\n]', "_", remove_invisible(text))
     return name.encode()[:MAX_NAME_BYTES].decode(errors="ignore").strip(" .") or "_"
 
@@ -7029,7 +7055,7 @@ def check_predictions(
     names = dict.fromkeys(question.question_id for question in questions)
     missing = [name for name in names if name not in predictions]
     unknown = sorted(predictions.keys() - names.keys()) if questions else []
-    forms = match_forms(unknown, missing, fold_id)
+    forms = match_forms(unknown, missing, fold_id, strip_letters)
     matched = set(forms.values())
     lacking = [name for name in missing if name not in matched]
     renamed = [f"{name} for {question_id}" for name, question_id in forms.items()]
@@ -7040,7 +7066,7 @@ def check_predictions(
         "IDs unlike those of the questions, counted as misses; write them as in the questions file": renamed,
         "questions without a prediction, counted as misses": lacking,
         "predictions for IDs that no question has": [name for name in unknown if name not in forms],
-        "predictions with the text of another question": swapped,
+        "predictions with another text than the question's": swapped,
         "retrieved IDs unlike those of the documents; write them as in the corpus": documents,
         "cited IDs unlike those of the sentences; write them as in the documents": citations,
         **find_misspelt_fields(file, predictions),
@@ -7049,29 +7075,38 @@ def check_predictions(
     return list_warnings(file.name, cases)
 
 
-def match_forms(names: Iterable[str], known: Iterable[str], simplify: Callable[[str], str]) -> dict[str, str]:
-    """Map each unknown name to the known one that it equals if both are simplified, if there is only one."""
+def match_forms(
+    names: Iterable[str], known: Iterable[str], *simplifiers: Callable[[str], str]
+) -> dict[str, str]:
+    """Map each unknown name to the known one that it equals if both are simplified, if there is only one.
+
+    The first of the ways to simplify them that gives a match counts.
+    """
     by_form = defaultdict(set)
-    for name in known:
-        by_form[simplify(name)].add(name)
-    matches = {}
-    for name in names:
-        similar = by_form.get(simplify(name), ())
+    for name, simplify in itertools.product(known, simplifiers):
+        by_form[simplify, simplify(name)].add(name)
+    matches: dict[str, str] = {}
+    for name, simplify in itertools.product(names, simplifiers):
+        similar = by_form.get((simplify, simplify(name)), ())
         if len(similar) == 1 and name not in similar:
-            [matches[name]] = similar
+            matches.setdefault(name, *similar)
     return matches
 
 
 def fold_id(name: str) -> str:
-    """Return an ID without differences of case, signs and zeros; "1" for "Q-001", "S1" and "1"."""
-    form = re.sub(r"(?<!\d)0+(?=\d)|(?<=[^\W\d_])[\W_]+(?=\d)", "", name.casefold())
-    return re.sub(r"^[^\W\d_]+(?=\d+$)", "", form)
+    """Return an ID without differences of case, signs and zeros; "q1" for "Q-001"."""
+    return re.sub(r"(?<!\d)0+(?=\d)|(?<=[^\W\d_])[\W_]+(?=\d)", "", name.casefold())
 
 
 def strip_prefix(sentence_id: str) -> str:
-    """Return a sentence ID without what is before its last word, folded: "1" for "bikes_S1"."""
+    """Return a sentence ID without what is before its last word, folded: "s1" for "bikes_S1"."""
     words = re.findall(r"[^\W_]+", sentence_id)
     return fold_id(words[-1] if words else sentence_id)
+
+
+def strip_letters(name: str) -> str:
+    """Return an ID without prefix and letters: "1" for "bikes_S1", "Q-001" and "1"."""
+    return re.sub(r"^[^\W\d_]+(?=\d+$)", "", strip_prefix(name))
 
 
 def strip_path_and_suffix(doc_id: str) -> str:
@@ -7106,7 +7141,7 @@ def find_similar_citations(split: Split, predictions: Mapping[str, Prediction]) 
     for doc_id in retrieved - split.documents.keys():
         document, _ = read_document(doc_id, [], split.root)
         known.update(document.sentences or ())
-    forms = match_forms(citations, known, strip_prefix)
+    forms = match_forms(citations, known, strip_prefix, strip_letters)
     if 2 * sum(citations[name] for name in forms) < citations.total():
         return []
     return [f"{name} for {form}" for name, form in forms.items()]
@@ -7122,30 +7157,33 @@ def find_equal_answers(predictions: Mapping[str, Prediction]) -> dict[str, list[
     return {"all answers are the same; check the system that gave them": answers}
 
 
+FIELD_NAMES = {  # a prediction's field -> what it may be called, in letters only
+    "answer": "answer response prediction generatedanswer predictedanswer output",
+    "evidence_sentences": "evidencesentences evidence sentenceids citedsentences cited citations",
+    "retrieved_docs": "retrieveddocs retrievedids retrieved retrieval documents docs docids",
+}
+
+
 def find_misspelt_fields(file: FileData, predictions: Mapping[str, Prediction]) -> dict[str, list[str]]:
-    """Return a warning for each field that looks like one that at least half of the predictions lack."""
-    lacking = []
-    for known in ("answer", "evidence_sentences", "retrieved_docs"):
+    """Return a warning for each field that looks like another name for one that half the predictions lack."""
+    lacking: dict[str, str] = {}  # what a field may be called -> the field
+    for known, others in FIELD_NAMES.items():
         if 2 * sum(bool(getattr(row, known)) for row in predictions.values()) <= len(predictions):
-            lacking.append(known)
+            lacking |= dict.fromkeys(others.split(), known)
     if not lacking:
         return {}
     rows = parse_value(dict[str, dict[str, Any]], file, []) or {}
-    fields = Counter(itertools.chain.from_iterable(rows.values())).most_common(MAX_FIELDS)
     cases: dict[str, list[str]] = {}
-    for (name, _), known in itertools.product(fields, lacking):
-        if is_spelt_alike(name, known):
+    for name, _ in Counter(itertools.chain.from_iterable(rows.values())).most_common(MAX_FIELDS):
+        letters = re.sub(r"[\W_]", "", name).lower()
+        similar = difflib.get_close_matches(letters, lacking, n=1, cutoff=0.82)
+        if similar:
+            known = lacking[similar[0]]
             kind = type(getattr(NO_PREDICTION, known))
             what = f'predictions with the unknown field "{name[:MAX_SHOWN_CHARS]}"; did you mean "{known}"?'
             filled = [key for key, row in rows.items() if isinstance(row.get(name), kind) and row[name]]
             cases[what] = [key for key in filled if rows[key].get(known) is None]
     return cases
-
-
-def is_spelt_alike(name: str, known: str) -> bool:
-    letters = re.sub(r"[\W_]", "", name).lower()
-    form = known.replace("_", "")
-    return bool(letters and letters in form) or bool(difflib.get_close_matches(letters, [form], cutoff=0.8))
 
 
 # -- Requests
@@ -7312,6 +7350,15 @@ def read_split_grades(path: str) -> dict[str, Grades] | None:
     return {system: collect_grades(results) for system, results in saved.items()}
 
 
+def read_kept_grades(path: str, system: str) -> Grades:
+    """Return the judged scores of a system in the newest of the kept results that have any."""
+    for kept in reversed(list_kept(path)):
+        grades = (read_split_grades(kept) or {}).get(system)
+        if grades:
+            return grades
+    return {}
+
+
 M = TypeVar("M", bound=Means)
 
 
@@ -7459,7 +7506,8 @@ def read_people_rows(
     kind: type[PeopleRow], path: str, split: Split, systems: Mapping[str, str], problems: list[str]
 ) -> tuple[InputFile, list[tuple[str, PeopleRow]]]:
     """Return the rows of a CSV or JSON file with systems' titles, each with its place: "labels.csv:2: "."""
-    ids = {question.question_id for question in split.questions}
+    ids = {simplify_cell(question.question_id): question.question_id for question in split.questions}
+    titles = {simplify_cell(name): title for name, title in systems.items()}
     file = read_file(path, problems)
     records = []
     for row in read_scored_rows(file, problems, skips_unscored=kind is Label):
@@ -7467,18 +7515,23 @@ def read_people_rows(
         if record is None:
             continue
         place = row.locate(path)
-        if record.question_id not in ids:  # the label sheet has "'=1" for "=1"
-            record.question_id = record.question_id.removeprefix("'")
-        if record.system not in systems:
-            record.system = record.system.removeprefix("'")
-        if record.question_id not in ids:
+        question_id = simplify_cell(record.question_id)
+        system = simplify_cell(record.system)
+        if question_id not in ids:
             problems.append(f"{place}question_id: unknown question ID: {record.question_id}")
-        if record.system not in systems:
-            similar = suggest(record.system, systems)
+        if system not in titles:
+            own = [title for title in systems if title.startswith(f"{system}/")]
+            similar = f"; name one of {shorten_names(own)}" if own else suggest(system, systems)
             problems.append(f"{place}system: unknown system: {record.system}{similar}")
-        record.system = systems.get(record.system, record.system)
+        record.question_id = ids.get(question_id, "")
+        record.system = titles.get(system, "")
         records.append((place, record))
     return file.source, records
+
+
+def simplify_cell(name: str) -> str:
+    """Return a name as it is in the cell of a label sheet, without the apostrophe of `escape_formula`."""
+    return remove_invisible(name).strip().removeprefix("'")
 
 
 def read_scored_rows(file: FileData, problems: list[str], skips_unscored: bool) -> list[JsonRow]:
@@ -7611,7 +7664,7 @@ def render_split_text(graded: Submission, by: str | None) -> str:
         blocks += [
             render_text([build_systems_part("System comparison", systems, remarks)]),
             "\n--- PAIRED DIFFERENCES (sign flips over documents, Holm over the pairs of a measure) ---",
-            render_text_table(pairs),
+            *([render_text_table(pairs)] if pairs.rows else []),
             *pairs.lines,
         ]
     return "\n".join(blocks)
@@ -7912,7 +7965,7 @@ def narrow_leaderboard(board: Part) -> Part:
     is_shown = [title not in NOT_ON_CONSOLE for title in board.header]
     rows = [list(itertools.compress(row, is_shown)) for row in board.rows]
     header = list(itertools.compress(board.header, is_shown))
-    return board._replace(header=header, rows=rows, lines=["", *board.lines])
+    return board._replace(header=header, rows=rows, lines=["", *board.lines], n_names=3)
 
 
 def describe_statuses(submissions: Collection[Submission]) -> str:
@@ -9545,6 +9598,8 @@ class MeasureAgreement(Command):
         options = self.options
         problems: list[str] = []
         human = [options.human] if options.human else []
+        if len(list_paths(human)) > 1:
+            raise UsageError(f"--human {options.human}: more than one file")
         paths = list_paths([*human, *options.files])  # so that a pattern does not match it again
         people, _ = read_judges(paths[: len(human)], None, problems)
         self.people = people[0] if people else None
@@ -9612,9 +9667,12 @@ class MeasureAgreement(Command):
         lines = []
         for pair in pairs:
             other = pair.with_ or self.raters[-1].name  # people are the last
-            if not pair.items:
-                both = f"{sources[pair.judge]}, {sources[other]}"
-                lines.append(f"warning: {pair.judge} and {other} have no item in common; sources: {both}")
+            if pair.items:
+                continue
+            reason = f"no item in common; sources: {sources[pair.judge]}, {sources[other]}"
+            if pair.contradicted:
+                reason = f"only common items on which one of them contradicts itself: {pair.contradicted}"
+            lines.append(f"warning: {pair.judge} and {other} have {reason}")
         return lines
 
     def is_complete(self) -> bool:
@@ -10257,8 +10315,11 @@ class JudgeSummaries(Command):
         self.reference_files = [file.named]
         self.gold: dict[str, str] = {}
         rows = list(parse_rows(GoldSummary, file, problems).values())
+        self.gold_by_id: dict[tuple[str, str], str] = {}  # by query and ID
         for row in rows:
-            self.gold.setdefault(fold_text(row.title), write_gold_summary(row))
+            query = fold_text(row.title)
+            self.gold_by_id[query, row.id] = write_gold_summary(row)
+            self.gold.setdefault(query, self.gold_by_id[query, row.id])
         self.repeated_titles = find_repeated(fold_text(row.title) for row in rows)
         self.web: dict[int, dict[str, str]] = {}  # by k and query
         for results in [file.results for file in files]:
@@ -10293,7 +10354,7 @@ class JudgeSummaries(Command):
                 results.num_skipped_errors += 1
                 continue
             query = fold_text(summary.query)
-            gold = self.gold.get(query)
+            gold = self.gold_by_id.get((query, summary.id), self.gold.get(query))
             web = self.web[results.k].get(query, "") if is_merged else ""
             answer = write_claims(summary.claims)
             audit = audit_answer(answer, None, (summary.query, ""), options.max_answer_chars)
@@ -10307,7 +10368,7 @@ class JudgeSummaries(Command):
                 position = len(results.results)
                 self.todo.append(Request(file.title, row.id, position, "written", 0, "summary", texts))
             results.results.append(row)
-            if query in self.repeated_titles:
+            if query in self.repeated_titles and (query, summary.id) not in self.gold_by_id:
                 cases["queries with several gold summaries, the first counts"].append(summary.query)
             if is_merged and not web:
                 cases["queries without web documents"].append(summary.query)

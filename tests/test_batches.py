@@ -271,6 +271,13 @@ def test_a_404_is_no_proof_that_a_batch_is_gone(four: Project, submit: Submit) -
     assert (scores(run_until_done(four)), asked_again(server)) == (SCORES, ["d4"])
 
 
+def test_a_batch_that_is_not_found_holds_up_no_other(four: Project, submit: Submit) -> None:
+    submit("--batch-size", "2", disturb=disturb({("GET", FIRST): NOT_FOUND}))
+    outcome = four.run(*BATCH)
+    assert (outcome.code, scores(outcome)) == (3, dict(list(SCORES.items())[2:]))
+    assert any(f"--forget-batch {FIRST}" in line for line in outcome.err)
+
+
 @EITHER
 def test_a_forgotten_batch_is_asked_again(four: Project, submit: Submit, command: Command) -> None:
     server = submit(disturb=disturb({("GET", FIRST): NOT_FOUND}))

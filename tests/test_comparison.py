@@ -109,22 +109,22 @@ zebra   0.667 [0.667, 0.667]
 95 % intervals in brackets: bootstrap over 7 gold documents.
 
 --- PAIRED DIFFERENCES (sign flips over documents, Holm over the pairs of a measure) ---
-Pair             Measure     n               Difference       p  Verdict
-strong - simple  Recall@1 %  7  +100.0 [+100.0, +100.0]  0.0469  better
-strong - simple  Recall@5 %  7  +100.0 [+100.0, +100.0]  0.0469  better
-strong - simple  Precision                                       not submitted by simple
-strong - simple  Recall                                          not submitted by simple
-strong - simple  F1                                              not submitted by simple
-zebra - simple   Recall@1 %  7      +42.9 [+0.0, +85.7]  0.2500  no significant difference
-zebra - simple   Recall@5 %  7  +100.0 [+100.0, +100.0]  0.0469  better
-zebra - simple   Precision                                       not submitted by simple
-zebra - simple   Recall                                          not submitted by simple
-zebra - simple   F1                                              not submitted by simple
-zebra - strong   Recall@1 %  7    -57.1 [-100.0, -14.3]  0.2500  no significant difference
-zebra - strong   Recall@5 %  7        +0.0 [+0.0, +0.0]  1.0000  no significant difference
-zebra - strong   Precision   7  -0.500 [-0.500, -0.500]  0.0469  worse
-zebra - strong   Recall      7  +0.000 [+0.000, +0.000]  1.0000  no significant difference
-zebra - strong   F1          7  -0.333 [-0.333, -0.333]  0.0469  worse
+Pair             Measure     n               Difference  p (Holm)  Verdict
+strong - simple  Recall@1 %  7  +100.0 [+100.0, +100.0]    0.0469  better
+strong - simple  Recall@5 %  7  +100.0 [+100.0, +100.0]    0.0469  better
+strong - simple  Precision                                         not submitted by simple
+strong - simple  Recall                                            not submitted by simple
+strong - simple  F1                                                not submitted by simple
+zebra - simple   Recall@1 %  7      +42.9 [+0.0, +85.7]    0.2500  no significant difference
+zebra - simple   Recall@5 %  7  +100.0 [+100.0, +100.0]    0.0469  better
+zebra - simple   Precision                                         not submitted by simple
+zebra - simple   Recall                                            not submitted by simple
+zebra - simple   F1                                                not submitted by simple
+zebra - strong   Recall@1 %  7    -57.1 [-100.0, -14.3]    0.2500  no significant difference
+zebra - strong   Recall@5 %  7        +0.0 [+0.0, +0.0]    1.0000  no significant difference
+zebra - strong   Precision   7  -0.500 [-0.500, -0.500]    0.0469  worse
+zebra - strong   Recall      7  +0.000 [+0.000, +0.000]    1.0000  no significant difference
+zebra - strong   F1          7  -0.333 [-0.333, -0.333]    0.0469  worse
 
 ============================================================
 Evaluation results saved to: dev_evaluation.json

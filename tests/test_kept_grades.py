@@ -173,6 +173,9 @@ def test_changed_grades_are_named(four: Project, serve: Serve) -> None:
     again = four.run()
     assert again.results["strong"]["run"]["changes"] == []
     assert not mentions(again.err, "changed")
+    four.run("dev", "--no-judge")  # the grades are kept as the previous results
+    serve(score_reply(3))
+    assert mentions(four.run("dev", "--fresh").err, "grades changed: q002 5 -> 3, q003 4 -> 3")
 
 
 def test_judging_ends_before_it_costs_more(four: Project, serve: Serve) -> None:

@@ -187,4 +187,4 @@ def test_a_submission_with_several_systems_and_no_final_must_say_which(submissio
     override(submissions, ("three", "q001", 5, REASON), first_column="submission")
     outcome, _ = run_submissions(submissions)
     assert outcome.code == 2
-    assert mentions(outcome.err, f"{FILE}:2:", "unknown system: three: did you mean three/")
+    assert mentions(outcome.err, f"{FILE}:2:", "unknown system: three; name one of three/x, three/y")

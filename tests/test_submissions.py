@@ -270,7 +270,7 @@ def test_flags_missing_judgements_and_warnings_are_counted(three: Project, judge
     assert warnings.startswith("- bob: in/bob/dev\\_empty\\_output.json: questions without a prediction")
 
 
-MISSING = "judgements missing: {}, e.g. HTTP 413: Request too large"
+MISSING = "strong: judgements missing: {}, e.g. HTTP 413: Request too large"
 ONE, TWO = MISSING.format(1), MISSING.format(2)
 
 

@@ -242,6 +242,7 @@ def test_the_gold_summary(project: Project, serve: Serve) -> None:
         "all": ([gold(**two, favor_ids=[3, 4, 5])], f"{helps}- It lights. [3, 4, 5]\n- It warms. [3, 4, 5]"),
         "none": ([gold(favor_ids=None, against_ids=[])], f"{helps}- It lights. []\n"),
         "case and spaces": ([gold("Gas"), gold(title="OIL:  good or bad? ")], helps),
+        "the ID": ([gold(t1="No."), gold(id="s-Oil", t1="Yes.")], "Claim: Yes.\n"),
         "the first": ([gold(id="a", t1="First."), gold(id="b", t1="Second.")], "Claim: First.\n"),
     }
     write_debates(project, "Oil")
@@ -437,7 +438,7 @@ def test_files_are_compared_by_query(project: Project, serve: Serve) -> None:
     mirrored = results(project, "merged")["comparison"][0]
     assert (mirrored["with"], mirrored["difference"], mirrored["verdict"]) == ("offline 5", -2.0, "worse")
     printed = blocks(outcome.out)["COMPARISON BY QUERY"].splitlines()
-    assert mentions(printed, "merged 5 - offline 5  Total ", "  6  -5.00 [-5.00, -5.00]  0.0312  worse")
+    assert mentions(printed, "merged 5 - offline 5  Total ", "  6  -5.00 [-5.00, -5.00]    0.0312  worse")
 
 
 def test_hostile_texts_in_prompt_console_and_results(project: Project, serve: Serve) -> None:

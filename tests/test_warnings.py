@@ -22,6 +22,7 @@ def answer(doc_id: str, **changes: Any) -> dict[str, Any]:
 ASKED = [question("d1"), question("d2")]
 ANSWERED = {"q001": answer("d1"), "q002": answer("d2")}
 CORPUS = {"d1.json": document("d1", "It rained."), "d2.json": document("d2", "It snowed.")}
+HEADING = {"doc_id": "d1", "sentences": [{"sid": "H1", "text": "Rain"}, {"sid": "S1", "text": "It rained."}]}
 WITHOUT_D1 = {"d2.json": CORPUS["d2.json"]}
 
 
@@ -120,8 +121,8 @@ WARNINGS: dict[str, tuple[Files, str, str, int, str]] = {
     "no predictions": ({"predictions": {}}, STRONG, "without a prediction", 2, "q001"),
     "unknown IDs": (answered(answer("d1"), q9={}, q3={}), STRONG, "predictions for", 2, "q3"),
     "prediction twice": ({"predictions": TWICE}, STRONG, "more than once", 1, "q002"),
-    "swapped": (SWAPPED, STRONG, "the text of another question", 2, "q001"),
-    "question of another split": (UNKNOWN_TEXT, STRONG, "the text of another question", 1, "q002"),
+    "swapped": (SWAPPED, STRONG, "another text than the question's", 2, "q001"),
+    "question of another split": (UNKNOWN_TEXT, STRONG, "another text than the question's", 1, "q002"),
     "folder in the gold ID": (FOLDER_IN_GOLD, STRONG, NOT_RETRIEVED, 1, f"d1 for gold/d1; {AS_IN_CORPUS}"),
     "another case and folder in the retrieved IDs": (
         retrieving(["D1"], ["Corpus\\D2.json"]),
@@ -147,10 +148,18 @@ WARNINGS: dict[str, tuple[Files, str, str, int, str]] = {
         answered({**answer("d1", answer=None), "Answer": "It is."}),
         *(STRONG, 'unknown field "Answer"', 1, 'q001; did you mean "answer"?'),
     ),
+    "response is not read": (
+        answered({**answer("d1", answer=None), "response": "It is."}),
+        *(STRONG, 'unknown field "response"', 1, 'q001; did you mean "answer"?'),
+    ),
     "cited IDs in lower case": (citing("s1"), STRONG, CITED, 1, f"s1 for {AS_IN_DOCUMENTS}"),
     "cited IDs with a prefix": (
         citing("bikes_S1", "d1: s01"),
         *(STRONG, CITED, 2, f"bikes_S1 for {AS_IN_DOCUMENTS}"),
+    ),
+    "cited IDs in lower case, with another letter in the document": (
+        {**citing("s1"), "corpus": {**CORPUS, "d1.json": HEADING}},
+        *(STRONG, CITED, 1, f"s1 for {AS_IN_DOCUMENTS}"),
     ),
     "cited IDs without their prefix": (citing("1"), STRONG, CITED, 1, f"1 for {AS_IN_DOCUMENTS}"),
     "all answers blank": (three(answer=" "), STRONG, "all answers are blank", 3, "q001; fill in `answer`"),
