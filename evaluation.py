@@ -107,7 +107,6 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from fnmatch import fnmatch
 from importlib import import_module
@@ -3425,16 +3424,25 @@ class Reply(NamedTuple):
     token_limit: TokenLimit | None = None
 
 
-@dataclass(eq=False)
 class ServiceError(Exception):
     """A call that brought no reply. `status` is None if the service was not reached, or not in time."""
 
-    message: str
-    status: int | None = None
-    code: str = ""
-    failed_generation: str = ""  # what JSON mode gave up on
-    retry_after_s: float | None = None
-    token_limit: TokenLimit | None = None
+    def __init__(
+        self,
+        message: str,
+        status: int | None = None,
+        code: str = "",
+        failed_generation: str = "",  # what JSON mode gave up on
+        retry_after_s: float | None = None,
+        token_limit: TokenLimit | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.status = status
+        self.code = code
+        self.failed_generation = failed_generation
+        self.retry_after_s = retry_after_s
+        self.token_limit = token_limit
 
     def __str__(self) -> str:
         text = cut_text(self.message)
