@@ -8,6 +8,7 @@ import json
 import random
 import re
 import statistics
+from collections.abc import Mapping
 from typing import Any
 
 import evaluation
@@ -31,46 +32,46 @@ def row(name: object, correct: object = "yes", **fields: Any) -> Row:
     return {**texts, "correct": correct, "reasoning": f"why {name}", "decision_method": "llm", **fields}
 
 
-def answers(*verdicts: object, model: str | None = None) -> Row:
+def answers(*verdicts: object) -> Row:
     """Return results of `answers` with these verdicts on items 0, 1, 2, ...; ... leaves an item out."""
     rows = [row(number, verdict) for number, verdict in enumerate(verdicts) if verdict is not ...]
-    return {"judge_model": model, "detailed_results": rows}
+    return {"detailed_results": rows}
 
 
 def scores(*values: object, key: str = "score") -> list[Row]:
     return [{"input": f"Q{number}?", "prediction": "p", key: value} for number, value in enumerate(values)]
 
 
-def split_results(**systems: list[Any]) -> Row:
-    """Return results of a split with these scores of q0, q1, ...; None for a failed judgement."""
+def split_results(**systems: list[int]) -> Row:
+    """Return results of a split with these scores of q0, q1, ..."""
     results = {}
     for system, values in systems.items():
         rows = [
-            {
-                "question_id": f"q{number}",
-                "answer_score_raw": score or 0,
-                "answer_rationale": "because",
-                "failure": "lost" if score is None else None,
-            }
+            {"question_id": f"q{number}", "answer_score_raw": score, "answer_rationale": "Right."}
             for number, score in enumerate(values)
         ]
-        results[system] = {"retrieval": {}, "llm_judge": {"judge_model": "big/model", "per_question": rows}}
+        results[system] = {"llm_judge": {"judge_model": "big/model", "per_question": rows}}
     return results
 
 
-def agree(project: Project, *arguments: str) -> tuple[Outcome, Any]:
-    """Run the command and return its outcome and its results (None if none)."""
+def agree(
+    project: Project, files: Mapping[str, object], *arguments: str, people: object = None
+) -> tuple[Outcome, Any]:
+    """Write these JSON files, run the command and return its outcome and its results (None if none)."""
+    for name, content in files.items():
+        project.write(f"{name}.json", content)
+    if people is not None:
+        project.write("people.json", people)
+        arguments += ("--human", "people.json")
     outcome = project.run("agreement", *arguments)
     path = project.folder / "agreement.json"
     return outcome, json.loads(path.read_bytes()) if path.exists() else None
 
 
-def compare(project: Project, *files: object, options: tuple[str, ...] = ()) -> Any:
+def compare(project: Project, *judges: object, options: tuple[str, ...] = (), people: object = None) -> Any:
     """Return the results for judges a, b, c, ... whose files have this content."""
-    names = [f"{letter}.json" for letter in "abcdefgh"[: len(files)]]
-    for name, content in zip(names, files, strict=True):
-        project.write(name, content)
-    outcome, results = agree(project, *names, *options)
+    files = dict(zip("abcd", judges, strict=False))
+    outcome, results = agree(project, files, *(f"{name}.json" for name in files), *options, people=people)
     assert (outcome.code, outcome.err) == (0, [])
     return results
 
@@ -143,9 +144,7 @@ def test_the_interval_of_kappa_is_a_percentile_bootstrap(project: Project, key: 
 def test_a_kappa_that_is_undefined_is_null_with_a_reason(
     project: Project, first: object, second: object, reason: str
 ) -> None:
-    project.write("a.json", first)
-    project.write("b.json", second)
-    outcome, results = agree(project, "a.json", "b.json")
+    outcome, results = agree(project, {"a": first, "b": second}, "a.json", "b.json")
     assert mentions(outcome.out.splitlines(), "a - b", reason)
     [pair] = results["all"]["pairs"]
     assert (pair["kappa"], pair["kappa_reason"]) == (None, reason)
@@ -158,11 +157,9 @@ def test_scores_of_many_values(project: Project) -> None:
     [pair] = compare(project, scores(*range(30)), scores(*range(1, 31)))["all"]["pairs"]
     assert pair["kappa"] == pytest.approx(1 - 1 / (2 * 899 / 12 + 1))  # the variance is (30^2 - 1) / 12
     assert (pair["ci95"]["kappa"], pair["ci95_reason"]) == (None, "more than 25 different scores")
-    project.write("a.json", scores(*range(2_000)))
-    outcome, _ = agree(project, "a.json", "b.json")
-    assert outcome.code == 0  # what both judges scored has few values
-    project.write("b.json", scores(*range(2_000)))
-    outcome, _ = agree(project, "a.json", "b.json")
+    many = scores(*range(2_000))
+    compare(project, many, scores(*range(30)))  # what both judges scored has few values
+    outcome, _ = agree(project, {"a": many, "b": many}, "a.json", "b.json")
     assert (outcome.code, mentions(outcome.err, "2000 different scores", "round them")) == (2, True)
 
 
@@ -195,52 +192,47 @@ def test_decisions_that_no_judge_made_are_left_out_by_default(project: Project, 
 
 
 def test_results_of_a_split_are_matched_by_system_and_question(project: Project) -> None:
-    first = split_results(strong=[1, 5], simple=[2, 2], **{"odd?": [3]})
-    second = split_results(simple=[2, 4], strong=[1, 3])
+    """Blank answers are left out; failed judgements are undecided."""
+    first = split_results(strong=[1, 5, 3, 1], simple=[2, 2], **{"odd?": [3]})
+    second = split_results(simple=[2, 4], strong=[1, 3, 2, 1])
+    first["strong"]["llm_judge"]["per_question"][2]["failure"] = "lost"
+    for content in (first, second):
+        content["strong"]["llm_judge"]["per_question"][3]["answer_rationale"] = "No answer was given."
     results = compare(project, first, second)
     [pair] = results["all"]["pairs"]
     assert (pair["items"], pair["agreement"], pair["agreement_within_1"]) == (4, 0.5, 0.5)
-    assert [judge["judge"] for judge in results["judges"]] == ["big/model", "big/model (2)"]
+    keys = ("judge", "decisions", "left_out", "undecided")
+    counts = [tuple(judge[key] for key in keys) for judge in results["judges"]]
+    assert counts == [("big/model", 5, 1, 1), ("big/model (2)", 5, 1, 0)]
     widest = results["disagreements"][0]
     assert (widest["system"], widest["question_id"]) == ("strong", "q1")
 
 
-def test_blank_answers_of_a_split_are_left_out_and_failures_are_undecided(project: Project) -> None:
-    files = [split_results(strong=[3, None, 1, 4]), split_results(strong=[4, 2, 1, 5])]
-    for content in files:
-        content["strong"]["llm_judge"]["per_question"][2]["answer_rationale"] = "No answer was given."
-    results = compare(project, *files)
-    assert results["all"]["pairs"][0]["items"] == 2
-    counts = [(judge["decisions"], judge["left_out"], judge["undecided"]) for judge in results["judges"]]
-    assert counts == [(2, 1, 1), (3, 1, 0)]
-
-
 def test_forms_of_a_verdict(project: Project) -> None:
-    forms_of_yes: list[Any] = ["yes", "Yes ", True, "true", 1, 1.0, "1"]
-    forms_of_no: list[Any] = ["no", False, "False", 0, "0"]
-    undecided: list[Any] = ["", None]
-    verdicts = [*forms_of_yes, *forms_of_no, *undecided]
+    verdicts = ["yes", "Yes ", True, "true", 1, 1.0, "1", "no", False, "False", 0, "0", "", None]
     people = {"annotations": [row(number, verdict) for number, verdict in enumerate(verdicts)]}
-    judge = answers(*["yes"] * len(forms_of_yes), *["no"] * len(forms_of_no), "yes", "yes")
-    results = compare(project, judge, people)
+    results = compare(project, answers(*["yes"] * 7, *["no"] * 5, "yes", "yes"), people)
     assert (results["all"]["pairs"][0]["items"], results["all"]["pairs"][0]["kappa"]) == (12, 1.0)
     assert results["judges"][1]["undecided"] == 2
 
 
 def test_a_folder_per_judge_and_a_file_per_source(project: Project) -> None:
+    files: dict[str, object] = {"evals/readme": "not a judge"}
     for judge, verdict in (("x", "yes"), ("y", "no")):
-        project.write(f"evals/{judge}/bank.json", answers("yes", "no", "yes", model="ignored"))
-        project.write(f"evals/{judge}/news.json", answers("yes", verdict))
-        project.write(f"evals/{judge}/notes.txt", "not JSON")
-    project.write("evals/readme.json", "not a judge")
-    outcome, results = agree(project, "--eval-dir", "evals")
+        files[f"evals/{judge}/bank"] = answers("yes", "no", "yes") | {"judge_model": "ignored"}
+        files[f"evals/{judge}/news"] = answers("yes", verdict)
+    outcome, results = agree(project, files, "--eval-dir", "evals")
     assert (outcome.code, outcome.err) == (0, ["evals: JSON files without a judge's decisions, ignored: 1"])
     assert [judge["judge"] for judge in results["judges"]] == ["x", "y"]
-    assert {name: source["items"] for name, source in results["sources"].items()} == {"bank": 3, "news": 2}
-    assert [results["sources"][name]["pairs"][0]["agreement"] for name in ("bank", "news")] == [1.0, 0.5]
+    assert agreements(results) == {"bank": 1.0, "news": 0.5}
     assert results["all"]["pairs"][0]["items"] == 5
     assert [item["source"] for item in results["disagreements"]] == ["news"]
     assert {"SOURCE: bank", "SOURCE: news"} <= blocks(outcome.out).keys()
+
+
+def agreements(results: Any) -> dict[str, float]:
+    """Return the agreement of the two judges on each source."""
+    return {name: source["pairs"][0]["agreement"] for name, source in results["sources"].items()}
 
 
 def test_the_widest_disagreements_come_first(project: Project) -> None:
@@ -270,91 +262,81 @@ def judged(source: str, *verdicts: object, **fields: Any) -> Row:
 
 def test_a_folder_of_files_named_after_their_judges(project: Project) -> None:
     """Sources are named by `source_file`, else `run_name`, else the file's name; each finds the others."""
-    for source in ("s1", "s2"):
-        project.write(f"evals/{source}__judge-x.json", judged(source, True, False, True, judge_model="big/x"))
-    project.write("evals/s1__judge-y.json", judged("s1", True, True, True, source_file=None))
-    unnamed = {"source_file": None, "run_name": " ", "judge_model": "big/y"}
-    project.write("evals/s2__judge-y.json", judged("s2", False, False, True, **unnamed))
-    project.write("evals/s1.json", judged("s1", None, None, None))
-    project.write("evals/labels.json", [row(0, True)])  # names no judge
-    project.write("evals/s1__judge-x.previous.2.json", judged("s1", False, False, False))  # replaced results
-    outcome, results = agree(project, "--eval-dir", "evals", "--samples", "0")
+    unnamed = {"source_file": None, "run_name": " "}
+    files = {
+        "evals/s1__judge-x": judged("s1", True, False, True, judge_model="big/x"),
+        "evals/s2__judge-x": judged("s2", True, False, True),
+        "evals/s1__judge-y": judged("s1", True, True, True, source_file=None),
+        "evals/s2__judge-y": judged("s2", False, False, True, **unnamed),
+        "evals/s1": judged("s1", None, None, None),  # not judged
+        "evals/labels": [row(0, True)],  # names no judge
+        "evals/s1__judge-x.previous.2": judged("s1", False, False, False),  # replaced results
+    }
+    outcome, results = agree(project, files, "--eval-dir", "evals", "--samples", "0")
     assert (outcome.code, outcome.err) == (0, ["evals: JSON files without a judge's decisions, ignored: 2"])
     assert [(judge["judge"], judge["decisions"]) for judge in results["judges"]] == [("x", 6), ("y", 6)]
     assert [len(judge["files"]) for judge in results["judges"]] == [2, 2]
     assert results["all"]["pairs"][0]["items"] == 6
-    agreements = {name: part["pairs"][0]["agreement"] for name, part in results["sources"].items()}
-    assert agreements == {"runs/s1.json": pytest.approx(2 / 3), "runs/s2.json": pytest.approx(2 / 3)}
+    assert agreements(results) == {"runs/s1.json": pytest.approx(2 / 3), "runs/s2.json": pytest.approx(2 / 3)}
     assert (results["items_apart"], results["disagreements"]) == (2, [])
 
 
 def test_no_common_item_is_a_warning_with_the_sources(project: Project) -> None:
-    project.write("evals/s1__judge-x.json", judged("s1", True, True))
-    project.write("evals/s2__judge-y.json", judged("s2", True, True))
-    project.write("people.json", [row(0, True, run_name="run of s2")])
-    outcome, results = agree(project, "--eval-dir", "evals", "--human", "people.json")
+    files = {
+        "evals/s1__judge-x": judged("s1", True, True),
+        "evals/s2__judge-y": judged("s2", True, True),
+    }
+    people = [row(0, True, run_name="run of s2")]
+    outcome, results = agree(project, files, "--eval-dir", "evals", people=people)
     assert outcome.code == 3
     assert outcome.err[:2] == [
         "warning: x and y have no item in common; sources: x has runs/s1.json, y has runs/s2.json",
         "warning: x and people have no item in common; sources: x has runs/s1.json, people has run of s2",
     ]
     assert [pair["items"] for pair in results["people"]["judges"]] == [0, 1]
-    assert not mentions(outcome.out.splitlines(), "SOURCE")
 
 
-HUMAN_LABELS: dict[str, tuple[object, int, int, int]] = {
-    # the labels; items of judge x, of judge y and contradicted by y
-    "without a source": ([row(0, True), row(1, False), row(2, True), row(9, True)], 3, 2, 1),
-    "of a run": ([row(0, True, run_name="run of s1"), row(1, True, run_name="run of s3")], 2, 2, 0),
-    "of a run, at the top": ({"run_name": "run of s1", "items": [row(0, True), row(2, True)]}, 2, 2, 0),
-    "of a source": ([row(2, True, source="runs/s1.json"), row(2, True, source="runs/s2.json")], 2, 2, 0),
+Counts = tuple[int, int, int]
+IN_T = {"source": "runs/t.json"}
+LABELS: dict[str, tuple[object, Counts, Counts]] = {
+    # the labels; items, too strict and contradicted ones of judge x, of judge y
+    "of any source": ([row(0, True), row(1, True), row(9, True)], (1, 0, 1), (1, 1, 1)),
+    "of a run": ([row(0, True, run_name="r1"), row(1, True, run_name="r2")], (2, 0, 0), (1, 1, 0)),
+    "of a source": ([row(0, True, **IN_T), row(1, True, **IN_T)], (2, 1, 0), (2, 1, 0)),
+    "of the first run": ({"run_name": "r1", "items": [row(0, True), row(1, True)]}, (2, 0, 0), (0, 0, 0)),
+    "of a file and its second run": (
+        {"source_file": "runs/s.json", "run_name": "r2", "items": [row(0, True), row(1, True)]},
+        (2, 1, 0),
+        (2, 2, 0),
+    ),
+    "of a file": (
+        {"source_file": "runs/s.json", "items": [row(0, True), row(1, True)]},
+        (1, 0, 1),
+        (2, 2, 0),
+    ),
 }
 
 
-@table("labels, items, items_of_y, contradicted", HUMAN_LABELS)
-def test_each_label_counts_once(
-    project: Project, labels: object, items: int, items_of_y: int, contradicted: int
+@table("labels, of_x, of_y", LABELS)
+def test_labels_count_once_and_for_their_source(
+    project: Project, labels: object, of_x: Counts, of_y: Counts
 ) -> None:
-    """A label without a source is for equal items of all sources; y decides item 2 in two ways."""
-    for source in ("s1", "s2", "s3"):
-        project.write(f"evals/{source}__judge-x.json", judged(source, True, False, True))
-        project.write(f"evals/{source}__judge-y.json", judged(source, True, False, source == "s1"))
-    project.write("people.json", labels)
-    outcome, results = agree(project, "--eval-dir", "evals", "--human", "people.json")
-    x, y = results["people"]["judges"]
-    assert (x["items"], x["contradicted"]) == (items, 0)
-    assert (y["items"], y["contradicted"]) == (items_of_y, contradicted)
-    assert mentions(outcome.out.splitlines(), "y: left out", "differently: 1") is bool(contradicted)
-    assert results["all"]["pairs"][0]["items"] == 9  # judges are compared in each source
+    """Judge x has two runs of s.json, judge y the second one only. Both have one run of t.json.
 
-
-LABELS_OF_RUNS: dict[str, tuple[Row, tuple[int, int], tuple[int, int]]] = {
-    # what names the labels' source; items and correct ones of judge x, of judge y
-    "the first run": ({"run_name": "r1"}, (2, 2), (0, 0)),
-    "the second run": ({"run_name": "r2"}, (2, 1), (2, 0)),
-    "the file and the second run": ({"source_file": "runs/s.json", "run_name": "r2"}, (2, 1), (2, 0)),
-    "the file": ({"source_file": "runs/s.json"}, (1, 1), (2, 0)),  # x decides item 0 in two ways
-}
-
-
-@table("names, of_x, of_y", LABELS_OF_RUNS)
-def test_runs_of_one_source_file_are_told_apart(
-    project: Project, names: Row, of_x: tuple[int, int], of_y: tuple[int, int]
-) -> None:
-    """Judge x has two runs of s.json, judge y the second one only. Both have one run of t.json."""
-    project.write("evals/1__judge-x.json", judged("s", True, True, run_name="r1"))
-    project.write("evals/2__judge-x.json", judged("s", False, True, run_name="r2"))
-    project.write("evals/2__judge-y.json", judged("s", False, False, run_name="r2"))
-    for judge in ("x", "y"):
-        project.write(f"evals/t__judge-{judge}.json", judged("t", 0, 0, 0, run_name=f"run of {judge}"))
-    project.write("people.json", {**names, "items": [row(0, True), row(1, True)]})
-    outcome, results = agree(project, "--eval-dir", "evals", "--human", "people.json")
-    agreements = {name: part["pairs"][0]["agreement"] for name, part in results["sources"].items()}
-    assert agreements == {"r1": None, "r2": 0.5, "runs/t.json": 1.0}
-    pairs = results["people"]["judges"]
-    assert [(pair["items"], pair["too_strict"]) for pair in pairs] == [
-        (n, n - right) for n, right in (of_x, of_y)
-    ]
+    What a judge decided differently in the sources of a label is left out.
+    """
+    files = {
+        "evals/1__judge-x": judged("s", True, True, run_name="r1"),
+        "evals/2__judge-x": judged("s", False, True, run_name="r2"),
+        "evals/2__judge-y": judged("s", False, False, run_name="r2"),
+        "evals/t__judge-x": judged("t", False, True, True, run_name="run of x"),
+        "evals/t__judge-y": judged("t", False, True, True, run_name="run of y"),
+    }
+    outcome, results = agree(project, files, "--eval-dir", "evals", people=labels)
+    assert agreements(results) == {"r1": None, "r2": 0.5, "runs/t.json": 1.0}
+    keys = ("items", "too_strict", "contradicted")
+    assert [tuple(judge[key] for key in keys) for judge in results["people"]["judges"]] == [of_x, of_y]
+    assert mentions(outcome.out.splitlines(), "x: left out", "differently: 1") is bool(of_x[2])
     assert outcome.code == (0 if of_y[0] else 3)
 
 
@@ -362,8 +344,7 @@ def test_equal_answers_in_one_file(project: Project) -> None:
     """They are matched one to one if both raters have equally many, decided or not; else they are one."""
     a = [row(0, "yes"), row(0, "no"), row(1, "yes"), row(1, "yes")]
     b = [row(0, "yes"), row(0, "yes"), row(1, "yes"), row(1, None)]
-    project.write("people.json", [row(0, True), row(1, True)])
-    results = compare(project, a, b, options=("--human", "people.json"))
+    results = compare(project, a, b, people=[row(0, True), row(1, True)])
     [pair] = results["all"]["pairs"]
     assert (pair["items"], pair["contradicted"], pair["agreement"]) == (3, 0, pytest.approx(2 / 3))
     people = results["people"]
@@ -375,22 +356,19 @@ def test_intervals_resample_questions(project: Project) -> None:
     """Ten equal answers to a question tell no more than one."""
     draw = random.Random(1)
     raters = [[draw.random() < 0.6 for _ in range(40)] for _ in range(3)]
-    found = {}
+    found = []
     for count in (1, 10):
-        for name, verdicts in zip("abc", raters, strict=True):
-            rows = [row(number, verdict) for number, verdict in enumerate(verdicts) for _ in range(count)]
-            project.write(f"{name}.json", rows)
-        _, found[count] = agree(project, "a.json", "b.json", "--human", "c.json")
-    one, ten = found[1], found[10]
+        a, b, people = ([row(n, verdict) for n, verdict in enumerate(rater)] * count for rater in raters)
+        found.append(compare(project, a, b, people=people))
+    one, ten = found
     assert (ten["all"]["items"], ten["all"]["pairs"][0]["questions"]) == (400, 40)
-    for path in (("all", "pairs"), ("people", "judges"), ("people", "votes")):
-        for single, copied in zip(one[path[0]][path[1]], ten[path[0]][path[1]], strict=True):
-            assert single["ci95"]["kappa"] is not None
-            assert copied["ci95"] == single["ci95"]
+    for part, rows in (("all", "pairs"), ("people", "judges"), ("people", "votes")):
+        intervals = [row["ci95"] for row in one[part][rows]]
+        assert [row["ci95"] for row in ten[part][rows]] == intervals
+        assert None not in intervals[0].values()
     assert ten["all"]["ci95"]["fleiss_kappa"] == one["all"]["ci95"]["fleiss_kappa"]
-    low, high = ten["all"]["ci95"]["krippendorff_alpha"]
-    low_of_one, high_of_one = one["all"]["ci95"]["krippendorff_alpha"]
-    assert high - low == pytest.approx(high_of_one - low_of_one, rel=0.05)  # it corrects for the number
+    widths = [np.diff(results["all"]["ci95"]["krippendorff_alpha"]) for results in found]
+    assert widths[1] == pytest.approx(widths[0], rel=0.05)  # alpha corrects for the number
 
 
 # ------------------------------------------------------------------ People
@@ -402,9 +380,9 @@ def test_verdicts_are_compared_with_those_of_people(project: Project) -> None:
         answers("yes", "no", "no", "yes", "yes", ...),
         answers("yes", "yes", "no", "no", ..., "yes"),
     ]
-    annotations = [row(number, number in (0, 3), decision_method="exact") for number in range(7)]
-    project.write("people.json", {"annotations": annotations})  # their decisions count with any method
-    people = compare(project, *files, options=("--human", "people.json"))["people"]
+    # The decisions of people count with any method.
+    annotations = {"annotations": [row(n, n in (0, 3), decision_method="exact") for n in range(7)]}
+    people = compare(project, *files, people=annotations)["people"]
     assert (people["items"], people["items_without_judge"]) == (7, 1)
     rows = {row["judge"]: row for row in (*people["judges"], *people["votes"])}
     keys = ("items", "accuracy", "too_kind", "too_strict")
@@ -421,19 +399,14 @@ def test_verdicts_are_compared_with_those_of_people(project: Project) -> None:
 
 
 def test_scores_are_compared_with_those_of_people_at_each_level(project: Project) -> None:
-    project.write("people.json", scores(1, 1, 4, 5))
-    project.write("a.json", scores(2, 3, 4, 4))
-    project.write("b.json", scores(1, 1, 4, 5))
-    _, results = agree(project, "*.json", "--human", "people.json")  # which is not a judge
-    kind, right = results["people"]["judges"]
+    people = scores(1, 1, 4, 5)
+    kind, right = compare(project, scores(2, 3, 4, 4), people, people=people)["people"]["judges"]
     assert kind["judge_minus_human_by_level"] == {"1": 1.5, "4": 0.0, "5": -1.0}
     assert (kind["accuracy"], kind["accuracy_within_1"]) == (0.25, 0.75)
     assert (kind["too_kind"], kind["too_strict"]) == (2, 1)
     assert (right["accuracy"], right["kappa"]) == (1.0, 1.0)
-    project.write("b.json", scores(1, 1, 5, 5))
-    _, results = agree(project, "a.json", "b.json", "--human", "people.json")
-    votes = [(vote["judge"], vote["items"], vote["accuracy"]) for vote in results["people"]["votes"]]
-    assert votes == [("majority", 0, None), ("unanimous", 0, None)]  # the judges agree on no item
+    votes = compare(project, scores(2, 3, 4, 4), scores(1, 1, 5, 5), people=people)["people"]["votes"]
+    assert [(vote["items"], vote["accuracy"]) for vote in votes] == [(0, None)] * 2  # they agree on no item
 
 
 # ------------------------------------------------------------------ Console, reports and problems
@@ -458,11 +431,11 @@ unanimous      1         0           0      1.00            n/a
 
 
 def test_the_console(project: Project) -> None:
-    project.write("a.json", answers("yes", "no", "yes", "no", "yes", "yes"))
-    rows = [*answers("yes", "yes", "yes", "no", "no")["detailed_results"], row(5, decision_method="exact")]
-    project.write("b.json", {"detailed_results": [*rows, row(6, None)]})
-    project.write("people.json", [row(0, 1), row(1, 0)])
-    outcome, _ = agree(project, "a.json", "b.json", "--human", "people.json", "--samples", "1")
+    a = answers("yes", "no", "yes", "no", "yes", "yes")
+    b = answers("yes", "yes", "yes", "no", "no")["detailed_results"]
+    b += [row(5, decision_method="exact"), row(6, None)]
+    people = [row(0, 1), row(1, 0)]
+    outcome, _ = agree(project, {"a": a, "b": b}, "a.json", "b.json", "--samples", "1", people=people)
     assert (outcome.code, outcome.err) == (0, [])
     printed = blocks(outcome.out)
     assert list(printed)[1:3] == ["ALL ITEMS", "COMPARED WITH PEOPLE: people"]
@@ -481,13 +454,11 @@ def read_csv(project: Project, name: str) -> list[dict[str, str]]:
 
 
 def test_the_csv_has_a_row_per_judge_vote_and_pair(project: Project) -> None:
-    project.write("people.json", [row(0, 1), row(1, 0)])
     files = [answers("yes", "no", "yes"), answers("yes", "no", "no"), answers("yes", "yes", "no")]
-    compare(project, *files, options=("--human", "people.json", "--report", "csv"))
+    compare(project, *files, options=("--report", "csv"), people=[row(0, 1), row(1, 0)])
     rows = read_csv(project, "agreement.csv")
     assert [(row["judge"], row["with"], row["items"]) for row in rows] == [
-        *[(name, "people", "2") for name in ("a", "b", "c")],
-        ("majority", "people", "2"),
+        *[(name, "people", "2") for name in ("a", "b", "c", "majority")],
         ("unanimous", "people", "1"),
         *[("a", "b", "3"), ("a", "c", "3"), ("b", "c", "3"), ("all", "", "3")],
     ]
@@ -499,11 +470,11 @@ HOSTILE = "<script>alert(1)</script>|=cmd()\n# head\x1b[31m"
 
 
 def test_hostile_texts_in_console_and_reports(project: Project) -> None:
+    files = {}
     for number, model in enumerate([HOSTILE, "=cmd|' /C calc'!A0", "+1"]):
         rows = [row(item, (item + number) % 2, gold=HOSTILE, reasoning=HOSTILE) for item in range(6)]
-        project.write(f"{number}.json", {"judge_model": model, "detailed_results": rows})
-    outcome, _ = agree(project, "0.json", "1.json", "2.json", "--report", "md", "csv", "html")
-    assert outcome.code == 0
+        files[str(number)] = {"judge_model": model, "detailed_results": rows}
+    outcome, _ = agree(project, files, *(f"{name}.json" for name in files), "--report", "md", "csv", "html")
     page, markdown = ((project.folder / f"agreement.{form}").read_text("utf-8") for form in ("html", "md"))
     assert not re.search(r"<script>\s*alert\(1\)", page)
     assert "&lt;script&gt;" in page
@@ -520,33 +491,27 @@ BAD_USAGE: dict[str, tuple[list[str], list[str]]] = {
     "the same judge twice": (["a.json", "./a.json"], ["two"]),
     "verdicts and scores": (["a.json", "score.json"], ["verdicts", "scores"]),
     "results over an input": (["a.json", "b.json", "--out", "b.json"], ["b.json", "--out"]),
-    "an unknown report": (["a.json", "b.json", "--report", "png"], ["png"]),
 }
 
 
 @table("arguments, words", BAD_USAGE)
 def test_bad_usage(project: Project, arguments: list[str], words: list[str]) -> None:
-    project.write("a.json", answers("yes"))
-    project.write("b.json", answers("yes"))
-    project.write("score.json", scores(3))
-    before = {path.name: path.read_bytes() for path in project.folder.iterdir()}
-    outcome, _ = agree(project, *arguments)
-    assert (outcome.code, outcome.out) == (2, "")
+    for name, content in {"a": answers("yes"), "b": answers("yes"), "score": scores(3)}.items():
+        project.write(f"{name}.json", content)
+    before = project.files()
+    outcome = project.run("agreement", *arguments)
+    assert (outcome.code, outcome.out, project.files()) == (2, "", before)
     assert mentions(outcome.err, *words)
-    assert {path.name: path.read_bytes() for path in project.folder.iterdir()} == before
 
 
 def test_the_problems_of_all_files_are_listed(project: Project) -> None:
     rows = '{"detailed_results": [\n{"input": "q", "correct": "maybe"},\n{"score": true}\n]}'
-    project.write("rows.json", rows)
-    project.write("split.json", '{"strong": {"llm_judge": {"per_question":\n[{"question_id": "q1"}]}}}')
-    project.write("undecided.json", [row(0, None)])
-    project.write("torn.json", "[{")
-    names = ("rows.json", "split.json", "undecided.json", "torn.json", "missing.json")
-    outcome, results = agree(project, *names, "--eval-dir", "nowhere")
+    split = '{"strong": {"llm_judge": {"per_question":\n[{"question_id": "q1"}]}}}'
+    files = {"rows": rows, "split": split, "undecided": [row(0, None)], "torn": "[{"}
+    names = [f"{name}.json" for name in (*files, "missing")]
+    outcome, results = agree(project, files, *names, "--eval-dir", "nowhere")
     assert (outcome.code, outcome.out, results) == (2, "", None)
-    for place in ("rows.json:2", "rows.json:3", "split.json:1: strong", "undecided.json", "torn.json:1"):
-        assert mentions(outcome.err, f"{place}:"), place
-    missing = [line for line in outcome.err if line.startswith("missing.json:")]
-    assert [line.split(" in ")[0] for line in missing] == ["missing.json: file not found"]
+    places = ("rows.json:2", "rows.json:3", "split.json:1: strong", "undecided.json", "torn.json:1")
+    for start in (*places, "missing.json: file not found in "):
+        assert any(line.startswith(start) for line in outcome.err), start
     assert mentions(outcome.err, "nowhere")
