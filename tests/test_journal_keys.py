@@ -15,10 +15,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from conftest import Outcome, Project, Serve, document, question, table
+from conftest import GPT_OSS, LLAMA, Outcome, Project, Serve, document, json_lines, question, table
 from groq_server import ENDPOINT, BatchScript, Call, GroqServer, Reply, completion
 
-LLAMA, GPT_OSS = "llama-3.1-8b-instant", "openai/gpt-oss-20b"
 STORED: dict[str, Any] = json.loads(Path(__file__).with_name("journal_keys.json").read_bytes())
 
 CRITERIA = (
@@ -51,7 +50,8 @@ REPLIES: dict[str, dict[str, Any]] = {  # by prompt
 # -- The project that all runs share
 
 
-def write_project(project: Project) -> None:
+@pytest.fixture(autouse=True)
+def inputs(project: Project) -> None:
     """Write small inputs for every command, with texts that prompts have to clean, escape or cut."""
     project.questions(
         question("lamp", question="What did the lamp burn? [1a2b3c4d answer]", answer="It burned oil."),
@@ -72,12 +72,10 @@ def write_project(project: Project) -> None:
     project.write("team1/dev_strong_output.json", PREDICTIONS)
     project.write("team2/dev_strong_output.json", {**PREDICTIONS, "q003": {"answer": "Nobody did."}})
     project.write("chat.json", CHAT)
-    project.write("second.jsonl", "".join(json.dumps({**row, "generated": "12"}) + "\n" for row in CHAT))
+    project.write("second.jsonl", json_lines(*({**row, "generated": "12"} for row in CHAT)))
     for file in (OFFLINE, MERGED):
         project.write(file, [summary("Oil"), summary("Trees")])
-    project.write(
-        "data/theperspective/data.jsonl", "".join(gold_summary(topic) for topic in ("Oil", "Trees"))
-    )
+    project.write("data/theperspective/data.jsonl", json_lines(gold_summary("Oil"), gold_summary("Trees")))
     web = {"id": "https://example.org/oil", "content": "Oil  on the web. " * 20}
     merged = [{"query": "Oil: good or bad?", "merged": [web, {"id": 11, "content": "Oil.", "score": 0.5}]}]
     project.write("data/merged-corpus/merged-5.json", merged)
@@ -104,20 +102,17 @@ MERGED = "results/merged-summaries/results-merged-5-1.json"
 
 
 def summary(topic: str) -> dict[str, Any]:
-    sides = [
-        {
-            "claim": f"{topic} is\n{value}.",
-            "perspectives": [{"text": f"It {does}.", "evidence_docs": [11, "b"]}],
-        }
-        for value, does in (("good", "helps"), ("bad", "smells"))
-    ]
+    sides = []
+    for value, does in (("good", "helps"), ("bad", "smells")):
+        perspective = {"text": f"It {does}.", "evidence_docs": [11, "b"]}
+        sides.append({"claim": f"{topic} is\n{value}.", "perspectives": [perspective]})
     return {"id": f"s-{topic}", "query": f"{topic}: good or bad?", "summary": sides}
 
 
-def gold_summary(topic: str) -> str:
+def gold_summary(topic: str) -> dict[str, Any]:
     favor = {"t1": f"{topic} helps.", "response1": ["It lights.", "It pays."], "favor_ids": [11, 12]}
     against = {"t2": f"{topic} harms.", "response2": ["It burns."], "against_ids": [13, 14]}
-    return json.dumps({"id": f"g-{topic}", "title": f"{topic}: Good or  bad?", **favor, **against}) + "\n"
+    return {"id": f"g-{topic}", "title": f"{topic}: Good or  bad?", **favor, **against}
 
 
 # -- Keys and requests
@@ -129,13 +124,9 @@ def canonical(value: object) -> str:
 
 def keys_in(project: Project) -> set[str]:
     """All keys in all journals, wherever they are."""
-    keys = set()
-    for path in project.folder.rglob("*judgements.jsonl"):
-        for line in path.read_bytes().splitlines():
-            entry = json.loads(line)
-            if "key" in entry:
-                keys.add(entry["key"])
-    return keys
+    paths = project.folder.rglob("*judgements.jsonl")
+    lines = [line for path in paths for line in path.read_bytes().splitlines()]
+    return {entry["key"] for entry in map(json.loads, lines) if "key" in entry}
 
 
 def keys_of(name: str) -> set[str]:
@@ -156,7 +147,7 @@ def reply_to(prompt: str) -> Reply:
 
 def put_journals(project: Project, journals: dict[str, list[dict[str, Any]]]) -> None:
     for path, entries in journals.items():
-        project.write(path, "".join(json.dumps(entry) + "\n" for entry in entries))
+        project.write(path, json_lines(*entries))
 
 
 # -- The runs
@@ -217,11 +208,6 @@ RUNS = {
 
 def run_stored(project: Project, name: str, *more: str) -> Outcome:
     return project.run(*RUNS[name].command.split(), *more)
-
-
-@pytest.fixture(autouse=True)
-def inputs(project: Project) -> None:
-    write_project(project)
 
 
 def test_every_run_has_stored_keys() -> None:
@@ -304,11 +290,11 @@ def test_a_batch_that_version_1_has_sent_is_collected(
     name: str, is_started: bool, more: list[str], project: Project, serve: Serve
 ) -> None:
     server = serve(reply_to(RUNS[name].prompt), batches=BatchScript())
-    lines = []
-    for request in STORED["runs"][name]["requests"]:
-        line = {"custom_id": request["key"], "method": "POST", "url": ENDPOINT, "body": request["body"]}
-        lines.append(json.dumps(line) + "\n")
-    server.upload("".join(lines).encode())  # as file_loopback_1, which the stored journals name
+    lines = [
+        {"custom_id": request["key"], "method": "POST", "url": ENDPOINT, "body": request["body"]}
+        for request in STORED["runs"][name]["requests"]
+    ]
+    server.upload(json_lines(*lines).encode())  # as file_loopback_1, which the stored journals name
     journals = STORED["batches"][name]
     if is_started:
         server.create({"input_file_id": "file_loopback_1", "endpoint": ENDPOINT, "completion_window": "24h"})
