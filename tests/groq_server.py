@@ -28,7 +28,6 @@ from typing import Any, Literal
 
 from aiohttp import web
 
-Headers = dict[str, str]
 Pairs = tuple[tuple[str, str], ...]
 JSON_TYPE: Pairs = (("content-type", "application/json"),)
 
@@ -231,7 +230,7 @@ def estimate_prompt_tokens(body: dict[str, Any]) -> int:
 
 
 def request_identity(body: dict[str, Any]) -> str:
-    return json.dumps([body.get("messages", [])[:2], body.get("seed")])  # leaves out added complaints
+    return json.dumps([body["messages"][:2], body.get("seed")])  # leaves out added complaints
 
 
 def scripted_score(call: Call) -> int:
@@ -300,7 +299,6 @@ class Bucket:
     """How much of one limit is used. It refills continuously, as at Groq."""
 
     kind: str
-    unit: str
     limit: int
     used: float
     per_s: float
@@ -324,8 +322,7 @@ class Quota:
             if limit is not None:
                 capacity = max(1, round(limit * limits.enforced_share))
                 used = 0 if limits.start_full else capacity
-                unit = kind.split()[0]
-                self._buckets.append(Bucket(kind, unit, capacity, used, limit / minute_s, limit))
+                self._buckets.append(Bucket(kind, capacity, used, limit / minute_s, limit))
 
     def _refill(self, now_s: float) -> None:
         for bucket in self._buckets:
@@ -339,11 +336,11 @@ class Quota:
         longest wait. Its retry-after is rounded up to whole seconds of the minute in force, as at Groq.
         """
         self._refill(now_s)
-        amounts = {bucket: tokens if bucket.unit == "tokens" else 1 for bucket in self._buckets}
+        amounts = {bucket: tokens if bucket.kind == TPM else 1 for bucket in self._buckets}
         refusal = None
         longest_s = 0.0
         for bucket, amount in amounts.items():
-            if bucket.unit == "tokens" and amount > bucket.limit:
+            if bucket.kind == TPM and amount > bucket.limit:
                 return too_large(bucket.limit, amount)
             wait_s = bucket.wait_s(amount)
             if wait_s > longest_s:
@@ -359,13 +356,13 @@ class Quota:
     def correct(self, charged: int, actual: int, now_s: float) -> None:
         self._refill(now_s)
         for bucket in self._buckets:
-            if bucket.unit == "tokens":
+            if bucket.kind == TPM:
                 bucket.used = max(0.0, bucket.used + actual - charged)
 
     def headers(self, now_s: float) -> dict[str, str]:
         """Return the headers of the tokens. Those of requests would be about a day, at Groq."""
         self._refill(now_s)
-        headers: dict[str, str] = {}
+        headers = {}
         for bucket in self._buckets:
             if bucket.kind == TPM:
                 remaining = max(0, math.floor(bucket.limit - bucket.used + 1e-6))
@@ -384,9 +381,9 @@ ENDS = ("completed", "failed", "expired", "cancelled")
 class BatchScript:
     """How a batch proceeds. It takes a step whenever it is retrieved, so that no test waits for a clock.
 
-    It is found in progress `polls` times before its `end`. One that expires or is cancelled answers only some
-    lines (`answered`, by default the same share for each poll so far), and its error file lists the others.
-    Lines are answered from the last to the first.
+    It is found in progress `polls` times before its `end`. One that expires or is cancelled answers only so
+    many lines (`answered`, by default all), and its error file lists the others. Lines are answered from the
+    last to the first.
     """
 
     polls: int = 0
@@ -406,21 +403,9 @@ Disturb = Callable[[str, str], Reply | Late | None]
 
 
 @dataclass
-class StoredFile:
-    id: str
-    content: bytes
-
-    def lines(self) -> list[Any]:
-        return [json.loads(line) for line in self.content.split(b"\n") if line]
-
-    def as_json(self) -> dict[str, Any]:
-        return {"id": self.id, "object": "file", "bytes": len(self.content)}
-
-
-@dataclass
 class Batch:
     id: str
-    input: StoredFile
+    input_file_id: str
     script: BatchScript
     lines: list[bytes]
     status: str = "validating"
@@ -435,7 +420,7 @@ class Batch:
         counts = {"total": len(self.lines), "completed": self.n_completed, "failed": self.n_failed}
         return {
             "id": self.id,
-            "input_file_id": self.input.id,
+            "input_file_id": self.input_file_id,
             "output_file_id": self.output_file_id,
             "error_file_id": self.error_file_id,
             "errors": {"object": "list", "data": [problem]} if self.status == "failed" else None,
@@ -478,7 +463,7 @@ class BatchService:
     """The files and batches of a server."""
 
     def __init__(self, answer: Callable[[Call], Reply], scripts: Sequence[BatchScript]) -> None:
-        self.files: dict[str, StoredFile] = {}
+        self.files: dict[str, bytes] = {}
         self.batches: dict[str, Batch] = {}
         self._answered_lines: list[bytes] = []
         self._paid_lines: list[bytes] = []
@@ -497,22 +482,22 @@ class BatchService:
 
     def upload(self, content: bytes) -> Reply:
         assert len(content) <= 100_000_000
-        return json_reply(self.files[self._add_file(content)].as_json())
+        return json_reply({"id": self._add_file(content), "object": "file", "bytes": len(content)})
 
     def _add_file(self, content: bytes) -> str:
         file_id = f"file_loopback_{len(self.files) + 1}"
-        self.files[file_id] = StoredFile(file_id, content)
+        self.files[file_id] = content
         return file_id
 
     def create(self, order: dict[str, Any]) -> Reply:
         assert (order["endpoint"], order["completion_window"]) == (ENDPOINT, "24h")
-        source = self.files.get(order["input_file_id"])
-        if source is None:
-            return not_found(order["input_file_id"])
+        file_id = order["input_file_id"]
+        if file_id not in self.files:
+            return not_found(file_id)
         script = self._scripts[min(len(self.batches), len(self._scripts) - 1)]
         batch_id = f"batch_loopback_{len(self.batches) + 1}"
-        batch = Batch(batch_id, source, script, read_lines(source.content))
-        self.batches[batch.id] = batch
+        batch = Batch(batch_id, file_id, script, read_lines(self.files[file_id]))
+        self.batches[batch_id] = batch
         return json_reply(batch.as_json())
 
     def cancel(self, batch: Batch) -> Reply:
@@ -531,22 +516,19 @@ class BatchService:
         elif batch.status not in ENDS:
             batch.status = "in_progress"
             batch.polled += 1
-            goal = len(batch.lines) if script.answered is None else script.answered
-            batch.n_completed = goal * batch.polled // (script.polls + 1)
+            batch.n_completed = len(batch.lines) * batch.polled // (script.polls + 1)
         return json_reply(batch.as_json())
 
     def _finish(self, batch: Batch, end: str) -> None:
         batch.status = end
-        n_answered = batch.n_completed if batch.script.answered is None else batch.script.answered
-        if end == "completed":
-            n_answered = len(batch.lines)
-        elif end == "failed":
+        if end == "failed":
             return
+        n_answered = len(batch.lines) if end == "completed" else batch.script.answered
         results = []
         errors = []
         for number, line in enumerate(batch.lines):
             call = parse_line(len(self._answered_lines), line)
-            if number >= n_answered:
+            if n_answered is not None and number >= n_answered:
                 problem = {"code": f"batch_{end}", "message": f"Not executed before the batch was {end}."}
                 errors.append(result_line(call, None, problem))
                 continue
@@ -685,10 +667,10 @@ class GroqServer(BatchService):
         self.visits.append((request.method, request.path))
         body = await request.read()
         with self._catch_failure():
-            disturbance = self._disturb(request.method, request.path) if self._disturb else None
-            reply = disturbance if isinstance(disturbance, Reply) else self._respond(request, body)
-            if isinstance(disturbance, Late):
-                reply = disturbance.reply
+            reply = self._disturb(request.method, request.path) if self._disturb else None
+            if not isinstance(reply, Reply):
+                done = self._respond(request, body)
+                reply = reply.reply if reply else done
             content = reply.body_for(Call(0, {}, {}, 0.0))
         return await send(request, reply, content, {})
 
@@ -706,7 +688,7 @@ class GroqServer(BatchService):
         if kind == "batches":
             batch = self.batches[id]
             return self.cancel(batch) if action == ["cancel"] else self.retrieve(batch)
-        return Reply(200, self.files[id].content, (("content-type", "application/octet-stream"),))
+        return Reply(200, self.files[id], (("content-type", "application/octet-stream"),))
 
     def _list(self, after: str | None) -> Reply:
         """Return a page of batches, newest first. It takes no step of theirs."""
@@ -717,18 +699,18 @@ class GroqServer(BatchService):
         return json_reply({"object": "list", "data": page, "has_more": len(page) < len(rows)})
 
 
-async def send(request: web.Request, reply: Reply, content: bytes, headers: Headers) -> web.StreamResponse:
-    """Send a reply in the way that its `act` says."""
-    headers = headers | dict(reply.headers)
+async def send(request: web.Request, reply: Reply, body: bytes, more: dict[str, str]) -> web.StreamResponse:
+    """Send a reply in the way that its `act` says, with more headers than its own."""
+    headers = more | dict(reply.headers)
     if reply.act == "send":
-        return web.Response(status=reply.status, body=content, headers=headers)
+        return web.Response(status=reply.status, body=body, headers=headers)
     if reply.act == "hang":
         await asyncio.Event().wait()
     response = web.StreamResponse(status=reply.status, headers=headers)
     if reply.act == "tear":
-        response.content_length = len(content)
+        response.content_length = len(body)
         await response.prepare(request)
-        await response.write(content[: len(content) // 2])
+        await response.write(body[: len(body) // 2])
     if request.transport is not None:
         request.transport.close()
     return response

@@ -109,9 +109,9 @@ def batch_line(outcome: Outcome, batch: str = FIRST) -> str:
 
 
 def submitted(server: GroqServer) -> list[list[str]]:
-    """Return the documents of each batch."""
+    """Return the documents of each batch, in the order of its file."""
     return [
-        [asked_document(Call(0, line["body"], {}, 0.0)) for line in batch.input.lines()]
+        [asked_document(groq_server.parse_line(0, line)) for line in reversed(batch.lines)]
         for batch in server.batches.values()
     ]
 
@@ -133,7 +133,7 @@ def run_until_done(project: Project, *arguments: str) -> Outcome:
 
 
 def assert_nothing_is_judged_twice(server: GroqServer) -> None:
-    inputs = [batch.input.content for batch in server.batches.values()]
+    inputs = [b"".join(batch.lines) for batch in server.batches.values()]
     requests = [json.dumps(call.body) for call in [*server.calls, *server.batch_calls]]
     for sent in (inputs, requests):
         assert len(set(sent)) == len(sent)
@@ -181,10 +181,10 @@ NO_RESULTS = [
 def test_the_first_result_counts_and_other_lines_are_ignored(four: Project, submit: Submit) -> None:
     server = submit()
     server.retrieve(server.batches[FIRST])
-    results = server.files["file_loopback_2"].content.splitlines(keepends=True)
+    results = server.files["file_loopback_2"].splitlines(keepends=True)
     worse = results[0].replace(b'\\"score\\": 4', b'\\"score\\": 1')
     assert worse != results[0]
-    server.files["file_loopback_2"].content = b"".join([*NO_RESULTS, *results, worse, results[0][:20]])
+    server.files["file_loopback_2"] = b"".join([*NO_RESULTS, *results, worse, results[0][:20]])
     assert (scores(four.run()), server.calls) == (SCORES, [])
     assert four.files()[JOURNAL].count(b'"key": ') == 4
 
