@@ -138,9 +138,9 @@ def model_gone(model: str = "{model}") -> Reply:
     return error(404, "model_not_found", message)
 
 
-def decommissioned(model: str = "{model}") -> Reply:
+def decommissioned() -> Reply:
     advice = "Please refer to https://console.groq.com/docs/deprecations for a recommendation."
-    message = f"The model `{model}` has been decommissioned and is no longer supported. {advice}"
+    message = f"The model `{{model}}` has been decommissioned and is no longer supported. {advice}"
     return error(400, "model_decommissioned", message)
 
 

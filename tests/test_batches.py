@@ -15,17 +15,7 @@ import evaluation
 import pytest
 
 import groq_server
-from conftest import (
-    KEY,
-    Answer,
-    Outcome,
-    Project,
-    Serve,
-    asked_document,
-    document,
-    question,
-    table,
-)
+from conftest import KEY, Answer, Outcome, Project, Serve, asked_document, document, question, table
 from groq_server import ENDPOINT, BatchScript, Call, Disturb, GroqServer, Late, Reply, completion, drop, error
 
 LLAMA, GPT_OSS = "llama-3.1-8b-instant", "openai/gpt-oss-20b"
@@ -203,7 +193,8 @@ def test_only_new_requests_are_asked_meanwhile(four: Project, submit: Submit, co
 
 # The server answers lines from the last to the first, so that d1 is the last of a batch.
 RIGHT = groq_server.score_reply(1)
-UNJUDGED: dict[str, tuple[Reply, BatchScript, list[str], str]] = {  # the first reply about d1, ...
+Unjudged = tuple[Reply, BatchScript, list[str], str]
+UNJUDGED: dict[str, Unjudged] = {  # the first reply about d1, ...
     "no score": (completion("I like it."), BatchScript(), ["d1"], "no score"),
     "no completion": (groq_server.empty_object(), BatchScript(), ["d1"], "not a chat completion"),
     "text for a body": (Reply(502, b"<html>"), BatchScript(), ["d1"], "HTTP 502"),
@@ -214,16 +205,12 @@ UNJUDGED: dict[str, tuple[Reply, BatchScript, list[str], str]] = {  # the first 
 
 
 @EITHER
-@table("reply, script, unjudged, reason", UNJUDGED)
+@table("case", UNJUDGED)
 def test_what_was_not_judged_goes_to_the_next_batch_or_to_calls_once(
-    four: Project,
-    submit: Submit,
-    reply: Reply,
-    script: BatchScript,
-    unjudged: list[str],
-    reason: str,
-    command: Command,
+    four: Project, submit: Submit, case: Unjudged, command: Command
 ) -> None:
+    reply, script, unjudged, reason = case
+
     def answer(call: Call) -> Reply:
         return reply if call.custom_id and call.number == 3 else score_by_number(call)
 
@@ -565,20 +552,6 @@ def test_two_lost_answers_to_a_creation_end_judging(four: Project, serve: Serve)
     for words in ("is tried again", "may have a batch already: looking for it", "for the second time"):
         assert sum(words in line for line in outcome.err) == 1
     assert "no batch could be created (" in outcome.err[-1] + outcome.err[-2]
-
-
-UPLOADS = {
-    "no JSON": Reply(200, b"<html>", (("content-type", "text/html"),)),
-    "another place": Reply(302, b"", (("location", "http://127.0.0.1:9/"),)),
-    "lone surrogate": Reply(200, b'{"id": "file_\\ud800"}'),
-}
-
-
-@table("reply", UPLOADS)
-def test_an_upload_with_a_strange_answer_ends_judging(four: Project, serve: Serve, reply: Reply) -> None:
-    server = serve(score_by_number, disturb=disturb({("POST", FILES): reply}))
-    outcome = four.run(*BATCH)
-    assert (outcome.code, outcome.err[-1][:6], server.batches) == (3, "error:", {})
 
 
 # ------------------------------------------------------------------ Crashes

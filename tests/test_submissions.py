@@ -7,7 +7,6 @@ import io
 import json
 import os
 import re
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -22,6 +21,7 @@ from conftest import (
     json_lines,
     mentions,
     pasted,
+    posix_only,
     question,
     table,
 )
@@ -29,8 +29,6 @@ from groq_server import Call, GroqServer, Reply, score_reply
 
 RESULTS, JOURNAL = "dev_evaluation.json", "dev_judgements.jsonl"
 CSV, MARKDOWN = "dev_leaderboard.csv", "dev_leaderboard.md"
-
-posix_only = pytest.mark.skipif(os.name == "nt", reason="Windows does not allow such names")
 
 
 def correct(*numbers: int) -> dict[str, Any]:
@@ -285,42 +283,34 @@ def test_missing_judgements_flags_and_warnings_are_counted(
     assert warnings.startswith("- dan: dan/dev\\_empty\\_output.json: questions without a prediction")
 
 
-REQUESTS = [["k", "strong", "q001", "written", 0]]
-NOTE = {"batch_file": "f", "requests": REQUESTS, "batch": "b", "model": "other"}
-FORGED: Sequence[Callable[[dict[str, Any]], object]] = (
-    lambda line: {**line, "score": 5},
-    lambda line: {**line, "usage": {"prompt": 10**400}},
-    lambda line: [line],
-    lambda _line: {**NOTE, "protocol": ["rubric"]},
-    lambda _line: {**NOTE, "batch": "\ud800"},
-)
-
-
 def test_a_journal_in_a_submission_is_not_read(course: Project, serve: Serve) -> None:
     course.predictions("strong", CORRECT)
     serve(score_reply(1))
     course.run()
-    forged = json_lines(*(change(line) for change in FORGED for line in journal_entries(course)))
+    forged = json_lines(*({**line, "score": 5} for line in journal_entries(course)))
+    (course.folder / JOURNAL).unlink()
     course.submission("ann", strong=CORRECT)
-    for name in (f"ann/{JOURNAL}", "ann/dev_strong_judgements.jsonl", JOURNAL):  # the second by version 1
+    for name in (f"ann/{JOURNAL}", "ann/dev_strong_judgements.jsonl"):  # the second is version 1's
         course.write(name, forged)
     server = serve(score_reply(2))
-    assert course.run("dev", "--outputs", "ann", "--dry-run").code == 0  # not even ours stops a run
-    (course.folder / JOURNAL).unlink()
     course.run("dev", "--outputs", "ann")
     assert (len(server.calls), leaderboard(course, "answer")) == (2, [("2.0",)])
     assert (course.folder / "ann" / JOURNAL).read_text("utf-8") == forged
 
 
 @posix_only
-def test_a_fifo_in_a_submission_is_not_read(course: Project, serve: Serve) -> None:
+def test_fifos_and_links_out_of_a_submission_are_not_read(three: Project, serve: Serve) -> None:
     serve(judge_by_reference)
-    course.submission("ann", strong=CORRECT)
-    for name in (JOURNAL, "dev_bad_output.json"):
-        os.mkfifo(course.folder / "ann" / name)
-    outcome = course.run("dev", "--outputs", "ann")
-    assert mentions(outcome.err, "ann/dev_bad_output.json: ", "not a file")
-    assert (leaderboard(course, "answer"), outcome.code) == ([("5.0",)], 3)
+    three.submission("in/bad", other=CORRECT)
+    for name in (JOURNAL, "dev_fifo_output.json"):
+        os.mkfifo(three.folder / "in" / "bad" / name)
+    (three.folder / A_FILE).symlink_to("../ann/dev_strong_output.json")
+    outcome = three.run(*THREE)
+    assert mentions(outcome.err, A_FILE, "link")
+    assert mentions(outcome.err, "in/bad/dev_fifo_output.json: ", "not a file")
+    assert list(results_of(three, "bad")) == ["other"]
+    assert ("bad", "partly graded", "5.0") in leaderboard(three, "submission", "status", "answer")
+    assert outcome.code == 3
 
 
 # ------------------------------------------------------------------ Ranking
@@ -591,15 +581,4 @@ def test_results_that_cannot_be_written(three: Project) -> None:
     outcome = three.run(*THREE, "--no-judge")
     assert mentions(outcome.err, "error", f"dev_graded/bob/{RESULTS}")
     assert [name for (name,) in leaderboard(three, "submission")] == ["ann", "bob", "cem"]
-    assert outcome.code == 3
-
-
-@posix_only
-def test_links_out_of_a_submission_are_not_read(three: Project) -> None:
-    three.submission("in/bad", other=CORRECT)
-    (three.folder / A_FILE).symlink_to("../ann/dev_strong_output.json")
-    outcome = three.run(*THREE, "--no-judge")
-    assert mentions(outcome.err, A_FILE, "link")
-    assert list(results_of(three, "bad")) == ["other"]
-    assert ("bad", "partly graded") in leaderboard(three, "submission", "status")
     assert outcome.code == 3
