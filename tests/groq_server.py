@@ -282,9 +282,8 @@ class Faults:
 class Limits:
     """An account's limits of a minute; None for no limit. Limits of a day are left to a test's replies.
 
-    With `start_full=False` every limit is used up at first, so that a benchmark has no initial burst. Reset
-    times and retry-after shrink with `seconds_per_minute`; all times remain real seconds. A limit may be
-    enforced over this share of the minute, which its refusals don't say.
+    With `start_full=False` every limit is used up at first. Reset times and retry-after shrink with
+    `seconds_per_minute`. A limit may be enforced over this share of the minute, which its refusals don't say.
     """
 
     requests_per_minute: int | None = None
@@ -447,15 +446,15 @@ def parse_line(number: int, line: bytes) -> Call:
 
 def result_line(call: Call, reply: Reply | None, problem: dict[str, str] | None = None) -> bytes:
     """Return a line of results. It is plain UTF-8: U+2028, for instance, is not escaped."""
-    result: dict[str, Any] = {"id": f"batch_req_loopback_{call.number}", "custom_id": call.custom_id}
-    result |= {"response": None, "error": problem}
+    response = None
     if reply is not None:
         content = reply.body_for(call)
         try:
             body = json.loads(content)
         except ValueError:
             body = content.decode(errors="replace")
-        result["response"] = {"status_code": reply.status, "body": body}
+        response = {"status_code": reply.status, "body": body}
+    result = {"custom_id": call.custom_id, "response": response, "error": problem}
     return json.dumps(result, ensure_ascii=False).encode(errors="replace") + b"\n"
 
 
@@ -570,13 +569,11 @@ def parse_upload(body: bytes) -> bytes:
 class GroqServer(BatchService):
     """Serve replies on 127.0.0.1 inside a with block, from an event loop in a thread.
 
-    `answer` runs on the event loop and must be fast: use `latency_s` to simulate a slow service. It is not
-    called for requests that `limits` refuse. If it or `disturb` raises, the client gets a 500, and the with
-    block raises the exception at its end, so that a client that retries cannot hide it.
-
-    The first batch takes the first of several scripts, and so on; the last one is for all further batches.
-    `disturb` is asked about each request to files or batches. `page` is the length of a page of their list.
-    Batches have neither limits nor latency; `calls`, `status_counts` and `in_flight_peak` leave them out.
+    `answer` runs on the event loop and is not called for requests that `limits` refuse. If it or `disturb`
+    raises, the client gets a 500, and the with block raises the exception at its end. The first batch takes
+    the first of several scripts, and so on; the last one is for all further batches. `disturb` is asked about
+    each request to files or batches. `page` is the length of a page of their list. Batches have neither
+    limits nor latency; `calls`, `status_counts` and `in_flight_peak` leave them out.
     """
 
     def __init__(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import os
 import re
 from typing import Any
@@ -81,8 +80,7 @@ def judge_by_reference(call: Call) -> Reply:
 
 
 def results_of(project: Project, submission: str) -> dict[str, Any]:
-    path = project.folder / "dev_graded" / submission / RESULTS
-    results: dict[str, Any] = json.loads(path.read_bytes())
+    results: dict[str, Any] = project.read(f"dev_graded/{submission}/{RESULTS}")
     return results
 
 
