@@ -147,8 +147,7 @@ def decommissioned() -> Reply:
 def rate_limited(
     kind: str = RPM, limit: int = 30, retry_after_s: float = 1.0, *, numbers: str = "", wait_s: float = 0.0
 ) -> Reply:
-    """Return a 429. `numbers` and `wait_s` change its message, which by default says that the limit is used
-    up and repeats the time in the header (at Groq, the header's is rounded up to seconds)."""
+    """Return a 429, whose message by default says that the limit is used up and repeats the header's time."""
     unit = kind.split()[0]
     numbers = numbers or f"Limit {limit}, Used {limit}, Requested 1"
     wait = f"Please try again in {go_duration(wait_s or retry_after_s)}."

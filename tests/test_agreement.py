@@ -130,7 +130,6 @@ def test_the_interval_of_kappa_is_a_percentile_bootstrap(project: Project, key: 
 @table(
     "first, second, reason",
     {
-        "one verdict": (answers("yes", "yes"), answers("yes", "yes"), "only one value was given"),
         "one score": (scores(3, 3), scores(3, 3), "only one value was given"),
         "no common item": (answers("yes", ..., ...), answers(..., "no", "yes"), "no item in common"),
     },
@@ -228,9 +227,6 @@ def test_the_widest_disagreements_come_first(project: Project) -> None:
     assert (evenly_split["input"], other["input"]) == ("Q1?", "Q0?")
     assert evenly_split["decisions"] == {"a": True, "b": False, "c": False, "d": True}
     assert set(evenly_split["reasoning"].values()) == {"why 1"}
-
-
-# ------------------------------------------------------------------ Files of judges and sources
 
 
 def judged(source: str, *verdicts: object, **fields: Any) -> Row:
@@ -436,8 +432,7 @@ def test_reports_have_a_row_per_judge_vote_and_pair(project: Project) -> None:
 
 
 BAD_USAGE: dict[str, tuple[list[str], list[str]]] = {
-    "one judge": (["a.json"], ["two"]),
-    "the same judge twice": (["a.json", "./a.json"], ["two"]),
+    "one judge": (["a.json", "./a.json"], ["two"]),
     "verdicts and scores": (["a.json", "score.json"], ["verdicts", "scores"]),
     "too many scores": (["many.json", "too_many.json"], ["2000 different scores", "round them"]),
     "results over an input": (["a.json", "b.json", "--out", "b.json"], ["b.json", "--out"]),

@@ -326,7 +326,6 @@ def test_a_waiting_run_submits_a_request_three_times_at_most(four: Project, serv
 UNUSABLE: dict[str, tuple[str, Reply]] = {
     "out of reach": (FIRST, drop()),
     "wrong key": (FIRST, error(401, "invalid_api_key", "Invalid API Key")),
-    "a list": (FIRST, Reply(200, b"[]")),
     "no status": (FIRST, Reply(200, json.dumps({"id": FIRST}).encode())),
     "a broken download": ("/content", groq_server.tear(b'{"custom_id": "x"')),
 }
@@ -449,20 +448,6 @@ def test_fresh_never_collects_what_was_submitted_before_it(four: Project, submit
     assert submitted(server) == [ALL, ALL]
     assert any("run again without --fresh" in line for line in outcome.err)
     assert set(scores(four.run()).values()) == {1}
-
-
-# ------------------------------------------------------------------ Other commands
-
-
-@EITHER
-def test_submissions_with_equal_answers_pay_once(four: Project, serve: Serve, command: Command) -> None:
-    four.submission("a", strong=answers())
-    four.submission("b", strong=answers("Another."))
-    server = serve(score_by_number)
-    assert four.run(*BATCH, "--outputs", "a", "b").code == 3
-    assert four.run(*command, "--outputs", "a", "b").code == 0
-    assert (server.calls, sorted(map(asked_document, server.batch_calls))) == ([], [*ALL, "d4"])
-    assert_nothing_is_judged_twice(server)
 
 
 def test_a_batch_of_another_command_in_an_old_journal_is_left_to_it(four: Project, submit: Submit) -> None:

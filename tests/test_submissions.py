@@ -194,15 +194,22 @@ Evaluation results saved to: dev_leaderboard.csv, dev_leaderboard.md
 """
 
 
-def test_console_of_judged_submissions(three: Project, serve: Serve) -> None:
+def test_console_and_files_of_judged_submissions(three: Project, serve: Serve) -> None:
     server = serve(judge_by_reference)
     before = three.files()
     outcome = three.run(*THREE)
-    written = {f"dev_graded/{name}/{RESULTS}" for name in ("ann", "bob", "cem")}
-    assert set(three.files()) - set(before) == {CSV, MARKDOWN, JOURNAL, *written}
-    assert before.items() <= three.files().items()  # the folders of the submissions are only read
+    written = three.files()
+    graded = {f"dev_graded/{name}/{RESULTS}" for name in ("ann", "bob", "cem")}
+    assert written.keys() - before.keys() == {CSV, MARKDOWN, JOURNAL, *graded}
+    assert before.items() <= written.items()  # the folders of the submissions are only read
     assert (outcome.out, outcome.code) == (CONSOLE, 0)
     assert judged_answers(server) == ["It is d1.", "It is d2.", "No idea."]
+    server = serve(judge_by_reference)
+    assert (three.run(*THREE).out, three.files(), server.calls) == (CONSOLE, written, [])
+    three.submission("in/dan", strong={"q001": {"answer": "A new answer."}, "q002": {"answer": "Another."}})
+    assert "\n  Calls to make: 2\n" in three.run(*THREE, "--dry-run").out
+    three.run(*THREE)  # asks only about what is new
+    assert judged_answers(server) == ["A new answer.", "Another."]
 
 
 def test_a_submission_is_graded_like_files_in_the_current_directory(three: Project) -> None:
@@ -216,20 +223,6 @@ def test_a_submission_is_graded_like_files_in_the_current_directory(three: Proje
     for results in (*alone.values(), *together.values()):
         del results["run"]
     assert together == alone
-
-
-def test_a_second_run_asks_only_about_a_new_submission(three: Project, serve: Serve) -> None:
-    serve(judge_by_reference)
-    three.run(*THREE)
-    written = three.files()
-    server = serve(judge_by_reference)
-    again = three.run(*THREE)
-    assert (server.calls, again.out, three.files()) == ([], CONSOLE, written)
-    assert "\n  Calls to make: 0\n" in three.run(*THREE, "--dry-run").out
-    three.submission("in/dan", strong={"q001": {"answer": "A new answer."}, "q002": {"answer": "Another."}})
-    assert "\n  Calls to make: 2\n" in three.run(*THREE, "--dry-run").out
-    three.run(*THREE)
-    assert judged_answers(server) == ["A new answer.", "Another."]
 
 
 def test_judge_names_the_systems_to_judge(three: Project, serve: Serve) -> None:
