@@ -91,13 +91,13 @@ def test_forms_of_label_files(eight: Project) -> None:
 WHOLE = "score: expected a whole number from 1 to 5, got"
 IN_JSON = """[{"question_id": "q9", "system": "weak", "score": 4},
 {"question_id": "q001", "system": "strong", "score": 4, "rater": "anna"},
-{"question_id": ["q001"], "rater": 7, "score": "4"},
+{"question_id": ["q001"], "system": {}, "rater": 7, "score": "4"},
 {"question_id": "q001", "system": "strong", "score": 4, "rater": "anna"}, 5]"""
 PROBLEMS_IN_JSON = [
     "1: [0]: question_id: unknown question ID: q9",
     "1: [0]: system: unknown system: weak",
     "3: [2]: question_id: expected a string, got a list",
-    "3: [2]: system is missing",
+    "3: [2]: system: expected a string, got an empty object",
     f'3: [2]: {WHOLE} "4"',
     "3: [2]: rater: expected a string, got 7",
     "4: [4]: expected an object, got 5",
