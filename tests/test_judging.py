@@ -15,7 +15,6 @@ import pytest
 from conftest import (
     FIRST_SEED,
     KEY,
-    SCALE,
     Answer,
     Outcome,
     Project,
@@ -30,7 +29,6 @@ from conftest import (
     judge_scores,
     mentions,
     pasted,
-    prompt_of,
     question,
     table,
     write_many,
@@ -132,18 +130,6 @@ def test_missing_or_blank_answer_scores_1_without_a_call(project: Project, serve
 # ------------------------------------------------------------------ Requests
 
 
-def test_prompt_holds_the_rubric_then_question_reference_and_answer(small: Project, serve: Serve) -> None:
-    server = serve(usual)
-    small.run("dev", "--questions", "q001")
-    [prompt] = map(prompt_of, server.calls)
-    marker = re.findall(r"\[(\w+) question\]", prompt)[0]
-    levels = "\n".join(f"{level}: {text}" for level, text in SCALE.items())
-    assert prompt == (
-        f"Rubric: Is it d1?\n{levels}\n\n[{marker} question]\nWhat is d1?\n[{marker} reference]\nIt is d1.\n"
-        f"[{marker} answer]\nIt is d1.\n[{marker} end]"
-    )
-
-
 @pytest.mark.parametrize("ending", ["", "/", "/openai/v1", "/openai/v1/"])
 def test_base_url_may_end_in_the_path(small: Project, serve: Serve, ending: str) -> None:
     server = serve(usual)
@@ -224,8 +210,7 @@ def test_score_is_asked_for_again_with_the_reply_and_the_complaint(small: Projec
         {"role": "user", "content": ask.format(OFF_THE_SCALE.format("6"))},
     ]
     prose = [{"role": "assistant", "content": "Six."}, {"role": "user", "content": ask.format(NO_OBJECT)}]
-    assert two == one + six
-    assert three == one + prose
+    assert (two, three) == (one + six, one + prose)
     assert judge_scores(outcome)["q001"] == 4
     assert judge_block(outcome)["usage"]["prompt_tokens"] > 130  # of all replies
 
@@ -234,23 +219,12 @@ def usual_reply(prompt: int, tokens: int, cached: int = 0) -> Reply:
     return completion(SCORED, prompt_tokens=prompt, completion_tokens=tokens, cached_tokens=cached)
 
 
-COSTS = {  # prompt, completion and cached tokens of one call; dollars
-    "llama": (LLAMA, (1_000_000, 500_000, 0), 0.05 + 0.04),
-    "gpt-oss": (GPT_OSS, (1_000_000, 100_000, 0), 0.075 + 0.03),
-    "cached tokens cost half": (GPT_OSS, (1_000_000, 100_000, 400_000), 0.06 + 0.03),
-}
-
-
-@table("model, tokens, usd", COSTS)
-def test_cost_of_the_tokens(
-    small: Project, serve: Serve, model: str, tokens: tuple[int, int, int], usd: float
-) -> None:
-    serve(usual_reply(*tokens))
-    outcome = small.run("dev", "--questions", "q001", "--judge-model", model)
+def test_cached_tokens_cost_half(small: Project, serve: Serve) -> None:
+    serve(usual_reply(1_000_000, 100_000, 400_000))
+    outcome = small.run("dev", "--questions", "q001", "--judge-model", GPT_OSS)
     usage = judge_block(outcome)["usage"]
-    assert usage["cost_usd"] == pytest.approx(usd)
-    assert usage["cached_tokens"] == tokens[2]
-    assert mentions(outcome.err, "tokens in", f"${usd:.4f}")
+    assert (usage["cost_usd"], usage["cached_tokens"]) == (pytest.approx(0.06 + 0.03), 400_000)
+    assert mentions(outcome.err, "tokens in", "$0.0900")
 
 
 # ------------------------------------------------------------------ Missing judgements
@@ -267,20 +241,14 @@ def test_averages_are_bounded_where_judgements_are_missing(project: Project, ser
     ]
     assert (block["failed_questions"], block["unjudged_questions"]) == (["q023", "q024"], [])
     assert block["avg_answer_score"] == pytest.approx(56 / 24)
-    assert block["score_bounds"] == {
-        "answer": pytest.approx([58 / 24, 66 / 24]),
-        "combined": pytest.approx([58 / 24 / 10, 66 / 24 / 10]),
-    }
+    bounds = {"answer": [58 / 24, 66 / 24], "combined": [58 / 240, 66 / 240]}
+    assert block["score_bounds"] == {name: pytest.approx(ends) for name, ends in bounds.items()}
+    assert block["judged_only"].pop("ci95")["avg_answer_score"] == [2.318181818182, 2.772727272727]
     assert block["judged_only"] == {
         "questions": 22,
         "avg_answer_score": pytest.approx(56 / 22),
         "avg_evidence_score": 0.0,
-        "avg_combined_score": pytest.approx(56 / 22 / 10),
-        "ci95": {
-            "avg_answer_score": [2.318181818182, 2.772727272727],
-            "avg_evidence_score": [0, 0],
-            "avg_combined_score": [0.231818181818, 0.277272727273],
-        },
+        "avg_combined_score": pytest.approx(56 / 220),
     }
     assert outcome.code == 3
 
@@ -316,15 +284,11 @@ UNUSABLE_SERVICES: dict[str, tuple[Reply, Environment, str]] = {
 }
 
 
-@table("reply, environment, message", UNUSABLE_SERVICES)
+@table("case", UNUSABLE_SERVICES)
 def test_what_concerns_all_questions_stops_judging(
-    small: Project,
-    serve: Serve,
-    monkeypatch: pytest.MonkeyPatch,
-    reply: Reply,
-    environment: Environment,
-    message: str,
+    small: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch, case: tuple[Reply, Environment, str]
 ) -> None:
+    reply, environment, message = case
     monkeypatch.setitem(sys.modules, "socksio", None)
     server = serve(reply)
     outcome = small.run(**environment)
@@ -334,15 +298,6 @@ def test_what_concerns_all_questions_stops_judging(
     assert ("LLM_JUDGE" in outcome.out, outcome.code) == (False, 3)
     assert len(server.calls) <= (0 if environment else 2)
     assert not re.search("gsk_|0123456789", written_text(small, outcome))
-
-
-@pytest.mark.parametrize("key", ["", " \n"], ids=["empty", "blank"])
-def test_without_a_key_nothing_is_judged(small: Project, serve: Serve, key: str) -> None:
-    server = serve(usual)
-    outcome = small.run(GROQ_API_KEY=key)
-    assert mentions(outcome.err, "GROQ_API_KEY is not set")
-    assert (server.calls, outcome.code) == ([], 0)
-    assert not (small.folder / JOURNAL).exists()
 
 
 ECHOES = {
@@ -415,10 +370,9 @@ def test_withdrawn_model_without_a_successor_stops_judging(
 def test_fewer_tokens_per_minute_than_a_call_takes(small: Project, serve: Serve) -> None:
     server = serve(usual)
     before = small.files()
-    for options in ((), ("--dry-run",)):
-        outcome = small.run("dev", "--tpm", "220", *options)
-        assert mentions(outcome.err, "error: --tpm 220", "283 tokens")
-        assert (server.calls, small.files(), outcome.code) == ([], before, 2)
+    outcome = small.run("dev", "--tpm", "220")
+    assert mentions(outcome.err, "error: --tpm 220", "283 tokens")
+    assert (server.calls, small.files(), outcome.code) == ([], before, 2)
     assert small.run("dev", "--tpm", "240", "--dry-run").code == 0
 
 
@@ -452,9 +406,9 @@ def test_repeats_give_mean_spread_and_noise_of_the_judge(small: Project, serve: 
     server = serve(lambda call: score_reply(given[pasted(call)][call.body["seed"] - FIRST_SEED]))
     small.run()
     outcome = small.run("dev", "--repeats", "3")
-    one, two = judge_block(outcome)["per_question"]
-    assert (one["answer_score_raw"], one["scores"], one["score_spread"]) == (3, [2, 2, 5], 3)
-    assert (two["answer_score_raw"], two["scores"], two["score_spread"]) == (3, [1, 3, 5], 4)
+    names = ("answer_score_raw", "scores", "score_spread")
+    rows = [tuple(row[name] for name in names) for row in judge_block(outcome)["per_question"]]
+    assert rows == [(3, [2, 2, 5], 3), (3, [1, 3, 5], 4)]
     assert judge_block(outcome)["judge_sd"] == pytest.approx(3.5**0.5)
     assert below_the_averages(outcome) == ["Judge's own noise (standard deviation): 1.87"]
     assert [call.body["seed"] - FIRST_SEED for call in server.calls[:2]] == [0, 0]
@@ -463,20 +417,15 @@ def test_repeats_give_mean_spread_and_noise_of_the_judge(small: Project, serve: 
 
 # ------------------------------------------------------------------ Failures of single requests
 
+INFINITE_TOKENS = b'{"choices": [{"message": {"content": ""}}], "usage": {"prompt_tokens": 1e999}}'
 UNUSABLE = {
     "413": (too_large(6000, 9000), 1, "HTTP 413: Request too large for model"),
-    "400": (error(400, "bad_request", "No such field"), 1, "HTTP 400: No such field"),
     "422": (error(422, "invalid", "No such value"), 1, "HTTP 422: No such value"),
     "408": (error(408, "timeout", "Too slow"), 6, "HTTP 408: Too slow"),
-    "500": (error(500, "internal", "Oh no"), 6, "HTTP 500: Oh no"),
     "503": (error(503, "overloaded", "Later"), 6, "HTTP 503: Later"),
     "dropped connection": (Reply(0, b"", act="drop"), 6, "Connection error."),
     "empty object": (empty_object(), 6, "not a chat completion"),
-    "infinite tokens": (
-        Reply(200, b'{"choices": [{"message": {"content": ""}}], "usage": {"prompt_tokens": 1e999}}'),
-        6,
-        "not a chat completion",
-    ),
+    "infinite tokens": (Reply(200, INFINITE_TOKENS), 6, "not a chat completion"),
 }
 
 
@@ -505,11 +454,6 @@ PLANNED = (
 def plans(outcome: Outcome) -> list[tuple[str, ...]]:
     """Return model, judgements, stored, calls, tokens in and out, and dollars, for each model."""
     return re.findall(PLANNED, outcome.out)
-
-
-def test_dry_run_of_blank_answers_asks_no_model(small: Project) -> None:
-    small.predictions("strong", {})
-    assert small.run("dev", "--dry-run").out == "Dry run: nothing is sent.\nNo model is asked.\n"
 
 
 def test_dry_run_sends_nothing_and_estimates_the_cost_of_what_is_sent(small: Project, serve: Serve) -> None:
@@ -547,3 +491,5 @@ def test_dry_run_counts_each_request_that_must_be_sent_once(small: Project, serv
     small.questions(question("d1"), question("d2"), question("d2"))
     small.predictions("strong", {name: {"answer": "It is d1."} for name in ("q001", "q002", "q003")})
     assert count() == ("2", "1", "1")
+    small.predictions("strong", {})
+    assert small.run("dev", "--dry-run").out == "Dry run: nothing is sent.\nNo model is asked.\n"
