@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from conftest import Outcome, Project, Serve, document, mentions, posix_only, prompt_of, question, table
-from groq_server import RPD, Call, Reply, completion, error, rate_limited
+from groq_server import RPD, Call, Reply, completion, error, model_gone, rate_limited
 
 Row = dict[str, Any]
 Answer = Callable[[Call], Reply]
@@ -108,6 +108,9 @@ def test_a_drafted_question(lamps: Project, serve: Serve) -> None:
     assert (outcome.code, mentions(outcome.out.splitlines(), "kept", "1")) == (0, True)
     assert {*os.listdir()} == {"corpus", DRAFTS, "drafted_questions_judgements.jsonl"}
     [row] = rows(lamps)
+    lamps.questions(row)
+    lamps.predictions("strong", {"d1ad7c955": {}})
+    assert mentions(lamps.run("dev", "--no-judge").err, "warning: ", "drafted", "d1ad7c955")
     assert re.fullmatch("[0-9a-f]+", row.pop("prompt_hash"))
     assert row == {
         "question_id": "d1ad7c955",  # of document and question alone
@@ -125,15 +128,6 @@ def test_a_drafted_question(lamps: Project, serve: Serve) -> None:
         "reviewed": False,
         "model": LLAMA,
     }
-
-
-def test_drafts_are_a_gold_set_with_a_warning(lamps: Project, serve: Serve) -> None:
-    serve(service())
-    draft(lamps)
-    lamps.questions(*rows(lamps))
-    lamps.predictions("strong", {"d1ad7c955": {}})
-    outcome = lamps.run("dev", "--no-judge")
-    assert (outcome.code, mentions(outcome.err, "warning: ", "drafted", "d1ad7c955")) == (0, True)
 
 
 NO_EVIDENCE: Row = {"evidence_sentences": []}
@@ -165,8 +159,6 @@ def test_a_draft_that_breaks_a_rule_is_dropped(
 
 SOUND: dict[str, tuple[str, Row]] = {
     "a number with a separator": (FACT, {"answer": "It was lit in 1,823."}),
-    "no number": (FACT, {"answer": "It burned rape oil.", "evidence_sentences": ["S2"]}),
-    "a sentence cited twice": (FACT, {"evidence_sentences": ["S1", "S1"]}),
     "a false number": ("false_premise", {"question": "Lit in 1999?", "answer": "Not in 1999 but in 1823."}),
     "white space": (FACT, {"question": " When? ", "evidence_sentences": [" S1\n"]}),
 }
@@ -231,24 +223,24 @@ def test_drafts_are_checked_once_all_are_written(both: Project, serve: Serve) ->
     assert [row["model"] for row in rows(both)] == [GPT_OSS] * 3
 
 
-FAILED = error(400, "bad", "No")
+def test_the_successor_of_a_withdrawn_model_checks_the_drafts(both: Project, serve: Serve) -> None:
+    good = service()
+    server = serve(lambda call: model_gone() if call.body["model"] == LLAMA else good(call))
+    assert draft(both, "--workers", "1").code == 0
+    assert [call.body["model"] for call in server.calls] == [LLAMA] + [GPT_OSS] * 4
+    assert [row["model"] for row in rows(both)] == [GPT_OSS] * 2
 
 
 @pytest.mark.parametrize("drafting", [True, False])
-def test_without_a_reply_nothing_is_written(lamps: Project, serve: Serve, drafting: bool) -> None:
+def test_the_next_run_asks_for_what_failed(both: Project, serve: Serve, drafting: bool) -> None:
     good = service()
-    serve(lambda call: FAILED if is_draft_call(call) == drafting else good(call))
-    outcome = draft(lamps)
-    assert (outcome.code, rows(lamps), dropped(outcome)) == (3, [], {})
-    assert mentions(outcome.out.splitlines(), "HTTP 400: No", "1")
-    assert mentions(outcome.err, "1", "run again")
-
-
-def test_the_next_run_asks_for_what_failed(both: Project, serve: Serve) -> None:
-    good = service()
-    serve(lambda call: FAILED if is_draft_call(call) and "Lisbon" in prompt_of(call) else good(call))
+    lost = error(400, "bad", "No")
+    serve(
+        lambda call: lost if is_draft_call(call) == drafting and "Lisbon" in prompt_of(call) else good(call)
+    )
     outcome = draft(both)
-    assert (outcome.code, [row["doc_id"] for row in rows(both)]) == (3, ["lamp"])
+    assert (outcome.code, [row["doc_id"] for row in rows(both)], dropped(outcome)) == (3, ["lamp"], {})
+    assert mentions(outcome.out.splitlines(), "HTTP 400: No", "1")
     assert mentions(outcome.err, "1", "run again", "--overwrite")
     server = serve(service())
     assert draft(both, "--overwrite").code == 0
@@ -306,14 +298,6 @@ def test_plain_texts_and_long_documents_are_left_out(
     assert code == 2 or f"Calls to make: {3 - len(left_out)}\n" in outcome.out
 
 
-def test_an_existing_file_needs_overwrite(lamps: Project, serve: Serve) -> None:
-    server = serve(service())
-    path = lamps.write(DRAFTS, "mine")
-    outcome = draft(lamps)
-    assert (outcome.code, mentions(outcome.err, DRAFTS, "--overwrite")) == (2, True)
-    assert (server.calls, path.read_text()) == ([], "mine")
-
-
 @posix_only
 @pytest.mark.parametrize("command", [("questions",), ("generate", "dev", "--pipeline", "bm25")])
 def test_documents_that_cannot_be_read_are_listed(both: Project, command: tuple[str, ...]) -> None:
@@ -326,9 +310,20 @@ def test_documents_that_cannot_be_read_are_listed(both: Project, command: tuple[
     assert (outcome.code, mentions(outcome.err, "corpus/odd.json: cannot be read: not a file")) == (2, True)
 
 
-@pytest.mark.parametrize("out", ["corpus", "sets/gold.jsonl", "a_judgements.jsonl"])
-def test_a_place_that_cannot_be_written_is_refused(lamps: Project, serve: Serve, out: str) -> None:
-    server = serve(service())
-    outcome = draft(lamps, "--out", out, "--overwrite")
-    assert (outcome.code, mentions(outcome.err, "--out", out), len(server.calls)) == (2, True, 0)
-    assert {*os.listdir()} == {"corpus"}
+REFUSED = {
+    "a folder": ("corpus --overwrite", "--out corpus"),
+    "no such folder": ("sets/gold.jsonl", "--out sets/gold.jsonl"),
+    "a journal": ("a_judgements.jsonl", "--out a_judgements.jsonl"),
+    "an existing file": ("mine.jsonl", "--overwrite"),
+}
+
+
+@table("out, words", REFUSED)
+def test_a_place_that_cannot_be_written_is_refused(
+    lamps: Project, serve: Serve, out: str, words: str
+) -> None:
+    lamps.write("mine.jsonl", "mine")
+    server, before = serve(service()), lamps.files()
+    outcome = draft(lamps, "--out", *out.split())
+    assert (outcome.code, mentions(outcome.err, words), len(server.calls)) == (2, True, 0)
+    assert lamps.files() == before
