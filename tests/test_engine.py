@@ -33,6 +33,7 @@ from conftest import (
     judge_row,
     judge_scores,
     mentions,
+    posix_only,
     table,
     write_many,
 )
@@ -240,6 +241,9 @@ class Limiter:
 Step = tuple[Any, ...]  # name of a method and its arguments
 START = [("call", 0)]
 SMALL: Step = ("refuse", "RPM", 600, 2, 1, 0)
+SMALL_TOKENS: Step = ("refuse", "TPM", 6_000, 900, 900, 0)
+FILLED: Step = ("end", 0, 0, (6_000, 5_000, 10))
+MUCH_FILLED: Step = ("end", 6_000, 6_000, (250_000, 250_000, 0))
 HALF_USED: list[Step] = [*START, ("end", 0, 0, (6_000, 3_000, 30)), ("call", 500)]  # 2,500 are left
 LIMITER_CASES: dict[str, tuple[dict[str, int], list[Step], float, float]] = {
     # limits set by hand, what happened, tokens of the next call, seconds that it waits
@@ -256,18 +260,8 @@ LIMITER_CASES: dict[str, tuple[dict[str, int], list[Step], float, float]] = {
     "429 lowers the known budget": ({}, [*HALF_USED, ("refuse", "TPM", 6_000, 6_000, 900, 0)], 900, 9),
     "429 below the minute: empty, and nine tenths of the pace": ({}, [SMALL], 900, 1 / 9),
     "20 replies speed the pace up again": ({}, [SMALL, *[("call", 0), ("end", 0, 0)] * 20], 900, 0.1),
-    "headers do not fill a small bucket": (
-        {},
-        [("refuse", "TPM", 6_000, 900, 900, 0), *START, ("end", 0, 0, (6_000, 5_000, 10))],
-        452.5,
-        5,
-    ),
-    "headers change no limit by hand": (
-        {"tpm": 6_000},
-        [("call", 6_000), ("end", 6_000, 6_000, (250_000, 250_000, 0))],
-        100,
-        1,
-    ),
+    "headers do not fill a small bucket": ({}, [SMALL_TOKENS, *START, FILLED], 452.5, 5),
+    "headers change no limit by hand": ({"tpm": 6_000}, [("call", 6_000), MUCH_FILLED], 100, 1),
 }
 
 
@@ -369,24 +363,13 @@ def test_import_judgements(small: Project, serve: Serve) -> None:
     assert mentions(outcome.err, "team/old.jsonl", "judgements imported: 1", "unreadable lines left out: 2")
     assert (judge_scores(outcome), outcome.code) == ({"q001": 4, "q002": 5}, 0)
     assert asked(server) == ["d2"]
+    before = small.files()
+    for file, word in {"missing.jsonl": "not found", "dev_strong_output.json": "no judgement"}.items():
+        refused = small.run("dev", "--import-judgements", "team/old.jsonl", file)
+        assert (refused.code, mentions(refused.err, file, word), small.files()) == (2, True, before)
     outcome = small.run("dev", "--import-judgements", "team/old.jsonl")  # what is there is not imported again
     assert mentions(outcome.err, "team/old.jsonl", "judgements imported: 0")
     assert (len(server.calls), len(journal_entries(small))) == (1, 2)
-
-
-@table(
-    "file, word",
-    {"missing": ("missing.jsonl", "not found"), "predictions": ("dev_strong_output.json", "no judgement")},
-)
-def test_import_of_what_is_no_journal_is_refused(small: Project, serve: Serve, file: str, word: str) -> None:
-    serve(scored(4))
-    small.run()
-    (small.folder / JOURNAL).rename("good.jsonl")
-    (small.folder / RESULTS).unlink()
-    before = small.files()
-    outcome = small.run("dev", "--import-judgements", "good.jsonl", file)
-    assert mentions(outcome.err, file, word)
-    assert (outcome.code, small.files()) == (2, before)
 
 
 # ------------------------------------------------------------------ Interrupted, killed and concurrent runs
@@ -423,9 +406,6 @@ def assert_resumes(project: Project, serve: Serve, missing: Sequence[str]) -> No
     server = serve(score_reply(3))
     assert project.run().code == 0
     assert asked(server) == list(missing)
-
-
-posix_only = pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
 
 
 @posix_only
