@@ -214,21 +214,14 @@ def test_a_draft_that_fails_the_check_is_dropped(
     assert sum(dropped(outcome).values()) == 1 - n_kept
 
 
-def test_drafts_are_checked_once_all_are_written(both: Project, serve: Serve) -> None:
-    server = serve(service())
-    draft(both, "--judge-model", GPT_OSS, kinds=[FACT, UNANSWERABLE], each=2)
-    # The second unanswerable question repeats the first, so it is not checked.
-    assert [is_draft_call(call) for call in server.calls] == [True] * 4 + [False] * 3
-    assert {call.body["model"] for call in server.calls} == {GPT_OSS}
-    assert [row["model"] for row in rows(both)] == [GPT_OSS] * 3
-
-
-def test_the_successor_of_a_withdrawn_model_checks_the_drafts(both: Project, serve: Serve) -> None:
+def test_drafts_are_checked_by_the_model_that_wrote_the_last(both: Project, serve: Serve) -> None:
     good = service()
     server = serve(lambda call: model_gone() if call.body["model"] == LLAMA else good(call))
-    assert draft(both, "--workers", "1").code == 0
-    assert [call.body["model"] for call in server.calls] == [LLAMA] + [GPT_OSS] * 4
-    assert [row["model"] for row in rows(both)] == [GPT_OSS] * 2
+    draft(both, "--workers", "1", kinds=[FACT, UNANSWERABLE], each=2)
+    # The second unanswerable question repeats the first, so it is not checked.
+    assert [is_draft_call(call) for call in server.calls] == [True] * 5 + [False] * 3
+    assert [call.body["model"] for call in server.calls] == [LLAMA] + [GPT_OSS] * 7  # the successor
+    assert [row["model"] for row in rows(both)] == [GPT_OSS] * 3
 
 
 @pytest.mark.parametrize("drafting", [True, False])
