@@ -141,6 +141,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "one name for two systems": ("--pipeline llm --system s --model a b", "--system"),
     "two models with the same name": ("--pipeline rag --model a/b a-b", "a-b"),
     "a model without a name": ("--pipeline rag --model //", "//"),
+    "no model": ("--pipeline llm --model ,", "--model"),
     "a folder as a system": ("--pipeline bm25 --system ../s", "--system"),
     "no room for documents": ("--pipeline rag --tpm 1", "--tpm 1"),
 }
