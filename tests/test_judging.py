@@ -15,7 +15,6 @@ import pytest
 from conftest import (
     FIRST_SEED,
     KEY,
-    Answer,
     Outcome,
     Project,
     Serve,
@@ -168,18 +167,15 @@ def test_reply_with_a_score_is_accepted(project: Project, serve: Serve) -> None:
 
 
 OFF_THE_SCALE = "the score must be a whole number from 1 to 5, not {}"
-NO_OBJECT = "it holds no JSON object with a score"
+NO_OBJECT, CUT_OFF = "it holds no JSON object with a score", "it was cut off"
 INVALID = {
     "0": (score_reply(0), OFF_THE_SCALE.format("0")),
     "6": (score_reply(6), OFF_THE_SCALE.format("6")),
     "true": (score_reply(True), OFF_THE_SCALE.format("true")),
     "prose": (completion("A good answer, I would say 4."), NO_OBJECT),
     "no score": (completion('{"rationale": "Right."}'), NO_OBJECT),
-    "cut off": (completion('{"rationale": "Right, b', finish_reason="length"), "it was cut off"),
-    "cut off after a quoted score": (
-        completion('{"rationale": "It says:", "quoted": {"score": 5}, "sc', finish_reason="length"),
-        "it was cut off",
-    ),
+    "cut off": (completion('{"rationale": "Right, b', finish_reason="length"), CUT_OFF),
+    "cut off after a score": (completion('{"quoted": {"score": 5}, "sc', finish_reason="length"), CUT_OFF),
     "two scores": (completion('{"score": 4} or {"score": 5}'), "it holds more than one score"),
     "repeated member": (completion('{"score": 4, "rationale": "Right.", "score": 5}'), NO_OBJECT),
     "rejected by JSON mode": (json_validate_failed('{"rationale": Right'), NO_OBJECT),
@@ -270,6 +266,7 @@ UNUSABLE_SERVICES: dict[str, tuple[Reply, Environment, str]] = {
     "wrong key": (error(401, "invalid_api_key", "Invalid API Key"), {}, "HTTP 401: Invalid API Key"),
     "key in many forms": (error(401, "", f"No: {MANY_KEYS}."), {}, f"No: ***{4 * ', ***'}."),
     "wrong address": (Reply(404, b"Nothing here"), {}, "HTTP 404: Nothing here"),
+    "withdrawn, as is its successor": (model_gone(), {}, f"The model `{GPT_OSS}` does not exist"),
     "long page": (Reply(403, b"Denied. " * 1000), {}, f"HTTP 403: {('Denied. ' * 1000)[:200]}..."),
     "key not in ASCII": (FOUR, {"GROQ_API_KEY": "gsk_loopbäck0123456789"}, BAD_KEY),
     "newline in the key": (FOUR, {"GROQ_API_KEY": "gsk_loopback\n0123456789"}, BAD_KEY),
@@ -277,7 +274,6 @@ UNUSABLE_SERVICES: dict[str, tuple[Reply, Environment, str]] = {
     "half an IPv6 address": (FOUR, {"GROQ_BASE_URL": "http://[::1"}, BAD_URL),
     "other scheme": (FOUR, {"GROQ_BASE_URL": "ftp://127.0.0.1"}, BAD_URL),
     "no host": (FOUR, {"GROQ_BASE_URL": "://"}, BAD_URL),
-    "no URL": (FOUR, {"GROQ_BASE_URL": "http://\x7f"}, BAD_URL),
     "no port": (FOUR, {"GROQ_BASE_URL": "http://127.0.0.1:x"}, BAD_URL),
     "SOCKS without socksio": (FOUR, {"ALL_PROXY": "socks5://127.0.0.1:9"}, BAD_URL),
     "unknown proxy": (FOUR, {"HTTPS_PROXY": "gopher://127.0.0.1:9"}, BAD_URL),
@@ -296,14 +292,13 @@ def test_what_concerns_all_questions_stops_judging(
     assert outcome.out.startswith("Evaluating dev split outputs...\n")
     assert list(outcome.results["strong"]) == UNJUDGED
     assert ("LLM_JUDGE" in outcome.out, outcome.code) == (False, 3)
-    assert len(server.calls) <= (0 if environment else 2)
+    assert len(server.calls) <= (0 if environment else 4)
     assert not re.search("gsk_|0123456789", written_text(small, outcome))
 
 
+RATED = json.dumps({"rationale": MANY_KEYS, "score": 4})
 ECHOES = {
-    "reply": completion(
-        json.dumps({"rationale": MANY_KEYS, "score": 4}), model=KEY, fingerprint="\u2060".join(KEY)
-    ),
+    "reply": completion(RATED, model=KEY, fingerprint="\u2060".join(KEY)),
     "rejected by JSON mode": json_validate_failed(f'{{"rationale": "{KEY}", "score": 4}}'),
     "error": error(400, "bad_request", f"Bad request by {KEY}"),
     "error that is tried again": error(503, KEY, f"Overloaded by {KEY}", headers=(("x-key", KEY),)),
@@ -327,13 +322,9 @@ def test_key_that_the_service_repeats_is_written_nowhere(small: Project, serve: 
 # ------------------------------------------------------------------ Withdrawn models
 
 
-def gone_for(*models: str, gone: Reply) -> Answer:
-    return lambda call: gone if call.body["model"] in models else score_reply(4)
-
-
 @table("gone", {"404 model_not_found": model_gone(), "400 model_decommissioned": decommissioned()})
 def test_successor_of_a_withdrawn_model_judges_everything(small: Project, serve: Serve, gone: Reply) -> None:
-    server = serve(gone_for(LLAMA, gone=gone))
+    server = serve(lambda call: gone if call.body["model"] == LLAMA else score_reply(4))
     outcome = small.run()
     by_successor = [pasted(call) for call in server.calls if call.body["model"] == GPT_OSS]
     assert sorted(by_successor) == ["It is d1.", "No idea."]
@@ -349,24 +340,6 @@ def test_successor_of_a_withdrawn_model_judges_everything(small: Project, serve:
     assert server.calls[-1].body["model"] == LLAMA
 
 
-WITHOUT_SUCCESSOR = {
-    "default by name": (["--judge-model", LLAMA], LLAMA),
-    "another": (["--judge-model", "qwen"], "qwen"),
-    "default and its successor": ([], GPT_OSS),
-}
-
-
-@table("options, model", WITHOUT_SUCCESSOR)
-def test_withdrawn_model_without_a_successor_stops_judging(
-    small: Project, serve: Serve, options: list[str], model: str
-) -> None:
-    serve(gone_for(LLAMA, GPT_OSS, "qwen", gone=model_gone()))
-    outcome = small.run("dev", *options)
-    assert mentions(outcome.err, "error: ", f"The model `{model}` does not exist or you do not have access")
-    assert list(outcome.results["strong"]) == UNJUDGED
-    assert ("LLM_JUDGE" in outcome.out, outcome.code) == (False, 3)
-
-
 def test_fewer_tokens_per_minute_than_a_call_takes(small: Project, serve: Serve) -> None:
     server = serve(usual)
     before = small.files()
@@ -378,27 +351,22 @@ def test_fewer_tokens_per_minute_than_a_call_takes(small: Project, serve: Serve)
 
 # ------------------------------------------------------------------ Judging a part, or more than once
 
-PARTS = {
-    "first": (["--limit", "1"], ["d1"], ["q002"]),
-    "one by ID": (["--questions", "q002"], ["d2"], ["q001"]),
-    "more than there are": (["--limit", "99"], ["d1", "d2"], []),
-}
 
-
-@table("options, judged, left_out", PARTS)
+@table(
+    "options, judged, left_out",
+    {"first": (["--limit", "1"], "d1", "q002"), "one by ID": (["--questions", "q002"], "d2", "q001")},
+)
 def test_part_of_the_questions_is_judged_and_the_rest_is_reported(
-    small: Project, serve: Serve, options: Sequence[str], judged: list[str], left_out: list[str]
+    small: Project, serve: Serve, options: Sequence[str], judged: str, left_out: str
 ) -> None:
     small.questions(question("d1"), question("d2"), question("d3", rubric=None))
     small.write("corpus/d3.txt", "It rained.")
     server = serve(usual)
     outcome = small.run("dev", *options)
-    assert asked(server) == judged
-    assert judge_block(outcome)["unjudged_questions"] == left_out
-    for question_id in left_out:
-        assert judge_row(outcome, question_id)["failure"] == "left out"
-        assert mentions(outcome.err, "warning: dev_strong_output.json: not judged: ", question_id, "left out")
-    assert outcome.code == (3 if left_out else 0)
+    assert (outcome.code, asked(server)) == (3, [judged])
+    assert judge_block(outcome)["unjudged_questions"] == [left_out]
+    assert judge_row(outcome, left_out)["failure"] == "left out"
+    assert mentions(outcome.err, "warning: dev_strong_output.json: not judged: ", left_out, "left out")
 
 
 def test_repeats_give_mean_spread_and_noise_of_the_judge(small: Project, serve: Serve) -> None:
