@@ -228,14 +228,12 @@ def test_long_answer_is_judged_cut_off_and_marked_everywhere(project: Project, s
 
 
 def test_long_free_answers_are_judged_cut_off(project: Project, serve: Serve) -> None:
-    row = {"question": "Why?", "gold": "So.", "prediction": "Because. " * 100}
-    project.write("a.json", [row])
+    project.write("a.json", [{"question": "Why?", "gold": "So.", "prediction": "Because. " * 100}])
     server = serve(completion('{"reasoning": "So.", "correct": "yes"}'))
     outcome = project.run("answers", "a.json", "--method", "llm_judge", "--max-answer-chars", "8")
     assert pasted(server.calls[0]) == "Because."
     assert "judged cut off: 1, e.g. 1" in outcome.out + "".join(outcome.err)
-    results = json.loads((project.folder / "a_answers.json").read_bytes())
-    assert results["detailed_results"][0]["flags"] == ["cut-off"]
+    assert project.read("a_answers.json")["detailed_results"][0]["flags"] == ["cut-off"]
 
 
 # ------------------------------------------------------------------ Scores of flagged answers
