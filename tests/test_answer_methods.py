@@ -74,19 +74,13 @@ def test_fields(project: Project) -> None:
 
 
 def test_all_problems_are_reported_with_line_and_field(project: Project) -> None:
-    rows: list[Row] = [
-        {"gold": "a", "latency_ms": -1, "correct": "maybe"},
-        {"gold": "fine", "prediction": "fine"},
-        {"gold": "a", "sources": ["d", {"name": "x"}], "context": ["x", 5], "input_tokens": 10**400},
-    ]
-    project.write("a.json", '{"n": 1,\n"items": [\n' + ",\n".join(map(json.dumps, rows)) + "]}")
+    wrong = {"gold": "a", "latency_ms": -1, "context": ["x", 5], "input_tokens": 10**400}
+    project.write("a.json", f'{{"n": 1,\n"items": [\n{json.dumps(ROW)},\n{json.dumps(wrong)}]}}')
     outcome = project.run("answers", "a.json", "b.json")
-    context = "context: passage 2: expected a string or an object"
-    for line, words in {3: ("latency_ms", "correct"), 5: ("sources", context, "input_tokens")}.items():
-        for word in words:
-            assert mentions(outcome.err, f"a.json:{line}:", word), word
+    for words in ("latency_ms", "context: passage 2: expected a string or an object", "input_tokens"):
+        assert mentions(outcome.err, "a.json:4:", words), words
     assert (outcome.code, mentions(outcome.err, "b.json: file not found")) == (2, True)
-    assert not mentions(outcome.err, "a.json:4:")
+    assert not mentions(outcome.err, "a.json:3:")
 
 
 @table(
@@ -132,7 +126,6 @@ KEYWORDS: Cases = {
     "keywords replace the gold answer": ({"gold": "oil", "prediction": "oil", "keywords": ["fat"]}, 0),
     "several words": ({"gold": "x", "prediction": "the oil-lamp", "keywords": ["oil lamp"]}, 0),
     "part of a word": ({"gold": "x", "prediction": "계좌를 만듭니다", "keywords": ["계좌"]}, 1),
-    "a number": ({"gold": "x", "prediction": "in 5 days", "keywords": ["y", 5]}, 1),
     "an accepted answer": ({"gold": "four", "expected_options": ["4"], "prediction": "It has 4."}, 1),
 }
 
@@ -145,10 +138,6 @@ def test_keyword(project: Project) -> None:
 
 
 # ------------------------------------------------------------------ BLEU
-
-
-def sentence_bleu(prediction: str, gold: str, tokenize: str = "13a") -> float:
-    return sacrebleu.sentence_bleu(prediction, [gold], tokenize=tokenize).score / 100
 
 
 BLEU: Cases = {
@@ -186,7 +175,8 @@ def test_bleu_splits_korean_into_morphemes(project: Project, monkeypatch: pytest
     ]
     results = grade(project, json.dumps(rows), "--method", "bleu")
     gold, text = (" ".join(sentence.replace(" ", "")) for sentence in (KOREAN_GOLD, KOREAN))
-    expected = [sentence_bleu(text, gold, "none"), sentence_bleu("oil lamp", "oil"), 0, 0]
+    korean = sacrebleu.sentence_bleu(text, [gold], tokenize="none").score / 100
+    expected = [korean, math.sqrt(1 / 2 * 1 / 2), 0, 0]
     assert [row["scores"]["bleu"] for row in results["detailed_results"]] == pytest.approx(expected)
     assert tokenized == [KOREAN, KOREAN_GOLD, "oil", "oil", KOREAN_GOLD, "gas", "계?"]
     assert mentions([results["bleu_tokens"]], "13a", "kiwipiepy 1.2.3")
