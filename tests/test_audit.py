@@ -21,7 +21,6 @@ from conftest import (
     pasted,
     prompt_of,
     question,
-    table,
 )
 from groq_server import Call, GroqServer, Reply, completion, error, score_reply
 
@@ -314,31 +313,25 @@ def test_judge_that_passes_its_checks(small: Project, serve: Serve) -> None:
     assert len(server.calls) == 9  # checks are neither asked again nor repeated
 
 
-WITHOUT_SCORE = "no score in 3 replies: it holds no JSON object with a score"
 FAILED_CHECKS = {
-    "gullible": ("injection", INJECTION, score_reply(5), 5),
-    "strict": ("gold answer of q002", "It is d2.", score_reply(3), 3),
-    "without a score": ("blank-like answer", ":", completion("No."), None),
+    "injection": (INJECTION, score_reply(5), "expected 1 to 2, the judge gave 5"),
+    "gold answer of q002": ("It is d2.", score_reply(3), "expected 4 to 5, the judge gave 3"),
+    "blank-like answer": (":", completion("No."), "expected 1 to 2, no score in 3 replies: it holds no JSON"),
 }
 
 
-@table("check, answer, reply, score", FAILED_CHECKS)
-def test_judge_that_fails_a_check_is_not_trusted(
-    small: Project, serve: Serve, check: str, answer: str, reply: Reply, score: int | None
-) -> None:
+@pytest.mark.parametrize("check", FAILED_CHECKS)
+def test_judge_that_fails_a_check_is_not_trusted(small: Project, serve: Serve, check: str) -> None:
+    answer, reply, reason = FAILED_CHECKS[check]
+
     def judge(call: Call) -> Reply:
         is_check = pasted(call) == answer and (answer != "It is d2." or pasted(call, "reference") == answer)
         return reply if is_check else discerning(call)
 
     serve(judge)
     outcome = small.run("dev", "--check-judge")
-    failed = [row for row in judge_block(outcome)["checks"] if not row["passed"]]
-    assert [(row["check"], row["score"]) for row in failed] == [(check, score)]
-    low, high = CHECKS[check][1]
-    reason = WITHOUT_SCORE if score is None else f"the judge gave {score}"
-    assert below_the_averages(outcome) == [
-        "Checks of the judge: 5 of 6 passed",
-        f"Failed check: {check}: expected {low} to {high}, {reason}",
-        "THE SCORES ARE NOT TO BE TRUSTED",
-    ]
+    assert [row["check"] for row in judge_block(outcome)["checks"] if not row["passed"]] == [check]
+    passed, failed, verdict = below_the_averages(outcome)
+    assert (passed, verdict) == ("Checks of the judge: 5 of 6 passed", "THE SCORES ARE NOT TO BE TRUSTED")
+    assert failed.startswith(f"Failed check: {check}: {reason}")
     assert outcome.code == 3
