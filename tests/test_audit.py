@@ -82,11 +82,15 @@ SHOWN = {
 }
 
 
-def test_answers_are_shown_without_delimiters_and_hidden_text(project: Project, serve: Serve) -> None:
-    ask_about(project, {name: answer for name, (answer, _) in SHOWN.items()})
+def test_answers_and_references_are_shown_without_delimiters_and_hidden_text(
+    project: Project, serve: Serve
+) -> None:
+    hostile, shown_so = SHOWN["end delimiter"]
+    ask_about(project, {name: answer for name, (answer, _) in SHOWN.items()}, answer=hostile)
     server = serve(score_reply(3))
     project.run()
     assert sent_answers(server) == {name: [shown] for name, (_, shown) in SHOWN.items()}
+    assert {pasted(call, "reference") for call in server.calls} == {shown_so}
 
 
 def test_marker_of_a_prompt_occurs_in_none_of_its_texts(project: Project, serve: Serve) -> None:
