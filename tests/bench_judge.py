@@ -100,8 +100,6 @@ def start_program(folder: Path, url: str, *options: str) -> subprocess.Popen[byt
 
 
 class Used(NamedTuple):
-    """What a run used."""
-
     code: int
     processor_s: float
     peak_mb: float

@@ -358,7 +358,6 @@ def test_context_recall_and_precision(project: Project) -> None:
 
 FAITHFULNESS: dict[str, tuple[str, object, float | None, list[str]]] = {
     "all words": ("The lamp burned oil.", ["Oil burned in the lamp."], 1, []),
-    "one text": ("The lamp burned oil.", "Oil burned in the lamp.", 1, []),
     "half of a sentence is enough": ("Lamps burned.", ["It burned."], 1 / 2, []),
     "less than half": ("Cats burned whale oil.", ["oil"], 1 / 4, ["Cats burned whale oil."]),
     "one sentence of two": ("The oil burned. Cats sleep!", ["oil burned"], 1 / 2, ["Cats sleep!"]),

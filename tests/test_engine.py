@@ -54,7 +54,7 @@ from groq_server import (
 )
 
 ROOT = Path(evaluation.__file__).resolve().parent
-LLAMA, GPT_OSS = "llama-3.1-8b-instant", "openai/gpt-oss-20b"
+LLAMA = "llama-3.1-8b-instant"
 RESULTS, JOURNAL = "dev_evaluation.json", "dev_judgements.jsonl"
 UNJUDGED = ["retrieval", "citation", "slices", "run"]
 WORKERS = 8  # by default
