@@ -21,9 +21,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import groq
 
@@ -43,24 +42,13 @@ SUBMITTED_PER_SECOND, COLLECTED_PER_SECOND, MAX_MB = 1_000, 5_000, 300
 Body = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """A line of the table: a measured value and its bound."""
 
     what: str
     measured: float
     sign: Literal[">=", "<="]
     wanted: float
-
-    @property
-    def ok(self) -> bool:
-        return self.measured >= self.wanted if self.sign == ">=" else self.measured <= self.wanted
-
-    def __str__(self) -> str:
-        verdict = "ok" if self.ok else "NO"
-        wanted = f"{self.sign} {self.wanted:<6g}"
-        measured = f"{self.measured:.0f}" if self.measured >= 1000 else f"{self.measured:.4g}"
-        return f"{self.what:<81} {measured:>8}  {wanted:<9} {verdict}"
 
 
 Rows = Iterator[Row]
@@ -111,20 +99,13 @@ def start_program(folder: Path, url: str, *options: str) -> subprocess.Popen[byt
     return subprocess.Popen(command, cwd=folder, env=environment, stdout=silent, stderr=silent)
 
 
-@dataclass(frozen=True)
-class Used:
-    """What a run used, or what one run used beyond another."""
-
+class Used(NamedTuple):
     code: int
     processor_s: float
     peak_mb: float
 
-    def __sub__(self, other: Used) -> Used:
-        return Used(self.code, self.processor_s - other.processor_s, self.peak_mb - other.peak_mb)
-
 
 def run_program(folder: Path, url: str, *options: str) -> Used:
-    """Run the program to its end."""
     process = start_program(folder, url, *options)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -133,8 +114,7 @@ def run_program(folder: Path, url: str, *options: str) -> Used:
     return Used(process.returncode, usage.ru_utime + usage.ru_stime, peak_mb)
 
 
-@dataclass(frozen=True)
-class Judged:
+class Judged(NamedTuple):
     """What the server saw of a run that judged."""
 
     used: Used
@@ -164,10 +144,9 @@ def judge(
     return Judged(used, bodies, last_s - first_s, first_s - began_s, server.status_counts[429])
 
 
-def read_results(folder: Path) -> dict[str, Any]:
+def read_results(folder: Path) -> Any:
     """Return the judge's results for `strong`."""
-    block: dict[str, Any] = json.loads((folder / RESULTS).read_bytes())["strong"]["llm_judge"]
-    return block
+    return json.loads((folder / RESULTS).read_bytes())["strong"]["llm_judge"]
 
 
 def read_scores(folder: Path) -> dict[str, float]:
@@ -222,7 +201,7 @@ def throughput(quick: bool) -> Rows:
         (folder / JOURNAL).unlink()
         many = judge(folder, "--workers", "100", latency_s=LATENCY_S)
     few_rate, many_rate = count / (few.seconds + LATENCY_S), count / (many.seconds + LATENCY_S)
-    program_s = (few.used - stored).processor_s / count
+    program_s = (few.used.processor_s - stored.processor_s) / count
     rates = f"{many_rate:.0f} and {async_rate:.0f} per second"
     costs = f"{program_s * 1000:.1f} and {client_s * 1000:.1f} ms"
     yield Row("16 workers: rate against workers / latency", few_rate * LATENCY_S / 16, ">=", 0.9)
@@ -275,15 +254,13 @@ def below(quick: bool) -> Rows:
 def faults(quick: bool) -> Rows:
     """Garbage, 5xx, dropped and hung calls. The scores must be those of a run without faults."""
     count = 100 if quick else JUDGEMENTS
-    with new_split(count) as folder:
-        judge(folder, "--workers", "16", latency_s=0.02)
-        calm = read_scores(folder)
-    with new_split(count) as folder:
-        judged = judge(folder, "--workers", "16", latency_s=0.02, answer=Faults(scripted_score))
-        rough = read_scores(folder)
+    with new_split(count) as calm, new_split(count) as rough:
+        judge(calm, "--workers", "16", latency_s=0.02)
+        judged = judge(rough, "--workers", "16", latency_s=0.02, answer=Faults(scripted_score))
+        scores, expected = read_scores(rough), read_scores(calm)
     name = "18 % of calls faulty"
-    yield Row(f"{name}: scored of {count}", len(rough), ">=", count)
-    yield Row(f"{name}: scored as without faults", len(calm.items() & rough.items()), ">=", count)
+    yield Row(f"{name}: scored of {count}", len(scores), ">=", count)
+    yield Row(f"{name}: scored as without faults", len(scores.items() & expected.items()), ">=", count)
     yield Row(f"{name}: calls per judgement", len(judged.bodies) / count, "<=", 1.25)
 
 
@@ -302,8 +279,7 @@ def kill(quick: bool) -> Rows:
                 time.sleep(0.01)
             process.kill()
         codes = [run_program(killed, server.url).code]
-        n_different = len({json.dumps(call.body) for call in server.calls})
-        paid_twice = len(server.calls) - n_different
+        paid_twice = len(server.calls) - len({json.dumps(call.body) for call in server.calls})
         codes.append(run_program(whole, server.url).code)
         differ = (killed / RESULTS).read_bytes() != (whole / RESULTS).read_bytes()
     name = f"kill -9 half way through {count}"
@@ -320,21 +296,20 @@ def batch(quick: bool) -> Rows:
         finish_batches(server.url)
         collecting = run_program(folder, server.url)
         stored = run_program(folder, server.url, "--batch")
-        n_sent = sum(len(batch.lines) for batch in server.batches.values())
-        paid_twice = server.paid_twice + len(server.calls)
         n_scored = len(read_scores(folder))
+    n_sent = sum(len(batch.lines) for batch in server.batches.values())
+    paid_twice = server.paid_twice + len(server.calls)
     name = f"{count} in batches"
-    submit_rate = count / (submitting - unjudged).processor_s
-    collect_rate = count / max((collecting - stored).processor_s, 0.01)  # a difference of large numbers
-    submit_mb = (submitting - unjudged).peak_mb
-    collect_mb = (collecting - unjudged).peak_mb
+    submit_rate = count / (submitting.processor_s - unjudged.processor_s)
+    collect_rate = count / max(collecting.processor_s - stored.processor_s, 0.01)
     yield Row(f"{name}: lines per second, audited and submitted", submit_rate, ">=", SUBMITTED_PER_SECOND)
     yield Row(f"{name}: lines per second, collected", collect_rate, ">=", COLLECTED_PER_SECOND)
     yield Row(f"{name}: scored", n_scored, ">=", count)
     yield Row(f"{name}: requests paid twice", paid_twice, "<=", 0)
     yield Row(f"{name}: lines sent more than once", n_sent - count, "<=", 0)
-    yield Row(f"{name}: MB more than without a judge, to submit", submit_mb, "<=", MAX_MB)
-    yield Row(f"{name}: MB more than without a judge, to collect", collect_mb, "<=", MAX_MB)
+    for step, used in (("submit", submitting), ("collect", collecting)):
+        more_mb = used.peak_mb - unjudged.peak_mb
+        yield Row(f"{name}: MB more than without a judge, to {step}", more_mb, "<=", MAX_MB)
 
 
 def finish_batches(url: str) -> None:
@@ -360,9 +335,11 @@ def main() -> int:
     print(f"{'what':<81} {'measured':>8}  {'wanted':<9} ok")
     all_ok = True
     for name in args.only:
-        for row in BENCHMARKS[name](args.quick):
-            print(row, flush=True)
-            all_ok = all_ok and row.ok
+        for what, value, sign, wanted in BENCHMARKS[name](args.quick):
+            ok = value >= wanted if sign == ">=" else value <= wanted
+            measured = f"{value:.0f}" if value >= 1000 else f"{value:.4g}"
+            print(f"{what:<81} {measured:>8}  {sign} {wanted:<6g} {'ok' if ok else 'NO'}", flush=True)
+            all_ok = all_ok and ok
     return 0 if all_ok else 1
 
 

@@ -15,8 +15,6 @@ import pytest
 from conftest import (
     FIRST_SEED,
     KEY,
-    SCALE,
-    Answer,
     Outcome,
     Project,
     Serve,
@@ -30,7 +28,6 @@ from conftest import (
     judge_scores,
     mentions,
     pasted,
-    prompt_of,
     question,
     table,
     write_many,
@@ -132,18 +129,6 @@ def test_missing_or_blank_answer_scores_1_without_a_call(project: Project, serve
 # ------------------------------------------------------------------ Requests
 
 
-def test_prompt_holds_the_rubric_then_question_reference_and_answer(small: Project, serve: Serve) -> None:
-    server = serve(usual)
-    small.run("dev", "--questions", "q001")
-    [prompt] = map(prompt_of, server.calls)
-    marker = re.findall(r"\[(\w+) question\]", prompt)[0]
-    levels = "\n".join(f"{level}: {text}" for level, text in SCALE.items())
-    assert prompt == (
-        f"Rubric: Is it d1?\n{levels}\n\n[{marker} question]\nWhat is d1?\n[{marker} reference]\nIt is d1.\n"
-        f"[{marker} answer]\nIt is d1.\n[{marker} end]"
-    )
-
-
 @pytest.mark.parametrize("ending", ["", "/", "/openai/v1", "/openai/v1/"])
 def test_base_url_may_end_in_the_path(small: Project, serve: Serve, ending: str) -> None:
     server = serve(usual)
@@ -182,18 +167,15 @@ def test_reply_with_a_score_is_accepted(project: Project, serve: Serve) -> None:
 
 
 OFF_THE_SCALE = "the score must be a whole number from 1 to 5, not {}"
-NO_OBJECT = "it holds no JSON object with a score"
+NO_OBJECT, CUT_OFF = "it holds no JSON object with a score", "it was cut off"
 INVALID = {
     "0": (score_reply(0), OFF_THE_SCALE.format("0")),
     "6": (score_reply(6), OFF_THE_SCALE.format("6")),
     "true": (score_reply(True), OFF_THE_SCALE.format("true")),
     "prose": (completion("A good answer, I would say 4."), NO_OBJECT),
     "no score": (completion('{"rationale": "Right."}'), NO_OBJECT),
-    "cut off": (completion('{"rationale": "Right, b', finish_reason="length"), "it was cut off"),
-    "cut off after a quoted score": (
-        completion('{"rationale": "It says:", "quoted": {"score": 5}, "sc', finish_reason="length"),
-        "it was cut off",
-    ),
+    "cut off": (completion('{"rationale": "Right, b', finish_reason="length"), CUT_OFF),
+    "cut off after a score": (completion('{"quoted": {"score": 5}, "sc', finish_reason="length"), CUT_OFF),
     "two scores": (completion('{"score": 4} or {"score": 5}'), "it holds more than one score"),
     "repeated member": (completion('{"score": 4, "rationale": "Right.", "score": 5}'), NO_OBJECT),
     "rejected by JSON mode": (json_validate_failed('{"rationale": Right'), NO_OBJECT),
@@ -224,8 +206,7 @@ def test_score_is_asked_for_again_with_the_reply_and_the_complaint(small: Projec
         {"role": "user", "content": ask.format(OFF_THE_SCALE.format("6"))},
     ]
     prose = [{"role": "assistant", "content": "Six."}, {"role": "user", "content": ask.format(NO_OBJECT)}]
-    assert two == one + six
-    assert three == one + prose
+    assert (two, three) == (one + six, one + prose)
     assert judge_scores(outcome)["q001"] == 4
     assert judge_block(outcome)["usage"]["prompt_tokens"] > 130  # of all replies
 
@@ -234,23 +215,12 @@ def usual_reply(prompt: int, tokens: int, cached: int = 0) -> Reply:
     return completion(SCORED, prompt_tokens=prompt, completion_tokens=tokens, cached_tokens=cached)
 
 
-COSTS = {  # prompt, completion and cached tokens of one call; dollars
-    "llama": (LLAMA, (1_000_000, 500_000, 0), 0.05 + 0.04),
-    "gpt-oss": (GPT_OSS, (1_000_000, 100_000, 0), 0.075 + 0.03),
-    "cached tokens cost half": (GPT_OSS, (1_000_000, 100_000, 400_000), 0.06 + 0.03),
-}
-
-
-@table("model, tokens, usd", COSTS)
-def test_cost_of_the_tokens(
-    small: Project, serve: Serve, model: str, tokens: tuple[int, int, int], usd: float
-) -> None:
-    serve(usual_reply(*tokens))
-    outcome = small.run("dev", "--questions", "q001", "--judge-model", model)
+def test_cached_tokens_cost_half(small: Project, serve: Serve) -> None:
+    serve(usual_reply(1_000_000, 100_000, 400_000))
+    outcome = small.run("dev", "--questions", "q001", "--judge-model", GPT_OSS)
     usage = judge_block(outcome)["usage"]
-    assert usage["cost_usd"] == pytest.approx(usd)
-    assert usage["cached_tokens"] == tokens[2]
-    assert mentions(outcome.err, "tokens in", f"${usd:.4f}")
+    assert (usage["cost_usd"], usage["cached_tokens"]) == (pytest.approx(0.06 + 0.03), 400_000)
+    assert mentions(outcome.err, "tokens in", "$0.0900")
 
 
 # ------------------------------------------------------------------ Missing judgements
@@ -267,20 +237,14 @@ def test_averages_are_bounded_where_judgements_are_missing(project: Project, ser
     ]
     assert (block["failed_questions"], block["unjudged_questions"]) == (["q023", "q024"], [])
     assert block["avg_answer_score"] == pytest.approx(56 / 24)
-    assert block["score_bounds"] == {
-        "answer": pytest.approx([58 / 24, 66 / 24]),
-        "combined": pytest.approx([58 / 24 / 10, 66 / 24 / 10]),
-    }
+    bounds = {"answer": [58 / 24, 66 / 24], "combined": [58 / 240, 66 / 240]}
+    assert block["score_bounds"] == {name: pytest.approx(ends) for name, ends in bounds.items()}
+    assert block["judged_only"].pop("ci95")["avg_answer_score"] == [2.318181818182, 2.772727272727]
     assert block["judged_only"] == {
         "questions": 22,
         "avg_answer_score": pytest.approx(56 / 22),
         "avg_evidence_score": 0.0,
-        "avg_combined_score": pytest.approx(56 / 22 / 10),
-        "ci95": {
-            "avg_answer_score": [2.318181818182, 2.772727272727],
-            "avg_evidence_score": [0, 0],
-            "avg_combined_score": [0.231818181818, 0.277272727273],
-        },
+        "avg_combined_score": pytest.approx(56 / 220),
     }
     assert outcome.code == 3
 
@@ -302,6 +266,7 @@ UNUSABLE_SERVICES: dict[str, tuple[Reply, Environment, str]] = {
     "wrong key": (error(401, "invalid_api_key", "Invalid API Key"), {}, "HTTP 401: Invalid API Key"),
     "key in many forms": (error(401, "", f"No: {MANY_KEYS}."), {}, f"No: ***{4 * ', ***'}."),
     "wrong address": (Reply(404, b"Nothing here"), {}, "HTTP 404: Nothing here"),
+    "withdrawn, as is its successor": (model_gone(), {}, f"The model `{GPT_OSS}` does not exist"),
     "long page": (Reply(403, b"Denied. " * 1000), {}, f"HTTP 403: {('Denied. ' * 1000)[:200]}..."),
     "key not in ASCII": (FOUR, {"GROQ_API_KEY": "gsk_loopbäck0123456789"}, BAD_KEY),
     "newline in the key": (FOUR, {"GROQ_API_KEY": "gsk_loopback\n0123456789"}, BAD_KEY),
@@ -309,22 +274,17 @@ UNUSABLE_SERVICES: dict[str, tuple[Reply, Environment, str]] = {
     "half an IPv6 address": (FOUR, {"GROQ_BASE_URL": "http://[::1"}, BAD_URL),
     "other scheme": (FOUR, {"GROQ_BASE_URL": "ftp://127.0.0.1"}, BAD_URL),
     "no host": (FOUR, {"GROQ_BASE_URL": "://"}, BAD_URL),
-    "no URL": (FOUR, {"GROQ_BASE_URL": "http://\x7f"}, BAD_URL),
     "no port": (FOUR, {"GROQ_BASE_URL": "http://127.0.0.1:x"}, BAD_URL),
     "SOCKS without socksio": (FOUR, {"ALL_PROXY": "socks5://127.0.0.1:9"}, BAD_URL),
     "unknown proxy": (FOUR, {"HTTPS_PROXY": "gopher://127.0.0.1:9"}, BAD_URL),
 }
 
 
-@table("reply, environment, message", UNUSABLE_SERVICES)
+@table("case", UNUSABLE_SERVICES)
 def test_what_concerns_all_questions_stops_judging(
-    small: Project,
-    serve: Serve,
-    monkeypatch: pytest.MonkeyPatch,
-    reply: Reply,
-    environment: Environment,
-    message: str,
+    small: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch, case: tuple[Reply, Environment, str]
 ) -> None:
+    reply, environment, message = case
     monkeypatch.setitem(sys.modules, "socksio", None)
     server = serve(reply)
     outcome = small.run(**environment)
@@ -332,23 +292,13 @@ def test_what_concerns_all_questions_stops_judging(
     assert outcome.out.startswith("Evaluating dev split outputs...\n")
     assert list(outcome.results["strong"]) == UNJUDGED
     assert ("LLM_JUDGE" in outcome.out, outcome.code) == (False, 3)
-    assert len(server.calls) <= (0 if environment else 2)
+    assert len(server.calls) <= (0 if environment else 4)
     assert not re.search("gsk_|0123456789", written_text(small, outcome))
 
 
-@pytest.mark.parametrize("key", ["", " \n"], ids=["empty", "blank"])
-def test_without_a_key_nothing_is_judged(small: Project, serve: Serve, key: str) -> None:
-    server = serve(usual)
-    outcome = small.run(GROQ_API_KEY=key)
-    assert mentions(outcome.err, "GROQ_API_KEY is not set")
-    assert (server.calls, outcome.code) == ([], 0)
-    assert not (small.folder / JOURNAL).exists()
-
-
+RATED = json.dumps({"rationale": MANY_KEYS, "score": 4})
 ECHOES = {
-    "reply": completion(
-        json.dumps({"rationale": MANY_KEYS, "score": 4}), model=KEY, fingerprint="\u2060".join(KEY)
-    ),
+    "reply": completion(RATED, model=KEY, fingerprint="\u2060".join(KEY)),
     "rejected by JSON mode": json_validate_failed(f'{{"rationale": "{KEY}", "score": 4}}'),
     "error": error(400, "bad_request", f"Bad request by {KEY}"),
     "error that is tried again": error(503, KEY, f"Overloaded by {KEY}", headers=(("x-key", KEY),)),
@@ -372,13 +322,9 @@ def test_key_that_the_service_repeats_is_written_nowhere(small: Project, serve: 
 # ------------------------------------------------------------------ Withdrawn models
 
 
-def gone_for(*models: str, gone: Reply) -> Answer:
-    return lambda call: gone if call.body["model"] in models else score_reply(4)
-
-
 @table("gone", {"404 model_not_found": model_gone(), "400 model_decommissioned": decommissioned()})
 def test_successor_of_a_withdrawn_model_judges_everything(small: Project, serve: Serve, gone: Reply) -> None:
-    server = serve(gone_for(LLAMA, gone=gone))
+    server = serve(lambda call: gone if call.body["model"] == LLAMA else score_reply(4))
     outcome = small.run()
     by_successor = [pasted(call) for call in server.calls if call.body["model"] == GPT_OSS]
     assert sorted(by_successor) == ["It is d1.", "No idea."]
@@ -394,57 +340,33 @@ def test_successor_of_a_withdrawn_model_judges_everything(small: Project, serve:
     assert server.calls[-1].body["model"] == LLAMA
 
 
-WITHOUT_SUCCESSOR = {
-    "default by name": (["--judge-model", LLAMA], LLAMA),
-    "another": (["--judge-model", "qwen"], "qwen"),
-    "default and its successor": ([], GPT_OSS),
-}
-
-
-@table("options, model", WITHOUT_SUCCESSOR)
-def test_withdrawn_model_without_a_successor_stops_judging(
-    small: Project, serve: Serve, options: list[str], model: str
-) -> None:
-    serve(gone_for(LLAMA, GPT_OSS, "qwen", gone=model_gone()))
-    outcome = small.run("dev", *options)
-    assert mentions(outcome.err, "error: ", f"The model `{model}` does not exist or you do not have access")
-    assert list(outcome.results["strong"]) == UNJUDGED
-    assert ("LLM_JUDGE" in outcome.out, outcome.code) == (False, 3)
-
-
 def test_fewer_tokens_per_minute_than_a_call_takes(small: Project, serve: Serve) -> None:
     server = serve(usual)
     before = small.files()
-    for options in ((), ("--dry-run",)):
-        outcome = small.run("dev", "--tpm", "220", *options)
-        assert mentions(outcome.err, "error: --tpm 220", "283 tokens")
-        assert (server.calls, small.files(), outcome.code) == ([], before, 2)
+    outcome = small.run("dev", "--tpm", "220")
+    assert mentions(outcome.err, "error: --tpm 220", "283 tokens")
+    assert (server.calls, small.files(), outcome.code) == ([], before, 2)
     assert small.run("dev", "--tpm", "240", "--dry-run").code == 0
 
 
 # ------------------------------------------------------------------ Judging a part, or more than once
 
-PARTS = {
-    "first": (["--limit", "1"], ["d1"], ["q002"]),
-    "one by ID": (["--questions", "q002"], ["d2"], ["q001"]),
-    "more than there are": (["--limit", "99"], ["d1", "d2"], []),
-}
 
-
-@table("options, judged, left_out", PARTS)
+@table(
+    "options, judged, left_out",
+    {"first": (["--limit", "1"], "d1", "q002"), "one by ID": (["--questions", "q002"], "d2", "q001")},
+)
 def test_part_of_the_questions_is_judged_and_the_rest_is_reported(
-    small: Project, serve: Serve, options: Sequence[str], judged: list[str], left_out: list[str]
+    small: Project, serve: Serve, options: Sequence[str], judged: str, left_out: str
 ) -> None:
     small.questions(question("d1"), question("d2"), question("d3", rubric=None))
     small.write("corpus/d3.txt", "It rained.")
     server = serve(usual)
     outcome = small.run("dev", *options)
-    assert asked(server) == judged
-    assert judge_block(outcome)["unjudged_questions"] == left_out
-    for question_id in left_out:
-        assert judge_row(outcome, question_id)["failure"] == "left out"
-        assert mentions(outcome.err, "warning: dev_strong_output.json: not judged: ", question_id, "left out")
-    assert outcome.code == (3 if left_out else 0)
+    assert (outcome.code, asked(server)) == (3, [judged])
+    assert judge_block(outcome)["unjudged_questions"] == [left_out]
+    assert judge_row(outcome, left_out)["failure"] == "left out"
+    assert mentions(outcome.err, "warning: dev_strong_output.json: not judged: ", left_out, "left out")
 
 
 def test_repeats_give_mean_spread_and_noise_of_the_judge(small: Project, serve: Serve) -> None:
@@ -452,9 +374,9 @@ def test_repeats_give_mean_spread_and_noise_of_the_judge(small: Project, serve: 
     server = serve(lambda call: score_reply(given[pasted(call)][call.body["seed"] - FIRST_SEED]))
     small.run()
     outcome = small.run("dev", "--repeats", "3")
-    one, two = judge_block(outcome)["per_question"]
-    assert (one["answer_score_raw"], one["scores"], one["score_spread"]) == (3, [2, 2, 5], 3)
-    assert (two["answer_score_raw"], two["scores"], two["score_spread"]) == (3, [1, 3, 5], 4)
+    names = ("answer_score_raw", "scores", "score_spread")
+    rows = [tuple(row[name] for name in names) for row in judge_block(outcome)["per_question"]]
+    assert rows == [(3, [2, 2, 5], 3), (3, [1, 3, 5], 4)]
     assert judge_block(outcome)["judge_sd"] == pytest.approx(3.5**0.5)
     assert below_the_averages(outcome) == ["Judge's own noise (standard deviation): 1.87"]
     assert [call.body["seed"] - FIRST_SEED for call in server.calls[:2]] == [0, 0]
@@ -463,20 +385,15 @@ def test_repeats_give_mean_spread_and_noise_of_the_judge(small: Project, serve: 
 
 # ------------------------------------------------------------------ Failures of single requests
 
+INFINITE_TOKENS = b'{"choices": [{"message": {"content": ""}}], "usage": {"prompt_tokens": 1e999}}'
 UNUSABLE = {
     "413": (too_large(6000, 9000), 1, "HTTP 413: Request too large for model"),
-    "400": (error(400, "bad_request", "No such field"), 1, "HTTP 400: No such field"),
     "422": (error(422, "invalid", "No such value"), 1, "HTTP 422: No such value"),
     "408": (error(408, "timeout", "Too slow"), 6, "HTTP 408: Too slow"),
-    "500": (error(500, "internal", "Oh no"), 6, "HTTP 500: Oh no"),
     "503": (error(503, "overloaded", "Later"), 6, "HTTP 503: Later"),
     "dropped connection": (Reply(0, b"", act="drop"), 6, "Connection error."),
     "empty object": (empty_object(), 6, "not a chat completion"),
-    "infinite tokens": (
-        Reply(200, b'{"choices": [{"message": {"content": ""}}], "usage": {"prompt_tokens": 1e999}}'),
-        6,
-        "not a chat completion",
-    ),
+    "infinite tokens": (Reply(200, INFINITE_TOKENS), 6, "not a chat completion"),
 }
 
 
@@ -505,11 +422,6 @@ PLANNED = (
 def plans(outcome: Outcome) -> list[tuple[str, ...]]:
     """Return model, judgements, stored, calls, tokens in and out, and dollars, for each model."""
     return re.findall(PLANNED, outcome.out)
-
-
-def test_dry_run_of_blank_answers_asks_no_model(small: Project) -> None:
-    small.predictions("strong", {})
-    assert small.run("dev", "--dry-run").out == "Dry run: nothing is sent.\nNo model is asked.\n"
 
 
 def test_dry_run_sends_nothing_and_estimates_the_cost_of_what_is_sent(small: Project, serve: Serve) -> None:
@@ -547,3 +459,5 @@ def test_dry_run_counts_each_request_that_must_be_sent_once(small: Project, serv
     small.questions(question("d1"), question("d2"), question("d2"))
     small.predictions("strong", {name: {"answer": "It is d1."} for name in ("q001", "q002", "q003")})
     assert count() == ("2", "1", "1")
+    small.predictions("strong", {})
+    assert small.run("dev", "--dry-run").out == "Dry run: nothing is sent.\nNo model is asked.\n"

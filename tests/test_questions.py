@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from conftest import Outcome, Project, Serve, document, mentions, posix_only, prompt_of, question, table
-from groq_server import RPD, Call, Reply, completion, error, rate_limited
+from conftest import Outcome, Project, Serve, document, mentions, prompt_of, table
+from groq_server import RPD, Call, Reply, completion, error, model_gone, rate_limited
 
 Row = dict[str, Any]
 Answer = Callable[[Call], Reply]
@@ -108,6 +108,9 @@ def test_a_drafted_question(lamps: Project, serve: Serve) -> None:
     assert (outcome.code, mentions(outcome.out.splitlines(), "kept", "1")) == (0, True)
     assert {*os.listdir()} == {"corpus", DRAFTS, "drafted_questions_judgements.jsonl"}
     [row] = rows(lamps)
+    lamps.questions(row)
+    lamps.predictions("strong", {"d1ad7c955": {}})
+    assert mentions(lamps.run("dev", "--no-judge").err, "warning: ", "drafted", "d1ad7c955")
     assert re.fullmatch("[0-9a-f]+", row.pop("prompt_hash"))
     assert row == {
         "question_id": "d1ad7c955",  # of document and question alone
@@ -125,15 +128,6 @@ def test_a_drafted_question(lamps: Project, serve: Serve) -> None:
         "reviewed": False,
         "model": LLAMA,
     }
-
-
-def test_drafts_are_a_gold_set_with_a_warning(lamps: Project, serve: Serve) -> None:
-    serve(service())
-    draft(lamps)
-    lamps.questions(*rows(lamps))
-    lamps.predictions("strong", {"d1ad7c955": {}})
-    outcome = lamps.run("dev", "--no-judge")
-    assert (outcome.code, mentions(outcome.err, "warning: ", "drafted", "d1ad7c955")) == (0, True)
 
 
 NO_EVIDENCE: Row = {"evidence_sentences": []}
@@ -165,8 +159,6 @@ def test_a_draft_that_breaks_a_rule_is_dropped(
 
 SOUND: dict[str, tuple[str, Row]] = {
     "a number with a separator": (FACT, {"answer": "It was lit in 1,823."}),
-    "no number": (FACT, {"answer": "It burned rape oil.", "evidence_sentences": ["S2"]}),
-    "a sentence cited twice": (FACT, {"evidence_sentences": ["S1", "S1"]}),
     "a false number": ("false_premise", {"question": "Lit in 1999?", "answer": "Not in 1999 but in 1823."}),
     "white space": (FACT, {"question": " When? ", "evidence_sentences": [" S1\n"]}),
 }
@@ -222,33 +214,26 @@ def test_a_draft_that_fails_the_check_is_dropped(
     assert sum(dropped(outcome).values()) == 1 - n_kept
 
 
-def test_drafts_are_checked_once_all_are_written(both: Project, serve: Serve) -> None:
-    server = serve(service())
-    draft(both, "--judge-model", GPT_OSS, kinds=[FACT, UNANSWERABLE], each=2)
+def test_drafts_are_checked_by_the_model_that_wrote_the_last(both: Project, serve: Serve) -> None:
+    good = service()
+    server = serve(lambda call: model_gone() if call.body["model"] == LLAMA else good(call))
+    draft(both, "--workers", "1", kinds=[FACT, UNANSWERABLE], each=2)
     # The second unanswerable question repeats the first, so it is not checked.
-    assert [is_draft_call(call) for call in server.calls] == [True] * 4 + [False] * 3
-    assert {call.body["model"] for call in server.calls} == {GPT_OSS}
+    assert [is_draft_call(call) for call in server.calls] == [True] * 5 + [False] * 3
+    assert [call.body["model"] for call in server.calls] == [LLAMA] + [GPT_OSS] * 7  # the successor
     assert [row["model"] for row in rows(both)] == [GPT_OSS] * 3
 
 
-FAILED = error(400, "bad", "No")
-
-
 @pytest.mark.parametrize("drafting", [True, False])
-def test_without_a_reply_nothing_is_written(lamps: Project, serve: Serve, drafting: bool) -> None:
+def test_the_next_run_asks_for_what_failed(both: Project, serve: Serve, drafting: bool) -> None:
     good = service()
-    serve(lambda call: FAILED if is_draft_call(call) == drafting else good(call))
-    outcome = draft(lamps)
-    assert (outcome.code, rows(lamps), dropped(outcome)) == (3, [], {})
-    assert mentions(outcome.out.splitlines(), "HTTP 400: No", "1")
-    assert mentions(outcome.err, "1", "run again")
-
-
-def test_the_next_run_asks_for_what_failed(both: Project, serve: Serve) -> None:
-    good = service()
-    serve(lambda call: FAILED if is_draft_call(call) and "Lisbon" in prompt_of(call) else good(call))
+    lost = error(400, "bad", "No")
+    serve(
+        lambda call: lost if is_draft_call(call) == drafting and "Lisbon" in prompt_of(call) else good(call)
+    )
     outcome = draft(both)
-    assert (outcome.code, [row["doc_id"] for row in rows(both)]) == (3, ["lamp"])
+    assert (outcome.code, [row["doc_id"] for row in rows(both)], dropped(outcome)) == (3, ["lamp"], {})
+    assert mentions(outcome.out.splitlines(), "HTTP 400: No", "1")
     assert mentions(outcome.err, "1", "run again", "--overwrite")
     server = serve(service())
     assert draft(both, "--overwrite").code == 0
@@ -285,50 +270,31 @@ def test_documents_are_selected_by_pattern(both: Project, serve: Serve, pattern:
     assert [row["doc_id"] for row in rows(both)] == ["weather/rain"]
 
 
-# Four fifths of a minute's tokens less 610 for the reply are left for the document, at four characters each.
-LEFT_OUT: dict[str, tuple[str, int, list[str]]] = {  # tokens, exit code, documents left out
-    "room for both": ("1000", 0, ["notes/bees"]),
-    "room for two of the three sentences on the lamp": ("794", 0, ["lamp", "notes/bees"]),  # 100 characters
-    "no room at all": ("500", 2, []),
+def test_plain_texts_and_long_documents_are_left_out(both: Project, serve: Serve) -> None:
+    """A document has four characters for each of four fifths of the tokens, less 610 for the reply."""
+    both.write("corpus/notes/bees.txt", "Bees dance.")
+    outcome = draft(both, "--dry-run", "--tpm", "794")  # room for two of the three sentences on the lamp
+    assert mentions(outcome.err, "corpus", "left out", "--tpm", "lamp, notes/bees")
+    assert (outcome.code, "Calls to make: 1\n" in outcome.out) == (0, True)
+    assert "Calls to make: 2\n" in draft(both, "--dry-run", "--tpm", "1000").out
+    outcome = draft(both, "--tpm", "500")  # no room at all
+    assert (outcome.code, mentions(outcome.err, "error: ", "--tpm")) == (2, True)
+
+
+REFUSED = {
+    "a folder": ("corpus --overwrite", "--out corpus"),
+    "no such folder": ("sets/gold.jsonl", "--out sets/gold.jsonl"),
+    "a journal": ("a_judgements.jsonl", "--out a_judgements.jsonl"),
+    "an existing file": ("mine.jsonl", "--overwrite"),
 }
 
 
-@table("tpm, code, left_out", LEFT_OUT)
-def test_plain_texts_and_long_documents_are_left_out(
-    both: Project, serve: Serve, tpm: str, code: int, left_out: list[str]
+@table("out, words", REFUSED)
+def test_a_place_that_cannot_be_written_is_refused(
+    lamps: Project, serve: Serve, out: str, words: str
 ) -> None:
-    both.write("corpus/notes/bees.txt", "Bees dance.")
-    server = serve(service())
-    outcome = draft(both, "--dry-run", "--tpm", tpm)
-    assert (outcome.code, len(server.calls), mentions(outcome.err, "--tpm")) == (code, 0, True)
-    named = [name for name in ("lamp", "notes/bees", "weather/rain") if mentions(outcome.err, "corpus", name)]
-    assert named == left_out
-    assert code == 2 or f"Calls to make: {3 - len(left_out)}\n" in outcome.out
-
-
-def test_an_existing_file_needs_overwrite(lamps: Project, serve: Serve) -> None:
-    server = serve(service())
-    path = lamps.write(DRAFTS, "mine")
-    outcome = draft(lamps)
-    assert (outcome.code, mentions(outcome.err, DRAFTS, "--overwrite")) == (2, True)
-    assert (server.calls, path.read_text()) == ([], "mine")
-
-
-@posix_only
-@pytest.mark.parametrize("command", [("questions",), ("generate", "dev", "--pipeline", "bm25")])
-def test_documents_that_cannot_be_read_are_listed(both: Project, command: tuple[str, ...]) -> None:
-    both.questions(question("lamp"))
-    os.mkfifo(both.folder / "corpus/odd.json")
-    (both.folder / "corpus/weather").chmod(0)
-    outcome = both.run_unprivileged(*command)
-    (both.folder / "corpus/weather").chmod(0o755)
-    assert mentions(outcome.err, "corpus/weather: cannot be read: Permission denied")
-    assert (outcome.code, mentions(outcome.err, "corpus/odd.json: cannot be read: not a file")) == (2, True)
-
-
-@pytest.mark.parametrize("out", ["corpus", "sets/gold.jsonl", "a_judgements.jsonl"])
-def test_a_place_that_cannot_be_written_is_refused(lamps: Project, serve: Serve, out: str) -> None:
-    server = serve(service())
-    outcome = draft(lamps, "--out", out, "--overwrite")
-    assert (outcome.code, mentions(outcome.err, "--out", out), len(server.calls)) == (2, True, 0)
-    assert {*os.listdir()} == {"corpus"}
+    lamps.write("mine.jsonl", "mine")
+    server, before = serve(service()), lamps.files()
+    outcome = draft(lamps, "--out", *out.split())
+    assert (outcome.code, mentions(outcome.err, words), len(server.calls)) == (2, True, 0)
+    assert lamps.files() == before
