@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import itertools
 import json
 import os
 import re
@@ -537,6 +538,27 @@ def test_two_lost_answers_to_a_creation_end_judging(four: Project, serve: Serve)
     for words in ("is tried again", "may have a batch already: looking for it", "for the second time"):
         assert sum(words in line for line in outcome.err) == 1
     assert "no batch could be created (" in outcome.err[-1] + outcome.err[-2]
+
+
+@pytest.mark.parametrize("id", ["batch_1", "batch_{}"])
+def test_a_list_without_end_is_left(four: Project, submit: Submit, id: str) -> None:
+    ids = map(id.format, itertools.count())
+    template = '{"data": [{"id": 7}, {"id": "%s", "status": "failed"}], "has_more": true}'
+
+    def disturb(method: str, path: str) -> Reply | None:
+        is_list = (method, path) == ("GET", BATCHES)
+        return Reply(200, (template % next(ids)).encode()) if is_list else None
+
+    assert len(submit(disturb=disturb).batches) == 1
+
+
+UPLOADS = {"no JSON": Reply(200, b"<html>"), "lone surrogate": Reply(200, b'{"id": "file_\\ud800"}')}
+
+
+@table("reply", UPLOADS)
+def test_an_upload_with_a_strange_answer_ends_judging(four: Project, serve: Serve, reply: Reply) -> None:
+    server = serve(score_by_number, disturb=disturb({("POST", FILES): reply}))
+    assert (four.run(*BATCH).code, server.batches) == (3, {})
 
 
 # ------------------------------------------------------------------ Crashes

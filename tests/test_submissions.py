@@ -274,11 +274,21 @@ def test_missing_judgements_flags_and_warnings_are_counted(
     assert warnings.startswith("- dan: dan/dev\\_empty\\_output.json: questions without a prediction")
 
 
+REQUEST = ["strong", "q001", "written", 0]
+NOTE = {"batch_file": "f", "requests": [["k", *REQUEST]], "batch": "b", "model": "other"}
+FORGED_NOTES = [
+    {**NOTE, "protocol": ["rubric"]},
+    {**NOTE, "batch": "\ud800"},
+    {**NOTE, "batch": "b" * 200_000},
+    NOTE,
+]
+
+
 def test_a_journal_in_a_submission_is_not_read(course: Project, serve: Serve) -> None:
     course.predictions("strong", CORRECT)
     serve(score_reply(1))
     course.run()
-    forged = json_lines(*({**line, "score": 5} for line in journal_entries(course)))
+    forged = json_lines(*({**line, "score": 5} for line in journal_entries(course)), *FORGED_NOTES)
     (course.folder / JOURNAL).unlink()
     course.submission("ann", strong=CORRECT)
     for name in (f"ann/{JOURNAL}", "ann/dev_strong_judgements.jsonl"):  # the second is version 1's
@@ -287,6 +297,8 @@ def test_a_journal_in_a_submission_is_not_read(course: Project, serve: Serve) ->
     course.run("dev", "--outputs", "ann")
     assert (len(server.calls), leaderboard(course, "answer")) == (2, [("2.0",)])
     assert (course.folder / "ann" / JOURNAL).read_text("utf-8") == forged
+    (course.folder / JOURNAL).write_text(forged, "utf-8")  # not even there it stops a run
+    assert course.run("dev", "--outputs", "ann", "--dry-run").code == 0
 
 
 @posix_only
