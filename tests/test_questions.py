@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from conftest import Outcome, Project, Serve, document, mentions, prompt_of, table
+from conftest import Outcome, Project, Serve, document, mentions, posix_only, prompt_of, question, table
 from groq_server import RPD, Call, Reply, completion, error, model_gone, rate_limited
 
 Row = dict[str, Any]
@@ -272,7 +272,7 @@ def test_documents_are_selected_by_pattern(both: Project, serve: Serve, pattern:
 
 def test_plain_texts_and_long_documents_are_left_out(both: Project, serve: Serve) -> None:
     """A document has four characters for each of four fifths of the tokens, less 610 for the reply."""
-    both.write("corpus/notes/bees.txt", "Bees dance.")
+    both.write("corpus/weather/bees.txt", "Bees dance.")
     outcome = draft(both, "--dry-run", "--tpm", "794")  # room for two of the three sentences on the lamp
     assert mentions(outcome.err, "corpus", "left out", "--tpm", "lamp, notes/bees")
     assert (outcome.code, "Calls to make: 1\n" in outcome.out) == (0, True)
@@ -298,3 +298,14 @@ def test_a_place_that_cannot_be_written_is_refused(
     outcome = draft(lamps, "--out", *out.split())
     assert (outcome.code, mentions(outcome.err, words), len(server.calls)) == (2, True, 0)
     assert lamps.files() == before
+
+
+@posix_only
+@pytest.mark.parametrize("command", [("questions",), ("generate", "dev", "--pipeline", "bm25")])
+def test_unreadable_folder_of_documents_is_reported(both: Project, command: tuple[str, ...]) -> None:
+    both.questions(question("lamp"))
+    (both.folder / "corpus/weather").chmod(0)
+    outcome = both.run_unprivileged(*command)
+    (both.folder / "corpus/weather").chmod(0o755)
+    assert mentions(outcome.err, "corpus/weather: cannot be read: Permission denied")
+    assert outcome.code == 2
