@@ -272,7 +272,7 @@ def test_documents_are_selected_by_pattern(both: Project, serve: Serve, pattern:
 
 def test_plain_texts_and_long_documents_are_left_out(both: Project, serve: Serve) -> None:
     """A document has four characters for each of four fifths of the tokens, less 610 for the reply."""
-    both.write("corpus/weather/bees.txt", "Bees dance.")
+    both.write("corpus/notes/bees.txt", "Bees dance.")
     outcome = draft(both, "--dry-run", "--tpm", "794")  # room for two of the three sentences on the lamp
     assert mentions(outcome.err, "corpus", "left out", "--tpm", "lamp, notes/bees")
     assert (outcome.code, "Calls to make: 1\n" in outcome.out) == (0, True)
