@@ -230,7 +230,7 @@ def test_the_picture_is_grey_and_drawn_without_a_warning(
         assert run_with_scores(project, judge_with, scores, "--report", "png").code == 0
     assert [record for record in caplog.records if record.name.startswith("matplotlib")] == []
     red, green, blue = np.moveaxis(image.imread(project.folder / PNG)[..., :3], -1, 0)
-    assert red.shape == (60 + 240 * 4, 900)
+    assert red.shape == (pytest.approx(60 + 240 * 4, abs=1), 900)  # rounded differently by each version
     assert (red == green).all()
     assert (red == blue).all()
 
