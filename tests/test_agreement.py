@@ -151,9 +151,6 @@ def test_more_than_25_different_scores_have_no_interval(project: Project) -> Non
     assert (pair["ci95"]["kappa"], pair["ci95_reason"]) == (None, "more than 25 different scores")
 
 
-# ------------------------------------------------------------------ What is compared
-
-
 def test_items_are_matched_by_input_gold_and_prediction(project: Project) -> None:
     others = [row(0), row(1, gold="another"), row(2, prediction="another"), row(3, input="another")]
     results = compare(project, answers("yes", "yes", "yes", "yes"), {"detailed_results": others[::-1]})
@@ -337,9 +334,6 @@ def test_intervals_resample_questions(project: Project) -> None:
     assert ten["all"]["ci95"]["fleiss_kappa"] == one["all"]["ci95"]["fleiss_kappa"]
     widths = [np.diff(results["all"]["ci95"]["krippendorff_alpha"]) for results in found]
     assert widths[1] == pytest.approx(widths[0], rel=0.05)  # alpha corrects for the number
-
-
-# ------------------------------------------------------------------ People
 
 
 def test_verdicts_are_compared_with_those_of_people(project: Project) -> None:

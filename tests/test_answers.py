@@ -377,9 +377,6 @@ def test_a_failed_judgement_counts_0_and_is_asked_for_again(
     assert (scores(project, "llm_judge"), len(server.calls)) == ([1.0, 1.0], 1)
 
 
-# ------------------------------------------------------------------ Existing results
-
-
 REMADE = {
     "the same set-up": ([], True),
     "--overwrite": (["--overwrite"], False),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import re
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -91,6 +93,17 @@ def test_answers_and_references_are_shown_without_delimiters_and_hidden_text(
     project.run()
     assert sent_answers(server) == {name: [shown] for name, (_, shown) in SHOWN.items()}
     assert {pasted(call, "reference") for call in server.calls} == {shown_so}
+
+
+def test_only_our_own_delimiters_divide_a_prompt(project: Project, serve: Serve) -> None:
+    rng = random.Random(0)
+    parts = [*"a[]( \n\t\u200b", "answer", "reference", "end", "question"]
+    ask_about(project, {f"q{number}": "".join(rng.choices(parts, k=30)) + "z" for number in range(40)})
+    server = serve(score_reply(3))
+    assert (project.run("dev", "--trust-answers").code, len(server.calls)) == (0, 40)
+    for call in server.calls:
+        lines = re.findall(r"^\[\w+ (?:question|reference|answer|end)\]$", prompt_of(call), re.M)
+        assert len(lines) == 4
 
 
 def test_marker_of_a_prompt_occurs_in_none_of_its_texts(project: Project, serve: Serve) -> None:

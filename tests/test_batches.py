@@ -144,9 +144,6 @@ def test_a_batch_is_submitted_and_the_run_says_when_to_come_back(four: Project, 
     assert re.search(r"0 of 4 done; run again, at the latest by \d{4}-\d\d-\d\d \d\d:\d\d UTC$", message)
 
 
-# ------------------------------------------------------------------ Collect
-
-
 @EITHER
 def test_the_next_run_collects_and_asks_nothing(four: Project, submit: Submit, command: Command) -> None:
     server = submit()
@@ -304,9 +301,6 @@ def test_a_named_withdrawn_model_stops_judging(four: Project, submit: Submit, co
     assert (outcome.code, server.calls, len(server.batches)) == (3, [], 1)
 
 
-# ------------------------------------------------------------------ Wait
-
-
 @pytest.mark.parametrize("command", [WAIT, BATCH], ids=["in the same run", "in the next run"])
 def test_a_run_can_wait_for_batches(four: Project, serve: Serve, command: Command) -> None:
     server = serve(score_by_number, batches=BatchScript(polls=3))
@@ -449,6 +443,16 @@ def test_fresh_never_collects_what_was_submitted_before_it(four: Project, submit
     assert submitted(server) == [ALL, ALL]
     assert any("run again without --fresh" in line for line in outcome.err)
     assert set(scores(four.run()).values()) == {1}
+
+
+@EITHER
+def test_submissions_with_equal_answers_pay_once(four: Project, serve: Serve, command: Command) -> None:
+    four.submission("a", strong=answers())
+    four.submission("b", strong=answers("Another."))
+    server = serve(score_by_number)
+    assert four.run(*BATCH, "--outputs", "a", "b").code == 3
+    assert four.run(*command, "--outputs", "a", "b").code == 0
+    assert (server.calls, sorted(map(asked_document, server.batch_calls))) == ([], [*ALL, "d4"])
 
 
 def test_a_batch_of_another_command_in_an_old_journal_is_left_to_it(four: Project, submit: Submit) -> None:

@@ -193,7 +193,7 @@ BAD_USAGE: dict[str, tuple[str, str]] = {
     "two splits": ("dev test", f"unrecognized arguments: test. {IN_DEV}"),
     "no value": ("dev --judge-model", f"--judge-model: expected one argument. {IN_DEV}"),
     "choice": ("--report md pdf", f"--report: expected md, csv, html, png; got 'pdf'. {IN_TRAIN}"),
-    "no IDs": ("--questions ,", f"--questions: expected IDs, such as q003,q007, got ','. {IN_TRAIN}"),
+    "no IDs": ("--questions=", f"--questions: expected IDs, such as q003,q007, got ''. {IN_TRAIN}"),
     "400 digits": (f"--rpm {MANY}", f"--rpm: {WHOLE} 1000000000, got '{MANY[:20]}'. {IN_TRAIN}"),
     "a million": ("--repeats 1000000", f"--repeats: {WHOLE} 100, got '1000000'. {IN_TRAIN}"),
     "30 digits": (
@@ -255,6 +255,8 @@ def test_help(project: Project) -> None:
     assert project.run("help").out == overview
     agreement = project.run("agreement", "-h").out
     assert agreement.startswith("usage: evaluation.py agreement [FILE ...] [options]\n")
+    for command in ("check", "answers", "summaries", "generate", "questions"):
+        assert not re.search(r"--(\S+) (?=[A-Z_]{5})(?i:\1)", project.run(command, "--help").out)
     options = project.run("dev", "--help").out
     groups = ["grading", "input", "judging", "model, price and journal", "calls and batches", "other options"]
     assert re.findall(r"^(\w.*):$", options, re.MULTILINE) == groups

@@ -142,9 +142,6 @@ def test_longer_wait_than_max_wait_stops_judging_until_the_next_run(
     assert (below_the_averages(outcome), outcome.code) == ([], 0)
 
 
-# ------------------------------------------------------------------ Pauses and limits
-
-
 PAUSES = {
     "requests": (recorded("RPM", "150ms"), 0.15),
     "tokens": (recorded("TPM", "0.1500001s"), 0.15),
@@ -227,6 +224,9 @@ class Limiter:
         self.limiter.start(tokens, self.now_s)
         return wait_s
 
+    def wait(self, seconds: float) -> None:
+        self.now_s += seconds
+
     def end(self, tokens: float, used: float, headers: tuple[float, float, float] | None = None) -> None:
         """End a call that used so many tokens. The headers are limit, remaining and seconds to reset."""
         limit = evaluation.TokenLimit(*headers) if headers else None
@@ -257,6 +257,8 @@ LIMITER_CASES: dict[str, tuple[dict[str, int], list[Step], float, float]] = {
     "429 of unknown kind holds all calls": ({}, [("refuse", "", 0, 0, 0, 5)], 900, 5),
     "429 lowers the known budget": ({}, [*HALF_USED, ("refuse", "TPM", 6_000, 6_000, 900, 0)], 900, 9),
     "429 below the minute: empty, and nine tenths of the pace": ({}, [SMALL], 900, 1 / 9),
+    "a refused call used none": ({"tpm": 6_000}, [("call", 6_000), ("end", 6_000, 0)], 6_000, 0),
+    "a small bucket never holds more": ({}, [SMALL, ("wait", 60), *[("call", 0)] * 2], 900, 1 / 9),
     "20 replies speed the pace up again": ({}, [SMALL, *[("call", 0), ("end", 0, 0)] * 20], 900, 0.1),
     "headers do not fill a small bucket": ({}, [SMALL_TOKENS, *START, FILLED], 452.5, 5),
     "headers change no limit by hand": ({"tpm": 6_000}, [("call", 6_000), MUCH_FILLED], 100, 1),

@@ -105,7 +105,7 @@ def test_answers_are_judged_by_the_journal_and_kept(project: Project, serve: Ser
     assert project.run(*arguments).code == 0
     judged = project.files()
     assert project.run(*arguments, GROQ_API_KEY="").code == 0
-    assert project.files() == judged
+    assert (project.files(), "bot_answers_judgements.jsonl" in judged) == (judged, True)
     outcome = project.run("answers", "bot.json", "--method", "exact")
     assert mentions(outcome.err, "kept as bot_answers.previous.json")
     assert project.files()["bot_answers.previous.json"] == judged["bot_answers.json"]
@@ -128,7 +128,8 @@ def test_results_with_grades_that_would_be_lost_are_kept(
     serve(score_reply(3))
     four.run()
     judged = four.files()[RESULTS]
-    keep_lines(four, 4 if has_journal else 0)
+    if not has_journal:
+        (four.folder / JOURNAL).unlink()
     outcome = four.run("dev", *arguments, GROQ_API_KEY="")
     assert four.files()[PREVIOUS] == judged
     kept = f"{RESULTS} had judged scores that the new file lacks: kept as {PREVIOUS}"
@@ -189,31 +190,19 @@ def test_judging_ends_before_it_costs_more(four: Project, serve: Serve) -> None:
 
 
 UNSENT = {  # options, exit code, message
-    "nothing to spend": (["--max-usd", "0"], 3, "judging ended early: $0.0000 are spent"),
-    "a batch": (
-        ["--max-usd", "0.00001", "--batch"],
-        3,
-        "judging ended early: the batch is estimated at $0.0",
-    ),
-    "unknown price": (
-        ["--max-usd", "1", "--judge-model", "own"],
-        2,
-        "--max-usd: the price of own is unknown",
-    ),
-    "unknown price of a batch": (
-        ["--max-usd", "1", "--judge-model", "own", "--batch"],
-        2,
-        "the price of own",
-    ),
+    "nothing to spend": ("--max-usd 0", 3, "judging ended early: $0.0000 are spent"),
+    "a batch": ("--max-usd 0.00001 --batch", 3, "judging ended early: the batch is estimated at $0.0"),
+    "unknown price": ("--max-usd 1 --judge-model own", 2, "--max-usd: the price of own is unknown"),
+    "unknown price of a batch": ("--max-usd 1 --judge-model own --batch", 2, "the price of own"),
 }
 
 
 @table("options, code, message", UNSENT)
 def test_budget_ends_judging_before_anything_is_sent(
-    four: Project, serve: Serve, options: list[str], code: int, message: str
+    four: Project, serve: Serve, options: str, code: int, message: str
 ) -> None:
     server = serve(score_reply(3))
-    outcome = four.run("dev", *options)
+    outcome = four.run("dev", *options.split())
     assert mentions(outcome.err, "error: ", message, "--max-usd")
     assert (outcome.code, server.visits, server.calls) == (code, [], [])
 

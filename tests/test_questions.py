@@ -304,6 +304,9 @@ def test_a_place_that_cannot_be_written_is_refused(
 @pytest.mark.parametrize("command", [("questions",), ("generate", "dev", "--pipeline", "bm25")])
 def test_unreadable_folder_of_documents_is_reported(both: Project, command: tuple[str, ...]) -> None:
     both.questions(question("lamp"))
+    os.mkfifo("corpus/odd.json")
+    assert mentions(both.run(*command).err, "corpus/odd.json: cannot be read: not a file")
+    os.remove("corpus/odd.json")
     (both.folder / "corpus/weather").chmod(0)
     outcome = both.run_unprivileged(*command)
     (both.folder / "corpus/weather").chmod(0o755)

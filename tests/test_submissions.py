@@ -111,9 +111,6 @@ def assert_refused(project: Project, *arguments: str) -> Outcome:
     return outcome
 
 
-# ------------------------------------------------------------------ Which files are systems
-
-
 def test_every_predictions_file_is_a_system(course: Project) -> None:
     others = ["(b)", "..", "B", "a[1]", "bm25+rerank", "größe", "my_own", "simple_output", "v1.2", "灯台"]
     for name in ("strong", *reversed(others), "simple"):
@@ -126,9 +123,6 @@ def test_every_predictions_file_is_a_system(course: Project) -> None:
     outcome = course.run("dev", "--no-judge", "--systems", "v1.2", "simple", "B", "B")
     assert graded_systems(outcome) == ["simple", "B", "v1.2"]
     assert (outcome.err, outcome.code) == ([], 0)
-
-
-# ------------------------------------------------------------------ Which systems are judged
 
 
 @table(
@@ -210,6 +204,9 @@ def test_console_and_files_of_judged_submissions(three: Project, serve: Serve) -
     assert "\n  Calls to make: 2\n" in three.run(*THREE, "--dry-run").out
     three.run(*THREE)  # asks only about what is new
     assert judged_answers(server) == ["A new answer.", "Another."]
+    three.submission("in/eve", strong={"q001": {"answer": "It is d1."}, "q002": {"answer": "New."}})
+    assert three.run(*THREE, GROQ_API_KEY="").code == 3
+    assert ("eve", "1", "1") in leaderboard(three, "submission", "judged", "missing")
 
 
 def test_a_submission_is_graded_like_files_in_the_current_directory(three: Project) -> None:
@@ -490,9 +487,10 @@ def test_which_folders_are_read(course: Project, patterns: list[str], expected: 
 
 
 def test_files_beside_the_folders_are_ignored(three: Project) -> None:
-    three.write("in/README.md", "")
+    for file in ("in/README.md", "in/team.zip"):
+        three.write(file, "")
     outcome = three.run(*THREE, "--no-judge")
-    assert "Files among the folders are ignored: in/README.md" in outcome.err
+    assert "Files among the folders are ignored: in/README.md, in/team.zip" in outcome.err
     assert outcome.code == 0
     assert mentions(assert_refused(three, "dev", "--outputs", "in/README.md").err, "in/README.md")
 
