@@ -7842,11 +7842,13 @@ def build_systems_part(title: str, systems: Iterable[System], lines: Sequence[st
     return build_means_part(title, ["System"], rows, SPLIT_MEASURES)._replace(lines=lines)
 
 
-def build_slice_part(systems: Iterable[System], label: str) -> Part:
+def build_slice_part(systems: Sequence[System], label: str) -> Part:
     rows: list[MeansRow] = []
+    is_one_submission = len({graded.submission for graded in systems}) == 1
     for graded in systems:
+        name = graded.name if is_one_submission else graded.title
         for value, means in graded.slices[label].items():
-            rows.append(([value, graded.title, means[RETRIEVAL_MEASURES[0].name].n], means))
+            rows.append(([value, name, means[RETRIEVAL_MEASURES[0].name].n], means))
     rows.sort(key=lambda row: str(row[0][0]))
     header = [label, "System", "Questions"]
     part = build_means_part(f"Results by {label}", header, rows, SPLIT_MEASURES, n_names=2)
