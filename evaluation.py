@@ -1209,6 +1209,27 @@ def read_document_file(path: str, problems: list[str], root: str = "") -> tuple[
     return Document("structured", sentences), file.source.sha256
 
 
+def read_corpus(pattern: str, problems: list[str]) -> dict[str, Document]:
+    """Read the documents whose ID or path matches a pattern; it is a problem if there is none."""
+    documents: dict[str, Document] = {}
+    paths: list[Path] = []
+    errors: list[OSError] = []
+    for folder, _, names in os.walk(CORPUS_DIR, onerror=errors.append):
+        paths += [Path(folder, name) for name in names]
+    for error in errors:
+        if not isinstance(error, FileNotFoundError):  # without a corpus no document matches
+            problems.append(f"{error.filename}: cannot be read: {error.strerror}")
+    for path in sorted(paths):
+        doc_id = path.relative_to(CORPUS_DIR).with_suffix("").as_posix()
+        is_match = fnmatch(doc_id, pattern) or fnmatch(path.as_posix(), pattern)
+        is_document = path.suffix in DOCUMENT_SUFFIXES and path.exists() and is_inside(CORPUS_DIR, path)
+        if is_match and is_document and doc_id not in documents:  # x.json comes before x.txt
+            documents[doc_id], _ = read_document_file(path.as_posix(), problems)
+    if not documents:
+        problems.append(f"{CORPUS_DIR}: no document (.json or .txt) matches {pattern}")
+    return documents
+
+
 # -- Writing
 
 
@@ -4011,9 +4032,9 @@ class Service:
         try:
             return send("/".join([API_PREFIX, *names]), cast_to=httpx.Response, **options)
         except groq.APIStatusError as error:
-            body = load_json(self.redact(error.response.text))
-            message = self.redact(error.response.text) or error.message
-            raise read_error(body, error.status_code, message, error.response.headers) from None
+            text = self.redact(error.response.text)
+            message = text or error.message
+            raise read_error(load_json(text), error.status_code, message, error.response.headers) from None
         except (groq.APIError, httpx.HTTPError) as error:  # the second if an answer breaks off
             cause = f" {error.__cause__}" if error.__cause__ else ""
             raise ServiceError(self.redact(f"{error}{cause}")) from None
@@ -6657,9 +6678,13 @@ class GradeSplit(Command):
             lost = JUDGED_SCORES if self.compare_with_last_results(path, submission.systems) else ""
             yield OutputFile(path, render, is_optional=not is_alone, is_announced=is_alone, lost=lost)
         if not is_alone:
-            report = build_leaderboard(self.split, self.submissions, self.override_files)
             forms = ["csv", "md", *(["html"] if "html" in self.options.report else [])]
-            yield from list_report_files(report, LEADERBOARD_FILE.format(split=self.split.name), forms)
+            stem = LEADERBOARD_FILE.format(split=self.split.name)
+            yield from list_report_files(self.leaderboard, stem, forms)
+
+    @functools.cached_property
+    def leaderboard(self) -> Report:
+        return build_leaderboard(self.split, self.submissions, self.override_files)
 
     def compare_with_last_results(self, path: str, systems: Iterable[System]) -> bool:
         """Fill in which grades have changed. Return whether the last results have scores that are lost."""
@@ -6680,8 +6705,7 @@ class GradeSplit(Command):
         if not self.options.outputs:
             return render_split_text(self.submissions[0], by)
         slices = [build_slice_part(self.systems, by)] if by else []
-        board = build_leaderboard(self.split, self.submissions, self.override_files).parts[0]
-        return render_text([*slices, narrow_leaderboard(board)])
+        return render_text([*slices, narrow_leaderboard(self.leaderboard.parts[0])])
 
     def reports(self) -> Iterator[OutputFile]:
         for submission in track(self.submissions, "Writing reports"):
@@ -7097,7 +7121,7 @@ def match_forms(
     for name, simplify in itertools.product(names, simplifiers):
         similar = by_form.get((simplify, simplify(name)), ())
         if len(similar) == 1 and name not in similar:
-            matches.setdefault(name, *similar)
+            matches.setdefault(name, next(iter(similar)))
     return matches
 
 
@@ -10983,27 +11007,6 @@ def show_documents(documents: Mapping[str, Sentences], max_chars: float) -> tupl
                 shown[name] = (doc_id, sentence_id)
                 lines.append(f"{name}: {join_words(text)}")
     return "\n".join(lines), shown
-
-
-def read_corpus(pattern: str, problems: list[str]) -> dict[str, Document]:
-    """Read the documents whose ID or path matches a pattern; it is a problem if there is none."""
-    documents: dict[str, Document] = {}
-    paths: list[Path] = []
-    errors: list[OSError] = []
-    for folder, _, names in os.walk(CORPUS_DIR, onerror=errors.append):
-        paths += [Path(folder, name) for name in names]
-    for error in errors:
-        if not isinstance(error, FileNotFoundError):  # without a corpus no document matches
-            problems.append(f"{error.filename}: cannot be read: {error.strerror}")
-    for path in sorted(paths):
-        doc_id = path.relative_to(CORPUS_DIR).with_suffix("").as_posix()
-        is_match = fnmatch(doc_id, pattern) or fnmatch(path.as_posix(), pattern)
-        is_document = path.suffix in DOCUMENT_SUFFIXES and path.exists() and is_inside(CORPUS_DIR, path)
-        if is_match and is_document and doc_id not in documents:  # x.json comes before x.txt
-            documents[doc_id], _ = read_document_file(path.as_posix(), problems)
-    if not documents:
-        problems.append(f"{CORPUS_DIR}: no document (.json or .txt) matches {pattern}")
-    return documents
 
 
 def list_sentences(document: Document) -> Sentences:
