@@ -25,7 +25,6 @@ from browser import ARGUMENTS, find_browser
 from groq_server import GroqServer, score_reply
 
 SYSTEMS = ("simple", "strong")
-N_SENTENCES = 25
 LEVEL_CHARS, SENTENCE_CHARS, QUESTION_CHARS, RATIONALE_CHARS, ANSWER_CHARS = 90, 80, 90, 200, 300
 PAGE = "dev_evaluation.html"
 GRADE = (str(PROGRAM), "dev", "--judge", *SYSTEMS, "--report", "html")
@@ -45,18 +44,18 @@ def make_text(rng: random.Random, n_chars: int) -> str:
 def write_split(folder: Path, n_questions: int) -> None:
     """Write a split and two systems that answer all questions, with texts as long as real ones."""
     rng = random.Random(1)
-    sids = [f"S{number}" for number in range(1, N_SENTENCES + 1)]
+    sids = [f"S{number}" for number in range(1, 26)]
     questions = []
     predictions: dict[str, dict[str, object]] = {system: {} for system in SYSTEMS}
     for name in ("corpus", "NLP Project Data"):
         (folder / name).mkdir(parents=True)
     for number in range(1, n_questions + 1):
-        doc_id = f"d{number}"
         sentences = [{"sid": sid, "text": make_text(rng, SENTENCE_CHARS)} for sid in sids]
-        write_json(folder / f"corpus/{doc_id}.json", {"doc_id": doc_id, "sentences": sentences})
+        document = {"doc_id": f"d{number}", "sentences": sentences}
+        (folder / f"corpus/d{number}.json").write_text(json.dumps(document), encoding="utf-8")
         scale = {str(level): make_text(rng, LEVEL_CHARS) for level in range(1, 6)}
         question = {
-            "doc_id": doc_id,
+            "doc_id": f"d{number}",
             "question": f"{make_text(rng, QUESTION_CHARS)}?",
             "answer": make_text(rng, ANSWER_CHARS),
             "evidence_sentences": rng.sample(sids, 2),
@@ -65,18 +64,11 @@ def write_split(folder: Path, n_questions: int) -> None:
         }
         questions.append(json.dumps(question) + "\n")
         for rows in predictions.values():
-            rows[f"q{number:03d}"] = {
-                "answer": make_text(rng, ANSWER_CHARS),
-                "evidence_sentences": rng.sample(sids, 2),
-                "retrieved_docs": [doc_id, "d1", "d2", "d3", "d4"],
-            }
+            answer = {"answer": make_text(rng, ANSWER_CHARS), "evidence_sentences": rng.sample(sids, 2)}
+            rows[f"q{number:03d}"] = {**answer, "retrieved_docs": [f"d{number}", "d1", "d2", "d3", "d4"]}
     (folder / "NLP Project Data/dev_final_jsonl.txt").write_text("".join(questions), encoding="utf-8")
     for system, rows in predictions.items():
-        write_json(folder / f"dev_{system}_output.json", rows)
-
-
-def write_json(path: Path, content: object) -> None:
-    path.write_text(json.dumps(content), encoding="utf-8")
+        (folder / f"dev_{system}_output.json").write_text(json.dumps(rows), encoding="utf-8")
 
 
 def write_page(folder: Path) -> None:

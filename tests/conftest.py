@@ -34,8 +34,6 @@ SEAMS = (
     "RESAMPLES",
     "BACKOFF_S",
     "GRACE_S",
-    "POLL_S",
-    "MAX_POLL_S",
     "RateLimiter",
     "TokenLimit",
     "RateLimited",
@@ -234,18 +232,22 @@ def small(project: Project) -> Project:
 def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
     """Start a service that gives this reply, or what this function of the call gives, and have it asked.
 
-    Further arguments are those of GroqServer.
+    Further arguments are those of GroqServer. A second service of a test takes the place of the first, at the
+    same address: to the program it is the same endpoint.
     """
     monkeypatch.setattr(evaluation, "BACKOFF_S", 0.001)
+    monkeypatch.setattr("groq._base_client.INITIAL_RETRY_DELAY", 0.001)  # of requests about batches
     monkeypatch.setattr(evaluation, "GRACE_S", 0.1)
-    monkeypatch.setattr(evaluation, "POLL_S", 0.001)
-    monkeypatch.setattr(evaluation, "MAX_POLL_S", 0.002)
     monkeypatch.setattr(httpx, "create_ssl_context", lambda: NO_CERTIFICATES)
+    port = 0
     with ExitStack() as servers:
 
         def serve(answer: Answer | Reply, **options: Any) -> GroqServer:
+            nonlocal port
+            servers.close()
             given = answer if callable(answer) else lambda _: answer
-            server = servers.enter_context(GroqServer(given, **options))
+            server = servers.enter_context(GroqServer(given, port=port, **options))
+            port = server.port
             monkeypatch.setenv("GROQ_API_KEY", KEY)
             monkeypatch.setenv("GROQ_BASE_URL", server.url)
             return server

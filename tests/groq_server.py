@@ -279,95 +279,67 @@ class Faults:
 
 @dataclass(frozen=True)
 class Limits:
-    """An account's limits of a minute; None for no limit. Limits of a day are left to a test's replies.
+    """An account's limit of a minute: of requests, of tokens, or none. Limits of a day are left to replies.
 
-    With `start_full=False` every limit is used up at first. Reset times and retry-after shrink with
-    `seconds_per_minute`. A limit may be enforced over this share of the minute, which its refusals don't say.
+    With `start_full=False` it is used up at first. It may be enforced over this share of the minute, which
+    refusals don't say.
     """
 
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
     start_full: bool = True
-    seconds_per_minute: float = 60.0
     enforced_share: float = 1.0
 
 
-@dataclass(eq=False)
-class Bucket:
-    """How much of one limit is used. It refills continuously, as at Groq."""
-
-    kind: str
-    limit: int
-    used: float
-    per_s: float
-    stated: int  # the limit that refusals name
-
-    def wait_s(self, amount: int) -> float:
-        """Return the time until `amount` fits. The tolerance avoids a refusal by a rounding error."""
-        excess = self.used + amount - self.limit
-        return excess / self.per_s if excess > 1e-6 else 0.0
-
-
 class Quota:
-    """All limits of an account. The caller passes the time; no clock is read."""
+    """How much of an account's limit is used. It refills continuously, as at Groq; callers pass the time."""
 
     def __init__(self, limits: Limits, now_s: float) -> None:
-        minute_s = limits.seconds_per_minute
-        self._second_s = minute_s / 60
+        self._kind = RPM if limits.requests_per_minute else TPM
+        self._stated = limits.requests_per_minute or limits.tokens_per_minute or 0
+        self._limit = max(1, round(self._stated * limits.enforced_share))
+        self._used = 0.0 if limits.start_full else float(self._limit)
         self._updated_s = now_s
-        self._buckets: list[Bucket] = []
-        for kind, limit in ((RPM, limits.requests_per_minute), (TPM, limits.tokens_per_minute)):
-            if limit is not None:
-                capacity = max(1, round(limit * limits.enforced_share))
-                used = 0 if limits.start_full else capacity
-                self._buckets.append(Bucket(kind, capacity, used, limit / minute_s, limit))
 
-    def _refill(self, now_s: float) -> None:
-        for bucket in self._buckets:
-            bucket.used = max(0.0, bucket.used - (now_s - self._updated_s) * bucket.per_s)
+    def _use(self, amount: float, now_s: float) -> None:
+        refilled_s = now_s - self._updated_s
+        self._used = max(0.0, max(0.0, self._used - refilled_s * self._stated / 60) + amount)
         self._updated_s = now_s
 
     def admit(self, tokens: int, now_s: float) -> Reply | None:
         """Charge a request and its tokens and return None, or return the refusal and charge nothing.
 
-        The refusal is a 413 if the request exceeds the tokens per minute, else the 429 of the limit with the
-        longest wait. Its retry-after is rounded up to whole seconds of the minute in force, as at Groq.
+        The refusal is a 413 if the request exceeds the tokens per minute, else a 429. Its retry-after is
+        rounded up to whole seconds, as at Groq.
         """
-        self._refill(now_s)
-        amounts = {bucket: tokens if bucket.kind == TPM else 1 for bucket in self._buckets}
-        refusal = None
-        longest_s = 0.0
-        for bucket, amount in amounts.items():
-            if bucket.kind == TPM and amount > bucket.limit:
-                return too_large(bucket.limit, amount)
-            wait_s = bucket.wait_s(amount)
-            if wait_s > longest_s:
-                longest_s = wait_s
-                numbers = f"Limit {bucket.stated}, Used {math.ceil(bucket.used - 1e-6)}, Requested {amount}"
-                retry_after_s = max(1, math.ceil(wait_s / self._second_s - 1e-6)) * self._second_s
-                refusal = rate_limited(bucket.kind, 0, retry_after_s, numbers=numbers, wait_s=wait_s)
-        if refusal is None:
-            for bucket, amount in amounts.items():
-                bucket.used += amount
-        return refusal
+        if not self._stated:
+            return None
+        amount = tokens if self._kind == TPM else 1
+        if amount > self._limit:
+            return too_large(self._limit, amount)
+        self._use(0, now_s)
+        wait_s = (self._used + amount - self._limit) * 60 / self._stated
+        if wait_s < 1e-6:  # so that a rounding error refuses nothing
+            self._use(amount, now_s)
+            return None
+        numbers = f"Limit {self._stated}, Used {math.ceil(self._used - 1e-6)}, Requested {amount}"
+        retry_after_s = max(1, math.ceil(wait_s - 1e-6))
+        return rate_limited(self._kind, 0, retry_after_s, numbers=numbers, wait_s=wait_s)
 
     def correct(self, charged: int, actual: int, now_s: float) -> None:
-        self._refill(now_s)
-        for bucket in self._buckets:
-            if bucket.kind == TPM:
-                bucket.used = max(0.0, bucket.used + actual - charged)
+        if self._kind == TPM:
+            self._use(actual - charged, now_s)
 
     def headers(self, now_s: float) -> dict[str, str]:
         """Return the headers of the tokens. Those of requests would be about a day, at Groq."""
-        self._refill(now_s)
-        headers = {}
-        for bucket in self._buckets:
-            if bucket.kind == TPM:
-                remaining = max(0, math.floor(bucket.limit - bucket.used + 1e-6))
-                headers["x-ratelimit-limit-tokens"] = str(bucket.limit)
-                headers["x-ratelimit-remaining-tokens"] = str(remaining)
-                headers["x-ratelimit-reset-tokens"] = go_duration(bucket.used / bucket.per_s)
-        return headers
+        if not self._stated or self._kind != TPM:
+            return {}
+        self._use(0, now_s)
+        return {
+            "x-ratelimit-limit-tokens": str(self._limit),
+            "x-ratelimit-remaining-tokens": str(max(0, math.floor(self._limit - self._used + 1e-6))),
+            "x-ratelimit-reset-tokens": go_duration(self._used * 60 / self._stated),
+        }
 
 
 # ------------------------------------------------------------------ Batches
@@ -380,12 +352,14 @@ class BatchScript:
     """How a batch proceeds. It takes a step whenever it is retrieved, so that no test waits for a clock.
 
     It is found in progress `polls` times before its `end`. One that expires or is cancelled answers only so
-    many lines (`answered`, by default all), and its error file lists the others. Lines are answered from the
-    last to the first.
+    many lines (`answered`, by default all), and its error file lists the others. One that failed says why.
+    Lines are answered from the last to the first.
     """
 
     polls: int = 0
     end: Literal["completed", "failed", "expired", "cancelled"] = "completed"
+    code: str = "processing_failed"
+    problem: str = "The batch could not be processed."
     answered: int | None = None
 
 
@@ -414,7 +388,7 @@ class Batch:
     error_file_id: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        problem = {"code": "processing_failed", "message": "The batch could not be processed."}
+        problem = {"code": self.script.code, "message": self.script.problem, "line": None}
         counts = {"total": len(self.lines), "completed": self.n_completed, "failed": self.n_failed}
         return {
             "id": self.id,
@@ -464,7 +438,6 @@ class BatchService:
         self.files: dict[str, bytes] = {}
         self.batches: dict[str, Batch] = {}
         self._answered_lines: list[bytes] = []
-        self._paid_lines: list[bytes] = []
         self._answer = answer
         self._scripts = scripts
 
@@ -472,11 +445,6 @@ class BatchService:
     def batch_calls(self) -> list[Call]:
         """The lines that were answered. They are parsed each time, to save memory."""
         return [parse_line(number, line) for number, line in enumerate(self._answered_lines)]
-
-    @property
-    def paid_twice(self) -> int:
-        """The number of lines answered with a 200 that had been answered so before."""
-        return len(self._paid_lines) - len(set(self._paid_lines))
 
     def upload(self, content: bytes) -> Reply:
         assert len(content) <= 100_000_000
@@ -498,18 +466,10 @@ class BatchService:
         self.batches[batch_id] = batch
         return json_reply(batch.as_json())
 
-    def cancel(self, batch: Batch) -> Reply:
-        if batch.status in ENDS:
-            return error(409, "invalid_request", f"Cannot cancel a batch with status '{batch.status}'.")
-        batch.status = "cancelling"
-        return json_reply(batch.as_json())
-
     def retrieve(self, batch: Batch) -> Reply:
         """Take the batch's next step and return its new state."""
         script = batch.script
-        if batch.status == "cancelling":
-            self._finish(batch, "cancelled")
-        elif batch.polled == script.polls and batch.status not in ENDS:
+        if batch.polled == script.polls and batch.status not in ENDS:
             self._finish(batch, script.end)
         elif batch.status not in ENDS:
             batch.status = "in_progress"
@@ -535,7 +495,6 @@ class BatchService:
             if reply.act != "send":  # there is no connection on which the client could notice it
                 reply = error(500, "internal_error", f"Internal error: {reply.act}.")
             if reply.status == 200:
-                self._paid_lines.append(line)
                 results.append(result_line(call, reply))
             else:
                 errors.append(result_line(call, reply))
@@ -571,8 +530,8 @@ class GroqServer(BatchService):
     `answer` runs on the event loop and is not called for requests that `limits` refuse. If it or `disturb`
     raises, the client gets a 500, and the with block raises the exception at its end. The first batch takes
     the first of several scripts, and so on; the last one is for all further batches. `disturb` is asked about
-    each request to files or batches. `page` is the length of a page of their list. Batches have neither
-    limits nor latency; `calls`, `status_counts` and `in_flight_peak` leave them out.
+    each request to files or batches. Batches have neither limits nor latency; `calls`, `status_counts` and
+    `in_flight_peak` leave them out. Without a `port` a free one is taken.
     """
 
     def __init__(
@@ -583,14 +542,14 @@ class GroqServer(BatchService):
         latency_s: float = 0.0,
         batches: BatchScript | Sequence[BatchScript] | None = None,
         disturb: Disturb | None = None,
-        page: int | None = None,
+        port: int = 0,
     ) -> None:
         scripts = [batches] if isinstance(batches, BatchScript) else batches or [BatchScript()]
         super().__init__(answer, scripts)
         self._quota = Quota(limits or Limits(), time.monotonic())
         self._latency_s = latency_s
         self._disturb = disturb
-        self._page = page
+        self.port = port
         self._in_flight = 0
         self._failure: BaseException | None = None
         self.in_flight_peak = 0
@@ -623,8 +582,9 @@ class GroqServer(BatchService):
         # call that hangs may delay the end of the server; aiohttp takes 0 for no timeout.
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.05)
         await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0, backlog=4096).start()
-        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        await web.TCPSite(self._runner, "127.0.0.1", self.port, backlog=4096).start()
+        self.port = self._runner.addresses[0][1]
+        self.url = f"http://127.0.0.1:{self.port}"
 
     @contextmanager
     def _catch_failure(self) -> Iterator[None]:
@@ -673,26 +633,17 @@ class GroqServer(BatchService):
     def _respond(self, request: web.Request, body: bytes) -> Reply:
         kind, *rest = request.path.removeprefix("/openai/v1/").split("/")
         if not rest:
-            if request.method == "GET":
-                return self._list(request.query.get("after"))
+            if request.method == "GET":  # newest first; it takes no step of theirs
+                return json_reply({"data": [row.as_json() for row in reversed(self.batches.values())]})
             if kind == "batches":
                 return self.create(json.loads(body))
             return self.upload(parse_upload(body))
-        id, *action = rest
+        id = rest[0]
         if id not in (*self.files, *self.batches):
             return not_found(id)
         if kind == "batches":
-            batch = self.batches[id]
-            return self.cancel(batch) if action == ["cancel"] else self.retrieve(batch)
+            return self.retrieve(self.batches[id])
         return Reply(200, self.files[id], (("content-type", "application/octet-stream"),))
-
-    def _list(self, after: str | None) -> Reply:
-        """Return a page of batches, newest first. It takes no step of theirs."""
-        rows = [row.as_json() for row in reversed(self.batches.values())]
-        if after in self.batches:
-            rows = rows[[row["id"] for row in rows].index(after) + 1 :]
-        page = rows[: self._page]
-        return json_reply({"object": "list", "data": page, "has_more": len(page) < len(rows)})
 
 
 async def send(request: web.Request, reply: Reply, body: bytes, more: dict[str, str]) -> web.StreamResponse:

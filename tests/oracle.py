@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 Row = Mapping[str, Any]
+Named = Sequence[tuple[str, Row]]  # question IDs and gold rows
 
 
 def compute_blocks(
@@ -34,7 +35,7 @@ def compute_blocks(
     return blocks
 
 
-def compute_retrieval(named: Sequence[tuple[str, Row]], predictions: Mapping[str, Row]) -> dict[str, Any]:
+def compute_retrieval(named: Named, predictions: Mapping[str, Row]) -> dict[str, Any]:
     rows = []
     for question_id, question in named:
         ids = order_retrieved(predictions.get(question_id) or {})
@@ -60,38 +61,31 @@ def order_retrieved(prediction: Row) -> list[str]:
             ids.append(entry["doc_id"])
             if entry.get("rank") is not None:
                 by_rank[entry["rank"]] = entry["doc_id"]
-    if len(by_rank) == len(entries):
-        return [by_rank[rank] for rank in sorted(by_rank)]
-    return ids
+    return [by_rank[rank] for rank in sorted(by_rank)] if len(by_rank) == len(entries) else ids
 
 
-def compute_citation(named: Sequence[tuple[str, Row]], predictions: Mapping[str, Row]) -> dict[str, Any]:
+def compute_citation(named: Named, predictions: Mapping[str, Row]) -> dict[str, Any]:
     rows = []
     for question_id, question in named:
         gold, predicted = list_cited(question), list_cited(predictions.get(question_id) or {})
         if not gold:
             continue
         row: dict[str, Any] = {"question_id": question_id, "gold_doc_id": question["doc_id"]}
-        row["gold_sentences"] = gold
-        row["pred_sentences"] = predicted
+        row |= {"gold_sentences": gold, "pred_sentences": predicted}
         common = count_common(gold, predicted)
         precision = common / len(predicted) if predicted else 0
         recall = common / len(gold)
         row |= {"precision": precision, "recall": recall}
         row["f1"] = 2 * precision * recall / (precision + recall) if common else 0
         rows.append(row)
-    block = {"total_questions": len(named), "questions_with_evidence": len(rows), "per_question": rows}
+    block: dict[str, Any] = {"total_questions": len(named), "questions_with_evidence": len(rows)}
     for measure in ("precision", "recall", "f1"):
         block[measure + "_sum"], block["avg_" + measure] = sum_and_mean([row[measure] for row in rows])
-    return block
+    return block | {"per_question": rows}
 
 
 def count_common(gold: Sequence[str], predicted: Sequence[str]) -> int:
-    common = 0
-    for item in gold:
-        if item in predicted:
-            common += 1
-    return common
+    return len([item for item in gold if item in predicted])
 
 
 def list_cited(row: Row) -> list[str]:
@@ -104,12 +98,10 @@ def sum_and_mean(values: Sequence[float]) -> tuple[float, float | None]:
 
 
 def compute_judge_block(
-    named: Sequence[tuple[str, Row]],
-    predictions: Mapping[str, Row],
-    documents: Mapping[str, object],
-    scores: Mapping[str, int],
+    named: Named, predictions: Mapping[str, Row], documents: Mapping[str, object], scores: Mapping[str, int]
 ) -> dict[str, Any]:
-    rows, failed = [], []
+    rows: list[dict[str, Any]] = []
+    failed = []
     for question_id, question in named:
         if question.get("rubric") is None:
             continue
@@ -122,37 +114,27 @@ def compute_judge_block(
             score = scores[question["question"]]
             if score == 0:
                 failed.append(question_id)
-        evidence, method = score_evidence(question, prediction, find_sentences(documents, question["doc_id"]))
+        sentences = find_sentences(documents, question["doc_id"])
         row["answer_score_raw"] = score
         row["answer_score_normalized"] = score / 5
-        row["evidence_score"] = evidence
-        row["evidence_method"] = method
-        row["combined_score"] = 0.5 * score / 5 + 0.5 * evidence
+        row["evidence_score"], row["evidence_method"] = score_evidence(question, prediction, sentences)
+        row["combined_score"] = 0.5 * score / 5 + 0.5 * row["evidence_score"]
         row["gold_sentences"] = list_cited(question)
         row["pred_sentences"] = list_cited(prediction or {})
         rows.append(row)
-    block: dict[str, Any] = {
-        "total_questions": len(named),
-        "questions_with_rubrics": len(rows),
-        "lambda_weight": 0.5,
-        "failed_questions": failed,
-        "per_question": rows,
-    }
-    keys = {"answer": "answer_score_raw", "evidence": "evidence_score", "combined": "combined_score"}
-    for measure, key in keys.items():
-        total, average = sum_and_mean([row[key] for row in rows])
-        block[measure + "_score_sum"], block["avg_" + measure + "_score"] = total, average
-    return block
+    block: dict[str, Any] = {"total_questions": len(named), "lambda_weight": 0.5, "failed_questions": failed}
+    block["questions_with_rubrics"] = block["questions_scored"] = len(rows)
+    for key in ("answer_score_raw", "evidence_score", "combined_score"):
+        name = key.removesuffix("_raw")
+        block[name + "_sum"], block["avg_" + name] = sum_and_mean([row[key] for row in rows])
+    return block | {"per_question": rows}
 
 
 def find_sentences(documents: Mapping[str, object], doc_id: str) -> dict[str, str] | None:
     for name in (doc_id + ".json", doc_id + ".txt"):
         content = documents.get(name)
         if isinstance(content, dict):
-            sentences = {}
-            for entry in content["sentences"]:
-                sentences[entry["sid"] if "sid" in entry else entry["id"]] = entry["text"]
-            return sentences
+            return {row["sid"] if "sid" in row else row["id"]: row["text"] for row in content["sentences"]}
     return None
 
 
@@ -172,8 +154,4 @@ def score_evidence(
 
 
 def list_words(cited: Sequence[str], sentences: Mapping[str, str]) -> list[str]:
-    words: dict[str, bool] = {}
-    for sentence in cited:
-        for word in sentences.get(sentence, "").lower().split():
-            words[word] = True
-    return list(words)
+    return list({word for sentence in cited for word in sentences.get(sentence, "").lower().split()})

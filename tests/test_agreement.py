@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import random
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ from sklearn.metrics import cohen_kappa_score
 from statsmodels.stats.inter_rater import aggregate_raters
 from statsmodels.stats.inter_rater import fleiss_kappa as statsmodels_fleiss
 
-from conftest import Outcome, Project, blocks, mentions, table
+from conftest import LLAMA, RESULTS, JudgeWith, Outcome, Project, blocks, mentions, table
 
 Row = dict[str, Any]
 
@@ -43,10 +44,11 @@ def split_results(**systems: list[int]) -> Row:
     """Return results of a split with these scores of q0, q1, ..."""
     results = {}
     for system, values in systems.items():
-        rows = [
-            {"question_id": f"q{number}", "answer_score_raw": score, "answer_rationale": "Right."}
-            for number, score in enumerate(values)
-        ]
+        rows = []
+        for number, score in enumerate(values):
+            rows.append(
+                {"question_id": f"q{number}", "answer_score_raw": score, "answer_rationale": "Right."}
+            )
         results[system] = {"llm_judge": {"judge_model": "big/model", "per_question": rows}}
     return results
 
@@ -127,28 +129,20 @@ def test_the_interval_of_kappa_is_a_percentile_bootstrap(project: Project, key: 
     assert pair["ci95"]["kappa"] == pytest.approx(expected.tolist(), abs=0.05)
 
 
-@table(
-    "first, second, reason",
-    {
-        "one score": (scores(3, 3), scores(3, 3), "only one value was given"),
-        "no common item": (answers("yes", ..., ...), answers(..., "no", "yes"), "no item in common"),
-    },
-)
-def test_a_kappa_that_is_undefined_is_null_with_a_reason(
-    project: Project, first: object, second: object, reason: str
-) -> None:
-    outcome, results = agree(project, {"a": first, "b": second}, "a.json", "b.json")
-    assert mentions(outcome.out.splitlines(), "a - b", reason)
-    [pair] = results["all"]["pairs"]
-    assert (pair["kappa"], pair["kappa_reason"]) == (None, reason)
-    assert (pair["ci95"]["kappa"], pair["ci95_reason"]) == (None, "fewer than 5 questions")
-    for coefficient in ("fleiss_kappa", "krippendorff_alpha"):
-        assert (results["all"][coefficient], results["all"][f"{coefficient}_reason"]) == (None, reason)
-
-
-def test_more_than_25_different_scores_have_no_interval(project: Project) -> None:
+def test_a_kappa_that_is_undefined_is_null(project: Project) -> None:
+    """So is the interval of more than 25 different scores."""
+    disjoint = {"a": answers("yes", ..., ...), "b": answers(..., "no", "yes")}
+    for files, reason in (
+        ({"a": scores(3, 3), "b": scores(3, 3)}, "only one value was given"),
+        (disjoint, "no item in common"),
+    ):
+        outcome, results = agree(project, files, "a.json", "b.json")
+        assert mentions(outcome.out.splitlines(), "a - b", reason)
+        [pair] = results["all"]["pairs"]
+        assert (pair["kappa"], pair["ci95"]["kappa"]) == (None, None)
+        assert (results["all"]["fleiss_kappa"], results["all"]["krippendorff_alpha"]) == (None, None)
     [pair] = compare(project, scores(*range(30)), scores(*range(1, 31)))["all"]["pairs"]
-    assert (pair["ci95"]["kappa"], pair["ci95_reason"]) == (None, "more than 25 different scores")
+    assert (pair["kappa"] is None, pair["ci95"]["kappa"]) == (False, None)
 
 
 def test_items_are_matched_by_input_gold_and_prediction(project: Project) -> None:
@@ -236,23 +230,25 @@ def judged(source: str, *verdicts: object, **fields: Any) -> Row:
 
 
 def test_a_folder_of_files_named_after_their_judges(project: Project) -> None:
-    """Sources are named by `source_file`, else `run_name`, else the file's name; each finds the others."""
+    """Sources are named by `source_file`, else `run_name`, else the file's name."""
     unnamed = {"source_file": None, "run_name": " "}
     files = {
         "evals/s1__judge-x": judged("s1", True, False, True, judge_model="big/x"),
-        "evals/s2__judge-x": judged("s2", True, False, True),
-        "evals/s1__judge-y": judged("s1", True, True, True, source_file=None),
-        "evals/s2__judge-y": judged("s2", False, False, True, **unnamed),
+        "evals/s2__judge-x": judged("s2", True, False, True, source_file=None),
+        "evals/s3__judge-x": judged("s3", True, **unnamed),
+        "evals/s1__judge-y": judged("s1", True, True, True),
+        "evals/s2__judge-y": judged("s2", False, False, True, source_file=None),
+        "evals/s3__judge-y": judged("s3", True, **unnamed),
         "evals/s1": judged("s1", None, None, None),  # not judged
         "evals/labels": [row(0, True)],  # names no judge
-        "evals/s1__judge-x.previous.2": judged("s1", False, False, False),  # replaced results
     }
     outcome, results = agree(project, files, "--eval-dir", "evals", "--samples", "0")
     assert (outcome.code, outcome.err) == (0, ["evals: JSON files without a judge's decisions, ignored: 2"])
-    assert [(judge["judge"], judge["decisions"]) for judge in results["judges"]] == [("x", 6), ("y", 6)]
-    assert [len(judge["files"]) for judge in results["judges"]] == [2, 2]
-    assert results["all"]["pairs"][0]["items"] == 6
-    assert agreements(results) == {"runs/s1.json": pytest.approx(2 / 3), "runs/s2.json": pytest.approx(2 / 3)}
+    assert [(judge["judge"], judge["decisions"]) for judge in results["judges"]] == [("x", 7), ("y", 7)]
+    assert [len(judge["files"]) for judge in results["judges"]] == [3, 3]
+    assert results["all"]["pairs"][0]["items"] == 7
+    thirds = dict.fromkeys(("runs/s1.json", "run of s2"), pytest.approx(2 / 3))
+    assert agreements(results) == {**thirds, "s3": 1.0}
     assert (results["items_apart"], results["disagreements"]) == (2, [])
 
 
@@ -265,20 +261,17 @@ def test_no_common_item_is_a_warning_with_the_sources(project: Project) -> None:
         "warning: x and y have no item in common; sources: x has runs/s1.json, y has runs/s2.json",
         "warning: x and people have no item in common; sources: x has runs/s1.json, people has run of s2",
     ]
-    assert [pair["items"] for pair in results["people"]["judges"]] == [0, 1]
+    assert [pair["items"] for pair in results["people"]["judges"]] == [0, 0]
 
 
 Counts = tuple[int, int, int]
-S = {"source_file": "runs/s.json"}
 BOTH = [row(0, True), row(1, True)]
 LABELS: dict[str, tuple[object, Counts, Counts]] = {
     # the labels; items, too strict and contradicted ones of judge x, of judge y
     "of any source": ([*BOTH, row(9, True)], (1, 0, 1), (1, 1, 1)),
-    "of a run": ([row(0, True, run_name="r1"), row(1, True, run_name="r2")], (2, 0, 0), (1, 1, 0)),
-    "of a source": ([row(n, True, source="runs/t.json") for n in (0, 1)], (2, 1, 0), (2, 1, 0)),
-    "of the first run": ({"run_name": "r1", "items": BOTH}, (2, 0, 0), (0, 0, 0)),
-    "of the second run": ({"run_name": "r2", "items": BOTH} | S, (2, 1, 0), (2, 2, 0)),
-    "of a file": ({"items": BOTH} | S, (1, 0, 1), (2, 2, 0)),
+    "of a row's source": ([row(n, True, source="runs/t.json") for n in (0, 1)], (2, 1, 0), (2, 1, 0)),
+    "of a file": ({"items": BOTH, "source_file": "runs/s.json", "run_name": "r"}, (1, 0, 1), (2, 2, 0)),
+    "of another source": ({"items": BOTH, "run_name": "r"}, (0, 0, 0), (0, 0, 0)),
 }
 
 
@@ -286,45 +279,45 @@ LABELS: dict[str, tuple[object, Counts, Counts]] = {
 def test_labels_count_once_and_for_their_source(
     project: Project, labels: object, of_x: Counts, of_y: Counts
 ) -> None:
-    """Judge x has two runs of s.json, judge y the second one only. Both have one run of t.json.
-
-    What a judge decided differently in the sources of a label is left out.
-    """
+    """Judge x has s.json twice. What a judge decided differently in the sources of a label is left out."""
     files = {
-        "evals/1__judge-x": judged("s", True, True, run_name="r1"),
-        "evals/2__judge-x": judged("s", False, True, run_name="r2"),
-        "evals/2__judge-y": judged("s", False, False, run_name="r2"),
-        "evals/t__judge-x": judged("t", False, True, True, run_name="run of x"),
-        "evals/t__judge-y": judged("t", False, True, True, run_name="run of y"),
+        "evals/1__judge-x": judged("s", True, True),
+        "evals/2__judge-x": judged("s", False, True),
+        "evals/s__judge-y": judged("s", False, False),
+        "evals/t__judge-x": judged("t", False, True, True),
+        "evals/t__judge-y": judged("t", False, True, True),
     }
     outcome, results = agree(project, files, "--eval-dir", "evals", people=labels)
-    assert agreements(results) == {"r1": None, "r2": 0.5, "runs/t.json": 1.0}
+    assert agreements(results) == {"runs/s.json": 0.0, "runs/t.json": 1.0}  # whatever people say
     keys = ("items", "too_strict", "contradicted")
     assert [tuple(judge[key] for key in keys) for judge in results["people"]["judges"]] == [of_x, of_y]
     assert mentions(outcome.out.splitlines(), "x: left out", "differently: 1") is bool(of_x[2])
     assert outcome.code == (0 if of_y[0] else 3)
 
 
-def test_equal_answers_in_one_file(project: Project) -> None:
-    """They are matched one to one if both raters have equally many, decided or not; else they are one."""
+def test_equal_answers_in_one_file_are_one_item(project: Project) -> None:
+    """One that is decided in two ways is left out."""
     a = [row(0, "yes"), row(0, "no"), row(1, "yes"), row(1, "yes")]
     b = [row(0, "yes"), row(0, "yes"), row(1, "yes"), row(1, None)]
     results = compare(project, a, b, people=[row(0, True), row(1, True)])
     [pair] = results["all"]["pairs"]
-    assert (pair["items"], pair["contradicted"], pair["agreement"]) == (3, 0, pytest.approx(2 / 3))
+    assert (pair["items"], pair["contradicted"], pair["agreement"]) == (1, 1, 1.0)
     people = results["people"]
     assert [(judge["items"], judge["contradicted"]) for judge in people["judges"]] == [(1, 1), (2, 0)]
     assert (people["items"], people["items_without_judge"]) == (2, 0)
 
 
 def test_intervals_resample_questions(project: Project) -> None:
-    """Ten equal answers to a question tell no more than one."""
+    """Ten answers to a question that are rated alike tell no more than one."""
     draw = random.Random(1)
     raters = [[draw.random() < 0.6 for _ in range(40)] for _ in range(3)]
     found = []
     for count in (1, 10):
-        a, b, people = ([row(n, verdict) for n, verdict in enumerate(rater)] * count for rater in raters)
-        found.append(compare(project, a, b, people=people))
+        files = []
+        for rater in raters:
+            items = itertools.product(enumerate(rater), range(count))
+            files.append([row(n, verdict, prediction=f"p{copy}") for (n, verdict), copy in items])
+        found.append(compare(project, *files[:2], people=files[2]))
     one, ten = found
     assert (ten["all"]["items"], ten["all"]["pairs"][0]["questions"]) == (400, 40)
     for part, rows in (("all", "pairs"), ("people", "judges"), ("people", "votes")):
@@ -360,15 +353,148 @@ def test_verdicts_are_compared_with_those_of_people(project: Project) -> None:
     assert rows["a"]["kappa"] == pytest.approx(cohen_kappa_score([1, 1, 0, 1, 0], [1, 0, 0, 1, 0]))
 
 
-def test_scores_are_compared_with_those_of_people_at_each_level(project: Project) -> None:
+def test_scores_are_compared_with_those_of_people(project: Project) -> None:
+    """The majority are more than half: two of three judges, three of four."""
     people = scores(1, 1, 4, 5)
     kind, right = compare(project, scores(2, 3, 4, 4), people, people=people)["people"]["judges"]
-    assert kind["judge_minus_human_by_level"] == {"1": 1.5, "4": 0.0, "5": -1.0}
     assert (kind["accuracy"], kind["accuracy_within_1"]) == (0.25, 0.75)
     assert (kind["too_kind"], kind["too_strict"]) == (2, 1)
     assert (right["accuracy"], right["kappa"]) == (1.0, 1.0)
-    votes = compare(project, scores(2, 3, 4, 4), scores(1, 1, 5, 5), people=people)["people"]["votes"]
-    assert [(vote["items"], vote["accuracy"]) for vote in votes] == [(0, None)] * 2  # they agree on no item
+    judges = [scores(2, 2, 2), scores(2, 2, 1), scores(3, 2, 2), scores(4, 5, None)]
+    majority, _ = compare(project, *judges, people=scores(2, 2, 2))["people"]["votes"]
+    assert (majority["items"], majority["left_out"], majority["accuracy"]) == (2, 1, 1.0)
+
+
+# ------------------------------------------------------------------ People's tables
+
+
+def judged_split() -> Row:
+    """Return a split's results. Answers of `strong` have the IDs a to e; a person decided on the last two."""
+    results = split_results(strong=[5, 3, 1, 4, 5], simple=[4, 4, 4, 4])
+    for row, answer_id in zip(results["strong"]["llm_judge"]["per_question"], "abcde", strict=True):
+        row["answer_id"] = answer_id
+        if answer_id in "de":
+            row["judge_score"] = 2 if answer_id == "d" else None
+    return results
+
+
+def csv_lines(header: str, form: str) -> str:
+    """Return a table of four scores. A row's form names its {answer_id}, {question_id} and {score}."""
+    rows = []
+    for number, (answer_id, score) in enumerate(zip("abcd", (5, 4, 1, 3), strict=True)):
+        rows.append(form.format(answer_id=answer_id, question_id=f"q{number}", score=score))
+    return "\n".join([header, *rows])
+
+
+LEVEL_COLUMNS = ",".join(f"level_{level}" for level in range(1, 6))
+PEOPLE_FORMS = {
+    "a row per rating": csv_lines("item,rater,score", "{answer_id},ann,{score}"),
+    "semicolons and capitals": csv_lines("Item;Rater;Score", " strong/{question_id} ;ann;{score}"),
+    "by system and question": csv_lines("system\tquestion_id\tscore", "strong\t{question_id}\t{score}"),
+    "a column per rater": csv_lines("item,ann,note", "{answer_id},{score},sure"),
+    "a label sheet": csv_lines(
+        f"answer_id,question_id,answer,{LEVEL_COLUMNS},score,note,why",
+        "{answer_id},{question_id},p,none,a,b,c,all,{score},,",
+    )
+    + "\nx,q1,p,none,a,b,c,all,,,\nb,q1,p,none,a,b,c,all,1,,flagged",
+}
+
+
+@table("content", PEOPLE_FORMS)
+def test_a_judge_of_a_split_is_compared_with_people(project: Project, content: str) -> None:
+    """The judge gave 5, 3, 1 and, before a person's decision, 2; people gave 5, 4, 1 and 3."""
+    project.write("dev_evaluation.json", judged_split())
+    project.write("dev_labels.csv", content)
+    outcome = project.run("agreement", "dev_evaluation.json", "--human", "dev_labels.csv")
+    assert outcome.code == 0
+    results = project.read("agreement.json")
+    assert (results["compared"], results["all"]["pairs"], results["people"]["votes"]) == ("score", [], [])
+    assert [judge["undecided"] for judge in results["judges"]] == [1]
+    [judge] = results["people"]["judges"]
+    figures = [judge[name] for name in ("items", "accuracy", "accuracy_within_1", "too_kind", "too_strict")]
+    assert figures == [4, 0.5, 1.0, 0, 2]
+    weighted = cohen_kappa_score([5, 3, 1, 2], [5, 4, 1, 3], weights="quadratic")
+    assert judge["kappa"] == pytest.approx(weighted)
+    doubtful = mentions(outcome.err, "warning: dev_labels.csv", "not drawn", "1, e.g. b")
+    assert doubtful is ("flagged" in content)
+
+
+def test_the_sheet_and_the_results_of_a_split(small: Project, judge_with: JudgeWith) -> None:
+    judge_with({"strong": [5, 2]})
+    small.run("dev")
+    small.run("dev", "--label-sheet")
+    sheet = list(csv.DictReader((small.folder / "dev_labels.csv").read_text("utf-8-sig").splitlines()))
+    lines = [
+        f"{row['answer_id']},{row['question_id']},{5 if row['question_id'] == 'q001' else 3},"
+        for row in sheet
+    ]
+    small.write("dev_labels.csv", "\n".join(["answer_id,question_id,score,why", *lines]))
+    assert small.run("agreement", RESULTS, "--human", "dev_labels.csv").code == 0
+    [judge] = small.read("agreement.json")["people"]["judges"]
+    assert (judge["judge"], judge["items"], judge["accuracy"], judge["too_strict"]) == (LLAMA, 2, 0.5, 1)
+
+
+@table("words", {"words": "yes no no yes", "capitals": "True FALSE False true", "numbers": "1 0 0.0 1"})
+def test_a_judge_of_answers_is_compared_with_verdicts_of_people(project: Project, words: str) -> None:
+    """Kappa is then plain. Of each item most people decide; a tie decides nothing."""
+    judge = {"detailed_results": [row(n, verdict, id=f"i{n}") for n, verdict in enumerate("1101")]}
+    project.write("judge.json", judge)
+    cells = words.split()
+    columns = [*(f"i{n},{cell},{cell}," for n, cell in enumerate(cells[:3])), f"i3,{cells[0]},{cells[1]},"]
+    project.write("wide.csv", "\n".join(["item,ann,bob,eve", *columns]) + cells[0])
+    assert project.run("agreement", "judge.json", "--human", "wide.csv").code == 0
+    results = project.read("agreement.json")
+    [judge_row] = results["people"]["judges"]
+    assert (results["compared"], judge_row["items"], judge_row["accuracy"]) == ("correct", 4, 0.75)
+    assert judge_row["kappa"] == pytest.approx(cohen_kappa_score([1, 1, 0, 1], [1, 0, 0, 1]))
+
+
+def test_people_among_themselves(project: Project) -> None:
+    """Two people are enough, with a judge or without one. Of their scores the mean is compared."""
+    project.write("judge.json", judged_split())
+    project.write("people.csv", "item,rater,score\na,ann,5\na,bob,4\nb,ann,3\nb,bob,3\nc,ann,1\nc,bob,3\n")
+    outcome = project.run("agreement", "judge.json", "--human", "people.csv")
+    assert "ann - bob" in blocks(outcome.out)["PEOPLE AMONG THEMSELVES"]
+    results = project.read("agreement.json")["people"]
+    [judge] = results["judges"]  # 5, 3, 1 and 4.5, 3, 2
+    assert (judge["accuracy"], judge["too_kind"], judge["too_strict"]) == (pytest.approx(1 / 3), 1, 1)
+    [pair] = results["among_people"]["pairs"]
+    weighted = cohen_kappa_score([5, 3, 1], [4, 3, 3], labels=[1, 2, 3, 4, 5], weights="quadratic")
+    assert (pair["items"], pair["kappa"]) == (3, pytest.approx(weighted))
+    assert project.run("agreement", "--human", "people.csv").code == 0
+    alone = project.read("agreement.json")
+    assert ([judge["judge"] for judge in alone["judges"]], "people" in alone) == (["ann", "bob"], False)
+    assert alone["all"]["pairs"] == [pair]
+
+
+def test_ratings_of_answers_that_no_judge_has_do_not_count(project: Project) -> None:
+    """An answer ID that is given counts alone: the answer to q1 is another one now."""
+    project.write("judge.json", judged_split())
+    project.write("people.csv", "answer_id,system,question_id,score\na,strong,q0,5\nold,strong,q1,3\n")
+    outcome = project.run("agreement", "judge.json", "--human", "people.csv")
+    assert (outcome.code, project.read("agreement.json")["people"]["items"]) == (3, 1)
+    assert mentions(outcome.err, "warning: people.csv", "no judge has", "1, e.g. old")
+
+
+BAD_TABLES = {
+    "no rating": ("answer_id,score,note\na,,?\n", "people.csv: no rating"),
+    "unknown items": ("item,score\nx,3\n", "people.csv: no rating of an item that a judge has, found x; "),
+    "no item": ("name,score\na,3\n", "people.csv:2: item is missing"),
+    "several answers": ("item,score\nq1,3\n", "people.csv:2: q1 is the name of 2 answers"),
+    "two of a person": ("item,score\na,3\na,4\n", "people.csv:3: a second rating of a by people"),
+    "a word": ("item,ann\na,good\n", "people.csv:2: ann: expected a number, yes or no, got good"),
+    "not a number": ("item,score\na,nan\n", "people.csv:2: people: expected a number"),
+    "verdicts on scores": ("item,correct\na,yes\n", "error: verdicts and scores cannot be compared"),
+    "no table": ("\n", "people.csv: no rating"),
+}
+
+
+@table("content, start", BAD_TABLES)
+def test_problems_of_people_s_tables(project: Project, content: str, start: str) -> None:
+    project.write("judge.json", judged_split())
+    project.write("people.csv", content)
+    outcome = project.run("agreement", "judge.json", "--human", "people.csv")
+    assert (outcome.code, outcome.err[0][: len(start)]) == (2, start)
 
 
 # ------------------------------------------------------------------ Console, reports and problems
@@ -392,12 +518,13 @@ unanimous      1         0           0      1.00            n/a
 """
 
 
-def test_the_console(project: Project) -> None:
+def test_the_console_and_reports(project: Project) -> None:
+    """The CSV file has a row per judge, vote and pair."""
     a = answers("yes", "no", "yes", "no", "yes", "yes")
     b = answers("yes", "yes", "yes", "no", "no")["detailed_results"]
     b += [row(5, decision_method="exact"), row(6, None)]
-    labels = [row(0, 1), row(1, 0)]
-    outcome, _ = agree(project, {"a": a, "b": b}, "a.json", "b.json", "--samples", "1", people=labels)
+    options = ("--samples", "1", "--report", "md", "html", "csv")
+    outcome, _ = agree(project, {"a": a, "b": b}, "a.json", "b.json", *options, people=[row(0, 1), row(1, 0)])
     assert (outcome.code, outcome.err) == (0, [])
     printed = blocks(outcome.out)
     assert list(printed)[1:3] == ["ALL ITEMS", "COMPARED WITH PEOPLE: people"]
@@ -408,21 +535,12 @@ def test_the_console(project: Project) -> None:
     assert mentions(items.splitlines(), "Krippendorff", "0.25 [-0.80, 1.00]")
     assert people.startswith(PEOPLE_TABLE)
     assert mentions(disagreements.splitlines(), '"Q1?"', '"g1"', '"p1"', "a no", "b yes")
-
-
-def test_reports_have_a_row_per_judge_vote_and_pair(project: Project) -> None:
-    files = [answers("yes", "no", "yes"), answers("yes", "no", "no"), answers("yes", "yes", "no")]
-    compare(project, *files, options=("--report", "md", "html", "csv"), people=[row(0, 1), row(1, 0)])
-    text = (project.folder / "agreement.csv").read_text("utf-8-sig")
     assert all("unanimous" in (project.folder / f"agreement.{form}").read_text() for form in ("md", "html"))
-    rows = list(csv.DictReader(text.splitlines()))
-    assert [(row["judge"], row["with"], row["items"]) for row in rows] == [
-        *[(name, "people", "2") for name in ("a", "b", "c", "majority")],
-        ("unanimous", "people", "1"),
-        *[("a", "b", "3"), ("a", "c", "3"), ("b", "c", "3"), ("all", "", "3")],
-    ]
-    assert rows[4]["kappa_reason"] == "only one value was given"
-    assert float(rows[-1]["fleiss_kappa"]) == pytest.approx(1 / 10)
+    rows = list(csv.DictReader((project.folder / "agreement.csv").read_text("utf-8-sig").splitlines()))
+    votes = [(vote, "people", "1") for vote in ("majority", "unanimous")]
+    expected = [("a", "people", "2"), ("b", "people", "2"), *votes, ("a", "b", "5"), ("all", "", "6")]
+    assert [(row["judge"], row["with"], row["items"]) for row in rows] == expected
+    assert float(rows[-1]["fleiss_kappa"]) == pytest.approx(1 / 6)
 
 
 BAD_USAGE: dict[str, tuple[list[str], list[str]]] = {
@@ -447,12 +565,13 @@ def test_bad_usage(project: Project, arguments: list[str], words: list[str]) -> 
 
 def test_the_problems_of_all_files_are_listed(project: Project) -> None:
     rows = '{"detailed_results": [\n{"input": "q", "correct": "maybe"},\n{"score": true}\n]}'
-    split = '{"strong": {"llm_judge": {"per_question":\n[{"question_id": "q1"}]}}}'
+    split = {"strong": {"llm_judge": {"per_question": [{"question_id": "q1", "answer_score_raw": "high"}]}}}
     files = {"rows": rows, "split": split, "undecided": [row(0, None)], "torn": "[{"}
     names = [f"{name}.json" for name in (*files, "missing")]
     outcome, results = agree(project, files, *names, "--eval-dir", "nowhere")
     assert (outcome.code, outcome.out, results) == (2, "", None)
-    places = ("rows.json:2", "rows.json:3", "split.json:1: strong", "undecided.json", "torn.json:1")
-    for start in (*places, "missing.json: file not found in "):
+    places = ["rows.json: [0]: correct: ", "rows.json: [1]: score: ", "split.json: strong: [0]: "]
+    places += ["undecided.json:1: no decisions", "torn.json:1: ", "missing.json: file not found in "]
+    for start in places:
         assert any(line.startswith(start) for line in outcome.err), start
     assert mentions(outcome.err, "nowhere")

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from conftest import QUESTIONS_FILE, Project, Serve, mentions, table
+import json
+from typing import Any
+
+import pytest
+
+from conftest import QUESTIONS_FILE, Project, Serve, json_lines, mentions, question, table
 from groq_server import score_reply
 
 SMALL = "strong: 2 of 2 questions answered, 1 with citations, 1 with retrieval\n"
@@ -19,13 +24,12 @@ def test_counts_of_each_system_and_nothing_else(small: Project, serve: Serve) ->
     assert (small.files(), server.calls) == (before, [])
 
 
-def test_warnings_are_shown_and_fail_a_strict_check(small: Project) -> None:
+def test_warnings_are_shown(small: Project) -> None:
     small.predictions("strong", {"q001": {"answer": "It is."}})
-    for options, code in (((), 0), (("--strict",), 2)):
-        outcome = small.run("check", "dev", *options)
-        warning = "warning: dev_strong_output.json: questions without a prediction"
-        assert (outcome.code, mentions(outcome.err, warning, "q002")) == (code, True)
-        assert outcome.out == "strong: 1 of 2 questions answered, 0 with citations, 0 with retrieval\n"
+    outcome = small.run("check", "dev")
+    warning = "warning: dev_strong_output.json: questions without a prediction"
+    assert (outcome.code, mentions(outcome.err, warning, "q002")) == (0, True)
+    assert outcome.out == "strong: 1 of 2 questions answered, 0 with citations, 0 with retrieval\n"
 
 
 def test_problems_of_all_files_are_shown(small: Project) -> None:
@@ -36,16 +40,83 @@ def test_problems_of_all_files_are_shown(small: Project) -> None:
     before = small.files()
     outcome = small.run("check", "dev", "--outputs", "team", "none", "fine")
     assert [line.split(": ")[0] for line in outcome.err] == [
-        "corpus/d1.json:1",
-        *["team/dev_strong_output.json:1"] * 2,
-        *("team/dev_own_output.json:1", "none", "warning", "warning", "error", "2 warnings"),
+        "corpus/d1.json",
+        *["team/dev_strong_output.json"] * 2,
+        *("team/dev_own_output.json:1", "none", "warning", "error", "1 warning"),
     ]
     assert outcome.out.splitlines() == [
         "team/strong: cannot be graded",
         "team/own: cannot be graded",
-        "fine/strong: 1 of 2 questions answered, 0 with citations, 0 with retrieval",
+        "fine/strong: 1 of 1 predictions answered, 0 with citations, 0 with retrieval",
+        "1 can be graded, 2 cannot",
     ]
     assert (outcome.code, small.files()) == (2, before)
+
+
+@pytest.mark.parametrize("options", [(), ("--dry-run",), ("check",)])
+def test_a_submission_that_cannot_be_graded_has_the_same_exit_code_everywhere(
+    small: Project, options: tuple[str, ...]
+) -> None:
+    small.submission("anna", strong={"q001": {"answer": "It is."}, "q002": {}})
+    small.submission("bob", strong=[])
+    command = ["check", "dev"] if options == ("check",) else ["dev", *options]
+    outcome = small.run(*command, "--outputs", "anna", "bob")
+    assert outcome.code == 3
+    assert mentions(outcome.err, "bob/dev_strong_output.json", '{"q001": {...}, ...}, got a list')
+    if "check" in options:
+        assert outcome.out.splitlines()[-1] == "1 can be graded, 1 cannot"
+
+
+def test_predictions_of_a_malformed_question_are_not_unknown(small: Project) -> None:
+    small.write(QUESTIONS_FILE, f"{json.dumps(question())}\n{json.dumps(question('d2', answer=1))}\n")
+    outcome = small.run("check", "dev")
+    assert [line.partition(": ")[0] for line in outcome.err] == [f"{QUESTIONS_FILE}:2", "error"]
+
+
+# -- What students check with
+
+
+def test_questions_for_students_have_nothing_of_the_gold(small: Project) -> None:
+    small.questions(question("d2"), question("d1", question_id="x"))
+    outcome = small.run("check", "dev", "--write-student-questions", "students.txt")
+    assert (outcome.code, outcome.out) == (0, "Questions for students saved to: students.txt\n")
+    rows = [json.loads(line) for line in (small.folder / "students.txt").read_text("utf-8").splitlines()]
+    assert rows == [
+        {"question_id": "q001", "question": "What is d2?"},
+        {"question_id": "x", "question": "What is d1?"},
+    ]
+    outcome = small.run("check", "dev", "--write-student-questions", "students.txt")
+    assert (outcome.code, len(outcome.err)) == (2, 1)
+    assert mentions(outcome.err, "students.txt exists")
+
+
+STUDENT_MISTAKES: dict[str, tuple[dict[str, Any], str, str]] = {
+    "an ID in another form": ({"Q1": {"answer": "a"}}, "IDs unlike those", "Q1 for q001"),
+    "an unknown ID": ({"q9": {"answer": "a"}}, "IDs that no question has", "q9"),
+    "missing questions": ({"q001": {"answer": "a"}}, "questions without a prediction", "q002"),
+    "a misspelt field": ({"q001": {"anwser": "a"}}, "unknown field", '"answer"'),
+    "text instead of IDs": (
+        {"q001": {"answer": "a", "retrieved_docs": ["d1"], "evidence_sentences": ["It was lit."]}},
+        *("cited IDs", "It was lit."),
+    ),
+    "a sentence that no document has": (
+        {"q001": {"answer": "a", "retrieved_docs": ["d1"], "evidence_sentences": ["S7", "S1"]}},
+        *("cited IDs", "S7"),
+    ),
+}
+
+
+@table("predictions, words, example", STUDENT_MISTAKES)
+def test_students_check_with_the_real_questions(
+    small: Project, predictions: dict[str, Any], words: str, example: str
+) -> None:
+    rows = [{"question_id": f"q00{n}", "question": f"What is d{n}?"} for n in (1, 2)]
+    small.write(QUESTIONS_FILE, json_lines(*rows))
+    small.predictions("strong", predictions)
+    outcome = small.run("check", "dev")
+    assert outcome.code == 0
+    assert mentions(outcome.err, "warning: dev_strong_output.json", words, example)
+    assert small.run("dev").code == 2  # there is no gold to grade with
 
 
 @table("arguments, name", {"here": ((), "strong"), "a submission": (("--outputs", "team"), "team/strong")})
@@ -59,20 +130,20 @@ def test_without_the_questions_the_predictions_alone_are_checked(
     small.predictions("strong", predictions)
     small.submission("team", strong=predictions)
     outcome = small.run("check", "dev", *arguments)
-    assert outcome.out == f"{name}: 3 of 3 predictions answered, 3 with citations, 3 with retrieval\n"
-    assert outcome.err[0] == f"{QUESTIONS_FILE} is not there: the predictions alone are checked."
+    line = f"{name}: 3 of 3 predictions answered, 3 with citations, 3 with retrieval\n"
+    assert outcome.out == line + ("1 can be graded, 0 cannot\n" if arguments else "")
+    assert outcome.err[0] == f"{QUESTIONS_FILE} is not there: question IDs are not checked."
     assert mentions(outcome.err, "warning: ", "cited IDs", "1, e.g. d1_s1 for S1")
-    assert mentions(outcome.err, "warning: ", "all answers are the same", "No idea.")
+    assert mentions(outcome.err, "warning: ", "all answers are the same", "e.g. a")
     assert (outcome.err[-1], outcome.code) == ("2 warnings", 0)
 
 
 def test_without_the_questions_retrieved_ids_are_compared(small: Project) -> None:
     (small.folder / QUESTIONS_FILE).unlink()
-    for retrieved, code in ((["corpus/D1.json", "x"], 2), (["d1", "d2.json"], 0)):
+    for retrieved, is_warned in ((["corpus/D1.json", "x"], True), (["d1", "d2.json"], False)):
         small.predictions("strong", {"a": {"answer": "No idea.", "retrieved_docs": retrieved}})
-        outcome = small.run("check", "dev", "--strict")
-        warned = mentions(outcome.err, "retrieved IDs unlike", "1, e.g. corpus/D1.json for d1; write")
-        assert (outcome.code, warned) == (code, code == 2)
+        outcome = small.run("check", "dev")
+        assert mentions(outcome.err, "retrieved IDs unlike", "corpus/D1.json for d1; write") == is_warned
 
 
 def test_no_predictions_are_a_problem(small: Project) -> None:

@@ -1,4 +1,4 @@
-"""Intervals of the means, comparisons of systems, slices, and joint scores."""
+"""Intervals of the means, comparisons of systems, and slices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
-from conftest import JudgeWith, Outcome, Project, all_kept, blocks, document, question, table
+from conftest import JudgeWith, Outcome, Project, all_kept, document, question, table
 
 Row = dict[str, Any]
 MEASURES = {  # block -> mean -> key in its rows, scale
@@ -25,6 +25,7 @@ MEASURES = {  # block -> mean -> key in its rows, scale
     },
 }
 LABELS = ("question_type", "edge_case_type", "source_dataset")
+NO_DIFFERENCE = "no significant difference"
 
 
 def predict(project: Project, system: str, ranks: Sequence[int], *cited: str) -> None:
@@ -84,7 +85,7 @@ def test_every_mean_has_the_bootstrap_interval_over_gold_documents(
 def test_fewer_than_five_documents_of_a_block_have_no_interval(project: Project) -> None:
     cited = [question(doc_id) for doc_id in ("d1", "d2", "d3", "d4", "d4")]
     project.questions(*cited, question("d5", evidence_sentences=[]))
-    predict(project, "strong", [1] * 6)
+    predict(project, "strong", [1] * 6, "S1")
     results = project.run().results["strong"]
     assert results["citation"]["ci95"] == dict.fromkeys(MEASURES["citation"])
     assert results["citation"]["ci95_reason"] == "fewer than 5 documents: 4"
@@ -97,34 +98,22 @@ SYSTEM COMPARISON
 ============================================================
 
 System            Recall@1 %            Recall@5 %             Precision                Recall
-simple        0.0 [0.0, 0.0]        0.0 [0.0, 0.0]         not submitted         not submitted
 strong  100.0 [100.0, 100.0]  100.0 [100.0, 100.0]  1.000 [1.000, 1.000]  1.000 [1.000, 1.000]
 zebra       42.9 [0.0, 85.7]  100.0 [100.0, 100.0]  0.500 [0.500, 0.500]  1.000 [1.000, 1.000]
 
 System                    F1
-simple         not submitted
 strong  1.000 [1.000, 1.000]
 zebra   0.667 [0.667, 0.667]
 
 95 % intervals in brackets: bootstrap over 7 gold documents.
 
 --- PAIRED DIFFERENCES (sign flips over documents, Holm over the pairs of a measure) ---
-Pair             Measure     n               Difference  p (Holm)  Verdict
-strong - simple  Recall@1 %  7  +100.0 [+100.0, +100.0]    0.0469  better
-strong - simple  Recall@5 %  7  +100.0 [+100.0, +100.0]    0.0469  better
-strong - simple  Precision                                         not submitted by simple
-strong - simple  Recall                                            not submitted by simple
-strong - simple  F1                                                not submitted by simple
-zebra - simple   Recall@1 %  7      +42.9 [+0.0, +85.7]    0.2500  no significant difference
-zebra - simple   Recall@5 %  7  +100.0 [+100.0, +100.0]    0.0469  better
-zebra - simple   Precision                                         not submitted by simple
-zebra - simple   Recall                                            not submitted by simple
-zebra - simple   F1                                                not submitted by simple
-zebra - strong   Recall@1 %  7    -57.1 [-100.0, -14.3]    0.2500  no significant difference
-zebra - strong   Recall@5 %  7        +0.0 [+0.0, +0.0]    1.0000  no significant difference
-zebra - strong   Precision   7  -0.500 [-0.500, -0.500]    0.0469  worse
-zebra - strong   Recall      7  +0.000 [+0.000, +0.000]    1.0000  no significant difference
-zebra - strong   F1          7  -0.333 [-0.333, -0.333]    0.0469  worse
+Pair            Measure     n               Difference  p (Holm)  Verdict
+zebra - strong  Recall@1 %  7    -57.1 [-100.0, -14.3]    0.1250  no significant difference
+zebra - strong  Recall@5 %  7        +0.0 [+0.0, +0.0]    1.0000  no significant difference
+zebra - strong  Precision   7  -0.500 [-0.500, -0.500]    0.0156  worse
+zebra - strong  Recall      7  +0.000 [+0.000, +0.000]    1.0000  no significant difference
+zebra - strong  F1          7  -0.333 [-0.333, -0.333]    0.0156  worse
 
 ============================================================
 Evaluation results saved to: dev_evaluation.json
@@ -132,63 +121,9 @@ Evaluation results saved to: dev_evaluation.json
 """
 
 
-def test_comparison_is_the_last_block_of_the_console(seven: Project) -> None:
-    out = seven.run().out
-    assert out[out.index("\n" + "=" * 60 + "\nSYSTEM COMPARISON") :] == COMPARISON
-
-
-NO_DIFFERENCE = "no significant difference"
-
-
-@table(
-    "systems, documents, few",  # the smallest p of n documents is 2 / 2^n, times the number of pairs
-    {
-        "a pair, smallest p 2/32": (["simple", "strong"], 5, True),
-        "a pair, smallest p 2/64": (["simple", "strong"], 6, False),
-        "three pairs, smallest p 6/64": (["simple", "strong", "zebra"], 6, True),
-    },
-)
-def test_remark_about_few_documents(seven: Project, systems: list[str], documents: int, few: bool) -> None:
-    ask_about(seven, numbered(documents))
-    outcome = seven.run("dev", "--systems", *systems)
-    remark = f"No difference can be significant: too few documents ({documents})."
-    assert (remark in outcome.out.splitlines()) == few
-    verdicts = {row["verdict"] for row in outcome.results["strong"]["comparison"]}
-    assert (verdicts == {NO_DIFFERENCE}) == few
-
-
-def test_only_judged_systems_are_compared_by_the_judge(seven: Project, judge_with: JudgeWith) -> None:
-    judge_with({"strong": [4] * 6 + [None], "zebra": [None] * 5 + [4] * 2})
-    outcome = seven.run("dev", "--judge", "strong", "zebra")
-    judged = [row for row in outcome.results["strong"]["comparison"] if row["measure"] == "avg_answer_score"]
-    assert [row["with"] for row in judged] == ["zebra"]
-
-
-def test_results_of_older_versions_are_read(seven: Project, judge_with: JudgeWith) -> None:
-    """They have `tied` for no significant difference, and no n."""
-    judge_with({"strong": [4] * 7})
-    old = seven.run().results
-    for row in itertools.chain.from_iterable(system["comparison"] for system in old.values()):
-        row["verdict"] = "tied"
-        del row["n"]
-    seven.write("dev_evaluation.json", old)
-    judge_with({"strong": [4] * 6 + [2]})
-    outcome = seven.run("dev", "--fresh")
-    [change] = outcome.results["strong"]["run"]["changes"]
-    assert (change["question_id"], change["before"], change["after"]) == ("q007", 4, 2)
-
-
-def test_one_system_is_not_compared_and_no_measure_of_nothing(seven: Project) -> None:
-    assert "comparison" not in seven.run("dev", "--systems", "zebra").results["zebra"]
-    ask_about(seven, numbered(7), evidence_sentences=[])
-    outcome = seven.run()
-    measures = {row["measure"] for row in outcome.results["strong"]["comparison"]}
-    assert measures == set(MEASURES["retrieval"])
-    assert "Precision " not in outcome.out.partition("SYSTEM COMPARISON")[2]
-
-
 def test_comparison_by_hand(seven: Project) -> None:
-    outcome = seven.run()
+    outcome = seven.run("dev", "--systems", "strong", "zebra")
+    assert outcome.out[outcome.out.index("\n" + "=" * 60 + "\nSYSTEM COMPARISON") :] == COMPARISON
     row = compared(outcome, "zebra", "strong", "recall_at_1_pct")
     assert row["difference"] == pytest.approx(-400 / 7, abs=1e-12)
     assert row["p"] == 2 / 2**4  # four differences are not 0, and have the same sign in 2 of 16 flips
@@ -198,6 +133,75 @@ def test_comparison_by_hand(seven: Project) -> None:
     assert compared(outcome, "strong", "zebra", "recall_at_1_pct") == {**row, **mirrored}
     assert compared(outcome, "strong", "zebra", "avg_f1")["verdict"] == "better"
     assert compared(outcome, "zebra", "strong", "avg_f1")["verdict"] == "worse"
+
+
+@table(
+    "systems, documents, few",  # the smallest p of n documents is 2 / 2^n, times the number of tested pairs
+    {
+        "a pair, smallest p 2/32": (["strong", "zebra"], 5, True),
+        "a pair, smallest p 2/64": (["strong", "zebra"], 6, False),
+        "three pairs, smallest p 6/64": (["strong", "wrong", "zebra"], 6, True),
+        "a pair and one that cites nothing, smallest p 2/64": (["simple", "strong", "zebra"], 6, False),
+    },
+)
+def test_remark_about_few_documents(seven: Project, systems: list[str], documents: int, few: bool) -> None:
+    ask_about(seven, numbered(documents))
+    predict(seven, "wrong", [0] * 7, "S2")
+    outcome = seven.run("dev", "--systems", *systems)
+    verdicts = {row["verdict"] for row in outcome.results["strong"]["comparison"]}
+    assert (verdicts == {NO_DIFFERENCE}) == few
+    remark = f"No difference can be significant: too few documents ({documents})."
+    assert (remark in outcome.out.splitlines()) == few
+
+
+# ------------------------------------------------------------------ What was not submitted is not compared
+
+# Precision of ten documents: 1 against 1/2 five times, 1/2 against 1 once, and 1 against 0 four times. Of the
+# 2^10 sign flips two times seven are as far from 0: all of one sign, or one of the six halves of the other.
+TEN = {"good": [*["S1"] * 5, "S1 S2", *["S1"] * 4], "poor": [*["S1 S2"] * 5, "S1", *["S2"] * 4]}
+
+
+def test_systems_that_submit_nothing_leave_the_p_of_the_others_alone(project: Project) -> None:
+    ask_about(project, numbered(10))
+    for system, cited in TEN.items():
+        rows = {f"q{n:03d}": {"evidence_sentences": ids.split()} for n, ids in enumerate(cited, start=1)}
+        project.predictions(system, rows)
+    for system in ("x", "y", "z"):
+        project.predictions(system, {"q001": {"answer": "Yes."}})
+    outcome = project.run()
+    assert outcome.results["x"]["comparison"] == []
+    assert {row["with"] for row in outcome.results["good"]["comparison"]} == {"poor"}
+    row = compared(outcome, "good", "poor", "avg_precision")
+    assert (row["p"], row["p_holm"], row["verdict"]) == (14 / 1024, 14 / 1024, "better")
+
+
+def test_nothing_is_concluded_from_what_was_not_submitted(seven: Project, judge_with: JudgeWith) -> None:
+    predict(seven, "zebra", [1] * 7)  # without citations, and right where `strong` is
+    judge_with({"strong": [4] * 7, "zebra": [4] * 7})
+    outcome = seven.run("dev", "--systems", "strong", "zebra")
+    assert {row["measure"] for row in outcome.results["zebra"]["comparison"]} == {
+        *MEASURES["retrieval"],
+        "avg_answer_score",
+    }
+    pairs = outcome.out.partition("PAIRED DIFFERENCES")[2].splitlines()
+    assert [line.split()[3] for line in pairs if line.endswith("  not submitted by zebra")] == [
+        *("Precision", "Recall", "F1", "Evidence", "Combined"),
+    ]
+    results = outcome.results["zebra"]
+    assert results["citation"]["avg_f1"] == 0  # the key is the course's
+    assert results["citation"]["ci95"] == dict.fromkeys(MEASURES["citation"])
+    assert results["citation"]["ci95_reason"] == "not submitted"
+    assert results["llm_judge"]["ci95"]["avg_evidence_score"] is None
+    assert None not in results["retrieval"]["ci95"].values()
+
+
+def test_one_system_is_not_compared_and_no_measure_of_nothing(seven: Project) -> None:
+    assert "comparison" not in seven.run("dev", "--systems", "zebra").results["zebra"]
+    ask_about(seven, numbered(7), evidence_sentences=[])
+    outcome = seven.run()
+    measures = {row["measure"] for row in outcome.results["strong"]["comparison"]}
+    assert measures == set(MEASURES["retrieval"])
+    assert "Precision " not in outcome.out.partition("SYSTEM COMPARISON")[2]
 
 
 NINE = [f"d{place}" for place in (1, 1, 2, 3, 3, 3, 4, 5, 6, 6, 7, 8, 8, 9, 9, 9)]
@@ -248,36 +252,22 @@ def test_differences_intervals_and_p_values_equal_scipys(four: Outcome, measure:
     assert {row["verdict"] for row in rows} == {"worse", NO_DIFFERENCE}
 
 
-Verdict = tuple[list[int | None], list[int | None], float, float, str]
-VERDICTS: dict[str, Verdict] = {  # the scores of two systems, a document each; difference, p, verdict
-    "nothing is missing": ([5] * 8, [1] * 8, 4, 2 / 2**8, "better"),
-    "significant even if the other's is 5": ([5] * 8, [None, *[1] * 7], 33 / 8, 2 / 2**7, "better"),
-    "significant even if its own is 1": ([None, *[5] * 7], [1] * 8, 27 / 8, 2 / 2**7, "better"),
-    "not if the other's three are 5": ([5] * 8, [*[None] * 3, *[1] * 5], 35 / 8, 2 / 2**5, NO_DIFFERENCE),
-    "not if the extremes disagree": ([3] * 8, [None] * 8, 3, 1, NO_DIFFERENCE),
-    # Five times +4 and three times -4: only 70 flips have a smaller sum, 0.
-    "not if both lack the same": (
-        [*[5] * 5, *[None] * 3],
-        [*[1] * 5, *[None] * 3],
-        *(20 / 8, 186 / 2**8, NO_DIFFERENCE),
-    ),
-    # Ahead at both extremes, where a missing score is at least 1, but behind if it counts 0.
-    "not against the difference": ([*[2] * 6, *[None] * 8], [1] * 14, (6 - 8) / 14, 1, NO_DIFFERENCE),
-}
-
-
-@table("case", VERDICTS)
-def test_verdict_holds_for_any_missing_judgement(
-    project: Project, judge_with: JudgeWith, case: Verdict
-) -> None:
-    scores_a, scores_b, difference, p, verdict = case
-    ask_about(project, numbered(len(scores_a)))
-    for system in ("a", "b"):
-        predict(project, system, [0] * len(scores_a))
-    judge_with({"a": scores_a, "b": scores_b})
-    row = compared(project.run("dev", "--judge", "a", "b"), "a", "b", "avg_answer_score")
-    assert row["difference"] == pytest.approx(difference, abs=1e-12)
-    assert (row["p"], row["p_holm"], row["verdict"]) == (p, p, verdict)
+def test_missing_judgements_leave_no_verdict(seven: Project, judge_with: JudgeWith) -> None:
+    predict(seven, "unjudged", [1] * 7, "S1")
+    judge_with({"simple": [None] + [5] * 6, "strong": [5] * 7, "zebra": [1] * 7})
+    outcome = seven.run("dev", "--judge", "simple", "strong", "zebra")
+    for other, difference in {"strong": -5 / 7, "zebra": 30 / 7 - 1}.items():  # a missing one counts 0
+        row = compared(outcome, "simple", other, "avg_answer_score")
+        assert row["difference"] == pytest.approx(difference, abs=1e-12)
+        assert [row[key] for key in ("ci95", "p", "p_holm")] == [None, None, None]
+        assert row["verdict"] == "judgements missing"
+    row = compared(outcome, "strong", "zebra", "avg_answer_score")
+    assert (row["p"], row["p_holm"], row["verdict"]) == (2 / 2**7, 2 / 2**7, "better")
+    assert compared(outcome, "strong", "zebra", "avg_combined_score")["verdict"] == "better"
+    assert "avg_combined_score" not in {row["measure"] for row in outcome.results["simple"]["comparison"]}
+    assert not {row["measure"] for row in outcome.results["unjudged"]["comparison"]} & {
+        *MEASURES["llm_judge"]
+    }
 
 
 def label(project: Project, labels: Mapping[int, Row]) -> None:
@@ -320,38 +310,3 @@ def test_slice_equals_grading_only_its_questions(seven: Project, judge_with: Jud
                 keys = (*measures, "ci95", "ci95_reason")
                 expected[name] = {key: alone[name][key] for key in keys if key in alone[name]}
             assert block == expected
-
-
-def test_table_of_slices(seven: Project) -> None:
-    label(seven, ALL_LABELS)
-    out = seven.run("dev", "--systems", "strong", "--by", "question_type").out
-    table = blocks(out)["RESULTS BY QUESTION_TYPE"].splitlines()
-    assert table[0].split()[:5] == ["question_type", "System", "Questions", "Recall@1", "%"]
-    assert table[1].split()[:4] == ["how", "strong", "5", "100.0"]
-
-
-Joint = tuple[list[str], int, list[str], int | None, float, float | None]
-JOINT: dict[str, Joint] = {  # gold evidence, rank of the document, citations, score; supported, product
-    "document and sentence": (["S1"], 1, ["S1"], 4, (0.8 + 1) / 2, 0.8),
-    "only the document, sixth": (["S1"], 6, [], 4, 0, 0),
-    "only the sentence": (["S1"], 0, ["S1"], 4, (0.8 + 1) / 2, 0.8),
-    "another sentence with half of the words": (["S1"], 0, ["S2"], 4, 0.5 / 2, 0),
-    "no gold, the document": ([], 5, [], 4, (0.8 + 1) / 2, None),
-    "no gold, no document": ([], 0, [], 4, 1 / 2, None),
-    "supported, but not judged": (["S1"], 1, ["S1"], None, 1 / 2, 0),
-}
-
-
-@table("case", JOINT)
-def test_joint_scores_of_one_question(project: Project, judge_with: JudgeWith, case: Joint) -> None:
-    gold, rank, cited, score, supported, product = case
-    project.questions(question("d1", evidence_sentences=gold))
-    project.documents(document("d1", "It rained.", "It snowed.", "Nobody came."))
-    predict(project, "strong", [rank], *cited)
-    judge_with({"strong": [score]})
-    outcome = project.run()
-    block = outcome.results["strong"]["joint"]
-    assert "joint" not in outcome.out.lower()
-    assert block["avg_supported_combined_score"] == pytest.approx(supported, abs=1e-12)
-    assert block["avg_f1_answer_score"] == pytest.approx(product, abs=1e-12)
-    assert (block["questions"], block["questions_with_evidence"]) == (1, len(gold))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import shutil
@@ -79,9 +78,7 @@ def test_the_sample_predictions_are_made_by_this_command(project: Project, split
         shutil.copytree(ROOT / folder, project.folder / folder)
     assert project.run("generate", split, "--pipeline", "bm25").code == 0
     file = f"{split}_simple_output.json"
-    made, sample = project.read(file), json.loads((ROOT / file).read_bytes())
-    assert list(made.items()) == list(sample.items())
-    assert {row["generated_by"] for row in made.values()} == {"evaluation.py generate"}
+    assert project.files()[file] == (ROOT / file).read_bytes()
 
 
 def test_bm25_answers_with_sentences_of_the_best_document(lamps: Project) -> None:
@@ -102,8 +99,8 @@ def test_documents_without_a_common_word_are_not_retrieved(project: Project) -> 
     row = {"question": "snow", "answer": "", "evidence_sentences": [], "retrieved_docs": []}
     for text in ("The lamp burned oil.", " "):
         project.write("corpus/only.txt", text)
-        assert generate(project, "bm25").code == 0
-        assert project.read(SIMPLE)["q001"] == {**row, "generated_by": "evaluation.py generate"}
+        assert generate(project, "bm25", "--overwrite").code == 0
+        assert project.read(SIMPLE)["q001"] == row
 
 
 def test_the_corpus_is_its_json_and_text_files_alone(lamps: Project, tmp_path_factory: Any) -> None:
@@ -143,7 +140,6 @@ REFUSED: dict[str, tuple[str, str]] = {
     "a model without a name": ("--pipeline rag --model //", "//"),
     "no model": ("--pipeline llm --model ,", "--model"),
     "a folder as a system": ("--pipeline bm25 --system ../s", "--system"),
-    "no room for documents": ("--pipeline rag --tpm 1", "--tpm 1"),
 }
 
 
@@ -154,39 +150,24 @@ def test_options_that_contradict_are_refused(lamps: Project, options: str, word:
     assert (outcome.code, word in outcome.err[-1], lamps.files()) == (2, True, before)
 
 
-def test_a_file_of_another_program_needs_overwrite(lamps: Project, serve: Serve) -> None:
-    server = serve(wrote())
-    made_here = {"answer": "Oil.", "generated_by": "evaluation.py generate"}
-    rows = {"q001": made_here, "q002": {"answer": "Here.", "generated_by": "evaluation.py"}}
-    for content in (rows, "{"):
-        path = lamps.write(STRONG, content)
-        before = path.read_bytes()
-        assert_refused(generate(lamps, "llm"), STRONG, "--overwrite")
-        assert (path.read_bytes(), len(server.calls)) == (before, 0)
-    assert generate(lamps, "llm", "--overwrite").code == 0
-    assert list(lamps.read(STRONG)) == ["q001", "q002", "q003"]
-
-
 # ------------------------------------------------------------------ llm
 
 
 def test_a_model_is_given_the_question_alone(lamps: Project, serve: Serve) -> None:
+    """A file that exists is replaced with --overwrite alone."""
     server = serve(wrote("It burned oil."))
-    outcome = generate(lamps, "llm", "--workers", "1")
+    lamps.write(STRONG, "{")
+    assert_refused(generate(lamps, "llm", "--workers", "1"), STRONG, "--overwrite")
+    assert (lamps.files()[STRONG], len(server.calls)) == (b"{", 0)
+    outcome = generate(lamps, "llm", "--workers", "1", "--overwrite")
     assert (outcome.code, outcome.out) == (0, counted(strong=3))
     assert user_prompt(server.calls[0]) == "[m question]\nWhat did the lamp burn?\n[m end]"
     assert len(server.calls) == 3
     rows = lamps.read(STRONG)
     assert list(rows) == ["q001", "q002", "q003"]
     assert 0 <= rows["q001"].pop("latency_ms") < 10_000
-    assert rows["q001"] == {
-        "question": "What did the lamp burn?",
-        "answer": "It burned oil.",
-        "input_tokens": 100,
-        "output_tokens": 10,
-        "model": LLAMA,
-        "generated_by": "evaluation.py generate",
-    }
+    row = {"question": "What did the lamp burn?", "answer": "It burned oil.", "model": LLAMA}
+    assert rows["q001"] == {**row, "input_tokens": 100, "output_tokens": 10}
 
 
 UNUSABLE = {
@@ -220,7 +201,7 @@ def test_failed_questions_are_listed_and_the_next_run_asks_for_them(lamps: Proje
     assert mentions(outcome.err, STRONG, "q002", "HTTP 400: Not this one", "run again")
     assert list(lamps.read(STRONG)) == ["q001", "q003"]
     server = serve(wrote("In Lisbon."))
-    assert generate(lamps, "llm").code == 0
+    assert generate(lamps, "llm", "--overwrite").code == 0
     assert [pasted(call, "question") for call in server.calls] == ["Where did it rain?"]
     answers = {question_id: row["answer"] for question_id, row in lamps.read(STRONG).items()}
     assert answers == {"q001": "It burned oil.", "q002": "In Lisbon.", "q003": "It burned oil."}
@@ -274,7 +255,7 @@ def test_a_dataset_is_answered_in_rows_that_answers_reads(lamps: Project, serve:
     means = {name: measure["mean"] for name, measure in measures["measures"].items()}
     assert (means["exact"], means["context_recall"], means["input_tokens"]) == (0.5, 1.0, 100)
     before = lamps.files()
-    assert lamps.run("generate", "sets/chat.json", *options).code == 0  # its own files are written anew
+    assert lamps.run("generate", "sets/chat.json", *options, "--overwrite").code == 0
     assert (len(server.calls), lamps.files()) == (4, before)
     assert "chat_generate_judgements.jsonl" in before
 
@@ -319,7 +300,7 @@ def test_citations(
     serve(cited(*names, told=told))
     outcome = generate(project, "rag", "--system", "s")
     row = project.read("dev_s_output.json")["q001"]
-    generate(project, "bm25")
+    generate(project, "bm25", "--overwrite")
     assert row["retrieved_docs"] == project.read(SIMPLE)["q001"]["retrieved_docs"]
     assert (outcome.code, retrieved(row), row["evidence_sentences"]) == (0, ["lamp", "rain"], sentences)
     warned = mentions(outcome.err, "warning: ", "dev_s_output.json", "cited", str(n_unknown))
@@ -350,7 +331,6 @@ ROOM: dict[str, tuple[list[str], int]] = {
     "the default model": ([], 1_079),  # 6000 * 0.8 - 160 - 320 = 4320 tokens: 17280 characters
     "a model of a larger minute": (["--model", GPT_OSS], 1_369),  # 8000 * 0.8 - 600 - 320 = 5480
     "an unknown model": (["--model", "someone/else"], 969),  # 6000 * 0.8 - 600 - 320 = 3880
-    "given tokens": (["--tpm", "20000"], 3_879),  # 20000 * 0.8 - 160 - 320 = 15520
 }
 
 
@@ -394,46 +374,57 @@ def test_a_model_that_fails_stops_no_other(lamps: Project, serve: Serve, reply: 
     assert (outcome.code, outcome.out) == (3, counted(**{"openai-gpt-oss-20b": 3}))
     assert mentions(outcome.err, word)
     server = serve(wrote())
-    assert (generate(lamps, "llm", "--model", LLAMA, GPT_OSS).code, len(server.calls)) == (0, 3)
-
-
-# ------------------------------------------------------------------ `generation` in the results
-
-
-def made(**changes: Any) -> Row:
-    """Return a prediction as `generate` writes it, but for the changes."""
-    row = {"answer": "Oil.", "model": GPT_OSS, "latency_ms": 100, "input_tokens": 1_000, "output_tokens": 500}
-    return {**row, **changes}
-
-
-def generation(project: Project, *rows: Row) -> Any:
-    """Return `generation` in the results of these predictions."""
-    project.questions(*(question() for _ in rows))
-    project.predictions("strong", {f"q{number:03d}": row for number, row in enumerate(rows, start=1)})
-    return project.run("dev").results["strong"]["generation"]
-
-
-def test_generation_summarizes_latency_tokens_and_cost(project: Project) -> None:
-    amounts = [(400, 50), (100, 10), (200, 20), (300, 40), (math.nan, 30)]
-    rows = [made(latency_ms=latency_ms, output_tokens=tokens) for latency_ms, tokens in amounts]
-    assert generation(project, *rows) == {
-        "models": {GPT_OSS: 5},
-        "latency_ms": {"n": 4, "mean": 250, "median": 250},
-        "input_tokens": {"n": 5, "mean": 1_000, "median": 1_000},
-        "output_tokens": {"n": 5, "mean": 30, "median": 30},
-        "cost_usd": pytest.approx((5 * 1_000 * 0.075 + 150 * 0.30) / 1e6),
-    }
-
-
-def test_cost_of_several_models_or_none_without_price_or_tokens(project: Project) -> None:
-    block = generation(project, made(), made(model=LLAMA))
-    assert block["cost_usd"] == pytest.approx((1_000 * 0.125 + 500 * 0.38) / 1e6)
-    for other in (made(model="someone/else"), made(output_tokens=None)):
-        assert generation(project, made(), other)["cost_usd"] is None
+    outcome = generate(lamps, "llm", "--model", LLAMA, GPT_OSS, "--overwrite")
+    assert (outcome.code, len(server.calls)) == (0, 3)
 
 
 def test_a_judge_of_the_generators_family_is_a_warning(small: Project, serve: Serve) -> None:
     serve(score_reply(4))
     for model, warned in (("llama-3.3-70b", True), (GPT_OSS, False)):
-        small.predictions("strong", {"q001": made(model=model), "q002": made(model=model)})
+        small.predictions("strong", {name: {"answer": "Oil.", "model": model} for name in ("q001", "q002")})
         assert mentions(small.run().err, "warning: ", "family", LLAMA, model) == warned
+
+
+# ------------------------------------------------------------------ Words and options of commands that draft
+
+DRAFTING = {"generate": "generate dev --pipeline llm", "questions": "questions --per-document 1"}
+MISSING: dict[str, Reply | None] = {
+    "no key": None,
+    "a wrong key": error(401, "invalid_api_key", "Invalid API Key"),
+    "a withdrawn model": model_gone(),
+    "the limit of the day": rate_limited(RPD, 14_400, 5780),
+    "no usable reply": completion("{}"),
+}
+
+
+@table("reply", MISSING)
+@table("command", DRAFTING)
+def test_nobody_is_told_of_judging(lamps: Project, serve: Serve, command: str, reply: Reply | None) -> None:
+    if reply:
+        serve(reply)
+    for options in ("--workers 1", "--dry-run", "--help"):
+        outcome = lamps.run(*command.split(), *options.split())
+        assert outcome.code == (0 if options != "--workers 1" else 3 if reply else 2)
+        shown = "\n".join([outcome.out, *outcome.err])
+        assert re.findall(r"(?i)[^\s-]*(?<!--)(?:judg(?!ements\.jsonl)|scor).*", shown) == []
+
+
+ASKING = {
+    "a split": "dev",
+    "answers": "answers a.json --method llm_judge",
+    "summaries": "summaries --summary-file merged-5.json",
+    "generate": "generate dev --pipeline llm --overwrite",
+    "questions": "questions",
+}
+
+
+@pytest.mark.parametrize("option", ["--model", "--judge-model"])
+@table("command", ASKING)
+def test_the_model_is_named_in_the_same_way_everywhere(lamps: Project, command: str, option: str) -> None:
+    lamps.predictions("strong", {"q001": {"answer": "Oil."}})
+    lamps.write("a.json", [{"question": "Q?", "expected_answer": "x", "generated_answer": "y"}])
+    claim = {"claim": "Oil.", "perspectives": [{"text": "It is cheap.", "evidence_docs": []}]}
+    lamps.write("merged-5.json", [{"id": "s", "query": "Oil?", "summary": [claim]}])
+    lamps.write("data/merged-corpus/merged-5.json", [{"query": "Oil?", "merged": []}])
+    outcome = lamps.run(*command.split(), "--dry-run", option, "some/model")
+    assert (outcome.code, "With some/model:\n" in outcome.out) == (0, True)

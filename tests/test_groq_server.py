@@ -56,7 +56,6 @@ def test_an_exception_in_the_tests_function_fails_the_test() -> None:
 # Numbers and waiting times as Groq has sent them.
 REFUSALS = {
     "tokens per minute": (Limits(None, 6_000), 5_034, 1_443, TPM, "4.77s", "5"),
-    "a short minute": (Limits(None, 6_000, seconds_per_minute=6), 5_034, 1_443, TPM, "477ms", "0.5"),
     "requests per minute": (Limits(1), 10, 10, RPM, "1m0s", "60"),
 }
 

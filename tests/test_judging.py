@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
 import sys
-import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import pytest
 
 from conftest import (
-    FIRST_SEED,
+    GPT_OSS,
     KEY,
+    LLAMA,
+    SCALE,
     Outcome,
     Project,
     Serve,
@@ -22,7 +24,6 @@ from conftest import (
     below_the_averages,
     by_document,
     first,
-    journal_entries,
     judge_block,
     judge_row,
     judge_scores,
@@ -46,8 +47,6 @@ from groq_server import (
     too_large,
 )
 
-LLAMA, GPT_OSS = "llama-3.1-8b-instant", "openai/gpt-oss-20b"
-JOURNAL = "dev_judgements.jsonl"
 UNJUDGED = ["retrieval", "citation", "slices", "run"]
 
 
@@ -67,6 +66,13 @@ def written_text(project: Project, outcome: Outcome) -> str:
 # ------------------------------------------------------------------ Results and costs of a judged run
 
 
+# Of [question_id, answer] as canonical JSON; of what the scores rest on, see test_gate.
+ANSWER_ID = hashlib.sha256(b'["q001", "It is d1."]').hexdigest()[:12]
+GOLD_ID = hashlib.sha256(
+    "\0".join(["What is d1?", "d1", "It is d1.", "S1", "Is it d1?", *SCALE.values()]).encode()
+).hexdigest()[:12]
+
+
 def test_results_of_the_judge(small: Project, serve: Serve) -> None:
     serve(usual)
     block = judge_block(small.run())
@@ -74,6 +80,7 @@ def test_results_of_the_judge(small: Project, serve: Serve) -> None:
     assert block == {
         "total_questions": 2,
         "questions_with_rubrics": 2,
+        "questions_scored": 2,
         "answer_score_sum": 6,
         "evidence_score_sum": 1.0,
         "combined_score_sum": pytest.approx(1.1),
@@ -98,6 +105,8 @@ def test_results_of_the_judge(small: Project, serve: Serve) -> None:
         "per_question": [
             {
                 "question_id": "q001",
+                "gold_id": GOLD_ID,
+                "answer_id": ANSWER_ID,
                 "answer_score_raw": 4,
                 "answer_score_normalized": 0.8,
                 "answer_rationale": "Right.",
@@ -167,15 +176,13 @@ def test_reply_with_a_score_is_accepted(project: Project, serve: Serve) -> None:
 
 
 OFF_THE_SCALE = "the score must be a whole number from 1 to 5, not {}"
-NO_OBJECT, CUT_OFF = "it holds no JSON object with a score", "it was cut off"
+NO_OBJECT = "it holds no JSON object with a score"
 INVALID = {
     "0": (score_reply(0), OFF_THE_SCALE.format("0")),
     "6": (score_reply(6), OFF_THE_SCALE.format("6")),
     "true": (score_reply(True), OFF_THE_SCALE.format("true")),
     "prose": (completion("A good answer, I would say 4."), NO_OBJECT),
     "no score": (completion('{"rationale": "Right."}'), NO_OBJECT),
-    "cut off": (completion('{"rationale": "Right, b', finish_reason="length"), CUT_OFF),
-    "cut off after a score": (completion('{"quoted": {"score": 5}, "sc', finish_reason="length"), CUT_OFF),
     "two scores": (completion('{"score": 4} or {"score": 5}'), "it holds more than one score"),
     "repeated member": (completion('{"score": 4, "rationale": "Right.", "score": 5}'), NO_OBJECT),
     "rejected by JSON mode": (json_validate_failed('{"rationale": Right'), NO_OBJECT),
@@ -198,7 +205,7 @@ def test_invalid_reply_is_asked_for_again_twice_and_then_counts_0(project: Proje
 
 def test_score_is_asked_for_again_with_the_reply_and_the_complaint(small: Project, serve: Serve) -> None:
     server = serve(first(score_reply(6, "Ri\u200bght."), completion("Six."), then=usual_reply(130, 40)))
-    outcome = small.run("dev", "--questions", "q001")
+    outcome = small.run("dev", "--limit", "1")
     one, two, three = [call.body["messages"] for call in server.calls]
     ask = 'That was not a usable reply: {}. Reply only with JSON: {{"rationale": "...", "score": 1 to 5}}'
     six = [
@@ -211,60 +218,71 @@ def test_score_is_asked_for_again_with_the_reply_and_the_complaint(small: Projec
     assert judge_block(outcome)["usage"]["prompt_tokens"] > 130  # of all replies
 
 
+HALF = completion('{"rationale": "As it is said in {\\"score\\": 5}, the', finish_reason="length")
+AFTER_A_SCORE = completion('{"quoted": {"score": 5}, "sc', finish_reason="length")
+
+
+CUT = {  # model, what comes before a usable reply, and the limit and the messages of each request
+    "JSON mode": (LLAMA, [HALF, HALF], [160, 320, 640], [2, 2, 2]),
+    "strict schema": (GPT_OSS, [HALF, HALF], [600, 1200, 2400], [2, 2, 2]),
+    "no score after it": (LLAMA, [HALF, score_reply(6)], [160, 320, 320], [2, 2, 4]),
+}
+
+
+@table("model, replies, limits, messages", CUT)
+def test_reply_that_is_cut_off_is_asked_for_again_with_twice_as_many_tokens(
+    small: Project, serve: Serve, model: str, replies: list[Reply], limits: list[int], messages: list[int]
+) -> None:
+    server = serve(first(*replies, then=completion(SCORED)))
+    outcome = small.run("dev", "--limit", "1", "--judge-model", model)
+    assert (judge_scores(outcome), outcome.code) == ({"q001": 4}, 0)
+    assert [call.body["max_completion_tokens"] for call in server.calls] == limits
+    assert [len(call.body["messages"]) for call in server.calls] == messages
+    assert (
+        small.run("dev", "--limit", "1", "--judge-model", model, GROQ_API_KEY="").code == 0
+    )  # the key stays
+
+
+def test_reply_that_is_cut_off_three_times_counts_0(small: Project, serve: Serve) -> None:
+    server = serve(AFTER_A_SCORE)
+    outcome = small.run("dev", "--limit", "1")
+    assert "cut off" in judge_row(outcome, "q001")["failure"]
+    assert (len(server.calls), judge_scores(outcome), outcome.code) == (3, {"q001": 0}, 3)
+
+
 def usual_reply(prompt: int, tokens: int, cached: int = 0) -> Reply:
     return completion(SCORED, prompt_tokens=prompt, completion_tokens=tokens, cached_tokens=cached)
 
 
 def test_cached_tokens_cost_half(small: Project, serve: Serve) -> None:
     serve(usual_reply(1_000_000, 100_000, 400_000))
-    outcome = small.run("dev", "--questions", "q001", "--judge-model", GPT_OSS)
+    outcome = small.run("dev", "--limit", "1", "--judge-model", GPT_OSS)
     usage = judge_block(outcome)["usage"]
     assert (usage["cost_usd"], usage["cached_tokens"]) == (pytest.approx(0.06 + 0.03), 400_000)
     assert mentions(outcome.err, "tokens in", "$0.0900")
 
 
-# ------------------------------------------------------------------ Missing judgements
-
-
-def test_averages_are_bounded_where_judgements_are_missing(project: Project, serve: Serve) -> None:
+def test_missing_judgements_count_0_and_are_named(project: Project, serve: Serve) -> None:
     write_many(project, 24)
     replies = {f"d{number}": score_reply(3 if number < 12 else 2) for number in range(22)}
     serve(by_document(replies | {"d22": score_reply(0), "d23": too_large(6000, 9000)}))
     outcome = project.run()
     block = judge_block(outcome)
-    assert below_the_averages(outcome) == [
-        "Judged 22 of 24: average answer score between 2.42 and 2.75, depending on the missing ones"
-    ]
-    assert (block["failed_questions"], block["unjudged_questions"]) == (["q023", "q024"], [])
     assert block["avg_answer_score"] == pytest.approx(56 / 24)
-    bounds = {"answer": [58 / 24, 66 / 24], "combined": [58 / 240, 66 / 240]}
-    assert block["score_bounds"] == {name: pytest.approx(ends) for name, ends in bounds.items()}
-    assert block["judged_only"].pop("ci95")["avg_answer_score"] == [2.318181818182, 2.772727272727]
-    assert block["judged_only"] == {
-        "questions": 22,
-        "avg_answer_score": pytest.approx(56 / 22),
-        "avg_evidence_score": 0.0,
-        "avg_combined_score": pytest.approx(56 / 220),
-    }
+    assert (block["failed_questions"], block["unjudged_questions"]) == (["q023", "q024"], [])
+    assert (block["questions_scored"], block["usage"]["judgements"]) == (24, 22)
+    assert mentions(outcome.err, "warning: dev_strong_output.json: ", "failed: q023, q024 ", "counts 0")
     assert outcome.code == 3
 
 
 # ------------------------------------------------------------------ Keys and refused requests
 
 FOUR = score_reply(4)
-BAD_KEY, BAD_URL = "GROQ_API_KEY holds a character that no key has", "GROQ_BASE_URL "
-FORMS_OF_THE_KEY = [
-    KEY,
-    f"{KEY[:9]}\r\n\t{KEY[9:]}",
-    f"{KEY[:9]}\\\\u200b\\n{KEY[9:]}",
-    "\u0301".join(KEY),
-    "\ufe0f\u034f".join(KEY),
-]
-MANY_KEYS = ", ".join(FORMS_OF_THE_KEY)
+BAD_KEY, BAD_URL = "GROQ_API_KEY holds a character that no key has", "GROQ_BASE_URL"
 Environment = dict[str, str]
 UNUSABLE_SERVICES: dict[str, tuple[Reply, Environment, str]] = {
     "wrong key": (error(401, "invalid_api_key", "Invalid API Key"), {}, "HTTP 401: Invalid API Key"),
-    "key in many forms": (error(401, "", f"No: {MANY_KEYS}."), {}, f"No: ***{4 * ', ***'}."),
+    "key in the message": (error(401, "", f"No: {KEY}, {KEY}."), {}, "No: ***, ***."),
     "wrong address": (Reply(404, b"Nothing here"), {}, "HTTP 404: Nothing here"),
     "withdrawn, as is its successor": (model_gone(), {}, f"The model `{GPT_OSS}` does not exist"),
     "long page": (Reply(403, b"Denied. " * 1000), {}, f"HTTP 403: {('Denied. ' * 1000)[:200]}..."),
@@ -296,16 +314,12 @@ def test_what_concerns_all_questions_stops_judging(
     assert not re.search("gsk_|0123456789", written_text(small, outcome))
 
 
-RATED = json.dumps({"rationale": MANY_KEYS, "score": 4})
 ECHOES = {
-    "reply": completion(RATED, model=KEY, fingerprint="\u2060".join(KEY)),
+    "reply": score_reply(4, f"Your key is {KEY}."),
+    "model": completion(SCORED, model=KEY, fingerprint=KEY),
     "rejected by JSON mode": json_validate_failed(f'{{"rationale": "{KEY}", "score": 4}}'),
     "error": error(400, "bad_request", f"Bad request by {KEY}"),
     "error that is tried again": error(503, KEY, f"Overloaded by {KEY}", headers=(("x-key", KEY),)),
-    "with escaped invisible characters": completion(f'{{"rationale": "gsk_\\u200B{KEY[4:]}", "score": 4}}'),
-    "escaped in a reply": Reply(
-        200, lambda call: score_reply(4, KEY).body_for(call).replace(b"gsk_", b"\\\\u0067sk_")
-    ),
 }
 
 
@@ -314,9 +328,7 @@ def test_key_that_the_service_repeats_is_written_nowhere(small: Project, serve: 
     serve(reply)
     outcome = small.run()
     assert judge_block(outcome)["questions_with_rubrics"] == 2
-    letters = unicodedata.normalize("NFKD", written_text(small, outcome))
-    visible = re.sub(r"\\u200[bB]|\\[rnt]|[\u0301\u200b\u2060\xad\ufe0f\u034f\r\n\t]", "", letters)
-    assert KEY not in visible
+    assert KEY not in written_text(small, outcome)
 
 
 # ------------------------------------------------------------------ Withdrawn models
@@ -340,52 +352,28 @@ def test_successor_of_a_withdrawn_model_judges_everything(small: Project, serve:
     assert server.calls[-1].body["model"] == LLAMA
 
 
-def test_fewer_tokens_per_minute_than_a_call_takes(small: Project, serve: Serve) -> None:
-    server = serve(usual)
-    before = small.files()
-    outcome = small.run("dev", "--tpm", "220")
-    assert mentions(outcome.err, "error: --tpm 220", "283 tokens")
-    assert (server.calls, small.files(), outcome.code) == ([], before, 2)
-    assert small.run("dev", "--tpm", "240", "--dry-run").code == 0
+# ------------------------------------------------------------------ Judging a part
 
 
-# ------------------------------------------------------------------ Judging a part, or more than once
-
-
-@table(
-    "options, judged, left_out",
-    {"first": (["--limit", "1"], "d1", "q002"), "one by ID": (["--questions", "q002"], "d2", "q001")},
-)
-def test_part_of_the_questions_is_judged_and_the_rest_is_reported(
-    small: Project, serve: Serve, options: Sequence[str], judged: str, left_out: str
-) -> None:
+def test_part_of_the_questions_is_judged_and_nothing_is_missing(small: Project, serve: Serve) -> None:
     small.questions(question("d1"), question("d2"), question("d3", rubric=None))
     small.write("corpus/d3.txt", "It rained.")
     server = serve(usual)
-    outcome = small.run("dev", *options)
-    assert (outcome.code, asked(server)) == (3, [judged])
-    assert judge_block(outcome)["unjudged_questions"] == [left_out]
-    assert judge_row(outcome, left_out)["failure"] == "left out"
-    assert mentions(outcome.err, "warning: dev_strong_output.json: not judged: ", left_out, "left out")
-
-
-def test_repeats_give_mean_spread_and_noise_of_the_judge(small: Project, serve: Serve) -> None:
-    given = {"It is d1.": [2, 2, 5], "No idea.": [1, 3, 5]}  # variances 3 and 4
-    server = serve(lambda call: score_reply(given[pasted(call)][call.body["seed"] - FIRST_SEED]))
-    small.run()
-    outcome = small.run("dev", "--repeats", "3")
-    names = ("answer_score_raw", "scores", "score_spread")
-    rows = [tuple(row[name] for name in names) for row in judge_block(outcome)["per_question"]]
-    assert rows == [(3, [2, 2, 5], 3), (3, [1, 3, 5], 4)]
-    assert judge_block(outcome)["judge_sd"] == pytest.approx(3.5**0.5)
-    assert below_the_averages(outcome) == ["Judge's own noise (standard deviation): 1.87"]
-    assert [call.body["seed"] - FIRST_SEED for call in server.calls[:2]] == [0, 0]
-    assert len(server.calls) == len({entry["key"] for entry in journal_entries(small)}) == 6
+    outcome = small.run("dev", "--limit", "1")
+    assert (outcome.code, asked(server)) == (0, ["d1"])
+    block = judge_block(outcome)
+    assert (block["questions_scored"], block["questions_with_rubrics"], block["total_questions"]) == (1, 2, 3)
+    means = {"answer": 4, "evidence": 1, "combined": (4 / 5 + 1) / 2}  # of q001 alone
+    assert {name: block[f"avg_{name}_score"] for name in means} == pytest.approx(means)
+    assert {name: block[f"{name}_score_sum"] for name in means} == pytest.approx(means)
+    assert (block["failed_questions"], block["unjudged_questions"]) == ([], [])
+    assert [row["question_id"] for row in block["per_question"]] == ["q001"]
+    assert not mentions(outcome.err, "not judged")
+    assert below_the_averages(outcome) == ["Averages of 1 of 2 questions: the others have no score"]
 
 
 # ------------------------------------------------------------------ Failures of single requests
 
-INFINITE_TOKENS = b'{"choices": [{"message": {"content": ""}}], "usage": {"prompt_tokens": 1e999}}'
 UNUSABLE = {
     "413": (too_large(6000, 9000), 1, "HTTP 413: Request too large for model"),
     "422": (error(422, "invalid", "No such value"), 1, "HTTP 422: No such value"),
@@ -393,7 +381,6 @@ UNUSABLE = {
     "503": (error(503, "overloaded", "Later"), 6, "HTTP 503: Later"),
     "dropped connection": (Reply(0, b"", act="drop"), 6, "Connection error."),
     "empty object": (empty_object(), 6, "not a chat completion"),
-    "infinite tokens": (Reply(200, INFINITE_TOKENS), 6, "not a chat completion"),
 }
 
 
@@ -436,12 +423,8 @@ def test_dry_run_sends_nothing_and_estimates_the_cost_of_what_is_sent(small: Pro
     texts = [message["content"] for call in server.calls for message in call.body["messages"]]
     prompt = math.ceil(sum(map(len, texts)) / 4)  # four characters a token
     llama_usd = (prompt * 0.05 + 2 * 80 * 0.08) / 1e6
-    oss_usd = (prompt * 0.075 + 2 * 200 * 0.30) / 1e6
-    assert plans(outcome) == [
-        (LLAMA, "2", "0", "2", str(prompt), "160", f"{llama_usd:.4f}"),
-        (GPT_OSS, "2", "0", "2", str(prompt), "400", f"{oss_usd:.4f}"),
-    ]
-    assert re.findall(r"\$(\d\.\d+)", batched) == [f"{llama_usd / 2:.4f}", f"{oss_usd / 2:.4f}"]
+    assert plans(outcome) == [(LLAMA, "2", "0", "2", str(prompt), "160", f"{llama_usd:.4f}")]
+    assert re.findall(r"\$(\d\.\d+)", batched) == [f"{llama_usd / 2:.4f}"]
 
 
 def test_dry_run_counts_each_request_that_must_be_sent_once(small: Project, serve: Serve) -> None:
@@ -453,9 +436,7 @@ def test_dry_run_counts_each_request_that_must_be_sent_once(small: Project, serv
         return plans(small.run("dev", "--dry-run", *options))[0][1:4]
 
     assert count() == ("2", "1", "1")
-    assert count("--fresh") == ("2", "0", "2")
-    assert count("--repeats", "3") == ("6", "1", "5")
-    assert count("--questions", "q001") == ("1", "1", "0")
+    assert count("--limit", "1") == ("1", "1", "0")
     small.questions(question("d1"), question("d2"), question("d2"))
     small.predictions("strong", {name: {"answer": "It is d1."} for name in ("q001", "q002", "q003")})
     assert count() == ("2", "1", "1")

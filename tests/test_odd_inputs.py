@@ -14,8 +14,8 @@ A case also has
     name       what is odd
     exit       the exit code
     kind       what the message is about (see MESSAGES); of an accepted file, why it is accepted
-    where      [file, line, ID, field] that the message names. The ID may stand for the line; null need not be
-               named. [] for a message that does not begin with a file
+    where      [file, line, key, field] that the message names: the line, or the key of a row; null need not
+               be named. [] for a message that does not begin with a file
     mentions   texts that one line of stderr contains
     result     key -> all of its values in the results file, in order
 """
@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,12 +46,12 @@ MESSAGES = {
     "file-missing": r"not found|nothing of that name|no such file|does not exist|missing",
     "missing-field": r"missing|required|nothing|lacks|has no|without|needs",
     "mixed": r"cannot be (compared|mixed)|both|verdicts",
+    "no-gold": r"no gold answer",
     "no-rows": r"empty|no |none|only|at least one|nothing|rows|list|without",
     "not-a-file": r"director|folder|not a (regular )?file",
     "not-a-number": r"number|int|float",
     "not-a-verdict": r"yes or no|true or false|verdict",
     "not-csv": r"CSV|quot",
-    "not-finite": r"number|finite|NaN|infin|int|float",
     "not-json": r"JSON",
     "not-utf8": r"UTF-?8",
     "null-for-item": r"input|cannot be compared",
@@ -92,12 +91,16 @@ def decode_content(content: Any) -> bytes:
 
 
 def journal_lines(case: dict[str, Any]) -> str:
-    """Return a journal with a judgement for every request of the case."""
-    parts = {"parts": case["parts"]} if "parts" in case else {}
+    """Return a journal with a reply to every request of the case."""
     lines = []
     for place, key in enumerate(case["asked"]):
         score = case["score"][place % len(case["score"])]
-        lines.append({"key": key, "score": score, "rationale": "Stored.", **parts})
+        reply: dict[str, Any] = {"rationale": "Stored.", "score": score}
+        if case["command"][0] == "answers":
+            reply = {"reasoning": "Stored.", "correct": "yes" if score else "no"}
+        if case["command"][0] == "summaries":
+            reply = {"explanations": {}, "scores": case["parts"]}
+        lines.append({"key": key, "reply": json.dumps(reply)})
     return json_lines(*lines)
 
 
@@ -131,8 +134,8 @@ def is_reported(case: dict[str, Any], line: str) -> bool:
     if not line.startswith(f"{file}:"):
         return False
     message = line.removeprefix(f"{file}:")
-    places = [f"{number}:", f" {name}:"] if name else [f"{number}:"]
-    if number is not None and not message.startswith(tuple(places)):
+    place = f" {name}:" if number is None else f"{number}:"
+    if (number or name) and not message.startswith(place):
         return False
     return (field or "") in message and re.search(about, message, re.IGNORECASE) is not None
 
@@ -148,7 +151,6 @@ def test_odd_input(project: Project, monkeypatch: pytest.MonkeyPatch, case: dict
         monkeypatch.setenv("GROQ_BASE_URL", CLOSED_PORT)
         monkeypatch.setattr(evaluation, "BACKOFF_S", 0.001)
         monkeypatch.setattr(httpx, "create_ssl_context", lambda: NO_CERTIFICATES)
-    monkeypatch.setattr(os, "fsync", lambda _: None)  # slow, and nothing here depends on it
     for name, content in case["files"].items():
         if content is not None:
             project.write(name, decode_content(content))

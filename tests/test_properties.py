@@ -126,7 +126,11 @@ def grade(project: Project, serve: Serve) -> Grade:
         with tempfile.TemporaryDirectory(dir=project.folder) as folder:
             os.chdir(folder)
             there = Project(Path(folder), project.capture)
-            write_split(there, split)
+            there.questions(*split.questions)
+            for system, rows in split.systems.items():
+                there.predictions(system, rows)
+            for name, content in split.documents.items():
+                there.write(f"corpus/{name}", content)
             outcome = there.run()
             os.chdir(project.folder)
         block = outcome.results["strong"]["llm_judge"]
@@ -134,14 +138,6 @@ def grade(project: Project, serve: Serve) -> Grade:
         return outcome.results
 
     return grade
-
-
-def write_split(project: Project, split: Split) -> None:
-    project.questions(*split.questions)
-    for system, rows in split.systems.items():
-        project.predictions(system, rows)
-    for name, content in split.documents.items():
-        project.write(f"corpus/{name}", content)
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, object]]:
@@ -159,7 +155,7 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, object]]:
 
 NOT_CALCULATED = {
     *("ci95", "ci95_reason", "usage", "requested_model", "judge_model"),
-    *("unjudged_questions", "flagged_questions", "score_bounds", "judged_only"),
+    *("unjudged_questions", "flagged_questions"),
 }
 
 

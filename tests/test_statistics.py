@@ -117,6 +117,20 @@ def test_paired_test(a: list[float], b: list[float], clusters: Sequence[Any] | N
 
 
 @table(
+    "a, b, p",
+    {
+        "nothing": ([], [], 1),
+        "the same": ([1, 2], [1, 2], 1),
+        "all six fell": ([0] * 6, [1] * 6, 1 / 64),
+        "all six rose": ([1] * 6, [0] * 6, 1),
+        "three of four fell": ([0, 0, 0, 1], [1, 1, 1, 0], 5 / 16),
+    },
+)
+def test_one_sided_paired_test(a: list[float], b: list[float], p: float) -> None:
+    assert evaluation.paired_test(a, b, alternative="less") == p
+
+
+@table(
     "clusters, resamples, flips, hits",
     {
         "all": (13, 2**13, 2**13, [2]),
@@ -197,11 +211,14 @@ def test_alpha_equals_that_of_the_krippendorff_package(level: Level, seed: int) 
 @table(
     "judge, human, clusters, expected",
     {
-        "no label": ([4, 5], [None, None], None, (None, None, None)),
-        "one label": ([4, 5], [3, None], None, (3.5, None, None)),
-        "four labels": ([4] * 6, [3, 5, 3, 5, None, None], None, (4, None, None)),
-        "labels in four clusters": ([4] * 6, [3, 5, 3, 5, 3, None], "aabcde", (3.8, None, None)),
-        "always the same error": ([4] * 6, [3.5] * 5 + [None], None, (3.5, 3.5, 3.5)),
+        "no items": ([], [], None, (None, None, None, None)),
+        "no label": ([4, 5], [None, None], None, (None, None, None, None)),
+        "one label": ([4, 5], [3, None], None, (3, None, None, 0)),
+        "a judge that does not vary": ([4] * 6, [3, 5, 3, 5, None, None], None, (4, None, None, 0)),
+        "labels in four clusters": ([4] * 6, [3, 5, 3, 5, 3, None], "aabcde", (3.8, None, None, 0)),
+        "always the same error": ([4] * 6, [3.5] * 5 + [None], None, (3.5, 3.5, 3.5, 0)),
+        "a perfect judge": ([1, 2, 3, 4, 5, 5], [1, 2, 3, 4, None, None], None, (20 / 6, None, None, 1)),
+        "a reversed judge": ([1, 2, 3, 4, 5, 5], [4, 3, 2, 1, None, None], None, (2.5, None, None, 0)),
     },
 )
 def test_corrected_mean(
@@ -212,21 +229,66 @@ def test_corrected_mean(
 
 @table("sizes", {"12 clusters": [1, 2, 3] * 4, "59 clusters": [1] * 59})
 def test_corrected_mean_with_all_labels_is_the_clustered_mean(sizes: list[int]) -> None:
-    n = sum(sizes)
-    clusters = np.repeat(np.arange(len(sizes)), sizes)
+    """Its variance is that of the clustered mean with g / (g - 2) for g / (g - 1)."""
+    n, g = sum(sizes), len(sizes)
+    clusters = np.repeat(np.arange(g), sizes)
     human, judge = generator(8).integers(1, 6, n), generator(9).integers(1, 6, n)
     fit = OLS(human, np.ones(n)).fit(cov_type="cluster", cov_kwds={"groups": clusters}, use_t=True)
-    expected = [human.mean(), *fit.conf_int()[0]]
+    half = stats.t.ppf(0.975, g - 2) * fit.bse[0] * math.sqrt((g - 1) / (g - 2))
     result = evaluation.corrected_mean(judge.tolist(), human.tolist(), clusters.tolist())
-    assert result == pytest.approx(expected, abs=1e-5)
+    assert result[:3] == pytest.approx((human.mean(), human.mean() - half, human.mean() + half), abs=1e-3)
+
+
+def estimate(judge: Any, human: Any, weight: float) -> tuple[float, float]:
+    """Return the estimate with this lambda and half of its interval; NaN is an answer without a label."""
+    is_labelled = ~np.isnan(human)
+    n = int(is_labelled.sum())
+    rest = np.where(is_labelled, human - weight * judge, 0)
+    mean = rest.sum() / n
+    influence = weight * (judge - judge.mean()) / len(judge) + np.where(is_labelled, rest - mean, 0) / n
+    half = stats.t.ppf(0.975, n - 2) * math.sqrt(n / (n - 2) * (influence**2).sum())
+    return weight * judge.mean() + mean, half
 
 
 def test_corrected_mean_by_hand() -> None:
     judge = [4, 2, 5, 3, 4, 1, 2, 3]
     human = [3, 2, 4, 4, 3, None, None, None]
-    # mean 3 - 2/5; influence (judge - 3) / 8 + (error + 2/5) / 5 of the labelled; 8/5 - 4/5 = 0.8 of squares
-    squares = (1 / 8 - 3 / 25) ** 2 + (-1 / 8 + 2 / 25) ** 2 + (2 / 8 - 3 / 25) ** 2 + (7 / 25) ** 2
-    squares += (1 / 8 - 3 / 25) ** 2 + (4 + 1 + 0) / 64
-    half = stats.t.ppf(0.95, 4) * math.sqrt(5 / 4 * squares)
-    result = evaluation.corrected_mean(judge, human, confidence=0.9)
-    assert result == pytest.approx((2.6, 2.6 - half, 2.6 + half), rel=4e-4)
+    # Of the labelled: Cov = 2.4 / 4, Var = 5.2 / 4. The judge's mean is 3 of all, 3.6 of the labelled.
+    weight = 6 / 13
+    mean, half = estimate(np.array(judge), np.array(human, float), weight)
+    assert mean == pytest.approx(3.2 + weight * (3 - 3.6))
+    result = evaluation.corrected_mean(judge, human)
+    assert result == pytest.approx((mean, mean - half, mean + half, weight), rel=2e-3)
+
+
+JUDGES: dict[str, Callable[[np.random.Generator, Any], Any]] = {  # truth -> scores
+    "good": lambda random, truth: np.clip(truth + (random.random(truth.size) < 0.2), 1, 5),
+    "lenient": lambda random, truth: np.clip(truth + random.integers(0, 3, truth.size), 1, 5),
+    "noisy": lambda random, truth: np.clip(truth + random.integers(-2, 3, truth.size), 1, 5),
+    "extreme": lambda random, truth: np.where(truth >= 3 + random.integers(-1, 2, truth.size), 5, 1),
+    "useless": lambda random, truth: random.integers(1, 6, truth.size),
+}
+
+
+@pytest.mark.parametrize("n_labels", [12, 40])
+@pytest.mark.parametrize("judge", JUDGES)
+def test_corrected_mean_covers_the_mean_of_the_class(judge: str, n_labels: int) -> None:
+    """In 92 % of the draws, and it is hardly wider than the better of labels alone and lambda = 1."""
+    random = generator(list(JUDGES).index(judge))
+    draws, n = 400, 200
+    covered = 0
+    widths = np.zeros((draws, 3))
+    for draw in range(draws):
+        truth = random.choice([1, 2, 3, 4, 5], n, p=[0.1, 0.15, 0.2, 0.25, 0.3])
+        scores = JUDGES[judge](random, truth)
+        labelled = random.permutation(n) < n_labels
+        human = np.where(labelled, truth, np.nan)
+        labels = [label if known else None for label, known in zip(truth.tolist(), labelled, strict=True)]
+        _, low, high, _ = evaluation.corrected_mean(scores.tolist(), labels)
+        assert low is not None
+        assert high is not None
+        covered += low <= truth.mean() <= high
+        widths[draw] = high - low, 2 * estimate(scores, human, 0)[1], 2 * estimate(scores, human, 1)[1]
+    tuned, labels_alone, full_weight = widths.mean(axis=0)
+    assert covered / draws >= 0.92
+    assert tuned <= 1.1 * min(labels_alone, full_weight)

@@ -51,21 +51,14 @@ def blank(topic: str) -> Row:
 
 
 def gold(topic: str = "Oil", **changes: Any) -> Row:
-    return {
-        "id": f"g-{topic}",
-        "title": f"{topic}: good or bad?",
-        "t1": f"{topic} helps.",
-        "response1": ["It lights."],
-        "favor_ids": [11],
-        "t2": f"{topic} harms.",
-        "response2": ["It burns."],
-        "against_ids": [12],
-        **changes,
-    }
+    row: Row = {"id": f"g-{topic}", "title": f"{topic}: good or bad?"}
+    row |= {"t1": f"{topic} helps.", "response1": ["It lights."], "favor_ids": [11]}
+    row |= {"t2": f"{topic} harms.", "response2": ["It burns."], "against_ids": [12]}
+    return row | changes
 
 
 def web_document(doc_id: object, content: str | None = "on the web", **fields: object) -> Row:
-    """Return a document of the merged corpus; one with a score was found in the corpus itself."""
+    """Return a document of the merged corpus. It is from the web if its ID begins with https://."""
     return {"id": doc_id, "content": content, **fields}
 
 
@@ -112,13 +105,11 @@ def totals(project: Project, kind: str = "offline") -> list[int]:
 
 
 MEANS_TABLE = """\
-Summaries               Evaluated  Failed  Left out  Relevance  Alignment  Distinctness  Coverage
-offline 5                       3       1         1       1.33       1.00          0.67      1.00
-offline 5, judged only          2                         2.00       1.50          1.00      1.50
+Summaries  Evaluated  Failed  Left out  Relevance  Alignment  Distinctness  Coverage  Grounding
+offline 5          3       1         1       1.33       1.00          0.67      1.00       0.33
 
-Summaries               Grounding  Total
-offline 5                    0.33   4.33
-offline 5, judged only       0.50   6.50
+Summaries  Total
+offline 5   4.33
 """
 
 
@@ -133,52 +124,44 @@ def lamps(project: Project, serve: Serve) -> Project:
     return project
 
 
-def test_the_console(lamps: Project) -> None:
-    outcome = lamps.run("summaries")
+def test_the_console_and_the_results(lamps: Project) -> None:
+    before = lamps.files()
+    outcome = lamps.run("summaries", "--output-dir", "out/of/here", "--report", "png")
+    assert outcome.code == 3
     printed = blocks(outcome.out)
     assert printed["SUMMARY EVALUATION RESULTS"].startswith(MEANS_TABLE)
     totals_table = printed["TOTAL SCORES: OFFLINE 5"].splitlines()
     assert totals_table[0].split() == ["Score", "Summaries"]
     assert [line.split() for line in totals_table[1:4]] == [["0", "1", "#"], ["1", "0"], ["2", "0"]]
-    assert mentions(outcome.out.splitlines(), "saved to", *result_files(lamps))
     assert mentions(outcome.err, "warning: ", OFFLINE, "without a gold summary", "1", "Tar: good or bad?")
-    assert mentions(outcome.err, "warning: ", "not judged", "s-Tar")
-    assert outcome.code == 3
-
-
-def test_the_results(lamps: Project) -> None:
-    before = lamps.files()
-    lamps.run("summaries", "--output-dir", "out/of/here")
+    assert mentions(outcome.err, "warning: offline 5", "judgements missing", "1", "s-Tar", NO_GOLD)
     [path] = result_files(lamps, folder="out/of/here")
-    assert lamps.files().keys() - before.keys() == {path, f"out/of/here/{JOURNAL}"}
     assert re.search(r"offline_5_llm_judge_scores_\d{8}_\d{6}\.json$", path)
+    assert mentions(outcome.out.splitlines(), "saved to", path)
+    picture = path.replace(".json", ".png")
+    files = lamps.files()
+    assert files.keys() - before.keys() == {path, picture, f"out/of/here/{JOURNAL}"}
     content = lamps.read(path)
     assert content.keys() >= {"timestamp", "statistics", "statistics_without_errors", "run"}
-    expected = {
+    expected: Row = {
         "model": LLAMA,
         "requested_model": LLAMA,
         "summary_file": OFFLINE,
         "summary_type": "offline",
-        "k": 5,
-        "num_evaluated": 3,
-        "num_skipped_errors": 1,
-        "num_failed": 1,
-        "comparison": [],
     }
+    expected |= {"k": 5, "num_evaluated": 3, "num_skipped_errors": 1, "num_failed": 1, "comparison": []}
     assert {name: content[name] for name in expected} == expected
     assert mentions(content["warnings"], OFFLINE, "Tar: good or bad?")
     replies = [row.pop("raw_response") for row in content["results"]]
     assert [reply and json.loads(reply)["scores"][NAMES[0]] for reply in replies] == [2, 2, None]
     levels = {"Oil": (2, 2, 2, 2, 1, 9), "Gas": (2, 1, 0, 1, 0, 4), "Tar": (0, 0, 0, 0, 0, 0)}
-    assert content["results"] == [
-        {
-            "id": f"s-{topic}",
-            "query": f"{topic}: good or bad?",
-            "scores": dict(zip([*NAMES, TOTAL], values, strict=True)),
-            "error": NO_GOLD if topic == "Tar" else None,
-        }
-        for topic, values in levels.items()
-    ]
+    for row, (topic, values) in zip(content["results"], levels.items(), strict=True):
+        scores = dict(zip([*NAMES, TOTAL], values, strict=True))
+        error = NO_GOLD if topic == "Tar" else None
+        query = f"{topic}: good or bad?"
+        assert row == {"id": f"s-{topic}", "query": query, "scores": scores, "error": error}
+    lamps.run("summaries", "--plot", path)  # draws the same
+    assert lamps.files()[picture] == files[picture]
 
 
 def test_no_results_file_is_overwritten(project: Project, serve: Serve) -> None:
@@ -193,26 +176,22 @@ def test_no_results_file_is_overwritten(project: Project, serve: Serve) -> None:
     assert [content["results"][0]["id"] for content in contents] == ["s-Oil", "other"] * 2
 
 
-KINDS: dict[str, tuple[str, list[str], str, int]] = {
-    "the name alone": ("results-merged-20.json", [], "merged", 20),
-    "a folder of both": ("offline-and-merged/results-merged-5-1.json", [], "merged", 5),
-    "the options": ("mine/x.json", ["--type", "merged", "--k", "7"], "merged", 7),
-    "neither": ("mine/x.json", [], "--type", 0),
-    "another type": (OFFLINE, ["--type", "merged"], "--type", 0),
-    "another k": (OFFLINE, ["--k", "10"], "--k", 0),
+KINDS: dict[str, tuple[str, str, int]] = {
+    "the name alone": ("results-merged-20.json", "merged", 20),
+    "the folder before the name": ("offline/results-merged-7.json", "offline", 7),
+    "a folder of both": ("offline-and-merged/results-merged-5-1.json", "merged", 5),
+    "neither": ("mine/x.json", "", 0),
 }
 
 
-@table("name, options, kind, k", KINDS)
-def test_type_and_k(project: Project, name: str, options: list[str], kind: str, k: int) -> None:
-    """With a k of 0 the command is refused, and `kind` is the option that the message mentions."""
+@table("name, kind, k", KINDS)
+def test_type_and_k(project: Project, name: str, kind: str, k: int) -> None:
     project.write(name, [blank("Oil")])
     project.write(GOLD, json_lines(gold()))
     project.write(f"data/merged-corpus/merged-{k}.json", [corpus_query("Oil", web_document("https://a.org"))])
-    outcome = project.run("summaries", "--summary-file", name, *options)
-    if k == 0:
-        assert mentions(outcome.err, name, kind)
-        assert (outcome.code, outcome.out) == (2, "")
+    outcome = project.run("summaries", "--summary-file", name)
+    if not kind:
+        assert (outcome.code, mentions(outcome.err, f"{name}: ", "type", "k")) == (2, True)
         return
     [path] = (project.folder / "results/evaluation" / kind).glob(f"{kind}_{k}_llm_judge_scores_*.json")
     content = project.read(path.as_posix())
@@ -226,9 +205,9 @@ def test_the_problems_of_all_files_are_listed_at_once(project: Project) -> None:
     project.write(CORPUS, '[{"query": "Q?",\n"merged": [{"id": "", "content": 5, "score": "high"}]}]')
     before = project.files()
     outcome = project.run("summaries")
-    places = [f"{OFFLINE}:1", f"{OFFLINE}:2", MERGED, f"{GOLD}:1", f"{GOLD}:3", f"{GOLD}:4", f"{CORPUS}:1"]
-    for place in places:
-        assert mentions(outcome.err, f"{place}:"), place
+    rows = [f"{OFFLINE}: [0]", f"{OFFLINE}: [1]", f"{CORPUS}: [0]"]
+    for place in (*rows, f"{MERGED}:1", f"{GOLD}:1", f"{GOLD}:3", f"{GOLD}:4"):
+        assert mentions(outcome.err, f"{place}: "), place
     assert (outcome.code, outcome.out, project.files()) == (2, "", before)
 
 
@@ -250,7 +229,7 @@ def test_the_gold_summary(project: Project, serve: Serve) -> None:
     server = serve(scored(1))
     for name, (rows, reference) in cases.items():
         project.write(GOLD, json_lines(*rows))
-        assert project.run("summaries", "--fresh").code == 0
+        assert project.run("summaries").code == 0
         assert pasted(server.calls[-1], "reference").startswith(reference), name
         assert pasted(server.calls[-1], "web reference") == "(none)"
 
@@ -276,7 +255,7 @@ def test_web_documents(project: Project, serve: Serve) -> None:
 def test_data_warnings(project: Project, serve: Serve) -> None:
     write_debates(project, "Oil", "Gas", file=MERGED)
     project.write(MERGED, [summary(), summary(), summary("Gas")])
-    project.write(GOLD, json_lines(gold(), gold(), gold("Gas")))
+    project.write(GOLD, json_lines(gold(), gold(id="g-2"), gold("Gas")))
     project.write(CORPUS, [corpus_query("Oil", web_document("https://a.org"))])
     serve(scored(1))
     command = ("summaries", "--indices", "0,1,2,3,-1")
@@ -297,8 +276,6 @@ REFUSED = {
     "a missing criterion": (reply(c3=...), f'"{NAMES[2]}" must be 0, 1 or 2, not null'),
     "without the last one": (reply(c5=...), "it holds no JSON object with scores"),
     "too high": (reply(c1=3), f'"{NAMES[0]}" must be 0, 1 or 2, not 3'),
-    "true": (reply(c5=True), f'"{NAMES[4]}" must be 0, 1 or 2, not true'),
-    "a list": ('{"scores": [1, 1, 1, 1, 1]}', "it holds no JSON object with scores"),
     "two that differ": (f"{reply()} {reply(c1=2)}", "it holds more than one score"),
 }
 
@@ -381,12 +358,10 @@ def test_summaries_are_selected(project: Project, options: list[str], judged: li
         assert mentions(outcome.err, "error: ")
 
 
-def test_without_a_key_there_is_only_the_dry_run(project: Project) -> None:
+def test_without_a_key_nothing_is_judged(project: Project) -> None:
     write_debates(project, *FOUR)
     outcome = project.run("summaries")
     assert (outcome.code, mentions(outcome.err, "error: ", "GROQ_API_KEY", "--dry-run")) == (2, True)
-    outcome = project.run("summaries", "--dry-run")
-    assert (outcome.code, outcome.err, "  Calls to make: 4\n" in outcome.out) == (0, [], True)
 
 
 def test_a_failed_judgement_has_zeros_an_error_and_the_reply(project: Project, serve: Serve) -> None:
@@ -462,6 +437,25 @@ def test_hostile_texts_in_prompt_console_and_results(project: Project, serve: Se
     assert (column(project, "id"), column(project, "query")) == ([name], ["  OIL: good\nor bad?"])
 
 
+def test_without_gold_summaries_there_are_no_scores_of_coverage(project: Project, serve: Serve) -> None:
+    """Nor totals: one warning says so. A failed judgement has zeros for the other criteria."""
+    project.write(OFFLINE, [summary("Oil"), summary("Gas")])
+    serve(lambda call: scored(2, 1, 0, 2, 2) if topic_of(call) == "Oil" else completion("No."))
+    outcome = project.run("summaries")
+    assert [line for line in outcome.err if GOLD in line] == [
+        f"warning: {GOLD} is not there: no scores of coverage, and no totals."
+    ]
+    scores = [list(row.values()) for row in column(project, "scores")]
+    assert scores == [[2, 1, 0, None, 2, None], [0, 0, 0, None, 0, None]]
+    statistics = results(project)["statistics"]
+    assert [(statistics[name]["n"], statistics[name]["mean"]) for name in (NAMES[0], NAMES[3], TOTAL)] == [
+        (2, 1.0),
+        (0, None),
+        (0, None),
+    ]
+    assert not {"Coverage", "Total "} & set(re.findall("Coverage|Total ", outcome.out))
+
+
 # ------------------------------------------------------------------ Plots and web metrics
 
 
@@ -497,14 +491,17 @@ k  New Relevant Doc Count  Relevance Rate  Token Increase Rate
 def test_web_metrics(project: Project) -> None:
     marks = [relevances("Oil", "R", "R", "N", None, "r"), relevances("Gas"), relevances("Tar", "R")]
     project.write(WEB, marks)
-    found = web_document(1, "a b c d", score=0.5)  # a document that was found in the corpus
-    twelve_words = [web_document(5, " b\n c", score=None), *[web_document(6, "c d")] * 5]
+    found = web_document(1, "a b c d")  # a document of the corpus; with a score or without
+    twelve_words = [
+        web_document("https://d.org", " b\n c"),
+        *[web_document("https://e.org", "c d", score=1)] * 5,
+    ]
     queries = [
         corpus_query("Oil", found, web_document("https://a.org", "e f")),  # 6 / 4
         corpus_query("Gas", found, web_document("https://b.org", None)),  # 4 / 4
         corpus_query("Fat", found, *twelve_words),  # 16 / 4
         corpus_query("Tar", web_document("https://c.org", "a b")),
-        corpus_query("Tin", web_document(5, " ", score=0.5)),
+        corpus_query("Tin", web_document(5, " ")),
         corpus_query("Zinc"),
     ]
     project.write(CORPUS, queries)
