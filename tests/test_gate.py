@@ -1,0 +1,301 @@
+"""The gate for cron: means that may not be lower (--fail-under), and earlier results (--baseline)."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import evaluation
+import pytest
+
+from conftest import GPT_OSS, JudgeWith, Outcome, Project, blocks, document, mentions, question, table
+
+RESULTS, BASELINE = "dev_evaluation.json", "baseline.json"
+Rows = dict[str, dict[str, Any]]
+
+
+def rows(n: int, **changes: Any) -> Rows:
+    """Return right predictions for n questions about d1, d2, ..., but for the changes."""
+    right = {f"q00{i}": {"retrieved_docs": [f"d{i}"], "evidence_sentences": ["S1"]} for i in range(1, n + 1)}
+    return {name: {**row, "answer": f"Answer {name}.", **changes} for name, row in right.items()}
+
+
+@pytest.fixture
+def six(project: Project) -> Project:
+    """Six questions about six documents, answered by `own`. Nothing is judged."""
+    project.questions(*(question(f"d{n}") for n in range(1, 7)))
+    project.documents(*(document(f"d{n}", "It rained.", "It snowed.") for n in range(1, 7)))
+    project.predictions("own", rows(6))
+    return project
+
+
+# ------------------------------------------------------------------ --fail-under
+
+HALF: Rows = {**rows(6, retrieved_docs=["d9"]), **{f"q00{n}": rows(6)[f"q00{n}"] for n in (1, 2, 3)}}
+THRESHOLDS = {  # options, exit code, lines
+    "met": ("recall@5=50 own:f1=1", 0, []),
+    "not met by one": ("recall@5=51", 1, ["half: Recall@5 % 50.00 is below 51"]),
+    "of the other": ("own:recall@5=51", 0, []),
+    "in other words": ("half:recall_at_5=50.1", 1, ["half: Recall@5 % 50.00 is below 50.1"]),
+    "two": ("half:recall@1=60 precision=1.1", 1, ["half: Recall@1 % 50.00", "half: Prec", "own: Prec"]),
+    "nobody is judged": ("answer=3", 1, ["--fail-under answer: nothing was submitted or judged for it"]),
+}
+
+
+@table("options, code, lines", THRESHOLDS)
+def test_means_that_are_too_low(six: Project, options: str, code: int, lines: Sequence[str]) -> None:
+    six.predictions("half", HALF)
+    outcome = six.run("dev", "--fail-under", *options.split())
+    worse = [line.removeprefix("worse: ") for line in outcome.err if line.startswith("worse: ")]
+    for line, start in zip(worse, lines, strict=True):
+        assert line.startswith(start)
+    assert (outcome.code, list(outcome.results)) == (code, ["half", "own"])
+
+
+@pytest.mark.parametrize("option", ["recall@7=1", "f11=1", "support=1", "owm:f1=1"])
+def test_an_unknown_name_is_bad_usage(six: Project, option: str) -> None:
+    outcome = six.run("dev", "--fail-under", option)
+    assert (outcome.code, outcome.results, len(outcome.err)) == (2, None, 1)
+    assert (
+        mentions(outcome.err, f"error: --fail-under {option.split('=')[0].split(':')[-1]}") or "owm" in option
+    )
+
+
+def test_what_a_system_has_not_submitted_is_not_asked_of_it(six: Project) -> None:
+    six.predictions("bare", rows(6, retrieved_docs=[]))
+    assert six.run("dev", "--fail-under", "recall@5=100").code == 0
+    outcome = six.run("dev", "--fail-under", "bare:recall@5=100")
+    assert (outcome.code, outcome.err[-1]) == (
+        1,
+        "worse: --fail-under bare:recall@5: nothing was submitted or judged for it",
+    )
+
+
+def test_worse_wins_over_incomplete_and_both_are_explained(six: Project, judge_with: JudgeWith) -> None:
+    judge_with({"own": [5, 5, 5, 5, 5, None]})
+    outcome = six.run("dev", "--fail-under", "answer=4.5")
+    assert mentions(outcome.err, "warning: dev_own_output.json: judging failed: q006")
+    assert mentions(outcome.err, "worse: own: Answer 4.167 is below 4.5")
+    assert outcome.code == 1
+
+
+def test_submissions_and_free_answers_have_thresholds_too(six: Project) -> None:
+    six.submission("in/ann", own=rows(6))
+    six.submission("in/bob", own=HALF)
+    outcome = six.run(
+        "dev", "--outputs", "in/*", "--judge", "--fail-under", "ann:recall@5=100", "recall@1=60"
+    )
+    assert (outcome.code, [line for line in outcome.err if "worse" in line]) == (
+        1,
+        ["worse: bob/own: Recall@1 % 50.00 is below 60"],
+    )
+    six.write("a.json", [{"gold": "Oil", "prediction": text} for text in ("Oil", "Gas")])
+    for value, code in (("0.5", 0), ("0.6", 1), ("0.6", 1)):  # also where the results exist already
+        assert six.run("answers", "a.json", "--fail-under", f"a:exact={value}").code == code
+
+
+# ------------------------------------------------------------------ --baseline
+
+
+def keep_baseline(project: Project, *arguments: str) -> Outcome:
+    """Run, and keep a copy of the results."""
+    outcome = project.run("dev", *arguments)
+    project.write(BASELINE, (project.folder / RESULTS).read_bytes())
+    return outcome
+
+
+def compare(project: Project, *arguments: str) -> Outcome:
+    return project.run("dev", "--baseline", BASELINE, *arguments)
+
+
+def changes(outcome: Outcome, system: str = "own") -> dict[str, dict[str, Any]]:
+    return {row["measure"]: row for row in outcome.results[system]["baseline"]["differences"]}
+
+
+def test_recall_that_falls_to_0_on_six_documents_is_noticed(six: Project) -> None:
+    keep_baseline(six)
+    six.predictions("own", rows(6, retrieved_docs=["d9"]))
+    outcome = compare(six)
+    row = changes(outcome)["recall_at_5_pct"]
+    assert (row["n"], row["difference"], row["p"], row["p_holm"]) == (6, -100, 1 / 64, 2 / 64)
+    assert (row["verdict"], changes(outcome)["avg_f1"]["verdict"]) == ("worse", "no significant drop")
+    assert changes(outcome)["recall_at_1_pct"]["verdict"] is None  # is not tested
+    assert outcome.err[-1] == "worse: own: Recall@5 % -100.0 [-100.0, -100.0] against the baseline, p 0.0312"
+    assert "own     Recall@5 %  6  -100.0" in blocks(outcome.out)["CHANGES SINCE THE BASELINE"]
+    assert outcome.code == 1
+
+
+def test_the_combined_score_is_tested_too(six: Project, judge_with: JudgeWith) -> None:
+    judge_with({"own": [5] * 6})
+    keep_baseline(six)
+    six.predictions("own", {name: {**row, "answer": "Bad."} for name, row in rows(6).items()})
+    judge_with({"own": [1] * 6})
+    outcome = compare(six)
+    row = changes(outcome)["avg_combined_score"]
+    assert (row["difference"], row["p_holm"], row["verdict"]) == (pytest.approx(-0.4), 3 / 64, "worse")
+    assert (changes(outcome)["avg_answer_score"]["verdict"], outcome.code) == (None, 1)
+
+
+def test_without_citations_the_answer_score_is_tested(six: Project, judge_with: JudgeWith) -> None:
+    six.predictions("own", rows(6, evidence_sentences=[]))
+    judge_with({"own": [5] * 6})
+    keep_baseline(six)
+    assert changes(compare(six))["avg_answer_score"]["p"] == 1
+
+
+def test_documents_are_flipped_as_a_whole(project: Project) -> None:
+    project.questions(*(question(f"d{n % 3}", question=f"{n}?") for n in range(9)))
+    right = {f"q00{n + 1}": {"retrieved_docs": [f"d{n % 3}"]} for n in range(9)}
+    project.predictions("own", right)
+    keep_baseline(project)
+    project.predictions("own", {**right, "q001": {"retrieved_docs": ["d7"]}})
+    outcome = compare(project)
+    row = changes(outcome)["recall_at_5_pct"]
+    assert (outcome.results["own"]["baseline"]["documents"], row["n"], row["p"]) == (3, 9, 1 / 2)
+    assert (row["smallest_noticeable_drop"], row["smallest_noticeable_drop_reason"]) == (
+        None,
+        "none can be noticed",
+    )
+
+
+# The 97.5th percentile (two tests) and the 80th of Student's t with 5 degrees of freedom.
+T_975, T_800 = 2.570582, 0.919544
+
+
+def test_the_smallest_drop_that_would_have_been_noticed(six: Project) -> None:
+    keep_baseline(six)
+    six.predictions(
+        "own", {**rows(6), "q001": {"retrieved_docs": ["d9"], "evidence_sentences": ["S1"], "answer": "x"}}
+    )
+    row = changes(compare(six))["recall_at_5_pct"]
+    # d = (-1, 0, 0, 0, 0, 0), so the deviations from -1/6 are -5/6 and five times 1/6.
+    error = math.sqrt(6 / 5 * ((5 / 6) ** 2 + 5 / 6**2)) / 6
+    assert row["smallest_noticeable_drop"] == pytest.approx(100 * (T_975 + T_800) * error, rel=1e-3)
+    assert (row["verdict"], row["difference"]) == ("no significant drop", pytest.approx(-100 / 6))
+    assert changes(compare(six))["avg_f1"]["smallest_noticeable_drop"] == 0  # nothing varies
+
+
+def test_questions_whose_gold_has_changed_are_left_out(six: Project) -> None:
+    keep_baseline(six)
+    gold = [question(f"d{n}") for n in range(1, 7)]
+    gold[0]["answer"] = "Another."
+    gold[1]["evidence_sentences"] = ["S2"]
+    gold[2]["rubric"]["scale"] = {str(level): f"new {level}" for level in range(1, 6)}
+    six.questions(*gold)
+    outcome = compare(six)
+    assert outcome.results["own"]["baseline"]["questions"] == 3
+    assert changes(outcome)["recall_at_5_pct"]["n"] == 3
+    six.questions(*(question(f"d{n}", answer="New.") for n in range(1, 7)))
+    outcome = compare(six)
+    assert (outcome.code, "own: no question in common with the same gold" in outcome.out) == (3, True)
+
+
+@table(
+    "predictions, line",
+    {
+        "nothing is retrieved": (
+            rows(6, retrieved_docs=[]),
+            "own: in the baseline, and not submitted now: Recall@1 %",
+        ),
+        "nothing is cited": (
+            rows(6, evidence_sentences=[]),
+            "own: in the baseline, and not submitted now: Precision",
+        ),
+        "the system is gone": (None, "own: in the baseline, and not submitted now"),
+    },
+)
+def test_what_is_not_submitted_any_more_is_worse(six: Project, predictions: Rows | None, line: str) -> None:
+    six.predictions("other", rows(6))
+    keep_baseline(six)
+    if predictions is None:
+        (six.folder / "dev_own_output.json").unlink()
+    else:
+        six.predictions("own", predictions)
+    outcome = compare(six)
+    assert mentions(outcome.err, f"worse: {line}")
+    assert outcome.code == 1
+    assert compare(six, "--systems", "other").code == 0  # the others were left out on purpose
+
+
+@table(
+    "arguments, scores, why",
+    {
+        "another model": (["--model", GPT_OSS], [5] * 6, f"judged by llama-3.1-8b-instant, now by {GPT_OSS}"),
+        "missing judgements": ([], [5, 5, 5, 5, 5, None], "judgements missing"),
+        "not judged": (["--judge"], [5] * 6, "not judged"),
+    },
+)
+def test_what_cannot_be_compared_is_said_and_not_tested(
+    six: Project, judge_with: JudgeWith, arguments: list[str], scores: list[Any], why: str
+) -> None:
+    judge_with({"own": [5] * 6})
+    keep_baseline(six)
+    (six.folder / "dev_judgements.jsonl").unlink()
+    judge_with({"own": scores})
+    outcome = compare(six, *arguments)
+    row = changes(outcome)["avg_combined_score"]
+    assert (row["p"], row["verdict"], row["reason"]) == (None, "not tested", why)
+    assert mentions(outcome.out.splitlines(), f"own: Combined is not tested: {why}")
+    assert outcome.code == 3
+
+
+def test_another_prompt_is_not_tested(six: Project, judge_with: JudgeWith) -> None:
+    judge_with({"own": [5] * 6})
+    keep_baseline(six)
+    results = six.read(BASELINE)
+    results["own"]["run"]["prompt_hash"] = "0"
+    six.write(BASELINE, results)
+    outcome = compare(six)
+    assert (changes(outcome)["avg_combined_score"]["reason"], outcome.code) == (
+        "judged with another prompt",
+        3,
+    )
+
+
+def test_a_new_system_is_no_reason_for_anything(six: Project) -> None:
+    keep_baseline(six)
+    six.predictions("new", rows(6))
+    outcome = compare(six, "--report", "html", "md")
+    assert (outcome.code, "baseline" in outcome.results["new"]) == (0, False)
+    assert "new: not in the baseline" in outcome.out
+    assert "## Changes since the baseline\n" in (six.folder / "dev_evaluation.md").read_text("utf-8")
+
+
+WITHOUT_IDS = {"own": {"run": {}, "retrieval": {"per_question": [{"question_id": "q001"}]}}}
+
+
+@table(
+    "content, arguments, message",
+    {
+        "itself": (None, ["--baseline", RESULTS], f"error: --baseline {RESULTS}: this run replaces it"),
+        "submissions": ({}, ["--outputs", "in/ann"], "error: --baseline compares the current directory's"),
+        "missing": (None, [], "baseline.json: file not found"),
+        "not results": ('{"own": 3}', [], "baseline.json: "),
+        "version 2": (WITHOUT_IDS, [], "baseline.json: no row has a gold_id"),
+    },
+)
+def test_what_cannot_be_a_baseline(six: Project, content: Any, arguments: list[str], message: str) -> None:
+    six.submission("in/ann", own=rows(6))
+    six.write(RESULTS, {"old": {}})
+    if content is not None:
+        six.write(BASELINE, content if isinstance(content, str) else json.dumps(content))
+    outcome = six.run("dev", "--baseline", BASELINE, *arguments)
+    assert mentions(outcome.err, message)
+    assert (outcome.code, outcome.results) == (2, {"old": {}})
+
+
+def test_gold_ids_change_with_all_that_scores_rest_on(six: Project) -> None:
+    first = evaluation.grade("dev")["own"]["retrieval"]["per_question"][0]["gold_id"]
+    several: list[dict[str, Any]] = [
+        {"question": "x"},
+        {"answer": "x"},
+        {"evidence_sentences": []},
+        {"rubric": ...},
+    ]
+    for change in several:
+        six.questions(question("d1", **change), *(question(f"d{n}") for n in range(2, 7)))
+        assert evaluation.grade("dev")["own"]["retrieval"]["per_question"][0]["gold_id"] != first
+    six.questions(question("d1", question_type="why"), *(question(f"d{n}") for n in range(2, 7)))
+    assert evaluation.grade("dev")["own"]["retrieval"]["per_question"][0]["gold_id"] == first
