@@ -57,6 +57,13 @@ if sys.version_info < (3, 10):  # noqa: UP036 - first of all: an older Python fa
     print("error: evaluation.py needs Python 3.10 or later, this is", sys.version.split()[0], file=sys.stderr)
     sys.exit(2)
 
+import signal
+
+if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(
+        signal.SIGINT, signal.SIG_DFL
+    )  # until `main` runs, Ctrl-C ends the program without a traceback
+
 import argparse
 import ast
 import base64
@@ -141,6 +148,11 @@ __all__ = [
     "paired_test",
     "recall_at_k",
 ]
+
+if __name__ == "<run_path>" or __name__ not in sys.modules:  # run by runpy, or by importlib alone
+    __name__ = f"evaluation_{id(globals())}"  # msgspec looks the annotations of a class up in its module
+    sys.modules[__name__] = argparse.Namespace()  # type: ignore[assignment]
+    sys.modules[__name__].__dict__ = globals()  # type: ignore[misc]
 
 T = TypeVar("T")
 H = TypeVar("H", bound=Hashable)
@@ -6300,20 +6312,15 @@ def parse_predictions(file: FileData, known: Collection[str], problems: list[str
         return Predictions(rows, [], [], 0)
     keys = KeyFilter(known)
     try:
-        rows = msgspec.json.decode(whole.data, type=dict_by_key(Prediction), dec_hook=keys)
-    except JSON_ERRORS:  # each prediction alone
-        keys.clear()
-        try:
-            members = split_members(whole, keys)
-        except JSON_ERRORS as error:
-            problems.append(describe_fault(error, whole))
-            members = {}
-        members.pop("", None)
-        for key, member in members.items():
-            prediction = parse_row(Prediction, member, problems)
-            if prediction is not None:
-                rows[key] = prediction
-    rows.pop("", None)
+        members = split_members(whole, keys)
+    except JSON_ERRORS as error:
+        problems.append(describe_fault(error, whole))
+        members = {}
+    members.pop("", None)
+    for key, member in members.items():
+        prediction = parse_row(Prediction, member, problems)
+        if prediction is not None:
+            rows[key] = prediction
     return Predictions(rows, list(keys.repeated), keys.unknown, keys.n_unknown)
 
 
@@ -10702,6 +10709,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if command and command.journal_file != error.filename and os.path.exists(command.journal_file):
             kept = f"What was {command.done} is kept in {command.journal_file}"
             console.warn(f"{kept}: run the same command again.")
+    except MemoryError:
+        console.warn("error: there is not enough memory: nothing was written")
     except KeyboardInterrupt:
         kept = f"what was {command.done if command else Command.done} is kept"
         console.warn(f"interrupted: {kept}; run the same command again to continue.")
@@ -10838,5 +10847,7 @@ def print_on(stream: TextIO | None, text: str) -> None:
 
 
 if __name__ == "__main__":
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.set_threshold(500_000)  # large inputs make many objects and no garbage
     sys.exit(main())

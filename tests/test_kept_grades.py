@@ -172,6 +172,8 @@ def test_cron_line_mails_only_if_something_is_wrong(four: Project, serve: Serve)
     for split in ("train", "test"):
         four.questions(question("d0"), split=split)
         four.predictions("strong", {"q001": {"answer": "It is d0."}}, split=split)
+        four.run(split)
+        (four.folder / f"{split}_evaluation.json").rename(four.folder / f"{split}_baseline.json")
     four.write("dev_strong_output.json", "{")
     environment = {name: os.environ[name] for name in ("GROQ_API_KEY", "GROQ_BASE_URL")}
     environment |= {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(README.parent)}
