@@ -154,6 +154,7 @@ if __name__ == "<run_path>" or __name__ not in sys.modules:  # run by runpy, or 
     sys.modules[__name__] = argparse.Namespace()  # type: ignore[assignment]
     sys.modules[__name__].__dict__ = globals()  # type: ignore[misc]
 
+flatten = itertools.chain.from_iterable
 T = TypeVar("T")
 H = TypeVar("H", bound=Hashable)
 
@@ -317,7 +318,7 @@ class Record(msgspec.Struct, gc=False):
 
 
 class Scale(msgspec.Struct, frozen=True, gc=False, rename=lambda field: field.removeprefix("level_")):
-    """What each level of a rubric asks for."""
+    """The requirements of each level of a rubric."""
 
     level_1: str = ""
     level_2: str = ""
@@ -433,6 +434,9 @@ class Document(NamedTuple):
     text: str = ""
 
 
+NO_DOCUMENT = Document("missing")
+
+
 class Label(Record):
     """A person's score for an answer, which `answer_id` or `system` tells. `why` marks a doubtful one."""
 
@@ -463,7 +467,7 @@ class Override(Record):
 
 
 class RunHead(Record, kw_only=True):
-    """What a file of answers or decisions, or a row of it, says of the run that it comes from."""
+    """The description of a run in a file of answers or decisions, or in a row of it."""
 
     run_name: Any = None
     model: Any = None
@@ -694,7 +698,7 @@ class DecisionRow(RunHead, kw_only=True):
 
     @property
     def texts(self) -> tuple[tuple[str, str], ...]:
-        """What identifies the answer: names of fields and their texts."""
+        """Return the fields that identify the answer, with their texts."""
         fields = ("question_id", "system") if self.input is None else ("input", "gold", "prediction")
         return tuple((field, format_compact(getattr(self, field))) for field in fields)
 
@@ -1973,7 +1977,7 @@ class EncodedRatings(NamedTuple):
 def encode_ratings(items: Iterable[Sequence[Any]]) -> EncodedRatings:
     """Encode each item's ratings, of which missing ones are None. The values ascend if they have an order."""
     rows = list(items)
-    values = list(dict.fromkeys(value for row in rows for value in row if value is not None))
+    values = [value for value in dict.fromkeys(flatten(rows)) if value is not None]
     with suppress(TypeError):
         values.sort()
     indices = {value: index for index, value in enumerate(values)}
@@ -2550,6 +2554,10 @@ class Usage(msgspec.Struct, frozen=True):
 NO_USAGE = Usage()
 
 
+def only_dict(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
 def read_usage(*counts: Any) -> Usage:
     """Return a service's counts of tokens; 0 for what is missing or no such count."""
     return Usage(*[count if isinstance(count, int) and 0 <= count <= MAX_AMOUNT else 0 for count in counts])
@@ -2562,7 +2570,7 @@ class Judgement(msgspec.Struct):
     rationale: str
     parts: dict[str, int | float] | None = None
     value: dict[str, Any] | None = None
-    reply: Reply | None = None  # that it was read from; None if nobody was asked
+    reply: Reply | None = None  # that it was read from; None if no model was asked
 
 
 class Failure(msgspec.Struct):
@@ -2894,7 +2902,8 @@ MAX_COMPLAINTS = 2  # an invalid reply is asked for again so often, with the com
 MAX_FAILURES_IN_A_ROW = 20  # calls that did not reach the service, or refusals, before judging stops
 TIMEOUT_S = 300.0  # without a byte from the service; a local model on a processor is slow
 GRACE_S = 2.0  # how long calls in flight are awaited when judging stops early
-BACKOFF_S, MAX_BACKOFF_S = 0.5, 30.0
+BACKOFF_S = 0.5
+MAX_BACKOFF_S = 30.0
 MAX_WAIT_S = 90.0  # a longer one is for a limit of the day: judging ends
 SLOWER, FASTER, MIN_PACE = 0.9, 0.005, 0.5  # the pace after a refusal, after each reply, and at least
 CHARS_PER_TOKEN = 4.0  # of English text, until the service has counted
@@ -2926,6 +2935,10 @@ class Judging(msgspec.Struct):
     cost_usd: float = 0.0  # of calls; models of unknown price count 0
     seconds: float = 0.0
 
+    @property
+    def where(self) -> str:
+        return f" (asked: {self.url})" if self.url else ""
+
     def is_complete(self) -> bool:
         return not (self.stopped or self.unavailable or self.without_key)
 
@@ -2952,11 +2965,10 @@ class Judging(msgspec.Struct):
 
     def describe_end(self) -> list[str]:
         """Return why not everything was judged."""
-        where = f" (asked: {self.url})" if self.url else ""
         if self.unavailable:
-            return [f"error: {self.activity} ended: {self.unavailable}{where}"]
+            return [f"error: {self.activity} ended: {self.unavailable}{self.where}"]
         if self.stopped:
-            return [f"error: {self.activity} ended early: {self.stopped}{where}"]
+            return [f"error: {self.activity} ended early: {self.stopped}{self.where}"]
         return [f"warning: {self.without_key}"] if self.without_key else []
 
 
@@ -3153,8 +3165,7 @@ class Reply(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     def __post_init__(self) -> None:
         if not isinstance(self.usage, Usage):  # read from a journal
-            counts = self.usage if isinstance(self.usage, dict) else {}
-            self.usage = read_usage(*map(counts.get, Usage.__struct_fields__))
+            self.usage = read_usage(*map(only_dict(self.usage).get, Usage.__struct_fields__))
 
     def read(self, prompt: Prompt) -> Judgement:
         """Return the judgement in the reply, a new or a stored one. Raises InvalidReply."""
@@ -3587,12 +3598,12 @@ class Endpoint(NamedTuple):
 
     @property
     def is_open(self) -> bool:
-        """Whether the service has OpenAI's API. Its models are unknown, and what it can do."""
+        """Return whether the service has OpenAI's API: its models and abilities are unknown."""
         return self.prefix == OPEN_PREFIX
 
     @property
     def is_exposed(self) -> bool:
-        """Whether calls go to another machine in the open."""
+        """Return whether calls go to another machine in the open."""
         host = urlsplit(self.name).hostname or ""
         return self.name.startswith("http:") and not re.fullmatch(r"localhost|127\.[\d.]+|::1", host)
 
@@ -3710,8 +3721,8 @@ class Service:
         try:
             choice = completion["choices"][0]
             content = choice["message"].get("content")
-            counts = completion.get("usage") or {}
-            details = counts.get("prompt_tokens_details") or {}
+            counts = only_dict(completion.get("usage"))
+            details = only_dict(counts.get("prompt_tokens_details"))
             return Reply(
                 content=self.redact(content) if isinstance(content, str) else "",
                 model=self.redact(str(completion.get("model") or "")),
@@ -3799,7 +3810,8 @@ class Journal(msgspec.Struct):
 
     def list_under_way(self) -> set[str]:
         """Return the keys of the requests in batches that have not ended."""
-        return {request[0] for note in self.batches.values() for request in note.requests}
+        requests = flatten(note.requests for note in self.batches.values())
+        return {request[0] for request in requests}
 
     def read(self) -> None:
         """Add what the file holds, if it exists; a later line replaces an earlier one. Raises OSError."""
@@ -4211,7 +4223,7 @@ def build_comparison_part(differences: Sequence[Difference], *, lists_unsubmitte
     lists_all = len(pairs) <= math.comb(MAX_SYSTEMS_SHOWN, 2)
     rows: list[list[Cell]] = []
     left_out: dict[str, None] = {}
-    for difference in itertools.chain.from_iterable(pairs.values()):
+    for difference in flatten(pairs.values()):
         if difference.verdict.startswith(NOT_SUBMITTED) and not lists_unsubmitted:
             left_out[f"{difference.measure.title} {difference.verdict}"] = None
         elif lists_all or difference.verdict in OPPOSITE_VERDICTS:
@@ -4285,7 +4297,8 @@ def render_text_table(part: Part) -> str:
     One that is wider than the console becomes several, each with the columns that name the rows.
     """
     rows = [list(map(escape_console, part.header))]
-    rows += [[escape_console(format_cell(cell)) for cell in row] for row in part.rows]
+    for row in part.rows:
+        rows.append([escape_console(format_cell(cell)) for cell in row])
     columns: list[list[str]] = []
     for index, cells in enumerate(zip(*rows, strict=True)):
         width = max(map(len, cells))
@@ -4479,9 +4492,10 @@ def drop_constant_columns(part: Part) -> Part:
         return part
     is_shown = []
     for title, cells in zip(part.header, zip(*part.rows, strict=True), strict=True):
-        texts = {format_cell(cell) for cell in cells} - {"", "n/a"}
-        is_same = len(texts) < 2 if len(cells) > 1 else texts <= {"0"}
-        is_shown.append(title in part.keys or not is_same)
+        texts = [text for text in map(format_cell, cells) if text not in ("", "n/a")]
+        is_constant = len(set(texts)) < 2 and 2 * len(texts) > len(cells)  # unlike a rare remark
+        is_useful = texts != ["0"] if len(cells) == 1 else not is_constant
+        is_shown.append(title in part.keys or (len(texts) > 0 and is_useful))
     rows = [list(itertools.compress(row, is_shown)) for row in part.rows]
     return part._replace(header=list(itertools.compress(part.header, is_shown)), rows=rows)
 
@@ -4489,18 +4503,16 @@ def drop_constant_columns(part: Part) -> Part:
 def render_table(part: Part) -> Html:
     """Return a table. In a narrow window its cells have their headings, and a sortable one shows keys."""
     headings: list[Html] = []
-    for title in part.header:
+    for title, cell in zip(part.header, part.rows[0], strict=True):
         text = tag("button", title, type="button") if part.keys else title
-        headings.append(tag("th", text, scope="col", class_="key" if title in part.keys else None))
+        headings.append(tag("th", text, scope="col", class_=choose_class(part, title, cell)))
     rows = []
     for row in part.rows:
         cells: list[Html] = []
         for title, cell in zip(part.header, row, strict=True):
             name, scope = ("td", None) if cells else ("th", "row")
-            classes = ["number"] if is_number_cell(cell) else []
-            classes += ["key"] if title in part.keys else []
             content = render_cell(cell, with_chart=title == part.chart)
-            class_ = " ".join(classes) or None
+            class_ = choose_class(part, title, cell)
             cells.append(tag(name, *content, scope=scope, class_=class_, data_title=title))
         rows.append(tag("tr", *cells))
     caption = tag("caption", part.title)
@@ -4508,8 +4520,10 @@ def render_table(part: Part) -> Html:
     return tag("table", caption, head, tag("tbody", *rows), class_="sortable" if part.keys else None)
 
 
-def is_number_cell(cell: Cell) -> bool:
-    return isinstance(cell, (int, MeanCell)) or bool(re.fullmatch(r"[-+]?[\d.]+ ?%?|n/a", format_cell(cell)))
+def choose_class(part: Part, title: str, cell: Cell) -> str | None:
+    is_number = isinstance(cell, (int, MeanCell)) or re.fullmatch(r"[-+]?[\d.]+ ?%?|n/a", format_cell(cell))
+    classes = ["number"] if is_number else []
+    return " ".join([*classes, "key"] if title in part.keys else classes) or None
 
 
 def render_cell(cell: Cell, *, with_chart: bool) -> list[str]:
@@ -4704,7 +4718,7 @@ def render_png(report: Report) -> bytes:
 
 
 def draw_distribution(axes: Sequence[Any], title: str, drawn: Distribution, colours: Facts) -> None:
-    """Draw a histogram, and beside it a box plot and the mean with its interval."""
+    """Draw a histogram, then a box plot and the mean with its interval."""
     histogram, spread = axes
     described = describe_values(drawn.values)
     mean = described.mean or 0.0
@@ -4802,7 +4816,7 @@ summary h3 { margin: 0; font: inherit; }
   overflow: hidden; text-overflow: ellipsis; }
 .sortable thead th, .sortable tr.open > * { white-space: normal; vertical-align: bottom; }
 .sortable .number small { display: inline; }
-.sortable td:last-child { white-space: normal; min-width: 12rem; }
+.sortable td:last-child:not(.number) { white-space: normal; min-width: 12rem; }
 .sortable svg { vertical-align: middle; }
 .question { border-top: 1px solid var(--line); content-visibility: auto; contain-intrinsic-size: auto 3rem; }
 article { padding-bottom: 2rem; }
@@ -5044,7 +5058,7 @@ class Command:
 def ask_requests(command: Command, console: Console, resources: ExitStack) -> tuple[Outcomes, Judging]:
     """Ask a model what the command requests. Without a key the journal alone answers.
 
-    If there is no judgement at all, there are no outcomes. Raises UsageError or JudgeUnavailable if the
+    Without any judgement there are no outcomes. Raises UsageError or JudgeUnavailable if the
     command has no results then.
     """
     options = command.options
@@ -5063,12 +5077,12 @@ def ask_requests(command: Command, console: Console, resources: ExitStack) -> tu
     if has_judgement or (judge.service and not judging.unavailable):
         return outcomes, judging
     if command.needs_judge and judging.unavailable:
-        raise JudgeUnavailable(judging.unavailable)
+        raise JudgeUnavailable(judging.unavailable + judging.where)
     if command.needs_judge:
         raise UsageError(f"this needs a model: set {KEY_VARIABLE}, or see --dry-run")
     if not judging.unavailable:
         console.warn(f"{KEY_VARIABLE} is not set: answers are not judged.")
-    return {}, Judging(unavailable=judging.unavailable)
+    return {}, Judging(activity=command.activity, url=judging.url, unavailable=judging.unavailable)
 
 
 def open_judge(command: Command, console: Console, resources: ExitStack) -> Judge:
@@ -5524,7 +5538,7 @@ class Submission(msgspec.Struct):
 
     @property
     def warnings(self) -> list[str]:
-        return [line for system in self.systems for line in system.warnings]
+        return list(flatten(system.warnings for system in self.systems))
 
     def link_page(self, split: Split) -> str:
         return quote(f"{self.output_folder}/{split.name}_evaluation.html")
@@ -5559,7 +5573,7 @@ class GradedAnswer(msgspec.Struct, gc=False):
 
     @property
     def answer_id(self) -> str:
-        """What ties people's decisions to this answer, whoever gave it."""
+        """Return the ID that ties people's decisions to this answer."""
         return hash_answer(self.question, self.prediction)
 
     @property
@@ -5629,11 +5643,11 @@ class GradeSplit(Command):
 
     @property
     def systems(self) -> list[System]:
-        return [system for submission in self.submissions for system in submission.systems]
+        return list(flatten(submission.systems for submission in self.submissions))
 
     @property
     def problems(self) -> list[str]:
-        return [line for submission in self.submissions for line in submission.problems]
+        return list(flatten(submission.problems for submission in self.submissions))
 
     def run(self, console: Console) -> int:
         if self.options.label_sheet and not self.options.dry_run:
@@ -5671,13 +5685,15 @@ class GradeSplit(Command):
         if problems or not has_any or (self.problems and not options.outputs):
             raise InputError([*problems, *self.problems])
         if options.judge and not self.problems:  # otherwise it may be a system that could not be read
-            names = {name for system in self.systems for name in (system.name, system.title)}
+            names = set(flatten((system.name, system.title) for system in self.systems))
             unknown = sorted(set(options.judge) - names)
             if unknown:
                 raise UsageError(f"--judge: unknown system: {', '.join(unknown)}{suggest(unknown[0], names)}")
-        known = {name for submission in self.submissions for name in (submission.name, *submission.names)}
-        known |= {join_folder(row.name, name) for row in self.submissions for name in row.names}
-        check_thresholds(options, known - {""}, self.split.measures)
+        known: list[str] = []
+        for submission in self.submissions:
+            known += [submission.name, *submission.names]
+            known += [join_folder(submission.name, name) for name in submission.names]
+        check_thresholds(options, known, self.split.measures)
         self.people = read_people(self.split, self.submissions, options, problems)
         if options.baseline:
             self.baseline = read_baseline(options, problems)
@@ -5925,23 +5941,18 @@ def grade(
     judge_support: bool = False,
     measures: Mapping[str, OwnMeasure] = MappingProxyType({}),
 ) -> Results:
-    """Grade the outputs of a split's systems, as the command line does. Nothing is printed.
-
-    Nothing is written either, but for the journal of a judge that is a model: what was paid for is kept.
+    """Grade the outputs of a split's systems. Nothing is printed, and only a model's journal is written.
 
     Args:
         split: "train", "dev", "test" or another one whose questions are in the folder.
         folder: where the questions, the corpus, the predictions, people's files and the journal are.
         systems: grade and judge these systems only. By default all are graded, and all but `simple` judged.
         judge: None takes judgements from the journal and sends nothing. A name is that of the model to ask
-            for those that the journal lacks, which needs GROQ_API_KEY. A function is called as
-            `judge(question, answer)` for each answer that is not blank. It returns the score, from 1 to 5.
-            Its scores are not kept.
-        judge_support: whether the model also judges if the cited sentences support the answer. The results
-            then have a block `support`.
-        measures: measures of your own by name. Each is called as `f(question, prediction)` for all questions
-            and returns a score, of which more is better, or None if the question has none. The results have
-            means, intervals and comparisons as for any other measure, in the block `measures`.
+            for those that the journal lacks, which needs GROQ_API_KEY. A function `judge(question, answer)`
+            returns the score of an answer, from 1 to 5; these scores are not kept.
+        judge_support: whether the model also judges if the cited sentences support the answer.
+        measures: measures of your own by name: `f(question, prediction)` returns a score, of which more is
+            better, or None if the question has none. The results have them in the block `measures`.
 
     Returns:
         The results by system: `results["simple"]["retrieval"]["recall_at_1_pct"]`.
@@ -5954,7 +5965,6 @@ def grade(
 
     >>> grade("dev")["simple"]["retrieval"]["recall_at_1"]  # doctest: +SKIP
     6
-    >>> grade("dev", measures={"words": lambda _, row: len(row.answer.split())}).summary()  # doctest: +SKIP
     """
     chosen = None if systems is None else sorted(collect_ids(systems))
     if chosen == []:
@@ -5966,30 +5976,39 @@ def grade(
     taken = set(measures) & set(list_csv_header([*SPLIT_MEASURES, SUPPORT_MEASURE]))
     if taken:
         raise ValueError(f"measures: the name is taken: {', '.join(sorted(taken))}")
-    if not os.path.isdir(folder):
-        raise InputError([f"{folder}: there is no such folder"])
-    root = "" if str(folder) == "." else str(folder)
-    options = SplitOptions(split=split, systems=chosen, judge=chosen, root=root, journal_only=judge is None)
-    options.judge_support = judge_support
-    if isinstance(judge, str):
-        options.judge_model = judge
-        if not read_api_key():
-            raise InputError([f"set {KEY_VARIABLE} to judge with {judge}"])
+    options = SplitOptions(
+        split=split,
+        systems=chosen,
+        judge=chosen,
+        root="" if str(folder) == "." else str(folder),
+        journal_only=judge is None,
+        judge_model=judge if isinstance(judge, str) else None,
+        judge_support=judge_support,
+    )
     command = GradeSplit(options)
     command.functions = measures
     try:
-        command.read()
-        with ExitStack() as resources:
-            if callable(judge):
-                outcomes, judging = ask_function(command, judge)
-            else:
-                outcomes, judging = ask_requests(command, Console(None, None), resources)
-            if judging.unavailable:
-                raise JudgeUnavailable(judging.unavailable)
-            command.grade(outcomes, judging)
+        grade_silently(command, judge)
     except (UsageError, JudgeUnavailable) as error:
         raise InputError([str(error)]) from error
     return Results(command)
+
+
+def grade_silently(command: GradeSplit, judge: str | Callable[[Question, str], float] | None) -> None:
+    root = command.options.root
+    if root and not os.path.isdir(root):
+        raise UsageError(f"{root}: there is no such folder")
+    if isinstance(judge, str) and not read_api_key():
+        raise UsageError(f"set {KEY_VARIABLE} to judge with {judge}")
+    command.read()
+    with ExitStack() as resources:
+        if callable(judge):
+            outcomes, judging = ask_function(command, judge)
+        else:
+            outcomes, judging = ask_requests(command, Console(None, None), resources)
+        if judging.unavailable:
+            raise JudgeUnavailable(judging.unavailable)
+        command.grade(outcomes, judging)
 
 
 def ask_function(command: GradeSplit, judge: Callable[[Question, str], float]) -> tuple[Outcomes, Judging]:
@@ -6282,7 +6301,8 @@ def read_system(split: Split, submission: Submission, name: str) -> None:
     problems: list[str] = []
     pattern = PREDICTIONS_FILE.format(split=split.name, system="NAME")
     file = read_file(path, problems, pattern, max_bytes)
-    predictions = parse_predictions(file, {question.question_id for question in split.questions}, problems)
+    known = {question.question_id for question in split.questions}
+    predictions = parse_predictions(file, known, problems, each_alone=bool(submission.name))
     submission.problems += problems
     if not problems:
         warnings = check_predictions(file, split, predictions)
@@ -6301,26 +6321,36 @@ def find_systems(folder: str, split: str) -> list[str]:
     return sorted([match[1] for match in matches if match], key=compute_system_order)
 
 
-def parse_predictions(file: FileData, known: Collection[str], problems: list[str]) -> Predictions:
-    """Decode the predictions for known questions, or without questions all; others are only counted."""
+def parse_predictions(
+    file: FileData, known: Collection[str], problems: list[str], *, each_alone: bool = False
+) -> Predictions:
+    """Decode the predictions for known questions, or without questions all; others are only counted.
+
+    All at once is faster, and each alone does not build those of unknown questions first.
+    """
     whole = JsonRow(file.name, b"{}" if file.data is None else file.data)
     rows: dict[str, Prediction] = {}
-    if whole.is_list():
-        problems.append(
-            f'{file.name}: expected an object by question ID, {{"q001": {{...}}, ...}}, got a list'
-        )
-        return Predictions(rows, [], [], 0)
+    members: dict[str, JsonRow] = {}
     keys = KeyFilter(known)
     try:
-        members = split_members(whole, keys)
+        if whole.is_list():
+            problems.append(
+                f'{file.name}: expected an object by question ID, {{"q001": {{...}}, ...}}, got a list'
+            )
+        elif each_alone:
+            members = split_members(whole, keys)
+        else:
+            rows = msgspec.json.decode(whole.data, type=dict_by_key(Prediction), dec_hook=keys)
     except JSON_ERRORS as error:
+        keys.clear()
+        if not each_alone:
+            return parse_predictions(file, known, problems, each_alone=True)
         problems.append(describe_fault(error, whole))
-        members = {}
-    members.pop("", None)
     for key, member in members.items():
-        prediction = parse_row(Prediction, member, problems)
+        prediction = parse_row(Prediction, member, problems) if key else None
         if prediction is not None:
             rows[key] = prediction
+    rows.pop("", None)
     return Predictions(rows, list(keys.repeated), keys.unknown, keys.n_unknown)
 
 
@@ -6470,12 +6500,16 @@ def check_citations(split: Split, rows: Mapping[str, Prediction]) -> dict[str, l
     n_cited = 0
     gold = {question.question_id: question.doc_id for question in split.questions}
     for question_id, row in rows.items():
+        n_cited += len(row.evidence_sentences)
+        gold_id = gold.get(question_id, "")
+        sentences = split.documents.get(gold_id, NO_DOCUMENT).sentences or {}
+        if all(map(sentences.__contains__, row.evidence_sentences)):
+            continue  # as nearly always
         names = set(row.evidence_sentences)
-        n_cited += len(names)
-        doc_ids = list(filter(None, [gold.get(question_id), *row.retrieved_ids]))
-        for doc_id in doc_ids if names else ():
-            sentences = split.find_document(doc_id).sentences
-            names = set() if sentences is None else names - sentences.keys()
+        doc_ids = list(filter(None, [gold_id, *row.retrieved_ids]))
+        for doc_id in doc_ids:
+            others = split.find_document(doc_id).sentences
+            names = set() if others is None else names.difference(others)
         if doc_ids:
             unknown += [(name, question_id) for name in sorted(names)]
     known: set[str] = set()
@@ -6706,13 +6740,13 @@ def build_results(system: System, judging: Judging, measures: Sequence[Measure])
     answers = system.answers
     cited = [answer for answer in answers if F1_MEASURE.name in answer.scores]
     means = system.means
+    hits = {}
+    for measure in RETRIEVAL_MEASURES:
+        hits[measure.name] = int(sum(answer.scores[measure.name] for answer in answers))
     results: dict[str, Any] = {
         "retrieval": {
             **summarize_means(means, RETRIEVAL_MEASURES),
-            **{
-                measure.name: int(sum(answer.scores[measure.name] for answer in answers))
-                for measure in RETRIEVAL_MEASURES
-            },
+            **hits,
             "total": len(answers),
             "per_question": map(build_retrieval_row, answers),
         },
@@ -6918,7 +6952,7 @@ class StoredBlock(Record):
 
 
 class StoredSystem(Record, kw_only=True):
-    """What is read of a system's results of an earlier run."""
+    """A system's results of an earlier run, as far as they are read."""
 
     run: StoredRun
     retrieval: StoredBlock = msgspec.field(default_factory=StoredBlock)
@@ -6954,7 +6988,7 @@ class Baseline(NamedTuple):
 
 
 class Change(msgspec.Struct):
-    """How a measure has changed since the baseline, over the `n` questions that both have.
+    """The change of a measure since the baseline, over the `n` questions that both have.
 
     Only a tested one has p, adjusted for their number, and unless it is worse the smallest drop that would
     have been noticed.
@@ -6993,7 +7027,7 @@ class Change(msgspec.Struct):
 
 
 class Development(msgspec.Struct):
-    """What has become of a system since the baseline."""
+    """The changes of a system since the baseline."""
 
     n_questions: int  # that both have, with the same gold
     n_documents: int
@@ -7015,7 +7049,7 @@ def read_baseline(options: SplitOptions, problems: list[str]) -> Baseline:
         raise UsageError(f"--baseline {path}: this run replaces it; keep a copy under another name")
     file = read_file(path, problems)
     systems = parse_value(dict[str, StoredSystem], file, problems) or {}
-    rows = [row for system in systems.values() for row in system.retrieval.per_question]
+    rows = list(flatten(system.retrieval.per_question for system in systems.values()))
     if file.data is not None and not problems and not any(row.get("gold_id") for row in rows):
         problems.append(f"{path}: no row has a gold_id: grade that input again with this version")
     return Baseline(file.source, systems)
@@ -7152,7 +7186,7 @@ PeopleRow = TypeVar("PeopleRow", Label, Override)
 
 
 class People(msgspec.Struct):
-    """What people have decided about the answers of a run."""
+    """People's decisions about the answers of a run."""
 
     overrides: dict[AnswerKey, Override] = {}
     scores: dict[AnswerKey, dict[str, int]] = {}  # by rater
@@ -7167,7 +7201,9 @@ class People(msgspec.Struct):
 class AnswerIndex(NamedTuple):
     """The answers that rows of people's files may be about."""
 
-    titles: dict[str, str]  # what a row may call a system -> its title; a submission stands for its only one
+    titles: dict[
+        str, str
+    ]  # what a row may call a system -> its title; a submission's name is that of its only one
     questions: set[str]
     copies: dict[str, list[AnswerKey]]  # by answer ID, in the order in which they are drawn for a sheet
 
@@ -7323,7 +7359,9 @@ def compare_with_people(people: People, systems: Iterable[System]) -> dict[str, 
     documents = [answer.question.doc_id for answer, _ in judged]
     levels = list(map(find_nearest_level, scores))
     labels = [row for _, row in judged]
-    pairs = [(level, human) for level, row in zip(levels, labels, strict=True) for human in row.values()]
+    pairs: list[tuple[int, int]] = []
+    for level, row in zip(levels, labels, strict=True):
+        pairs += [(level, human) for human in row.values()]
     raters = sorted(set().union(*labels))
     ratings = [[row.get(rater) for row in labels] for rater in raters]
     means = [mean(list(row.values())) for row in labels]
@@ -7669,9 +7707,11 @@ def choose_measure(systems: Iterable[System]) -> Measure:
 def rank_submissions(submissions: Sequence[Submission]) -> tuple[Measure, list[BoardRow]]:
     """Return the measure that ranks, and all rows: best first, without a rank last.
 
-    A system that the judge could not score at all has no rank, nor one that lacks what the measure is of.
+    A system without any score has no rank, nor one that lacks what the measure is of.
     """
-    systems = {system.title: (graded, system) for graded in submissions for system in graded.systems}
+    systems: dict[str, tuple[Submission, System]] = {}
+    for graded in submissions:
+        systems |= {system.title: (graded, system) for system in graded.systems}
     measure = choose_measure(system for _, system in systems.values())
     values = {}
     for title, (_, system) in sorted(systems.items()):
@@ -7795,7 +7835,8 @@ def choose_system(submission: Submission) -> System | None:
 
 def list_grades(submissions: Sequence[Submission]) -> Iterator[list[object]]:
     """Yield a row for each submission: its points, 100 times combined, or F1 where nothing is judged."""
-    is_judged = any(system.scored for submission in submissions for system in submission.systems)
+    systems = flatten(submission.systems for submission in submissions)
+    is_judged = any(system.scored for system in systems)
     measure = COMBINED_MEASURE if is_judged else F1_MEASURE
     for submission in submissions:
         system = choose_system(submission)
@@ -7820,7 +7861,7 @@ def find_other_folders(split: Split, submissions: Iterable[Submission], *, is_go
         folder = Path(path).as_posix()
         file = read_file(f"{folder}/{RESULTS_FILE.format(split=split.name)}", [])
         stored = parse_value(dict[str, StoredSystem], file, []) or {}
-        inputs = [input_file.file for system in stored.values() for input_file in system.run.inputs[1:2]]
+        inputs = [system.run.inputs[1].file for system in stored.values() if len(system.run.inputs) > 1]
         was_found = any(os.path.isdir(os.path.dirname(path)) for path in inputs)
         if inputs and folder not in own and was_found != is_gone:
             folders.append(folder)
@@ -7985,7 +8026,7 @@ def read_appeal(split: Split) -> Part:
 def describe_run(split: Split, systems: Sequence[System], judging: Judging) -> dict[str, str]:
     """Return what was graded and judged, for the top of a page."""
     newest = ""
-    for answer in itertools.chain.from_iterable(system.answers for system in systems):
+    for answer in flatten(system.answers for system in systems):
         if answer.judgement and answer.judgement.reply:
             newest = max(newest, str(answer.judgement.reply.time or ""))
     return {
@@ -8194,7 +8235,7 @@ Column: TypeAlias = list[float | None]
 
 
 class Decision(NamedTuple):
-    """What the judge, or what needs no judge, says of an answer. `scores` is None if it is not scored."""
+    """The decision on an answer, by the judge or without one. `scores` is None if it is not scored."""
 
     method: str  # "exact", "semantic", "llm" or "no_llm"
     scores: Mapping[str, float] | None = None
@@ -8323,7 +8364,7 @@ ANSWER_EXPLANATIONS = {
 def compare_embeddings(configurations: Sequence[Configuration], model: Any) -> None:
     """Fill in the cosine of each prediction and its best gold answer, at least 0; 0 if it is blank."""
     texts: dict[str, None] = {}
-    for item in itertools.chain.from_iterable(graded.items for graded in configurations):
+    for item in flatten(graded.items for graded in configurations):
         if item.prediction.strip():
             texts |= dict.fromkeys([item.prediction, *item.accepted])
     matrix = np.zeros((0, 1))
@@ -8537,14 +8578,15 @@ class GradeItems(Command):
         return joined
 
     def warnings(self) -> list[str]:
-        lines = dict.fromkeys(line for graded in self.configurations for line in graded.warnings)
+        lines = dict.fromkeys(flatten(graded.warnings for graded in self.configurations))
         return [f"warning: {line}" for line in lines]
 
     def remarks(self) -> list[str]:
-        return [f"warning: {line}" for graded in self.configurations for line in warn_about_failures(graded)]
+        return [f"warning: {line}" for line in flatten(map(warn_about_failures, self.configurations))]
 
     def is_complete(self) -> bool:
-        return not any(decision.failure for graded in self.configurations for decision in graded.decisions)
+        decisions = flatten(graded.decisions for graded in self.configurations)
+        return not any(decision.failure for decision in decisions)
 
 
 def warn_about_failures(graded: Configuration) -> list[str]:
@@ -8647,7 +8689,7 @@ class GradeAnswers(GradeItems):
         options.methods = list(dict.fromkeys(options.methods))
         judged = [name for name in options.methods if name in JUDGED_METHODS]
         if len(judged) > 1 or (options.protocol != "verdict" and judged != ["llm_judge"]):
-            raise UsageError("--protocol goes with --method llm_judge; hybrid goes without both")
+            raise UsageError("--protocol needs --method llm_judge, and hybrid excludes both")
         self.protocol = options.protocol
         self.overall = judged[0] if judged else "llm_judge"
         self.unjudged = [name for name in options.methods if name in METHODS] or ["exact"]
@@ -8673,7 +8715,8 @@ class GradeAnswers(GradeItems):
 
     def choose_judge(self) -> None:
         options = self.options
-        models = {format_plain(item.model) for graded in self.configurations for item in graded.items}
+        items = flatten(graded.items for graded in self.configurations)
+        models = {format_plain(item.model) for item in items}
         self.generators = sorted({model for model in (*models, options.generator) if model})
         notes = []
         if (options.auto_diverse_judge or options.diverse_judge) and not options.judge_model:
@@ -9035,7 +9078,7 @@ def read_configurations(options: AnswerOptions) -> list[Configuration]:
 
 def find_unknown_item_fields(file: FileData) -> dict[str, list[str]]:
     """Return a warning for each field of a file's first rows that looks like an accepted one."""
-    names = [*Item.__struct_fields__, *itertools.chain.from_iterable(Item.aliases.values())]
+    names = [*Item.__struct_fields__, *flatten(Item.aliases.values())]
     known = {name.replace("_", ""): name for name in names}
     if is_csv(file.name):  # all rows have the same fields
         lines = itertools.islice(io.BytesIO(file.data or b""), SAMPLE_SIZE)
@@ -9269,7 +9312,8 @@ a row or a question, or system/question."""
         if len(self.judges) + bool(self.people) < 2:
             raise UsageError(f"agreement needs two judges, or one and --human, got {len(self.judges)}")
         self.raters = [*self.judges, *([self.people] if self.people else [])]
-        inputs = [os.path.realpath(file.file) for rater in self.raters for file in rater.files]
+        files = flatten(rater.files for rater in self.raters)
+        inputs = [os.path.realpath(file.file) for file in files]
         if os.path.realpath(options.out) in inputs:
             raise UsageError(f"{options.out} is an input: name another file with --out")
 
@@ -9314,7 +9358,8 @@ a row or a question, or system/question."""
 
     def rate(self, raters: Sequence[Rater], kind: str) -> None:
         """Fill in the ratings that are compared: by source, if all of these raters name one."""
-        by_source = all(source for rater in raters for source, _ in rater.rows)
+        rows = flatten(rater.rows for rater in raters)
+        by_source = all(source for source, _ in rows)
         for rater in raters:
             keeps_unjudged = self.options.all_decisions or rater is self.people
             rater.rate(kind, keeps_unjudged=keeps_unjudged, by_source=by_source)
@@ -9478,7 +9523,7 @@ def read_people_table(
     if not raters and not problems:
         unknown = shorten_names(cases[UNKNOWN_ITEM]) or "none"
         problems.append(f"{path}: no rating of an item that a judge has, found {unknown}; {PEOPLE_TABLE}")
-    ratings = [decision for rater in raters.values() for _, decision in rater.rows]
+    ratings = [decision for _, decision in flatten(rater.rows for rater in raters.values())]
     if all(decision.score in (None, 0, 1) for decision in ratings):
         for decision in ratings:
             decision.correct = bool(decision.correct or decision.score)
@@ -9488,7 +9533,7 @@ def read_people_table(
 def index_items(judges: Iterable[Rater]) -> Mapping[str, dict[Texts, tuple[str, DecisionRow]]]:
     """Return the judges' items by any name: the ID of answer, row or question, or system/question."""
     index: dict[str, dict[Texts, tuple[str, DecisionRow]]] = defaultdict(dict)
-    for source, row in itertools.chain.from_iterable(judge.rows for judge in judges):
+    for source, row in flatten(judge.rows for judge in judges):
         own = None if row.system is None else f"{row.system}/{row.question_id}"
         for name in (row.answer_id, row.id, row.question_id, own):
             if name is not None:
@@ -9527,7 +9572,7 @@ def join_people(raters: Sequence[Rater]) -> Rater:
     """Return people as one rater: the mean of their scores of an item, or the verdict of most of them."""
     people = Rater("people", raters[0].files if raters else [])
     by_item: dict[tuple[str, Texts], list[DecisionRow]] = defaultdict(list)
-    for source, row in itertools.chain.from_iterable(rater.rows for rater in raters):
+    for source, row in flatten(rater.rows for rater in raters):
         by_item[source, row.texts].append(row)
     for (source, _), rows in by_item.items():
         scores = [row.score for row in rows if row.score is not None]
@@ -9543,7 +9588,7 @@ def join_people(raters: Sequence[Rater]) -> Rater:
 
 
 def collect_ratings(raters: Sequence[Rater]) -> Ratings:
-    items = dict.fromkeys(item for rater in raters for item in rater.ratings)
+    items = dict.fromkeys(flatten(rater.ratings for rater in raters))
     return {item: [rater.ratings.get(item) for rater in raters] for item in items}
 
 
@@ -9905,7 +9950,8 @@ class JudgeSummaries(GradeItems):
         n_skipped = 0
         cases: defaultdict[str, list[str]] = defaultdict(list)
         for row in [rows[index] for index in chosen[: self.options.limit]]:
-            arguments = [perspective.text for claim in row.claims for perspective in claim.perspectives]
+            perspectives = flatten(claim.perspectives for claim in row.claims)
+            arguments = [perspective.text for perspective in perspectives]
             if any(re.match(GENERATION_ERRORS[kind], text) for text in arguments):
                 n_skipped += 1
                 continue
@@ -10107,7 +10153,8 @@ def describe_spread(values: Sequence[float], interval: Interval | None) -> dict[
 
 
 def read_mean(spread: Mapping[str, Any]) -> Mean:
-    low, high = spread["ci_95_lower"], spread["ci_95_upper"]
+    low = spread["ci_95_lower"]
+    high = spread["ci_95_upper"]
     return Mean(spread["mean"], None if low is None else Interval(low, high), spread["n"])
 
 

@@ -543,6 +543,7 @@ class GroqServer(BatchService):
         batches: BatchScript | Sequence[BatchScript] | None = None,
         disturb: Disturb | None = None,
         port: int = 0,
+        prefix: str = "/openai/v1",
     ) -> None:
         scripts = [batches] if isinstance(batches, BatchScript) else batches or [BatchScript()]
         super().__init__(answer, scripts)
@@ -550,6 +551,7 @@ class GroqServer(BatchService):
         self._latency_s = latency_s
         self._disturb = disturb
         self.port = port
+        self.prefix = prefix  # of the path of calls
         self._in_flight = 0
         self._failure: BaseException | None = None
         self.in_flight_peak = 0
@@ -574,7 +576,7 @@ class GroqServer(BatchService):
 
     async def _start(self) -> None:
         app = web.Application(client_max_size=0)  # 0: no limit
-        app.router.add_post("/openai/v1/chat/completions", self._handle_call)
+        app.router.add_post(f"{self.prefix}/chat/completions", self._handle_call)
         for kind in ("files", "batches"):
             for path in (f"/openai/v1/{kind}", f"/openai/v1/{kind}/{{rest:.*}}"):
                 app.router.add_route("*", path, self._handle_batches)
