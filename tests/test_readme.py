@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import csv
-import io
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -20,7 +20,7 @@ ROOT = Path(evaluation.__file__).resolve().parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 IN_SAMPLES = "cd tests/samples && python ../../evaluation.py "
-NOT_RUN = ("python3 -m venv", "GROQ_BASE_URL=")  # installation, and another server
+SERVER = "GROQ_BASE_URL=http://127.0.0.1:11434/v1 GROQ_API_KEY=any "  # here it is a loopback server
 
 
 def read_blocks(language: str) -> list[str]:
@@ -28,7 +28,7 @@ def read_blocks(language: str) -> list[str]:
 
 
 COMMANDS = [line.strip() for block in read_blocks("sh") for line in block.splitlines() if line.strip()]
-SHOWN = [line for line in COMMANDS if not line.startswith(NOT_RUN)]
+SHOWN = [line for line in COMMANDS if not line.startswith("python3 -m venv")]  # .ci/run runs these
 
 DRAFT = """{"question": "What did the box carry?", "answer": "The box carried goods.",
 "evidence_sentences": ["S1"], "rubric": ["none", "one", "two", "three", "all"]}"""
@@ -57,19 +57,18 @@ def clone(project: Project) -> Project:
     for name in ("corpus", "NLP Project Data", "tests/samples"):
         shutil.copytree(ROOT / name, project.folder / name)
     shutil.copytree(ROOT / "tests/samples/submissions", project.folder / "submissions")
-    for path in [*ROOT.glob("*_output.json"), ROOT / "tests/samples/overrides.csv"]:
+    for path in ROOT.glob("*_output.json"):
         shutil.copy(path, project.folder)
+    project.write("course.args", *read_blocks("args"))
     return project
 
 
-def fill_in_labels(project: Project) -> None:
-    path = project.folder / "dev_labels.csv"
-    header, *rows = csv.reader(io.StringIO(path.read_text("utf-8-sig"), newline=""))
-    stream = io.StringIO(newline="")
+def fill_in_labels(path: Path) -> None:
+    header, *rows = csv.reader(path.read_text("utf-8-sig").splitlines(keepends=True))
     for row in rows[:20]:
         row[header.index("score")] = "3"
-    csv.writer(stream).writerows([header, *rows])
-    path.write_text(stream.getvalue(), "utf-8")
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
 
 
 def test_every_command_runs(clone: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,22 +79,36 @@ def test_every_command_runs(clone: Project, serve: Serve, monkeypatch: pytest.Mo
             shutil.copy(*(clone.folder / name for name in line.split()[1:]))
             continue
         monkeypatch.chdir(clone.folder / "tests/samples" if line.startswith(IN_SAMPLES) else clone.folder)
-        words = line.removeprefix(IN_SAMPLES).removeprefix("python evaluation.py ")
-        arguments = [word.strip('"') for word in re.findall(r'"[^"]*"|\S+', words)]
-        outcome = clone.run(*arguments)
+        words = line.removeprefix(SERVER).removeprefix(IN_SAMPLES).removeprefix("python evaluation.py ")
+        outcome = clone.run(*shlex.split(words))
         assert outcome.code == 0, (line, outcome.err)
         if "--label-sheet" in line:
-            fill_in_labels(clone)
-    assert (clone.folder / "dev_graded/ann/dev_evaluation.html").exists()
+            fill_in_labels(clone.folder / "dev_labels.csv")
+    shutil.copy(ROOT / "tests/samples/overrides.csv", clone.folder / "dev_overrides.csv")
+    assert "dev_overrides.csv" in clone.run("dev", "@course.args").out
+    written = "".join(path.read_text("utf-8") for path in clone.folder.rglob("dev_evaluation.json"))
+    keys = README.partition("| key | content |\n|---|---|\n")[2].partition("\n\n")[0]
+    assert [key for key in re.findall(r"`([a-z]\w+)(?:\.\w+)?`", keys) if f'"{key}"' not in written] == []
+
+
+def test_prices_are_those_of_a_dry_run(clone: Project) -> None:
+    pattern = r"^\| `([\w./-]+)`, .+ \| ([\d.]+), ([\d.]+) \| \$([\d.]+) \|$"
+    models = re.findall(pattern, README, re.MULTILINE)
+    assert len(models) == 3
+    for model, *prices in models:
+        usd_in, usd_out, usd_each = map(float, prices)
+        out = clone.run("dev", "--dry-run", "--model", model).out.partition("Calls to make")[2]
+        calls, tokens_in, tokens_out, cost = map(float, re.findall(r"\d+\.?\d*", out)[:4])
+        assert round((tokens_in * usd_in + tokens_out * usd_out) / 1e6, 4) == cost
+        assert float(f"{cost / calls:.0e}") == usd_each
 
 
 def test_output_is_real(clone: Project) -> None:
     [block] = read_blocks("text")
     at = 0
     out = clone.run("dev").out
-    for line in block.splitlines():
-        if line != "...":
-            at = out.index(line, at) + len(line)
+    for line in block.replace("...\n", "").splitlines():
+        at = out.index(line, at) + len(line)
 
 
 def test_example_in_python_runs(clone: Project, capsys: pytest.CaptureFixture[str]) -> None:
