@@ -121,6 +121,9 @@ def describe_missing_package(error: ImportError) -> str:
     return f"error: cannot import {reason}: run {command}"
 
 
+if __name__ == "__main__":  # numpy's threads take longer to start than our small matrices to multiply
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 try:
     import msgspec
     import numpy as np
@@ -373,6 +376,10 @@ class RetrievedDocument(Record):
     rank: int | float | None = None
 
 
+GET_DOC_ID = attrgetter("doc_id")
+GET_RANK = attrgetter("rank")
+
+
 class Prediction(Record):
     """A system's output for one question. `retrieved_docs` holds document IDs, best first."""
 
@@ -386,7 +393,7 @@ class Prediction(Record):
         """Keep the IDs of the documents only: by rank if all have one, otherwise in the given order."""
         documents = self.retrieved_docs
         try:
-            ids = list(map(attrgetter("doc_id"), sorted(documents, key=attrgetter("rank"))))
+            ids = list(map(GET_DOC_ID, sorted(documents, key=GET_RANK)))
         except (AttributeError, TypeError):  # a text has no rank, and None cannot be compared
             ids = [document if isinstance(document, str) else document.doc_id for document in documents]
         check_names("retrieved_docs", ids)
@@ -1655,7 +1662,7 @@ def factorize(labels: Sequence[Hashable] | Array) -> Array:
     is_array = isinstance(labels, np.ndarray) and labels.dtype == np.intp and n > 0
     codes = np.asarray(labels, np.intp) if is_array else np.full(1, -1)
     if codes.min() >= 0 and codes.max() < n:  # such numbers already: no loop
-        first = np.full(n, n)
+        first = np.full(codes.max() + 1, n)
         first[codes[::-1]] = np.arange(n)[::-1]  # of equal labels the first is assigned last
         return np.asarray(np.argsort(np.argsort(first, kind="stable"))[codes])
     numbers: dict[Hashable, int] = {}
@@ -6425,9 +6432,10 @@ def check_predictions(file: FileData, split: Split, predictions: Predictions) ->
     forms = match_forms(predictions.unknown, missing, fold_id)
     unknown = [name for name in predictions.unknown if name not in forms]
     unknown += [""] * (predictions.n_unknown - len(predictions.unknown))  # are counted
-    answers = [row.answer.strip() for row in rows.values()]
-    alike = list(rows) if len(answers) >= MIN_ALIKE and len(set(answers)) == 1 else []
-    is_empty = bool(alike) and is_blank(answers[0])
+    first_answer = next((row.answer.strip() for row in rows.values()), "")
+    is_alike = all(row.answer.strip() == first_answer for row in rows.values())
+    alike = list(rows) if len(rows) >= MIN_ALIKE and is_alike else []
+    is_empty = is_blank(first_answer)
     cases = {
         "IDs that occur more than once, the last counts": predictions.repeated,
         "IDs unlike those of the questions, counted as misses; write them as in the questions file": [
@@ -6591,10 +6599,8 @@ def score_answer(
 ) -> GradedAnswer:
     """Score one answer without a judge: retrieval and, if the question has gold evidence, citations."""
     scores: dict[str, float] = {}
-    gold = [question.doc_id]
-    retrieved = prediction.retrieved_ids
     for k, measure in zip(RECALL_CUTOFFS, RETRIEVAL_MEASURES, strict=True):
-        scores[measure.name] = recall_at_k(retrieved, gold, k)
+        scores[measure.name] = recall_at_k(prediction.retrieved_ids, [question.doc_id], k)
     if question.evidence_sentences:
         cited = citation_scores(question.evidence_sentences, prediction.evidence_sentences)
         for measure, score in zip(CITATION_MEASURES, cited, strict=True):
