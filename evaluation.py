@@ -117,7 +117,7 @@ from urllib.parse import quote, urlsplit
 def describe_missing_package(error: ImportError) -> str:
     requirements = os.path.join(os.path.dirname(os.path.abspath(__file__)), "requirements.txt")
     command = f'"{sys.executable}" -m pip install -r "{requirements}"'
-    reason = error.name or str(error).strip().partition("\n")[0]  # numpy's text has a page
+    reason = error.name or str(error.__cause__ or error).strip().partition("\n")[0]  # numpy's text has a page
     return f"error: cannot import {reason}: run {command}"
 
 
