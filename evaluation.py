@@ -2083,17 +2083,13 @@ class Scores(msgspec.Struct):
 
 
 class Table(msgspec.Struct):
-    """The scores of all systems for the same items.
-
-    `clusters` has the number of each item's cluster, `labels` the value of each label per item.
-    """
+    """The scores of all systems for the same items; `clusters` has the number of each item's cluster."""
 
     clusters: Array
-    labels: dict[str, Array] = {}
     systems: dict[str, Scores] = {}
 
     def select(self, rows: Array) -> Table:
-        """Return the items for which `rows` is true, without labels."""
+        """Return the items at some positions."""
         selected = Table(self.clusters[rows])
         for name, scores in self.systems.items():
             values = {measure: column[rows] for measure, column in scores.values.items()}
@@ -2138,14 +2134,16 @@ def compute_means(table: Table, system: str, measures: Iterable[Measure]) -> dic
     return means
 
 
-def slice_table(table: Table, label: str, min_items: int = MIN_SLICE) -> dict[str, Table]:
-    """Return the part of the table for each value of a label that enough items have."""
-    column = table.labels[label]
-    parts = {}
-    for value, count in sorted(Counter(column.tolist()).items()):
-        if value and count >= min_items:
-            parts[value] = table.select(column == value)
-    return parts
+def slice_table(table: Table, labels: Iterable[str], min_items: int = MIN_SLICE) -> dict[str, Table]:
+    """Return the part of the table for each label, one per item, that enough items have."""
+    positions: dict[str, list[int]] = defaultdict(list)
+    for position, label in enumerate(labels):
+        positions[label].append(position)
+    return {
+        label: table.select(np.array(rows))
+        for label, rows in sorted(positions.items())
+        if label and len(rows) >= min_items
+    }
 
 
 NO_DIFFERENCE = "no significant difference"
@@ -5749,13 +5747,11 @@ class GradeSplit(Command):
         questions = self.split.questions
         measures = self.split.measures
         table = Table(factorize([question.doc_id for question in questions]))
-        for label in SLICE_LABELS:
-            table.labels[label] = np.array([getattr(question, label) for question in questions], object)
         for system in submission.systems:
             table.systems[system.name] = collect_scores(system, measures)
             system.means = compute_means(table, system.name, measures)
         for label in SLICE_LABELS:
-            parts = slice_table(table, label)
+            parts = slice_table(table, map(attrgetter(label), questions))
             for system in submission.systems:
                 system.slices[label] = {}
                 for value, part in parts.items():
@@ -8555,8 +8551,7 @@ class GradeItems(Command):
             scores.values[measure] = np.array(column, np.float64)  # None becomes NaN
         if any(decision.failure for decision in graded.decisions):
             scores.obstacles = dict.fromkeys((self.overall, *self.prompt.parts), MISSING_JUDGEMENTS)
-        labels = {"category": np.array([item.category for item in graded.items], object)}
-        return Table(factorize(list(map(self.find_cluster, graded.items))), labels, {graded.name: scores})
+        return Table(factorize(list(map(self.find_cluster, graded.items))), {graded.name: scores})
 
     def join_tables(self) -> Table:
         """Return one table of all configurations. The n-th of equal items is one with the n-th of another.
@@ -8851,7 +8846,8 @@ class GradeAnswers(GradeItems):
             "measures": describe_means(graded.table, graded.name, graded.means),
             "by_category": {},
         }
-        for category, part in slice_table(graded.table, "category", min_items=1).items():
+        categories = [item.category for item in graded.items]
+        for category, part in slice_table(graded.table, categories, min_items=1).items():
             graded.categories[category] = compute_means(part, graded.name, self.measures)
             described = describe_means(part, graded.name, graded.categories[category])
             results["by_category"][category] = described
