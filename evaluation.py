@@ -404,7 +404,7 @@ class Prediction(Record):
     @property
     def retrieved_ids(self) -> list[str]:
         """Document IDs, best first."""
-        return cast("list[str]", self.retrieved_docs)
+        return self.retrieved_docs  # type: ignore[return-value] # see __post_init__
 
 
 def check_names(field: str, names: Iterable[str]) -> None:
@@ -6386,7 +6386,7 @@ def check_gold(file: str, questions: Sequence[Question], documents: Mapping[str,
             levels = [level for level in RUBRIC_LEVELS if level not in question.rubric.levels]
             lacking.append(f"{name} lacks {', '.join(levels)}")
         sentences = documents[question.doc_id].sentences
-        if sentences is not None and not sentences.keys() >= set(question.evidence_sentences):
+        if sentences is not None and not all(map(sentences.__contains__, question.evidence_sentences)):
             ids = sorted(set(question.evidence_sentences).difference(sentences))
             strange.append(f"{name}: {', '.join(ids)} in {question.doc_id}")
     by_state: dict[str, list[str]] = defaultdict(list)
