@@ -8221,7 +8221,6 @@ def list_document_lines(
 
 # ------------------------------------------------------------------ 12. Free answers
 
-ANSWERS_FILE = "{stem}_answers{judge}.json"
 JUDGE_SUFFIX = "__judge-"  # in the names of the files of every judge but the default one; its name follows
 DIVERSE_JUDGES = ("openai/gpt-oss-20b", "qwen/qwen3.6-27b")  # by Groq, of different families
 EMBEDDING_MODEL = "all-MiniLM-L6-v2"  # of sentence-transformers: small, made for English
@@ -8431,8 +8430,7 @@ def choose_threshold(configurations: Sequence[Configuration], options: AnswerOpt
     return chosen | msgspec.structs.asdict(try_threshold(best, others if labelled else []))
 
 
-def try_threshold(threshold: float, rows: Iterable[tuple[bool, float]]) -> Classification:
-    rows = list(rows)
+def try_threshold(threshold: float, rows: Sequence[tuple[bool, float]]) -> Classification:
     return classify([is_right for is_right, _ in rows], [similarity >= threshold for _, similarity in rows])
 
 
@@ -8724,7 +8722,7 @@ class GradeAnswers(GradeItems):
     def name_results(self, graded: Configuration) -> str:
         path = Path(graded.file.file)
         folder = path.parent if self.options.out is None else Path(self.options.out)
-        return (folder / ANSWERS_FILE.format(stem=path.stem, judge=self.suffix)).as_posix()
+        return (folder / f"{path.stem}_answers{self.suffix}.json").as_posix()
 
     def check_results(self, *, is_judged: bool) -> None:
         """Raise UsageError if a file would be written twice or over another, NothingToDo if all is there."""
@@ -8742,17 +8740,14 @@ class GradeAnswers(GradeItems):
         reports = [f"{self.report_stem}.{form}" for form in options.report]
         is_complete = all(map(os.path.exists, [*files, *reports]))
         for file in filter(os.path.exists, files):
-            problems: list[str] = []
-            saved = parse_value(dict[str, Any], read_file(file, problems), problems) or {}
-            if problems or not isinstance(saved.get("setup"), dict):
-                raise UsageError(f"{file}: no results; move the file, or replace it with --overwrite")
-            setup = saved["setup"] | {"program_version": VERSION}
+            saved = parse_value(dict[str, Any], read_file(file, []), []) or {}
+            setup = {**only_dict(saved.get("setup")), "program_version": VERSION}
             if setup.get("judge_model", "") is None:  # it was to be judged
                 setup["judge_model"] = self.setup.get("judge_model")
                 is_complete = False
             if setup != self.setup:
                 advice = "choose another folder with --out, or replace them with --overwrite"
-                raise UsageError(f"{file}: results of another set-up: {advice}")
+                raise UsageError(f"{file}: no results, or results of another set-up: {advice}")
             is_complete = is_complete and not saved.get("failed")
         if is_complete and not options.fail_under:
             names = shorten_names(files)
@@ -8804,14 +8799,14 @@ class GradeAnswers(GradeItems):
 
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:
         has_judgement = any(isinstance(outcome, Judgement) for outcome in outcomes.values())
-        if (judging.unavailable or judging.stopped) and not has_judgement:  # there is no judge
-            for graded in self.configurations:
-                graded.is_judged = False
+        has_no_judge = (judging.unavailable or judging.stopped) and not has_judgement
         is_judged = has_judgement or (judging.model and judging.is_complete())
         if "judge_model" in self.setup and not is_judged:
             self.setup["judge_model"] = None  # the next run judges: these results are not of its set-up
         for graded in self.configurations:
-            if graded.is_judged and "exact" not in self.options.methods:  # it has only chosen what is judged
+            if has_no_judge:
+                graded.is_judged = False
+            elif graded.is_judged and "exact" not in self.options.methods:  # it chose what is judged
                 graded.columns.pop("exact", None)
         super().grade(outcomes, judging)
         self.columns = set().union(*(graded.columns for graded in self.configurations))
@@ -8959,8 +8954,8 @@ class GradeAnswers(GradeItems):
             f"{IN_BRACKETS}: bootstrap over answers, those about the same sources or question together."
         )
         by_category.sort(key=lambda row: row[0][:2])
-        title = "Answer evaluation results"
-        overview = build_means_part(title, ["Rank", "Configuration"], ranked, self.measures, 2)
+        ranks = ["Rank", "Configuration"]
+        overview = build_means_part("Answer evaluation results", ranks, ranked, self.measures, 2)
         headings = ["Category", "Configuration", "Rows"]
         warnings = dict.fromkeys(flatten(graded.results["warnings"] for graded in self.configurations))
         parts = [
@@ -8984,12 +8979,10 @@ class GradeAnswers(GradeItems):
     def find_imperfect(self) -> Iterator[str]:
         """Yield the scores of gold answers that are below 1."""
         for graded in self.configurations:
-            for row in graded.results["detailed_results"]:
-                for method in self.options.methods:
-                    value = row["scores"].get(method)
+            for method in self.options.methods:
+                for item, value in zip(graded.items, graded.columns.get(method, ()), strict=False):
                     if value is not None and value < 1 - 1e-6:
-                        shown = row["failure"] or f"{value:.3f}"
-                        yield f"{graded.name}: {row['id']}: {method} {shown}"
+                        yield f"{graded.name}: {item.id}: {method} {value:.3f}"
 
     def console(self) -> str:
         if not self.options.reference_check:
@@ -9809,15 +9802,12 @@ GOLD_SUMMARIES_FILE = "data/theperspective/data.jsonl"
 MERGED_FILE = "data/merged-corpus/merged-{k}.json"
 WEB_FILE = "data/valid-web/valid-web-{k}.json"
 WEB_DEPTHS = (5, 10, 20)  # for which there are files of web documents
-SUMMARY_SCORES_STEM = "{kind}/{kind}_{k}_llm_judge_scores_{time:%Y%m%d_%H%M%S}"
-WEB_METRICS_FILE = "web-metrics/web_metrics_results.json"
 SUMMARY_FILE_PATTERN = r"(?:^|-)(\d+)-offline\b|\bmerged-(\d+)(?:-|$)"  # of a name without suffix, with its k
 GENERATION_ERRORS = {  # what a file has in place of a perspective if none was made
     "offline": r"\s*Error generating summary:",
     "merged": r"(?s).*(JSON parse errors 5\+ times \(prompt too long\)|All 10 generation attempts failed)",
 }
 NO_REFERENCE = "none"  # in a prompt, in place of a gold summary
-NO_GOLD_SUMMARY = "no gold summary has this query as its title"
 WEB_CHARS = 200  # of a web document that the judge sees
 TOTAL = "total_score"
 SUMMARY_MEASURES = (
@@ -9964,7 +9954,7 @@ class JudgeSummaries(GradeItems):
 
     def decide_alone(self, graded: Configuration, position: int) -> Decision | None:
         if self.has_gold and graded.items[position].gold == NO_REFERENCE:
-            return Decision("no_llm", failure=NO_GOLD_SUMMARY)
+            return Decision("no_llm", failure="no gold summary has this query as its title")
         return super().decide_alone(graded, position)
 
     def read_score(self, decision: Decision, name: str) -> float | None:
@@ -9984,8 +9974,8 @@ class JudgeSummaries(GradeItems):
     def results(self) -> Iterator[OutputFile]:
         now = datetime.now().astimezone()
         for graded in self.configurations:
-            name = SUMMARY_SCORES_STEM.format(kind=graded.kind, k=graded.k, time=now)
-            stem = first_stem = Path(self.options.output_dir, name).as_posix()
+            name = f"{graded.kind}_{graded.k}_llm_judge_scores_{now:%Y%m%d_%H%M%S}"
+            stem = first_stem = Path(self.options.output_dir, graded.kind, name).as_posix()
             number = 1
             while os.path.lexists(f"{stem}.json"):  # two files may have one type, k and second
                 number += 1
@@ -10177,7 +10167,7 @@ class MeasureWeb(Command):
             raise UsageError(f"no {WEB_FILE} or {MERGED_FILE} with a k of {', '.join(map(str, WEB_DEPTHS))}")
 
     def results(self) -> Iterator[OutputFile]:
-        path = Path(self.options.output_dir, WEB_METRICS_FILE).as_posix()
+        path = Path(self.options.output_dir, "web-metrics/web_metrics_results.json").as_posix()
         yield OutputFile(path, functools.partial(render_results, self.metrics))
 
     def console(self) -> str:

@@ -172,7 +172,7 @@ def test_a_split(small: Project) -> None:
     assert means(small, "dev_simple_output") == dict.fromkeys(names, 0.5)
     assert list(results(small, "dev_strong_output")["by_category"]) == ["fact"]
     assert column(small, "gold", "dev_strong_output") == ["It is d1.", "It is d2."]
-    assert ranking(outcome) == ["1 simple", "1 strong"]
+    assert ranking(outcome) == ["1 simple", "1 strong"]  # equal means share a rank
     assert mentions(outcome.err, "warning: dev_simple_output.json", "prediction", "1")
     small.questions(question("d1", answer=""))
     small.predictions("simple", {"q001": {"answer": ""}})
@@ -183,6 +183,8 @@ def test_a_split(small: Project) -> None:
 # ------------------------------------------------------------------ Protocols of the judge
 
 FIVE = rows("Oil.", "fat of whales", "gas", "", "the oil of whales", context="Lamps burned oil.")
+for row in FIVE:
+    row["expected_options"] = ["whale oil"]
 VERDICTS = {
     "fat of whales": verdict(" Yes"),
     "gas": verdict(False, "No."),
@@ -197,6 +199,7 @@ def test_verdicts(project: Project, serve: Serve, methods: list[str]) -> None:
     server = serve(by_answer(VERDICTS))
     outcome = project.run("answers", "a.json", "--method", *methods)
     assert outcome.code == 0
+    assert {pasted(call, "reference") for call in server.calls} == {"Any of these:\noil\nwhale oil"}
     assert sorted(pasted(call) for call in server.calls) == sorted(VERDICTS)
     assert pasted(server.calls[0], "context reference") == "Lamps burned oil."
     assert column(project, "correct") == [True, True, False, False, True]
@@ -265,16 +268,16 @@ def test_the_quality_protocol_scores_five_criteria(project: Project, serve: Serv
     assert mentions(outcome.out.splitlines(), "to the reference in 3, the context in 1 answers")
 
 
-FRACTIONS = "the score must be 0.0, 0.2, 0.4, 0.6, 0.8 or 1.0"
-WHOLE = "must be a whole number from 1 to 5"
 NO_FLUENCY = completion('{"correctness": 4, "helpfulness": 4, "faithfulness": 4, "overall": 4}')
 # A complaint is part of the next request, and so of its key in the journal.
 REFUSED = {
     "maybe": ("verdict", verdict("maybe"), '"correct" must be yes or no, not "maybe"'),
-    "no verdict": ("verdict", completion('{"score": 5}'), "it holds no JSON object with a correct"),
-    "true for a fraction": ("fraction", says(score=True), f"{FRACTIONS}, not true"),
-    "a missing criterion": ("quality", NO_FLUENCY, f'"fluency" {WHOLE}, not null'),
-    "off the scale": ("quality", quality(4, 0, 4, 4, 4), f'"helpfulness" {WHOLE}, not 0'),
+    "true for a fraction": (
+        "fraction",
+        says(score=True),
+        "the score must be 0.0, 0.2, 0.4, 0.6, 0.8 or 1.0, not true",
+    ),
+    "a missing criterion": ("quality", NO_FLUENCY, '"fluency" must be a whole number from 1 to 5, not null'),
 }
 
 
@@ -307,8 +310,7 @@ def test_hybrid_asks_where_similarity_does_not_decide(project: Project, serve: S
     assert mentions(outcome.out.splitlines(), "a: 3 of 6 correct", "1 exact", "2 by similarity", "2 judged")
 
 
-def test_without_a_key_only_exact_matches_are_decided(project: Project, serve: Serve) -> None:
-    """The run that has a key judges the others: such results are not taken for complete."""
+def test_without_a_key_only_exact_matches_are_decided(project: Project) -> None:
     project.write("a.json", FIVE)
     outcome = project.run("answers", "a.json", *JUDGED)
     assert (outcome.code, mentions(outcome.err, "GROQ_API_KEY")) == (0, True)
@@ -320,9 +322,6 @@ def test_without_a_key_only_exact_matches_are_decided(project: Project, serve: S
     command = ("answers", "a.json", *JUDGED, "--protocol", "fraction")
     project.run(*command, "--overwrite")
     assert scores(project, "llm_judge") == [None, None, None, 0.0, None]  # not measured, except for the blank
-    server = serve(says(score=1))
-    assert project.run(*command).code == 0
-    assert (scores(project, "llm_judge"), len(server.calls)) == ([1.0, 1.0, 1.0, 0.0, 1.0], 4)
 
 
 def test_if_the_judge_is_unavailable_the_other_methods_are_written(lamps: Project, serve: Serve) -> None:
@@ -401,7 +400,7 @@ def test_other_files_are_not_overwritten(lamps: Project, content: object) -> Non
 
 
 def test_configurations_are_ranked_and_compared(three: Project) -> None:
-    """What is no score, such as the latency, has a mean and is not compared. Equal means share a rank."""
+    """What is no score, such as the latency, has a mean and is not compared."""
     outcome = three.run("answers", *FILES, "--method", "exact")
     assert ranking(outcome) == ["1 best", "2 middle", "3 worst"]
     assert "Ranked by: exact" in outcome.out.splitlines()
@@ -414,9 +413,6 @@ def test_configurations_are_ranked_and_compared(three: Project) -> None:
     [mirrored] = [row for row in results(three, "worst")["comparison"] if row["with"] == "best"]
     assert mirrored["difference"] == -1.0
     assert mentions(outcome.out.splitlines(), "worst - best  ", "  6  -1.000 [-1.000, -1.000]    0.0938  no ")
-    three.write("best.json", rows("fat", *["oil"] * 3, "fat", "fat"))
-    outcome = three.run("answers", *FILES, "--method", "exact", "--overwrite")
-    assert sorted(ranking(outcome)) == ["1 best", "1 middle", "3 worst"]
 
 
 def test_many_configurations_can_differ_significantly(project: Project) -> None:
