@@ -194,10 +194,21 @@ VERDICTS = {
 
 @pytest.mark.parametrize("methods", [["llm_judge"], ["llm_judge", "exact"]])
 def test_verdicts(project: Project, serve: Serve, methods: list[str]) -> None:
-    """Exact matches and blank answers are decided without a call."""
+    """Exact matches and blank answers are decided without a call, and without a key only these.
+
+    Then the next run, which has a key, judges the others.
+    """
     project.write("a.json", FIVE)
+    command = ("answers", "a.json", "--method", *methods)
+    outcome = project.run(*command)
+    assert (outcome.code, mentions(outcome.err, "GROQ_API_KEY")) == (0, True)
+    assert column(project, "decision_method") == ["exact", "no_llm", "no_llm", "exact", "no_llm"]
+    content = results(project)
+    assert (content["accuracy"], content["no_llm_fallback_count"]) == (0.2, 3)
+    assert content["llm_judged"] == {"count": 0, "rate": 0.0, "approval_rate": None}
+    assert scores(project, "llm_judge") == [1.0, 0.0, 0.0, 0.0, 0.0]
     server = serve(by_answer(VERDICTS))
-    outcome = project.run("answers", "a.json", "--method", *methods)
+    outcome = project.run(*command)
     assert outcome.code == 0
     assert {pasted(call, "reference") for call in server.calls} == {"Any of these:\noil\nwhale oil"}
     assert sorted(pasted(call) for call in server.calls) == sorted(VERDICTS)
@@ -222,8 +233,10 @@ def test_a_judges_row_has_the_verdict_of_that_judge_or_none(project: Project, se
     The fraction protocol judges exact matches, too. Each judge has results of its own, for `agreement`.
     """
     project.write("a.json", rows("oil", "fat", "gas", "", context="Lamps burned oil."))
-    server = serve(lambda call: says(score=1.0 if call.body["model"] == LLAMA else "0.2"))
     command = ("answers", "a.json", "--method", "exact", "llm_judge", "--protocol", "fraction")
+    project.run(*command)
+    assert scores(project, "llm_judge") == [None, None, None, 0.0]  # not measured, except for the blank one
+    server = serve(lambda call: says(score=1.0 if call.body["model"] == LLAMA else "0.2"))
     for judge in ([], ["--judge-model", GPT_OSS]):
         assert project.run(*command, "--report", "md", *judge).code == 0
     assert {pasted(call, "context reference") for call in server.calls} == {"Lamps burned oil."}
@@ -310,20 +323,6 @@ def test_hybrid_asks_where_similarity_does_not_decide(project: Project, serve: S
     assert mentions(outcome.out.splitlines(), "a: 3 of 6 correct", "1 exact", "2 by similarity", "2 judged")
 
 
-def test_without_a_key_only_exact_matches_are_decided(project: Project) -> None:
-    project.write("a.json", FIVE)
-    outcome = project.run("answers", "a.json", *JUDGED)
-    assert (outcome.code, mentions(outcome.err, "GROQ_API_KEY")) == (0, True)
-    assert column(project, "decision_method") == ["exact", "no_llm", "no_llm", "exact", "no_llm"]
-    content = results(project)
-    assert (content["accuracy"], content["no_llm_fallback_count"]) == (0.2, 3)
-    assert content["llm_judged"] == {"count": 0, "rate": 0.0, "approval_rate": None}
-    assert scores(project, "llm_judge") == [1.0, 0.0, 0.0, 0.0, 0.0]
-    command = ("answers", "a.json", *JUDGED, "--protocol", "fraction")
-    project.run(*command, "--overwrite")
-    assert scores(project, "llm_judge") == [None, None, None, 0.0, None]  # not measured, except for the blank
-
-
 def test_if_the_judge_is_unavailable_the_other_methods_are_written(lamps: Project, serve: Serve) -> None:
     serve(rate_limited(RPD, 14_400, 5780))
     command = ("answers", "a.json", "--method", "exact", "llm_judge")
@@ -380,18 +379,18 @@ def test_what_happens_to_results_that_exist(lamps: Project, options: list[str], 
     assert ("RESULTS" in outcome.out) is (expected == REPLACED or "--out" in options)
 
 
-@table("content", {"rows": rows("oil"), "no JSON": "My notes.", "results of other answers": None})
-def test_other_files_are_not_overwritten(lamps: Project, content: object) -> None:
+def test_other_files_are_not_overwritten(lamps: Project) -> None:
+    """Such as notes, rows, results of other answers, and those of two files with the same name of results."""
     lamps.run("answers", "a.json")
     lamps.write("a.json", LAMPS[:3])
-    if content:
+    for content in (results(lamps), rows("oil"), "My notes."):
         lamps.write("a_answers.json", content)
-    lamps.write("a.jsonl", LAMPS)  # would have the same results file as a.json
-    before = lamps.files()
-    outcome = lamps.run("answers", "a.json")
-    assert (outcome.code, mentions(outcome.err, "a_answers.json", "--overwrite")) == (2, True)
+        before = lamps.files()
+        outcome = lamps.run("answers", "a.json")
+        assert (outcome.code, mentions(outcome.err, "a_answers.json", "--overwrite")) == (2, True)
+        assert lamps.files() == before
+    lamps.write("a.jsonl", LAMPS)
     assert lamps.run("answers", "a.json", "a.jsonl", "--overwrite").code == 2
-    assert lamps.files() == before
     assert lamps.run("answers", "a.json", "--overwrite").code == 0
     assert scores(lamps, "exact") == [1.0, 0.0, 0.0]
 

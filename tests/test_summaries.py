@@ -168,20 +168,19 @@ def test_no_results_file_is_overwritten(project: Project, serve: Serve) -> None:
 
 
 def test_type_and_k(project: Project) -> None:
-    """The name of a file says both."""
-    write_debates(project, "Oil")
-    for name, kind in {"results-20-offline.json": "offline", "merged-20-1.json": "merged"}.items():
-        project.write(name, [summary(summary=[])])  # blank: it has zeros without a call
-        project.write(
-            "data/merged-corpus/merged-20.json", [corpus_query("Oil", web_document("https://a.org"))]
-        )
-        assert project.run("summaries", "--summary-file", name).code == 0
-        [path] = (project.folder / "results/evaluation" / kind).glob(f"{kind}_20_llm_judge_scores_*.json")
+    """The name of a file says both. A blank summary has zeros without a call."""
+    write_debates(project, "Oil", file="merged-5-1.json")
+    project.write("results-20-offline.json", [summary(summary=[])])
+    project.write("merged-5-1.json", [summary(summary=[side("Good.", " \n", "\u200b"), side("Bad.")])])
+    names = ("results-20-offline.json", "merged-5-1.json")
+    assert project.run("summaries", *(f"--summary-file={name}" for name in names)).code == 0
+    for file, kind, k in zip(names, ("offline", "merged"), (20, 5), strict=True):
+        [path] = (project.folder / "results/evaluation" / kind).glob(f"{kind}_{k}_llm_judge_scores_*.json")
         content = project.read(path.as_posix())
-        assert (content["summary_type"], content["k"]) == (kind, 20)
-    project.write("mine/x.json", [summary()])
-    outcome = project.run("summaries", "--summary-file", "mine/x.json")
-    assert (outcome.code, mentions(outcome.err, "mine/x.json: ", "type", "k")) == (2, True)
+        assert (content["summary_file"], content["summary_type"], content["k"]) == (file, kind, k)
+        assert [(row["scores"][TOTAL], row["error"]) for row in content["results"]] == [(0, None)]
+    outcome = project.run("summaries", "--summary-file", "merged.json")
+    assert (outcome.code, mentions(outcome.err, "merged.json: ", "type", "k")) == (2, True)
 
 
 def test_the_problems_of_all_files_are_listed_at_once(project: Project) -> None:
@@ -220,32 +219,24 @@ def test_the_gold_summary(project: Project, serve: Serve) -> None:
         assert pasted(server.calls[-1], "web reference") == "(none)"
 
 
-def test_web_documents(project: Project, serve: Serve) -> None:
+def test_web_documents_and_data_warnings(project: Project, serve: Serve) -> None:
     """Documents from https URLs, each on one line and with at most 200 characters."""
-    write_debates(project, "Oil", file=MERGED)
     documents = [
-        *(web_document(name) for name in ("http://a.org", "www.b.org", 7, "x https://")),
+        *(web_document(name) for name in ("http://a.org", 7, "x https://")),
         web_document("https://d.org", "x" * 200 + "y"),
         web_document("https://c.org", "one\n two\t three", score=0.5),
         web_document("https://b.org", None),
     ]
-    project.write(CORPUS, [corpus_query("Oil", *documents)])
-    text = f"- https://d.org: {'x' * 200}\n- https://c.org: one two three\n- https://b.org:"
-    server = serve(scored(1))
-    project.run("summaries")
-    [call] = server.calls
-    assert pasted(call, "web reference") == text
-    assert "total" not in json.dumps(call.body).lower()  # it is computed
-
-
-def test_data_warnings(project: Project, serve: Serve) -> None:
-    write_debates(project, "Oil", "Gas", file=MERGED)
     project.write(MERGED, [summary(), summary(), summary("Gas")])
     project.write(GOLD, json_lines(gold(), gold(id="g-2"), gold("Gas")))
-    project.write(CORPUS, [corpus_query("Oil", web_document("https://a.org"))])
-    serve(scored(1))
-    command = ("summaries", "--indices", "0,1,2,3,-1")
-    warnings = [line for line in project.run(*command).err if line.startswith(f"warning: {MERGED}")]
+    project.write(CORPUS, [corpus_query("Oil", *documents)])
+    server = serve(scored(1))
+    lines = project.run("summaries", "--indices", "0,1,2,3,-1").err
+    shown = {topic_of(call): pasted(call, "web reference") for call in server.calls}
+    text = f"- https://d.org: {'x' * 200}\n- https://c.org: one two three\n- https://b.org:"
+    assert shown == {"Oil": text, "Gas": "(none)"}
+    assert "total" not in json.dumps(server.calls[0].body).lower()  # it is computed
+    warnings = [line for line in lines if line.startswith(f"warning: {MERGED}")]
     assert len(warnings) == 3
     assert mentions(warnings, "several gold summaries, the first counts: 2", "Oil: good or bad?")
     assert mentions(warnings, "without web documents", "Gas: good or bad?")
@@ -282,10 +273,8 @@ def test_refused_replies_are_asked_for_again(project: Project, serve: Serve) -> 
         assert complaints[topic].startswith(f"That was not a usable reply: {complaint}")
 
 
-# ------------------------------------------------------------------ Summaries that are judged
-
-
 def test_summaries_that_were_not_generated_are_left_out(project: Project, serve: Serve) -> None:
+    """Where none was generated, the means are null."""
     attempts, start = "All 10 generation attempts failed", "Error generating summary: timeout"
     parsed = "Failed:\nJSON parse errors 5+ times (prompt too long)."
     judged = {"merged": [start, "All 9 generation attempts failed"], "offline": [f"x {start}", attempts]}
@@ -301,20 +290,10 @@ def test_summaries_that_were_not_generated_are_left_out(project: Project, serve:
     for kind, texts in judged.items():
         assert column(project, "id", kind) == texts
         assert results(project, kind)["num_skipped_errors"] == len(left_out[kind])
-
-
-def test_nothing_to_judge(project: Project) -> None:
-    """Blank summaries have zeros; a file in which nothing was generated has null means."""
-    write_debates(project, "Oil")
-    empty: list[list[Row]] = [[], [side("Good."), side("Bad.")], [side("Good.", " \n", "\u200b")]]
-    project.write(OFFLINE, [summary(id=number, summary=sides) for number, sides in enumerate(empty)])
-    assert project.run("summaries").code == 0
-    assert (totals(project), column(project, "error")) == ([0, 0, 0], [None, None, None])
-    (project.folder / result_files(project)[0]).unlink()
-    project.write(OFFLINE, [summary(summary=[side("A.", "Error generating summary: 500")])] * 3)
-    assert project.run("summaries").code == 0
-    content = results(project)
-    assert (content["num_evaluated"], content["num_skipped_errors"], content["model"]) == (0, 3, None)
+    outcome = project.run("summaries", "--indices=2", "--summary-file", OFFLINE, "--output-dir", "o")
+    assert outcome.code == 0
+    content = project.read(result_files(project, folder="o")[0])
+    assert (content["num_evaluated"], content["num_skipped_errors"], content["model"]) == (0, 1, None)
     assert content["statistics"][TOTAL]["mean"] is None
 
 
@@ -344,37 +323,30 @@ def test_summaries_are_selected(project: Project, options: list[str], judged: li
         assert mentions(outcome.err, "error: ")
 
 
-def test_a_failed_judgement_has_zeros_an_error_and_the_reply(project: Project, serve: Serve) -> None:
-    write_debates(project, "Oil", "Gas")
+def test_the_statistics_and_a_failed_judgement(project: Project, serve: Serve) -> None:
+    """After a failure a row has zeros, the error and the reply; the second statistics are without it."""
+    levels = (2, 0, 2, 1, 2)
+    write_debates(project, *"ABCDEF")
     outcome = project.run("summaries")
     assert (outcome.code, mentions(outcome.err, "error: ", "GROQ_API_KEY", "--dry-run")) == (2, True)
     refusal = completion("I cannot assist with that.")
-    serve(lambda call: refusal if topic_of(call) == "Oil" else scored(1))
+    replies = {topic: scored(2, 2, 2, 2, level) for topic, level in zip("ABCDE", levels, strict=True)}
+    serve(lambda call: replies.get(topic_of(call), refusal))
     assert project.run("summaries").code == 3
-    assert totals(project) == [0, 5]
-    assert column(project, "raw_response")[0] == "I cannot assist with that."
-    assert [error is None for error in column(project, "error")] == [False, True]
+    assert totals(project) == [10, 8, 10, 9, 10, 0]
+    assert column(project, "raw_response")[5] == "I cannot assist with that."
+    assert [error is None for error in column(project, "error")] == [True] * 5 + [False]
     content = results(project)
-    total, judged = content["statistics"][TOTAL], content["statistics_without_errors"][TOTAL]
-    assert (total["n"], total["mean"], judged["n"], judged["mean"]) == (2, 2.5, 1, 5)
-    assert (total["ci_95_lower"], total["ci_95_reason"]) == (None, "fewer than 5 queries")
-
-
-def test_the_statistics(project: Project, serve: Serve) -> None:
-    levels = (2, 0, 2, 1, 2)
-    write_debates(project, *"ABCDE")
-    serve(lambda call: scored(2, 2, 2, 2, levels["ABCDE".index(topic_of(call))]))
-    project.run("summaries")
-    content = results(project)
-    assert content["statistics"] == content["statistics_without_errors"]
-    grounding = content["statistics"][NAMES[4]]
+    total = content["statistics"][TOTAL]
+    assert (total["n"], total["mean"], total["min"]) == (6, pytest.approx(47 / 6), 0)
+    grounding = content["statistics_without_errors"][NAMES[4]]
     names = ("n", "mean", "median", "min", "q1", "q2", "q3", "q4", "max")
     assert [grounding[name] for name in names] == [5, 1.4, 2, 0, 1, 2, 2, 2, 2]
     assert grounding["std"] == pytest.approx(0.8**0.5)  # (0.36 + 1.96 + 0.36 + 0.16 + 0.36) / 4
     assert grounding["distribution"] == {"0": 1, "1": 1, "2": 3}
     interval = (grounding["ci_95_lower"], grounding["ci_95_upper"])
     assert interval == evaluation.bootstrap_interval(levels, range(5))
-    total = content["statistics"][TOTAL]
+    total = content["statistics_without_errors"][TOTAL]
     assert (total["mean"], total["q1"], total["q2"], total["q4"]) == (9.4, 9.0, 10.0, 10)
     assert total["distribution"] == {str(n): {8: 1, 9: 1, 10: 3}.get(n, 0) for n in range(11)}
 
@@ -466,14 +438,11 @@ def test_web_metrics(project: Project) -> None:
     marks = [relevances("Oil", "R", "R", "N", None, "r"), relevances("Gas"), relevances("Tar", "R")]
     project.write(WEB, marks)
     found = web_document(1, "a b c d")  # a document of the corpus; with a score or without
-    twelve_words = [
-        web_document("https://d.org", " b\n c"),
-        *[web_document("https://e.org", "c d", score=1)] * 5,
-    ]
+    more = [web_document("https://d.org", " b\n c"), web_document("https://e.org", "c d", score=1)]
     queries = [
         corpus_query("Oil", found, web_document("https://a.org", "e f")),  # 6 / 4
         corpus_query("Gas", found, web_document("https://b.org", None)),  # 4 / 4
-        corpus_query("Fat", found, *twelve_words),  # 16 / 4
+        corpus_query("Fat", found, *more, *more, *more),  # 16 / 4
         corpus_query("Tar", web_document("https://c.org", "a b")),
         corpus_query("Tin", web_document(5, " ")),
         corpus_query("Zinc"),
