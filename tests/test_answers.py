@@ -107,7 +107,7 @@ def means(project: Project, stem: str = "a") -> dict[str, float]:
 
 
 def ranking(outcome: Outcome) -> list[str]:
-    """Return the rank and name of each configuration in the order of the table of means."""
+    """Return the rank and name of each configuration, as the table of means has them."""
     return [" ".join(found) for found in re.findall(r"^ *(\d+|n/a)  +(\S+)", outcome.out, re.MULTILINE)]
 
 
@@ -450,21 +450,19 @@ def test_judge_top_judges_the_best_and_shows_the_cost_first(three: Project, serv
 # ------------------------------------------------------------------ Bad input and usage
 
 
-BAD_USAGE: dict[str, tuple[list[str], list[str]]] = {
-    "no file": ([], ["FILE"]),
-    "a protocol without a judge": (["a.json", "--protocol", "fraction"], ["--protocol", "llm_judge"]),
-    "no generator": (["a.json", *JUDGED, "--auto-diverse-judge"], ["--generator"]),
-    "a pair of judges without a family": (["a.json", "--diverse-judge", "gpt=m"], ["FAMILY=MODEL"]),
-    "a missing package": (["a.json", "--method", "bleu"], ["--method bleu", "pip install sacrebleu"]),
+BAD_USAGE: dict[str, tuple[str, list[str]]] = {
+    "no file": ("", ["FILE"]),
+    "a protocol without a judge": ("a.json --protocol fraction", ["--protocol", "llm_judge"]),
+    "no generator": ("a.json --method llm_judge --auto-diverse-judge", ["--generator"]),
+    "a pair of judges without a family": ("a.json --diverse-judge gpt=m", ["FAMILY=MODEL"]),
+    "a missing package": ("a.json --method bleu", ["--method bleu", "pip install sacrebleu"]),
 }
 
 
 @table("arguments, words", BAD_USAGE)
-def test_bad_usage(
-    lamps: Project, monkeypatch: pytest.MonkeyPatch, arguments: list[str], words: list[str]
-) -> None:
+def test_bad_usage(lamps: Project, monkeypatch: pytest.MonkeyPatch, arguments: str, words: list[str]) -> None:
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
-    outcome = lamps.run("answers", *arguments)
+    outcome = lamps.run("answers", *arguments.split())
     assert (outcome.code, outcome.out, result_files(lamps)) == (2, "", set())
     assert mentions(outcome.err, *words)
 

@@ -107,20 +107,15 @@ offline 5   4.33
 """
 
 
-@pytest.fixture
-def lamps(project: Project, serve: Serve) -> Project:
-    """Four offline summaries: 9 points, 4 points, one without a gold summary, one that was not generated."""
+def test_the_console_and_the_results(project: Project, serve: Serve) -> None:
+    """Of four summaries two are judged; one has no gold summary, and one was not generated."""
     failed = summary("Fat", summary=[side("A claim.", "Error generating summary: 500")])
     project.write(OFFLINE, [summary("Oil"), summary("Gas"), summary("Tar"), failed])
     project.write(GOLD, json_lines(gold("Gas"), gold("Fat"), gold("Oil")))
     replies = {"Oil": scored(2, 2, 2, 2, 1), "Gas": scored(2, 1, 0, 1, 0)}
     serve(lambda call: replies[topic_of(call)])
-    return project
-
-
-def test_the_console_and_the_results(lamps: Project) -> None:
-    before = lamps.files()
-    outcome = lamps.run("summaries", "--output-dir", "out/of/here", "--report", "png")
+    before = project.files()
+    outcome = project.run("summaries", "--output-dir", "out/of/here", "--report", "png")
     assert outcome.code == 3
     printed = blocks(outcome.out)
     assert printed["SUMMARY EVALUATION RESULTS"].startswith(MEANS_TABLE)
@@ -128,32 +123,28 @@ def test_the_console_and_the_results(lamps: Project) -> None:
     assert [line.split() for line in bars[:3]] == [["Score", "Summaries"], ["0", "1", "#"], ["1", "0"]]
     assert mentions(outcome.err, "warning: ", OFFLINE, "without a gold summary", "1", "Tar: good or bad?")
     assert mentions(outcome.err, "warning: offline 5", "judgements missing", "1", "s-Tar", NO_GOLD)
-    [path] = result_files(lamps, folder="out/of/here")
+    [path] = result_files(project, folder="out/of/here")
     assert re.search(r"offline_5_llm_judge_scores_\d{8}_\d{6}\.json$", path)
     assert mentions(outcome.out.splitlines(), "saved to", path)
     picture = path.replace(".json", ".png")
-    files = lamps.files()
+    files = project.files()
     assert files.keys() - before.keys() == {path, picture, f"out/of/here/{JOURNAL}"}
-    content = lamps.read(path)
+    content = project.read(path)
     assert content.keys() >= {"timestamp", "statistics", "statistics_without_errors", "run"}
     expected: Row = {"model": LLAMA, "requested_model": LLAMA, "summary_file": OFFLINE, "k": 5}
     expected |= {"summary_type": "offline", "num_evaluated": 3, "num_skipped_errors": 1, "num_failed": 1}
     assert content.items() >= expected.items()
     assert (content["comparison"], mentions(content["warnings"], OFFLINE, "Tar: good or bad?")) == ([], True)
-    replies = [row.pop("raw_response") for row in content["results"]]
-    assert [reply and json.loads(reply)["scores"][NAMES[0]] for reply in replies] == [2, 2, None]
+    texts = [row.pop("raw_response") for row in content["results"]]
+    assert [text and json.loads(text)["scores"][NAMES[0]] for text in texts] == [2, 2, None]
     levels = {"Oil": (2, 2, 2, 2, 1, 9), "Gas": (2, 1, 0, 1, 0, 4), "Tar": (0, 0, 0, 0, 0, 0)}
     for row, (topic, values) in zip(content["results"], levels.items(), strict=True):
         scores = dict(zip([*NAMES, TOTAL], values, strict=True))
+        query = f"{topic}: good or bad?"
         error = NO_GOLD if topic == "Tar" else None
-        assert row == {
-            "id": f"s-{topic}",
-            "query": f"{topic}: good or bad?",
-            "scores": scores,
-            "error": error,
-        }
-    lamps.run("summaries", "--plot", path)  # draws the same
-    assert lamps.files()[picture] == files[picture]
+        assert row == {"id": f"s-{topic}", "query": query, "scores": scores, "error": error}
+    project.run("summaries", "--plot", path)  # draws the same
+    assert project.files()[picture] == files[picture]
 
 
 def test_no_results_file_is_overwritten(project: Project, serve: Serve) -> None:
@@ -305,7 +296,6 @@ SELECTED: dict[str, tuple[list[str], list[str]]] = {  # options, the summaries t
     "an index out of range": (["--indices", "2,4"], ["s-Tar"]),
     "all out of range": (["--indices", "4,5"], []),
     "a gap": (["--indices", "0,,2"], []),
-    "no output folder": (["--output-dir", ""], []),
     "two other tasks": (["--plot", OFFLINE, "--web-metrics"], []),
 }
 
