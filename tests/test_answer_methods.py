@@ -348,11 +348,14 @@ def test_semantic_dynamic(project: Project, embed: Embed, case: tuple[list[float
 
 
 def write_shared_questions(project: Project, embed: Embed) -> None:
-    """Write two files of 40 rows on 20 questions. From 0.7 on answers are right, but for one."""
-    rows, vectors = rows_of([0.6, 0.66, 0.7, 0.8] * 20 + [0.9], "0011" * 19 + "0010")
+    """Write two files of 40 rows on 20 questions, and rows on others that nobody has judged.
+
+    From 0.7 on answers are right, but for one.
+    """
+    rows, vectors = rows_of([0.6, 0.66, 0.7, 0.8] * 20 + [0.9] * 4, "0011" * 19 + "0010")
     embed(vectors)
     for number, row in enumerate(rows):
-        row["question"] = f"Where is {number % 20}?"
+        row["question"] = f"Where is {number % 20 if number < 80 else number}?"
     project.write("a.json", rows[:40])
     project.write("b.json", rows[40:])
 

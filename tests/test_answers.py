@@ -338,12 +338,15 @@ def test_if_the_judge_is_unavailable_the_other_methods_are_written(lamps: Projec
 def test_a_failed_judgement_counts_0_and_is_asked_for_again(
     project: Project, serve: Serve, protocol: str
 ) -> None:
+    """It has no verdict on a difference."""
     project.write("a.json", rows("fat", "gas"))
+    project.write("b.json", rows("fat", "fat"))
     serve(by_answer({"fat": BEST_REPLY[protocol], "gas": UNUSABLE}))
-    command = ("answers", "a.json", *JUDGED, "--protocol", protocol)
+    command = ("answers", "a.json", "b.json", *JUDGED, "--protocol", protocol)
     outcome = project.run(*command)
     assert (outcome.code, mentions(outcome.err, "warning: a", "judgements missing", "2")) == (3, True)
     assert mentions(outcome.out.splitlines(), "a:", "judgements missing", "1")
+    assert {row["verdict"] for row in results(project)["comparison"]} == {"judgements missing"}
     assert scores(project, "llm_judge") == [1.0, 0.0]
     assert set(means(project).values()) == {0.5}
     assert results(project)["failed"] == ["2"]

@@ -400,9 +400,11 @@ PLOTTED: list[Row] = [{"scores": dict(zip(NAMES, levels, strict=True)), "error":
 PLOTTED += [{"scores": dict.fromkeys(NAMES, 0), "error": "HTTP 500"}]
 
 
-@table("content", {"a results file": {"model": "m", "results": PLOTTED}, "its rows alone": PLOTTED})
-def test_plot(project: Project, content: object) -> None:
-    project.write("out/a.json", content)
+@table("has_queries", {"a results file": True, "rows without a query": False})
+def test_plot(project: Project, has_queries: bool) -> None:
+    """Summaries of one query are one cluster: they have no interval."""
+    rows = [{"id": "a", "query": "Q?", **row} for row in PLOTTED]
+    project.write("out/a.json", {"model": "m", "results": rows} if has_queries else PLOTTED)
     outcome = project.run("summaries", "--plot", "out/a.json")
     assert (outcome.code, outcome.err) == (0, [])
     assert set(project.files()) == {"out/a.json", "out/a.png", "out/a_statistics.json"}
@@ -411,6 +413,7 @@ def test_plot(project: Project, content: object) -> None:
     total, judged = written["statistics"][TOTAL], written["statistics_without_errors"][TOTAL]
     assert (total["n"], total["mean"], total["median"], total["max"]) == (4, 4.25, 3.5, 10)
     assert (judged["n"], judged["median"], written["file"]["name"]) == (3, 6.0, "out/a.json")
+    assert (written["statistics"][NAMES[4]]["ci_95_lower"] is None) is has_queries
     assert project.run("summaries", "--plot", "out/*.json").code == 0  # its own statistics are not results
 
 
