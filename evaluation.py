@@ -8592,12 +8592,7 @@ class AnswerOptions(JudgeOptions, GateOptions):
 
     files: Sequence[str] = option((), "answers, or a split", "files", nargs="+", metavar="FILE")
     methods: Sequence[str] = option(
-        ("exact", "keyword"),
-        "as below (default: exact keyword)",
-        "--method",
-        nargs="+",
-        choices=ALL_METHODS,
-        metavar="NAME",
+        ("exact", "keyword"), "as below", "--method", nargs="+", choices=ALL_METHODS, metavar="NAME"
     )
     protocol: str = option("verdict", "of a judge (default: verdict)", choices=ANSWER_PROMPTS, metavar="NAME")
     normalize: str = option("text", "before exact (default: text)", choices=NORMALIZERS, metavar="NAME")
@@ -8622,7 +8617,8 @@ class AnswerOptions(JudgeOptions, GateOptions):
 def explain_answers() -> str:
     """Return the end of the help: every method, and the names of a row's fields."""
     names = {name: ", ".join(aliases) for name, aliases in Item.aliases.items()}
-    rows = ["methods:", *[f"  {method:18} {ANSWER_EXPLANATIONS.get(method, '')}" for method in ALL_METHODS]]
+    rows = ["methods (default: exact keyword):"]
+    rows += [f"  {method:18} {ANSWER_EXPLANATIONS.get(method, '')}" for method in ALL_METHODS]
     rows += ["", "fields of a row, in JSON, JSONL or CSV; the first that is there counts:"]
     fields = {
         "question": names["question"],
@@ -8646,7 +8642,7 @@ class GradeAnswers(GradeItems):
     epilog = explain_answers()
     options: AnswerOptions
     generators: Sequence[str] = ()
-    judge_notes: Sequence[str] = ()
+    judge_notes: list[str]
     chosen: Mapping[str, Any] = {}  # the threshold of semantic_dynamic
     imperfect: Sequence[str] = ()  # scores of gold answers that were graded as answers
 
@@ -8666,9 +8662,11 @@ class GradeAnswers(GradeItems):
         self.overall = judged[0] if judged else "llm_judge"
         self.unjudged = [name for name in options.methods if name in METHODS] or ["exact"]
         self.configurations = read_configurations(options)
+        self.judge_notes = []
         if judged:
             self.choose_judge()
         self.model = options.judge_model or DEFAULT_JUDGE_MODEL
+        self.judge_notes += warn_about_family(self.model, self.generators)
         is_usual = not judged or self.model == DEFAULT_JUDGE_MODEL
         self.suffix = "" if is_usual else JUDGE_SUFFIX + name_for_file(self.model)
         names = (*self.unjudged, self.overall, *self.prompt.parts, *OPTIONAL_MEASURES)
@@ -8700,7 +8698,6 @@ class GradeAnswers(GradeItems):
         items = flatten(graded.items for graded in self.configurations)
         models = {options.generator, *[format_plain(item.model) for item in items]}
         self.generators = sorted(filter(None, models))
-        notes = []
         if (options.auto_diverse_judge or options.diverse_judge) and not options.judge_model:
             families = set().union(*map(find_families, self.generators))
             pairs = [model for family, model in options.diverse_judge if family in families]
@@ -8708,12 +8705,11 @@ class GradeAnswers(GradeItems):
             if not judges or not self.generators:
                 raise UsageError("--auto-diverse-judge finds no judge: name it, or its --generator")
             options.judge_model = judges[0]
-            notes.append(f"The judge is {judges[0]}.")
+            self.judge_notes.append(f"The judge is {judges[0]}.")
             for generator in self.generators:
                 if not find_families(generator):
-                    notes.append(f"warning: the family of {generator} is unknown: it may be the judge's.")
-        judge = options.judge_model or DEFAULT_JUDGE_MODEL
-        self.judge_notes = [*notes, *warn_about_family(judge, self.generators)]
+                    unknown = f"warning: the family of {generator} is unknown: it may be the judge's."
+                    self.judge_notes.append(unknown)
 
     def shortfalls(self) -> list[str]:
         means = {graded.name: graded.means for graded in self.configurations}
@@ -9831,9 +9827,7 @@ class SummaryOptions(JudgeOptions):
     output_dir: str = option("results/evaluation", "for results and journal", type=parse_name, metavar="DIR")
     plot: Sequence[str] = option((), "draw existing results; judge nothing", nargs="+", metavar="FILE")
     web_metrics: bool = option(False, "measure what web documents add; judge nothing")
-    report: Sequence[str] = option(
-        (), "draw the scores as well", nargs="+", choices=["png"], metavar="FORMAT"
-    )
+    report: Sequence[str] = option((), "draw the scores", nargs="+", choices=["png"], metavar="FORMAT")
 
 
 class SummaryFile(Configuration):
