@@ -523,14 +523,12 @@ class Item(RunHead, kw_only=True):
     @classmethod
     def choose(cls, row: Mapping[str, Any]) -> dict[str, Any]:
         """Return a row by the names of fields. `answer` is the system's if the row has a gold answer."""
-        chosen = choose_fields(cls, row)
         gold = [name for name in (*cls.aliases["gold"][:-1], "ground_truths") if name in row]
+        chosen = choose_fields(cls, {**row, "answer": None} if gold else row)
         if gold and is_empty(row[gold[0]]):
             chosen.pop("gold", None)
         if gold and not is_empty(row.get("answer")):
             chosen.setdefault("prediction", row["answer"])
-            if chosen.get("gold") == row["answer"] and gold == ["ground_truths"]:
-                del chosen["gold"]
         for name in ("options", "keywords", "expected_sources", "sources", "context"):
             if isinstance(chosen.get(name), str):  # of a CSV file
                 chosen[name] = parse_cell(chosen[name])
@@ -545,10 +543,8 @@ class Item(RunHead, kw_only=True):
             raise ValueError(f"no gold answer, as {', '.join(self.aliases['gold'])} or ground_truths")
         passages = self.context if isinstance(self.context, list) else [self.context]
         self.context = [read_names("context", passage, *TEXT_FIELDS)[0] for passage in passages]
-        expected = [
-            read_names("expected_sources", source, *SOURCE_FIELDS)[0] for source in self.expected_sources
-        ]
-        self.expected_sources = expected
+        for index, source in enumerate(self.expected_sources):
+            self.expected_sources[index] = read_names("expected_sources", source, *SOURCE_FIELDS)[0]
         for index, source in enumerate(self.sources):
             names = read_names("sources", source, *SOURCE_FIELDS)
             matches = [name for name in names if name in self.expected_sources]
@@ -655,11 +651,14 @@ class WebDocuments(Record):
     web_docs: WebResults
 
 
-class ScoredSummary(Record):
-    """A row of the results for summaries. After an error the scores are 0 and do not count."""
+class ScoredSummary(Record, kw_only=True):
+    """A row of the results for summaries. After an error the scores are 0. The total is computed."""
 
+    id: Any = None
+    query: str = ""
     scores: dict[str, Any]
     error: str | None = None
+    raw_response: Any = None
 
     def __post_init__(self) -> None:
         given = [self.scores.setdefault(criterion, None) for criterion in CRITERIA]
@@ -8224,7 +8223,6 @@ def list_document_lines(
 
 # ------------------------------------------------------------------ 12. Free answers
 
-ANSWERS_FILE = "{stem}_answers{judge}.json"
 JUDGE_SUFFIX = "__judge-"  # in the names of the files of every judge but the default one; its name follows
 DIVERSE_JUDGES = ("openai/gpt-oss-20b", "qwen/qwen3.6-27b")  # by Groq, of different families
 EMBEDDING_MODEL = "all-MiniLM-L6-v2"  # of sentence-transformers: small, made for English
@@ -8255,18 +8253,14 @@ class Configuration(msgspec.Struct):
     items: Sequence[Item]
     warnings: list[str] = []
     columns: dict[str, Column] = {}
-    similarities: Sequence[float] = ()  # to the best gold answer
+    similarities: list[float] = []  # to the best gold answer
     is_judged: bool = False
     decisions: list[Decision] = []  # the judge's
     tuned: set[int] = set()  # positions of the items that a threshold was chosen on
     table: Table = msgspec.field(default_factory=lambda: Table(np.zeros(0)))  # of its scores alone
     means: dict[str, Mean] = {}
     categories: dict[str, dict[str, Mean]] = {}  # the means of each
-
-    def average(self, measure: str) -> float:
-        """Return the mean of a measure; less than any if there is none."""
-        average = mean([value for value in self.columns.get(measure, ()) if value is not None])
-        return -math.inf if average is None else average
+    results: dict[str, Any] = {}
 
 
 # -- Methods that need no judge. A new one is a function here and a row in METHODS.
@@ -8321,14 +8315,13 @@ def load_analyzer(kiwi: Any) -> Any:
     return kiwi.Kiwi()
 
 
-KOREAN_BY_SPACES = "13a, of Korean by white space"
-
-
 def describe_tokens(items: Iterable[Item]) -> str:
     if not any(map(has_hangul, items)):
         return "13a"
     kiwi = import_kiwi()
-    return f"13a, of Korean by morphemes (kiwipiepy {kiwi.__version__})" if kiwi else KOREAN_BY_SPACES
+    if kiwi is None:
+        return "13a, of Korean by white space; for morphemes install the package kiwipiepy"
+    return f"13a, of Korean by morphemes (kiwipiepy {kiwi.__version__})"
 
 
 def decide_by_similarity(graded: Configuration, threshold: float) -> Column:
@@ -8376,14 +8369,11 @@ def compare_embeddings(configurations: Sequence[Configuration], model: Any) -> N
     norms = np.maximum(np.linalg.norm(matrix, axis=1, keepdims=True), np.finfo(np.float64).tiny)
     vectors = dict(zip(texts, matrix / norms, strict=True))
     for graded in configurations:
-        similarities = []
-        for item in graded.items:
-            similarity = 0.0
+        graded.similarities = [0.0] * len(graded.items)
+        for position, item in enumerate(graded.items):
             if item.prediction.strip():
                 cosines = np.array([vectors[text] for text in item.accepted]) @ vectors[item.prediction]
-                similarity = float(np.clip(cosines.max(), 0.0, 1.0))
-            similarities.append(similarity)
-        graded.similarities = similarities
+                graded.similarities[position] = float(np.clip(cosines.max(), 0.0, 1.0))
 
 
 def load_embedding_model(name: str, needed_by: str) -> Any:
@@ -8403,36 +8393,31 @@ def load_embedding_model(name: str, needed_by: str) -> Any:
     )
 
 
-class Tried(NamedTuple):
-    """An answer on which a threshold may be chosen."""
-
-    graded: Configuration
-    position: int
-    question: str
-    similarity: float
-    label: bool | None
-
-
-def choose_threshold(configurations: Iterable[Configuration], options: AnswerOptions) -> dict[str, Any]:
+def choose_threshold(configurations: Sequence[Configuration], options: AnswerOptions) -> dict[str, Any]:
     """Choose the best of SEMANTIC_THRESHOLDS for all files on a part of their questions, and mark these.
 
     The part is a share of the questions with answers that a person judged, or of all if there are none, drawn
     by a hash. Best is by F1, or by accuracy if no person judged them or none is correct; of equally good ones
     the lowest. The figures are of the other questions; without labels there are none.
     """
-    rows = []
+    items = list(flatten(graded.items for graded in configurations))
+    labelled = [item for item in items if item.label is not None]
+    questions = sorted({item.question or item.id for item in labelled or items}, key=hash_json)
+    tuned = set(questions[: math.ceil(options.validation * len(questions))])
+    drawn: list[tuple[bool, float]] = []  # whether an answer is right, and its similarity
+    others: list[tuple[bool, float]] = []
     for graded in configurations:
         for position, (item, similarity) in enumerate(zip(graded.items, graded.similarities, strict=True)):
-            rows.append(Tried(graded, position, item.question or item.id, similarity, item.label))
-    labelled = [row for row in rows if row.label is not None]
-    rows = labelled or rows
-    questions = sorted({row.question for row in rows}, key=hash_json)
-    tuned = set(questions[: math.ceil(options.validation * len(questions))])
-    drawn = [row for row in rows if row.question in tuned]
-    others = [row for row in rows if row.question not in tuned]
-    for row in drawn:
-        row.graded.tuned.add(row.position)
-    criterion = options.criterion or ("f1" if any(row.label for row in drawn) else "accuracy")
+            is_right = item.label if labelled else similarity > PROXY_SIMILARITY
+            if is_right is None:
+                continue
+            if (item.question or item.id) in tuned:
+                graded.tuned.add(position)
+                drawn.append((is_right, similarity))
+            else:
+                others.append((is_right, similarity))
+    has_right = labelled and any(is_right for is_right, _ in drawn)
+    criterion = options.criterion or ("f1" if has_right else "accuracy")
     tried = {threshold: try_threshold(threshold, drawn) for threshold in SEMANTIC_THRESHOLDS}
     best = max(tried, key=lambda threshold: getattr(tried[threshold], criterion) or 0.0)
     chosen: dict[str, Any] = {
@@ -8447,9 +8432,8 @@ def choose_threshold(configurations: Iterable[Configuration], options: AnswerOpt
     return chosen | msgspec.structs.asdict(try_threshold(best, others if labelled else []))
 
 
-def try_threshold(threshold: float, rows: Sequence[Tried]) -> Classification:
-    truth = [row.similarity > PROXY_SIMILARITY if row.label is None else row.label for row in rows]
-    return classify(truth, [row.similarity >= threshold for row in rows])
+def try_threshold(threshold: float, rows: Sequence[tuple[bool, float]]) -> Classification:
+    return classify([is_right for is_right, _ in rows], [similarity >= threshold for _, similarity in rows])
 
 
 # -- What `answers` and `summaries` share: the answers of configurations are judged by a prompt and compared
@@ -8485,28 +8469,26 @@ class GradeItems(Command):
         lowest = dict.fromkeys(self.prompt.score_names, min(self.prompt.choices.values()))
         return Decision("exact", lowest, NO_ANSWER.rationale)
 
-    def requests(self) -> list[Request]:
-        requests = []
+    def requests(self) -> Iterator[Request]:
         for graded in self.configurations:
             for position, item in enumerate(graded.items if graded.is_judged else ()):
                 if self.decide_alone(graded, position) is None:
-                    requests.append(self.build_request(graded.name, position, item))
-        return requests
+                    texts = self.list_texts(item)
+                    yield Request(graded.name, item.id, position, self.choose_prompt(item), texts)
 
-    def build_request(self, name: str, position: int, item: Item) -> Request:
+    def list_texts(self, item: Item) -> dict[str, str]:
         several = "\n".join(["Any of these:", *item.accepted])
         context = "\n\n".join(item.context)
-        texts = {
+        return {
             "question": item.question or "(not given)",
             "gold": several if len(item.accepted) > 1 else item.accepted[0],
             "answer": item.prediction[:MAX_ANSWER_CHARS],
             "context": context,
             "web": context or "(none)",
         }
-        return Request(name, item.id, position, self.choose_prompt(item), texts)
 
     def choose_prompt(self, item: Item) -> str:
-        has_context = any(not is_blank(text) for text in item.context)
+        has_context = not is_blank("".join(item.context))
         return CONTEXT_PROMPTS.get(self.protocol, self.protocol) if has_context else self.protocol
 
     def decide(self, graded: Configuration, position: int, outcomes: Outcomes) -> Decision:
@@ -8539,11 +8521,8 @@ class GradeItems(Command):
         """Return the overall score or that of a criterion: of answers as a share of the highest."""
         if decision.scores is None:
             return 0.0 if decision.failure else None
-        if name == self.overall and not self.prompt.score_field:
-            is_whole = len(decision.scores) == len(self.prompt.parts)
-            return self.prompt.total(decision.scores) if is_whole else None
-        score = decision.scores.get(self.prompt.score_field if name == self.overall else name)
-        return None if score is None else score / (self.prompt.top if self.prompt.score_field else 1)
+        score = self.prompt.total(decision.scores) if name == self.overall else decision.scores[name]
+        return score / self.prompt.top if self.prompt.score_field else score
 
     def build_table(self, graded: Configuration) -> Table:
         scores = Scores()
@@ -8606,8 +8585,6 @@ def parse_judge_pair(text: str) -> tuple[str, str]:
     family, _, model = text.partition("=")
     if family not in FAMILIES.values() or not model:
         raise argparse.ArgumentTypeError(f"expected FAMILY=MODEL, of {', '.join(FAMILIES.values())}")
-    if family in find_families(model):
-        raise argparse.ArgumentTypeError(f"{model} is of the family {family}: name a judge of another one")
     return family, model
 
 
@@ -8616,12 +8593,7 @@ class AnswerOptions(JudgeOptions, GateOptions):
 
     files: Sequence[str] = option((), "answers, or a split", "files", nargs="+", metavar="FILE")
     methods: Sequence[str] = option(
-        ("exact", "keyword"),
-        "as below (default: exact keyword)",
-        "--method",
-        nargs="+",
-        choices=ALL_METHODS,
-        metavar="NAME",
+        ("exact", "keyword"), "as below", "--method", nargs="+", choices=ALL_METHODS, metavar="NAME"
     )
     protocol: str = option("verdict", "of a judge (default: verdict)", choices=ANSWER_PROMPTS, metavar="NAME")
     normalize: str = option("text", "before exact (default: text)", choices=NORMALIZERS, metavar="NAME")
@@ -8646,7 +8618,8 @@ class AnswerOptions(JudgeOptions, GateOptions):
 def explain_answers() -> str:
     """Return the end of the help: every method, and the names of a row's fields."""
     names = {name: ", ".join(aliases) for name, aliases in Item.aliases.items()}
-    rows = ["methods:", *[f"  {method:18} {ANSWER_EXPLANATIONS.get(method, '')}" for method in ALL_METHODS]]
+    rows = ["methods (default: exact keyword):"]
+    rows += [f"  {method:18} {ANSWER_EXPLANATIONS.get(method, '')}" for method in ALL_METHODS]
     rows += ["", "fields of a row, in JSON, JSONL or CSV; the first that is there counts:"]
     fields = {
         "question": names["question"],
@@ -8663,13 +8636,6 @@ TUNING_OPTIONS = ("threshold", "validation", "criterion", "embedding_model")
 SETUP_OPTIONS = ("methods", "protocol", "normalize", *TUNING_OPTIONS, "judge_top")
 
 
-def sort_configurations(
-    configurations: Iterable[Configuration], measures: Sequence[str]
-) -> list[Configuration]:
-    """Return the configurations from best to worst by the first measure, then by the others."""
-    return sorted(configurations, key=lambda graded: [-graded.average(name) for name in measures])
-
-
 class GradeAnswers(GradeItems):
     """Score free answers, of files or of a split, by any of several methods."""
 
@@ -8677,8 +8643,9 @@ class GradeAnswers(GradeItems):
     epilog = explain_answers()
     options: AnswerOptions
     generators: Sequence[str] = ()
-    judge_notes: Sequence[str] = ()
+    judge_notes: list[str]
     chosen: Mapping[str, Any] = {}  # the threshold of semantic_dynamic
+    imperfect: Sequence[str] = ()  # scores of gold answers that were graded as answers
 
     @property
     def journal_file(self) -> str:
@@ -8696,9 +8663,11 @@ class GradeAnswers(GradeItems):
         self.overall = judged[0] if judged else "llm_judge"
         self.unjudged = [name for name in options.methods if name in METHODS] or ["exact"]
         self.configurations = read_configurations(options)
+        self.judge_notes = []
         if judged:
             self.choose_judge()
         self.model = options.judge_model or DEFAULT_JUDGE_MODEL
+        self.judge_notes += warn_about_family(self.model, self.generators)
         is_usual = not judged or self.model == DEFAULT_JUDGE_MODEL
         self.suffix = "" if is_usual else JUDGE_SUFFIX + name_for_file(self.model)
         names = (*self.unjudged, self.overall, *self.prompt.parts, *OPTIONAL_MEASURES)
@@ -8711,16 +8680,25 @@ class GradeAnswers(GradeItems):
         self.check_results(is_judged=bool(judged))
         self.score_without_judge()
         if judged and len(self.configurations) > options.judge_top:
-            self.configurations = sort_configurations(self.configurations, self.unjudged[:1])
+            self.rank(self.unjudged[0])
         for graded in self.configurations[: options.judge_top] if judged else ():
             graded.is_judged = True
+
+    def rank(self, measure: str) -> dict[str, int | None]:
+        """Sort the configurations by a measure, best first, and return their ranks."""
+        averages = {}
+        for graded in self.configurations:
+            known = [value for value in graded.columns.get(measure, ()) if value is not None]
+            averages[graded.name] = mean(known)
+        ranks = rank_systems(averages)
+        self.configurations = sorted(self.configurations, key=lambda graded: ranks[graded.name] or math.inf)
+        return ranks
 
     def choose_judge(self) -> None:
         options = self.options
         items = flatten(graded.items for graded in self.configurations)
-        models = {format_plain(item.model) for item in items}
-        self.generators = sorted({model for model in (*models, options.generator) if model})
-        notes = []
+        models = {options.generator, *[format_plain(item.model) for item in items]}
+        self.generators = sorted(filter(None, models))
         if (options.auto_diverse_judge or options.diverse_judge) and not options.judge_model:
             families = set().union(*map(find_families, self.generators))
             pairs = [model for family, model in options.diverse_judge if family in families]
@@ -8728,12 +8706,11 @@ class GradeAnswers(GradeItems):
             if not judges or not self.generators:
                 raise UsageError("--auto-diverse-judge finds no judge: name it, or its --generator")
             options.judge_model = judges[0]
-            notes.append(f"The judge is {judges[0]}.")
+            self.judge_notes.append(f"The judge is {judges[0]}.")
             for generator in self.generators:
                 if not find_families(generator):
-                    notes.append(f"warning: the family of {generator} is unknown: it may be the judge's.")
-        judge = options.judge_model or DEFAULT_JUDGE_MODEL
-        self.judge_notes = [*notes, *warn_about_family(judge, self.generators)]
+                    unknown = f"warning: the family of {generator} is unknown: it may be the judge's."
+                    self.judge_notes.append(unknown)
 
     def shortfalls(self) -> list[str]:
         means = {graded.name: graded.means for graded in self.configurations}
@@ -8742,7 +8719,7 @@ class GradeAnswers(GradeItems):
     def name_results(self, graded: Configuration) -> str:
         path = Path(graded.file.file)
         folder = path.parent if self.options.out is None else Path(self.options.out)
-        return (folder / ANSWERS_FILE.format(stem=path.stem, judge=self.suffix)).as_posix()
+        return (folder / f"{path.stem}_answers{self.suffix}.json").as_posix()
 
     def check_results(self, *, is_judged: bool) -> None:
         """Raise UsageError if a file would be written twice or over another, NothingToDo if all is there."""
@@ -8760,17 +8737,14 @@ class GradeAnswers(GradeItems):
         reports = [f"{self.report_stem}.{form}" for form in options.report]
         is_complete = all(map(os.path.exists, [*files, *reports]))
         for file in filter(os.path.exists, files):
-            problems: list[str] = []
-            saved = parse_value(dict[str, Any], read_file(file, problems), problems) or {}
-            if problems or not isinstance(saved.get("setup"), dict):
-                raise UsageError(f"{file}: no results; move the file, or replace it with --overwrite")
-            setup = saved["setup"] | {"program_version": VERSION}
+            saved = parse_value(dict[str, Any], read_file(file, []), []) or {}
+            setup = {**only_dict(saved.get("setup")), "program_version": VERSION}
             if setup.get("judge_model", "") is None:  # it was to be judged
                 setup["judge_model"] = self.setup.get("judge_model")
                 is_complete = False
             if setup != self.setup:
                 advice = "choose another folder with --out, or replace them with --overwrite"
-                raise UsageError(f"{file}: results of another set-up: {advice}")
+                raise UsageError(f"{file}: no results, or results of another set-up: {advice}")
             is_complete = is_complete and not saved.get("failed")
         if is_complete and not options.fail_under:
             names = shorten_names(files)
@@ -8815,28 +8789,31 @@ class GradeAnswers(GradeItems):
             if exact_match(item.accepted, item.prediction, self.options.normalize):
                 return Decision("exact", {"correct": 1}, "The same as a gold answer.")
             similarity = graded.similarities[position] if self.overall == "hybrid" else HYBRID_REJECTS
-            if similarity >= HYBRID_ACCEPTS or similarity < HYBRID_REJECTS:
+            if not HYBRID_REJECTS <= similarity < HYBRID_ACCEPTS:
                 is_right = float(similarity >= HYBRID_ACCEPTS)
                 return Decision("semantic", {"correct": is_right}, f"Similarity {similarity:.2f}.")
         return super().decide_alone(graded, position)
 
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:
         has_judgement = any(isinstance(outcome, Judgement) for outcome in outcomes.values())
-        if (judging.unavailable or judging.stopped) and not has_judgement:  # there is no judge
-            for graded in self.configurations:
-                graded.is_judged = False
+        has_no_judge = (judging.unavailable or judging.stopped) and not has_judgement
         is_judged = has_judgement or (judging.model and judging.is_complete())
         if "judge_model" in self.setup and not is_judged:
             self.setup["judge_model"] = None  # the next run judges: these results are not of its set-up
         for graded in self.configurations:
-            if graded.is_judged and "exact" not in self.options.methods:  # it has only chosen what is judged
+            if has_no_judge:
+                graded.is_judged = False
+            elif graded.is_judged and "exact" not in self.options.methods:  # it chose what is judged
                 graded.columns.pop("exact", None)
         super().grade(outcomes, judging)
-        ranked_by = [self.overall, *self.unjudged]
-        self.configurations = sort_configurations(self.configurations, ranked_by)
-        measured = [name for name in ranked_by if any(name in graded.means for graded in self.configurations)]
+        self.columns = set().union(*(graded.columns for graded in self.configurations))
+        measured = [name for name in (self.overall, *self.unjudged) if name in self.columns]
         self.ranked_by = measured[0] if measured else ""
-        self.results_by_name = {graded.name: self.build_results(graded) for graded in self.configurations}
+        self.ranks = self.rank(self.ranked_by)
+        for graded in self.configurations:
+            graded.results = self.build_results(graded)
+        if self.options.reference_check:
+            self.imperfect = list(self.find_imperfect())
 
     def build_results(self, graded: Configuration) -> dict[str, Any]:
         rows = self.build_rows(graded)
@@ -8848,9 +8825,8 @@ class GradeAnswers(GradeItems):
         }
         categories = [item.category for item in graded.items]
         for category, part in slice_table(graded.table, categories, min_items=1).items():
-            graded.categories[category] = compute_means(part, graded.name, self.measures)
-            described = describe_means(part, graded.name, graded.categories[category])
-            results["by_category"][category] = described
+            graded.categories[category] = means = compute_means(part, graded.name, self.measures)
+            results["by_category"][category] = describe_means(part, graded.name, means)
         for name in ("input_tokens", "output_tokens"):
             if name in graded.columns:
                 results[f"total_{name}"] = sum(value or 0 for value in graded.columns[name])
@@ -8937,107 +8913,89 @@ class GradeAnswers(GradeItems):
             "missing or blank answers, counted as wrong": blank,
             "flagged answers: text for the judge, or judged cut off": flagged,
         }
-        lines = []
+        lines = [*list_warnings(graded.name, cases), *warn_about_failures(graded)]
         if self.chosen.get("proxy"):
             proxy = f"similarity > {PROXY_SIMILARITY} counted as correct when the threshold was chosen"
-            lines.append(f"no row has a person's `correct`, so {proxy}")
+            lines.append(f"{graded.name}: no row has a person's `correct`, so {proxy}")
         labels = {item.label for item in graded.items} - {None}
         if len(labels) == 1:
-            lines.append(f"all people's labels are {'yes' if labels.pop() else 'no'}: F1 means little")
-        found = [*list_warnings(graded.name, cases), *warn_about_failures(graded)]
-        return [*found, *prefix_lines(graded.name, lines)]
+            verdict = "yes" if labels.pop() else "no"
+            lines.append(f"{graded.name}: all people's labels are {verdict}: F1 means little")
+        return lines
 
     def results(self) -> Iterator[OutputFile]:
         if self.options.reference_check:
             return
         for graded in self.configurations:
-            render = functools.partial(render_results, self.results_by_name[graded.name])
+            render = functools.partial(render_results, graded.results)
             yield OutputFile(self.name_results(graded), render)
         yield from list_report_files(self.report, self.report_stem, self.options.report)
 
     @functools.cached_property
     def report(self) -> Report:
-        means = {graded.name: graded.means.get(self.ranked_by, NO_MEAN) for graded in self.configurations}
-        ranks = rank_systems({name: mean.value for name, mean in means.items()})
         ranked: list[MeansRow] = []
         by_category: list[MeansRow] = []
         distributions = {}
-        lines = [f"Ranked by: {self.ranked_by}"] if len(ranks) > 1 else []
-        warnings: dict[str, None] = {}
+        lines = [f"Ranked by: {self.ranked_by}"] if len(self.configurations) > 1 else []
         for graded in self.configurations:
-            found = self.results_by_name[graded.name]
-            rank = ranks[graded.name]
-            ranked.append((["n/a" if rank is None else rank, graded.name], graded.means))
-            for category, found_means in graded.categories.items():
-                n_rows = max(mean.n for mean in found_means.values())
-                by_category.append(([category, graded.name, n_rows], found_means))
+            ranked.append(([self.ranks[graded.name] or "n/a", graded.name], graded.means))
+            for category, means in graded.categories.items():
+                n_rows = max(mean.n for mean in means.values())
+                by_category.append(([category, graded.name, n_rows], means))
             for method in [name for name in graded.columns if name in ALL_METHODS]:
                 scores = [value for value in graded.columns[method] if value is not None]
                 if scores:
                     title = f"{graded.name}: {method}, {len(scores)} answers"
                     distributions[title] = Distribution(scores, np.linspace(0, 1, 11).tolist())
-            lines += prefix_lines(graded.name, describe_answers(found))
-            warnings |= dict.fromkeys(found["warnings"])
-        remark = f"{IN_BRACKETS}: bootstrap over answers, those about the same sources or question together."
-        title = "Answer evaluation results"
-        means_part = build_means_part(title, ["Rank", "Configuration"], ranked, self.measures, 2)
+            lines += prefix_lines(graded.name, describe_answers(graded.results))
+        lines.append(
+            f"{IN_BRACKETS}: bootstrap over answers, those about the same sources or question together."
+        )
         by_category.sort(key=lambda row: row[0][:2])
+        ranks = ["Rank", "Configuration"]
+        overview = build_means_part("Answer evaluation results", ranks, ranked, self.measures, 2)
         headings = ["Category", "Configuration", "Rows"]
+        warnings = dict.fromkeys(flatten(graded.results["warnings"] for graded in self.configurations))
         parts = [
-            means_part._replace(lines=[*lines, remark]),
+            overview._replace(lines=lines),
             build_means_part("Results by category", headings, by_category, self.measures, 2),
             build_comparison_part(self.differences),
             Part("Warnings", lines=list(warnings), place="warnings"),
         ]
-        results = list(self.results_by_name.values())
-        header, rows = self.list_table_rows()
+        names = [measure.name for measure in self.measures if measure.name in self.columns]
         return Report(
             "Evaluation of answers",
             parts,
-            entries=build_answer_entries(results),
-            header=header,
-            rows=rows,
+            entries=build_answer_entries(self.configurations),
+            header=["configuration", *ANSWER_COLUMNS, "flags", *names],
+            rows=list_answer_rows(self.configurations, names),
             distributions=distributions,
             entries_title="Answers",
-            facts={"Judge": results[0].get("judge_model", "none")},
+            facts={"Judge": self.configurations[0].results.get("judge_model", "none")},
         )
 
-    def list_table_rows(self) -> tuple[list[str], list[list[Any]]]:
-        columns = set().union(*(graded.columns for graded in self.configurations))
-        names = [measure.name for measure in self.measures if measure.name in columns]
-        rows = []
-        for name, found in self.results_by_name.items():
-            for row in found["detailed_results"]:
-                cells = [row[column] for column in ANSWER_COLUMNS]
-                rows.append([name, *cells, ", ".join(row.get("flags", ())), *map(row["scores"].get, names)])
-        return ["configuration", *ANSWER_COLUMNS, "flags", *names], rows
-
-    def find_imperfect(self) -> list[str]:
-        """Return the scores below 1 of gold answers that were graded as answers."""
-        faults = []
-        for name, found in self.results_by_name.items() if self.options.reference_check else ():
-            for row in found["detailed_results"]:
-                for method in self.options.methods:
-                    value = row["scores"].get(method)
+    def find_imperfect(self) -> Iterator[str]:
+        """Yield the scores of gold answers that are below 1."""
+        for graded in self.configurations:
+            for method in self.options.methods:
+                for item, value in zip(graded.items, graded.columns.get(method, ()), strict=False):
                     if value is not None and value < 1 - 1e-6:
-                        faults.append(f"{name}: {row['id']}: {method} {row['failure'] or f'{value:.3f}'}")
-        return faults
+                        yield f"{graded.name}: {item.id}: {method} {value:.3f}"
 
     def console(self) -> str:
         if not self.options.reference_check:
             return render_text(self.report.parts)
-        n_imperfect = len(self.find_imperfect())
-        failed = f"Reference check failed: {n_imperfect} scores of gold answers are not perfect"
-        return failed if n_imperfect else "Reference check passed"
+        failed = f"Reference check failed: {len(self.imperfect)} scores of gold answers are not perfect"
+        return failed if self.imperfect else "Reference check passed"
 
     def remarks(self) -> list[str]:
-        lines = prefix_lines("not perfect", self.find_imperfect()[:MAX_NAMES_SHOWN])
+        lines = prefix_lines("not perfect", self.imperfect[:MAX_NAMES_SHOWN])
         if self.judging.model not in ("", self.model):  # a successor
             lines += warn_about_family(self.judging.model, self.generators)
         return [*lines, *super().remarks()]
 
     def is_complete(self) -> bool:
-        return super().is_complete() and (self.options.dry_run or not self.find_imperfect())
+        return super().is_complete() and not self.imperfect
 
 
 # -- Reading
@@ -9083,9 +9041,6 @@ def find_unknown_item_fields(file: FileData) -> dict[str, list[str]]:
     """Return a warning for each field of a file's first rows that looks like an accepted one."""
     names = [*Item.__struct_fields__, *flatten(Item.aliases.values())]
     known = {name.replace("_", ""): name for name in names}
-    if is_csv(file.name):  # all rows have the same fields
-        lines = itertools.islice(io.BytesIO(file.data or b""), SAMPLE_SIZE)
-        file = FileData(file.source, b"".join(lines))
     rows = itertools.islice(list_item_rows(file, []), SAMPLE_SIZE)
     return describe_unknown_fields(rows, known, "rows")
 
@@ -9171,16 +9126,20 @@ def describe_answers(results: Mapping[str, Any]) -> list[str]:
         lines.append(f"quality from 1 to 5: {', '.join(means)}; faithfulness is to {shown} answers")
     if "bleu_tokens" in results:
         lines.append(f"BLEU's tokens: {results['bleu_tokens']}")
-        if results["bleu_tokens"] == KOREAN_BY_SPACES:
-            lines.append("To split Korean into morphemes, install the package kiwipiepy")
     return lines
 
 
-def build_answer_entries(results: Iterable[Mapping[str, Any]]) -> Iterator[Entry]:
+def list_answer_rows(configurations: Iterable[Configuration], names: Iterable[str]) -> Iterator[list[object]]:
+    for graded in configurations:
+        for row in graded.results["detailed_results"]:
+            cells = [graded.name, *[row[column] for column in ANSWER_COLUMNS]]
+            yield [*cells, ", ".join(row.get("flags", ())), *[row["scores"].get(name) for name in names]]
+
+
+def build_answer_entries(configurations: Iterable[Configuration]) -> Iterator[Entry]:
     verdicts = {True: "right", False: "wrong", None: ""}
-    for found in results:
-        name = found["configuration"]
-        for row in found["detailed_results"]:
+    for graded in configurations:
+        for row in graded.results["detailed_results"]:
             facts = {"Decided by": row["decision_method"], "Reason": row["failure"] or row["reasoning"]}
             facts["Flags"] = ", ".join(row.get("flags", ()))
             for measure, value in row["scores"].items():
@@ -9188,8 +9147,8 @@ def build_answer_entries(results: Iterable[Mapping[str, Any]]) -> Iterator[Entry
             score = None if row["correct"] is None else 1.0 + 4 * row["correct"]
             cases = {"failed": row["failure"], "flagged": row.get("flags")}
             marks = [mark for mark, reason in cases.items() if reason]
-            card = Card(name, row["prediction"], facts, verdicts[row["correct"]], score, marks)
-            yield Entry(f"{name} {row['id']}", row["input"], row["gold"], [card])
+            card = Card(graded.name, row["prediction"], facts, verdicts[row["correct"]], score, marks)
+            yield Entry(f"{graded.name} {row['id']}", row["input"], row["gold"], [card])
 
 
 # ------------------------------------------------------------------ 13. Agreement
@@ -9836,20 +9795,17 @@ def list_agreement_rows(results: Mapping[str, Any]) -> Iterator[list[object]]:
 
 # ------------------------------------------------------------------ 14. Summaries
 
-SUMMARY_FOLDERS = {"offline": "results/offline-summaries-JSON-enforced", "merged": "results/merged-summaries"}
+SUMMARY_FOLDERS = ("results/offline-summaries-JSON-enforced", "results/merged-summaries")
 GOLD_SUMMARIES_FILE = "data/theperspective/data.jsonl"
 MERGED_FILE = "data/merged-corpus/merged-{k}.json"
 WEB_FILE = "data/valid-web/valid-web-{k}.json"
 WEB_DEPTHS = (5, 10, 20)  # for which there are files of web documents
-SUMMARY_SCORES_STEM = "{kind}/{kind}_{k}_llm_judge_scores_{time:%Y%m%d_%H%M%S}"
-WEB_METRICS_FILE = "web-metrics/web_metrics_results.json"
 SUMMARY_FILE_PATTERN = r"(?:^|-)(\d+)-offline\b|\bmerged-(\d+)(?:-|$)"  # of a name without suffix, with its k
 GENERATION_ERRORS = {  # what a file has in place of a perspective if none was made
     "offline": r"\s*Error generating summary:",
     "merged": r"(?s).*(JSON parse errors 5\+ times \(prompt too long\)|All 10 generation attempts failed)",
 }
 NO_REFERENCE = "none"  # in a prompt, in place of a gold summary
-NO_GOLD_SUMMARY = "no gold summary has this query as its title"
 WEB_CHARS = 200  # of a web document that the judge sees
 TOTAL = "total_score"
 SUMMARY_MEASURES = (
@@ -9873,9 +9829,7 @@ class SummaryOptions(JudgeOptions):
     output_dir: str = option("results/evaluation", "for results and journal", type=parse_name, metavar="DIR")
     plot: Sequence[str] = option((), "draw existing results; judge nothing", nargs="+", metavar="FILE")
     web_metrics: bool = option(False, "measure what web documents add; judge nothing")
-    report: Sequence[str] = option(
-        (), "draw the scores as well", nargs="+", choices=["png"], metavar="FORMAT"
-    )
+    report: Sequence[str] = option((), "draw the scores", nargs="+", choices=["png"], metavar="FORMAT")
 
 
 class SummaryFile(Configuration):
@@ -9918,7 +9872,7 @@ class JudgeSummaries(GradeItems):
         if self.options.report:
             import_optional("matplotlib", "--report png")  # before judging, not after
         problems: list[str] = []
-        patterns = [f"{folder}/*.json" for folder in SUMMARY_FOLDERS.values()]
+        patterns = [f"{folder}/*.json" for folder in SUMMARY_FOLDERS]
         paths = list_paths(self.options.summary_file or filter(glob.glob, patterns))
         if not paths:
             raise UsageError(f"no summaries: no {' or '.join(patterns)}; name a file with --summary-file")
@@ -9996,17 +9950,12 @@ class JudgeSummaries(GradeItems):
 
     def decide_alone(self, graded: Configuration, position: int) -> Decision | None:
         if self.has_gold and graded.items[position].gold == NO_REFERENCE:
-            return Decision("no_llm", failure=NO_GOLD_SUMMARY)
+            return Decision("no_llm", failure="no gold summary has this query as its title")
         return super().decide_alone(graded, position)
 
     def read_score(self, decision: Decision, name: str) -> float | None:
         is_lacking = name in (COVERAGE, TOTAL) and not self.has_gold  # there is nothing to compare with
         return None if is_lacking else super().read_score(decision, name)
-
-    def list_scores(self, decision: Decision) -> dict[str, int | None]:
-        """Return the scores by criterion and their sum."""
-        scores = {name: self.read_score(decision, name) for name in (*CRITERIA, TOTAL)}
-        return {name: None if score is None else int(score) for name, score in scores.items()}
 
     def warnings(self) -> list[str]:
         missing = f"warning: {GOLD_SUMMARIES_FILE} is not there: no scores of coverage, and no totals."
@@ -10021,8 +9970,8 @@ class JudgeSummaries(GradeItems):
     def results(self) -> Iterator[OutputFile]:
         now = datetime.now().astimezone()
         for graded in self.configurations:
-            name = SUMMARY_SCORES_STEM.format(kind=graded.kind, k=graded.k, time=now)
-            stem = first_stem = Path(self.options.output_dir, name).as_posix()
+            name = f"{graded.kind}_{graded.k}_llm_judge_scores_{now:%Y%m%d_%H%M%S}"
+            stem = first_stem = Path(self.options.output_dir, graded.kind, name).as_posix()
             number = 1
             while os.path.lexists(f"{stem}.json"):  # two files may have one type, k and second
                 number += 1
@@ -10035,13 +9984,13 @@ class JudgeSummaries(GradeItems):
     def build_results(self, graded: SummaryFile) -> dict[str, Any]:
         rows = []
         for item, decision in zip(graded.items, graded.decisions, strict=True):
-            row: dict[str, Any] = {
-                "id": item.id,
-                "query": item.question,
-                "scores": self.list_scores(decision),
-            }
-            rows.append(row | {"error": decision.failure, "raw_response": decision.reply or None})
-        judged = [row for row in rows if row["error"] is None]
+            scores: dict[str, int | None] = {}
+            for name in CRITERIA:
+                score = self.read_score(decision, name)
+                scores[name] = None if score is None else int(score)
+            row = ScoredSummary(id=item.id, query=item.question, scores=scores, error=decision.failure)
+            row.raw_response = decision.reply or None
+            rows.append(row)
         is_asked = any(decision.method == "llm" for decision in graded.decisions)
         return {
             "model": self.judging.model if is_asked else None,
@@ -10051,9 +10000,8 @@ class JudgeSummaries(GradeItems):
             "k": graded.k,
             "num_evaluated": len(rows),
             "num_skipped_errors": graded.n_skipped,
-            "num_failed": len(rows) - len(judged),
-            "statistics": describe_scores(rows),
-            "statistics_without_errors": describe_scores(judged),
+            "num_failed": sum(row.error is not None for row in rows),
+            **describe_rows(rows),
             "comparison": list_differences(self.differences, graded.name),
             "warnings": graded.warnings,
             "run": {
@@ -10084,15 +10032,12 @@ class JudgeSummaries(GradeItems):
 
 
 def parse_summary_name(path: str, problems: list[str]) -> tuple[str, int]:
-    """Return (type, k) of a file of summaries, which its folder or name says."""
+    """Return (type, k) of a file of summaries, which its name says."""
     match = re.search(SUMMARY_FILE_PATTERN, Path(path).stem)
-    kinds: list[str] = []
-    for text in (Path(path).parent.name, Path(path).stem):
-        kinds = kinds if len(kinds) == 1 else [kind for kind in SUMMARY_FOLDERS if kind in text]
-    if match is None or len(kinds) != 1:
+    if match is None:
         problems.append(f"{path}: its name says no type and k, as results-5-offline.json or merged-5.json do")
         return "offline", 0
-    return kinds[0], int(match[1] or match[2])
+    return ("offline", int(match[1])) if match[1] else ("merged", int(match[2]))
 
 
 def write_gold_summary(gold: GoldSummary) -> str:
@@ -10123,14 +10068,16 @@ def join_words(text: str) -> str:
 # -- Statistics
 
 
-def describe_scores(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return how the scores of summaries are distributed, by criterion and for the total.
+def describe_rows(rows: Sequence[ScoredSummary]) -> dict[str, Any]:
+    judged = [row for row in rows if not row.error]
+    return {"statistics": describe_scores(rows), "statistics_without_errors": describe_scores(judged)}
 
-    Rows without a query are of different queries.
-    """
-    queries = [fold_text(row["query"]) if "query" in row else str(number) for number, row in enumerate(rows)]
-    columns = [[row["scores"][measure.name] for row in rows] for measure in SUMMARY_MEASURES]
+
+def describe_scores(rows: Sequence[ScoredSummary]) -> dict[str, dict[str, Any]]:
+    """Return how the scores of summaries are distributed, by criterion and for the total."""
+    columns = [[row.scores[measure.name] for row in rows] for measure in SUMMARY_MEASURES]
     arrays = [np.array(column, np.float64) for column in columns]  # None becomes NaN
+    queries = [fold_text(row.query) or number for number, row in enumerate(rows)]
     intervals = bootstrap_intervals(arrays, queries)
     described = {}
     for measure, column, interval in zip(SUMMARY_MEASURES, columns, intervals, strict=True):
@@ -10183,22 +10130,20 @@ class PlotSummaries(Command):
     def read(self) -> None:
         import_optional("matplotlib", "--plot")
         problems: list[str] = []
-        self.files: dict[InputFile, list[dict[str, Any]]] = {}
+        self.files: dict[InputFile, list[ScoredSummary]] = {}
         for path in list_paths(self.options.plot):
             if not path.endswith("_statistics.json"):  # a pattern may match what was written here
                 file = read_file(path, problems)
-                rows = parse_rows(ScoredSummary, file, problems, ["results"])
-                self.files[file.source] = [*map(msgspec.structs.asdict, rows.values())]
+                self.files[file.source] = [*parse_rows(ScoredSummary, file, problems, ["results"]).values()]
         if problems:
             raise InputError(problems)
 
     def results(self) -> Iterator[OutputFile]:
         for file, rows in self.files.items():
             stem = file.file.removesuffix(".json")
-            judged = describe_scores([row for row in rows if not row["error"]])
-            yield OutputFile(f"{stem}.png", functools.partial(render_png, draw_scores(file.file, judged)))
-            statistics = {"file": file.named, "statistics": describe_scores(rows)}
-            statistics["statistics_without_errors"] = judged
+            statistics = {"file": file.named, **describe_rows(rows)}
+            report = draw_scores(file.file, statistics["statistics_without_errors"])
+            yield OutputFile(f"{stem}.png", functools.partial(render_png, report))
             yield OutputFile(f"{stem}_statistics.json", functools.partial(render_results, statistics))
 
 
@@ -10218,7 +10163,7 @@ class MeasureWeb(Command):
             raise UsageError(f"no {WEB_FILE} or {MERGED_FILE} with a k of {', '.join(map(str, WEB_DEPTHS))}")
 
     def results(self) -> Iterator[OutputFile]:
-        path = Path(self.options.output_dir, WEB_METRICS_FILE).as_posix()
+        path = Path(self.options.output_dir, "web-metrics/web_metrics_results.json").as_posix()
         yield OutputFile(path, functools.partial(render_results, self.metrics))
 
     def console(self) -> str:

@@ -54,16 +54,15 @@ def lamps(project: Project) -> Project:
     return project
 
 
+FILES = ("middle.json", "best.json", "worst.json")
+
+
 @pytest.fixture
 def three(project: Project) -> Project:
     """Three configurations: `best`, `middle` and `worst` have six, three and no exact matches of six."""
     for name, right in (("middle", 3), ("best", 6), ("worst", 0)):
-        answers = rows(*["oil"] * right, *["fat"] * (6 - right), latency_ms=10 - right)
-        project.write(f"{name}.json", answers)
+        project.write(f"{name}.json", rows(*["oil"] * right, *["fat"] * (6 - right), latency_ms=10 - right))
     return project
-
-
-FILES = ("middle.json", "best.json", "worst.json")
 
 
 def says(**fields: object) -> Reply:
@@ -74,9 +73,11 @@ def verdict(correct: object, reasoning: str = "Because.") -> Reply:
     return says(correct=correct, reasoning=reasoning)
 
 
+CRITERIA = ("correctness", "helpfulness", "faithfulness", "fluency", "overall")
+
+
 def quality(*scores: object) -> Reply:
-    names = ("correctness", "helpfulness", "faithfulness", "fluency", "overall")
-    return says(**dict(zip(names, scores, strict=True)))
+    return says(**dict(zip(CRITERIA, scores, strict=True)))
 
 
 UNUSABLE = completion("I cannot say.")
@@ -106,7 +107,7 @@ def means(project: Project, stem: str = "a") -> dict[str, float]:
 
 
 def ranking(outcome: Outcome) -> list[str]:
-    """Return the rank and name of each configuration in the order of the table of means."""
+    """Return the rank and name of each configuration, as the table of means has them."""
     return [" ".join(found) for found in re.findall(r"^ *(\d+|n/a)  +(\S+)", outcome.out, re.MULTILINE)]
 
 
@@ -135,14 +136,14 @@ def test_the_console_and_the_results(lamps: Project) -> None:
     content = results(lamps)
     assert content["configuration"] == "a"
     exact = {"n": 4, "mean": 0.25, "std": 0.5, "ci95": None}
-    keyword = {"n": 4, "mean": 0.5, "std": pytest.approx(3**-0.5), "ci95": None}
-    assert content["measures"] == {"exact": exact, "keyword": keyword}
+    assert content["measures"] == {
+        "exact": exact,
+        "keyword": exact | {"mean": 0.5, "std": pytest.approx(3**-0.5)},
+    }
     one_right = {"n": 1, "mean": 1.0, "std": None, "ci95": None}
     both_wrong = {"n": 2, "mean": 0.0, "std": 0.0, "ci95": None}
-    assert content["by_category"] == {
-        "things": dict.fromkeys(("exact", "keyword"), one_right),
-        "times": dict.fromkeys(("exact", "keyword"), both_wrong),
-    }
+    for category, mean in {"things": one_right, "times": both_wrong}.items():
+        assert content["by_category"][category] == {"exact": mean, "keyword": mean}
     assert mentions(content["warnings"], "a:", "blank", "1, e.g. l4")
     row = {"id": "l2", "category": "", "input": "Which oil?", "gold": "whale oil"}
     row |= {"prediction": "It was whale oil.", "reasoning": "", "decision_method": "keyword"}
@@ -171,7 +172,7 @@ def test_a_split(small: Project) -> None:
     assert means(small, "dev_simple_output") == dict.fromkeys(names, 0.5)
     assert list(results(small, "dev_strong_output")["by_category"]) == ["fact"]
     assert column(small, "gold", "dev_strong_output") == ["It is d1.", "It is d2."]
-    assert ranking(outcome) == ["1 simple", "1 strong"]
+    assert ranking(outcome) == ["1 simple", "1 strong"]  # equal means share a rank
     assert mentions(outcome.err, "warning: dev_simple_output.json", "prediction", "1")
     small.questions(question("d1", answer=""))
     small.predictions("simple", {"q001": {"answer": ""}})
@@ -182,6 +183,8 @@ def test_a_split(small: Project) -> None:
 # ------------------------------------------------------------------ Protocols of the judge
 
 FIVE = rows("Oil.", "fat of whales", "gas", "", "the oil of whales", context="Lamps burned oil.")
+for row in FIVE:
+    row["expected_options"] = ["whale oil"]
 VERDICTS = {
     "fat of whales": verdict(" Yes"),
     "gas": verdict(False, "No."),
@@ -189,27 +192,38 @@ VERDICTS = {
 }
 
 
-@pytest.mark.parametrize("methods", [["llm_judge"], ["exact", "llm_judge"], ["llm_judge", "exact"]])
+@pytest.mark.parametrize("methods", [["llm_judge"], ["llm_judge", "exact"]])
 def test_verdicts(project: Project, serve: Serve, methods: list[str]) -> None:
-    """Exact matches and blank answers are decided without a call."""
+    """Exact matches and blank answers are decided without a call, and without a key only these.
+
+    Then the next run, which has a key, judges the others.
+    """
     project.write("a.json", FIVE)
+    command = ("answers", "a.json", "--method", *methods)
+    outcome = project.run(*command)
+    assert (outcome.code, mentions(outcome.err, "GROQ_API_KEY")) == (0, True)
+    assert column(project, "decision_method") == ["exact", "no_llm", "no_llm", "exact", "no_llm"]
+    content = results(project)
+    assert (content["accuracy"], content["no_llm_fallback_count"]) == (0.2, 3)
+    assert content["llm_judged"] == {"count": 0, "rate": 0.0, "approval_rate": None}
+    assert scores(project, "llm_judge") == [1.0, 0.0, 0.0, 0.0, 0.0]
     server = serve(by_answer(VERDICTS))
-    outcome = project.run("answers", "a.json", "--method", *methods)
+    outcome = project.run(*command)
     assert outcome.code == 0
+    assert {pasted(call, "reference") for call in server.calls} == {"Any of these:\noil\nwhale oil"}
     assert sorted(pasted(call) for call in server.calls) == sorted(VERDICTS)
     assert pasted(server.calls[0], "context reference") == "Lamps burned oil."
     assert column(project, "correct") == [True, True, False, False, True]
     assert column(project, "decision_method") == ["exact", "llm", "llm", "exact", "llm"]
-    exact, _, *others = column(project, "reasoning")
-    assert (exact, others) == ("The same as a gold answer.", ["No.", "No answer was given.", "Because."])
-    content = results(project)
-    counts = {"accuracy": 0.6, "total_evaluated": 5, "correct": 3, "incorrect": 2, "no_llm_fallback_count": 0}
-    counts |= {"accuracy_from_exact_match": 0.2, "accuracy_boost_from_llm": 0.4, "approved": 2, "rejected": 1}
-    assert {name: content[name] for name in counts} == counts
-    assert content["exact_match"] == {"count": 1, "rate": 0.2}
-    assert content["llm_judged"] == {"count": 3, "rate": 0.6, "approval_rate": pytest.approx(2 / 3)}
-    assert content["measures"]["llm_judge"]["mean"] == 0.6
-    assert (content["requested_model"], content["judge_model"], content["failed"]) == (LLAMA, LLAMA, [])
+    reasons = ["The same as a gold answer.", "Because.", "No.", "No answer was given.", "Because."]
+    assert column(project, "reasoning") == reasons
+    counts: Row = {"accuracy": 0.6, "total_evaluated": 5, "correct": 3, "incorrect": 2, "approved": 2}
+    counts |= {"accuracy_from_exact_match": 0.2, "accuracy_boost_from_llm": 0.4, "rejected": 1}
+    counts |= {"no_llm_fallback_count": 0, "exact_match": {"count": 1, "rate": 0.2}, "failed": []}
+    counts["llm_judged"] = {"count": 3, "rate": 0.6, "approval_rate": pytest.approx(2 / 3)}
+    counts |= {"requested_model": LLAMA, "judge_model": LLAMA}
+    assert {name: results(project)[name] for name in counts} == counts
+    assert means(project)["llm_judge"] == 0.6
     assert mentions(outcome.out.splitlines(), "a: 3 of 5 correct", "1 exact", "3 judged (2 of them approved)")
 
 
@@ -219,31 +233,25 @@ def test_a_judges_row_has_the_verdict_of_that_judge_or_none(project: Project, se
     The fraction protocol judges exact matches, too. Each judge has results of its own, for `agreement`.
     """
     project.write("a.json", rows("oil", "fat", "gas", "", context="Lamps burned oil."))
-    server = serve(lambda call: says(score=1.0 if call.body["model"] == LLAMA else "0.2"))
     command = ("answers", "a.json", "--method", "exact", "llm_judge", "--protocol", "fraction")
+    project.run(*command)
+    assert scores(project, "llm_judge") == [None, None, None, 0.0]  # not measured, except for the blank one
+    server = serve(lambda call: says(score=1.0 if call.body["model"] == LLAMA else "0.2"))
     for judge in ([], ["--judge-model", GPT_OSS]):
         assert project.run(*command, "--report", "md", *judge).code == 0
     assert {pasted(call, "context reference") for call in server.calls} == {"Lamps burned oil."}
-    instructions = server.calls[0].body["messages"][0]["content"]
-    assert re.findall(r"(\d\.\d): ", instructions) == ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]
     other = "a_answers__judge-openai-gpt-oss-20b"
-    files = {f"{name}.{form}" for name in ("a_answers", other) for form in ("json", "md")}
-    assert result_files(project) == files
+    assert result_files(project) == {"a_answers.json", "a_answers.md", f"{other}.json", f"{other}.md"}
     scored = [row["scores"]["llm_judge"] for row in project.read(f"{other}.json")["detailed_results"]]
     assert (scores(project, "llm_judge"), scored) == ([1.0, 1.0, 1.0, 0.0], [0.2, 0.2, 0.2, 0.0])
     assert column(project, "correct") == [None] * 4
     assert column(project, "decision_method") == ["llm", "llm", "llm", "exact"]
     assert "accuracy" not in results(project)
-    outcome = project.run("agreement", "--eval-dir", ".")
-    assert outcome.err == [".: JSON files without a judge's decisions, ignored: 1"]
+    assert (project.run("agreement", "--eval-dir", ".").code, len(server.calls)) == (0, 6)
     agreement = project.read("agreement.json")
     assert [judge["judge"] for judge in agreement["judges"]] == [LLAMA, "openai-gpt-oss-20b"]
     [pair] = agreement["all"]["pairs"]
     assert (agreement["compared"], pair["items"], pair["agreement"]) == ("score", 3, 0.0)
-    assert (len(server.calls), outcome.code) == (6, 0)
-
-
-CRITERIA = ("overall", "correctness", "helpfulness", "faithfulness", "fluency")
 
 
 def test_the_quality_protocol_scores_five_criteria(project: Project, serve: Serve) -> None:
@@ -255,16 +263,14 @@ def test_the_quality_protocol_scores_five_criteria(project: Project, serve: Serv
     project.write("a.json", [*rows("fat", "gas", ""), *rows("sea", context=context)])
     replies = {"fat": quality(4, 3, 2, 5, 4), "gas": UNUSABLE, "sea": quality(3, 3, 5, 3, 3)}
     server = serve(by_answer(replies))
-    command = ("answers", "a.json", *JUDGED, "--protocol", "quality")
-    outcome = project.run(*command)
-    content = results(project)
-    fat, gas, blank, sea = content["detailed_results"]
-    assert fat["judge_scores"] == dict(zip(CRITERIA, (4, 4, 3, 2, 5), strict=True))
-    shares = dict(zip(CRITERIA[1:], (0.8, 0.6, 0.4, 1.0), strict=True))
+    outcome = project.run("answers", "a.json", *JUDGED, "--protocol", "quality")
+    fat, gas, blank, sea = results(project)["detailed_results"]
+    assert fat["judge_scores"] == dict(zip(CRITERIA, (4, 3, 2, 5, 4), strict=True))
+    shares = dict(zip(CRITERIA[:-1], (0.8, 0.6, 0.4, 1.0), strict=True))
     assert fat["scores"] == {"llm_judge": 0.8, **shares, "verifier_faithfulness": None}
     assert (gas["judge_scores"], set(gas["scores"].values())) == (None, {0.0, None})
     assert (set(blank["judge_scores"].values()), set(blank["scores"].values())) == ({1}, {0.2, None})
-    fluency = content["quality"]["fluency"]  # 5, 1 and 3
+    fluency = results(project)["quality"]["fluency"]  # 5, 1 and 3
     assert (fluency["n"], fluency["mean"], fluency["normalized"]) == (3, 3.0, pytest.approx(3 / 5))
     assert means(project)["fluency"] == pytest.approx((5 + 0 + 1 + 3) / 5 / 4)
     prompts = {pasted(call): call for call in server.calls}
@@ -273,23 +279,18 @@ def test_the_quality_protocol_scores_five_criteria(project: Project, serve: Serv
         assert f"that the {basis} does not bear out" in prompts[answer].body["messages"][0]["content"]
     assert (fat["faithful_to"], sea["faithful_to"]) == ("reference", "context")
     assert mentions(outcome.out.splitlines(), "to the reference in 3, the context in 1 answers")
-    server = serve(by_answer({"gas": quality(4, 3, 2, 5, 4)}))
-    assert project.run(*command).code == 0  # the journal has all criteria of the others
-    assert (column(project, "scores")[0], len(server.calls)) == (fat["scores"], 1)
 
 
-FRACTIONS = "the score must be 0.0, 0.2, 0.4, 0.6, 0.8 or 1.0"
-WHOLE = "must be a whole number from 1 to 5"
 NO_FLUENCY = completion('{"correctness": 4, "helpfulness": 4, "faithfulness": 4, "overall": 4}')
 # A complaint is part of the next request, and so of its key in the journal.
 REFUSED = {
     "maybe": ("verdict", verdict("maybe"), '"correct" must be yes or no, not "maybe"'),
-    "a number": ("verdict", verdict(5), '"correct" must be yes or no, not 5'),
-    "no verdict": ("verdict", completion('{"score": 5}'), "it holds no JSON object with a correct"),
-    "between two fractions": ("fraction", says(score=0.5), f"{FRACTIONS}, not 0.5"),
-    "true for a fraction": ("fraction", says(score=True), f"{FRACTIONS}, not true"),
-    "a missing criterion": ("quality", NO_FLUENCY, f'"fluency" {WHOLE}, not null'),
-    "off the scale": ("quality", quality(4, 0, 4, 4, 4), f'"helpfulness" {WHOLE}, not 0'),
+    "true for a fraction": (
+        "fraction",
+        says(score=True),
+        "the score must be 0.0, 0.2, 0.4, 0.6, 0.8 or 1.0, not true",
+    ),
+    "a missing criterion": ("quality", NO_FLUENCY, '"fluency" must be a whole number from 1 to 5, not null'),
 }
 
 
@@ -322,22 +323,6 @@ def test_hybrid_asks_where_similarity_does_not_decide(project: Project, serve: S
     assert mentions(outcome.out.splitlines(), "a: 3 of 6 correct", "1 exact", "2 by similarity", "2 judged")
 
 
-def test_without_a_key_only_exact_matches_are_decided(project: Project, serve: Serve) -> None:
-    """The run that has a key judges the others: such results are not taken for complete."""
-    project.write("a.json", FIVE)
-    outcome = project.run("answers", "a.json", *JUDGED)
-    assert (outcome.code, mentions(outcome.err, "GROQ_API_KEY")) == (0, True)
-    assert column(project, "decision_method") == ["exact", "no_llm", "no_llm", "exact", "no_llm"]
-    content = results(project)
-    assert (content["accuracy"], content["no_llm_fallback_count"]) == (0.2, 3)
-    assert content["llm_judged"] == {"count": 0, "rate": 0.0, "approval_rate": None}
-    project.run("answers", "a.json", *JUDGED, "--protocol", "fraction", "--overwrite")
-    assert scores(project, "llm_judge") == [None, None, None, 0.0, None]  # not measured, except for the blank
-    server = serve(says(score=1))
-    assert project.run("answers", "a.json", *JUDGED, "--protocol", "fraction").code == 0
-    assert (scores(project, "llm_judge"), len(server.calls)) == ([1.0, 1.0, 1.0, 0.0, 1.0], 4)
-
-
 def test_if_the_judge_is_unavailable_the_other_methods_are_written(lamps: Project, serve: Serve) -> None:
     serve(rate_limited(RPD, 14_400, 5780))
     command = ("answers", "a.json", "--method", "exact", "llm_judge")
@@ -353,12 +338,15 @@ def test_if_the_judge_is_unavailable_the_other_methods_are_written(lamps: Projec
 def test_a_failed_judgement_counts_0_and_is_asked_for_again(
     project: Project, serve: Serve, protocol: str
 ) -> None:
+    """It has no verdict on a difference."""
     project.write("a.json", rows("fat", "gas"))
+    project.write("b.json", rows("fat", "fat"))
     serve(by_answer({"fat": BEST_REPLY[protocol], "gas": UNUSABLE}))
-    command = ("answers", "a.json", *JUDGED, "--protocol", protocol)
+    command = ("answers", "a.json", "b.json", *JUDGED, "--protocol", protocol)
     outcome = project.run(*command)
     assert (outcome.code, mentions(outcome.err, "warning: a", "judgements missing", "2")) == (3, True)
     assert mentions(outcome.out.splitlines(), "a:", "judgements missing", "1")
+    assert {row["verdict"] for row in results(project)["comparison"]} == {"judgements missing"}
     assert scores(project, "llm_judge") == [1.0, 0.0]
     assert set(means(project).values()) == {0.5}
     assert results(project)["failed"] == ["2"]
@@ -375,7 +363,6 @@ EXISTING = {
     "--overwrite": (["--overwrite"], REPLACED),
     "a report that does not exist": (["--report", "md"], REPLACED),
     "another method": (["--method", "exact"], REFUSED_SETUP),
-    "another order of methods": (["--method", "keyword", "exact"], REFUSED_SETUP),
     "another normalization": (["--normalize", "formula"], REFUSED_SETUP),
     "a judge": (["--method", "exact", "keyword", "llm_judge"], REFUSED_SETUP),
     "another method in another folder": (["--method", "exact", "--out", "b"], KEPT),
@@ -395,18 +382,18 @@ def test_what_happens_to_results_that_exist(lamps: Project, options: list[str], 
     assert ("RESULTS" in outcome.out) is (expected == REPLACED or "--out" in options)
 
 
-@table("content", {"rows": rows("oil"), "no JSON": "My notes.", "results of other answers": None})
-def test_other_files_are_not_overwritten(lamps: Project, content: object) -> None:
+def test_other_files_are_not_overwritten(lamps: Project) -> None:
+    """Such as notes, rows, results of other answers, and those of two files with the same name of results."""
     lamps.run("answers", "a.json")
     lamps.write("a.json", LAMPS[:3])
-    if content:
+    for content in (results(lamps), rows("oil"), "My notes."):
         lamps.write("a_answers.json", content)
-    lamps.write("a.jsonl", LAMPS)  # would have the same results file as a.json
-    before = lamps.files()
-    outcome = lamps.run("answers", "a.json")
-    assert (outcome.code, mentions(outcome.err, "a_answers.json", "--overwrite")) == (2, True)
+        before = lamps.files()
+        outcome = lamps.run("answers", "a.json")
+        assert (outcome.code, mentions(outcome.err, "a_answers.json", "--overwrite")) == (2, True)
+        assert lamps.files() == before
+    lamps.write("a.jsonl", LAMPS)
     assert lamps.run("answers", "a.json", "a.jsonl", "--overwrite").code == 2
-    assert lamps.files() == before
     assert lamps.run("answers", "a.json", "--overwrite").code == 0
     assert scores(lamps, "exact") == [1.0, 0.0, 0.0]
 
@@ -418,24 +405,16 @@ def test_configurations_are_ranked_and_compared(three: Project) -> None:
     """What is no score, such as the latency, has a mean and is not compared."""
     outcome = three.run("answers", *FILES, "--method", "exact")
     assert ranking(outcome) == ["1 best", "2 middle", "3 worst"]
+    assert "Ranked by: exact" in outcome.out.splitlines()
     assert means(three, "middle") == {"exact": 0.5, "latency_ms": 7}
-    assert [row["measure"] for row in results(three, "best")["comparison"]] == ["exact"] * 2
-    compared = {row["with"]: row for row in results(three, "best")["comparison"]}
+    worst, middle = sorted(results(three, "best")["comparison"], key=lambda row: row["p"])
     # All six differences from `worst` are 1: of 64 sign flips two are as extreme. Holm: times 3 for 3 pairs.
-    assert (compared["worst"]["difference"], compared["worst"]["n"]) == (1.0, 6)
-    assert (compared["worst"]["p"], compared["worst"]["p_holm"]) == (2 / 64, 6 / 64)
-    assert (compared["middle"]["difference"], compared["middle"]["p"]) == (0.5, 16 / 64)
+    expected = {"with": "worst", "measure": "exact", "difference": 1.0, "n": 6, "p": 2 / 64, "p_holm": 6 / 64}
+    assert worst.items() >= expected.items()
+    assert (middle["difference"], middle["p"]) == (0.5, 16 / 64)
     [mirrored] = [row for row in results(three, "worst")["comparison"] if row["with"] == "best"]
     assert mirrored["difference"] == -1.0
     assert mentions(outcome.out.splitlines(), "worst - best  ", "  6  -1.000 [-1.000, -1.000]    0.0938  no ")
-
-
-def test_equal_means_share_a_rank(project: Project) -> None:
-    for name, answers in {"one": ("oil", "fat"), "both": ("oil", "oil"), "other": ("fat", "oil")}.items():
-        project.write(f"{name}.json", rows(*answers))
-    outcome = project.run("answers", "one.json", "both.json", "other.json")
-    assert ranking(outcome) == ["1 both", "2 one", "2 other"]
-    assert "Ranked by: exact" in outcome.out.splitlines()
 
 
 def test_many_configurations_can_differ_significantly(project: Project) -> None:
@@ -474,22 +453,19 @@ def test_judge_top_judges_the_best_and_shows_the_cost_first(three: Project, serv
 # ------------------------------------------------------------------ Bad input and usage
 
 
-BAD_USAGE: dict[str, tuple[list[str], list[str]]] = {
-    "no file": ([], ["FILE"]),
-    "a protocol without a judge": (["a.json", "--protocol", "fraction"], ["--protocol", "llm_judge"]),
-    "no generator": (["a.json", *JUDGED, "--auto-diverse-judge"], ["--generator"]),
-    "a pair of judges without a family": (["a.json", "--diverse-judge", "gpt=m"], ["FAMILY=MODEL"]),
-    "a judge of the same family": (["a.json", "--diverse-judge", f"openai={GPT_OSS}"], ["another one"]),
-    "a missing package": (["a.json", "--method", "bleu"], ["--method bleu", "pip install sacrebleu"]),
+BAD_USAGE: dict[str, tuple[str, list[str]]] = {
+    "no file": ("", ["FILE"]),
+    "a protocol without a judge": ("a.json --protocol fraction", ["--protocol", "llm_judge"]),
+    "no generator": ("a.json --method llm_judge --auto-diverse-judge", ["--generator"]),
+    "a pair of judges without a family": ("a.json --diverse-judge gpt=m", ["FAMILY=MODEL"]),
+    "a missing package": ("a.json --method bleu", ["--method bleu", "pip install sacrebleu"]),
 }
 
 
 @table("arguments, words", BAD_USAGE)
-def test_bad_usage(
-    lamps: Project, monkeypatch: pytest.MonkeyPatch, arguments: list[str], words: list[str]
-) -> None:
+def test_bad_usage(lamps: Project, monkeypatch: pytest.MonkeyPatch, arguments: str, words: list[str]) -> None:
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
-    outcome = lamps.run("answers", *arguments)
+    outcome = lamps.run("answers", *arguments.split())
     assert (outcome.code, outcome.out, result_files(lamps)) == (2, "", set())
     assert mentions(outcome.err, *words)
 
@@ -510,19 +486,18 @@ def test_the_reference_check_includes_the_judge(project: Project, serve: Serve) 
 
 
 QWEN = "qwen/qwen3.6-27b"
+ALIKE = f"warning: the judge {GPT_OSS} is of one family with o3"
 PICKED: dict[str, tuple[str, list[str], str]] = {
     # the rows' model, options, and the judge that is asked or the message
-    **{name: (name, [], QWEN) for name in ("o1", "o3-mini", "o4-mini", "chatgpt-4o", "text-davinci-003")},
+    "the same family": ("o3-mini", [], QWEN),
+    "by its old name": ("text-davinci-003", [], QWEN),
     "another family": ("llama-3", [], GPT_OSS),
     "a pair": ("gpt-4", ["--diverse-judge", "openai=claude-x", "llama=m"], "claude-x"),
     "no pair of this family": ("llama-3", ["--diverse-judge", "openai=claude-x"], GPT_OSS),
-    "of one family": (
-        "o3",
-        ["--judge-model", GPT_OSS],
-        f"warning: the judge {GPT_OSS} is of one family with o3",
-    ),
+    "a pair of one family": ("gpt-4", ["--diverse-judge", f"openai={GPT_OSS}"], QWEN),
+    "of one family": ("o3", ["--judge-model", GPT_OSS], ALIKE),
     "unknown": ("phi-4", [], "warning: the family of phi-4 is unknown"),
-    "a successor": ("o3", ["--generator", "o3"], f"warning: the judge {GPT_OSS} is of one family with o3"),
+    "a successor": ("o3", ["--generator", "o3"], ALIKE),
 }
 
 
@@ -569,5 +544,6 @@ def test_hostile_texts_in_prompt_console_results_and_reports(project: Project, s
     assert rb"| a\|b \<b\>[31m | a | 1 | 0.000 |" in files["a_answers.md"]
     assert not re.search(rb"<script>(ask|alert|why)", files["a_answers.html"])
     [row] = csv.DictReader(io.StringIO(files["a_answers.csv"].decode("utf-8-sig"), newline=""))
-    assert (row["id"], row["prediction"][:14]) == ("'=cmd|<i>", "'=cmd|'x'!A1\n[")
-    assert (row["configuration"], row["correct"], row["llm_judge"]) == ("a", "False", "0.0")
+    cells = {"id": "'=cmd|<i>", "configuration": "a", "correct": "False", "llm_judge": "0.0"}
+    assert row.items() >= cells.items()
+    assert row["prediction"].startswith("'=cmd|'x'!A1\n[")
