@@ -6,19 +6,30 @@ import json
 import os
 import re
 import shutil
-from pathlib import Path
 from typing import Any
 
 import evaluation
 import pytest
 
-from conftest import Outcome, Project, Serve, document, first, mentions, pasted, prompt_of, question, table
+from conftest import (
+    GPT_OSS,
+    LLAMA,
+    README,
+    Outcome,
+    Project,
+    Serve,
+    document,
+    first,
+    mentions,
+    pasted,
+    prompt_of,
+    question,
+    table,
+)
 from groq_server import RPD, Call, Reply, completion, error, model_gone, rate_limited, score_reply
 
 Row = dict[str, Any]
 
-ROOT = Path(__file__).resolve().parent.parent
-LLAMA, GPT_OSS = "llama-3.1-8b-instant", "openai/gpt-oss-20b"
 SIMPLE, STRONG = "dev_simple_output.json", "dev_strong_output.json"
 
 
@@ -75,10 +86,10 @@ def user_prompt(call: Call) -> str:
 @pytest.mark.parametrize("split", evaluation.SPLITS)
 def test_the_sample_predictions_are_made_by_this_command(project: Project, split: str) -> None:
     for folder in ("corpus", "NLP Project Data"):
-        shutil.copytree(ROOT / folder, project.folder / folder)
+        shutil.copytree(README.parent / folder, project.folder / folder)
     assert project.run("generate", split, "--pipeline", "bm25").code == 0
     file = f"{split}_simple_output.json"
-    assert project.files()[file] == (ROOT / file).read_bytes()
+    assert project.files()[file] == (README.parent / file).read_bytes()
 
 
 def test_bm25_answers_with_sentences_of_the_best_document(lamps: Project) -> None:
@@ -118,6 +129,10 @@ def test_bad_input_is_refused_before_a_model_is_asked(lamps: Project, serve: Ser
     server = serve(cited())
     lamps.questions(question(question_id="a"), question(question_id="a"))
     assert_refused(generate(lamps, "rag"), "question ID", "more than once", "a")
+    lamps.write("chat.json", [{"id": "a", "gold": "x"}])
+    assert_refused(
+        lamps.run("generate", "chat.json", "--pipeline", "rag"), "chat.json:1: a: question is missing"
+    )
     lamps.write("corpus/a/broken.json", '{"sentences": [}')
     assert_refused(generate(lamps, "rag"), "corpus/a/broken.json")
     shutil.rmtree("corpus")
@@ -131,15 +146,10 @@ def assert_refused(outcome: Outcome, *words: str) -> None:
     assert (outcome.code, outcome.out, mentions(outcome.err, *words)) == (2, "", True)
 
 
-# ------------------------------------------------------------------ Options and existing files
-
-REFUSED: dict[str, tuple[str, str]] = {
+REFUSED = {
     "a model for a search": ("--pipeline bm25 --model a", "--pipeline bm25"),
     "one name for two systems": ("--pipeline llm --system s --model a b", "--system"),
     "two models with the same name": ("--pipeline rag --model a/b a-b", "a-b"),
-    "a model without a name": ("--pipeline rag --model //", "//"),
-    "no model": ("--pipeline llm --model ,", "--model"),
-    "a folder as a system": ("--pipeline bm25 --system ../s", "--system"),
 }
 
 
@@ -233,7 +243,13 @@ def test_a_dry_run_shows_the_price_of_each_model(lamps: Project, serve: Serve) -
 # ------------------------------------------------------------------ Datasets
 
 DATASET: list[Row] = [
-    {"id": "qa1", "question": "What did the lamp burn?", "expected_answer": "oil", "category": "lamps"},
+    {
+        "id": "qa1",
+        "question": "What did the lamp burn?",
+        "expected_answer": "oil",
+        "expected_options": ["rape oil"],
+        "category": "lamps",
+    },
     {"id": "qa2", "question": "Has it snowed in Oslo?", "gold": "yes", "expected_sources": ["weather/rain"]},
 ]
 
@@ -260,13 +276,6 @@ def test_a_dataset_is_answered_in_rows_that_answers_reads(lamps: Project, serve:
     assert "chat_generate_judgements.jsonl" in before
 
 
-def test_problems_of_a_dataset(lamps: Project) -> None:
-    lamps.write("chat.json", [{"id": "a", "gold": "x"}, {"id": "a", "question": "Q?", "gold": "x"}])
-    outcome = lamps.run("generate", "chat.json", "--pipeline", "bm25")
-    assert mentions(outcome.err, "chat.json:1: a: question is missing")
-    assert mentions(outcome.err, "chat.json: question ID occurs more than once: a")
-
-
 # ------------------------------------------------------------------ rag
 
 
@@ -282,9 +291,8 @@ def test_a_plain_text_is_split_into_sentences(project: Project, serve: Serve) ->
 
 CITATIONS: dict[str, tuple[list[str], bool, list[str], int]] = {
     "in the order of the reply": (["D1.S2", " D1.S1\n"], True, ["S2", "S1"], 0),
-    "those of the most cited document": (["D1.S1", "D2.S1", "D2.S7"], True, ["S1", "S7"], 0),
+    "those of the most cited document": (["D1.S1", "D1.S1", "D2.S1", "D2.S7"], True, ["S1", "S7"], 0),
     "of two equals the first": (["D2.S7", "D1.S1", "D9.S9"], True, ["S7"], 1),
-    "a repeated one counts once": (["D1.S1", "D1.S1", "D2.S1", "D2.S7"], True, ["S1", "S7"], 0),
     "all unknown": (["D1.S3", "D3.S1", "S1", "d1.s1", ""], True, [], 5),
     "not in the documents": (["D1.S1", "D1.S9"], False, [], 1),
 }
@@ -330,7 +338,6 @@ ROOM: dict[str, tuple[list[str], int]] = {
     # "Document D1: d1\n" has 16 characters, "D1.S0001: Lamp.\n" as many.
     "the default model": ([], 1_079),  # 6000 * 0.8 - 160 - 320 = 4320 tokens: 17280 characters
     "a model of a larger minute": (["--model", GPT_OSS], 1_369),  # 8000 * 0.8 - 600 - 320 = 5480
-    "an unknown model": (["--model", "someone/else"], 969),  # 6000 * 0.8 - 600 - 320 = 3880
 }
 
 
@@ -361,18 +368,11 @@ def test_each_model_is_a_system_of_its_name(lamps: Project, serve: Serve) -> Non
         assert {(row["answer"], row["model"]) for row in rows} == {(model, model)}
 
 
-BROKEN: dict[str, tuple[Reply, str]] = {
-    "it is withdrawn": (model_gone(), "does not exist"),
-    "the limit of its day": (rate_limited(RPD, 14_400, 5780), "1:36:20"),
-}
-
-
-@table("reply, word", BROKEN)
-def test_a_model_that_fails_stops_no_other(lamps: Project, serve: Serve, reply: Reply, word: str) -> None:
-    serve(lambda call: reply if call.body["model"] == LLAMA else wrote())
+def test_a_model_that_fails_stops_no_other(lamps: Project, serve: Serve) -> None:
+    serve(lambda call: model_gone() if call.body["model"] == LLAMA else wrote())
     outcome = generate(lamps, "llm", "--model", LLAMA, GPT_OSS, "--workers", "1")
     assert (outcome.code, outcome.out) == (3, counted(**{"openai-gpt-oss-20b": 3}))
-    assert mentions(outcome.err, word)
+    assert mentions(outcome.err, "does not exist")
     server = serve(wrote())
     outcome = generate(lamps, "llm", "--model", LLAMA, GPT_OSS, "--overwrite")
     assert (outcome.code, len(server.calls)) == (0, 3)
