@@ -178,19 +178,6 @@ def test_forms_of_a_verdict(project: Project) -> None:
     assert results["judges"][1]["undecided"] == 2
 
 
-def test_a_folder_per_judge_and_a_file_per_source(project: Project) -> None:
-    files: dict[str, object] = {"evals/readme": "not a judge"}
-    for judge, verdict in (("x", "yes"), ("y", "no")):
-        files[f"evals/{judge}/bank"] = answers("yes", "no", "yes") | {"judge_model": "ignored"}
-        files[f"evals/{judge}/news"] = answers("yes", verdict)
-    outcome, results = agree(project, files, "--eval-dir", "evals")
-    assert (outcome.code, outcome.err) == (0, ["evals: JSON files without a judge's decisions, ignored: 1"])
-    assert [judge["judge"] for judge in results["judges"]] == ["x", "y"]
-    assert (agreements(results), results["all"]["pairs"][0]["items"]) == ({"bank": 1.0, "news": 0.5}, 5)
-    assert [item["source"] for item in results["disagreements"]] == ["news"]
-    assert {"SOURCE: bank", "SOURCE: news"} <= blocks(outcome.out).keys()
-
-
 def agreements(results: Any) -> dict[str, float]:
     """Return the agreement of the two judges on each source."""
     return {name: source["pairs"][0]["agreement"] for name, source in results["sources"].items()}
@@ -218,24 +205,29 @@ def judged(source: str, *verdicts: object, **fields: Any) -> Row:
     return {"source_file": f"runs/{source}.json", "run_name": f"run of {source}", "items": results, **fields}
 
 
-def test_a_folder_of_files_named_after_their_judges(project: Project) -> None:
-    """Sources are named by `source_file`, else `run_name`, else the file's name."""
-    files: dict[str, object] = {"evals/labels": [row(0, True)]}  # names no judge
+def test_the_files_of_a_folder(project: Project) -> None:
+    """Judges are named by file or subfolder, sources by `source_file`, else `run_name`, else the file."""
+    files: dict[str, object] = {"evals/labels": [row(0, True)], "evals/readme": "not a judge"}
     for judge, verdicts in (("x", (True, False, True)), ("y", (True, True, True))):
         files |= {
             f"evals/s1__judge-{judge}": judged("s1", *verdicts, judge_model="big/x"),
             f"evals/s2__judge-{judge}": judged("s2", *verdicts, source_file=None),
             f"evals/s3__judge-{judge}": judged("s3", True, source_file=None, run_name=" "),
+            f"evals/{judge}/bank": {**answers("yes", "no"), "judge_model": "ignored"},
         }
     files["evals/s1"] = judged("s1", None, None, None)  # not judged
-    outcome, results = agree(project, files, "--eval-dir", "evals", "--samples", "0")
-    assert (outcome.code, outcome.err) == (0, ["evals: JSON files without a judge's decisions, ignored: 2"])
-    assert [(judge["judge"], judge["decisions"]) for judge in results["judges"]] == [("x", 7), ("y", 7)]
-    assert [len(judge["files"]) for judge in results["judges"]] == [3, 3]
-    assert results["all"]["pairs"][0]["items"] == 7
+    outcome, results = agree(project, files, "--eval-dir", "evals", "--samples", "1")
+    assert (outcome.code, outcome.err) == (0, ["evals: JSON files without a judge's decisions, ignored: 3"])
+    assert [(judge["judge"], judge["decisions"]) for judge in results["judges"]] == [("x", 9), ("y", 9)]
+    assert [len(judge["files"]) for judge in results["judges"]] == [4, 4]
+    assert results["all"]["pairs"][0]["items"] == 9
     thirds = dict.fromkeys(("runs/s1.json", "run of s2"), pytest.approx(2 / 3))
-    assert agreements(results) == {**thirds, "s3": 1.0}
-    assert (results["items_apart"], results["disagreements"]) == (2, [])
+    assert agreements(results) == {**thirds, "s3": 1.0, "bank": 1.0}
+    assert {"SOURCE: bank", "SOURCE: s3"} <= blocks(outcome.out).keys()
+    assert results["items_apart"] == 2
+    assert [item["source"] for item in results["disagreements"]] == ["runs/s1.json"]
+    _, results = agree(project, {}, "--eval-dir", "evals", "--samples", "0")
+    assert results["disagreements"] == []
 
 
 def test_no_common_item_is_a_warning_with_the_sources(project: Project) -> None:
@@ -336,7 +328,7 @@ def test_verdicts_are_compared_with_those_of_people(project: Project) -> None:
     }
     # "unanimous" means all judges; the majority needs two
     assert [(vote["left_out"], vote["fewer_judges"]) for vote in people["votes"]] == [(1, 1), (2, 2)]
-    assert rows["a"]["kappa"] == pytest.approx(cohen_kappa_score([1, 1, 0, 1, 0], [1, 0, 0, 1, 0]))
+    assert rows["a"]["kappa"] == pytest.approx(8 / 13)  # agreement 0.8, by chance 0.48
 
 
 def test_scores_are_compared_with_those_of_people(project: Project) -> None:
@@ -364,14 +356,11 @@ def judged_split() -> Row:
     return results
 
 
-LEVEL_COLUMNS = ",".join(f"level_{level}" for level in range(1, 6))
-SHEET_COLUMNS = f"answer_id,question_id,answer,{LEVEL_COLUMNS},score,note,why"
 PEOPLE_FORMS = {  # header and row
     "a row per rating": ("item,rater,score", "{id},ann,{score}"),
     "semicolons and capitals": ("Item;Rater;Score", " strong/{question} ;ann;{score}"),
     "by system and question": ("system\tquestion_id\tscore", "strong\t{question}\t{score}"),
     "a column per rater": ("item,ann,note", "{id},{score},sure"),
-    "a label sheet": (SHEET_COLUMNS, "{id},{question},p,none,a,b,c,all,{score},,"),
 }
 
 
@@ -379,12 +368,9 @@ PEOPLE_FORMS = {  # header and row
 def test_a_judge_of_a_split_is_compared_with_people(project: Project, header: str, form: str) -> None:
     """The judge gave 5, 3, 1 and, before a person's decision, 2; people gave 5, 4, 1 and 3."""
     rows = [form.format(id="abcd"[n], question=f"q{n}", score=score) for n, score in enumerate((5, 4, 1, 3))]
-    if form.endswith(",,"):
-        rows += ["x,q1,p,none,a,b,c,all,,,", "b,q1,p,none,a,b,c,all,1,,flagged"]  # the last was not drawn
-    project.write("dev_evaluation.json", judged_split())
-    project.write("dev_labels.csv", "\n".join([header, *rows]))
-    outcome = project.run("agreement", "dev_evaluation.json", "--human", "dev_labels.csv")
-    assert (outcome.code, outcome.err) == (0, [])
+    project.write("judge.json", judged_split())
+    project.write("people.csv", "\n".join([header, *rows]))
+    assert project.run("agreement", "judge.json", "--human", "people.csv").code == 0
     results = project.read("agreement.json")
     assert (results["compared"], results["all"]["pairs"], results["people"]["votes"]) == ("score", [], [])
     assert [judge["undecided"] for judge in results["judges"]] == [1]
@@ -396,13 +382,17 @@ def test_a_judge_of_a_split_is_compared_with_people(project: Project, header: st
 
 
 def test_the_sheet_and_the_results_of_a_split(small: Project, judge_with: JudgeWith) -> None:
+    """Rows that say why they are doubtful do not count."""
     judge_with({"strong": [5, 2]})
     small.run("dev")
     small.run("dev", "--label-sheet")
-    lines = ["answer_id,question_id,score"]
-    for row in csv.DictReader((small.folder / "dev_labels.csv").read_text("utf-8-sig").splitlines()):
-        lines.append(f"{row['answer_id']},{row['question_id']},{5 if row['question_id'] == 'q001' else 3}")
-    small.write("dev_labels.csv", "\n".join(lines))
+    rows = list(csv.DictReader((small.folder / "dev_labels.csv").read_text("utf-8-sig").splitlines()))
+    for row in rows:
+        row["score"] = "5" if row["question_id"] == "q001" else "3"
+    with open("dev_labels.csv", "w", encoding="utf-8", newline="") as file:
+        sheet = csv.DictWriter(file, rows[0])
+        sheet.writeheader()
+        sheet.writerows([*rows, {**rows[0], "score": "1", "why": "flagged"}])
     assert small.run("agreement", RESULTS, "--human", "dev_labels.csv").code == 0
     [judge] = small.read("agreement.json")["people"]["judges"]
     assert (judge["judge"], judge["items"], judge["accuracy"], judge["too_strict"]) == (LLAMA, 2, 0.5, 1)
@@ -420,7 +410,7 @@ def test_a_judge_of_answers_is_compared_with_verdicts_of_people(project: Project
     results = project.read("agreement.json")
     [judge_row] = results["people"]["judges"]
     assert (results["compared"], judge_row["items"], judge_row["accuracy"]) == ("correct", 4, 0.75)
-    assert judge_row["kappa"] == pytest.approx(cohen_kappa_score([1, 1, 0, 1], [1, 0, 0, 1]))
+    assert judge_row["kappa"] == 0.5
 
 
 def test_people_among_themselves(project: Project) -> None:

@@ -409,22 +409,9 @@ def test_nobody_is_told_of_judging(lamps: Project, serve: Serve, command: str, r
         assert re.findall(r"(?i)[^\s-]*(?<!--)(?:judg(?!ements\.jsonl)|scor).*", shown) == []
 
 
-ASKING = {
-    "a split": "dev",
-    "answers": "answers a.json --method llm_judge",
-    "summaries": "summaries --summary-file merged-5.json",
-    "generate": "generate dev --pipeline llm --overwrite",
-    "questions": "questions",
-}
-
-
 @pytest.mark.parametrize("option", ["--model", "--judge-model"])
-@table("command", ASKING)
+@pytest.mark.parametrize("command", ["dev", "generate dev --pipeline llm --overwrite"])
 def test_the_model_is_named_in_the_same_way_everywhere(lamps: Project, command: str, option: str) -> None:
     lamps.predictions("strong", {"q001": {"answer": "Oil."}})
-    lamps.write("a.json", [{"question": "Q?", "expected_answer": "x", "generated_answer": "y"}])
-    claim = {"claim": "Oil.", "perspectives": [{"text": "It is cheap.", "evidence_docs": []}]}
-    lamps.write("merged-5.json", [{"id": "s", "query": "Oil?", "summary": [claim]}])
-    lamps.write("data/merged-corpus/merged-5.json", [{"query": "Oil?", "merged": []}])
     outcome = lamps.run(*command.split(), "--dry-run", option, "some/model")
     assert (outcome.code, "With some/model:\n" in outcome.out) == (0, True)
