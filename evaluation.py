@@ -9389,8 +9389,8 @@ def read_judges(paths: Iterable[str], folder: str | None, problems: list[str]) -
     judges: dict[str, Rater] = {}
     subfolders: dict[str, str] = {}  # by path
     if folder is not None:
-        names = [*glob.glob("*.json", root_dir=folder), *glob.glob("*/*.json", root_dir=folder)]
-        subfolders = {Path(folder, name).as_posix(): os.path.dirname(name) for name in sorted(names)}
+        names = sorted(glob.glob("*.json", root_dir=folder) + glob.glob("*/*.json", root_dir=folder))
+        subfolders = {Path(folder, name).as_posix(): os.path.dirname(name) for name in names}
     n_ignored = 0
     for path in [*paths, *subfolders]:
         found: list[str] = []
@@ -9412,8 +9412,6 @@ def read_judges(paths: Iterable[str], folder: str | None, problems: list[str]) -
         for row in rows:
             row.source = find_source(row, head, stem if suffix or path in subfolders else "")
         judge.rows += rows
-    if folder is not None and n_ignored == len(subfolders):
-        problems.append(f"{folder}: no files *{JUDGE_SUFFIX}NAME.json, nor a folder for each judge")
     return list(judges.values()), n_ignored
 
 
@@ -9645,10 +9643,8 @@ def compare_people(judges: Sequence[Rater], people: Rater, kind: str) -> dict[st
     rows = []
     for judge in judges:
         both = {item: [judge.ratings.get(item), rating] for item, rating in known.items()}
-        contradicted = count_contradicted([judge, people], people.ratings)
-        rows.append(
-            {"judge": judge.name, "contradicted": contradicted} | compare_pair(both, kind, "accuracy")
-        )
+        row = {"judge": judge.name, "contradicted": count_contradicted([judge, people], people.ratings)}
+        rows.append(row | compare_pair(both, kind, "accuracy"))
     votes = ("majority", "unanimous") if len(judges) > 1 else ()
     return {
         **people.describe(),

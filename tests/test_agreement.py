@@ -511,6 +511,7 @@ BAD_USAGE: dict[str, tuple[str, list[str]]] = {
     "one judge": ("a.json ./a.json", ["two"]),
     "verdicts and scores": ("a.json score.json", ["verdicts", "scores"]),
     "too many scores": ("many.json too_many.json", ["2000 different scores", "round them"]),
+    "an empty folder": ("a.json --eval-dir nowhere", ["two judges", "got 1"]),
     "results over an input": ("a.json b.json --out ./b.json", ["b.json", "--out"]),
 }
 
@@ -531,10 +532,9 @@ def test_the_problems_of_all_files_are_listed(project: Project) -> None:
     split = {"strong": {"llm_judge": {"per_question": [{"question_id": "q1", "answer_score_raw": "high"}]}}}
     files = {"rows": rows, "split": split, "undecided": [row(0, None)], "torn": "[{"}
     names = [f"{name}.json" for name in (*files, "missing")]
-    outcome, results = agree(project, files, *names, "--eval-dir", "nowhere")
+    outcome, results = agree(project, files, *names)
     assert (outcome.code, outcome.out, results) == (2, "", None)
     places = ["rows.json: [0]: correct: ", "rows.json: [1]: score: ", "split.json: strong: [0]: "]
     places += ["undecided.json:1: no decisions", "torn.json:1: ", "missing.json: file not found in "]
     for start in places:
         assert any(line.startswith(start) for line in outcome.err), start
-    assert mentions(outcome.err, "nowhere")
