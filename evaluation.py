@@ -9295,8 +9295,8 @@ a row or a question, or system/question."""
         self.raters = [*self.judges, *([self.people] if self.people else [])]
         if len(self.raters) < 2:
             raise UsageError(f"agreement needs two judges, or one and --human, got {len(self.judges)}")
-        inputs = [os.path.realpath(file.file) for rater in self.raters for file in rater.files]
-        if os.path.realpath(options.out) in inputs:
+        files = flatten(rater.files for rater in self.raters)
+        if os.path.realpath(options.out) in [os.path.realpath(file.file) for file in files]:
             raise UsageError(f"{options.out} is an input: name another file with --out")
 
     def warnings(self) -> list[str]:
@@ -9384,13 +9384,13 @@ def read_judges(paths: Iterable[str], folder: str | None, problems: list[str]) -
     """Read the raters in files and in a folder, and count the folder's files without a judge's decisions.
 
     All files named after a judge (JUDGE_SUFFIX) are its own. In the folder others are those of their
-    subfolder or `judge_model`; elsewhere each is a judge, named by its path if its name repeats.
+    subfolder or `judge_model`; elsewhere each is a judge, and a name that repeats gets a number.
     """
     judges: dict[str, Rater] = {}
     subfolders: dict[str, str] = {}  # by path
     if folder is not None:
-        names = sorted(glob.glob("*.json", root_dir=folder) + glob.glob("*/*.json", root_dir=folder))
-        subfolders = {Path(folder, name).as_posix(): os.path.dirname(name) for name in names}
+        inside = sorted(glob.glob("*.json", root_dir=folder) + glob.glob("*/*.json", root_dir=folder))
+        subfolders = {Path(folder, name).as_posix(): os.path.dirname(name) for name in inside}
     n_ignored = 0
     for path in [*paths, *subfolders]:
         found: list[str] = []
@@ -9403,23 +9403,23 @@ def read_judges(paths: Iterable[str], folder: str | None, problems: list[str]) -
                 n_ignored += 1
                 continue
         elif not name:
-            name = path if (model or stem) in judges else model or stem
+            name = model or stem
+            number = 1
+            while name in judges:
+                number += 1
+                name = f"{model or stem} ({number})"
         if not rows and not found:
             found.append(f"{path}:1: no decisions: neither correct nor score nor a split's llm_judge")
         problems += found
         judge = judges.setdefault(name, Rater(name))
         judge.files.append(file.source)
-        for row in rows:
-            row.source = find_source(row, head, stem if suffix or path in subfolders else "")
         judge.rows += rows
+        own = stem if suffix or path in subfolders else ""  # such a file has one source
+        for row in rows:
+            names = ["" if own else row.source, row.source_file, head.source_file]
+            texts = map(format_plain, [*names, row.run_name, head.run_name, own])
+            row.source = next((text for text in texts if text and text.strip()), "")
     return list(judges.values()), n_ignored
-
-
-def find_source(row: DecisionRow, head: RunHead, stem: str) -> str:
-    """Return what names a row's source. `stem` is the last choice, of files of one source each."""
-    own = "" if stem else row.source
-    names = [own, row.source_file, head.source_file, row.run_name, head.run_name, stem]
-    return next((text for text in map(format_plain, names) if text and text.strip()), "")
 
 
 def read_decisions(path: str, problems: list[str]) -> tuple[FileData, RunHead, list[DecisionRow]]:
@@ -9472,11 +9472,11 @@ def read_people_table(
     rows = [(row, json.loads(bytes(row.data))) for row in read_csv_rows(file, problems)]
     is_long = any({"score", "correct"} & cells.keys() for _, cells in rows)
     for row, cells in rows:
+        if "answer_id" in cells and "why" in cells:  # a doubtful answer, which was not drawn
+            continue
         given = {name: cell for name, cell in cells.items() if name not in OTHER_COLUMNS}
         if is_long:
             given = {cells.get("rater", "people"): cell for name, cell in given.items() if name in LEVELS}
-        if "answer_id" in cells and "why" in cells:
-            given = {}  # a doubtful answer, which was not drawn
         name = name_item(cells)
         known = [*index[name].values()] if judges or not name else [DecisionRow(question_id=name)]
         for rater, cell in given.items():

@@ -165,7 +165,7 @@ def test_results_of_a_split_are_matched_by_system_and_question(project: Project)
     assert (pair["items"], pair["agreement"], pair["agreement_within_1"]) == (4, 0.5, 0.5)
     keys = ("judge", "decisions", "left_out", "undecided")
     counts = [tuple(judge[key] for key in keys) for judge in results["judges"]]
-    assert counts == [("big/model", 5, 1, 1), ("b.json", 5, 1, 0)]
+    assert counts == [("big/model", 5, 1, 1), ("big/model (2)", 5, 1, 0)]
     widest = results["disagreements"][0]
     assert (widest["system"], widest["question_id"]) == ("strong", "q1")
 
