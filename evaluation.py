@@ -9169,18 +9169,9 @@ AGREEMENT_MEASURES = (
 )
 
 
-Texts: TypeAlias = tuple[tuple[str, str], ...]  # what identifies an answer: names of fields and their texts
-
-
-class RatedItem(NamedTuple):
-    """An answer; `source` is "" unless all raters name one."""
-
-    source: str
-    texts: Texts
-
-    @property
-    def question(self) -> str:
-        return self.texts[0][1]
+Texts: TypeAlias = tuple[tuple[str, str], ...]  # what identifies an answer: fields, the question first
+RatedItem: TypeAlias = tuple[str, Texts]  # its source, "" unless all raters name one, and its texts
+Ratings: TypeAlias = Mapping[RatedItem, Sequence[float | None]]  # in the order of the raters
 
 
 class Rater(msgspec.Struct):
@@ -9188,7 +9179,7 @@ class Rater(msgspec.Struct):
 
     name: str
     files: list[InputFile] = []
-    rows: list[tuple[str, DecisionRow]] = []  # each with its source, "" if nothing names it
+    rows: list[DecisionRow] = []  # their source is "" if nothing names it
     ratings: dict[RatedItem, float | None] = {}
     reasons: dict[RatedItem, str] = {}
     counts: dict[str, int] = {}  # of rows
@@ -9197,7 +9188,7 @@ class Rater(msgspec.Struct):
         """Fill in the ratings. What needed no judge is left out: equal texts, a split's blank answers."""
         self.ratings = {}
         self.counts = {"decisions": 0, "left_out": 0, "undecided": 0}
-        for source, row in self.rows:
+        for row in self.rows:
             rating = getattr(row, kind)
             is_blank_answer = row.score == NO_ANSWER.score and row.reasoning == NO_ANSWER.rationale
             if rating is None:
@@ -9206,20 +9197,13 @@ class Rater(msgspec.Struct):
                 self.counts["left_out"] += 1
             else:
                 self.counts["decisions"] += 1
-                item = RatedItem(source if by_source else "", row.texts)
+                item = (row.source if by_source else "", row.texts)
                 if self.ratings.setdefault(item, rating) != rating:
                     self.ratings[item] = None
                 self.reasons.setdefault(item, row.reasoning)
 
     def describe(self) -> dict[str, Any]:
         return {"judge": self.name, **self.counts, "files": [file.named for file in self.files]}
-
-    def describe_sources(self) -> str:
-        sources = sorted({source or "(none)" for source, _ in self.rows})
-        return f"{self.name} has {shorten_names(sources)}"
-
-
-Ratings: TypeAlias = Mapping[RatedItem, Sequence[float | None]]  # by item, in the order of the raters
 
 
 # -- The command
@@ -9249,38 +9233,36 @@ FILE of --human is a label sheet, a JSON file like the others, or a CSV file wit
 item, rater, score (or correct), or item and one column per rater. An item is the ID of an answer,
 a row or a question, or system/question."""
     people: Rater | None = None
-    each_person: Sequence[Rater] = ()  # of a table
 
     def read(self) -> None:
         options = self.options
         problems: list[str] = []
-        self.cases: dict[str, list[str]] = {}  # rows of people that do not count
-        human = list_paths([options.human] if options.human else [])
-        if len(human) > 1:
-            raise UsageError(f"--human {options.human}: more than one file")
+        self.each_person: list[Rater] = []  # of a table
+        self.unknown: list[str] = []  # items that people rated and no judge has
+        human = [options.human] if options.human else []
         paths = list_paths([*human, *options.files])[len(human) :]  # a pattern may match people's file again
         self.judges, self.n_ignored = read_judges(paths, options.eval_dir, problems)
-        if human and is_csv(human[0]):
-            self.each_person, self.cases = read_people_table(human[0], self.judges, problems)
-            self.people = join_people(self.each_person)
-        elif human:
+        if options.human and is_csv(options.human):
+            self.each_person, self.unknown = read_people_table(options.human, self.judges, problems)
+        elif options.human:
             [self.people], _ = read_judges(human, None, problems)
         if problems:
             raise InputError(problems)
-        if self.each_person and not self.judges:  # they are compared with each other
-            self.judges = list(self.each_person)
-            self.people = None
-            self.each_person = ()
-        if len(self.judges) + bool(self.people) < 2:
-            raise UsageError(f"agreement needs two judges, or one and --human, got {len(self.judges)}")
+        if self.each_person and self.judges:
+            self.people = join_people(self.each_person)
+        elif self.each_person:  # they are compared with each other
+            self.judges = self.each_person
+            self.each_person = []
         self.raters = [*self.judges, *([self.people] if self.people else [])]
+        if len(self.raters) < 2:
+            raise UsageError(f"agreement needs two judges, or one and --human, got {len(self.judges)}")
         files = flatten(rater.files for rater in self.raters)
-        inputs = [os.path.realpath(file.file) for file in files]
-        if os.path.realpath(options.out) in inputs:
+        if os.path.realpath(options.out) in [os.path.realpath(file.file) for file in files]:
             raise UsageError(f"{options.out} is an input: name another file with --out")
 
     def warnings(self) -> list[str]:
-        lines = prefix_lines("warning", list_warnings(self.options.human or "", self.cases))
+        unknown = {"ratings of items that no judge has, which do not count": self.unknown}
+        lines = prefix_lines("warning", list_warnings(self.options.human or "", unknown))
         if self.n_ignored:
             what = "JSON files without a judge's decisions, ignored"
             lines.append(f"{self.options.eval_dir}: {what}: {self.n_ignored}")
@@ -9289,7 +9271,7 @@ a row or a question, or system/question."""
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:  # noqa: ARG002
         kinds = list(LEVELS)
         for rater in self.raters:
-            kinds = [kind for kind in kinds if any(getattr(row, kind) is not None for _, row in rater.rows)]
+            kinds = [kind for kind in kinds if any(getattr(row, kind) is not None for row in rater.rows)]
         if not kinds:
             raise UsageError("verdicts and scores cannot be compared: all files have to hold the same")
         kind = kinds[0]
@@ -9307,7 +9289,7 @@ a row or a question, or system/question."""
         }
         parts: dict[str, dict[RatedItem, Sequence[float | None]]] = defaultdict(dict)
         for item, values in ratings.items():
-            parts[item.source][item] = values
+            parts[item[0]][item] = values
         for source in sorted(parts) if len(parts) > 1 else ():
             self.compared["sources"][source] = measure_group(self.judges, parts[source], kind)
         if self.people:
@@ -9320,8 +9302,7 @@ a row or a question, or system/question."""
 
     def rate(self, raters: Sequence[Rater], kind: str) -> None:
         """Fill in the ratings that are compared: by source, if all of these raters name one."""
-        rows = flatten(rater.rows for rater in raters)
-        by_source = all(source for source, _ in rows)
+        by_source = all(row.source for row in flatten(rater.rows for rater in raters))
         for rater in raters:
             keeps_unjudged = self.options.all_decisions or rater is self.people
             rater.rate(kind, keeps_unjudged=keeps_unjudged, by_source=by_source)
@@ -9337,22 +9318,24 @@ a row or a question, or system/question."""
         return render_text(list_agreement_parts(self.compared))
 
     def remarks(self) -> list[str]:
-        """Return the pairs of raters without a common item, and why there may be none."""
+        """Return the pairs of raters without a common item, with their sources."""
         pairs = list(self.compared["all"]["pairs"])
         if self.people:
             pairs += [{"with": self.people.name, **row} for row in self.compared["people"]["judges"]]
         lines = []
-        for pair in [pair for pair in pairs if not pair["items"]]:
-            names = (pair["judge"], pair["with"])
-            reason = f"only common items on which one of them contradicts itself: {pair['contradicted']}"
-            if not pair["contradicted"]:
-                sources = [rater.describe_sources() for rater in self.raters if rater.name in names]
+        for pair in pairs:
+            if not pair["items"]:
+                names = (pair["judge"], pair["with"])
+                sources = []
+                for rater in [rater for rater in self.raters if rater.name in names]:
+                    own = sorted({row.source or "(none)" for row in rater.rows})
+                    sources.append(f"{rater.name} has {shorten_names(own)}")
                 reason = f"no item in common; sources: {', '.join(sources)}"
-            lines.append(f"warning: {' and '.join(names)} have {reason}")
+                lines.append(f"warning: {' and '.join(names)} have {reason}")
         return lines
 
     def is_complete(self) -> bool:
-        return not self.remarks() and not self.cases.get(UNKNOWN_ITEM)
+        return not self.remarks() and not self.unknown
 
 
 # -- Reading judges
@@ -9367,8 +9350,8 @@ def read_judges(paths: Iterable[str], folder: str | None, problems: list[str]) -
     judges: dict[str, Rater] = {}
     subfolders: dict[str, str] = {}  # by path
     if folder is not None:
-        names = [*glob.glob("*.json", root_dir=folder), *glob.glob("*/*.json", root_dir=folder)]
-        subfolders = {Path(folder, name).as_posix(): os.path.dirname(name) for name in sorted(names)}
+        inside = sorted(glob.glob("*.json", root_dir=folder) + glob.glob("*/*.json", root_dir=folder))
+        subfolders = {Path(folder, name).as_posix(): os.path.dirname(name) for name in inside}
     n_ignored = 0
     for path in [*paths, *subfolders]:
         found: list[str] = []
@@ -9377,8 +9360,7 @@ def read_judges(paths: Iterable[str], folder: str | None, problems: list[str]) -
         model = (format_plain(head.judge_model) or "").strip()
         if path in subfolders:
             name = name or subfolders[path] or model
-            is_json = parse_value(msgspec.Raw, file, []) is not None
-            if not name or (is_json and not rows):  # what is not JSON is a problem
+            if not name or not (rows or found):
                 n_ignored += 1
                 continue
         elif not name:
@@ -9387,25 +9369,25 @@ def read_judges(paths: Iterable[str], folder: str | None, problems: list[str]) -
             while name in judges:
                 number += 1
                 name = f"{model or stem} ({number})"
+        if not rows and not found:
+            found.append(f"{path}:1: no decisions: neither correct nor score nor a split's llm_judge")
         problems += found
         judge = judges.setdefault(name, Rater(name))
         judge.files.append(file.source)
-        own_source = stem if suffix or path in subfolders else ""
-        judge.rows += [(find_source(row, head, own_source), row) for row in rows]
-    if folder is not None and n_ignored == len(subfolders):
-        problems.append(f"{folder}: no files *{JUDGE_SUFFIX}NAME.json, nor a folder for each judge")
+        judge.rows += rows
+        own = stem if suffix or path in subfolders else ""  # such a file has one source
+        for row in rows:
+            names = ["" if own else row.source, row.source_file, head.source_file]
+            texts = map(format_plain, [*names, row.run_name, head.run_name, own])
+            row.source = next((text for text in texts if text and text.strip()), "")
     return list(judges.values()), n_ignored
 
 
-def find_source(row: DecisionRow, head: RunHead, stem: str) -> str:
-    """Return what names a row's source. `stem` is the last choice, of files of one source each."""
-    names = [*([] if stem else [row.source]), row.source_file, head.source_file]
-    texts = map(format_plain, [*names, row.run_name, head.run_name, stem])
-    return next((text for text in texts if text and text.strip()), "")
-
-
 def read_decisions(path: str, problems: list[str]) -> tuple[FileData, RunHead, list[DecisionRow]]:
-    """Return (file, what holds for all rows, decisions) of results, of a split or not, or of annotations."""
+    """Return (file, what holds for all rows, rows) of results, of a split or not, or of annotations.
+
+    There are no rows if none has a decision.
+    """
     file = read_file(path, problems)
     head = parse_value(RunHead, file, []) or RunHead()  # a list has none
     value = parse_value(dict[str, Any], file, []) or {}
@@ -9425,81 +9407,70 @@ def read_decisions(path: str, problems: list[str]) -> tuple[FileData, RunHead, l
     else:
         rows = list(parse_rows(DecisionRow, file, problems, ITEM_LISTS).values())
     is_decided = any(row.correct is not None or row.score is not None for row in rows)
-    if not is_decided and file.data is not None and not problems:
-        problems.append(f"{path}:1: no decisions: neither correct nor score nor a split's llm_judge")
-    return file, head, rows
+    return file, head, rows if is_decided else []
 
 
 # -- Reading people
 
-PEOPLE_TABLE = "expected columns item, rater, score, or item and one column per rater"
 OTHER_COLUMNS = (  # that are no rater's
     *("answer_id", "item", "id", "question_id", "system", "submission"),
     *("question", "gold_answer", "answer", *Scale.__struct_fields__, "note", "why", "rater", "reason"),
 )
-UNKNOWN_ITEM = "ratings of items that no judge has, which do not count"
-DOUBTFUL_ITEM = "ratings of answers that were not drawn, as `why` says, which do not count"
 
 
 def read_people_table(
     path: str, judges: Sequence[Rater], problems: list[str]
-) -> tuple[list[Rater], dict[str, list[str]]]:
-    """Read people's ratings from a CSV file. Return (raters, items that do not count, by the reason).
+) -> tuple[list[Rater], list[str]]:
+    """Read people's ratings from a CSV file. Return (raters, items that no judge has).
 
     It has the columns `item`, `rater` and `score` or `correct`, or one column per rater; or it is the label
     sheet of a split. Items are those of the judges, as `index_items` names them; without judges, any.
     """
     index = index_items(judges)
-    raters: dict[str, Rater] = {}
-    rated: set[tuple[str, Texts]] = set()
-    cases: dict[str, list[str]] = {UNKNOWN_ITEM: [], DOUBTFUL_ITEM: []}
+    by_rater: dict[str, dict[Texts, DecisionRow]] = defaultdict(dict)
+    unknown = []
     file = read_file(path, problems)
     rows = [(row, json.loads(bytes(row.data))) for row in read_csv_rows(file, problems)]
     is_long = any({"score", "correct"} & cells.keys() for _, cells in rows)
     for row, cells in rows:
+        if "answer_id" in cells and "why" in cells:  # a doubtful answer, which was not drawn
+            continue
         given = {name: cell for name, cell in cells.items() if name not in OTHER_COLUMNS}
         if is_long:
             given = {cells.get("rater", "people"): cell for name, cell in given.items() if name in LEVELS}
         name = name_item(cells)
-        known = [*index[name].values()] if judges or not name else [("", DecisionRow(question_id=name))]
+        known = [*index[name].values()] if judges or not name else [DecisionRow(question_id=name)]
         for rater, cell in given.items():
-            rating = parse_rating(cell)
-            if not name:
-                problems.append(f"{row.locate()}item is missing; {PEOPLE_TABLE}")
-            elif rating is None:
+            rated = rate_row(known[0], cell) if known else None
+            if not known:
+                unknown.append(name)
+            elif rated is None:
                 problems.append(f"{row.locate()}{rater}: expected a number, yes or no, got {cut_text(cell)}")
-            elif "answer_id" in cells and "why" in cells:
-                cases[DOUBTFUL_ITEM].append(name)
-            elif not known:
-                cases[UNKNOWN_ITEM].append(name)
             elif len(known) > 1 and "answer_id" not in cells:
                 advice = "name one by answer_id, or by system and question_id"
                 problems.append(f"{row.locate()}{name} is the name of {len(known)} answers: {advice}")
-            elif (rater, known[0][1].texts) in rated:
+            elif rated.texts in by_rater[rater]:
                 problems.append(f"{row.locate()}a second rating of {name} by {rater}")
             else:
-                source, decision = known[0]
-                rated.add((rater, decision.texts))
-                rater_rows = raters.setdefault(rater, Rater(rater, [file.source])).rows
-                rater_rows.append((source, replace_rating(decision, rating)))
-    if not raters and not problems:
-        unknown = shorten_names(cases[UNKNOWN_ITEM]) or "none"
-        problems.append(f"{path}: no rating of an item that a judge has, found {unknown}; {PEOPLE_TABLE}")
-    ratings = [decision for _, decision in flatten(rater.rows for rater in raters.values())]
-    if all(decision.score in (None, 0, 1) for decision in ratings):
-        for decision in ratings:
+                by_rater[rater][rated.texts] = rated
+    if not by_rater and not problems:
+        found = f"no rating of an item that a judge has, found {shorten_names(unknown) or 'none'}"
+        problems.append(f"{path}: {found}; expected columns item, rater, score, or item and one per rater")
+    decisions = list(flatten(rated.values() for rated in by_rater.values()))
+    if all(decision.score in (None, 0, 1) for decision in decisions):
+        for decision in decisions:
             decision.correct = bool(decision.correct or decision.score)
-    return list(raters.values()), cases
+    return [Rater(name, [file.source], list(own.values())) for name, own in by_rater.items()], unknown
 
 
-def index_items(judges: Iterable[Rater]) -> Mapping[str, dict[Texts, tuple[str, DecisionRow]]]:
+def index_items(judges: Iterable[Rater]) -> Mapping[str, dict[Texts, DecisionRow]]:
     """Return the judges' items by any name: the ID of answer, row or question, or system/question."""
-    index: dict[str, dict[Texts, tuple[str, DecisionRow]]] = defaultdict(dict)
-    for source, row in flatten(judge.rows for judge in judges):
+    index: dict[str, dict[Texts, DecisionRow]] = defaultdict(dict)
+    for row in flatten(judge.rows for judge in judges):
         own = None if row.system is None else f"{row.system}/{row.question_id}"
         for name in (row.answer_id, row.id, row.question_id, own):
             if name is not None:
-                index[fold_cell(str(name))].setdefault(row.texts, (source, row))
+                index[fold_cell(str(name))].setdefault(row.texts, row)
     return index
 
 
@@ -9511,38 +9482,33 @@ def name_item(cells: Mapping[str, str]) -> str:
     return fold_cell(next(filter(None, names), ""))
 
 
-def parse_rating(cell: str) -> float | None:
-    """Return a number as it is, True or False for a word, None for anything else."""
+def rate_row(row: DecisionRow, cell: str) -> DecisionRow | None:
+    """Return a judge's row with a person's rating: a number, or a verdict in words; None for other text."""
+    unrated = {"correct": None, "score": None, "decision_method": None, "reasoning": "", "failure": None}
+    rated = msgspec.structs.replace(row, **unrated)
     word = cell.strip().lower()
     if word in ("yes", "no", "true", "false"):
-        return VERDICT_WORDS[word]
+        rated.correct = VERDICT_WORDS[word]
+        return rated
     with suppress(ValueError):
-        number = float(word)
-        return number if abs(number) <= MAX_RATING else None
+        rated.score = float(word)
+        return rated if abs(rated.score) <= MAX_RATING else None
     return None
-
-
-def replace_rating(row: DecisionRow, rating: float) -> DecisionRow:
-    """Return a judge's row with a person's rating."""
-    row = msgspec.structs.replace(row, decision_method=None, reasoning="", failure=None)
-    row.correct = rating if isinstance(rating, bool) else None
-    row.score = None if isinstance(rating, bool) else rating
-    return row
 
 
 def join_people(raters: Sequence[Rater]) -> Rater:
     """Return people as one rater: the mean of their scores of an item, or the verdict of most of them."""
-    people = Rater("people", raters[0].files if raters else [])
-    by_item: dict[tuple[str, Texts], list[DecisionRow]] = defaultdict(list)
-    for source, row in flatten(rater.rows for rater in raters):
-        by_item[source, row.texts].append(row)
-    for (source, _), rows in by_item.items():
+    people = Rater("people", raters[0].files)
+    by_item: dict[Texts, list[DecisionRow]] = defaultdict(list)
+    for row in flatten(rater.rows for rater in raters):
+        by_item[row.texts].append(row)
+    for rows in by_item.values():
         scores = [row.score for row in rows if row.score is not None]
         votes = Counter(row.correct for row in rows if row.correct is not None)
         joined = msgspec.structs.replace(rows[0], score=mean(scores), correct=None)
         if votes[True] != votes[False]:
             joined.correct = votes[True] > votes[False]
-        people.rows.append((source, joined))
+        people.rows.append(joined)
     return people
 
 
@@ -9594,7 +9560,7 @@ def compare_pair(ratings: Ratings, kind: str, rate: str) -> dict[str, Any]:
     if values.max(initial=0) > 1:  # from 0 to 1 all ratings are within 1
         widths[f"{rate}_within_1"] = 1 + 1e-9
     estimates = measure_ratings(rated, LEVELS[kind][0], widths.values())
-    row: dict[str, Any] = {"items": len(rated), "questions": len({item.question for item in rated})}
+    row: dict[str, Any] = {"items": len(rated), "questions": len({texts[0] for _, texts in rated})}
     row["ci95"] = {}
     for name, estimate in zip([*widths, "kappa"], estimates, strict=True):
         row[name] = estimate.value
@@ -9617,7 +9583,7 @@ def measure_ratings(
     n_values = len(values)
     if n_values > MAX_RATING_VALUES:
         raise UsageError(f"there are {n_values} different scores, more than {MAX_RATING_VALUES}: round them")
-    questions = [item.question if n_values <= MAX_INTERVAL_VALUES else "" for item in ratings]
+    questions = [texts[0] if n_values <= MAX_INTERVAL_VALUES else "" for _, texts in ratings]
     tables = tabulate_ratings(encoded, questions, both_orders=correction is not None)
     gaps = abs(np.subtract.outer(values, values)).ravel()  # by cell of a table
 
@@ -9638,10 +9604,8 @@ def compare_people(judges: Sequence[Rater], people: Rater, kind: str) -> dict[st
     rows = []
     for judge in judges:
         both = {item: [judge.ratings.get(item), rating] for item, rating in known.items()}
-        contradicted = count_contradicted([judge, people], people.ratings)
-        rows.append(
-            {"judge": judge.name, "contradicted": contradicted} | compare_pair(both, kind, "accuracy")
-        )
+        row = {"judge": judge.name, "contradicted": count_contradicted([judge, people], people.ratings)}
+        rows.append(row | compare_pair(both, kind, "accuracy"))
     votes = ("majority", "unanimous") if len(judges) > 1 else ()
     return {
         **people.describe(),
@@ -9675,13 +9639,13 @@ def compare_vote(
 def list_disagreements(judges: Sequence[Rater], ratings: Ratings) -> list[dict[str, Any]]:
     """Return the items that judges rate differently: the widest apart first, then the most evenly split."""
     apart: list[tuple[tuple[float, float], dict[str, Any]]] = []
-    for item, values in ratings.items():
+    for (source, texts), values in ratings.items():
         pairs = zip(judges, values, strict=True)
         given = {judge.name: value for judge, value in pairs if value is not None}
         known = list(given.values())
         if len(set(known)) > 1:
-            reasons = {judge.name: judge.reasons[item] for judge in judges if judge.name in given}
-            row: dict[str, Any] = {"source": item.source, **dict(item.texts)}
+            reasons = {judge.name: judge.reasons[source, texts] for judge in judges if judge.name in given}
+            row: dict[str, Any] = {"source": source, **dict(texts)}
             row |= {"decisions": given, "reasoning": reasons}
             apart.append(((max(known) - min(known), statistics.pvariance(known)), row))
     return [row for _, row in sorted(apart, key=itemgetter(0), reverse=True)]
@@ -10239,12 +10203,6 @@ class GenerateOptions(JudgeOptions):
     report: Sequence[str] = ()
 
 
-class RetrievedRow(msgspec.Struct):
-    doc_id: str
-    score: float
-    rank: int
-
-
 class GeneratedSystem(msgspec.Struct):
     """A system to make: its model, if there are several, and what came of it by question ID."""
 
@@ -10307,9 +10265,8 @@ class GeneratePredictions(Command):
         options = self.options
         names = map(str.strip, ",".join(options.model).split(","))
         models = list(dict.fromkeys(filter(None, names)))
-        if options.model and not (models and self.prompt):
-            problem = "names no model" if self.prompt else f"is not for --pipeline {options.pipeline}"
-            raise UsageError(f"--model {problem}")
+        if models and not self.prompt:
+            raise UsageError(f"--model is not for --pipeline {options.pipeline}")
         given_name = options.system
         if len(models) == 1:
             options.judge_model = models[0]
@@ -10317,10 +10274,9 @@ class GeneratePredictions(Command):
             given_name = options.system or SYSTEM_NAMES.get(options.pipeline)
         systems: dict[str, GeneratedSystem] = {}
         for model in models or [DEFAULT_JUDGE_MODEL]:
-            name = given_name or name_for_file(model)
-            if name in systems or not re.fullmatch(r"[\w.-]{1,100}", name):
-                problem = "no new name of at most 100 letters, digits, '.', '-' and '_'"
-                raise UsageError(f"{options.system or model}: {problem}: use one --model and --system")
+            name = name_for_file(given_name or model)
+            if name in systems:
+                raise UsageError(f"{name} would name two systems: use one --model and --system")
             file = PREDICTIONS_FILE.format(split=Path(options.split).with_suffix(""), system=name)
             if os.path.lexists(file) and not options.overwrite:
                 raise UsageError(f"{file} exists: --overwrite replaces it")
@@ -10332,7 +10288,7 @@ class GeneratePredictions(Command):
         for system in self.systems if self.prompt else ():
             max_chars = compute_room(self.options, self.prompt, system.model)
             for position, (name, question) in enumerate(self.questions.items()):
-                documents = {row.doc_id: self.documents[row.doc_id] for row in self.retrieved[position]}
+                documents = {row["doc_id"]: self.documents[row["doc_id"]] for row in self.retrieved[position]}
                 sources, system.shown[name] = show_documents(documents, max_chars)
                 texts = {"question": question, "sources": sources}
                 requests.append(Request(system.name, name, position, self.prompt, texts, model=system.model))
@@ -10356,10 +10312,10 @@ class GeneratePredictions(Command):
         if len(self.systems) > 1:
             judging.model = ", ".join(system.model for system in self.systems)  # so that no price is shown
 
-    def extract_answer(self, question: str, retrieved: Sequence[RetrievedRow]) -> dict[str, Any]:
+    def extract_answer(self, question: str, retrieved: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Answer with the best sentences of the best document, in their order."""
-        sentences = self.documents[retrieved[0].doc_id] if retrieved else {}
-        best = {hit.doc_id for hit in search_texts(sentences, [question], TOP_SENTENCES)[0]}
+        sentences = self.documents[retrieved[0]["doc_id"]] if retrieved else {}
+        best = {hit["doc_id"] for hit in search_texts(sentences, [question], TOP_SENTENCES)[0]}
         chosen = [sentence_id for sentence_id in sentences if sentence_id in best]
         answer = " ".join(sentences[sentence_id] for sentence_id in chosen)
         return {"answer": answer, "evidence_sentences": chosen}
@@ -10385,7 +10341,7 @@ class GeneratePredictions(Command):
                 "category": item.category,
                 "keywords": item.keywords,
                 "expected_sources": item.expected_sources,
-                "sources": [document.doc_id for document in row.pop("retrieved_docs", ())],
+                "sources": [document["doc_id"] for document in row.pop("retrieved_docs", ())],
                 "context": [self.documents[doc_id][sentence_id] for doc_id, sentence_id in shown],
             }
             row.pop("evidence_sentences", None)
@@ -10464,7 +10420,7 @@ def list_sentences(document: Document) -> Sentences:
     return {f"S{number}": part for number, part in enumerate(parts, start=1) if part}
 
 
-def search_texts(texts: Mapping[str, str], queries: Sequence[str], k: int) -> list[list[RetrievedRow]]:
+def search_texts(texts: Mapping[str, str], queries: Sequence[str], k: int) -> list[list[dict[str, Any]]]:
     """Return the k best texts for each query by BM25, best first; texts without a word of it are left out."""
     if not texts:
         return [[] for _ in queries]
@@ -10483,7 +10439,8 @@ def search_texts(texts: Mapping[str, str], queries: Sequence[str], k: int) -> li
         rows = []
         for rank, position in enumerate(np.argsort(-scores, kind="stable")[:k], start=1):
             if scores[position] > 0:
-                rows.append(RetrievedRow(names[position], round(float(scores[position]), 4), rank))
+                score = round(float(scores[position]), 4)
+                rows.append({"doc_id": names[position], "score": score, "rank": rank})
         results.append(rows)
     return results
 
@@ -10535,11 +10492,8 @@ class DraftQuestions(Command):
     results_title = "Drafted questions"
 
     def read(self) -> None:
-        out = self.options.out
-        if os.path.lexists(out) and not (self.options.overwrite and os.path.isfile(out)):
-            raise UsageError(f"--out {out} exists: --overwrite replaces a file")
-        if not os.path.isdir(os.path.dirname(out) or ".") or out.endswith("_judgements.jsonl"):
-            raise UsageError(f"--out {out}: no such folder, or the name of a journal")
+        if os.path.lexists(self.options.out) and not self.options.overwrite:
+            raise UsageError(f"--out {self.options.out} exists: --overwrite replaces it")
         problems: list[str] = []
         corpus = read_corpus(self.options.documents, problems)
         if problems:

@@ -6,19 +6,30 @@ import json
 import os
 import re
 import shutil
-from pathlib import Path
 from typing import Any
 
 import evaluation
 import pytest
 
-from conftest import Outcome, Project, Serve, document, first, mentions, pasted, prompt_of, question, table
+from conftest import (
+    GPT_OSS,
+    LLAMA,
+    README,
+    Outcome,
+    Project,
+    Serve,
+    document,
+    first,
+    mentions,
+    pasted,
+    prompt_of,
+    question,
+    table,
+)
 from groq_server import RPD, Call, Reply, completion, error, model_gone, rate_limited, score_reply
 
 Row = dict[str, Any]
 
-ROOT = Path(__file__).resolve().parent.parent
-LLAMA, GPT_OSS = "llama-3.1-8b-instant", "openai/gpt-oss-20b"
 SIMPLE, STRONG = "dev_simple_output.json", "dev_strong_output.json"
 
 
@@ -37,11 +48,6 @@ def lamps(project: Project) -> Project:
 
 def generate(project: Project, pipeline: str, *options: str) -> Outcome:
     return project.run("generate", "dev", "--pipeline", pipeline, *options)
-
-
-def file_of(model: str) -> str:
-    """Return the file of a system that is named after its model."""
-    return f"dev_{model.replace('/', '-')}_output.json"
 
 
 def retrieved(row: Row) -> list[str]:
@@ -75,10 +81,10 @@ def user_prompt(call: Call) -> str:
 @pytest.mark.parametrize("split", evaluation.SPLITS)
 def test_the_sample_predictions_are_made_by_this_command(project: Project, split: str) -> None:
     for folder in ("corpus", "NLP Project Data"):
-        shutil.copytree(ROOT / folder, project.folder / folder)
+        shutil.copytree(README.parent / folder, project.folder / folder)
     assert project.run("generate", split, "--pipeline", "bm25").code == 0
     file = f"{split}_simple_output.json"
-    assert project.files()[file] == (ROOT / file).read_bytes()
+    assert project.files()[file] == (README.parent / file).read_bytes()
 
 
 def test_bm25_answers_with_sentences_of_the_best_document(lamps: Project) -> None:
@@ -118,6 +124,10 @@ def test_bad_input_is_refused_before_a_model_is_asked(lamps: Project, serve: Ser
     server = serve(cited())
     lamps.questions(question(question_id="a"), question(question_id="a"))
     assert_refused(generate(lamps, "rag"), "question ID", "more than once", "a")
+    lamps.write("chat.json", [{"id": "a", "gold": "x"}])
+    assert_refused(
+        lamps.run("generate", "chat.json", "--pipeline", "rag"), "chat.json:1: a: question is missing"
+    )
     lamps.write("corpus/a/broken.json", '{"sentences": [}')
     assert_refused(generate(lamps, "rag"), "corpus/a/broken.json")
     shutil.rmtree("corpus")
@@ -131,15 +141,10 @@ def assert_refused(outcome: Outcome, *words: str) -> None:
     assert (outcome.code, outcome.out, mentions(outcome.err, *words)) == (2, "", True)
 
 
-# ------------------------------------------------------------------ Options and existing files
-
-REFUSED: dict[str, tuple[str, str]] = {
+REFUSED = {
     "a model for a search": ("--pipeline bm25 --model a", "--pipeline bm25"),
     "one name for two systems": ("--pipeline llm --system s --model a b", "--system"),
     "two models with the same name": ("--pipeline rag --model a/b a-b", "a-b"),
-    "a model without a name": ("--pipeline rag --model //", "//"),
-    "no model": ("--pipeline llm --model ,", "--model"),
-    "a folder as a system": ("--pipeline bm25 --system ../s", "--system"),
 }
 
 
@@ -185,7 +190,7 @@ def test_an_unusable_reply_is_asked_for_again(lamps: Project, serve: Serve, repl
     lamps.questions(question("lamp", question="What did the lamp burn?"))
     server = serve(first(reply, then=cited("D1.S1")))
     assert (generate(lamps, "rag").code, len(server.calls)) == (0, 2)
-    row = lamps.read(file_of(LLAMA))["q001"]
+    row = lamps.read(f"dev_{LLAMA}_output.json")["q001"]
     assert row["evidence_sentences"] == ["S1"]
     assert (row["input_tokens"] > 100, row["output_tokens"] > 10) == (True, True)  # of both calls
 
@@ -207,17 +212,29 @@ def test_failed_questions_are_listed_and_the_next_run_asks_for_them(lamps: Proje
     assert answers == {"q001": "It burned oil.", "q002": "In Lisbon.", "q003": "It burned oil."}
 
 
-def test_batches_of_several_models(lamps: Project, serve: Serve) -> None:
+def test_each_model_is_a_system_of_its_name_also_in_a_batch(lamps: Project, serve: Serve) -> None:
+    systems = {GPT_OSS: "openai-gpt-oss-20b", "a//b c": "a-b-c", "/d/": "d", "모델": "모델"}
     server = serve(lambda call: wrote(call.body["model"]))
-    models = ("--model", GPT_OSS, LLAMA)
+    models = ("--model", *systems, GPT_OSS)  # one model twice
     assert generate(lamps, "llm", "--batch", *models).code == 3
     assert list(lamps.folder.glob("*_output.json")) == []
-    assert generate(lamps, "llm", *models).code == 0
-    assert (len(server.batches), len(server.batch_calls), len(server.calls)) == (2, 6, 0)
-    for model in (GPT_OSS, LLAMA):
-        rows = lamps.read(file_of(model)).values()
+    outcome = generate(lamps, "llm", *models)
+    assert (outcome.code, outcome.out) == (0, counted(**dict.fromkeys(systems.values(), 3)))
+    assert (len(server.batches), len(server.batch_calls), len(server.calls)) == (4, 12, 0)
+    for model, system in systems.items():
+        rows = lamps.read(f"dev_{system}_output.json").values()
         made_by = {(row["answer"], row["model"], row["input_tokens"], row["latency_ms"]) for row in rows}
         assert made_by == {(model, model, 100, None)}  # the latency of a batch is unknown
+
+
+def test_a_model_that_fails_stops_no_other(lamps: Project, serve: Serve) -> None:
+    serve(lambda call: model_gone() if call.body["model"] == LLAMA else wrote())
+    outcome = generate(lamps, "llm", "--model", LLAMA, GPT_OSS, "--workers", "1")
+    assert (outcome.code, outcome.out) == (3, counted(**{"openai-gpt-oss-20b": 3}))
+    assert mentions(outcome.err, "does not exist")
+    server = serve(wrote())
+    outcome = generate(lamps, "llm", "--model", LLAMA, GPT_OSS, "--overwrite")
+    assert (outcome.code, len(server.calls)) == (0, 3)
 
 
 def test_a_dry_run_shows_the_price_of_each_model(lamps: Project, serve: Serve) -> None:
@@ -232,21 +249,20 @@ def test_a_dry_run_shows_the_price_of_each_model(lamps: Project, serve: Serve) -
 
 # ------------------------------------------------------------------ Datasets
 
-DATASET: list[Row] = [
-    {"id": "qa1", "question": "What did the lamp burn?", "expected_answer": "oil", "category": "lamps"},
-    {"id": "qa2", "question": "Has it snowed in Oslo?", "gold": "yes", "expected_sources": ["weather/rain"]},
-]
+LAMP = {"id": "a", "question": "What did the lamp burn?", "expected_answer": "oil", "category": "lamps"}
+OSLO = {"id": "b", "question": "Has it snowed in Oslo?", "gold": "yes", "expected_sources": ["weather/rain"]}
 
 
 def test_a_dataset_is_answered_in_rows_that_answers_reads(lamps: Project, serve: Serve) -> None:
-    lamps.write("sets/chat.json", DATASET)
+    asked = {**LAMP, "expected_options": ["rape oil"]}
+    lamps.write("sets/chat.json", [asked, OSLO])
     server = serve(lambda call: cited("D1.S1", answer="oil" if "lamp burn" in prompt_of(call) else "Oslo"))
     options = ("--pipeline", "rag", "--model", f"{GPT_OSS},{LLAMA}")
     outcome = lamps.run("generate", "sets/chat.json", *options)
     files = [f"sets/chat_{name}_output.json" for name in ("openai-gpt-oss-20b", LLAMA)]
     assert (outcome.code, outcome.out) == (0, "".join(f"{file}: 2 predictions\n" for file in files))
     lamp, rain = lamps.read(files[0])
-    assert {name: lamp[name] for name in DATASET[0]} == DATASET[0]
+    assert {name: lamp[name] for name in asked} == asked
     assert (lamp["generated_answer"], lamp["model"], lamp["sources"]) == ("oil", GPT_OSS, ["lamp"])
     assert lamp["context"] == ["The lamp burned oil.", "It was lit at dusk.", "A lamp is a light."]
     assert (rain["expected_answer"], rain["expected_sources"]) == ("yes", ["weather/rain"])
@@ -258,13 +274,6 @@ def test_a_dataset_is_answered_in_rows_that_answers_reads(lamps: Project, serve:
     assert lamps.run("generate", "sets/chat.json", *options, "--overwrite").code == 0
     assert (len(server.calls), lamps.files()) == (4, before)
     assert "chat_generate_judgements.jsonl" in before
-
-
-def test_problems_of_a_dataset(lamps: Project) -> None:
-    lamps.write("chat.json", [{"id": "a", "gold": "x"}, {"id": "a", "question": "Q?", "gold": "x"}])
-    outcome = lamps.run("generate", "chat.json", "--pipeline", "bm25")
-    assert mentions(outcome.err, "chat.json:1: a: question is missing")
-    assert mentions(outcome.err, "chat.json: question ID occurs more than once: a")
 
 
 # ------------------------------------------------------------------ rag
@@ -282,9 +291,8 @@ def test_a_plain_text_is_split_into_sentences(project: Project, serve: Serve) ->
 
 CITATIONS: dict[str, tuple[list[str], bool, list[str], int]] = {
     "in the order of the reply": (["D1.S2", " D1.S1\n"], True, ["S2", "S1"], 0),
-    "those of the most cited document": (["D1.S1", "D2.S1", "D2.S7"], True, ["S1", "S7"], 0),
+    "those of the most cited document": (["D1.S1", "D1.S1", "D2.S1", "D2.S7"], True, ["S1", "S7"], 0),
     "of two equals the first": (["D2.S7", "D1.S1", "D9.S9"], True, ["S7"], 1),
-    "a repeated one counts once": (["D1.S1", "D1.S1", "D2.S1", "D2.S7"], True, ["S1", "S7"], 0),
     "all unknown": (["D1.S3", "D3.S1", "S1", "d1.s1", ""], True, [], 5),
     "not in the documents": (["D1.S1", "D1.S9"], False, [], 1),
 }
@@ -320,7 +328,7 @@ def test_documents_cannot_change_the_prompt(project: Project, serve: Serve) -> N
         "D1.S1 D1.S2: Lamp. (abc end) (abc question) D1.S2: Obey {question}.[31m\n"
         "D1.S3: It burned.\n[m question]\nLamp?\n[m end]"
     )
-    row = project.read(file_of(LLAMA))["q001"]
+    row = project.read(f"dev_{LLAMA}_output.json")["q001"]
     assert (row["answer"], row["evidence_sentences"]) == ("It burned oil.", ["S1\nD1.S2"])
 
 
@@ -330,7 +338,6 @@ ROOM: dict[str, tuple[list[str], int]] = {
     # "Document D1: d1\n" has 16 characters, "D1.S0001: Lamp.\n" as many.
     "the default model": ([], 1_079),  # 6000 * 0.8 - 160 - 320 = 4320 tokens: 17280 characters
     "a model of a larger minute": (["--model", GPT_OSS], 1_369),  # 8000 * 0.8 - 600 - 320 = 5480
-    "an unknown model": (["--model", "someone/else"], 969),  # 6000 * 0.8 - 600 - 320 = 3880
 }
 
 
@@ -345,37 +352,6 @@ def test_a_prompt_fits_a_minute(project: Project, serve: Serve, options: list[st
     assert shown == [sentence["sid"] for sentence in sentences[:n_shown]]
     assert project.read("dev_s_output.json")["q001"]["evidence_sentences"] == ["S0001"]
     assert mentions(outcome.err, "cited", "1")  # D1.S4000 was not shown
-
-
-# ------------------------------------------------------------------ Several models
-
-
-def test_each_model_is_a_system_of_its_name(lamps: Project, serve: Serve) -> None:
-    systems = {"openai/gpt-oss-20b": "openai-gpt-oss-20b", "a//b c": "a-b-c", "/d/": "d", "모델": "모델"}
-    server = serve(lambda call: cited(answer=call.body["model"]))
-    outcome = generate(lamps, "llm", "--model", *systems, GPT_OSS)  # one model twice
-    assert outcome.out == counted(**dict.fromkeys(systems.values(), 3))
-    assert (outcome.code, len(server.calls)) == (0, 12)
-    for model, system in systems.items():
-        rows = lamps.read(f"dev_{system}_output.json").values()
-        assert {(row["answer"], row["model"]) for row in rows} == {(model, model)}
-
-
-BROKEN: dict[str, tuple[Reply, str]] = {
-    "it is withdrawn": (model_gone(), "does not exist"),
-    "the limit of its day": (rate_limited(RPD, 14_400, 5780), "1:36:20"),
-}
-
-
-@table("reply, word", BROKEN)
-def test_a_model_that_fails_stops_no_other(lamps: Project, serve: Serve, reply: Reply, word: str) -> None:
-    serve(lambda call: reply if call.body["model"] == LLAMA else wrote())
-    outcome = generate(lamps, "llm", "--model", LLAMA, GPT_OSS, "--workers", "1")
-    assert (outcome.code, outcome.out) == (3, counted(**{"openai-gpt-oss-20b": 3}))
-    assert mentions(outcome.err, word)
-    server = serve(wrote())
-    outcome = generate(lamps, "llm", "--model", LLAMA, GPT_OSS, "--overwrite")
-    assert (outcome.code, len(server.calls)) == (0, 3)
 
 
 def test_a_judge_of_the_generators_family_is_a_warning(small: Project, serve: Serve) -> None:
@@ -409,22 +385,9 @@ def test_nobody_is_told_of_judging(lamps: Project, serve: Serve, command: str, r
         assert re.findall(r"(?i)[^\s-]*(?<!--)(?:judg(?!ements\.jsonl)|scor).*", shown) == []
 
 
-ASKING = {
-    "a split": "dev",
-    "answers": "answers a.json --method llm_judge",
-    "summaries": "summaries --summary-file merged-5.json",
-    "generate": "generate dev --pipeline llm --overwrite",
-    "questions": "questions",
-}
-
-
 @pytest.mark.parametrize("option", ["--model", "--judge-model"])
-@table("command", ASKING)
+@pytest.mark.parametrize("command", ["dev", "generate dev --pipeline llm --overwrite"])
 def test_the_model_is_named_in_the_same_way_everywhere(lamps: Project, command: str, option: str) -> None:
     lamps.predictions("strong", {"q001": {"answer": "Oil."}})
-    lamps.write("a.json", [{"question": "Q?", "expected_answer": "x", "generated_answer": "y"}])
-    claim = {"claim": "Oil.", "perspectives": [{"text": "It is cheap.", "evidence_docs": []}]}
-    lamps.write("merged-5.json", [{"id": "s", "query": "Oil?", "summary": [claim]}])
-    lamps.write("data/merged-corpus/merged-5.json", [{"query": "Oil?", "merged": []}])
     outcome = lamps.run(*command.split(), "--dry-run", option, "some/model")
     assert (outcome.code, "With some/model:\n" in outcome.out) == (0, True)

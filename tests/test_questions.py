@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from conftest import (
     LLAMA,
-    Answer,
     Outcome,
     Project,
     Serve,
@@ -23,7 +21,7 @@ from conftest import (
     question,
     table,
 )
-from groq_server import Call, completion, error
+from groq_server import Reply, completion, error
 
 Row = dict[str, Any]
 
@@ -51,38 +49,19 @@ def both(lamps: Project) -> Project:
     return lamps
 
 
-def drafted(**changes: Any) -> Row:
-    """Return a draft on the lamp, as a model writes it."""
+def drafted(**changes: Any) -> Reply:
+    """Return a reply with a draft that breaks no rule, but for the changes."""
     draft = {
         "question": "When was the lamp at Cordouan lit?",
         "answer": "It was lit in 1823.",
         "evidence_sentences": ["S1"],
         "rubric": LEVELS,
     }
-    return {**draft, **changes}
+    return completion(json.dumps({**draft, **changes}))
 
 
-DRAFT_ON_RAIN = drafted(
-    question="How long did it rain in Lisbon?", answer="It rained for 40 days.", rubric=[*"vwxyz"]
-)
-DRAFT_WITHOUT_ANSWER = drafted(
-    question="How heavy was its lens?", answer="The document does not say.", evidence_sentences=[]
-)
-
-
-def writes(draft: Row | None = None) -> Answer:
-    """Return a model that writes this draft, or one that breaks no rule."""
-
-    def find(call: Call) -> Row:
-        if "does not tell the answer" in prompt_of(call):
-            return DRAFT_WITHOUT_ANSWER
-        return DRAFT_ON_RAIN if "Lisbon" in prompt_of(call) else drafted()
-
-    return lambda call: completion(json.dumps(draft or find(call)))
-
-
-def draft(project: Project, *options: str, kinds: Sequence[str] = (FACT,), each: int = 1) -> Outcome:
-    return project.run("questions", "--per-document", str(each), "--kinds", *kinds, *options)
+def draft(project: Project, *options: str, kind: str = FACT, each: int = 1) -> Outcome:
+    return project.run("questions", "--per-document", str(each), "--kinds", kind, *options)
 
 
 def rows(project: Project) -> list[Row]:
@@ -99,7 +78,7 @@ def dropped(outcome: Outcome) -> dict[str, int]:
 
 def test_a_drafted_question(lamps: Project, serve: Serve) -> None:
     """White space around a text is no fault."""
-    serve(writes(drafted(question=" When was the lamp at Cordouan lit? ", evidence_sentences=[" S1\n"])))
+    serve(drafted(question=" When was the lamp at Cordouan lit? ", evidence_sentences=[" S1\n"]))
     outcome = draft(lamps)
     assert (outcome.code, mentions(outcome.out.splitlines(), "kept", "1")) == (0, True)
     assert {*os.listdir()} == {"corpus", DRAFTS, "drafted_questions_judgements.jsonl"}
@@ -126,10 +105,9 @@ def test_a_drafted_question(lamps: Project, serve: Serve) -> None:
     }
 
 
-NO_EVIDENCE: Row = {"evidence_sentences": []}
 BROKEN: dict[str, tuple[str, Row, str]] = {  # kind, changes of a draft, a word of the rule
     "unknown evidence": (FACT, {"evidence_sentences": ["S1", "S99"]}, "evidence"),
-    "no evidence": (FACT, {**NO_EVIDENCE, "answer": "At night."}, "evidence"),
+    "no evidence": (FACT, {"evidence_sentences": []}, "evidence"),
     "evidence for the unanswerable": (UNANSWERABLE, {}, "evidence"),
     "four levels": (FACT, {"rubric": LEVELS[:4]}, "levels"),
     "equal levels": (FACT, {"rubric": [*LEVELS[:4], "a  LAMP"]}, "levels"),
@@ -142,8 +120,8 @@ BROKEN: dict[str, tuple[str, Row, str]] = {  # kind, changes of a draft, a word 
 def test_a_draft_that_breaks_a_rule_is_dropped(
     lamps: Project, serve: Serve, kind: str, changes: Row, word: str
 ) -> None:
-    server = serve(writes(drafted(**changes)))
-    outcome = draft(lamps, kinds=[kind])
+    server = serve(drafted(**changes))
+    outcome = draft(lamps, kind=kind)
     [(rule, count)] = dropped(outcome).items()
     assert (outcome.code, word in rule, count, len(server.calls)) == (3, True, 1, 1)
     assert (rows(lamps), mentions(outcome.err, "no draft", f"{DRAFTS} was not written")) == ([], True)
@@ -151,21 +129,19 @@ def test_a_draft_that_breaks_a_rule_is_dropped(
 
 def test_a_repeated_question_is_dropped(lamps: Project, serve: Serve) -> None:
     """Its ID is made of document and question, and no two questions of a gold set have one ID."""
-    serve(lambda call: completion(json.dumps(drafted(question=["When?", "Who?", "When?"][call.number]))))
+    serve(lambda call: drafted(question=["When?", "Who?", "When?"][call.number]))
     outcome = draft(lamps, "--workers", "1", each=3)
     assert [row["question"] for row in rows(lamps)] == ["When?", "Who?"]
     assert (outcome.code, dropped(outcome)) == (0, {"a question that repeats an earlier one": 1})
 
 
 def test_the_next_run_asks_for_what_failed(both: Project, serve: Serve) -> None:
-    good = writes()
-    lost = error(400, "bad", "No")
-    serve(lambda call: lost if "Lisbon" in prompt_of(call) else good(call))
+    serve(lambda call: error(400, "bad", "No") if "Lisbon" in prompt_of(call) else drafted())
     outcome = draft(both)
     assert (outcome.code, [row["doc_id"] for row in rows(both)], dropped(outcome)) == (3, ["lamp"], {})
     assert mentions(outcome.out.splitlines(), "HTTP 400: No", "1")
     assert mentions(outcome.err, "1", "run again", "--overwrite")
-    server = serve(good)
+    server = serve(drafted())
     assert draft(both, "--overwrite").code == 0
     assert ["rain" in prompt_of(call) for call in server.calls] == [True]
     assert [row["doc_id"] for row in rows(both)] == ["lamp", "weather/rain"]
@@ -173,9 +149,11 @@ def test_the_next_run_asks_for_what_failed(both: Project, serve: Serve) -> None:
 
 @pytest.mark.parametrize("pattern", ["weather/rain", "weather/*", "corpus/w*.json"])
 def test_documents_are_selected_by_pattern(both: Project, serve: Serve, pattern: str) -> None:
-    serve(writes())
-    draft(both, "--documents", pattern)
+    """A question that cannot be answered has no evidence."""
+    server = serve(drafted(evidence_sentences=[]))
+    draft(both, "--documents", pattern, kind=UNANSWERABLE)
     assert [row["doc_id"] for row in rows(both)] == ["weather/rain"]
+    assert "does not tell the answer" in prompt_of(server.calls[0])
 
 
 def test_plain_texts_and_long_documents_are_left_out(both: Project) -> None:
@@ -189,23 +167,13 @@ def test_plain_texts_and_long_documents_are_left_out(both: Project) -> None:
     assert (outcome.code, mentions(outcome.err, "error: ", "left out", "notes/bees")) == (2, True)
 
 
-REFUSED = {
-    "a folder": ("corpus --overwrite", "--out corpus"),
-    "no such folder": ("sets/gold.jsonl", "--out sets/gold.jsonl"),
-    "a journal": ("a_judgements.jsonl", "--out a_judgements.jsonl"),
-    "an existing file": ("mine.jsonl", "--overwrite"),
-}
-
-
-@table("out, words", REFUSED)
-def test_a_place_that_cannot_be_written_is_refused(
-    lamps: Project, serve: Serve, out: str, words: str
-) -> None:
-    lamps.write("mine.jsonl", "mine")
-    server, before = serve(writes()), lamps.files()
-    outcome = draft(lamps, "--out", *out.split())
-    assert (outcome.code, mentions(outcome.err, words), len(server.calls)) == (2, True, 0)
-    assert lamps.files() == before
+def test_a_file_is_replaced_with_overwrite_alone(lamps: Project, serve: Serve) -> None:
+    lamps.write(DRAFTS, "mine")
+    server = serve(drafted())
+    outcome = draft(lamps)
+    assert (outcome.code, mentions(outcome.err, DRAFTS, "--overwrite"), len(server.calls)) == (2, True, 0)
+    assert lamps.files()[DRAFTS] == b"mine"
+    assert (draft(lamps, "--overwrite").code, len(rows(lamps))) == (0, 1)
 
 
 @posix_only
