@@ -10203,6 +10203,12 @@ class GenerateOptions(JudgeOptions):
     report: Sequence[str] = ()
 
 
+class RetrievedRow(msgspec.Struct):
+    doc_id: str
+    score: float
+    rank: int
+
+
 class GeneratedSystem(msgspec.Struct):
     """A system to make: its model, if there are several, and what came of it by question ID."""
 
@@ -10288,7 +10294,7 @@ class GeneratePredictions(Command):
         for system in self.systems if self.prompt else ():
             max_chars = compute_room(self.options, self.prompt, system.model)
             for position, (name, question) in enumerate(self.questions.items()):
-                documents = {row["doc_id"]: self.documents[row["doc_id"]] for row in self.retrieved[position]}
+                documents = {row.doc_id: self.documents[row.doc_id] for row in self.retrieved[position]}
                 sources, system.shown[name] = show_documents(documents, max_chars)
                 texts = {"question": question, "sources": sources}
                 requests.append(Request(system.name, name, position, self.prompt, texts, model=system.model))
@@ -10312,10 +10318,10 @@ class GeneratePredictions(Command):
         if len(self.systems) > 1:
             judging.model = ", ".join(system.model for system in self.systems)  # so that no price is shown
 
-    def extract_answer(self, question: str, retrieved: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def extract_answer(self, question: str, retrieved: Sequence[RetrievedRow]) -> dict[str, Any]:
         """Answer with the best sentences of the best document, in their order."""
-        sentences = self.documents[retrieved[0]["doc_id"]] if retrieved else {}
-        best = {hit["doc_id"] for hit in search_texts(sentences, [question], TOP_SENTENCES)[0]}
+        sentences = self.documents[retrieved[0].doc_id] if retrieved else {}
+        best = {hit.doc_id for hit in search_texts(sentences, [question], TOP_SENTENCES)[0]}
         chosen = [sentence_id for sentence_id in sentences if sentence_id in best]
         answer = " ".join(sentences[sentence_id] for sentence_id in chosen)
         return {"answer": answer, "evidence_sentences": chosen}
@@ -10341,7 +10347,7 @@ class GeneratePredictions(Command):
                 "category": item.category,
                 "keywords": item.keywords,
                 "expected_sources": item.expected_sources,
-                "sources": [document["doc_id"] for document in row.pop("retrieved_docs", ())],
+                "sources": [document.doc_id for document in row.pop("retrieved_docs", ())],
                 "context": [self.documents[doc_id][sentence_id] for doc_id, sentence_id in shown],
             }
             row.pop("evidence_sentences", None)
@@ -10420,7 +10426,7 @@ def list_sentences(document: Document) -> Sentences:
     return {f"S{number}": part for number, part in enumerate(parts, start=1) if part}
 
 
-def search_texts(texts: Mapping[str, str], queries: Sequence[str], k: int) -> list[list[dict[str, Any]]]:
+def search_texts(texts: Mapping[str, str], queries: Sequence[str], k: int) -> list[list[RetrievedRow]]:
     """Return the k best texts for each query by BM25, best first; texts without a word of it are left out."""
     if not texts:
         return [[] for _ in queries]
@@ -10439,8 +10445,7 @@ def search_texts(texts: Mapping[str, str], queries: Sequence[str], k: int) -> li
         rows = []
         for rank, position in enumerate(np.argsort(-scores, kind="stable")[:k], start=1):
             if scores[position] > 0:
-                score = round(float(scores[position]), 4)
-                rows.append({"doc_id": names[position], "score": score, "rank": rank})
+                rows.append(RetrievedRow(names[position], round(float(scores[position]), 4), rank))
         results.append(rows)
     return results
 
