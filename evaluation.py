@@ -3419,7 +3419,8 @@ class Runner:
 def refuse_wait(wait_s: float, reason: str = "") -> None:
     """Raise JudgingStopped for too long a wait."""
     if wait_s > MAX_WAIT_S:
-        wait = timedelta(seconds=math.ceil(wait_s))
+        seconds = math.ceil(wait_s)
+        wait = timedelta(seconds=seconds)
         end = datetime.now(timezone.utc) + wait
         raise JudgingStopped(
             f"{reason}the next call must wait long; run again in {wait}, at {end:%Y-%m-%d %H:%M} UTC"
@@ -3672,7 +3673,8 @@ class Service:
                     timeout=options.timeout,
                     http_client=groq.DefaultHttpxClient(limits=limits, verify=certificates),
                 )
-                clients.append(stack.enter_context(client))
+                stack.enter_context(client)
+                clients.append(client)
         except (httpx.InvalidURL, ImportError, ValueError) as error:  # ImportError: a SOCKS proxy
             raise JudgeUnavailable(f"{BASE_URL_VARIABLE} or a proxy of the environment: {error}") from None
         self.client = clients[0]
@@ -3726,7 +3728,8 @@ class Service:
         try:
             choice = completion["choices"][0]
             content = choice["message"].get("content")
-            counts = only_dict(completion.get("usage"))
+            usage = completion.get("usage")
+            counts = only_dict(usage)
             details = only_dict(counts.get("prompt_tokens_details"))
             return Reply(
                 content=self.redact(content) if isinstance(content, str) else "",
@@ -3840,7 +3843,8 @@ class Journal(msgspec.Struct):
                 by_endpoint.setdefault(reply.endpoint, {})[reply.key] = reply
                 return True
         with suppress(*JSON_ERRORS):
-            self.remember_note(decode_json(BatchNote, line))
+            note = decode_json(BatchNote, line)
+            self.remember_note(note)
             return True
         return False
 
@@ -4424,7 +4428,8 @@ def render_html(report: Report) -> str:
     entries = list(map(render_entry, report.entries))
     questions = []
     if entries:
-        form = render_form(report.entries_title.lower())
+        noun = report.entries_title.lower()
+        form = render_form(noun)
         listed = tag("div", *entries, class_="entries")
         questions.append(tag("section", tag("h2", report.entries_title), form, listed))
     content += render_parts(report, "warnings")
@@ -4519,9 +4524,11 @@ def render_table(part: Part) -> Html:
             content = render_cell(cell, with_chart=title == part.chart)
             class_ = choose_class(part, title, cell)
             cells.append(tag(name, *content, scope=scope, class_=class_, data_title=title))
-        rows.append(tag("tr", *cells))
+        table_row = tag("tr", *cells)
+        rows.append(table_row)
     caption = tag("caption", part.title)
-    head = tag("thead", tag("tr", *headings))
+    first_row = tag("tr", *headings)
+    head = tag("thead", first_row)
     return tag("table", caption, head, tag("tbody", *rows), class_="sortable" if part.keys else None)
 
 
@@ -4575,7 +4582,8 @@ def render_charts(report: Report) -> list[Html]:
         if len(overview.rows) > 1 and not overview.keys:
             charts += render_chart(overview, column)
     for title, distribution in report.distributions.items():
-        charts.append(render_histogram(title, distribution))
+        chart = render_histogram(title, distribution)
+        charts.append(chart)
     return [tag("h2", "Scores"), tag("div", *charts, class_="figures")] if charts else []
 
 
@@ -4714,7 +4722,8 @@ def render_png(report: Report) -> bytes:
     with rc_context(settings), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a letter that the font lacks is drawn as a box
         figure = Figure(figsize=(9, 2.2 * n_rows), layout="constrained")
-        figure.suptitle(escape_console(report.title))
+        title = escape_console(report.title)
+        figure.suptitle(title)
         rows = figure.subplots(n_rows, 2, squeeze=False, gridspec_kw={"width_ratios": (2, 1)})
         for axes, (title, distribution) in zip(rows, report.distributions.items(), strict=True):
             draw_distribution(axes, title, distribution, colours)
@@ -5036,7 +5045,8 @@ class Command:
         self.read()
         console.warn(*self.warnings())
         if isinstance(options, JudgeOptions) and options.dry_run:
-            console.print(f"Dry run: nothing is sent.\n{self.render_plan()}")
+            plan = self.render_plan()
+            console.print(f"Dry run: nothing is sent.\n{plan}")
             return EXIT_OK if self.is_complete() else EXIT_INCOMPLETE
         with ExitStack() as resources:  # the journal stays locked until the results are written
             outcomes, judging = ask_requests(self, console, resources)
@@ -5659,7 +5669,8 @@ class GradeSplit(Command):
             return self.write_label_sheet(console)
         exit_code = super().run(console)
         if self.options.outputs and not self.options.dry_run:
-            console.print(escape_console(describe_statuses(self.submissions)))
+            statuses = describe_statuses(self.submissions)
+            console.print(escape_console(statuses))
         return exit_code
 
     def write_label_sheet(self, console: Console) -> int:
@@ -6230,7 +6241,8 @@ def read_submission(split: Split, submission: Submission, options: InputOptions)
     """Read all systems in a submission's folder, or those of --systems."""
     folder = submission.folder
     if submission.name and os.path.islink(folder):
-        submission.problems.append(f"{folder}: a link: put the folder itself here")
+        problem = f"{folder}: a link: put the folder itself here"
+        submission.problems.append(problem)
         return
     if submission.name and os.path.isfile(folder):
         submission.problems.append(f"{folder}: not a folder{advise_on_file(folder, split.name)}")
@@ -6299,7 +6311,8 @@ def read_system(split: Split, submission: Submission, name: str) -> None:
     if submission.name:
         max_bytes = max(MIN_SUBMISSION_BYTES, QUESTION_BYTES * len(split.questions))
         if not is_inside(submission.folder, path):
-            submission.problems.append(f"{path}: a link out of the submission's folder")
+            problem = f"{path}: a link out of the submission's folder"
+            submission.problems.append(problem)
             return
     problems: list[str] = []
     pattern = PREDICTIONS_FILE.format(split=split.name, system="NAME")
@@ -6643,7 +6656,8 @@ def add_judgements(
             evidence = 0.0  # a missing prediction earns nothing, even if there is nothing to cite
             if answer.prediction is not NO_PREDICTION:
                 evidence = evidence_score(answer.gold, answer.cited, answer.document.sentences)
-            combined = combine_scores(normalize_score(float(score)), evidence)
+            share = normalize_score(float(score))
+            combined = combine_scores(share, evidence)
             for measure, value in zip(JUDGE_MEASURES, (score, evidence, combined), strict=True):
                 answer.scores[measure.name] = value
 
@@ -7570,7 +7584,8 @@ Average Combined Score (0-1): {format_mean(graded, COMBINED_MEASURE, 2)}"""
 
 
 def format_mean(graded: System, measure: Measure, digits: int) -> str:
-    return format_number(graded.find_mean(measure).value, digits)
+    mean = graded.find_mean(measure)
+    return format_number(mean.value, digits)
 
 
 def list_remarks(graded: System) -> list[str]:
@@ -7640,7 +7655,8 @@ def describe_certainty(systems: Sequence[System], differences: Iterable[Differen
     n_tested = Counter(row.measure.name for row in differences if row.p is not None)
     n_pairs = min(n_tested.values(), default=0)
     if n_pairs * 2.0 ** (1 - n_documents) > MAX_P:  # times the smallest possible p
-        lines.append(f"No difference can be significant: too few documents ({n_documents}).")
+        reason = f"too few documents ({n_documents})"
+        lines.append(f"No difference can be significant: {reason}.")
     return lines
 
 
@@ -7759,7 +7775,8 @@ def build_leaderboard(
     for cells, row in zip(board.rows, rows, strict=True):
         counts: list[Cell] = []
         for kind in ("scored", "missing", "flagged", "overridden"):
-            ids = list_ids(row.find_answers(kind))
+            answers = row.find_answers(kind)
+            ids = list_ids(answers)
             counts.append(len(ids) if row.system else "")
             if ids and kind in ("flagged", "overridden"):
                 counts[-1] = LinkCell(str(len(ids)), f"{row.submission.link_page(split)}#{quote(ids[0])}")
@@ -7973,7 +7990,8 @@ def build_split_report(
     figures: list[Figure] = []
     facts = describe_run(split, systems, judging)
     if graded.name:
-        figures = list_figures(choose_system(graded), medians)
+        chosen = choose_system(graded)
+        figures = list_figures(chosen, medians)
         parts.append(read_appeal(split))
     else:
         lines += split.warnings
@@ -8203,7 +8221,8 @@ def list_document_lines(
     """Return the gold document's sentences, marked as gold and with the systems that cited them."""
     if document.sentences is None:
         if document.state != "plain":
-            return [Line("", f"The document is {document.state}: its sentences cannot be shown.")]
+            text = f"The document is {document.state}: its sentences cannot be shown."
+            return [Line("", text)]
         text = document.text if shows_whole else document.text[:EXCERPT_CHARS]
         return [Line("", text if text == document.text else f"{text} …")]
     lines: list[Line] = []
@@ -8928,7 +8947,8 @@ class GradeAnswers(GradeItems):
             return
         for graded in self.configurations:
             render = functools.partial(render_results, graded.results)
-            yield OutputFile(self.name_results(graded), render)
+            path = self.name_results(graded)
+            yield OutputFile(path, render)
         yield from list_report_files(self.report, self.report_stem, self.options.report)
 
     @functools.cached_property
@@ -9531,7 +9551,8 @@ def count_contradicted(raters: Sequence[Rater], items: Iterable[RatedItem]) -> i
 
 
 def measure_group(judges: Sequence[Rater], ratings: Ratings, kind: str) -> dict[str, Any]:
-    complete = keep_rated(ratings, len(judges))
+    n_judges = len(judges)
+    complete = keep_rated(ratings, n_judges)
     several = keep_rated(ratings, 2)
     [fleiss] = measure_ratings(complete, "nominal", correction=0)
     [alpha] = measure_ratings(several, LEVELS[kind][1], correction=1)
@@ -9633,7 +9654,8 @@ def compare_vote(
         else:
             voted[item] = [winner, human]
     counts = {"judge": name, "left_out": n_without, "fewer_judges": n_fewer, "contradicted": 0}
-    return counts | compare_pair(voted, kind, "accuracy")
+    compared = compare_pair(voted, kind, "accuracy")
+    return counts | compared
 
 
 def list_disagreements(judges: Sequence[Rater], ratings: Ratings) -> list[dict[str, Any]]:
@@ -9710,7 +9732,8 @@ def build_pairs_part(title: str, pairs: Sequence[Mapping[str, Any]], lines: Sequ
         rows.append((cells, means))
         if pair["kappa"] is None:
             reason = "only one value was given" if pair["items"] else "no item in common"
-            notes.append(f"{name}: no kappa: {reason}")
+            note = f"{name}: no kappa: {reason}"
+            notes.append(note)
         if pair["contradicted"]:
             what = "left out, since equal items were decided differently"
             notes.append(f"{name}: {what}: {pair['contradicted']}")
@@ -9901,7 +9924,8 @@ class JudgeSummaries(GradeItems):
 
     def read_web_documents(self, k: int, problems: list[str]) -> dict[str, str]:
         """Return the documents from the web, a line for each, by folded query."""
-        file = read_file(MERGED_FILE.format(k=k), problems)
+        path = MERGED_FILE.format(k=k)
+        file = read_file(path, problems)
         self.reference_files[file.source] = None
         texts: dict[str, str] = {}
         for row in parse_rows(MergedDocuments, file, problems).values():
@@ -10018,7 +10042,8 @@ def write_claims(claims: Iterable[Claim]) -> str:
     """Return a summary as text: a line for each claim and each perspective."""
     lines = []
     for claim in claims:
-        lines.append(f"Claim: {join_words(claim.claim)}")
+        text = join_words(claim.claim)
+        lines.append(f"Claim: {text}")
         for perspective in claim.perspectives:
             ids = join_words(", ".join(perspective.evidence_docs))
             lines.append(f"- {join_words(perspective.text)} [{ids}]")
@@ -10263,7 +10288,8 @@ class GeneratePredictions(Command):
             rows = [(item.id, item.question) for item in self.dataset]
             problems += [f"{path}:1: {name}: question is missing" for name, text in rows if not text.strip()]
         for name in find_repeated(name for name, _ in rows):
-            problems.append(f"{path}: question ID occurs more than once: {name}")
+            problem = f"{path}: question ID occurs more than once: {name}"
+            problems.append(problem)
         return dict(rows)
 
     def plan_systems(self) -> list[GeneratedSystem]:
@@ -10365,7 +10391,8 @@ class GeneratePredictions(Command):
             if system.n_unknown:
                 lines.append(f"{start} cited sentences that were not shown, left out: {system.n_unknown}")
             if system.failures:
-                names = shorten_names(list(system.failures))
+                failed = list(system.failures)
+                names = shorten_names(failed)
                 reason = next(iter(system.failures.values()))
                 lines.append(
                     f"{start} no answer, left out: {names}, e.g. {reason}; run again with --overwrite"
@@ -10422,7 +10449,8 @@ def list_sentences(document: Document) -> Sentences:
     """Return a document's sentences; a plain text is split into S1, S2, ... after each ".", "!" and "?"."""
     if document.sentences is not None:
         return document.sentences
-    parts = re.split(r"(?<=[.!?])\s+", document.text.strip())
+    text = document.text.strip()
+    parts = re.split(r"(?<=[.!?])\s+", text)
     return {f"S{number}": part for number, part in enumerate(parts, start=1) if part}
 
 
