@@ -228,7 +228,7 @@ class Limiter:
 
     def end(self, tokens: float, used: float, headers: tuple[float, float] | None = None) -> None:
         """End a call that used so many tokens. The headers are limit and remaining tokens."""
-        limit = evaluation.TokenLimit(*headers, 0.0) if headers else None
+        limit = evaluation.TokenLimit(*headers) if headers else None
         self.limiter.finish(tokens, used, limit, self.now_s)
 
     def refuse(self, kind: str, limit: float, used: float, requested: float, wait_s: float) -> None:
