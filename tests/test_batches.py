@@ -137,17 +137,14 @@ def assert_all_is_judged_once(server: GroqServer) -> None:
 # ------------------------------------------------------------------ Submit and collect
 
 
-def test_a_batch_is_submitted_and_the_run_says_when_to_come_back(four: Project, serve: Serve) -> None:
+@EITHER
+def test_a_batch_is_submitted_and_the_next_run_collects_it(
+    four: Project, serve: Serve, command: Command
+) -> None:
     server = serve(score_by_number)
     outcome = four.run(*BATCH)
-    assert (outcome.code, scores(outcome)) == (3, {})
-    assert (server.calls, submitted(server)) == ([], [ALL])
+    assert (outcome.code, scores(outcome), submitted(server)) == (3, {}, [ALL])
     assert mentions(outcome.err, "error: judging ended early: ", FIRST, "4 requests", "within 24 hours")
-
-
-@EITHER
-def test_the_next_run_collects_and_asks_nothing(four: Project, submit: Submit, command: Command) -> None:
-    server = submit()
     outcome = four.run(*command)
     assert (outcome.code, scores(outcome)) == (0, SCORES)
     rows = outcome.results["strong"]["llm_judge"]["per_question"]
@@ -285,7 +282,6 @@ UNUSABLE: dict[str, tuple[str, Reply]] = {
     "not found, which is no proof that it is gone": (FIRST, NOT_FOUND),
     "out of reach": (FIRST, drop()),
     "wrong key": (FIRST, error(401, "invalid_api_key", "Invalid API Key")),
-    "no status": (FIRST, Reply(200, json.dumps({"id": FIRST}).encode())),
     "another's page": (FIRST, PAGE),
     "a broken download": ("/content", groq_server.tear(b'{"custom_id": "x"')),
 }
@@ -301,9 +297,8 @@ def test_an_unreadable_batch_stays_under_way(four: Project, submit: Submit, path
     assert (scores(four.run()), server.calls, len(server.batches)) == (SCORES, [], 1)
 
 
-@table("reply", {"no JSON": Reply(200, b"<html>"), "another's page": PAGE})
-def test_an_upload_with_a_strange_answer_ends_judging(four: Project, serve: Serve, reply: Reply) -> None:
-    server = serve(score_by_number, disturb=disturb({("POST", FILES): reply}))
+def test_an_upload_with_a_strange_answer_ends_judging(four: Project, serve: Serve) -> None:
+    server = serve(score_by_number, disturb=disturb({("POST", FILES): PAGE}))
     assert (four.run(*BATCH).code, server.batches) == (3, {})
 
 
@@ -394,18 +389,15 @@ def test_after_a_lost_request_or_answer_nothing_is_judged_twice(
 EMPTY_LIST = Reply(200, b'{"data": []}')
 
 
-def test_a_list_that_lags_behind_makes_no_second_batch(four: Project, submit: Submit) -> None:
-    broken: Broken = {("POST", BATCHES): Late(), ("GET", BATCHES): EMPTY_LIST}
+@table("creation", {"lost answer": Late(), "lost request": drop()})
+def test_a_batch_that_is_in_no_list_is_submitted_again_after_an_hour(
+    four: Project, submit: Submit, creation: Reply | Late
+) -> None:
+    """The list may lag behind. If the batch is there after all, it is collected."""
+    broken: Broken = {("POST", BATCHES): creation, ("GET", BATCHES): EMPTY_LIST}
     server = submit(disturb=disturb(broken))
-    assert four.run(*BATCH).code == 3
-    broken.clear()
-    assert (scores(run_until_done(four, *BATCH)), len(server.batches)) == (SCORES, 1)
-
-
-def test_a_batch_that_is_in_no_list_after_an_hour_is_submitted_again(four: Project, submit: Submit) -> None:
-    broken: Broken = {("POST", BATCHES): drop(), ("GET", BATCHES): EMPTY_LIST}
-    server = submit(disturb=disturb(broken))
-    assert server.batches == {}
+    n_batches = len(server.batches)
+    assert (four.run(*BATCH).code, len(server.batches)) == (3, n_batches)
     broken.clear()
     age_notes(four, hours=1)
     assert (scores(run_until_done(four, *BATCH)), len(server.batches)) == (SCORES, 1)
