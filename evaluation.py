@@ -3204,10 +3204,10 @@ class Runner:
         started_s = time.monotonic()
         self.todo = iter(calls)
         self.n_active = min(self.options.workers, len(calls))
-        for _ in range(self.n_active):
-            threading.Thread(target=self.work, daemon=True).start()
-        with self.changed:
+        with self.changed:  # no worker begins before this thread waits, so that no Ctrl-C is missed
             try:
+                for _ in range(self.n_active):
+                    threading.Thread(target=self.work, daemon=True).start()
                 while self.n_active and self.error is None:
                     self.changed.wait(1.0)  # short, so that Ctrl-C comes through everywhere
             finally:

@@ -162,28 +162,24 @@ def too_large(limit: int = 6000, requested: int = 9000) -> Reply:
     return error(413, "rate_limit_exceeded", message, "tokens")
 
 
-# Errors that Groq really sent, from 2024 to 2026: model, service tier, kind, limit, used, requested, wait.
-TIER = " service tier `on_demand`"
+# Refusals that Groq really sent, from 2024 to 2026: kind, limit, used, requested, wait.
 RECORDED = {
-    "RPM": ("llama-3.1-8b-instant", "", RPM, 30, 30, 1, "399ms"),
-    "TPM": ("llama-3.3-70b-versatile", "", TPM, 6000, 3513, 3166, "6.780999999s"),
-    "TPM of a tier": ("llama-3.1-8b-instant", TIER, TPM, 6000, 5034, 1443, "4.77s"),
-    "TPM, unnamed": ("llama-3.1-70b-versatile", "", "", 131072, 130385, 731, "28.542992187s"),
-    "TPD": ("llama-3.3-70b-versatile", TIER, TPD, 100000, 97050, 3619, "9m38.016s"),
-    "TPD, unnamed": ("llama3-70b-8192", "", "", 500000, 500370, 252, "1m47.5854s"),
-    "too large, about": ("llama3-70b-8192", "", TPM, 7000, 0, "~12903", "50.597142857s"),
-    "too large": ("llama-3.2-90b-text-preview", "", TPM, 7000, 0, 7895, "7.671428571s"),
+    "RPM": (RPM, 30, 30, 1, "399ms"),
+    "TPM": (TPM, 6000, 5034, 1443, "4.77s"),
+    "TPM, unnamed": ("", 131072, 130385, 731, "28.542992187s"),
+    "TPD": (TPD, 100000, 97050, 3619, "9m38.016s"),
+    "TPD, unnamed": ("", 500000, 500370, 252, "1m47.5854s"),
+    "too large, about": (TPM, 7000, 0, "~12903", "50.597142857s"),
+    "too large": (TPM, 7000, 0, 7895, "7.671428571s"),
 }
 
 
 def recorded(name: str, wait: str = "") -> Reply:
     """Return a recorded 429, with another wait if a test has no time for the real one."""
-    model, tier, kind, limit, used, requested, real_wait = RECORDED[name]
+    kind, limit, used, requested, real_wait = RECORDED[name]
     numbers = f"{kind}: Limit {limit}, Used {used}, Requested {requested}"
-    account = f"model `{model}` in organization `org_x`{tier}"
-    message = f"Rate limit reached for {account} on {numbers}. Please try again in {wait or real_wait}."
-    type = "requests" if kind == RPM else "tokens" if kind else ""
-    return error(429, "rate_limit_exceeded", message, type)
+    message = f"Rate limit reached for {ACCOUNT} on {numbers}. Please try again in {wait or real_wait}."
+    return error(429, "rate_limit_exceeded", message, "tokens")
 
 
 def json_validate_failed(failed_generation: str) -> Reply:
@@ -390,13 +386,10 @@ class Batch:
     def as_json(self) -> dict[str, Any]:
         problem = {"code": self.script.code, "message": self.script.problem, "line": None}
         counts = {"total": len(self.lines), "completed": self.n_completed, "failed": self.n_failed}
+        names = ("id", "input_file_id", "output_file_id", "error_file_id", "status")
         return {
-            "id": self.id,
-            "input_file_id": self.input_file_id,
-            "output_file_id": self.output_file_id,
-            "error_file_id": self.error_file_id,
+            **{name: getattr(self, name) for name in names},
             "errors": {"object": "list", "data": [problem]} if self.status == "failed" else None,
-            "status": self.status,
             "expires_at": int(time.time()) + 86_400,
             "request_counts": counts,
         }

@@ -136,7 +136,7 @@ def test_a_wait_of_more_than_90_s_ends_judging_until_the_next_run(
 
 PAUSES = {
     "requests": recorded("RPM", "150ms"),
-    "tokens with service tier": recorded("TPM of a tier", "0.1500001s"),
+    "tokens": recorded("TPM", "0.1500001s"),
     "kind not named": recorded("TPM, unnamed", "150.9ms"),
     "header before message": rate_limited(RPM, 6_000, 0.15, wait_s=578.0),
     "without a 429": error(503, "overloaded", "Later", headers=(("retry-after", "0.15"),)),
