@@ -2869,8 +2869,7 @@ MAX_COMPLAINTS = 2  # an invalid reply is asked for again so often, with the com
 MAX_FAILURES_IN_A_ROW = 20  # calls that did not reach the service, or refusals, before judging stops
 TIMEOUT_S = 300.0  # without a byte from the service; a local model on a processor is slow
 GRACE_S = 2.0  # how long calls in flight are awaited when judging stops early
-BACKOFF_S = 0.5
-MAX_BACKOFF_S = 30.0
+BACKOFF_S = 0.5  # after the first error; twice as long after each other one
 MAX_WAIT_S = 90.0  # a longer one is for a limit of the day: judging ends
 SLOWER, FASTER, MIN_PACE = 0.9, 0.005, 0.5  # the pace after a refusal, after each reply, and at least
 CHARS_PER_TOKEN = 4.0  # of English text, until the service has counted
@@ -2957,15 +2956,18 @@ class Judge(msgspec.Struct):
         if judging.model != judging.requested_model:
             successor = f"{judging.model}, successor of {judging.requested_model}"
             self.notify(f"The journal's {judging.noun} are by {successor}: it is used.")
+        first_model = judging.model
         unasked = Failure("not in the journal", asked=False)
         if self.service is not None:
             try:
-                calls = self.ask_service(self.service, calls)
+                self.ask_service(self.service, calls)
             except JudgeUnavailable as error:
                 judging.unavailable = str(error)
             except JudgingStopped as error:
                 judging.stopped = str(error)
             unasked.reason = "left out" if judging.is_complete() else f"{judging.activity} ended early"
+        if judging.model != first_model:  # which is withdrawn
+            calls = plan_calls(judging.model, requests)
         outcomes: Outcomes = {}
         for call in calls:
             outcomes[call.request.id] = self.journal.find(call) or self.failures.get(call.key, unasked)
@@ -2975,8 +2977,8 @@ class Judge(msgspec.Struct):
             judging.without_key = f"set {KEY_VARIABLE} for the remaining {missing}"
         return outcomes
 
-    def ask_service(self, service: Service, calls: list[Call]) -> list[Call]:
-        """Put what the journal lacks into it, and return the calls: to the successor of a withdrawn model."""
+    def ask_service(self, service: Service, calls: list[Call]) -> None:
+        """Put what the journal lacks into it; the successor's replies if the model is withdrawn."""
         judging = self.judging
         try:
             batches = Batches(service, self.journal, judging, self.notify)
@@ -2994,8 +2996,7 @@ class Judge(msgspec.Struct):
             successor = f"its successor {SUCCESSOR_MODEL}"
             self.notify(f"Groq no longer serves {judging.model}; {judging.activity} with {successor}.")
             judging.model = SUCCESSOR_MODEL
-            return self.ask_service(service, plan_calls(SUCCESSOR_MODEL, [call.request for call in calls]))
-        return calls
+            self.ask_service(service, plan_calls(SUCCESSOR_MODEL, [call.request for call in calls]))
 
     def check_budget(self, calls: Sequence[Call]) -> None:
         """Raise UsageError if --max-usd cannot be kept, JudgingStopped for a batch that is too expensive."""
@@ -3347,7 +3348,7 @@ class Runner:
                 raise JudgingStopped(f"the service cannot be reached ({error}); run again when it can")
         if error.status not in PASSING_STATUSES or n_errors >= MAX_ATTEMPTS:
             return False
-        backoff_s = min(MAX_BACKOFF_S, BACKOFF_S * 2.0 ** (n_errors - 1)) * (1 - random.random() / 2)
+        backoff_s = BACKOFF_S * 2.0 ** (n_errors - 1) * (1 - random.random() / 2)
         pause_s = max(backoff_s, error.retry_after_s or 0.0)
         refuse_wait(pause_s)
         with self.changed:
@@ -3914,10 +3915,6 @@ class Batches:
         problems: Counter[str] = Counter()
         withdrawn = ""
         usage = NO_USAGE
-        for problem in (state.errors and state.errors.data) or ():
-            message = self.service.redact(str(problem.message))
-            problems[message] += 1
-            withdrawn = message if problem.code in WITHDRAWN_CODES else withdrawn
         for line in self.read_results(state):
             try:
                 key, reply = self.read_result(line)
@@ -3942,8 +3939,11 @@ class Batches:
             raise ModelWithdrawn(withdrawn)
 
     def read_results(self, state: Any) -> Iterator[bytes]:
+        """Yield the lines of a batch's results, and such lines for what is wrong with the whole batch."""
         import groq
 
+        for problem in (state.errors and state.errors.data) or ():
+            yield encode_json({"error": {"code": problem.code, "message": problem.message}})
         for file_id in filter(None, (state.output_file_id, state.error_file_id)):
             with suppress(groq.NotFoundError):  # results are kept for 30 days
                 yield from filter(bytes.strip, self.client.files.content(file_id).read().split(b"\n"))
