@@ -3286,11 +3286,8 @@ class Runner:
                 if judging.cost_usd + cost_usd > max_usd:
                     spent = f"${judging.cost_usd:.4f} are spent"
                     raise JudgingStopped(f"{spent}; the next call could exceed --max-usd")
-                wait_s = self.limiter.wait_s(expected.total, now_s)
-                if self.refused_in_a_row and self.limiter.in_flight:
-                    wait_s = math.inf  # one call at a time finds out when calls are accepted again
-                if wait_s <= 0:
-                    self.limiter.start(expected.total, now_s)
+                wait_s = self.limiter.start(expected.total, now_s)
+                if wait_s == 0:
                     judging.calls += 1
                     judging.retries += is_retry
                     return expected
@@ -3430,20 +3427,20 @@ class RateLimiter:
         self.in_flight = 0
         self.buckets: dict[str, TokenBucket] = {}
 
-    def wait_s(self, tokens: float, now_s: float) -> float:
-        """Return the seconds until a call may start; infinite while too many are in flight."""
+    def start(self, tokens: float, now_s: float) -> float:
+        """Start a call and return 0, or return the seconds to wait; infinite while too many are in flight."""
         if self.in_flight >= self.window:
             return math.inf
-        waits = [0.0, self.next_s - now_s]
+        amounts = {kind: tokens if kind == "TPM" else 1.0 for kind in self.buckets}
+        wait_s = max(0.0, self.next_s - now_s)
         for kind, bucket in self.buckets.items():
-            waits.append(bucket.wait_s(tokens if kind == "TPM" else 1.0, now_s))
-        return max(waits)
-
-    def start(self, tokens: float, now_s: float) -> None:
-        self.in_flight += 1
-        self.next_s = now_s + self.delay_s
-        for kind, bucket in self.buckets.items():
-            bucket.take(tokens if kind == "TPM" else 1.0, now_s)
+            wait_s = max(wait_s, bucket.wait_s(amounts[kind], now_s))
+        if wait_s == 0:
+            self.in_flight += 1
+            self.next_s = now_s + self.delay_s
+            for kind, bucket in self.buckets.items():
+                bucket.take(amounts[kind], now_s)
+        return wait_s
 
     def finish(
         self, tokens: float, used: float, limit: TokenLimit | None, now_s: float, *, answered: bool = True
@@ -3454,12 +3451,11 @@ class RateLimiter:
             self.buckets["TPM"].take(used - tokens, now_s)
         if limit:
             self.learn(limit, now_s)
+        if answered:
             # A service that states limits has others that it does not state: approach them step by step.
-            self.window = min(self.workers, self.window + 1)
-        elif answered:
-            self.window = self.workers
-        for bucket in self.buckets.values() if answered else ():
-            bucket.pace = min(1.0, bucket.pace + FASTER)
+            self.window = min(self.workers, self.window + 1) if limit else self.workers
+            for bucket in self.buckets.values():
+                bucket.pace = min(1.0, bucket.pace + FASTER)
 
     def find_bucket(self, kind: str, limit: float, level: float, now_s: float) -> TokenBucket:
         """Return the bucket of a minute's limit that the service has stated: a new one if it has changed."""
@@ -3477,6 +3473,7 @@ class RateLimiter:
 
     def refuse(self, refusal: RateLimited, now_s: float, *, is_first: bool = True) -> None:
         """Keep to the limit for which the service has refused a call, the first of those in flight or not."""
+        self.window = 1  # one call at a time finds out when calls are accepted again
         self.next_s = max(self.next_s, now_s + refusal.wait_s)
         if refusal.kind not in ("RPM", "TPM"):
             return
@@ -3535,7 +3532,7 @@ def read_refusal(error: ServiceError) -> RateLimited:
 def parse_duration(text: str) -> float | None:
     """Return the seconds, at most a billion, of "7.66", "1h2m3.5s" or the like; None for another text."""
     if re.fullmatch(r"\d+(\.\d+)?", text):
-        return min(float(text), 1e9)
+        text = f"{text}s"
     if not re.fullmatch(f"({DURATION})+", text):
         return None
     seconds = [float(number) * UNIT_SECONDS[unit] for number, unit in re.findall(DURATION, text)]

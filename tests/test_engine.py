@@ -213,10 +213,10 @@ class Limiter:
 
     def call(self, tokens: float) -> float:
         """Start a call as soon as it may start. Returns the seconds waited."""
-        wait_s = float(self.limiter.wait_s(tokens, self.now_s))
-        self.now_s += wait_s
-        self.limiter.start(tokens, self.now_s)
-        return wait_s
+        began_s = self.now_s
+        while wait_s := self.limiter.start(tokens, self.now_s):
+            self.now_s += max(wait_s, 1e-9)
+        return self.now_s - began_s
 
     def wait(self, seconds: float) -> None:
         self.now_s += seconds
