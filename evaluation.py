@@ -3377,10 +3377,8 @@ def refuse_wait(wait_s: float, reason: str = "") -> None:
     """Raise JudgingStopped for too long a wait."""
     if wait_s > MAX_WAIT_S:
         wait = timedelta(seconds=math.ceil(wait_s))
-        end = datetime.now(timezone.utc) + wait
-        raise JudgingStopped(
-            f"{reason}the next call must wait long; run again in {wait}, at {end:%Y-%m-%d %H:%M} UTC"
-        )
+        end = f"{datetime.now(timezone.utc) + wait:%Y-%m-%d %H:%M} UTC"
+        raise JudgingStopped(f"{reason}the next call must wait long; run again in {wait}, at {end}")
 
 
 # -- Rate limits

@@ -23,11 +23,11 @@ from conftest import (
     Project,
     Serve,
     asked_document,
-    document,
     json_lines,
     mentions,
     question,
     table,
+    write_many,
 )
 from groq_server import BatchScript, Call, Disturb, GroqServer, Late, Reply, completion, drop, error
 
@@ -35,7 +35,7 @@ JOURNAL = "dev_judgements.jsonl"
 FIRST = "batch_loopback_1"
 FILES, BATCHES = "/openai/v1/files", "/openai/v1/batches"
 BATCH, DIRECT = ("dev", "--batch"), ("dev",)
-ALL = ["d1", "d2", "d3", "d4"]
+ALL = ["d0", "d1", "d2", "d3"]
 RATIONALE = "Line\u2028separators \u2029 \x85 \x0b \x1c, \u00e9 and \U0001f600."  # only \\n ends a line
 SCORES = {"q001": 1, "q002": 2, "q003": 3, "q004": 4}
 
@@ -46,17 +46,10 @@ Submit = Callable[..., GroqServer]
 EITHER = table("command", {"with --batch": BATCH, "without": DIRECT})
 
 
-def answers(last: str = "Answer 4.") -> dict[str, Any]:
-    texts = ["Answer 1.", "Answer 2.", "Answer 3.", last]
-    return {f"q00{number}": {"answer": text} for number, text in enumerate(texts, start=1)}
-
-
 @pytest.fixture
 def four(project: Project) -> Project:
-    """Four questions, about d1 to d4, each with an answer of its own."""
-    project.questions(*map(question, ALL))
-    project.documents(*(document(doc_id, "It rained.") for doc_id in ALL))
-    project.predictions("strong", answers())
+    """Four questions, about d0 to d3, each with an answer of its own."""
+    write_many(project, 4)
     return project
 
 
@@ -73,8 +66,8 @@ def submit(four: Project, serve: Serve) -> Submit:
 
 
 def score_by_number(call: Call) -> Reply:
-    """Answer with score 1 for d1, 2 for d2, ..., using 100 tokens in and 20 out."""
-    content = json.dumps({"rationale": RATIONALE, "score": int(asked_document(call)[1:])})
+    """Answer with score 1 for d0, 2 for d1, ..., using 100 tokens in and 20 out."""
+    content = json.dumps({"rationale": RATIONALE, "score": 1 + int(asked_document(call)[1:])})
     return completion(content, prompt_tokens=100, completion_tokens=20)
 
 
@@ -82,10 +75,12 @@ def disturb(broken: Broken, once: bool = False) -> Disturb:
     """Use these replies for requests of a method and end of path. The test may change the dict."""
 
     def find_reply(method: str, path: str) -> Reply | Late | None:
-        found = [reply for (own, end), reply in broken.items() if method == own and path.endswith(end)]
-        if found and once:
-            broken.clear()
-        return found[0] if found else None
+        for (own, end), reply in list(broken.items()):
+            if method == own and path.endswith(end):
+                if once:
+                    broken.clear()
+                return reply
+        return None
 
     return find_reply
 
@@ -184,19 +179,19 @@ def test_only_new_requests_are_asked_meanwhile(four: Project, submit: Submit, co
     assert "Under way in batches: 3\n" in planned
     assert "Calls to make: 1\n" in planned
     outcome = four.run(*command)
-    assert (outcome.code, asked_again(server)) == (3, ["d4"])
+    assert (outcome.code, asked_again(server)) == (3, ["d3"])
     assert scores(outcome) == ({"q004": 4} if command == DIRECT else {})
 
 
-# The server answers lines from the last to the first, so that d1 is the last of a batch.
+# The server answers lines from the last to the first, so that d0 is the last of a batch.
 RIGHT = groq_server.score_reply(1)
 Unjudged = tuple[Reply, BatchScript, list[str], str]
-UNJUDGED: dict[str, Unjudged] = {  # the first reply about d1, ...
-    "no score": (completion("I like it."), BatchScript(), ["d1"], "no score"),
-    "no completion": (groq_server.empty_object(), BatchScript(), ["d1"], "not a chat completion"),
-    "text for a body": (Reply(502, b"<html>"), BatchScript(), ["d1"], "HTTP 502"),
-    "expired": (RIGHT, BatchScript(end="expired", answered=3), ["d1"], "expired"),
-    "cancelled": (RIGHT, BatchScript(end="cancelled", answered=3), ["d1"], "cancelled"),
+UNJUDGED: dict[str, Unjudged] = {  # the first reply about d0, ...
+    "no score": (completion("I like it."), BatchScript(), ["d0"], "no score"),
+    "no completion": (groq_server.empty_object(), BatchScript(), ["d0"], "not a chat completion"),
+    "text for a body": (Reply(502, b"<html>"), BatchScript(), ["d0"], "HTTP 502"),
+    "expired": (RIGHT, BatchScript(end="expired", answered=3), ["d0"], "expired"),
+    "cancelled": (RIGHT, BatchScript(end="cancelled", answered=3), ["d0"], "cancelled"),
     "failed": (RIGHT, BatchScript(end="failed"), ALL, "The batch could not be processed."),
 }
 
@@ -267,7 +262,7 @@ def test_a_batch_that_is_not_found_holds_up_no_other_and_is_asked_again_after_a_
     assert (outcome.code, scores(outcome)) == (3, {"q003": 3, "q004": 4})
     age_notes(four, hours=25)
     assert scores(run_until_done(four, *BATCH)) == SCORES
-    assert submitted(server) == [["d1", "d2"], ["d3", "d4"], ["d1", "d2"]]
+    assert submitted(server) == [["d0", "d1"], ["d2", "d3"], ["d0", "d1"]]
 
 
 PAGE = Reply(200, b"<html>", (("content-type", "text/html"),))
@@ -301,7 +296,7 @@ def test_an_upload_with_a_strange_answer_ends_judging(four: Project, serve: Serv
 def test_a_file_has_at_most_100_megabytes(project: Project, serve: Serve) -> None:
     """The server refuses a larger one. 51 systems answer a question whose rubric has 2 MB."""
     rubric = {"description": "x" * 2_000_000, "scale": {"1": "no", "5": "yes"}}
-    project.questions(question("d1", rubric=rubric))
+    project.questions(question("d0", rubric=rubric))
     for number in range(51):
         project.predictions(f"s{number}", {"q001": {"answer": f"Answer {number}."}})
     server = serve(groq_server.score_reply(4))
@@ -316,7 +311,7 @@ def test_a_judgement_of_a_batch_costs_half(four: Project, serve: Serve) -> None:
     server = serve(score_by_number)
     four.run("dev", "--limit", "1")
     outcome = run_until_done(four, *BATCH)
-    assert submitted(server) == [["d2", "d3", "d4"]]
+    assert submitted(server) == [["d1", "d2", "d3"]]
     assert outcome.results["strong"]["llm_judge"]["usage"]["cost_usd"] == pytest.approx(2.5 * PRICE)
 
 

@@ -213,10 +213,11 @@ class Limiter:
 
     def call(self, tokens: float) -> float:
         """Start a call as soon as it may start. Returns the seconds waited."""
-        began_s = self.now_s
-        while wait_s := self.limiter.start(tokens, self.now_s):
-            self.now_s += max(wait_s, 1e-9)
-        return self.now_s - began_s
+        wait_s: float = self.limiter.start(tokens, self.now_s)
+        if wait_s:
+            self.now_s += wait_s + 1e-9
+            assert self.limiter.start(tokens, self.now_s) == 0
+        return wait_s
 
     def wait(self, seconds: float) -> None:
         self.now_s += seconds
