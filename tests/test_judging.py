@@ -284,8 +284,7 @@ def test_what_concerns_all_questions_stops_judging(
 
 
 ECHOES = {
-    "reply": score_reply(4, f"Your key is {KEY}."),
-    "model": completion(SCORED, model=KEY, fingerprint=KEY),
+    "reply": completion(f'{{"rationale": "Your key is {KEY}.", "score": 4}}', model=KEY, fingerprint=KEY),
     "rejected by JSON mode": json_validate_failed(f'{{"rationale": "{KEY}", "score": 4}}'),
     "error": error(400, "bad_request", f"Bad request by {KEY}"),
     "error that is tried again": error(503, KEY, f"Overloaded by {KEY}"),
