@@ -3578,7 +3578,7 @@ def read_endpoint() -> Endpoint:
     prefix = OPEN_PREFIX if path.endswith(OPEN_PREFIX) and not path.endswith(GROQ_PREFIX) else GROQ_PREFIX
     path = path.removesuffix(prefix)
     url = parts._replace(path=path, query="", fragment="").geturl()
-    host = parts.netloc.rpartition("@")[2]
+    host = parts.netloc.rpartition("@")[2].lower()
     return Endpoint(url, prefix, f"{parts.scheme}://{host}{path}{prefix}")
 
 
@@ -3675,24 +3675,20 @@ class Service:
         return True
 
     def read_completion(self, completion: Any) -> Reply:
-        """Read a chat completion. Raises ServiceError if it is none."""
-        try:
-            choice = completion["choices"][0]
-            content = choice["message"].get("content")
-            return Reply(
-                content=self.redact(content) if isinstance(content, str) else "",
-                model=self.redact(str(completion.get("model") or "")),
-                endpoint=self.endpoint.name,
-                fingerprint=self.redact(str(completion.get("system_fingerprint") or "")),
-                usage=read_usage(completion.get("usage")),
-                cut_off=choice.get("finish_reason") == "length",
-            )
-        except (AttributeError, LookupError, TypeError):
-            raise ServiceError("the answer is not a chat completion", is_lost=True) from None
+        choice = completion["choices"][0]
+        content = choice["message"].get("content")
+        return Reply(
+            content=self.redact(content) if isinstance(content, str) else "",
+            model=self.redact(str(completion.get("model") or "")),
+            endpoint=self.endpoint.name,
+            fingerprint=self.redact(str(completion.get("system_fingerprint") or "")),
+            usage=read_usage(completion.get("usage")),
+            cut_off=choice.get("finish_reason") == "length",
+        )
 
     @contextmanager
     def explain_errors(self) -> Iterator[None]:
-        """Raise the errors of the groq package as ServiceError, without the key."""
+        """Raise the errors of the groq package, and those of an unusable answer, as ServiceError."""
         import groq
         import httpx
 
@@ -3704,8 +3700,8 @@ class Service:
             is_lost = not isinstance(error.__cause__, (httpx.ConnectError, httpx.ConnectTimeout))
             cause = f" {error.__cause__}" if error.__cause__ else ""
             raise ServiceError(self.redact(f"{error}{cause}"), is_lost=is_lost) from None
-        except ValueError:  # not JSON
-            raise ServiceError("the answer is not a chat completion", is_lost=True) from None
+        except (AttributeError, LookupError, TypeError, ValueError):
+            raise ServiceError("the answer is not what was asked for", is_lost=True) from None
 
     def read_error(
         self, body: object, status: int | None, message: str, headers: Mapping[str, str]
@@ -3945,16 +3941,14 @@ class Batches:
 
     def read_result(self, line: bytes) -> tuple[str, Reply]:
         """Return key and reply of a line of a batch's results. Raises ServiceError for a failed request."""
-        try:
+        with self.service.explain_errors():
             value = json.loads(line)
             response = value.get("response") or {}
             body = response.get("body")
             status = response.get("status_code")
-        except (ValueError, AttributeError):
-            raise ServiceError("not a result") from None
-        if status != 200 or not isinstance(body, dict):
-            raise self.service.read_error(value.get("error") or body, status, "no reply", {})
-        return str(value.get("custom_id")), self.service.read_completion(body)
+            if status != 200 or not isinstance(body, dict):
+                raise self.service.read_error(value.get("error") or body, status, "no reply", {})
+            return str(value.get("custom_id")), self.service.read_completion(body)
 
     @contextmanager
     def stop_at_errors(self) -> Iterator[None]:
@@ -3965,8 +3959,6 @@ class Batches:
             if error.status in UNAVAILABLE_STATUSES:
                 raise JudgeUnavailable(str(error)) from None
             raise JudgingStopped(f"a request for a batch failed: {error}; run again later") from None
-        except (AttributeError, TypeError):
-            raise JudgingStopped("the service's answer is no batch and no file; run again later") from None
 
     def describe(self) -> str:
         """Return what is under way, and when to come back; "" for nothing."""

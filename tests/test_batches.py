@@ -188,7 +188,7 @@ RIGHT = groq_server.score_reply(1)
 Unjudged = tuple[Reply, BatchScript, list[str], str]
 UNJUDGED: dict[str, Unjudged] = {  # the first reply about d0, ...
     "no score": (completion("I like it."), BatchScript(), ["d0"], "no score"),
-    "no completion": (groq_server.empty_object(), BatchScript(), ["d0"], "not a chat completion"),
+    "no completion": (groq_server.empty_object(), BatchScript(), ["d0"], "not what was asked for"),
     "text for a body": (Reply(502, b"<html>"), BatchScript(), ["d0"], "HTTP 502"),
     "expired": (RIGHT, BatchScript(end="expired", answered=3), ["d0"], "expired"),
     "cancelled": (RIGHT, BatchScript(end="cancelled", answered=3), ["d0"], "cancelled"),

@@ -348,7 +348,7 @@ UNUSABLE = {
     "408": (error(408, "timeout", "Too slow"), 6, "HTTP 408: Too slow"),
     "503": (error(503, "overloaded", "Later"), 6, "HTTP 503: Later"),
     "dropped connection": (drop(), 6, "Connection error."),
-    "empty object": (empty_object(), 6, "not a chat completion"),
+    "empty object": (empty_object(), 6, "not what was asked for"),
 }
 
 
