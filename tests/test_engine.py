@@ -305,16 +305,6 @@ def test_second_run_sends_nothing_and_writes_the_same_bytes(small: Project, serv
     assert not mentions(two.err, " calls")
 
 
-def test_damaged_journal_loses_only_the_damaged_lines(small: Project, serve: Serve) -> None:
-    server = serve(by_document({"d1": scored(4), "d2": scored(2)}))
-    results = small.run("dev", "--workers", "1").results
-    one, two = small.files()[JOURNAL].splitlines()
-    small.write(JOURNAL, b'\xff\x00{"key": 1}\n\n' + one + b"\n" + b"\0" * 4096 + b"\n" + two)
-    outcome = small.run()
-    assert (outcome.results, outcome.code, len(server.calls)) == (results, 0, 2)
-    assert mentions(outcome.err, f"warning: {JOURNAL}: unreadable lines: 2")
-
-
 def test_line_that_is_torn_anywhere_is_repaired(small: Project, serve: Serve) -> None:
     server = serve(scored(4, "größer"))
     small.run("dev", "--workers", "1")
@@ -328,27 +318,33 @@ def test_line_that_is_torn_anywhere_is_repaired(small: Project, serve: Serve) ->
         assert (small.run().code, len(server.calls)) == (0, 1)
 
 
-def test_the_last_of_a_journals_lines_counts_if_it_is_possible(small: Project, serve: Serve) -> None:
+def test_the_last_line_counts_and_what_is_damaged_or_impossible_is_asked_again(
+    small: Project, serve: Serve
+) -> None:
     serve(by_document({"d1": scored(4), "d2": scored(2)}))
     small.run("dev", "--workers", "1")
     one, two = small.files()[JOURNAL].splitlines(keepends=True)
     better = one.replace(rb"\"score\": 4", rb"\"score\": 5")
     impossible = two.replace(rb"\"score\": 2", rb"\"score\": 7")
     assert (better != one, impossible != two) == (True, True)
-    small.write(JOURNAL, b"\xef\xbb\xbf" + one + better + impossible)  # with the mark of a Windows editor
+    damaged = b'\xff\x00{"key": 1}\n\n' + b"\0" * 4096 + b"\n"
+    small.write(
+        JOURNAL, b"\xef\xbb\xbf" + one + damaged + better + impossible
+    )  # with a Windows editor's mark
     server = serve(scored(3))
-    assert judge_scores(small.run()) == {"q001": 5, "q002": 3}
-    assert asked(server) == ["d2"]  # 7 is no score
+    outcome = small.run()
+    assert (judge_scores(outcome), asked(server)) == ({"q001": 5, "q002": 3}, ["d2"])
+    assert mentions(outcome.err, f"warning: {JOURNAL}: unreadable lines: 2")
 
 
 # ------------------------------------------------------------------ Interrupted, killed and concurrent runs
 
 
 @contextmanager
-def start(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """Run the program in a process of its own, which is killed at the end."""
+def start() -> Iterator[subprocess.Popen[str]]:
+    """Run the program with one worker in a process of its own, which is killed at the end."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "evaluation", "dev", "--workers", *arguments]
+    command = [sys.executable, "-m", "evaluation", "dev", "--workers", "1"]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True) as process:
         try:
@@ -409,7 +405,7 @@ def test_run_that_is_ended_from_outside_is_resumed(
 ) -> None:
     write_many(project, 5)
     server = serve(first(score_reply(4), score_reply(4), then=third))
-    with start("1") as process:
+    with start() as process:
         wait_until(lambda: count_lines(project) == 2 and len(server.calls) == 3)
         process.send_signal(number)
         _, err = process.communicate(timeout=20)
@@ -439,7 +435,7 @@ def test_second_run_at_the_same_time_is_refused(small: Project, serve: Serve) ->
         return score_reply(4) if released else rate_limited(RPM, 60_000, 0.1)
 
     server = serve(answer)
-    with start("1") as process:
+    with start() as process:
         wait_until(lambda: len(server.calls) > 0)
         second = small.run()
         released = True
