@@ -328,9 +328,7 @@ def test_the_last_line_counts_and_what_is_damaged_or_impossible_is_asked_again(
     impossible = two.replace(rb"\"score\": 2", rb"\"score\": 7")
     assert (better != one, impossible != two) == (True, True)
     damaged = b'\xff\x00{"key": 1}\n\n' + b"\0" * 4096 + b"\n"
-    small.write(
-        JOURNAL, b"\xef\xbb\xbf" + one + damaged + better + impossible
-    )  # with a Windows editor's mark
+    small.write(JOURNAL, b"\xef\xbb\xbf" + one + damaged + better + impossible)  # with a byte-order mark
     server = serve(scored(3))
     outcome = small.run()
     assert (judge_scores(outcome), asked(server)) == ({"q001": 5, "q002": 3}, ["d2"])

@@ -44,6 +44,7 @@ from groq_server import (
     error,
     json_validate_failed,
     model_gone,
+    recorded,
     score_reply,
     too_large,
 )
@@ -318,6 +319,12 @@ def test_successor_of_a_withdrawn_model_judges_everything(small: Project, serve:
     assert mentions(again.err, LLAMA, "successor", GPT_OSS)
     assert small.run("dev", "--judge-model", LLAMA).code == 3  # by name: the successor does not count
     assert server.calls[-1].body["model"] == LLAMA
+
+
+def test_what_the_successor_has_judged_counts_if_its_judging_ends_early(small: Project, serve: Serve) -> None:
+    serve(first(model_gone(), score_reply(4), then=recorded("TPD")))
+    outcome = small.run("dev", "--workers", "1")
+    assert (judge_scores(outcome), outcome.code) == ({"q001": 4, "q002": 0}, 3)
 
 
 # ------------------------------------------------------------------ Judging a part
