@@ -219,20 +219,6 @@ def test_requests_and_keys_are_those_of_version_2_whose_journal_answers_without_
     assert keys_in(project) == stored
 
 
-@table("name", {"JSON mode": "split, JSON mode", "strict schema": "split, strict schema"})
-def test_a_reply_after_a_complaint_is_kept_under_the_key_of_the_first_request(
-    name: str, project: Project, serve: Serve
-) -> None:
-    """A complaint adds the invalid reply and what is wrong with it to the messages that were sent before."""
-    invalid = completion('{"rationale": "Right.", "score": 7}')
-    server = serve(lambda call: reply_to(name) if len(call.body["messages"]) > 2 else invalid)
-    run_stored(project, name)
-    assert keys_in(project) == set(STORED["keys"][name])
-    for call in server.calls:
-        del call.body["messages"][2:]
-    assert keys_of(server.calls) == sorted(2 * STORED["keys"][name])
-
-
 # -- Batches
 
 BATCHED = {
