@@ -3127,7 +3127,7 @@ class Reply(msgspec.Struct, kw_only=True, omit_defaults=True):
     model: str = ""
     endpoint: str = ""  # the service that it came from; version 2 did not keep that
     fingerprint: str = ""
-    usage: Usage = NO_USAGE
+    usage: Any = NO_USAGE
     latency_ms: Amount = None
     cut_off: bool = False  # at the most tokens that it may have
     batch: str = ""  # ID of the batch that it came in
@@ -3135,6 +3135,13 @@ class Reply(msgspec.Struct, kw_only=True, omit_defaults=True):
     question_id: Any = None
     repeat: Any = None
     time: Any = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.usage, Usage):  # counts of a service or a journal, perhaps impossible ones
+            counts = self.usage
+            self.usage = NO_USAGE
+            with suppress(msgspec.ValidationError):
+                self.usage = msgspec.convert(counts, Usage)
 
     def read(self, prompt: Prompt) -> Judgement:
         """Return the judgement in the reply, a new or a stored one. Raises InvalidReply."""
@@ -3586,15 +3593,6 @@ def read_api_key() -> str:
     return os.environ.get(KEY_VARIABLE, "").strip()
 
 
-def read_usage(counts: Any) -> Usage:
-    """Return the tokens that a service has counted; none if these are no such counts."""
-    with suppress(AttributeError, KeyError, TypeError, msgspec.ValidationError):
-        usage = {"prompt": counts["prompt_tokens"], "completion": counts["completion_tokens"]}
-        cached = (counts.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
-        return msgspec.convert({**usage, "cached": cached}, Usage)
-    return NO_USAGE
-
-
 RESPONSE_FORMATS = ("a JSON schema", "JSON mode", "no response_format")  # what is asked for, in this order
 FORMAT_REFUSED = r"(?i)response.format|schema|json|structured|grammar"
 
@@ -3677,12 +3675,21 @@ class Service:
     def read_completion(self, completion: Any) -> Reply:
         choice = completion["choices"][0]
         content = choice["message"].get("content")
+        counts = completion.get("usage")
+        usage = None
+        if isinstance(counts, dict):
+            details = counts.get("prompt_tokens_details") or {}
+            usage = {
+                "prompt": counts.get("prompt_tokens"),
+                "completion": counts.get("completion_tokens"),
+                "cached": details.get("cached_tokens") or 0,
+            }
         return Reply(
             content=self.redact(content) if isinstance(content, str) else "",
             model=self.redact(str(completion.get("model") or "")),
             endpoint=self.endpoint.name,
             fingerprint=self.redact(str(completion.get("system_fingerprint") or "")),
-            usage=read_usage(completion.get("usage")),
+            usage=usage,
             cut_off=choice.get("finish_reason") == "length",
         )
 
