@@ -32,17 +32,10 @@ WORKERS = 8  # by default
 
 JUDGEMENTS = 500
 LATENCY_S = 0.2
-TIMEOUT_S = 2.0  # for the program, where calls hang
+TIMEOUT = ("--timeout", "2")  # where calls hang
 BATCHED, BATCHED_QUICK = 100_000, 10_000
 
 program = ROOT / "evaluation.py"  # that is measured
-WITH_TIMEOUT = """\
-import sys
-sys.path.insert(0, {folder!r})
-import evaluation
-evaluation.TIMEOUT_S = evaluation.DEADLINE_S = {timeout_s}
-sys.exit(evaluation.main())
-"""
 
 Body = dict[str, Any]
 
@@ -97,21 +90,16 @@ def start_server(latency_s: float) -> Iterator[str]:
             process.kill()
 
 
-def start_program(
-    folder: Path, url: str, *options: str, timeout_s: float | None = None
-) -> subprocess.Popen[bytes]:
+def start_program(folder: Path, url: str, *options: str) -> subprocess.Popen[bytes]:
     environment = os.environ | {"GROQ_API_KEY": "any", "GROQ_BASE_URL": url}
-    start = [str(program)]
-    if timeout_s is not None:
-        start = ["-c", WITH_TIMEOUT.format(folder=str(program.parent), timeout_s=timeout_s)]
-    command = [sys.executable, *start, "dev", *options]
+    command = [sys.executable, str(program), "dev", *options]
     silent = subprocess.DEVNULL
     return subprocess.Popen(command, cwd=folder, env=environment, stdout=silent, stderr=silent)
 
 
-def run_program(folder: Path, url: str, *options: str, timeout_s: float | None = None) -> int:
+def run_program(folder: Path, url: str, *options: str) -> int:
     """Run the program and return its exit code."""
-    with start_program(folder, url, *options, timeout_s=timeout_s) as process:
+    with start_program(folder, url, *options) as process:
         return process.wait()
 
 
@@ -134,12 +122,11 @@ def judge(
     answer: Callable[[Call], Reply] = give_score,
     latency_s: float = 0.0,
     limits: Limits | None = None,
-    timeout_s: float | None = None,
 ) -> Judged:
     """Judge a split against a server in this process."""
     began_s = time.monotonic()
     with GroqServer(answer, limits=limits, latency_s=latency_s) as server:
-        run_program(folder, server.url, *options, timeout_s=timeout_s)
+        run_program(folder, server.url, *options)
         first_s, last_s = server.calls[0].arrived_s, server.calls[-1].arrived_s
         bodies = [call.body for call in server.calls]
     return Judged(bodies, last_s - first_s, first_s - began_s, server.status_counts[429])
@@ -236,7 +223,7 @@ def faults(quick: bool) -> Rows:
     with new_split(count) as calm, new_split(count) as rough:
         judge(calm, *options, latency_s=0.02)
         answer = Faults(scripted_score)
-        judged = judge(rough, *options, latency_s=0.02, answer=answer, timeout_s=TIMEOUT_S)
+        judged = judge(rough, *options, *TIMEOUT, latency_s=0.02, answer=answer)
         scores, expected = read_scores(rough), read_scores(calm)
     name = "18 % of calls faulty"
     yield Row(f"{name}: scored of {count}", len(scores), ">=", count)

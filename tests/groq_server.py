@@ -46,26 +46,18 @@ ENDPOINT = "/v1/chat/completions"
 
 @dataclass(frozen=True)
 class Call:
-    """A request for a chat completion, or a line of a batch.
+    """A request for a chat completion, or a line of a batch."""
 
-    `number` counts from 0 in order of arrival, separately for calls and lines. `arrived_s` is
-    time.monotonic(). A line has a `custom_id`, but neither headers nor a time of arrival.
-    """
-
-    number: int
+    number: int  # from 0 in order of arrival, separately for calls and lines
     body: dict[str, Any]
-    headers: dict[str, str]
-    arrived_s: float
-    custom_id: str | None = None
+    headers: dict[str, str]  # none of a line
+    arrived_s: float  # time.monotonic(); 0 for a line
+    custom_id: str | None = None  # of a line
 
 
 @dataclass(frozen=True)
 class Reply:
-    """The response to a call. The body may be a function of the call, e.g. to echo its model.
-
-    `act` says how the response is sent: normally, never (hang), not at all with the connection closed (drop),
-    or only the first half (tear).
-    """
+    """The response to a call: sent, never sent (hang), half sent (tear), or the connection is closed."""
 
     status: int
     body: bytes | Callable[[Call], bytes]
@@ -162,28 +154,24 @@ def too_large(limit: int = 6000, requested: int = 9000) -> Reply:
     return error(413, "rate_limit_exceeded", message, "tokens")
 
 
-# Errors that Groq really sent, from 2024 to 2026: model, service tier, kind, limit, used, requested, wait.
-TIER = " service tier `on_demand`"
+# Refusals that Groq really sent, from 2024 to 2026: kind, limit, used, requested, wait.
 RECORDED = {
-    "RPM": ("llama-3.1-8b-instant", "", RPM, 30, 30, 1, "399ms"),
-    "TPM": ("llama-3.3-70b-versatile", "", TPM, 6000, 3513, 3166, "6.780999999s"),
-    "TPM of a tier": ("llama-3.1-8b-instant", TIER, TPM, 6000, 5034, 1443, "4.77s"),
-    "TPM, unnamed": ("llama-3.1-70b-versatile", "", "", 131072, 130385, 731, "28.542992187s"),
-    "TPD": ("llama-3.3-70b-versatile", TIER, TPD, 100000, 97050, 3619, "9m38.016s"),
-    "TPD, unnamed": ("llama3-70b-8192", "", "", 500000, 500370, 252, "1m47.5854s"),
-    "too large, about": ("llama3-70b-8192", "", TPM, 7000, 0, "~12903", "50.597142857s"),
-    "too large": ("llama-3.2-90b-text-preview", "", TPM, 7000, 0, 7895, "7.671428571s"),
+    "RPM": (RPM, 30, 30, 1, "399ms"),
+    "TPM": (TPM, 6000, 5034, 1443, "4.77s"),
+    "TPM, unnamed": ("", 131072, 130385, 731, "28.542992187s"),
+    "TPD": (TPD, 100000, 97050, 3619, "9m38.016s"),
+    "TPD, unnamed": ("", 500000, 500370, 252, "1m47.5854s"),
+    "too large, about": (TPM, 7000, 0, "~12903", "50.597142857s"),
+    "too large": (TPM, 7000, 0, 7895, "7.671428571s"),
 }
 
 
 def recorded(name: str, wait: str = "") -> Reply:
     """Return a recorded 429, with another wait if a test has no time for the real one."""
-    model, tier, kind, limit, used, requested, real_wait = RECORDED[name]
+    kind, limit, used, requested, real_wait = RECORDED[name]
     numbers = f"{kind}: Limit {limit}, Used {used}, Requested {requested}"
-    account = f"model `{model}` in organization `org_x`{tier}"
-    message = f"Rate limit reached for {account} on {numbers}. Please try again in {wait or real_wait}."
-    type = "requests" if kind == RPM else "tokens" if kind else ""
-    return error(429, "rate_limit_exceeded", message, type)
+    message = f"Rate limit reached for {ACCOUNT} on {numbers}. Please try again in {wait or real_wait}."
+    return error(429, "rate_limit_exceeded", message, "tokens")
 
 
 def json_validate_failed(failed_generation: str) -> Reply:
@@ -252,11 +240,7 @@ SERVICE_FAULTS = [*ERRORS, drop(), drop(), hang()]
 
 
 class Faults:
-    """Answer with scores, except for 18 calls in 100: 10 bad replies and the service's 8 faults.
-
-    The call's number decides, so that the shares are exact. No request gets more than two bad replies, since
-    a request that never gets a usable reply cannot be judged.
-    """
+    """Answer with scores, except for 18 calls in 100: 10 bad replies, two a request at most, and 8 faults."""
 
     def __init__(self, score_of: Callable[[Call], int]) -> None:
         self._score_of = score_of
@@ -279,16 +263,12 @@ class Faults:
 
 @dataclass(frozen=True)
 class Limits:
-    """An account's limit of a minute: of requests, of tokens, or none. Limits of a day are left to replies.
-
-    With `start_full=False` it is used up at first. It may be enforced over this share of the minute, which
-    refusals don't say.
-    """
+    """An account's limit of a minute: of requests, of tokens, or none."""
 
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
-    start_full: bool = True
-    enforced_share: float = 1.0
+    start_full: bool = True  # otherwise it is used up at first
+    enforced_share: float = 1.0  # of the minute, over which it is enforced; refusals don't say so
 
 
 class Quota:
@@ -307,11 +287,7 @@ class Quota:
         self._updated_s = now_s
 
     def admit(self, tokens: int, now_s: float) -> Reply | None:
-        """Charge a request and its tokens and return None, or return the refusal and charge nothing.
-
-        The refusal is a 413 if the request exceeds the tokens per minute, else a 429. Its retry-after is
-        rounded up to whole seconds, as at Groq.
-        """
+        """Charge a request and its tokens and return None, or return the refusal: a 413 or a 429."""
         if not self._stated:
             return None
         amount = tokens if self._kind == TPM else 1
@@ -323,7 +299,7 @@ class Quota:
             self._use(amount, now_s)
             return None
         numbers = f"Limit {self._stated}, Used {math.ceil(self._used - 1e-6)}, Requested {amount}"
-        retry_after_s = max(1, math.ceil(wait_s - 1e-6))
+        retry_after_s = max(1, math.ceil(wait_s - 1e-6))  # in whole seconds, as at Groq
         return rate_limited(self._kind, 0, retry_after_s, numbers=numbers, wait_s=wait_s)
 
     def correct(self, charged: int, actual: int, now_s: float) -> None:
@@ -349,18 +325,13 @@ ENDS = ("completed", "failed", "expired", "cancelled")
 
 @dataclass(frozen=True)
 class BatchScript:
-    """How a batch proceeds. It takes a step whenever it is retrieved, so that no test waits for a clock.
+    """How a batch proceeds: a step whenever it is retrieved. Its last line is answered first."""
 
-    It is found in progress `polls` times before its `end`. One that expires or is cancelled answers only so
-    many lines (`answered`, by default all), and its error file lists the others. One that failed says why.
-    Lines are answered from the last to the first.
-    """
-
-    polls: int = 0
+    polls: int = 0  # how often it is found in progress
     end: Literal["completed", "failed", "expired", "cancelled"] = "completed"
     code: str = "processing_failed"
     problem: str = "The batch could not be processed."
-    answered: int | None = None
+    answered: int | None = None  # lines, if it expires or is cancelled; its error file lists the others
 
 
 @dataclass(frozen=True)
@@ -390,13 +361,10 @@ class Batch:
     def as_json(self) -> dict[str, Any]:
         problem = {"code": self.script.code, "message": self.script.problem, "line": None}
         counts = {"total": len(self.lines), "completed": self.n_completed, "failed": self.n_failed}
+        names = ("id", "input_file_id", "output_file_id", "error_file_id", "status")
         return {
-            "id": self.id,
-            "input_file_id": self.input_file_id,
-            "output_file_id": self.output_file_id,
-            "error_file_id": self.error_file_id,
+            **{name: getattr(self, name) for name in names},
             "errors": {"object": "list", "data": [problem]} if self.status == "failed" else None,
-            "status": self.status,
             "expires_at": int(time.time()) + 86_400,
             "request_counts": counts,
         }
@@ -468,37 +436,31 @@ class BatchService:
 
     def retrieve(self, batch: Batch) -> Reply:
         """Take the batch's next step and return its new state."""
-        script = batch.script
-        if batch.polled == script.polls and batch.status not in ENDS:
-            self._finish(batch, script.end)
+        n_polls = batch.script.polls
+        if batch.status not in ENDS and batch.polled == n_polls:
+            self._finish(batch, batch.script.end)
         elif batch.status not in ENDS:
             batch.status = "in_progress"
             batch.polled += 1
-            batch.n_completed = len(batch.lines) * batch.polled // (script.polls + 1)
+            batch.n_completed = len(batch.lines) * batch.polled // (n_polls + 1)
         return json_reply(batch.as_json())
 
     def _finish(self, batch: Batch, end: str) -> None:
         batch.status = end
         if end == "failed":
             return
-        n_answered = len(batch.lines) if end == "completed" else batch.script.answered
-        results = []
-        errors = []
-        for number, line in enumerate(batch.lines):
+        answered = batch.lines[: None if end == "completed" else batch.script.answered]
+        results: list[bytes] = []
+        errors: list[bytes] = []
+        for line in answered:
             call = parse_line(len(self._answered_lines), line)
-            if n_answered is not None and number >= n_answered:
-                problem = {"code": f"batch_{end}", "message": f"Not executed before the batch was {end}."}
-                errors.append(result_line(call, None, problem))
-                continue
             self._answered_lines.append(line)
             reply = self._answer(call)
-            if reply.act != "send":  # there is no connection on which the client could notice it
-                reply = error(500, "internal_error", f"Internal error: {reply.act}.")
-            if reply.status == 200:
-                results.append(result_line(call, reply))
-            else:
-                errors.append(result_line(call, reply))
-                batch.n_failed += 1
+            (results if reply.status == 200 else errors).append(result_line(call, reply))
+        batch.n_failed = len(errors)
+        problem = {"code": f"batch_{end}", "message": f"Not executed before the batch was {end}."}
+        for line in batch.lines[len(answered) :]:
+            errors.append(result_line(parse_line(0, line), None, problem))
         batch.n_completed = len(results)
         if results:
             batch.output_file_id = self._add_file(b"".join(results))
@@ -621,7 +583,6 @@ class GroqServer(BatchService):
             self._in_flight -= 1
 
     async def _handle_batches(self, request: web.Request) -> web.StreamResponse:
-        """Answer a request to files or batches, unless the test disturbs it."""
         self.visits.append((request.method, request.path))
         body = await request.read()
         with self._catch_failure():

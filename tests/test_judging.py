@@ -39,10 +39,12 @@ from groq_server import (
     Reply,
     completion,
     decommissioned,
+    drop,
     empty_object,
     error,
     json_validate_failed,
     model_gone,
+    recorded,
     score_reply,
     too_large,
 )
@@ -138,11 +140,10 @@ def test_missing_or_blank_answer_scores_1_without_a_call(project: Project, serve
 # ------------------------------------------------------------------ Requests
 
 
-@pytest.mark.parametrize("ending", ["", "/", "/openai/v1", "/openai/v1/"])
+@pytest.mark.parametrize("ending", ["", "/openai/v1/"])
 def test_base_url_may_end_in_the_path(small: Project, serve: Serve, ending: str) -> None:
     server = serve(usual)
-    outcome = small.run(GROQ_BASE_URL=f" {server.url}{ending}\n", GROQ_API_KEY=f" {KEY}\n")
-    assert outcome.code == 0
+    assert small.run(GROQ_BASE_URL=f" {server.url}{ending}\n", GROQ_API_KEY=f" {KEY}\n").code == 0
     assert [call.headers["authorization"] for call in server.calls] == [f"Bearer {KEY}"] * 2
 
 
@@ -184,8 +185,8 @@ INVALID = {
     "prose": (completion("A good answer, I would say 4."), NO_OBJECT),
     "no score": (completion('{"rationale": "Right."}'), NO_OBJECT),
     "two scores": (completion('{"score": 4} or {"score": 5}'), "it holds more than one score"),
-    "repeated member": (completion('{"score": 4, "rationale": "Right.", "score": 5}'), NO_OBJECT),
     "rejected by JSON mode": (json_validate_failed('{"rationale": Right'), NO_OBJECT),
+    "cut off": (completion('{"quoted": {"score": 5}, "sc', finish_reason="length"), "it is cut off"),
 }
 
 
@@ -204,7 +205,8 @@ def test_invalid_reply_is_asked_for_again_twice_and_then_counts_0(project: Proje
 
 
 def test_score_is_asked_for_again_with_the_reply_and_the_complaint(small: Project, serve: Serve) -> None:
-    server = serve(first(score_reply(6, "Ri\u200bght."), completion("Six."), then=usual_reply(130, 40)))
+    usable = completion(SCORED, prompt_tokens=130)
+    server = serve(first(score_reply(6, "Ri\u200bght."), completion("Six."), then=usable))
     outcome = small.run("dev", "--limit", "1")
     one, two, three = [call.body["messages"] for call in server.calls]
     ask = 'That was not a usable reply: {}. Reply only with JSON: {{"rationale": "...", "score": 1 to 5}}'
@@ -219,9 +221,6 @@ def test_score_is_asked_for_again_with_the_reply_and_the_complaint(small: Projec
 
 
 HALF = completion('{"rationale": "As it is said in {\\"score\\": 5}, the', finish_reason="length")
-AFTER_A_SCORE = completion('{"quoted": {"score": 5}, "sc', finish_reason="length")
-
-
 CUT = {  # model, what comes before a usable reply, and the limit and the messages of each request
     "JSON mode": (LLAMA, [HALF, HALF], [160, 320, 640], [2, 2, 2]),
     "strict schema": (GPT_OSS, [HALF, HALF], [600, 1200, 2400], [2, 2, 2]),
@@ -234,45 +233,20 @@ def test_reply_that_is_cut_off_is_asked_for_again_with_twice_as_many_tokens(
     small: Project, serve: Serve, model: str, replies: list[Reply], limits: list[int], messages: list[int]
 ) -> None:
     server = serve(first(*replies, then=completion(SCORED)))
-    outcome = small.run("dev", "--limit", "1", "--judge-model", model)
+    command = ("dev", "--limit", "1", "--judge-model", model)
+    outcome = small.run(*command)
     assert (judge_scores(outcome), outcome.code) == ({"q001": 4}, 0)
     assert [call.body["max_completion_tokens"] for call in server.calls] == limits
     assert [len(call.body["messages"]) for call in server.calls] == messages
-    assert (
-        small.run("dev", "--limit", "1", "--judge-model", model, GROQ_API_KEY="").code == 0
-    )  # the key stays
-
-
-def test_reply_that_is_cut_off_three_times_counts_0(small: Project, serve: Serve) -> None:
-    server = serve(AFTER_A_SCORE)
-    outcome = small.run("dev", "--limit", "1")
-    assert "cut off" in judge_row(outcome, "q001")["failure"]
-    assert (len(server.calls), judge_scores(outcome), outcome.code) == (3, {"q001": 0}, 3)
-
-
-def usual_reply(prompt: int, tokens: int, cached: int = 0) -> Reply:
-    return completion(SCORED, prompt_tokens=prompt, completion_tokens=tokens, cached_tokens=cached)
+    assert small.run(*command, GROQ_API_KEY="").code == 0  # the key stays
 
 
 def test_cached_tokens_cost_half(small: Project, serve: Serve) -> None:
-    serve(usual_reply(1_000_000, 100_000, 400_000))
+    serve(completion(SCORED, prompt_tokens=1_000_000, completion_tokens=100_000, cached_tokens=400_000))
     outcome = small.run("dev", "--limit", "1", "--judge-model", GPT_OSS)
     usage = judge_block(outcome)["usage"]
     assert (usage["cost_usd"], usage["cached_tokens"]) == (pytest.approx(0.06 + 0.03), 400_000)
     assert mentions(outcome.err, "tokens in", "$0.0900")
-
-
-def test_missing_judgements_count_0_and_are_named(project: Project, serve: Serve) -> None:
-    write_many(project, 24)
-    replies = {f"d{number}": score_reply(3 if number < 12 else 2) for number in range(22)}
-    serve(by_document(replies | {"d22": score_reply(0), "d23": too_large(6000, 9000)}))
-    outcome = project.run()
-    block = judge_block(outcome)
-    assert block["avg_answer_score"] == pytest.approx(56 / 24)
-    assert (block["failed_questions"], block["unjudged_questions"]) == (["q023", "q024"], [])
-    assert (block["questions_scored"], block["usage"]["judgements"]) == (24, 22)
-    assert mentions(outcome.err, "warning: dev_strong_output.json: ", "failed: q023, q024 ", "counts 0")
-    assert outcome.code == 3
 
 
 # ------------------------------------------------------------------ Keys and refused requests
@@ -287,14 +261,10 @@ UNUSABLE_SERVICES: dict[str, tuple[Reply, Environment, str]] = {
     "withdrawn, as is its successor": (model_gone(), {}, f"The model `{GPT_OSS}` does not exist"),
     "long page": (Reply(403, b"Denied. " * 1000), {}, f"HTTP 403: {('Denied. ' * 1000)[:200]}..."),
     "key not in ASCII": (FOUR, {"GROQ_API_KEY": "gsk_loopbäck0123456789"}, BAD_KEY),
-    "newline in the key": (FOUR, {"GROQ_API_KEY": "gsk_loopback\n0123456789"}, BAD_KEY),
-    "surrogate in the key": (FOUR, {"GROQ_API_KEY": "gsk_\udcff0123456789"}, BAD_KEY),
     "half an IPv6 address": (FOUR, {"GROQ_BASE_URL": "http://[::1"}, BAD_URL),
     "other scheme": (FOUR, {"GROQ_BASE_URL": "ftp://127.0.0.1"}, BAD_URL),
-    "no host": (FOUR, {"GROQ_BASE_URL": "://"}, BAD_URL),
     "no port": (FOUR, {"GROQ_BASE_URL": "http://127.0.0.1:x"}, BAD_URL),
     "SOCKS without socksio": (FOUR, {"ALL_PROXY": "socks5://127.0.0.1:9"}, BAD_URL),
-    "unknown proxy": (FOUR, {"HTTPS_PROXY": "gopher://127.0.0.1:9"}, BAD_URL),
 }
 
 
@@ -315,11 +285,10 @@ def test_what_concerns_all_questions_stops_judging(
 
 
 ECHOES = {
-    "reply": score_reply(4, f"Your key is {KEY}."),
-    "model": completion(SCORED, model=KEY, fingerprint=KEY),
+    "reply": completion(f'{{"rationale": "Your key is {KEY}.", "score": 4}}', model=KEY, fingerprint=KEY),
     "rejected by JSON mode": json_validate_failed(f'{{"rationale": "{KEY}", "score": 4}}'),
     "error": error(400, "bad_request", f"Bad request by {KEY}"),
-    "error that is tried again": error(503, KEY, f"Overloaded by {KEY}", headers=(("x-key", KEY),)),
+    "error that is tried again": error(503, KEY, f"Overloaded by {KEY}"),
 }
 
 
@@ -352,6 +321,12 @@ def test_successor_of_a_withdrawn_model_judges_everything(small: Project, serve:
     assert server.calls[-1].body["model"] == LLAMA
 
 
+def test_what_the_successor_has_judged_counts_if_its_judging_ends_early(small: Project, serve: Serve) -> None:
+    serve(first(model_gone(), score_reply(4), then=recorded("TPD")))
+    outcome = small.run("dev", "--workers", "1")
+    assert (judge_scores(outcome), outcome.code) == ({"q001": 4, "q002": 0}, 3)
+
+
 # ------------------------------------------------------------------ Judging a part
 
 
@@ -379,8 +354,8 @@ UNUSABLE = {
     "422": (error(422, "invalid", "No such value"), 1, "HTTP 422: No such value"),
     "408": (error(408, "timeout", "Too slow"), 6, "HTTP 408: Too slow"),
     "503": (error(503, "overloaded", "Later"), 6, "HTTP 503: Later"),
-    "dropped connection": (Reply(0, b"", act="drop"), 6, "Connection error."),
-    "empty object": (empty_object(), 6, "not a chat completion"),
+    "dropped connection": (drop(), 6, "Connection error."),
+    "empty object": (empty_object(), 6, "not what was asked for"),
 }
 
 
@@ -389,13 +364,13 @@ def test_requests_that_may_succeed_later_are_tried_six_times_and_others_once(
 ) -> None:
     server = answer_each(project, serve, [score_reply(3), *(reply for reply, _, _ in UNUSABLE.values())])
     outcome = project.run()
-    expected = {"d0": 1}
-    for number, (name, (_, calls, message)) in enumerate(UNUSABLE.items(), start=1):
-        row = judge_block(outcome)["per_question"][number]
-        assert (message in row["failure"], row["answer_score_raw"]) == (True, 0), name
-        expected[f"d{number}"] = calls
-    assert (Counter(asked(server)), outcome.code) == (expected, 3)
-    assert len({json.dumps(call.body) for call in server.calls}) == len(UNUSABLE) + 1
+    _, *rows = judge_block(outcome)["per_question"]
+    for row, (_, _, message) in zip(rows, UNUSABLE.values(), strict=True):
+        assert message in row["failure"]
+    n_calls = [1, *(count for _, count, _ in UNUSABLE.values())]
+    assert Counter(asked(server)) == {f"d{number}": count for number, count in enumerate(n_calls)}
+    assert (sum(judge_scores(outcome).values()), outcome.code) == (3, 3)
+    assert len({json.dumps(call.body) for call in server.calls}) == len(n_calls)
 
 
 # ------------------------------------------------------------------ The dry run
@@ -428,13 +403,12 @@ def test_dry_run_sends_nothing_and_estimates_the_cost_of_what_is_sent(small: Pro
 
 
 def test_dry_run_counts_each_request_that_must_be_sent_once(small: Project, serve: Serve) -> None:
-    serve(usual)
-    small.run("dev", "--limit", "1")
-
     def count(*options: str) -> tuple[str, ...]:
         """Return the numbers of judgements, stored judgements and calls."""
         return plans(small.run("dev", "--dry-run", *options))[0][1:4]
 
+    serve(usual)
+    small.run("dev", "--limit", "1")
     assert count() == ("2", "1", "1")
     assert count("--limit", "1") == ("1", "1", "0")
     small.questions(question("d1"), question("d2"), question("d2"))

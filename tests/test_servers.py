@@ -3,36 +3,49 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from conftest import KEY, LLAMA, Project, Serve, journal_entries, judge_scores, mentions, table
+from conftest import KEY, Project, Serve, journal_entries, json_lines, judge_scores, mentions, table
 from groq_server import Call, GroqServer, Reply, error, score_reply
 
 MODEL = ("dev", "--model", "own")
 
 
-def open_server(serve: Serve, monkeypatch: pytest.MonkeyPatch, answer: Any) -> GroqServer:
+Open = Callable[[Any], GroqServer]
+
+
+@pytest.fixture
+def open_server(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> Open:
     """Start a server that speaks only /v1, and have it asked."""
-    server = serve(answer, prefix="/v1")
-    monkeypatch.setenv("GROQ_BASE_URL", f"{server.url}/v1")
-    return server
+
+    def open_server(answer: Any) -> GroqServer:
+        server = serve(answer, prefix="/v1")
+        monkeypatch.setenv("GROQ_BASE_URL", f"{server.url}/v1")
+        return server
+
+    return open_server
 
 
 def formats(server: GroqServer) -> list[str]:
     """Return the type of each call's response_format; "none" for a call without one."""
-    return [call.body.get("response_format", {"type": "none"})["type"] for call in server.calls]
+    return list(map(format_of, server.calls))
+
+
+def format_of(call: Call) -> str:
+    return str(call.body.get("response_format", {"type": "none"})["type"])
 
 
 def refuse(*types: str) -> Any:
     """Refuse these response formats, as servers do that do not know them."""
 
     def answer(call: Call) -> Reply:
-        kind = call.body.get("response_format", {"type": "none"})["type"]
-        if kind in types:
-            return error(400, "invalid_request", f"response_format {kind} is not supported")
-        return score_reply(4)
+        kind = format_of(call)
+        refusal = error(400, "invalid_request", f"response_format {kind} is not supported")
+        return refusal if kind in types else score_reply(4)
 
     return answer
 
@@ -53,15 +66,10 @@ SCHEMA, JSON_MODE = "json_schema", "json_object"
     },
 )
 def test_a_server_that_speaks_only_v1(
-    small: Project,
-    serve: Serve,
-    monkeypatch: pytest.MonkeyPatch,
-    refused: tuple[str, ...],
-    sent: list[str],
-    notes: list[str],
+    small: Project, open_server: Open, refused: tuple[str, ...], sent: list[str], notes: list[str]
 ) -> None:
     """A strict schema comes first; what is refused is not tried again, and is said once."""
-    server = open_server(serve, monkeypatch, refuse(*refused))
+    server = open_server(refuse(*refused))
     outcome = small.run(*MODEL, "--workers", "1")
     assert (judge_scores(outcome), outcome.code) == ({"q001": 4, "q002": 4}, 0)
     assert formats(server) == sent
@@ -69,10 +77,8 @@ def test_a_server_that_speaks_only_v1(
     assert said == [f"The service refuses {note}" for note in notes]
 
 
-def test_a_server_needs_a_model_and_is_named_in_errors(
-    small: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    server = open_server(serve, monkeypatch, error(404, "model_not_found", "No such model."))
+def test_a_server_needs_a_model_and_is_named_in_errors(small: Project, open_server: Open) -> None:
+    server = open_server(error(404, "model_not_found", "No such model."))
     outcome = small.run()
     assert outcome.err == [f"error: {server.url}/v1: name one of its models with --model"]
     assert (outcome.code, outcome.results) == (2, None)
@@ -80,27 +86,20 @@ def test_a_server_needs_a_model_and_is_named_in_errors(
     assert mentions(outcome.err, "error: ", f"(asked: {server.url}/v1)")
 
 
-def test_any_other_address_is_one_of_groqs_api(small: Project, serve: Serve) -> None:
-    server = serve(score_reply(4))
-    assert small.run().code == 0
-    assert {call.body["model"] for call in server.calls} == {LLAMA}
-
-
 SECRET_URL = "http://anna:pass-word-7@{host}/v1?token=token-8#part"
 
 
 def test_nothing_secret_of_a_url_is_printed_or_stored(
-    small: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch
+    small: Project, open_server: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for answer in (score_reply(4), error(401, "invalid_api_key", "Wrong key.")):
         (small.folder / "dev_judgements.jsonl").unlink(missing_ok=True)
-        server = open_server(serve, monkeypatch, answer)
+        server = open_server(answer)
         monkeypatch.setenv("GROQ_BASE_URL", SECRET_URL.format(host=server.url.removeprefix("http://")))
         outcome = small.run(*MODEL, "--report", "html")
-        shown = (
-            outcome.out + "\n".join(outcome.err) + b"".join(small.files().values()).decode("utf-8", "replace")
-        )
-        assert [secret for secret in ("anna", "pass-word-7", "token-8", KEY) if secret in shown] == []
+        written = b"".join(small.files().values()).decode("utf-8", "replace")
+        shown = "\n".join([outcome.out, *outcome.err, written])
+        assert not re.search(f"anna|pass-word-7|token-8|{KEY}", shown)
         assert len(server.calls) > 0
 
 
@@ -127,16 +126,14 @@ def test_plain_http_to_another_machine_is_a_warning(
 # ------------------------------------------------------------------ Whose replies count
 
 
-def test_replies_of_another_server_do_not_count(
-    small: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_replies_of_another_server_do_not_count(small: Project, open_server: Open) -> None:
     """Another model behind the same name would get the first one's grades."""
-    first = open_server(serve, monkeypatch, score_reply(5))
+    first = open_server(score_reply(5))
     small.run(*MODEL)
     assert {entry["endpoint"] for entry in journal_entries(small)} == {f"{first.url}/v1"}
     lines = [{**entry, "endpoint": "http://elsewhere:1/v1"} for entry in journal_entries(small)]
-    small.write("dev_judgements.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
-    second = open_server(serve, monkeypatch, score_reply(2))
+    small.write("dev_judgements.jsonl", json_lines(*lines))
+    second = open_server(score_reply(2))
     assert judge_scores(small.run(*MODEL)) == {"q001": 2, "q002": 2}
     assert len(second.calls) == 2
     assert judge_scores(small.run(*MODEL)) == {"q001": 2, "q002": 2}  # now both are in the journal
@@ -159,7 +156,7 @@ def test_without_a_key_the_journals_only_server_counts(
     for entry, endpoint in zip(journal_entries(small), endpoints, strict=True):
         del entry["endpoint"]
         lines.append({**entry, "endpoint": endpoint} if endpoint else entry)
-    small.write("dev_judgements.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+    small.write("dev_judgements.jsonl", json_lines(*lines))
     outcome = small.run("dev", GROQ_API_KEY="", GROQ_BASE_URL="")
     found = judge_scores(outcome) if "llm_judge" in outcome.results["strong"] else None
     assert found == scores
@@ -168,10 +165,8 @@ def test_without_a_key_the_journals_only_server_counts(
 # ------------------------------------------------------------------ Prices
 
 
-def test_the_price_of_an_unknown_model_can_be_said(
-    small: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    server = open_server(serve, monkeypatch, score_reply(4))
+def test_the_price_of_an_unknown_model_can_be_said(small: Project, open_server: Open) -> None:
+    server = open_server(score_reply(4))
     assert "Cost: unknown for this model" in small.run(*MODEL, "--dry-run").out
     outcome = small.run(*MODEL, "--max-usd", "1")
     assert mentions(outcome.err, "--max-usd: the price of own is unknown: say it with --price")
@@ -185,19 +180,16 @@ def test_the_price_of_an_unknown_model_can_be_said(
 
 
 USAGES: dict[str, Any] = {
-    "negative": {"prompt_tokens": -5, "completion_tokens": 3},
-    "absurd": {"prompt_tokens": 10**30, "completion_tokens": "many"},
+    "absurd": {"prompt_tokens": 10**30, "completion_tokens": 3},
     "missing": None,
     "no object": [1],
 }
 
 
-@pytest.mark.parametrize("usage", USAGES.values(), ids=list(USAGES))
-def test_a_strange_usage_makes_no_reply_unreadable(
-    small: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch, usage: Any
-) -> None:
+@table("usage", USAGES)
+def test_a_strange_usage_makes_no_reply_unreadable(small: Project, open_server: Open, usage: Any) -> None:
     message = {"role": "assistant", "content": '{"rationale": "So.", "score": 4}'}
     body = {"model": "own", "choices": [{"index": 0, "message": message}], "usage": usage}
-    open_server(serve, monkeypatch, Reply(200, json.dumps(body).encode()))
+    open_server(Reply(200, json.dumps(body).encode()))
     outcome = small.run(*MODEL)
     assert (judge_scores(outcome), outcome.code) == ({"q001": 4, "q002": 4}, 0)
