@@ -3903,8 +3903,10 @@ class Batches:
                     self.store_results(note, state)
                 else:
                     counts = state.request_counts
-                    n_done = counts.completed + counts.failed
-                    self.under_way.append(f"{state.id}: {n_done} of {counts.total} done")
+                    done = state.status
+                    if counts:  # not while the file is being validated
+                        done = f"{counts.completed + counts.failed} of {counts.total} done"
+                    self.under_way.append(f"{state.id}: {done}")
 
     def fetch(self, note: BatchNote) -> Any:
         """Return the state of a batch; None if the service does not find it."""
