@@ -5502,12 +5502,20 @@ class Submission(msgspec.Struct):
     differences: list[Difference] = []
 
     @property
-    def reason(self) -> str:
-        """Return the first problem for the leaderboard: "dev_x_output.json, line 3: JSON is cut off"."""
-        text = "".join(self.problems[:1]).removeprefix(f"{self.folder}: ").removeprefix(f"{self.folder}/")
+    def reasons(self) -> list[str]:
+        """Return the problems for readers: "dev_x_output.json, line 3: JSON is cut off"."""
         path = os.path.abspath(self.folder)
-        text = text.replace(f" in {path}", "").replace(f" in {os.path.dirname(path)}", "")
-        return re.sub(r":([0-9]+): ", r", line \1: ", text, count=1)
+        reasons = []
+        for problem in self.problems:
+            text = problem.removeprefix(f"{self.folder}: ").removeprefix(f"{self.folder}/")
+            text = text.replace(f" in {path}", "").replace(f" in {os.path.dirname(path)}", "")
+            reasons.append(re.sub(r":([0-9]+): ", r", line \1: ", text, count=1))
+        return reasons
+
+    @property
+    def reason(self) -> str:
+        """Return the first reason; "" if there is none."""
+        return next(iter(self.reasons), "")
 
     @property
     def warnings(self) -> list[str]:
@@ -6937,12 +6945,14 @@ class StoredSystem(Record, kw_only=True):
     def list_submitted(self) -> list[Measure]:
         """Return the measures that the system had something to score for."""
         has_retrieved = any(row.get("retrieved_top_1") for row in self.retrieval.per_question)
+        has_gold = bool(self.citation.per_question)  # without gold evidence it is right to cite nothing
         has_cited = any(row.get("pred_sentences") for row in self.citation.per_question)
         measures = [*RETRIEVAL_MEASURES] if has_retrieved else []
         measures += CITATION_MEASURES if has_cited else ()
         if self.llm_judge.per_question:
-            measures += JUDGE_MEASURES if has_cited else (ANSWER_MEASURE,)
-        return [*measures, SUPPORT_MEASURE] if self.support.per_question and has_cited else measures
+            measures += JUDGE_MEASURES if has_cited or not has_gold else (ANSWER_MEASURE,)
+        has_support = any(row.get("pred_sentences") for row in self.support.per_question)
+        return [*measures, SUPPORT_MEASURE] if has_support else measures
 
     def find_block(self, measure: Measure) -> StoredBlock:
         """Return the block that has a measure's scores."""
@@ -7051,6 +7061,8 @@ def compare_with_baseline(
             now = answer.scores.get(measure.name)
             gaps.append(np.nan if now is None or not is_number(then) else now - then)
         obstacle = find_obstacle(measure, stored, system, judging)
+        if answers and not obstacle and np.isnan(gaps).all():
+            obstacle = "no question in common has it"
         development.changes.append(Change(measure, obstacle, np.array(gaps, np.float64)))
     test_changes(development.changes, clusters)
     return development
@@ -7105,9 +7117,9 @@ def describe_development(development: Development) -> dict[str, Any]:
     for change in development.changes:
         row = {"measure": change.measure.mean_key, "n": change.n, "difference": change.difference}
         row |= {"ci95": change.interval, "p": change.p, "p_holm": change.p_holm}
-        row |= {"smallest_noticeable_drop": change.noticeable, "verdict": change.verdict or None}
-        if change.p is not None and not change.is_worse and change.noticeable is None:
-            row["smallest_noticeable_drop_reason"] = change.noticed
+        row |= {"smallest_noticeable_drop": change.noticeable or None, "verdict": change.verdict or None}
+        if change.p is not None and not change.is_worse and not change.noticeable:
+            row["smallest_noticeable_drop_reason"] = change.noticed or "all differences are equal"
         rows.append(row | ({"reason": change.obstacle} if change.obstacle else {}))
     return {
         "questions": development.n_questions,
@@ -7919,7 +7931,7 @@ def build_split_report(
 ) -> Report:
     """Return the report on one submission, for its authors, or on the systems of the current directory."""
     systems = graded.systems
-    lines = [*prefix_lines("not graded", graded.problems), *graded.warnings]
+    lines = [*prefix_lines("not graded", graded.reasons), *graded.warnings]
     cases: dict[str, list[str]] = defaultdict(list)
     distributions = {}
     for system in systems:
@@ -8292,13 +8304,14 @@ def load_analyzer(kiwi: Any) -> Any:
     return kiwi.Kiwi()
 
 
+KOREAN_BY_SPACES = "13a, of Korean by white space"
+
+
 def describe_tokens(items: Iterable[Item]) -> str:
     if not any(map(has_hangul, items)):
         return "13a"
     kiwi = import_kiwi()
-    if kiwi is None:
-        return "13a, of Korean by white space; for morphemes install the package kiwipiepy"
-    return f"13a, of Korean by morphemes (kiwipiepy {kiwi.__version__})"
+    return f"13a, of Korean by morphemes (kiwipiepy {kiwi.__version__})" if kiwi else KOREAN_BY_SPACES
 
 
 def decide_by_similarity(graded: Configuration, threshold: float) -> Column:
@@ -9104,6 +9117,8 @@ def describe_answers(results: Mapping[str, Any]) -> list[str]:
         lines.append(f"quality from 1 to 5: {', '.join(means)}; faithfulness is to {shown} answers")
     if "bleu_tokens" in results:
         lines.append(f"BLEU's tokens: {results['bleu_tokens']}")
+        if results["bleu_tokens"] == KOREAN_BY_SPACES:
+            lines.append("To split Korean into morphemes, install the package kiwipiepy")
     return lines
 
 
@@ -9330,6 +9345,8 @@ def read_judges(paths: Iterable[str], folder: str | None, problems: list[str]) -
     if folder is not None:
         inside = sorted(glob.glob("*.json", root_dir=folder) + glob.glob("*/*.json", root_dir=folder))
         subfolders = {Path(folder, name).as_posix(): os.path.dirname(name) for name in inside}
+        if not inside:
+            problems.append(f"{folder}: no files *{JUDGE_SUFFIX}NAME.json, nor a folder for each judge")
     n_ignored = 0
     for path in [*paths, *subfolders]:
         found: list[str] = []

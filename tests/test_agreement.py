@@ -501,7 +501,7 @@ BAD_USAGE: dict[str, tuple[str, list[str]]] = {
     "one judge": ("a.json ./a.json", ["two"]),
     "verdicts and scores": ("a.json score.json", ["verdicts", "scores"]),
     "too many scores": ("many.json too_many.json", ["2000 different scores", "round them"]),
-    "an empty folder": ("a.json --eval-dir nowhere", ["two judges", "got 1"]),
+    "an empty folder": ("a.json --eval-dir nowhere", ["nowhere: no files *__judge-NAME.json"]),
     "results over an input": ("a.json b.json --out ./b.json", ["b.json", "--out"]),
 }
 

@@ -174,7 +174,9 @@ def test_the_smallest_drop_that_would_have_been_noticed(six: Project) -> None:
     error = math.sqrt(6 / 5 * ((5 / 6) ** 2 + 5 / 6**2)) / 6
     assert row["smallest_noticeable_drop"] == pytest.approx(100 * (T_975 + T_800) * error, rel=1e-3)
     assert (row["verdict"], row["difference"]) == ("no significant drop", pytest.approx(-100 / 6))
-    assert changes(compare(six))["avg_f1"]["smallest_noticeable_drop"] == 0  # nothing varies
+    row = changes(compare(six))["avg_f1"]
+    why = "all differences are equal"
+    assert (row["smallest_noticeable_drop"], row["smallest_noticeable_drop_reason"]) == (None, why)
 
 
 def test_questions_whose_gold_has_changed_are_left_out(six: Project) -> None:
@@ -190,6 +192,50 @@ def test_questions_whose_gold_has_changed_are_left_out(six: Project) -> None:
     six.questions(*(question(f"d{n}", answer="New.") for n in range(1, 7)))
     outcome = compare(six)
     assert (outcome.code, "own: no question in common with the same gold" in outcome.out) == (3, True)
+
+
+def test_a_measure_that_no_common_question_has_is_not_tested(six: Project) -> None:
+    gold = [question("d1", evidence_sentences=[]), *(question(f"d{n}") for n in range(2, 7))]
+    six.questions(*gold)
+    keep_baseline(six)
+    six.questions(gold[0], *(question(f"d{n}", answer="New.") for n in range(2, 7)))
+    outcome = compare(six)
+    row = changes(outcome)["avg_f1"]
+    assert (row["n"], row["reason"], outcome.code) == (0, "no question in common has it", 3)
+    assert changes(outcome)["recall_at_5_pct"]["n"] == 1
+
+
+def test_support_without_gold_evidence_is_missed_too(six: Project) -> None:
+    six.questions(*(question(f"d{n}", evidence_sentences=[]) for n in range(1, 7)))
+    keep_baseline(six)
+    results = six.read(BASELINE)
+    rated = {"question_id": "q001", "support_score": 1, "pred_sentences": ["S1"]}
+    results["own"]["support"] = {"per_question": [rated]}
+    six.write(BASELINE, results)
+    six.predictions("own", rows(6, evidence_sentences=[]))
+    outcome = compare(six)
+    assert mentions(outcome.err, "worse: own: in the baseline, and not submitted now: Support")
+    assert outcome.code == 1
+
+
+HOLM = {  # hits at the largest k of six questions now, right citations now -> p of both measures by Holm
+    "no less than the smaller": (0, 0, [2 / 64, 2 / 64]),
+    "one worse": (0, 6, [2 / 64, 1]),
+    "the larger p counts once": (0, 1, [2 / 64, 2 / 64]),
+    "the smaller counts twice": (1, 1, [4 / 64, 4 / 64]),
+}
+
+
+@table("n_hits, n_cited, p_holm", HOLM)
+def test_holm_over_the_tested_measures(six: Project, n_hits: int, n_cited: int, p_holm: list[float]) -> None:
+    keep_baseline(six)
+    now = rows(6)
+    for number, row in enumerate(now.values(), start=1):
+        row["retrieved_docs"] = row["retrieved_docs"] if number <= n_hits else ["d9"]
+        row["evidence_sentences"] = ["S1"] if number <= n_cited else ["S2"]
+    six.predictions("own", now)
+    found = changes(compare(six))
+    assert [found[name]["p_holm"] for name in ("recall_at_5_pct", "avg_f1")] == p_holm
 
 
 @table(

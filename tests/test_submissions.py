@@ -630,6 +630,10 @@ def test_systems_that_only_some_submissions_have(three: Project) -> None:
     assert graded == [("ann", "strong", "graded", ""), ("bob", "strong", "graded", "")]
     reason = "dev_strong_output.json: file not found: expected dev_NAME_output.json"
     assert (*last[:3], last[3][: len(reason)]) == ("cem", "", "not graded", reason)
+    three.run(*THREE, "--systems", "simple", "strong", "--report", "md")
+    page = (three.folder / "dev_graded/cem/dev_evaluation.md").read_text("utf-8").replace("\\", "")
+    assert f"not graded: {reason}" in page
+    assert str(three.folder) not in page
 
 
 def test_no_submission_can_be_graded(course: Project) -> None:
