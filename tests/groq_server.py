@@ -327,7 +327,7 @@ ENDS = ("completed", "failed", "expired", "cancelled")
 class BatchScript:
     """How a batch proceeds: a step whenever it is retrieved. Its last line is answered first."""
 
-    polls: int = 0  # how often it is found in progress
+    polls: int = 0  # how often it is found in progress: of several times the first in validation
     end: Literal["completed", "failed", "expired", "cancelled"] = "completed"
     code: str = "processing_failed"
     problem: str = "The batch could not be processed."
@@ -366,7 +366,7 @@ class Batch:
             **{name: getattr(self, name) for name in names},
             "errors": {"object": "list", "data": [problem]} if self.status == "failed" else None,
             "expires_at": int(time.time()) + 86_400,
-            "request_counts": counts,
+            "request_counts": None if self.status == "validating" else counts,
         }
 
 
@@ -440,7 +440,7 @@ class BatchService:
         if batch.status not in ENDS and batch.polled == n_polls:
             self._finish(batch, batch.script.end)
         elif batch.status not in ENDS:
-            batch.status = "in_progress"
+            batch.status = "in_progress" if batch.polled or n_polls == 1 else "validating"
             batch.polled += 1
             batch.n_completed = len(batch.lines) * batch.polled // (n_polls + 1)
         return json_reply(batch.as_json())

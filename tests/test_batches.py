@@ -174,7 +174,8 @@ def test_only_new_requests_are_asked_meanwhile(four: Project, submit: Submit, co
     server = submit("--limit", "3", batches=BatchScript(polls=9))
     outcome = four.run(*command, "--limit", "3")
     assert (outcome.code, asked_again(server)) == (3, [])
-    assert mentions(outcome.err, "error: ", FIRST, "0 of 3 done")
+    assert mentions(outcome.err, "error: ", f"{FIRST}: validating")
+    assert mentions(four.run(*command, "--limit", "3").err, "error: ", f"{FIRST}: 0 of 3 done")
     planned = four.run(*command, "--dry-run").out
     assert "Under way in batches: 3\n" in planned
     assert "Calls to make: 1\n" in planned

@@ -185,6 +185,7 @@ INVALID = {
     "prose": (completion("A good answer, I would say 4."), NO_OBJECT),
     "no score": (completion('{"rationale": "Right."}'), NO_OBJECT),
     "two scores": (completion('{"score": 4} or {"score": 5}'), "it holds more than one score"),
+    "repeated member": (completion('{"score": 4, "rationale": "Right.", "score": 5}'), NO_OBJECT),
     "rejected by JSON mode": (json_validate_failed('{"rationale": Right'), NO_OBJECT),
     "cut off": (completion('{"quoted": {"score": 5}, "sc', finish_reason="length"), "it is cut off"),
 }
