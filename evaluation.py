@@ -5502,20 +5502,18 @@ class Submission(msgspec.Struct):
     differences: list[Difference] = []
 
     @property
-    def reasons(self) -> list[str]:
-        """Return the problems for readers: "dev_x_output.json, line 3: JSON is cut off"."""
+    def shown_problems(self) -> list[str]:
+        """The problems without the names of folders above the submission's."""
         path = os.path.abspath(self.folder)
-        reasons = []
-        for problem in self.problems:
-            text = problem.removeprefix(f"{self.folder}: ").removeprefix(f"{self.folder}/")
-            text = text.replace(f" in {path}", "").replace(f" in {os.path.dirname(path)}", "")
-            reasons.append(re.sub(r":([0-9]+): ", r", line \1: ", text, count=1))
-        return reasons
+        above = os.path.dirname(path)
+        return [text.replace(f" in {path}", "").replace(f" in {above}", "") for text in self.problems]
 
     @property
     def reason(self) -> str:
-        """Return the first reason; "" if there is none."""
-        return next(iter(self.reasons), "")
+        """Return the first problem for the leaderboard: "dev_x_output.json, line 3: JSON is cut off"."""
+        text = "".join(self.shown_problems[:1])
+        text = text.removeprefix(f"{self.folder}: ").removeprefix(f"{self.folder}/")
+        return re.sub(r":([0-9]+): ", r", line \1: ", text, count=1)
 
     @property
     def warnings(self) -> list[str]:
@@ -6956,14 +6954,11 @@ class StoredSystem(Record, kw_only=True):
 
     def find_block(self, measure: Measure) -> StoredBlock:
         """Return the block that has a measure's scores."""
-        for block, measures in (
-            (self.retrieval, RETRIEVAL_MEASURES),
-            (self.citation, CITATION_MEASURES),
-            (self.llm_judge, JUDGE_MEASURES),
-        ):
-            if measure in measures:
-                return block
-        return self.support
+        if measure in RETRIEVAL_MEASURES:
+            return self.retrieval
+        if measure in CITATION_MEASURES:
+            return self.citation
+        return self.llm_judge if measure in JUDGE_MEASURES else self.support
 
 
 class Baseline(NamedTuple):
@@ -7550,18 +7545,14 @@ Average Evidence Score (0-1): {format_mean(graded, EVIDENCE_MEASURE, 4)}
 Average Combined Score (0-1): {format_mean(graded, COMBINED_MEASURE, 2)}"""
     if graded.has_support:
         text += f"\nAverage Support (0-1): {format_mean(graded, SUPPORT_MEASURE, 2)}"
-    return "\n".join([text, *map(escape_console, list_remarks(graded))])
+    cases = describe_cases(graded)
+    remarks = [*describe_scored(graded), *cases["Flagged questions"], *cases["Overridden scores"]]
+    return "\n".join([text, *map(escape_console, remarks)])
 
 
 def format_mean(graded: System, measure: Measure, digits: int) -> str:
     mean = graded.find_mean(measure)
     return format_number(mean.value, digits)
-
-
-def list_remarks(graded: System) -> list[str]:
-    """Return the lines below the averages: what they are of, and what a person should look at."""
-    cases = describe_cases(graded)
-    return [*describe_scored(graded), *cases["Flagged questions"], *cases["Overridden scores"]]
 
 
 def describe_scored(graded: System) -> list[str]:
@@ -7738,7 +7729,7 @@ def build_leaderboard(
         names.append(row.system.name if row.system else "")
         table.append((names, row.system.means if row.system else {}))
     header = ["Rank", "Submission", "System"]
-    measures = list_board_measures(split)
+    measures = [*LEADERBOARD_MEASURES, *({SUPPORT_MEASURE} & {*split.measures})]
     board = build_means_part("Leaderboard", header, table, measures, n_names=3, widest=measure)
     more = ("Judged", "Missing", "Flagged", "Overridden", "Warnings", "Status")
     cells_with_more = []
@@ -7780,11 +7771,6 @@ def build_leaderboard(
         facts=describe_run(split, systems, judging)
         | {"Submissions": str(len(submissions)), "Data warnings": str(len(lines))},
     )
-
-
-def list_board_measures(split: Split) -> list[Measure]:
-    more = [measure for measure in split.measures if measure == SUPPORT_MEASURE]
-    return [*LEADERBOARD_MEASURES, *more]
 
 
 def list_leaderboard_cells(row: BoardRow, measures: Sequence[Measure]) -> list[object]:
@@ -7931,7 +7917,7 @@ def build_split_report(
 ) -> Report:
     """Return the report on one submission, for its authors, or on the systems of the current directory."""
     systems = graded.systems
-    lines = [*prefix_lines("not graded", graded.reasons), *graded.warnings]
+    lines = [*prefix_lines("not graded", graded.shown_problems), *graded.warnings]
     cases: dict[str, list[str]] = defaultdict(list)
     distributions = {}
     for system in systems:
@@ -8050,8 +8036,10 @@ def list_csv_header(measures: Sequence[Measure]) -> list[str]:
 
 
 def list_csv_rows(split: Split, systems: Sequence[System]) -> Iterator[list[object]]:
+    """Yield a row for each answer to the first question, then for each to the second, and so on."""
     header = list_csv_header(split.measures)
-    for system, answer in iterate_answers(systems):
+    for position, system in itertools.product(range(len(split.questions)), systems):
+        answer = system.answers[position]
         question = answer.question
         judged = build_judge_row(answer) if system.is_judged and question.rubric else {}
         support = build_support_row(answer) if answer.support else {"failure": None}
@@ -8070,12 +8058,6 @@ def list_csv_rows(split: Split, systems: Sequence[System]) -> Iterator[list[obje
             "system_answer": answer.prediction.answer,
         }
         yield [cells.get(column) for column in header]
-
-
-def iterate_answers(systems: Sequence[System]) -> Iterator[tuple[System, GradedAnswer]]:
-    """Yield the answers to the first question, then those to the second, and so on."""
-    for answers in zip(*(system.answers for system in systems), strict=True):
-        yield from zip(systems, answers, strict=True)
 
 
 # -- The page: each question with all its answers

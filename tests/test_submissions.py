@@ -632,7 +632,7 @@ def test_systems_that_only_some_submissions_have(three: Project) -> None:
     assert (*last[:3], last[3][: len(reason)]) == ("cem", "", "not graded", reason)
     three.run(*THREE, "--systems", "simple", "strong", "--report", "md")
     page = (three.folder / "dev_graded/cem/dev_evaluation.md").read_text("utf-8").replace("\\", "")
-    assert f"not graded: {reason}" in page
+    assert f"not graded: in/cem/{reason}" in page
     assert str(three.folder) not in page
 
 
