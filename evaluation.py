@@ -59,10 +59,9 @@ if sys.version_info < (3, 10):  # noqa: UP036 - first of all: an older Python fa
 
 import signal
 
+# Until `main` runs, Ctrl-C ends the program without a traceback.
 if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(
-        signal.SIGINT, signal.SIG_DFL
-    )  # until `main` runs, Ctrl-C ends the program without a traceback
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 import argparse
 import ast
@@ -237,9 +236,8 @@ class Model(NamedTuple):
 UNKNOWN_MODEL = Model(max_completion_tokens=600, usual_completion_tokens=200)  # it may reason
 GPT_OSS = UNKNOWN_MODEL._replace(strict_schema=True, reasoning_effort="low", tokens_per_minute=8_000)
 MODELS: Mapping[str, Model] = {
-    "llama-3.1-8b-instant": Model(
-        usd_per_million=Price(0.05, 0.08)
-    ),  # shut down for most accounts on 2026-08-16
+    # Shut down for most accounts on 2026-08-16.
+    "llama-3.1-8b-instant": Model(usd_per_million=Price(0.05, 0.08)),
     "openai/gpt-oss-20b": GPT_OSS._replace(usd_per_million=Price(0.075, 0.30)),
     "openai/gpt-oss-120b": GPT_OSS._replace(usd_per_million=Price(0.15, 0.60)),
     "local": Model(strict_schema=True, max_completion_tokens=200),  # llama.cpp's server takes a schema
@@ -1129,10 +1127,10 @@ def read_document(doc_id: str, problems: list[str], root: str = "") -> tuple[Doc
     corpus = os.path.join(root, CORPUS_DIR)
     for suffix in DOCUMENT_SUFFIXES:
         path = f"{corpus}/{doc_id}{suffix}"
+        if os.path.lexists(path) and not is_inside(corpus, path):
+            return Document("outside"), ""
         if os.path.lexists(path):
-            return (
-                read_document_file(path, problems) if is_inside(corpus, path) else (Document("outside"), "")
-            )
+            return read_document_file(path, problems)
     return Document("missing"), ""
 
 
@@ -1345,9 +1343,8 @@ def citation_scores(gold_ids: Iterable[str], predicted_ids: Iterable[str]) -> Ci
     matches = len(gold & predicted)
     if matches == 0:
         return CitationScores(0.0, 0.0, 0.0)
-    return CitationScores(
-        matches / len(predicted), matches / len(gold), 2 * matches / (len(gold) + len(predicted))
-    )
+    n_all = len(gold) + len(predicted)
+    return CitationScores(matches / len(predicted), matches / len(gold), 2 * matches / n_all)
 
 
 def evidence_score(
@@ -2115,10 +2112,9 @@ def compute_means(table: Table, system: str, measures: Iterable[Measure]) -> dic
     measures = [measure for measure in measures if measure.name in scores.values]
     columns = [scores.values[measure.name] for measure in measures]
     scaled = [column * measure.scale for measure, column in zip(measures, columns, strict=True)]
+    intervals = bootstrap_intervals(scaled, table.clusters)
     means = {}
-    for measure, column, interval in zip(
-        measures, columns, bootstrap_intervals(scaled, table.clusters), strict=True
-    ):
+    for measure, column, interval in zip(measures, columns, intervals, strict=True):
         is_known = ~np.isnan(column)
         n = int(is_known.sum())
         means[measure.name] = NO_MEAN
@@ -4441,9 +4437,8 @@ def render_parts(report: Report, place: str) -> list[Html]:
         if part.rows:
             table = render_table(drop_constant_columns(part))
             content += [tag("form", *render_search(), hidden="")] if part.keys else []
-            content.append(
-                tag("div", table, class_="scroll", role="region", aria_label=part.title, tabindex=0)
-            )
+            label = part.title
+            content.append(tag("div", table, class_="scroll", role="region", aria_label=label, tabindex=0))
         explained = [f"{title}: {text}" for title, text in part.explanations.items() if text]
         lines = [*part.lines, *explained]
         if lines:
@@ -7182,9 +7177,8 @@ class People(msgspec.Struct):
 class AnswerIndex(NamedTuple):
     """The answers that rows of people's files may be about."""
 
-    titles: dict[
-        str, str
-    ]  # what a row may call a system -> its title; a submission's name is that of its only one
+    # What a row may call a system -> its title. A submission's name is also that of its only system.
+    titles: dict[str, str]
     questions: set[str]
     copies: dict[str, list[AnswerKey]]  # by answer ID, in the order in which they are drawn for a sheet
 
@@ -7902,9 +7896,8 @@ def find_report_forms(stem: str) -> list[str]:
 def build_empty_report(split: Split, submission: str, reason: str) -> Report:
     """Return the report on a submission that cannot be graded any more."""
     part = Part("Not graded", lines=[f"This submission is not graded: {reason}."], place="warnings")
-    return Report(
-        f"Evaluation of the {split.name} split: {submission}", [part], header=list_csv_header(split.measures)
-    )
+    title = f"Evaluation of the {split.name} split: {submission}"
+    return Report(title, [part], header=list_csv_header(split.measures))
 
 
 def build_split_report(
@@ -7976,7 +7969,6 @@ def list_figures(system: System | None, medians: Mapping[str, float]) -> list[Fi
         shown.append(SUPPORT_MEASURE)
     for measure in shown:
         mean = system.find_mean(measure)
-        cell = MeanCell(mean.value, mean.interval, measure.digits, measure.top)
         lines = [measure.explanation]
         if mean.interval:
             low, high = [f"{bound:.{measure.digits}f}" for bound in mean.interval]
@@ -7986,9 +7978,8 @@ def list_figures(system: System | None, medians: Mapping[str, float]) -> list[Fi
         title = measure.title
         if measure is ANSWER_MEASURE and not has_evidence:
             title = "Answer only: nothing is cited"
-        figures.append(
-            Figure(title, format_interval(cell._replace(interval=None)), f"of {measure.top:g}", lines)
-        )
+        number = format_number(mean.value, measure.digits)
+        figures.append(Figure(title, number, f"of {measure.top:g}", lines))
     return figures
 
 
@@ -8111,9 +8102,9 @@ def describe_answer(system: System, answer: GradedAnswer) -> dict[str, str]:
     retrieved = answer.prediction.retrieved_ids
     gold = answer.question.doc_id
     place = f"at place {retrieved.index(gold) + 1}" if gold in retrieved else "not"
-    facts = {
-        "Gold document": f"{place} among {len(retrieved)} retrieved" if retrieved else "nothing retrieved"
-    }
+    facts = {"Gold document": "nothing retrieved"}
+    if retrieved:
+        facts["Gold document"] = f"{place} among {len(retrieved)} retrieved"
     if answer.override:
         facts["Overridden"] = answer.override.reason
         facts["Judge's score"] = f"{answer.judgement.score:g}" if answer.judgement else "none"
