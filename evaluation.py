@@ -57,12 +57,6 @@ if sys.version_info < (3, 10):  # noqa: UP036 - first of all: an older Python fa
     print("error: evaluation.py needs Python 3.10 or later, this is", sys.version.split()[0], file=sys.stderr)
     sys.exit(2)
 
-import signal
-
-# Until `main` runs, Ctrl-C ends the program without a traceback.
-if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
 import argparse
 import ast
 import base64
@@ -86,7 +80,6 @@ import string
 import threading
 import time
 import unicodedata
-import uuid
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -151,11 +144,6 @@ __all__ = [
     "paired_test",
     "recall_at_k",
 ]
-
-if __name__ == "<run_path>" or __name__ not in sys.modules:  # run by runpy, or by importlib alone
-    __name__ = f"evaluation_{id(globals())}"  # msgspec looks the annotations of a class up in its module
-    sys.modules[__name__] = argparse.Namespace()  # type: ignore[assignment]
-    sys.modules[__name__].__dict__ = globals()  # type: ignore[misc]
 
 flatten = itertools.chain.from_iterable
 T = TypeVar("T")
@@ -340,6 +328,12 @@ class Rubric(Record):
         """The levels that have a text, lowest first."""
         texts = zip(RUBRIC_LEVELS, msgspec.structs.astuple(self.scale), strict=True)
         return {level: text for level, text in texts if text.strip()}
+
+
+class OwnCriterion(Rubric, kw_only=True):
+    """A criterion of the course's own: a rubric for the answers to all questions."""
+
+    name: Name
 
 
 class Question(Record, kw_only=True):
@@ -1178,13 +1172,10 @@ def write_file(path: str, content: str | bytes | Iterable[bytes]) -> None:
     if isinstance(content, str):
         content = content.encode("utf-8", "backslashreplace")
     target = Path(path)
-    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        if target.exists() and not target.is_file():
-            raise OSError(errno.EINVAL, "not a regular file")
-        remove_leftovers(target)
-        with open(temporary, "xb") as stream:
-            lock_file(stream)
+        check_regular(path)
+        with open(temporary, "wb") as stream:
             stream.writelines([content] if isinstance(content, bytes) else content)
         os.replace(temporary, target)
     except OSError as error:
@@ -1192,14 +1183,6 @@ def write_file(path: str, content: str | bytes | Iterable[bytes]) -> None:
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
-
-
-def remove_leftovers(target: Path) -> None:
-    """Remove the temporary files that killed runs have left. Those of running ones are locked."""
-    for path in glob.glob(f"{glob.escape(str(target.parent))}/.{glob.escape(target.name)}.*.tmp"):
-        with suppress(OSError), open(path, "rb") as stream:
-            if lock_file(stream):
-                os.unlink(path)
 
 
 def lock_file(stream: BinaryIO) -> bool:
@@ -1226,7 +1209,7 @@ def encode_json(value: Any) -> bytes:
 def render_results(value: Any, indent: bytes = b"\n") -> Iterator[bytes]:
     """Encode a results file: objects are indented, and each row of a list of records has a line.
 
-    A `map` is a list whose rows are built one by one as they are written.
+    An iterator is a list whose rows are built one by one as they are written.
     """
     inner = indent + b"  "
     if isinstance(value, dict) and value:
@@ -1236,7 +1219,9 @@ def render_results(value: Any, indent: bytes = b"\n") -> Iterator[bytes]:
             yield from render_results(member, inner)
             separator = b","
         yield indent + b"}"
-    elif isinstance(value, map) or (isinstance(value, list) and value and isinstance(value[0], ROW_TYPES)):
+    elif isinstance(value, Iterator) or (
+        isinstance(value, list) and value and isinstance(value[0], ROW_TYPES)
+    ):
         separator = b"["
         for row in value:
             yield separator + inner + encode_json(row)
@@ -2092,6 +2077,10 @@ class Table(msgspec.Struct):
             selected.systems[name] = Scores(values, scores.not_submitted, scores.obstacles)
         return selected
 
+    def subtract(self, measure: Measure, system: str, other: str) -> Array:
+        """Return how much better a system is than another one, by item."""
+        return self.systems[system].values[measure.name] - self.systems[other].values[measure.name]
+
 
 class Mean(NamedTuple):
     """The mean of a measure over the `n` items that have it, in the measure's unit."""
@@ -2144,14 +2133,14 @@ def slice_table(table: Table, labels: Iterable[str], min_items: int = MIN_SLICE)
 NO_DIFFERENCE = "no significant difference"
 NOT_SUBMITTED = "not submitted"  # in place of a score, and of a verdict
 MISSING_JUDGEMENTS = "judgements missing"  # in place of a verdict
-OPPOSITE_VERDICTS = {"better": "worse", "worse": "better"}
+VERDICTS = ("better", "worse")
 
 
 class Difference(msgspec.Struct):
     """A paired comparison of `system` with `other` on one measure, over the `n` items that both have.
 
-    It is not tested, and has no p, if judgements are missing. If one of the two has not submitted the measure
-    there is no difference either, and the verdict says which.
+    With an obstacle, such as missing judgements, it is not tested and has no p. If one of the two has not
+    submitted the measure there is no difference either.
     """
 
     system: str
@@ -2159,10 +2148,19 @@ class Difference(msgspec.Struct):
     measure: Measure
     n: int
     difference: float | None = None
+    obstacle: str = ""
     interval: Interval | None = None
     p: float | None = None
     p_holm: float | None = None
-    verdict: str = NO_DIFFERENCE
+    noticeable: float | None = None  # the smallest drop that the test would have noticed
+
+    @property
+    def verdict(self) -> str:
+        if self.obstacle or self.p_holm is None:
+            return self.obstacle
+        if self.p_holm > MAX_P:
+            return NO_DIFFERENCE
+        return "better" if (self.difference or 0) > 0 else "worse"
 
     def mirror(self) -> Difference:
         """Return the difference as the other system sees it."""
@@ -2172,76 +2170,78 @@ class Difference(msgspec.Struct):
             other=self.system,
             difference=None if self.difference is None else 0.0 - self.difference,
             interval=self.interval and Interval(0.0 - self.interval.high, 0.0 - self.interval.low),
-            verdict=OPPOSITE_VERDICTS.get(self.verdict, self.verdict),
         )
+
+    def describe(self) -> dict[str, Any]:
+        """Return the difference as results files have it."""
+        return {
+            "measure": self.measure.mean_key,
+            "n": self.n,
+            "difference": self.difference,
+            "ci95": self.interval,
+            "p": self.p,
+            "p_holm": self.p_holm,
+            "verdict": self.verdict or None,
+        }
 
 
 def compare_systems(table: Table, measures: Iterable[Measure]) -> list[Difference]:
-    """Compare every pair of systems on every measure: the earlier system minus the later one."""
-    differences = []
-    for measure in measures:
-        differences += compare_on_measure(table, measure)
-    return differences
+    """Compare every pair of systems on every measure: the earlier system minus the later one.
 
-
-def compare_on_measure(table: Table, measure: Measure) -> list[Difference]:
-    """Compare every pair of systems on one measure.
-
-    p is adjusted for the pairs that can be tested (Holm); the more pairs, the more sign flips are drawn.
+    p is adjusted for the pairs of a measure that can be tested (Holm).
     """
     differences = []
-    tested: list[Difference] = []
-    gaps: list[Array] = []  # of the tested pairs
-    names = [name for name, scores in table.systems.items() if measure.name in scores.values]
-    for name, other in itertools.combinations(names, 2):
-        pair = {name: table.systems[name], other: table.systems[other]}
-        gap = pair[name].values[measure.name] - pair[other].values[measure.name]
-        known = gap[~np.isnan(gap)].tolist()
-        row = Difference(name, other, measure, len(known))
-        obstacles = {system: scores.obstacles.get(measure.name, "") for system, scores in pair.items()}
-        lacking = [system for system, obstacle in obstacles.items() if obstacle == NOT_SUBMITTED]
-        if lacking:
-            row.verdict = f"{NOT_SUBMITTED} by {', '.join(lacking)}"
-        elif not known:
-            continue
-        else:
-            row.difference = math.fsum(known) / len(known) * measure.scale
-            if MISSING_JUDGEMENTS in obstacles.values():
-                row.verdict = MISSING_JUDGEMENTS
-            else:
-                tested.append(row)
-                gaps.append(gap)
-        differences.append(row)
-    intervals = bootstrap_intervals([gap * measure.scale for gap in gaps], table.clusters)
-    p_values = paired_tests(gaps, table.clusters, resamples=max(RESAMPLES, FLIPS_PER_PAIR * len(gaps)))
-    for row, interval, p, p_holm in zip(tested, intervals, p_values, adjust_holm(p_values), strict=True):
+    for measure in measures:
+        names = [name for name, scores in table.systems.items() if measure.name in scores.values]
+        rows = [measure_difference(table, measure, *pair) for pair in itertools.combinations(names, 2)]
+        tested = [row for row in rows if row.n and not row.obstacle]
+        add_intervals(table, tested)
+        add_p_values(table, tested)
+        differences += [row for row in rows if row.n or row.obstacle]
+    return differences
+
+
+def measure_difference(table: Table, measure: Measure, system: str, other: str) -> Difference:
+    """Return the difference between two systems, which is not tested yet."""
+    gaps = table.subtract(measure, system, other)
+    known = gaps[~np.isnan(gaps)].tolist()
+    row = Difference(system, other, measure, len(known))
+    obstacles = {name: table.systems[name].obstacles.get(measure.name, "") for name in (system, other)}
+    lacking = [name for name, obstacle in obstacles.items() if obstacle == NOT_SUBMITTED]
+    if lacking:
+        row.obstacle = f"{NOT_SUBMITTED} by {', '.join(lacking)}"
+        return row
+    row.obstacle = obstacles[other] or obstacles[system]
+    if known:
+        row.difference = math.fsum(known) / len(known) * measure.scale
+    return row
+
+
+def add_intervals(table: Table, rows: Sequence[Difference]) -> None:
+    gaps = [table.subtract(row.measure, row.system, row.other) * row.measure.scale for row in rows]
+    for row, interval in zip(rows, bootstrap_intervals(gaps, table.clusters), strict=True):
         row.interval = interval
+
+
+def add_p_values(
+    table: Table, rows: Sequence[Difference], alternative: Literal["two-sided", "less"] = "two-sided"
+) -> None:
+    """Add p, adjusted for the number of tests (Holm); the more there are, the more sign flips are drawn."""
+    gaps = [table.subtract(row.measure, row.system, row.other) for row in rows]
+    n_flips = max(RESAMPLES, FLIPS_PER_PAIR * len(rows))
+    p_values = paired_tests(gaps, table.clusters, alternative, resamples=n_flips)
+    for row, p, p_holm in zip(rows, p_values, adjust_holm(p_values), strict=True):
         row.p = p
         row.p_holm = p_holm
-        if p_holm <= MAX_P:
-            row.verdict = "better" if (row.difference or 0) > 0 else "worse"
-    return differences
 
 
 def list_differences(differences: Iterable[Difference], system: str) -> list[dict[str, Any]]:
     """Return a system's differences with others as the results file has them, as seen from the system."""
     rows = []
     for row in differences:
-        if row.difference is None or system not in (row.system, row.other):
-            continue
-        seen = row if system == row.system else row.mirror()
-        rows.append(
-            {
-                "with": seen.other,
-                "measure": seen.measure.mean_key,
-                "n": seen.n,
-                "difference": seen.difference,
-                "ci95": seen.interval,
-                "p": seen.p,
-                "p_holm": seen.p_holm,
-                "verdict": seen.verdict,
-            }
-        )
+        if row.difference is not None and system in (row.system, row.other):
+            seen = row if system == row.system else row.mirror()
+            rows.append({"with": seen.other, **seen.describe()})
     return rows
 
 
@@ -2510,6 +2510,11 @@ of it. It {task}.""",
         reply_type=DraftReply,
     ),
 }
+CRITERION_INSTRUCTIONS = """\
+You grade an answer by the rubric and by nothing else: give the score, 1 (worst) to 5 (best), that fits it. \
+The reference is a right answer. """
+OWN_PROMPT = msgspec.structs.replace(PROMPTS["rubric"], instructions=CRITERION_INSTRUCTIONS)
+PROMPTS = {**PROMPTS, "criterion": OWN_PROMPT}
 ANSWER_PROMPTS = ("verdict", "fraction", "quality")  # that judge a free answer
 
 
@@ -2565,9 +2570,10 @@ def only_dict(value: object) -> dict[str, Any]:
 class Judgement(msgspec.Struct):
     """The content of a reply. The reply to a writing prompt is in `value`; its score is 0."""
 
+    asked: ClassVar[bool] = True
     score: int | float
     rationale: str
-    parts: dict[str, int | float] | None = None
+    scores: dict[str, int | float] = {}  # all that the reply has
     value: dict[str, Any] | None = None
     reply: Reply | None = None  # that it was read from; None if no model was asked
 
@@ -2575,6 +2581,7 @@ class Judgement(msgspec.Struct):
 class Failure(msgspec.Struct):
     """A missing judgement. It counts 0, and reports give the reason."""
 
+    score: ClassVar[int] = 0
     reason: str
     asked: bool = True
     reply: str = ""  # the last one, which was invalid
@@ -2588,11 +2595,11 @@ NO_ANSWER = Judgement(1, "No answer was given.")
 class RequestId(NamedTuple):
     system: str
     position: int
-    prompt: str
+    criterion: str  # or the prompt
 
 
 class Request(NamedTuple):
-    """A request to the judge, or to `model`."""
+    """A request to the model."""
 
     system: str
     item_id: str
@@ -2600,11 +2607,11 @@ class Request(NamedTuple):
     prompt: str
     texts: Mapping[str, str]
     repeat: int = 0  # of several requests on one item
-    model: str = ""
+    criterion: str = ""  # if several have the prompt
 
     @property
     def id(self) -> RequestId:
-        return RequestId(self.system, self.position, self.prompt)
+        return RequestId(self.system, self.position, self.criterion or self.prompt)
 
 
 Outcomes: TypeAlias = dict[RequestId, Outcome]
@@ -2624,8 +2631,7 @@ class RequestBody(msgspec.Struct):
         return sum(len(message["content"]) for message in self.messages)
 
 
-def build_body(judge_model: str, request: Request) -> RequestBody:
-    model = request.model or judge_model
+def build_body(model: str, request: Request) -> RequestBody:
     settings = MODELS.get(model, UNKNOWN_MODEL)
     prompt = PROMPTS[request.prompt]
     return RequestBody(
@@ -2735,7 +2741,7 @@ def read_reply(text: str, prompt: Prompt) -> Judgement:
             wanted = f"{', '.join(prompt.reply_type.__struct_fields__)}, as asked for"
         raise InvalidReply(f"it holds no JSON object with {wanted}")
     first = judgements[0]
-    if any((other.score, other.parts) != (first.score, first.parts) for other in judgements):
+    if any((other.score, other.scores) != (first.score, first.scores) for other in judgements):
         raise InvalidReply("it holds more than one score")
     return first
 
@@ -2754,12 +2760,11 @@ def read_scores(value: Mapping[str, object], prompt: Prompt) -> Judgement | None
     if not isinstance(group, dict) or prompt.score_names[-1] not in group:
         return None
     scores = {name: parse_choice(group.get(name), prompt, name) for name in prompt.score_names}
-    parts = {name: scores[name] for name in prompt.parts}
     reason = value.get(prompt.reason_field)
     if prompt.group and isinstance(reason, dict):
         lines = [f"{name}: {text}" for name, text in reason.items() if isinstance(text, str)]
         reason = "\n".join(lines)
-    return Judgement(prompt.total(scores), reason if isinstance(reason, str) else "", parts or None)
+    return Judgement(prompt.total(scores), reason if isinstance(reason, str) else "", scores)
 
 
 def parse_choice(value: object, prompt: Prompt, name: str) -> float:
@@ -3038,17 +3043,8 @@ class Judge(msgspec.Struct):
                     self.failures[call.key] = outcome
                 progress.update()
 
-            stops = []
-            by_model: dict[str, list[Call]] = defaultdict(list)
-            for call in calls:
-                by_model[call.model].append(call)
-            for own in by_model.values():
-                try:
-                    Runner(service, self.options, self.judging, keep).run(own)
-                except JudgingStopped as error:  # a limit of this model: the others go on
-                    stops.append(str(error))
-            if stops:
-                raise JudgingStopped("; ".join(stops))
+            if calls:
+                Runner(service, self.options, self.judging, keep).run(calls)
 
 
 class Call(NamedTuple):
@@ -3081,13 +3077,12 @@ def choose_calls(
 ) -> tuple[str, list[Call]]:
     """Return (model, calls): the default model, or its successor if the journal answers more of its calls.
 
-    A model that the user has named has no successor, nor has one of several that write answers.
+    A model that the user has named has no successor.
     """
     requested = options.judge_model or DEFAULT_JUDGE_MODEL
     calls = plan_calls(requested, requests)
     n_open = len(journal.list_open(calls))
-    is_named = options.judge_model or any(request.model for request in requests)
-    if n_open and (journal.replies or journal.batches) and not is_named:
+    if n_open and (journal.replies or journal.batches) and not options.judge_model:
         others = plan_calls(SUCCESSOR_MODEL, requests)
         if len(journal.list_open(others)) < n_open:
             return SUCCESSOR_MODEL, others
@@ -3097,26 +3092,24 @@ def choose_calls(
 def render_plan(
     requests: Sequence[Request], options: JudgeOptions, journal: Journal, noun: str = "judgements"
 ) -> str:
-    """Return the number, estimated tokens and price of the calls that are to be made, by model."""
-    by_model: dict[str, list[Call]] = {}
-    for call in choose_calls(journal, requests, options)[1]:
-        by_model.setdefault(call.model, []).append(call)
-    lines = [] if by_model else ["No model is asked."]
-    for model, calls in by_model.items():
-        keys = {call.key for call in calls}
-        n_sent = len(keys & journal.list_under_way())
-        todo = journal.list_open(calls)
-        usage = sum(map(estimate_usage, todo), NO_USAGE)
-        n_stored = len(keys) - n_sent - len(todo)
-        cost = Judging(price=options.price).compute_cost(model, usage, usage if options.batch else NO_USAGE)
-        lines += [
-            f"With {model}:",
-            f"  {noun.capitalize()}: {len(keys)}, of which {n_stored} are stored already",
-            *([f"  Under way in batches: {n_sent}"] if n_sent else []),
-            f"  Calls to make: {len(todo)}",
-            f"  Tokens (estimated): {usage.prompt} in, {usage.completion} out",
-            "  Cost: unknown for this model" if cost is None else f"  Cost (estimated): ${cost:.4f}",
-        ]
+    """Return the number, estimated tokens and price of the calls that are to be made."""
+    model, calls = choose_calls(journal, requests, options)
+    if not calls:
+        return "No model is asked."
+    keys = {call.key for call in calls}
+    n_sent = len(keys & journal.list_under_way())
+    todo = journal.list_open(calls)
+    usage = sum(map(estimate_usage, todo), NO_USAGE)
+    n_stored = len(keys) - n_sent - len(todo)
+    cost = Judging(price=options.price).compute_cost(model, usage, usage if options.batch else NO_USAGE)
+    lines = [
+        f"With {model}:",
+        f"  {noun.capitalize()}: {len(keys)}, of which {n_stored} are stored already",
+        *([f"  Under way in batches: {n_sent}"] if n_sent else []),
+        f"  Calls to make: {len(todo)}",
+        f"  Tokens (estimated): {usage.prompt} in, {usage.completion} out",
+        "  Cost: unknown for this model" if cost is None else f"  Cost (estimated): ${cost:.4f}",
+    ]
     return "\n".join(lines)
 
 
@@ -3272,7 +3265,7 @@ class Runner:
                 reply.read(call.prompt)
             except ServiceError as error:
                 n_errors += error.status != 429
-                if not self.can_try_again(call, error, n_errors, started_s):
+                if not self.can_try_again(error, n_errors, started_s):
                     return Failure(str(error))
             except InvalidReply as error:
                 n_invalid += 1
@@ -3341,7 +3334,7 @@ class Runner:
                     self.tokens_per_char = max(self.tokens_per_char, 1.05 * seen)
                 self.changed.notify_all()
 
-    def can_try_again(self, call: Call, error: ServiceError, n_errors: int, started_s: float) -> bool:
+    def can_try_again(self, error: ServiceError, n_errors: int, started_s: float) -> bool:
         """Return whether a request may be tried again, after the pause that is then made.
 
         Raises ModelWithdrawn, JudgeUnavailable or JudgingStopped if the same would happen to every request.
@@ -3349,8 +3342,6 @@ class Runner:
         if error.status == 429:
             return self.handle_refusal(read_refusal(error), started_s)
         if error.code in WITHDRAWN_CODES:
-            if call.request.model:  # one of several: the others go on
-                return False
             raise ModelWithdrawn(error.message)
         if error.status in UNAVAILABLE_STATUSES:
             raise JudgeUnavailable(str(error))
@@ -3584,14 +3575,14 @@ class Endpoint(NamedTuple):
 
 
 def read_endpoint() -> Endpoint:
-    """Return the service that the environment names. Raises JudgeUnavailable."""
+    """Return the service that the environment names. Raises UsageError."""
     text = os.environ.get(BASE_URL_VARIABLE, "").strip().rstrip("/") or GROQ_URL
     try:
         parts = urlsplit(text)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
             raise ValueError("it must begin with http:// or https:// and name a host")
     except ValueError as error:
-        raise JudgeUnavailable(f"{BASE_URL_VARIABLE}: {error}") from None
+        raise UsageError(f"{BASE_URL_VARIABLE}: {error}") from None
     path = parts.path.rstrip("/")
     prefix = OPEN_PREFIX if path.endswith(OPEN_PREFIX) and not path.endswith(GROQ_PREFIX) else GROQ_PREFIX
     path = path.removesuffix(prefix)
@@ -3613,14 +3604,14 @@ class Service:
     """A client of the service. Its methods raise ServiceError, and no error of the groq package."""
 
     def __init__(self, endpoint: Endpoint, options: JudgeOptions, notify: Notify, stack: ExitStack) -> None:
-        """Open clients until `stack` is closed. Raises JudgeUnavailable, or UsageError without a model."""
+        """Open a client until `stack` is closed. Raises UsageError."""
         self.endpoint = endpoint
         self.api_key = read_api_key()
         self.notify = notify
         self.format = 0  # of RESPONSE_FORMATS; those before it were refused
         self.lock = threading.Lock()  # guards `format`
         if not re.fullmatch(r"[!-~]+", self.api_key):
-            raise JudgeUnavailable(f"{KEY_VARIABLE} holds a character that no key has")
+            raise UsageError(f"{KEY_VARIABLE} holds a character that no key has")
         if endpoint.is_open and not options.judge_model:
             raise UsageError(f"{endpoint.name}: name one of its models with --model")
         if endpoint.is_open and options.batch:
@@ -3645,7 +3636,7 @@ class Service:
                 stack.enter_context(client)
                 clients.append(client)
         except (httpx.InvalidURL, ImportError, ValueError) as error:  # ImportError: a SOCKS proxy
-            raise JudgeUnavailable(f"{BASE_URL_VARIABLE} or a proxy of the environment: {error}") from None
+            raise UsageError(f"{BASE_URL_VARIABLE} or a proxy of the environment: {error}") from None
         self.client = clients[0]
         self.clients = itertools.cycle(clients)
 
@@ -4189,14 +4180,10 @@ def build_comparison_part(differences: Sequence[Difference], *, lists_unsubmitte
     for difference in flatten(pairs.values()):
         if difference.verdict.startswith(NOT_SUBMITTED) and not lists_unsubmitted:
             left_out[f"{difference.measure.title} {difference.verdict}"] = None
-        elif lists_all or difference.verdict in OPPOSITE_VERDICTS:
+        elif lists_all or difference.verdict in VERDICTS:
             row = difference.mirror()
-            cells: list[Cell] = ["", "", "", row.verdict]
-            if row.difference is not None:
-                gap = MeanCell(row.difference, row.interval, row.measure.digits)
-                p = "n/a" if row.p_holm is None else f"{row.p_holm:.4f}"
-                cells = [row.n, format_interval(gap, sign="+"), p, row.verdict]
-            rows.append([f"{row.system} - {row.other}", row.measure.title, *cells])
+            pair = f"{row.system} - {row.other}"
+            rows.append([pair, row.measure.title, *list_difference_cells(row), row.verdict])
     header = ["Pair", "Measure", "n", "Difference", "p (Holm)", "Verdict"]
     lines = [] if lists_all else ["Only significant differences are listed; the results have all."]
     if not lists_all and not rows:
@@ -4204,6 +4191,14 @@ def build_comparison_part(differences: Sequence[Difference], *, lists_unsubmitte
     if left_out:
         lines.append(f"Left out: {', '.join(left_out)}.")
     return Part("Comparison", header, rows, lines, n_names=2)
+
+
+def list_difference_cells(row: Difference) -> list[Cell]:
+    """Return the number of items, the difference with its interval, and p."""
+    if row.difference is None:
+        return ["", "", ""]
+    gap = MeanCell(row.difference, row.interval, row.measure.digits)
+    return [row.n, format_interval(gap, sign="+"), "n/a" if row.p_holm is None else f"{row.p_holm:.4f}"]
 
 
 def list_warnings(file: str, cases: Mapping[str, Sequence[str]]) -> list[str]:
@@ -5058,24 +5053,16 @@ def open_judge(command: Command, console: Console, resources: ExitStack) -> Judg
     options = command.options
     judging = Judging(activity=command.activity, done=command.done, noun=command.noun, price=options.price)
     has_key = bool(read_api_key()) and not options.journal_only
-    endpoint = None
-    try:
-        endpoint = read_endpoint()
-    except JudgeUnavailable as error:
-        judging.unavailable = str(error) if has_key else ""
-    journal = Journal(command.journal_file, endpoint.name if endpoint else "", has_key)
+    endpoint = read_endpoint()
+    journal = Journal(command.journal_file, endpoint.name, has_key)
     service = None
     if has_key:
+        judging.url = "" if endpoint.name.startswith(GROQ_URL) else endpoint.name
+        service = Service(endpoint, options, console.note, resources)
         journal.open()
         resources.callback(journal.stream.close)
     else:
         journal.read()
-    if has_key and endpoint:
-        judging.url = "" if endpoint.name.startswith(GROQ_URL) else endpoint.name
-        try:
-            service = Service(endpoint, options, console.note, resources)
-        except JudgeUnavailable as error:
-            judging.unavailable = str(error)
     if journal.unreadable:
         console.warn(f"warning: {journal.path}: unreadable lines: {journal.unreadable}")
     return Judge(journal, service, judging, options, console.note)
@@ -5349,7 +5336,12 @@ SUPPORT_MEASURE = Measure(
     key="avg_support",
     explanation="How far the cited sentences support the answer, says the judge: 1 fully, 0.5 partly, 0 not.",
 )
-SPLIT_MEASURES = (*RETRIEVAL_MEASURES, *CITATION_MEASURES, *JUDGE_MEASURES)
+SPLIT_BLOCKS: Mapping[str, Sequence[Measure]] = {  # of the results file
+    "retrieval": RETRIEVAL_MEASURES,
+    "citation": CITATION_MEASURES,
+    "llm_judge": JUDGE_MEASURES,
+}
+OTHER_BLOCKS = ("measures", "slices", "run", "baseline", "comparison")
 
 
 class InputOptions(Options):
@@ -5374,6 +5366,9 @@ class SplitOptions(InputOptions, JudgeOptions, GateOptions):
         None, "judge these systems (default: all but simple; of submissions all)", nargs="*", metavar="NAME"
     )
     judge_support: bool = option(False, "judge whether the cited sentences support the answer: one more call")
+    criteria: str | Path | None = option(
+        None, "judge by these criteria of your own, too: one more call for each", metavar="FILE"
+    )
     limit: int | None = option(None, "judge the first N questions only", type=parse_positive, metavar="N")
     overrides: str | None = option(
         None, f"people's decisions, or none (default: {OVERRIDES_FILE}, if it is there)", metavar="FILE"
@@ -5407,11 +5402,12 @@ class Split(NamedTuple):
     corpus_sha256: str
     warnings: list[str]
     root: str = ""
-    measures: Sequence[Measure] = SPLIT_MEASURES
+    criteria: Sequence[Criterion] = ()
+    blocks: Mapping[str, Sequence[Measure]] = SPLIT_BLOCKS  # the measures by their block of the results file
 
-    def list_judged(self, limit: int | None) -> list[int]:
-        """Return the positions of the questions that are judged: those with a rubric, up to a limit."""
-        return [position for position, question in enumerate(self.questions) if question.rubric][:limit]
+    @property
+    def measures(self) -> list[Measure]:
+        return list(flatten(self.blocks.values()))
 
     def find_document(self, doc_id: str) -> Document:
         """Return a document of the corpus, the gold one of a question or another."""
@@ -5440,8 +5436,7 @@ class System(msgspec.Struct):
     predictions: Predictions
     warnings: list[str]
     answers: list[GradedAnswer] = []
-    is_judged: bool = False
-    has_support: bool = False  # whether the support of its answers is judged
+    judged: list[Criterion] = []  # that its answers have scores by
     means: dict[str, Mean] = {}
     slices: dict[str, dict[str, dict[str, Mean]]] = {}  # label -> value -> means
     development: Development | None = None  # since the baseline
@@ -5451,12 +5446,12 @@ class System(msgspec.Struct):
         return join_folder(self.submission, self.name)
 
     @property
-    def missing(self) -> list[GradedAnswer]:
-        return [answer for answer in self.answers if answer.failure]
+    def is_judged(self) -> bool:
+        return RUBRIC in self.judged
 
     @property
-    def missing_support(self) -> list[GradedAnswer]:
-        return [answer for answer in self.answers if isinstance(answer.support, Failure)]
+    def missing(self) -> list[GradedAnswer]:
+        return self.find_missing(RUBRIC)
 
     @property
     def flagged(self) -> list[GradedAnswer]:
@@ -5476,6 +5471,11 @@ class System(msgspec.Struct):
 
     def find_mean(self, measure: Measure) -> Mean:
         return self.means.get(measure.name, NO_MEAN)
+
+    def find_missing(self, criterion: Criterion, *asked: bool) -> list[GradedAnswer]:
+        """Return the answers without a judgement; those of which the judge was `asked`, or was not."""
+        rows = [(answer, answer.find_failure(criterion)) for answer in self.answers]
+        return [answer for answer, failure in rows if failure and failure.asked in (asked or (True, False))]
 
     def list_generators(self) -> list[str]:
         """Return the models that made the predictions, as far as these name them."""
@@ -5531,11 +5531,9 @@ class GradedAnswer(msgspec.Struct, gc=False):
     gold_id: str
     scores: dict[str, float]
     flags: Sequence[str] = ()
-    judgement: Judgement | None = None  # the judge's, whether it counts or not
-    failure: Failure | None = None  # why there is no score
+    outcomes: dict[str, Outcome] = {}  # by criterion; the judge's, whether they count or not
     override: Override | None = None
-    support: Outcome | None = None  # of its claims by the sentences that it cites
-    cited_doc_id: str = ""  # the document that has these sentences
+    cited_doc_id: str = ""  # the document whose sentences the judge was shown
 
     @property
     def gold(self) -> list[str]:
@@ -5551,6 +5549,16 @@ class GradedAnswer(msgspec.Struct, gc=False):
         return hash_answer(self.question, self.prediction)
 
     @property
+    def judgement(self) -> Judgement | None:
+        """The judge's, by the rubric; whether it counts or not."""
+        return self.find_judgement(RUBRIC)
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why there is no answer score."""
+        return self.find_failure(RUBRIC)
+
+    @property
     def score(self) -> float | None:
         """The answer score that counts; None without one."""
         return None if self.failure else self.scores.get(ANSWER_MEASURE.name)
@@ -5560,9 +5568,17 @@ class GradedAnswer(msgspec.Struct, gc=False):
         """The rubric level that the answer was given; "" without a score."""
         return "" if self.score is None else str(find_nearest_level(self.score))
 
-    @property
-    def rationale(self) -> str:
-        return self.judgement.rationale if self.judgement else ""
+    def find_judgement(self, criterion: Criterion) -> Judgement | None:
+        outcome = self.outcomes.get(criterion.name)
+        return outcome if isinstance(outcome, Judgement) else None
+
+    def find_failure(self, criterion: Criterion) -> Failure | None:
+        outcome = self.outcomes.get(criterion.name)
+        return outcome if isinstance(outcome, Failure) else None
+
+    def find_rationale(self, criterion: Criterion) -> str:
+        judgement = self.find_judgement(criterion)
+        return judgement.rationale if judgement else ""
 
     def sort_citations(self) -> dict[str, list[str]]:
         """Return gold and cited sentences by kind; none is invented if the document's are unknown."""
@@ -5650,10 +5666,12 @@ class GradeSplit(Command):
     def read(self) -> None:
         options = self.options
         problems: list[str] = []
-        measures = [*SPLIT_MEASURES, *[Measure(name, name) for name in self.functions]]
-        if options.judge_support:
-            measures.insert(len(SPLIT_MEASURES), SUPPORT_MEASURE)
-        self.split = read_split(options.split, problems, options.root)._replace(measures=measures)
+        criteria = read_criteria(options, problems)
+        blocks = {**SPLIT_BLOCKS, **{criterion.name: [criterion.measure] for criterion in criteria[1:]}}
+        if self.functions:
+            blocks["measures"] = [Measure(name, name) for name in self.functions]
+        self.split = read_split(options.split, problems, options.root)
+        self.split = self.split._replace(criteria=criteria, blocks=blocks)
         split = self.split._replace(questions=[]) if problems else self.split  # any ID may be a question's
         self.submissions = read_submissions(split, options)
         has_any = any(submission.names for submission in self.submissions)
@@ -5685,14 +5703,15 @@ class GradeSplit(Command):
 
     def requests(self) -> Iterator[Request]:
         systems = list(filter(self.options.judges, self.systems))
-        for system in systems:
-            yield from build_requests(self.split, system, self.options.limit)
-        for system in systems if self.options.judge_support else ():
-            yield from build_support_requests(self.split, system, self.options.limit)
+        for criterion, system in itertools.product(self.split.criteria, systems):
+            for position, case in list_cases(self.split, system, criterion, self.options.limit):
+                if not isinstance(case, Judgement):
+                    name = self.split.questions[position].question_id
+                    row = (system.title, name, position, criterion.prompt, case)
+                    yield Request(*row, criterion=criterion.name)
 
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:
         self.judging = judging
-        judged = self.split.list_judged(self.options.limit)
         gold_ids = list(map(hash_gold, self.split.questions))
         for submission in self.submissions:
             for system in submission.systems:
@@ -5700,12 +5719,12 @@ class GradeSplit(Command):
                     document = self.split.documents[question.doc_id]
                     prediction = system.predict(question)
                     system.answers.append(score_answer(question, prediction, document, gold_id))
-                has_scores = bool(judging.model or self.people.overrides)
-                if has_scores and self.options.judges(system):
-                    overrides = self.people.overrides
-                    add_judgements(system, judged, outcomes if judging.model else None, overrides)
-                    if self.options.judge_support and judging.model:
-                        add_support(self.split, system, self.options.limit, outcomes)
+                has_scores = bool(judging.model or self.people.overrides) and self.options.judges(system)
+                for criterion in self.split.criteria if has_scores else ():
+                    cases = list_cases(self.split, system, criterion, self.options.limit)
+                    overrides = self.people.overrides if criterion is RUBRIC else {}
+                    add_outcomes(system, criterion, cases, outcomes if judging.model else None, overrides)
+                add_combined_scores(system)
                 add_own_scores(system, self.functions)
             self.summarize(submission)
         if not any(system.is_judged for system in self.systems):
@@ -5717,7 +5736,7 @@ class GradeSplit(Command):
         measures = self.split.measures
         table = Table(factorize([question.doc_id for question in questions]))
         for system in submission.systems:
-            table.systems[system.name] = collect_scores(system, measures)
+            table.systems[system.name] = collect_scores(system, self.split)
             system.means = compute_means(table, system.name, measures)
         for label in SLICE_LABELS:
             parts = slice_table(table, map(attrgetter(label), questions))
@@ -5729,8 +5748,9 @@ class GradeSplit(Command):
         if self.baseline is None:
             return
         for system in submission.systems:
-            stored = self.baseline.systems.get(system.name)
-            system.development = compare_with_baseline(self.split, system, stored, self.judging)
+            if system.name in self.baseline.systems:
+                stored = self.baseline.systems[system.name]
+                system.development = compare_with_baseline(self.split, system, stored, self.judging)
 
     def results(self) -> Iterator[OutputFile]:
         name = RESULTS_FILE.format(split=self.split.name)
@@ -5749,7 +5769,7 @@ class GradeSplit(Command):
         root = os.path.join(self.options.root, "")
         document = {}
         for system in submission.systems:
-            results = build_results(system, self.judging, self.split.measures)
+            results = build_results(self.split, system, self.judging)
             if self.people.scores and system.is_judged:
                 results["llm_judge"]["human"] = compare_with_people(self.people, [system])
             files = []
@@ -5758,7 +5778,7 @@ class GradeSplit(Command):
             results["run"] = {
                 "schema": RESULTS_SCHEMA,
                 "program_version": VERSION,
-                "prompt_hash": hash_prompt("rubric"),
+                "prompt_hash": RUBRIC.prompt_hash,
                 "inputs": files,
                 "corpus": {"documents": len(self.split.documents), "sha256": self.split.corpus_sha256},
                 "warnings": [line.removeprefix(root) for line in (*self.split.warnings, *system.warnings)],
@@ -5785,7 +5805,7 @@ class GradeSplit(Command):
         split = self.split
         name = RESULTS_FILE.format(split=split.name).removesuffix(".json")
         chosen = [choose_system(submission) for submission in self.submissions]
-        medians = compute_medians(list(filter(None, chosen)))
+        medians = compute_medians(list(filter(None, chosen)), split.measures)
         for submission in self.submissions:
             stem = join_folder(submission.output_folder, name)
             old_forms = find_report_forms(stem)
@@ -5815,7 +5835,7 @@ class GradeSplit(Command):
         if self.options.outputs:
             lines.append(render_text([narrow_leaderboard(self.leaderboard.parts[0])]))
             for system in self.systems:
-                cases = describe_cases(system)["Overridden scores"]
+                cases = describe_cases(system, [])["Overridden scores"]
                 lines += map(escape_console, prefix_lines(system.title, cases))
         else:
             lines.append(render_split_text(self.submissions[0], self.split))
@@ -5829,7 +5849,7 @@ class GradeSplit(Command):
         for system in self.systems:
             if system.is_judged:
                 generators.update(system.list_generators())
-                lines += describe_missing(system)
+                lines += describe_missing(system, self.split.criteria)
         return lines + warn_about_family(self.judging.model, sorted(generators))
 
     def describe_unused(self) -> list[str]:
@@ -5862,7 +5882,8 @@ class GradeSplit(Command):
         has_all = self.people.is_complete and not self.problems
         if any(system.development and not system.development.is_complete for system in self.systems):
             return False
-        return has_all and not any(system.missing or system.missing_support for system in self.systems)
+        cases = itertools.product(self.systems, self.split.criteria)
+        return has_all and not any(system.find_missing(criterion) for system, criterion in cases)
 
 
 # -- From Python
@@ -5885,7 +5906,7 @@ class Results(dict[str, dict[str, Any]]):
         A measure that the question does not have is None. An answer whose judging failed has scores of 0, as
         in the means, and says why in `failure`.
         """
-        header = list_csv_header(self._split.measures)
+        header = list_csv_header(self._split.measures, self._split.criteria)
         return [dict(zip(header, row, strict=True)) for row in list_csv_rows(self._split, self._systems)]
 
     def summary(self) -> list[dict[str, Any]]:
@@ -5912,6 +5933,7 @@ def grade(
     systems: Iterable[str] | None = None,
     judge: str | Callable[[Question, str], float] | None = None,
     judge_support: bool = False,
+    criteria: str | Path | None = None,
     measures: Mapping[str, OwnMeasure] = MappingProxyType({}),
 ) -> Results:
     """Grade the outputs of a split's systems. Nothing is printed, and only a model's journal is written.
@@ -5924,6 +5946,7 @@ def grade(
             for those that the journal lacks, which needs GROQ_API_KEY. A function `judge(question, answer)`
             returns the score of an answer, from 1 to 5; these scores are not kept.
         judge_support: whether the model also judges if the cited sentences support the answer.
+        criteria: a file of criteria of your own, as for --criteria.
         measures: measures of your own by name: `f(question, prediction)` returns a score, of which more is
             better, or None if the question has none. The results have them in the block `measures`.
 
@@ -5933,8 +5956,8 @@ def grade(
     Raises:
         InputError: with all problems of the input, or why the model cannot be asked.
         TypeError: if `systems` is a string, or `judge` is neither a name nor a function.
-        ValueError: if `systems` is empty, if a function is to judge support or returns anything but a number
-            (a judge: from 1 to 5), or if the name of a measure is taken.
+        ValueError: if `systems` is empty, if a function is to judge by more than the rubric or returns
+            anything but a number (a judge: from 1 to 5), or if the name of a measure is taken.
 
     >>> grade("dev")["simple"]["retrieval"]["recall_at_1"]  # doctest: +SKIP
     6
@@ -5942,13 +5965,9 @@ def grade(
     chosen = None if systems is None else sorted(collect_ids(systems))
     if chosen == []:
         raise ValueError("systems is empty: name at least one, or leave it out to grade all")
-    if not (judge is None or isinstance(judge, str) or callable(judge)):
-        raise TypeError(f"judge: expected the name of a model or a function, got {judge!r}")
-    if judge_support and callable(judge):
-        raise ValueError("judge_support: a function cannot judge support, name a model")
-    taken = set(measures) & set(list_csv_header([*SPLIT_MEASURES, SUPPORT_MEASURE]))
+    taken = find_taken(measures, [RUBRIC, SUPPORT])
     if taken:
-        raise ValueError(f"measures: the name is taken: {', '.join(sorted(taken))}")
+        raise ValueError(f"measures: the name is taken: {', '.join(taken)}")
     options = SplitOptions(
         split=split,
         systems=chosen,
@@ -5957,6 +5976,7 @@ def grade(
         journal_only=judge is None,
         judge_model=judge if isinstance(judge, str) else None,
         judge_support=judge_support,
+        criteria=criteria,
     )
     command = GradeSplit(options)
     command.functions = measures
@@ -5968,6 +5988,10 @@ def grade(
 
 
 def grade_silently(command: GradeSplit, judge: str | Callable[[Question, str], float] | None) -> None:
+    if not (judge is None or isinstance(judge, str) or callable(judge)):
+        raise TypeError(f"judge: expected the name of a model or a function, got {judge!r}")
+    if callable(judge) and (command.options.judge_support or command.options.criteria):
+        raise ValueError("judge: a function judges by the rubric only, name a model")
     root = command.options.root
     if root and not os.path.isdir(root):
         raise UsageError(f"{root}: there is no such folder")
@@ -6547,18 +6571,7 @@ def describe_unknown_fields(
     return cases
 
 
-# -- Requests and scores
-
-
-def build_requests(split: Split, system: System, limit: int | None) -> Iterator[Request]:
-    """Yield a request for each answer to judge."""
-    for position in split.list_judged(limit):
-        question = split.questions[position]
-        answer = system.predict(question).answer[:MAX_ANSWER_CHARS]
-        if question.rubric and not is_blank(answer):
-            texts = {"question": question.question, "gold": question.answer, "answer": answer}
-            texts |= list_rubric_texts(question.rubric)
-            yield Request(system.title, question.question_id, position, "rubric", texts)
+# -- Scores without a judge
 
 
 def score_answer(
@@ -6567,7 +6580,7 @@ def score_answer(
     """Score one answer without a judge: retrieval and, if the question has gold evidence, citations."""
     scores: dict[str, float] = {}
     for k, measure in zip(RECALL_CUTOFFS, RETRIEVAL_MEASURES, strict=True):
-        scores[measure.name] = recall_at_k(prediction.retrieved_ids, [question.doc_id], k)
+        scores[measure.name] = int(recall_at_k(prediction.retrieved_ids, [question.doc_id], k))
     if question.evidence_sentences:
         cited = citation_scores(question.evidence_sentences, prediction.evidence_sentences)
         for measure, score in zip(CITATION_MEASURES, cited, strict=True):
@@ -6575,56 +6588,109 @@ def score_answer(
     return GradedAnswer(question, prediction, document, gold_id, scores)
 
 
-def add_judgements(
-    system: System, judged: Sequence[int], outcomes: Outcomes | None, overrides: Mapping[AnswerKey, Override]
-) -> None:
-    """Add the judge's and people's scores to the answers at these positions, if there are any.
+# -- What is judged
 
-    A missing judgement counts 0. Without a judge, when `outcomes` is None, only people's scores count.
-    """
-    found: dict[int, Outcome] = {}
-    for position in judged:
-        answer = system.answers[position]
-        answer.override = overrides.get((system.title, answer.question.question_id))
-        found[position] = NO_ANSWER
-        if not is_blank(answer.prediction.answer[:MAX_ANSWER_CHARS]):
-            found[position] = (outcomes or {}).get(RequestId(system.title, position, "rubric"), NOT_JUDGED)
-    failures = [outcome for outcome in found.values() if isinstance(outcome, Failure)]
-    is_asked = len(failures) < len(found) or not found or any(failure.asked for failure in failures)
-    is_by_model = outcomes is not None and is_asked
-    has_decision = any(system.answers[position].override for position in found)
-    if not is_by_model and not has_decision:
-        for position, outcome in found.items() if outcomes is not None else ():
-            if isinstance(outcome, Failure):
-                system.answers[position].failure = outcome
-        return
-    system.is_judged = True
-    for position, outcome in found.items():
-        answer = system.answers[position]
-        question = answer.question
-        answer.flags = find_flags(answer.prediction.answer, question.question, question.answer)
-        score: float = 0
-        if isinstance(outcome, Judgement):
-            answer.judgement = outcome
-            score = outcome.score
-        elif answer.override is None:
-            answer.failure = outcome
-        if answer.override:
-            score = answer.override.score
-        if answer.failure is None or is_by_model:
-            evidence = 0.0  # a missing prediction earns nothing, even if there is nothing to cite
-            if answer.prediction is not NO_PREDICTION:
-                evidence = evidence_score(answer.gold, answer.cited, answer.document.sentences)
-            share = normalize_score(float(score))
-            combined = combine_scores(share, evidence)
-            for measure, value in zip(JUDGE_MEASURES, (score, evidence, combined), strict=True):
-                answer.scores[measure.name] = value
+Case: TypeAlias = Mapping[str, str] | Judgement  # texts for the judge, or what is known without one
+
+
+class Criterion(msgspec.Struct, frozen=True):
+    """Something that the judge decides about each answer: the score of a measure, with a reason."""
+
+    name: str
+    measure: Measure
+    prompt: str
+    block: str  # of the results file
+    prefix: str  # of messages about it
+    columns: Sequence[str]  # of the CSV file, beside that of the measure
+    details: Sequence[str] = ()  # further members of its rows in the results file
+    rubric: Rubric | None = None  # for all questions, in place of their own
+
+    @property
+    def prompt_hash(self) -> str:
+        """Return the hash of what the judge is told: scores by another one are not comparable."""
+        digest = hash_prompt(self.prompt)
+        return hash_json([digest, list_rubric_texts(self.rubric)]) if self.rubric else digest
+
+    def prepare(self, _: Split, question: Question, prediction: Prediction) -> Case | None:
+        """Return what there is to judge about an answer; None for nothing."""
+        answer = prediction.answer[:MAX_ANSWER_CHARS]
+        if is_blank(answer):
+            return NO_ANSWER
+        texts = {"question": question.question, "gold": question.answer, "answer": answer}
+        return texts | list_rubric_texts(self.rubric or question.rubric or Rubric())
+
+    def find_word(self, answer: GradedAnswer) -> Any:
+        """Return the judge's word for the score; None without a judgement."""
+        judgement = answer.find_judgement(self)
+        words = {score: word for word, score in PROMPTS[self.prompt].choices.items()}
+        return words.get(judgement.score) if judgement else None
+
+    def qualify(self, answer: GradedAnswer) -> str:
+        """Return the judge's word with what people should know about it."""
+        return str(self.find_word(answer))
+
+    def describe(self, answer: GradedAnswer) -> str:
+        """Return "4: the judge's reason"; "" if there was nothing to judge."""
+        outcome = answer.outcomes.get(self.name)
+        if isinstance(outcome, Failure):
+            return f"not judged: {outcome.reason}"
+        return f"{self.qualify(answer)}: {outcome.rationale}" if outcome else ""
 
 
 NOT_JUDGED = Failure("not judged", asked=False)
 NOTHING_CITED = Judgement(0, "Nothing is cited.")
 NO_SUCH_SENTENCE = Judgement(0, "The document has none of the cited sentences.")
 SCORED_WITHOUT_JUDGE = (NO_ANSWER, NOTHING_CITED, NO_SUCH_SENTENCE)
+
+
+class SupportCriterion(Criterion, frozen=True):
+    """How far the sentences that an answer cites support it."""
+
+    def prepare(self, split: Split, question: Question, prediction: Prediction) -> Case | None:
+        answer = prediction.answer[:MAX_ANSWER_CHARS]
+        if is_blank(answer):
+            return None
+        if not prediction.evidence_sentences:
+            return NOTHING_CITED if question.evidence_sentences else None
+        cited = find_cited_sentences(split, question, prediction)
+        if not cited.texts:
+            return None if cited.texts is None else NO_SUCH_SENTENCE
+        sentences = "\n".join(f"{name}: {text}" for name, text in cited.texts.items())
+        texts = {"question": question.question, "sentences": sentences[:MAX_ANSWER_CHARS], "answer": answer}
+        return texts | {"doc_id": cited.doc_id}  # which the judge is not shown
+
+    def qualify(self, answer: GradedAnswer) -> str:
+        """Return the word, with the document if it is not the gold one, and whether the ID is a wrong one."""
+        text = super().qualify(answer)
+        if answer.cited_doc_id not in ("", answer.question.doc_id):
+            text += f" by sentences of {answer.cited_doc_id}"
+        if answer.gold and answer.scores[self.measure.name] and not set(answer.gold) & set(answer.cited):
+            degree = "supported" if text.startswith("full") else "partly supported"
+            text += f" (wrong by ID, {degree} by content)"
+        return text
+
+
+RUBRIC = Criterion(
+    "answer",
+    ANSWER_MEASURE,
+    "rubric",
+    block="llm_judge",
+    prefix="",
+    columns=("answer_id", "answer_rationale", "failure", "flags", "judge_score", "override_reason"),
+    details=(
+        *("answer_score_normalized", EVIDENCE_MEASURE.name, "evidence_method", COMBINED_MEASURE.name),
+        *("gold_sentences", "pred_sentences", "judge_score", "override_reason"),
+    ),
+)
+SUPPORT = SupportCriterion(
+    "support",
+    SUPPORT_MEASURE,
+    "support",
+    block="support",
+    prefix="support: ",
+    columns=("support", "support_rationale", "support_failure"),
+    details=("support", "cited_doc_id", "pred_sentences"),
+)
 
 
 class CitedSentences(NamedTuple):
@@ -6644,51 +6710,100 @@ def find_cited_sentences(split: Split, question: Question, prediction: Predictio
     return best
 
 
-def build_support_requests(split: Split, system: System, limit: int | None) -> Iterator[Request]:
-    """Yield a request for each answer of which a cited sentence is known."""
-    for position, question in enumerate(split.questions[:limit]):
-        prediction = system.predict(question)
-        answer = prediction.answer[:MAX_ANSWER_CHARS]
-        if prediction.evidence_sentences and not is_blank(answer):
-            cited = find_cited_sentences(split, question, prediction).texts or {}
-            sentences = "\n".join(f"{name}: {text}" for name, text in cited.items())[:MAX_ANSWER_CHARS]
-            texts = {"question": question.question, "sentences": sentences, "answer": answer}
-            if cited:
-                yield Request(system.title, question.question_id, position, "support", texts)
+def read_criteria(options: SplitOptions, problems: list[str]) -> list[Criterion]:
+    """Return what is judged: the course's own criteria come last. Raises UsageError if a name is taken."""
+    criteria: list[Criterion] = [RUBRIC, SUPPORT] if options.judge_support else [RUBRIC]
+    file = read_file(os.path.join(options.root, options.criteria), problems) if options.criteria else None
+    names = []
+    for row in parse_rows(OwnCriterion, file, problems).values() if file else ():
+        name = re.sub(r"\W+", "_", row.name.strip().lower())
+        measure = Measure(
+            f"{name}_score", row.name, 2, top=TOP_SCORE, key=f"avg_{name}", explanation=row.description
+        )
+        columns = (f"{name}_rationale", f"{name}_failure")
+        criteria.append(Criterion(name, measure, "criterion", name, f"{name}: ", columns, rubric=row))
+        names += [name, measure.name]
+    taken = find_taken(names, criteria)
+    if taken:
+        raise UsageError(f"--criteria: the name is taken: {', '.join(taken)}")
+    return criteria
 
 
-def add_support(split: Split, system: System, limit: int | None, outcomes: Outcomes) -> None:
-    """Add how far the sentences that each answer cites support it. A missing judgement counts 0."""
-    for position, answer in enumerate(system.answers[:limit]):
-        if is_blank(answer.prediction.answer[:MAX_ANSWER_CHARS]):
-            continue
-        cited = find_cited_sentences(split, answer.question, answer.prediction)
-        if not answer.cited:
-            answer.support = NOTHING_CITED if answer.gold else None
-        elif cited.texts is not None:
-            answer.cited_doc_id = cited.doc_id
-            answer.support = NO_SUCH_SENTENCE
-            if cited.texts:
-                answer.support = outcomes.get(RequestId(system.title, position, "support"), NOT_JUDGED)
-    missing = system.missing_support
-    supported = [answer for answer in system.answers if answer.support]
-    is_asked = any(isinstance(answer.support, Failure) and answer.support.asked for answer in missing)
-    system.has_support = is_asked or len(missing) < len(supported) or not supported
-    for answer in supported if system.has_support else ():
-        score = answer.support.score if isinstance(answer.support, Judgement) else 0
-        answer.scores[SUPPORT_MEASURE.name] = score
+def find_taken(names: Iterable[str], criteria: Iterable[Criterion]) -> list[str]:
+    """Return the names that a column or block of the results has already, or that repeat."""
+    header = list_csv_header([*flatten(SPLIT_BLOCKS.values()), SUPPORT_MEASURE], criteria)
+    return sorted(find_repeated([*header, *SPLIT_BLOCKS, *OTHER_BLOCKS, *names]))
+
+
+def list_cases(
+    split: Split, system: System, criterion: Criterion, limit: int | None
+) -> Iterator[tuple[int, Case]]:
+    """Yield what there is to judge by a criterion: the first questions that it is for, up to a limit."""
+    rows = [row for row in enumerate(split.questions) if row[1].rubric or criterion is not RUBRIC]
+    for position, question in rows[:limit]:
+        case = criterion.prepare(split, question, system.predict(question))
+        if case is not None:
+            yield position, case
+
+
+def add_outcomes(
+    system: System,
+    criterion: Criterion,
+    cases: Iterable[tuple[int, Case]],
+    outcomes: Outcomes | None,
+    overrides: Mapping[AnswerKey, Override],
+) -> None:
+    """Add the judge's and people's scores by a criterion, if there are any. A missing judgement counts 0.
+
+    Without a judge, when `outcomes` is None, only people's scores count.
+    """
+    found: list[tuple[GradedAnswer, Outcome]] = []
+    for position, case in cases:
+        answer = system.answers[position]
+        if isinstance(case, Judgement):
+            found.append((answer, case))
+        else:
+            answer.cited_doc_id = answer.cited_doc_id or case.get("doc_id", "")
+            request_id = RequestId(system.title, position, criterion.name)
+            found.append((answer, (outcomes or {}).get(request_id, NOT_JUDGED)))
+    decisions = [overrides.get((system.title, answer.question.question_id)) for answer, _ in found]
+    is_by_model = outcomes is not None and (not found or any(outcome.asked for _, outcome in found))
+    if is_by_model or any(decisions):
+        system.judged.append(criterion)
+    elif outcomes is None:
+        return
+    for (answer, outcome), decision in zip(found, decisions, strict=True):
         question = answer.question
-        answer.flags = find_flags(answer.prediction.answer, question.question, question.answer)
+        if criterion in system.judged:
+            answer.flags = find_flags(answer.prediction.answer, question.question, question.answer)
+        answer.override = decision or answer.override
+        if isinstance(outcome, Judgement) or not decision:
+            answer.outcomes[criterion.name] = outcome
+        if is_by_model or decision or isinstance(outcome, Judgement):
+            answer.scores[criterion.measure.name] = (decision or outcome).score
 
 
-def collect_scores(system: System, measures: Sequence[Measure]) -> Scores:
-    """Return a system's columns of the table, and what it has submitted nothing for."""
+def add_combined_scores(system: System) -> None:
+    """Add the evidence score of each answer that has been scored, and the combined score."""
+    for answer in system.answers:
+        score = answer.scores.get(ANSWER_MEASURE.name)
+        if score is not None:
+            evidence = 0.0  # a missing prediction earns nothing, even if there is nothing to cite
+            if answer.prediction is not NO_PREDICTION:
+                evidence = evidence_score(answer.gold, answer.cited, answer.document.sentences)
+            answer.scores[EVIDENCE_MEASURE.name] = evidence
+            share = normalize_score(float(score))
+            answer.scores[COMBINED_MEASURE.name] = combine_scores(share, evidence)
+
+
+def collect_scores(
+    system: System, split: Split, obstacles: Mapping[str, str] = MappingProxyType({})
+) -> Scores:
+    """Return a system's columns of the table, what it has submitted nothing for, and all obstacles."""
     answers = system.answers
     scores = Scores()
-    for measure in measures:
-        has_scores = system.has_support if measure == SUPPORT_MEASURE else system.is_judged
-        if measure in (*JUDGE_MEASURES, SUPPORT_MEASURE) and not has_scores:
-            continue
+    unjudged = [criterion.block for criterion in split.criteria if criterion not in system.judged]
+    for measure in flatten(split.blocks[block] for block in split.blocks if block not in unjudged):
         column = [answer.scores.get(measure.name, np.nan) for answer in answers]
         scores.values[measure.name] = np.array(column, np.float64)
     if not any(answer.prediction.retrieved_ids for answer in answers):
@@ -6697,108 +6812,81 @@ def collect_scores(system: System, measures: Sequence[Measure]) -> Scores:
         scores.not_submitted.add(SUPPORT_MEASURE.name)
         if any(answer.question.evidence_sentences for answer in answers):  # else it is right to cite nothing
             scores.not_submitted.update(measure.name for measure in (*CITATION_MEASURES, EVIDENCE_MEASURE))
-    if system.missing_support:
-        scores.obstacles[SUPPORT_MEASURE.name] = MISSING_JUDGEMENTS
+    for criterion in system.judged:
+        if system.find_missing(criterion):
+            scores.obstacles[criterion.measure.name] = MISSING_JUDGEMENTS
+    scores.obstacles.update((name, obstacle) for name, obstacle in obstacles.items() if obstacle)
     scores.obstacles |= dict.fromkeys(scores.not_submitted, NOT_SUBMITTED)
-    if system.missing:
-        scores.obstacles |= dict.fromkeys([ANSWER_MEASURE.name, COMBINED_MEASURE.name], MISSING_JUDGEMENTS)
-    if EVIDENCE_MEASURE.name in scores.not_submitted:  # it is half of the combined score
-        scores.obstacles[COMBINED_MEASURE.name] = NOT_SUBMITTED
+    for part in (ANSWER_MEASURE, EVIDENCE_MEASURE):  # the combined score lacks what one of them lacks
+        if part.name in scores.obstacles:
+            scores.obstacles[COMBINED_MEASURE.name] = scores.obstacles[part.name]
     return scores
 
 
 # -- The results file
 
 
-def build_results(system: System, judging: Judging, measures: Sequence[Measure]) -> dict[str, Any]:
+def build_results(split: Split, system: System, judging: Judging) -> dict[str, Any]:
     """Return a system's member of the results file, without where it comes from."""
     answers = system.answers
     cited = [answer for answer in answers if F1_MEASURE.name in answer.scores]
-    means = system.means
-    hits = {}
-    for measure in RETRIEVAL_MEASURES:
-        hits[measure.name] = int(sum(answer.scores[measure.name] for answer in answers))
-    results: dict[str, Any] = {
-        "retrieval": {
-            **summarize_means(means, RETRIEVAL_MEASURES),
-            **hits,
-            "total": len(answers),
-            "per_question": map(build_retrieval_row, answers),
+    results: dict[str, Any] = summarize_blocks(split, system.means)
+    results["retrieval"] |= {
+        **{
+            measure.name: sum(answer.scores[measure.name] for answer in answers)
+            for measure in RETRIEVAL_MEASURES
         },
-        "citation": {
-            **summarize_means(means, CITATION_MEASURES),
-            "total_questions": len(answers),
-            "questions_with_evidence": len(cited),
-            **sum_scores(cited, CITATION_MEASURES),
-            "per_question": map(build_citation_row, cited),
-        },
+        "total": len(answers),
+        "per_question": build_rows(answers, RETRIEVAL_COLUMNS),
     }
+    results["citation"] |= {
+        "total_questions": len(answers),
+        "questions_with_evidence": len(cited),
+        **sum_scores(cited, CITATION_MEASURES),
+        "per_question": build_rows(cited, CITATION_COLUMNS),
+    }
+    for criterion in system.judged:
+        results[criterion.block] |= build_judge_results(split, system, criterion, judging)
     if system.is_judged:
-        results["llm_judge"] = build_judge_results(system, judging)
-    if system.has_support:
-        results["support"] = build_support_results(system, judging)
-    own = [measure for measure in measures if measure not in (*SPLIT_MEASURES, SUPPORT_MEASURE)]
-    if own:
-        results["measures"] = summarize_means(means, own)
+        n_rubrics = sum(question.rubric is not None for question in split.questions)
+        results["llm_judge"] |= {"questions_with_rubrics": n_rubrics, "lambda_weight": ANSWER_WEIGHT}
     results["slices"] = {}
     for label, slices in system.slices.items():
         results["slices"][label] = {}
-        for value, part in slices.items():
-            block: dict[str, Any] = {"questions": part[RETRIEVAL_MEASURES[0].name].n}
-            block["retrieval"] = summarize_means(part, RETRIEVAL_MEASURES)
-            block["citation"] = summarize_means(part, CITATION_MEASURES)
-            if system.is_judged:
-                block["llm_judge"] = summarize_means(part, JUDGE_MEASURES)
-            if system.has_support:
-                block["support"] = summarize_means(part, [SUPPORT_MEASURE])
-            if own:
-                block["measures"] = summarize_means(part, own)
-            results["slices"][label][value] = block
+        for value, means in slices.items():
+            n_questions = means[RETRIEVAL_MEASURES[0].name].n
+            results["slices"][label][value] = {"questions": n_questions, **summarize_blocks(split, means)}
     return results
 
 
-def build_judge_results(system: System, judging: Judging) -> dict[str, Any]:
-    answers = system.answers
-    rows = [answer for answer in answers if answer.failure or ANSWER_MEASURE.name in answer.scores]
-    scored = [answer for answer in rows if ANSWER_MEASURE.name in answer.scores]
-    return {
-        **summarize_means(system.means, JUDGE_MEASURES),
-        "total_questions": len(answers),
-        "questions_with_rubrics": sum(answer.question.rubric is not None for answer in answers),
-        "questions_scored": len(scored),
-        "answer_score_sum": sum(answer.scores[ANSWER_MEASURE.name] for answer in scored),
-        **sum_scores(scored, (EVIDENCE_MEASURE, COMBINED_MEASURE)),
-        "lambda_weight": ANSWER_WEIGHT,
-        "requested_model": judging.requested_model,
-        "judge_model": judging.model,
-        "failed_questions": list_ids(answer for answer in rows if answer.failure and answer.failure.asked),
-        "unjudged_questions": list_ids(
-            answer for answer in rows if answer.failure and not answer.failure.asked
-        ),
-        "flagged_questions": list_ids(system.flagged),
-        "usage": describe_judge_usage(judging, [answer.judgement for answer in rows]),
-        "per_question": map(build_judge_row, rows),
-    }
+def summarize_blocks(split: Split, means: Mapping[str, Mean]) -> dict[str, dict[str, Any]]:
+    """Return the means by their block of the results file. What is not judged has none."""
+    blocks = {}
+    for block, measures in split.blocks.items():
+        if any(measure.name in means for measure in measures):
+            blocks[block] = summarize_means(means, measures)
+    return blocks
 
 
-def build_support_results(system: System, judging: Judging) -> dict[str, Any]:
-    rows = [answer for answer in system.answers if answer.support]
-    failed: dict[bool, list[GradedAnswer]] = {True: [], False: []}  # by whether the judge was asked
-    for answer in rows:
-        if isinstance(answer.support, Failure):
-            failed[answer.support.asked].append(answer)
+def build_judge_results(
+    split: Split, system: System, criterion: Criterion, judging: Judging
+) -> dict[str, Any]:
+    score = criterion.measure.name
+    rows = [answer for answer in system.answers if score in answer.scores or answer.find_failure(criterion)]
+    scored = [answer for answer in rows if score in answer.scores]
+    columns = ("question_id", "gold_id", "answer_id", score, f"{criterion.name}_rationale")
     return {
-        **summarize_means(system.means, [SUPPORT_MEASURE]),
         "total_questions": len(system.answers),
-        "questions_scored": len(rows),
-        **sum_scores(rows, [SUPPORT_MEASURE]),
-        "prompt_hash": hash_prompt("support"),
+        "questions_scored": len(scored),
+        **sum_scores(scored, split.blocks[criterion.block]),
+        "prompt_hash": criterion.prompt_hash,
         "requested_model": judging.requested_model,
         "judge_model": judging.model,
-        "failed_questions": list_ids(failed[True]),
-        "unjudged_questions": list_ids(failed[False]),
-        "usage": describe_judge_usage(judging, [answer.support for answer in rows]),
-        "per_question": map(build_support_row, rows),
+        "failed_questions": list_ids(system.find_missing(criterion, True)),
+        "unjudged_questions": list_ids(system.find_missing(criterion, False)),
+        "flagged_questions": list_ids(answer for answer in rows if answer.flags),
+        "usage": describe_judge_usage(judging, [answer.find_judgement(criterion) for answer in rows]),
+        "per_question": build_rows(rows, (*columns, "failure", *criterion.details, "flags"), [criterion]),
     }
 
 
@@ -6823,81 +6911,64 @@ def summarize_means(means: Mapping[str, Mean], measures: Sequence[Measure]) -> d
 def sum_scores(answers: Sequence[GradedAnswer], measures: Iterable[Measure]) -> dict[str, float]:
     sums = {}
     for measure in measures:
-        sums[f"{measure.name}_sum"] = math.fsum(answer.scores[measure.name] for answer in answers)
+        key = f"{measure.name.removesuffix('_raw')}_sum"
+        sums[key] = math.fsum(answer.scores[measure.name] for answer in answers)
     return sums
 
 
-def build_retrieval_row(answer: GradedAnswer) -> dict[str, Any]:
+RETRIEVAL_COLUMNS = (
+    *("question_id", "gold_id", "gold_doc_id", "retrieved_top_1"),
+    *(measure.name for measure in RETRIEVAL_MEASURES),
+)
+CITATION_COLUMNS = (
+    *("question_id", "gold_id", "gold_doc_id", "gold_sentences", "pred_sentences"),
+    *(measure.name for measure in CITATION_MEASURES),
+)
+
+
+def build_rows(
+    answers: Iterable[GradedAnswer], columns: Sequence[str], criteria: Sequence[Criterion] = ()
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a block of the results file."""
+    for answer in answers:
+        facts = list_facts(answer, criteria)
+        yield {column: facts.get(column) for column in columns}
+
+
+def list_facts(answer: GradedAnswer, criteria: Sequence[Criterion]) -> dict[str, Any]:
+    """Return all that results have on an answer, by column. `failure` is that of the first criterion."""
     retrieved = answer.prediction.retrieved_ids
-    row: dict[str, Any] = {
+    score = answer.scores.get(ANSWER_MEASURE.name)
+    facts: dict[str, Any] = {
         "question_id": answer.question.question_id,
         "gold_id": answer.gold_id,
         "gold_doc_id": answer.question.doc_id,
         "retrieved_top_1": retrieved[0] if retrieved else None,
-    }
-    for measure in RETRIEVAL_MEASURES:
-        row[measure.name] = int(answer.scores[measure.name])
-    return row
-
-
-def build_citation_row(answer: GradedAnswer) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "question_id": answer.question.question_id,
-        "gold_id": answer.gold_id,
-        "gold_doc_id": answer.question.doc_id,
         "gold_sentences": answer.gold,
         "pred_sentences": answer.cited,
-    }
-    for measure in CITATION_MEASURES:
-        row[measure.name] = answer.scores[measure.name]
-    return row
-
-
-def build_judge_row(answer: GradedAnswer) -> dict[str, Any]:
-    """Return the judge's row. Without a judgement its score is 0, and `failure` says why."""
-    score = answer.scores.get(ANSWER_MEASURE.name)
-    row: dict[str, Any] = {
-        "question_id": answer.question.question_id,
-        "gold_id": answer.gold_id,
-        "answer_id": answer.answer_id,
-        "answer_score_raw": score,
-        "answer_score_normalized": None if score is None else normalize_score(score),
-        "answer_rationale": answer.rationale,
-        "failure": answer.failure.reason if answer.failure else None,
-        "evidence_score": answer.scores.get(EVIDENCE_MEASURE.name),
-        "evidence_method": choose_evidence_method(answer.gold, answer.document.sentences),
-        "combined_score": answer.scores.get(COMBINED_MEASURE.name),
-        "gold_sentences": answer.gold,
-        "pred_sentences": answer.cited,
-        "flags": answer.flags,
-    }
-    if answer.override:
-        row["judge_score"] = answer.judgement.score if answer.judgement else None
-        row["override_reason"] = answer.override.reason
-    return row
-
-
-def build_support_row(answer: GradedAnswer) -> dict[str, Any]:
-    """Return the row of an answer's support. Without a judgement its score is 0, and `failure` says why."""
-    outcome = answer.support
-    words = {score: word for word, score in PROMPTS["support"].choices.items()}
-    return {
-        "question_id": answer.question.question_id,
-        "gold_id": answer.gold_id,
-        "answer_id": answer.answer_id,
-        "support": words[outcome.score] if isinstance(outcome, Judgement) else None,
-        "support_score": answer.scores.get(SUPPORT_MEASURE.name),
-        "support_rationale": outcome.rationale if isinstance(outcome, Judgement) else "",
-        "failure": outcome.reason if isinstance(outcome, Failure) else None,
         "cited_doc_id": answer.cited_doc_id or None,
-        "pred_sentences": answer.cited,
+        "answer_score_normalized": None if score is None else normalize_score(score),
+        "judge_score": answer.judgement.score if answer.judgement else None,
+        "override_reason": answer.override.reason if answer.override else None,
         "flags": answer.flags,
+        **answer.scores,
     }
+    if criteria:  # otherwise nobody asks for these, which take a while
+        facts["answer_id"] = answer.answer_id
+        facts["evidence_method"] = choose_evidence_method(answer.gold, answer.document.sentences)
+    for criterion in criteria:
+        failure = answer.find_failure(criterion)
+        reason = failure.reason if failure else None
+        facts.setdefault("failure", reason)
+        facts[f"{criterion.name}_failure"] = reason
+        facts[f"{criterion.name}_rationale"] = answer.find_rationale(criterion)
+        facts[criterion.name] = criterion.find_word(answer)
+    return facts
 
 
-def describe_judge_usage(judging: Judging, outcomes: Iterable[Outcome | None]) -> dict[str, Any]:
+def describe_judge_usage(judging: Judging, outcomes: Iterable[Judgement | None]) -> dict[str, Any]:
     """Return what the judgements cost when they were made, whichever run paid for them."""
-    judgements = [row for row in outcomes if isinstance(row, Judgement) and row not in SCORED_WITHOUT_JUDGE]
+    judgements = [row for row in outcomes if row and row not in SCORED_WITHOUT_JUDGE]
     replies = [judgement.reply for judgement in judgements if judgement.reply]
     usage = sum((reply.usage for reply in replies), NO_USAGE)
     batched = sum((reply.usage for reply in replies if reply.batch), NO_USAGE)
@@ -6912,92 +6983,26 @@ def describe_judge_usage(judging: Judging, outcomes: Iterable[Outcome | None]) -
 
 # -- The baseline: an earlier results file of the same split
 
+BASELINE = "the baseline"  # as a system
 LARGEST_RECALL = max(zip(RECALL_CUTOFFS, RETRIEVAL_MEASURES, strict=True))[1]
 
 
-class StoredRun(Record):
-    inputs: list[InputFile] = []
-    prompt_hash: str = ""
-
-
 class StoredBlock(Record):
+    """A block of an earlier results file, as far as it is read."""
+
     per_question: list[dict[str, Any]] = []
+    ci95_reason: str = ""
     judge_model: str = ""
     prompt_hash: str = ""
+    inputs: list[InputFile] = []
 
 
-class StoredSystem(Record, kw_only=True):
-    """A system's results of an earlier run, as far as they are read."""
-
-    run: StoredRun
-    retrieval: StoredBlock = msgspec.field(default_factory=StoredBlock)
-    citation: StoredBlock = msgspec.field(default_factory=StoredBlock)
-    llm_judge: StoredBlock = msgspec.field(default_factory=StoredBlock)
-    support: StoredBlock = msgspec.field(default_factory=StoredBlock)
-
-    def list_submitted(self) -> list[Measure]:
-        """Return the measures that the system had something to score for."""
-        has_retrieved = any(row.get("retrieved_top_1") for row in self.retrieval.per_question)
-        has_gold = bool(self.citation.per_question)  # without gold evidence it is right to cite nothing
-        has_cited = any(row.get("pred_sentences") for row in self.citation.per_question)
-        measures = [*RETRIEVAL_MEASURES] if has_retrieved else []
-        measures += CITATION_MEASURES if has_cited else ()
-        if self.llm_judge.per_question:
-            measures += JUDGE_MEASURES if has_cited or not has_gold else (ANSWER_MEASURE,)
-        has_support = any(row.get("pred_sentences") for row in self.support.per_question)
-        return [*measures, SUPPORT_MEASURE] if has_support else measures
-
-    def find_block(self, measure: Measure) -> StoredBlock:
-        """Return the block that has a measure's scores."""
-        if measure in RETRIEVAL_MEASURES:
-            return self.retrieval
-        if measure in CITATION_MEASURES:
-            return self.citation
-        return self.llm_judge if measure in JUDGE_MEASURES else self.support
+StoredSystem: TypeAlias = dict[str, StoredBlock | list[Any]]
 
 
 class Baseline(NamedTuple):
     file: InputFile
-    systems: dict[str, StoredSystem]
-
-
-class Change(msgspec.Struct):
-    """The change of a measure since the baseline, over the `n` questions that both have.
-
-    Only a tested one has p, adjusted for their number, and unless it is worse the smallest drop that would
-    have been noticed.
-    """
-
-    measure: Measure
-    obstacle: str  # why it is not tested
-    gaps: Array  # of each question, NaN where one has no score
-    n: int = 0
-    difference: float | None = None
-    interval: Interval | None = None
-    p: float | None = None
-    p_holm: float | None = None
-    noticeable: float | None = None
-
-    @property
-    def is_worse(self) -> bool:
-        return self.p_holm is not None and self.p_holm <= MAX_P
-
-    @property
-    def verdict(self) -> str:
-        if self.obstacle:
-            return "not tested"
-        if self.p is None:
-            return ""
-        return "worse" if self.is_worse else "no significant drop"
-
-    @property
-    def noticed(self) -> str:
-        """Return the smallest drop that would have been noticed, in words; "" if none is to be named."""
-        if self.p is None or self.is_worse or self.noticeable == 0:
-            return ""
-        if self.noticeable is None:
-            return "none can be noticed"
-        return format_number(self.noticeable, self.measure.digits)
+    systems: dict[str, Mapping[str, StoredBlock]]
 
 
 class Development(msgspec.Struct):
@@ -7005,12 +7010,21 @@ class Development(msgspec.Struct):
 
     n_questions: int  # that both have, with the same gold
     n_documents: int
-    changes: list[Change] = []
+    changes: list[Difference] = []
     lost: list[str] = []  # titles of the measures that the system does not submit any more
 
     @property
     def is_complete(self) -> bool:
         return self.n_questions > 0 and not any(change.obstacle for change in self.changes)
+
+
+def read_results(file: FileData, problems: list[str]) -> dict[str, Mapping[str, StoredBlock]]:
+    """Return the blocks of an earlier results file by system."""
+    systems: dict[str, Mapping[str, StoredBlock]] = {}
+    for name, stored in (parse_value(dict[str, StoredSystem], file, problems) or {}).items():
+        blocks = {block: content for block, content in stored.items() if isinstance(content, StoredBlock)}
+        systems[name] = defaultdict(StoredBlock, blocks)
+    return systems
 
 
 def read_baseline(options: SplitOptions, problems: list[str]) -> Baseline:
@@ -7022,95 +7036,119 @@ def read_baseline(options: SplitOptions, problems: list[str]) -> Baseline:
     if os.path.realpath(path) == os.path.realpath(results_file):
         raise UsageError(f"--baseline {path}: this run replaces it; keep a copy under another name")
     file = read_file(path, problems)
-    systems = parse_value(dict[str, StoredSystem], file, problems) or {}
-    rows = list(flatten(system.retrieval.per_question for system in systems.values()))
+    systems = read_results(file, problems)
+    rows = list(flatten(blocks["retrieval"].per_question for blocks in systems.values()))
     if file.data is not None and not problems and not any(row.get("gold_id") for row in rows):
         problems.append(f"{path}: no row has a gold_id: grade that input again with this version")
     return Baseline(file.source, systems)
 
 
 def compare_with_baseline(
-    split: Split, system: System, stored: StoredSystem | None, judging: Judging
-) -> Development | None:
-    """Return how a system has changed, on the questions whose gold is the same; None for a new system."""
-    if stored is None:
-        return None
-    gold_ids = {row.get("question_id"): row.get("gold_id") for row in stored.retrieval.per_question}
+    split: Split, system: System, stored: Mapping[str, StoredBlock], judging: Judging
+) -> Development:
+    """Return how a system has changed, on the questions whose gold is the same."""
+    gold_ids = {row.get("question_id"): row.get("gold_id") for row in stored["retrieval"].per_question}
     answers = [row for row in system.answers if gold_ids.get(row.question.question_id) == row.gold_id]
-    clusters = factorize([answer.question.doc_id for answer in answers])
-    development = Development(len(answers), len(set(clusters.tolist())))
-    scores = collect_scores(system, split.measures)
-    for measure in stored.list_submitted():
-        if scores.obstacles.get(measure.name) == NOT_SUBMITTED:
-            development.lost.append(measure.title)
+    now = msgspec.structs.replace(system, answers=answers)
+    then = restore_system(split, now, stored)
+    obstacles = {row.measure.name: find_obstacle(row, now, stored, judging) for row in then.judged}
+    before = collect_scores(then, split, obstacles)
+    after = collect_scores(now, split)
+    table = Table(factorize([answer.question.doc_id for answer in answers]), {"": after, BASELINE: before})
+    development = Development(len(answers), len(set(table.clusters.tolist())))
+    for measure in split.measures:
+        if measure.name not in before.values or before.obstacles.get(measure.name) == NOT_SUBMITTED:
             continue
-        rows = {row.get("question_id"): row for row in stored.find_block(measure).per_question}
-        gaps = []
-        for answer in answers:
-            then: Any = rows.get(answer.question.question_id, {}).get(measure.name)
-            now = answer.scores.get(measure.name)
-            gaps.append(np.nan if now is None or not is_number(then) else now - then)
-        obstacle = find_obstacle(measure, stored, system, judging)
-        if answers and not obstacle and np.isnan(gaps).all():
-            obstacle = "no question in common has it"
-        development.changes.append(Change(measure, obstacle, np.array(gaps, np.float64)))
-    test_changes(development.changes, clusters)
+        after.values.setdefault(measure.name, np.full(len(answers), np.nan))  # it is not judged
+        row = measure_difference(table, measure, "", BASELINE)
+        if after.obstacles.get(measure.name) == NOT_SUBMITTED:
+            development.lost.append(measure.title)
+        else:
+            development.changes.append(row)
+        if answers and not row.n and not row.obstacle:
+            row.obstacle = "no question in common has it"
+    for name, block in stored.items():  # those of a criterion that this run does not have
+        if block.per_question and block.ci95_reason != NOT_SUBMITTED and name not in split.blocks:
+            measure = Measure(name, name.capitalize(), key=f"avg_{name}")
+            development.changes.append(Difference("", BASELINE, measure, 0, obstacle=NOT_JUDGED.reason))
+    test_drops(table, development.changes)
     return development
 
 
-def find_obstacle(measure: Measure, stored: StoredSystem, system: System, judging: Judging) -> str:
-    """Return why judged scores cannot be compared with the baseline's; "" if they can, or are not judged."""
-    if measure not in (ANSWER_MEASURE, COMBINED_MEASURE, SUPPORT_MEASURE):
-        return ""
-    is_support = measure == SUPPORT_MEASURE
-    block = stored.find_block(measure)
-    if not (system.has_support if is_support else system.is_judged):
-        return "not judged"
+def restore_system(split: Split, system: System, stored: Mapping[str, StoredBlock]) -> System:
+    """Return the system as it was in an earlier run, for the answers to the same questions."""
+    rows: dict[Any, dict[str, Any]] = defaultdict(dict)  # the rows of all blocks on a question, as one
+    for name, block in stored.items():
+        for row in block.per_question:
+            rows[row.get("question_id")] |= {**row, f"{name} failure": row.get("failure")}
+    answers = []
+    for answer in system.answers:
+        row = rows[answer.question.question_id]
+        scores = {
+            measure.name: row[measure.name] for measure in split.measures if is_number(row.get(measure.name))
+        }
+        then = Prediction(
+            retrieved_docs=["retrieved"] if row.get("retrieved_top_1") else [],
+            evidence_sentences=["cited"] if row.get("pred_sentences") else [],
+        )
+        restored = GradedAnswer(answer.question, then, answer.document, answer.gold_id, scores)
+        for criterion in split.criteria:
+            if row.get(f"{criterion.block} failure"):
+                restored.outcomes[criterion.name] = NOT_JUDGED
+        answers.append(restored)
+    judged = [criterion for criterion in split.criteria if stored[criterion.block].per_question]
+    return msgspec.structs.replace(system, answers=answers, judged=judged)
+
+
+def find_obstacle(
+    criterion: Criterion, system: System, stored: Mapping[str, StoredBlock], judging: Judging
+) -> str:
+    """Return why the scores by a criterion cannot be compared with the baseline's; "" if they can."""
+    block = stored[criterion.block]
+    if criterion not in system.judged:
+        return NOT_JUDGED.reason
     if block.judge_model != judging.model:
         return f"judged by {block.judge_model or 'people'}, now by {judging.model or 'people'}"
-    prompt_hash = block.prompt_hash if is_support else stored.run.prompt_hash
-    if prompt_hash != hash_prompt("support" if is_support else "rubric"):
+    if (block.prompt_hash or stored["run"].prompt_hash) != criterion.prompt_hash:
         return "judged with another prompt"
-    is_missing = any(row.get("failure") for row in block.per_question)
-    is_missing = is_missing or bool(system.missing_support if is_support else system.missing)
-    return MISSING_JUDGEMENTS if is_missing else ""
+    return ""
 
 
-def test_changes(changes: Sequence[Change], clusters: Array) -> None:
-    """Fill in each change, and test recall at the largest k, F1 and combined, or without it the answer score.
+def test_drops(table: Table, changes: Sequence[Difference]) -> None:
+    """Test recall at the largest k, F1 and combined, or without it the answer score.
 
     The test is of a drop, by sign flips of whole documents, with Holm's correction for their number.
     """
-    intervals = bootstrap_intervals([change.gaps * change.measure.scale for change in changes], clusters)
-    for change, interval in zip(changes, intervals, strict=True):
-        known = change.gaps[~np.isnan(change.gaps)]
-        average = mean(known)
-        change.n = len(known)
-        change.difference = None if average is None else average * change.measure.scale
-        change.interval = None if change.obstacle else interval
-    has_combined = any(change.measure == COMBINED_MEASURE for change in changes)
+    add_intervals(table, [row for row in changes if not row.obstacle])
+    has_combined = any(row.measure == COMBINED_MEASURE for row in changes)
     names = (LARGEST_RECALL, F1_MEASURE, COMBINED_MEASURE if has_combined else ANSWER_MEASURE)
     tested = [row for row in changes if row.measure in names and row.n and not row.obstacle]
-    p_values = paired_tests([change.gaps for change in tested], clusters, "less")
-    for change, p, p_holm in zip(tested, p_values, adjust_holm(p_values), strict=True):
-        change.p = p
-        change.p_holm = p_holm
-        if not change.is_worse:
-            is_known = ~np.isnan(change.gaps)
-            drop = compute_noticeable_drop(change.gaps[is_known], clusters[is_known], len(tested))
-            change.noticeable = None if drop is None else drop * change.measure.scale
+    add_p_values(table, tested, "less")
+    for row in tested:
+        gaps = table.subtract(row.measure, row.system, row.other)
+        is_known = ~np.isnan(gaps)
+        drop = compute_noticeable_drop(gaps[is_known], table.clusters[is_known], len(tested))
+        if row.verdict != "worse" and drop is not None:
+            row.noticeable = drop * row.measure.scale
+
+
+def describe_noticed(change: Difference) -> str:
+    """Return the smallest drop that would have been noticed, in words; "" if none is to be named."""
+    if change.p is None or change.verdict == "worse" or change.noticeable == 0:
+        return ""
+    if change.noticeable is None:
+        return "none can be noticed"
+    return format_number(change.noticeable, change.measure.digits)
 
 
 def describe_development(development: Development) -> dict[str, Any]:
     """Return what has become of a system as the results file has it."""
     rows = []
     for change in development.changes:
-        row = {"measure": change.measure.mean_key, "n": change.n, "difference": change.difference}
-        row |= {"ci95": change.interval, "p": change.p, "p_holm": change.p_holm}
-        row |= {"smallest_noticeable_drop": change.noticeable or None, "verdict": change.verdict or None}
-        if change.p is not None and not change.is_worse and not change.noticeable:
-            row["smallest_noticeable_drop_reason"] = change.noticed or "all differences are equal"
-        rows.append(row | ({"reason": change.obstacle} if change.obstacle else {}))
+        row = {**change.describe(), "smallest_noticeable_drop": change.noticeable or None}
+        if change.p is not None and change.verdict != "worse" and not change.noticeable:
+            row["smallest_noticeable_drop_reason"] = describe_noticed(change) or "all differences are equal"
+        rows.append(row)
     return {
         "questions": development.n_questions,
         "documents": development.n_documents,
@@ -7123,9 +7161,9 @@ def list_regressions(system: System) -> list[str]:
     """Return what is worse than in the baseline, one line each."""
     lines = []
     for change in system.development.changes if system.development else ():
-        if change.is_worse:
-            gap = format_interval(MeanCell(change.difference, change.interval, change.measure.digits), "+")
-            lines.append(f"{change.measure.title} {gap} against the baseline, p {change.p_holm:.4f}")
+        if change.verdict == "worse":
+            _, gap, p = list_difference_cells(change)
+            lines.append(f"{change.measure.title} {gap} against the baseline, p {p}")
     if system.development and system.development.lost:
         lines.append(f"in the baseline, and not submitted now: {', '.join(system.development.lost)}")
     return lines
@@ -7139,12 +7177,8 @@ def build_baseline_part(baseline: Baseline | None, systems: Iterable[System]) ->
             lines.append(f"{system.name}: not in the baseline")
             continue
         for change in system.development.changes:
-            gap = MeanCell(change.difference, change.interval, change.measure.digits)
-            p = "" if change.p_holm is None else f"{change.p_holm:.4f}"
-            cells: list[Cell] = [change.n, format_interval(gap, sign="+"), p, change.noticed, change.verdict]
+            cells = [*list_difference_cells(change), describe_noticed(change), change.verdict]
             rows.append([system.name, change.measure.title, *cells])
-            if change.obstacle:
-                lines.append(f"{system.name}: {change.measure.title} is not tested: {change.obstacle}")
         if not system.development.n_questions:
             lines.append(f"{system.name}: no question in common with the same gold")
         lines += prefix_lines(system.name, list_regressions(system))
@@ -7474,7 +7508,8 @@ DOUBTS = ("flagged", "full score without right evidence", "the reason names anot
 
 def describe_doubts(answer: GradedAnswer) -> list[str]:
     """Return why a person should look at a judged answer, the gravest first."""
-    named = re.findall(r"(?i)\b(?:level|score)\s*(?:of|is|:)?\s*([1-5])\b", answer.rationale)
+    rationale = answer.find_rationale(RUBRIC)
+    named = re.findall(r"(?i)\b(?:level|score)\s*(?:of|is|:)?\s*([1-5])\b", rationale)
     is_unsupported = bool(answer.gold) and not set(answer.gold) & set(answer.cited)
     cases = (
         bool(answer.flags),
@@ -7490,7 +7525,7 @@ def describe_doubts(answer: GradedAnswer) -> list[str]:
 def render_split_text(graded: Submission, split: Split) -> str:
     """Return the console report of one folder: a block per system, then the comparison."""
     systems = graded.systems
-    blocks = [render_system(system) for system in systems]
+    blocks = [render_system(system, split.criteria) for system in systems]
     if len(systems) > 1:
         pairs = build_comparison_part(graded.differences)
         certainty = describe_certainty(systems, graded.differences)
@@ -7503,7 +7538,7 @@ def render_split_text(graded: Submission, split: Split) -> str:
     return "\n".join(blocks)
 
 
-def render_system(graded: System) -> str:
+def render_system(graded: System, criteria: Sequence[Criterion]) -> str:
     """Return one system's blocks, as the course defines them."""
     answers = graded.answers
     recalls = []
@@ -7537,9 +7572,9 @@ Lambda Weight (answer vs evidence): {ANSWER_WEIGHT:.2f}
 Average Answer Score (1-5): {format_mean(graded, ANSWER_MEASURE, 2)}
 Average Evidence Score (0-1): {format_mean(graded, EVIDENCE_MEASURE, 4)}
 Average Combined Score (0-1): {format_mean(graded, COMBINED_MEASURE, 2)}"""
-    if graded.has_support:
-        text += f"\nAverage Support (0-1): {format_mean(graded, SUPPORT_MEASURE, 2)}"
-    cases = describe_cases(graded)
+    for measure in [criterion.measure for criterion in graded.judged[1:]]:
+        text += f"\nAverage {measure.title} (0-{measure.top}): {format_mean(graded, measure, 2)}"
+    cases = describe_cases(graded, criteria)
     remarks = [*describe_scored(graded), *cases["Flagged questions"], *cases["Overridden scores"]]
     return "\n".join([text, *map(escape_console, remarks)])
 
@@ -7558,19 +7593,20 @@ def describe_scored(graded: System) -> list[str]:
     return [f"Averages of {n_scored} of {n_questions} questions: the others have no score"]
 
 
-def describe_cases(graded: System) -> dict[str, list[str]]:
+def describe_cases(graded: System, criteria: Iterable[Criterion]) -> dict[str, list[str]]:
     """Return the answers that a person should look at, by title."""
     cases: dict[str, list[str]] = {"Questions without a judgement": [], "Flagged questions": []}
     cases["Overridden scores"] = []
     for answer in graded.answers:
         name = answer.question.question_id
-        if isinstance(answer.support, Failure):
-            cases["Questions without a judgement"].append(f"{name}: support: {answer.support.reason}")
-        if answer.failure:
-            cases["Questions without a judgement"].append(f"{name}: {answer.failure.reason}")
-        elif answer.flags:
-            flags = f"Flagged {name} ({', '.join(answer.flags)}): {answer.score:g}"
-            cases["Flagged questions"].append(flags)
+        for criterion in criteria:
+            failure = answer.find_failure(criterion)
+            if failure:
+                reason = f"{name}: {criterion.prefix}{failure.reason}"
+                cases["Questions without a judgement"].append(reason)
+        if answer.flags and not answer.failure:
+            score = "no score" if answer.score is None else f"{answer.score:g}"
+            cases["Flagged questions"].append(f"Flagged {name} ({', '.join(answer.flags)}): {score}")
         if answer.override:
             judge_score = f"the judge's {answer.judgement.score:g}" if answer.judgement else "no score"
             decision = f"{answer.override.score:g} instead of {judge_score}: {answer.override.reason}"
@@ -7578,24 +7614,18 @@ def describe_cases(graded: System) -> dict[str, list[str]]:
     return cases
 
 
-def describe_missing(system: System) -> list[str]:
+def describe_missing(system: System, criteria: Iterable[Criterion]) -> list[str]:
     """Return a warning that names the answers without a score."""
-    missing: dict[str, list[tuple[str, str]]] = defaultdict(list)  # what -> IDs and reasons
-    for answer in system.answers:
-        name = answer.question.question_id
-        if answer.failure:
-            what = "judging failed" if answer.failure.asked else "not judged"
-            missing[what].append((name, answer.failure.reason))
-        if isinstance(answer.support, Failure):
-            what = "judging the support failed" if answer.support.asked else "the support is not judged"
-            missing[what].append((name, answer.support.reason))
     lines = []
-    for what, rows in missing.items():
-        has_scores = system.has_support if "support" in what else system.is_judged
-        counts = "each counts 0" if has_scores else "without a score"
-        names = ", ".join(name for name, _ in rows)
-        counts = f"{names} ({len(rows)} in all, {counts})"
-        lines.append(f"warning: {system.file.file}: {what}: {counts}, e.g. {rows[0][1]}")
+    for criterion in criteria:
+        counts = "each counts 0" if criterion in system.judged else "without a score"
+        for asked, what in ((True, "judging failed"), (False, "not judged")):
+            answers = system.find_missing(criterion, asked)
+            if answers:
+                failure = answers[0].find_failure(criterion) or NOT_JUDGED
+                names = f"{', '.join(list_ids(answers))} ({len(answers)} in all, {counts})"
+                text = f"{criterion.prefix}{what}: {names}, e.g. {failure.reason}"
+                lines.append(f"warning: {system.file.file}: {text}")
     return lines
 
 
@@ -7638,11 +7668,6 @@ def build_slice_part(systems: Sequence[System], label: str, measures: Sequence[M
 # -- The class: leaderboard, grades, questions
 
 LEADERBOARD_MEASURES = (COMBINED_MEASURE, ANSWER_MEASURE, EVIDENCE_MEASURE, F1_MEASURE, *RETRIEVAL_MEASURES)
-LEADERBOARD_COLUMNS = (
-    *("rank", "submission", "system", "status", "combined", "low", "high", "answer", "evidence", "f1"),
-    *(measure.name for measure in RETRIEVAL_MEASURES),
-    *("judged", "missing", "flagged", "warnings", "reason"),
-)
 NOT_ON_CONSOLE = {"Judged", "Missing", "Flagged", "Overridden", "Warnings", "Status"}  # it has 100 columns
 NOT_ON_CONSOLE.add(RETRIEVAL_MEASURES[0].title)
 GRADES_HEADER = ("submission", "points", "system", "status", "reason")
@@ -7723,7 +7748,7 @@ def build_leaderboard(
         names.append(row.system.name if row.system else "")
         table.append((names, row.system.means if row.system else {}))
     header = ["Rank", "Submission", "System"]
-    measures = [*LEADERBOARD_MEASURES, *({SUPPORT_MEASURE} & {*split.measures})]
+    measures = [*LEADERBOARD_MEASURES, *[criterion.measure for criterion in split.criteria[1:]]]
     board = build_means_part("Leaderboard", header, table, measures, n_names=3, widest=measure)
     more = ("Judged", "Missing", "Flagged", "Overridden", "Warnings", "Status")
     cells_with_more = []
@@ -7754,29 +7779,29 @@ def build_leaderboard(
         Part("Data warnings", lines=lines, place="last"),
         build_origins_part(split, [split.file, *people.files], judging),
     ]
+    columns = [build_leaderboard_row(row, measures) for row in rows]
     return Report(
         f"Leaderboard of the {split.name} split",
         parts,
-        header=[
-            *LEADERBOARD_COLUMNS,
-            *(measure.title.lower() for measure in measures[len(LEADERBOARD_MEASURES) :]),
-        ],
-        rows=[list_leaderboard_cells(row, measures) for row in rows],
+        header=list(columns[0]),
+        rows=[list(cells.values()) for cells in columns],
         facts=describe_run(split, systems, judging)
         | {"Submissions": str(len(submissions)), "Data warnings": str(len(lines))},
     )
 
 
-def list_leaderboard_cells(row: BoardRow, measures: Sequence[Measure]) -> list[object]:
-    means = [row.find_mean(measure).value for measure in measures]
+def build_leaderboard_row(row: BoardRow, measures: Iterable[Measure]) -> dict[str, object]:
+    """Return a row of the CSV by column."""
     low, high = row.find_mean(COMBINED_MEASURE).interval or (None, None)
-    counts = [len(row.find_answers(kind)) for kind in ("scored", "missing", "flagged")]
-    return [
-        *(row.rank, row.submission.name, row.system.name if row.system else "", row.status),
-        *(means[0], low, high, *means[1 : len(LEADERBOARD_MEASURES)]),
-        *(*counts, len(row.submission.warnings), row.reason),
-        *means[len(LEADERBOARD_MEASURES) :],
-    ]
+    cells: dict[str, object] = {"rank": row.rank, "submission": row.submission.name}
+    cells |= {"system": row.system.name if row.system else "", "status": row.status}
+    cells |= {"combined": None, "low": low, "high": high}
+    for measure in measures:
+        name = measure.name if measure in RETRIEVAL_MEASURES else measure.title.lower()
+        cells[name] = row.find_mean(measure).value
+    for name, kind in (("judged", "scored"), ("missing", "missing"), ("flagged", "flagged")):
+        cells[name] = len(row.find_answers(kind))
+    return cells | {"warnings": len(row.submission.warnings), "reason": row.reason}
 
 
 def narrow_leaderboard(board: Part) -> Part:
@@ -7829,18 +7854,18 @@ def find_other_folders(split: Split, submissions: Iterable[Submission], *, is_go
     for path in sorted(glob.glob(f"{glob.escape(GRADED_FOLDER.format(split=split.name))}/*/")):
         folder = Path(path).as_posix()
         file = read_file(f"{folder}/{RESULTS_FILE.format(split=split.name)}", [])
-        stored = parse_value(dict[str, StoredSystem], file, []) or {}
-        inputs = [system.run.inputs[1].file for system in stored.values() if len(system.run.inputs) > 1]
+        runs = [blocks["run"] for blocks in read_results(file, []).values()]
+        inputs = [run.inputs[1].file for run in runs if len(run.inputs) > 1]
         was_found = any(os.path.isdir(os.path.dirname(path)) for path in inputs)
         if inputs and folder not in own and was_found != is_gone:
             folders.append(folder)
     return folders
 
 
-def compute_medians(systems: Sequence[System]) -> dict[str, float]:
+def compute_medians(systems: Sequence[System], measures: Iterable[Measure]) -> dict[str, float]:
     """Return the class's median of each mean; nothing for fewer than two systems."""
     medians = {}
-    for measure in (*JUDGE_MEASURES, SUPPORT_MEASURE) if len(systems) > 1 else ():
+    for measure in measures if len(systems) > 1 else ():
         values = [system.find_mean(measure).value for system in systems]
         known = [value for value in values if value is not None]
         if known:
@@ -7897,7 +7922,7 @@ def build_empty_report(split: Split, submission: str, reason: str) -> Report:
     """Return the report on a submission that cannot be graded any more."""
     part = Part("Not graded", lines=[f"This submission is not graded: {reason}."], place="warnings")
     title = f"Evaluation of the {split.name} split: {submission}"
-    return Report(title, [part], header=list_csv_header(split.measures))
+    return Report(title, [part], header=list_csv_header(split.measures, split.criteria))
 
 
 def build_split_report(
@@ -7914,8 +7939,8 @@ def build_split_report(
     cases: dict[str, list[str]] = defaultdict(list)
     distributions = {}
     for system in systems:
-        lines += [line.removeprefix("warning: ") for line in describe_missing(system)]
-        for title, own in describe_cases(system).items():
+        lines += [line.removeprefix("warning: ") for line in describe_missing(system, split.criteria)]
+        for title, own in describe_cases(system, split.criteria).items():
             cases[title] += prefix_lines(system.name, own)
         scores = [answer.score for answer in system.scored if answer.score is not None]
         if scores:
@@ -7950,7 +7975,7 @@ def build_split_report(
         ": ".join(filter(None, [f"Evaluation of the {split.name} split", graded.name])),
         [*parts, Part("Warnings", lines=lines, place="warnings")],
         entries=build_entries(split, systems),
-        header=list_csv_header(split.measures),
+        header=list_csv_header(split.measures, split.criteria),
         rows=list_csv_rows(split, systems),
         distributions=distributions,
         facts=facts | {"Warnings": str(len(lines))},
@@ -7965,8 +7990,8 @@ def list_figures(system: System | None, medians: Mapping[str, float]) -> list[Fi
     has_evidence = system.find_mean(EVIDENCE_MEASURE).is_submitted
     figures = []
     shown = [COMBINED_MEASURE, ANSWER_MEASURE, EVIDENCE_MEASURE] if has_evidence else [ANSWER_MEASURE]
-    if system.has_support and system.find_mean(SUPPORT_MEASURE).is_submitted:
-        shown.append(SUPPORT_MEASURE)
+    more = [criterion.measure for criterion in system.judged[1:]]
+    shown += [measure for measure in more if system.find_mean(measure).is_submitted]
     for measure in shown:
         mean = system.find_mean(measure)
         lines = [measure.explanation]
@@ -8009,18 +8034,17 @@ def build_origins_part(split: Split, files: Iterable[InputFile], judging: Judgin
     lines = [f"{file.file}: SHA-256 {file.sha256}" for file in files]
     lines.append(f"Corpus: {len(split.documents)} documents, SHA-256 {split.corpus_sha256}")
     if judging.model:
-        lines.append(f"Judge: {judging.model}, prompt {hash_prompt('rubric')}")
-        if SUPPORT_MEASURE in split.measures:
-            lines.append(f"Support: {judging.model}, prompt {hash_prompt('support')}")
+        for criterion in split.criteria:
+            title = "Judge" if criterion is RUBRIC else criterion.measure.title
+            lines.append(f"{title}: {judging.model}, prompt {criterion.prompt_hash}")
     return Part("Where this comes from", lines=[*lines, f"evaluation.py {VERSION}"], place="folded")
 
 
-def list_csv_header(measures: Sequence[Measure]) -> list[str]:
+def list_csv_header(measures: Iterable[Measure], criteria: Iterable[Criterion]) -> list[str]:
     return [
         *("question_id", "system", "doc_id", *QUESTION_LABELS),
         *(measure.name for measure in measures),
-        *("answer_id", "answer_rationale", "failure", "flags", "judge_score", "override_reason"),
-        *(("support", "support_rationale", "support_failure") if SUPPORT_MEASURE in measures else ()),
+        *flatten(criterion.columns for criterion in criteria),
         *CITATION_KINDS,
         *("question", "gold_answer", "system_answer"),
     ]
@@ -8028,20 +8052,13 @@ def list_csv_header(measures: Sequence[Measure]) -> list[str]:
 
 def list_csv_rows(split: Split, systems: Sequence[System]) -> Iterator[list[object]]:
     """Yield a row for each answer to the first question, then for each to the second, and so on."""
-    header = list_csv_header(split.measures)
+    header = list_csv_header(split.measures, split.criteria)
     for position, system in itertools.product(range(len(split.questions)), systems):
         answer = system.answers[position]
         question = answer.question
-        judged = build_judge_row(answer) if system.is_judged and question.rubric else {}
-        support = build_support_row(answer) if answer.support else {"failure": None}
         cells = {
             **msgspec.structs.asdict(question),
-            **support,
-            "support_failure": support["failure"],
-            "failure": None,
-            **judged,
-            **answer.scores,
-            **build_retrieval_row(answer),
+            **list_facts(answer, split.criteria if answer.outcomes or answer.override else ()),
             **{kind: ", ".join(names) for kind, names in answer.sort_citations().items()},
             "system": system.name,
             "flags": ", ".join(answer.flags),
@@ -8094,7 +8111,7 @@ def build_answer_card(system: System, answer: GradedAnswer) -> Card:
         verdict="" if answer.score is None else f"{answer.score:g}",
         score=answer.score,
         marks=[mark for mark, reason in cases.items() if reason],
-        reason=answer.rationale,
+        reason=answer.find_rationale(RUBRIC),
     )
 
 
@@ -8113,8 +8130,8 @@ def describe_answer(system: System, answer: GradedAnswer) -> dict[str, str]:
     for kind, names in answer.sort_citations().items():
         if kind != "missed" or system.means[F1_MEASURE.name].is_submitted:
             facts[CITATION_TITLES[kind]] = ", ".join(names)
-    if answer.support:
-        facts["Support"] = describe_support(answer)
+    for criterion in system.judged[1:]:
+        facts[criterion.measure.title] = criterion.describe(answer)
     shown = []
     has_evidence = system.find_mean(EVIDENCE_MEASURE).is_submitted
     for measure in (*CITATION_MEASURES, ANSWER_MEASURE, EVIDENCE_MEASURE, COMBINED_MEASURE):
@@ -8122,20 +8139,6 @@ def describe_answer(system: System, answer: GradedAnswer) -> dict[str, str]:
         if measure.name in answer.scores and is_submitted:
             shown.append(f"{measure.title} {answer.scores[measure.name]:.{measure.digits}f}")
     return facts | {"Scores": ", ".join(shown), "Answer ID": answer.answer_id if answer.level else ""}
-
-
-def describe_support(answer: GradedAnswer) -> str:
-    """Return "full: the judge's reason", with the document if it is not the gold one."""
-    row = build_support_row(answer)
-    if row["support"] is None:
-        return f"not judged: {row['failure']}"
-    where = f" by sentences of {answer.cited_doc_id}"
-    word = row["support"] + (where if answer.cited_doc_id not in ("", answer.question.doc_id) else "")
-    is_wrong = answer.gold and not set(answer.gold) & set(answer.cited)
-    if is_wrong and row["support_score"]:
-        degree = "supported" if row["support"] == "full" else "partly supported"
-        word += f" (wrong by ID, {degree} by content)"
-    return f"{word}: {row['support_rationale']}"
 
 
 CITATION_TITLES = {
@@ -8192,73 +8195,87 @@ SEMANTIC_THRESHOLDS = tuple(percent / 100 for percent in range(50, 91, 5))  # th
 PROXY_SIMILARITY = 0.9  # above it an answer counts as correct if no person has judged any
 HYBRID_ACCEPTS = 0.9  # an answer of this similarity is right, without a judge
 HYBRID_REJECTS = 0.5  # one below it is wrong
-OPTIONAL_MEASURES = ("context_recall", "context_precision", "verifier_faithfulness", *AMOUNTS)
-
-Column: TypeAlias = list[float | None]
 
 
-class Decision(NamedTuple):
-    """The decision on an answer, by the judge or without one. `scores` is None if it is not scored."""
+class GradedItem(msgspec.Struct):
+    """An answer with all that is known of it. `scores` is by measure; None: it could not be measured."""
 
-    method: str  # "exact", "semantic", "llm" or "no_llm"
-    scores: Mapping[str, float] | None = None
-    reason: str = ""
-    failure: str | None = None
-    reply: str = ""
+    item: Item
+    scores: dict[str, float | None] = {}
+    similarity: float = 0.0  # to the best gold answer
+    is_tuned: bool = False  # whether a threshold was chosen on it
+    outcome: Outcome | None = None  # the judge's, or the one that needed no judge
+    decided_by: str = ""  # "exact", "semantic", "llm" or "no_llm"
+    place: int = 0  # in the table of all configurations
+
+    def decide(self, outcome: Outcome | None, decided_by: str) -> None:
+        self.outcome = outcome
+        self.decided_by = decided_by
+
+    @property
+    def failure(self) -> str | None:
+        return self.outcome.reason if isinstance(self.outcome, Failure) else None
+
+    @property
+    def judgement(self) -> Judgement | None:
+        return self.outcome if isinstance(self.outcome, Judgement) else None
+
+    @property
+    def reply(self) -> str:
+        """The text of the model's last reply."""
+        if isinstance(self.outcome, Failure):
+            return self.outcome.reply
+        return self.outcome.reply.content if self.outcome and self.outcome.reply else ""
+
+    @property
+    def question(self) -> str:
+        return self.item.question or self.item.id
+
+    @property
+    def has_context(self) -> bool:
+        return not is_blank("".join(self.item.context))
 
 
 class Configuration(msgspec.Struct):
-    """The answers of one configuration of a system, and their scores by measure."""
+    """The answers of one configuration of a system."""
 
     name: str
     file: InputFile
-    items: Sequence[Item]
+    answers: list[GradedItem]
     warnings: list[str] = []
-    columns: dict[str, Column] = {}
-    similarities: list[float] = []  # to the best gold answer
     is_judged: bool = False
-    decisions: list[Decision] = []  # the judge's
-    tuned: set[int] = set()  # positions of the items that a threshold was chosen on
-    table: Table = msgspec.field(default_factory=lambda: Table(np.zeros(0)))  # of its scores alone
     means: dict[str, Mean] = {}
     categories: dict[str, dict[str, Mean]] = {}  # the means of each
     results: dict[str, Any] = {}
 
 
-# -- Methods that need no judge. A new one is a function here and a row in METHODS.
+# -- Methods: a new one is a row in METHODS and, if it needs no judge, a function
 
 
-def score_exact(graded: Configuration, options: AnswerOptions) -> Column:
-    column: Column = []
-    for item in graded.items:
-        is_match = exact_match(item.accepted, item.prediction, options.normalize)
-        column.append(float(is_match and item.prediction.strip() != ""))
-    return column
+def score_exact(answer: GradedItem, options: AnswerOptions) -> float:
+    item = answer.item
+    is_match = exact_match(item.accepted, item.prediction, options.normalize)
+    return float(is_match and item.prediction.strip() != "")
 
 
-def score_keyword(graded: Configuration, _options: AnswerOptions, miss: float = 0.0) -> Column:
-    column: Column = []
-    for item in graded.items:
-        column.append(1.0 if contains_keyword(item.keywords or item.accepted, item.prediction) else miss)
-    return column
+def score_keyword(answer: GradedItem, _options: AnswerOptions, miss: float = 0.0) -> float:
+    item = answer.item
+    return 1.0 if contains_keyword(item.keywords or item.accepted, item.prediction) else miss
 
 
-def score_bleu(graded: Configuration, _options: AnswerOptions) -> Column:
+def score_bleu(answer: GradedItem, _options: AnswerOptions) -> float:
     """Compute sacrebleu's sentence BLEU (Post 2018) with effective order; the best gold answer counts."""
     package = import_optional("sacrebleu", "--method bleu")
-    kiwi = import_kiwi()
-    column: Column = []
-    for item in graded.items:
-        texts = [item.prediction, *item.accepted]
-        is_korean = has_hangul(item)
-        if is_korean and kiwi:
-            analyses = map(load_analyzer(kiwi).tokenize, texts)
-            texts = [" ".join(token.form for token in tokens) for tokens in analyses]
-        prediction, *accepted = texts
-        scorer = package.BLEU(tokenize="none" if is_korean else "13a", effective_order=True)
-        best = max(scorer.sentence_score(prediction, [gold]).score for gold in accepted)
-        column.append(min(float(best) / 100, 1.0))  # it may be 100.00000000000004
-    return column
+    texts = [answer.item.prediction, *answer.item.accepted]
+    is_korean = has_hangul(answer.item)
+    kiwi = import_kiwi() if is_korean else None
+    if kiwi:
+        analyses = map(load_analyzer(kiwi).tokenize, texts)
+        texts = [" ".join(token.form for token in tokens) for tokens in analyses]
+    prediction, *accepted = texts
+    scorer = package.BLEU(tokenize="none" if is_korean else "13a", effective_order=True)
+    best = max(scorer.sentence_score(prediction, [gold]).score for gold in accepted)
+    return min(float(best) / 100, 1.0)  # it may be 100.00000000000004
 
 
 def has_hangul(item: Item) -> bool:
@@ -8280,63 +8297,84 @@ def load_analyzer(kiwi: Any) -> Any:
 KOREAN_BY_SPACES = "13a, of Korean by white space"
 
 
-def describe_tokens(items: Iterable[Item]) -> str:
-    if not any(map(has_hangul, items)):
+def describe_tokens(answers: Iterable[GradedItem]) -> str:
+    if not any(has_hangul(answer.item) for answer in answers):
         return "13a"
     kiwi = import_kiwi()
     return f"13a, of Korean by morphemes (kiwipiepy {kiwi.__version__})" if kiwi else KOREAN_BY_SPACES
 
 
-def decide_by_similarity(graded: Configuration, threshold: float) -> Column:
-    return [float(similarity >= threshold) for similarity in graded.similarities]
+class Method(NamedTuple):
+    """A way to score an answer. One without a function asks a judge."""
+
+    explanation: str
+    score: Callable[[GradedItem, AnswerOptions], float] | None = None
+    decides: bool = False  # whether 1 is right and 0 is wrong
+    needs_similarity: bool = False
 
 
-METHODS: Mapping[str, Callable[[Configuration, AnswerOptions], Column]] = {
-    "exact": score_exact,
-    "keyword": score_keyword,
-    "keyword_legacy": functools.partial(score_keyword, miss=0.5),
-    "bleu": score_bleu,
-    "similarity": lambda graded, _options: list(graded.similarities),
-    "semantic_fixed": lambda graded, options: decide_by_similarity(graded, options.threshold),
-    "semantic_dynamic": lambda graded, options: decide_by_similarity(graded, options.dynamic_threshold),
+METHODS: Mapping[str, Method] = {
+    "exact": Method(
+        "1 if the answer is a gold answer, but for case, punctuation and articles", score_exact, decides=True
+    ),
+    "keyword": Method(
+        "1 if it contains a keyword or, without keywords, a gold answer", score_keyword, decides=True
+    ),
+    "keyword_legacy": Method("as keyword, but 0.5 for a miss", functools.partial(score_keyword, miss=0.5)),
+    "bleu": Method("sentence BLEU with the best gold answer (sacrebleu; kiwipiepy for Korean)", score_bleu),
+    "similarity": Method(
+        "cosine of embeddings with the best gold answer (sentence-transformers)",
+        lambda answer, _options: answer.similarity,
+        needs_similarity=True,
+    ),
+    "semantic_fixed": Method(
+        "1 if the similarity reaches --threshold (sentence-transformers)",
+        lambda answer, options: float(answer.similarity >= options.threshold),
+        decides=True,
+        needs_similarity=True,
+    ),
+    "semantic_dynamic": Method(
+        "1 if it reaches the one that agrees best with people (sentence-transformers)",
+        lambda answer, options: float(answer.similarity >= options.dynamic_threshold),
+        decides=True,
+        needs_similarity=True,
+    ),
+    "llm_judge": Method("the judge's score by --protocol, from 0 to 1; a missing one counts 0"),
+    "hybrid": Method(
+        "by exact match or similarity, in between by the judge (sentence-transformers)", needs_similarity=True
+    ),
 }
-JUDGED_METHODS = ("llm_judge", "hybrid")
-ALL_METHODS = (*METHODS, *JUDGED_METHODS)
-SIMILARITY_METHODS = ("similarity", "semantic_fixed", "semantic_dynamic", "hybrid")
-DECIDING_METHODS = ("exact", "keyword", "semantic_fixed", "semantic_dynamic")  # 1 is right, 0 is wrong
-ANSWER_EXPLANATIONS = {
-    "exact": "1 if the answer is a gold answer, but for case, punctuation and articles",
-    "keyword": "1 if it contains a keyword or, without keywords, a gold answer",
-    "keyword_legacy": "as keyword, but 0.5 for a miss",
-    "bleu": "sentence BLEU with the best gold answer (sacrebleu; kiwipiepy for Korean)",
-    "similarity": "cosine of embeddings with the best gold answer (sentence-transformers)",
-    "semantic_fixed": "1 if the similarity reaches --threshold (sentence-transformers)",
-    "semantic_dynamic": "1 if it reaches the one that agrees best with people (sentence-transformers)",
-    "llm_judge": "the judge's score by --protocol, from 0 to 1; a missing one counts 0",
-    "hybrid": "by exact match or similarity, in between by the judge (sentence-transformers)",
+OPTIONAL_MEASURES = {  # of rows that have what they need
     "context_recall": "the share of the expected sources that are found",
     "context_precision": "the share of the sources found that are expected",
     "verifier_faithfulness": "the share of the answer's words that are in its context",
+    **dict.fromkeys(AMOUNTS, ""),
 }
 
 
-def compare_embeddings(configurations: Sequence[Configuration], model: Any) -> None:
-    """Fill in the cosine of each prediction and its best gold answer, at least 0; 0 if it is blank."""
+def measure_item(item: Item, has_sources: bool) -> dict[str, float | None]:
+    scores: dict[str, float | None] = {name: getattr(item, name) for name in AMOUNTS}
+    scores["verifier_faithfulness"] = measure_faithfulness(item.prediction, item.context)
+    if item.expected_sources and has_sources:
+        scores["context_recall"] = cover_at_k(item.sources, item.expected_sources)
+        scores["context_precision"] = citation_scores(item.expected_sources, item.sources).precision
+    return scores
+
+
+def compare_embeddings(answers: Iterable[GradedItem], model: Any) -> None:
+    """Fill in the cosine of each answer and its best gold answer, at least 0; 0 if it is blank."""
+    written = [answer for answer in answers if answer.item.prediction.strip()]
     texts: dict[str, None] = {}
-    for item in flatten(graded.items for graded in configurations):
-        if item.prediction.strip():
-            texts |= dict.fromkeys([item.prediction, *item.accepted])
-    matrix = np.zeros((0, 1))
-    if texts:
-        matrix = np.asarray(model.encode([*texts], show_progress_bar=False), np.float64)
+    for answer in written:
+        texts |= dict.fromkeys([answer.item.prediction, *answer.item.accepted])
+    if not texts:
+        return
+    matrix = np.asarray(model.encode([*texts], show_progress_bar=False), np.float64)
     norms = np.maximum(np.linalg.norm(matrix, axis=1, keepdims=True), np.finfo(np.float64).tiny)
     vectors = dict(zip(texts, matrix / norms, strict=True))
-    for graded in configurations:
-        graded.similarities = [0.0] * len(graded.items)
-        for position, item in enumerate(graded.items):
-            if item.prediction.strip():
-                cosines = np.array([vectors[text] for text in item.accepted]) @ vectors[item.prediction]
-                graded.similarities[position] = float(np.clip(cosines.max(), 0.0, 1.0))
+    for answer in written:
+        cosines = np.array([vectors[text] for text in answer.item.accepted]) @ vectors[answer.item.prediction]
+        answer.similarity = float(np.clip(cosines.max(), 0.0, 1.0))
 
 
 def load_embedding_model(name: str, needed_by: str) -> Any:
@@ -8356,29 +8394,22 @@ def load_embedding_model(name: str, needed_by: str) -> Any:
     )
 
 
-def choose_threshold(configurations: Sequence[Configuration], options: AnswerOptions) -> dict[str, Any]:
+def choose_threshold(answers: Sequence[GradedItem], options: AnswerOptions) -> dict[str, Any]:
     """Choose the best of SEMANTIC_THRESHOLDS for all files on a part of their questions, and mark these.
 
     The part is a share of the questions with answers that a person judged, or of all if there are none, drawn
     by a hash. Best is by F1, or by accuracy if no person judged them or none is correct; of equally good ones
     the lowest. The figures are of the other questions; without labels there are none.
     """
-    items = list(flatten(graded.items for graded in configurations))
-    labelled = [item for item in items if item.label is not None]
-    questions = sorted({item.question or item.id for item in labelled or items}, key=hash_json)
+    labelled = [answer for answer in answers if answer.item.label is not None]
+    questions = sorted({answer.question for answer in labelled or answers}, key=hash_json)
     tuned = set(questions[: math.ceil(options.validation * len(questions))])
     drawn: list[tuple[bool, float]] = []  # whether an answer is right, and its similarity
     others: list[tuple[bool, float]] = []
-    for graded in configurations:
-        for position, (item, similarity) in enumerate(zip(graded.items, graded.similarities, strict=True)):
-            is_right = item.label if labelled else similarity > PROXY_SIMILARITY
-            if is_right is None:
-                continue
-            if (item.question or item.id) in tuned:
-                graded.tuned.add(position)
-                drawn.append((is_right, similarity))
-            else:
-                others.append((is_right, similarity))
+    for answer in labelled or answers:
+        answer.is_tuned = answer.question in tuned
+        is_right = bool(answer.item.label) if labelled else answer.similarity > PROXY_SIMILARITY
+        (drawn if answer.is_tuned else others).append((is_right, answer.similarity))
     has_right = labelled and any(is_right for is_right, _ in drawn)
     criterion = options.criterion or ("f1" if has_right else "accuracy")
     tried = {threshold: try_threshold(threshold, drawn) for threshold in SEMANTIC_THRESHOLDS}
@@ -8412,114 +8443,90 @@ class GradeItems(Command):
     configurations: Sequence[Configuration] = ()
     measures: Sequence[Measure] = ()
     compared: Sequence[Measure] = ()  # those of them that are scores
-    differences: Sequence[Difference] = ()
+    unjudged: Sequence[str] = ()  # and those that need no judge
 
     @property
     def prompt(self) -> Prompt:
         return PROMPTS[self.protocol]
 
-    def identify_item(self, item: Item) -> Hashable:
-        """Return what equal items of several configurations have in common."""
-        return item.question, item.accepted[0]
+    @property
+    def answers(self) -> list[GradedItem]:
+        return list(flatten(graded.answers for graded in self.configurations))
 
-    def find_cluster(self, item: Item) -> Hashable:
-        """Return an item's cluster: answers about the same sources, or to a question, are alike."""
-        return tuple(item.expected_sources) or item.question or item.id
+    @property
+    def judged(self) -> list[Configuration]:
+        return [graded for graded in self.configurations if graded.is_judged]
 
-    def decide_alone(self, graded: Configuration, position: int) -> Decision | None:
-        if not is_blank(graded.items[position].prediction):
-            return None
-        lowest = dict.fromkeys(self.prompt.score_names, min(self.prompt.choices.values()))
-        return Decision("exact", lowest, NO_ANSWER.rationale)
+    def list_undecided(self) -> Iterator[tuple[GradedItem, Request]]:
+        """Yield each answer that a judge has to decide on, with the request to it."""
+        for graded in self.judged:
+            for position, answer in enumerate(graded.answers):
+                if not answer.decided_by:
+                    prompt = CONTEXT_PROMPTS.get(self.protocol, "") if answer.has_context else ""
+                    texts = list_item_texts(answer.item)
+                    item_id = answer.item.id
+                    yield answer, Request(graded.name, item_id, position, prompt or self.protocol, texts)
 
     def requests(self) -> Iterator[Request]:
-        for graded in self.configurations:
-            for position, item in enumerate(graded.items if graded.is_judged else ()):
-                if self.decide_alone(graded, position) is None:
-                    texts = self.list_texts(item)
-                    yield Request(graded.name, item.id, position, self.choose_prompt(item), texts)
+        return (request for _, request in self.list_undecided())
 
-    def list_texts(self, item: Item) -> dict[str, str]:
-        several = "\n".join(["Any of these:", *item.accepted])
-        context = "\n\n".join(item.context)
-        return {
-            "question": item.question or "(not given)",
-            "gold": several if len(item.accepted) > 1 else item.accepted[0],
-            "answer": item.prediction[:MAX_ANSWER_CHARS],
-            "context": context,
-            "web": context or "(none)",
-        }
-
-    def choose_prompt(self, item: Item) -> str:
-        has_context = not is_blank("".join(item.context))
-        return CONTEXT_PROMPTS.get(self.protocol, self.protocol) if has_context else self.protocol
-
-    def decide(self, graded: Configuration, position: int, outcomes: Outcomes) -> Decision:
-        prompt = self.choose_prompt(graded.items[position])
-        outcome = outcomes.get(RequestId(graded.name, position, prompt))
-        if outcome is None:
-            lowest = {"correct": 0.0} if self.protocol == "verdict" else None
-            return self.decide_alone(graded, position) or Decision("no_llm", lowest, "No judge was asked.")
-        if isinstance(outcome, Failure):
-            return Decision("llm", failure=outcome.reason, reply=outcome.reply)
-        scores = dict(outcome.parts or {})
-        if self.prompt.score_field:
-            scores[self.prompt.score_field] = outcome.score
-        reply = outcome.reply.content if outcome.reply else ""
-        return Decision("llm", scores, outcome.rationale, reply=reply)
+    def decide_blank(self, answer: GradedItem) -> None:
+        """Give a blank answer the lowest scores."""
+        if is_blank(answer.item.prediction):
+            lowest = dict.fromkeys(self.prompt.score_names, min(self.prompt.choices.values()))
+            answer.decide(Judgement(self.prompt.total(lowest), NO_ANSWER.rationale, lowest), "exact")
 
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:
         self.judging = judging
+        has_judgement = any(isinstance(outcome, Judgement) for outcome in outcomes.values())
+        self.why_not = "" if has_judgement else judging.unavailable or judging.stopped
+        if self.why_not and not self.unjudged:
+            raise JudgeUnavailable(self.why_not)  # no results rather than a file of zeros
+        for graded in self.judged:
+            graded.is_judged = not self.why_not
+        for answer, request in list(self.list_undecided()):
+            unasked = Judgement(0, "No judge was asked.") if self.protocol == "verdict" else None
+            outcome = outcomes.get(request.id)
+            answer.decide(outcome or unasked, "llm" if outcome else "no_llm")
+        unit = self.prompt.top if self.prompt.score_field else 1  # of answers, shares of the highest count
+        for answer in flatten(graded.answers for graded in self.judged):
+            if isinstance(answer.outcome, Failure):
+                answer.scores |= dict.fromkeys((self.overall, *self.prompt.parts), 0.0)
+            elif answer.outcome:
+                scores = {**answer.outcome.scores, self.overall: answer.outcome.score}
+                answer.scores |= {name: score / unit for name, score in scores.items()}
+        self.table = self.build_table()
         for graded in self.configurations:
-            positions = range(len(graded.items) if graded.is_judged else 0)
-            graded.decisions = [self.decide(graded, position, outcomes) for position in positions]
-            if any(decision.scores for decision in graded.decisions):
-                for name in (self.overall, *self.prompt.parts):
-                    graded.columns[name] = [self.read_score(decision, name) for decision in graded.decisions]
-            graded.table = self.build_table(graded)
-            graded.means = compute_means(graded.table, graded.name, self.measures)
-        self.differences = compare_systems(self.join_tables(), self.compared)
+            graded.means = compute_means(self.table, graded.name, self.measures)
+        self.differences = compare_systems(self.table, self.compared)
 
-    def read_score(self, decision: Decision, name: str) -> float | None:
-        """Return the overall score or that of a criterion: of answers as a share of the highest."""
-        if decision.scores is None:
-            return 0.0 if decision.failure else None
-        score = self.prompt.total(decision.scores) if name == self.overall else decision.scores[name]
-        return score / self.prompt.top if self.prompt.score_field else score
+    def build_table(self) -> Table:
+        """Return the table of all configurations. The n-th of equal items is one with the n-th of another.
 
-    def build_table(self, graded: Configuration) -> Table:
-        scores = Scores()
-        for measure, column in graded.columns.items():
-            scores.values[measure] = np.array(column, np.float64)  # None becomes NaN
-        if any(decision.failure for decision in graded.decisions):
-            scores.obstacles = dict.fromkeys((self.overall, *self.prompt.parts), MISSING_JUDGEMENTS)
-        return Table(factorize(list(map(self.find_cluster, graded.items))), {graded.name: scores})
-
-    def join_tables(self) -> Table:
-        """Return one table of all configurations. The n-th of equal items is one with the n-th of another.
-
-        The first configuration with an item says its cluster.
+        Answers about the same sources, or to a question, are a cluster: the first one says which.
         """
-        clusters: dict[Hashable, Hashable] = {}
-        keys: dict[str, list[Hashable]] = defaultdict(list)
+        places: dict[Hashable, int] = {}
+        clusters: list[Hashable] = []
         for graded in self.configurations:
             copies: Counter[Hashable] = Counter()
-            for item in graded.items:
-                name = self.identify_item(item)
-                keys[graded.name].append((name, copies[name]))
-                clusters.setdefault((name, copies[name]), self.find_cluster(item))
+            for answer in graded.answers:
+                name = (fold_text(answer.item.question), answer.item.accepted[0])
                 copies[name] += 1
-        places = {key: place for place, key in enumerate(clusters)}
-        joined = Table(factorize(list(clusters.values())))
+                answer.place = places.setdefault((name, copies[name]), len(places))
+                if answer.place == len(clusters):
+                    clusters.append(tuple(answer.item.expected_sources) or fold_text(answer.question))
+        table = Table(factorize(clusters))
         for graded in self.configurations:
-            indices = [places[key] for key in keys[graded.name]]
-            own = graded.table.systems[graded.name]
-            scores = Scores(obstacles=own.obstacles)
-            for measure, column in own.values.items():
-                scores.values[measure] = np.full(len(clusters), np.nan)
-                scores.values[measure][indices] = column
-            joined.systems[graded.name] = scores
-        return joined
+            table.systems[graded.name] = scores = Scores()
+            indices = [answer.place for answer in graded.answers]
+            for measure in self.measures:
+                column = [answer.scores.get(measure.name) for answer in graded.answers]
+                if any(value is not None for value in column):
+                    scores.values[measure.name] = np.full(len(clusters), np.nan)
+                    scores.values[measure.name][indices] = np.array(column, np.float64)  # None becomes NaN
+            if any(answer.failure for answer in graded.answers):
+                scores.obstacles = dict.fromkeys((self.overall, *self.prompt.parts), MISSING_JUDGEMENTS)
+        return table
 
     def warnings(self) -> list[str]:
         lines = dict.fromkeys(flatten(graded.warnings for graded in self.configurations))
@@ -8529,15 +8536,23 @@ class GradeItems(Command):
         return [f"warning: {line}" for line in flatten(map(warn_about_failures, self.configurations))]
 
     def is_complete(self) -> bool:
-        decisions = flatten(graded.decisions for graded in self.configurations)
-        return not any(decision.failure for decision in decisions)
+        return not any(answer.failure for answer in self.answers)
+
+
+def list_item_texts(item: Item) -> dict[str, str]:
+    several = "\n".join(["Any of these:", *item.accepted])
+    context = "\n\n".join(item.context)
+    return {
+        "question": item.question or "(not given)",
+        "gold": several if len(item.accepted) > 1 else item.accepted[0],
+        "answer": item.prediction[:MAX_ANSWER_CHARS],
+        "context": context,
+        "web": context or "(none)",
+    }
 
 
 def warn_about_failures(graded: Configuration) -> list[str]:
-    failures = []
-    for item, decision in zip(graded.items, graded.decisions, strict=False):
-        if decision.failure:
-            failures.append(f"{item.id}: {decision.failure}")
+    failures = [f"{answer.item.id}: {answer.failure}" for answer in graded.answers if answer.failure]
     return list_warnings(graded.name, {"judgements missing, each counts 0": failures})
 
 
@@ -8556,7 +8571,7 @@ class AnswerOptions(JudgeOptions, GateOptions):
 
     files: Sequence[str] = option((), "answers, or a split", "files", nargs="+", metavar="FILE")
     methods: Sequence[str] = option(
-        ("exact", "keyword"), "as below", "--method", nargs="+", choices=ALL_METHODS, metavar="NAME"
+        ("exact", "keyword"), "as below", "--method", nargs="+", choices=METHODS, metavar="NAME"
     )
     protocol: str = option("verdict", "of a judge (default: verdict)", choices=ANSWER_PROMPTS, metavar="NAME")
     normalize: str = option("text", "before exact (default: text)", choices=NORMALIZERS, metavar="NAME")
@@ -8582,7 +8597,7 @@ def explain_answers() -> str:
     """Return the end of the help: every method, and the names of a row's fields."""
     names = {name: ", ".join(aliases) for name, aliases in Item.aliases.items()}
     rows = ["methods (default: exact keyword):"]
-    rows += [f"  {method:18} {ANSWER_EXPLANATIONS.get(method, '')}" for method in ALL_METHODS]
+    rows += [f"  {name:18} {method.explanation}" for name, method in METHODS.items()]
     rows += ["", "fields of a row, in JSON, JSONL or CSV; the first that is there counts:"]
     fields = {
         "question": names["question"],
@@ -8606,7 +8621,7 @@ class GradeAnswers(GradeItems):
     epilog = explain_answers()
     options: AnswerOptions
     generators: Sequence[str] = ()
-    judge_notes: list[str]
+    judge_notes: Sequence[str] = ()
     chosen: Mapping[str, Any] = {}  # the threshold of semantic_dynamic
     imperfect: Sequence[str] = ()  # scores of gold answers that were graded as answers
 
@@ -8619,49 +8634,51 @@ class GradeAnswers(GradeItems):
     def read(self) -> None:
         options = self.options
         options.methods = list(dict.fromkeys(options.methods))
-        judged = [name for name in options.methods if name in JUDGED_METHODS]
+        self.unjudged = [name for name in options.methods if METHODS[name].score]
+        judged = [name for name in options.methods if not METHODS[name].score]
         if len(judged) > 1 or (options.protocol != "verdict" and judged != ["llm_judge"]):
             raise UsageError("--protocol needs --method llm_judge, and hybrid excludes both")
         self.protocol = options.protocol
         self.overall = judged[0] if judged else "llm_judge"
-        self.unjudged = [name for name in options.methods if name in METHODS] or ["exact"]
         self.configurations = read_configurations(options)
-        self.judge_notes = []
         if judged:
-            self.choose_judge()
+            self.judge_notes = self.choose_judge()
         self.model = options.judge_model or DEFAULT_JUDGE_MODEL
-        self.judge_notes += warn_about_family(self.model, self.generators)
         is_usual = not judged or self.model == DEFAULT_JUDGE_MODEL
         self.suffix = "" if is_usual else JUDGE_SUFFIX + name_for_file(self.model)
-        names = (*self.unjudged, self.overall, *self.prompt.parts, *OPTIONAL_MEASURES)
+        explanations = {name: METHODS[name].explanation for name in (*self.unjudged, self.overall)}
+        explanations |= dict.fromkeys(self.prompt.parts, "") | OPTIONAL_MEASURES
         self.measures = [
-            Measure(name, name, 1 if name in AMOUNTS else 3, explanation=ANSWER_EXPLANATIONS.get(name, ""))
-            for name in names
+            Measure(name, name, 1 if name in AMOUNTS else 3, explanation=explanation)
+            for name, explanation in explanations.items()
         ]
-        self.compared = [measure for measure in self.measures if measure.name in ALL_METHODS]
+        self.compared = [measure for measure in self.measures if measure.name in METHODS]
         check_thresholds(options, [graded.name for graded in self.configurations], self.measures)
         self.check_results(is_judged=bool(judged))
         self.score_without_judge()
         if judged and len(self.configurations) > options.judge_top:
-            self.rank(self.unjudged[0])
+            self.rank([*self.unjudged, "exact"][0])
         for graded in self.configurations[: options.judge_top] if judged else ():
             graded.is_judged = True
+            for answer in graded.answers:
+                self.decide_alone(answer)
 
-    def rank(self, measure: str) -> dict[str, int | None]:
+    def rank(self, name: str) -> dict[str, int | None]:
         """Sort the configurations by a measure, best first, and return their ranks."""
         averages = {}
         for graded in self.configurations:
-            known = [value for value in graded.columns.get(measure, ()) if value is not None]
-            averages[graded.name] = mean(known)
+            scores = [answer.scores.get(name) for answer in graded.answers]
+            averages[graded.name] = mean([score for score in scores if score is not None])
         ranks = rank_systems(averages)
         self.configurations = sorted(self.configurations, key=lambda graded: ranks[graded.name] or math.inf)
         return ranks
 
-    def choose_judge(self) -> None:
+    def choose_judge(self) -> list[str]:
+        """Choose a judge of another family than the generators, if that is asked for. Return notes on it."""
         options = self.options
-        items = flatten(graded.items for graded in self.configurations)
-        models = {options.generator, *[format_plain(item.model) for item in items]}
+        models = {options.generator, *[format_plain(answer.item.model) for answer in self.answers]}
         self.generators = sorted(filter(None, models))
+        notes = []
         if (options.auto_diverse_judge or options.diverse_judge) and not options.judge_model:
             families = set().union(*map(find_families, self.generators))
             pairs = [model for family, model in options.diverse_judge if family in families]
@@ -8669,11 +8686,12 @@ class GradeAnswers(GradeItems):
             if not judges or not self.generators:
                 raise UsageError("--auto-diverse-judge finds no judge: name it, or its --generator")
             options.judge_model = judges[0]
-            self.judge_notes.append(f"The judge is {judges[0]}.")
+            notes.append(f"The judge is {judges[0]}.")
             for generator in self.generators:
                 if not find_families(generator):
                     unknown = f"warning: the family of {generator} is unknown: it may be the judge's."
-                    self.judge_notes.append(unknown)
+                    notes.append(unknown)
+        return notes + warn_about_family(options.judge_model or DEFAULT_JUDGE_MODEL, self.generators)
 
     def shortfalls(self) -> list[str]:
         means = {graded.name: graded.means for graded in self.configurations}
@@ -8702,13 +8720,10 @@ class GradeAnswers(GradeItems):
         for file in filter(os.path.exists, files):
             saved = parse_value(dict[str, Any], read_file(file, []), []) or {}
             setup = {**only_dict(saved.get("setup")), "program_version": VERSION}
-            if setup.get("judge_model", "") is None:  # it was to be judged
-                setup["judge_model"] = self.setup.get("judge_model")
-                is_complete = False
             if setup != self.setup:
                 advice = "choose another folder with --out, or replace them with --overwrite"
                 raise UsageError(f"{file}: no results, or results of another set-up: {advice}")
-            is_complete = is_complete and not saved.get("failed")
+            is_complete = is_complete and bool(saved.get("complete"))
         if is_complete and not options.fail_under:
             names = shorten_names(files)
             raise NothingToDo(f"Results of the same set-up exist: {names} (--overwrite replaces them)")
@@ -8720,58 +8735,52 @@ class GradeAnswers(GradeItems):
         return self.name_results(self.configurations[0]).removesuffix(".json")
 
     def score_without_judge(self) -> None:
-        """Fill in the columns of the methods that need no judge, and of what the rows say."""
-        similar = [name for name in self.options.methods if name in SIMILARITY_METHODS]
+        """Fill in the scores of the methods that need no judge, and of what the rows say."""
+        similar = [name for name in self.options.methods if METHODS[name].needs_similarity]
         if similar:
             model = load_embedding_model(self.options.embedding_model, f"--method {similar[0]}")
-            compare_embeddings(self.configurations, model)
+            compare_embeddings(self.answers, model)
         if "semantic_dynamic" in self.unjudged:
-            self.chosen = choose_threshold(self.configurations, self.options)
+            self.chosen = choose_threshold(self.answers, self.options)
             self.options.dynamic_threshold = self.chosen["threshold"]
         for graded in self.configurations:
-            for method in self.unjudged:
-                graded.columns[method] = METHODS[method](graded, self.options)
-            has_sources = any(item.sources for item in graded.items)
-            rows = [measure_item(item, has_sources) for item in graded.items]
-            for name in OPTIONAL_MEASURES:
-                column = [row.get(name) for row in rows]
-                if any(value is not None for value in column):
-                    graded.columns[name] = column
+            has_sources = any(answer.item.sources for answer in graded.answers)
+            for answer in graded.answers:
+                for name in self.unjudged or ["exact"]:  # which chooses what is judged
+                    score = METHODS[name].score
+                    if score:
+                        answer.scores[name] = score(answer, self.options)
+                answer.scores |= measure_item(answer.item, has_sources)
 
     def warnings(self) -> list[str]:
         lines = [*super().warnings(), *self.judge_notes]
-        names = [graded.name for graded in self.configurations if graded.is_judged]
+        names = [graded.name for graded in self.judged]
         if 0 < len(names) < len(self.configurations):
-            best = f"best {len(names)} of {len(self.configurations)} by {self.unjudged[0]}"
+            method = [*self.unjudged, "exact"][0]
+            best = f"best {len(names)} of {len(self.configurations)} by {method}"
             lines += [f"Judged are the {best}: {', '.join(names)}", *self.render_plan().splitlines()]
         return lines
 
-    def decide_alone(self, graded: Configuration, position: int) -> Decision | None:
-        item = graded.items[position]
-        if self.protocol == "verdict" and not is_blank(item.prediction):
-            if exact_match(item.accepted, item.prediction, self.options.normalize):
-                return Decision("exact", {"correct": 1}, "The same as a gold answer.")
-            similarity = graded.similarities[position] if self.overall == "hybrid" else HYBRID_REJECTS
-            if not HYBRID_REJECTS <= similarity < HYBRID_ACCEPTS:
-                is_right = float(similarity >= HYBRID_ACCEPTS)
-                return Decision("semantic", {"correct": is_right}, f"Similarity {similarity:.2f}.")
-        return super().decide_alone(graded, position)
+    def decide_alone(self, answer: GradedItem) -> None:
+        """Decide on an answer that needs no judge."""
+        item = answer.item
+        self.decide_blank(answer)
+        if answer.decided_by or self.protocol != "verdict":
+            return
+        if exact_match(item.accepted, item.prediction, self.options.normalize):
+            answer.decide(Judgement(1, "The same as a gold answer."), "exact")
+        elif self.overall == "hybrid" and not HYBRID_REJECTS <= answer.similarity < HYBRID_ACCEPTS:
+            is_right = int(answer.similarity >= HYBRID_ACCEPTS)
+            answer.decide(Judgement(is_right, f"Similarity {answer.similarity:.2f}."), "semantic")
 
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:
-        has_judgement = any(isinstance(outcome, Judgement) for outcome in outcomes.values())
-        has_no_judge = (judging.unavailable or judging.stopped) and not has_judgement
-        is_judged = has_judgement or (judging.model and judging.is_complete())
-        if "judge_model" in self.setup and not is_judged:
-            self.setup["judge_model"] = None  # the next run judges: these results are not of its set-up
-        for graded in self.configurations:
-            if has_no_judge:
-                graded.is_judged = False
-            elif graded.is_judged and "exact" not in self.options.methods:  # it chose what is judged
-                graded.columns.pop("exact", None)
         super().grade(outcomes, judging)
-        self.columns = set().union(*(graded.columns for graded in self.configurations))
-        measured = [name for name in (self.overall, *self.unjudged) if name in self.columns]
-        self.ranked_by = measured[0] if measured else ""
+        is_asked = not any(answer.decided_by == "no_llm" for answer in self.answers)
+        self.is_done = is_asked and not self.why_not and super().is_complete()
+        columns = set().union(*(scores.values for scores in self.table.systems.values()))
+        self.measured = [measure.name for measure in self.measures if measure.name in columns]
+        ranking = [name for name in (self.overall, *self.unjudged) if name in columns]
+        self.ranked_by = ranking[0] if ranking else ""
         self.ranks = self.rank(self.ranked_by)
         for graded in self.configurations:
             graded.results = self.build_results(graded)
@@ -8779,28 +8788,31 @@ class GradeAnswers(GradeItems):
             self.imperfect = list(self.find_imperfect())
 
     def build_results(self, graded: Configuration) -> dict[str, Any]:
-        rows = self.build_rows(graded)
+        rows = [self.build_row(graded, answer) for answer in graded.answers]
         results: dict[str, Any] = {
             "configuration": graded.name,
             "setup": self.setup,
-            "measures": describe_means(graded.table, graded.name, graded.means),
+            "complete": self.is_done,  # or the next run tries again
+            "measures": describe_means(self.table, graded.name, graded.means),
             "by_category": {},
         }
-        categories = [item.category for item in graded.items]
-        for category, part in slice_table(graded.table, categories, min_items=1).items():
+        categories = [""] * len(self.table.clusters)
+        for answer in graded.answers:
+            categories[answer.place] = answer.item.category
+        for category, part in slice_table(self.table, categories, min_items=1).items():
             graded.categories[category] = means = compute_means(part, graded.name, self.measures)
             results["by_category"][category] = describe_means(part, graded.name, means)
         for name in ("input_tokens", "output_tokens"):
-            if name in graded.columns:
-                results[f"total_{name}"] = sum(value or 0 for value in graded.columns[name])
+            if name in self.table.systems[graded.name].values:
+                results[f"total_{name}"] = sum(answer.scores[name] or 0 for answer in graded.answers)
         if graded.is_judged and self.protocol == "quality":
             results["quality"] = self.describe_quality(graded)
         if graded.is_judged and self.protocol == "verdict":
             results |= count_verdicts(rows)
         if self.chosen:
             results["semantic_dynamic"] = self.chosen
-        if "bleu" in graded.columns:
-            results["bleu_tokens"] = describe_tokens(graded.items)
+        if "bleu" in self.unjudged:
+            results["bleu_tokens"] = describe_tokens(graded.answers)
         if graded.is_judged and self.judging.model:
             results |= {"requested_model": self.judging.requested_model, "judge_model": self.judging.model}
             results["failed"] = [row["id"] for row in rows if row["failure"]]
@@ -8810,62 +8822,59 @@ class GradeAnswers(GradeItems):
         results["comparison"] = list_differences(self.differences, graded.name)
         return results
 
-    def build_rows(self, graded: Configuration) -> list[dict[str, Any]]:
-        """Return a row for each answer. A judge's row has the judge's verdict, or none."""
-        deciding = [name for name in self.unjudged if name in DECIDING_METHODS and name in graded.columns]
+    def build_row(self, graded: Configuration, answer: GradedItem) -> dict[str, Any]:
+        """Return an answer's row. That of a judge has the judge's verdict, or none."""
+        item = answer.item
+        deciding = [name for name in self.unjudged if METHODS[name].decides]
         decided_by = deciding[-1] if deciding else ""
-        rows = []
-        for position, item in enumerate(graded.items):
-            scores = {name: column[position] for name, column in graded.columns.items()}
-            row: dict[str, Any] = {
-                "id": item.id,
-                "category": item.category,
-                "input": item.question,
-                "gold": item.accepted[0],
-                "prediction": item.prediction,
-                "correct": scores[decided_by] == 1 if decided_by else None,
-                "reasoning": "",
-                "decision_method": decided_by,
-                "failure": None,
-                "scores": scores,
-            }
-            for name in ("expected_sources", "label", "sources", "context", *RUN_FIELDS):
-                value = getattr(item, name)
-                if value not in (None, "", []):
-                    row[name] = value
-            if position in graded.tuned:
-                row["tuned"] = True
-            if graded.is_judged:
-                row |= self.describe_decision(item, graded.decisions[position], scores.get(self.overall))
-            rows.append(row)
-        return rows
+        row: dict[str, Any] = {
+            "id": item.id,
+            "category": item.category,
+            "input": item.question,
+            "gold": item.accepted[0],
+            "prediction": item.prediction,
+            "correct": answer.scores[decided_by] == 1 if decided_by else None,
+            "reasoning": "",
+            "decision_method": decided_by,
+            "failure": None,
+            "scores": {name: answer.scores.get(name) for name in self.table.systems[graded.name].values},
+        }
+        for name in ("expected_sources", "label", "sources", "context", *RUN_FIELDS):
+            value = getattr(item, name)
+            if value not in (None, "", []):
+                row[name] = value
+        if answer.is_tuned:
+            row["tuned"] = True
+        return row | self.describe_decision(answer) if graded.is_judged else row
 
-    def describe_decision(self, item: Item, decision: Decision, score: float | None) -> dict[str, Any]:
-        is_verdict = self.protocol == "verdict" and not decision.failure
-        is_scored = decision.method == "llm" or is_blank(item.prediction)
+    def describe_decision(self, answer: GradedItem) -> dict[str, Any]:
+        item = answer.item
+        judgement = answer.judgement
+        score = answer.scores.get(self.overall)
         row = {
-            "correct": score == 1 if is_verdict else None,
-            "reasoning": decision.reason,
-            "decision_method": decision.method,
-            "failure": decision.failure,
+            "correct": score == 1 if judgement and self.protocol == "verdict" else None,
+            "reasoning": judgement.rationale if judgement else "",
+            "decision_method": answer.decided_by,
+            "failure": answer.failure,
             "score": score,
-            "judge_scores": decision.scores if is_scored else None,
+            "judge_scores": (judgement and judgement.scores) or None,
             "flags": find_flags(item.prediction, item.question, *item.accepted),
         }
         if self.protocol == "quality":
-            row["faithful_to"] = "reference" if is_blank("".join(item.context)) else "context"
+            row["faithful_to"] = "context" if answer.has_context else "reference"
         return row
 
     def describe_quality(self, graded: Configuration) -> dict[str, Any]:
         """Return the mean of each criterion from 1 to 5, without failed calls, and as a share of 5."""
-        raw = Scores()
-        for name in (*self.prompt.parts, self.prompt.score_field):
-            raw.values[name] = np.array([(row.scores or {}).get(name, np.nan) for row in graded.decisions])
-        table = Table(graded.table.clusters, systems={"": raw})
+        judgements = {answer.place: answer.judgement for answer in graded.answers if answer.judgement}
+        clusters = self.table.clusters[list(judgements)]
         quality = {}
-        for name, mean in compute_means(table, "", [Measure(name, name) for name in raw.values]).items():
-            share = None if mean.value is None else normalize_score(mean.value)
-            quality[name] = {"n": mean.n, "mean": mean.value, "normalized": share, "ci95": mean.interval}
+        for name in self.prompt.score_names:
+            values = [judgement.scores[name] for judgement in judgements.values()]
+            interval = bootstrap_interval(values, clusters)
+            average = mean(values)
+            share = None if average is None else normalize_score(average)
+            quality[name] = {"n": len(values), "mean": average, "normalized": share, "ci95": interval}
         return quality
 
     def list_answer_warnings(self, graded: Configuration, rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -8880,7 +8889,7 @@ class GradeAnswers(GradeItems):
         if self.chosen.get("proxy"):
             proxy = f"similarity > {PROXY_SIMILARITY} counted as correct when the threshold was chosen"
             lines.append(f"{graded.name}: no row has a person's `correct`, so {proxy}")
-        labels = {item.label for item in graded.items} - {None}
+        labels = {answer.item.label for answer in graded.answers} - {None}
         if len(labels) == 1:
             verdict = "yes" if labels.pop() else "no"
             lines.append(f"{graded.name}: all people's labels are {verdict}: F1 means little")
@@ -8890,9 +8899,7 @@ class GradeAnswers(GradeItems):
         if self.options.reference_check:
             return
         for graded in self.configurations:
-            render = functools.partial(render_results, graded.results)
-            path = self.name_results(graded)
-            yield OutputFile(path, render)
+            yield OutputFile(self.name_results(graded), functools.partial(render_results, graded.results))
         yield from list_report_files(self.report, self.report_stem, self.options.report)
 
     @functools.cached_property
@@ -8906,11 +8913,12 @@ class GradeAnswers(GradeItems):
             for category, means in graded.categories.items():
                 n_rows = max(mean.n for mean in means.values())
                 by_category.append(([category, graded.name, n_rows], means))
-            for method in [name for name in graded.columns if name in ALL_METHODS]:
-                scores = [value for value in graded.columns[method] if value is not None]
-                if scores:
-                    title = f"{graded.name}: {method}, {len(scores)} answers"
-                    distributions[title] = Distribution(scores, np.linspace(0, 1, 11).tolist())
+            for measure in self.compared:
+                scores = [answer.scores.get(measure.name) for answer in graded.answers]
+                known = [score for score in scores if score is not None]
+                if known:
+                    title = f"{graded.name}: {measure.name}, {len(known)} answers"
+                    distributions[title] = Distribution(known, np.linspace(0, 1, 11).tolist())
             lines += prefix_lines(graded.name, describe_answers(graded.results))
         lines.append(
             f"{IN_BRACKETS}: bootstrap over answers, those about the same sources or question together."
@@ -8926,13 +8934,12 @@ class GradeAnswers(GradeItems):
             build_comparison_part(self.differences),
             Part("Warnings", lines=list(warnings), place="warnings"),
         ]
-        names = [measure.name for measure in self.measures if measure.name in self.columns]
         return Report(
             "Evaluation of answers",
             parts,
             entries=build_answer_entries(self.configurations),
-            header=["configuration", *ANSWER_COLUMNS, "flags", *names],
-            rows=list_answer_rows(self.configurations, names),
+            header=["configuration", *ANSWER_COLUMNS, "flags", *self.measured],
+            rows=list_answer_rows(self.configurations, self.measured),
             distributions=distributions,
             entries_title="Answers",
             facts={"Judge": self.configurations[0].results.get("judge_model", "none")},
@@ -8942,9 +8949,10 @@ class GradeAnswers(GradeItems):
         """Yield the scores of gold answers that are below 1."""
         for graded in self.configurations:
             for method in self.options.methods:
-                for item, value in zip(graded.items, graded.columns.get(method, ()), strict=False):
+                for answer in graded.answers:
+                    value = answer.scores.get(method)
                     if value is not None and value < 1 - 1e-6:
-                        yield f"{graded.name}: {item.id}: {method} {value:.3f}"
+                        yield f"{graded.name}: {answer.item.id}: {method} {value:.3f}"
 
     def console(self) -> str:
         if not self.options.reference_check:
@@ -8977,7 +8985,8 @@ def read_configurations(options: AnswerOptions) -> list[Configuration]:
             for system in submission.systems:
                 items = [convert_question(question, system) for question in split.questions]
                 lines = [*split.warnings, *system.warnings]
-                configurations.append(Configuration(system.name, system.file, items, lines))
+                answers = list(map(GradedItem, items))
+                configurations.append(Configuration(system.name, system.file, answers, lines))
         else:
             n_problems = len(problems)
             file = read_file(path, problems)
@@ -8989,15 +8998,16 @@ def read_configurations(options: AnswerOptions) -> list[Configuration]:
                 advice = "run generate first, or use --reference-check"
                 problems.append(f"{path}:1: no row has a system's answer, as {names}: {advice}")
             lines = [] if problems else list_warnings(path, find_unknown_item_fields(file))
-            configurations.append(Configuration(Path(path).stem, file.source, items, lines))
+            answers = list(map(GradedItem, items))
+            configurations.append(Configuration(Path(path).stem, file.source, answers, lines))
     if problems:
         raise InputError(problems)
     repeated = find_repeated(graded.name for graded in configurations)
     for graded in configurations:
         if graded.name in repeated:
             graded.name = graded.file.file
-        for item in graded.items if options.reference_check else ():
-            item.prediction = item.accepted[0]
+        for answer in graded.answers if options.reference_check else ():
+            answer.item.prediction = answer.item.accepted[0]
     return configurations
 
 
@@ -9020,15 +9030,6 @@ def convert_question(question: Question, system: System) -> Item:
         expected_sources=[question.doc_id],
         sources=prediction.retrieved_ids,
     )
-
-
-def measure_item(item: Item, has_sources: bool) -> dict[str, float | None]:
-    scores: dict[str, float | None] = {name: getattr(item, name) for name in AMOUNTS}
-    scores["verifier_faithfulness"] = measure_faithfulness(item.prediction, item.context)
-    if item.expected_sources and has_sources:
-        scores["context_recall"] = cover_at_k(item.sources, item.expected_sources)
-        scores["context_precision"] = citation_scores(item.expected_sources, item.sources).precision
-    return scores
 
 
 # -- The report
@@ -9136,40 +9137,40 @@ AGREEMENT_MEASURES = (
 
 
 Texts: TypeAlias = tuple[tuple[str, str], ...]  # what identifies an answer: fields, the question first
-RatedItem: TypeAlias = tuple[str, Texts]  # its source, "" unless all raters name one, and its texts
-Ratings: TypeAlias = Mapping[RatedItem, Sequence[float | None]]  # in the order of the raters
 
 
 class Rater(msgspec.Struct):
-    """A judge, or people. An item that a rater has rated in two ways has the rating None."""
+    """A judge, or people, with the decisions that count once they are chosen."""
 
     name: str
     files: list[InputFile] = []
     rows: list[DecisionRow] = []  # their source is "" if nothing names it
-    ratings: dict[RatedItem, float | None] = {}
-    reasons: dict[RatedItem, str] = {}
-    counts: dict[str, int] = {}  # of rows
+    counts: dict[str, int] = {}  # of all rows
 
-    def rate(self, kind: str, *, keeps_unjudged: bool, by_source: bool) -> None:
-        """Fill in the ratings. What needed no judge is left out: equal texts, a split's blank answers."""
-        self.ratings = {}
+    def choose_rows(self, kind: str, *, keeps_unjudged: bool) -> None:
+        """Leave out what is undecided, or needed no judge: equal texts, a split's blank answers."""
+        rows = []
         self.counts = {"decisions": 0, "left_out": 0, "undecided": 0}
         for row in self.rows:
-            rating = getattr(row, kind)
             is_blank_answer = row.score == NO_ANSWER.score and row.reasoning == NO_ANSWER.rationale
-            if rating is None:
+            if getattr(row, kind) is None:
                 self.counts["undecided"] += 1
             elif not keeps_unjudged and (is_blank_answer or row.decision_method in MADE_WITHOUT_JUDGE):
                 self.counts["left_out"] += 1
             else:
                 self.counts["decisions"] += 1
-                item = (row.source if by_source else "", row.texts)
-                if self.ratings.setdefault(item, rating) != rating:
-                    self.ratings[item] = None
-                self.reasons.setdefault(item, row.reasoning)
+                rows.append(row)
+        self.rows = rows
 
-    def describe(self) -> dict[str, Any]:
-        return {"judge": self.name, **self.counts, "files": [file.named for file in self.files]}
+
+class RatedItem(msgspec.Struct):
+    """An answer, with the rating and the reason of each rater."""
+
+    source: str  # "" unless all raters name one
+    texts: Texts
+    ratings: list[float | None]  # None if there is none, or two that differ
+    reasons: list[str] = []
+    contradicted: set[int] = set()  # the raters with two that differ
 
 
 # -- The command
@@ -9198,28 +9199,25 @@ class MeasureAgreement(Command):
 FILE of --human is a label sheet, a JSON file like the others, or a CSV file with the columns
 item, rater, score (or correct), or item and one column per rater. An item is the ID of an answer,
 a row or a question, or system/question."""
-    people: Rater | None = None
+    people: Sequence[Rater] = ()
+    unknown: Sequence[str] = ()  # items that people rated and no judge has
 
     def read(self) -> None:
         options = self.options
         problems: list[str] = []
-        self.each_person: list[Rater] = []  # of a table
-        self.unknown: list[str] = []  # items that people rated and no judge has
         human = [options.human] if options.human else []
         paths = list_paths([*human, *options.files])[len(human) :]  # a pattern may match people's file again
         self.judges, self.n_ignored = read_judges(paths, options.eval_dir, problems)
         if options.human and is_csv(options.human):
-            self.each_person, self.unknown = read_people_table(options.human, self.judges, problems)
+            self.people, self.unknown = read_people_table(options.human, self.judges, problems)
         elif options.human:
-            [self.people], _ = read_judges(human, None, problems)
+            self.people, _ = read_judges(human, None, problems)
         if problems:
             raise InputError(problems)
-        if self.each_person and self.judges:
-            self.people = join_people(self.each_person)
-        elif self.each_person:  # they are compared with each other
-            self.judges = self.each_person
-            self.each_person = []
-        self.raters = [*self.judges, *([self.people] if self.people else [])]
+        self.raters = [*self.judges, *self.people]
+        if not self.judges:  # people are compared with each other
+            self.judges = self.raters
+            self.people = ()
         if len(self.raters) < 2:
             raise UsageError(f"agreement needs two judges, or one and --human, got {len(self.judges)}")
         files = flatten(rater.files for rater in self.raters)
@@ -9241,37 +9239,29 @@ a row or a question, or system/question."""
         if not kinds:
             raise UsageError("verdicts and scores cannot be compared: all files have to hold the same")
         kind = kinds[0]
-        self.rate(self.judges, kind)
-        ratings = collect_ratings(self.judges)
-        apart = list_disagreements(self.judges, ratings)
+        for rater in self.raters:
+            keeps_unjudged = self.options.all_decisions or rater not in self.judges
+            rater.choose_rows(kind, keeps_unjudged=keeps_unjudged)
+        items = collect_items(self.judges, kind)
+        apart = list_disagreements(self.judges, items)
         self.compared: dict[str, Any] = {
             "program_version": VERSION,
             "compared": kind,
-            "judges": [judge.describe() for judge in self.judges],
-            "all": measure_group(self.judges, ratings, kind),
+            "judges": [describe_raters([judge]) for judge in self.judges],
+            "all": measure_group(self.judges, items, kind),
             "sources": {},
             "items_apart": len(apart),
             "disagreements": apart[: self.options.samples],
         }
-        parts: dict[str, dict[RatedItem, Sequence[float | None]]] = defaultdict(dict)
-        for item, values in ratings.items():
-            parts[item[0]][item] = values
-        for source in sorted(parts) if len(parts) > 1 else ():
-            self.compared["sources"][source] = measure_group(self.judges, parts[source], kind)
+        sources = sorted({item.source for item in items})
+        for source in sources if len(sources) > 1 else ():
+            own = [item for item in items if item.source == source]
+            self.compared["sources"][source] = measure_group(self.judges, own, kind)
         if self.people:
-            self.rate(self.raters, kind)
             self.compared["people"] = compare_people(self.judges, self.people, kind)
-        if len(self.each_person) > 1:
-            self.rate(self.each_person, kind)
-            among = measure_group(self.each_person, collect_ratings(self.each_person), kind)
-            self.compared["people"]["among_people"] = among
-
-    def rate(self, raters: Sequence[Rater], kind: str) -> None:
-        """Fill in the ratings that are compared: by source, if all of these raters name one."""
-        by_source = all(row.source for row in flatten(rater.rows for rater in raters))
-        for rater in raters:
-            keeps_unjudged = self.options.all_decisions or rater is self.people
-            rater.rate(kind, keeps_unjudged=keeps_unjudged, by_source=by_source)
+        if len(self.people) > 1:
+            items = collect_items(self.people, kind)
+            self.compared["people"]["among_people"] = measure_group(self.people, items, kind)
 
     def results(self) -> Iterator[OutputFile]:
         yield OutputFile(self.options.out, functools.partial(render_results, self.compared))
@@ -9287,7 +9277,7 @@ a row or a question, or system/question."""
         """Return the pairs of raters without a common item, with their sources."""
         pairs = list(self.compared["all"]["pairs"])
         if self.people:
-            pairs += [{"with": self.people.name, **row} for row in self.compared["people"]["judges"]]
+            pairs += [{"with": self.people[0].name, **row} for row in self.compared["people"]["judges"]]
         lines = []
         for pair in pairs:
             if not pair["items"]:
@@ -9425,9 +9415,9 @@ def read_people_table(
         found = f"no rating of an item that a judge has, found {shorten_names(unknown) or 'none'}"
         problems.append(f"{path}: {found}; expected columns item, rater, score, or item and one per rater")
     decisions = list(flatten(rated.values() for rated in by_rater.values()))
-    if all(decision.score in (None, 0, 1) for decision in decisions):
+    if any(decision.correct is None for decision in decisions):  # then 0 and 1 are scores, too
         for decision in decisions:
-            decision.correct = bool(decision.correct or decision.score)
+            decision.correct = None
     return [Rater(name, [file.source], list(own.values())) for name, own in by_rater.items()], unknown
 
 
@@ -9452,66 +9442,72 @@ def name_item(cells: Mapping[str, str]) -> str:
 
 def rate_row(row: DecisionRow, cell: str) -> DecisionRow | None:
     """Return a judge's row with a person's rating: a number, or a verdict in words; None for other text."""
-    unrated = {"correct": None, "score": None, "decision_method": None, "reasoning": "", "failure": None}
-    rated = msgspec.structs.replace(row, **unrated)
     word = cell.strip().lower()
-    if word in ("yes", "no", "true", "false"):
-        rated.correct = VERDICT_WORDS[word]
-        return rated
+    verdict = VERDICT_WORDS.get(word)
+    score = None
     with suppress(ValueError):
-        rated.score = float(word)
-        return rated if abs(rated.score) <= MAX_RATING else None
-    return None
-
-
-def join_people(raters: Sequence[Rater]) -> Rater:
-    """Return people as one rater: the mean of their scores of an item, or the verdict of most of them."""
-    people = Rater("people", raters[0].files)
-    by_item: dict[Texts, list[DecisionRow]] = defaultdict(list)
-    for row in flatten(rater.rows for rater in raters):
-        by_item[row.texts].append(row)
-    for rows in by_item.values():
-        scores = [row.score for row in rows if row.score is not None]
-        votes = Counter(row.correct for row in rows if row.correct is not None)
-        joined = msgspec.structs.replace(rows[0], score=mean(scores), correct=None)
-        if votes[True] != votes[False]:
-            joined.correct = votes[True] > votes[False]
-        people.rows.append(joined)
-    return people
+        score = float(word)
+    if verdict is None and (score is None or not abs(score) <= MAX_RATING):
+        return None
+    rating = {"correct": verdict, "score": score, "decision_method": None, "reasoning": "", "failure": None}
+    return msgspec.structs.replace(row, **rating)
 
 
 # -- Comparing
 
 
-def collect_ratings(raters: Sequence[Rater]) -> Ratings:
-    items = dict.fromkeys(flatten(rater.ratings for rater in raters))
-    return {item: [rater.ratings.get(item) for rater in raters] for item in items}
+def describe_raters(raters: Sequence[Rater]) -> dict[str, Any]:
+    counts = sum((Counter(rater.counts) for rater in raters), Counter())
+    name = raters[0].name if len(raters) == 1 else "people"
+    counted = {what: counts[what] for what in raters[0].counts}
+    return {"judge": name, **counted, "files": [file.named for file in raters[0].files]}
 
 
-def keep_rated(ratings: Ratings, n_raters: int) -> Ratings:
-    """Return the items that at least so many raters have rated."""
-    return {item: values for item, values in ratings.items() if len(values) - values.count(None) >= n_raters}
+def collect_items(raters: Sequence[Rater], kind: str) -> list[RatedItem]:
+    """Return each item once. Those of several sources are told apart if all of these raters name them."""
+    by_source = all(row.source for row in flatten(rater.rows for rater in raters))
+    items: dict[Hashable, RatedItem] = {}
+    for index, rater in enumerate(raters):
+        for row in rater.rows:
+            source = row.source if by_source else ""
+            new = RatedItem(source, row.texts, [None] * len(raters), [""] * len(raters))
+            item = items.setdefault((source, row.texts), new)
+            rating = getattr(row, kind)
+            if item.ratings[index] not in (None, rating):
+                item.contradicted.add(index)
+            item.ratings[index] = rating
+            item.reasons[index] = item.reasons[index] or row.reasoning
+    for item in items.values():
+        for index in item.contradicted:
+            item.ratings[index] = None
+    return list(items.values())
 
 
-def count_contradicted(raters: Sequence[Rater], items: Iterable[RatedItem]) -> int:
-    """Return the number of items that a rater has rated in two ways."""
-    return sum(any(rater.ratings.get(item, 0.0) is None for rater in raters) for item in items)
+def select_ratings(
+    items: Iterable[RatedItem], raters: Sequence[int], n_raters: int
+) -> list[tuple[object, Sequence[float | None]]]:
+    """Return (question, ratings) of the items that at least so many of some raters have rated."""
+    selected: list[tuple[object, Sequence[float | None]]] = []
+    for item in items:
+        ratings = [item.ratings[index] for index in raters]
+        if len(ratings) - ratings.count(None) >= n_raters:
+            selected.append((item.texts[0], ratings))
+    return selected
 
 
-def measure_group(judges: Sequence[Rater], ratings: Ratings, kind: str) -> dict[str, Any]:
-    n_judges = len(judges)
-    complete = keep_rated(ratings, n_judges)
-    several = keep_rated(ratings, 2)
+def measure_group(judges: Sequence[Rater], items: Sequence[RatedItem], kind: str) -> dict[str, Any]:
+    everyone = range(len(judges))
+    complete = select_ratings(items, everyone, len(judges))
+    several = select_ratings(items, everyone, 2)
     [fleiss] = measure_ratings(complete, "nominal", correction=0)
     [alpha] = measure_ratings(several, LEVELS[kind][1], correction=1)
     pairs = []
-    for pair in itertools.combinations(judges, 2):
-        both = {item: values for item, values in collect_ratings(pair).items() if item in ratings}
-        row = {"judge": pair[0].name, "with": pair[1].name, "contradicted": count_contradicted(pair, both)}
-        pairs.append(row | compare_pair(both, kind, "agreement"))
+    for pair in itertools.combinations(everyone, 2):
+        names = {"judge": judges[pair[0]].name, "with": judges[pair[1]].name}
+        pairs.append(names | compare_pair(items, pair, kind, "agreement"))
     return {
-        "items": len(ratings),
-        "contradicted": count_contradicted(judges, ratings),
+        "items": len(items),
+        "contradicted": sum(bool(item.contradicted) for item in items),
         "items_of_all": len(complete),
         "fleiss_kappa": fleiss.value,
         "items_of_several": len(several),
@@ -9521,15 +9517,16 @@ def measure_group(judges: Sequence[Rater], ratings: Ratings, kind: str) -> dict[
     }
 
 
-def compare_pair(ratings: Ratings, kind: str, rate: str) -> dict[str, Any]:
+def compare_pair(items: Sequence[RatedItem], pair: Sequence[int], kind: str, rate: str) -> dict[str, Any]:
     """Compare two raters on the items that both have rated. `rate` names the share of equal ratings."""
-    rated = keep_rated(ratings, 2)
-    values = np.array(list(rated.values()), np.float64).reshape(-1, 2)
+    rated = select_ratings(items, pair, 2)
+    values = np.array([ratings for _, ratings in rated], np.float64).reshape(-1, 2)
     widths = {rate: 0.0}
     if values.max(initial=0) > 1:  # from 0 to 1 all ratings are within 1
         widths[f"{rate}_within_1"] = 1 + 1e-9
     estimates = measure_ratings(rated, LEVELS[kind][0], widths.values())
-    row: dict[str, Any] = {"items": len(rated), "questions": len({texts[0] for _, texts in rated})}
+    row: dict[str, Any] = {"items": len(rated), "questions": len({question for question, _ in rated})}
+    row["contradicted"] = sum(not item.contradicted.isdisjoint(pair) for item in items)
     row["ci95"] = {}
     for name, estimate in zip([*widths, "kappa"], estimates, strict=True):
         row[name] = estimate.value
@@ -9541,18 +9538,21 @@ def compare_pair(ratings: Ratings, kind: str, rate: str) -> dict[str, Any]:
 
 
 def measure_ratings(
-    ratings: Ratings, level: str, widths: Collection[float] = (), correction: int | None = None
+    rated: Sequence[tuple[object, Sequence[float | None]]],
+    level: str,
+    widths: Collection[float] = (),
+    correction: int | None = None,
 ) -> list[Mean]:
     """Return the shares of pairs of ratings that differ by no more than each width, and the coefficient.
 
     Intervals resample questions. With a `correction` the order of the raters does not matter.
     """
-    encoded = encode_ratings(ratings.values())
+    encoded = encode_ratings(ratings for _, ratings in rated)
     values = np.array(encoded.values, np.float64)
     n_values = len(values)
     if n_values > MAX_RATING_VALUES:
         raise UsageError(f"there are {n_values} different scores, more than {MAX_RATING_VALUES}: round them")
-    questions = [texts[0] if n_values <= MAX_INTERVAL_VALUES else "" for _, texts in ratings]
+    questions = [question if n_values <= MAX_INTERVAL_VALUES else "" for question, _ in rated]
     tables = tabulate_ratings(encoded, questions, both_orders=correction is not None)
     gaps = abs(np.subtract.outer(values, values)).ravel()  # by cell of a table
 
@@ -9567,56 +9567,58 @@ def measure_ratings(
     return [Mean(None if math.isnan(value) else value, interval, 0) for value, interval in pairs]
 
 
-def compare_people(judges: Sequence[Rater], people: Rater, kind: str) -> dict[str, Any]:
-    """Compare each judge with people, and then the votes of several judges."""
-    known = {item: rating for item, rating in people.ratings.items() if rating is not None}
+def compare_people(judges: Sequence[Rater], people: Sequence[Rater], kind: str) -> dict[str, Any]:
+    """Compare each judge with people, whose mean score or most frequent verdict counts, and then votes."""
+    last = len(judges)
+    items = collect_items([*judges, *people], kind)
+    for item in items:
+        joined = mean([rating for rating in item.ratings[last:] if rating is not None])
+        if kind == "correct" and joined is not None:
+            joined = None if joined == 0.5 else joined > 0.5
+        item.ratings[last:] = [joined]
+    known = [item for item in items if item.ratings[last] is not None]
+    rated = [item for item in items if item.ratings[last] is not None or last in item.contradicted]
     rows = []
-    for judge in judges:
-        both = {item: [judge.ratings.get(item), rating] for item, rating in known.items()}
-        row = {"judge": judge.name, "contradicted": count_contradicted([judge, people], people.ratings)}
-        rows.append(row | compare_pair(both, kind, "accuracy"))
+    for index, judge in enumerate(judges):
+        rows.append({"judge": judge.name, **compare_pair(rated, (index, last), kind, "accuracy")})
     votes = ("majority", "unanimous") if len(judges) > 1 else ()
     return {
-        **people.describe(),
+        **describe_raters(people),
         "items": len(known),
-        "items_without_judge": sum(not any(item in judge.ratings for judge in judges) for item in known),
+        "items_without_judge": sum(set(item.ratings[:last]) == {None} for item in known),
         "judges": rows,
-        "votes": [compare_vote(name, judges, known, kind) for name in votes],
+        "votes": [compare_vote(name, known, kind) for name in votes],
     }
 
 
-def compare_vote(
-    name: str, judges: Sequence[Rater], known: Mapping[RatedItem, float], kind: str
-) -> dict[str, Any]:
+def compare_vote(name: str, known: Iterable[RatedItem], kind: str) -> dict[str, Any]:
     """Compare the vote on each item with people: of more than half of two judges or more, or of all."""
-    voted = {}
-    n_without = 0
-    n_fewer = 0
-    for item, human in known.items():
-        given = [judge.ratings[item] for judge in judges if judge.ratings.get(item) is not None]
-        [(winner, count)] = Counter(given).most_common(1) or [(None, 0)]
-        if len(given) < (2 if name == "majority" else len(judges)):
-            n_fewer += bool(given)
+    voted = []
+    counts = Counter(left_out=0, fewer_judges=0)
+    for item in known:
+        *ratings, human = item.ratings
+        given = [rating for rating in ratings if rating is not None]
+        [(winner, count)] = Counter(given).most_common(1) or [(0.0, 0)]
+        if len(given) < (2 if name == "majority" else len(ratings)):
+            counts["fewer_judges"] += bool(given)
         elif count < len(given) if name == "unanimous" else 2 * count <= len(given):
-            n_without += 1
+            counts["left_out"] += 1
         else:
-            voted[item] = [winner, human]
-    counts = {"judge": name, "left_out": n_without, "fewer_judges": n_fewer, "contradicted": 0}
-    compared = compare_pair(voted, kind, "accuracy")
-    return counts | compared
+            voted.append(RatedItem("", item.texts, [winner, human]))
+    return {"judge": name, **counts, **compare_pair(voted, (0, 1), kind, "accuracy")}
 
 
-def list_disagreements(judges: Sequence[Rater], ratings: Ratings) -> list[dict[str, Any]]:
+def list_disagreements(judges: Sequence[Rater], items: Iterable[RatedItem]) -> list[dict[str, Any]]:
     """Return the items that judges rate differently: the widest apart first, then the most evenly split."""
     apart: list[tuple[tuple[float, float], dict[str, Any]]] = []
-    for (source, texts), values in ratings.items():
-        pairs = zip(judges, values, strict=True)
-        given = {judge.name: value for judge, value in pairs if value is not None}
-        known = list(given.values())
+    for item in items:
+        row: dict[str, Any] = {"source": item.source, **dict(item.texts), "decisions": {}, "reasoning": {}}
+        for judge, rating, reason in zip(judges, item.ratings, item.reasons, strict=True):
+            if rating is not None:
+                row["decisions"][judge.name] = rating
+                row["reasoning"][judge.name] = reason
+        known = list(row["decisions"].values())
         if len(set(known)) > 1:
-            reasons = {judge.name: judge.reasons[source, texts] for judge in judges if judge.name in given}
-            row: dict[str, Any] = {"source": source, **dict(texts)}
-            row |= {"decisions": given, "reasoning": reasons}
             apart.append(((max(known) - min(known), statistics.pvariance(known)), row))
     return [row for _, row in sorted(apart, key=itemgetter(0), reverse=True)]
 
@@ -9783,8 +9785,6 @@ class JudgeSummaries(GradeItems):
     protocol = "summary"
     overall = TOTAL
     configurations: Sequence[SummaryFile] = ()
-    measures = SUMMARY_MEASURES
-    compared = SUMMARY_MEASURES
     needs_judge = True
 
     @property
@@ -9798,11 +9798,6 @@ class JudgeSummaries(GradeItems):
             return MeasureWeb(self.options).run(console)
         return PlotSummaries(self.options).run(console) if self.options.plot else super().run(console)
 
-    def identify_item(self, item: Item) -> Hashable:
-        return fold_text(item.question)
-
-    find_cluster = identify_item
-
     def read(self) -> None:
         if self.options.report:
             import_optional("matplotlib", "--report png")  # before judging, not after
@@ -9814,6 +9809,9 @@ class JudgeSummaries(GradeItems):
         self.gold: dict[str, dict[str, str]] = defaultdict(dict)  # by folded query, and ID
         self.reference_files: dict[InputFile, None] = {}
         self.has_gold = os.path.lexists(GOLD_SUMMARIES_FILE)
+        lacking = () if self.has_gold else (COVERAGE, TOTAL)  # there is nothing to compare with
+        self.measures = [measure for measure in SUMMARY_MEASURES if measure.name not in lacking]
+        self.compared = self.measures
         if self.has_gold:
             file = read_file(GOLD_SUMMARIES_FILE, problems)
             self.reference_files[file.source] = None
@@ -9826,7 +9824,7 @@ class JudgeSummaries(GradeItems):
         for graded in files:
             if graded.name in repeated:
                 graded.name += f" {graded.file.file}"
-        self.configurations = [graded for graded in files if graded.items or graded.n_skipped]
+        self.configurations = [graded for graded in files if graded.answers or graded.n_skipped]
         if not self.configurations:
             raise UsageError("--indices: no summary is at these positions")
 
@@ -9838,7 +9836,7 @@ class JudgeSummaries(GradeItems):
         rows = list(parse_rows(Summary, file, problems).values())
         indices = range(len(rows)) if self.options.indices is None else self.options.indices
         chosen = [index for index in dict.fromkeys(indices) if 0 <= index < len(rows)]
-        items: list[Item] = []
+        answers: list[GradedItem] = []
         n_skipped = 0
         cases: defaultdict[str, list[str]] = defaultdict(list)
         for row in [rows[index] for index in chosen[: self.options.limit]]:
@@ -9862,13 +9860,14 @@ class JudgeSummaries(GradeItems):
                 cases["queries without web documents"].append(row.query)
             if find_flags(answer, row.query):
                 cases["summaries that speak to the judge or are judged cut off"].append(row.id)
-            items.append(item)
+            answers.append(GradedItem(item))
+            self.decide_blank(answers[-1])
+            if self.has_gold and not known:
+                answers[-1].decide(Failure("no gold summary has this query as its title"), "no_llm")
         outside = [str(index) for index in indices if not 0 <= index < len(rows)]
         cases[f"indices outside 0 to {len(rows) - 1}, left out"] = outside
-        graded = SummaryFile(f"{kind} {k}", file.source, items, kind=kind, k=k, n_skipped=n_skipped)
-        graded.warnings = list_warnings(path, cases)
-        graded.is_judged = True
-        return graded
+        graded = SummaryFile(f"{kind} {k}", file.source, answers, list_warnings(path, cases), is_judged=True)
+        return msgspec.structs.replace(graded, kind=kind, k=k, n_skipped=n_skipped)
 
     def read_web_documents(self, k: int, problems: list[str]) -> dict[str, str]:
         """Return the documents from the web, a line for each, by folded query."""
@@ -9884,24 +9883,9 @@ class JudgeSummaries(GradeItems):
             texts.setdefault(fold_text(row.query), "\n".join(lines))
         return texts
 
-    def decide_alone(self, graded: Configuration, position: int) -> Decision | None:
-        if self.has_gold and graded.items[position].gold == NO_REFERENCE:
-            return Decision("no_llm", failure="no gold summary has this query as its title")
-        return super().decide_alone(graded, position)
-
-    def read_score(self, decision: Decision, name: str) -> float | None:
-        is_lacking = name in (COVERAGE, TOTAL) and not self.has_gold  # there is nothing to compare with
-        return None if is_lacking else super().read_score(decision, name)
-
     def warnings(self) -> list[str]:
         missing = f"warning: {GOLD_SUMMARIES_FILE} is not there: no scores of coverage, and no totals."
         return [*super().warnings(), *([] if self.has_gold else [missing])]
-
-    def grade(self, outcomes: Outcomes, judging: Judging) -> None:
-        has_judgement = any(isinstance(outcome, Judgement) for outcome in outcomes.values())
-        if judging.stopped and not has_judgement:
-            raise JudgeUnavailable(judging.stopped)  # no results rather than a file of zeros
-        super().grade(outcomes, judging)
 
     def results(self) -> Iterator[OutputFile]:
         now = datetime.now().astimezone()
@@ -9919,15 +9903,15 @@ class JudgeSummaries(GradeItems):
 
     def build_results(self, graded: SummaryFile) -> dict[str, Any]:
         rows = []
-        for item, decision in zip(graded.items, graded.decisions, strict=True):
-            scores: dict[str, int | None] = {}
-            for name in CRITERIA:
-                score = self.read_score(decision, name)
-                scores[name] = None if score is None else int(score)
-            row = ScoredSummary(id=item.id, query=item.question, scores=scores, error=decision.failure)
-            row.raw_response = decision.reply or None
+        for answer in graded.answers:
+            scores: dict[str, int | None] = dict.fromkeys(CRITERIA)
+            for measure in self.measures:
+                scores[measure.name] = int(answer.scores[measure.name] or 0)
+            row = ScoredSummary(id=answer.item.id, query=answer.item.question, scores=scores)
+            row.error = answer.failure
+            row.raw_response = answer.reply or None
             rows.append(row)
-        is_asked = any(decision.method == "llm" for decision in graded.decisions)
+        is_asked = any(answer.decided_by == "llm" for answer in graded.answers)
         return {
             "model": self.judging.model if is_asked else None,
             "requested_model": self.judging.requested_model if is_asked else None,
@@ -9953,9 +9937,9 @@ class JudgeSummaries(GradeItems):
         rows: list[MeansRow] = []
         parts = []
         for graded in self.configurations:
-            n_failed = sum(decision.failure is not None for decision in graded.decisions)
-            rows.append(([graded.name, len(graded.items), n_failed, graded.n_skipped], graded.means))
-            totals = Counter(graded.columns.get(TOTAL, ()))
+            n_failed = sum(answer.failure is not None for answer in graded.answers)
+            rows.append(([graded.name, len(graded.answers), n_failed, graded.n_skipped], graded.means))
+            totals = Counter(answer.scores.get(TOTAL) for answer in graded.answers)
             levels = range(int(SUMMARY_MEASURES[-1].top) + 1) if self.has_gold else ()
             unit = max(1, max(totals.values(), default=0) / 40)  # the widest bar has 40 columns
             bars = [(str(level), totals[level], "#" * math.ceil(totals[level] / unit)) for level in levels]
@@ -10172,7 +10156,7 @@ class GenerateOptions(JudgeOptions):
     system: str | None = option(None, "what the system is called", metavar="NAME")
     top_k: int = option(5, "documents to retrieve (default: 5)", type=parse_positive, metavar="K")
     overwrite: bool = option(False, "replace files that exist")
-    judge_model: str | None = None  # no option: a single `model` is put here
+    judge_model: str | None = None  # no option: each `model` is put here in turn
     report: Sequence[str] = ()
 
 
@@ -10180,18 +10164,6 @@ class RetrievedRow(msgspec.Struct):
     doc_id: str
     score: float
     rank: int
-
-
-class GeneratedSystem(msgspec.Struct):
-    """A system to make: its model, if there are several, and what came of it by question ID."""
-
-    name: str
-    file: str
-    model: str
-    shown: dict[str, ShownSentences] = {}  # in the prompt
-    rows: dict[str, dict[str, Any]] = {}  # predictions
-    failures: dict[str, str] = {}
-    n_unknown: int = 0  # cited sentences that the prompt did not have
 
 
 class GeneratePredictions(Command):
@@ -10208,9 +10180,25 @@ class GeneratePredictions(Command):
     def journal_file(self) -> str:
         return f"{Path(self.options.split).stem}_generate_judgements.jsonl"
 
+    def run(self, console: Console) -> int:
+        """Make a system with each model, one after the other."""
+        code = EXIT_OK
+        for model, system, file in self.plan_systems():
+            self.options.judge_model = model
+            self.system = system
+            self.file = file
+            try:
+                code = max(code, super().run(console))
+            except JudgeUnavailable as error:
+                console.warn(f"error: {self.file} was not written: {error}")
+                code = EXIT_INCOMPLETE
+        return code
+
     def read(self) -> None:
-        self.prompt = PIPELINES[self.options.pipeline]
-        self.systems = self.plan_systems()
+        self.shown: dict[str, ShownSentences] = {}  # in prompts, by question ID
+        self.rows: dict[str, dict[str, Any]] = {}  # predictions
+        self.failures: dict[str, str] = {}
+        self.n_unknown = 0  # cited sentences that the prompt did not have
         problems: list[str] = []
         self.questions = self.read_questions(problems)
         self.documents: dict[str, Sentences] = {}  # to search in
@@ -10240,57 +10228,54 @@ class GeneratePredictions(Command):
             problems.append(problem)
         return dict(rows)
 
-    def plan_systems(self) -> list[GeneratedSystem]:
-        """Return the systems to make. Raises UsageError for options that contradict and files to be kept."""
+    def plan_systems(self) -> list[tuple[str | None, str, str]]:
+        """Return (model, system, file) of each. Raises UsageError for options that contradict."""
         options = self.options
+        self.prompt = PIPELINES[options.pipeline]
         names = map(str.strip, ",".join(options.model).split(","))
-        models = list(dict.fromkeys(filter(None, names)))
+        models: list[str | None] = list(dict.fromkeys(filter(None, names)))
         if models and not self.prompt:
             raise UsageError(f"--model is not for --pipeline {options.pipeline}")
         given_name = options.system
-        if len(models) == 1:
-            options.judge_model = models[0]
         if len(models) < 2:
             given_name = options.system or SYSTEM_NAMES.get(options.pipeline)
-        systems: dict[str, GeneratedSystem] = {}
-        for model in models or [DEFAULT_JUDGE_MODEL]:
-            name = name_for_file(given_name or model)
-            if name in systems:
-                raise UsageError(f"{name} would name two systems: use one --model and --system")
+        systems = []
+        for model in models or [None]:
+            name = name_for_file(given_name or model or DEFAULT_JUDGE_MODEL)
             file = PREDICTIONS_FILE.format(split=Path(options.split).with_suffix(""), system=name)
             if os.path.lexists(file) and not options.overwrite:
                 raise UsageError(f"{file} exists: --overwrite replaces it")
-            systems[name] = GeneratedSystem(name, file, model if len(models) > 1 else "")
-        return list(systems.values())
+            systems.append((model, name, file))
+        for name in find_repeated(name for _, name, _ in systems):
+            raise UsageError(f"{name} would name two systems: use one --model and --system")
+        return systems
 
     def requests(self) -> list[Request]:
         requests = []
-        for system in self.systems if self.prompt else ():
-            max_chars = compute_room(self.options, self.prompt, system.model)
-            for position, (name, question) in enumerate(self.questions.items()):
-                documents = {row.doc_id: self.documents[row.doc_id] for row in self.retrieved[position]}
-                sources, system.shown[name] = show_documents(documents, max_chars)
-                texts = {"question": question, "sources": sources}
-                requests.append(Request(system.name, name, position, self.prompt, texts, model=system.model))
+        max_chars = compute_room(self.options, self.prompt) if self.prompt else 0
+        for position, (name, question) in enumerate(self.questions.items() if self.prompt else ()):
+            documents = {row.doc_id: self.documents[row.doc_id] for row in self.retrieved[position]}
+            sources, self.shown[name] = show_documents(documents, max_chars)
+            texts = {"question": question, "sources": sources}
+            requests.append(Request(self.system, name, position, self.prompt, texts))
         return requests
 
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:
-        for system in self.systems:
-            for position, (name, question) in enumerate(self.questions.items()):
-                outcome = outcomes.get(RequestId(system.name, position, self.prompt))
-                if isinstance(outcome, Failure):
-                    system.failures[name] = outcome.reason
-                    continue
-                row: dict[str, Any] = {"question": question}
-                if outcome is None:
-                    row |= self.extract_answer(question, self.retrieved[position])
-                else:
-                    row |= read_answer(outcome, system, name) | {"model": system.model or judging.model}
-                if self.documents:
-                    row["retrieved_docs"] = self.retrieved[position]
-                system.rows[name] = row
-        if len(self.systems) > 1:
-            judging.model = ", ".join(system.model for system in self.systems)  # so that no price is shown
+        for position, (name, question) in enumerate(self.questions.items()):
+            outcome = outcomes.get(RequestId(self.system, position, self.prompt))
+            if isinstance(outcome, Failure):
+                self.failures[name] = outcome.reason
+                continue
+            row: dict[str, Any] = {"question": question}
+            if outcome is None:
+                row |= self.extract_answer(question, self.retrieved[position])
+            else:
+                row |= self.read_answer(outcome, name) | {"model": judging.model}
+            if self.documents:
+                row["retrieved_docs"] = self.retrieved[position]
+            self.rows[name] = row
+        if self.options.max_usd is not None:
+            self.options.max_usd -= judging.cost_usd  # the rest is for the next model
 
     def extract_answer(self, question: str, retrieved: Sequence[RetrievedRow]) -> dict[str, Any]:
         """Answer with the best sentences of the best document, in their order."""
@@ -10300,18 +10285,35 @@ class GeneratePredictions(Command):
         answer = " ".join(sentences[sentence_id] for sentence_id in chosen)
         return {"answer": answer, "evidence_sentences": chosen}
 
-    def results(self) -> Iterator[OutputFile]:
-        for system in self.systems:
-            rows = self.list_items(system) if self.dataset else system.rows
-            if rows:
-                yield OutputFile(system.file, functools.partial(render_results, rows))
+    def read_answer(self, written: Judgement, name: str) -> dict[str, Any]:
+        """Return the fields of a prediction that a model has written. Of several documents it cites one."""
+        value = written.value or {}
+        reply = written.reply or Reply()
+        row = {"answer": value["answer"], "latency_ms": reply.latency_ms}
+        row |= {"input_tokens": reply.usage.prompt, "output_tokens": reply.usage.completion}
+        if "sentences" not in value:
+            return row
+        shown = self.shown[name]
+        cited = [sentence.strip() for sentence in dict.fromkeys(value["sentences"])]
+        known = [shown[sentence] for sentence in cited if sentence in shown]
+        self.n_unknown += len(cited) - len(known)
+        row["evidence_sentences"] = []
+        if known and value["told"]:
+            best = statistics.mode(doc_id for doc_id, _ in known)  # of several the first
+            row["evidence_sentences"] = [sentence_id for doc_id, sentence_id in known if doc_id == best]
+        return row
 
-    def list_items(self, system: GeneratedSystem) -> list[dict[str, Any]]:
+    def results(self) -> Iterator[OutputFile]:
+        if self.rows:
+            rows = self.list_items() if self.dataset else self.rows
+            yield OutputFile(self.file, functools.partial(render_results, rows))
+
+    def list_items(self) -> list[dict[str, Any]]:
         """Return the answers with what the dataset says of their questions."""
         items = []
-        for item in [item for item in self.dataset if item.id in system.rows]:
-            row = dict(system.rows[item.id])
-            shown = system.shown.get(item.id, {}).values()
+        for item in [item for item in self.dataset if item.id in self.rows]:
+            row = dict(self.rows[item.id])
+            shown = self.shown.get(item.id, {}).values()
             own = {
                 "id": item.id,
                 "question": row.pop("question"),
@@ -10329,50 +10331,26 @@ class GeneratePredictions(Command):
         return items
 
     def console(self) -> str:
-        lines = [f"{system.file}: {len(system.rows)} predictions" for system in self.systems if system.rows]
-        return "\n".join(lines)
+        return f"{self.file}: {len(self.rows)} predictions" if self.rows else ""
 
     def remarks(self) -> list[str]:
         lines = []
-        for system in self.systems:
-            start = f"warning: {system.file}:"
-            if system.n_unknown:
-                lines.append(f"{start} cited sentences that were not shown, left out: {system.n_unknown}")
-            if system.failures:
-                failed = list(system.failures)
-                names = shorten_names(failed)
-                reason = next(iter(system.failures.values()))
-                lines.append(
-                    f"{start} no answer, left out: {names}, e.g. {reason}; run again with --overwrite"
-                )
+        start = f"warning: {self.file}:"
+        if self.n_unknown:
+            lines.append(f"{start} cited sentences that were not shown, left out: {self.n_unknown}")
+        if self.failures:
+            names = shorten_names(list(self.failures))
+            reason = next(iter(self.failures.values()))
+            lines.append(f"{start} no answer, left out: {names}, e.g. {reason}; run again with --overwrite")
         return lines
 
     def is_complete(self) -> bool:
-        return not any(system.failures for system in self.systems)
+        return not self.failures
 
 
-def read_answer(written: Judgement, system: GeneratedSystem, name: str) -> dict[str, Any]:
-    """Return the fields of a prediction that a model has written. Of several documents it cites one."""
-    value = written.value or {}
-    reply = written.reply or Reply()
-    row = {"answer": value["answer"], "latency_ms": reply.latency_ms}
-    row |= {"input_tokens": reply.usage.prompt, "output_tokens": reply.usage.completion}
-    if "sentences" not in value:
-        return row
-    shown = system.shown[name]
-    cited = [sentence.strip() for sentence in dict.fromkeys(value["sentences"])]
-    known = [shown[sentence] for sentence in cited if sentence in shown]
-    system.n_unknown += len(cited) - len(known)
-    row["evidence_sentences"] = []
-    if known and value["told"]:
-        best = statistics.mode(doc_id for doc_id, _ in known)  # of several the first
-        row["evidence_sentences"] = [sentence_id for doc_id, sentence_id in known if doc_id == best]
-    return row
-
-
-def compute_room(options: JudgeOptions, prompt: str, model: str = "") -> float:
+def compute_room(options: JudgeOptions, prompt: str) -> float:
     """Return how many characters of documents fit into a prompt, given a minute's tokens."""
-    settings = MODELS.get(model or options.judge_model or DEFAULT_JUDGE_MODEL, UNKNOWN_MODEL)
+    settings = MODELS.get(options.judge_model or DEFAULT_JUDGE_MODEL, UNKNOWN_MODEL)
     reply_tokens = settings.max_completion_tokens + PROMPTS[prompt].more_tokens
     return (settings.tokens_per_minute * PROMPT_SHARE - reply_tokens) * CHARS_PER_TOKEN
 
@@ -10777,7 +10755,5 @@ def print_on(stream: TextIO | None, text: str) -> None:
 
 
 if __name__ == "__main__":
-    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.set_threshold(500_000)  # large inputs make many objects and no garbage
     sys.exit(main())

@@ -9,6 +9,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterable
+from unittest.mock import ANY
 
 import pytest
 
@@ -87,6 +88,7 @@ def test_results_of_the_judge(small: Project, serve: Serve) -> None:
         "evidence_score_sum": 1.0,
         "combined_score_sum": pytest.approx(1.1),
         "lambda_weight": 0.5,
+        "prompt_hash": ANY,
         "requested_model": LLAMA,
         "judge_model": LLAMA,
         "failed_questions": [],
@@ -118,6 +120,8 @@ def test_results_of_the_judge(small: Project, serve: Serve) -> None:
                 "combined_score": 0.9,
                 "gold_sentences": ["S1"],
                 "pred_sentences": ["S1"],
+                "judge_score": 4,
+                "override_reason": None,
                 "flags": [],
             },
         ],
@@ -253,35 +257,48 @@ def test_cached_tokens_cost_half(small: Project, serve: Serve) -> None:
 # ------------------------------------------------------------------ Keys and refused requests
 
 FOUR = score_reply(4)
-BAD_KEY, BAD_URL = "GROQ_API_KEY holds a character that no key has", "GROQ_BASE_URL"
-Environment = dict[str, str]
-UNUSABLE_SERVICES: dict[str, tuple[Reply, Environment, str]] = {
-    "wrong key": (error(401, "invalid_api_key", "Invalid API Key"), {}, "HTTP 401: Invalid API Key"),
-    "key in the message": (error(401, "", f"No: {KEY}, {KEY}."), {}, "No: ***, ***."),
-    "wrong address": (Reply(404, b"Nothing here"), {}, "HTTP 404: Nothing here"),
-    "withdrawn, as is its successor": (model_gone(), {}, f"The model `{GPT_OSS}` does not exist"),
-    "long page": (Reply(403, b"Denied. " * 1000), {}, f"HTTP 403: {('Denied. ' * 1000)[:200]}..."),
-    "key not in ASCII": (FOUR, {"GROQ_API_KEY": "gsk_loopbäck0123456789"}, BAD_KEY),
-    "half an IPv6 address": (FOUR, {"GROQ_BASE_URL": "http://[::1"}, BAD_URL),
-    "other scheme": (FOUR, {"GROQ_BASE_URL": "ftp://127.0.0.1"}, BAD_URL),
-    "no port": (FOUR, {"GROQ_BASE_URL": "http://127.0.0.1:x"}, BAD_URL),
-    "SOCKS without socksio": (FOUR, {"ALL_PROXY": "socks5://127.0.0.1:9"}, BAD_URL),
+UNUSABLE_SERVICES: dict[str, tuple[Reply, str]] = {
+    "wrong key": (error(401, "invalid_api_key", "Invalid API Key"), "HTTP 401: Invalid API Key"),
+    "key in the message": (error(401, "", f"No: {KEY}, {KEY}."), "No: ***, ***."),
+    "wrong address": (Reply(404, b"Nothing here"), "HTTP 404: Nothing here"),
+    "withdrawn, as is its successor": (model_gone(), f"The model `{GPT_OSS}` does not exist"),
+    "long page": (Reply(403, b"Denied. " * 1000), f"HTTP 403: {('Denied. ' * 1000)[:200]}..."),
 }
 
 
-@table("case", UNUSABLE_SERVICES)
+@table("reply, message", UNUSABLE_SERVICES)
 def test_what_concerns_all_questions_stops_judging(
-    small: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch, case: tuple[Reply, Environment, str]
+    small: Project, serve: Serve, reply: Reply, message: str
 ) -> None:
-    reply, environment, message = case
-    monkeypatch.setitem(sys.modules, "socksio", None)
     server = serve(reply)
-    outcome = small.run(**environment)
+    outcome = small.run()
     assert mentions(outcome.err, "error: judging ended: ", message)
     assert outcome.out.startswith("Evaluating dev split outputs...\n")
     assert list(outcome.results["strong"]) == UNJUDGED
     assert ("LLM_JUDGE" in outcome.out, outcome.code) == (False, 3)
-    assert len(server.calls) <= (0 if environment else 4)
+    assert len(server.calls) <= 4
+    assert not re.search("gsk_|0123456789", written_text(small, outcome))
+
+
+@table(
+    "name, value, message",
+    {
+        "key not in ASCII": ("GROQ_API_KEY", "gsk_loopbäck0123456789", "a character that no key has"),
+        "half an IPv6 address": ("GROQ_BASE_URL", "http://[::1", "GROQ_BASE_URL"),
+        "other scheme": ("GROQ_BASE_URL", "ftp://127.0.0.1", "GROQ_BASE_URL"),
+        "no port": ("GROQ_BASE_URL", "http://127.0.0.1:x", "GROQ_BASE_URL"),
+        "SOCKS without socksio": ("ALL_PROXY", "socks5://127.0.0.1:9", "GROQ_BASE_URL or a proxy"),
+    },
+)
+def test_a_service_that_cannot_be_asked_is_a_usage_error(
+    small: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch, name: str, value: str, message: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "socksio", None)
+    server = serve(FOUR)
+    before = small.files()
+    outcome = small.run(**{name: value})
+    assert mentions(outcome.err[-1:], "error: ", message)
+    assert (outcome.code, small.files(), server.calls) == (2, before, [])
     assert not re.search("gsk_|0123456789", written_text(small, outcome))
 
 

@@ -52,7 +52,8 @@ def test_a_decision_replaces_the_score_everywhere(four: Project) -> None:
     assert (row["judge_score"], row["override_reason"], row["answer_rationale"]) == (2, REASON, "Worth 2.")
     row = judge_row(outcome, "q003")
     assert (row["answer_score_raw"], row["judge_score"], row["failure"]) == (3, None, None)
-    assert "judge_score" not in judge_row(outcome, "q002")
+    row = judge_row(outcome, "q002")
+    assert (row["judge_score"], row["override_reason"]) == (row["answer_score_raw"], None)
     block = judge_block(outcome)
     assert (block["avg_answer_score"], block["failed_questions"]) == (4.0, [])
     assert block["usage"]["judgements"] == 2

@@ -155,7 +155,7 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, object]]:
 
 NOT_CALCULATED = {
     *("ci95", "ci95_reason", "usage", "requested_model", "judge_model"),
-    *("unjudged_questions", "flagged_questions"),
+    *("unjudged_questions", "flagged_questions", "prompt_hash"),
 }
 
 
