@@ -41,12 +41,16 @@ Contents
     8. Judge
     9. Reports
     10. Commands
-    11. Grading a split
-    12. Free answers
-    13. Agreement
-    14. Summaries
-    15. Predictions and drafts
-    16. Command line
+    11. A split's inputs
+    12. Grading a split
+    13. People
+    14. The class and its pages
+    15. Free answers
+    16. Agreement
+    17. Summaries
+    18. Predictions and drafts
+    19. From Python
+    20. Command line
 """
 
 from __future__ import annotations
@@ -5278,7 +5282,11 @@ class JudgeOptions(Options):
     journal_only: bool = False  # whether nothing is sent even if there is a key
 
 
-# ------------------------------------------------------------------ 11. Grading a split
+# ------------------------------------------------------------------ 11. A split's inputs
+
+# In: questions, corpus and predictions of a split, in this folder or of many submissions. Out: a Split with
+# the gold side, and Submissions with their Systems, each with warnings about its data. What is wrong with a
+# submission stays its own problem. Read first: Split, System, read_submissions; `check` is this section.
 
 LABELS_FILE = "{split}_labels.csv"
 OVERRIDES_FILE = "{split}_overrides.csv"
@@ -5289,59 +5297,6 @@ GRADES_FILE = "{split}_grades.csv"
 JUDGEMENTS_FILE = "{split}_judgements.jsonl"
 QUESTION_LABELS = ("question_type", "edge_case_type", "source_dataset", "source")
 FINAL_SYSTEM = "final"  # of a submission's systems the one that is its grade
-
-# A measure's name is also the field that has its score in the rows of the results file.
-RETRIEVAL_MEASURES = tuple(
-    Measure(
-        f"recall_at_{k}",
-        f"Recall@{k} %",
-        digits=1,
-        scale=100,
-        top=100,
-        key=f"recall_at_{k}_pct",
-        explanation=f"The share of the questions whose gold document is among the top {k} retrieved.",
-    )
-    for k in RECALL_CUTOFFS
-)
-F1_MEASURE = Measure("f1", "F1", key="avg_f1", explanation="The harmonic mean of precision and recall.")
-CITATION_MEASURES = (
-    Measure("precision", "Precision", key="avg_precision", explanation="The share of right citations."),
-    Measure("recall", "Recall", key="avg_recall", explanation="The share of gold sentences that are cited."),
-    F1_MEASURE,
-)
-ANSWER_MEASURE = Measure(
-    "answer_score_raw",
-    "Answer",
-    digits=2,
-    top=TOP_SCORE,
-    key="avg_answer_score",
-    explanation=f"The judge's score by the question's rubric, from 1 to {TOP_SCORE}. A missing one counts 0.",
-)
-EVIDENCE_MEASURE = Measure(
-    "evidence_score",
-    "Evidence",
-    key="avg_evidence_score",
-    explanation="How alike the cited sentences and the gold ones are, from 0 to 1.",
-)
-COMBINED_MEASURE = Measure(
-    "combined_score",
-    "Combined",
-    key="avg_combined_score",
-    explanation=f"The mean of the answer score, divided by {TOP_SCORE}, and the evidence score.",
-)
-JUDGE_MEASURES = (ANSWER_MEASURE, EVIDENCE_MEASURE, COMBINED_MEASURE)
-SUPPORT_MEASURE = Measure(
-    "support_score",
-    "Support",
-    key="avg_support",
-    explanation="How far the cited sentences support the answer, says the judge: 1 fully, 0.5 partly, 0 not.",
-)
-SPLIT_BLOCKS: Mapping[str, Sequence[Measure]] = {  # of the results file
-    "retrieval": RETRIEVAL_MEASURES,
-    "citation": CITATION_MEASURES,
-    "llm_judge": JUDGE_MEASURES,
-}
-OTHER_BLOCKS = ("measures", "slices", "run", "baseline", "comparison")
 
 
 class InputOptions(Options):
@@ -5359,35 +5314,6 @@ class InputOptions(Options):
     root: str = ""  # the folder that all paths are relative to; "" is the current one
 
 
-class SplitOptions(InputOptions, JudgeOptions, GateOptions):
-    group = "grading"
-
-    judge: Sequence[str] | None = option(
-        None, "judge these systems (default: all but simple; of submissions all)", nargs="*", metavar="NAME"
-    )
-    judge_support: bool = option(False, "judge whether the cited sentences support the answer: one more call")
-    criteria: str | Path | None = option(
-        None, "judge by these criteria of your own, too: one more call for each", metavar="FILE"
-    )
-    limit: int | None = option(None, "judge the first N questions only", type=parse_positive, metavar="N")
-    overrides: str | None = option(
-        None, f"people's decisions, or none (default: {OVERRIDES_FILE}, if it is there)", metavar="FILE"
-    )
-    human: str | None = option(
-        None, f"people's scores, or none (default: {LABELS_FILE}, if it is there)", metavar="FILE"
-    )
-    label_sheet: bool = option(False, f"write {LABELS_FILE}, for people to score answers in, and stop")
-    labels: int = option(30, "answers to draw for it (default: 30)", type=parse_positive, metavar="N")
-    baseline: str | None = option(
-        None, "compare with these earlier results; exit code 1 if a system is worse", metavar="FILE"
-    )
-
-    def judges(self, system: System) -> bool:
-        if self.judge is None:
-            return bool(self.outputs) or system.name not in UNJUDGED_SYSTEMS
-        return system.name in self.judge or system.title in self.judge
-
-
 # -- What is graded
 
 
@@ -5403,7 +5329,7 @@ class Split(NamedTuple):
     warnings: list[str]
     root: str = ""
     criteria: Sequence[Criterion] = ()
-    blocks: Mapping[str, Sequence[Measure]] = SPLIT_BLOCKS  # the measures by their block of the results file
+    blocks: Mapping[str, Sequence[Measure]] = MappingProxyType({})  # the measures, by block of the results
 
     @property
     def measures(self) -> list[Measure]:
@@ -5520,520 +5446,6 @@ class Submission(msgspec.Struct):
 
 def join_folder(folder: str, name: str) -> str:
     return f"{folder}/{name}" if folder else name
-
-
-class GradedAnswer(msgspec.Struct, gc=False):
-    """One system's answer to one question. `scores` has those that can be computed for it, by measure."""
-
-    question: Question
-    prediction: Prediction
-    document: Document
-    gold_id: str
-    scores: dict[str, float]
-    flags: Sequence[str] = ()
-    outcomes: dict[str, Outcome] = {}  # by criterion; the judge's, whether they count or not
-    override: Override | None = None
-    cited_doc_id: str = ""  # the document whose sentences the judge was shown
-
-    @property
-    def gold(self) -> list[str]:
-        return sorted(set(self.question.evidence_sentences))
-
-    @property
-    def cited(self) -> list[str]:
-        return sorted(set(self.prediction.evidence_sentences))
-
-    @property
-    def answer_id(self) -> str:
-        """Return the ID that ties people's decisions to this answer."""
-        return hash_answer(self.question, self.prediction)
-
-    @property
-    def judgement(self) -> Judgement | None:
-        """The judge's, by the rubric; whether it counts or not."""
-        return self.find_judgement(RUBRIC)
-
-    @property
-    def failure(self) -> Failure | None:
-        """Why there is no answer score."""
-        return self.find_failure(RUBRIC)
-
-    @property
-    def score(self) -> float | None:
-        """The answer score that counts; None without one."""
-        return None if self.failure else self.scores.get(ANSWER_MEASURE.name)
-
-    @property
-    def level(self) -> str:
-        """The rubric level that the answer was given; "" without a score."""
-        return "" if self.score is None else str(find_nearest_level(self.score))
-
-    def find_judgement(self, criterion: Criterion) -> Judgement | None:
-        outcome = self.outcomes.get(criterion.name)
-        return outcome if isinstance(outcome, Judgement) else None
-
-    def find_failure(self, criterion: Criterion) -> Failure | None:
-        outcome = self.outcomes.get(criterion.name)
-        return outcome if isinstance(outcome, Failure) else None
-
-    def find_rationale(self, criterion: Criterion) -> str:
-        judgement = self.find_judgement(criterion)
-        return judgement.rationale if judgement else ""
-
-    def sort_citations(self) -> dict[str, list[str]]:
-        """Return gold and cited sentences by kind; none is invented if the document's are unknown."""
-        gold = self.question.evidence_sentences
-        cited = self.prediction.evidence_sentences
-        known = self.document.sentences
-        citations: dict[str, list[str]] = {kind: [] for kind in CITATION_KINDS}
-        for name in dict.fromkeys([*gold, *cited]):
-            if name in gold:
-                kind = "right" if name in cited else "missed"
-            else:
-                kind = "not_in_gold" if known is None or name in known else "invented"
-            citations[kind].append(name)
-        return citations
-
-
-CITATION_KINDS = ("right", "missed", "not_in_gold", "invented")
-
-
-def hash_gold(question: Question) -> str:
-    """Return what changes with everything in the gold set that an answer's scores rest on."""
-    rubric = question.rubric or Rubric()
-    gold = (question.question, question.doc_id, question.answer, *question.evidence_sentences)
-    texts = (*gold, rubric.description, *msgspec.structs.astuple(rubric.scale))
-    return hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()[:12]
-
-
-def hash_answer(question: Question, prediction: Prediction) -> str:
-    return hash_json([question.question_id, prediction.answer])[:12]
-
-
-# -- The command
-
-
-class GradeSplit(Command):
-    """Grade the outputs of question-answering systems against a gold set."""
-
-    options_type = SplitOptions
-    options: SplitOptions
-    results_title = "Evaluation results"
-
-    def __init__(self, options: SplitOptions) -> None:
-        super().__init__(options)
-        self.functions: Mapping[str, OwnMeasure] = {}
-        self.submissions: list[Submission] = []  # without --outputs the current directory is the only one
-        self.people = People()
-        self.baseline: Baseline | None = None
-
-    @property
-    def journal_file(self) -> str:
-        return os.path.join(self.options.root, JUDGEMENTS_FILE.format(split=self.options.split))
-
-    @property
-    def systems(self) -> list[System]:
-        return list(flatten(submission.systems for submission in self.submissions))
-
-    @property
-    def problems(self) -> list[str]:
-        return list(flatten(submission.problems for submission in self.submissions))
-
-    def run(self, console: Console) -> int:
-        if self.options.label_sheet and not self.options.dry_run:
-            return self.write_label_sheet(console)
-        exit_code = super().run(console)
-        if self.options.outputs and not self.options.dry_run:
-            statuses = describe_statuses(self.submissions)
-            console.print(escape_console(statuses))
-        return exit_code
-
-    def write_label_sheet(self, console: Console) -> int:
-        """Write a sheet of answers. The journal tells which are doubtful; nothing is sent."""
-        self.options.journal_only = True
-        self.read()
-        console.warn(*self.warnings())
-        with ExitStack() as resources:
-            self.grade(*ask_requests(self, Console(None, None), resources))
-        path = LABELS_FILE.format(split=self.split.name)
-        if os.path.lexists(path):
-            raise UsageError(f"{path} exists and may hold scores: move it away")
-        systems = list(filter(self.options.judges, self.systems))
-        write_file(path, build_label_sheet(systems, self.options.labels))
-        console.print(f"Label sheet saved to: {path}")
-        return EXIT_INCOMPLETE if self.problems else EXIT_OK
-
-    def read(self) -> None:
-        options = self.options
-        problems: list[str] = []
-        criteria = read_criteria(options, problems)
-        blocks = {**SPLIT_BLOCKS, **{criterion.name: [criterion.measure] for criterion in criteria[1:]}}
-        if self.functions:
-            blocks["measures"] = [Measure(name, name) for name in self.functions]
-        self.split = read_split(options.split, problems, options.root)
-        self.split = self.split._replace(criteria=criteria, blocks=blocks)
-        split = self.split._replace(questions=[]) if problems else self.split  # any ID may be a question's
-        self.submissions = read_submissions(split, options)
-        has_any = any(submission.names for submission in self.submissions)
-        if problems or not has_any or (self.problems and not options.outputs):
-            raise InputError([*problems, *self.problems])
-        if options.judge and not self.problems:  # otherwise it may be a system that could not be read
-            names = set(flatten((system.name, system.title) for system in self.systems))
-            unknown = sorted(set(options.judge) - names)
-            if unknown:
-                raise UsageError(f"--judge: unknown system: {', '.join(unknown)}{suggest(unknown[0], names)}")
-        known: list[str] = []
-        for submission in self.submissions:
-            known += [submission.name, *submission.names]
-            known += [join_folder(submission.name, name) for name in submission.names]
-        check_thresholds(options, known, self.split.measures)
-        self.people = read_people(self.split, self.submissions, options, problems)
-        if options.baseline:
-            self.baseline = read_baseline(options, problems)
-        if problems:
-            raise InputError(problems)
-
-    def warnings(self) -> list[str]:
-        lines = [f"warning: {line}" for line in (*self.split.warnings, *self.people.warnings)]
-        for submission in self.submissions:
-            lines += [f"warning: {line}" for line in submission.warnings]
-            lines += shorten_problems(submission.problems)
-        lines += [f"warning: {line}" for line in find_equal_predictions(self.submissions)]
-        return lines
-
-    def requests(self) -> Iterator[Request]:
-        systems = list(filter(self.options.judges, self.systems))
-        for criterion, system in itertools.product(self.split.criteria, systems):
-            for position, case in list_cases(self.split, system, criterion, self.options.limit):
-                if not isinstance(case, Judgement):
-                    name = self.split.questions[position].question_id
-                    row = (system.title, name, position, criterion.prompt, case)
-                    yield Request(*row, criterion=criterion.name)
-
-    def grade(self, outcomes: Outcomes, judging: Judging) -> None:
-        self.judging = judging
-        gold_ids = list(map(hash_gold, self.split.questions))
-        for submission in self.submissions:
-            for system in submission.systems:
-                for question, gold_id in zip(self.split.questions, gold_ids, strict=True):
-                    document = self.split.documents[question.doc_id]
-                    prediction = system.predict(question)
-                    system.answers.append(score_answer(question, prediction, document, gold_id))
-                has_scores = bool(judging.model or self.people.overrides) and self.options.judges(system)
-                for criterion in self.split.criteria if has_scores else ():
-                    cases = list_cases(self.split, system, criterion, self.options.limit)
-                    overrides = self.people.overrides if criterion is RUBRIC else {}
-                    add_outcomes(system, criterion, cases, outcomes if judging.model else None, overrides)
-                add_combined_scores(system)
-                add_own_scores(system, self.functions)
-            self.summarize(submission)
-        if not any(system.is_judged for system in self.systems):
-            judging.model = ""
-
-    def summarize(self, submission: Submission) -> None:
-        """Compute means and comparisons of a submission's systems."""
-        questions = self.split.questions
-        measures = self.split.measures
-        table = Table(factorize([question.doc_id for question in questions]))
-        for system in submission.systems:
-            table.systems[system.name] = collect_scores(system, self.split)
-            system.means = compute_means(table, system.name, measures)
-        for label in SLICE_LABELS:
-            parts = slice_table(table, map(attrgetter(label), questions))
-            for system in submission.systems:
-                system.slices[label] = {}
-                for value, part in parts.items():
-                    system.slices[label][value] = compute_means(part, system.name, measures)
-        submission.differences = compare_systems(table, measures)
-        if self.baseline is None:
-            return
-        for system in submission.systems:
-            if system.name in self.baseline.systems:
-                stored = self.baseline.systems[system.name]
-                system.development = compare_with_baseline(self.split, system, stored, self.judging)
-
-    def results(self) -> Iterator[OutputFile]:
-        name = RESULTS_FILE.format(split=self.split.name)
-        is_alone = not self.options.outputs
-        for submission in self.submissions:
-            if submission.systems:
-                path = join_folder(submission.output_folder, name)
-                document = self.build_document(submission)
-                yield OutputFile(path, functools.partial(render_results, document), not is_alone, is_alone)
-        if not is_alone:
-            yield from self.list_class_files()
-        yield from self.list_reports()
-
-    def build_document(self, submission: Submission) -> dict[str, Any]:
-        """Return the content of a results file. Its paths are relative to the folder of the run."""
-        root = os.path.join(self.options.root, "")
-        document = {}
-        for system in submission.systems:
-            results = build_results(self.split, system, self.judging)
-            if self.people.scores and system.is_judged:
-                results["llm_judge"]["human"] = compare_with_people(self.people, [system])
-            files = []
-            for file in (self.split.file, system.file, *self.people.files):
-                files.append(InputFile(file.file.removeprefix(root), file.sha256))
-            results["run"] = {
-                "schema": RESULTS_SCHEMA,
-                "program_version": VERSION,
-                "prompt_hash": RUBRIC.prompt_hash,
-                "inputs": files,
-                "corpus": {"documents": len(self.split.documents), "sha256": self.split.corpus_sha256},
-                "warnings": [line.removeprefix(root) for line in (*self.split.warnings, *system.warnings)],
-            }
-            if self.baseline and system.development:
-                results["baseline"] = self.baseline.file.named | describe_development(system.development)
-            if len(submission.systems) > 1:
-                results["comparison"] = list_differences(submission.differences, system.name)
-            document[system.name] = results
-        return document
-
-    def list_class_files(self) -> Iterator[OutputFile]:
-        """Yield the leaderboard, with --report html also its page, and the grades."""
-        stem = LEADERBOARD_FILE.format(split=self.split.name)
-        forms = {"csv", "md", *({"html"} & {*self.options.report, *find_report_forms(stem)})}
-        for form in sorted(forms):
-            yield OutputFile(f"{stem}.{form}", functools.partial(RENDERERS[form], self.leaderboard))
-        rows = list_grades(self.submissions)
-        path = GRADES_FILE.format(split=self.split.name)
-        yield OutputFile(path, functools.partial(render_csv, GRADES_HEADER, rows))
-
-    def list_reports(self) -> Iterator[OutputFile]:
-        """Yield the reports that the options name or an earlier run has left: none stays out of date."""
-        split = self.split
-        name = RESULTS_FILE.format(split=split.name).removesuffix(".json")
-        chosen = [choose_system(submission) for submission in self.submissions]
-        medians = compute_medians(list(filter(None, chosen)), split.measures)
-        for submission in self.submissions:
-            stem = join_folder(submission.output_folder, name)
-            old_forms = find_report_forms(stem)
-            forms = {*self.options.report, *old_forms} if submission.systems else old_forms
-            report = build_empty_report(split, submission.name, submission.reason)
-            if submission.systems and forms:
-                report = build_split_report(
-                    split, submission, self.judging, self.people, medians, self.baseline
-                )
-            yield from list_report_files(report, stem, sorted(forms))
-        for folder in find_other_folders(split, self.submissions, is_gone=True):
-            stem = join_folder(folder, name)
-            report = build_empty_report(split, Path(folder).name, "the submission's folder no longer exists")
-            yield from list_report_files(report, stem, find_report_forms(stem))
-
-    @functools.cached_property
-    def leaderboard(self) -> Report:
-        return build_leaderboard(self.split, self.submissions, self.judging, self.people)
-
-    def console(self) -> str:
-        lines = [
-            f"Evaluating {self.split.name} split outputs...",
-            f"Questions file: {self.split.file.file}",
-            f"Loaded {len(self.split.questions)} questions",
-            *map(escape_console, self.people.remarks),
-        ]
-        if self.options.outputs:
-            lines.append(render_text([narrow_leaderboard(self.leaderboard.parts[0])]))
-            for system in self.systems:
-                cases = describe_cases(system, [])["Overridden scores"]
-                lines += map(escape_console, prefix_lines(system.title, cases))
-        else:
-            lines.append(render_split_text(self.submissions[0], self.split))
-            lines.append(render_text([build_baseline_part(self.baseline, self.systems)]))
-        lines.append(render_text([build_people_part(self.people, self.systems)]))
-        return "\n".join(filter(None, lines))
-
-    def remarks(self) -> list[str]:
-        lines = self.describe_unused()
-        generators: set[str] = set()
-        for system in self.systems:
-            if system.is_judged:
-                generators.update(system.list_generators())
-                lines += describe_missing(system, self.split.criteria)
-        return lines + warn_about_family(self.judging.model, sorted(generators))
-
-    def describe_unused(self) -> list[str]:
-        """Return a warning for people's scores that say nothing about an answer of this run."""
-        lines = []
-        if self.people.scores and not build_people_part(self.people, self.systems).rows:
-            lines.append("warning: labels: none of these answers was judged: nothing to compare.")
-        used = set()
-        for system in self.systems:
-            used |= {(system.title, answer.question.question_id) for answer in system.overridden}
-        unused = [f"{name} of {title}" for title, name in self.people.overrides if (title, name) not in used]
-        if unused:
-            what = f"no effect on answers that are not judged: {shorten_names(unused)}"
-            lines.append(f"warning: overrides: {what}")
-        return lines
-
-    def shortfalls(self) -> list[str]:
-        means = {system.title: system.means for system in self.systems}
-        lines = find_low_means(self.options, means, self.split.measures)
-        if self.baseline:
-            chosen = self.options.systems or self.baseline.systems
-            names = [system.name for system in self.systems]
-            lost = [name for name in self.baseline.systems if name in chosen and name not in names]
-            lines += [f"{name}: in the baseline, and not submitted now" for name in lost]
-            for system in self.systems:
-                lines += prefix_lines(system.name, list_regressions(system))
-        return lines
-
-    def is_complete(self) -> bool:
-        has_all = self.people.is_complete and not self.problems
-        if any(system.development and not system.development.is_complete for system in self.systems):
-            return False
-        cases = itertools.product(self.systems, self.split.criteria)
-        return has_all and not any(system.find_missing(criterion) for system, criterion in cases)
-
-
-# -- From Python
-
-OwnMeasure: TypeAlias = Callable[[Question, Prediction], "float | None"]
-
-
-class Results(dict[str, dict[str, Any]]):
-    """The results of a split by system, as the results file has them."""
-
-    def __init__(self, command: GradeSplit) -> None:
-        [submission] = command.submissions
-        super().__init__(msgspec.to_builtins(command.build_document(submission), enc_hook=list))
-        self._split = command.split
-        self._systems = submission.systems
-
-    def rows(self) -> list[dict[str, Any]]:
-        """Return a flat dict per question and system, with the columns of the CSV, for `pandas.DataFrame`.
-
-        A measure that the question does not have is None. An answer whose judging failed has scores of 0, as
-        in the means, and says why in `failure`.
-        """
-        header = list_csv_header(self._split.measures, self._split.criteria)
-        return [dict(zip(header, row, strict=True)) for row in list_csv_rows(self._split, self._systems)]
-
-    def summary(self) -> list[dict[str, Any]]:
-        """Return a flat dict per system and measure, for `pandas.DataFrame`.
-
-        It has the mean by the results file's key for it, the 95 % interval `low` to `high`, and the number
-        `n` of questions. What a system has not submitted, or what was not judged, is left out.
-        """
-        rows = []
-        for system in self._systems:
-            for measure in self._split.measures:
-                mean = system.find_mean(measure)
-                if mean.value is not None and mean.is_submitted:
-                    low, high = mean.interval or (None, None)
-                    row = {"system": system.name, "measure": measure.mean_key, "mean": mean.value}
-                    rows.append(row | {"low": low, "high": high, "n": mean.n})
-        return rows
-
-
-def grade(
-    split: str = SPLITS[0],
-    *,
-    folder: str | Path = ".",
-    systems: Iterable[str] | None = None,
-    judge: str | Callable[[Question, str], float] | None = None,
-    judge_support: bool = False,
-    criteria: str | Path | None = None,
-    measures: Mapping[str, OwnMeasure] = MappingProxyType({}),
-) -> Results:
-    """Grade the outputs of a split's systems. Nothing is printed, and only a model's journal is written.
-
-    Args:
-        split: "train", "dev", "test" or another one whose questions are in the folder.
-        folder: where the questions, the corpus, the predictions, people's files and the journal are.
-        systems: grade and judge these systems only. By default all are graded, and all but `simple` judged.
-        judge: None takes judgements from the journal and sends nothing. A name is that of the model to ask
-            for those that the journal lacks, which needs GROQ_API_KEY. A function `judge(question, answer)`
-            returns the score of an answer, from 1 to 5; these scores are not kept.
-        judge_support: whether the model also judges if the cited sentences support the answer.
-        criteria: a file of criteria of your own, as for --criteria.
-        measures: measures of your own by name: `f(question, prediction)` returns a score, of which more is
-            better, or None if the question has none. The results have them in the block `measures`.
-
-    Returns:
-        The results by system: `results["simple"]["retrieval"]["recall_at_1_pct"]`.
-
-    Raises:
-        InputError: with all problems of the input, or why the model cannot be asked.
-        TypeError: if `systems` is a string, or `judge` is neither a name nor a function.
-        ValueError: if `systems` is empty, if a function is to judge by more than the rubric or returns
-            anything but a number (a judge: from 1 to 5), or if the name of a measure is taken.
-
-    >>> grade("dev")["simple"]["retrieval"]["recall_at_1"]  # doctest: +SKIP
-    6
-    """
-    chosen = None if systems is None else sorted(collect_ids(systems))
-    if chosen == []:
-        raise ValueError("systems is empty: name at least one, or leave it out to grade all")
-    taken = find_taken(measures, [RUBRIC, SUPPORT])
-    if taken:
-        raise ValueError(f"measures: the name is taken: {', '.join(taken)}")
-    options = SplitOptions(
-        split=split,
-        systems=chosen,
-        judge=chosen,
-        root="" if str(folder) == "." else str(folder),
-        journal_only=judge is None,
-        judge_model=judge if isinstance(judge, str) else None,
-        judge_support=judge_support,
-        criteria=criteria,
-    )
-    command = GradeSplit(options)
-    command.functions = measures
-    try:
-        grade_silently(command, judge)
-    except (UsageError, JudgeUnavailable) as error:
-        raise InputError([str(error)]) from error
-    return Results(command)
-
-
-def grade_silently(command: GradeSplit, judge: str | Callable[[Question, str], float] | None) -> None:
-    if not (judge is None or isinstance(judge, str) or callable(judge)):
-        raise TypeError(f"judge: expected the name of a model or a function, got {judge!r}")
-    if callable(judge) and (command.options.judge_support or command.options.criteria):
-        raise ValueError("judge: a function judges by the rubric only, name a model")
-    root = command.options.root
-    if root and not os.path.isdir(root):
-        raise UsageError(f"{root}: there is no such folder")
-    if isinstance(judge, str) and not read_api_key():
-        raise UsageError(f"set {KEY_VARIABLE} to judge with {judge}")
-    command.read()
-    with ExitStack() as resources:
-        if callable(judge):
-            outcomes, judging = ask_function(command, judge)
-        else:
-            outcomes, judging = ask_requests(command, Console(None, None), resources)
-        if judging.unavailable:
-            raise JudgeUnavailable(judging.unavailable)
-        command.grade(outcomes, judging)
-
-
-def ask_function(command: GradeSplit, judge: Callable[[Question, str], float]) -> tuple[Outcomes, Judging]:
-    """Return the scores that a function gives. Raises ValueError for what is no score."""
-    outcomes: Outcomes = {}
-    for request in command.requests():
-        score = judge(command.split.questions[request.position], request.texts["answer"])
-        if not is_number(score) or not 1 <= score <= TOP_SCORE:
-            raise ValueError(f"{request.item_id}: expected a score from 1 to {TOP_SCORE}, got {score!r}")
-        outcomes[request.id] = Judgement(float(score), "")
-    name = getattr(judge, "__name__", type(judge).__name__)
-    return outcomes, Judging(name, name)
-
-
-def add_own_scores(system: System, functions: Mapping[str, OwnMeasure]) -> None:
-    """Add the scores of measures of one's own. Raises ValueError for what is no score."""
-    for name, function in functions.items():
-        for answer in system.answers:
-            score = function(answer.question, answer.prediction)
-            if score is not None and not (is_number(score) and math.isfinite(score)):
-                where = f"{system.title}, {answer.question.question_id}"
-                raise ValueError(f"{name}: {where}: expected a number or None, got {score!r}")
-            if score is not None:
-                answer.scores[name] = float(score)
-
-
-def is_number(value: object) -> bool:
-    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
 
 
 # -- Checking
@@ -6569,6 +5981,459 @@ def describe_unknown_fields(
                 kind = f'{noun} with the unknown field "{cut_text(name)}"; {advice}'
                 cases[kind].append(row.key or str(position))
     return cases
+
+
+# ------------------------------------------------------------------ 12. Grading a split
+
+# In: a Split and its Submissions. Out: each System's answers with their scores, the means, comparisons and
+# changes since a baseline, and the results file. Read first: GradeSplit, then Criterion: whatever a judge
+# decides about an answer is one, and results, rows, reports and the baseline follow from its row.
+
+# A measure's name is also the field that has its score in the rows of the results file.
+RETRIEVAL_MEASURES = tuple(
+    Measure(
+        f"recall_at_{k}",
+        f"Recall@{k} %",
+        digits=1,
+        scale=100,
+        top=100,
+        key=f"recall_at_{k}_pct",
+        explanation=f"The share of the questions whose gold document is among the top {k} retrieved.",
+    )
+    for k in RECALL_CUTOFFS
+)
+F1_MEASURE = Measure("f1", "F1", key="avg_f1", explanation="The harmonic mean of precision and recall.")
+CITATION_MEASURES = (
+    Measure("precision", "Precision", key="avg_precision", explanation="The share of right citations."),
+    Measure("recall", "Recall", key="avg_recall", explanation="The share of gold sentences that are cited."),
+    F1_MEASURE,
+)
+ANSWER_MEASURE = Measure(
+    "answer_score_raw",
+    "Answer",
+    digits=2,
+    top=TOP_SCORE,
+    key="avg_answer_score",
+    explanation=f"The judge's score by the question's rubric, from 1 to {TOP_SCORE}. A missing one counts 0.",
+)
+EVIDENCE_MEASURE = Measure(
+    "evidence_score",
+    "Evidence",
+    key="avg_evidence_score",
+    explanation="How alike the cited sentences and the gold ones are, from 0 to 1.",
+)
+COMBINED_MEASURE = Measure(
+    "combined_score",
+    "Combined",
+    key="avg_combined_score",
+    explanation=f"The mean of the answer score, divided by {TOP_SCORE}, and the evidence score.",
+)
+JUDGE_MEASURES = (ANSWER_MEASURE, EVIDENCE_MEASURE, COMBINED_MEASURE)
+SUPPORT_MEASURE = Measure(
+    "support_score",
+    "Support",
+    key="avg_support",
+    explanation="How far the cited sentences support the answer, says the judge: 1 fully, 0.5 partly, 0 not.",
+)
+SPLIT_BLOCKS: Mapping[str, Sequence[Measure]] = {  # of the results file
+    "retrieval": RETRIEVAL_MEASURES,
+    "citation": CITATION_MEASURES,
+    "llm_judge": JUDGE_MEASURES,
+}
+OTHER_BLOCKS = ("measures", "slices", "run", "baseline", "comparison")
+
+
+class SplitOptions(InputOptions, JudgeOptions, GateOptions):
+    group = "grading"
+
+    judge: Sequence[str] | None = option(
+        None, "judge these systems (default: all but simple; of submissions all)", nargs="*", metavar="NAME"
+    )
+    judge_support: bool = option(False, "judge whether the cited sentences support the answer: one more call")
+    criteria: str | Path | None = option(
+        None, "judge by these criteria of your own, too: one more call for each", metavar="FILE"
+    )
+    limit: int | None = option(None, "judge the first N questions only", type=parse_positive, metavar="N")
+    overrides: str | None = option(
+        None, f"people's decisions, or none (default: {OVERRIDES_FILE}, if it is there)", metavar="FILE"
+    )
+    human: str | None = option(
+        None, f"people's scores, or none (default: {LABELS_FILE}, if it is there)", metavar="FILE"
+    )
+    label_sheet: bool = option(False, f"write {LABELS_FILE}, for people to score answers in, and stop")
+    labels: int = option(30, "answers to draw for it (default: 30)", type=parse_positive, metavar="N")
+    baseline: str | None = option(
+        None, "compare with these earlier results; exit code 1 if a system is worse", metavar="FILE"
+    )
+
+    def judges(self, system: System) -> bool:
+        if self.judge is None:
+            return bool(self.outputs) or system.name not in UNJUDGED_SYSTEMS
+        return system.name in self.judge or system.title in self.judge
+
+
+# -- The command
+
+
+class GradeSplit(Command):
+    """Grade the outputs of question-answering systems against a gold set."""
+
+    options_type = SplitOptions
+    options: SplitOptions
+    results_title = "Evaluation results"
+
+    def __init__(self, options: SplitOptions) -> None:
+        super().__init__(options)
+        self.functions: Mapping[str, OwnMeasure] = {}
+        self.submissions: list[Submission] = []  # without --outputs the current directory is the only one
+        self.people = People()
+        self.baseline: Baseline | None = None
+
+    @property
+    def journal_file(self) -> str:
+        return os.path.join(self.options.root, JUDGEMENTS_FILE.format(split=self.options.split))
+
+    @property
+    def systems(self) -> list[System]:
+        return list(flatten(submission.systems for submission in self.submissions))
+
+    @property
+    def problems(self) -> list[str]:
+        return list(flatten(submission.problems for submission in self.submissions))
+
+    def run(self, console: Console) -> int:
+        if self.options.label_sheet and not self.options.dry_run:
+            return self.write_label_sheet(console)
+        exit_code = super().run(console)
+        if self.options.outputs and not self.options.dry_run:
+            statuses = describe_statuses(self.submissions)
+            console.print(escape_console(statuses))
+        return exit_code
+
+    def write_label_sheet(self, console: Console) -> int:
+        """Write a sheet of answers. The journal tells which are doubtful; nothing is sent."""
+        self.options.journal_only = True
+        self.read()
+        console.warn(*self.warnings())
+        with ExitStack() as resources:
+            self.grade(*ask_requests(self, Console(None, None), resources))
+        path = LABELS_FILE.format(split=self.split.name)
+        if os.path.lexists(path):
+            raise UsageError(f"{path} exists and may hold scores: move it away")
+        systems = list(filter(self.options.judges, self.systems))
+        write_file(path, build_label_sheet(systems, self.options.labels))
+        console.print(f"Label sheet saved to: {path}")
+        return EXIT_INCOMPLETE if self.problems else EXIT_OK
+
+    def read(self) -> None:
+        options = self.options
+        problems: list[str] = []
+        criteria = read_criteria(options, problems)
+        blocks = {**SPLIT_BLOCKS, **{criterion.name: [criterion.measure] for criterion in criteria[1:]}}
+        if self.functions:
+            blocks["measures"] = [Measure(name, name) for name in self.functions]
+        self.split = read_split(options.split, problems, options.root)
+        self.split = self.split._replace(criteria=criteria, blocks=blocks)
+        split = self.split._replace(questions=[]) if problems else self.split  # any ID may be a question's
+        self.submissions = read_submissions(split, options)
+        has_any = any(submission.names for submission in self.submissions)
+        if problems or not has_any or (self.problems and not options.outputs):
+            raise InputError([*problems, *self.problems])
+        if options.judge and not self.problems:  # otherwise it may be a system that could not be read
+            names = set(flatten((system.name, system.title) for system in self.systems))
+            unknown = sorted(set(options.judge) - names)
+            if unknown:
+                raise UsageError(f"--judge: unknown system: {', '.join(unknown)}{suggest(unknown[0], names)}")
+        known: list[str] = []
+        for submission in self.submissions:
+            known += [submission.name, *submission.names]
+            known += [join_folder(submission.name, name) for name in submission.names]
+        check_thresholds(options, known, self.split.measures)
+        self.people = read_people(self.split, self.submissions, options, problems)
+        if options.baseline:
+            self.baseline = read_baseline(options, problems)
+        if problems:
+            raise InputError(problems)
+
+    def warnings(self) -> list[str]:
+        lines = [f"warning: {line}" for line in (*self.split.warnings, *self.people.warnings)]
+        for submission in self.submissions:
+            lines += [f"warning: {line}" for line in submission.warnings]
+            lines += shorten_problems(submission.problems)
+        lines += [f"warning: {line}" for line in find_equal_predictions(self.submissions)]
+        return lines
+
+    def requests(self) -> Iterator[Request]:
+        systems = list(filter(self.options.judges, self.systems))
+        for criterion, system in itertools.product(self.split.criteria, systems):
+            for position, case in list_cases(self.split, system, criterion, self.options.limit):
+                if not isinstance(case, Judgement):
+                    name = self.split.questions[position].question_id
+                    row = (system.title, name, position, criterion.prompt, case)
+                    yield Request(*row, criterion=criterion.name)
+
+    def grade(self, outcomes: Outcomes, judging: Judging) -> None:
+        self.judging = judging
+        gold_ids = list(map(hash_gold, self.split.questions))
+        for submission in self.submissions:
+            for system in submission.systems:
+                for question, gold_id in zip(self.split.questions, gold_ids, strict=True):
+                    document = self.split.documents[question.doc_id]
+                    prediction = system.predict(question)
+                    system.answers.append(score_answer(question, prediction, document, gold_id))
+                has_scores = bool(judging.model or self.people.overrides) and self.options.judges(system)
+                for criterion in self.split.criteria if has_scores else ():
+                    cases = list_cases(self.split, system, criterion, self.options.limit)
+                    overrides = self.people.overrides if criterion is RUBRIC else {}
+                    add_outcomes(system, criterion, cases, outcomes if judging.model else None, overrides)
+                add_combined_scores(system)
+                add_own_scores(system, self.functions)
+            self.summarize(submission)
+        if not any(system.is_judged for system in self.systems):
+            judging.model = ""
+
+    def summarize(self, submission: Submission) -> None:
+        """Compute means and comparisons of a submission's systems."""
+        questions = self.split.questions
+        measures = self.split.measures
+        table = Table(factorize([question.doc_id for question in questions]))
+        for system in submission.systems:
+            table.systems[system.name] = collect_scores(system, self.split)
+            system.means = compute_means(table, system.name, measures)
+        for label in SLICE_LABELS:
+            parts = slice_table(table, map(attrgetter(label), questions))
+            for system in submission.systems:
+                system.slices[label] = {}
+                for value, part in parts.items():
+                    system.slices[label][value] = compute_means(part, system.name, measures)
+        submission.differences = compare_systems(table, measures)
+        if self.baseline is None:
+            return
+        for system in submission.systems:
+            if system.name in self.baseline.systems:
+                stored = self.baseline.systems[system.name]
+                system.development = compare_with_baseline(self.split, system, stored, self.judging)
+
+    def results(self) -> Iterator[OutputFile]:
+        name = RESULTS_FILE.format(split=self.split.name)
+        is_alone = not self.options.outputs
+        for submission in self.submissions:
+            if submission.systems:
+                path = join_folder(submission.output_folder, name)
+                document = self.build_document(submission)
+                yield OutputFile(path, functools.partial(render_results, document), not is_alone, is_alone)
+        if not is_alone:
+            yield from self.list_class_files()
+        yield from self.list_reports()
+
+    def build_document(self, submission: Submission) -> dict[str, Any]:
+        """Return the content of a results file. Its paths are relative to the folder of the run."""
+        root = os.path.join(self.options.root, "")
+        document = {}
+        for system in submission.systems:
+            results = build_results(self.split, system, self.judging)
+            if self.people.scores and system.is_judged:
+                results["llm_judge"]["human"] = compare_with_people(self.people, [system])
+            files = []
+            for file in (self.split.file, system.file, *self.people.files):
+                files.append(InputFile(file.file.removeprefix(root), file.sha256))
+            results["run"] = {
+                "schema": RESULTS_SCHEMA,
+                "program_version": VERSION,
+                "prompt_hash": RUBRIC.prompt_hash,
+                "inputs": files,
+                "corpus": {"documents": len(self.split.documents), "sha256": self.split.corpus_sha256},
+                "warnings": [line.removeprefix(root) for line in (*self.split.warnings, *system.warnings)],
+            }
+            if self.baseline and system.development:
+                results["baseline"] = self.baseline.file.named | describe_development(system.development)
+            if len(submission.systems) > 1:
+                results["comparison"] = list_differences(submission.differences, system.name)
+            document[system.name] = results
+        return document
+
+    def list_class_files(self) -> Iterator[OutputFile]:
+        """Yield the leaderboard, with --report html also its page, and the grades."""
+        stem = LEADERBOARD_FILE.format(split=self.split.name)
+        forms = {"csv", "md", *({"html"} & {*self.options.report, *find_report_forms(stem)})}
+        for form in sorted(forms):
+            yield OutputFile(f"{stem}.{form}", functools.partial(RENDERERS[form], self.leaderboard))
+        rows = list_grades(self.submissions)
+        path = GRADES_FILE.format(split=self.split.name)
+        yield OutputFile(path, functools.partial(render_csv, GRADES_HEADER, rows))
+
+    def list_reports(self) -> Iterator[OutputFile]:
+        """Yield the reports that the options name or an earlier run has left: none stays out of date."""
+        split = self.split
+        name = RESULTS_FILE.format(split=split.name).removesuffix(".json")
+        chosen = [choose_system(submission) for submission in self.submissions]
+        medians = compute_medians(list(filter(None, chosen)), split.measures)
+        for submission in self.submissions:
+            stem = join_folder(submission.output_folder, name)
+            old_forms = find_report_forms(stem)
+            forms = {*self.options.report, *old_forms} if submission.systems else old_forms
+            report = build_empty_report(split, submission.name, submission.reason)
+            if submission.systems and forms:
+                report = build_split_report(
+                    split, submission, self.judging, self.people, medians, self.baseline
+                )
+            yield from list_report_files(report, stem, sorted(forms))
+        for folder in find_other_folders(split, self.submissions, is_gone=True):
+            stem = join_folder(folder, name)
+            report = build_empty_report(split, Path(folder).name, "the submission's folder no longer exists")
+            yield from list_report_files(report, stem, find_report_forms(stem))
+
+    @functools.cached_property
+    def leaderboard(self) -> Report:
+        return build_leaderboard(self.split, self.submissions, self.judging, self.people)
+
+    def console(self) -> str:
+        lines = [
+            f"Evaluating {self.split.name} split outputs...",
+            f"Questions file: {self.split.file.file}",
+            f"Loaded {len(self.split.questions)} questions",
+            *map(escape_console, self.people.remarks),
+        ]
+        if self.options.outputs:
+            lines.append(render_text([narrow_leaderboard(self.leaderboard.parts[0])]))
+            for system in self.systems:
+                cases = describe_cases(system, [])["Overridden scores"]
+                lines += map(escape_console, prefix_lines(system.title, cases))
+        else:
+            lines.append(render_split_text(self.submissions[0], self.split))
+            lines.append(render_text([build_baseline_part(self.baseline, self.systems)]))
+        lines.append(render_text([build_people_part(self.people, self.systems)]))
+        return "\n".join(filter(None, lines))
+
+    def remarks(self) -> list[str]:
+        lines = self.describe_unused()
+        generators: set[str] = set()
+        for system in self.systems:
+            if system.is_judged:
+                generators.update(system.list_generators())
+                lines += describe_missing(system, self.split.criteria)
+        return lines + warn_about_family(self.judging.model, sorted(generators))
+
+    def describe_unused(self) -> list[str]:
+        """Return a warning for people's scores that say nothing about an answer of this run."""
+        lines = []
+        if self.people.scores and not build_people_part(self.people, self.systems).rows:
+            lines.append("warning: labels: none of these answers was judged: nothing to compare.")
+        used = set()
+        for system in self.systems:
+            used |= {(system.title, answer.question.question_id) for answer in system.overridden}
+        unused = [f"{name} of {title}" for title, name in self.people.overrides if (title, name) not in used]
+        if unused:
+            what = f"no effect on answers that are not judged: {shorten_names(unused)}"
+            lines.append(f"warning: overrides: {what}")
+        return lines
+
+    def shortfalls(self) -> list[str]:
+        means = {system.title: system.means for system in self.systems}
+        lines = find_low_means(self.options, means, self.split.measures)
+        if self.baseline:
+            chosen = self.options.systems or self.baseline.systems
+            names = [system.name for system in self.systems]
+            lost = [name for name in self.baseline.systems if name in chosen and name not in names]
+            lines += [f"{name}: in the baseline, and not submitted now" for name in lost]
+            for system in self.systems:
+                lines += prefix_lines(system.name, list_regressions(system))
+        return lines
+
+    def is_complete(self) -> bool:
+        has_all = self.people.is_complete and not self.problems
+        if any(system.development and not system.development.is_complete for system in self.systems):
+            return False
+        cases = itertools.product(self.systems, self.split.criteria)
+        return has_all and not any(system.find_missing(criterion) for system, criterion in cases)
+
+
+class GradedAnswer(msgspec.Struct, gc=False):
+    """One system's answer to one question. `scores` has those that can be computed for it, by measure."""
+
+    question: Question
+    prediction: Prediction
+    document: Document
+    gold_id: str
+    scores: dict[str, float]
+    flags: Sequence[str] = ()
+    outcomes: dict[str, Outcome] = {}  # by criterion; the judge's, whether they count or not
+    override: Override | None = None
+    cited_doc_id: str = ""  # the document whose sentences the judge was shown
+
+    @property
+    def gold(self) -> list[str]:
+        return sorted(set(self.question.evidence_sentences))
+
+    @property
+    def cited(self) -> list[str]:
+        return sorted(set(self.prediction.evidence_sentences))
+
+    @property
+    def answer_id(self) -> str:
+        """Return the ID that ties people's decisions to this answer."""
+        return hash_answer(self.question, self.prediction)
+
+    @property
+    def judgement(self) -> Judgement | None:
+        """The judge's, by the rubric; whether it counts or not."""
+        return self.find_judgement(RUBRIC)
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why there is no answer score."""
+        return self.find_failure(RUBRIC)
+
+    @property
+    def score(self) -> float | None:
+        """The answer score that counts; None without one."""
+        return None if self.failure else self.scores.get(ANSWER_MEASURE.name)
+
+    @property
+    def level(self) -> str:
+        """The rubric level that the answer was given; "" without a score."""
+        return "" if self.score is None else str(find_nearest_level(self.score))
+
+    def find_judgement(self, criterion: Criterion) -> Judgement | None:
+        outcome = self.outcomes.get(criterion.name)
+        return outcome if isinstance(outcome, Judgement) else None
+
+    def find_failure(self, criterion: Criterion) -> Failure | None:
+        outcome = self.outcomes.get(criterion.name)
+        return outcome if isinstance(outcome, Failure) else None
+
+    def find_rationale(self, criterion: Criterion) -> str:
+        judgement = self.find_judgement(criterion)
+        return judgement.rationale if judgement else ""
+
+    def sort_citations(self) -> dict[str, list[str]]:
+        """Return gold and cited sentences by kind; none is invented if the document's are unknown."""
+        gold = self.question.evidence_sentences
+        cited = self.prediction.evidence_sentences
+        known = self.document.sentences
+        citations: dict[str, list[str]] = {kind: [] for kind in CITATION_KINDS}
+        for name in dict.fromkeys([*gold, *cited]):
+            if name in gold:
+                kind = "right" if name in cited else "missed"
+            else:
+                kind = "not_in_gold" if known is None or name in known else "invented"
+            citations[kind].append(name)
+        return citations
+
+
+CITATION_KINDS = ("right", "missed", "not_in_gold", "invented")
+
+
+def hash_gold(question: Question) -> str:
+    """Return what changes with everything in the gold set that an answer's scores rest on."""
+    rubric = question.rubric or Rubric()
+    gold = (question.question, question.doc_id, question.answer, *question.evidence_sentences)
+    texts = (*gold, rubric.description, *msgspec.structs.astuple(rubric.scale))
+    return hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()[:12]
+
+
+def hash_answer(question: Question, prediction: Prediction) -> str:
+    return hash_json([question.question_id, prediction.answer])[:12]
 
 
 # -- Scores without a judge
@@ -7189,6 +7054,12 @@ def build_baseline_part(baseline: Baseline | None, systems: Iterable[System]) ->
     return Part("Changes since the baseline", header, rows, lines, n_names=2)
 
 
+# ------------------------------------------------------------------ 13. People
+
+# In: files in which people score answers (labels) or decide about them (overrides). Out: People, with the
+# rows that are tied to an answer of this run; the sheet for labels; how far judge and people agree.
+# Read first: People, read_people_rows, compare_with_people.
+
 # -- People's scores
 
 AnswerKey: TypeAlias = tuple[str, str]  # a system's title and a question ID
@@ -7519,151 +7390,11 @@ def describe_doubts(answer: GradedAnswer) -> list[str]:
     return list(itertools.compress(DOUBTS, cases))
 
 
-# -- Console
+# ------------------------------------------------------------------ 14. The class and its pages
 
-
-def render_split_text(graded: Submission, split: Split) -> str:
-    """Return the console report of one folder: a block per system, then the comparison."""
-    systems = graded.systems
-    blocks = [render_system(system, split.criteria) for system in systems]
-    if len(systems) > 1:
-        pairs = build_comparison_part(graded.differences)
-        certainty = describe_certainty(systems, graded.differences)
-        blocks += [
-            render_text([build_systems_part("System comparison", systems, split.measures, ["", *certainty])]),
-            "\n--- PAIRED DIFFERENCES (sign flips over documents, Holm over the pairs of a measure) ---",
-            *([render_text_table(pairs)] if pairs.rows else []),
-            *pairs.lines,
-        ]
-    return "\n".join(blocks)
-
-
-def render_system(graded: System, criteria: Sequence[Criterion]) -> str:
-    """Return one system's blocks, as the course defines them."""
-    answers = graded.answers
-    recalls = []
-    for k, measure in zip(RECALL_CUTOFFS, RETRIEVAL_MEASURES, strict=True):
-        hits = f"{sum(answer.scores[measure.name] for answer in answers):.0f}/{len(answers)}"
-        recalls.append(f"Recall@{k}: {hits} = {format_mean(graded, measure, 2)}%")
-    averages = []
-    for measure in CITATION_MEASURES:
-        averages.append(f"Average {measure.title}: {format_mean(graded, measure, 4)}")
-    text = f"""{render_title(escape_console(f"Evaluating: {graded.file.file}"))}
-Loaded predictions for {len(graded.predictions.rows) + graded.predictions.n_unknown} questions
-{render_title("RETRIEVAL EVALUATION RESULTS")}
-Total Questions: {len(answers)}
-
-{chr(10).join(recalls)}
-{render_title("CITATION EVALUATION RESULTS")}
-Total Questions: {len(answers)}
-Questions with Evidence: {sum(bool(answer.question.evidence_sentences) for answer in answers)}
-
---- OVERALL CITATION METRICS (all questions) ---
-{chr(10).join(averages)}"""
-    if not graded.is_judged:
-        return text
-    text += f"""
-{render_title("LLM_JUDGE EVALUATION RESULTS")}
-Total Questions: {len(answers)}
-Questions with Rubrics: {sum(answer.question.rubric is not None for answer in answers)}
-Lambda Weight (answer vs evidence): {ANSWER_WEIGHT:.2f}
-
---- OVERALL SCORES ---
-Average Answer Score (1-5): {format_mean(graded, ANSWER_MEASURE, 2)}
-Average Evidence Score (0-1): {format_mean(graded, EVIDENCE_MEASURE, 4)}
-Average Combined Score (0-1): {format_mean(graded, COMBINED_MEASURE, 2)}"""
-    for measure in [criterion.measure for criterion in graded.judged[1:]]:
-        text += f"\nAverage {measure.title} (0-{measure.top}): {format_mean(graded, measure, 2)}"
-    cases = describe_cases(graded, criteria)
-    remarks = [*describe_scored(graded), *cases["Flagged questions"], *cases["Overridden scores"]]
-    return "\n".join([text, *map(escape_console, remarks)])
-
-
-def format_mean(graded: System, measure: Measure, digits: int) -> str:
-    mean = graded.find_mean(measure)
-    return format_number(mean.value, digits)
-
-
-def describe_scored(graded: System) -> list[str]:
-    """Return how many questions the averages are of, unless it is all."""
-    n_questions = sum(answer.question.rubric is not None for answer in graded.answers)
-    n_scored = graded.find_mean(ANSWER_MEASURE).n
-    if not graded.is_judged or n_scored == n_questions:
-        return []
-    return [f"Averages of {n_scored} of {n_questions} questions: the others have no score"]
-
-
-def describe_cases(graded: System, criteria: Iterable[Criterion]) -> dict[str, list[str]]:
-    """Return the answers that a person should look at, by title."""
-    cases: dict[str, list[str]] = {"Questions without a judgement": [], "Flagged questions": []}
-    cases["Overridden scores"] = []
-    for answer in graded.answers:
-        name = answer.question.question_id
-        for criterion in criteria:
-            failure = answer.find_failure(criterion)
-            if failure:
-                reason = f"{name}: {criterion.prefix}{failure.reason}"
-                cases["Questions without a judgement"].append(reason)
-        if answer.flags and not answer.failure:
-            score = "no score" if answer.score is None else f"{answer.score:g}"
-            cases["Flagged questions"].append(f"Flagged {name} ({', '.join(answer.flags)}): {score}")
-        if answer.override:
-            judge_score = f"the judge's {answer.judgement.score:g}" if answer.judgement else "no score"
-            decision = f"{answer.override.score:g} instead of {judge_score}: {answer.override.reason}"
-            cases["Overridden scores"].append(f"Overridden {name}: {decision}")
-    return cases
-
-
-def describe_missing(system: System, criteria: Iterable[Criterion]) -> list[str]:
-    """Return a warning that names the answers without a score."""
-    lines = []
-    for criterion in criteria:
-        counts = "each counts 0" if criterion in system.judged else "without a score"
-        for asked, what in ((True, "judging failed"), (False, "not judged")):
-            answers = system.find_missing(criterion, asked)
-            if answers:
-                failure = answers[0].find_failure(criterion) or NOT_JUDGED
-                names = f"{', '.join(list_ids(answers))} ({len(answers)} in all, {counts})"
-                text = f"{criterion.prefix}{what}: {names}, e.g. {failure.reason}"
-                lines.append(f"warning: {system.file.file}: {text}")
-    return lines
-
-
-def describe_certainty(systems: Sequence[System], differences: Iterable[Difference] = ()) -> list[str]:
-    """Return how the intervals of a table were computed, and whether any difference can be significant."""
-    if not systems:
-        return []
-    n_documents = systems[0].means[RETRIEVAL_MEASURES[0].name].n_clusters
-    lines = [f"{IN_BRACKETS}: bootstrap over {n_documents} gold documents."]
-    if n_documents < MIN_CLUSTERS:
-        lines = [f"No intervals: fewer than {MIN_CLUSTERS} documents: {n_documents}."]
-    n_tested = Counter(row.measure.name for row in differences if row.p is not None)
-    n_pairs = min(n_tested.values(), default=0)
-    if n_pairs * 2.0 ** (1 - n_documents) > MAX_P:  # times the smallest possible p
-        reason = f"too few documents ({n_documents})"
-        lines.append(f"No difference can be significant: {reason}.")
-    return lines
-
-
-def build_systems_part(
-    title: str, systems: Iterable[System], measures: Sequence[Measure], lines: Sequence[str]
-) -> Part:
-    rows: list[MeansRow] = [([system.name], system.means) for system in systems]
-    return build_means_part(title, ["System"], rows, measures)._replace(lines=lines)
-
-
-def build_slice_part(systems: Sequence[System], label: str, measures: Sequence[Measure]) -> Part:
-    rows: list[MeansRow] = []
-    for graded in systems:
-        for value, means in graded.slices[label].items():
-            name = value.replace("_", " ")
-            rows.append(([name, graded.name, means[RETRIEVAL_MEASURES[0].name].n], means))
-    rows.sort(key=lambda row: str(row[0][0]))
-    title = label.replace("_", " ")
-    header = [title.capitalize(), "System", "Questions"]
-    part = build_means_part(f"Results by {title}", header, rows, measures, n_names=2)
-    return part._replace(place="folded", explanations={})
-
+# In: graded Submissions. Out: the leaderboard, the grades, and the reports on each submission, as a Part or
+# Report that the renderers of section 9 turn into text, pages and tables. Read first: rank_submissions,
+# build_leaderboard, build_split_report.
 
 # -- The class: leaderboard, grades, questions
 
@@ -7908,6 +7639,152 @@ def build_question_part(split: Split, submissions: Sequence[Submission]) -> Part
         place="folded",
         keys=("Question", "Mean", "Correlation"),
     )
+
+
+# -- Console
+
+
+def render_split_text(graded: Submission, split: Split) -> str:
+    """Return the console report of one folder: a block per system, then the comparison."""
+    systems = graded.systems
+    blocks = [render_system(system, split.criteria) for system in systems]
+    if len(systems) > 1:
+        pairs = build_comparison_part(graded.differences)
+        certainty = describe_certainty(systems, graded.differences)
+        blocks += [
+            render_text([build_systems_part("System comparison", systems, split.measures, ["", *certainty])]),
+            "\n--- PAIRED DIFFERENCES (sign flips over documents, Holm over the pairs of a measure) ---",
+            *([render_text_table(pairs)] if pairs.rows else []),
+            *pairs.lines,
+        ]
+    return "\n".join(blocks)
+
+
+def render_system(graded: System, criteria: Sequence[Criterion]) -> str:
+    """Return one system's blocks, as the course defines them."""
+    answers = graded.answers
+    recalls = []
+    for k, measure in zip(RECALL_CUTOFFS, RETRIEVAL_MEASURES, strict=True):
+        hits = f"{sum(answer.scores[measure.name] for answer in answers):.0f}/{len(answers)}"
+        recalls.append(f"Recall@{k}: {hits} = {format_mean(graded, measure, 2)}%")
+    averages = []
+    for measure in CITATION_MEASURES:
+        averages.append(f"Average {measure.title}: {format_mean(graded, measure, 4)}")
+    text = f"""{render_title(escape_console(f"Evaluating: {graded.file.file}"))}
+Loaded predictions for {len(graded.predictions.rows) + graded.predictions.n_unknown} questions
+{render_title("RETRIEVAL EVALUATION RESULTS")}
+Total Questions: {len(answers)}
+
+{chr(10).join(recalls)}
+{render_title("CITATION EVALUATION RESULTS")}
+Total Questions: {len(answers)}
+Questions with Evidence: {sum(bool(answer.question.evidence_sentences) for answer in answers)}
+
+--- OVERALL CITATION METRICS (all questions) ---
+{chr(10).join(averages)}"""
+    if not graded.is_judged:
+        return text
+    text += f"""
+{render_title("LLM_JUDGE EVALUATION RESULTS")}
+Total Questions: {len(answers)}
+Questions with Rubrics: {sum(answer.question.rubric is not None for answer in answers)}
+Lambda Weight (answer vs evidence): {ANSWER_WEIGHT:.2f}
+
+--- OVERALL SCORES ---
+Average Answer Score (1-5): {format_mean(graded, ANSWER_MEASURE, 2)}
+Average Evidence Score (0-1): {format_mean(graded, EVIDENCE_MEASURE, 4)}
+Average Combined Score (0-1): {format_mean(graded, COMBINED_MEASURE, 2)}"""
+    for measure in [criterion.measure for criterion in graded.judged[1:]]:
+        text += f"\nAverage {measure.title} (0-{measure.top}): {format_mean(graded, measure, 2)}"
+    cases = describe_cases(graded, criteria)
+    remarks = [*describe_scored(graded), *cases["Flagged questions"], *cases["Overridden scores"]]
+    return "\n".join([text, *map(escape_console, remarks)])
+
+
+def format_mean(graded: System, measure: Measure, digits: int) -> str:
+    mean = graded.find_mean(measure)
+    return format_number(mean.value, digits)
+
+
+def describe_scored(graded: System) -> list[str]:
+    """Return how many questions the averages are of, unless it is all."""
+    n_questions = sum(answer.question.rubric is not None for answer in graded.answers)
+    n_scored = graded.find_mean(ANSWER_MEASURE).n
+    if not graded.is_judged or n_scored == n_questions:
+        return []
+    return [f"Averages of {n_scored} of {n_questions} questions: the others have no score"]
+
+
+def describe_cases(graded: System, criteria: Iterable[Criterion]) -> dict[str, list[str]]:
+    """Return the answers that a person should look at, by title."""
+    cases: dict[str, list[str]] = {"Questions without a judgement": [], "Flagged questions": []}
+    cases["Overridden scores"] = []
+    for answer in graded.answers:
+        name = answer.question.question_id
+        for criterion in criteria:
+            failure = answer.find_failure(criterion)
+            if failure:
+                reason = f"{name}: {criterion.prefix}{failure.reason}"
+                cases["Questions without a judgement"].append(reason)
+        if answer.flags and not answer.failure:
+            score = "no score" if answer.score is None else f"{answer.score:g}"
+            cases["Flagged questions"].append(f"Flagged {name} ({', '.join(answer.flags)}): {score}")
+        if answer.override:
+            judge_score = f"the judge's {answer.judgement.score:g}" if answer.judgement else "no score"
+            decision = f"{answer.override.score:g} instead of {judge_score}: {answer.override.reason}"
+            cases["Overridden scores"].append(f"Overridden {name}: {decision}")
+    return cases
+
+
+def describe_missing(system: System, criteria: Iterable[Criterion]) -> list[str]:
+    """Return a warning that names the answers without a score."""
+    lines = []
+    for criterion in criteria:
+        counts = "each counts 0" if criterion in system.judged else "without a score"
+        for asked, what in ((True, "judging failed"), (False, "not judged")):
+            answers = system.find_missing(criterion, asked)
+            if answers:
+                failure = answers[0].find_failure(criterion) or NOT_JUDGED
+                names = f"{', '.join(list_ids(answers))} ({len(answers)} in all, {counts})"
+                text = f"{criterion.prefix}{what}: {names}, e.g. {failure.reason}"
+                lines.append(f"warning: {system.file.file}: {text}")
+    return lines
+
+
+def describe_certainty(systems: Sequence[System], differences: Iterable[Difference] = ()) -> list[str]:
+    """Return how the intervals of a table were computed, and whether any difference can be significant."""
+    if not systems:
+        return []
+    n_documents = systems[0].means[RETRIEVAL_MEASURES[0].name].n_clusters
+    lines = [f"{IN_BRACKETS}: bootstrap over {n_documents} gold documents."]
+    if n_documents < MIN_CLUSTERS:
+        lines = [f"No intervals: fewer than {MIN_CLUSTERS} documents: {n_documents}."]
+    n_tested = Counter(row.measure.name for row in differences if row.p is not None)
+    n_pairs = min(n_tested.values(), default=0)
+    if n_pairs * 2.0 ** (1 - n_documents) > MAX_P:  # times the smallest possible p
+        reason = f"too few documents ({n_documents})"
+        lines.append(f"No difference can be significant: {reason}.")
+    return lines
+
+
+def build_systems_part(
+    title: str, systems: Iterable[System], measures: Sequence[Measure], lines: Sequence[str]
+) -> Part:
+    rows: list[MeansRow] = [([system.name], system.means) for system in systems]
+    return build_means_part(title, ["System"], rows, measures)._replace(lines=lines)
+
+
+def build_slice_part(systems: Sequence[System], label: str, measures: Sequence[Measure]) -> Part:
+    rows: list[MeansRow] = []
+    for graded in systems:
+        for value, means in graded.slices[label].items():
+            name = value.replace("_", " ")
+            rows.append(([name, graded.name, means[RETRIEVAL_MEASURES[0].name].n], means))
+    rows.sort(key=lambda row: str(row[0][0]))
+    title = label.replace("_", " ")
+    header = [title.capitalize(), "System", "Questions"]
+    part = build_means_part(f"Results by {title}", header, rows, measures, n_names=2)
+    return part._replace(place="folded", explanations={})
 
 
 # -- Reports
@@ -8186,7 +8063,7 @@ def list_document_lines(
     return lines
 
 
-# ------------------------------------------------------------------ 12. Free answers
+# ------------------------------------------------------------------ 15. Free answers
 
 JUDGE_SUFFIX = "__judge-"  # in the names of the files of every judge but the default one; its name follows
 DIVERSE_JUDGES = ("openai/gpt-oss-20b", "qwen/qwen3.6-27b")  # by Groq, of different families
@@ -9118,7 +8995,7 @@ def build_answer_entries(configurations: Iterable[Configuration]) -> Iterator[En
             yield Entry(f"{graded.name} {row['id']}", row["input"], row["gold"], [card])
 
 
-# ------------------------------------------------------------------ 13. Agreement
+# ------------------------------------------------------------------ 16. Agreement
 
 MADE_WITHOUT_JUDGE = ("exact", "semantic", "no_llm")  # decision methods of `answers`
 LEVELS: Mapping[str, tuple[str, str]] = {  # by kind of rating: of Cohen's kappa, of Krippendorff's alpha
@@ -9730,7 +9607,7 @@ def list_agreement_rows(results: Mapping[str, Any]) -> Iterator[list[object]]:
         yield [cells.get(name) for name in AGREEMENT_HEADER]
 
 
-# ------------------------------------------------------------------ 14. Summaries
+# ------------------------------------------------------------------ 17. Summaries
 
 SUMMARY_FOLDERS = ("results/offline-summaries-JSON-enforced", "results/merged-summaries")
 GOLD_SUMMARIES_FILE = "data/theperspective/data.jsonl"
@@ -10126,7 +10003,7 @@ def count_words(documents: Iterable[MergedDocument]) -> int:
     return sum(len(document.content.split()) for document in documents)
 
 
-# ------------------------------------------------------------------ 15. Predictions and drafts
+# ------------------------------------------------------------------ 18. Predictions and drafts
 
 PIPELINES = {"bm25": "", "llm": "answer", "rag": "cited_answer"}  # -> prompt; bm25 asks no model
 SYSTEM_NAMES = {"bm25": "simple", "llm": "strong"}  # other systems are named after their models
@@ -10562,7 +10439,157 @@ def find_broken_rule(draft: Mapping[str, Any], sentences: Sentences) -> str:
     return ""
 
 
-# ------------------------------------------------------------------ 16. Command line
+# ------------------------------------------------------------------ 19. From Python
+
+OwnMeasure: TypeAlias = Callable[[Question, Prediction], "float | None"]
+
+
+class Results(dict[str, dict[str, Any]]):
+    """The results of a split by system, as the results file has them."""
+
+    def __init__(self, command: GradeSplit) -> None:
+        [submission] = command.submissions
+        super().__init__(msgspec.to_builtins(command.build_document(submission), enc_hook=list))
+        self._split = command.split
+        self._systems = submission.systems
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a flat dict per question and system, with the columns of the CSV, for `pandas.DataFrame`.
+
+        A measure that the question does not have is None. An answer whose judging failed has scores of 0, as
+        in the means, and says why in `failure`.
+        """
+        header = list_csv_header(self._split.measures, self._split.criteria)
+        return [dict(zip(header, row, strict=True)) for row in list_csv_rows(self._split, self._systems)]
+
+    def summary(self) -> list[dict[str, Any]]:
+        """Return a flat dict per system and measure, for `pandas.DataFrame`.
+
+        It has the mean by the results file's key for it, the 95 % interval `low` to `high`, and the number
+        `n` of questions. What a system has not submitted, or what was not judged, is left out.
+        """
+        rows = []
+        for system in self._systems:
+            for measure in self._split.measures:
+                mean = system.find_mean(measure)
+                if mean.value is not None and mean.is_submitted:
+                    low, high = mean.interval or (None, None)
+                    row = {"system": system.name, "measure": measure.mean_key, "mean": mean.value}
+                    rows.append(row | {"low": low, "high": high, "n": mean.n})
+        return rows
+
+
+def grade(
+    split: str = SPLITS[0],
+    *,
+    folder: str | Path = ".",
+    systems: Iterable[str] | None = None,
+    judge: str | Callable[[Question, str], float] | None = None,
+    judge_support: bool = False,
+    criteria: str | Path | None = None,
+    measures: Mapping[str, OwnMeasure] = MappingProxyType({}),
+) -> Results:
+    """Grade the outputs of a split's systems. Nothing is printed, and only a model's journal is written.
+
+    Args:
+        split: "train", "dev", "test" or another one whose questions are in the folder.
+        folder: where the questions, the corpus, the predictions, people's files and the journal are.
+        systems: grade and judge these systems only. By default all are graded, and all but `simple` judged.
+        judge: None takes judgements from the journal and sends nothing. A name is that of the model to ask
+            for those that the journal lacks, which needs GROQ_API_KEY. A function `judge(question, answer)`
+            returns the score of an answer, from 1 to 5; these scores are not kept.
+        judge_support: whether the model also judges if the cited sentences support the answer.
+        criteria: a file of criteria of your own, as for --criteria.
+        measures: measures of your own by name: `f(question, prediction)` returns a score, of which more is
+            better, or None if the question has none. The results have them in the block `measures`.
+
+    Returns:
+        The results by system: `results["simple"]["retrieval"]["recall_at_1_pct"]`.
+
+    Raises:
+        InputError: with all problems of the input, or why the model cannot be asked.
+        TypeError: if `systems` is a string, or `judge` is neither a name nor a function.
+        ValueError: if `systems` is empty, if a function is to judge by more than the rubric or returns
+            anything but a number (a judge: from 1 to 5), or if the name of a measure is taken.
+
+    >>> grade("dev")["simple"]["retrieval"]["recall_at_1"]  # doctest: +SKIP
+    6
+    """
+    chosen = None if systems is None else sorted(collect_ids(systems))
+    if chosen == []:
+        raise ValueError("systems is empty: name at least one, or leave it out to grade all")
+    taken = find_taken(measures, [RUBRIC, SUPPORT])
+    if taken:
+        raise ValueError(f"measures: the name is taken: {', '.join(taken)}")
+    options = SplitOptions(
+        split=split,
+        systems=chosen,
+        judge=chosen,
+        root="" if str(folder) == "." else str(folder),
+        journal_only=judge is None,
+        judge_model=judge if isinstance(judge, str) else None,
+        judge_support=judge_support,
+        criteria=criteria,
+    )
+    command = GradeSplit(options)
+    command.functions = measures
+    try:
+        grade_silently(command, judge)
+    except (UsageError, JudgeUnavailable) as error:
+        raise InputError([str(error)]) from error
+    return Results(command)
+
+
+def grade_silently(command: GradeSplit, judge: str | Callable[[Question, str], float] | None) -> None:
+    if not (judge is None or isinstance(judge, str) or callable(judge)):
+        raise TypeError(f"judge: expected the name of a model or a function, got {judge!r}")
+    if callable(judge) and (command.options.judge_support or command.options.criteria):
+        raise ValueError("judge: a function judges by the rubric only, name a model")
+    root = command.options.root
+    if root and not os.path.isdir(root):
+        raise UsageError(f"{root}: there is no such folder")
+    if isinstance(judge, str) and not read_api_key():
+        raise UsageError(f"set {KEY_VARIABLE} to judge with {judge}")
+    command.read()
+    with ExitStack() as resources:
+        if callable(judge):
+            outcomes, judging = ask_function(command, judge)
+        else:
+            outcomes, judging = ask_requests(command, Console(None, None), resources)
+        if judging.unavailable:
+            raise JudgeUnavailable(judging.unavailable)
+        command.grade(outcomes, judging)
+
+
+def ask_function(command: GradeSplit, judge: Callable[[Question, str], float]) -> tuple[Outcomes, Judging]:
+    """Return the scores that a function gives. Raises ValueError for what is no score."""
+    outcomes: Outcomes = {}
+    for request in command.requests():
+        score = judge(command.split.questions[request.position], request.texts["answer"])
+        if not is_number(score) or not 1 <= score <= TOP_SCORE:
+            raise ValueError(f"{request.item_id}: expected a score from 1 to {TOP_SCORE}, got {score!r}")
+        outcomes[request.id] = Judgement(float(score), "")
+    name = getattr(judge, "__name__", type(judge).__name__)
+    return outcomes, Judging(name, name)
+
+
+def add_own_scores(system: System, functions: Mapping[str, OwnMeasure]) -> None:
+    """Add the scores of measures of one's own. Raises ValueError for what is no score."""
+    for name, function in functions.items():
+        for answer in system.answers:
+            score = function(answer.question, answer.prediction)
+            if score is not None and not (is_number(score) and math.isfinite(score)):
+                where = f"{system.title}, {answer.question.question_id}"
+                raise ValueError(f"{name}: {where}: expected a number or None, got {score!r}")
+            if score is not None:
+                answer.scores[name] = float(score)
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+
+
+# ------------------------------------------------------------------ 20. Command line
 
 # This section and `run` are the only ones that print.
 
