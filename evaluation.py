@@ -37,7 +37,7 @@ Contents
     4. Metrics
     5. Statistics
     6. Score table
-    7. Prompts
+    7. Prompts and criteria
     8. Judge
     9. Reports
     10. Commands
@@ -196,6 +196,7 @@ MAX_NAMES_SHOWN = 10  # more are counted
 MAX_SHOWN_CHARS = 200  # of a text of others in one line of ours
 MIN_ALIKE = 3  # answers or questions; fewer may be alike by chance
 MAX_NAME_BYTES = 150  # of a folder to write
+MAX_CRITERION_CHARS = 40  # of the name of a criterion: it is a heading
 MAX_SYSTEMS_SHOWN = 10  # with more, the console lists significant differences only
 MAX_AMOUNT = 2**53  # beyond it a float cannot count
 CONSOLE_WIDTH = 100  # columns of a table
@@ -334,10 +335,29 @@ class Rubric(Record):
         return {level: text for level, text in texts if text.strip()}
 
 
-class OwnCriterion(Rubric, kw_only=True):
-    """A criterion of the course's own: a rubric for the answers to all questions."""
+class OwnCriterion(Record, kw_only=True):
+    """A criterion of the user's own, for all answers: a yes-or-no question, or with a `scale` 1 to 5."""
 
-    name: Name
+    name: str
+    description: Name
+    scale: dict[str, str] = {}
+
+    def __post_init__(self) -> None:
+        self.name = self.name.strip()
+        if not re.fullmatch(r"\w[\w .-]*", self.name) or len(self.name) > MAX_CRITERION_CHARS:
+            rule = f"at most {MAX_CRITERION_CHARS} letters, digits, spaces, and . _ -"
+            raise ValueError(f"name: expected {rule}, got {cut_text(self.name)!r}")
+        if not set(self.scale) <= set(RUBRIC_LEVELS):
+            raise ValueError('scale: expected texts for levels "1" to "5", of which some may be missing')
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """What a prompt says of the criterion."""
+        levels = [f"{level}: {text}" for level, text in sorted(self.scale.items()) if text.strip()]
+        return {
+            "description": remove_invisible(self.description),
+            "levels": remove_invisible("\n".join(levels)),
+        }
 
 
 class Question(Record, kw_only=True):
@@ -500,6 +520,8 @@ class Item(RunHead, kw_only=True):
         "output_tokens": ("output_tokens", "tokens_output"),
     }
 
+    needs_gold: ClassVar[bool] = True
+
     id: Plain = ""
     question: Plain = ""
     gold: Plain | None = None
@@ -535,7 +557,7 @@ class Item(RunHead, kw_only=True):
         return chosen
 
     def __post_init__(self) -> None:
-        if not self.accepted:
+        if self.needs_gold and not self.accepted:
             raise ValueError(f"no gold answer, as {', '.join(self.aliases['gold'])} or ground_truths")
         passages = self.context if isinstance(self.context, list) else [self.context]
         self.context = [read_names("context", passage, *TEXT_FIELDS)[0] for passage in passages]
@@ -556,6 +578,19 @@ class Item(RunHead, kw_only=True):
     def label(self) -> bool | None:
         """A person's verdict; None for a machine's, as results have it."""
         return None if self.decision_method or self.judge_model else self.correct
+
+
+class OpenItem(Item, kw_only=True):
+    """A free answer that is judged by the user's own criteria alone: it needs no gold answer."""
+
+    needs_gold: ClassVar[bool] = False
+
+    @classmethod
+    def choose(cls, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a row by the names of fields. `answer` is the system's if the row has no other."""
+        if all(is_empty(row.get(name)) for name in cls.aliases["prediction"]):
+            row = {**row, "prediction": row.get("answer"), "answer": None}
+        return super().choose(row)
 
 
 SOURCE_FIELDS = ("id", "doc_id", "title")
@@ -878,7 +913,7 @@ def parse_row(kind: type[T], row: JsonRow, problems: list[str]) -> T | None:
         return None
 
 
-def parse_items(file: FileData, problems: list[str]) -> list[Item]:
+def parse_items(file: FileData, problems: list[str], item_type: type[Item] = Item) -> list[Item]:
     """Read free answers, of JSON or CSV. An item's ID, if it has none, is its position from 1.
 
     What the file says of its run holds for every item that does not say it.
@@ -887,7 +922,7 @@ def parse_items(file: FileData, problems: list[str]) -> list[Item]:
     head = head or RunHead()  # a list has none
     items = []
     for position, row in enumerate(list_item_rows(file, problems), start=1):
-        item = parse_row(Item, row, problems)
+        item = parse_row(item_type, row, problems)
         if item is not None:
             item.id = item.id or str(position)
             for name in (*RUN_FIELDS, "judge_model"):
@@ -2258,7 +2293,7 @@ def rank_systems(values: Mapping[str, float | None]) -> dict[str, int | None]:
     return ranks | {name: None for name in values if name not in known}
 
 
-# ------------------------------------------------------------------ 7. Prompts
+# ------------------------------------------------------------------ 7. Prompts and criteria
 
 # Journal keys are hashes of request bodies, which contain the texts and schemas below. If one character
 # of these changes, everything is asked and paid for again.
@@ -2514,12 +2549,8 @@ of it. It {task}.""",
         reply_type=DraftReply,
     ),
 }
-CRITERION_INSTRUCTIONS = """\
-You grade an answer by the rubric and by nothing else: give the score, 1 (worst) to 5 (best), that fits it. \
-The reference is a right answer. """
-OWN_PROMPT = msgspec.structs.replace(PROMPTS["rubric"], instructions=CRITERION_INSTRUCTIONS)
-PROMPTS = {**PROMPTS, "criterion": OWN_PROMPT}
 ANSWER_PROMPTS = ("verdict", "fraction", "quality")  # that judge a free answer
+CONTEXT_PROMPTS = {name: f"{name}_with_context" for name in ANSWER_PROMPTS}
 
 
 def show_context(prompt: Prompt) -> Prompt:
@@ -2531,8 +2562,53 @@ def show_context(prompt: Prompt) -> Prompt:
     return msgspec.structs.replace(prompt, instructions=instructions + CONTEXT_INSTRUCTIONS, data=data)
 
 
-CONTEXT_PROMPTS = {name: f"{name}_with_context" for name in ANSWER_PROMPTS}
-PROMPTS = {**PROMPTS, **{name: show_context(PROMPTS[base]) for base, name in CONTEXT_PROMPTS.items()}}
+# For criteria of the user's own, by whether they have a scale. What an answer does not have is not shown.
+OWN_PROMPTS: Mapping[bool, Prompt] = {
+    False: Prompt(
+        """\
+You decide whether an answer meets a criterion, and judge nothing else. """,
+        '{"rationale": "at most 40 words", "decision": "yes" or "no"}',
+        '{"rationale": "...", "decision": "yes" or "no"}',
+        before="Criterion: {description}\n\n",
+        choices={"yes": 1, "no": 0},
+        expected="yes or no",
+        score_field="decision",
+    ),
+    True: Prompt(
+        """\
+You grade an answer by a criterion, and judge nothing else: give the score, 1 (worst) to 5 (best), of the \
+level that fits best. """,
+        '{"rationale": "at most 40 words", "score": 1 to 5}',
+        '{"rationale": "...", "score": 1 to 5}',
+        before="Criterion: {description}\n{levels}\n\n",
+        choices=LEVEL_SCORES,
+        expected=LEVEL_WORDS,
+    ),
+}
+OWN_INSTRUCTIONS = {"gold": "The reference is a right answer. ", "context": CONTEXT_INSTRUCTIONS}
+
+
+def name_own_prompt(has_scale: bool, shown: Iterable[str]) -> str:
+    return "_".join(["scale" if has_scale else "criterion", *shown])
+
+
+def list_own_prompts() -> dict[str, Prompt]:
+    """Return the prompts for criteria of the user's own, for all choices of texts that an answer has."""
+    prompts = {}
+    for has_scale, prompt in OWN_PROMPTS.items():
+        for shown in ([], ["gold"], ["context"], ["context", "gold"]):
+            instructions = prompt.instructions + "".join(OWN_INSTRUCTIONS[name] for name in shown)
+            prompts[name_own_prompt(has_scale, shown)] = msgspec.structs.replace(
+                prompt, instructions=instructions, data=("question", *shown, "answer")
+            )
+    return prompts
+
+
+PROMPTS = {
+    **PROMPTS,
+    **{name: show_context(PROMPTS[base]) for base, name in CONTEXT_PROMPTS.items()},
+    **list_own_prompts(),
+}
 
 
 def hash_prompt(name: str) -> str:
@@ -2580,6 +2656,7 @@ class Judgement(msgspec.Struct):
     scores: dict[str, int | float] = {}  # all that the reply has
     value: dict[str, Any] | None = None
     reply: Reply | None = None  # that it was read from; None if no model was asked
+    is_certain: bool = False  # whether it needs no judge
 
 
 class Failure(msgspec.Struct):
@@ -2593,13 +2670,20 @@ class Failure(msgspec.Struct):
 
 Outcome: TypeAlias = Judgement | Failure
 
-NO_ANSWER = Judgement(1, "No answer was given.")
+
+def judge_blank(prompt: Prompt) -> Judgement:
+    """Return the judgement of a blank answer, which needs no judge: the lowest scores."""
+    lowest = dict.fromkeys(prompt.score_names, min(prompt.choices.values()))
+    return Judgement(prompt.total(lowest), "No answer was given.", lowest, is_certain=True)
+
+
+NO_ANSWER = judge_blank(PROMPTS["rubric"])
 
 
 class RequestId(NamedTuple):
     system: str
     position: int
-    criterion: str  # or the prompt
+    criterion: str  # or the prompt, if an answer is asked about once
 
 
 class Request(NamedTuple):
@@ -2677,6 +2761,114 @@ def build_complaint(prompt: Prompt, reply: str, complaint: str) -> list[dict[str
 def list_rubric_texts(rubric: Rubric) -> dict[str, str]:
     levels = [f"{level}: {remove_invisible(text)}" for level, text in rubric.levels.items()]
     return {"description": remove_invisible(rubric.description), "levels": "\n".join(levels)}
+
+
+# -- Criteria
+
+
+class Task(NamedTuple):
+    """What a judge is asked about an answer: the texts for a prompt."""
+
+    prompt: str
+    texts: Mapping[str, str]
+
+
+Case: TypeAlias = Task | Outcome  # for the judge, or what is known without one
+
+
+class Criterion(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that a judge decides about each answer: the score of a measure, with a reason.
+
+    A row in a table of criteria. Requests, scores, missing judgements, results and reports follow from it.
+    """
+
+    name: str
+    measure: Measure
+    prompt: str  # in PROMPTS
+    prefix: str = ""  # of messages about it
+    own: OwnCriterion | None = None  # for all answers, in place of what an item says
+
+    @property
+    def prompt_hash(self) -> str:
+        """Return the hash of what the judge is told: scores by another one are not comparable."""
+        digest = hash_prompt(self.prompt)
+        return hash_json([digest, self.own.texts]) if self.own else digest
+
+    def find_word(self, judgement: Judgement | None) -> Any:
+        """Return the judge's word for the score; None without a judgement."""
+        words = {score: word for word, score in PROMPTS[self.prompt].choices.items()}
+        return words.get(judgement.score) if judgement else None
+
+    def describe(self, outcome: Outcome | None, remark: str = "") -> str:
+        """Return "4: the judge's reason", with a remark on its word; "" if there was nothing to judge."""
+        if isinstance(outcome, Failure):
+            return f"not judged: {outcome.reason}"
+        return f"{self.find_word(outcome)}{remark}: {outcome.rationale}" if outcome else ""
+
+
+class Judged(msgspec.Struct, kw_only=True):
+    """An answer's scores by measure, those that it has, and the outcome of judging it by each criterion."""
+
+    scores: dict[str, float] = {}
+    outcomes: dict[str, Outcome] = {}  # by criterion; the judge's, whether they count or not
+
+    def find_judgement(self, criterion: Criterion) -> Judgement | None:
+        outcome = self.outcomes.get(criterion.name)
+        return outcome if isinstance(outcome, Judgement) else None
+
+    def find_failure(self, criterion: Criterion) -> Failure | None:
+        outcome = self.outcomes.get(criterion.name)
+        return outcome if isinstance(outcome, Failure) else None
+
+    def find_rationale(self, criterion: Criterion) -> str:
+        judgement = self.find_judgement(criterion)
+        return judgement.rationale if judgement else ""
+
+
+def prepare_own(own: OwnCriterion, texts: Mapping[str, str]) -> Case:
+    """Return what a judge is asked about an answer by a criterion of the user's own, with all its texts."""
+    shown = [name for name in ("context", "gold") if not is_blank(texts.get(name, ""))]
+    name = name_own_prompt(bool(own.scale), shown)
+    if is_blank(texts["answer"]):
+        return judge_blank(PROMPTS[name])
+    return Task(name, {**texts, **own.texts})
+
+
+def measure_own(own: OwnCriterion, name: str, key: str = "") -> Measure:
+    """Return the measure that has the scores by a criterion of the user's own."""
+    if own.scale:
+        return Measure(name, own.name, 2, top=TOP_SCORE, key=key, explanation=own.description)
+    explanation = f"{own.description} The share of answers for which the judge says yes."
+    return Measure(name, own.name, key=key, explanation=explanation)
+
+
+# What --criteria and `criteria=` take: NAME=QUESTION or a file, in Python also the rows of one.
+CriterionValue: TypeAlias = str | Path | Mapping[str, Any]
+
+
+def read_own_criteria(
+    values: Iterable[CriterionValue], root: str, taken: Collection[str], problems: list[str]
+) -> list[OwnCriterion]:
+    """Read criteria of the user's own. It is a problem if a name repeats or is one of those `taken`."""
+    rows: list[tuple[str, OwnCriterion | None]] = []
+    for value in values:
+        name, equals, description = value.partition("=") if isinstance(value, str) else ("", "", "")
+        if equals:
+            value = {"name": name, "description": description}
+        if isinstance(value, Mapping):
+            row = JsonRow(f"--criteria {name}".strip(), encode_json(value))
+            rows.append((row.locate(), parse_row(OwnCriterion, row, problems)))
+        else:
+            file = read_file(os.path.join(root, value), problems)
+            for raw in list_rows(file, problems):
+                rows.append((raw.locate(), parse_row(OwnCriterion, raw, problems)))
+    criteria = [own for _, own in rows if own]
+    known = {fold_text(name) for name in taken}
+    for place, own in rows:
+        if own and fold_text(own.name) in known:
+            problems.append(f"{place}the name is taken: {own.name}")
+        known.add(fold_text(own.name) if own else "")
+    return criteria
 
 
 # -- Untrusted texts
@@ -5169,6 +5361,11 @@ class Options:
         vars(self).update(values)
 
 
+def own_criteria_option() -> Any:
+    what = "judge by criteria of your own, too, as in polite='Is the tone polite?': one more call for each"
+    return option((), what, nargs="+", metavar="NAME=QUESTION|FILE")
+
+
 class Threshold(NamedTuple):
     """The lowest mean that a measure may have, of one system or of all."""
 
@@ -5328,7 +5525,7 @@ class Split(NamedTuple):
     corpus_sha256: str
     warnings: list[str]
     root: str = ""
-    criteria: Sequence[Criterion] = ()
+    criteria: Sequence[SplitCriterion] = ()
     blocks: Mapping[str, Sequence[Measure]] = MappingProxyType({})  # the measures, by block of the results
 
     @property
@@ -5362,7 +5559,7 @@ class System(msgspec.Struct):
     predictions: Predictions
     warnings: list[str]
     answers: list[GradedAnswer] = []
-    judged: list[Criterion] = []  # that its answers have scores by
+    judged: list[SplitCriterion] = []  # that its answers have scores by
     means: dict[str, Mean] = {}
     slices: dict[str, dict[str, dict[str, Mean]]] = {}  # label -> value -> means
     development: Development | None = None  # since the baseline
@@ -5374,6 +5571,11 @@ class System(msgspec.Struct):
     @property
     def is_judged(self) -> bool:
         return RUBRIC in self.judged
+
+    @property
+    def judged_beside(self) -> list[SplitCriterion]:
+        """The criteria beside the rubric."""
+        return [criterion for criterion in self.judged if criterion is not RUBRIC]
 
     @property
     def missing(self) -> list[GradedAnswer]:
@@ -6029,12 +6231,6 @@ COMBINED_MEASURE = Measure(
     explanation=f"The mean of the answer score, divided by {TOP_SCORE}, and the evidence score.",
 )
 JUDGE_MEASURES = (ANSWER_MEASURE, EVIDENCE_MEASURE, COMBINED_MEASURE)
-SUPPORT_MEASURE = Measure(
-    "support_score",
-    "Support",
-    key="avg_support",
-    explanation="How far the cited sentences support the answer, says the judge: 1 fully, 0.5 partly, 0 not.",
-)
 SPLIT_BLOCKS: Mapping[str, Sequence[Measure]] = {  # of the results file
     "retrieval": RETRIEVAL_MEASURES,
     "citation": CITATION_MEASURES,
@@ -6050,9 +6246,7 @@ class SplitOptions(InputOptions, JudgeOptions, GateOptions):
         None, "judge these systems (default: all but simple; of submissions all)", nargs="*", metavar="NAME"
     )
     judge_support: bool = option(False, "judge whether the cited sentences support the answer: one more call")
-    criteria: str | Path | None = option(
-        None, "judge by these criteria of your own, too: one more call for each", metavar="FILE"
-    )
+    criteria: Sequence[CriterionValue] = own_criteria_option()
     limit: int | None = option(None, "judge the first N questions only", type=parse_positive, metavar="N")
     overrides: str | None = option(
         None, f"people's decisions, or none (default: {OVERRIDES_FILE}, if it is there)", metavar="FILE"
@@ -6128,8 +6322,10 @@ class GradeSplit(Command):
     def read(self) -> None:
         options = self.options
         problems: list[str] = []
-        criteria = read_criteria(options, problems)
-        blocks = {**SPLIT_BLOCKS, **{criterion.name: [criterion.measure] for criterion in criteria[1:]}}
+        criteria = read_criteria(options, self.functions, problems)
+        blocks = {**SPLIT_BLOCKS}
+        for criterion in criteria:
+            blocks.setdefault(criterion.block, [criterion.measure])
         if self.functions:
             blocks["measures"] = [Measure(name, name) for name in self.functions]
         self.split = read_split(options.split, problems, options.root)
@@ -6167,10 +6363,9 @@ class GradeSplit(Command):
         systems = list(filter(self.options.judges, self.systems))
         for criterion, system in itertools.product(self.split.criteria, systems):
             for position, case in list_cases(self.split, system, criterion, self.options.limit):
-                if not isinstance(case, Judgement):
+                if isinstance(case, Task):
                     name = self.split.questions[position].question_id
-                    row = (system.title, name, position, criterion.prompt, case)
-                    yield Request(*row, criterion=criterion.name)
+                    yield Request(system.title, name, position, *case, criterion=criterion.name)
 
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:
         self.judging = judging
@@ -6348,16 +6543,14 @@ class GradeSplit(Command):
         return has_all and not any(system.find_missing(criterion) for system, criterion in cases)
 
 
-class GradedAnswer(msgspec.Struct, gc=False):
+class GradedAnswer(Judged, gc=False):
     """One system's answer to one question. `scores` has those that can be computed for it, by measure."""
 
     question: Question
     prediction: Prediction
     document: Document
     gold_id: str
-    scores: dict[str, float]
     flags: Sequence[str] = ()
-    outcomes: dict[str, Outcome] = {}  # by criterion; the judge's, whether they count or not
     override: Override | None = None
     cited_doc_id: str = ""  # the document whose sentences the judge was shown
 
@@ -6393,18 +6586,6 @@ class GradedAnswer(msgspec.Struct, gc=False):
     def level(self) -> str:
         """The rubric level that the answer was given; "" without a score."""
         return "" if self.score is None else str(find_nearest_level(self.score))
-
-    def find_judgement(self, criterion: Criterion) -> Judgement | None:
-        outcome = self.outcomes.get(criterion.name)
-        return outcome if isinstance(outcome, Judgement) else None
-
-    def find_failure(self, criterion: Criterion) -> Failure | None:
-        outcome = self.outcomes.get(criterion.name)
-        return outcome if isinstance(outcome, Failure) else None
-
-    def find_rationale(self, criterion: Criterion) -> str:
-        judgement = self.find_judgement(criterion)
-        return judgement.rationale if judgement else ""
 
     def sort_citations(self) -> dict[str, list[str]]:
         """Return gold and cited sentences by kind; none is invented if the document's are unknown."""
@@ -6450,112 +6631,103 @@ def score_answer(
         cited = citation_scores(question.evidence_sentences, prediction.evidence_sentences)
         for measure, score in zip(CITATION_MEASURES, cited, strict=True):
             scores[measure.name] = score
-    return GradedAnswer(question, prediction, document, gold_id, scores)
+    return GradedAnswer(question, prediction, document, gold_id, scores=scores)
 
 
 # -- What is judged
 
-Case: TypeAlias = Mapping[str, str] | Judgement  # texts for the judge, or what is known without one
 
+class SplitCriterion(Criterion, frozen=True, kw_only=True):
+    """A criterion for the answers to a split's questions.
 
-class Criterion(msgspec.Struct, frozen=True):
-    """Something that the judge decides about each answer: the score of a measure, with a reason."""
+    `prepare` returns what there is to judge about an answer; None if there is nothing, which counts nowhere.
+    """
 
-    name: str
-    measure: Measure
-    prompt: str
+    prepare: Callable[[Split, Question, Prediction], Case | None]
     block: str  # of the results file
-    prefix: str  # of messages about it
     columns: Sequence[str]  # of the CSV file, beside that of the measure
     details: Sequence[str] = ()  # further members of its rows in the results file
-    rubric: Rubric | None = None  # for all questions, in place of their own
+    needs: str = ""  # the field of predictions without which a system has submitted nothing for it
+    qualify: Callable[[GradedAnswer], str] = lambda _: ""  # what people should know of the judge's word
 
-    @property
-    def prompt_hash(self) -> str:
-        """Return the hash of what the judge is told: scores by another one are not comparable."""
-        digest = hash_prompt(self.prompt)
-        return hash_json([digest, list_rubric_texts(self.rubric)]) if self.rubric else digest
 
-    def prepare(self, _: Split, question: Question, prediction: Prediction) -> Case | None:
-        """Return what there is to judge about an answer; None for nothing."""
-        answer = prediction.answer[:MAX_ANSWER_CHARS]
-        if is_blank(answer):
-            return NO_ANSWER
-        texts = {"question": question.question, "gold": question.answer, "answer": answer}
-        return texts | list_rubric_texts(self.rubric or question.rubric or Rubric())
+def list_answer_texts(question: Question, prediction: Prediction) -> dict[str, str]:
+    """Return the texts of a request about an answer, without its context."""
+    answer = prediction.answer[:MAX_ANSWER_CHARS]
+    return {"question": question.question, "gold": question.answer, "answer": answer}
 
-    def find_word(self, answer: GradedAnswer) -> Any:
-        """Return the judge's word for the score; None without a judgement."""
-        judgement = answer.find_judgement(self)
-        words = {score: word for word, score in PROMPTS[self.prompt].choices.items()}
-        return words.get(judgement.score) if judgement else None
 
-    def qualify(self, answer: GradedAnswer) -> str:
-        """Return the judge's word with what people should know about it."""
-        return str(self.find_word(answer))
-
-    def describe(self, answer: GradedAnswer) -> str:
-        """Return "4: the judge's reason"; "" if there was nothing to judge."""
-        outcome = answer.outcomes.get(self.name)
-        if isinstance(outcome, Failure):
-            return f"not judged: {outcome.reason}"
-        return f"{self.qualify(answer)}: {outcome.rationale}" if outcome else ""
+def prepare_rubric(_: Split, question: Question, prediction: Prediction) -> Case | None:
+    if question.rubric is None:
+        return None
+    if is_blank(prediction.answer[:MAX_ANSWER_CHARS]):
+        return NO_ANSWER
+    return Task("rubric", list_answer_texts(question, prediction) | list_rubric_texts(question.rubric))
 
 
 NOT_JUDGED = Failure("not judged", asked=False)
-NOTHING_CITED = Judgement(0, "Nothing is cited.")
-NO_SUCH_SENTENCE = Judgement(0, "The document has none of the cited sentences.")
-SCORED_WITHOUT_JUDGE = (NO_ANSWER, NOTHING_CITED, NO_SUCH_SENTENCE)
+NOTHING_CITED = Judgement(0, "Nothing is cited.", is_certain=True)
+NO_SUCH_SENTENCE = Judgement(0, "The document has none of the cited sentences.", is_certain=True)
 
 
-class SupportCriterion(Criterion, frozen=True):
-    """How far the sentences that an answer cites support it."""
-
-    def prepare(self, split: Split, question: Question, prediction: Prediction) -> Case | None:
-        answer = prediction.answer[:MAX_ANSWER_CHARS]
-        if is_blank(answer):
-            return None
-        if not prediction.evidence_sentences:
-            return NOTHING_CITED if question.evidence_sentences else None
-        cited = find_cited_sentences(split, question, prediction)
-        if not cited.texts:
-            return None if cited.texts is None else NO_SUCH_SENTENCE
-        sentences = "\n".join(f"{name}: {text}" for name, text in cited.texts.items())
-        texts = {"question": question.question, "sentences": sentences[:MAX_ANSWER_CHARS], "answer": answer}
-        return texts | {"doc_id": cited.doc_id}  # which the judge is not shown
-
-    def qualify(self, answer: GradedAnswer) -> str:
-        """Return the word, with the document if it is not the gold one, and whether the ID is a wrong one."""
-        text = super().qualify(answer)
-        if answer.cited_doc_id not in ("", answer.question.doc_id):
-            text += f" by sentences of {answer.cited_doc_id}"
-        if answer.gold and answer.scores[self.measure.name] and not set(answer.gold) & set(answer.cited):
-            degree = "supported" if text.startswith("full") else "partly supported"
-            text += f" (wrong by ID, {degree} by content)"
-        return text
+def prepare_support(split: Split, question: Question, prediction: Prediction) -> Case | None:
+    texts = list_answer_texts(question, prediction)
+    if is_blank(texts["answer"]):
+        return None
+    if not prediction.evidence_sentences:
+        return NOTHING_CITED if question.evidence_sentences else None
+    cited = find_cited_sentences(split, question, prediction)
+    if not cited.texts:
+        return None if cited.texts is None else NO_SUCH_SENTENCE
+    sentences = "\n".join(f"{name}: {text}" for name, text in cited.texts.items())
+    shown = {"sentences": sentences[:MAX_ANSWER_CHARS], "doc_id": cited.doc_id}  # the judge sees no doc_id
+    return Task("support", texts | shown)
 
 
-RUBRIC = Criterion(
-    "answer",
-    ANSWER_MEASURE,
-    "rubric",
+def qualify_support(answer: GradedAnswer) -> str:
+    """Return the cited document if it is not the gold one, and whether the cited IDs are wrong ones."""
+    text = ""
+    score = answer.scores[SUPPORT.measure.name]
+    if answer.cited_doc_id not in ("", answer.question.doc_id):
+        text += f" by sentences of {answer.cited_doc_id}"
+    if answer.gold and score and not set(answer.gold) & set(answer.cited):
+        degree = "supported" if score == SUPPORT.measure.top else "partly supported"
+        text += f" (wrong by ID, {degree} by content)"
+    return text
+
+
+RUBRIC = SplitCriterion(
+    name="answer",
+    measure=ANSWER_MEASURE,
+    prompt="rubric",
+    prepare=prepare_rubric,
     block="llm_judge",
-    prefix="",
     columns=("answer_id", "answer_rationale", "failure", "flags", "judge_score", "override_reason"),
     details=(
         *("answer_score_normalized", EVIDENCE_MEASURE.name, "evidence_method", COMBINED_MEASURE.name),
         *("gold_sentences", "pred_sentences", "judge_score", "override_reason"),
     ),
 )
-SUPPORT = SupportCriterion(
-    "support",
-    SUPPORT_MEASURE,
-    "support",
+SUPPORT = SplitCriterion(
+    name="support",
+    measure=Measure(
+        "support_score",
+        "Support",
+        key="avg_support",
+        explanation=(
+            "How far the cited sentences support the answer, says the judge: 1 fully, 0.5 partly, 0 not."
+        ),
+    ),
+    prompt="support",
+    prepare=prepare_support,
     block="support",
-    prefix="support: ",
     columns=("support", "support_rationale", "support_failure"),
     details=("support", "cited_doc_id", "pred_sentences"),
+    prefix="support: ",
+    needs="evidence_sentences",
+    qualify=qualify_support,
 )
+BUILT_IN_CRITERIA = {"support": SUPPORT}  # that --criteria takes by name
 
 
 class CitedSentences(NamedTuple):
@@ -6575,37 +6747,60 @@ def find_cited_sentences(split: Split, question: Question, prediction: Predictio
     return best
 
 
-def read_criteria(options: SplitOptions, problems: list[str]) -> list[Criterion]:
-    """Return what is judged: the course's own criteria come last. Raises UsageError if a name is taken."""
-    criteria: list[Criterion] = [RUBRIC, SUPPORT] if options.judge_support else [RUBRIC]
-    file = read_file(os.path.join(options.root, options.criteria), problems) if options.criteria else None
-    names = []
-    for row in parse_rows(OwnCriterion, file, problems).values() if file else ():
-        name = re.sub(r"\W+", "_", row.name.strip().lower())
-        measure = Measure(
-            f"{name}_score", row.name, 2, top=TOP_SCORE, key=f"avg_{name}", explanation=row.description
-        )
-        columns = (f"{name}_rationale", f"{name}_failure")
-        criteria.append(Criterion(name, measure, "criterion", name, f"{name}: ", columns, rubric=row))
-        names += [name, measure.name]
-    taken = find_taken(names, criteria)
-    if taken:
-        raise UsageError(f"--criteria: the name is taken: {', '.join(taken)}")
-    return criteria
+def read_criteria(
+    options: SplitOptions, functions: Collection[str], problems: list[str]
+) -> list[SplitCriterion]:
+    """Return what is judged: the rubric, built-in criteria that are named, and those of the user's own."""
+    named = {"support": SUPPORT} if options.judge_support else {}
+    values = []
+    for value in options.criteria:
+        if isinstance(value, str) and value in BUILT_IN_CRITERIA:
+            named[value] = BUILT_IN_CRITERIA[value]
+        else:
+            values.append(value)
+    own = read_own_criteria(values, options.root, list_taken_names().union(functions), problems)
+    return [RUBRIC, *named.values(), *map(build_own_criterion, own)]
 
 
-def find_taken(names: Iterable[str], criteria: Iterable[Criterion]) -> list[str]:
-    """Return the names that a column or block of the results has already, or that repeat."""
-    header = list_csv_header([*flatten(SPLIT_BLOCKS.values()), SUPPORT_MEASURE], criteria)
-    return sorted(find_repeated([*header, *SPLIT_BLOCKS, *OTHER_BLOCKS, *names]))
+def build_own_criterion(own: OwnCriterion) -> SplitCriterion:
+    def prepare(_: Split, question: Question, prediction: Prediction) -> Case:
+        return prepare_own(own, list_answer_texts(question, prediction))
+
+    return SplitCriterion(
+        name=own.name,
+        measure=measure_own(own, f"{own.name}_score", f"avg_{own.name}"),
+        prompt=name_own_prompt(bool(own.scale), ()),
+        own=own,
+        prepare=prepare,
+        block=own.name,
+        columns=(f"{own.name}_rationale", f"{own.name}_failure"),
+        prefix=f"{own.name}: ",
+    )
+
+
+def list_taken_names() -> set[str]:
+    """Return the names that a measure, a column or a block of the results has already."""
+    built_in = [RUBRIC, *BUILT_IN_CRITERIA.values()]
+    measures = [*flatten(SPLIT_BLOCKS.values()), *(criterion.measure for criterion in built_in)]
+    columns = list_csv_header(measures, built_in)
+    names = {*SPLIT_BLOCKS, *OTHER_BLOCKS, *columns, *(criterion.block for criterion in built_in)}
+    names |= {re.sub("_(score|rationale|failure)$", "", column) for column in columns}  # of a criterion
+    return names | {measure.title.lower().removesuffix(" %") for measure in measures}
 
 
 def list_cases(
-    split: Split, system: System, criterion: Criterion, limit: int | None
+    split: Split, system: System, criterion: SplitCriterion, limit: int | None
 ) -> Iterator[tuple[int, Case]]:
-    """Yield what there is to judge by a criterion: the first questions that it is for, up to a limit."""
-    rows = [row for row in enumerate(split.questions) if row[1].rubric or criterion is not RUBRIC]
-    for position, question in rows[:limit]:
+    """Yield what there is to judge by a criterion.
+
+    A limit takes the same questions for all criteria: the first with a rubric, or if none has one the first.
+    """
+    positions: Sequence[int] = range(len(split.questions))
+    if limit is not None:
+        with_rubric = [index for index in positions if split.questions[index].rubric]
+        positions = (with_rubric or positions)[:limit]
+    for position in positions:
+        question = split.questions[position]
         case = criterion.prepare(split, question, system.predict(question))
         if case is not None:
             yield position, case
@@ -6613,7 +6808,7 @@ def list_cases(
 
 def add_outcomes(
     system: System,
-    criterion: Criterion,
+    criterion: SplitCriterion,
     cases: Iterable[tuple[int, Case]],
     outcomes: Outcomes | None,
     overrides: Mapping[AnswerKey, Override],
@@ -6625,12 +6820,11 @@ def add_outcomes(
     found: list[tuple[GradedAnswer, Outcome]] = []
     for position, case in cases:
         answer = system.answers[position]
-        if isinstance(case, Judgement):
-            found.append((answer, case))
-        else:
-            answer.cited_doc_id = answer.cited_doc_id or case.get("doc_id", "")
+        if isinstance(case, Task):
+            answer.cited_doc_id = answer.cited_doc_id or case.texts.get("doc_id", "")
             request_id = RequestId(system.title, position, criterion.name)
-            found.append((answer, (outcomes or {}).get(request_id, NOT_JUDGED)))
+            case = (outcomes or {}).get(request_id, NOT_JUDGED)
+        found.append((answer, case))
     decisions = [overrides.get((system.title, answer.question.question_id)) for answer, _ in found]
     is_by_model = outcomes is not None and (not found or any(outcome.asked for _, outcome in found))
     if is_by_model or any(decisions):
@@ -6673,11 +6867,14 @@ def collect_scores(
         scores.values[measure.name] = np.array(column, np.float64)
     if not any(answer.prediction.retrieved_ids for answer in answers):
         scores.not_submitted.update(measure.name for measure in RETRIEVAL_MEASURES)
-    if not any(answer.prediction.evidence_sentences for answer in answers):
-        scores.not_submitted.add(SUPPORT_MEASURE.name)
-        if any(answer.question.evidence_sentences for answer in answers):  # else it is right to cite nothing
-            scores.not_submitted.update(measure.name for measure in (*CITATION_MEASURES, EVIDENCE_MEASURE))
+    has_evidence = any(
+        answer.question.evidence_sentences for answer in answers
+    )  # else it is right to cite none
+    if has_evidence and not any(answer.prediction.evidence_sentences for answer in answers):
+        scores.not_submitted.update(measure.name for measure in (*CITATION_MEASURES, EVIDENCE_MEASURE))
     for criterion in system.judged:
+        if criterion.needs and not any(getattr(answer.prediction, criterion.needs) for answer in answers):
+            scores.not_submitted.add(criterion.measure.name)
         if system.find_missing(criterion):
             scores.obstacles[criterion.measure.name] = MISSING_JUDGEMENTS
     scores.obstacles.update((name, obstacle) for name, obstacle in obstacles.items() if obstacle)
@@ -6734,7 +6931,7 @@ def summarize_blocks(split: Split, means: Mapping[str, Mean]) -> dict[str, dict[
 
 
 def build_judge_results(
-    split: Split, system: System, criterion: Criterion, judging: Judging
+    split: Split, system: System, criterion: SplitCriterion, judging: Judging
 ) -> dict[str, Any]:
     score = criterion.measure.name
     rows = [answer for answer in system.answers if score in answer.scores or answer.find_failure(criterion)]
@@ -6792,7 +6989,7 @@ CITATION_COLUMNS = (
 
 
 def build_rows(
-    answers: Iterable[GradedAnswer], columns: Sequence[str], criteria: Sequence[Criterion] = ()
+    answers: Iterable[GradedAnswer], columns: Sequence[str], criteria: Sequence[SplitCriterion] = ()
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of a block of the results file."""
     for answer in answers:
@@ -6800,7 +6997,7 @@ def build_rows(
         yield {column: facts.get(column) for column in columns}
 
 
-def list_facts(answer: GradedAnswer, criteria: Sequence[Criterion]) -> dict[str, Any]:
+def list_facts(answer: GradedAnswer, criteria: Sequence[SplitCriterion]) -> dict[str, Any]:
     """Return all that results have on an answer, by column. `failure` is that of the first criterion."""
     retrieved = answer.prediction.retrieved_ids
     score = answer.scores.get(ANSWER_MEASURE.name)
@@ -6827,13 +7024,13 @@ def list_facts(answer: GradedAnswer, criteria: Sequence[Criterion]) -> dict[str,
         facts.setdefault("failure", reason)
         facts[f"{criterion.name}_failure"] = reason
         facts[f"{criterion.name}_rationale"] = answer.find_rationale(criterion)
-        facts[criterion.name] = criterion.find_word(answer)
+        facts[criterion.name] = criterion.find_word(answer.find_judgement(criterion))
     return facts
 
 
 def describe_judge_usage(judging: Judging, outcomes: Iterable[Judgement | None]) -> dict[str, Any]:
     """Return what the judgements cost when they were made, whichever run paid for them."""
-    judgements = [row for row in outcomes if row and row not in SCORED_WITHOUT_JUDGE]
+    judgements = [row for row in outcomes if row and not row.is_certain]
     replies = [judgement.reply for judgement in judgements if judgement.reply]
     usage = sum((reply.usage for reply in replies), NO_USAGE)
     batched = sum((reply.usage for reply in replies if reply.batch), NO_USAGE)
@@ -6956,7 +7153,7 @@ def restore_system(split: Split, system: System, stored: Mapping[str, StoredBloc
             retrieved_docs=["retrieved"] if row.get("retrieved_top_1") else [],
             evidence_sentences=["cited"] if row.get("pred_sentences") else [],
         )
-        restored = GradedAnswer(answer.question, then, answer.document, answer.gold_id, scores)
+        restored = GradedAnswer(answer.question, then, answer.document, answer.gold_id, scores=scores)
         for criterion in split.criteria:
             if row.get(f"{criterion.block} failure"):
                 restored.outcomes[criterion.name] = NOT_JUDGED
@@ -6966,7 +7163,7 @@ def restore_system(split: Split, system: System, stored: Mapping[str, StoredBloc
 
 
 def find_obstacle(
-    criterion: Criterion, system: System, stored: Mapping[str, StoredBlock], judging: Judging
+    criterion: SplitCriterion, system: System, stored: Mapping[str, StoredBlock], judging: Judging
 ) -> str:
     """Return why the scores by a criterion cannot be compared with the baseline's; "" if they can."""
     block = stored[criterion.block]
@@ -7479,7 +7676,8 @@ def build_leaderboard(
         names.append(row.system.name if row.system else "")
         table.append((names, row.system.means if row.system else {}))
     header = ["Rank", "Submission", "System"]
-    measures = [*LEADERBOARD_MEASURES, *[criterion.measure for criterion in split.criteria[1:]]]
+    more_measures = [criterion.measure for criterion in split.criteria if criterion is not RUBRIC]
+    measures = [*LEADERBOARD_MEASURES, *more_measures]
     board = build_means_part("Leaderboard", header, table, measures, n_names=3, widest=measure)
     more = ("Judged", "Missing", "Flagged", "Overridden", "Warnings", "Status")
     cells_with_more = []
@@ -7660,7 +7858,7 @@ def render_split_text(graded: Submission, split: Split) -> str:
     return "\n".join(blocks)
 
 
-def render_system(graded: System, criteria: Sequence[Criterion]) -> str:
+def render_system(graded: System, criteria: Sequence[SplitCriterion]) -> str:
     """Return one system's blocks, as the course defines them."""
     answers = graded.answers
     recalls = []
@@ -7694,8 +7892,10 @@ Lambda Weight (answer vs evidence): {ANSWER_WEIGHT:.2f}
 Average Answer Score (1-5): {format_mean(graded, ANSWER_MEASURE, 2)}
 Average Evidence Score (0-1): {format_mean(graded, EVIDENCE_MEASURE, 4)}
 Average Combined Score (0-1): {format_mean(graded, COMBINED_MEASURE, 2)}"""
-    for measure in [criterion.measure for criterion in graded.judged[1:]]:
-        text += f"\nAverage {measure.title} (0-{measure.top}): {format_mean(graded, measure, 2)}"
+    for criterion in graded.judged_beside:
+        measure = criterion.measure
+        lowest = min(PROMPTS[criterion.prompt].choices.values())
+        text += f"\nAverage {measure.title} ({lowest}-{measure.top:g}): {format_mean(graded, measure, 2)}"
     cases = describe_cases(graded, criteria)
     remarks = [*describe_scored(graded), *cases["Flagged questions"], *cases["Overridden scores"]]
     return "\n".join([text, *map(escape_console, remarks)])
@@ -7715,7 +7915,7 @@ def describe_scored(graded: System) -> list[str]:
     return [f"Averages of {n_scored} of {n_questions} questions: the others have no score"]
 
 
-def describe_cases(graded: System, criteria: Iterable[Criterion]) -> dict[str, list[str]]:
+def describe_cases(graded: System, criteria: Iterable[SplitCriterion]) -> dict[str, list[str]]:
     """Return the answers that a person should look at, by title."""
     cases: dict[str, list[str]] = {"Questions without a judgement": [], "Flagged questions": []}
     cases["Overridden scores"] = []
@@ -7736,7 +7936,7 @@ def describe_cases(graded: System, criteria: Iterable[Criterion]) -> dict[str, l
     return cases
 
 
-def describe_missing(system: System, criteria: Iterable[Criterion]) -> list[str]:
+def describe_missing(system: System, criteria: Iterable[SplitCriterion]) -> list[str]:
     """Return a warning that names the answers without a score."""
     lines = []
     for criterion in criteria:
@@ -7867,7 +8067,7 @@ def list_figures(system: System | None, medians: Mapping[str, float]) -> list[Fi
     has_evidence = system.find_mean(EVIDENCE_MEASURE).is_submitted
     figures = []
     shown = [COMBINED_MEASURE, ANSWER_MEASURE, EVIDENCE_MEASURE] if has_evidence else [ANSWER_MEASURE]
-    more = [criterion.measure for criterion in system.judged[1:]]
+    more = [criterion.measure for criterion in system.judged_beside]
     shown += [measure for measure in more if system.find_mean(measure).is_submitted]
     for measure in shown:
         mean = system.find_mean(measure)
@@ -7917,7 +8117,7 @@ def build_origins_part(split: Split, files: Iterable[InputFile], judging: Judgin
     return Part("Where this comes from", lines=[*lines, f"evaluation.py {VERSION}"], place="folded")
 
 
-def list_csv_header(measures: Iterable[Measure], criteria: Iterable[Criterion]) -> list[str]:
+def list_csv_header(measures: Iterable[Measure], criteria: Iterable[SplitCriterion]) -> list[str]:
     return [
         *("question_id", "system", "doc_id", *QUESTION_LABELS),
         *(measure.name for measure in measures),
@@ -8007,8 +8207,10 @@ def describe_answer(system: System, answer: GradedAnswer) -> dict[str, str]:
     for kind, names in answer.sort_citations().items():
         if kind != "missed" or system.means[F1_MEASURE.name].is_submitted:
             facts[CITATION_TITLES[kind]] = ", ".join(names)
-    for criterion in system.judged[1:]:
-        facts[criterion.measure.title] = criterion.describe(answer)
+    for criterion in system.judged_beside:
+        outcome = answer.outcomes.get(criterion.name)
+        remark = criterion.qualify(answer) if isinstance(outcome, Judgement) else ""
+        facts[criterion.measure.title] = criterion.describe(outcome, remark)
     shown = []
     has_evidence = system.find_mean(EVIDENCE_MEASURE).is_submitted
     for measure in (*CITATION_MEASURES, ANSWER_MEASURE, EVIDENCE_MEASURE, COMBINED_MEASURE):
@@ -8074,35 +8276,17 @@ HYBRID_ACCEPTS = 0.9  # an answer of this similarity is right, without a judge
 HYBRID_REJECTS = 0.5  # one below it is wrong
 
 
-class GradedItem(msgspec.Struct):
-    """An answer with all that is known of it. `scores` is by measure; None: it could not be measured."""
+class GradedItem(Judged):
+    """A free answer, or a summary, with all that is known of it."""
 
     item: Item
-    scores: dict[str, float | None] = {}
     similarity: float = 0.0  # to the best gold answer
     is_tuned: bool = False  # whether a threshold was chosen on it
-    outcome: Outcome | None = None  # the judge's, or the one that needed no judge
-    decided_by: str = ""  # "exact", "semantic", "llm" or "no_llm"
     place: int = 0  # in the table of all configurations
 
-    def decide(self, outcome: Outcome | None, decided_by: str) -> None:
-        self.outcome = outcome
-        self.decided_by = decided_by
-
     @property
-    def failure(self) -> str | None:
-        return self.outcome.reason if isinstance(self.outcome, Failure) else None
-
-    @property
-    def judgement(self) -> Judgement | None:
-        return self.outcome if isinstance(self.outcome, Judgement) else None
-
-    @property
-    def reply(self) -> str:
-        """The text of the model's last reply."""
-        if isinstance(self.outcome, Failure):
-            return self.outcome.reply
-        return self.outcome.reply.content if self.outcome and self.outcome.reply else ""
+    def is_failed(self) -> bool:
+        return any(isinstance(outcome, Failure) for outcome in self.outcomes.values())
 
     @property
     def question(self) -> str:
@@ -8229,13 +8413,13 @@ OPTIONAL_MEASURES = {  # of rows that have what they need
 }
 
 
-def measure_item(item: Item, has_sources: bool) -> dict[str, float | None]:
+def measure_item(item: Item, has_sources: bool) -> dict[str, float]:
     scores: dict[str, float | None] = {name: getattr(item, name) for name in AMOUNTS}
     scores["verifier_faithfulness"] = measure_faithfulness(item.prediction, item.context)
     if item.expected_sources and has_sources:
         scores["context_recall"] = cover_at_k(item.sources, item.expected_sources)
         scores["context_precision"] = citation_scores(item.expected_sources, item.sources).precision
-    return scores
+    return {name: score for name, score in scores.items() if score is not None}
 
 
 def compare_embeddings(answers: Iterable[GradedItem], model: Any) -> None:
@@ -8288,12 +8472,12 @@ def choose_threshold(answers: Sequence[GradedItem], options: AnswerOptions) -> d
         is_right = bool(answer.item.label) if labelled else answer.similarity > PROXY_SIMILARITY
         (drawn if answer.is_tuned else others).append((is_right, answer.similarity))
     has_right = labelled and any(is_right for is_right, _ in drawn)
-    criterion = options.criterion or ("f1" if has_right else "accuracy")
+    figure = options.tune_by or ("f1" if has_right else "accuracy")
     tried = {threshold: try_threshold(threshold, drawn) for threshold in SEMANTIC_THRESHOLDS}
-    best = max(tried, key=lambda threshold: getattr(tried[threshold], criterion) or 0.0)
+    best = max(tried, key=lambda threshold: getattr(tried[threshold], figure) or 0.0)
     chosen: dict[str, Any] = {
         "threshold": best,
-        "criterion": criterion,
+        "criterion": figure,
         "proxy": not labelled,
         "rows": len(drawn),
         "other_rows": len(others),
@@ -8307,24 +8491,39 @@ def try_threshold(threshold: float, rows: Sequence[tuple[bool, float]]) -> Class
     return classify([is_right for is_right, _ in rows], [similarity >= threshold for _, similarity in rows])
 
 
-# -- What `answers` and `summaries` share: the answers of configurations are judged by a prompt and compared
+# -- What `answers` and `summaries` share: the answers of configurations are judged by criteria and compared
+
+
+class ItemCriterion(Criterion, frozen=True, kw_only=True):
+    """A criterion for free answers or summaries: a protocol, or one of the user's own."""
+
+    prepare: Callable[[GradedItem], Case]  # returns what there is to judge about an answer
+    unasked: Judgement | None = None  # what counts if no judge is asked; None: nothing does
+
+    @property
+    def measures(self) -> list[str]:
+        """The names of the measures that a judgement fills: the overall score, and its parts."""
+        return [self.measure.name, *PROMPTS[self.prompt].parts]
+
+    def list_scores(self, outcome: Outcome) -> dict[str, float]:
+        """Return the scores of an outcome in the measure's unit. A missing judgement counts 0."""
+        if isinstance(outcome, Failure):
+            return dict.fromkeys(self.measures, 0.0)
+        unit = PROMPTS[self.prompt].top / self.measure.top
+        scores = {**outcome.scores, self.measure.name: outcome.score}
+        return {name: scores[name] / unit for name in self.measures if name in scores}
 
 
 class GradeItems(Command):
     """Have the answers of configurations judged."""
 
-    protocol = ""  # the name of the prompt
-    overall = "llm_judge"  # the measure of the judge's overall score
     results_title = "Evaluation results"
     options: JudgeOptions
     configurations: Sequence[Configuration] = ()
+    criteria: Sequence[ItemCriterion] = ()
     measures: Sequence[Measure] = ()
     compared: Sequence[Measure] = ()  # those of them that are scores
     unjudged: Sequence[str] = ()  # and those that need no judge
-
-    @property
-    def prompt(self) -> Prompt:
-        return PROMPTS[self.protocol]
 
     @property
     def answers(self) -> list[GradedItem]:
@@ -8334,24 +8533,18 @@ class GradeItems(Command):
     def judged(self) -> list[Configuration]:
         return [graded for graded in self.configurations if graded.is_judged]
 
-    def list_undecided(self) -> Iterator[tuple[GradedItem, Request]]:
-        """Yield each answer that a judge has to decide on, with the request to it."""
-        for graded in self.judged:
+    def list_cases(self) -> Iterator[tuple[ItemCriterion, GradedItem, RequestId, Case]]:
+        """Yield what there is to judge about each answer by each criterion."""
+        for criterion, graded in itertools.product(self.criteria, self.judged):
             for position, answer in enumerate(graded.answers):
-                if not answer.decided_by:
-                    prompt = CONTEXT_PROMPTS.get(self.protocol, "") if answer.has_context else ""
-                    texts = list_item_texts(answer.item)
-                    item_id = answer.item.id
-                    yield answer, Request(graded.name, item_id, position, prompt or self.protocol, texts)
+                request_id = RequestId(graded.name, position, criterion.name)
+                yield criterion, answer, request_id, criterion.prepare(answer)
 
     def requests(self) -> Iterator[Request]:
-        return (request for _, request in self.list_undecided())
-
-    def decide_blank(self, answer: GradedItem) -> None:
-        """Give a blank answer the lowest scores."""
-        if is_blank(answer.item.prediction):
-            lowest = dict.fromkeys(self.prompt.score_names, min(self.prompt.choices.values()))
-            answer.decide(Judgement(self.prompt.total(lowest), NO_ANSWER.rationale, lowest), "exact")
+        for criterion, answer, request_id, case in self.list_cases():
+            if isinstance(case, Task):
+                system, position, _ = request_id
+                yield Request(system, answer.item.id, position, *case, criterion=criterion.name)
 
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:
         self.judging = judging
@@ -8361,17 +8554,11 @@ class GradeItems(Command):
             raise JudgeUnavailable(self.why_not)  # no results rather than a file of zeros
         for graded in self.judged:
             graded.is_judged = not self.why_not
-        for answer, request in list(self.list_undecided()):
-            unasked = Judgement(0, "No judge was asked.") if self.protocol == "verdict" else None
-            outcome = outcomes.get(request.id)
-            answer.decide(outcome or unasked, "llm" if outcome else "no_llm")
-        unit = self.prompt.top if self.prompt.score_field else 1  # of answers, shares of the highest count
-        for answer in flatten(graded.answers for graded in self.judged):
-            if isinstance(answer.outcome, Failure):
-                answer.scores |= dict.fromkeys((self.overall, *self.prompt.parts), 0.0)
-            elif answer.outcome:
-                scores = {**answer.outcome.scores, self.overall: answer.outcome.score}
-                answer.scores |= {name: score / unit for name, score in scores.items()}
+        for criterion, answer, request_id, case in self.list_cases():
+            outcome = outcomes.get(request_id, criterion.unasked) if isinstance(case, Task) else case
+            if outcome:
+                answer.outcomes[criterion.name] = outcome
+                answer.scores |= criterion.list_scores(outcome)
         self.table = self.build_table()
         for graded in self.configurations:
             graded.means = compute_means(self.table, graded.name, self.measures)
@@ -8387,7 +8574,7 @@ class GradeItems(Command):
         for graded in self.configurations:
             copies: Counter[Hashable] = Counter()
             for answer in graded.answers:
-                name = (fold_text(answer.item.question), answer.item.accepted[0])
+                name = (fold_text(answer.item.question), *answer.item.accepted[:1])
                 copies[name] += 1
                 answer.place = places.setdefault((name, copies[name]), len(places))
                 if answer.place == len(clusters):
@@ -8401,8 +8588,9 @@ class GradeItems(Command):
                 if any(value is not None for value in column):
                     scores.values[measure.name] = np.full(len(clusters), np.nan)
                     scores.values[measure.name][indices] = np.array(column, np.float64)  # None becomes NaN
-            if any(answer.failure for answer in graded.answers):
-                scores.obstacles = dict.fromkeys((self.overall, *self.prompt.parts), MISSING_JUDGEMENTS)
+            for criterion in self.criteria:
+                if any(answer.find_failure(criterion) for answer in graded.answers):
+                    scores.obstacles |= dict.fromkeys(criterion.measures, MISSING_JUDGEMENTS)
         return table
 
     def warnings(self) -> list[str]:
@@ -8410,10 +8598,19 @@ class GradeItems(Command):
         return [f"warning: {line}" for line in lines]
 
     def remarks(self) -> list[str]:
-        return [f"warning: {line}" for line in flatten(map(warn_about_failures, self.configurations))]
+        return [f"warning: {line}" for line in flatten(map(self.list_failures, self.configurations))]
+
+    def list_failures(self, graded: Configuration) -> list[str]:
+        """Return a warning that counts the missing judgements."""
+        failures = []
+        for criterion, answer in itertools.product(self.criteria, graded.answers):
+            failure = answer.find_failure(criterion)
+            if failure:
+                failures.append(f"{answer.item.id}: {criterion.prefix}{failure.reason}")
+        return list_warnings(graded.name, {"judgements missing, each counts 0": failures})
 
     def is_complete(self) -> bool:
-        return not any(answer.failure for answer in self.answers)
+        return not any(answer.is_failed for answer in self.answers)
 
 
 def list_item_texts(item: Item) -> dict[str, str]:
@@ -8421,16 +8618,11 @@ def list_item_texts(item: Item) -> dict[str, str]:
     context = "\n\n".join(item.context)
     return {
         "question": item.question or "(not given)",
-        "gold": several if len(item.accepted) > 1 else item.accepted[0],
+        "gold": several if len(item.accepted) > 1 else "".join(item.accepted),
         "answer": item.prediction[:MAX_ANSWER_CHARS],
         "context": context,
         "web": context or "(none)",
     }
-
-
-def warn_about_failures(graded: Configuration) -> list[str]:
-    failures = [f"{answer.item.id}: {answer.failure}" for answer in graded.answers if answer.failure]
-    return list_warnings(graded.name, {"judgements missing, each counts 0": failures})
 
 
 # -- The command
@@ -8448,13 +8640,14 @@ class AnswerOptions(JudgeOptions, GateOptions):
 
     files: Sequence[str] = option((), "answers, or a split", "files", nargs="+", metavar="FILE")
     methods: Sequence[str] = option(
-        ("exact", "keyword"), "as below", "--method", nargs="+", choices=METHODS, metavar="NAME"
+        (), "as below (default: exact keyword)", "--method", nargs="+", choices=METHODS, metavar="NAME"
     )
+    criteria: Sequence[CriterionValue] = own_criteria_option()
     protocol: str = option("verdict", "of a judge (default: verdict)", choices=ANSWER_PROMPTS, metavar="NAME")
     normalize: str = option("text", "before exact (default: text)", choices=NORMALIZERS, metavar="NAME")
     threshold: float = option(0.75, "of semantic_fixed (default: 0.75)", type=parse_amount, metavar="X")
     validation: float = option(0.5, "questions to tune on (default: 0.5)", type=parse_share, metavar="SHARE")
-    criterion: str | None = option(
+    tune_by: str | None = option(
         None, "of semantic_dynamic (default: f1 with labels)", choices=("f1", "accuracy"), metavar="NAME"
     )
     embedding_model: str = option(EMBEDDING_MODEL, f"default: {EMBEDDING_MODEL}", metavar="NAME")
@@ -8487,8 +8680,11 @@ def explain_answers() -> str:
     return "\n".join([*rows, *[f"  {field:18} {text}" for field, text in fields.items()]])
 
 
-TUNING_OPTIONS = ("threshold", "validation", "criterion", "embedding_model")
+DEFAULT_METHODS = ("exact", "keyword")
+TUNING_OPTIONS = ("threshold", "validation", "embedding_model")
 SETUP_OPTIONS = ("methods", "protocol", "normalize", *TUNING_OPTIONS, "judge_top")
+SAME_AS_GOLD = Judgement(1, "The same as a gold answer.", is_certain=True)
+NOT_ASKED = Judgement(0, "No judge was asked.")
 
 
 class GradeAnswers(GradeItems):
@@ -8510,35 +8706,37 @@ class GradeAnswers(GradeItems):
 
     def read(self) -> None:
         options = self.options
-        options.methods = list(dict.fromkeys(options.methods))
+        self.needs_judge = bool(options.criteria) and not options.methods
+        methods = options.methods or (() if options.criteria else DEFAULT_METHODS)
+        options.methods = list(dict.fromkeys(methods))
         self.unjudged = [name for name in options.methods if METHODS[name].score]
         judged = [name for name in options.methods if not METHODS[name].score]
         if len(judged) > 1 or (options.protocol != "verdict" and judged != ["llm_judge"]):
             raise UsageError("--protocol needs --method llm_judge, and hybrid excludes both")
-        self.protocol = options.protocol
-        self.overall = judged[0] if judged else "llm_judge"
-        self.configurations = read_configurations(options)
-        if judged:
+        self.protocol = build_protocol(judged[0] if judged else "llm_judge", options)
+        problems: list[str] = []
+        taken = {*METHODS, *OPTIONAL_MEASURES, *self.protocol.measures, *ANSWER_COLUMNS, "flags"}
+        own = read_own_criteria(options.criteria, "", taken, problems)
+        self.own_criteria = list(map(build_item_criterion, own))
+        self.criteria = [*([self.protocol] if judged else []), *self.own_criteria]
+        self.configurations = read_configurations(options, problems)
+        if self.criteria:
             self.judge_notes = self.choose_judge()
         self.model = options.judge_model or DEFAULT_JUDGE_MODEL
-        is_usual = not judged or self.model == DEFAULT_JUDGE_MODEL
+        is_usual = not self.criteria or self.model == DEFAULT_JUDGE_MODEL
         self.suffix = "" if is_usual else JUDGE_SUFFIX + name_for_file(self.model)
-        explanations = {name: METHODS[name].explanation for name in (*self.unjudged, self.overall)}
-        explanations |= dict.fromkeys(self.prompt.parts, "") | OPTIONAL_MEASURES
-        self.measures = [
-            Measure(name, name, 1 if name in AMOUNTS else 3, explanation=explanation)
-            for name, explanation in explanations.items()
-        ]
-        self.compared = [measure for measure in self.measures if measure.name in METHODS]
+        self.measures = [Measure(name, name, explanation=METHODS[name].explanation) for name in self.unjudged]
+        self.measures += [criterion.measure for criterion in (self.protocol, *self.own_criteria)]
+        self.compared = list(self.measures)
+        for name, explanation in (dict.fromkeys(self.protocol.measures[1:], "") | OPTIONAL_MEASURES).items():
+            self.measures.append(Measure(name, name, 1 if name in AMOUNTS else 3, explanation=explanation))
         check_thresholds(options, [graded.name for graded in self.configurations], self.measures)
-        self.check_results(is_judged=bool(judged))
+        self.check_results()
         self.score_without_judge()
-        if judged and len(self.configurations) > options.judge_top:
+        if self.criteria and len(self.configurations) > options.judge_top:
             self.rank([*self.unjudged, "exact"][0])
-        for graded in self.configurations[: options.judge_top] if judged else ():
-            graded.is_judged = True
-            for answer in graded.answers:
-                self.decide_alone(answer)
+        for graded in self.configurations[: options.judge_top]:
+            graded.is_judged = bool(self.criteria)
 
     def rank(self, name: str) -> dict[str, int | None]:
         """Sort the configurations by a measure, best first, and return their ranks."""
@@ -8579,13 +8777,18 @@ class GradeAnswers(GradeItems):
         folder = path.parent if self.options.out is None else Path(self.options.out)
         return (folder / f"{path.stem}_answers{self.suffix}.json").as_posix()
 
-    def check_results(self, *, is_judged: bool) -> None:
+    def check_results(self) -> None:
         """Raise UsageError if a file would be written twice or over another, NothingToDo if all is there."""
         options = self.options
         self.setup: dict[str, Any] = {"program_version": VERSION}
         self.setup |= {name: getattr(options, name) for name in SETUP_OPTIONS}
-        if is_judged:
-            self.setup |= {"judge_model": self.model, "prompt_hash": hash_prompt(self.protocol)}
+        self.setup["criterion"] = options.tune_by
+        if self.criteria:
+            self.setup["judge_model"] = self.model
+        if self.protocol in self.criteria:
+            self.setup["prompt_hash"] = self.protocol.prompt_hash
+        if self.own_criteria:
+            self.setup["criteria"] = {row.name: row.prompt_hash for row in self.own_criteria}
         self.setup["inputs"] = [graded.file.named for graded in self.configurations]
         files = list(map(self.name_results, self.configurations))
         for name in find_repeated([*files, *(graded.file.file for graded in self.configurations)]):
@@ -8638,25 +8841,15 @@ class GradeAnswers(GradeItems):
             lines += [f"Judged are the {best}: {', '.join(names)}", *self.render_plan().splitlines()]
         return lines
 
-    def decide_alone(self, answer: GradedItem) -> None:
-        """Decide on an answer that needs no judge."""
-        item = answer.item
-        self.decide_blank(answer)
-        if answer.decided_by or self.protocol != "verdict":
-            return
-        if exact_match(item.accepted, item.prediction, self.options.normalize):
-            answer.decide(Judgement(1, "The same as a gold answer."), "exact")
-        elif self.overall == "hybrid" and not HYBRID_REJECTS <= answer.similarity < HYBRID_ACCEPTS:
-            is_right = int(answer.similarity >= HYBRID_ACCEPTS)
-            answer.decide(Judgement(is_right, f"Similarity {answer.similarity:.2f}."), "semantic")
-
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:
         super().grade(outcomes, judging)
-        is_asked = not any(answer.decided_by == "no_llm" for answer in self.answers)
+        cases = [(criterion, answer) for criterion, answer, _, _ in self.list_cases()]
+        is_asked = all(answer.outcomes.get(row.name, NOT_ASKED) is not NOT_ASKED for row, answer in cases)
         self.is_done = is_asked and not self.why_not and super().is_complete()
         columns = set().union(*(scores.values for scores in self.table.systems.values()))
         self.measured = [measure.name for measure in self.measures if measure.name in columns]
-        ranking = [name for name in (self.overall, *self.unjudged) if name in columns]
+        names = [self.protocol.name, *self.unjudged, *(criterion.name for criterion in self.own_criteria)]
+        ranking = [name for name in names if name in columns]
         self.ranked_by = ranking[0] if ranking else ""
         self.ranks = self.rank(self.ranked_by)
         for graded in self.configurations:
@@ -8682,9 +8875,10 @@ class GradeAnswers(GradeItems):
         for name in ("input_tokens", "output_tokens"):
             if name in self.table.systems[graded.name].values:
                 results[f"total_{name}"] = sum(answer.scores[name] or 0 for answer in graded.answers)
-        if graded.is_judged and self.protocol == "quality":
+        by_protocol = self.protocol.prompt if graded.is_judged and self.protocol in self.criteria else ""
+        if by_protocol == "quality":
             results["quality"] = self.describe_quality(graded)
-        if graded.is_judged and self.protocol == "verdict":
+        if by_protocol == "verdict":
             results |= count_verdicts(rows)
         if self.chosen:
             results["semantic_dynamic"] = self.chosen
@@ -8692,7 +8886,7 @@ class GradeAnswers(GradeItems):
             results["bleu_tokens"] = describe_tokens(graded.answers)
         if graded.is_judged and self.judging.model:
             results |= {"requested_model": self.judging.requested_model, "judge_model": self.judging.model}
-            results["failed"] = [row["id"] for row in rows if row["failure"]]
+            results["failed"] = [answer.item.id for answer in graded.answers if answer.is_failed]
             results["flagged"] = [row["id"] for row in rows if row["flags"]]
         results["warnings"] = [*graded.warnings, *self.list_answer_warnings(graded, rows)]
         results["detailed_results"] = rows
@@ -8708,7 +8902,7 @@ class GradeAnswers(GradeItems):
             "id": item.id,
             "category": item.category,
             "input": item.question,
-            "gold": item.accepted[0],
+            "gold": "".join(item.accepted[:1]),
             "prediction": item.prediction,
             "correct": answer.scores[decided_by] == 1 if decided_by else None,
             "reasoning": "",
@@ -8722,31 +8916,49 @@ class GradeAnswers(GradeItems):
                 row[name] = value
         if answer.is_tuned:
             row["tuned"] = True
-        return row | self.describe_decision(answer) if graded.is_judged else row
+        if graded.is_judged and self.protocol in self.criteria:
+            row |= self.describe_decision(answer)
+        for criterion in self.own_criteria if graded.is_judged else ():
+            failure = answer.find_failure(criterion)
+            row[f"{criterion.name}_rationale"] = answer.find_rationale(criterion)
+            row[f"{criterion.name}_failure"] = failure.reason if failure else None
+        if graded.is_judged:
+            row["flags"] = find_flags(item.prediction, item.question, *item.accepted)
+        return row
 
     def describe_decision(self, answer: GradedItem) -> dict[str, Any]:
-        item = answer.item
-        judgement = answer.judgement
-        score = answer.scores.get(self.overall)
+        """Return what the judge decided by the protocol, or why it did not."""
+        outcome = answer.outcomes.get(self.protocol.name)
+        judgement = answer.find_judgement(self.protocol)
+        score = answer.scores.get(self.protocol.name)
+        decided_by = "llm"
+        if outcome in (None, NOT_ASKED):
+            decided_by = "no_llm"
+        elif judgement and judgement.is_certain:
+            is_exact = judgement in (SAME_AS_GOLD, judge_blank(PROMPTS[self.protocol.prompt]))
+            decided_by = "exact" if is_exact else "semantic"
         row = {
-            "correct": score == 1 if judgement and self.protocol == "verdict" else None,
+            "correct": score == 1 if judgement and self.protocol.prompt == "verdict" else None,
             "reasoning": judgement.rationale if judgement else "",
-            "decision_method": answer.decided_by,
-            "failure": answer.failure,
+            "decision_method": decided_by,
+            "failure": outcome.reason if isinstance(outcome, Failure) else None,
             "score": score,
             "judge_scores": (judgement and judgement.scores) or None,
-            "flags": find_flags(item.prediction, item.question, *item.accepted),
         }
-        if self.protocol == "quality":
+        if self.protocol.prompt == "quality":
             row["faithful_to"] = "context" if answer.has_context else "reference"
         return row
 
     def describe_quality(self, graded: Configuration) -> dict[str, Any]:
         """Return the mean of each criterion from 1 to 5, without failed calls, and as a share of 5."""
-        judgements = {answer.place: answer.judgement for answer in graded.answers if answer.judgement}
+        judgements = {}
+        for answer in graded.answers:
+            judgement = answer.find_judgement(self.protocol)
+            if judgement:
+                judgements[answer.place] = judgement
         clusters = self.table.clusters[list(judgements)]
         quality = {}
-        for name in self.prompt.score_names:
+        for name in PROMPTS[self.protocol.prompt].score_names:
             values = [judgement.scores[name] for judgement in judgements.values()]
             interval = bootstrap_interval(values, clusters)
             average = mean(values)
@@ -8762,7 +8974,7 @@ class GradeAnswers(GradeItems):
             "missing or blank answers, counted as wrong": blank,
             "flagged answers: text for the judge, or judged cut off": flagged,
         }
-        lines = [*list_warnings(graded.name, cases), *warn_about_failures(graded)]
+        lines = [*list_warnings(graded.name, cases), *self.list_failures(graded)]
         if self.chosen.get("proxy"):
             proxy = f"similarity > {PROXY_SIMILARITY} counted as correct when the threshold was chosen"
             lines.append(f"{graded.name}: no row has a person's `correct`, so {proxy}")
@@ -8795,7 +9007,10 @@ class GradeAnswers(GradeItems):
                 known = [score for score in scores if score is not None]
                 if known:
                     title = f"{graded.name}: {measure.name}, {len(known)} answers"
-                    distributions[title] = Distribution(known, np.linspace(0, 1, 11).tolist())
+                    levels = (
+                        list(LEVEL_SCORES.values()) if measure.top == TOP_SCORE else np.linspace(0, 1, 11)
+                    )
+                    distributions[title] = Distribution(known, list(map(float, levels)))
             lines += prefix_lines(graded.name, describe_answers(graded.results))
         lines.append(
             f"{IN_BRACKETS}: bootstrap over answers, those about the same sources or question together."
@@ -8814,13 +9029,19 @@ class GradeAnswers(GradeItems):
         return Report(
             "Evaluation of answers",
             parts,
-            entries=build_answer_entries(self.configurations),
-            header=["configuration", *ANSWER_COLUMNS, "flags", *self.measured],
-            rows=list_answer_rows(self.configurations, self.measured),
+            entries=build_answer_entries(self.configurations, self.own_criteria),
+            header=["configuration", *ANSWER_COLUMNS, "flags", *self.measured, *self.own_columns],
+            rows=list_answer_rows(self.configurations, self.measured, self.own_columns),
             distributions=distributions,
             entries_title="Answers",
             facts={"Judge": self.configurations[0].results.get("judge_model", "none")},
         )
+
+    @property
+    def own_columns(self) -> list[str]:
+        """The columns of the CSV with what the judge says by the user's own criteria."""
+        ends = ("rationale", "failure")
+        return [f"{row.name}_{end}" for row, end in itertools.product(self.own_criteria, ends)]
 
     def find_imperfect(self) -> Iterator[str]:
         """Yield the scores of gold answers that are below 1."""
@@ -8847,12 +9068,51 @@ class GradeAnswers(GradeItems):
         return super().is_complete() and not self.imperfect
 
 
+# -- What is judged
+
+
+def build_protocol(name: str, options: AnswerOptions) -> ItemCriterion:
+    """Return the criterion of llm_judge or hybrid: whether, or how far, an answer is right."""
+    prompt = PROMPTS[options.protocol]
+
+    def prepare(answer: GradedItem) -> Case:
+        item = answer.item
+        if is_blank(item.prediction):
+            return judge_blank(prompt)
+        if options.protocol == "verdict" and exact_match(item.accepted, item.prediction, options.normalize):
+            return SAME_AS_GOLD
+        if name == "hybrid" and not HYBRID_REJECTS <= answer.similarity < HYBRID_ACCEPTS:
+            is_right = int(answer.similarity >= HYBRID_ACCEPTS)
+            return Judgement(is_right, f"Similarity {answer.similarity:.2f}.", is_certain=True)
+        shown = CONTEXT_PROMPTS[options.protocol] if answer.has_context else options.protocol
+        return Task(shown, list_item_texts(item))
+
+    return ItemCriterion(
+        name=name,
+        measure=Measure(name, name, explanation=METHODS[name].explanation),
+        prompt=options.protocol,
+        prepare=prepare,
+        unasked=NOT_ASKED if options.protocol == "verdict" else None,
+    )
+
+
+def build_item_criterion(own: OwnCriterion) -> ItemCriterion:
+    return ItemCriterion(
+        name=own.name,
+        measure=measure_own(own, own.name),
+        prompt=name_own_prompt(bool(own.scale), ()),
+        prefix=f"{own.name}: ",
+        own=own,
+        prepare=lambda answer: prepare_own(own, list_item_texts(answer.item)),
+    )
+
+
 # -- Reading
 
 
-def read_configurations(options: AnswerOptions) -> list[Configuration]:
+def read_configurations(options: AnswerOptions, problems: list[str]) -> list[Configuration]:
     """Read the answers in files, and those of all systems of splits. Raises InputError and UsageError."""
-    problems: list[str] = []
+    item_type = Item if options.methods else OpenItem
     configurations: list[Configuration] = []
     for path in list_paths(options.files):
         if is_split(path):
@@ -8867,7 +9127,7 @@ def read_configurations(options: AnswerOptions) -> list[Configuration]:
         else:
             n_problems = len(problems)
             file = read_file(path, problems)
-            items = parse_items(file, problems)
+            items = parse_items(file, problems, item_type)
             if not items and len(problems) == n_problems:
                 problems.append(f"{path}: no rows")
             elif items and not options.reference_check and all(is_blank(item.prediction) for item in items):
@@ -8973,18 +9233,25 @@ def describe_answers(results: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def list_answer_rows(configurations: Iterable[Configuration], names: Iterable[str]) -> Iterator[list[object]]:
+def list_answer_rows(
+    configurations: Iterable[Configuration], names: Iterable[str], columns: Iterable[str]
+) -> Iterator[list[object]]:
     for graded in configurations:
         for row in graded.results["detailed_results"]:
             cells = [graded.name, *[row[column] for column in ANSWER_COLUMNS]]
-            yield [*cells, ", ".join(row.get("flags", ())), *[row["scores"].get(name) for name in names]]
+            cells += [", ".join(row.get("flags", ())), *[row["scores"].get(name) for name in names]]
+            yield [*cells, *map(row.get, columns)]
 
 
-def build_answer_entries(configurations: Iterable[Configuration]) -> Iterator[Entry]:
+def build_answer_entries(
+    configurations: Iterable[Configuration], criteria: Sequence[ItemCriterion]
+) -> Iterator[Entry]:
     verdicts = {True: "right", False: "wrong", None: ""}
     for graded in configurations:
-        for row in graded.results["detailed_results"]:
+        for row, answer in zip(graded.results["detailed_results"], graded.answers, strict=True):
             facts = {"Decided by": row["decision_method"], "Reason": row["failure"] or row["reasoning"]}
+            for criterion in criteria:
+                facts[f"By {criterion.name}"] = criterion.describe(answer.outcomes.get(criterion.name))
             facts["Flags"] = ", ".join(row.get("flags", ()))
             for measure, value in row["scores"].items():
                 facts[measure] = format_number(value, 3)
@@ -9659,8 +9926,6 @@ class JudgeSummaries(GradeItems):
 
     options_type = SummaryOptions
     options: SummaryOptions
-    protocol = "summary"
-    overall = TOTAL
     configurations: Sequence[SummaryFile] = ()
     needs_judge = True
 
@@ -9689,6 +9954,8 @@ class JudgeSummaries(GradeItems):
         lacking = () if self.has_gold else (COVERAGE, TOTAL)  # there is nothing to compare with
         self.measures = [measure for measure in SUMMARY_MEASURES if measure.name not in lacking]
         self.compared = self.measures
+        total = SUMMARY_MEASURES[-1]
+        self.criteria = [ItemCriterion(name=TOTAL, measure=total, prompt="summary", prepare=self.prepare)]
         if self.has_gold:
             file = read_file(GOLD_SUMMARIES_FILE, problems)
             self.reference_files[file.source] = None
@@ -9738,13 +10005,18 @@ class JudgeSummaries(GradeItems):
             if find_flags(answer, row.query):
                 cases["summaries that speak to the judge or are judged cut off"].append(row.id)
             answers.append(GradedItem(item))
-            self.decide_blank(answers[-1])
-            if self.has_gold and not known:
-                answers[-1].decide(Failure("no gold summary has this query as its title"), "no_llm")
         outside = [str(index) for index in indices if not 0 <= index < len(rows)]
         cases[f"indices outside 0 to {len(rows) - 1}, left out"] = outside
         graded = SummaryFile(f"{kind} {k}", file.source, answers, list_warnings(path, cases), is_judged=True)
         return msgspec.structs.replace(graded, kind=kind, k=k, n_skipped=n_skipped)
+
+    def prepare(self, answer: GradedItem) -> Case:
+        """Return what there is to judge about a summary."""
+        if self.has_gold and answer.item.gold == NO_REFERENCE:
+            return Failure("no gold summary has this query as its title", asked=False)
+        if is_blank(answer.item.prediction):
+            return judge_blank(PROMPTS["summary"])
+        return Task("summary", list_item_texts(answer.item))
 
     def read_web_documents(self, k: int, problems: list[str]) -> dict[str, str]:
         """Return the documents from the web, a line for each, by folded query."""
@@ -9783,12 +10055,16 @@ class JudgeSummaries(GradeItems):
         for answer in graded.answers:
             scores: dict[str, int | None] = dict.fromkeys(CRITERIA)
             for measure in self.measures:
-                scores[measure.name] = int(answer.scores[measure.name] or 0)
+                scores[measure.name] = int(answer.scores[measure.name])
             row = ScoredSummary(id=answer.item.id, query=answer.item.question, scores=scores)
-            row.error = answer.failure
-            row.raw_response = answer.reply or None
+            outcome = answer.outcomes[TOTAL]
+            if isinstance(outcome, Failure):
+                row.error = outcome.reason
+                row.raw_response = outcome.reply or None
+            elif outcome.reply:
+                row.raw_response = outcome.reply.content
             rows.append(row)
-        is_asked = any(answer.decided_by == "llm" for answer in graded.answers)
+        is_asked = any(isinstance(self.prepare(answer), Task) for answer in graded.answers)
         return {
             "model": self.judging.model if is_asked else None,
             "requested_model": self.judging.requested_model if is_asked else None,
@@ -9804,7 +10080,7 @@ class JudgeSummaries(GradeItems):
             "run": {
                 "schema": RESULTS_SCHEMA,
                 "program_version": VERSION,
-                "prompt_hash": hash_prompt(self.protocol),
+                "prompt_hash": hash_prompt("summary"),
                 "inputs": [file.named for file in (graded.file, *self.reference_files)],
             },
             "results": rows,
@@ -9814,7 +10090,7 @@ class JudgeSummaries(GradeItems):
         rows: list[MeansRow] = []
         parts = []
         for graded in self.configurations:
-            n_failed = sum(answer.failure is not None for answer in graded.answers)
+            n_failed = sum(answer.is_failed for answer in graded.answers)
             rows.append(([graded.name, len(graded.answers), n_failed, graded.n_skipped], graded.means))
             totals = Counter(answer.scores.get(TOTAL) for answer in graded.answers)
             levels = range(int(SUMMARY_MEASURES[-1].top) + 1) if self.has_gold else ()
@@ -10486,7 +10762,7 @@ def grade(
     systems: Iterable[str] | None = None,
     judge: str | Callable[[Question, str], float] | None = None,
     judge_support: bool = False,
-    criteria: str | Path | None = None,
+    criteria: Mapping[str, str] | Sequence[CriterionValue] = (),
     measures: Mapping[str, OwnMeasure] = MappingProxyType({}),
 ) -> Results:
     """Grade the outputs of a split's systems. Nothing is printed, and only a model's journal is written.
@@ -10499,7 +10775,8 @@ def grade(
             for those that the journal lacks, which needs GROQ_API_KEY. A function `judge(question, answer)`
             returns the score of an answer, from 1 to 5; these scores are not kept.
         judge_support: whether the model also judges if the cited sentences support the answer.
-        criteria: a file of criteria of your own, as for --criteria.
+        criteria: criteria of your own: a dict of name and question, each decided yes or no, or a list of what
+            --criteria takes, or of the rows of its file: `{"name", "description", "scale"}`.
         measures: measures of your own by name: `f(question, prediction)` returns a score, of which more is
             better, or None if the question has none. The results have them in the block `measures`.
 
@@ -10518,9 +10795,9 @@ def grade(
     chosen = None if systems is None else sorted(collect_ids(systems))
     if chosen == []:
         raise ValueError("systems is empty: name at least one, or leave it out to grade all")
-    taken = find_taken(measures, [RUBRIC, SUPPORT])
+    taken = list_taken_names() & set(measures)
     if taken:
-        raise ValueError(f"measures: the name is taken: {', '.join(taken)}")
+        raise ValueError(f"measures: the name is taken: {', '.join(sorted(taken))}")
     options = SplitOptions(
         split=split,
         systems=chosen,
@@ -10529,7 +10806,7 @@ def grade(
         journal_only=judge is None,
         judge_model=judge if isinstance(judge, str) else None,
         judge_support=judge_support,
-        criteria=criteria,
+        criteria=list_criterion_values(criteria),
     )
     command = GradeSplit(options)
     command.functions = measures
@@ -10538,6 +10815,17 @@ def grade(
     except (UsageError, JudgeUnavailable) as error:
         raise InputError([str(error)]) from error
     return Results(command)
+
+
+def list_criterion_values(
+    criteria: Mapping[str, str] | Sequence[CriterionValue],
+) -> Sequence[CriterionValue]:
+    """Return criteria as --criteria takes them. Those of a dict are names and questions."""
+    if isinstance(criteria, (str, Path)):
+        return [criteria]
+    if isinstance(criteria, Mapping):
+        return [{"name": name, "description": question} for name, question in criteria.items()]
+    return list(criteria)
 
 
 def grade_silently(command: GradeSplit, judge: str | Callable[[Question, str], float] | None) -> None:

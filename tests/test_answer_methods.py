@@ -394,7 +394,7 @@ def test_labels_are_those_of_people(project: Project, embed: Embed) -> None:
     rows = project.read("a.json")
     machine = rows[:4] + [{**row, "correct": True, "decision_method": "llm"} for row in rows[4:]]
     options = ("--method", "semantic_dynamic", "exact")
-    chosen = grade(project, machine, *options, "--criterion", "accuracy")["semantic_dynamic"]
+    chosen = grade(project, machine, *options, "--tune-by", "accuracy")["semantic_dynamic"]
     assert (chosen["rows"], chosen["other_rows"], chosen["criterion"]) == (2, 2, "accuracy")
     chosen = grade(project, {"judge_model": "m", "items": rows}, *options)["semantic_dynamic"]
     expected = {"proxy": True, "rows": 20, "other_rows": 20, "accuracy": None, "f1": None}
