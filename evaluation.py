@@ -184,7 +184,6 @@ MAX_COLUMNS = 200  # pairs of systems tested at a time, to bound memory
 FLIPS_AT_A_TIME = 1_000  # likewise
 POWER = 0.8  # of the test that a noticeable drop is named for
 MAX_P = 0.05  # a difference is significant if its adjusted p is at most this
-SLICE_LABELS = ("question_type", "edge_case_type", "source_dataset")
 MIN_SLICE = 3  # questions
 
 MAX_ANSWER_CHARS = 20_000  # of an answer that are judged
@@ -360,6 +359,9 @@ class OwnCriterion(Record, kw_only=True):
         }
 
 
+LabelValue: TypeAlias = Annotated[Any, msgspec.Meta(description="a label")]  # of any type, kept as text
+
+
 class Question(Record, kw_only=True):
     """A gold question. `evidence_sentences` are sentence IDs of the document `doc_id`; may be empty."""
 
@@ -369,15 +371,23 @@ class Question(Record, kw_only=True):
     answer: str
     evidence_sentences: list[str]
     rubric: Rubric | None = None
-    question_type: str = ""
-    edge_case_type: str = ""
-    source_dataset: str = ""
+    question_type: LabelValue = ""
+    edge_case_type: LabelValue = ""
+    source_dataset: LabelValue = ""
     source: str = ""
     synthetic: Any = False
     reviewed: Any = False  # whether a person has checked a synthetic question
 
     def __post_init__(self) -> None:
         check_names("evidence_sentences", self.evidence_sentences)
+        for label in LABELS:
+            value = getattr(self, label)
+            if not isinstance(value, str):
+                setattr(self, label, format_compact(value))
+
+
+# The labels of a question, by which results are sliced. A further field of this type is one more.
+LABELS = [field.name for field in msgspec.structs.fields(Question) if field.type == LabelValue]
 
 
 class OpenQuestion(Record):
@@ -5492,7 +5502,7 @@ GRADED_FOLDER = "{split}_graded"
 LEADERBOARD_FILE = "{split}_leaderboard"
 GRADES_FILE = "{split}_grades.csv"
 JUDGEMENTS_FILE = "{split}_judgements.jsonl"
-QUESTION_LABELS = ("question_type", "edge_case_type", "source_dataset", "source")
+SHOWN_LABELS = (*LABELS, "source")
 FINAL_SYSTEM = "final"  # of a submission's systems the one that is its grade
 
 
@@ -6395,7 +6405,7 @@ class GradeSplit(Command):
         for system in submission.systems:
             table.systems[system.name] = collect_scores(system, self.split)
             system.means = compute_means(table, system.name, measures)
-        for label in SLICE_LABELS:
+        for label in LABELS:
             parts = slice_table(table, map(attrgetter(label), questions))
             for system in submission.systems:
                 system.slices[label] = {}
@@ -8035,7 +8045,7 @@ def build_split_report(
         build_systems_part("Systems", systems, split.measures, remarks),
         build_baseline_part(baseline, systems),
         build_comparison_part(graded.differences, lists_unsubmitted=False)._replace(place="folded"),
-        *(build_slice_part(systems, label, split.measures) for label in SLICE_LABELS),
+        *(build_slice_part(systems, label, split.measures) for label in LABELS),
         *(Part(title, lines=own, place="last") for title, own in cases.items()),
     ]
     figures: list[Figure] = []
@@ -8119,7 +8129,7 @@ def build_origins_part(split: Split, files: Iterable[InputFile], judging: Judgin
 
 def list_csv_header(measures: Iterable[Measure], criteria: Iterable[SplitCriterion]) -> list[str]:
     return [
-        *("question_id", "system", "doc_id", *QUESTION_LABELS),
+        *("question_id", "system", "doc_id", *SHOWN_LABELS),
         *(measure.name for measure in measures),
         *flatten(criterion.columns for criterion in criteria),
         *CITATION_KINDS,
@@ -8163,7 +8173,7 @@ def build_entries(split: Split, systems: Sequence[System]) -> Iterator[Entry]:
     for position, question in enumerate(split.questions):
         answers = {system.name: system.answers[position] for system in systems}
         labels = [f"document: {question.doc_id}"]
-        for label in QUESTION_LABELS:
+        for label in SHOWN_LABELS:
             if getattr(question, label):
                 labels.append(f"{label}: {getattr(question, label)}".replace("_", " "))
         document = split.documents[question.doc_id]

@@ -296,6 +296,13 @@ def test_slices_have_at_least_three_questions(seven: Project) -> None:
     assert seven.run().results["zebra"]["slices"] == {name: {} for name in LABELS}
 
 
+def test_any_value_is_a_label(seven: Project) -> None:
+    label(seven, {number: {"question_type": number % 2, "edge_case_type": ["a"]} for number in range(1, 8)})
+    slices = seven.run().results["zebra"]["slices"]
+    sizes = [{value: block["questions"] for value, block in slices[name].items()} for name in LABELS[:2]]
+    assert sizes == [{"0": 3, "1": 4}, {'["a"]': 7}]
+
+
 def test_slice_equals_grading_only_its_questions(seven: Project, judge_with: JudgeWith) -> None:
     label(seven, ALL_LABELS)
     judge_with({"zebra": [5, 3, 4, 1, 2, 4, 2]})
