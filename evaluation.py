@@ -6706,21 +6706,40 @@ def qualify_support(answer: GradedAnswer) -> str:
     return text
 
 
-RUBRIC = SplitCriterion(
-    name="answer",
-    measure=ANSWER_MEASURE,
+def prepare_answer(prompt: str, _: Split, question: Question, prediction: Prediction) -> Case:
+    """Return the usual case: a blank answer has the lowest score, any other is shown to the judge."""
+    texts = list_answer_texts(question, prediction)
+    return judge_blank(PROMPTS[prompt]) if is_blank(texts["answer"]) else Task(prompt, texts)
+
+
+def build_criterion(name: str, measure: Measure, **more: Any) -> SplitCriterion:
+    """Return a criterion whose prompt, block, columns and messages have its name, unless `more` says so."""
+    row = {
+        "prompt": name,
+        "block": name,
+        "columns": (f"{name}_rationale", f"{name}_failure"),
+        "prefix": f"{name}: ",
+        "prepare": functools.partial(prepare_answer, name),
+    }
+    return SplitCriterion(name=name, measure=measure, **{**row, **more})
+
+
+RUBRIC = build_criterion(
+    "answer",
+    ANSWER_MEASURE,
     prompt="rubric",
     prepare=prepare_rubric,
     block="llm_judge",
+    prefix="",
     columns=("answer_id", "answer_rationale", "failure", "flags", "judge_score", "override_reason"),
     details=(
         *("answer_score_normalized", EVIDENCE_MEASURE.name, "evidence_method", COMBINED_MEASURE.name),
         *("gold_sentences", "pred_sentences", "judge_score", "override_reason"),
     ),
 )
-SUPPORT = SplitCriterion(
-    name="support",
-    measure=Measure(
+SUPPORT = build_criterion(
+    "support",
+    Measure(
         "support_score",
         "Support",
         key="avg_support",
@@ -6728,16 +6747,15 @@ SUPPORT = SplitCriterion(
             "How far the cited sentences support the answer, says the judge: 1 fully, 0.5 partly, 0 not."
         ),
     ),
-    prompt="support",
     prepare=prepare_support,
-    block="support",
     columns=("support", "support_rationale", "support_failure"),
     details=("support", "cited_doc_id", "pred_sentences"),
-    prefix="support: ",
     needs="evidence_sentences",
     qualify=qualify_support,
 )
-BUILT_IN_CRITERIA = {"support": SUPPORT}  # that --criteria takes by name
+BUILT_IN_CRITERIA = {  # by the name that --criteria takes
+    "support": SUPPORT,
+}
 
 
 class CitedSentences(NamedTuple):
@@ -6773,18 +6791,12 @@ def read_criteria(
 
 
 def build_own_criterion(own: OwnCriterion) -> SplitCriterion:
-    def prepare(_: Split, question: Question, prediction: Prediction) -> Case:
-        return prepare_own(own, list_answer_texts(question, prediction))
-
-    return SplitCriterion(
-        name=own.name,
-        measure=measure_own(own, f"{own.name}_score", f"avg_{own.name}"),
+    return build_criterion(
+        own.name,
+        measure_own(own, f"{own.name}_score", f"avg_{own.name}"),
         prompt=name_own_prompt(bool(own.scale), ()),
         own=own,
-        prepare=prepare,
-        block=own.name,
-        columns=(f"{own.name}_rationale", f"{own.name}_failure"),
-        prefix=f"{own.name}: ",
+        prepare=lambda _, *answer: prepare_own(own, list_answer_texts(*answer)),
     )
 
 

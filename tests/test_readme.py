@@ -36,6 +36,8 @@ REPLIES = {  # what an instruction contains -> the reply
     "criterion_1": '{"explanations": {}, "scores": {%s}}',
     '"correct"': '{"reasoning": "The same.", "correct": "yes"}',
     '"support"': '{"rationale": "They say so.", "support": "full"}',
+    '"decision"': '{"rationale": "It is.", "decision": "yes"}',
+    '"complete"': '{"rationale": "It is.", "complete": "yes"}',
     '"told"': '{"told": true, "answer": "Goods.", "sentences": ["D1.S1"]}',
     '"rubric": [': DRAFT,
     '{"answer"': '{"answer": "I do not know."}',
@@ -130,11 +132,38 @@ def apply_change(source: str, change: str) -> str:
     return source
 
 
-def test_change_of_the_program_works(clone: Project) -> None:
+@pytest.fixture
+def changed(clone: Project) -> Project:
+    """The project after the README's changes of the program."""
     source = (ROOT / "evaluation.py").read_text("utf-8")
-    [change] = read_blocks("diff")
-    clone.write("evaluation.py", apply_change(source, change))
-    program = [sys.executable, "evaluation.py", "dev", "--report", "csv"]
-    done = subprocess.run(program, cwd=clone.folder, capture_output=True, text=True, check=True)
-    assert "Average All right: " in done.stdout
-    assert "all_right" in (clone.folder / "dev_evaluation.csv").read_text("utf-8")
+    measure, criterion = read_blocks("diff")
+    clone.write("evaluation.py", apply_change(apply_change(source, measure), criterion))
+    return clone
+
+
+def run_program(project: Project, *arguments: str) -> str:
+    program = [sys.executable, "evaluation.py", "dev", "--report", "csv", *arguments]
+    return subprocess.run(program, cwd=project.folder, capture_output=True, text=True, check=True).stdout
+
+
+def test_a_measure_can_be_added(changed: Project) -> None:
+    assert "Average All right: " in run_program(changed)
+    assert "all_right" in (changed.folder / "dev_evaluation.csv").read_text("utf-8")
+
+
+def test_a_criterion_can_be_added(changed: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = serve(reply)
+    monkeypatch.setenv("GROQ_API_KEY", "gsk_for_tests")
+    monkeypatch.setenv("GROQ_BASE_URL", server.url)
+    assert "Average Complete (0-1): 1.00" in run_program(changed, "--criteria", "complete")
+    assert "complete_score,complete_rationale" not in (changed.folder / "dev_evaluation.csv").read_text(
+        "utf-8"
+    )
+    results = changed.read("dev_evaluation.json")["strong"]
+    assert (
+        results["complete"]["avg_complete"],
+        "complete" in results["slices"]["question_type"]["analysis"],
+    ) == (
+        1,
+        True,
+    )
