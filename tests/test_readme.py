@@ -156,14 +156,8 @@ def test_a_criterion_can_be_added(changed: Project, serve: Serve, monkeypatch: p
     monkeypatch.setenv("GROQ_API_KEY", "gsk_for_tests")
     monkeypatch.setenv("GROQ_BASE_URL", server.url)
     assert "Average Complete (0-1): 1.00" in run_program(changed, "--criteria", "complete")
-    assert "complete_score,complete_rationale" not in (changed.folder / "dev_evaluation.csv").read_text(
-        "utf-8"
-    )
+    header = (changed.folder / "dev_evaluation.csv").read_text("utf-8-sig").splitlines()[0]
+    assert {"complete_score", "complete_rationale", "complete_failure"} <= set(header.split(","))
     results = changed.read("dev_evaluation.json")["strong"]
-    assert (
-        results["complete"]["avg_complete"],
-        "complete" in results["slices"]["question_type"]["analysis"],
-    ) == (
-        1,
-        True,
-    )
+    assert results["complete"]["avg_complete"] == 1
+    assert "complete" in results["slices"]["question_type"]["analysis"]
