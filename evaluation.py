@@ -155,7 +155,10 @@ H = TypeVar("H", bound=Hashable)
 
 # ------------------------------------------------------------------ 1. Settings
 
-VERSION = "3.0.0"
+# Names of files, limits, models and exit codes, each with its source or reason, and the errors that end a
+# run. Read first: MODELS, and the four exceptions; whatever a user can cause is one of them.
+
+VERSION = "4.0.0"
 RESULTS_SCHEMA = 3
 
 SPLITS = ("train", "dev", "test")  # listed first
@@ -264,7 +267,9 @@ class JudgingStopped(Exception):
 
 # ------------------------------------------------------------------ 2. Records
 
-# What the input files hold. Unknown fields are ignored; null counts as missing.
+# In: rows of the input files. Out: records with checked fields; unknown fields are ignored, and null counts
+# as missing. Read first: Question, Prediction, Item; their aliases are the names of fields that are
+# accepted.
 
 Name = Annotated[str, msgspec.Meta(pattern=r"\S")]  # not blank
 Amount = Annotated[float, msgspec.Meta(ge=0, le=MAX_AMOUNT)] | None
@@ -778,7 +783,9 @@ def cut_text(text: str) -> str:
 
 # ------------------------------------------------------------------ 3. Files
 
-# Reading adds every problem to a list as "file:line: what is wrong", so that all are reported at once.
+# In: paths. Out: records of section 2, and files that are written whole or not at all. Reading adds every
+# problem to a list as "file:line: what is wrong", so that all are reported at once. Read first: read_file,
+# parse_rows, write_file.
 
 
 class InputFile(msgspec.Struct, frozen=True):
@@ -1307,6 +1314,9 @@ def import_optional(module: str, needed_by: str) -> Any:
 
 # ------------------------------------------------------------------ 4. Metrics
 
+# In: plain values, such as IDs and texts. Out: scores of one answer, from 0 to 1. Nothing here knows of
+# files, systems or judges. Read first: recall_at_k, citation_scores, evidence_score, exact_match.
+
 
 def recall_at_k(retrieved_ids: Sequence[str], gold_ids: Collection[str], k: int) -> float:
     """Return the share of gold IDs among the first k retrieved IDs.
@@ -1567,8 +1577,10 @@ def measure_faithfulness(answer: str, context: Iterable[str]) -> float | None:
 
 # ------------------------------------------------------------------ 5. Statistics
 
-# Questions about one document succeed or fail together, so documents (clusters) are resampled, not questions.
-# All random bytes come from SHAKE-128, so that every version of Python and numpy draws the same.
+# In: columns of scores. Out: intervals, p-values and coefficients. Questions about one document succeed or
+# fail together, so documents (clusters) are resampled, not questions. All random bytes come from SHAKE-128,
+# so that every version of Python and numpy draws the same. Read first: bootstrap_interval, paired_test,
+# corrected_mean.
 
 Array: TypeAlias = npt.NDArray[Any]
 Values: TypeAlias = Sequence[float] | Array
@@ -2081,7 +2093,9 @@ def compute_coefficients(tables: Array, values: Sequence[Any], level: str, corre
 
 # ------------------------------------------------------------------ 6. Score table
 
-# Every command fills one table: a row per item, and for each system a column per measure.
+# In: the scores of items. Out: means, comparisons of systems, slices. Every command fills one Table: a row
+# per item, and for each system a column per measure. Read first: Measure, Scores, Table, then
+# compare_systems.
 
 
 class Measure(NamedTuple):
@@ -2305,8 +2319,9 @@ def rank_systems(values: Mapping[str, float | None]) -> dict[str, int | None]:
 
 # ------------------------------------------------------------------ 7. Prompts and criteria
 
-# Journal keys are hashes of request bodies, which contain the texts and schemas below. If one character
-# of these changes, everything is asked and paid for again.
+# In: texts of an item. Out: a request to a judge, and the judgement in its reply. Journal keys are hashes
+# of request bodies, which contain the texts and schemas below: if one character of these changes,
+# everything is asked and paid for again. Read first: Prompt, Criterion, read_reply.
 
 MAX_REPLY_CHARS = 20_000  # of a reply are read; a judge's reply is a hundredth of it
 SEED = 20240229  # Groq's `seed` is best effort
@@ -3074,6 +3089,9 @@ def find_flags(answer: str, *allowed: str) -> list[str]:
 
 
 # ------------------------------------------------------------------ 8. Judge
+
+# In: requests. Out: an outcome for each, from the journal, a batch or a call; what arrives is in the
+# journal before anything else happens to it. Read first: Judge.ask, then Runner (calls), Journal, Batches.
 
 KEY_VARIABLE = "GROQ_API_KEY"
 BASE_URL_VARIABLE = "GROQ_BASE_URL"
@@ -4209,7 +4227,8 @@ def split_batch_files(calls: Iterable[Call]) -> Iterator[tuple[bytes, list[Call]
 
 # ------------------------------------------------------------------ 9. Reports
 
-# A command describes its results once, as a Report. There is one renderer for each format.
+# In: a Report, in which a command describes its results once. Out: text, Markdown, CSV, a page, a picture;
+# there is one renderer for each, and a report may be read by several. Read first: Report, Part, RENDERERS.
 
 
 class MeanCell(NamedTuple):
@@ -5119,6 +5138,9 @@ if (list) {
 
 
 # ------------------------------------------------------------------ 10. Commands
+
+# In: options. Out: an exit code. A Command says what it reads, asks, grades, writes and prints; `run` is
+# the one way through. Read first: Command, write_outputs, Option.
 
 
 class OutputFile(NamedTuple):
@@ -7276,8 +7298,8 @@ def build_baseline_part(baseline: Baseline | None, systems: Iterable[System]) ->
 # ------------------------------------------------------------------ 13. People
 
 # In: files in which people score answers (labels) or decide about them (overrides). Out: People, with the
-# rows that are tied to an answer of this run; the sheet for labels; how far judge and people agree.
-# Read first: People, read_people_rows, compare_with_people.
+# rows that are tied to an answer of this run; the sheet for labels; how far judge and people agree. Read
+# first: People, read_people_rows, compare_with_people.
 
 # -- People's scores
 
@@ -8289,6 +8311,10 @@ def list_document_lines(
 
 # ------------------------------------------------------------------ 15. Free answers
 
+# In: rows of question, gold answer and answer, or a split. Out: the scores of each configuration by methods
+# and criteria, compared; summaries use the same (section 17). Read first: METHODS, GradeItems,
+# GradeAnswers.
+
 JUDGE_SUFFIX = "__judge-"  # in the names of the files of every judge but the default one; its name follows
 DIVERSE_JUDGES = ("openai/gpt-oss-20b", "qwen/qwen3.6-27b")  # by Groq, of different families
 EMBEDDING_MODEL = "all-MiniLM-L6-v2"  # of sentence-transformers: small, made for English
@@ -9286,6 +9312,9 @@ def build_answer_entries(
 
 # ------------------------------------------------------------------ 16. Agreement
 
+# In: results and annotations of several raters. Out: how far they agree, each item by each pair. Nothing is
+# asked. Read first: MeasureAgreement.grade, then Rater, RatedItem, measure_group.
+
 MADE_WITHOUT_JUDGE = ("exact", "semantic", "no_llm")  # decision methods of `answers`
 LEVELS: Mapping[str, tuple[str, str]] = {  # by kind of rating: of Cohen's kappa, of Krippendorff's alpha
     "correct": ("nominal", "nominal"),
@@ -9898,6 +9927,9 @@ def list_agreement_rows(results: Mapping[str, Any]) -> Iterator[list[object]]:
 
 # ------------------------------------------------------------------ 17. Summaries
 
+# In: summaries of a debate, with gold summaries and web documents if there are any. Out: scores by five
+# criteria; the other modes draw results and measure what web documents add. Read first: JudgeSummaries.
+
 SUMMARY_FOLDERS = ("results/offline-summaries-JSON-enforced", "results/merged-summaries")
 GOLD_SUMMARIES_FILE = "data/theperspective/data.jsonl"
 MERGED_FILE = "data/merged-corpus/merged-{k}.json"
@@ -10302,6 +10334,9 @@ def count_words(documents: Iterable[MergedDocument]) -> int:
 
 
 # ------------------------------------------------------------------ 18. Predictions and drafts
+
+# In: questions and a corpus. Out: predictions by search, by a model or both, and gold questions drafted for
+# a person to review. Read first: GeneratePredictions, DraftQuestions.
 
 PIPELINES = {"bm25": "", "llm": "answer", "rag": "cited_answer"}  # -> prompt; bm25 asks no model
 SYSTEM_NAMES = {"bm25": "simple", "llm": "strong"}  # other systems are named after their models
@@ -10739,6 +10774,9 @@ def find_broken_rule(draft: Mapping[str, Any], sentences: Sentences) -> str:
 
 # ------------------------------------------------------------------ 19. From Python
 
+# In: what a Python program passes. Out: Results, the content of a results file with tables of its rows and
+# means. Nothing is printed. Read first: grade.
+
 OwnMeasure: TypeAlias = Callable[[Question, Prediction], "float | None"]
 
 
@@ -10901,7 +10939,8 @@ def is_number(value: object) -> bool:
 
 # ------------------------------------------------------------------ 20. Command line
 
-# This section and `run` are the only ones that print.
+# In: arguments. Out: the process's exit code. This section and `run` are the only ones that print. Read
+# first: main, parse_command.
 
 COMMANDS: Mapping[str, type[Command]] = {  # by the first argument; "" needs no name
     "": GradeSplit,
