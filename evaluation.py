@@ -676,7 +676,7 @@ class MergedDocument(Record):
 
     @property
     def is_from_web(self) -> bool:
-        return self.id.startswith("https://")
+        return self.id.startswith(("http://", "https://"))
 
 
 class MergedDocuments(Record):
@@ -8367,9 +8367,10 @@ def score_exact(answer: GradedItem, options: AnswerOptions) -> float:
     return float(is_match and item.prediction.strip() != "")
 
 
-def score_keyword(answer: GradedItem, _options: AnswerOptions, miss: float = 0.0) -> float:
+def score_keyword(answer: GradedItem, options: AnswerOptions, miss: float = 0.0) -> float:
     item = answer.item
-    return 1.0 if contains_keyword(item.keywords or item.accepted, item.prediction) else miss
+    is_same = not item.keywords and score_exact(answer, options) == 1  # "Danube" for "the Danube"
+    return 1.0 if is_same or contains_keyword(item.keywords or item.accepted, item.prediction) else miss
 
 
 def score_bleu(answer: GradedItem, _options: AnswerOptions) -> float:
@@ -8453,17 +8454,18 @@ METHODS: Mapping[str, Method] = {
         "by exact match or similarity, in between by the judge (sentence-transformers)", needs_similarity=True
     ),
 }
+FAITHFULNESS = "verifier_faithfulness"
 OPTIONAL_MEASURES = {  # of rows that have what they need
     "context_recall": "the share of the expected sources that are found",
     "context_precision": "the share of the sources found that are expected",
-    "verifier_faithfulness": "the share of the answer's words that are in its context",
+    FAITHFULNESS: "the share of the answer's words that are in its context, no judgement of truth",
     **dict.fromkeys(AMOUNTS, ""),
 }
 
 
 def measure_item(item: Item, has_sources: bool) -> dict[str, float]:
     scores: dict[str, float | None] = {name: getattr(item, name) for name in AMOUNTS}
-    scores["verifier_faithfulness"] = measure_faithfulness(item.prediction, item.context)
+    scores[FAITHFULNESS] = measure_faithfulness(item.prediction, item.context)
     if item.expected_sources and has_sources:
         scores["context_recall"] = cover_at_k(item.sources, item.expected_sources)
         scores["context_precision"] = citation_scores(item.expected_sources, item.sources).precision
@@ -9060,6 +9062,8 @@ class GradeAnswers(GradeItems):
                     )
                     distributions[title] = Distribution(known, list(map(float, levels)))
             lines += prefix_lines(graded.name, describe_answers(graded.results))
+        if FAITHFULNESS in self.measured:
+            lines.append(f"{FAITHFULNESS}: {OPTIONAL_MEASURES[FAITHFULNESS]}")
         lines.append(
             f"{IN_BRACKETS}: bootstrap over answers, those about the same sources or question together."
         )
@@ -9241,7 +9245,9 @@ def count_verdicts(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     counts = Counter(row["decision_method"] for row in rows)
     right = Counter(row["decision_method"] for row in rows if row["correct"])
     n_failed = sum(row["failure"] is not None for row in rows)
-    verdicts: dict[str, Any] = {"approved": right["llm"], "rejected": counts["llm"] - right["llm"] - n_failed}
+    counts["llm"] -= n_failed  # a reply without a verdict is none
+    counts["no_llm"] += n_failed
+    verdicts: dict[str, Any] = {"approved": right["llm"], "rejected": counts["llm"] - right["llm"]}
     verdicts |= {"accuracy": right.total() / total, "total_evaluated": total}
     verdicts |= {"correct": right.total(), "incorrect": total - right.total()}
     shares = {"exact_match": right["exact"], "semantic": counts["semantic"], "llm_judged": counts["llm"]}

@@ -200,6 +200,8 @@ KEYWORDS: Cases = {
     "part of a Korean word": case("계좌를 만듭니다", 1, keywords=["계좌"]),
     "an article that means something": case("It is hepatitis B.", 0, "Hepatitis A"),
     "an accepted answer": case("It has 4.", 1, "four", expected_options=["4"]),
+    "an exact match": case("Danube", 1, "the Danube"),
+    "an exact match beside keywords": case("Danube", 0, "the Danube", keywords=["river"]),
 }
 FAITHFULNESS: Cases = {  # the share of an answer's words that are in its context
     "all words": case("The lamp burned oil.", 1, context="Oil burned in the lamp."),

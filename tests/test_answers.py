@@ -228,6 +228,19 @@ def test_verdicts(project: Project, serve: Serve, methods: list[str]) -> None:
     assert mentions(outcome.out.splitlines(), "a: 3 of 5 correct", "1 exact", "3 judged (2 of them approved)")
 
 
+def test_a_judge_without_usable_replies_has_not_judged(lamps: Project, serve: Serve) -> None:
+    serve(completion("no idea"))
+    outcome = lamps.run("answers", "a.json", "--method", "llm_judge")
+    content = results(lamps)
+    assert content["llm_judged"] == {"count": 0, "rate": 0.0, "approval_rate": None}
+    counts = [content[name] for name in ("approved", "rejected", "no_llm_fallback_count")]
+    assert counts == [0, 0, len(content["failed"])]
+    assert mentions(
+        outcome.out.splitlines(), f"0 judged (0 of them approved), {len(content['failed'])} not judged"
+    )
+    assert outcome.code == 3
+
+
 def test_a_judges_row_has_the_verdict_of_that_judge_or_none(project: Project, serve: Serve) -> None:
     """It is not that of another method, on which two judges that never agree would agree.
 

@@ -52,7 +52,7 @@ def gold(topic: str = "Oil", **changes: Any) -> Row:
 
 
 def web_document(doc_id: object, content: str | None = "on the web", **fields: object) -> Row:
-    """Return a document of the merged corpus. It is from the web if its ID begins with https://."""
+    """Return a document of the merged corpus. It is from the web if its ID begins with http:// or https://."""
     return {"id": doc_id, "content": content, **fields}
 
 
@@ -211,12 +211,12 @@ def test_the_gold_summary(project: Project, serve: Serve) -> None:
 
 
 def test_web_documents_and_data_warnings(project: Project, serve: Serve) -> None:
-    """Documents from https URLs, each on one line and with at most 200 characters."""
+    """Documents from the web, each on one line and with at most 200 characters."""
     documents = [
-        *(web_document(name) for name in ("http://a.org", 7, "x https://")),
+        *(web_document(name) for name in ("ftp://a.org", 7, "x https://")),
         web_document("https://d.org", "x" * 200 + "y"),
         web_document("https://c.org", "one\n two\t three", score=0.5),
-        web_document("https://b.org", None),
+        web_document("http://b.org", None),
     ]
     project.write(MERGED, [summary(), summary(), summary("Gas")])
     project.write(GOLD, json_lines(gold(), gold(id="g-2"), gold("Gas")))
@@ -224,7 +224,7 @@ def test_web_documents_and_data_warnings(project: Project, serve: Serve) -> None
     server = serve(scored(1))
     lines = project.run("summaries", "--indices", "0,1,2,3,-1").err
     shown = {topic_of(call): pasted(call, "web reference") for call in server.calls}
-    text = f"- https://d.org: {'x' * 200}\n- https://c.org: one two three\n- https://b.org:"
+    text = f"- https://d.org: {'x' * 200}\n- https://c.org: one two three\n- http://b.org:"
     assert shown == {"Oil": text, "Gas": "(none)"}
     assert "total" not in json.dumps(server.calls[0].body).lower()  # it is computed
     warnings = [line for line in lines if line.startswith(f"warning: {MERGED}")]
