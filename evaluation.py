@@ -81,6 +81,7 @@ import random
 import re
 import statistics
 import string
+import textwrap
 import threading
 import time
 import unicodedata
@@ -297,15 +298,16 @@ else:
     Verdict = Lenient("Verdict", (), {})  # yes or no; "yes", "true", 1 and the like in any spelling
     Key = Lenient("Key", (), {})  # the key of a member of an object, see `split_members`
 
-VERDICT_WORDS = {"yes": True, "true": True, "1": True, "1.0": True}
-VERDICT_WORDS |= {"no": False, "false": False, "0": False, "0.0": False}
+VERDICT_WORDS = dict.fromkeys(("yes", "true", "1", "1.0", "ja", "wahr", "oui", "vrai"), True)
+VERDICT_WORDS |= dict.fromkeys(("no", "false", "0", "0.0", "nein", "falsch", "non", "faux"), False)
 LEVEL_WORDS = f"a whole number from 1 to {TOP_SCORE}"
 
 
 class Record(msgspec.Struct, gc=False):
     """A record of an input file.
 
-    `aliases` has the accepted names of fields: the first that is filled counts. A blank field is then null.
+    `aliases` has the accepted names of fields, in any case and with spaces or underscores: the first that is
+    filled counts. A blank field is then null.
     """
 
     aliases: ClassVar[Mapping[str, Sequence[str]]] = {}
@@ -525,11 +527,17 @@ class Item(RunHead, kw_only=True):
     """
 
     aliases: ClassVar[Mapping[str, Sequence[str]]] = {
-        "gold": ("expected_answer", "gold", "expected", "ground_truth", "reference", "answer"),
+        "gold": (
+            *("expected_answer", "gold", "expected", "ground_truth", "reference", "expected_output"),
+            *("target", "answer"),
+        ),
         "options": ("expected_options", "ground_truths"),
         "question": ("question", "input", "query", "user_input"),
-        "prediction": ("generated_answer", "prediction", "generated", "response", "output"),
-        "context": ("context", "contexts", "retrieved_contexts"),
+        "prediction": (
+            *("generated_answer", "prediction", "generated", "response", "output", "actual_output"),
+            "completion",
+        ),
+        "context": ("context", "contexts", "retrieved_contexts", "retrieval_context"),
         "id": ("id", "question_id"),
         "input_tokens": ("input_tokens", "tokens_input"),
         "output_tokens": ("output_tokens", "tokens_output"),
@@ -552,10 +560,12 @@ class Item(RunHead, kw_only=True):
     output_tokens: ItemAmount = None
     correct: Verdict | None = None
     decision_method: Any = None
+    extra: dict[str, Any] = {}  # the row's other fields
 
     @classmethod
     def choose(cls, row: Mapping[str, Any]) -> dict[str, Any]:
         """Return a row by the names of fields. `answer` is the system's if the row has a gold answer."""
+        row = rename_fields(cls, row)
         gold = [name for name in (*cls.aliases["gold"][:-1], "ground_truths") if name in row]
         chosen = choose_fields(cls, {**row, "answer": None} if gold else row)
         if gold and is_empty(row[gold[0]]):
@@ -569,11 +579,13 @@ class Item(RunHead, kw_only=True):
             if isinstance(chosen.get(name), str):
                 with suppress(ValueError):
                     chosen[name] = json.loads(chosen[name])
-        return chosen
+        if cls.needs_gold and not {"gold", "options"} & chosen.keys():
+            names = f"{', '.join(cls.aliases['gold'])} or ground_truths"
+            raise msgspec.ValidationError(f"no gold answer, as {names}; found {shorten_names(list(row))}")
+        known = index_names(cls).values()
+        return chosen | {"extra": {name: value for name, value in row.items() if name not in known}}
 
     def __post_init__(self) -> None:
-        if self.needs_gold and not self.accepted:
-            raise ValueError(f"no gold answer, as {', '.join(self.aliases['gold'])} or ground_truths")
         passages = self.context if isinstance(self.context, list) else [self.context]
         self.context = [read_names("context", passage, *TEXT_FIELDS)[0] for passage in passages]
         for index, source in enumerate(self.expected_sources):
@@ -603,6 +615,7 @@ class OpenItem(Item, kw_only=True):
     @classmethod
     def choose(cls, row: Mapping[str, Any]) -> dict[str, Any]:
         """Return a row by the names of fields. `answer` is the system's if the row has no other."""
+        row = rename_fields(cls, row)
         if all(is_empty(row.get(name)) for name in cls.aliases["prediction"]):
             row = {**row, "prediction": row.get("answer"), "answer": None}
         return super().choose(row)
@@ -823,6 +836,8 @@ def read_file(path: str, problems: list[str], pattern: str = "", max_bytes: int 
     """
     try:
         check_regular(path)
+        if path.lower().endswith((".xlsx", ".xls", ".ods", ".parquet")) and os.path.exists(path):
+            raise OSError(errno.EINVAL, "export it as CSV UTF-8 or JSON")
         size = os.path.getsize(path)
         if size > max_bytes:
             raise OSError(errno.EFBIG, f"{size / 1e6:.0f} MB, more than {max_bytes / 1e6:.0f}")
@@ -930,15 +945,17 @@ def parse_row(kind: type[T], row: JsonRow, problems: list[str]) -> T | None:
         return None
 
 
-def parse_items(file: FileData, problems: list[str], item_type: type[Item] = Item) -> list[Item]:
-    """Read free answers, of JSON or CSV. An item's ID, if it has none, is its position from 1.
+def parse_items(
+    file: FileData, rows: Iterable[JsonRow], problems: list[str], item_type: type[Item] = Item
+) -> list[Item]:
+    """Read the rows of a file of free answers. An item's ID, if it has none, is its position from 1.
 
     What the file says of its run holds for every item that does not say it.
     """
     head = None if is_csv(file.name) else parse_value(RunHead, file, [])
     head = head or RunHead()  # a list has none
     items = []
-    for position, row in enumerate(list_item_rows(file, problems), start=1):
+    for position, row in enumerate(rows, start=1):
         item = parse_row(item_type, row, problems)
         if item is not None:
             item.id = item.id or str(position)
@@ -949,8 +966,56 @@ def parse_items(file: FileData, problems: list[str], item_type: type[Item] = Ite
     return items
 
 
-def list_item_rows(file: FileData, problems: list[str]) -> Iterable[JsonRow]:
-    return read_csv_rows(file, problems) if is_csv(file.name) else list_rows(file, problems, ITEM_LISTS)
+def list_item_rows(
+    file: FileData, problems: list[str], columns: Mapping[str, str] = MappingProxyType({})
+) -> Iterable[JsonRow]:
+    """Return the rows of free answers of JSON or CSV. `columns` may name the list that has them as "rows"."""
+    if is_csv(file.name):
+        return read_csv_rows(file, problems)
+    if "rows" not in columns:
+        return list_rows(file, problems, ITEM_LISTS)
+    rows = find_member(parse_value(Any, file, problems), columns["rows"])
+    if not isinstance(rows, list) and file.data is not None:
+        problems.append(f"{file.name}: no list of rows at {columns['rows']}")
+    data = map(encode_json, rows if isinstance(rows, list) else ())
+    return [JsonRow(file.name, row, key=f"[{index}]") for index, row in enumerate(data)]
+
+
+def find_member(value: Any, path: str) -> Any:
+    """Return what is at a path of names, in any case, and positions, such as "results.0.text"; or None."""
+    for part in path.split("."):
+        if isinstance(value, list) and part.isdecimal() and int(part) < len(value):
+            value = value[int(part)]
+        elif isinstance(value, dict):
+            folded = {fold_name(name): member for name, member in value.items()}
+            value = value.get(part, folded.get(fold_name(part)))
+        else:
+            return None
+    return value
+
+
+def pick_columns(row: JsonRow, columns: Mapping[str, str], problems: list[str]) -> JsonRow | None:
+    """Return a row of another tool with the fields that `columns` names; None if it has none of them.
+
+    Of its other members those count as further fields that have no name of ours, and the ID.
+    """
+    value = parse_row(dict[str, Any], row, problems)
+    if value is None:
+        return row
+    picked: dict[str, Any] = {}
+    for field, path in columns.items():
+        found = find_member(value, path)
+        if field in ("gold", "prediction") and isinstance(found, list) and found:
+            if field == "gold":
+                picked["ground_truths"] = found[1:]
+            found = found[0]
+        if field != "rows" and not is_empty(found):
+            picked[Item.aliases.get(field, [field])[0]] = found
+    if not picked:
+        return None
+    names = index_names(Item)
+    others = {name: member for name, member in value.items() if names.get(fold_name(name), "id") == "id"}
+    return row._replace(data=encode_json({**others, **picked}))
 
 
 def is_csv(path: str) -> bool:
@@ -1073,6 +1138,7 @@ def drop_nulls(value: Any) -> Any:
 
 def choose_fields(kind: type[Record], row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row by the names of fields: of those that a field may have the first that is filled counts."""
+    row = rename_fields(kind, row)
     chosen: dict[str, Any] = {}
     for field in get_fields(kind):
         for name in kind.aliases.get(field.encode_name, [field.encode_name]):
@@ -1082,6 +1148,25 @@ def choose_fields(kind: type[Record], row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 get_fields = functools.cache(msgspec.structs.fields)  # which take as long as decoding a record
+
+
+@functools.lru_cache(maxsize=1_000)
+def fold_name(name: str) -> str:
+    return re.sub(r"[\s_-]+", "", name).casefold()
+
+
+@functools.cache
+def index_names(kind: type[Record]) -> dict[str, str]:
+    """Return the accepted names of a record's fields, by their folded form."""
+    names = flatten(kind.aliases.get(field.encode_name, [field.encode_name]) for field in get_fields(kind))
+    return {fold_name(name): name for name in names}
+
+
+def rename_fields(kind: type[Record], row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row by the accepted names of fields. An exact name counts before others like it."""
+    names = index_names(kind)
+    renamed = {names.get(fold_name(name), name): value for name, value in row.items()}
+    return renamed | {name: value for name, value in row.items() if names.get(fold_name(name)) == name}
 
 
 def convert_lenient(kind: type, value: Any) -> Any:
@@ -6197,23 +6282,23 @@ def find_misspelt_fields(file: FileData, predictions: Predictions) -> dict[str, 
     sample = KeyFilter(set(itertools.islice(predictions.rows, SAMPLE_SIZE)))
     members = split_members(JsonRow(file.name, file.data), sample)
     members.pop("", None)
-    return describe_unknown_fields(members.values(), lacking, "predictions")
+    rows = {key: decode_json(dict[str, Any], row.data) for key, row in members.items()}
+    return describe_unknown_fields(rows, lacking, "predictions")
 
 
 def describe_unknown_fields(
-    rows: Iterable[JsonRow], known: Mapping[str, str], noun: str
+    rows: Mapping[str, Mapping[str, Any]], known: Mapping[str, str], noun: str
 ) -> dict[str, list[str]]:
     """Return a warning for each field like a known one, which maps what it may be called to its name."""
     cases: dict[str, list[str]] = defaultdict(list)
-    for position, row in enumerate(rows, start=1):
-        fields = decode_json(dict[str, Any], row.data)
+    for key, fields in rows.items():
         for name, value in fields.items():
             letters = re.sub(r"[\W_]", "", name).lower()
             similar = difflib.get_close_matches(letters, known, n=1, cutoff=0.82)
             if similar and not fields.get(known[similar[0]]) and value and name not in known.values():
                 advice = f'did you mean "{known[similar[0]]}"?'
                 kind = f'{noun} with the unknown field "{cut_text(name)}"; {advice}'
-                cases[kind].append(row.key or str(position))
+                cases[kind].append(key)
     return cases
 
 
@@ -8678,6 +8763,14 @@ def list_item_texts(item: Item) -> dict[str, str]:
 # -- The command
 
 
+def parse_column(text: str) -> tuple[str, str]:
+    field, _, path = text.partition("=")
+    fields = ["rows", *Item.__struct_fields__]
+    if field not in fields or not path:
+        raise argparse.ArgumentTypeError(f"expected FIELD=NAME, with a field of {', '.join(fields)}")
+    return field, path
+
+
 def parse_judge_pair(text: str) -> tuple[str, str]:
     family, _, model = text.partition("=")
     if family not in FAMILIES.values() or not model:
@@ -8689,6 +8782,13 @@ class AnswerOptions(JudgeOptions, GateOptions):
     group = "scoring"
 
     files: Sequence[str] = option((), "answers, or a split", "files", nargs="+", metavar="FILE")
+    columns: Sequence[tuple[str, str]] = option(
+        (),
+        "the file's names of fields, such as gold=Soll prediction=output.text rows=results",
+        nargs="+",
+        type=parse_column,
+        metavar="FIELD=NAME",
+    )
     methods: Sequence[str] = option(
         (), "as below (default: exact keyword)", "--method", nargs="+", choices=METHODS, metavar="NAME"
     )
@@ -8718,7 +8818,7 @@ def explain_answers() -> str:
     names = {name: ", ".join(aliases) for name, aliases in Item.aliases.items()}
     rows = ["methods (default: exact keyword):"]
     rows += [f"  {name:18} {method.explanation}" for name, method in METHODS.items()]
-    rows += ["", "fields of a row, in JSON, JSONL or CSV; the first that is there counts:"]
+    rows += ["", "fields of a row, in JSON, JSONL or CSV and in any case; the first that is there counts:"]
     fields = {
         "question": names["question"],
         "gold answer": f"{names['gold'].removesuffix(', answer')}, ground_truths",
@@ -8727,7 +8827,11 @@ def explain_answers() -> str:
         "context, sources": f"{names['context']}; expected_sources, sources",
         "other": "keywords; category; correct (a person's yes or no); model; latency_ms",
     }
-    return "\n".join([*rows, *[f"  {field:18} {text}" for field, text in fields.items()]])
+    indent = " " * 21
+    for field, text in fields.items():
+        line = f"  {field:18} {text}"
+        rows.append(textwrap.fill(line, CONSOLE_WIDTH, subsequent_indent=indent, drop_whitespace=True))
+    return "\n".join(rows)
 
 
 DEFAULT_METHODS = ("exact", "keyword")
@@ -9165,6 +9269,7 @@ def build_item_criterion(own: OwnCriterion) -> ItemCriterion:
 def read_configurations(options: AnswerOptions, problems: list[str]) -> list[Configuration]:
     """Read the answers in files, and those of all systems of splits. Raises InputError and UsageError."""
     item_type = Item if options.methods else OpenItem
+    columns = dict(options.columns)
     configurations: list[Configuration] = []
     for path in list_paths(options.files):
         if is_split(path):
@@ -9179,14 +9284,23 @@ def read_configurations(options: AnswerOptions, problems: list[str]) -> list[Con
         else:
             n_problems = len(problems)
             file = read_file(path, problems)
-            items = parse_items(file, problems, item_type)
+            rows = list(list_item_rows(file, problems, columns))
+            picked = [pick_columns(row, columns, problems) if columns else row for row in rows]
+            left_out = [
+                row.key or f"line {row.line}" for row, kept in zip(rows, picked, strict=True) if not kept
+            ]
+            items = parse_items(file, filter(None, picked), problems, item_type)
             if not items and len(problems) == n_problems:
                 problems.append(f"{path}: no rows")
             elif items and not options.reference_check and all(is_blank(item.prediction) for item in items):
                 names = f"{', '.join(Item.aliases['prediction'])}, or answer beside a gold answer"
                 advice = "run generate first, or use --reference-check"
-                problems.append(f"{path}:1: no row has a system's answer, as {names}: {advice}")
-            lines = [] if problems else list_warnings(path, find_unknown_item_fields(file))
+                found = shorten_names(list(parse_row(dict[str, Any], rows[0], []) or ()))
+                problems.append(
+                    f"{path}:1: no row has a system's answer, as {names}; found {found}: {advice}"
+                )
+            cases = {"rows with none of the fields that --columns names, left out": left_out}
+            lines = [] if problems else list_warnings(path, cases | find_unknown_item_fields(rows))
             answers = list(map(GradedItem, items))
             configurations.append(Configuration(Path(path).stem, file.source, answers, lines))
     if problems:
@@ -9200,12 +9314,14 @@ def read_configurations(options: AnswerOptions, problems: list[str]) -> list[Con
     return configurations
 
 
-def find_unknown_item_fields(file: FileData) -> dict[str, list[str]]:
+def find_unknown_item_fields(rows: Iterable[JsonRow]) -> dict[str, list[str]]:
     """Return a warning for each field of a file's first rows that looks like an accepted one."""
-    names = [*Item.__struct_fields__, *flatten(Item.aliases.values())]
-    known = {name.replace("_", ""): name for name in names}
-    rows = itertools.islice(list_item_rows(file, []), SAMPLE_SIZE)
-    return describe_unknown_fields(rows, known, "rows")
+    known = {folded: name for folded, name in index_names(Item).items() if name != "extra"}
+    sample = {}
+    for position, row in enumerate(itertools.islice(rows, SAMPLE_SIZE), start=1):
+        fields = decode_json(dict[str, Any], row.data)
+        sample[row.key or str(position)] = rename_fields(Item, fields)
+    return describe_unknown_fields(sample, known, "rows")
 
 
 def convert_question(question: Question, system: System) -> Item:
@@ -10436,7 +10552,8 @@ class GeneratePredictions(Command):
             rows = [(question.question_id, question.question) for question in questions]
             path = source.file
         else:
-            self.dataset = parse_items(read_file(path, problems), problems)
+            file = read_file(path, problems)
+            self.dataset = parse_items(file, list_item_rows(file, problems), problems)
             rows = [(item.id, item.question) for item in self.dataset]
             problems += [f"{path}:1: {name}: question is missing" for name, text in rows if not text.strip()]
         for name in find_repeated(name for name, _ in rows):

@@ -15,7 +15,7 @@ import evaluation
 import pytest
 import sacrebleu
 
-from conftest import README, Embed, Project, fake_module, mentions, table
+from conftest import README, Embed, Project, fake_module, json_lines, mentions, table
 
 Row = dict[str, Any]
 Cases = Mapping[str, tuple[Row, float | None]]  # a row and its score
@@ -61,10 +61,12 @@ def test_forms_of_a_file(project: Project) -> None:
         assert {field: found[field] for field in row} == row, name
 
 
-GOLD_NAMES = ("expected_answer", "gold", "expected", "ground_truth", "reference")
-PREDICTION_NAMES = ("generated_answer", "prediction", "generated", "response", "output")
+GOLD_NAMES = ("expected_answer", "gold", "expected", "ground_truth", "reference", "expected_output", "target")
+PREDICTION_NAMES = (
+    *("generated_answer", "prediction", "generated", "response", "output", "actual_output", "completion"),
+)
 QUESTION_NAMES = ("question", "input", "query", "user_input")
-CONTEXT_NAMES = ("context", "contexts", "retrieved_contexts")
+CONTEXT_NAMES = ("context", "contexts", "retrieved_contexts", "retrieval_context")
 FIELDS: dict[str, tuple[Row, Row]] = {
     **{name: ({name: "Oil"}, {"gold": "Oil"}) for name in (*GOLD_NAMES, "answer")},
     **{f"{name} and answer": ({name: "a", "answer": "b"}, {"prediction": "b"}) for name in GOLD_NAMES},
@@ -72,6 +74,11 @@ FIELDS: dict[str, tuple[Row, Row]] = {
     **{name: ({"gold": "a", name: "b"}, {"input": "b"}) for name in QUESTION_NAMES},
     **{name: ({"gold": "a", name: ["b"]}, {"context": ["b"]}) for name in CONTEXT_NAMES},
     "ground_truths": ({"ground_truths": ["a", "b"], "answer": "b"}, {"gold": "a", "prediction": "b"}),
+    "in another case, with a space": (
+        {"Ground Truth": "a", "LLM-Output": "-", "Output": "b"},
+        {"prediction": "b"},
+    ),
+    "an exact name before one like it": ({"gold": "a", "GOLD": "b"}, {"gold": "a"}),
     "the first name counts": ({"expected": "3", "gold": "2", "expected_answer": "1"}, {"gold": "1"}),
     "a system's name before answer": ({"gold": "a", "answer": "b", "output": "c"}, {"prediction": "c"}),
     "null is not there": ({"expected_answer": "a", "prediction": None, "response": "b"}, {"prediction": "b"}),
@@ -114,6 +121,8 @@ PROBLEMS: dict[str, tuple[object, tuple[str, ...]]] = {  # content of a file, an
     ),
     "utf-16.csv": ("gold,output\nÖl,Öl\n".encode("utf-16"), OTHER_CODE),
     "windows.csv": ("gold,output\nÖl,Öl\n".encode("cp1252"), OTHER_CODE),
+    "a table.xlsx": (b"PK\x03\x04\xff", ("cannot be read: export it as CSV UTF-8 or JSON",)),
+    "other names.csv": ("Frage,Soll,Ist\nWas?,a,b\n", ("2: no gold answer", "found frage, soll, ist")),
     "no rows.csv": ("gold,output\n", ("no rows",)),
     "no number.csv": ("gold,output,latency_ms\na,a,fast\n", ("2: latency_ms: ",)),
     "no text.json": ([{"gold": "a", "context": ["x", {"id": 5}]}], ("[0]: ", "context")),
@@ -131,8 +140,74 @@ def test_the_problems_of_all_files_are_named_with_row_and_field(project: Project
     assert mentions(outcome.err, "missing.json: file not found")
 
 
+PROMPTFOO = {
+    "results": {
+        "results": [
+            {"vars": {"q": "What?"}, "response": {"output": "oil"}, "assert": {"value": "Oil"}, "id": "p1"},
+            {"vars": {"q": "Who?"}, "response": {"output": "Ann"}, "assert": {"value": "Bob"}, "id": "p2"},
+            {"error": "timed out"},
+        ]
+    }
+}
+INSPECT = {
+    "samples": [
+        {"id": 1, "input": [{"role": "user"}], "target": ["Oil", "Fat"], "output": {"completion": "fat"}},
+        {"id": 2, "input": "Who?", "target": "Bob", "output": {"completion": "Ann"}},
+    ]
+}
+EVALS = [
+    {"spec": {"completion_fns": ["x"]}},
+    {"type": "match", "sample_id": "s1", "data": {"expected": "Oil", "picked": "oil"}},
+    {"type": "match", "sample_id": "s2", "data": {"expected": ["Bob"], "picked": ["Ann"]}},
+]
+OTHER_TOOLS: dict[str, tuple[str, object, str, int]] = {  # a file, its columns, rows that are left out
+    "promptfoo's results": (
+        "a.json",
+        PROMPTFOO,
+        "rows=results.results question=vars.q gold=assert.value prediction=response.output",
+        1,
+    ),
+    "inspect's logs": ("a.json", INSPECT, "rows=samples gold=target prediction=output.completion", 0),
+    "OpenAI's evals": ("a.jsonl", json_lines(*EVALS), "gold=data.expected prediction=data.picked", 1),
+    "a table": (
+        "a.csv",
+        "Frage;Soll;Ist\nWas?;Oil;oil\nWer?;Bob;Ann\n",
+        "question=Frage gold=Soll prediction=IST",
+        0,
+    ),
+}
+
+
+@table("name, content, columns, n_left_out", OTHER_TOOLS)
+def test_files_of_other_tools_are_read_by_the_names_of_their_columns(
+    project: Project, name: str, content: object, columns: str, n_left_out: int
+) -> None:
+    project.write(name, content)
+    outcome = project.run("answers", name, "--columns", *columns.split())
+    rows = project.read("a_answers.json")["detailed_results"]
+    assert [row["correct"] for row in rows] == [True, False]
+    warning = "rows with none of the fields that --columns names, left out"
+    assert mentions(outcome.err, name, f"{warning}: {n_left_out}") == (n_left_out > 0)
+
+
+@table(
+    "columns, words",
+    {
+        "an unknown field": ("answer=x", "expected FIELD=NAME, with a field of rows, "),
+        "no name": ("gold=", "expected FIELD=NAME"),
+        "no such rows": ("rows=data.rows gold=x", "a.json: no list of rows at data.rows"),
+        "no such columns": ("gold=x prediction=y", "a.json: no rows"),
+    },
+)
+def test_columns_that_are_not_there(project: Project, columns: str, words: str) -> None:
+    project.write("a.json", INSPECT)
+    outcome = project.run("answers", "a.json", "--columns", *columns.split())
+    assert words in "\n".join(outcome.err)
+    assert outcome.code == 2
+
+
 def test_unknown_fields_like_known_ones_are_a_warning(project: Project) -> None:
-    row = {"gold": "a", "output": "a", "retrieved_context": "b", "Expected Sources": "d", "note": "c"}
+    row = {"gold": "a", "output": "a", "retrieved_context": "b", "Expected Source": "d", "note": "c"}
     project.write("a.csv", "\n".join(",".join(cells) for cells in (row, row.values())))
     project.write("a.json", [row])
     for name in ("a.json", "a.csv"):
