@@ -13,15 +13,16 @@ from unittest.mock import MagicMock, Mock
 import evaluation
 import pytest
 
-from conftest import JudgeWith, Project, Serve, fake_module, mentions, posix_only, question, table
+from conftest import JudgeWith, Project, Serve, document, fake_module, mentions, posix_only, question, table
 from groq_server import error, score_reply
 
 NO_KEY = "GROQ_API_KEY"
 
+# The whole text of a split has one place, here. Other tests look for the lines that they are about.
 HEADER = """\
 Evaluating dev split outputs...
 Questions file: NLP Project Data/dev_final_jsonl.txt
-Loaded 2 questions
+Loaded 7 questions
 """
 SYSTEM = """
 ============================================================
@@ -34,55 +35,95 @@ Loaded predictions for {predictions} questions
 RETRIEVAL EVALUATION RESULTS
 ============================================================
 
-Total Questions: 2
+Total Questions: 7
 
-Recall@1: {hits}/2 = {percent}%
-Recall@5: 1/2 = 50.00%
+Recall@1: {first}/7 = {first_percent}%
+Recall@5: {found}/7 = {found_percent}%
 
 ============================================================
 CITATION EVALUATION RESULTS
 ============================================================
 
-Total Questions: 2
-Questions with Evidence: 2
+Total Questions: 7
+Questions with Evidence: 7
 
 --- OVERALL CITATION METRICS (all questions) ---
-Average Precision: {citation}
-Average Recall: {citation}
-Average F1: {citation}
+Average Precision: {precision}
+Average Recall: {recall}
+Average F1: {f1}
 """
-SIMPLE = SYSTEM.format(name="simple", predictions=1, hits=1, percent="50.00", citation="0.2500")
-STRONG = SYSTEM.format(name="strong", predictions=2, hits=0, percent="0.00", citation="0.5000")
+HALF = {"precision": "0.4286", "recall": "0.8571", "f1": "0.5714"}
+WHOLE = {"precision": "1.0000", "recall": "1.0000", "f1": "1.0000"}
+SIMPLE = {"predictions": 6, "first": 2, "first_percent": 28.57, "found": 6, "found_percent": 85.71, **HALF}
+STRONG = {
+    "predictions": 7,
+    "first": 7,
+    "first_percent": "100.00",
+    "found": 7,
+    "found_percent": "100.00",
+    **WHOLE,
+}
 JUDGED = """
 ============================================================
 LLM_JUDGE EVALUATION RESULTS
 ============================================================
 
-Total Questions: 2
-Questions with Rubrics: 2
+Total Questions: 7
+Questions with Rubrics: 7
 Lambda Weight (answer vs evidence): 0.50
 
 --- OVERALL SCORES ---
-Average Answer Score (1-5): 3.50
-Average Evidence Score (0-1): 0.5000
-Average Combined Score (0-1): 0.60
+Average Answer Score (1-5): 4.00
+Average Evidence Score (0-1): 1.0000
+Average Combined Score (0-1): 0.90
 """
-FOOTER = """
+COMPARISON = """
+============================================================
+SYSTEM COMPARISON
+============================================================
+
+System            Recall@1 %            Recall@5 %             Precision                Recall
+simple      28.6 [0.0, 71.4]    85.7 [42.9, 100.0]  0.429 [0.214, 0.500]  0.857 [0.429, 1.000]
+strong  100.0 [100.0, 100.0]  100.0 [100.0, 100.0]  1.000 [1.000, 1.000]  1.000 [1.000, 1.000]
+
+System                    F1             Answer              Evidence              Combined
+simple  0.571 [0.286, 0.667]                n/a                   n/a                   n/a
+strong  1.000 [1.000, 1.000]  4.00 [2.43, 4.86]  1.000 [1.000, 1.000]  0.900 [0.743, 0.986]
+
+95 % intervals in brackets: bootstrap over 7 gold documents.
+
+--- PAIRED DIFFERENCES (sign flips over documents, Holm over the pairs of a measure) ---
+Pair             Measure     n               Difference  p (Holm)  Verdict
+strong - simple  Recall@1 %  7    +71.4 [+28.6, +100.0]    0.0625  no significant difference
+strong - simple  Recall@5 %  7      +14.3 [+0.0, +57.1]    1.0000  no significant difference
+strong - simple  Precision   7  +0.571 [+0.500, +0.786]    0.0156  better
+strong - simple  Recall      7  +0.143 [+0.000, +0.571]    1.0000  no significant difference
+strong - simple  F1          7  +0.429 [+0.333, +0.714]    0.0156  better
+
 ============================================================
 Evaluation results saved to: dev_evaluation.json
 ============================================================
 """
 
-COMPARISON = """
-============================================================
-SYSTEM COMPARISON
-============================================================
-"""
-JUDGED_MEANS = """
-System  Recall@1 %  Recall@5 %  Precision  Recall     F1  Answer  Evidence  Combined
-simple        50.0        50.0      0.250   0.250  0.250     n/a       n/a       n/a
-strong         0.0        50.0      0.500   0.500  0.500    3.50     0.500     0.600
-"""
+
+def test_everything_that_a_split_prints(project: Project, judge_with: JudgeWith) -> None:
+    """`strong` is right everywhere. `simple` finds two documents first, and cites a wrong sentence, too."""
+    numbers = range(1, 8)
+    project.questions(*(question(f"d{n}") for n in numbers))
+    project.documents(*(document(f"d{n}", "It rained.", "So it did.") for n in numbers))
+    simple = {
+        f"q00{n}": {"retrieved_docs": ["x", f"d{n}"], "evidence_sentences": ["S1", "S2"]} for n in numbers
+    }
+    simple["q001"]["retrieved_docs"] = ["d1"]
+    simple["q004"]["retrieved_docs"] = ["d4"]
+    del simple["q007"]
+    project.predictions("simple", simple)
+    right = {"answer": "It is.", "evidence_sentences": ["S1"]}
+    project.predictions("strong", {f"q00{n}": {**right, "retrieved_docs": [f"d{n}"]} for n in numbers})
+    judge_with({"strong": [5, 4, 5, 4, 5, 4, 1]})
+    outcome = project.run()
+    systems = SYSTEM.format(name="simple", **SIMPLE) + SYSTEM.format(name="strong", **STRONG)
+    assert (outcome.code, outcome.out) == (0, HEADER + systems + JUDGED + COMPARISON)
 
 
 @pytest.fixture
@@ -93,10 +134,19 @@ def both(small: Project) -> Project:
     return small
 
 
+RETRIEVAL, CITATION, JUDGE = (f"{name} EVALUATION RESULTS" for name in ("RETRIEVAL", "CITATION", "LLM_JUDGE"))
+SAVED = "Evaluation results saved to: dev_evaluation.json"
+
+
+def find_titles(out: str) -> list[str]:
+    return re.findall(r"^={60}\n(.+)\n={60}$", out, re.MULTILINE)
+
+
 def test_two_systems_without_a_judge(both: Project) -> None:
     outcome = both.run()
-    assert outcome.out.startswith(HEADER + SIMPLE + STRONG + COMPARISON)
-    assert outcome.out.endswith(FOOTER)
+    simple, strong = (f"Evaluating: dev_{name}_output.json" for name in ("simple", "strong"))
+    titles = [simple, RETRIEVAL, CITATION, strong, RETRIEVAL, CITATION, "SYSTEM COMPARISON", SAVED]
+    assert find_titles(outcome.out) == titles
     warning = "warning: dev_simple_output.json: "
     assert outcome.code == 0
     assert outcome.err == [
@@ -107,32 +157,22 @@ def test_two_systems_without_a_judge(both: Project) -> None:
     ]
 
 
-def test_only_strong_is_judged(both: Project, judge_with: JudgeWith) -> None:
-    judge_with({"strong": [5, 2]})
-    outcome = both.run()
-    assert outcome.out.startswith(HEADER + SIMPLE + STRONG + JUDGED + COMPARISON)
-    assert JUDGED_MEANS in outcome.out
-    assert "llm_judge" not in outcome.results["simple"]
-    assert outcome.code == 0
-
-
-def test_one_system(small: Project) -> None:
+def test_one_system_is_not_compared(small: Project, judge_with: JudgeWith) -> None:
     outcome = small.run()
-    assert outcome.out == HEADER + STRONG + FOOTER
+    assert find_titles(outcome.out) == ["Evaluating: dev_strong_output.json", RETRIEVAL, CITATION, SAVED]
     assert [NO_KEY in line for line in outcome.err] == [True]
+    judge_with({"strong": [5, 2]})
+    assert find_titles(small.run().out)[3:] == [JUDGE, SAVED]
 
 
-NOT_AVAILABLE = (
-    "Average Precision: n/a\nAverage Recall: n/a\nAverage F1: n/a\n",
-    "Average Answer Score (1-5): n/a\nAverage Evidence Score (0-1): n/a\n",
-)
+NOT_AVAILABLE = ("Precision", "Recall", "F1", "Answer Score (1-5)", "Evidence Score (0-1)")
 
 
 def test_average_of_nothing_is_not_available(small: Project, judge_with: JudgeWith) -> None:
     small.questions(question("d1", evidence_sentences=[], rubric=None))
     judge_with({"strong": [None]})
-    out = small.run().out
-    assert [text for text in NOT_AVAILABLE if text not in out] == []
+    lines = small.run().out.splitlines()
+    assert [name for name in NOT_AVAILABLE if f"Average {name}: n/a" not in lines] == []
 
 
 HOSTILE = "id\x1b[31m\x07\b\x7f\x9b2J\u202e\u2066\u200b\u2028\u2029\x85\ud800\r\n\0"

@@ -1,31 +1,38 @@
 """Odd input files: which are accepted and what is read from them, which are refused and how this is reported.
 
-The cases are the lines of odd_inputs.jsonl. A line without a name is a base, whose fields many cases share:
+The cases are in odd_inputs/, a file for each kind of input. They change the projects in projects.txt. There
 
-    command    the arguments of the program
-    files      file name -> content: text, {"base64": ...} or {"repeat": [text, times, ...]}; null for no file
-    journal    where judgements are stored, for commands that use a judge
-    asked      the keys of the requests that the command makes; each gets a judgement in the journal
-    score      the scores of these judgements, in turns; `parts` their parts, if any
-    results    the results file, or "stdout" for the number of calls that a dry run shows
+    = KIND (PROJECT): FILE   begins the cases that change this file of this project
+    == NAME                  begins a case, or a project
 
-A case also has
+and below stand statements. What is indented below a statement is the content of the file that it names.
 
-    name       what is odd
-    exit       the exit code
-    kind       what the message is about (see MESSAGES); of an accepted file, why it is accepted
-    where      [file, line, key, field] that the message names: the line, or the key of a row; null need not
-               be named. [] for a message that does not begin with a file
-    mentions   texts that one line of stderr contains
-    result     key -> all of its values in the results file, in order
+    as PROJECT               takes over everything from this project, as every case does from its own
+    run ARGUMENTS            what the program is called with
+    file NAME                a file; "no file NAME" removes one
+    asks KEY ...             the keys of the requests that the command makes
+    replies in NAME          the journal, with these replies to the requests
+    reads from NAME          what the results contain: KEY = all of its values, in order; of stdout the number
+                             of calls that a dry run shows
+    reads KEY = VALUES       other values
+    line 2: TEXT             another second line in the FILE
+    OLD => NEW               another text for OLD, which is there once
+    cut after TEXT           nothing behind TEXT, which is there once
+    exit 2: MESSAGE          a refusal. A line of stderr begins like MESSAGE, contains what is between dots
+                             and is about what the brackets name (see MESSAGES)
+    says TEXT | TEXT         a line of stderr contains these texts
+
+In contents <E9> is this byte, <U+2028> this character, <[ x 9> nine brackets, <UTF-16 TEXT> text in UTF-16,
+<key 1> the first key of the project, and <end> at the end of a file takes its last newline away.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +42,18 @@ import pytest
 
 from conftest import KEY, NO_CERTIFICATES, Project, json_lines, mentions, table
 
+FOLDER = Path(__file__).with_name("odd_inputs")
 CLOSED_PORT = "http://127.0.0.1:9"  # all judgements are stored: a request would be a fault
 CALLS_TO_MAKE = r"calls to make\D*(\d+)|(\d+) calls"
+MARKS = {  # in contents, and their bytes
+    rb"<CR>": lambda mark: b"\r",
+    rb"<BOM>": lambda mark: "\ufeff".encode(),
+    rb"<U\+([0-9A-F]{4})>": lambda mark: chr(int(mark[1], 16)).encode(),
+    rb"<([0-9A-F]{2})>": lambda mark: bytes([int(mark[1], 16)]),
+    rb"<(.+?) x (\d+)>": lambda mark: mark[1] * int(mark[2]),
+    rb"<UTF-16 ([^<>]+)>": lambda mark: mark[1].decode().encode("utf-16-le"),
+    rb"<end>\n": lambda mark: b"",
+}
 
 MESSAGES = {
     "blank": r"blank|empty",
@@ -64,44 +81,119 @@ MESSAGES = {
 }
 
 
-def read_table() -> dict[str, dict[str, Any]]:
-    """Return the cases by name, each with what it takes from its base."""
-    lines = Path(__file__).with_name("odd_inputs.jsonl").read_text(encoding="utf-8").splitlines()
-    bases: dict[str, dict[str, Any]] = {}
-    cases: dict[str, dict[str, Any]] = {}
-    for line in lines:
-        row = json.loads(line)
-        if "name" not in row:
-            bases[row["base"]] = row
-            continue
-        base = bases[row["base"]]
-        assert row["name"] not in cases
-        cases[row["name"]] = {**base, **row, "files": {**base["files"], **row["files"]}}
+# -- The cases
+
+
+@dataclass
+class Case:
+    """A project to run the program in, and what is then expected."""
+
+    changed: str = ""  # the file that cases change
+    command: list[str] = field(default_factory=list)
+    files: dict[str, bytes] = field(default_factory=dict)
+    keys: list[str] = field(default_factory=list)
+    journal: str = ""
+    replies: list[str] = field(default_factory=list)
+    results: str = ""
+    values: dict[str, Any] = field(default_factory=dict)
+    code: int = 0
+    message: str = ""
+    says: list[str] = field(default_factory=list)
+
+    def encode(self, text: str) -> bytes:
+        for number, key in enumerate(self.keys, start=1):
+            text = text.replace(f"<key {number}>", key)
+        content = text.encode()
+        for mark, encoded in MARKS.items():
+            content = re.sub(mark, encoded, content)
+        return content
+
+    def replace(self, old: bytes, new: bytes) -> None:
+        assert self.files[self.changed].count(old) == 1, old
+        self.files[self.changed] = self.files[self.changed].replace(old, new)
+
+    def take(self, statement: str, below: list[str]) -> None:
+        """Do what a statement says, with the lines that are indented below it."""
+        word, _, rest = statement.partition(" ")
+        second, _, name = rest.partition(" ")
+        old, changes, new = statement.partition(" => ")
+        if changes:
+            self.replace(self.encode(old), self.encode(new))
+        elif word == "line":
+            lines = self.files[self.changed].split(b"\n")
+            lines[int(second[:-1]) - 1] = self.encode(name)
+            self.files[self.changed] = b"\n".join(lines)
+        elif word == "cut":
+            kept = self.encode(name)
+            self.replace(kept + self.files[self.changed].partition(kept)[2], kept)
+        elif word == "run":
+            self.command = rest.split()
+        elif word == "file":
+            self.files[rest] = self.encode("".join(f"{line}\n" for line in below))
+        elif word == "no":
+            del self.files[name]
+        elif word == "asks":
+            self.keys = self.encode(rest).decode().split()
+        elif word == "replies":
+            self.journal = name
+            self.replies = below
+        elif word == "reads" and second == "from":
+            self.results = name
+            self.values = dict(map(read_values, below))
+        elif word == "reads":
+            self.values.update([read_values(rest)])
+        elif word == "exit":
+            self.code = int(second[:-1])
+            self.message = name
+        else:
+            assert word == "says", statement
+            self.says = rest.split(" | ")
+
+
+def read_values(text: str) -> tuple[str, Any]:
+    key, _, values = text.partition(" = ")
+    return key, json.loads(values)
+
+
+def read_sections(text: str, begin: str) -> Iterator[tuple[str, str]]:
+    """Yield the title and the text of each section."""
+    for section in re.split(rf"^{begin} ", text, flags=re.MULTILINE)[1:]:
+        title, _, rest = section.partition("\n")
+        yield title, rest
+
+
+def read_case(text: str, projects: dict[str, Case], case: Case) -> Case:
+    """Return the case with the statements of this text."""
+    for part in re.split(r"\n(?! |$)", text.rstrip("\n")):
+        statement, *below = part.split("\n")
+        if statement.startswith("as "):
+            case = deepcopy(projects[statement.removeprefix("as ")])
+        elif statement:
+            case.take(statement, [line.removeprefix("    ") for line in below if line])
+    return case
+
+
+def read_cases() -> dict[str, Case]:
+    """Return the cases by name."""
+    projects: dict[str, Case] = {}
+    for name, text in read_sections((FOLDER / "projects.txt").read_text("utf-8"), "=="):
+        projects[name] = read_case(text, projects, Case())
+    cases: dict[str, Case] = {}
+    for path in sorted(FOLDER.glob("*.txt")):
+        for title, group in read_sections(path.read_text("utf-8"), "="):
+            kind, project, changed = re.split(r" \(|\): ", title)
+            for name, text in read_sections(group, "=="):
+                assert f"{kind}: {name}" not in cases
+                case = deepcopy(projects[project])
+                case.changed = changed
+                cases[f"{kind}: {name}"] = read_case(text, projects, case)
     return cases
 
 
-def decode_content(content: Any) -> bytes:
-    """Return the bytes of a file as the table gives them."""
-    if isinstance(content, str):
-        return content.encode("utf-8")
-    if "base64" in content:
-        return base64.b64decode(content["base64"])
-    texts = content["repeat"]
-    return "".join(text * times for text, times in zip(texts[::2], texts[1::2], strict=True)).encode("utf-8")
+CASES = read_cases()
 
 
-def journal_lines(case: dict[str, Any]) -> str:
-    """Return a journal with a reply to every request of the case."""
-    lines = []
-    for place, key in enumerate(case["asked"]):
-        score = case["score"][place % len(case["score"])]
-        reply: dict[str, Any] = {"rationale": "Stored.", "score": score}
-        if case["command"][0] == "answers":
-            reply = {"reasoning": "Stored.", "correct": "yes" if score else "no"}
-        if case["command"][0] == "summaries":
-            reply = {"explanations": {}, "scores": case["parts"]}
-        lines.append({"key": key, "reply": json.dumps(reply)})
-    return json_lines(*lines)
+# -- What the program makes of them
 
 
 def values_of(value: Any, key: str) -> Iterator[Any]:
@@ -114,58 +206,48 @@ def values_of(value: Any, key: str) -> Iterator[Any]:
             yield from values_of(item, key)
 
 
-def read_result(project: Project, case: dict[str, Any], out: str) -> dict[str, list[Any]]:
+def read_result(project: Project, case: Case, out: str) -> dict[str, list[Any]]:
     """Return the values that the case compares."""
-    if case["results"] == "stdout":
+    if case.results == "stdout":
         calls = re.search(CALLS_TO_MAKE, out, re.IGNORECASE)
         assert calls, out
         return {"calls": [int(calls[1] or calls[2])]}
-    [path] = project.folder.glob(case["results"])
+    [path] = project.folder.glob(case.results)
     results = json.loads(path.read_bytes(), parse_constant=pytest.fail)
-    return {key: list(values_of(results, key)) for key in case["result"]}
+    return {key: list(values_of(results, key)) for key in case.values}
 
 
-def is_reported(case: dict[str, Any], line: str) -> bool:
+def is_reported(message: str, line: str) -> bool:
     """Return whether a line of stderr says what is wrong, and where."""
-    about = MESSAGES[case["kind"]]
-    if not case["where"]:
-        return re.search(about, line, re.IGNORECASE) is not None
-    file, number, name, field = case["where"]
-    if not line.startswith(f"{file}:"):
-        return False
-    message = line.removeprefix(f"{file}:")
-    place = f" {name}:" if number is None else f"{number}:"
-    if (number or name) and not message.startswith(place):
-        return False
-    return (field or "") in message and re.search(about, message, re.IGNORECASE) is not None
-
-
-CASES = read_table()
+    place, *contained, kind = (part.strip() for part in message.split("..."))
+    rest = line.removeprefix(place)
+    about = re.search(MESSAGES[kind.strip("[]")], rest, re.IGNORECASE)
+    return line.startswith(place) and all(text in rest for text in contained) and about is not None
 
 
 @table("case", CASES)
-def test_odd_input(project: Project, monkeypatch: pytest.MonkeyPatch, case: dict[str, Any]) -> None:
-    if "journal" in case:
-        project.write(case["journal"], journal_lines(case))
+def test_odd_input(project: Project, monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
+    if case.journal:
+        lines = zip(case.keys, case.replies, strict=False)
+        project.write(case.journal, json_lines(*({"key": key, "reply": reply} for key, reply in lines)))
         monkeypatch.setenv("GROQ_API_KEY", KEY)
         monkeypatch.setenv("GROQ_BASE_URL", CLOSED_PORT)
         monkeypatch.setattr(evaluation, "BACKOFF_S", 0.001)
         monkeypatch.setattr(httpx, "create_ssl_context", lambda: NO_CERTIFICATES)
-    for name, content in case["files"].items():
-        if content is not None:
-            project.write(name, decode_content(content))
+    for name, content in case.files.items():
+        project.write(name, content)
     before = project.files()
-    outcome = project.run(*case["command"])
-    assert outcome.code == case["exit"], outcome.err
-    if case["exit"] == 0:
-        assert read_result(project, case, outcome.out) == case["result"]
+    outcome = project.run(*case.command)
+    assert outcome.code == case.code, outcome.err
+    if case.code == 0:
+        assert read_result(project, case, outcome.out) == case.values
     else:
-        assert any(is_reported(case, line) for line in outcome.err), outcome.err
-    if case["exit"] == 2:
+        assert any(is_reported(case.message, line) for line in outcome.err), outcome.err
+    if case.code == 2:
         assert project.files() == before
-    assert mentions(["", *outcome.err], *case.get("mentions", [])), outcome.err
+    assert mentions(["", *outcome.err], *case.says), outcome.err
 
 
 def test_every_kind_of_refusal_is_in_the_table() -> None:
-    refused = {case["kind"] for case in CASES.values() if case["exit"] != 0}
-    assert refused == set(MESSAGES)
+    refused = {case.message.split("... ")[-1] for case in CASES.values() if case.code != 0}
+    assert refused == {f"[{kind}]" for kind in MESSAGES}
