@@ -105,6 +105,7 @@ from typing import (
     NamedTuple,
     TextIO,
     TypeAlias,
+    TypeGuard,
     TypeVar,
     cast,
 )
@@ -144,6 +145,7 @@ __all__ = [
     "exact_match",
     "fleiss_kappa",
     "grade",
+    "grade_answers",
     "krippendorff_alpha",
     "main",
     "paired_test",
@@ -421,6 +423,7 @@ class Prediction(Record):
     evidence_sentences: list[str] = []
     retrieved_docs: Sequence[RetrievedDocument | str] = []
     model: Any = None
+    extra: dict[str, Any] = msgspec.field(name="(extra)", default_factory=dict)  # other fields
 
     def __post_init__(self) -> None:
         """Keep the IDs of the documents only: by rank if all have one, otherwise in the given order."""
@@ -6396,6 +6399,7 @@ class GradeSplit(Command):
     def __init__(self, options: SplitOptions) -> None:
         super().__init__(options)
         self.functions: Mapping[str, OwnMeasure] = {}
+        self.function_workers = 1
         self.submissions: list[Submission] = []  # without --outputs the current directory is the only one
         self.people = People()
         self.baseline: Baseline | None = None
@@ -6462,6 +6466,8 @@ class GradeSplit(Command):
             known += [submission.name, *submission.names]
             known += [join_folder(submission.name, name) for name in submission.names]
         check_thresholds(options, known, self.split.measures)
+        if self.functions:
+            add_extra_fields(self.systems)
         self.people = read_people(self.split, self.submissions, options, problems)
         if options.baseline:
             self.baseline = read_baseline(options, problems)
@@ -6499,7 +6505,7 @@ class GradeSplit(Command):
                     overrides = self.people.overrides if criterion is RUBRIC else {}
                     add_outcomes(system, criterion, cases, outcomes if judging.model else None, overrides)
                 add_combined_scores(system)
-                add_own_scores(system, self.functions)
+                add_own_scores(list_own_cases(system), self.functions, self.function_workers)
             self.summarize(submission)
         if not any(system.is_judged for system in self.systems):
             judging.model = ""
@@ -8847,6 +8853,10 @@ class GradeAnswers(GradeItems):
     options_type = AnswerOptions
     epilog = explain_answers()
     options: AnswerOptions
+    sources: Mapping[str, FileData] = MappingProxyType({})  # that a Python program passes, by name
+    functions: Mapping[str, ItemFunction] = MappingProxyType({})  # measures of the user's own
+    function_workers = 1
+    writes_results = True
     generators: Sequence[str] = ()
     judge_notes: Sequence[str] = ()
     chosen: Mapping[str, Any] = {}  # the threshold of semantic_dynamic
@@ -8870,10 +8880,11 @@ class GradeAnswers(GradeItems):
         self.protocol = build_protocol(judged[0] if judged else "llm_judge", options)
         problems: list[str] = []
         taken = {*METHODS, *OPTIONAL_MEASURES, *self.protocol.measures, *ANSWER_COLUMNS, "flags"}
-        own = read_own_criteria(options.criteria, "", taken, problems)
+        check_measure_names(self.functions, taken)
+        own = read_own_criteria(options.criteria, "", taken.union(self.functions), problems)
         self.own_criteria = list(map(build_item_criterion, own))
         self.criteria = [*([self.protocol] if judged else []), *self.own_criteria]
-        self.configurations = read_configurations(options, problems)
+        self.configurations = read_configurations(options, self.sources, problems)
         if self.criteria:
             self.judge_notes = self.choose_judge()
         self.model = options.judge_model or DEFAULT_JUDGE_MODEL
@@ -8881,6 +8892,7 @@ class GradeAnswers(GradeItems):
         self.suffix = "" if is_usual else JUDGE_SUFFIX + name_for_file(self.model)
         self.measures = [Measure(name, name, explanation=METHODS[name].explanation) for name in self.unjudged]
         self.measures += [criterion.measure for criterion in (self.protocol, *self.own_criteria)]
+        self.measures += [Measure(name, name) for name in self.functions]
         self.compared = list(self.measures)
         for name, explanation in (dict.fromkeys(self.protocol.measures[1:], "") | OPTIONAL_MEASURES).items():
             self.measures.append(Measure(name, name, 1 if name in AMOUNTS else 3, explanation=explanation))
@@ -8944,6 +8956,8 @@ class GradeAnswers(GradeItems):
         if self.own_criteria:
             self.setup["criteria"] = {row.name: row.prompt_hash for row in self.own_criteria}
         self.setup["inputs"] = [graded.file.named for graded in self.configurations]
+        if not self.writes_results:
+            return
         files = list(map(self.name_results, self.configurations))
         for name in find_repeated([*files, *(graded.file.file for graded in self.configurations)]):
             raise UsageError(f"{name} would be written for two files, or over one of them: rename one")
@@ -8985,6 +8999,7 @@ class GradeAnswers(GradeItems):
                     if score:
                         answer.scores[name] = score(answer, self.options)
                 answer.scores |= measure_item(answer.item, has_sources)
+            add_own_scores(list_own_item_cases(graded), self.functions, self.function_workers)
 
     def warnings(self) -> list[str]:
         lines = [*super().warnings(), *self.judge_notes]
@@ -9002,7 +9017,8 @@ class GradeAnswers(GradeItems):
         self.is_done = is_asked and not self.why_not and super().is_complete()
         columns = set().union(*(scores.values for scores in self.table.systems.values()))
         self.measured = [measure.name for measure in self.measures if measure.name in columns]
-        names = [self.protocol.name, *self.unjudged, *(criterion.name for criterion in self.own_criteria)]
+        own = [criterion.name for criterion in self.own_criteria]
+        names = [self.protocol.name, *self.unjudged, *own, *self.functions]
         ranking = [name for name in names if name in columns]
         self.ranked_by = ranking[0] if ranking else ""
         self.ranks = self.rank(self.ranked_by)
@@ -9266,10 +9282,10 @@ def build_item_criterion(own: OwnCriterion) -> ItemCriterion:
 # -- Reading
 
 
-def read_configurations(options: AnswerOptions, problems: list[str]) -> list[Configuration]:
-    """Read the answers in files, and those of all systems of splits. Raises InputError and UsageError."""
-    item_type = Item if options.methods else OpenItem
-    columns = dict(options.columns)
+def read_configurations(
+    options: AnswerOptions, sources: Mapping[str, FileData], problems: list[str]
+) -> list[Configuration]:
+    """Read the answers in files, of all systems of splits, and of sources. Raises InputError."""
     configurations: list[Configuration] = []
     for path in list_paths(options.files):
         if is_split(path):
@@ -9279,30 +9295,12 @@ def read_configurations(options: AnswerOptions, problems: list[str]) -> list[Con
             for system in submission.systems:
                 items = [convert_question(question, system) for question in split.questions]
                 lines = [*split.warnings, *system.warnings]
-                answers = list(map(GradedItem, items))
-                configurations.append(Configuration(system.name, system.file, answers, lines))
+                configurations.append(build_configuration(system.name, system.file, items, lines))
         else:
-            n_problems = len(problems)
             file = read_file(path, problems)
-            rows = list(list_item_rows(file, problems, columns))
-            picked = [pick_columns(row, columns, problems) if columns else row for row in rows]
-            left_out = [
-                row.key or f"line {row.line}" for row, kept in zip(rows, picked, strict=True) if not kept
-            ]
-            items = parse_items(file, filter(None, picked), problems, item_type)
-            if not items and len(problems) == n_problems:
-                problems.append(f"{path}: no rows")
-            elif items and not options.reference_check and all(is_blank(item.prediction) for item in items):
-                names = f"{', '.join(Item.aliases['prediction'])}, or answer beside a gold answer"
-                advice = "run generate first, or use --reference-check"
-                found = shorten_names(list(parse_row(dict[str, Any], rows[0], []) or ()))
-                problems.append(
-                    f"{path}:1: no row has a system's answer, as {names}; found {found}: {advice}"
-                )
-            cases = {"rows with none of the fields that --columns names, left out": left_out}
-            lines = [] if problems else list_warnings(path, cases | find_unknown_item_fields(rows))
-            answers = list(map(GradedItem, items))
-            configurations.append(Configuration(Path(path).stem, file.source, answers, lines))
+            configurations.append(read_configuration(Path(path).stem, file, options, problems))
+    for name, file in sources.items():
+        configurations.append(read_configuration(name, file, options, problems))
     if problems:
         raise InputError(problems)
     repeated = find_repeated(graded.name for graded in configurations)
@@ -9312,6 +9310,35 @@ def read_configurations(options: AnswerOptions, problems: list[str]) -> list[Con
         for answer in graded.answers if options.reference_check else ():
             answer.item.prediction = answer.item.accepted[0]
     return configurations
+
+
+def read_configuration(
+    name: str, file: FileData, options: AnswerOptions, problems: list[str]
+) -> Configuration:
+    """Read the answers in a file. It is a problem if it has none."""
+    columns = dict(options.columns)
+    n_problems = len(problems)
+    rows = list(list_item_rows(file, problems, columns))
+    picked = [pick_columns(row, columns, problems) if columns else row for row in rows]
+    left_out = [row.key or f"line {row.line}" for row, kept in zip(rows, picked, strict=True) if not kept]
+    item_type = Item if options.methods else OpenItem
+    items = parse_items(file, filter(None, picked), problems, item_type)
+    if not items and len(problems) == n_problems and file.data is not None:
+        problems.append(f"{file.name}: no rows")
+    elif items and not options.reference_check and all(is_blank(item.prediction) for item in items):
+        names = f"{', '.join(Item.aliases['prediction'])}, or answer beside a gold answer"
+        advice = "run generate first, or use --reference-check"
+        found = shorten_names(list(parse_row(dict[str, Any], rows[0], []) or ()))
+        problems.append(f"{file.name}:1: no row has a system's answer, as {names}; found {found}: {advice}")
+    cases = {"rows with none of the fields that --columns names, left out": left_out}
+    lines = [] if problems else list_warnings(file.name, cases | find_unknown_item_fields(rows))
+    return build_configuration(name, file.source, items, lines)
+
+
+def build_configuration(
+    name: str, file: InputFile, items: Iterable[Item], warnings: list[str]
+) -> Configuration:
+    return Configuration(name, file, [GradedItem(item) for item in items], warnings)
 
 
 def find_unknown_item_fields(rows: Iterable[JsonRow]) -> dict[str, list[str]]:
@@ -10898,28 +10925,38 @@ def find_broken_rule(draft: Mapping[str, Any], sentences: Sentences) -> str:
 # ------------------------------------------------------------------ 19. From Python
 
 # In: what a Python program passes. Out: Results, the content of a results file with tables of its rows and
-# means. Nothing is printed. Read first: grade.
+# means. Nothing is printed. Read first: grade, grade_answers.
 
 OwnMeasure: TypeAlias = Callable[[Question, Prediction], "float | None"]
+ItemFunction: TypeAlias = Callable[[Item], "float | None"]
 
 
 class Results(dict[str, dict[str, Any]]):
-    """The results of a split by system, as the results file has them."""
+    """Results by system, as the results file has them. Their `repr` is a table of the means."""
 
-    def __init__(self, command: GradeSplit) -> None:
-        [submission] = command.submissions
-        super().__init__(msgspec.to_builtins(command.build_document(submission), enc_hook=list))
-        self._split = command.split
-        self._systems = submission.systems
+    def __init__(
+        self,
+        content: Mapping[str, Any],
+        means: Mapping[str, Mapping[str, Mean]],
+        measures: Sequence[Measure],
+        report: Report,
+    ) -> None:
+        super().__init__(msgspec.to_builtins(content, enc_hook=list))
+        self._means = means
+        self._measures = measures
+        self._report = report
+
+    def __repr__(self) -> str:
+        rows: list[MeansRow] = [([name], dict(means)) for name, means in self._means.items()]
+        return render_text_table(build_means_part("", ["System"], rows, self._measures))
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a flat dict per question and system, with the columns of the CSV, for `pandas.DataFrame`.
+        """Return a flat dict per answer, with the columns of the CSV, for `pandas.DataFrame`.
 
         A measure that the question does not have is None. An answer whose judging failed has scores of 0, as
         in the means, and says why in `failure`.
         """
-        header = list_csv_header(self._split.measures, self._split.criteria)
-        return [dict(zip(header, row, strict=True)) for row in list_csv_rows(self._split, self._systems)]
+        return [dict(zip(self._report.header, row, strict=True)) for row in self._report.rows]
 
     def summary(self) -> list[dict[str, Any]]:
         """Return a flat dict per system and measure, for `pandas.DataFrame`.
@@ -10928,12 +10965,12 @@ class Results(dict[str, dict[str, Any]]):
         `n` of questions. What a system has not submitted, or what was not judged, is left out.
         """
         rows = []
-        for system in self._systems:
-            for measure in self._split.measures:
-                mean = system.find_mean(measure)
+        for name, means in self._means.items():
+            for measure in self._measures:
+                mean = means.get(measure.name, NO_MEAN)
                 if mean.value is not None and mean.is_submitted:
                     low, high = mean.interval or (None, None)
-                    row = {"system": system.name, "measure": measure.mean_key, "mean": mean.value}
+                    row = {"system": name, "measure": measure.mean_key, "mean": mean.value}
                     rows.append(row | {"low": low, "high": high, "n": mean.n})
         return rows
 
@@ -10943,10 +10980,11 @@ def grade(
     *,
     folder: str | Path = ".",
     systems: Iterable[str] | None = None,
-    judge: str | Callable[[Question, str], float] | None = None,
+    judge: str | Callable[[Question, str], float | None] | None = None,
     judge_support: bool = False,
     criteria: Mapping[str, str] | Sequence[CriterionValue] = (),
     measures: Mapping[str, OwnMeasure] = MappingProxyType({}),
+    workers: int = 1,
 ) -> Results:
     """Grade the outputs of a split's systems. Nothing is printed, and only a model's journal is written.
 
@@ -10956,18 +10994,21 @@ def grade(
         systems: grade and judge these systems only. By default all are graded, and all but `simple` judged.
         judge: None takes judgements from the journal and sends nothing. A name is that of the model to ask
             for those that the journal lacks, which needs GROQ_API_KEY. A function `judge(question, answer)`
-            returns the score of an answer, from 1 to 5; these scores are not kept.
+            returns the score of an answer, from 1 to 5, or None (not judged); these scores are not kept.
         judge_support: whether the model also judges if the cited sentences support the answer.
         criteria: criteria of your own: a dict of name and question, each decided yes or no, or a list of what
             --criteria takes, or of the rows of its file: `{"name", "description", "scale"}`.
         measures: measures of your own by name: `f(question, prediction)` returns a score, of which more is
-            better, or None if the question has none. The results have them in the block `measures`.
+            better, True or False, or None if the question has none; it is not asked about a missing
+            prediction, which counts 0. `prediction.extra` has the fields that this program does not know.
+            The results have the scores in the block `measures`.
+        workers: how many calls of each function are made at a time.
 
     Returns:
         The results by system: `results["simple"]["retrieval"]["recall_at_1_pct"]`.
 
     Raises:
-        InputError: with all problems of the input, or why the model cannot be asked.
+        InputError: with all problems of the input, why the model cannot be asked, or what a function raised.
         TypeError: if `systems` is a string, or `judge` is neither a name nor a function.
         ValueError: if `systems` is empty, if a function is to judge by more than the rubric or returns
             anything but a number (a judge: from 1 to 5), or if the name of a measure is taken.
@@ -10978,26 +11019,166 @@ def grade(
     chosen = None if systems is None else sorted(collect_ids(systems))
     if chosen == []:
         raise ValueError("systems is empty: name at least one, or leave it out to grade all")
-    taken = list_taken_names() & set(measures)
-    if taken:
-        raise ValueError(f"measures: the name is taken: {', '.join(sorted(taken))}")
+    check_measure_names(measures, list_taken_names())
+    root = "" if str(folder) == "." else str(folder)
     options = SplitOptions(
         split=split,
         systems=chosen,
         judge=chosen,
-        root="" if str(folder) == "." else str(folder),
-        journal_only=judge is None,
-        judge_model=judge if isinstance(judge, str) else None,
+        root=root,
         judge_support=judge_support,
         criteria=list_criterion_values(criteria),
     )
     command = GradeSplit(options)
     command.functions = measures
-    try:
-        grade_silently(command, judge)
-    except (UsageError, JudgeUnavailable) as error:
-        raise InputError([str(error)]) from error
-    return Results(command)
+    command.function_workers = workers
+    ask: RequestFunction | None = None
+    if callable(judge):
+        function = judge
+
+        def ask(request: Request) -> object:
+            return function(command.split.questions[request.position], request.texts["answer"])
+
+        if judge_support or criteria:
+            raise ValueError("judge: a function judges by the rubric only, name a model")
+    run_silently(command, judge, ask, RUBRIC_BOUNDS)
+    [submission] = command.submissions
+    report = Report(
+        "",
+        (),
+        header=list_csv_header(command.split.measures, command.split.criteria),
+        rows=list(list_csv_rows(command.split, submission.systems)),
+    )
+    means = {system.name: system.means for system in submission.systems}
+    return Results(command.build_document(submission), means, command.split.measures, report)
+
+
+def grade_answers(
+    rows: Any,
+    *,
+    methods: Iterable[str] = DEFAULT_METHODS,
+    protocol: str = "verdict",
+    judge: str | ItemFunction | None = None,
+    criteria: Mapping[str, str] | Sequence[CriterionValue] = (),
+    measures: Mapping[str, ItemFunction] = MappingProxyType({}),
+    columns: Mapping[str, str] = MappingProxyType({}),
+    workers: int = 1,
+    folder: str | Path = ".",
+) -> Results:
+    """Score free answers by methods, a judge, criteria and measures of your own, as `answers` does.
+
+    Nothing is printed, and only a model's journal is written: `{name}_judgements.jsonl` in the folder.
+
+    Args:
+        rows: a list of dicts, anything with `to_dict(orient="records")`, such as a data frame, or a path of a
+            file. A dict of name and one of these has several systems, which are then compared.
+        methods: as --method takes them. Without any, rows need no gold answer, and criteria are judged alone.
+        protocol: "verdict", "fraction" or "quality": how a model judges.
+        judge: None takes judgements from the journal and sends nothing. A name is that of the model to ask
+            for those that the journal lacks, which needs GROQ_API_KEY; it scores as the method `llm_judge`.
+            So does a function `judge(item)`: it returns 0 to 1, True or False, or None (not judged).
+        criteria: criteria of your own for a model, as in `grade`.
+        measures: measures of your own by name: `f(item)` returns a score, True or False, or None if the item
+            has none; it is not asked about a missing answer, which counts 0. An item has `question`, `gold`,
+            `prediction`, `context`, and in `extra` the fields that this program does not know.
+        columns: the rows' names of fields, as --columns takes them: `{"gold": "Soll"}`.
+        workers: how many calls of each function are made at a time.
+        folder: where the journal is.
+
+    Returns:
+        The results by system, which is named after its file, or `answers`:
+        `results["answers"]["measures"]["exact"]["mean"]`, and the comparison with others in `comparison`.
+
+    Raises:
+        InputError: with all problems of the rows, why the model cannot be asked, or what a function raised.
+        TypeError: if `judge` is neither a name nor a function, or `methods` is a string.
+        ValueError: if a function is to judge by criteria or for its quality, or returns anything but a score,
+            or if the name of a method is unknown or that of a measure taken.
+
+    >>> grade_answers([{"question": "What burns?", "gold": "Oil", "answer": "oil"}])
+    System    exact  keyword
+    answers   1.000    1.000
+    """
+    names = list(dict.fromkeys(collect_names(methods)))
+    unknown = sorted(set(names) - set(METHODS))
+    if unknown or protocol not in ANSWER_PROMPTS:
+        raise ValueError(f"unknown method or protocol: {', '.join(unknown) or protocol}")
+    if judge is not None and "hybrid" not in names and (names or not criteria):
+        names = list(dict.fromkeys([*names, "llm_judge"]))
+    if not (names or criteria or measures):
+        raise ValueError("there is nothing to measure: name methods, criteria or measures")
+    options = AnswerOptions(
+        methods=names,
+        protocol=protocol,
+        criteria=list_criterion_values(criteria),
+        columns=[parse_column(f"{field}={path}") for field, path in columns.items()],
+    )
+    command = GradeRows(options)
+    command.folder = str(folder)
+    command.sources = list_sources(rows)
+    command.functions = measures
+    command.function_workers = workers
+    ask: RequestFunction | None = None
+    if callable(judge):
+        function = judge
+
+        def ask(request: Request) -> object:
+            [graded] = [row for row in command.configurations if row.name == request.system]
+            return function(graded.answers[request.position].item)
+
+        if criteria or protocol == "quality":
+            raise ValueError("judge: a function gives one score: name a model for criteria and quality")
+    run_silently(command, judge, ask, SHARE_BOUNDS)
+    content = {graded.name: graded.results for graded in command.configurations}
+    means = {graded.name: graded.means for graded in command.configurations}
+    return Results(content, means, command.measures, command.report)
+
+
+class GradeRows(GradeAnswers):
+    """GradeAnswers for the rows of a Python program. Nothing but the journal is written."""
+
+    folder = ""
+    writes_results = False
+
+    @property
+    def journal_file(self) -> str:
+        name = next(iter(self.sources)) if len(self.sources) == 1 else "answers"
+        return os.path.join(self.folder, f"{name_for_file(name)}_judgements.jsonl")
+
+
+def list_sources(rows: Any) -> dict[str, FileData]:
+    """Return the rows of each system as the content of a file. Raises InputError."""
+    if not isinstance(rows, Mapping):
+        rows = {Path(rows).stem if isinstance(rows, (str, Path)) else "answers": rows}
+    problems: list[str] = []
+    sources = {}
+    for name, source in rows.items():
+        if isinstance(source, (str, Path)):
+            sources[name] = read_file(Path(source).as_posix(), problems)
+            continue
+        records = source.to_dict(orient="records") if hasattr(source, "to_dict") else list(source)
+        data = json.dumps(records, default=convert_foreign).encode("utf-8", "ignore")
+        sources[name] = FileData(InputFile(name, hashlib.sha256(data).hexdigest()), data)
+    if problems:
+        raise InputError(problems)
+    return sources
+
+
+def convert_foreign(value: Any) -> Any:
+    """Return a value that JSON has no type for: a number of numpy as a number, anything else as text."""
+    return value.item() if isinstance(value, np.generic) else str(value)
+
+
+def collect_names(names: Iterable[str]) -> list[str]:
+    if isinstance(names, str):
+        raise TypeError(f"expected a list of names, got the string {names!r}")
+    return list(names)
+
+
+def check_measure_names(measures: Collection[str], taken: Collection[str]) -> None:
+    repeated = sorted(set(measures) & set(taken))
+    if repeated:
+        raise ValueError(f"measures: the name is taken: {', '.join(repeated)}")
 
 
 def list_criterion_values(
@@ -11011,52 +11192,163 @@ def list_criterion_values(
     return list(criteria)
 
 
-def grade_silently(command: GradeSplit, judge: str | Callable[[Question, str], float] | None) -> None:
-    if not (judge is None or isinstance(judge, str) or callable(judge)):
+# -- Functions
+
+RequestFunction: TypeAlias = Callable[[Request], object]  # the score of what a request is about
+
+
+class Bounds(NamedTuple):
+    """The scores that a function may return, also in words."""
+
+    low: float
+    high: float
+    text: str
+
+
+ANY_NUMBER = Bounds(-MAX_AMOUNT, MAX_AMOUNT, "a number or None")
+RUBRIC_BOUNDS = Bounds(1, TOP_SCORE, f"a score from 1 to {TOP_SCORE}")
+SHARE_BOUNDS = Bounds(0, 1, "a score from 0 to 1, True, False or None")
+
+
+def run_silently(
+    command: GradeSplit | GradeAnswers,
+    judge: object,
+    ask: RequestFunction | None,
+    bounds: Bounds,
+) -> None:
+    """Read, judge and grade. A function `ask` is the judge, whose scores are within bounds.
+
+    Raises InputError for whatever the command cannot do.
+    """
+    options = command.options
+    options.journal_only = judge is None
+    if isinstance(judge, str):
+        options.judge_model = judge
+    elif judge is not None and ask is None:
         raise TypeError(f"judge: expected the name of a model or a function, got {judge!r}")
-    if callable(judge) and (command.options.judge_support or command.options.criteria):
-        raise ValueError("judge: a function judges by the rubric only, name a model")
-    root = command.options.root
-    if root and not os.path.isdir(root):
-        raise UsageError(f"{root}: there is no such folder")
-    if isinstance(judge, str) and not read_api_key():
-        raise UsageError(f"set {KEY_VARIABLE} to judge with {judge}")
-    command.read()
-    with ExitStack() as resources:
-        if callable(judge):
-            outcomes, judging = ask_function(command, judge)
-        else:
-            outcomes, judging = ask_requests(command, Console(None, None), resources)
-        if judging.unavailable:
-            raise JudgeUnavailable(judging.unavailable)
-        command.grade(outcomes, judging)
+    try:
+        root = getattr(options, "root", "")
+        if root and not os.path.isdir(root):
+            raise UsageError(f"{root}: there is no such folder")
+        if isinstance(judge, str) and not read_api_key():
+            raise UsageError(f"set {KEY_VARIABLE} to judge with {judge}")
+        command.read()
+        with ExitStack() as resources:
+            if ask:
+                name = getattr(judge, "__name__", type(judge).__name__)
+                outcomes = ask_function(list(command.requests()), ask, name, bounds, command.function_workers)
+                judging = Judging(name, name)
+            else:
+                outcomes, judging = ask_requests(command, Console(None, None), resources)
+            if judging.unavailable:
+                raise JudgeUnavailable(judging.unavailable)
+            command.grade(outcomes, judging)
+    except (UsageError, JudgeUnavailable) as error:
+        raise InputError([str(error)]) from error
 
 
-def ask_function(command: GradeSplit, judge: Callable[[Question, str], float]) -> tuple[Outcomes, Judging]:
+def ask_function(
+    requests: Sequence[Request], ask: RequestFunction, name: str, bounds: Bounds, workers: int
+) -> Outcomes:
     """Return the scores that a function gives. Raises ValueError for what is no score."""
+    places = [f"{name}: {request.system}, {request.item_id}" for request in requests]
     outcomes: Outcomes = {}
-    for request in command.requests():
-        score = judge(command.split.questions[request.position], request.texts["answer"])
-        if not is_number(score) or not 1 <= score <= TOP_SCORE:
-            raise ValueError(f"{request.item_id}: expected a score from 1 to {TOP_SCORE}, got {score!r}")
-        outcomes[request.id] = Judgement(float(score), "")
-    name = getattr(judge, "__name__", type(judge).__name__)
-    return outcomes, Judging(name, name)
+    scores = call_function(ask, [(request,) for request in requests], places, bounds, workers)
+    for request, score in zip(requests, scores, strict=True):
+        none = Failure("not judged by the function", asked=False)
+        outcomes[request.id] = none if score is None else Judgement(score, "")
+    return outcomes
 
 
-def add_own_scores(system: System, functions: Mapping[str, OwnMeasure]) -> None:
-    """Add the scores of measures of one's own. Raises ValueError for what is no score."""
+def call_function(
+    function: Callable[..., object],
+    arguments: Sequence[tuple[Any, ...]],
+    places: Sequence[str],
+    bounds: Bounds,
+    workers: int,
+) -> list[float | None]:
+    """Return a function's score for each tuple of arguments; several calls may be under way at a time.
+
+    True and False count 1 and 0, None stays. Raises ValueError for anything but a number within bounds, and
+    InputError for what the function raises. Both name the place.
+    """
+
+    def call(values: tuple[Any, ...], place: str) -> float | None:
+        try:
+            score = function(*values)
+        except Exception as error:  # a function of the user's may raise anything
+            raise InputError([f"{place}: {type(error).__name__}: {error}"]) from error
+        if score is None:
+            return None
+        if isinstance(score, (bool, np.bool_)):
+            score = float(score)
+        if not is_number(score) or not bounds.low <= score <= bounds.high:
+            raise ValueError(f"{place}: expected {bounds.text}, got {cut_text(repr(score))}")
+        return float(score)
+
+    if workers == 1:
+        return list(map(call, arguments, places))
+    from concurrent.futures import ThreadPoolExecutor  # takes time to import
+
+    with ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(call, arguments, places))
+
+
+class OwnCase(NamedTuple):
+    """What a measure of the user's own is asked about an answer: nothing if that is missing."""
+
+    answer: Judged
+    place: str  # system and question
+    arguments: tuple[Any, ...] | None
+
+
+def add_own_scores(
+    cases: Sequence[OwnCase], functions: Mapping[str, Callable[..., float | None]], workers: int
+) -> None:
+    """Add the scores of measures of the user's own. A missing answer is a miss."""
+    asked = [case for case in cases if case.arguments is not None]
     for name, function in functions.items():
-        for answer in system.answers:
-            score = function(answer.question, answer.prediction)
-            if score is not None and not (is_number(score) and math.isfinite(score)):
-                where = f"{system.title}, {answer.question.question_id}"
-                raise ValueError(f"{name}: {where}: expected a number or None, got {score!r}")
+        for case in cases:
+            if case.arguments is None:
+                case.answer.scores[name] = 0.0
+        places = [f"{name}: {case.place}" for case in asked]
+        arguments = [case.arguments or () for case in asked]
+        scores = call_function(function, arguments, places, ANY_NUMBER, workers)
+        for case, score in zip(asked, scores, strict=True):
             if score is not None:
-                answer.scores[name] = float(score)
+                case.answer.scores[name] = score
 
 
-def is_number(value: object) -> bool:
+def list_own_cases(system: System) -> list[OwnCase]:
+    cases = []
+    for answer in system.answers:
+        is_missing = answer.prediction is NO_PREDICTION
+        arguments = None if is_missing else (answer.question, answer.prediction)
+        cases.append(OwnCase(answer, f"{system.title}, {answer.question.question_id}", arguments))
+    return cases
+
+
+def list_own_item_cases(graded: Configuration) -> list[OwnCase]:
+    cases = []
+    for answer in graded.answers:
+        arguments = None if is_blank(answer.item.prediction) else (answer.item,)
+        cases.append(OwnCase(answer, f"{graded.name}, {answer.item.id}", arguments))
+    return cases
+
+
+def add_extra_fields(systems: Iterable[System]) -> None:
+    """Fill in the fields of predictions that this program does not know, for functions of the user's."""
+    for system in systems:
+        file = read_file(system.file.file, [])
+        for key, row in split_members(JsonRow(file.name, file.data or b"{}")).items():
+            prediction = system.predictions.rows.get(key)
+            if prediction is not None:
+                fields = decode_json(dict[str, Any], row.data)
+                known = [field.encode_name for field in get_fields(Prediction)]
+                prediction.extra = {name: value for name, value in fields.items() if name not in known}
+
+
+def is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
 
 

@@ -13,8 +13,8 @@ import evaluation
 import numpy as np
 import pytest
 
-from conftest import JudgeWith, Project, Serve, question, table
-from groq_server import error, score_reply
+from conftest import LLAMA, JudgeWith, Project, Serve, question, table
+from groq_server import completion, error, score_reply
 
 JOURNAL = "dev_judgements.jsonl"
 
@@ -86,7 +86,10 @@ def test_summary_for_a_data_frame(project: Project) -> None:
 
 
 def test_a_measure_of_ones_own(both: Project) -> None:
-    """It has means, intervals, slices and comparisons as any other; None is not measured."""
+    """It has means, intervals, slices and comparisons as any other; None is not measured.
+
+    A missing prediction is a miss, about which the function is not asked.
+    """
 
     def count_words(asked: evaluation.Question, row: Any) -> float | None:
         return len(row.answer.split()) if asked.doc_id == "d2" else None
@@ -97,12 +100,13 @@ def test_a_measure_of_ones_own(both: Project) -> None:
         "words": 2,
         "ci95_reason": "fewer than 5 documents: 1",
     }
+    assert results["simple"]["measures"]["words"] == 0.5  # q001 has no prediction
     [difference] = [row for row in results["strong"]["comparison"] if row["measure"] == "words"]
     assert (difference["with"], difference["n"], difference["difference"]) == ("simple", 1, 1)
-    assert [row["words"] for row in results.rows()] == [None, None, 1, 2]
+    assert [row["words"] for row in results.rows()] == [0, None, 1, 2]
     with pytest.raises(ValueError, match="the name is taken: f1"):
         evaluation.grade("dev", measures={"f1": count_words})
-    with pytest.raises(ValueError, match="words: simple, q001: expected a number or None, got 'a'"):
+    with pytest.raises(ValueError, match="words: simple, q002: expected a number or None, got 'a'"):
         evaluation.grade("dev", measures={"words": lambda _question, _row: "a"})  # type: ignore[dict-item, return-value]
 
 
@@ -131,9 +135,9 @@ def test_systems_and_judges_that_are_none(both: Project) -> None:
         evaluation.grade("dev", judge=wrong)
 
 
-@pytest.mark.parametrize("score", [0, 5.01, float("nan"), True, None, "4"])
+@pytest.mark.parametrize("score", [0, 5.01, float("nan"), 1e308, 10**400, False, "4"])
 def test_function_that_returns_no_score(both: Project, score: Any) -> None:
-    with pytest.raises(ValueError, match=f"q001: expected a score from 1 to 5, got {score!r}"):
+    with pytest.raises(ValueError, match=r"strong, q001: expected a score from 1 to 5, got "):
         evaluation.grade("dev", judge=lambda _question, _answer: score)
 
 
@@ -205,3 +209,138 @@ CALLS: dict[str, Callable[[], object]] = {
 def test_a_string_is_no_list_of_ids(call: Callable[[], object]) -> None:
     with pytest.raises(TypeError, match="expected a list of IDs, got"):
         call()
+
+
+def test_functions_may_return_booleans_and_see_further_fields(both: Project) -> None:
+    both.predictions(
+        "strong", {"q001": {"answer": "a", "tokens": 7}, "q002": {"answer": "b", "extra": {"x": 1}}}
+    )
+    seen: list[dict[str, Any]] = []
+
+    def is_long(_question: evaluation.Question, row: Any) -> Any:
+        seen.append(row.extra)
+        return np.bool_(row.extra.get("tokens", 0) > 5)
+
+    results = evaluation.grade("dev", systems=["strong"], measures={"long": is_long})
+    assert (results["strong"]["measures"]["long"], seen) == (0.5, [{"tokens": 7}, {"extra": {"x": 1}}])
+
+
+def test_an_exception_names_measure_system_and_question(both: Project) -> None:
+    with pytest.raises(
+        evaluation.InputError, match=r"^half: simple, q002: ZeroDivisionError: division by zero$"
+    ):
+        evaluation.grade("dev", measures={"half": lambda _question, _row: 1 / 0})
+
+
+def test_a_judge_that_returns_none_has_not_judged(both: Project) -> None:
+    results = evaluation.grade("dev", judge=lambda asked, _answer: None if asked.doc_id == "d1" else 5)
+    judged = results["strong"]["llm_judge"]
+    assert (judged["unjudged_questions"], judged["failed_questions"]) == (["q001"], [])
+    assert judged["avg_answer_score"] == 2.5
+
+
+# ------------------------------------------------------------------ Free answers
+
+ROWS = [
+    {"question": "Who?", "gold": "Ann", "answer": "ann", "cost": 3},
+    {"question": "Where?", "gold": "Ulm", "answer": "in Ulm", "cost": 1},
+    {"question": "When?", "gold": "1822", "answer": "", "cost": 2},
+]
+
+
+class Frame:
+    """What a data frame has for others."""
+
+    def __init__(self, rows: list[dict[str, Any]]) -> None:
+        self.records = rows
+
+    def to_dict(self, orient: str) -> list[dict[str, Any]]:
+        assert orient == "records"
+        return [
+            {name: np.float64(cell) if name == "cost" else cell for name, cell in row.items()}
+            for row in self.records
+        ]
+
+
+def means_of(results: evaluation.Results, name: str = "answers") -> dict[str, float]:
+    return {key: row["mean"] for key, row in results[name]["measures"].items()}
+
+
+def test_rows_are_graded_without_files(project: Project) -> None:
+    results = evaluation.grade_answers(ROWS)
+    assert means_of(results) == {"exact": 1 / 3, "keyword": 2 / 3}
+    assert repr(results) == "System   exact  keyword\nanswers  0.333    0.667"
+    assert [row["keyword"] for row in results.rows()] == [1, 1, 0]
+    assert [(row["measure"], row["mean"]) for row in results.summary()] == [
+        ("exact", 1 / 3),
+        ("keyword", 2 / 3),
+    ]
+    assert (project.files(), project.capture.readouterr()) == ({}, ("", ""))
+
+
+def test_rows_may_be_a_data_frame_a_file_or_several_systems(project: Project) -> None:
+    path = project.write("log.json", ROWS)
+    assert means_of(evaluation.grade_answers(Frame(ROWS))) == means_of(evaluation.grade_answers(path), "log")
+    results = evaluation.grade_answers({"a": ROWS, "b": Frame(ROWS), "c": "log.json"})
+    assert list(results) == ["a", "b", "c"]
+    assert [row["with"] for row in results["a"]["comparison"]] == ["b", "c"] * 2
+    assert results["a"]["comparison"][0]["verdict"] == "no significant difference"
+
+
+def test_other_names_of_columns(project: Project) -> None:
+    rows = [{"Frage": "Who?", "data": {"soll": "Ann"}, "Ist": "Ann"}]
+    columns = {"question": "Frage", "gold": "data.soll", "prediction": "Ist"}
+    assert means_of(evaluation.grade_answers(rows, columns=columns)) == {"exact": 1, "keyword": 1}
+    with pytest.raises(evaluation.InputError, match=r"no gold answer, as .*; found Frage, data, Ist"):
+        evaluation.grade_answers(rows)
+
+
+def test_a_measure_and_a_judge_of_ones_own_for_rows(project: Project) -> None:
+    results = evaluation.grade_answers(
+        ROWS,
+        judge=lambda item: {"Who?": True, "Where?": None}.get(item.question, 0.0),
+        measures={"cheap": lambda item: item.extra["cost"] < 2},
+        protocol="fraction",
+        workers=8,
+    )
+    assert means_of(results) == {"exact": 1 / 3, "keyword": 2 / 3, "llm_judge": 1 / 3, "cheap": 1 / 3}
+    assert [row["failure"] for row in results.rows()] == [None, "not judged by the function", None]
+    assert project.files() == {}
+
+
+def test_a_model_judges_rows_by_criteria_without_gold_answers(
+    project: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reply = json.dumps({"rationale": "It is.", "decision": "yes"})
+    server = serve(completion(reply))
+    rows = [{"question": "Who?", "answer": "Ann"}, {"question": "Where?", "answer": "Ulm"}]
+    chosen: dict[str, Any] = {"methods": (), "criteria": {"short": "Is it short?"}}
+    (project.folder / "notes").mkdir()
+    for _ in range(2):  # the second time the journal has all
+        results = evaluation.grade_answers(rows, judge=LLAMA, folder="notes", **chosen)
+        assert means_of(results)["short"] == 1
+    assert len(server.calls) == 2
+    assert list(project.files()) == ["notes/answers_judgements.jsonl"]
+
+
+WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+    "an unknown method": ({"methods": ["bleurt"]}, ValueError, "unknown method or protocol: bleurt"),
+    "a string of methods": ({"methods": "exact"}, TypeError, "expected a list of names"),
+    "nothing to measure": ({"methods": []}, ValueError, "nothing to measure"),
+    "a measure's name that is taken": ({"measures": {"exact": len}}, ValueError, "the name is taken: exact"),
+    "a judge that is no function": ({"judge": 3}, TypeError, "expected the name of a model or a function"),
+    "a judge's odd score": ({"judge": lambda item: 2}, ValueError, "expected a score from 0 to 1"),
+    "a function for criteria": ({"judge": len, "criteria": {"a": "b"}}, ValueError, "one score"),
+    "no key": ({"judge": "openai/gpt-oss-20b"}, evaluation.InputError, "set GROQ_API_KEY"),
+    "no file": ({"rows": "none.json"}, evaluation.InputError, "none.json: file not found"),
+    "no rows": ({"rows": []}, evaluation.InputError, "answers"),
+}
+
+
+@table("arguments, error_type, words", WRONG)
+def test_what_grade_answers_refuses(
+    project: Project, arguments: dict[str, Any], error_type: type[Exception], words: str
+) -> None:
+    with pytest.raises(error_type, match=words):
+        evaluation.grade_answers(**{"rows": ROWS, **arguments})
+    assert project.files() == {}
