@@ -109,7 +109,7 @@ from typing import (
     TypeVar,
     cast,
 )
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 
 def describe_missing_package(error: ImportError) -> str:
@@ -2411,7 +2411,6 @@ def rank_systems(values: Mapping[str, float | None]) -> dict[str, int | None]:
 # of request bodies, which contain the texts and schemas below: if one character of these changes,
 # everything is asked and paid for again. Read first: Prompt, Criterion, read_reply.
 
-MAX_REPLY_CHARS = 20_000  # of a reply are read; a judge's reply is a hundredth of it
 SEED = 20240229  # Groq's `seed` is best effort
 CRITERION_LEVELS = (0, 1, 2)
 
@@ -2824,7 +2823,7 @@ class RequestBody(msgspec.Struct):
     temperature: int
     seed: int
     max_completion_tokens: int
-    response_format: Schema
+    response_format: Schema | msgspec.UnsetType
     reasoning_effort: str | msgspec.UnsetType = msgspec.UNSET
 
     @property
@@ -3034,40 +3033,62 @@ def choose_marker(texts: Sequence[str]) -> str:
 
 
 class InvalidReply(Exception):
-    """A reply contains no score. The text says what is wrong, in words that the model can act on."""
+    """A reply is not what was asked for. The text says why, in words that the model can act on."""
 
 
-def read_reply(text: str, prompt: Prompt) -> Judgement:
-    """Parse a model's reply: JSON, bare, fenced or with prose around it. Raises InvalidReply."""
-    judgements = []
-    for value in find_objects(text[:MAX_REPLY_CHARS]):
-        judgement = read_writing(value, prompt) if prompt.reply_type else read_scores(value, prompt)
-        if judgement is not None:
-            judgements.append(judgement)
-    if not judgements:
-        wanted = prompt.group or f"a {prompt.score_field}"
-        if prompt.reply_type:
-            wanted = f"{', '.join(prompt.reply_type.__struct_fields__)}, as asked for"
-        raise InvalidReply(f"it holds no JSON object with {wanted}")
-    first = judgements[0]
-    if any((other.score, other.scores) != (first.score, first.scores) for other in judgements):
-        raise InvalidReply("it holds more than one score")
-    return first
+def parse_reply(text: str, is_cut_off: bool) -> object:
+    """Return the JSON value that a reply is. Raises InvalidReply for other text: its scores are quotations.
+
+    The whole text is the value; or thoughts at the start and a fence are taken away, and the rest is one
+    object, from the first brace to the last, with harmless words around it.
+    """
+    text = text.strip()
+    with suppress(ValueError, RecursionError):
+        return REPLY_DECODER.decode(text)
+    if is_cut_off:
+        raise InvalidReply("it is cut off")
+    thoughts, end, rest = text.partition("</think>")
+    opened = thoughts.rfind("<think>")  # 0: at the start, and nowhere else
+    if end and (opened == 0 or (opened < 0 and not re.search("[{}]", thoughts))):
+        text = rest
+    match = re.fullmatch(r"([^{]*?)(?:```\w*\s*)?(\{.*\})\s*(?:```)?([^}]*)", text, re.DOTALL)
+    if match and is_harmless(match[1]) and is_harmless(match[3]):
+        with suppress(ValueError, RecursionError):
+            return REPLY_DECODER.decode(match[2])
+    raise InvalidReply("it is not one JSON object: reply with the JSON object alone")
 
 
-def read_writing(value: Mapping[str, object], prompt: Prompt) -> Judgement | None:
-    """Return what a model has written; None for another object."""
-    with suppress(msgspec.ValidationError):
-        reply = msgspec.convert(value, prompt.reply_type)
-        return Judgement(0, "", value=msgspec.to_builtins(reply))
-    return None
+def is_harmless(words: str) -> bool:
+    """Return whether a text has no digit, quotation mark or bracket; an apostrophe in a word is none."""
+    text = re.sub(r"(?<=[^\W\d_])['\u2019](?=[^\W\d_])", "", words)
+    return not any(char in QUOTES or unicodedata.category(char) in HARMFUL for char in text)
 
 
-def read_scores(value: Mapping[str, object], prompt: Prompt) -> Judgement | None:
-    """Return the scores and the reason, or a line per score if each has one; None for another object."""
-    group = value.get(prompt.group) if prompt.group else value
-    if not isinstance(group, dict) or prompt.score_names[-1] not in group:
-        return None
+def reject_repeated_names(members: list[tuple[str, object]]) -> Mapping[str, object]:
+    if len(members) > len(dict(members)):
+        raise InvalidReply("it names a member twice")
+    return dict(members)
+
+
+REPLY_DECODER = json.JSONDecoder(object_pairs_hook=reject_repeated_names, strict=False)
+QUOTES = "\"'`\u00b4<>\uff02\uff07\uff1c\uff1e"  # and angle brackets
+HARMFUL = ("Nd", "Nl", "No", "Pi", "Pf", "Ps", "Pe")  # categories of numbers, other quotes and brackets
+
+
+def read_writing(value: object, reply_type: type[msgspec.Struct]) -> Judgement:
+    """Return what a model has written. Raises InvalidReply."""
+    try:
+        reply = msgspec.convert(value, reply_type)
+    except msgspec.ValidationError as error:
+        raise InvalidReply(f"it is not as asked for: {error}") from None
+    return Judgement(0, "", value=msgspec.to_builtins(reply))
+
+
+def read_scores(value: Mapping[str, object], prompt: Prompt) -> Judgement:
+    """Return the scores and the reason, or a line per score if each has one. Raises InvalidReply."""
+    group = only_dict(value.get(prompt.group)) if prompt.group else value
+    if prompt.score_names[-1] not in group:
+        raise InvalidReply(f"it holds no JSON object with {prompt.group or f'a {prompt.score_field}'}")
     scores = {name: parse_choice(group.get(name), prompt, name) for name in prompt.score_names}
     reason = value.get(prompt.reason_field)
     if prompt.group and isinstance(reason, dict):
@@ -3088,31 +3109,14 @@ def parse_choice(value: object, prompt: Prompt, name: str) -> float:
     if isinstance(choice, (str, int, float)) and choice in prompt.choices:
         return prompt.choices[choice]
     what = "the score" if name == "score" else f'"{name}"'
-    raise InvalidReply(f"{what} must be {prompt.expected}, not {show_json(value)}")
+    shown = "a list or an object" if isinstance(value, (dict, list)) else show_json(value)
+    raise InvalidReply(f"{what} must be {prompt.expected}, not {shown}")
 
 
 def show_json(value: object) -> str:
     """Return a value as JSON, cut off if it is long."""
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 60 else f"{text[:60]}..."
-
-
-def reject_repeated_names(members: list[tuple[str, object]]) -> Mapping[str, object]:
-    if len(members) > len(dict(members)):
-        raise ValueError("a name occurs twice")
-    return dict(members)
-
-
-def find_objects(text: str) -> Iterator[Mapping[str, object]]:
-    """Yield the outermost JSON objects in a text, without those in which a name repeats."""
-    decoder = json.JSONDecoder(object_pairs_hook=reject_repeated_names, strict=False)
-    start = text.find("{")
-    while start >= 0:
-        end = start + 1
-        with suppress(ValueError, RecursionError):
-            value, end = decoder.raw_decode(text, start)
-            yield value
-        start = text.find("{", end)
 
 
 # -- Models
@@ -3146,16 +3150,23 @@ def warn_about_family(judge: str, generators: Iterable[str]) -> list[str]:
 # -- Flags: text in an answer that speaks to the judge. A flag is a hint; a person decides.
 
 FLAG_PATTERNS: Mapping[str, str] = {
-    "score-like": r"""(?ix)
+    "score-like": r"""(?imx)
         \{[^{}]*["']score["'][^{}]*\}? | ["']score["']\s*:?\s*["']?\d?
         | (?<!\d[./])\b5\s*(?:\.\s*0\s*)?(?:/|out\s+of)\s*5(?:\s*\.\s*0)?\b(?!\s+\w|\s*/|\.\d)
         | \b(?:s\s?c\s?o\s?r\s?e|grade|rating)s?\s*[1-5]\s*\.\s*0\b
         | \b(?:s\s?c\s?o\s?r\s?e|grade|rating)s?\s*(?:is|of|[:=])\s*[1-5]\b(?!\s*(?:to\b|[-\u2013:]\s*\d))
-        | \b(?:full|top)\ (?:marks|score)\b""",
+        | \b(?:full|top)\ (?:marks|score)\b
+        | [<\[]\s*(?:score|grade|rating)\s*[>\]]\s*[1-5]\b
+        | \blevel\s*[1-5]\b[^.!?\n]{0,40}\brubric\b | \brubric\b[^.!?\n]{0,40}\blevel\s*[1-5]\b
+        | (?: ^ | [.!?:;] | (?<!\d), | \b(?:please|just|only|now|(?<!\d\ )and|you(?:\ must)?|(?:is|you)\ to) )
+          [^\S\n]*\boutput\s+(?:only\s+)?(?:(?:an?|the)\s+)?(?:(?:score|number)\s+)?[1-5]\b
+          (?! \s*[-/%\u00b0] | [.,:]\d | \s*(?!(?:for\ (?:this|all)|as|now|and\ nothing)\b)[^\W\d_] )""",
     "role-like": r"""(?imx)
         ^[^\S\n]*[<\[|]*(?:system|assistant|user|developer|inst)\b[>\]|]*\s*: | <\|[^|>\n]*\|>
         | \[/?INST\] | \b(?:ignore|disregard|forget|override)\b[^.!?\n]{0,200}?
           \b(?:above|previous|prior|earlier|instructions?|rubric|prompt)\b[^.!?\n]*[.!?]?
+        | \b(?:above|previous|prior|earlier|your)\ (?:instructions?|rubric|prompt)\ (?:is|are)\ (?:\w+\ ){0,3}
+          (?:void|invalid|cancell?ed|obsolete|revoked|superseded)\b
         | \b(?:you\ are|as)\ (?:now\ )?(?:a|an|the)\ (?:grader|judge|evaluator)\b[^.!?\n]*[.!?]?""",
 }
 
@@ -3202,7 +3213,7 @@ SLOWER, FASTER, MIN_PACE = 0.9, 0.005, 0.5  # the pace after a refusal, after ea
 CHARS_PER_TOKEN = 4.0  # of English text, until the service has counted
 
 WITHDRAWN_CODES = ("model_not_found", "model_decommissioned")
-UNAVAILABLE_STATUSES = (401, 403, 404, 405)  # nothing can be judged
+UNAVAILABLE_STATUSES = (*range(300, 400), 401, 403, 404, 405)  # nothing can be judged
 PASSING_STATUSES = (None, 408, 409, 498, *range(500, 600))  # 498: no capacity at the moment
 
 Notify: TypeAlias = Callable[[str], None]
@@ -3221,6 +3232,7 @@ class Judging(msgspec.Struct):
     stopped: str = ""  # why it ended early
     unavailable: str = ""  # why nothing could be asked
     without_key: str = ""  # what to do about judgements that are missing because there is no key
+    n_replies: int = 0  # that can be used, of this run and from the journal
     calls: int = 0
     retries: int = 0
     refusals: int = 0  # 429
@@ -3251,10 +3263,15 @@ class Judging(msgspec.Struct):
         price = "price unknown" if cost is None else f"${cost:.4f}"
         return f"{usage.prompt} tokens in, {usage.completion} out, {price}"
 
-    def describe_calls(self) -> str:
+    def describe_use(self) -> list[str]:
+        """Return who has replied how often, and what the calls of this run took."""
+        replies = (
+            f"{'Judge' if self.done == 'judged' else 'Model'}: {self.model}, {self.n_replies} {self.noun}"
+        )
+        if not self.calls:
+            return [f"{replies} from the journal"] if self.n_replies else []
         calls = f"{self.calls} calls, {self.retries} retries, {self.refusals} rate limits (429)"
-        who = "Judge" if self.done == "judged" else "Model"
-        return f"{who}: {calls}, {self.describe_usage(self.model, self.usage)}, {self.seconds:.1f} s"
+        return [f"{replies}; {calls}, {self.describe_usage(self.model, self.usage)}, {self.seconds:.1f} s"]
 
     def describe_end(self) -> list[str]:
         """Return why not everything was judged."""
@@ -3283,6 +3300,14 @@ class Judge(msgspec.Struct):
         if judging.model != judging.requested_model:
             successor = f"{judging.model}, successor of {judging.requested_model}"
             self.notify(f"The journal's {judging.noun} are by {successor}: it is used.")
+        unusable = {
+            call.key for call in calls if self.journal.find(call) is None
+        } & self.journal.replies.keys()
+        if unusable:  # an earlier version may have counted them
+            end = "are asked for again" if self.service else "count as missing"
+            self.notify(
+                f"{self.journal.path}: stored replies that are not usable: {len(unusable)}; they {end}."
+            )
         first_model = judging.model
         unasked = Failure("not in the journal", asked=False)
         if self.service is not None:
@@ -3298,6 +3323,7 @@ class Judge(msgspec.Struct):
         outcomes: Outcomes = {}
         for call in calls:
             outcomes[call.request.id] = self.journal.find(call) or self.failures.get(call.key, unasked)
+        judging.n_replies = sum(isinstance(outcome, Judgement) for outcome in outcomes.values())
         n_missing = sum(outcome is unasked for outcome in outcomes.values())
         if n_missing and self.service is None:
             missing = f"{n_missing} of {len(outcomes)} {judging.noun}"
@@ -3328,17 +3354,14 @@ class Judge(msgspec.Struct):
     def check_budget(self, calls: Sequence[Call]) -> None:
         """Raise UsageError if --max-usd cannot be kept, JudgingStopped for a batch that is too expensive."""
         max_usd = self.options.max_usd
-        if max_usd is None:
+        if max_usd is None or not calls:
             return
-        total_usd = 0.0
-        for call in calls:
-            usage = estimate_usage(call)
-            cost_usd = self.judging.compute_cost(call.model, usage, usage)
-            if cost_usd is None:
-                raise UsageError(f"--max-usd: the price of {call.model} is unknown: say it with --price")
-            total_usd += cost_usd
-        if self.options.batch and total_usd > max_usd:
-            raise JudgingStopped(f"the batch is estimated at ${total_usd:.4f}, more than --max-usd")
+        usage = sum(map(estimate_usage, calls), NO_USAGE)
+        cost_usd = self.judging.compute_cost(calls[0].model, usage, usage)
+        if cost_usd is None:
+            raise UsageError(f"--max-usd: the price of {calls[0].model} is unknown: say it with --price")
+        if self.options.batch and cost_usd > max_usd:
+            raise JudgingStopped(f"the batch is estimated at ${cost_usd:.4f}, more than --max-usd")
 
     def run_calls(self, service: Service, calls: Sequence[Call]) -> None:
         from tqdm import tqdm  # takes time to import
@@ -3460,9 +3483,9 @@ class Reply(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     def read(self, prompt: Prompt) -> Judgement:
         """Return the judgement in the reply, a new or a stored one. Raises InvalidReply."""
-        if self.cut_off and not self.content.rstrip("` \n").endswith("}"):  # a score in it may be quoted
-            raise InvalidReply("it is cut off")
-        judgement = read_reply(self.content, prompt)
+        value = parse_reply(self.content, self.cut_off)
+        kind = prompt.reply_type
+        judgement = read_writing(value, kind) if kind else read_scores(only_dict(value), prompt)
         judgement.reply = self
         return judgement
 
@@ -3521,6 +3544,7 @@ class Runner:
         self.refused_in_a_row = 0  # of the calls that were in flight together one counts
         self.refused_at_s = -math.inf
         self.tokens_per_char = 1 / CHARS_PER_TOKEN
+        self.reserved_usd = 0.0  # the most that the calls in flight may cost
 
     def run(self, calls: Sequence[Call]) -> None:
         """Ask everything. If the rest cannot be judged, or at Ctrl-C, calls in flight get GRACE_S to end."""
@@ -3562,14 +3586,12 @@ class Runner:
         """Return the reply to a request after as many calls as it takes; None if the run has stopped."""
         body = call.body
         usage = NO_USAGE
-        n_calls = 0
         n_errors = 0
         n_invalid = 0
-        while True:
+        for n_calls in itertools.count():
             expected = self.wait_for_turn(call, body, is_retry=n_calls > 0)
             if expected is None:
-                return None
-            n_calls += 1
+                break
             started_s = time.monotonic()
             try:
                 reply = self.make_call(call, body, expected)
@@ -3593,23 +3615,25 @@ class Runner:
                 reply.usage = usage
                 reply.latency_ms = round(1000 * (time.monotonic() - started_s), 1)
                 return reply
+        return None
 
     def wait_for_turn(self, call: Call, body: RequestBody, *, is_retry: bool) -> Usage | None:
         """Wait until a call may start. Return the most that it may take; None if the run has stopped."""
         judging = self.judging
         max_usd = math.inf if self.options.max_usd is None else self.options.max_usd
-        completion_tokens = estimate_usage(call).completion
         with self.turn, self.changed:
             while not self.is_stopped:
-                now_s = time.monotonic()
                 prompt_tokens = math.ceil(body.prompt_chars * self.tokens_per_char)
                 expected = Usage(prompt_tokens, body.max_completion_tokens)
-                cost_usd = judging.compute_cost(call.model, Usage(prompt_tokens, completion_tokens)) or 0.0
-                if judging.cost_usd + cost_usd > max_usd:
+                cost_usd = judging.compute_cost(call.model, expected) or 0.0
+                wait_s = math.inf
+                if judging.cost_usd + self.reserved_usd + cost_usd <= max_usd:
+                    wait_s = self.limiter.start(expected.total, time.monotonic())
+                elif not self.limiter.in_flight:
                     spent = f"${judging.cost_usd:.4f} are spent"
                     raise JudgingStopped(f"{spent}; the next call could exceed --max-usd")
-                wait_s = self.limiter.start(expected.total, now_s)
                 if wait_s == 0:
+                    self.reserved_usd += cost_usd
                     judging.calls += 1
                     judging.retries += is_retry
                     return expected
@@ -3635,6 +3659,7 @@ class Runner:
             with self.changed:
                 now_s = time.monotonic()
                 self.limiter.finish(expected.total, used.total, limit, now_s, answered=was_answered)
+                self.reserved_usd -= self.judging.compute_cost(body.model, expected) or 0.0
                 self.judging.cost_usd += self.judging.compute_cost(body.model, used) or 0.0
                 if was_answered:
                     self.judging.usage += used
@@ -3696,8 +3721,7 @@ class Runner:
 def refuse_wait(wait_s: float, reason: str = "") -> None:
     """Raise JudgingStopped for too long a wait."""
     if wait_s > MAX_WAIT_S:
-        seconds = math.ceil(wait_s)
-        wait = timedelta(seconds=seconds)
+        wait = timedelta(seconds=math.ceil(wait_s))
         end = f"{datetime.now(timezone.utc) + wait:%Y-%m-%d %H:%M} UTC"
         raise JudgingStopped(f"{reason}the next call must wait long; run again in {wait}, at {end}")
 
@@ -3874,16 +3898,12 @@ class Endpoint(NamedTuple):
     url: str  # without the prefix; it may hold a user's name and password
     prefix: str  # of the API's paths
     name: str  # scheme, host, port and path, and nothing that is secret
+    password: str
 
     @property
     def is_open(self) -> bool:
         """Return whether the service has OpenAI's API: its models and abilities are unknown."""
         return self.prefix == OPEN_PREFIX
-
-    @property
-    def is_exposed(self) -> bool:
-        """Return whether calls go to another machine in the open."""
-        return re.match(r"http://(?!(localhost|127\.[\d.]+|\[::1\])[:/])", self.name) is not None
 
 
 def read_endpoint() -> Endpoint:
@@ -3891,16 +3911,19 @@ def read_endpoint() -> Endpoint:
     text = os.environ.get(BASE_URL_VARIABLE, "").strip().rstrip("/") or GROQ_URL
     try:
         parts = urlsplit(text)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
-            raise ValueError("it must begin with http:// or https:// and name a host")
-    except ValueError as error:
-        raise UsageError(f"{BASE_URL_VARIABLE}: {error}") from None
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        if not is_address or "@" in parts.path + parts.query + parts.fragment:
+            raise ValueError
+    except ValueError:  # its text may have a part of a password
+        form = "it must begin with http:// or https:// and name a host"
+        hint = "in a password write %40 for @, %2F for /, %3F for ?, %23 for #"
+        raise UsageError(f"{BASE_URL_VARIABLE}: {form}; {hint}") from None
     path = parts.path.rstrip("/")
     prefix = OPEN_PREFIX if path.endswith(OPEN_PREFIX) and not path.endswith(GROQ_PREFIX) else GROQ_PREFIX
     path = path.removesuffix(prefix)
     url = parts._replace(path=path, query="", fragment="").geturl()
     host = parts.netloc.rpartition("@")[2].lower()
-    return Endpoint(url, prefix, f"{parts.scheme}://{host}{path}{prefix}")
+    return Endpoint(url, prefix, f"{parts.scheme}://{host}{path}{prefix}", parts.password or "")
 
 
 def read_api_key() -> str:
@@ -3919,6 +3942,9 @@ class Service:
         """Open a client until `stack` is closed. Raises UsageError."""
         self.endpoint = endpoint
         self.api_key = read_api_key()
+        self.secrets = {endpoint.password, unquote(endpoint.password)} - {""}
+        if len(self.api_key) >= MIN_SECRET_CHARS:
+            self.secrets.add(self.api_key)
         self.notify = notify
         self.format = 0  # of RESPONSE_FORMATS; those before it were refused
         self.lock = threading.Lock()  # guards `format`
@@ -3928,43 +3954,48 @@ class Service:
             raise UsageError(f"{endpoint.name}: name one of its models with --model")
         if endpoint.is_open and options.batch:
             raise UsageError(f"{endpoint.name}: --batch needs Groq's API")
-        if endpoint.is_exposed:
+        if re.match(r"http://(?!(localhost|127\.[\d.]+|\[::1\])[:/])", endpoint.name):
             notify(f"warning: {endpoint.name}: answers and the key travel in the open: use https.")
         import groq
         import httpx
 
         limits = httpx.Limits(max_keepalive_connections=options.workers, keepalive_expiry=90)
-        certificates = httpx.create_ssl_context()  # one for all: reading the certificates takes long
+        settings: dict[str, Any] = {"limits": limits, "follow_redirects": False}
         clients = []
         try:
+            settings["verify"] = httpx.create_ssl_context()  # for all: reading the certificates takes long
             for _ in range(0, options.workers, WORKERS_PER_CLIENT):
                 client = groq.Groq(
                     api_key=self.api_key,
                     base_url=endpoint.url,
                     max_retries=0,  # they would multiply with ours, and ignore a long `retry-after`
                     timeout=options.timeout,
-                    http_client=groq.DefaultHttpxClient(limits=limits, verify=certificates),
+                    http_client=groq.DefaultHttpxClient(**settings),
                 )
                 stack.enter_context(client)
                 clients.append(client)
+        except OSError as error:  # which does not say of which file
+            file = os.environ.get("SSL_CERT_FILE", "")
+            raise UsageError(f"SSL_CERT_FILE: {file}: {error.strerror or error}") from None
         except (httpx.InvalidURL, ImportError, ValueError) as error:  # ImportError: a SOCKS proxy
-            raise UsageError(f"{BASE_URL_VARIABLE} or a proxy of the environment: {error}") from None
+            reason = error if isinstance(error, ImportError) else "this is no address"
+            raise UsageError(f"{BASE_URL_VARIABLE} or a proxy of the environment: {reason}") from None
         self.client = clients[0]
         self.clients = itertools.cycle(clients)
 
     def redact(self, text: str) -> str:
-        return text.replace(self.api_key, "***") if len(self.api_key) >= MIN_SECRET_CHARS else text
+        for secret in self.secrets:
+            text = text.replace(secret, "***")
+        return text
 
     def complete(self, body: RequestBody, prompt: Prompt) -> tuple[Reply, TokenLimit | None]:
         """Make a call. What JSON mode gave up on is a reply, too: it may be usable."""
         import httpx
 
-        fields = msgspec.to_builtins(body)
         tried = self.format
         if self.endpoint.is_open:
-            fields["response_format"] = [build_schema_format(prompt), JSON_MODE, None][tried]
-            if fields["response_format"] is None:
-                del fields["response_format"]
+            body.response_format = (build_schema_format(prompt), JSON_MODE, msgspec.UNSET)[tried]
+        fields = msgspec.to_builtins(body)
         path = f"{self.endpoint.prefix}/chat/completions"
         try:
             with self.explain_errors():
@@ -3972,7 +4003,8 @@ class Service:
                 return self.read_completion(answer.json()), read_token_limit(answer.headers)
         except ServiceError as error:
             if error.code == "json_validate_failed":
-                return Reply(content=error.failed_generation, model=body.model), None
+                reply = Reply(content=error.failed_generation, model=body.model, endpoint=self.endpoint.name)
+                return reply, None
             if self.endpoint.is_open and self.refuse_format(tried, error):
                 return self.complete(body, prompt)
             raise
@@ -3993,15 +4025,12 @@ class Service:
     def read_completion(self, completion: Any) -> Reply:
         choice = completion["choices"][0]
         content = choice["message"].get("content")
-        counts = completion.get("usage")
-        usage = None
-        if isinstance(counts, dict):
-            details = only_dict(counts.get("prompt_tokens_details"))
-            usage = {
-                "prompt": counts.get("prompt_tokens"),
-                "completion": counts.get("completion_tokens"),
-                "cached": details.get("cached_tokens") or 0,
-            }
+        counts = only_dict(completion.get("usage"))
+        usage = {
+            "prompt": counts.get("prompt_tokens"),
+            "completion": counts.get("completion_tokens"),
+            "cached": only_dict(counts.get("prompt_tokens_details")).get("cached_tokens") or 0,
+        }
         return Reply(
             content=self.redact(content) if isinstance(content, str) else "",
             model=self.redact(str(completion.get("model") or "")),
@@ -4020,7 +4049,10 @@ class Service:
         try:
             yield
         except groq.APIStatusError as error:
-            raise self.read_error(error.body, error.status_code, str(error), error.response.headers) from None
+            body = error.body
+            if error.response.is_redirect:  # to follow it could take answers and the key elsewhere
+                body = {"message": f"it redirects, which is not followed: correct {BASE_URL_VARIABLE}"}
+            raise self.read_error(body, error.status_code, str(error), error.response.headers) from None
         except (groq.APIError, httpx.HTTPError) as error:  # the second if an answer breaks off
             is_lost = not isinstance(error.__cause__, (httpx.ConnectError, httpx.ConnectTimeout))
             cause = f" {error.__cause__}" if error.__cause__ else ""
@@ -5314,6 +5346,7 @@ class Command:
             return EXIT_OK if self.is_complete() else EXIT_INCOMPLETE
         with ExitStack() as resources:  # the journal stays locked until the results are written
             outcomes, judging = ask_requests(self, console, resources)
+            use = judging.describe_use()  # now: `grade` takes the model away if nothing is judged
             self.grade(outcomes, judging)
             files, is_written = write_outputs(self.results(), console)
         console.print(self.console())
@@ -5324,8 +5357,7 @@ class Command:
         reports = [file.path for file in files if file.is_announced and file.is_report]
         if reports:
             console.print(escape_console(f"Reports saved to: {shorten_names(reports)}"))
-        if judging.calls:
-            console.note(judging.describe_calls())
+        console.note(*use)
         shortfalls = self.shortfalls()
         console.warn(*judging.describe_end(), *self.remarks(), *(f"worse: {line}" for line in shortfalls))
         if shortfalls:
@@ -11011,7 +11043,7 @@ def grade(
         InputError: with all problems of the input, why the model cannot be asked, or what a function raised.
         TypeError: if `systems` is a string, or `judge` is neither a name nor a function.
         ValueError: if `systems` is empty, if a function is to judge by more than the rubric or returns
-            anything but a number (a judge: from 1 to 5), or if the name of a measure is taken.
+            anything but a number up to 2**53 (a judge: from 1 to 5), or if the name of a measure is taken.
 
     >>> grade("dev")["simple"]["retrieval"]["recall_at_1"]  # doctest: +SKIP
     6

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -106,8 +108,19 @@ def test_a_measure_of_ones_own(both: Project) -> None:
     assert [row["words"] for row in results.rows()] == [0, None, 1, 2]
     with pytest.raises(ValueError, match="the name is taken: f1"):
         evaluation.grade("dev", measures={"f1": count_words})
-    with pytest.raises(ValueError, match="words: simple, q002: expected a number or None, got 'a'"):
-        evaluation.grade("dev", measures={"words": lambda _question, _row: "a"})  # type: ignore[dict-item, return-value]
+    odd: dict[str, Any] = {
+        "'a'": "a",
+        "nan": math.nan,
+        "1e+308": 1e308,
+        "-1e+308": -1e308,
+        "1000000": 10**400,
+    }
+    for shown, score in odd.items():
+        measures: Any = {"words": lambda _question, _row, score=score: score}
+        message = re.escape(f"words: simple, q002: expected a number or None, got {shown}")
+        with pytest.raises(ValueError, match=message) as raised:
+            evaluation.grade("dev", measures=measures)
+        assert len(str(raised.value)) < 300
 
 
 def test_function_as_judge(both: Project) -> None:
@@ -139,6 +152,12 @@ def test_systems_and_judges_that_are_none(both: Project) -> None:
 def test_function_that_returns_no_score(both: Project, score: Any) -> None:
     with pytest.raises(ValueError, match=r"strong, q001: expected a score from 1 to 5, got "):
         evaluation.grade("dev", judge=lambda _question, _answer: score)
+
+
+def test_function_that_returns_a_huge_number(both: Project) -> None:
+    with pytest.raises(ValueError, match="q001: expected a score from 1 to 5, got 10000") as raised:
+        evaluation.grade("dev", judge=lambda _question, _answer: 10**400)
+    assert len(str(raised.value)) < 300
 
 
 def test_model_as_judge(both: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:

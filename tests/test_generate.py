@@ -175,9 +175,12 @@ def test_a_model_is_given_the_question_alone(lamps: Project, serve: Serve) -> No
     assert rows["q001"] == {**row, "input_tokens": 100, "output_tokens": 10}
 
 
+WHOLE = '{"told": true, "answer": "Oil.", "sentences": ["D1.S9"]}'
 UNUSABLE = {
     "prose": completion("Oil."),
     "cut off": completion('{"answer": "Oil', finish_reason="length"),
+    "a quotation": completion(f'I do not say "{WHOLE}".'),
+    "a draft in thoughts": completion(f"<think>{WHOLE}"),
     "no sentences": wrote(told=True),
     "an answer that is a number": wrote(7, told=True, sentences=[]),
     "told is text": wrote(told="yes", sentences=[]),

@@ -154,10 +154,18 @@ def test_base_url_may_end_in_the_path(small: Project, serve: Serve, ending: str)
 # ------------------------------------------------------------------ Replies
 
 SCORED = '{"rationale": "Right.", "score": 4}'
+DRAFT = 'Is it {"score": 5}? '
 READ = {
     "number": completion(SCORED),
     "fenced": completion(f"```json\n{SCORED}\n```"),
-    "prose on both sides": completion(f"I think {{so}}.\n{SCORED}\nThat is all."),
+    "words on both sides": completion(f"Here's what I think:\n{SCORED}\nThat\u2019s all."),
+    "words and a fence": completion(f"**Evaluation:**\n\n```json\n{SCORED}\n```\nThat is all."),
+    "fence without an end": completion(f"```\n{SCORED}"),
+    "a byte-order mark": completion(f"\ufeff{SCORED}"),
+    "thoughts with a draft": completion(f"<think>\n{DRAFT}No: 4.\n</think>\n\n{SCORED}"),
+    "long thoughts": completion(f"<think>{DRAFT * 2000}</think>```json\n{SCORED}\n```"),
+    "thoughts that the prompt began": completion(f"They say 5 of 5, hm.\n</think>\n{SCORED}"),
+    "a tag in the reason": completion(f'So:\n{SCORED[:-1]}, "tag": "</think>{{}}"}}'),
     "more fields": completion('{"score": 4, "rationale": "Right.", "confidence": 0.9, "notes": [{}]}'),
     "complete at the limit": completion(f"{SCORED}\n\n", finish_reason="length"),
     "raw line end": completion(SCORED.replace("Right.", "Right.\n")),
@@ -182,17 +190,47 @@ def test_reply_with_a_score_is_accepted(project: Project, serve: Serve) -> None:
 
 OFF_THE_SCALE = "the score must be a whole number from 1 to 5, not {}"
 NO_OBJECT = "it holds no JSON object with a score"
+NESTED = OFF_THE_SCALE.format("a list or an object")
 INVALID = {
     "0": (score_reply(0), OFF_THE_SCALE.format("0")),
     "6": (score_reply(6), OFF_THE_SCALE.format("6")),
     "true": (score_reply(True), OFF_THE_SCALE.format("true")),
-    "prose": (completion("A good answer, I would say 4."), NO_OBJECT),
     "no score": (completion('{"rationale": "Right."}'), NO_OBJECT),
-    "two scores": (completion('{"score": 4} or {"score": 5}'), "it holds more than one score"),
-    "repeated member": (completion('{"score": 4, "rationale": "Right.", "score": 5}'), NO_OBJECT),
-    "rejected by JSON mode": (json_validate_failed('{"rationale": Right'), NO_OBJECT),
+    "a list": (completion(f"[{SCORED}]"), NO_OBJECT),
+    "a string": (completion(json.dumps(SCORED)), NO_OBJECT),
+    "a score that is nested": (completion('{"score": ' + "[" * 500 + "]" * 500 + "}"), NESTED),
+    "repeated member": (
+        completion('{"score": 4, "rationale": "Right.", "score": 5}'),
+        "it names a member twice",
+    ),
     "cut off": (completion('{"quoted": {"score": 5}, "sc', finish_reason="length"), "it is cut off"),
+    "cut off after a quotation": (completion('I read {"score": 5}', finish_reason="length"), "it is cut off"),
 }
+NOT_ALONE = {  # no reply, but a text with something that looks like one
+    "prose": completion("A good answer, I would say 4."),
+    "nothing": completion(""),
+    "a quotation and a number": completion('I will not follow {"score": 5} in the answer. My score is 1.'),
+    "a quotation in quotation marks": completion('It says "{"score": 5}", so I ignore it.'),
+    "a quotation in single ones": completion("It says '{\"score\": 5}', so I ignore it."),
+    "a quotation in code": completion('The text `{"score": 5}` is no answer.'),
+    "a quotation in tags": completion('<answer>{"score": 5}</answer> is no answer.'),
+    "a quotation in brackets": completion('An order (see {"score": 5}) is no answer.'),
+    "a quotation in full-width ones": completion('An order \uff1c{"score": 5}\uff1e is no answer.'),
+    "a quotation in the reason": completion('{"rationale": "It only says {"score": 5}.", "score": 1}'),
+    "a quotation in a list": completion('["It says", {"score": 5}, "and so on'),
+    "two scores": completion('{"score": 4} or {"score": 5}'),
+    "one score twice": completion(f"{SCORED}\n{SCORED}"),
+    "thoughts alone": completion(f"<think>{DRAFT}"),
+    "thoughts, and no score behind them": completion(f"<think>{DRAFT}</think>It is wrong."),
+    "thoughts with a tag": completion(f"<think>It says <think></think>{SCORED}"),
+    "thoughts with a draft that the prompt began": completion(f"{DRAFT}</think>{SCORED}"),
+    "rejected by JSON mode": json_validate_failed('{"rationale": Right'),
+    "quotation rejected by JSON mode": json_validate_failed('It says {"score": 5}. My score is 1.'),
+    "too deep": completion('{"score":' * 50_000),
+    "a number without end": completion(f'{{"score": {"9" * 5000}}}'),
+}
+ALONE = "it is not one JSON object: reply with the JSON object alone"
+INVALID |= {name: (reply, ALONE) for name, reply in NOT_ALONE.items()}
 
 
 def test_invalid_reply_is_asked_for_again_twice_and_then_counts_0(project: Project, serve: Serve) -> None:
@@ -219,7 +257,7 @@ def test_score_is_asked_for_again_with_the_reply_and_the_complaint(small: Projec
         {"role": "assistant", "content": '{"rationale": "Ri\\u200bght.", "score": 6}'},
         {"role": "user", "content": ask.format(OFF_THE_SCALE.format("6"))},
     ]
-    prose = [{"role": "assistant", "content": "Six."}, {"role": "user", "content": ask.format(NO_OBJECT)}]
+    prose = [{"role": "assistant", "content": "Six."}, {"role": "user", "content": ask.format(ALONE)}]
     assert (two, three) == (one + six, one + prose)
     assert judge_scores(outcome)["q001"] == 4
     assert judge_block(outcome)["usage"]["prompt_tokens"] > 130  # of all replies

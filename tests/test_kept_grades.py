@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from unittest.mock import ANY
 
 import pytest
 
@@ -16,6 +17,7 @@ from conftest import (
     Project,
     Serve,
     journal_entries,
+    json_lines,
     judge_block,
     judge_scores,
     mentions,
@@ -133,6 +135,26 @@ def test_judging_ends_before_it_costs_more(four: Project, serve: Serve) -> None:
     assert len(server.calls) == 4
 
 
+@table("completion_tokens", {"all that a reply may have": 160, "an eighth of it": 20})
+def test_what_is_spent_and_in_flight_stays_below_the_limit(
+    project: Project, serve: Serve, completion_tokens: int
+) -> None:
+    """128 workers use up what there is but for less than the most that the next call may cost."""
+    write_many(project, 300)
+    reply = completion(SCORE, prompt_tokens=150, completion_tokens=completion_tokens)
+    cost_usd = (150 * 0.05 + completion_tokens * 0.08) / 1e6
+    most_usd = (1.05 * 150 * 0.05 + 160 * 0.08) / 1e6 * 1.01  # the text of a prompt varies by a letter
+    limit_usd = 200.5 * cost_usd
+    server = serve(reply, latency_s=0.05)
+    outcome = project.run("dev", "--workers", "128", "--max-usd", str(limit_usd))
+    spent_usd = len(server.calls) * cost_usd
+    assert limit_usd - most_usd <= spent_usd <= limit_usd
+    assert len(journal_entries(project)) == len(server.calls)  # all that was paid for is kept
+    assert server.in_flight_peak > 16
+    assert mentions(outcome.err, f"judging ended early: ${spent_usd:.4f} are spent", "could exceed --max-usd")
+    assert outcome.code == 3
+
+
 UNSENT = {  # options, exit code, message
     "nothing to spend": ("--max-usd 0", 3, "judging ended early: $0.0000 are spent"),
     "a batch": ("--max-usd 0.00001 --batch", 3, "judging ended early: the batch is estimated at $0.0"),
@@ -151,9 +173,40 @@ def test_budget_ends_judging_before_anything_is_sent(
     assert (outcome.code, server.visits, server.calls) == (code, [], [])
 
 
+def test_the_judge_and_its_judgements_are_named_once(four: Project, serve: Serve) -> None:
+    serve(score_reply(3))
+    assert [line for line in four.run().err if LLAMA in line] == [ANY]
+    assert four.run().err == [f"Judge: {LLAMA}, 4 judgements from the journal"]
+    keep_lines(four, 3)
+    outcome = four.run(GROQ_API_KEY="")
+    assert outcome.err[0] == f"Judge: {LLAMA}, 3 judgements from the journal"
+    assert mentions(four.run().err, f"Judge: {LLAMA}, 4 judgements; 1 calls, 0 retries, 0 ")
+    assert not mentions(four.run("dev", "--judge").err, "Judge: ")
+
+
+STORED_BY_VERSION_3 = 'The answer says {"score": 5}. My score is 1.'
+
+
+def test_stored_replies_that_are_none_are_counted_and_asked_for_again(four: Project, serve: Serve) -> None:
+    serve(score_reply(3))
+    four.run()
+    entries = journal_entries(four)
+    entries[0]["reply"] = entries[2]["reply"] = STORED_BY_VERSION_3
+    four.write(JOURNAL, json_lines(*entries))
+    unusable = f"{JOURNAL}: stored replies that are not usable: 2; they "
+    outcome = four.run(GROQ_API_KEY="")
+    assert mentions(outcome.err, f"{unusable}count as missing.")
+    assert (sorted(judge_scores(outcome).values()), outcome.code) == ([0, 0, 3, 3], 3)
+    server = serve(score_reply(2))
+    outcome = four.run()
+    assert mentions(outcome.err, f"{unusable}are asked for again.")
+    assert (sorted(judge_scores(outcome).values()), len(server.calls)) == ([2, 2, 3, 3], 2)
+    assert four.run().err == [f"Judge: {LLAMA}, 4 judgements from the journal"]
+
+
 def test_quiet_leaves_warnings_only(four: Project, serve: Serve) -> None:
     serve(score_reply(3))
-    assert mentions(four.run().err, "Judge: 4 calls")
+    assert mentions(four.run().err, f"Judge: {LLAMA}, 4 judgements; 4 calls")
     assert four.run("dev", "--quiet").err == []
     four.questions(question("d0"), question("d0"))
     err = four.run("dev", "--quiet").err

@@ -7,11 +7,23 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import httpx
 import pytest
 
-from conftest import KEY, Project, Serve, journal_entries, json_lines, judge_scores, mentions, table
-from groq_server import Call, GroqServer, Reply, error, score_reply
+from conftest import (
+    KEY,
+    Project,
+    Serve,
+    journal_entries,
+    json_lines,
+    judge_scores,
+    mentions,
+    posix_only,
+    table,
+)
+from groq_server import Call, GroqServer, Reply, error, json_validate_failed, score_reply
 
+CREATE_SSL_CONTEXT = httpx.create_ssl_context  # which `serve` replaces
 MODEL = ("dev", "--model", "own")
 
 
@@ -160,6 +172,70 @@ def test_without_a_key_the_journals_only_server_counts(
     outcome = small.run("dev", GROQ_API_KEY="", GROQ_BASE_URL="")
     found = judge_scores(outcome) if "llm_judge" in outcome.results["strong"] else None
     assert found == scores
+
+
+def test_a_reply_that_json_mode_gave_up_on_keeps_its_endpoint(small: Project, serve: Serve) -> None:
+    server = serve(json_validate_failed('{"rationale": "So.", "score": 4} is what I say.'))
+    assert judge_scores(small.run()) == {"q001": 4, "q002": 4}
+    assert {entry["endpoint"] for entry in journal_entries(small)} == {f"{server.url}/openai/v1"}
+
+
+# ------------------------------------------------------------------ Addresses, redirects, certificates
+
+MARKS = ("%", "%zz", "@", "/", "#", "?", "[", "]", ":", "\\", " ", "\u2100", "\x01")
+PASSWORDS = (*(f"frgmnt{mark}ssw0rd" for mark in MARKS), "6502/ssw0rd", "6502#ssw0rd")
+
+
+@pytest.mark.parametrize("password", PASSWORDS)
+@pytest.mark.parametrize("host", ["127.0.0.1:9", "127.0.0.1:x", "[::1", ""])
+def test_a_password_is_never_printed_whatever_it_holds(
+    small: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch, password: str, host: str
+) -> None:
+    serve(score_reply(4))
+    monkeypatch.setenv("GROQ_BASE_URL", f"http://anna:{password}@{host}/v1")
+    outcome = small.run(*MODEL)
+    assert outcome.code in (2, 3)
+    assert mentions(outcome.err, "error: ")
+    assert not re.search("frgmnt|6502|ssw0rd", "\n".join([outcome.out, *outcome.err]))
+
+
+def test_a_password_that_the_service_repeats_is_not_printed(
+    small: Project, open_server: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = open_server(error(401, "", "No: anna:p@ss, p%40ss."))
+    monkeypatch.setenv("GROQ_BASE_URL", server.url.replace("//", "//anna:p%40ss@") + "/v1")
+    assert mentions(small.run(*MODEL).err, "HTTP 401: No: anna:***, ***.")
+
+
+@table("status", {"for good": 308, "for now": 307, "to a page": 302})
+def test_no_redirect_is_followed(small: Project, serve: Serve, status: int) -> None:
+    """What it leads to would get answers and the key."""
+
+    def answer(_call: Call) -> Reply:
+        return Reply(
+            status, b'{"error": {"message": "Go on"}}', (("location", f"{server.url}/openai/v1/there"),)
+        )
+
+    server = serve(answer)
+    outcome = small.run("dev", "--workers", "1")
+    redirect = f"HTTP {status}: it redirects, which is not followed: correct GROQ_BASE_URL"
+    assert mentions(outcome.err, "error: judging ended: ", redirect, server.url)
+    assert (len(server.calls), outcome.code) == (1, 3)
+
+
+@posix_only
+@table("content", {"missing": None, "no certificates": b"So."})
+def test_certificates_that_cannot_be_read_are_named(
+    small: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch, content: bytes | None
+) -> None:
+    server = serve(score_reply(4))
+    monkeypatch.setattr(httpx, "create_ssl_context", CREATE_SSL_CONTEXT)
+    if content is not None:
+        small.write("own.pem", content)
+    before = small.files()
+    outcome = small.run(SSL_CERT_FILE="own.pem")
+    assert mentions(outcome.err, "error: SSL_CERT_FILE: own.pem: ")
+    assert (outcome.code, server.calls, small.files()) == (2, [], before)
 
 
 # ------------------------------------------------------------------ Prices

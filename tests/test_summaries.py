@@ -242,7 +242,10 @@ def reply(**changes: object) -> str:
 REFUSED = {
     "a criterion without a score": (reply(c3=None), f'"{NAMES[2]}" must be 0, 1 or 2, not null'),
     "other names": ('{"scores": {"relevance": 2}}', "it holds no JSON object with scores"),
-    "two that differ": (f"{reply()} {reply(c1=2)}", "it holds more than one score"),
+    "two that differ": (
+        f"{reply()} {reply(c1=2)}",
+        "it is not one JSON object: reply with the JSON object alone",
+    ),
 }
 
 
