@@ -5514,8 +5514,8 @@ class Options:
 
 
 def own_criteria_option() -> Any:
-    what = "judge by criteria of your own, too, as in polite='Is the tone polite?': one more call for each"
-    return option((), what, nargs="+", metavar="NAME=QUESTION|FILE")
+    what = "judge by these of your own, too: polite='Is it polite?', or a file"
+    return option((), what, nargs="+", metavar="VALUE")
 
 
 class Threshold(NamedTuple):
@@ -8822,7 +8822,7 @@ class AnswerOptions(JudgeOptions, GateOptions):
     files: Sequence[str] = option((), "answers, or a split", "files", nargs="+", metavar="FILE")
     columns: Sequence[tuple[str, str]] = option(
         (),
-        "the file's names of fields, such as gold=Soll prediction=output.text rows=results",
+        "other names of fields, as in gold=Soll rows=results.items",
         nargs="+",
         type=parse_column,
         metavar="FIELD=NAME",
@@ -11128,8 +11128,8 @@ def grade_answers(
             or if the name of a method is unknown or that of a measure taken.
 
     >>> grade_answers([{"question": "What burns?", "gold": "Oil", "answer": "oil"}])
-    System    exact  keyword
-    answers   1.000    1.000
+    System   exact  keyword
+    answers  1.000    1.000
     """
     names = list(dict.fromkeys(collect_names(methods)))
     unknown = sorted(set(names) - set(METHODS))
