@@ -321,6 +321,13 @@ def test_verdicts_are_compared_with_those_of_people(project: Project) -> None:
     assert rows["a"]["kappa"] == pytest.approx(8 / 13)  # agreement 0.8, by chance 0.48
 
 
+@table("levels, within", {"0 to 2": ((0, 1, 2), 2 / 3), "0 to 1": ((0, 1, 1), None)})
+def test_scores_within_1(project: Project, levels: tuple[int, ...], within: float | None) -> None:
+    """From 0 to 1 all are, which says nothing."""
+    [pair] = compare(project, scores(*levels), scores(0, 0, 0))["all"]["pairs"]
+    assert pair.get("agreement_within_1") == within
+
+
 def test_scores_are_compared_with_those_of_people(project: Project) -> None:
     """The majority are more than half: two of three judges, three of four."""
     people = scores(1, 1, 4, 5)

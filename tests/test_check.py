@@ -44,6 +44,7 @@ def test_problems_of_all_files_are_shown(small: Project) -> None:
         *["team/dev_strong_output.json"] * 2,
         *("team/dev_own_output.json:1", "none", "warning", "error", "1 warning"),
     ]
+    assert "error: problems in the input: 5" in outcome.err
     assert outcome.out.splitlines() == [
         "team/strong: cannot be graded",
         "team/own: cannot be graded",

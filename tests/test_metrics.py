@@ -14,6 +14,7 @@ from conftest import JudgeWith, Project, question, table
         "first of one": (["d1"], ["d1"], 1, 1),
         "second, k is 1": (["d2", "d1"], ["d1"], 1, 0),
         "second, k is 2": (["d2", "d1"], ["d1"], 2, 1),
+        "k is 0": (["d1"], ["d1"], 0, 0),
         "nothing retrieved": ([], ["d1"], 5, 0),
         "no gold": (["d1"], [], 5, 0),
         "one of two gold": (["d1", "d3"], ["d1", "d2"], 2, 0.5),
