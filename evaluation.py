@@ -3211,6 +3211,7 @@ BACKOFF_S = 0.5  # after the first error; twice as long after each other one
 MAX_WAIT_S = 90.0  # a longer one is for a limit of the day: judging ends
 SLOWER, FASTER, MIN_PACE = 0.9, 0.005, 0.5  # the pace after a refusal, after each reply, and at least
 CHARS_PER_TOKEN = 4.0  # of English text, until the service has counted
+MAX_JUDGES = 10  # of a journal that are tried
 
 WITHDRAWN_CODES = ("model_not_found", "model_decommissioned")
 UNAVAILABLE_STATUSES = (*range(300, 400), 401, 403, 404, 405)  # nothing can be judged
@@ -3290,39 +3291,35 @@ class Judge(msgspec.Struct):
     judging: Judging
     options: JudgeOptions
     notify: Notify
+    calls: list[Call] = []  # one for each request
     failures: dict[str, Failure] = {}  # by key
 
     def ask(self, requests: Sequence[Request]) -> Outcomes:
         """Return the outcome of every request, all by one model: scores by two are not comparable."""
         judging = self.judging
-        judging.requested_model = self.options.judge_model or DEFAULT_JUDGE_MODEL
-        judging.model, calls = choose_calls(self.journal, requests, self.options)
-        if judging.model != judging.requested_model:
-            successor = f"{judging.model}, successor of {judging.requested_model}"
-            self.notify(f"The journal's {judging.noun} are by {successor}: it is used.")
-        unusable = {
-            call.key for call in calls if self.journal.find(call) is None
-        } & self.journal.replies.keys()
-        if unusable:  # an earlier version may have counted them
+        plan = choose_calls(self.journal, requests, self.options)
+        judging.requested_model = plan.requested_model
+        judging.model = plan.model
+        self.calls = plan.calls
+        if plan.judge:
+            self.notify(f"The journal's {judging.noun} are by {plan.judge}: it is used.")
+        n_unusable = self.journal.count_unusable(self.calls)
+        if n_unusable:  # an earlier version may have counted them
             end = "are asked for again" if self.service else "count as missing"
-            self.notify(
-                f"{self.journal.path}: stored replies that are not usable: {len(unusable)}; they {end}."
-            )
-        first_model = judging.model
+            self.notify(f"{self.journal.path}: stored replies that are not usable: {n_unusable}; they {end}.")
         unasked = Failure("not in the journal", asked=False)
         if self.service is not None:
             try:
-                self.ask_service(self.service, calls)
+                self.ask_service(self.service)
             except JudgeUnavailable as error:
                 judging.unavailable = str(error)
             except JudgingStopped as error:
                 judging.stopped = str(error)
             unasked.reason = "left out" if judging.is_complete() else f"{judging.activity} ended early"
-        if judging.model != first_model:  # which is withdrawn
-            calls = plan_calls(judging.model, requests)
         outcomes: Outcomes = {}
-        for call in calls:
-            outcomes[call.request.id] = self.journal.find(call) or self.failures.get(call.key, unasked)
+        for call in self.calls:
+            stored = self.journal.find(call.key, call.prompt)
+            outcomes[call.request.id] = stored or self.failures.get(call.key, unasked)
         judging.n_replies = sum(isinstance(outcome, Judgement) for outcome in outcomes.values())
         n_missing = sum(outcome is unasked for outcome in outcomes.values())
         if n_missing and self.service is None:
@@ -3330,13 +3327,13 @@ class Judge(msgspec.Struct):
             judging.without_key = f"set {KEY_VARIABLE} for the remaining {missing}"
         return outcomes
 
-    def ask_service(self, service: Service, calls: list[Call]) -> None:
+    def ask_service(self, service: Service) -> None:
         """Put what the journal lacks into it; the successor's replies if the model is withdrawn."""
         judging = self.judging
         try:
             batches = Batches(service, self.journal, judging, self.notify)
             batches.collect()
-            todo = self.journal.list_open(calls)
+            todo = self.journal.list_open(self.calls)
             self.check_budget(todo)
             if self.options.batch:
                 batches.submit(todo)
@@ -3349,7 +3346,8 @@ class Judge(msgspec.Struct):
             successor = f"its successor {SUCCESSOR_MODEL}"
             self.notify(f"Groq no longer serves {judging.model}; {judging.activity} with {successor}.")
             judging.model = SUCCESSOR_MODEL
-            self.ask_service(service, plan_calls(SUCCESSOR_MODEL, [call.request for call in calls]))
+            self.calls = plan_calls(SUCCESSOR_MODEL, [call.request for call in self.calls])
+            self.ask_service(service)
 
     def check_budget(self, calls: Sequence[Call]) -> None:
         """Raise UsageError if --max-usd cannot be kept, JudgingStopped for a batch that is too expensive."""
@@ -3373,7 +3371,8 @@ class Judge(msgspec.Struct):
             def keep(call: Call, outcome: Reply | Failure) -> None:
                 if isinstance(outcome, Reply):
                     request = call.request
-                    self.journal.append(outcome, call.key, request.system, request.item_id, request.repeat)
+                    row = (call.key, request.system, request.item_id, request.repeat)
+                    self.journal.append(outcome, call.model, *row)
                 else:
                     self.failures[call.key] = outcome
                 progress.update()
@@ -3407,45 +3406,45 @@ def plan_calls(model: str, requests: Iterable[Request]) -> list[Call]:
     return calls
 
 
-def choose_calls(
-    journal: Journal, requests: Sequence[Request], options: JudgeOptions
-) -> tuple[str, list[Call]]:
-    """Return (model, calls): the default model, or its successor if the journal answers more of its calls.
+class Plan(NamedTuple):
+    calls: list[Call]  # one for each request
+    model: str  # of all calls
+    requested_model: str  # another one if the model is its successor
+    judge: str  # whose replies count, unless it is the usual one
 
-    A model that the user has named has no successor.
+
+def choose_calls(journal: Journal, requests: Sequence[Request], options: JudgeOptions) -> Plan:
+    """Choose the model, and without a key the endpoint, whose replies answer most of the requests.
+
+    If none are answered, it is the model that the options name, or the default one, at today's endpoint.
+    Raises UsageError if that endpoint has its own models.
     """
-    requested = options.judge_model or DEFAULT_JUDGE_MODEL
-    calls = plan_calls(requested, requests)
-    n_open = len(journal.list_open(calls))
-    if n_open and (journal.replies or journal.batches) and not options.judge_model:
-        others = plan_calls(SUCCESSOR_MODEL, requests)
-        if len(journal.list_open(others)) < n_open:
-            return SUCCESSOR_MODEL, others
-    return requested, calls
-
-
-def render_plan(
-    requests: Sequence[Request], options: JudgeOptions, journal: Journal, noun: str = "judgements"
-) -> str:
-    """Return the number, estimated tokens and price of the calls that are to be made."""
-    model, calls = choose_calls(journal, requests, options)
-    if not calls:
-        return "No model is asked."
-    keys = {call.key for call in calls}
-    n_sent = len(keys & journal.list_under_way())
-    todo = journal.list_open(calls)
-    usage = sum(map(estimate_usage, todo), NO_USAGE)
-    n_stored = len(keys) - n_sent - len(todo)
-    cost = Judging(price=options.price).compute_cost(model, usage, usage if options.batch else NO_USAGE)
-    lines = [
-        f"With {model}:",
-        f"  {noun.capitalize()}: {len(keys)}, of which {n_stored} are stored already",
-        *([f"  Under way in batches: {n_sent}"] if n_sent else []),
-        f"  Calls to make: {len(todo)}",
-        f"  Tokens (estimated): {usage.prompt} in, {usage.completion} out",
-        "  Cost: unknown for this model" if cost is None else f"  Cost (estimated): ${cost:.4f}",
-    ]
-    return "\n".join(lines)
+    usual = options.judge_model or DEFAULT_JUDGE_MODEL
+    best = (journal.endpoint, usual)
+    most = 0
+    planned: dict[str, list[Call]] = {}
+    for judge in [*journal.list_judges(options), best]:  # of equal ones the first counts
+        journal.endpoint, model = judge
+        calls = planned.get(model) or plan_calls(model, requests)
+        planned[model] = calls
+        answered = {call.key for call in calls if journal.find(call.key, call.prompt)}
+        if journal.has_key:
+            answered |= {call.key for call in calls} & journal.list_under_way()
+        if len(answered) > most:
+            best = judge
+            most = len(answered)
+        if most == len({call.key for call in calls}):
+            break
+    journal.endpoint, model = best
+    is_groq = journal.endpoint.startswith(GROQ_URL)
+    is_open = not journal.endpoint.endswith(GROQ_PREFIX)
+    if planned[model] and journal.has_key and is_open and not (most or options.judge_model):
+        raise UsageError(f"{journal.endpoint}: name one of its models with --model")
+    requested = usual if model == SUCCESSOR_MODEL else model
+    name = model if model == requested else f"{model}, successor of {requested}"
+    if not (journal.has_key or is_groq):
+        name += f" at {journal.endpoint}"
+    return Plan(planned[model], model, requested, name if most and name != usual else "")
 
 
 def estimate_usage(call: Call) -> Usage:
@@ -3463,6 +3462,7 @@ class Reply(msgspec.Struct, kw_only=True, omit_defaults=True):
     key: Name = ""
     content: str = msgspec.field(name="reply", default="")
     model: str = ""
+    requested: str = ""  # the model's name in the request, if the service has another one
     endpoint: str = ""  # the service that it came from; version 2 did not keep that
     fingerprint: str = ""
     usage: Any = NO_USAGE
@@ -3926,6 +3926,12 @@ def read_endpoint() -> Endpoint:
     return Endpoint(url, prefix, f"{parts.scheme}://{host}{path}{prefix}", parts.password or "")
 
 
+@functools.cache
+def fold_endpoint(name: str) -> str:
+    """Return the name of an endpoint with one for this machine, which has three."""
+    return re.sub(r"(?<=://)(localhost|\[::1\])(?=[:/])", "127.0.0.1", name, count=1)
+
+
 def read_api_key() -> str:
     return os.environ.get(KEY_VARIABLE, "").strip()
 
@@ -3950,8 +3956,6 @@ class Service:
         self.lock = threading.Lock()  # guards `format`
         if not re.fullmatch(r"[!-~]+", self.api_key):
             raise UsageError(f"{KEY_VARIABLE} holds a character that no key has")
-        if endpoint.is_open and not options.judge_model:
-            raise UsageError(f"{endpoint.name}: name one of its models with --model")
         if endpoint.is_open and options.batch:
             raise UsageError(f"{endpoint.name}: --batch needs Groq's API")
         if re.match(r"http://(?!(localhost|127\.[\d.]+|\[::1\])[:/])", endpoint.name):
@@ -4075,83 +4079,125 @@ class Service:
 
 
 class BatchNote(msgspec.Struct, omit_defaults=True):
-    """A step of a batch: its file was uploaded, the batch was created, or it ended."""
+    """A step of a batch: its file was uploaded, the batch was created, could not be read, or ended."""
 
     batch_file: Name
+    endpoint: str = ""  # the service that has it; version 3 did not keep that
     model: str = ""
     prompt: str = msgspec.field(default="rubric", name="protocol")
-    requests: list[list[Any]] = []  # key, system, ID and more of each
+    requests: list[Annotated[list[Any], msgspec.Meta(min_length=3)]] = []  # key, system, ID and more of each
     batch: str = ""
+    unread: str = ""  # why it could not be read, the first time
     ended: str = ""
     time: str = ""
 
+    @property
+    def age(self) -> timedelta:
+        """Return the time since it was written. Raises ValueError or OverflowError."""
+        return datetime.now(timezone.utc) - datetime.fromisoformat(self.time).astimezone(timezone.utc)
+
 
 class Journal(msgspec.Struct):
-    """The replies of one run by key, and its batches by file, written as they arrive."""
+    """The replies of one run by endpoint and key, and its batches by endpoint and file."""
 
     path: str
-    endpoint: str  # whose replies count
-    has_key: bool  # otherwise the replies of the only endpoint count
-    replies: dict[str, Reply] = {}
-    batches: dict[str, BatchNote] = {}  # that have not ended
-    judgements: dict[str, Judgement] = {}  # that were read from replies
+    endpoint: str  # whose replies and batches count, with those of none
+    has_key: bool  # otherwise another endpoint may be chosen
+    replies: dict[tuple[str, str], Reply] = {}
+    notes: dict[tuple[str, str], BatchNote] = {}  # on batches that have not ended
+    times: dict[tuple[str, str], str] = {}  # of the newest line by endpoint and model, the last line's last
+    judgements: dict[tuple[str, str], Judgement] = {}  # that were read from replies
     unreadable: int = 0  # lines
     stream: BinaryIO = msgspec.field(default_factory=io.BytesIO)  # unless it is opened, nothing is kept
 
-    def find(self, call: Call) -> Judgement | None:
+    @property
+    def batches(self) -> list[BatchNote]:
+        return [note for (endpoint, _), note in self.notes.items() if endpoint in ("", self.endpoint)]
+
+    def list_judges(self, options: JudgeOptions) -> list[tuple[str, str]]:
+        """Return endpoint and model of those whose replies may count; for a split the newest first."""
+        newest = sorted(self.times, key=self.times.__getitem__)[::-1]
+        named = [(endpoint or self.endpoint, model) for endpoint, model in newest]
+        if self.has_key:
+            named = [judge for judge in named if judge[0] == self.endpoint]
+        endpoints = [endpoint for endpoint, _ in named[:MAX_JUDGES]]
+        if options.judge_model:
+            judges = [(endpoint, options.judge_model) for endpoint in endpoints]
+        elif options.follows_journal:
+            judges = [*named[:MAX_JUDGES], *itertools.product(endpoints, MODELS)]
+        else:
+            judges = list(itertools.product(endpoints, (DEFAULT_JUDGE_MODEL, SUCCESSOR_MODEL)))
+        return list(dict.fromkeys(judges))
+
+    def find(self, key: str, prompt: Prompt) -> Judgement | None:
         """Return the judgement of a request, if there is a reply with a possible one."""
-        reply = self.replies.get(call.key)
-        if reply is not None and call.key not in self.judgements:
-            with suppress(InvalidReply):
-                self.judgements[call.key] = reply.read(call.prompt)
-        return self.judgements.get(call.key)
+        for place in ((self.endpoint, key), ("", key)):
+            if place in self.replies and place not in self.judgements:
+                with suppress(InvalidReply):
+                    self.judgements[place] = self.replies[place].read(prompt)
+            if place in self.judgements:
+                return self.judgements[place]
+        return None
+
+    def count_unusable(self, calls: Iterable[Call]) -> int:
+        """Return how many of the stored replies to some calls have no judgement."""
+        keys = {key for endpoint, key in self.replies if endpoint in ("", self.endpoint)}
+        return len({call.key for call in calls if call.key in keys and not self.find(call.key, call.prompt)})
 
     def list_open(self, calls: Iterable[Call]) -> list[Call]:
         """Return what is to be asked: equal requests once, nothing that is stored or under way in a batch."""
         under_way = self.list_under_way()
         todo: dict[str, Call] = {}
         for call in calls:
-            if call.key not in under_way and self.find(call) is None:
+            if call.key not in under_way and self.find(call.key, call.prompt) is None:
                 todo.setdefault(call.key, call)
         return list(todo.values())
 
     def list_under_way(self) -> set[str]:
         """Return the keys of the requests in batches that have not ended."""
-        requests = flatten(note.requests for note in self.batches.values())
-        return {request[0] for request in requests}
+        return set(flatten(map(self.list_missing, self.batches)))
+
+    def list_missing(self, note: BatchNote) -> list[str]:
+        """Return the keys of a batch's requests that have no judgement."""
+        prompt = PROMPTS[note.prompt]
+        return [key for key, *_ in note.requests if self.find(key, prompt) is None]
 
     def read(self) -> None:
         """Add what the file holds, if it exists; a later line replaces an earlier one. Raises OSError."""
         check_regular(self.path)
-        by_endpoint: dict[str, dict[str, Reply]] = {}
         with suppress(FileNotFoundError), open(self.path, "rb") as stream:
             for line in stream:
-                if line.strip() and not self.read_line(line.removeprefix(b"\xef\xbb\xbf"), by_endpoint):
+                if line.strip() and not self.read_line(line.removeprefix(b"\xef\xbb\xbf")):
                     self.unreadable += 1
-        unnamed = by_endpoint.pop("", {})
-        own = by_endpoint.get(self.endpoint, {})
-        if not self.has_key and len(by_endpoint) == 1:
-            [own] = by_endpoint.values()
-        self.replies = unnamed | own
 
-    def read_line(self, line: bytes, by_endpoint: dict[str, dict[str, Reply]]) -> bool:
+    def read_line(self, line: bytes) -> bool:
         """Store what a line holds. Return False if it is neither a reply nor a note on a batch."""
         with suppress(*JSON_ERRORS):
             reply = decode_json(Reply, line)
             if reply.key and reply.content:
-                by_endpoint.setdefault(reply.endpoint, {})[reply.key] = reply
+                judge = (fold_endpoint(reply.endpoint), reply.requested or reply.model)
+                self.replies[judge[0], reply.key] = reply
+                self.times[judge] = max(self.times.pop(judge, ""), str(reply.time or ""))
                 return True
         with suppress(*JSON_ERRORS):
             note = decode_json(BatchNote, line)
-            self.remember_note(note)
-            return True
+            has_keys = all(isinstance(key, str) for key, *_ in note.requests)
+            if has_keys and note.prompt in PROMPTS and note.age >= -CLOCK_ERROR:
+                self.remember_note(note)
+                return True
         return False
 
     def remember_note(self, note: BatchNote) -> None:
-        known = self.batches.setdefault(note.batch_file, note)
+        place = (fold_endpoint(note.endpoint), note.batch_file)
+        known = self.notes.setdefault(place, note)
         known.batch = note.batch or known.batch
+        if note.unread:
+            known.unread = note.unread
+            known.time = note.time
+        if note.model:
+            self.times[place[0], note.model] = note.time
         if note.ended:
-            del self.batches[note.batch_file]
+            del self.notes[place]
 
     def open(self) -> None:
         """Open the file and lock it, until it is closed. A torn last line is ended.
@@ -4170,13 +4216,16 @@ class Journal(msgspec.Struct):
             if self.stream.read() != b"\n":
                 self.stream.write(b"\n")
 
-    def append(self, reply: Reply, key: str, system: str, item_id: str, repeat: int | None = None) -> None:
+    def append(
+        self, reply: Reply, model: str, key: str, system: str, item_id: str, repeat: int | None = None
+    ) -> None:
         reply.key = key
+        reply.requested = model if model != reply.model else ""
         reply.system = system
         reply.question_id = item_id
         reply.repeat = repeat
         self.write(reply)
-        self.replies[key] = reply
+        self.replies[self.endpoint, key] = reply
 
     def write_note(self, note: BatchNote) -> None:
         self.write(note)
@@ -4195,6 +4244,8 @@ class Journal(msgspec.Struct):
 BATCH_LINES, BATCH_BYTES = 50_000, 100_000_000  # the limits of one batch file
 BATCH_ENDPOINT: Literal["/v1/chat/completions"] = "/v1/chat/completions"
 BATCH_HOURS = 24
+LAG_HOURS = 1 / 60  # by which the service's list of batches may be late
+CLOCK_ERROR = timedelta(minutes=10)  # of a note from another machine
 BATCH_ENDS = ("completed", "failed", "expired", "cancelled")
 
 
@@ -4214,22 +4265,25 @@ class Batches:
             with self.stop_at_errors():
                 file = self.client.files.create(file=("judgements.jsonl", content), purpose="batch")
                 file_id = str(file.id)
+                endpoint = self.service.endpoint.name
                 requests = [[call.key, call.request.system, call.request.item_id] for call in chunk]
-                note = BatchNote(file_id, chunk[0].model, chunk[0].request.prompt, requests)
+                note = BatchNote(file_id, endpoint, chunk[0].model, chunk[0].request.prompt, requests)
                 self.journal.write_note(note)  # before all else: if the next answer is lost there is a batch
                 batch = self.service.client.batches.create(  # not tried again: it would be a second batch
                     input_file_id=file_id, endpoint=BATCH_ENDPOINT, completion_window=f"{BATCH_HOURS}h"
                 )
-            self.journal.write_note(BatchNote(file_id, batch=batch.id))
+            self.journal.write_note(BatchNote(file_id, endpoint, batch=batch.id))
             self.under_way.append(f"{batch.id}: {len(chunk)} requests are sent")
 
     def collect(self) -> None:
-        """Store the results of every batch that has ended. Raises ModelWithdrawn if that is one of them."""
-        for note in list(self.journal.batches.values()):
+        """Store the results of every batch that has ended. Raises ModelWithdrawn if the model is."""
+        for note in self.journal.batches:
+            if not self.journal.list_missing(note):  # it could not be read for a day
+                continue
             with self.stop_at_errors():
                 state = self.fetch(note)
-                if state is None:
-                    self.note_missing(note)
+                if not hasattr(state, "status"):  # nothing, or an HTML page
+                    self.wait_for(note, "not found")
                 elif state.status in BATCH_ENDS:
                     self.store_results(note, state)
                 else:
@@ -4249,66 +4303,89 @@ class Batches:
             return None
         for state in self.client.batches.list().data:  # the answer to its creation was lost
             if state.input_file_id == note.batch_file:
-                self.journal.write_note(BatchNote(note.batch_file, batch=state.id))
+                self.journal.write_note(BatchNote(note.batch_file, note.endpoint, batch=state.id))
                 return state
         return None
 
-    def note_missing(self, note: BatchNote) -> None:
-        """Give a batch up that cannot be found any more: a list lags behind, and one 404 is no proof."""
-        age = datetime.now(timezone.utc) - datetime.fromisoformat(note.time)
-        if age > timedelta(hours=BATCH_HOURS if note.batch else 1 / 60):
-            self.journal.write_note(BatchNote(note.batch_file, ended="not found"))
+    def wait_for(self, note: BatchNote, why: str) -> None:
+        """Leave a batch that cannot be read to later runs: once is no proof that it is lost.
+
+        A day after the first time its requests may be asked again, or soon if it may never have been created.
+        """
+        if note.batch and not note.unread:
+            self.journal.write_note(BatchNote(note.batch_file, note.endpoint, unread=why))
+        name = note.batch or note.batch_file
+        if note.age <= timedelta(hours=BATCH_HOURS if note.batch else LAG_HOURS):
+            self.under_way.append(f"{name}: {why}")
         else:
-            self.under_way.append(f"{note.batch or note.batch_file}: not found")
+            self.notify(f"Batch {name}: {why}. It is not waited for any longer.")
+            self.journal.remember_note(BatchNote(note.batch_file, note.endpoint, ended=why))  # in this run
 
     def store_results(self, note: BatchNote, state: Any) -> None:
-        requests = {request[0]: request for request in note.requests}
+        """Store the results of a batch, which has ended if all that its counts say could be read."""
+        prompt = PROMPTS[note.prompt]
+        requests = {request[0]: request[:3] for request in note.requests}
+        executed: dict[str, bool] = {}  # the requests that have a result
         problems: Counter[str] = Counter()
         withdrawn = ""
         usage = NO_USAGE
         for line in self.read_results(state):
+            key, is_executed, reply = self.read_result(line)
+            if key in requests:
+                executed[key] = is_executed or executed.get(key, False)
             try:
-                key, reply = self.read_result(line)
-                reply.read(PROMPTS[note.prompt])
+                if isinstance(reply, ServiceError):
+                    raise reply
+                reply.read(prompt)
             except InvalidReply:
-                problems["no usable text" if PROMPTS[note.prompt].reply_type else "no score"] += 1
+                problems["no usable text" if prompt.reply_type else "no score"] += 1
             except ServiceError as error:
                 problems[str(error)] += 1
                 withdrawn = error.message if error.code in WITHDRAWN_CODES else withdrawn
             else:
-                request = requests.pop(key, None)
-                if request is not None:
+                if key in requests and self.journal.find(key, prompt) is None:
                     reply.batch = state.id
                     usage += reply.usage
-                    self.journal.append(reply, *request[:3])
-        parts = [f"{len(note.requests) - len(requests)} of {len(note.requests)} {self.judging.done}"]
+                    self.journal.append(reply, note.model, *requests[key])
+        counts = state.request_counts
+        n_expected = counts.completed + counts.failed if counts else 0
+        n_read = sum(executed.values())
+        if n_read < n_expected and len(executed) < len(requests):
+            self.wait_for(note, f"{n_read} of {n_expected} results can be read")
+            return
+        n_done = len(requests) - len(self.journal.list_missing(note))
+        parts = [f"{n_done} of {len(requests)} {self.judging.done}"]
         parts += [f"{count} {what}" for what, count in problems.most_common(MAX_NAMES_SHOWN)]
         parts.append(self.judging.describe_usage(note.model, usage, usage))
-        self.journal.write_note(BatchNote(note.batch_file, ended=state.status))
+        self.journal.write_note(BatchNote(note.batch_file, note.endpoint, ended=state.status))
         self.notify(f"Batch {state.id} {state.status}: {', '.join(parts)}.")
-        if withdrawn:
+        if withdrawn and note.model == self.judging.model:
             raise ModelWithdrawn(withdrawn)
 
     def read_results(self, state: Any) -> Iterator[bytes]:
         """Yield the lines of a batch's results, and such lines for what is wrong with the whole batch."""
-        import groq
-
         for problem in (state.errors and state.errors.data) or ():
             yield encode_json({"error": {"code": problem.code, "message": problem.message}})
         for file_id in filter(None, (state.output_file_id, state.error_file_id)):
-            with suppress(groq.NotFoundError):  # results are kept for 30 days
+            with suppress(ServiceError), self.service.explain_errors():  # then lines are missing
                 yield from filter(bytes.strip, self.client.files.content(file_id).read().split(b"\n"))
 
-    def read_result(self, line: bytes) -> tuple[str, Reply]:
-        """Return key and reply of a line of a batch's results. Raises ServiceError for a failed request."""
-        with self.service.explain_errors():
-            value = json.loads(line)
-            response = value.get("response") or {}
-            body = response.get("body")
-            status = response.get("status_code")
-            if status != 200 or not isinstance(body, dict):
-                raise self.service.read_error(value.get("error") or body, status, "no reply", {})
-            return str(value.get("custom_id")), self.service.read_completion(body)
+    def read_result(self, line: bytes) -> tuple[str, bool, Reply | ServiceError]:
+        """Return a request's key, whether it was executed, and its reply or why it failed."""
+        key = ""
+        status = None
+        try:
+            with self.service.explain_errors():
+                value = json.loads(line)
+                key = str(value.get("custom_id"))
+                response = value.get("response") or {}
+                status = response.get("status_code")
+                body = response.get("body")
+                if status != 200 or not isinstance(body, dict):
+                    raise self.service.read_error(value.get("error") or body, status, "no reply", {})
+                return key, True, self.service.read_completion(body)
+        except ServiceError as error:
+            return key, status is not None, error
 
     @contextmanager
     def stop_at_errors(self) -> Iterator[None]:
@@ -5330,10 +5407,29 @@ class Command:
         return []
 
     def render_plan(self) -> str:
-        """Return the calls that are to be made, and their price."""
-        journal = Journal(self.journal_file, read_endpoint().name, has_key=True)
+        """Return the number, estimated tokens and price of the calls that are to be made."""
+        options = self.options
+        journal = make_journal(self)
         journal.read()
-        return render_plan(list(self.requests()), self.options, journal, self.noun)
+        plan = choose_calls(journal, list(self.requests()), options)
+        if not plan.calls:
+            return "No model is asked."
+        keys = {call.key for call in plan.calls}
+        n_sent = len(keys & journal.list_under_way())
+        todo = journal.list_open(plan.calls)
+        usage = sum(map(estimate_usage, todo), NO_USAGE)
+        n_stored = len(keys) - n_sent - len(todo)
+        batched = usage if options.batch else NO_USAGE
+        cost = Judging(price=options.price).compute_cost(plan.model, usage, batched)
+        lines = [
+            f"With {plan.judge or plan.model}:",
+            f"  {self.noun.capitalize()}: {len(keys)}, of which {n_stored} are stored already",
+            *([f"  Under way in batches: {n_sent}"] if n_sent else []),
+            f"  Calls to make: {len(todo)}",
+            f"  Tokens (estimated): {usage.prompt} in, {usage.completion} out",
+            "  Cost: unknown for this model" if cost is None else f"  Cost (estimated): ${cost:.4f}",
+        ]
+        return "\n".join(lines)
 
     def run(self, console: Console) -> int:
         """Carry out the command and return the exit code."""
@@ -5400,11 +5496,10 @@ def open_judge(command: Command, console: Console, resources: ExitStack) -> Judg
     """Open a command's journal and, with a key, the service, until `resources` are closed."""
     options = command.options
     judging = Judging(activity=command.activity, done=command.done, noun=command.noun, price=options.price)
-    has_key = bool(read_api_key()) and not options.journal_only
     endpoint = read_endpoint()
-    journal = Journal(command.journal_file, endpoint.name, has_key)
+    journal = make_journal(command)
     service = None
-    if has_key:
+    if journal.has_key:
         judging.url = "" if endpoint.name.startswith(GROQ_URL) else endpoint.name
         service = Service(endpoint, options, console.note, resources)
         journal.open()
@@ -5414,6 +5509,11 @@ def open_judge(command: Command, console: Console, resources: ExitStack) -> Judg
     if journal.unreadable:
         console.warn(f"warning: {journal.path}: unreadable lines: {journal.unreadable}")
     return Judge(journal, service, judging, options, console.note)
+
+
+def make_journal(command: Command) -> Journal:
+    has_key = bool(read_api_key()) and not command.options.journal_only
+    return Journal(command.journal_file, fold_endpoint(read_endpoint().name), has_key)
 
 
 def write_outputs(files: Iterable[OutputFile], console: Console) -> tuple[list[OutputFile], bool]:
@@ -5603,7 +5703,7 @@ class JudgeOptions(Options):
 
     judge_model: str | None = option(
         None,
-        f"use this model only (default: {DEFAULT_JUDGE_MODEL}, or its successor)",
+        f"use this model only (default: a split's last one, else {DEFAULT_JUDGE_MODEL} or its successor)",
         "--model",
         "--judge-model",
         type=parse_name,
@@ -5629,6 +5729,7 @@ class JudgeOptions(Options):
         metavar="SECONDS",
     )
     journal_only: bool = False  # whether nothing is sent even if there is a key
+    follows_journal: ClassVar[bool] = False  # whether without a model's name its judge is used, whoever it is
 
 
 # ------------------------------------------------------------------ 11. A split's inputs
@@ -6393,6 +6494,7 @@ OTHER_BLOCKS = ("measures", "slices", "run", "baseline", "comparison")
 
 class SplitOptions(InputOptions, JudgeOptions, GateOptions):
     group = "grading"
+    follows_journal = True
 
     judge: Sequence[str] | None = option(
         None, "judge these systems (default: all but simple; of submissions all)", nargs="*", metavar="NAME"

@@ -244,40 +244,141 @@ def test_a_withdrawn_model_is_replaced_by_its_successor(
 # ------------------------------------------------------------------ Batches that cannot be read
 
 NOT_FOUND = error(404, "not_found", "There is no such thing.")
+PAGE = Reply(200, b"<html>", (("content-type", "text/html"),))
+EXPIRED = BatchScript(end="expired", answered=3)
+RESULTS = "file_loopback_2/content"
 
 
-def test_requests_are_asked_again_if_the_results_are_gone(four: Project, submit: Submit) -> None:
-    """Groq keeps results for 30 days."""
-    server = submit(disturb=disturb({("GET", "/content"): NOT_FOUND}))
-    outcome = four.run()
-    assert "0 of 4 judged" in batch_line(outcome)
-    assert (len(server.calls), scores(outcome)) == (4, SCORES)
+def cut_in_half(server: GroqServer) -> Reply:
+    """Return the results of the first batch without the second half."""
+    server.retrieve(server.batches[FIRST])
+    content = server.files["file_loopback_2"]
+    return Reply(200, content[: len(content) // 2])
 
 
-def test_a_batch_that_is_not_found_holds_up_no_other_and_is_asked_again_after_a_day(
-    four: Project, submit: Submit
+def cut_off(server: GroqServer) -> Reply:
+    """Return the results of the first batch without the end."""
+    server.retrieve(server.batches[FIRST])
+    return Reply(200, server.files["file_loopback_2"][:-300])
+
+
+Unread = tuple[str, Reply | Callable[[GroqServer], Reply], BatchScript, str, list[str]]
+UNREAD: dict[str, Unread] = {  # path, reply, batch, what the message says, what was not read
+    "a batch that is not found": (FIRST, NOT_FOUND, BatchScript(), "not found", ALL),
+    "a page instead of the batch": (FIRST, PAGE, BatchScript(), "not found", ALL),
+    "results that are not found": (RESULTS, NOT_FOUND, BatchScript(), "0 of 4 results", ALL),
+    "a page instead of results": (RESULTS, PAGE, BatchScript(), "0 of 4 results", ALL),
+    "a broken download": (RESULTS, groq_server.tear(b'{"custom_id": "x"'), BatchScript(), "0 of 4", ALL),
+    "a torn file": (RESULTS, cut_off, BatchScript(), "3 of 4 results", ["d0"]),
+    "results of an expired batch": (RESULTS, NOT_FOUND, EXPIRED, "0 of 3 results", ALL),
+}
+
+
+@EITHER
+@table("path, reply, script, words, missing", UNREAD)
+def test_a_batch_that_cannot_be_read_is_waited_for_a_day(
+    four: Project,
+    submit: Submit,
+    path: str,
+    reply: Reply | Callable[[GroqServer], Reply],
+    script: BatchScript,
+    words: str,
+    missing: list[str],
+    command: Command,
 ) -> None:
+    """Nothing is asked again until then, even if the batch is old when that happens for the first time."""
+    broken: Broken = {}
+    server = submit(batches=[script, BatchScript()], disturb=disturb(broken))
+    broken["GET", path] = reply(server) if callable(reply) else reply
+    age_notes(four, hours=25)
+    for _ in range(2):
+        outcome = four.run(*command)
+        assert (outcome.code, asked_again(server)) == (3, [])
+        assert mentions(outcome.err, "error: ", FIRST, words)
+    age_notes(four, hours=25)
+    waiting = four.files()[JOURNAL]
+    assert (scores(run_until_done(four, *command)), asked_again(server)) == (SCORES, missing)
+    lines = list(map(json.loads, four.files()[JOURNAL].splitlines()))
+    assert [line for line in lines if line.get("batch_file") == "file_loopback_1" and "ended" in line] == []
+    before = four.files()
+    broken.clear()
+    assert (four.run(*command).code, four.files()) == (0, before)
+
+    four.write(JOURNAL, waiting)  # if it can be read after all there is nothing to ask
+    n_asked = len(asked_again(server))
+    expired = ["d0"] if script is EXPIRED else []
+    assert scores(run_until_done(four, *command)) == SCORES
+    assert len(asked_again(server)) == n_asked + len(expired)
+
+
+def test_a_batch_that_is_not_found_holds_up_no_other(four: Project, submit: Submit) -> None:
     server = submit("--limit", "2", disturb=disturb({("GET", FIRST): NOT_FOUND}))
     four.run(*BATCH)
     outcome = four.run(*BATCH)
     assert (outcome.code, scores(outcome)) == (3, {"q003": 3, "q004": 4})
-    age_notes(four, hours=25)
-    assert scores(run_until_done(four, *BATCH)) == SCORES
-    assert submitted(server) == [["d0", "d1"], ["d2", "d3"], ["d0", "d1"]]
+    assert submitted(server) == [["d0", "d1"], ["d2", "d3"]]
 
 
-PAGE = Reply(200, b"<html>", (("content-type", "text/html"),))
+@EITHER
+def test_a_batch_of_another_service_is_left_alone(four: Project, submit: Submit, command: Command) -> None:
+    server = submit()
+    journal = four.files()[JOURNAL]
+    assert journal.count(f'"endpoint": "{server.url}/openai/v1"'.encode()) == 2
+    four.write(JOURNAL, journal.replace(server.url.encode(), b"http://elsewhere:1"))
+    server.visits.clear()
+    assert scores(run_until_done(four, *command)) == SCORES
+    assert ("GET", f"{BATCHES}/{FIRST}") not in server.visits
+    assert asked_again(server) == ALL
+    four.write(JOURNAL, journal.replace(b"127.0.0.1", b"localhost"))  # which is the same service
+    assert (scores(four.run(*command)), asked_again(server)) == (SCORES, ALL)
+
+
+NO_COUNTS = json.dumps({"id": FIRST, "status": "failed", "request_counts": None}).encode()
+
+
+def test_a_batch_without_counts_ends_at_once(four: Project, submit: Submit) -> None:
+    server = submit(disturb=disturb({("GET", FIRST): Reply(200, NO_COUNTS)}))
+    assert (scores(four.run()), asked_again(server)) == (SCORES, ALL)
+
+
+def test_a_failed_batch_of_another_model_ends_nothing(four: Project, submit: Submit) -> None:
+    server = submit("--limit", "2", answer=withdraw_llama)
+    outcome = four.run("dev", "--model", GPT_OSS)
+    assert (scores(outcome), outcome.code, asked_again(server)) == (SCORES, 0, ALL)
+
+
+PAST = "2026-11-01T00:00:00+00:00"
+NOTE = {"batch_file": "f", "requests": [["k", "strong", "q001"]], "time": PAST}
+BAD_NOTES: dict[str, dict[str, Any]] = {
+    "no member of a request": {"requests": [[]]},
+    "a member too few": {"requests": [["k", "strong"]]},
+    "a key that is no text": {"requests": [[["k"], "strong", "q001"]]},
+    "requests that are none": {"requests": 3},
+    "an unknown prompt": {"protocol": "x"},
+    "no time": {"time": ""},
+    "a time that is none": {"time": "yesterday"},
+    "in the future": {"time": (datetime.now(timezone.utc) + timedelta(hours=1)).isoformat()},
+    "in a far future": {"time": "9999-12-31T23:59:59-23:59"},
+}
+
+
+@table("changes", BAD_NOTES)
+def test_a_bad_note_is_an_unreadable_line(four: Project, serve: Serve, changes: dict[str, Any]) -> None:
+    server = serve(score_by_number)
+    four.write(JOURNAL, json_lines({**NOTE, **changes}))
+    outcome = four.run()
+    assert mentions(outcome.err, f"warning: {JOURNAL}: unreadable lines: 1")
+    assert (scores(outcome), outcome.code, server.visits) == (SCORES, 0, [])
+
+
 UNUSABLE: dict[str, tuple[str, Reply]] = {
-    "not found, which is no proof that it is gone": (FIRST, NOT_FOUND),
     "out of reach": (FIRST, drop()),
     "wrong key": (FIRST, error(401, "invalid_api_key", "Invalid API Key")),
-    "another's page": (FIRST, PAGE),
-    "a broken download": ("/content", groq_server.tear(b'{"custom_id": "x"')),
 }
 
 
 @table("path, reply", UNUSABLE)
-def test_an_unreadable_batch_stays_under_way(four: Project, submit: Submit, path: str, reply: Reply) -> None:
+def test_a_batch_out_of_reach_stays_under_way(four: Project, submit: Submit, path: str, reply: Reply) -> None:
     broken: Broken = {("GET", path): reply}
     server = submit(disturb=disturb(broken))
     outcome = four.run()

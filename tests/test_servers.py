@@ -7,24 +7,29 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import evaluation
 import httpx
 import pytest
 
 from conftest import (
+    GPT_OSS,
     KEY,
+    LLAMA,
     Project,
     Serve,
     journal_entries,
     json_lines,
+    judge_block,
     judge_scores,
     mentions,
     posix_only,
     table,
 )
-from groq_server import Call, GroqServer, Reply, error, json_validate_failed, score_reply
+from groq_server import Call, GroqServer, Reply, completion, error, json_validate_failed, score_reply
 
 CREATE_SSL_CONTEXT = httpx.create_ssl_context  # which `serve` replaces
 MODEL = ("dev", "--model", "own")
+BIG = "openai/gpt-oss-120b"
 
 
 Open = Callable[[Any], GroqServer]
@@ -151,27 +156,149 @@ def test_replies_of_another_server_do_not_count(small: Project, open_server: Ope
     assert judge_scores(small.run(*MODEL)) == {"q001": 2, "q002": 2}  # now both are in the journal
 
 
-@table(
-    "endpoints, scores",
-    {
-        "of version 2": ([None, None], {"q001": 4, "q002": 4}),
-        "the only one": (["http://a/v1", "http://a/v1"], {"q001": 4, "q002": 4}),
-        "one of two": (["http://a/v1", "http://b/v1"], None),
-    },
-)
-def test_without_a_key_the_journals_only_server_counts(
-    small: Project, serve: Serve, endpoints: list[str | None], scores: dict[str, float] | None
+GROQ, A, B, TODAY = "https://api.groq.com/openai/v1", "http://a/v1", "http://b:1/v1", "today's"
+LOCAL = ("http://localhost:1/v1", "http://127.0.0.1:1/v1", "http://[::1]:1/v1")
+BOTH, FIRST, SECOND = (0, 1), (0,), (1,)
+Stored = tuple[str, str, tuple[int, ...], int]  # endpoint ("" in version 2), model, questions, score
+
+
+@pytest.fixture
+def store(small: Project, serve: Serve) -> Callable[[list[Stored]], GroqServer]:
+    """Write a journal with these replies, and start a service that gives the score 1."""
+
+    def store(stored: list[Stored]) -> GroqServer:
+        entries = {}
+        server = serve(score_reply(1))
+        for model in (LLAMA, GPT_OSS, BIG, "own"):
+            small.run("dev", "--model", model)
+            entries[model] = sorted(journal_entries(small), key=lambda entry: str(entry["question_id"]))
+            (small.folder / "dev_judgements.jsonl").unlink()
+        lines: list[dict[str, Any]] = []
+        for endpoint, model, places, score in stored:
+            for place in places:
+                entry = {**entries[model][place], "reply": json.dumps({"rationale": "So.", "score": score})}
+                entry["endpoint"] = f"{server.url}/openai/v1" if endpoint == TODAY else endpoint
+                entry["time"] = f"2026-11-01T00:00:0{len(lines)}+00:00"
+                lines.append({name: value for name, value in entry.items() if value})
+        small.write("dev_judgements.jsonl", json_lines(*lines))
+        server.calls.clear()
+        return server
+
+    return store
+
+
+Choice = tuple[list[Stored], str, list[int], str]
+WITHOUT_KEY: dict[str, Choice] = {  # lines, options, scores, whom a note names
+    "version 2": ([("", LLAMA, BOTH, 4)], "", [4, 4], ""),
+    "Groq's": ([(GROQ, LLAMA, BOTH, 4)], "", [4, 4], ""),
+    "the only one": ([(A, LLAMA, BOTH, 4)], "", [4, 4], f"{LLAMA} at {A}"),
+    "the one with more": ([(A, LLAMA, BOTH, 4), (B, LLAMA, FIRST, 5)], "", [4, 4], f"{LLAMA} at {A}"),
+    "of equal ones the newest": (
+        [(A, LLAMA, FIRST, 4), (B, LLAMA, SECOND, 5)],
+        "",
+        [0, 5],
+        f"{LLAMA} at {B}",
+    ),
+    "the newest pair": (
+        [(A, "own", BOTH, 2), (GROQ, BIG, BOTH, 3), (A, LLAMA, FIRST, 4)],
+        "",
+        [3, 3],
+        f"{BIG}",
+    ),
+    "another model": ([(A, LLAMA, FIRST, 5), (A, BIG, BOTH, 2)], "", [2, 2], f"{BIG} at {A}"),
+    "an unknown model": ([(GROQ, "own", BOTH, 2)], "", [2, 2], "own"),
+    "the successor": ([(A, GPT_OSS, BOTH, 3)], "", [3, 3], f"{GPT_OSS}, successor of {LLAMA} at {A}"),
+    "the named model's": (
+        [(A, LLAMA, BOTH, 4), (B, BIG, BOTH, 5)],
+        f"--model {LLAMA}",
+        [4, 4],
+        f"{LLAMA} at {A}",
+    ),
+    "names of this machine": (
+        [(LOCAL[0], BIG, FIRST, 2), (B, BIG, FIRST, 5), (LOCAL[2], BIG, SECOND, 3)],
+        "",
+        [2, 3],
+        f"{BIG} at {LOCAL[1]}",
+    ),
+    "version 2 with any": (
+        [("", BIG, FIRST, 4), (A, BIG, SECOND, 2), (B, BIG, FIRST, 5)],
+        "",
+        [4, 2],
+        f"{BIG} at {A}",
+    ),
+}
+
+
+@table("stored, options, scores, judge", WITHOUT_KEY)
+def test_without_a_key_the_judge_counts_that_answers_most(
+    small: Project,
+    store: Callable[[list[Stored]], GroqServer],
+    monkeypatch: pytest.MonkeyPatch,
+    stored: list[Stored],
+    options: str,
+    scores: list[int],
+    judge: str,
 ) -> None:
-    serve(score_reply(4))
-    small.run()
-    lines = []
-    for entry, endpoint in zip(journal_entries(small), endpoints, strict=True):
-        del entry["endpoint"]
-        lines.append({**entry, "endpoint": endpoint} if endpoint else entry)
-    small.write("dev_judgements.jsonl", json_lines(*lines))
-    outcome = small.run("dev", GROQ_API_KEY="", GROQ_BASE_URL="")
-    found = judge_scores(outcome) if "llm_judge" in outcome.results["strong"] else None
-    assert found == scores
+    store(stored)
+    monkeypatch.delenv("GROQ_API_KEY")
+    monkeypatch.delenv("GROQ_BASE_URL")
+    outcome = small.run("dev", *options.split())
+    notes = [line for line in outcome.err if "it is used" in line]
+    assert [*judge_scores(outcome).values()] == scores
+    assert notes == ([f"The journal's judgements are by {judge}: it is used."] if judge else [])
+    assert f"With {judge or LLAMA}:\n" in small.run("dev", "--dry-run", *options.split()).out
+    if not options:
+        assert evaluation.grade("dev")["strong"]["llm_judge"] == judge_block(outcome)
+
+
+WITH_KEY: dict[str, tuple[list[Stored], list[int], list[str], str]] = {  # scores, models that are asked
+    "of last time": ([(TODAY, BIG, BOTH, 4)], [4, 4], [], BIG),
+    "goes on": ([(TODAY, BIG, SECOND, 4)], [1, 4], [BIG], BIG),
+    "with more": ([(TODAY, LLAMA, BOTH, 3), (TODAY, BIG, FIRST, 4)], [3, 3], [], ""),
+    "the newest": ([(TODAY, LLAMA, BOTH, 3), (TODAY, "own", BOTH, 4)], [4, 4], [], "own"),
+    "elsewhere": ([(A, BIG, BOTH, 4)], [1, 1], [LLAMA, LLAMA], ""),
+}
+
+
+@table("stored, scores, asked, judge", WITH_KEY)
+def test_with_a_key_the_model_counts_that_answers_most_there(
+    small: Project,
+    store: Callable[[list[Stored]], GroqServer],
+    stored: list[Stored],
+    scores: list[int],
+    asked: list[str],
+    judge: str,
+) -> None:
+    server = store(stored)
+    outcome = small.run()
+    assert ([*judge_scores(outcome).values()], outcome.code) == (scores, 0)
+    assert [call.body["model"] for call in server.calls] == asked
+    assert mentions(outcome.err, f"The journal's judgements are by {judge}") == bool(judge)
+    assert judge_block(outcome)["requested_model"] == judge_block(outcome)["judge_model"] == (judge or LLAMA)
+
+
+def test_a_model_is_found_that_the_server_calls_otherwise(small: Project, open_server: Open) -> None:
+    server = open_server(completion('{"rationale": "So.", "score": 4}', model="own-2026-11-01"))
+    judged = small.run(*MODEL)
+    assert {entry["requested"] for entry in journal_entries(small)} == {"own"}
+    outcome = small.run()
+    assert (outcome.results, outcome.code, len(server.calls)) == (judged.results, 0, 2)
+    small.predictions("strong", {"q001": {"answer": "New."}, "q002": {"answer": "Newer."}})
+    outcome = small.run()  # no line says whom to ask
+    assert outcome.err[-1] == f"error: {server.url}/v1: name one of its models with --model"
+    assert (outcome.code, len(server.calls)) == (2, 2)
+
+
+def test_other_commands_keep_the_default_model(small: Project, serve: Serve) -> None:
+    """Without a key they choose the endpoint in the same way."""
+    server = serve(completion('{"reasoning": "So it is.", "correct": "yes"}'))
+    small.write("bot.json", [{"input": "Who?", "gold": "Ann", "prediction": "Bee"}])
+    command = ("answers", "bot.json", "--method", "llm_judge", "--overwrite")
+    small.run(*command, "--model", BIG)
+    judged = small.run(*command)
+    assert [call.body["model"] for call in server.calls] == [BIG, LLAMA]
+    again = small.run(*command, GROQ_API_KEY="", GROQ_BASE_URL="")
+    assert (again.code, again.out) == (0, judged.out)
 
 
 def test_a_reply_that_json_mode_gave_up_on_keeps_its_endpoint(small: Project, serve: Serve) -> None:
