@@ -948,6 +948,15 @@ def parse_row(kind: type[T], row: JsonRow, problems: list[str]) -> T | None:
         return None
 
 
+def convert_value(kind: type[T], value: object, row: JsonRow, problems: list[str]) -> T | None:
+    """Convert a row that is decoded already to a record; None if it is malformed, which adds a problem."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        problems.append(describe_fault(error, row))
+        return None
+
+
 def parse_items(
     file: FileData, rows: Iterable[JsonRow], problems: list[str], item_type: type[Item] = Item
 ) -> list[Item]:
@@ -1751,6 +1760,31 @@ def bootstrap_intervals(columns: Sequence[Values], clusters: Clusters = None) ->
     return intervals
 
 
+def share_interval(hits: Values, clusters: Clusters = None, scale: float = 1) -> Interval | None:
+    """Return the interval of a share of values that are 0 or 1, times a scale; a bootstrap is too narrow.
+
+    Of z = 1.96, z^2 / 2 hits and as many misses are added to m observations (Agresti & Coull 1998). m is the
+    number of values divided by the design effect (how much more the share varies than that of independent
+    values); at most the number of values, and at least that of clusters, which it is if all values are equal.
+    None for fewer than MIN_CLUSTERS clusters.
+    """
+    n = len(hits)
+    codes = factorize(range(n) if clusters is None else clusters)
+    g = len(set(codes.tolist()))
+    if g < MIN_CLUSTERS:
+        return None
+    share = math.fsum(hits) / n
+    squares = np.bincount(codes, np.asarray(hits) - share) ** 2
+    m = float(g)
+    if 0 < share < 1:
+        effect = g / (g - 1) * float(squares.sum()) / (n * share * (1 - share))
+        m = min(max(n / effect, g), n) if effect else n
+    z = 1.96
+    centre = (m * share + z**2 / 2) / (m + z**2)
+    margin = z * math.sqrt(centre * (1 - centre) / (m + z**2))
+    return round_interval(max(centre - margin, 0.0) * scale, min(centre + margin, 1.0) * scale)
+
+
 def divide_by_sizes(totals: Array) -> Array:
     """Return the means of the columns, of which the last one has the number of items."""
     return np.asarray(totals[:, :-1] / totals[:, -1:])
@@ -1904,48 +1938,86 @@ def paired_tests(
     for indices, sums in sum_known_clusters(differences, clusters):
         sums = sums[:, :-1]
         total = sums.sum(axis=0)
-        n_clusters = len(sums)
-        if n_clusters < resamples.bit_length():  # all combinations of signs
-            observed = 0
-            packed = np.arange(2**n_clusters, dtype="<u4").view(np.uint8).reshape(-1, 4)
-        else:
-            observed = 1  # the observed sum counts as one of the random flips
-            width = -(-n_clusters // 8)
-            noise = hashlib.shake_128(f"flip {seed}".encode()).digest(resamples * width)
-            packed = np.frombuffer(noise, np.uint8).reshape(resamples, width)
-        # Flipped sums are 2 * kept - total. The tolerance keeps sums equal that differ only in rounding.
-        tolerance = 1e-9 * abs(sums).sum(axis=0)
-        if alternative == "less":
-            low = total + tolerance
-            high = np.full(len(indices), np.inf)
-        else:
-            low = (total - abs(total) + tolerance) / 2
-            high = (total + abs(total) - tolerance) / 2
-        hits = np.full(len(indices), observed)
-        for start in range(0, len(packed), FLIPS_AT_A_TIME):
-            block = packed[start : start + FLIPS_AT_A_TIME]
-            flips = np.unpackbits(block, axis=1, count=n_clusters, bitorder="little")  # a row per flip
-            kept = flips @ sums
-            hits += ((kept >= high) | (kept <= low)).sum(axis=0)
+        tolerance = 1e-9 * abs(sums).sum(axis=0)  # keeps sums equal that differ only in rounding
+        n_flips = 0
+        hits = np.zeros(len(indices))
+        for flipped in flip_signs(sums, resamples, seed):
+            if alternative == "less":
+                is_hit = flipped <= total + tolerance
+            else:
+                is_hit = abs(flipped) >= abs(total) - tolerance
+            n_flips += len(flipped)
+            hits += is_hit.sum(axis=0)
         for index, hit in zip(indices, hits, strict=True):
-            p_values[index] = int(hit) / (len(packed) + observed)
+            p_values[index] = float(hit) / n_flips
     return p_values
 
 
-def compute_noticeable_drop(differences: Values, clusters: Clusters, n_tests: int) -> float | None:
-    """Return the smallest drop of a mean that one of `n_tests` tests notices with a power of 80 %.
+def flip_signs(sums: Array, resamples: int, seed: int) -> Iterator[Array]:
+    """Yield the columns' totals with flipped signs of whole clusters, a row for each flip, in blocks.
 
-    (t[1 - 0.05 / m, g - 1] + t[0.8, g - 1]) times the standard error clustered by g clusters, for m tests.
-    None if no drop could be significant, as the smallest p of g sign flips is 2^-g; 0 if nothing varies.
+    All 2^clusters flips if these are at most `resamples`; else the observed totals, which count as one of the
+    flips, and so many random ones.
     """
-    average = mean(differences) or 0.0
-    sums = sum_clusters([[value - average for value in differences]], clusters)[:, 0]
-    g = len(sums)
-    if n_tests * 2.0**-g > MAX_P:
-        return None
-    error = math.sqrt(g / (g - 1) * float((sums**2).sum())) / len(differences)
-    quantiles = compute_t_quantile(1 - MAX_P / n_tests, g - 1) + compute_t_quantile(POWER, g - 1)
-    return quantiles * error if error > 1e-12 else 0.0
+    n_clusters = len(sums)
+    total = sums.sum(axis=0)
+    if n_clusters < resamples.bit_length():
+        packed = np.arange(2**n_clusters, dtype="<u4").view(np.uint8).reshape(-1, 4)
+    else:
+        yield total[np.newaxis]
+        width = -(-n_clusters // 8)
+        noise = hashlib.shake_128(f"flip {seed}".encode()).digest(resamples * width)
+        packed = np.frombuffer(noise, np.uint8).reshape(resamples, width)
+    for start in range(0, len(packed), FLIPS_AT_A_TIME):
+        block = packed[start : start + FLIPS_AT_A_TIME]
+        is_kept = np.unpackbits(block, axis=1, count=n_clusters, bitorder="little")  # a row per flip
+        yield 2 * (is_kept @ sums) - total
+
+
+class DropTest(NamedTuple):
+    """The test of one of several columns of differences for a drop of its mean."""
+
+    p: float
+    p_adjusted: float  # for the number of columns
+    noticeable: float | None  # the drop that is noticed with a power of 80 %; None: none, 0: nothing varies
+
+
+def paired_drop_tests(columns: Sequence[Values], clusters: Clusters) -> list[DropTest]:
+    """Test whether the mean of each column of differences is below 0, all together. NaN: not measured.
+
+    A column's z is its sum, divided by the root of the sum of its squared sums by cluster, which no flip
+    changes. The adjusted p is the share of sign flips of whole clusters whose smallest z of all columns is at
+    most the column's (Westfall & Young 1993): the more alike columns are, the less it exceeds p. A column
+    whose sums are all 0 has p 1 and does not count.
+
+    The noticeable drop is (c + t[0.8, g - 1]) times the standard error clustered by the column's g clusters;
+    -c is the 5 % point of the smallest z. There is none if the smallest p of g sign flips, 2^-g, exceeds 5 %.
+    """
+    if not columns:
+        return []
+    is_known = [~np.isnan(column) for column in columns]
+    sizes = sum_clusters(is_known, clusters)[:, :-1]
+    sums = sum_clusters([np.nan_to_num(column) for column in columns], clusters)[:, :-1]
+    roots = np.sqrt((sums**2).sum(axis=0))
+    scaled = sums / np.maximum(roots, 1e-12)
+    flipped = np.concatenate(list(flip_signs(scaled, RESAMPLES, seed=0)))
+    observed = scaled.sum(axis=0) + 1e-9  # keeps z equal that differ only in rounding
+    flipped[:, roots < 1e-12] = np.inf
+    observed[roots < 1e-12] = np.inf
+    smallest = np.sort(flipped.min(axis=1))
+    critical = -float(smallest[max(int(MAX_P * len(smallest)), 1) - 1])
+    tests = []
+    for index, n in enumerate(sizes.sum(axis=0)):
+        g = int(np.count_nonzero(sizes[:, index]))
+        deviations = sums[:, index] - sizes[:, index] * (sums[:, index].sum() / n)
+        noticeable = None
+        if 2.0**-g <= MAX_P:
+            error = math.sqrt(g / (g - 1) * float((deviations**2).sum())) / int(n)
+            noticeable = (critical + compute_t_quantile(POWER, g - 1)) * error if error > 1e-12 else 0.0
+        p = float((flipped[:, index] <= observed[index]).mean())
+        p_adjusted = float((smallest <= observed[index]).mean())
+        tests.append(DropTest(p, p_adjusted, noticeable))
+    return tests
 
 
 def compute_correlation(x: Array, y: Array) -> float | None:
@@ -2214,11 +2286,21 @@ class Scores(msgspec.Struct):
     obstacles: dict[str, str] = {}
 
 
-class Table(msgspec.Struct):
+class Table(msgspec.Struct, dict=True):
     """The scores of all systems for the same items; `clusters` has the number of each item's cluster."""
 
     clusters: Array
     systems: dict[str, Scores] = {}
+
+    @functools.cached_property
+    def fractions(self) -> set[str]:
+        """The names of the measures of which some system has a score other than 0 or 1."""
+        names = set()
+        for scores in self.systems.values():
+            for name, column in scores.values.items():
+                if not np.isin(column[~np.isnan(column)], (0, 1)).all():
+                    names.add(name)
+        return names
 
     def select(self, rows: Array) -> Table:
         """Return the items at some positions."""
@@ -2229,8 +2311,10 @@ class Table(msgspec.Struct):
         return selected
 
     def subtract(self, measure: Measure, system: str, other: str) -> Array:
-        """Return how much better a system is than another one, by item."""
-        return self.systems[system].values[measure.name] - self.systems[other].values[measure.name]
+        """Return how much better a system is than another one, by item; NaN where one of them lacks it."""
+        unknown = np.full(len(self.clusters), np.nan)
+        ours = self.systems[system].values.get(measure.name, unknown)
+        return np.asarray(ours - self.systems[other].values.get(measure.name, unknown))
 
 
 class Mean(NamedTuple):
@@ -2247,7 +2331,10 @@ NO_MEAN = Mean(None, None, 0)
 
 
 def compute_means(table: Table, system: str, measures: Iterable[Measure]) -> dict[str, Mean]:
-    """Return the mean of each measure that the system has, by the measure's name."""
+    """Return the mean of each measure that the system has, by the measure's name.
+
+    The interval is that of a share if the scores of all systems are 0 or 1, else a bootstrap.
+    """
     scores = table.systems[system]
     measures = [measure for measure in measures if measure.name in scores.values]
     columns = [scores.values[measure.name] for measure in measures]
@@ -2256,14 +2343,17 @@ def compute_means(table: Table, system: str, measures: Iterable[Measure]) -> dic
     means = {}
     for measure, column, interval in zip(measures, columns, intervals, strict=True):
         is_known = ~np.isnan(column)
-        n = int(is_known.sum())
+        known = column[is_known]
+        clusters = table.clusters[is_known]
         means[measure.name] = NO_MEAN
-        if n:
+        if len(known):
+            if measure.name not in table.fractions:
+                interval = share_interval(known, clusters, measure.scale)
             means[measure.name] = Mean(
-                value=math.fsum(column[is_known].tolist()) / n * measure.scale,
+                value=math.fsum(known) / len(known) * measure.scale,
                 interval=interval,
-                n=n,
-                n_clusters=int(np.count_nonzero(np.bincount(table.clusters[is_known]))),
+                n=len(known),
+                n_clusters=int(np.count_nonzero(np.bincount(clusters))),
                 is_submitted=measure.name not in scores.not_submitted,
             )
     return means
@@ -2284,6 +2374,7 @@ def slice_table(table: Table, labels: Iterable[str], min_items: int = MIN_SLICE)
 NO_DIFFERENCE = "no significant difference"
 NOT_SUBMITTED = "not submitted"  # in place of a score, and of a verdict
 MISSING_JUDGEMENTS = "judgements missing"  # in place of a verdict
+NOT_TESTED = "not tested"  # likewise
 VERDICTS = ("better", "worse")
 
 
@@ -2291,7 +2382,8 @@ class Difference(msgspec.Struct):
     """A paired comparison of `system` with `other` on one measure, over the `n` items that both have.
 
     With an obstacle, such as missing judgements, it is not tested and has no p. If one of the two has not
-    submitted the measure there is no difference either.
+    submitted the measure there is no difference either. A change since a baseline that does not count for the
+    gate is not tested, and no obstacle.
     """
 
     system: str
@@ -2302,14 +2394,14 @@ class Difference(msgspec.Struct):
     obstacle: str = ""
     interval: Interval | None = None
     p: float | None = None
-    p_holm: float | None = None
+    p_adjusted: float | None = None  # for the number of tests
     noticeable: float | None = None  # the smallest drop that the test would have noticed
 
     @property
     def verdict(self) -> str:
-        if self.obstacle or self.p_holm is None:
-            return self.obstacle
-        if self.p_holm > MAX_P:
+        if self.obstacle or self.p_adjusted is None:
+            return self.obstacle or NOT_TESTED
+        if self.p_adjusted > MAX_P:
             return NO_DIFFERENCE
         return "better" if (self.difference or 0) > 0 else "worse"
 
@@ -2331,8 +2423,8 @@ class Difference(msgspec.Struct):
             "difference": self.difference,
             "ci95": self.interval,
             "p": self.p,
-            "p_holm": self.p_holm,
-            "verdict": self.verdict or None,
+            "p_holm": self.p_adjusted,
+            "verdict": self.verdict,
         }
 
 
@@ -2374,16 +2466,14 @@ def add_intervals(table: Table, rows: Sequence[Difference]) -> None:
         row.interval = interval
 
 
-def add_p_values(
-    table: Table, rows: Sequence[Difference], alternative: Literal["two-sided", "less"] = "two-sided"
-) -> None:
+def add_p_values(table: Table, rows: Sequence[Difference]) -> None:
     """Add p, adjusted for the number of tests (Holm); the more there are, the more sign flips are drawn."""
     gaps = [table.subtract(row.measure, row.system, row.other) for row in rows]
     n_flips = max(RESAMPLES, FLIPS_PER_PAIR * len(rows))
-    p_values = paired_tests(gaps, table.clusters, alternative, resamples=n_flips)
+    p_values = paired_tests(gaps, table.clusters, resamples=n_flips)
     for row, p, p_holm in zip(rows, p_values, adjust_holm(p_values), strict=True):
         row.p = p
-        row.p_holm = p_holm
+        row.p_adjusted = p_holm
 
 
 def list_differences(differences: Iterable[Difference], system: str) -> list[dict[str, Any]]:
@@ -2394,6 +2484,93 @@ def list_differences(differences: Iterable[Difference], system: str) -> list[dic
             seen = row if system == row.system else row.mirror()
             rows.append({"with": seen.other, **seen.describe()})
     return rows
+
+
+class Development(msgspec.Struct):
+    """The changes of a system since a baseline, over the questions that both have with the same gold."""
+
+    n_questions: int
+    n_possible: int  # that the larger of the two has in all
+    n_documents: int
+    changes: list[Difference] = []
+    lost: list[str] = []  # titles of the measures that the system does not submit any more
+
+    def list_regressions(self) -> list[str]:
+        """Return what is worse than in the baseline, one line each."""
+        lines = []
+        for change in self.changes:
+            if change.verdict == "worse":
+                _, gap, p = list_difference_cells(change)
+                lines.append(f"{change.measure.title} {gap} against the baseline, p {p}")
+        if self.lost:
+            lines.append(f"in the baseline, and not submitted now: {', '.join(self.lost)}")
+        return lines
+
+    def list_obstacles(self) -> list[str]:
+        """Return what keeps the gate from telling whether the system is worse, one line each."""
+        if not self.n_questions:
+            return ["no question in common with the baseline has the same gold"]
+        lines = []
+        if 2 * self.n_questions < self.n_possible:
+            common = f"{self.n_questions} of {self.n_possible} questions"
+            lines.append(f"only {common} are in common with the baseline, with the same gold")
+        for obstacle in dict.fromkeys(change.obstacle for change in self.changes if change.obstacle):
+            titles = [change.measure.title for change in self.changes if change.obstacle == obstacle]
+            lines.append(f"not compared with the baseline: {', '.join(titles)}: {obstacle}")
+        return lines
+
+    def describe(self) -> dict[str, Any]:
+        """Return the changes as results files have them."""
+        rows = []
+        for change in self.changes:
+            row = {**change.describe(), "p_adjusted": change.p_adjusted}
+            row["smallest_noticeable_drop"] = change.noticeable or None
+            row["smallest_noticeable_drop_reason"] = None if change.noticeable else describe_noticed(change)
+            rows.append(row)
+        counts = {"questions": self.n_questions, "documents": self.n_documents}
+        return {**counts, "differences": rows, "not_submitted": self.lost}
+
+
+def measure_development(
+    table: Table, measures: Iterable[Measure], gate: Collection[str], n_possible: int
+) -> Development:
+    """Compare the first system of a table with the second, its baseline, on the measures of the latter.
+
+    Those that the `gate` names, or all, are tested for a drop, together; the others do not count.
+    """
+    now, before = table.systems.values()
+    development = Development(len(table.clusters), n_possible, len(set(table.clusters.tolist())))
+    tested = []
+    for measure in measures:
+        if before.obstacles.get(measure.name) == NOT_SUBMITTED:
+            continue
+        counts = not gate or measure.name in gate
+        change = measure_difference(table, measure, *table.systems)
+        change.obstacle = change.obstacle or ("" if change.n else "no question in common has it")
+        if not counts:
+            change.obstacle = ""
+        elif not change.obstacle:
+            tested.append(change)
+        if now.obstacles.get(measure.name) != NOT_SUBMITTED:
+            development.changes.append(change)
+        elif counts:
+            development.lost.append(measure.title)
+    add_intervals(table, [change for change in development.changes if change.n and not change.obstacle])
+    gaps = [table.subtract(change.measure, change.system, change.other) for change in tested]
+    for change, test in zip(tested, paired_drop_tests(gaps, table.clusters), strict=True):
+        change.p = test.p
+        change.p_adjusted = test.p_adjusted
+        change.noticeable = test.noticeable and test.noticeable * change.measure.scale
+    return development
+
+
+def describe_noticed(change: Difference) -> str:
+    """Return the smallest drop that would have been noticed, in words, or why none is named."""
+    if change.p is None:
+        return change.verdict
+    if change.noticeable is None:
+        return "none can be noticed"
+    return format_number(change.noticeable, change.measure.digits) if change.noticeable else "all are equal"
 
 
 def rank_systems(values: Mapping[str, float | None]) -> dict[str, int | None]:
@@ -4554,6 +4731,7 @@ def list_report_files(report: Report, stem: str, forms: Iterable[str]) -> Iterat
 # -- Tables and lines that several commands report
 
 IN_BRACKETS = "95 % intervals in brackets"
+OF_HITS = "for hits (0 or 1) Agresti-Coull"  # in place of a bootstrap
 MeansRow: TypeAlias = tuple[list[Cell], dict[str, Mean]]  # what names a row, and its means by measure
 
 
@@ -4620,7 +4798,11 @@ def list_difference_cells(row: Difference) -> list[Cell]:
     if row.difference is None:
         return ["", "", ""]
     gap = MeanCell(row.difference, row.interval, row.measure.digits)
-    return [row.n, format_interval(gap, sign="+"), "n/a" if row.p_holm is None else f"{row.p_holm:.4f}"]
+    return [
+        row.n,
+        format_interval(gap, sign="+"),
+        "n/a" if row.p_adjusted is None else f"{row.p_adjusted:.4f}",
+    ]
 
 
 def list_warnings(file: str, cases: Mapping[str, Sequence[str]]) -> list[str]:
@@ -5649,13 +5831,13 @@ class GateOptions(Options):
     )
 
 
-def find_measure(name: str, measures: Sequence[Measure]) -> Measure:
+def find_measure(name: str, measures: Sequence[Measure], option: str = "--fail-under") -> Measure:
     """Return the measure with this name or title: "recall@5" for "Recall@5 %". Raises UsageError."""
     titles = [measure.title.lower().removesuffix(" %") for measure in measures]
     for measure, title in zip(measures, titles, strict=True):
-        if name in (measure.name, title):
+        if name.lower() in (measure.name, title):
             return measure
-    raise UsageError(f"--fail-under {name}: unknown measure; the measures are {', '.join(titles)}")
+    raise UsageError(f"{option} {name}: unknown measure; the measures are {', '.join(titles)}")
 
 
 def check_thresholds(options: GateOptions, systems: Collection[str], measures: Sequence[Measure]) -> None:
@@ -5813,6 +5995,8 @@ class System(msgspec.Struct):
     warnings: list[str]
     answers: list[GradedAnswer] = []
     judged: list[SplitCriterion] = []  # that its answers have scores by
+    judges: dict[str, tuple[str, str]] = {}  # criterion -> the model ("" for people), and its prompt's hash
+    blocks: dict[str, Sequence[Measure]] = {}  # of the results file, with the measures of its answers
     means: dict[str, Mean] = {}
     slices: dict[str, dict[str, dict[str, Mean]]] = {}  # label -> value -> means
     development: Development | None = None  # since the baseline
@@ -6445,8 +6629,8 @@ def describe_unknown_fields(
 # decides about an answer is one, and results, rows, reports and the baseline follow from its row.
 
 # A measure's name is also the field that has its score in the rows of the results file.
-RETRIEVAL_MEASURES = tuple(
-    Measure(
+RECALL_MEASURES = {
+    k: Measure(
         f"recall_at_{k}",
         f"Recall@{k} %",
         digits=1,
@@ -6456,7 +6640,8 @@ RETRIEVAL_MEASURES = tuple(
         explanation=f"The share of the questions whose gold document is among the top {k} retrieved.",
     )
     for k in RECALL_CUTOFFS
-)
+}
+RETRIEVAL_MEASURES = (*RECALL_MEASURES.values(),)
 F1_MEASURE = Measure("f1", "F1", key="avg_f1", explanation="The harmonic mean of precision and recall.")
 CITATION_MEASURES = (
     Measure("precision", "Precision", key="avg_precision", explanation="The share of right citations."),
@@ -6513,6 +6698,9 @@ class SplitOptions(InputOptions, JudgeOptions, GateOptions):
     baseline: str | None = option(
         None, "compare with these earlier results; exit code 1 if a system is worse", metavar="FILE"
     )
+    gate: Sequence[str] = option(
+        (), "the measures that may not be worse, as in recall@1 f1 (default: all)", nargs="+", metavar="NAME"
+    )
 
     def judges(self, system: System) -> bool:
         if self.judge is None:
@@ -6536,7 +6724,7 @@ class GradeSplit(Command):
         self.function_workers = 1
         self.submissions: list[Submission] = []  # without --outputs the current directory is the only one
         self.people = People()
-        self.baseline: Baseline | None = None
+        self.baseline: Mapping[str, System] = {}
 
     @property
     def journal_file(self) -> str:
@@ -6607,6 +6795,7 @@ class GradeSplit(Command):
             self.baseline = read_baseline(options, problems)
         if problems:
             raise InputError(problems)
+        self.gate = choose_gate(options, self.split.measures, self.baseline.values())
 
     def warnings(self) -> list[str]:
         lines = [f"warning: {line}" for line in (*self.split.warnings, *self.people.warnings)]
@@ -6640,6 +6829,10 @@ class GradeSplit(Command):
                     add_outcomes(system, criterion, cases, outcomes if judging.model else None, overrides)
                 add_combined_scores(system)
                 add_own_scores(list_own_cases(system), self.functions, self.function_workers)
+                unjudged = [row.block for row in self.split.criteria if row not in system.judged]
+                blocks = self.split.blocks.items()
+                system.blocks = {block: measures for block, measures in blocks if block not in unjudged}
+                system.judges = {row.name: (judging.model, row.prompt_hash) for row in system.judged}
             self.summarize(submission)
         if not any(system.is_judged for system in self.systems):
             judging.model = ""
@@ -6649,8 +6842,8 @@ class GradeSplit(Command):
         questions = self.split.questions
         measures = self.split.measures
         table = Table(factorize([question.doc_id for question in questions]))
+        table.systems = {system.name: collect_scores(system) for system in submission.systems}
         for system in submission.systems:
-            table.systems[system.name] = collect_scores(system, self.split)
             system.means = compute_means(table, system.name, measures)
         for label in LABELS:
             parts = slice_table(table, map(attrgetter(label), questions))
@@ -6659,12 +6852,10 @@ class GradeSplit(Command):
                 for value, part in parts.items():
                     system.slices[label][value] = compute_means(part, system.name, measures)
         submission.differences = compare_systems(table, measures)
-        if self.baseline is None:
-            return
         for system in submission.systems:
-            if system.name in self.baseline.systems:
-                stored = self.baseline.systems[system.name]
-                system.development = compare_with_baseline(self.split, system, stored, self.judging)
+            stored = self.baseline.get(system.name)
+            if stored:
+                system.development = compare_with_baseline(system, stored, self.gate)
 
     def results(self) -> Iterator[OutputFile]:
         name = RESULTS_FILE.format(split=self.split.name)
@@ -6697,8 +6888,9 @@ class GradeSplit(Command):
                 "corpus": {"documents": len(self.split.documents), "sha256": self.split.corpus_sha256},
                 "warnings": [line.removeprefix(root) for line in (*self.split.warnings, *system.warnings)],
             }
-            if self.baseline and system.development:
-                results["baseline"] = self.baseline.file.named | describe_development(system.development)
+            if system.development:
+                file = self.baseline[system.name].file
+                results["baseline"] = file.named | system.development.describe()
             if len(submission.systems) > 1:
                 results["comparison"] = list_differences(submission.differences, system.name)
             document[system.name] = results
@@ -6727,7 +6919,7 @@ class GradeSplit(Command):
             report = build_empty_report(split, submission.name, submission.reason)
             if submission.systems and forms:
                 report = build_split_report(
-                    split, submission, self.judging, self.people, medians, self.baseline
+                    split, submission, self.judging, self.people, medians, self.options.baseline
                 )
             yield from list_report_files(report, stem, sorted(forms))
         for folder in find_other_folders(split, self.submissions, is_gone=True):
@@ -6753,7 +6945,8 @@ class GradeSplit(Command):
                 lines += map(escape_console, prefix_lines(system.title, cases))
         else:
             lines.append(render_split_text(self.submissions[0], self.split))
-            lines.append(render_text([build_baseline_part(self.baseline, self.systems)]))
+            developments = {system.name: system.development for system in self.systems}
+            lines.append(render_text([build_baseline_part(self.options.baseline, developments)]))
         lines.append(render_text([build_people_part(self.people, self.systems)]))
         return "\n".join(filter(None, lines))
 
@@ -6764,6 +6957,9 @@ class GradeSplit(Command):
             if system.is_judged:
                 generators.update(system.list_generators())
                 lines += describe_missing(system, self.split.criteria)
+            if system.development:
+                obstacles = system.development.list_obstacles()
+                lines += prefix_lines(f"warning: {system.name}", obstacles)
         return lines + warn_about_family(self.judging.model, sorted(generators))
 
     def describe_unused(self) -> list[str]:
@@ -6784,17 +6980,18 @@ class GradeSplit(Command):
         means = {system.title: system.means for system in self.systems}
         lines = find_low_means(self.options, means, self.split.measures)
         if self.baseline:
-            chosen = self.options.systems or self.baseline.systems
+            chosen = self.options.systems or self.baseline
             names = [system.name for system in self.systems]
-            lost = [name for name in self.baseline.systems if name in chosen and name not in names]
+            lost = [name for name in self.baseline if name in chosen and name not in names]
             lines += [f"{name}: in the baseline, and not submitted now" for name in lost]
             for system in self.systems:
-                lines += prefix_lines(system.name, list_regressions(system))
+                if system.development:
+                    lines += prefix_lines(system.name, system.development.list_regressions())
         return lines
 
     def is_complete(self) -> bool:
         has_all = self.people.is_complete and not self.problems
-        if any(system.development and not system.development.is_complete for system in self.systems):
+        if any(system.development and system.development.list_obstacles() for system in self.systems):
             return False
         cases = itertools.product(self.systems, self.split.criteria)
         return has_all and not any(system.find_missing(criterion) for system, criterion in cases)
@@ -6882,7 +7079,7 @@ def score_answer(
 ) -> GradedAnswer:
     """Score one answer without a judge: retrieval and, if the question has gold evidence, citations."""
     scores: dict[str, float] = {}
-    for k, measure in zip(RECALL_CUTOFFS, RETRIEVAL_MEASURES, strict=True):
+    for k, measure in RECALL_MEASURES.items():  # whole numbers, as there is one gold document
         scores[measure.name] = int(recall_at_k(prediction.retrieved_ids, [question.doc_id], k))
     if question.evidence_sentences:
         cited = citation_scores(question.evidence_sentences, prediction.evidence_sentences)
@@ -7124,14 +7321,11 @@ def add_combined_scores(system: System) -> None:
             answer.scores[COMBINED_MEASURE.name] = combine_scores(share, evidence)
 
 
-def collect_scores(
-    system: System, split: Split, obstacles: Mapping[str, str] = MappingProxyType({})
-) -> Scores:
+def collect_scores(system: System, obstacles: Mapping[str, str] = MappingProxyType({})) -> Scores:
     """Return a system's columns of the table, what it has submitted nothing for, and all obstacles."""
     answers = system.answers
     scores = Scores()
-    unjudged = [criterion.block for criterion in split.criteria if criterion not in system.judged]
-    for measure in flatten(split.blocks[block] for block in split.blocks if block not in unjudged):
+    for measure in flatten(system.blocks.values()):
         column = [answer.scores.get(measure.name, np.nan) for answer in answers]
         scores.values[measure.name] = np.array(column, np.float64)
     if not any(answer.prediction.retrieved_ids for answer in answers):
@@ -7146,7 +7340,7 @@ def collect_scores(
             scores.not_submitted.add(criterion.measure.name)
         if system.find_missing(criterion):
             scores.obstacles[criterion.measure.name] = MISSING_JUDGEMENTS
-    scores.obstacles.update((name, obstacle) for name, obstacle in obstacles.items() if obstacle)
+    scores.obstacles.update(obstacles)
     scores.obstacles |= dict.fromkeys(scores.not_submitted, NOT_SUBMITTED)
     for part in (ANSWER_MEASURE, EVIDENCE_MEASURE):  # the combined score lacks what one of them lacks
         if part.name in scores.obstacles:
@@ -7161,11 +7355,11 @@ def build_results(split: Split, system: System, judging: Judging) -> dict[str, A
     """Return a system's member of the results file, without where it comes from."""
     answers = system.answers
     cited = [answer for answer in answers if F1_MEASURE.name in answer.scores]
-    results: dict[str, Any] = summarize_blocks(split, system.means)
+    results: dict[str, Any] = summarize_blocks(system, system.means)
     results["retrieval"] |= {
         **{
             measure.name: sum(answer.scores[measure.name] for answer in answers)
-            for measure in RETRIEVAL_MEASURES
+            for measure in RECALL_MEASURES.values()
         },
         "total": len(answers),
         "per_question": build_rows(answers, RETRIEVAL_COLUMNS),
@@ -7186,17 +7380,13 @@ def build_results(split: Split, system: System, judging: Judging) -> dict[str, A
         results["slices"][label] = {}
         for value, means in slices.items():
             n_questions = means[RETRIEVAL_MEASURES[0].name].n
-            results["slices"][label][value] = {"questions": n_questions, **summarize_blocks(split, means)}
+            results["slices"][label][value] = {"questions": n_questions, **summarize_blocks(system, means)}
     return results
 
 
-def summarize_blocks(split: Split, means: Mapping[str, Mean]) -> dict[str, dict[str, Any]]:
-    """Return the means by their block of the results file. What is not judged has none."""
-    blocks = {}
-    for block, measures in split.blocks.items():
-        if any(measure.name in means for measure in measures):
-            blocks[block] = summarize_means(means, measures)
-    return blocks
+def summarize_blocks(system: System, means: Mapping[str, Mean]) -> dict[str, dict[str, Any]]:
+    """Return the means by their block of the results file."""
+    return {block: summarize_means(means, measures) for block, measures in system.blocks.items()}
 
 
 def build_judge_results(
@@ -7312,41 +7502,46 @@ def describe_judge_usage(judging: Judging, outcomes: Iterable[Judgement | None])
     }
 
 
-# -- The baseline: an earlier results file of the same split
+# -- Earlier results: each system of a results file is restored as it was graded
 
 BASELINE = "the baseline"  # as a system
-LARGEST_RECALL = max(zip(RECALL_CUTOFFS, RETRIEVAL_MEASURES, strict=True))[1]
+
+
+class StoredRow(Record):
+    """What the rows of an earlier results file say of a question, beside its scores."""
+
+    question_id: Name
+    gold_id: str = ""
+    gold_doc_id: str = ""
+    retrieved_top_1: Name | None = None
+    gold_sentences: list[Name] = []
+    pred_sentences: list[Name] = []
+
+    def restore(self) -> GradedAnswer:
+        """Return the answer with all that its comparison needs but the scores."""
+        gold = self.gold_sentences
+        question = Question(
+            question_id=self.question_id,
+            doc_id=self.gold_doc_id,
+            question="",
+            answer="",
+            evidence_sentences=gold,
+        )
+        retrieved = list(filter(None, [self.retrieved_top_1]))
+        prediction = Prediction(evidence_sentences=self.pred_sentences, retrieved_docs=retrieved)
+        return GradedAnswer(question, prediction, NO_DOCUMENT, self.gold_id)
 
 
 class StoredBlock(Record):
     """A block of an earlier results file, as far as it is read."""
 
     per_question: list[dict[str, Any]] = []
-    ci95_reason: str = ""
     judge_model: str = ""
     prompt_hash: str = ""
     inputs: list[InputFile] = []
 
 
 StoredSystem: TypeAlias = dict[str, StoredBlock | list[Any]]
-
-
-class Baseline(NamedTuple):
-    file: InputFile
-    systems: dict[str, Mapping[str, StoredBlock]]
-
-
-class Development(msgspec.Struct):
-    """The changes of a system since the baseline."""
-
-    n_questions: int  # that both have, with the same gold
-    n_documents: int
-    changes: list[Difference] = []
-    lost: list[str] = []  # titles of the measures that the system does not submit any more
-
-    @property
-    def is_complete(self) -> bool:
-        return self.n_questions > 0 and not any(change.obstacle for change in self.changes)
 
 
 def read_results(file: FileData, problems: list[str]) -> dict[str, Mapping[str, StoredBlock]]:
@@ -7358,8 +7553,63 @@ def read_results(file: FileData, problems: list[str]) -> dict[str, Mapping[str, 
     return systems
 
 
-def read_baseline(options: SplitOptions, problems: list[str]) -> Baseline:
-    """Read earlier results. Raises UsageError if they cannot be a baseline of this run."""
+def restore_systems(file: FileData, problems: list[str], split: str = "") -> dict[str, System]:
+    """Return the systems of an earlier results file, which may have to be of a split, as they were graded."""
+    systems = {}
+    questions_file = QUESTIONS_FILE.format(split=split)
+    for name, blocks in read_results(file, problems).items():
+        inputs = [source.file for source in blocks["run"].inputs]
+        if split and inputs and inputs[0] != questions_file:
+            problems.append(f"{file.name}: {name}: run: results of {inputs[0]}, not of {questions_file}")
+        systems[name] = restore_system(name, blocks, file, problems)
+    return systems
+
+
+def restore_system(
+    name: str, blocks: Mapping[str, StoredBlock], file: FileData, problems: list[str]
+) -> System:
+    """Return a system with its graded answers. Nothing but the rows of its blocks is needed."""
+    system = System(name, "", file.source, Predictions({}, [], [], 0), [])
+    rows: dict[str, dict[str, Any]] = defaultdict(dict)  # the rows of all blocks on a question, as one
+    for block, content in blocks.items():
+        for row in content.per_question:
+            rows[str(row.get("question_id"))] |= {**row, f"{block} failure": row.get("failure")}
+        criterion = find_criterion(block)
+        if content.per_question and criterion:
+            prompt_hash = content.prompt_hash or blocks["run"].prompt_hash
+            system.judges[criterion.name] = (content.judge_model, prompt_hash)
+            system.judged.append(criterion)
+        measures = SPLIT_BLOCKS.get(block) or ([criterion.measure] if criterion else [])
+        found = set(flatten(content.per_question))
+        system.blocks[block] = [measure for measure in measures if measure.name in found]
+    for question_id, row in rows.items():
+        place = JsonRow(file.name, b"", key=f"{name}: {question_id}")
+        answer = (convert_value(StoredRow, row, place, problems) or StoredRow("")).restore()
+        for measure in flatten(system.blocks.values()):
+            score = row.get(measure.name)
+            if is_number(score) and abs(score) <= MAX_RATING:
+                answer.scores[measure.name] = score
+            elif score is not None:
+                problem = f"{measure.name}: expected a number, at most {MAX_RATING:,}"
+                problems.append(place.locate() + problem)
+        failed = [criterion.name for criterion in system.judged if row.get(f"{criterion.block} failure")]
+        answer.outcomes = dict.fromkeys(failed, NOT_JUDGED)
+        system.answers.append(answer)
+    return system
+
+
+def find_criterion(block: str) -> SplitCriterion | None:
+    """Return the criterion whose rows a block has, perhaps one of the user's own; None without one."""
+    for criterion in (RUBRIC, *BUILT_IN_CRITERIA.values()):
+        if criterion.block == block:
+            return criterion
+    if block in SPLIT_BLOCKS:
+        return None
+    return build_criterion(block, Measure(f"{block}_score", block, key=f"avg_{block}"))
+
+
+def read_baseline(options: SplitOptions, problems: list[str]) -> Mapping[str, System]:
+    """Return the systems of earlier results. Raises UsageError if they cannot be a baseline of this run."""
     path = options.baseline or ""
     results_file = os.path.join(options.root, RESULTS_FILE.format(split=options.split))
     if options.outputs:
@@ -7367,156 +7617,73 @@ def read_baseline(options: SplitOptions, problems: list[str]) -> Baseline:
     if os.path.realpath(path) == os.path.realpath(results_file):
         raise UsageError(f"--baseline {path}: this run replaces it; keep a copy under another name")
     file = read_file(path, problems)
-    systems = read_results(file, problems)
-    rows = list(flatten(blocks["retrieval"].per_question for blocks in systems.values()))
-    if file.data is not None and not problems and not any(row.get("gold_id") for row in rows):
+    systems = restore_systems(file, problems, options.split)
+    answers = flatten(system.answers for system in systems.values())
+    if file.data is not None and not problems and not any(answer.gold_id for answer in answers):
         problems.append(f"{path}: no row has a gold_id: grade that input again with this version")
-    return Baseline(file.source, systems)
+    return systems
 
 
-def compare_with_baseline(
-    split: Split, system: System, stored: Mapping[str, StoredBlock], judging: Judging
-) -> Development:
-    """Return how a system has changed, on the questions whose gold is the same."""
-    gold_ids = {row.get("question_id"): row.get("gold_id") for row in stored["retrieval"].per_question}
-    answers = [row for row in system.answers if gold_ids.get(row.question.question_id) == row.gold_id]
-    now = msgspec.structs.replace(system, answers=answers)
-    then = restore_system(split, now, stored)
-    obstacles = {row.measure.name: find_obstacle(row, now, stored, judging) for row in then.judged}
-    before = collect_scores(then, split, obstacles)
-    after = collect_scores(now, split)
-    table = Table(factorize([answer.question.doc_id for answer in answers]), {"": after, BASELINE: before})
-    development = Development(len(answers), len(set(table.clusters.tolist())))
-    for measure in split.measures:
-        if measure.name not in before.values or before.obstacles.get(measure.name) == NOT_SUBMITTED:
-            continue
-        after.values.setdefault(measure.name, np.full(len(answers), np.nan))  # it is not judged
-        row = measure_difference(table, measure, "", BASELINE)
-        if after.obstacles.get(measure.name) == NOT_SUBMITTED:
-            development.lost.append(measure.title)
-        else:
-            development.changes.append(row)
-        if answers and not row.n and not row.obstacle:
-            row.obstacle = "no question in common has it"
-    for name, block in stored.items():  # those of a criterion that this run does not have
-        if block.per_question and block.ci95_reason != NOT_SUBMITTED and name not in split.blocks:
-            measure = Measure(name, name.capitalize(), key=f"avg_{name}")
-            development.changes.append(Difference("", BASELINE, measure, 0, obstacle=NOT_JUDGED.reason))
-    test_drops(table, development.changes)
-    return development
+def choose_gate(options: SplitOptions, measures: Iterable[Measure], stored: Iterable[System]) -> list[str]:
+    """Return the names of the measures that --gate names. Raises UsageError for one that no baseline has."""
+    if options.gate and not options.baseline:
+        raise UsageError("--gate: it needs --baseline FILE, the results to compare with")
+    known: set[str] = set()
+    for system in stored:
+        known.update(measure.name for measure in flatten(system.blocks.values()))
+    found = [measure for measure in measures if measure.name in known]
+    return [find_measure(name, found, "--gate").name for name in options.gate]
 
 
-def restore_system(split: Split, system: System, stored: Mapping[str, StoredBlock]) -> System:
-    """Return the system as it was in an earlier run, for the answers to the same questions."""
-    rows: dict[Any, dict[str, Any]] = defaultdict(dict)  # the rows of all blocks on a question, as one
-    for name, block in stored.items():
-        for row in block.per_question:
-            rows[row.get("question_id")] |= {**row, f"{name} failure": row.get("failure")}
-    answers = []
+def compare_with_baseline(system: System, stored: System, gate: Collection[str] = ()) -> Development:
+    """Return how a system has changed, on the questions whose gold is the same. `gate` names what counts."""
+    earlier = {answer.question.question_id: answer for answer in stored.answers}
+    pairs = []
     for answer in system.answers:
-        row = rows[answer.question.question_id]
-        scores = {
-            measure.name: row[measure.name] for measure in split.measures if is_number(row.get(measure.name))
-        }
-        then = Prediction(
-            retrieved_docs=["retrieved"] if row.get("retrieved_top_1") else [],
-            evidence_sentences=["cited"] if row.get("pred_sentences") else [],
-        )
-        restored = GradedAnswer(answer.question, then, answer.document, answer.gold_id, scores=scores)
-        for criterion in split.criteria:
-            if row.get(f"{criterion.block} failure"):
-                restored.outcomes[criterion.name] = NOT_JUDGED
-        answers.append(restored)
-    judged = [criterion for criterion in split.criteria if stored[criterion.block].per_question]
-    return msgspec.structs.replace(system, answers=answers, judged=judged)
+        then = earlier.get(answer.question.question_id)
+        if then and answer.gold_id == then.gold_id != "":
+            pairs.append((answer, then))
+    now = msgspec.structs.replace(system, answers=[answer for answer, _ in pairs])
+    before = msgspec.structs.replace(stored, answers=[then for _, then in pairs])
+    table = Table(factorize([answer.question.doc_id for answer in now.answers]))
+    table.systems[""] = collect_scores(now)
+    table.systems[BASELINE] = collect_scores(before, find_obstacles(now, before))
+    todays = {measure.name: measure for measure in flatten(system.blocks.values())}  # with better titles
+    measures = [todays.get(measure.name, measure) for measure in flatten(stored.blocks.values())]
+    return measure_development(table, measures, gate, max(len(system.answers), len(stored.answers)))
 
 
-def find_obstacle(
-    criterion: SplitCriterion, system: System, stored: Mapping[str, StoredBlock], judging: Judging
-) -> str:
-    """Return why the scores by a criterion cannot be compared with the baseline's; "" if they can."""
-    block = stored[criterion.block]
-    if criterion not in system.judged:
-        return NOT_JUDGED.reason
-    if block.judge_model != judging.model:
-        return f"judged by {block.judge_model or 'people'}, now by {judging.model or 'people'}"
-    if (block.prompt_hash or stored["run"].prompt_hash) != criterion.prompt_hash:
-        return "judged with another prompt"
-    return ""
+def find_obstacles(now: System, before: System) -> dict[str, str]:
+    """Return why measures cannot be compared with the baseline's, by name."""
+    obstacles: dict[str, str] = {}
+    for criterion in before.judged:
+        model, prompt_hash = before.judges[criterion.name]
+        model_now, prompt_hash_now = now.judges.get(criterion.name, ("", ""))
+        if criterion.name not in now.judges:
+            names = [measure.name for measure in before.blocks[criterion.block]]
+            obstacles |= dict.fromkeys(names, NOT_JUDGED.reason)
+        elif model != model_now:
+            reason = f"judged by {model or 'people'}, now by {model_now or 'people'}"
+            obstacles[criterion.measure.name] = reason
+        elif prompt_hash != prompt_hash_now:
+            obstacles[criterion.measure.name] = "judged with another prompt"
+    return obstacles
 
 
-def test_drops(table: Table, changes: Sequence[Difference]) -> None:
-    """Test recall at the largest k, F1 and combined, or without it the answer score.
-
-    The test is of a drop, by sign flips of whole documents, with Holm's correction for their number.
-    """
-    add_intervals(table, [row for row in changes if not row.obstacle])
-    has_combined = any(row.measure == COMBINED_MEASURE for row in changes)
-    names = (LARGEST_RECALL, F1_MEASURE, COMBINED_MEASURE if has_combined else ANSWER_MEASURE)
-    tested = [row for row in changes if row.measure in names and row.n and not row.obstacle]
-    add_p_values(table, tested, "less")
-    for row in tested:
-        gaps = table.subtract(row.measure, row.system, row.other)
-        is_known = ~np.isnan(gaps)
-        drop = compute_noticeable_drop(gaps[is_known], table.clusters[is_known], len(tested))
-        if row.verdict != "worse" and drop is not None:
-            row.noticeable = drop * row.measure.scale
-
-
-def describe_noticed(change: Difference) -> str:
-    """Return the smallest drop that would have been noticed, in words; "" if none is to be named."""
-    if change.p is None or change.verdict == "worse" or change.noticeable == 0:
-        return ""
-    if change.noticeable is None:
-        return "none can be noticed"
-    return format_number(change.noticeable, change.measure.digits)
-
-
-def describe_development(development: Development) -> dict[str, Any]:
-    """Return what has become of a system as the results file has it."""
-    rows = []
-    for change in development.changes:
-        row = {**change.describe(), "smallest_noticeable_drop": change.noticeable or None}
-        if change.p is not None and change.verdict != "worse" and not change.noticeable:
-            row["smallest_noticeable_drop_reason"] = describe_noticed(change) or "all differences are equal"
-        rows.append(row)
-    return {
-        "questions": development.n_questions,
-        "documents": development.n_documents,
-        "differences": rows,
-        "not_submitted": development.lost,
-    }
-
-
-def list_regressions(system: System) -> list[str]:
-    """Return what is worse than in the baseline, one line each."""
-    lines = []
-    for change in system.development.changes if system.development else ():
-        if change.verdict == "worse":
-            _, gap, p = list_difference_cells(change)
-            lines.append(f"{change.measure.title} {gap} against the baseline, p {p}")
-    if system.development and system.development.lost:
-        lines.append(f"in the baseline, and not submitted now: {', '.join(system.development.lost)}")
-    return lines
-
-
-def build_baseline_part(baseline: Baseline | None, systems: Iterable[System]) -> Part:
+def build_baseline_part(path: str | None, developments: Mapping[str, Development | None]) -> Part:
+    """Return the changes of each system since the baseline; nothing without a baseline."""
     rows: list[list[Cell]] = []
-    lines = []
-    for system in systems if baseline else ():
-        if system.development is None:
-            lines.append(f"{system.name}: not in the baseline")
+    how = "sign flips over documents, adjusted for all measures; a drop is noticed with a power of 80 %"
+    lines = [f"Baseline: {path}. Drops are tested by {how}."] if path else []
+    for name, development in developments.items() if path else ():
+        if development is None:
+            lines.append(f"{name}: not in the baseline")
             continue
-        for change in system.development.changes:
+        for change in development.changes:
             cells = [*list_difference_cells(change), describe_noticed(change), change.verdict]
-            rows.append([system.name, change.measure.title, *cells])
-        if not system.development.n_questions:
-            lines.append(f"{system.name}: no question in common with the same gold")
-        lines += prefix_lines(system.name, list_regressions(system))
-    header = ["System", "Measure", "n", "Change", "p (Holm)", "Noticed from", "Verdict"]
-    if baseline:
-        how = "sign flips over documents, Holm over the measures; a drop is noticed with a power of 80 %"
-        lines.insert(0, f"Baseline: {baseline.file.file}. Drops are tested by {how}.")
+            rows.append([name, change.measure.title, *cells])
+        lines += prefix_lines(name, [*development.list_obstacles(), *development.list_regressions()])
+    header = ["System", "Measure", "n", "Change", "p (adj.)", "Noticed from", "Verdict"]
     return Part("Changes since the baseline", header, rows, lines, n_names=2)
 
 
@@ -8131,7 +8298,7 @@ def render_system(graded: System, criteria: Sequence[SplitCriterion]) -> str:
     """Return one system's blocks, as the course defines them."""
     answers = graded.answers
     recalls = []
-    for k, measure in zip(RECALL_CUTOFFS, RETRIEVAL_MEASURES, strict=True):
+    for k, measure in RECALL_MEASURES.items():
         hits = f"{sum(answer.scores[measure.name] for answer in answers):.0f}/{len(answers)}"
         recalls.append(f"Recall@{k}: {hits} = {format_mean(graded, measure, 2)}%")
     averages = []
@@ -8225,7 +8392,7 @@ def describe_certainty(systems: Sequence[System], differences: Iterable[Differen
     if not systems:
         return []
     n_documents = systems[0].means[RETRIEVAL_MEASURES[0].name].n_clusters
-    lines = [f"{IN_BRACKETS}: bootstrap over {n_documents} gold documents."]
+    lines = [f"{IN_BRACKETS}: bootstrap over {n_documents} gold documents, {OF_HITS}."]
     if n_documents < MIN_CLUSTERS:
         lines = [f"No intervals: fewer than {MIN_CLUSTERS} documents: {n_documents}."]
     n_tested = Counter(row.measure.name for row in differences if row.p is not None)
@@ -8277,7 +8444,7 @@ def build_split_report(
     judging: Judging,
     people: People,
     medians: Mapping[str, float],
-    baseline: Baseline | None,
+    baseline: str | None,
 ) -> Report:
     """Return the report on one submission, for its authors, or on the systems of the current directory."""
     systems = graded.systems
@@ -8302,7 +8469,7 @@ def build_split_report(
         remarks += prefix_lines(system.name, describe_scored(system))
     parts = [
         build_systems_part("Systems", systems, split.measures, remarks),
-        build_baseline_part(baseline, systems),
+        build_baseline_part(baseline, {system.name: system.development for system in systems}),
         build_comparison_part(graded.differences, lists_unsubmitted=False)._replace(place="folded"),
         *(build_slice_part(systems, label, split.measures) for label in LABELS),
         *(Part(title, lines=own, place="last") for title, own in cases.items()),
@@ -9318,9 +9485,7 @@ class GradeAnswers(GradeItems):
             lines += prefix_lines(graded.name, describe_answers(graded.results))
         if FAITHFULNESS in self.measured:
             lines.append(f"{FAITHFULNESS}: {OPTIONAL_MEASURES[FAITHFULNESS]}")
-        lines.append(
-            f"{IN_BRACKETS}: bootstrap over answers, those about the same sources or question together."
-        )
+        lines.append(f"{IN_BRACKETS}: bootstrap over answers, by their sources or question, {OF_HITS}.")
         by_category.sort(key=lambda row: row[0][:2])
         ranks = ["Rank", "Configuration"]
         overview = build_means_part("Answer evaluation results", ranks, ranked, self.measures, 2)

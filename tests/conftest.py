@@ -37,6 +37,8 @@ SEAMS = (
     "RateLimiter",
     "TokenLimit",
     "RateLimited",
+    "paired_drop_tests",  # these two are simulated by bench_statistics.py
+    "share_interval",
 )
 
 README = Path(__file__).resolve().parent.parent / "README.md"

@@ -66,9 +66,8 @@ def compared(outcome: Outcome, system: str, other: str, measure: str) -> Row:
     return row
 
 
-def test_every_mean_has_the_bootstrap_interval_over_gold_documents(
-    seven: Project, judge_with: JudgeWith
-) -> None:
+def test_every_mean_has_an_interval_over_gold_documents(seven: Project, judge_with: JudgeWith) -> None:
+    """Shares of hits have Agresti and Coull's, as long as no system has a fraction; others a bootstrap."""
     gold = ["d1", "d1", "d2", "d3", "d4", "d5", "d6"]
     seven.questions(*(question(doc, question=f"Question {n}?") for n, doc in enumerate(gold)))
     judge_with({"zebra": [5, 3, 4, 1, 2, 5, 4]})
@@ -79,8 +78,14 @@ def test_every_mean_has_the_bootstrap_interval_over_gold_documents(
         assert None not in block["ci95"].values()
         for measure, (key, scale) in measures.items():
             values = [row[key] * scale for row in block["per_question"]]
-            assert tuple(block["ci95"][measure]) == evaluation.bootstrap_interval(values, gold)
+            expected = evaluation.bootstrap_interval(values, gold)
+            if set(values) <= {0, scale}:
+                expected = evaluation.share_interval([value / scale for value in values], gold, scale)
+            assert tuple(block["ci95"][measure]) == expected
     assert results["retrieval"]["ci95"]["recall_at_1_pct"][1] > 1
+    other = seven.run("dev", "--systems", "strong", "zebra").results["strong"]
+    assert other["citation"]["ci95"]["avg_f1"] == [1, 1]  # zebra has fractions
+    assert seven.run("dev", "--systems", "strong").results["strong"]["citation"]["ci95"]["avg_f1"][0] < 0.7
 
 
 def test_fewer_than_five_documents_of_a_block_have_no_interval(project: Project) -> None:

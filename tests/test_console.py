@@ -71,15 +71,15 @@ COMPARISON = """
 SYSTEM COMPARISON
 ============================================================
 
-System            Recall@1 %            Recall@5 %             Precision                Recall
-simple      28.6 [0.0, 71.4]    85.7 [42.9, 100.0]  0.429 [0.214, 0.500]  0.857 [0.429, 1.000]
-strong  100.0 [100.0, 100.0]  100.0 [100.0, 100.0]  1.000 [1.000, 1.000]  1.000 [1.000, 1.000]
+System           Recall@1 %           Recall@5 %             Precision                Recall
+simple     28.6 [7.6, 64.8]    85.7 [46.7, 99.5]  0.429 [0.214, 0.500]  0.857 [0.467, 0.995]
+strong  100.0 [59.6, 100.0]  100.0 [59.6, 100.0]  1.000 [1.000, 1.000]  1.000 [0.596, 1.000]
 
 System                    F1             Answer              Evidence              Combined
 simple  0.571 [0.286, 0.667]                n/a                   n/a                   n/a
-strong  1.000 [1.000, 1.000]  4.00 [2.43, 4.86]  1.000 [1.000, 1.000]  0.900 [0.743, 0.986]
+strong  1.000 [1.000, 1.000]  4.00 [2.43, 4.86]  1.000 [0.596, 1.000]  0.900 [0.743, 0.986]
 
-95 % intervals in brackets: bootstrap over 7 gold documents.
+95 % intervals in brackets: bootstrap over 7 gold documents, for hits (0 or 1) Agresti-Coull.
 
 --- PAIRED DIFFERENCES (sign flips over documents, Holm over the pairs of a measure) ---
 Pair             Measure     n               Difference  p (Holm)  Verdict

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 import evaluation
@@ -119,10 +120,11 @@ def test_recall_that_falls_to_0_on_six_documents_is_noticed(six: Project) -> Non
     six.predictions("own", rows(6, retrieved_docs=["d9"]))
     outcome = compare(six)
     row = changes(outcome)["recall_at_5_pct"]
-    assert (row["n"], row["difference"], row["p"], row["p_holm"]) == (6, -100, 1 / 64, 2 / 64)
+    assert (row["n"], row["difference"], row["p"], row["p_holm"]) == (6, -100, 1 / 64, 1 / 64)
     assert (row["verdict"], changes(outcome)["avg_f1"]["verdict"]) == ("worse", "no significant difference")
-    assert changes(outcome)["recall_at_1_pct"]["verdict"] is None  # is not tested
-    assert outcome.err[-1] == "worse: own: Recall@5 % -100.0 [-100.0, -100.0] against the baseline, p 0.0312"
+    assert outcome.err[-2:] == [
+        f"worse: own: Recall@{k} % -100.0 [-100.0, -100.0] against the baseline, p 0.0156" for k in (1, 5)
+    ]
     assert "own     Recall@5 %  6  -100.0" in blocks(outcome.out)["CHANGES SINCE THE BASELINE"]
     assert outcome.code == 1
 
@@ -134,8 +136,8 @@ def test_the_combined_score_is_tested_too(six: Project, judge_with: JudgeWith) -
     judge_with({"own": [1] * 6})
     outcome = compare(six)
     row = changes(outcome)["avg_combined_score"]
-    assert (row["difference"], row["p_holm"], row["verdict"]) == (pytest.approx(-0.4), 3 / 64, "worse")
-    assert (changes(outcome)["avg_answer_score"]["verdict"], outcome.code) == (None, 1)
+    assert (row["difference"], row["p_adjusted"], row["verdict"]) == (pytest.approx(-0.4), 1 / 64, "worse")
+    assert (changes(outcome)["avg_answer_score"]["verdict"], outcome.code) == ("worse", 1)
 
 
 def test_without_citations_the_answer_score_is_tested(six: Project, judge_with: JudgeWith) -> None:
@@ -160,8 +162,7 @@ def test_documents_are_flipped_as_a_whole(project: Project) -> None:
     )
 
 
-# The 97.5th percentile (two tests) and the 80th of Student's t with 5 degrees of freedom.
-T_975, T_800 = 2.570582, 0.919544
+T_800 = 0.919544  # the 80th percentile of Student's t with 5 degrees of freedom
 
 
 def test_the_smallest_drop_that_would_have_been_noticed(six: Project) -> None:
@@ -172,11 +173,28 @@ def test_the_smallest_drop_that_would_have_been_noticed(six: Project) -> None:
     row = changes(compare(six))["recall_at_5_pct"]
     # d = (-1, 0, 0, 0, 0, 0), so the deviations from -1/6 are -5/6 and five times 1/6.
     error = math.sqrt(6 / 5 * ((5 / 6) ** 2 + 5 / 6**2)) / 6
-    assert row["smallest_noticeable_drop"] == pytest.approx(100 * (T_975 + T_800) * error, rel=1e-3)
+    # z = -1 / sqrt(1), or 1: half of the flips are -1, and so is the 5 % point
+    assert row["smallest_noticeable_drop"] == pytest.approx(100 * (1 + T_800) * error, rel=1e-3)
     assert (row["verdict"], row["difference"]) == ("no significant difference", pytest.approx(-100 / 6))
+    assert row["smallest_noticeable_drop_reason"] is None
     row = changes(compare(six))["avg_f1"]
-    why = "all differences are equal"
+    why = "all are equal"
     assert (row["smallest_noticeable_drop"], row["smallest_noticeable_drop_reason"]) == (None, why)
+
+
+def test_only_named_measures_count(six: Project) -> None:
+    keep_baseline(six)
+    six.predictions("own", rows(6, retrieved_docs=["x", "d9"]))
+    for gate, code in ((["f1", "Precision"], 0), (["recall@1"], 1)):
+        outcome = compare(six, "--gate", *gate)
+        verdicts = {name: row["verdict"] for name, row in changes(outcome).items()}
+        assert (outcome.code, len(verdicts), "" in verdicts.values()) == (code, 5, False)
+        assert (verdicts["recall_at_5_pct"], verdicts["avg_recall"]) == ("not tested", "not tested")
+    six.predictions("own", rows(6, retrieved_docs=[]))
+    assert [compare(six, "--gate", name).code for name in ("f1", "recall@5")] == [0, 1]
+    assert six.run("dev", "--gate", "f1").err[-1].startswith("error: --gate: it needs --baseline FILE")
+    outcome = compare(six, "--gate", "answer")
+    assert (outcome.code, outcome.err[-1].split(";")[0]) == (2, "error: --gate answer: unknown measure")
 
 
 def test_questions_whose_gold_has_changed_are_left_out(six: Project) -> None:
@@ -191,7 +209,20 @@ def test_questions_whose_gold_has_changed_are_left_out(six: Project) -> None:
     assert changes(outcome)["recall_at_5_pct"]["n"] == 3
     six.questions(*(question(f"d{n}", answer="New.") for n in range(1, 7)))
     outcome = compare(six)
-    assert (outcome.code, "own: no question in common with the same gold" in outcome.out) == (3, True)
+    line = "own: no question in common with the baseline has the same gold"
+    assert (outcome.code, outcome.err[-2], f"\n{line}\n" in outcome.out) == (3, f"warning: {line}", True)
+    assert set(map(itemgetter("verdict"), changes(outcome).values())) == {"no question in common has it"}
+
+
+def test_fewer_than_half_of_the_questions_in_common_is_incomplete(six: Project) -> None:
+    keep_baseline(six)
+    for n_new, code in ((3, 0), (4, 3)):
+        changed = {f"d{n}": {"answer": "New."} for n in range(1, n_new + 1)}
+        six.questions(*(question(f"d{n}", **changed.get(f"d{n}", {})) for n in range(1, 7)))
+        outcome = compare(six, "--quiet")
+        assert outcome.code == code
+    line = "warning: own: only 2 of 6 questions are in common with the baseline, with the same gold"
+    assert line in outcome.err
 
 
 def test_a_measure_that_no_common_question_has_is_not_tested(six: Project) -> None:
@@ -214,24 +245,32 @@ def test_a_criterion_that_is_not_judged_any_more_is_missed(six: Project) -> None
     assert (changes(outcome)["avg_tone"]["verdict"], outcome.code) == ("not judged", 3)
 
 
-HOLM = {  # hits at the largest k of six questions now, right citations now -> p of both measures by Holm
-    "no less than the smaller": (0, 0, [2 / 64, 2 / 64]),
-    "one worse": (0, 6, [2 / 64, 1]),
-    "the larger p counts once": (0, 1, [2 / 64, 2 / 64]),
-    "the smaller counts twice": (1, 1, [4 / 64, 4 / 64]),
+TOGETHER = {  # documents not found any more, and wrongly cited now -> adjusted p of recall@5 and F1
+    "the same": ("123456", "123456", [1 / 64, 1 / 64]),
+    "one did not change": ("123456", "", [1 / 64, 1]),
+    # z is -sqrt(6) and -sqrt(5): all six flips give the first, the five of the second are 2 of 64
+    "one within the other": ("123456", "23456", [1 / 64, 2 / 64]),
+    "equal in five": ("23456", "23456", [2 / 64, 2 / 64]),
+    # both have -sqrt(3) in 8 of 64 flips, one of them in common; by Holm it would be 16
+    "apart": ("123", "456", [15 / 64, 15 / 64]),
 }
 
 
-@table("n_hits, n_cited, p_holm", HOLM)
-def test_holm_over_the_tested_measures(six: Project, n_hits: int, n_cited: int, p_holm: list[float]) -> None:
+@table("lost, wrong, p_adjusted", TOGETHER)
+def test_all_measures_are_tested_together(
+    six: Project, lost: str, wrong: str, p_adjusted: list[float]
+) -> None:
     keep_baseline(six)
     now = rows(6)
-    for number, row in enumerate(now.values(), start=1):
-        row["retrieved_docs"] = row["retrieved_docs"] if number <= n_hits else ["d9"]
-        row["evidence_sentences"] = ["S1"] if number <= n_cited else ["S2"]
+    for number in map(int, lost):
+        now[f"q00{number}"]["retrieved_docs"] = ["d9"]
+    for number in map(int, wrong):
+        now[f"q00{number}"]["evidence_sentences"] = ["S2"]
     six.predictions("own", now)
     found = changes(compare(six))
-    assert [found[name]["p_holm"] for name in ("recall_at_5_pct", "avg_f1")] == p_holm
+    for key in ("p_adjusted", "p_holm"):
+        assert [found[name][key] for name in ("recall_at_5_pct", "avg_f1")] == p_adjusted
+    assert [found[name]["p_adjusted"] for name in ("recall_at_1_pct", "avg_recall")] == p_adjusted
 
 
 @table(
@@ -279,6 +318,7 @@ def test_what_cannot_be_compared_is_said_and_not_tested(
     outcome = compare(six, *arguments)
     row = changes(outcome)["avg_combined_score"]
     assert (row["p"], row["verdict"]) == (None, why)
+    assert mentions(outcome.err, "warning: own: not compared with the baseline: Answer", f"Combined: {why}")
     assert mentions(blocks(outcome.out)["CHANGES SINCE THE BASELINE"].splitlines(), "own     Combined", why)
     assert outcome.code == 3
 
@@ -305,6 +345,25 @@ def test_a_new_system_is_no_reason_for_anything(six: Project) -> None:
     assert "## Changes since the baseline\n" in (six.folder / "dev_evaluation.md").read_text("utf-8")
 
 
+ROW = {"question_id": "q001", "gold_id": "a", "gold_doc_id": "d1", "recall_at_5": 1}
+PLACE = "baseline.json: own: q001: "
+EDITED = {  # a row, or what the run says -> the message
+    name: ({"own": {"run": run, "retrieval": {"per_question": [{**ROW, **row}]}}}, message)
+    for name, run, row, message in (
+        ("1e308", {}, {"recall_at_5": 1e308}, f"{PLACE}recall_at_5: expected a number"),
+        ("10**400", {}, {"recall_at_5": 10**400}, f"{PLACE}recall_at_5: expected a number"),
+        ("a text as score", {}, {"recall_at_1": "1"}, f"{PLACE}recall_at_1: expected a number"),
+        ("a list as ID", {}, {"question_id": ["q001"]}, "baseline.json: own: ['q001']: question_id: "),
+        ("a number as document", {}, {"gold_doc_id": 3}, f"{PLACE}gold_doc_id: "),
+        ("blank citations", {}, {"pred_sentences": [" "]}, f"{PLACE}pred_sentences[0]: must not be blank"),
+        (
+            "another split's",
+            {"inputs": [{"file": "NLP Project Data/train_final_jsonl.txt", "sha256": "0"}]},
+            {},
+            "baseline.json: own: run: results of NLP Project Data/train_final_jsonl.txt, not of",
+        ),
+    )
+}
 WITHOUT_IDS = {"own": {"run": {}, "retrieval": {"per_question": [{"question_id": "q001"}]}}}
 
 
@@ -316,6 +375,7 @@ WITHOUT_IDS = {"own": {"run": {}, "retrieval": {"per_question": [{"question_id":
         "missing": (None, [], "baseline.json: file not found"),
         "not results": ('{"own": 3}', [], "baseline.json: "),
         "version 2": (WITHOUT_IDS, [], "baseline.json: no row has a gold_id"),
+        **{name: (EDITED[name][0], [], EDITED[name][1]) for name in EDITED},
     },
 )
 def test_what_cannot_be_a_baseline(six: Project, content: Any, arguments: list[str], message: str) -> None:

@@ -13,6 +13,7 @@ import pytest
 from scipy import stats
 from sklearn.metrics import cohen_kappa_score
 from statsmodels.regression.linear_model import OLS
+from statsmodels.stats.proportion import proportion_confint
 
 from conftest import table
 
@@ -32,6 +33,32 @@ def generator(seed: int) -> np.random.Generator:
 )
 def test_bootstrap_interval(values: list[float], clusters: str | None, expected: Any) -> None:
     assert evaluation.bootstrap_interval(values, clusters) == expected
+
+
+@table(
+    "hits, clusters, low, high",
+    {
+        # 40 + 1.9208 of 43.8416 hits: 0.95619, and 1.96 * sqrt(0.95619 * 0.04381 / 43.8416) on both sides
+        "all of 40": ([1] * 40, None, 0.895600, 1),
+        "none of 40": ([0] * 40, None, 0, 0.104400),
+        # all of a document are alike: as many observations as documents; 5 + 1.9208 of 13.8416
+        "ten pairs, half of them": ([1, 0] * 10, [*range(10), *range(10)], 0.236590, 0.763410),
+        "twelve in six documents": ([1, 1] * 3 + [0, 0] * 3, "aabbccddeeff", 0.187613, 0.812387),
+        # each document has one hit of two, less than chance lets vary: as many observations as answers
+        "one of two everywhere": ([1, 0] * 6, "aabbccddeeff", 0.253778, 0.746222),
+        "all equal, twelve in six documents": ([1] * 12, "aabbccddeeff", 0.557210, 1),
+        "four documents": ([1, 0] * 4, "aabbccdd", None, None),
+    },
+)
+def test_interval_of_hits(hits: list[int], clusters: Any, low: float | None, high: float | None) -> None:
+    interval = evaluation.share_interval(hits, clusters)
+    assert interval == (None if low is None else pytest.approx((low, high), abs=1e-6))
+
+
+def test_interval_of_hits_equals_statsmodels() -> None:
+    hits = [place % 3 > 0 for place in range(60)]
+    expected = proportion_confint(40, 60, method="agresti_coull")
+    assert evaluation.share_interval(hits, range(60)) == pytest.approx(expected, rel=1e-4)
 
 
 def expanded_tail(clusters: int, confidence: float) -> float:

@@ -400,7 +400,7 @@ IN_MARKDOWN = """\
 """  # noqa: E501
 BELOW = """
 - Ranked by: Combined
-- 95 % intervals in brackets: bootstrap over 5 gold documents.
+- 95 % intervals in brackets: bootstrap over 5 gold documents, for hits (0 or 1) Agresti-Coull.
 
 ## Data warnings
 

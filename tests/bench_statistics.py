@@ -1,0 +1,160 @@
+"""Measure by simulation what the gate notices, and how often intervals of hits hold the true share.
+
+    python tests/bench_statistics.py [--runs N]
+
+Prints a table: what is measured, the value, the wanted bound, ok. The exit code is 0 if every row is ok, else
+1. Every run of the program draws the same samples. It takes two minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the program itself does
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import evaluation
+import numpy as np
+import numpy.typing as npt
+
+RUNS = 400  # compared with a baseline; there are ten times as many intervals
+N_QUESTIONS = 100  # that the gate compares, each about a document of its own
+RECALL_AT_1, RECALL_AT_5 = 0.8, 0.9
+MEASURES = {"not judged": 5, "judged": 8}  # those of `draw_run` that such a split has
+SHARES = (0.5, 0.8, 0.95, 0.97, 0.98)
+SIZES = (20, 24, 50, 100)
+DEPENDENCE = {1: (0.0,), 3: (0.0, 0.3, 0.7, 1.0)}  # questions a document -> share of them with one outcome
+
+Array = npt.NDArray[Any]
+Random = np.random.Generator
+
+
+class Row(NamedTuple):
+    """A line of the table: a measured value and its bound; without a sign it is for information."""
+
+    what: str
+    measured: float
+    sign: Literal[">=", "<=", ""] = ""
+    wanted: float = 0
+
+    @property
+    def is_ok(self) -> bool:
+        return self.measured >= self.wanted if self.sign != "<=" else self.measured <= self.wanted
+
+
+# ------------------------------------------------------------------ The gate
+
+
+def draw_run(random: Random, drop_at_1: float = 0.0, drop: float = 0.0) -> Array:
+    """Return the scores of a run, shape (8, N_QUESTIONS): what a split has, and what a judge adds to it.
+
+    Recall@1 implies recall@5. Without the document nothing is cited rightly; otherwise some of three gold
+    sentences, and some others. The evidence has some of the words of sentences that are missed. An answer's
+    score is a level that goes with its citations. `drop` lowers the mean of every measure by about as much,
+    `drop_at_1` that of recall@1 alone.
+    """
+    at_1 = random.random(N_QUESTIONS) < RECALL_AT_1 - drop - drop_at_1
+    n_others = RECALL_AT_5 - RECALL_AT_1 + drop_at_1
+    at_5 = at_1 | (random.random(N_QUESTIONS) < n_others / (1 - RECALL_AT_1 + drop + drop_at_1))
+    skill = random.beta(2.1 - drop, 0.9 + drop, N_QUESTIONS)
+    right = random.binomial(3, skill) * at_5
+    wrong = random.binomial(2, 0.45 * (1 - skill)) + 2 * ~at_5
+    precision = right / np.maximum(right + wrong, 1)
+    recall = right / 3
+    f1 = 2 * right / (3 + right + wrong)
+    evidence = recall + (3 - right) * random.uniform(0, 0.1, N_QUESTIONS)
+    level = np.round(5 * skill * (0.4 + 0.6 * at_5) + random.normal(0.5, 1, N_QUESTIONS) - 2 * drop)
+    answer = np.clip(level, 1, 5) / 5
+    return np.stack([at_1, at_5, precision, recall, f1, answer, evidence, (answer + evidence) / 2])
+
+
+class Case(NamedTuple):
+    """How a run differs from its baseline, and how often one of some measures may or should be worse."""
+
+    what: str
+    drops: Mapping[str, float]
+    counted: Sequence[int]
+    sign: Literal[">=", "<="]
+    wanted: float
+
+
+CASES = (
+    Case("no change: false alarms", {}, range(8), "<=", 0.07),
+    Case("recall@1 alone from 0.8 to 0.7: noticed", {"drop_at_1": 0.1}, [0], ">=", 0.25),
+    Case("all measures by 10 points: noticed", {"drop": 0.1}, range(8), ">=", 0.58),
+)
+
+
+def measure_gate(runs: int) -> Iterator[Row]:
+    """Compare independent runs with a baseline, by the measures of a split with and without a judge."""
+    for kind, n_measures in MEASURES.items():
+        for case in CASES:
+            random = np.random.default_rng(1)
+            n_worse = 0
+            for _ in range(runs):
+                gaps = draw_run(random, **case.drops) - draw_run(random)
+                tests = evaluation.paired_drop_tests(list(gaps[:n_measures]), None)
+                n_worse += min(tests[index].p_adjusted for index in case.counted[:n_measures]) <= 0.05
+            yield Row(f"{kind}, {case.what}", n_worse / runs, case.sign, case.wanted)
+
+
+def measure_drops() -> Iterator[Row]:
+    """Show how large the drops are that `draw_run` makes, of many questions."""
+    random = np.random.default_rng(0)
+    means = [
+        np.mean([draw_run(random, drop=drop).mean(axis=1) for _ in range(500)], axis=0) for drop in (0, 0.1)
+    ]
+    lost = means[0] - means[1]
+    yield Row("all measures by 10 points: the smallest drop", lost.min())
+    yield Row("all measures by 10 points: the largest drop", lost.max())
+
+
+# ------------------------------------------------------------------ Intervals of hits
+
+
+def measure_coverage(runs: int) -> Iterator[Row]:
+    """Count the intervals that hold the true share: the least of all shares, for each number of questions."""
+    for per_document, shares in DEPENDENCE.items():
+        for dependence in shares:
+            for size in SIZES:
+                worst = min(count_covered(share, size, per_document, dependence, runs) for share in SHARES)
+                what = f"{size} questions, {per_document} a document, {dependence:.0%} alike: coverage"
+                yield Row(what, worst, ">=", 0.92)
+
+
+def count_covered(share: float, size: int, per_document: int, dependence: float, runs: int) -> float:
+    random = np.random.default_rng(2)
+    documents = np.arange(size) // per_document
+    n_documents = documents[-1] + 1
+    n_covered = 0
+    for _ in range(runs):
+        of_document = random.random(n_documents) < share
+        is_alike = random.random(size) < dependence
+        hits = np.where(is_alike, of_document[documents], random.random(size) < share)
+        low, high = evaluation.share_interval(hits, documents) or (1, 0)
+        n_covered += low <= share <= high
+    return n_covered / runs
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--runs", type=int, default=RUNS, metavar="N", help=f"default: {RUNS}")
+    runs = parser.parse_args().runs
+    print(f"{'measured':<64} {'value':>7}  {'wanted':>8}  ok")
+    is_ok = True
+    for row in (*measure_drops(), *measure_gate(runs), *measure_coverage(10 * runs)):
+        wanted = f"{row.sign} {row.wanted}" if row.sign else ""
+        print(f"{row.what:<64} {row.measured:>7.3f}  {wanted:>8}  {'ok' if row.is_ok else 'NO'}")
+        is_ok = is_ok and row.is_ok
+    return 0 if is_ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
