@@ -5829,6 +5829,12 @@ class GateOptions(Options):
         type=parse_threshold,
         metavar="NAME=VALUE",
     )
+    baseline: str | None = option(
+        None, "compare with these earlier results; exit code 1 if a system is worse", metavar="FILE"
+    )
+    gate: Sequence[str] = option(
+        (), "the measures that may not be worse, as in recall@1 f1 (default: all)", nargs="+", metavar="NAME"
+    )
 
 
 def find_measure(name: str, measures: Sequence[Measure], option: str = "--fail-under") -> Measure:
@@ -5838,6 +5844,14 @@ def find_measure(name: str, measures: Sequence[Measure], option: str = "--fail-u
         if name.lower() in (measure.name, title):
             return measure
     raise UsageError(f"{option} {name}: unknown measure; the measures are {', '.join(titles)}")
+
+
+def choose_gate(options: GateOptions, measures: Iterable[Measure], known: Collection[str]) -> list[str]:
+    """Return the names of the measures that --gate names. Raises UsageError for one that no baseline has."""
+    if options.gate and not options.baseline:
+        raise UsageError("--gate: it needs --baseline FILE, the results to compare with")
+    found = [measure for measure in measures if measure.name in known]
+    return [find_measure(name, found, "--gate").name for name in options.gate]
 
 
 def check_thresholds(options: GateOptions, systems: Collection[str], measures: Sequence[Measure]) -> None:
@@ -6695,12 +6709,6 @@ class SplitOptions(InputOptions, JudgeOptions, GateOptions):
     )
     label_sheet: bool = option(False, f"write {LABELS_FILE}, for people to score answers in, and stop")
     labels: int = option(30, "answers to draw for it (default: 30)", type=parse_positive, metavar="N")
-    baseline: str | None = option(
-        None, "compare with these earlier results; exit code 1 if a system is worse", metavar="FILE"
-    )
-    gate: Sequence[str] = option(
-        (), "the measures that may not be worse, as in recall@1 f1 (default: all)", nargs="+", metavar="NAME"
-    )
 
     def judges(self, system: System) -> bool:
         if self.judge is None:
@@ -6795,7 +6803,8 @@ class GradeSplit(Command):
             self.baseline = read_baseline(options, problems)
         if problems:
             raise InputError(problems)
-        self.gate = choose_gate(options, self.split.measures, self.baseline.values())
+        stored = flatten(flatten(system.blocks.values()) for system in self.baseline.values())
+        self.gate = choose_gate(options, self.split.measures, {measure.name for measure in stored})
 
     def warnings(self) -> list[str]:
         lines = [f"warning: {line}" for line in (*self.split.warnings, *self.people.warnings)]
@@ -7624,17 +7633,6 @@ def read_baseline(options: SplitOptions, problems: list[str]) -> Mapping[str, Sy
     return systems
 
 
-def choose_gate(options: SplitOptions, measures: Iterable[Measure], stored: Iterable[System]) -> list[str]:
-    """Return the names of the measures that --gate names. Raises UsageError for one that no baseline has."""
-    if options.gate and not options.baseline:
-        raise UsageError("--gate: it needs --baseline FILE, the results to compare with")
-    known: set[str] = set()
-    for system in stored:
-        known.update(measure.name for measure in flatten(system.blocks.values()))
-    found = [measure for measure in measures if measure.name in known]
-    return [find_measure(name, found, "--gate").name for name in options.gate]
-
-
 def compare_with_baseline(system: System, stored: System, gate: Collection[str] = ()) -> Development:
     """Return how a system has changed, on the questions whose gold is the same. `gate` names what counts."""
     earlier = {answer.question.question_id: answer for answer in stored.answers}
@@ -7657,17 +7655,20 @@ def find_obstacles(now: System, before: System) -> dict[str, str]:
     """Return why measures cannot be compared with the baseline's, by name."""
     obstacles: dict[str, str] = {}
     for criterion in before.judged:
-        model, prompt_hash = before.judges[criterion.name]
-        model_now, prompt_hash_now = now.judges.get(criterion.name, ("", ""))
         if criterion.name not in now.judges:
             names = [measure.name for measure in before.blocks[criterion.block]]
             obstacles |= dict.fromkeys(names, NOT_JUDGED.reason)
-        elif model != model_now:
-            reason = f"judged by {model or 'people'}, now by {model_now or 'people'}"
-            obstacles[criterion.measure.name] = reason
-        elif prompt_hash != prompt_hash_now:
-            obstacles[criterion.measure.name] = "judged with another prompt"
+        else:
+            reason = explain_judges(before.judges[criterion.name], now.judges[criterion.name])
+            obstacles |= {criterion.measure.name: reason} if reason else {}
     return obstacles
+
+
+def explain_judges(before: tuple[str, str], now: tuple[str, str]) -> str:
+    """Return why two judges' scores cannot be compared, given their models and prompts' hashes, or ""."""
+    if before[0] != now[0]:
+        return f"judged by {before[0] or 'people'}, now by {now[0] or 'people'}"
+    return "judged with another prompt" if before[1] != now[1] else ""
 
 
 def build_baseline_part(path: str | None, developments: Mapping[str, Development | None]) -> Part:
@@ -8745,6 +8746,8 @@ class Configuration(msgspec.Struct):
     answers: list[GradedItem]
     warnings: list[str] = []
     is_judged: bool = False
+    judges: dict[str, tuple[str, str]] = {}  # of a baseline: criterion -> the model, and its prompt's hash
+    development: Development | None = None  # since the baseline
     means: dict[str, Mean] = {}
     categories: dict[str, dict[str, Mean]] = {}  # the means of each
     results: dict[str, Any] = {}
@@ -9001,19 +9004,20 @@ class GradeItems(Command):
             if outcome:
                 answer.outcomes[criterion.name] = outcome
                 answer.scores |= criterion.list_scores(outcome)
-        self.table = self.build_table()
+        self.table = self.build_table(self.configurations, self.measures)
         for graded in self.configurations:
             graded.means = compute_means(self.table, graded.name, self.measures)
         self.differences = compare_systems(self.table, self.compared)
 
-    def build_table(self) -> Table:
-        """Return the table of all configurations. The n-th of equal items is one with the n-th of another.
+    def build_table(self, configurations: Sequence[Configuration], measures: Sequence[Measure]) -> Table:
+        """Return the table of some configurations, in which each of their answers gets its place.
 
-        Answers about the same sources, or to a question, are a cluster: the first one says which.
+        The n-th of equal items is one with the n-th of another. Answers about the same sources, or to a
+        question, are a cluster: the first one says which.
         """
         places: dict[Hashable, int] = {}
         clusters: list[Hashable] = []
-        for graded in self.configurations:
+        for graded in configurations:
             copies: Counter[Hashable] = Counter()
             for answer in graded.answers:
                 name = (fold_text(answer.item.question), *answer.item.accepted[:1])
@@ -9022,10 +9026,10 @@ class GradeItems(Command):
                 if answer.place == len(clusters):
                     clusters.append(tuple(answer.item.expected_sources) or fold_text(answer.question))
         table = Table(factorize(clusters))
-        for graded in self.configurations:
+        for graded in configurations:
             table.systems[graded.name] = scores = Scores()
             indices = [answer.place for answer in graded.answers]
-            for measure in self.measures:
+            for measure in measures:
                 column = [answer.scores.get(measure.name) for answer in graded.answers]
                 if any(value is not None for value in column):
                     scores.values[measure.name] = np.full(len(clusters), np.nan)
@@ -9155,6 +9159,9 @@ class GradeAnswers(GradeItems):
     epilog = explain_answers()
     options: AnswerOptions
     sources: Mapping[str, FileData] = MappingProxyType({})  # that a Python program passes, by name
+    baseline: Configuration | None = None  # as earlier results have it
+    known: Collection[str] = ()  # the measures that these have
+    lost_measures: Sequence[Measure] = ()  # those of them that this run does not have
     functions: Mapping[str, ItemFunction] = MappingProxyType({})  # measures of the user's own
     function_workers = 1
     writes_results = True
@@ -9198,12 +9205,33 @@ class GradeAnswers(GradeItems):
         for name, explanation in (dict.fromkeys(self.protocol.measures[1:], "") | OPTIONAL_MEASURES).items():
             self.measures.append(Measure(name, name, 1 if name in AMOUNTS else 3, explanation=explanation))
         check_thresholds(options, [graded.name for graded in self.configurations], self.measures)
+        if options.baseline:
+            self.baseline = read_stored_answers(read_file(options.baseline, problems), problems)
+            self.check_baseline(self.baseline)
+        if problems:
+            raise InputError(problems)
+        self.gate = choose_gate(options, [*self.compared, *self.lost_measures], self.known)
         self.check_results()
         self.score_without_judge()
         if self.criteria and len(self.configurations) > options.judge_top:
             self.rank([*self.unjudged, "exact"][0])
         for graded in self.configurations[: options.judge_top]:
             graded.is_judged = bool(self.criteria)
+
+    def check_baseline(self, stored: Configuration) -> None:
+        """Note what earlier results have and this run lacks. Raises UsageError if they do not fit."""
+        names = [graded.name for graded in self.configurations]
+        if len(names) > 1 and stored.name not in names:
+            raise UsageError(f"--baseline: it has the results of {stored.name}, which is none of the files")
+        if os.path.realpath(stored.file.file) in map(
+            os.path.realpath, map(self.name_results, self.configurations)
+        ):
+            raise UsageError(
+                f"--baseline {stored.file.file}: this run replaces it; keep a copy under another name"
+            )
+        todays = {measure.name for measure in self.measures}
+        self.known = set().union(*(answer.scores for answer in stored.answers))
+        self.lost_measures = [Measure(name, name) for name in sorted(self.known - todays)]
 
     def rank(self, name: str) -> dict[str, int | None]:
         """Sort the configurations by a measure, best first, and return their ranks."""
@@ -9237,7 +9265,15 @@ class GradeAnswers(GradeItems):
 
     def shortfalls(self) -> list[str]:
         means = {graded.name: graded.means for graded in self.configurations}
-        return find_low_means(self.options, means, self.measures)
+        lines = find_low_means(self.options, means, self.measures)
+        for name, development in self.developments.items():
+            lines += prefix_lines(name, development.list_regressions())
+        return lines
+
+    @property
+    def developments(self) -> dict[str, Development]:
+        rows = {graded.name: graded.development for graded in self.configurations}
+        return {name: development for name, development in rows.items() if development}
 
     def name_results(self, graded: Configuration) -> str:
         path = Path(graded.file.file)
@@ -9273,7 +9309,7 @@ class GradeAnswers(GradeItems):
                 advice = "choose another folder with --out, or replace them with --overwrite"
                 raise UsageError(f"{file}: no results, or results of another set-up: {advice}")
             is_complete = is_complete and bool(saved.get("complete"))
-        if is_complete and not options.fail_under:
+        if is_complete and not (options.fail_under or options.baseline):
             names = shorten_names(files)
             raise NothingToDo(f"Results of the same set-up exist: {names} (--overwrite replaces them)")
 
@@ -9313,6 +9349,7 @@ class GradeAnswers(GradeItems):
 
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:
         super().grade(outcomes, judging)
+        self.compare_with_baseline()
         cases = [(criterion, answer) for criterion, answer, _, _ in self.list_cases()]
         is_asked = all(answer.outcomes.get(row.name, NOT_ASKED) is not NOT_ASKED for row, answer in cases)
         self.is_done = is_asked and not self.why_not and super().is_complete()
@@ -9327,6 +9364,32 @@ class GradeAnswers(GradeItems):
             graded.results = self.build_results(graded)
         if self.options.reference_check:
             self.imperfect = list(self.find_imperfect())
+
+    def compare_with_baseline(self) -> None:
+        """Compare the configuration that the baseline is of with it, on the answers to the same questions."""
+        if self.baseline is None:
+            return
+        named = [graded for graded in self.configurations if graded.name == self.baseline.name]
+        [graded] = named or self.configurations[:1]
+        answers = [msgspec.structs.replace(answer) for answer in graded.answers]  # whose places are others
+        now = msgspec.structs.replace(graded, name="", answers=answers)
+        before = msgspec.structs.replace(self.baseline, name=BASELINE)
+        table = self.build_table([now, before], [*self.measures, *self.lost_measures])
+        places = {answer.place for answer in now.answers} & {answer.place for answer in before.answers}
+        table = table.select(np.array(sorted(places), np.intp))
+        ours, theirs = table.systems.values()
+        measures = [row for row in (*self.measures, *self.lost_measures) if row.name in theirs.values]
+        for measure in measures:
+            if measure.name not in ours.values:
+                theirs.obstacles[measure.name] = "not measured now"
+        for criterion in self.criteria:
+            judged_now = (self.judging.model, criterion.prompt_hash)
+            obstacle = explain_judges(self.baseline.judges.get(criterion.name, judged_now), judged_now)
+            if obstacle:
+                theirs.obstacles |= dict.fromkeys(criterion.measures, obstacle)
+        gate = self.gate or [measure.name for measure in (*self.compared, *self.lost_measures)]
+        n_possible = max(len(now.answers), len(before.answers))
+        graded.development = measure_development(table, measures, gate, n_possible)
 
     def build_results(self, graded: Configuration) -> dict[str, Any]:
         rows = [self.build_row(graded, answer) for answer in graded.answers]
@@ -9359,6 +9422,8 @@ class GradeAnswers(GradeItems):
             results |= {"requested_model": self.judging.requested_model, "judge_model": self.judging.model}
             results["failed"] = [answer.item.id for answer in graded.answers if answer.is_failed]
             results["flagged"] = [row["id"] for row in rows if row["flags"]]
+        if graded.development and self.baseline:
+            results["baseline"] = self.baseline.file.named | graded.development.describe()
         results["warnings"] = [*graded.warnings, *self.list_answer_warnings(graded, rows)]
         results["detailed_results"] = rows
         results["comparison"] = list_differences(self.differences, graded.name)
@@ -9494,6 +9559,7 @@ class GradeAnswers(GradeItems):
         parts = [
             overview._replace(lines=lines),
             build_means_part("Results by category", headings, by_category, self.measures, 2),
+            build_baseline_part(self.options.baseline, self.developments),
             build_comparison_part(self.differences),
             Part("Warnings", lines=list(warnings), place="warnings"),
         ]
@@ -9533,10 +9599,13 @@ class GradeAnswers(GradeItems):
         lines = prefix_lines("not perfect", self.imperfect[:MAX_NAMES_SHOWN])
         if self.judging.model not in ("", self.model):  # a successor
             lines += warn_about_family(self.judging.model, self.generators)
+        for name, development in self.developments.items():
+            lines += prefix_lines(f"warning: {name}", development.list_obstacles())
         return [*lines, *super().remarks()]
 
     def is_complete(self) -> bool:
-        return super().is_complete() and not self.imperfect
+        has_obstacles = any(row.list_obstacles() for row in self.developments.values())
+        return super().is_complete() and not (self.imperfect or has_obstacles)
 
 
 # -- What is judged
@@ -9638,6 +9707,40 @@ def build_configuration(
     name: str, file: InputFile, items: Iterable[Item], warnings: list[str]
 ) -> Configuration:
     return Configuration(name, file, [GradedItem(item) for item in items], warnings)
+
+
+class StoredAnswers(Record):
+    """Earlier results of one configuration, as far as they are read."""
+
+    configuration: Name
+    detailed_results: list[dict[str, Any]]
+    judge_model: str = ""
+    setup: dict[str, Any] = {}
+
+
+def read_stored_answers(file: FileData, problems: list[str]) -> Configuration:
+    """Read the results of a configuration as it was graded."""
+    stored = parse_value(StoredAnswers, file, problems)
+    if stored is None:
+        return Configuration("", file.source, [])
+    answers = []
+    for index, row in enumerate(stored.detailed_results):
+        place = f"{file.name}: detailed_results: [{index}]: "
+        scores = only_dict(row.get("scores"))
+        answer = GradedItem(
+            OpenItem(question=format_compact(row.get("input")), gold=format_compact(row.get("gold")) or None)
+        )
+        for name, score in scores.items():
+            if is_number(score) and abs(score) <= MAX_RATING:
+                answer.scores[name] = score
+            elif score is not None:
+                problems.append(f"{place}{name}: expected a number, at most {MAX_RATING:,}")
+        answers.append(answer)
+    judges = {"llm_judge": (stored.judge_model, str(stored.setup.get("prompt_hash", "")))}
+    judges["hybrid"] = judges["llm_judge"]
+    for name, prompt_hash in only_dict(stored.setup.get("criteria")).items():
+        judges[name] = (stored.judge_model, str(prompt_hash))
+    return Configuration(stored.configuration, file.source, answers, judges=judges)
 
 
 def find_unknown_item_fields(rows: Iterable[JsonRow]) -> dict[str, list[str]]:

@@ -566,3 +566,99 @@ def test_hostile_texts_in_prompt_console_results_and_reports(project: Project, s
     cells = {"id": "'=cmd|<i>", "configuration": "a", "correct": "False", "llm_judge": "0.0"}
     assert row.items() >= cells.items()
     assert row["prediction"].startswith("'=cmd|'x'!A1\n[")
+
+
+# ------------------------------------------------------------------ A baseline
+
+
+def eight(n_right: int, n_blank: int = 0) -> list[Row]:
+    """Return eight rows, of which the first are right and the last have no answer."""
+    answers = [*["oil"] * n_right, *["fat"] * (8 - n_right - n_blank), *[""] * n_blank]
+    return rows(*answers, context="Lamps burned oil.")
+
+
+GATED = ("answers", "a.json", "--overwrite", "--baseline", "before.json")
+
+
+@pytest.fixture
+def before(project: Project) -> Project:
+    """Earlier results of a.json, all right."""
+    project.write("a.json", eight(8))
+    project.run("answers", "a.json")
+    project.write("before.json", project.read("a_answers.json"))
+    return project
+
+
+def changes(project: Project) -> dict[str, Row]:
+    return {row["measure"]: row for row in results(project)["baseline"]["differences"]}
+
+
+def test_a_drop_against_the_baseline_is_exit_code_1(before: Project) -> None:
+    assert before.run(*GATED).code == 0
+    before.write("a.json", eight(2))
+    outcome = before.run(*GATED)
+    assert outcome.code == 1
+    assert mentions(outcome.err, "worse: a: exact -0.750 ", "against the baseline")
+    rows_now = changes(before)
+    assert [rows_now[name]["verdict"] for name in ("exact", "keyword")] == ["worse", "worse"]
+    assert rows_now["verifier_faithfulness"]["verdict"] == "not tested"
+    assert (rows_now["exact"]["n"], rows_now["exact"]["difference"]) == (8, -0.75)
+    assert "CHANGES SINCE THE BASELINE" in outcome.out
+    assert before.run(*GATED, "--gate", "keyword").code == 1
+    before.write("a.json", eight(7))
+    assert before.run(*GATED).code == 0
+
+
+def test_rows_are_paired_by_question_and_gold_answer(before: Project) -> None:
+    moved = eight(8)[::-1]
+    before.write("a.json", [*moved[:5], *rows("fat", "fat", "fat", gold="gas")])
+    outcome = before.run(*GATED)
+    assert (results(before)["baseline"]["questions"], changes(before)["exact"]["difference"]) == (5, 0)
+    before.write("a.json", [*moved[:3], *rows("fat", "fat", "fat", "fat", "fat", gold="gas")])
+    outcome = before.run(*GATED)
+    assert mentions(outcome.err, "warning: a: only 3 of 8 questions are in common with the baseline")
+    assert outcome.code == 3
+
+
+def test_what_is_not_measured_now_or_by_another_judge_is_not_compared(before: Project, serve: Serve) -> None:
+    serve(completion('{"reasoning": "No.", "correct": "no"}'))
+    before.write("a.json", eight(3))
+    before.run("answers", "a.json", "--overwrite", "--method", "exact", "llm_judge")
+    before.write("before.json", before.read("a_answers.json"))
+    outcome = before.run(*GATED, "--method", "exact")
+    assert changes(before)["llm_judge"]["verdict"] == "not measured now"
+    assert outcome.code == 3
+    before.run(*GATED, "--method", "exact", "llm_judge", "--model", GPT_OSS)
+    other = before.read(f"a_answers__judge-{GPT_OSS.replace('/', '-')}.json")["baseline"]["differences"]
+    verdicts = {row["measure"]: row["verdict"] for row in other}
+    assert verdicts["llm_judge"] == f"judged by {LLAMA}, now by {GPT_OSS}"
+
+
+@table(
+    "content, words",
+    {
+        "another file": ([], "before.json: "),
+        "no number": ({"scores": {"exact": "1"}}, "detailed_results: [0]: exact: expected a number"),
+        "a large number": ({"scores": {"exact": 10**400}}, "before.json: "),
+    },
+)
+def test_what_cannot_be_a_baseline(before: Project, content: Any, words: str) -> None:
+    if content:
+        stored = before.read("before.json")
+        stored["detailed_results"][0] |= content
+        content = stored
+    before.write("before.json", json.dumps(content))
+    outcome = before.run(*GATED)
+    assert mentions(outcome.err, words)
+    assert outcome.code == 2
+
+
+def test_a_baseline_is_of_one_of_the_files(before: Project) -> None:
+    before.write("b.json", eight(1))
+    before.write("c.json", eight(1))
+    outcome = before.run("answers", "b.json", "c.json", "--baseline", "before.json")
+    assert mentions(outcome.err, "--baseline: it has the results of a, which is none of the files")
+    outcome = before.run("answers", "a.json", "--baseline", "a_answers.json", "--overwrite")
+    assert mentions(outcome.err, "--baseline a_answers.json: this run replaces it; keep a copy")
+    before.run("answers", "b.json", "--baseline", "before.json")
+    assert before.read("b_answers.json")["baseline"]["name"] == "before.json"
