@@ -280,6 +280,7 @@ ItemAmount = Annotated[int, msgspec.Meta(ge=0, le=MAX_AMOUNT)] | Amount
 MAX_RATING = 10**9  # so that a square is exact enough
 RATING_RANGE = msgspec.Meta(ge=-MAX_RATING, le=MAX_RATING)
 Rating = Annotated[int, RATING_RANGE] | Annotated[float, RATING_RANGE]
+Texts: TypeAlias = tuple[tuple[str, str], ...]  # what identifies an answer: fields, the question first
 
 
 class Lenient(type):
@@ -498,16 +499,11 @@ class Label(Record):
             raise ValueError("system and answer_id are missing: one of them is needed")
 
 
-class Override(Record):
-    """A person's decision on an answer: its score, and why."""
+class Override(Label, kw_only=True):
+    """A person's decision on an answer, or without a system on all equal ones: the score, and why."""
 
-    aliases: ClassVar[Mapping[str, Sequence[str]]] = Label.aliases
-
-    question_id: Name
-    system: Name
     score: Level
     reason: Name
-    answer_id: str = ""
 
 
 class RunHead(Record, kw_only=True):
@@ -732,44 +728,63 @@ class ScoredSummary(Record, kw_only=True):
 class DecisionRow(RunHead, kw_only=True):
     """A row of results or of annotations: a verdict, a score or both; none after a failure.
 
-    What was judged is identified by `input`, `gold` and `prediction`, or by `system` and `question_id`.
+    What was judged is identified by `input`, `gold` and `prediction`, by `system` and `question_id`, or by a
+    name that another row of the same answer has: the ID of an answer, row or question, or system/question.
     """
 
     aliases: ClassVar[Mapping[str, Sequence[str]]] = {
-        "input": Item.aliases["question"],
-        "gold": Item.aliases["gold"],
-        "prediction": Item.aliases["prediction"],
+        "system": ("system", "submission"),
         "score": ("answer_score_raw", "score"),
         "reasoning": ("answer_rationale", "reasoning"),
     }
+    identity: ClassVar[Sequence[str]] = ("input", "answer_id", "item", "id", "question_id")  # it has one
 
     source: Any = None
-    id: Any = None
     answer_id: Any = None
+    item: Any = None
+    id: Any = None
     input: Any = None
     gold: Any = None
     prediction: Any = None
     system: Any = None
     question_id: Any = None
+    rater: Any = None
+    why: Any = None
     correct: Verdict | None = None
     score: Rating | None = None
     failure: str | None = None
     decision_method: str | None = None
     reasoning: Any = None
+    place: Any = None  # in a file, as problems begin with it
+    names: Any = None  # that the answer may be called by, the surest first
+    texts: Any = None  # Texts, which identify the answer
+
+    @classmethod
+    def choose(cls, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a row by the names of fields. Those of an answer's texts are any that `answers` accepts."""
+        item = OpenItem.choose(row)
+        texts = {"input": item.get("question"), "prediction": item.get("prediction")}
+        options = item.get("options") or [None]
+        texts["gold"] = item.get("gold", options[0] if isinstance(options, list) else options)
+        chosen = choose_fields(cls, {**row, **texts})
+        if chosen.keys().isdisjoint(cls.identity):
+            found = f"expected {', '.join(cls.identity)}, found {shorten_names(list(row))}"
+            raise msgspec.ValidationError(f"what was judged is missing or blank: {found}")
+        return chosen
 
     def __post_init__(self) -> None:
-        if not self.texts[0][1].strip():
-            raise ValueError("input is missing or blank")
         self.reasoning = format_compact(self.reasoning)
         if self.failure is not None:
             self.correct = None
             self.score = None
-
-    @property
-    def texts(self) -> tuple[tuple[str, str], ...]:
-        """Return the fields that identify the answer, with their texts."""
-        fields = ("question_id", "system") if self.input is None else ("input", "gold", "prediction")
-        return tuple((field, format_compact(getattr(self, field))) for field in fields)
+        names = [self.answer_id, self.item, self.id, self.question_id]
+        fields = [] if self.input is None else ["input", "gold", "prediction"]
+        if self.system is not None and self.question_id is not None:
+            names.insert(1, f"{self.system}/{self.question_id}")
+            fields = fields or ["question_id", "system"]
+        self.names = [fold_answer_id(format_compact(name)) for name in names if name is not None]
+        texts = tuple((field, format_compact(getattr(self, field))) for field in fields)
+        self.texts = texts or (("item", self.names[0]),)
 
 
 def format_plain(value: object) -> str | None:
@@ -851,7 +866,7 @@ def read_file(path: str, problems: list[str], pattern: str = "", max_bytes: int 
         problems.append(explain_not_found(path, pattern))
     except UnicodeDecodeError as error:
         line = 1 + data.count(b"\n", 0, error.start)
-        advice = "; save it as CSV UTF-8" if is_csv(path) else ""
+        advice = "; save it as CSV UTF-8" if path.lower().endswith((".csv", ".tsv")) else ""
         problems.append(f"{path}:{line}: not UTF-8: byte 0x{data[error.start]:02x}{advice}")
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         problems.append(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}")
@@ -964,8 +979,7 @@ def parse_items(
 
     What the file says of its run holds for every item that does not say it.
     """
-    head = None if is_csv(file.name) else parse_value(RunHead, file, [])
-    head = head or RunHead()  # a list has none
+    head = parse_value(RunHead, file, []) or RunHead()  # a list has none, nor CSV
     items = []
     for position, row in enumerate(rows, start=1):
         item = parse_row(item_type, row, problems)
@@ -982,7 +996,7 @@ def list_item_rows(
     file: FileData, problems: list[str], columns: Mapping[str, str] = MappingProxyType({})
 ) -> Iterable[JsonRow]:
     """Return the rows of free answers of JSON or CSV. `columns` may name the list that has them as "rows"."""
-    if is_csv(file.name):
+    if not is_json(file):
         return read_csv_rows(file, problems)
     if "rows" not in columns:
         return list_rows(file, problems, ITEM_LISTS)
@@ -991,6 +1005,11 @@ def list_item_rows(
         problems.append(f"{file.name}: no list of rows at {columns['rows']}")
     data = map(encode_json, rows if isinstance(rows, list) else ())
     return [JsonRow(file.name, row, key=f"[{index}]") for index, row in enumerate(data)]
+
+
+def is_json(file: FileData) -> bool:
+    """Return whether a table is JSON, by its name or content; otherwise it is CSV."""
+    return file.name.lower().endswith((".json", ".jsonl")) or file.text.lstrip().startswith(("[", "{"))
 
 
 def find_member(value: Any, path: str) -> Any:
@@ -1028,10 +1047,6 @@ def pick_columns(row: JsonRow, columns: Mapping[str, str], problems: list[str]) 
     names = index_names(Item)
     others = {name: member for name, member in value.items() if names.get(fold_name(name), "id") == "id"}
     return row._replace(data=encode_json({**others, **picked}))
-
-
-def is_csv(path: str) -> bool:
-    return path.lower().endswith((".csv", ".tsv"))
 
 
 def list_rows(file: FileData, problems: list[str], lists: Sequence[str] = ()) -> Iterable[JsonRow]:
@@ -1190,7 +1205,7 @@ def convert_lenient(kind: type, value: Any) -> Any:
         return int(text[0])
     if kind is Verdict:
         if text.lower() not in VERDICT_WORDS:
-            raise ValueError("expected yes or no")
+            raise ValueError(f"expected yes or no, got {cut_text(format_compact(value))}")
         return VERDICT_WORDS[text.lower()]
     if not text:
         raise ValueError("expected a text that is not blank")
@@ -6884,7 +6899,7 @@ class GradeSplit(Command):
         document = {}
         for system in submission.systems:
             results = build_results(self.split, system, self.judging)
-            if self.people.scores and system.is_judged:
+            if self.people.labels and system.is_judged:
                 results["llm_judge"]["human"] = compare_with_people(self.people, [system])
             files = []
             for file in (self.split.file, system.file, *self.people.files):
@@ -6956,6 +6971,7 @@ class GradeSplit(Command):
             lines.append(render_split_text(self.submissions[0], self.split))
             developments = {system.name: system.development for system in self.systems}
             lines.append(render_text([build_baseline_part(self.options.baseline, developments)]))
+        lines += map(escape_console, list_unequal_decisions(filter(self.options.judges, self.systems)))
         lines.append(render_text([build_people_part(self.people, self.systems)]))
         return "\n".join(filter(None, lines))
 
@@ -6974,7 +6990,7 @@ class GradeSplit(Command):
     def describe_unused(self) -> list[str]:
         """Return a warning for people's scores that say nothing about an answer of this run."""
         lines = []
-        if self.people.scores and not build_people_part(self.people, self.systems).rows:
+        if self.people.labels and not build_people_part(self.people, self.systems).rows:
             lines.append("warning: labels: none of these answers was judged: nothing to compare.")
         used = set()
         for system in self.systems:
@@ -6983,6 +6999,10 @@ class GradeSplit(Command):
         if unused:
             what = f"no effect on answers that are not judged: {shorten_names(unused)}"
             lines.append(f"warning: overrides: {what}")
+        if used and self.options.outputs and choose_measure(self.systems) is F1_MEASURE:
+            undecided = [row.title for row in self.systems if row.missing or not row.scored]
+            what = "no effect on points, which are F1: nothing is judged, and people have not decided on all"
+            lines.append(f"warning: overrides: {what} answers of {shorten_names(undecided)}")
         return lines
 
     def shortfalls(self) -> list[str]:
@@ -7077,7 +7097,8 @@ def hash_gold(question: Question) -> str:
 
 
 def hash_answer(question: Question, prediction: Prediction) -> str:
-    return hash_json([question.question_id, prediction.answer])[:12]
+    """Return an answer's ID, which begins with a letter: no spreadsheet takes it for a number."""
+    return "a" + hash_json([question.question_id, prediction.answer])[:12]
 
 
 # -- Scores without a judge
@@ -7697,20 +7718,18 @@ def build_baseline_part(path: str | None, developments: Mapping[str, Development
 # -- People's scores
 
 AnswerKey: TypeAlias = tuple[str, str]  # a system's title and a question ID
-PeopleRow = TypeVar("PeopleRow", Label, Override)
+PeopleRow = TypeVar("PeopleRow", bound=Label)
 
 
 class People(msgspec.Struct):
     """People's decisions about the answers of a run."""
 
     overrides: dict[AnswerKey, Override] = {}
-    scores: dict[AnswerKey, dict[str, int]] = {}  # by rater
-    labels: InputFile | None = None
-    n_by_hand: int = 0  # scores that no answer ID ties to an answer
-    files: list[InputFile] = []
+    labels: dict[AnswerKey, dict[str, Label]] = {}  # by rater; equal answers may share one
+    files: list[InputFile] = []  # that of labels is the last one
     remarks: list[str] = []  # which files are used
     warnings: list[str] = []
-    is_complete: bool = True  # whether each row is of a known system and question
+    is_complete: bool = True  # whether no row contradicts itself, or is of an unknown system or question
 
 
 class AnswerIndex(NamedTuple):
@@ -7719,7 +7738,8 @@ class AnswerIndex(NamedTuple):
     # What a row may call a system -> its title. A submission's name is also that of its only system.
     titles: dict[str, str]
     questions: set[str]
-    copies: dict[str, list[AnswerKey]]  # by answer ID, in the order in which they are drawn for a sheet
+    copies: dict[str, list[AnswerKey]]  # equal answers by ID, in the order in which a sheet draws them
+    judged: set[AnswerKey]  # that a sheet may have
 
 
 def read_people(
@@ -7735,7 +7755,6 @@ def read_people(
             read_overrides(overrides_file, people, index, problems)
         if labels_file:
             read_labels(labels_file, people, index, problems)
-            people.labels = people.files[-1]
     return people
 
 
@@ -7750,29 +7769,33 @@ def find_people_file(named: str | None, usual: str, split: Split) -> str:
 def index_answers(split: Split, submissions: Sequence[Submission], options: SplitOptions) -> AnswerIndex:
     titles: dict[str, str] = {}
     copies: dict[str, list[AnswerKey]] = defaultdict(list)
+    judged = set()
     for submission in submissions:
         own = [join_folder(submission.name, name) for name in submission.names]
         if submission.name and len(own) < 2:
             titles[submission.name] = next(iter(own), submission.name)
         own += [join_folder(submission.name, name) for name in submission.others]
         titles |= {title: title for title in own}
-        for system in filter(options.judges, submission.systems):
-            for question in split.questions:
-                prediction = system.predict(question)
-                if question.rubric and not is_blank(prediction.answer):
-                    key = (system.title, question.question_id)
-                    copies[hash_answer(question, prediction)].append(key)
+        for system, question in itertools.product(submission.systems, split.questions):
+            prediction = system.predict(question)
+            key = (system.title, question.question_id)
+            copies[fold_answer_id(hash_answer(question, prediction))].append(key)
+            if question.rubric and not is_blank(prediction.answer) and options.judges(system):
+                judged.add(key)
     for keys in copies.values():
         keys.sort(key=compute_draw)
-    return AnswerIndex(titles, {question.question_id for question in split.questions}, copies)
+    return AnswerIndex(titles, {question.question_id for question in split.questions}, copies, judged)
 
 
 def read_overrides(path: str, people: People, index: AnswerIndex, problems: list[str]) -> None:
-    for place, row, keys in read_people_rows(Override, path, people, index, problems):
+    """Read decisions. One without a system is on all equal answers that have no decision of their own."""
+    rows = read_people_rows(Override, path, people, index, problems)
+    for place, row, keys in sorted(rows, key=lambda found: not found[1].system):
         for key in keys:
-            if key in people.overrides:
-                problems.append(f"{place}a second decision on {row.question_id} of {row.system}")
-            people.overrides[key] = row
+            earlier = people.overrides.setdefault(key, row)
+            if earlier is not row and bool(earlier.system) == bool(row.system):
+                problems.append(f"{place}a second decision on {key[1]} of {key[0]}")
+                break
     people.remarks.append(f"Overrides: {len(people.overrides)} in {path}")
 
 
@@ -7782,21 +7805,19 @@ def read_labels(path: str, people: People, index: AnswerIndex, problems: list[st
     drawn = [(place, row, keys) for place, row, keys in rows if not row.why.strip()]
     first_copies = [compute_draw(keys[0]) for _, row, keys in drawn if not row.system]
     last_draw = max(first_copies, default=b"")
-    for place, row, keys in drawn:
-        if row.score is None:
-            continue
-        people.n_by_hand += not row.answer_id
+    labels = [(place, row, keys) for place, row, keys in drawn if row.score is not None]
+    for place, row, keys in labels:
+        rater = fold_cell(row.rater)
         for key in keys:
             if not row.system and compute_draw(key) > last_draw:
                 continue  # it is equal to one that was drawn
-            by_rater = people.scores.setdefault(key, {})
-            rater = fold_cell(row.rater)
-            if rater in by_rater:
+            if people.labels.setdefault(key, {}).setdefault(rater, row) is not row:
                 who = rater or "the same person"
                 problems.append(f"{place}two scores by {who} for {key[1]} of {key[0]}")
-            by_rater[rater] = row.score
-    by_hand = f", {people.n_by_hand} without answer_id" if people.n_by_hand else ""
-    people.remarks.append(f"Labels: {sum(map(len, people.scores.values()))} in {path}{by_hand}")
+                break
+    n_by_hand = sum(not row.answer_id for _, row, _ in labels)
+    by_hand = f", {n_by_hand} without answer_id" if n_by_hand else ""
+    people.remarks.append(f"Labels: {len(labels)} in {path}{by_hand}")
 
 
 def read_people_rows(
@@ -7804,49 +7825,75 @@ def read_people_rows(
 ) -> list[tuple[str, PeopleRow, list[AnswerKey]]]:
     """Return the rows of a CSV or JSON file, each with its place, "labels.csv:2: ", and its answers.
 
-    Rows of unknown systems or questions, and of answers that have changed, are warnings.
+    Rows of unknown systems or questions, of answers that have changed, and those that contradict themselves
+    are warnings.
     """
     file = read_file(path, problems)
     people.files.append(file.source)
-    is_json = file.text.lstrip().startswith(("[", "{"))
     rows = []
-    for raw in list_rows(file, problems) if is_json else read_csv_rows(file, problems):
+    for raw in list_item_rows(file, problems):
         row = parse_row(kind, raw, problems)
         if row is not None:
             rows.append((raw.locate(), row))
     titles = index.titles | match_forms([row.system for _, row in rows], index.titles, fold_cell)
     names = match_forms([row.question_id for _, row in rows], index.questions, fold_cell)
-    unknown = []
-    outdated = []
+    faults: dict[str, list[str]] = defaultdict(list)
+    contradictions: list[str] = []
     found = []
     for place, row in rows:
         question_id = names.get(row.question_id, row.question_id)
         title = index.titles.get(titles.get(row.system, row.system), "")
-        answer_id = fold_cell(row.answer_id)
-        copies = index.copies.get(answer_id, [])
-        keys = [(title, question_id)] if title else copies
+        copies = index.copies.get(find_answer_id(row.answer_id, index.copies), [])
+        equal = [key for key in copies if key[1] == question_id and title in ("", key[0])]
+        keys = [(title, question_id)] if title else [key for key in equal if key in index.judged]
         if question_id not in index.questions:
-            unknown.append(f"{place}question {row.question_id}{suggest(row.question_id, index.questions)}")
+            text = f"{place}question {row.question_id}{suggest(row.question_id, index.questions)}"
+            faults[UNKNOWN_ROWS].append(text)
         elif row.system and not title:
             own = [name for name in index.titles if name.startswith(f"{row.system}/")]
             advice = f"; name one of {shorten_names(own)}" if own else suggest(row.system, index.titles)
-            unknown.append(f"{place}system {row.system}{advice}")
-        elif answer_id and not set(keys) & set(copies):
-            outdated.append(f"{place}{row.question_id} {row.system}".strip())
-        else:
+            faults[UNKNOWN_ROWS].append(f"{place}system {row.system}{advice}")
+        elif copies and not equal:
+            owner = f"{copies[0][1]} of {copies[0][0]}"
+            text = f"answer_id {row.answer_id} is that of {owner}, not of {row.question_id} {row.system}"
+            contradictions.append(f"{place}{text.rstrip()}: the row does not count")
+        elif keys and (copies or not row.answer_id):
             found.append((place, row, keys))
-    people.is_complete = people.is_complete and not unknown
-    cases = {
-        "rows for unknown systems or questions, which do not count": unknown,
-        "rows for answers that have changed since, which do not count": outdated,
-    }
-    people.warnings += list_warnings(path, cases)
+        else:
+            kind_of_fault = UNJUDGED_ROWS if copies else OUTDATED_ROWS
+            faults[kind_of_fault].append(f"{place}{row.question_id} {row.system}".strip())
+    if faults[UNKNOWN_ROWS] or contradictions:
+        people.is_complete = False
+    people.warnings += [*shorten_problems(contradictions), *list_warnings(path, faults)]
     return found
+
+
+UNKNOWN_ROWS = "rows for unknown systems or questions, which do not count"
+OUTDATED_ROWS = "rows for answers that have changed since, which do not count"
+UNJUDGED_ROWS = "rows for answers that are not to be judged, which do not count"
 
 
 def fold_cell(name: str) -> str:
     """Return a name without what a spreadsheet, a file system or a person may change unseen."""
     return unicodedata.normalize("NFC", remove_invisible(name)).strip().removeprefix("'")
+
+
+def fold_answer_id(name: str) -> str:
+    """Return an answer's ID without the letter that it begins with, which those of version 3 lack."""
+    return re.sub("^a(?=[0-9a-f]{12}$)", "", fold_cell(name))
+
+
+def find_answer_id(name: str, known: Collection[str]) -> str:
+    """Return the known ID that a cell means, also if a spreadsheet took one of version 3 for a number."""
+    folded = fold_answer_id(name)
+    number = folded.lower().replace(",", ".")
+    if folded in known or not re.fullmatch(r"\d+(\.\d+)?(e\+?\d+)?", number):
+        return folded
+    digits = re.sub(r"e.*|\D", "", number).lstrip("0")
+    form = f".{max(len(digits) - 1, 0)}e"  # with as many digits as the cell has
+    numbers = [other for other in known if re.fullmatch(r"\d+(e\d+)?", other)]
+    similar = [other for other in numbers if format(float(other), form) == format(float(number), form)]
+    return similar[0] if len(similar) == 1 else folded
 
 
 def compute_draw(key: AnswerKey) -> bytes:
@@ -7858,29 +7905,35 @@ def compute_draw(key: AnswerKey) -> bytes:
 def compare_with_people(people: People, systems: Iterable[System]) -> dict[str, Any]:
     """Compare the judge's scores, rounded to levels, with people's.
 
-    Blank answers, whose score is known, need no label; they count in the corrected mean.
+    Blank answers, whose score is known, need no label; they count in the corrected mean. There the label of
+    equal answers counts for each of them.
     """
-    judged: list[tuple[GradedAnswer, dict[str, int]]] = []
+    answers: list[tuple[GradedAnswer, Judgement]] = []
     n_blank = 0
+    means: list[float | None] = []  # of people
+    labels: list[dict[str, int]] = []  # by rater, each once: on the first of equal answers
+    counted: set[int] = set()
     for system in systems:
         for answer in system.answers:
             if answer.judgement is NO_ANSWER:
                 n_blank += 1
             elif answer.judgement:
-                given = people.scores.get((system.title, answer.question.question_id), {})
-                judged.append((answer, given))
-    scores = [answer.judgement.score for answer, _ in judged if answer.judgement]
-    documents = [answer.question.doc_id for answer, _ in judged]
+                given = people.labels.get((system.title, answer.question.question_id), {})
+                answers.append((answer, answer.judgement))
+                means.append(mean([row.score or 0 for row in given.values()]))
+                new = {rater: row.score or 0 for rater, row in given.items() if id(row) not in counted}
+                labels.append(new)
+                counted.update(map(id, given.values()))
+    scores = [judgement.score for _, judgement in answers]
+    documents = [answer.question.doc_id for answer, _ in answers]
     levels = list(map(find_nearest_level, scores))
-    labels = [row for _, row in judged]
     pairs: list[tuple[int, int]] = []
     for level, row in zip(levels, labels, strict=True):
         pairs += [(level, human) for human in row.values()]
     raters = sorted(set().union(*labels))
     ratings = [[row.get(rater) for row in labels] for rater in raters]
-    means = [mean(list(row.values())) for row in labels]
     labelled = [index for index, row in enumerate(labels) if row]
-    gaps = [(means[index] or 0) - scores[index] for index in labelled]
+    gaps = [(mean(list(labels[index].values())) or 0) - scores[index] for index in labelled]
     gap_interval = bootstrap_interval(gaps, [documents[index] for index in labelled]) if gaps else None
     corrected = corrected_mean(scores, means, documents)
     n_judged = len(scores) + n_blank
@@ -7889,7 +7942,7 @@ def compare_with_people(people: People, systems: Iterable[System]) -> dict[str, 
         for value in corrected[:3]
     ]
     return {
-        **(people.labels.named if people.labels else {}),
+        **people.files[-1].named,
         "labels": len(pairs),
         "raters": len(raters),
         "questions": len(labelled),
@@ -7911,21 +7964,17 @@ def compare_with_people(people: People, systems: Iterable[System]) -> dict[str, 
 
 
 PEOPLE_HEADER = (
-    "Answers",
-    "Labels",
-    "Exact",
-    "Within 1",
-    "Kappa",
-    "Alpha",
-    "People - judge",
-    "People's mean",
+    *("Answers", "Labels", "Exact", "Within 1"),
+    *("Kappa", "Alpha", "People - judge", "People's mean"),
 )
+MIN_KAPPA = 0.4  # below it agreement is called poor (Fleiss 1981)
+MAX_SHIFT = 0.5  # levels between people and judge
 
 
 def build_people_part(people: People, systems: Sequence[System]) -> Part:
     """Return how far judge and people agree, over all judged answers and for each system with labels."""
     judged = [system for system in systems if any(answer.judgement for answer in system.answers)]
-    if not people.labels or not people.scores or not judged:
+    if not people.labels or not judged:
         return Part("Judge and people")
     pooled = compare_with_people(people, judged)
     if not pooled["labels"]:
@@ -7940,8 +7989,9 @@ def build_people_part(people: People, systems: Sequence[System]) -> Part:
             lacking.append(system.title)
     weight = format_number(pooled["judge_weight"], 2)
     lines = [
-        f"{pooled['labels']} labels on {pooled['questions']} answers in {people.labels.file}",
-        "Kappa has quadratic weights.",
+        f"{pooled['labels']} labels on {pooled['questions']} answers in {people.files[-1].file}",
+        *describe_reliability(pooled),
+        "Kappa has quadratic weights, alpha is ordinal.",
         f"People's mean of all judged answers is estimated from the judge's (weight {weight}) and labels.",
     ]
     if pooled["raters"] > 1:
@@ -7950,6 +8000,25 @@ def build_people_part(people: People, systems: Sequence[System]) -> Part:
     if lacking:
         lines.append(f"n/a, with labels on fewer than {MIN_CLUSTERS} documents: {shorten_names(lacking)}")
     return Part("Judge and people", PEOPLE_HEADER, rows, lines)
+
+
+def describe_reliability(compared: Mapping[str, Any]) -> list[str]:
+    """Return what it means for grades if judge and people hardly agree, or one is kinder than the other."""
+    lines = []
+    kappa = compared["weighted_kappa"]
+    gap = compared["people_minus_judge"]
+    low, high = compared["ci95"]["people_minus_judge"] or (0, 0)
+    if kappa is not None and kappa < MIN_KAPPA:
+        lines.append(f"Kappa is below {MIN_KAPPA}: the judge's scores alone are no basis for grades.")
+    if low > MAX_SHIFT or high < -MAX_SHIFT:
+        shift = (
+            "strict: grades by its scores are too low"
+            if gap > 0
+            else "kind: grades by its scores are too high"
+        )
+        points = abs(gap) * 100 * ANSWER_WEIGHT / TOP_SCORE
+        lines.append(f"The judge is too {shift}, by about {points:.0f} of 100 points.")
+    return lines
 
 
 def list_people_cells(name: str, compared: Mapping[str, Any]) -> list[Cell]:
@@ -7962,6 +8031,23 @@ def list_people_cells(name: str, compared: Mapping[str, Any]) -> list[Cell]:
         interval = compared["ci95"][key]
         cells.append(MeanCell(compared[key], interval and Interval(*interval), 2, TOP_SCORE))
     return cells
+
+
+def list_unequal_decisions(systems: Iterable[System]) -> list[str]:
+    """Return the overrides of answers that others gave, too, and have another score for. Not for students."""
+    groups: dict[tuple[str, str], list[tuple[System, GradedAnswer]]] = defaultdict(list)
+    for system in systems:
+        for answer in system.answers:
+            groups[answer.question.question_id, answer.prediction.answer].append((system, answer))
+    lines = []
+    for group in groups.values():
+        for system, answer in group:
+            others = [other.title for other, copy in group if copy.score != answer.score]
+            if answer.override and others:
+                what = f"the same answer (answer_id {answer.answer_id}) keeps another score"
+                text = f"{answer.question.question_id}: {what}: {shorten_names(others)}"
+                lines.append(f"{system.title}: Overridden {text}")
+    return lines
 
 
 # -- The label sheet
@@ -8058,13 +8144,26 @@ class BoardRow(NamedTuple):
         return cast("list[GradedAnswer]", getattr(self.system, kind, []))
 
 
-def choose_measure(systems: Iterable[System]) -> Measure:
-    """Return the measure that ranks: combined, answer if nothing is cited, F1 if nothing is judged."""
-    judged = [system for system in systems if system.scored]
-    if not judged:
+def choose_measure(systems: Sequence[System]) -> Measure:
+    """Return the measure that ranks: combined, answer if nothing is cited, F1 without answer scores."""
+    if not has_scores(systems):
         return F1_MEASURE
+    judged = [system for system in systems if system.scored]
     has_evidence = any(system.find_mean(EVIDENCE_MEASURE).is_submitted for system in judged)
     return COMBINED_MEASURE if has_evidence else ANSWER_MEASURE
+
+
+def has_scores(systems: Iterable[System]) -> bool:
+    """Return whether a model has judged, or people all answers of a system of each submission."""
+    submissions = set()
+    decided = set()
+    for system in systems:
+        if any(answer.judgement not in (None, NO_ANSWER) for answer in system.scored):
+            return True
+        submissions.add(system.submission)
+        if system.scored and not system.missing:
+            decided.add(system.submission)
+    return bool(decided) and decided == submissions
 
 
 def rank_submissions(submissions: Sequence[Submission]) -> tuple[Measure, list[BoardRow]]:
@@ -8075,7 +8174,7 @@ def rank_submissions(submissions: Sequence[Submission]) -> tuple[Measure, list[B
     systems: dict[str, tuple[Submission, System]] = {}
     for graded in submissions:
         systems |= {system.title: (graded, system) for system in graded.systems}
-    measure = choose_measure(system for _, system in systems.values())
+    measure = choose_measure([system for _, system in systems.values()])
     values = {}
     for title, (_, system) in sorted(systems.items()):
         parts = (EVIDENCE_MEASURE, measure) if measure is COMBINED_MEASURE else (measure,)
@@ -8194,10 +8293,9 @@ def choose_system(submission: Submission) -> System | None:
 
 
 def list_grades(submissions: Sequence[Submission]) -> Iterator[list[object]]:
-    """Yield a row for each submission: its points, 100 times combined, or F1 where nothing is judged."""
-    systems = flatten(submission.systems for submission in submissions)
-    is_judged = any(system.scored for system in systems)
-    measure = COMBINED_MEASURE if is_judged else F1_MEASURE
+    """Yield a row for each submission: its points, 100 times combined, or F1 without answer scores."""
+    systems = list(flatten(submission.systems for submission in submissions))
+    measure = COMBINED_MEASURE if has_scores(systems) else F1_MEASURE
     for submission in submissions:
         system = choose_system(submission)
         if system is None:
@@ -8206,7 +8304,8 @@ def list_grades(submissions: Sequence[Submission]) -> Iterator[list[object]]:
         value = system.find_mean(measure).value
         reasons = []
         if system.missing:
-            reasons.append(f"judgements missing: {len(system.missing)}, each counts 0")
+            counts = ", each counts 0" if measure is COMBINED_MEASURE else ""
+            reasons.append(f"judgements missing: {len(system.missing)}{counts}")
         if not system.find_mean(F1_MEASURE).is_submitted:
             reasons.append("no citations, which counts 0")
         points = None if value is None else round(100 * value, 2)
@@ -9882,9 +9981,6 @@ AGREEMENT_MEASURES = (
 )
 
 
-Texts: TypeAlias = tuple[tuple[str, str], ...]  # what identifies an answer: fields, the question first
-
-
 class Rater(msgspec.Struct):
     """A judge, or people, with the decisions that count once they are chosen."""
 
@@ -9892,6 +9988,9 @@ class Rater(msgspec.Struct):
     files: list[InputFile] = []
     rows: list[DecisionRow] = []  # their source is "" if nothing names it
     counts: dict[str, int] = {}  # of all rows
+
+    def gave(self, kind: str) -> bool:
+        return any(getattr(row, kind) is not None for row in self.rows)
 
     def choose_rows(self, kind: str, *, keeps_unjudged: bool) -> None:
         """Leave out what is undecided, or needed no judge: equal texts, a split's blank answers."""
@@ -9942,10 +10041,10 @@ class MeasureAgreement(Command):
     options: AgreementOptions
     results_title = "Agreement"
     epilog = """\
-FILE of --human is a label sheet, a JSON file like the others, or a CSV file with the columns
-item, rater, score (or correct), or item and one column per rater. An item is the ID of an answer,
-a row or a question, or system/question."""
-    people: Sequence[Rater] = ()
+A FILE is JSON or CSV: results of `answers` or a split, a label sheet, or rows of item and score (or
+correct), perhaps with rater. CSV may have a column for each rater instead. An item is the ID of an
+answer, row or question, or system/question, or the columns question, gold and prediction that
+`answers` reads."""
     unknown: Sequence[str] = ()  # items that people rated and no judge has
 
     def read(self) -> None:
@@ -9953,17 +10052,15 @@ a row or a question, or system/question."""
         problems: list[str] = []
         human = [options.human] if options.human else []
         paths = list_paths([*human, *options.files])[len(human) :]  # a pattern may match people's file again
-        self.judges, self.n_ignored = read_judges(paths, options.eval_dir, problems)
-        if options.human and is_csv(options.human):
-            self.people, self.unknown = read_people_table(options.human, self.judges, problems)
-        elif options.human:
-            self.people, _ = read_judges(human, None, problems)
+        self.judges, self.n_ignored = read_raters(paths, options.eval_dir, problems)
+        self.people, _ = read_raters(human, None, problems)
+        if not self.judges:  # people are compared with each other
+            self.judges = self.people
+            self.people = []
+        self.unknown = identify_rows(self.judges, self.people, problems)
         if problems:
             raise InputError(problems)
         self.raters = [*self.judges, *self.people]
-        if not self.judges:  # people are compared with each other
-            self.judges = self.raters
-            self.people = ()
         if len(self.raters) < 2:
             raise UsageError(f"agreement needs two judges, or one and --human, got {len(self.judges)}")
         files = flatten(rater.files for rater in self.raters)
@@ -9979,12 +10076,7 @@ a row or a question, or system/question."""
         return lines
 
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:  # noqa: ARG002
-        kinds = list(LEVELS)
-        for rater in self.raters:
-            kinds = [kind for kind in kinds if any(getattr(row, kind) is not None for row in rater.rows)]
-        if not kinds:
-            raise UsageError("verdicts and scores cannot be compared: all files have to hold the same")
-        kind = kinds[0]
+        kind = choose_kind(self.raters)
         for rater in self.raters:
             keeps_unjudged = self.options.all_decisions or rater not in self.judges
             rater.choose_rows(kind, keeps_unjudged=keeps_unjudged)
@@ -10040,16 +10132,17 @@ a row or a question, or system/question."""
         return not self.remarks() and not self.unknown
 
 
-# -- Reading judges
+# -- Reading ratings
 
 
-def read_judges(paths: Iterable[str], folder: str | None, problems: list[str]) -> tuple[list[Rater], int]:
-    """Read the raters in files and in a folder, and count the folder's files without a judge's decisions.
+def read_raters(paths: Iterable[str], folder: str | None, problems: list[str]) -> tuple[list[Rater], int]:
+    """Read the raters in files and in a folder, and count the folder's files without decisions.
 
     All files named after a judge (JUDGE_SUFFIX) are its own. In the folder others are those of their
-    subfolder or `judge_model`; elsewhere each is a judge, and a name that repeats gets a number.
+    subfolder or `judge_model`; elsewhere each is a judge, and a name that repeats gets a number. Rows that
+    name their rater are that one's.
     """
-    judges: dict[str, Rater] = {}
+    raters: dict[str, Rater] = {}
     subfolders: dict[str, str] = {}  # by path
     if folder is not None:
         inside = sorted(glob.glob("*.json", root_dir=folder) + glob.glob("*/*.json", root_dir=folder))
@@ -10070,136 +10163,158 @@ def read_judges(paths: Iterable[str], folder: str | None, problems: list[str]) -
         elif not name:
             name = model or stem
             number = 1
-            while name in judges:
+            while name in raters:
                 number += 1
                 name = f"{model or stem} ({number})"
         if not rows and not found:
-            found.append(f"{path}:1: no decisions: neither correct nor score nor a split's llm_judge")
+            first = next(iter(list_item_rows(file, [])), JsonRow(path, b"{}"))
+            fields = shorten_names(list(decode_json(dict[str, Any], first.data))) or "nothing"
+            expected = "score, correct, a column for each rater, or a split's llm_judge"
+            found.append(f"{path}:1: no decisions: expected {expected}, found {fields}")
         problems += found
-        judge = judges.setdefault(name, Rater(name))
-        judge.files.append(file.source)
-        judge.rows += rows
         own = stem if suffix or path in subfolders else ""  # such a file has one source
         for row in rows:
             names = ["" if own else row.source, row.source_file, head.source_file]
             texts = map(format_plain, [*names, row.run_name, head.run_name, own])
             row.source = next((text for text in texts if text and text.strip()), "")
-    return list(judges.values()), n_ignored
+            rater_name = fold_cell(format_plain(row.rater) or "") or name
+            rater = raters.setdefault(rater_name, Rater(rater_name))
+            rater.rows.append(row)
+            if file.source not in rater.files:
+                rater.files.append(file.source)
+    return list(raters.values()), n_ignored
 
 
 def read_decisions(path: str, problems: list[str]) -> tuple[FileData, RunHead, list[DecisionRow]]:
     """Return (file, what holds for all rows, rows) of results, of a split or not, or of annotations.
 
-    There are no rows if none has a decision.
+    There are no rows if none has a decision. Doubtful answers of a sheet, which were not drawn, are left out.
     """
     file = read_file(path, problems)
     head = parse_value(RunHead, file, []) or RunHead()  # a list has none
     value = parse_value(dict[str, Any], file, []) or {}
+    is_split = value and not any(isinstance(value.get(name), list) for name in ITEM_LISTS)
     rows = []
-    if value and not any(isinstance(value.get(name), list) for name in ITEM_LISTS):
-        for name, system in value.items():
-            judged = system.get("llm_judge") if isinstance(system, dict) else None
-            if isinstance(judged, dict):
-                head.judge_model = head.judge_model or judged.get("judge_model")
-                for index, decision in enumerate(judged.get("per_question") or ()):
-                    own = {"system": name}
-                    if "judge_score" in decision:  # before a person's decision
-                        own["answer_score_raw"] = decision["judge_score"]
-                    data = json.dumps({**decision, **own}).encode()
-                    row = parse_row(DecisionRow, JsonRow(path, data, 0, f"{name}: [{index}]"), problems)
-                    rows += [row] if row else []
-    else:
-        rows = list(parse_rows(DecisionRow, file, problems, ITEM_LISTS).values())
+    for raw in list_split_ratings(path, value, head) if is_split else list_ratings(file, problems):
+        row = parse_row(DecisionRow, raw, problems)
+        if row is not None and not (row.answer_id and row.why):
+            row.place = raw.locate()
+            rows.append(row)
     is_decided = any(row.correct is not None or row.score is not None for row in rows)
     return file, head, rows if is_decided else []
 
 
-# -- Reading people
+def list_split_ratings(path: str, results: Mapping[str, Any], head: RunHead) -> Iterator[JsonRow]:
+    """Yield the judge's rows of a split's results."""
+    for name, system in results.items():
+        judged = system.get("llm_judge") if isinstance(system, dict) else None
+        if isinstance(judged, dict):
+            head.judge_model = head.judge_model or judged.get("judge_model")
+            for index, decision in enumerate(judged.get("per_question") or ()):
+                own = {"system": name}
+                if "judge_score" in decision:  # before a person's decision
+                    own["answer_score_raw"] = decision["judge_score"]
+                yield JsonRow(path, json.dumps({**decision, **own}).encode(), 0, f"{name}: [{index}]")
 
-OTHER_COLUMNS = (  # that are no rater's
-    *("answer_id", "item", "id", "question_id", "system", "submission"),
-    *("question", "gold_answer", "answer", *Scale.__struct_fields__, "note", "why", "rater", "reason"),
-)
 
-
-def read_people_table(
-    path: str, judges: Sequence[Rater], problems: list[str]
-) -> tuple[list[Rater], list[str]]:
-    """Read people's ratings from a CSV file. Return (raters, items that no judge has).
-
-    It has the columns `item`, `rater` and `score` or `correct`, or one column per rater; or it is the label
-    sheet of a split. Items are those of the judges, as `index_items` names them; without judges, any.
-    """
-    index = index_items(judges)
-    by_rater: dict[str, dict[Texts, DecisionRow]] = defaultdict(dict)
-    unknown = []
-    file = read_file(path, problems)
+def list_ratings(file: FileData, problems: list[str]) -> Iterable[JsonRow]:
+    """Return a row for each rating. A CSV file has them in one column, or in one for each rater."""
+    if is_json(file):
+        return list_rows(file, problems, ITEM_LISTS)
     rows = [(row, json.loads(bytes(row.data))) for row in read_csv_rows(file, problems)]
-    is_long = any({"score", "correct"} & cells.keys() for _, cells in rows)
+    is_long = any(LEVELS.keys() & cells.keys() for _, cells in rows)
+    ratings = []
     for row, cells in rows:
-        if "answer_id" in cells and "why" in cells:  # a doubtful answer, which was not drawn
-            continue
-        given = {name: cell for name, cell in cells.items() if name not in OTHER_COLUMNS}
-        if is_long:
-            given = {cells.get("rater", "people"): cell for name, cell in given.items() if name in LEVELS}
-        name = name_item(cells)
-        known = [*index[name].values()] if judges or not name else [DecisionRow(question_id=name)]
-        for rater, cell in given.items():
-            rated = rate_row(known[0], cell) if known else None
-            if not known:
-                unknown.append(name)
-            elif rated is None:
-                problems.append(f"{row.locate()}{rater}: expected a number, yes or no, got {cut_text(cell)}")
-            elif len(known) > 1 and "answer_id" not in cells:
-                advice = "name one by answer_id, or by system and question_id"
-                problems.append(f"{row.locate()}{name} is the name of {len(known)} answers: {advice}")
-            elif rated.texts in by_rater[rater]:
-                problems.append(f"{row.locate()}a second rating of {name} by {rater}")
-            else:
-                by_rater[rater][rated.texts] = rated
-    if not by_rater and not problems:
-        found = f"no rating of an item that a judge has, found {shorten_names(unknown) or 'none'}"
-        problems.append(f"{path}: {found}; expected columns item, rater, score, or item and one per rater")
-    decisions = list(flatten(rated.values() for rated in by_rater.values()))
-    if any(decision.correct is None for decision in decisions):  # then 0 and 1 are scores, too
-        for decision in decisions:
-            decision.correct = None
-    return [Rater(name, [file.source], list(own.values())) for name, own in by_rater.items()], unknown
+        for column in (
+            ["score"] if is_long else [name for name in cells if fold_name(name) not in OTHER_COLUMNS]
+        ):
+            word = cells.get(column, "").strip().lower()
+            rating = {**cells, "score": None} if is_long else {**cells, "score": None, "rater": column}
+            if word or "correct" in cells:
+                ratings.append((row, column, word, rating))
+    has_scores = any(word not in ("", *VERDICT_WORDS) for _, _, word, _ in ratings)  # then 0 and 1 are scores
+    for row, column, word, rating in ratings:
+        if re.fullmatch(NUMBER, word):
+            rating["score"] = float(word)
+        elif word and word not in VERDICT_WORDS:
+            problems.append(f"{row.locate()}{column}: expected a number, yes or no, got {cut_text(word)}")
+        if word in VERDICT_WORDS and not (has_scores and rating["score"] is not None):
+            rating["correct"] = word
+    return [row._replace(data=json.dumps(rating).encode()) for row, _, _, rating in ratings]
 
 
-def index_items(judges: Iterable[Rater]) -> Mapping[str, dict[Texts, DecisionRow]]:
-    """Return the judges' items by any name: the ID of answer, row or question, or system/question."""
+NUMBER = r"[-+]?\d*\.?\d+(e[-+]?\d\d?)?"
+OTHER_COLUMNS = {  # that are no rater's
+    *map(fold_name, flatten(Item.aliases[field] for field in ("question", "gold", "options", "prediction"))),
+    *("answerid", "item", "id", "questionid", "system", "submission", "rater", "reason", "goldanswer"),
+    *("note", "why", *map(fold_name, Scale.__struct_fields__)),
+}
+
+
+def identify_rows(judges: Sequence[Rater], people: Sequence[Rater], problems: list[str]) -> list[str]:
+    """Have rows that only name an answer identify it as a judge's row of that name does.
+
+    Return the names that no judge has: a judge's row is then of an answer of its own, people's is left out.
+    An answer's ID alone counts; another ID, which may be a position, only if the question is the same.
+    """
     index: dict[str, dict[Texts, DecisionRow]] = defaultdict(dict)
-    for row in flatten(judge.rows for judge in judges):
-        own = None if row.system is None else f"{row.system}/{row.question_id}"
-        for name in (row.answer_id, row.id, row.question_id, own):
-            if name is not None:
-                index[fold_cell(str(name))].setdefault(row.texts, row)
-    return index
-
-
-def name_item(cells: Mapping[str, str]) -> str:
-    """Return how a row of a table names its item. An answer's ID, if it is there, alone counts."""
-    system = cells.get("system", cells.get("submission"))
-    own = f"{system}/{cells.get('question_id')}" if system else None
-    names = [cells.get("answer_id"), own, *map(cells.get, ("item", "id", "question_id"))]
-    return fold_cell(next(filter(None, names), ""))
-
-
-def rate_row(row: DecisionRow, cell: str) -> DecisionRow | None:
-    """Return a judge's row with a person's rating: a number, or a verdict in words; None for other text."""
-    word = cell.strip().lower()
-    verdict = VERDICT_WORDS.get(word)
-    score = None
-    with suppress(ValueError):
-        score = float(word)
-    if verdict is None and (score is None or not abs(score) <= MAX_RATING):
-        return None
-    rating = {"correct": verdict, "score": score, "decision_method": None, "reasoning": "", "failure": None}
-    return msgspec.structs.replace(row, **rating)
+    rows = [row for row in flatten(judge.rows for judge in judges) if row.texts[0][0] != "item"]
+    for row in rows:
+        for name in row.names:
+            index[name].setdefault(row.texts, row)
+    known = {row.texts for row in rows}
+    unknown = []
+    for position, rater in enumerate((*judges, *people)):
+        is_judge = position < len(judges)
+        own = []
+        rated: set[Texts] = set()
+        for row in rater.rows:
+            is_named = row.answer_id is not None or row.item is not None
+            if not row.names or (row.texts in known and (is_judge or not is_named)):
+                own.append(row)
+                continue
+            name = find_answer_id(row.names[0], index)
+            for other in row.names if is_judge and not index[name] else ():
+                index[other].setdefault(row.texts, row)
+            same = index[name]
+            if not is_named and row.input is not None:
+                same = {texts: other for texts, other in same.items() if other.input in (None, row.input)}
+            if not same and not is_named and row.input is not None:
+                own.append(row)
+                continue
+            if not same:
+                unknown.append(name)
+                continue
+            first = same.get(row.texts) or next(iter(same.values()))
+            if len(same) > 1 and row.answer_id is None and first.texts != row.texts:
+                advice = "name one by answer_id, or by system and question_id"
+                problems.append(f"{row.place}{name} is the name of {len(same)} answers: {advice}")
+            elif first.texts in rated:
+                problems.append(f"{row.place}a second rating of {name} by {rater.name}")
+            row.texts = first.texts
+            row.source = first.source
+            rated.add(row.texts)
+            own.append(row)
+        rater.rows = own
+    if people and not any(rater.rows for rater in people) and not problems:
+        what = f"no rating of an item that a judge has, found {shorten_names(unknown)}"
+        example = shorten_names(list(index)[:1])
+        problems.append(f"{people[0].files[0].file}: {what}; expected names such as {example}")
+    return unknown
 
 
 # -- Comparing
+
+
+def choose_kind(raters: Sequence[Rater]) -> str:
+    """Return what all raters gave: verdicts, or scores. Raises UsageError if they gave different things."""
+    lacking: dict[str, list[str]] = {}
+    for kind in LEVELS:
+        lacking[kind] = [rater.name for rater in raters if not rater.gave(kind)]
+        if not lacking[kind]:
+            return kind
+    found = [f"no {kind} by {shorten_names(names)}" for kind, names in lacking.items()]
+    raise UsageError(f"verdicts and scores cannot be compared: {', '.join(found)}")
 
 
 def describe_raters(raters: Sequence[Rater]) -> dict[str, Any]:
@@ -10229,15 +10344,13 @@ def collect_items(raters: Sequence[Rater], kind: str) -> list[RatedItem]:
     return list(items.values())
 
 
-def select_ratings(
-    items: Iterable[RatedItem], raters: Sequence[int], n_raters: int
-) -> list[tuple[object, Sequence[float | None]]]:
-    """Return (question, ratings) of the items that at least so many of some raters have rated."""
-    selected: list[tuple[object, Sequence[float | None]]] = []
+def select_ratings(items: Iterable[RatedItem], raters: Sequence[int], n_raters: int) -> list[RatedItem]:
+    """Return some raters' ratings of the items that at least so many of them have rated."""
+    selected = []
     for item in items:
         ratings = [item.ratings[index] for index in raters]
         if len(ratings) - ratings.count(None) >= n_raters:
-            selected.append((item.texts[0], ratings))
+            selected.append(RatedItem(item.source, item.texts, ratings))
     return selected
 
 
@@ -10250,7 +10363,7 @@ def measure_group(judges: Sequence[Rater], items: Sequence[RatedItem], kind: str
     pairs = []
     for pair in itertools.combinations(everyone, 2):
         names = {"judge": judges[pair[0]].name, "with": judges[pair[1]].name}
-        pairs.append(names | compare_pair(items, pair, kind, "agreement"))
+        pairs.append(names | compare_pairs(items, [pair], kind, "agreement"))
     return {
         "items": len(items),
         "contradicted": sum(bool(item.contradicted) for item in items),
@@ -10258,21 +10371,32 @@ def measure_group(judges: Sequence[Rater], items: Sequence[RatedItem], kind: str
         "fleiss_kappa": fleiss.value,
         "items_of_several": len(several),
         "krippendorff_alpha": alpha.value,
+        "alpha_level": LEVELS[kind][1],
         "ci95": {"fleiss_kappa": fleiss.interval, "krippendorff_alpha": alpha.interval},
         "pairs": pairs,
     }
 
 
-def compare_pair(items: Sequence[RatedItem], pair: Sequence[int], kind: str, rate: str) -> dict[str, Any]:
-    """Compare two raters on the items that both have rated. `rate` names the share of equal ratings."""
-    rated = select_ratings(items, pair, 2)
-    values = np.array([ratings for _, ratings in rated], np.float64).reshape(-1, 2)
+def compare_pairs(
+    items: Sequence[RatedItem], pairs: Sequence[tuple[int, int]], kind: str, rate: str
+) -> dict[str, Any]:
+    """Compare pairs of raters on what both have rated, as one. `rate` names the share of equal ratings."""
+    rated = []
+    n_contradicted = 0
+    for item, pair in itertools.product(items, pairs):
+        missing = {index for index in pair if item.ratings[index] is None}
+        if not missing:
+            rated.append(RatedItem(item.source, item.texts, [item.ratings[index] for index in pair]))
+        n_contradicted += bool(missing) and missing <= item.contradicted
+    values = np.array([item.ratings for item in rated], np.float64).reshape(-1, 2)
     widths = {rate: 0.0}
     if values.max(initial=0) > 1:  # from 0 to 1 all ratings are within 1
         widths[f"{rate}_within_1"] = 1 + 1e-9
     estimates = measure_ratings(rated, LEVELS[kind][0], widths.values())
-    row: dict[str, Any] = {"items": len(rated), "questions": len({question for question, _ in rated})}
-    row["contradicted"] = sum(not item.contradicted.isdisjoint(pair) for item in items)
+    n_items = len({(item.source, item.texts) for item in rated})
+    row: dict[str, Any] = {"items": n_items, "ratings": len(rated)}
+    row["questions"] = len({item.texts[0] for item in rated})
+    row["contradicted"] = n_contradicted
     row["ci95"] = {}
     for name, estimate in zip([*widths, "kappa"], estimates, strict=True):
         row[name] = estimate.value
@@ -10284,7 +10408,7 @@ def compare_pair(items: Sequence[RatedItem], pair: Sequence[int], kind: str, rat
 
 
 def measure_ratings(
-    rated: Sequence[tuple[object, Sequence[float | None]]],
+    rated: Sequence[RatedItem],
     level: str,
     widths: Collection[float] = (),
     correction: int | None = None,
@@ -10293,12 +10417,12 @@ def measure_ratings(
 
     Intervals resample questions. With a `correction` the order of the raters does not matter.
     """
-    encoded = encode_ratings(ratings for _, ratings in rated)
+    encoded = encode_ratings(item.ratings for item in rated)
     values = np.array(encoded.values, np.float64)
     n_values = len(values)
     if n_values > MAX_RATING_VALUES:
         raise UsageError(f"there are {n_values} different scores, more than {MAX_RATING_VALUES}: round them")
-    questions = [question if n_values <= MAX_INTERVAL_VALUES else "" for question, _ in rated]
+    questions: list[object] = [item.texts[0] if n_values <= MAX_INTERVAL_VALUES else "" for item in rated]
     tables = tabulate_ratings(encoded, questions, both_orders=correction is not None)
     gaps = abs(np.subtract.outer(values, values)).ravel()  # by cell of a table
 
@@ -10314,44 +10438,40 @@ def measure_ratings(
 
 
 def compare_people(judges: Sequence[Rater], people: Sequence[Rater], kind: str) -> dict[str, Any]:
-    """Compare each judge with people, whose mean score or most frequent verdict counts, and then votes."""
+    """Compare each judge, and then votes, with people: with each rating that one of them gave."""
     last = len(judges)
+    places = range(last, last + len(people))
     items = collect_items([*judges, *people], kind)
-    for item in items:
-        joined = mean([rating for rating in item.ratings[last:] if rating is not None])
-        if kind == "correct" and joined is not None:
-            joined = None if joined == 0.5 else joined > 0.5
-        item.ratings[last:] = [joined]
-    known = [item for item in items if item.ratings[last] is not None]
-    rated = [item for item in items if item.ratings[last] is not None or last in item.contradicted]
+    known = [item for item in items if set(item.ratings[last:]) != {None}]
     rows = []
     for index, judge in enumerate(judges):
-        rows.append({"judge": judge.name, **compare_pair(rated, (index, last), kind, "accuracy")})
+        pairs = [(index, place) for place in places]
+        rows.append({"judge": judge.name, **compare_pairs(items, pairs, kind, "accuracy")})
     votes = ("majority", "unanimous") if len(judges) > 1 else ()
     return {
         **describe_raters(people),
         "items": len(known),
         "items_without_judge": sum(set(item.ratings[:last]) == {None} for item in known),
         "judges": rows,
-        "votes": [compare_vote(name, known, kind) for name in votes],
+        "votes": [compare_vote(name, known, last, kind) for name in votes],
     }
 
 
-def compare_vote(name: str, known: Iterable[RatedItem], kind: str) -> dict[str, Any]:
+def compare_vote(name: str, known: Iterable[RatedItem], n_judges: int, kind: str) -> dict[str, Any]:
     """Compare the vote on each item with people: of more than half of two judges or more, or of all."""
     voted = []
     counts = Counter(left_out=0, fewer_judges=0)
     for item in known:
-        *ratings, human = item.ratings
-        given = [rating for rating in ratings if rating is not None]
+        given = [rating for rating in item.ratings[:n_judges] if rating is not None]
         [(winner, count)] = Counter(given).most_common(1) or [(0.0, 0)]
-        if len(given) < (2 if name == "majority" else len(ratings)):
+        if len(given) < (2 if name == "majority" else n_judges):
             counts["fewer_judges"] += bool(given)
         elif count < len(given) if name == "unanimous" else 2 * count <= len(given):
             counts["left_out"] += 1
         else:
-            voted.append(RatedItem("", item.texts, [winner, human]))
-    return {"judge": name, **counts, **compare_pair(voted, (0, 1), kind, "accuracy")}
+            voted.append(RatedItem(item.source, item.texts, [winner, *item.ratings[n_judges:]]))
+    pairs = [(0, place) for place in range(1, max((len(item.ratings) for item in voted), default=0))]
+    return {"judge": name, **counts, **compare_pairs(voted, pairs, kind, "accuracy")}
 
 
 def list_disagreements(judges: Sequence[Rater], items: Iterable[RatedItem]) -> list[dict[str, Any]]:
@@ -10410,7 +10530,8 @@ def build_group_part(title: str, group: Mapping[str, Any]) -> Part:
     fleiss, alpha = map(format_interval, coefficients)
     lines = [
         f"Fleiss' kappa of the {group['items_of_all']} items that all judged: {fleiss}",
-        f"Krippendorff's alpha of the {group['items_of_several']} items that several judged: {alpha}",
+        f"Krippendorff's {group['alpha_level']} alpha of the {group['items_of_several']} items that several "
+        f"judged: {alpha}",
     ]
     return build_pairs_part(title, group["pairs"], lines)
 
@@ -10423,7 +10544,7 @@ def build_pairs_part(title: str, pairs: Sequence[Mapping[str, Any]], lines: Sequ
         name = f"{pair['judge']} - {pair['with']}" if "with" in pair else pair["judge"]
         cells: list[Cell] = [name, pair["items"]]
         if "with" not in pair:
-            cells += [str(pair["too_kind"]), str(pair["too_strict"])]
+            cells += [pair["ratings"], str(pair["too_kind"]), str(pair["too_strict"])]
         means = {key: Mean(pair[key], interval, pair["items"]) for key, interval in pair["ci95"].items()}
         rows.append((cells, means))
         if pair["kappa"] is None:
@@ -10433,7 +10554,9 @@ def build_pairs_part(title: str, pairs: Sequence[Mapping[str, Any]], lines: Sequ
         if pair["contradicted"]:
             what = "left out, since equal items were decided differently"
             notes.append(f"{name}: {what}: {pair['contradicted']}")
-    headings = ["Pair", "Items"] if "with" in pairs[0] else ["Judge", "Items", "Too kind", "Too strict"]
+    headings = (
+        ["Pair", "Items"] if "with" in pairs[0] else ["Judge", "Items", "Ratings", "Too kind", "Too strict"]
+    )
     part = build_means_part(title, headings, rows, AGREEMENT_MEASURES)
     table = [list(map(format_cell, row)) for row in part.rows]  # intervals in brackets: few are symmetric
     return part._replace(rows=table, lines=[*notes, *lines])
@@ -10454,7 +10577,7 @@ def describe_disagreement(row: Mapping[str, Any], is_page: bool) -> str:
 
 
 AGREEMENT_HEADER = [
-    *("source", "judge", "with", "items", "too_kind", "too_strict"),
+    *("source", "judge", "with", "items", "ratings", "too_kind", "too_strict"),
     *(f"{measure.name}{end}" for measure in AGREEMENT_MEASURES for end in ("", "_low", "_high")),
     *("fleiss_kappa", "krippendorff_alpha", "fleiss_kappa_low", "fleiss_kappa_high"),
     *("krippendorff_alpha_low", "krippendorff_alpha_high", "questions", "contradicted"),

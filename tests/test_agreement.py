@@ -397,7 +397,7 @@ def test_the_sheet_and_the_results_of_a_split(small: Project, judge_with: JudgeW
 
 @table("words", {"words": "yes no no yes", "capitals": "True FALSE False true", "numbers": "1 0 0.0 1"})
 def test_a_judge_of_answers_is_compared_with_verdicts_of_people(project: Project, words: str) -> None:
-    """Kappa is then plain. Of each item most people decide; a tie decides nothing."""
+    """Kappa is then plain. Each of the nine ratings counts, of which six are the judge's."""
     judge = {"detailed_results": [row(n, verdict, id=f"i{n}") for n, verdict in enumerate("1101")]}
     project.write("judge.json", judge)
     cells = words.split()
@@ -406,19 +406,22 @@ def test_a_judge_of_answers_is_compared_with_verdicts_of_people(project: Project
     assert project.run("agreement", "judge.json", "--human", "wide.csv").code == 0
     results = project.read("agreement.json")
     [judge_row] = results["people"]["judges"]
-    assert (results["compared"], judge_row["items"], judge_row["accuracy"]) == ("correct", 4, 0.75)
-    assert judge_row["kappa"] == 0.5
+    assert (results["compared"], judge_row["items"], judge_row["ratings"]) == ("correct", 4, 9)
+    assert judge_row["accuracy"] == pytest.approx(6 / 9)
+    pairs = ["11", "11", "10", "10", "00", "00", "11", "10", "11"]  # of judge and person
+    assert judge_row["kappa"] == pytest.approx(cohen_kappa_score(*zip(*pairs, strict=True)))
 
 
 def test_people_among_themselves(project: Project) -> None:
-    """Two people are enough, with a judge or without one. Of their scores the mean is compared."""
+    """Two people are enough, with a judge or without one, who is compared with each of their ratings."""
     project.write("judge.json", judged_split())
     project.write("people.csv", "item,rater,score\na,ann,5\na,bob,4\nb,ann,3\nb,bob,3\nc,ann,1\nc,bob,3\n")
     outcome = project.run("agreement", "judge.json", "--human", "people.csv")
     assert "ann - bob" in blocks(outcome.out)["PEOPLE AMONG THEMSELVES"]
     results = project.read("agreement.json")["people"]
-    [judge] = results["judges"]  # 5, 3, 1 and 4.5, 3, 2
-    assert (judge["accuracy"], judge["too_kind"], judge["too_strict"]) == (pytest.approx(1 / 3), 1, 1)
+    [judge] = results["judges"]  # 5, 3, 1 and 5, 3, 1 and 4, 3, 3
+    assert (judge["accuracy"], judge["too_kind"], judge["too_strict"]) == (pytest.approx(4 / 6), 1, 1)
+    assert (judge["items"], judge["ratings"], judge["accuracy_within_1"]) == (3, 6, pytest.approx(5 / 6))
     [pair] = results["among_people"]["pairs"]
     weighted = cohen_kappa_score([5, 3, 1], [4, 3, 3], labels=[1, 2, 3, 4, 5], weights="quadratic")
     assert (pair["items"], pair["kappa"]) == (3, pytest.approx(weighted))
@@ -426,6 +429,65 @@ def test_people_among_themselves(project: Project) -> None:
     alone = project.read("agreement.json")
     assert ([judge["judge"] for judge in alone["judges"]], "people" in alone) == (["ann", "bob"], False)
     assert alone["all"]["pairs"] == [pair]
+
+
+FULL = [row(n, n != 1, id=f"i{n}") for n in range(3)]  # yes, no, yes, with all texts
+ASKED = "question,ground_truth,response,correct"
+RATING_FORMS: dict[str, tuple[str, object]] = {  # a file with the ratings yes, yes, no of the same answers
+    "CSV of items": ("x.csv", "item,correct\ni0,yes\ni1,yes\ni2,no\n"),
+    "CSV of scores": ("x.csv", "id;score\ni0;1\ni1;1\ni2;0\n"),
+    "CSV with a column for the judge": ("x.csv", "item,note,gpt\ni0,,yes\ni1,,yes\ni2,sic,no\n"),
+    "CSV of texts": ("x.csv", f"{ASKED}\nQ0?,g0,p0,1\nQ1?,g1,p1,1\nQ2?,g2,p2,0\n"),
+    "CSV with the ID for reading": ("x.csv", f"id,{ASKED}\n9,Q0?,g0,p0,1\n9,Q1?,g1,p1,1\n9,Q2?,g2,p2,0\n"),
+    "JSON of items": ("x.json", [{"item": f"i{n}", "correct": n < 2} for n in range(3)]),
+    "JSON lines of IDs": (
+        "x.jsonl",
+        "".join(f'{{"id": "i{n}", "correct": {int(n < 2)}}}\n' for n in range(3)),
+    ),
+    "answer beside a gold answer": (
+        "x.json",
+        [
+            {"query": f"Q{n}?", "ground_truths": [f"g{n}", "x"], "answer": f"p{n}", "correct": n < 2}
+            for n in range(3)
+        ],
+    ),
+}
+
+
+@table("name, content", RATING_FORMS)
+@pytest.mark.parametrize("option", [[], ["--human"]])
+def test_forms_of_ratings(project: Project, name: str, content: object, option: list[str]) -> None:
+    """A judge and people may name the answers of another file, or have texts as `answers` reads them."""
+    project.write("full.json", FULL)
+    project.write(name, content)
+    outcome = project.run("agreement", "full.json", *option, name)
+    assert (outcome.code, outcome.err) == (0, [])
+    results = project.read("agreement.json")
+    [pair] = results["people"]["judges"] if option else results["all"]["pairs"]
+    rate = pair["accuracy"] if option else pair["agreement"]
+    assert (results["compared"], pair["items"], rate) == ("correct", 3, pytest.approx(1 / 3))
+
+
+def test_a_position_is_no_name_of_another_question(project: Project) -> None:
+    project.write("full.json", [row(n, id=str(n)) for n in range(3)])
+    people = [row(f"other {n}", id=str(n)) for n in range(3)]
+    project.write("people.json", [row(0, id="7"), *people])
+    assert project.run("agreement", "full.json", "--human", "people.json").code == 0
+    found = project.read("agreement.json")["people"]
+    assert (found["items"], found["items_without_judge"], found["judges"][0]["items"]) == (4, 3, 1)
+    project.write("people.csv", "ID,Question,Answer,ann\n0,Q0?,short,yes\n1,Q1?,short,no\n")  # for reading
+    assert project.run("agreement", "full.json", "--human", "people.csv").code == 0
+    [judge] = project.read("agreement.json")["people"]["judges"]
+    assert (judge["items"], judge["accuracy"]) == (2, 0.5)
+
+
+def test_judges_that_only_name_their_items(project: Project) -> None:
+    project.write("a.csv", "item,score\nx,1\ny,5\nz,3\n")
+    project.write("b.csv", "item,score\nz,3\nx,2\nw,4\n")
+    outcome = project.run("agreement", "a.csv", "b.csv")
+    assert "Krippendorff's ordinal alpha of the 2 items" in outcome.out
+    [pair] = project.read("agreement.json")["all"]["pairs"]
+    assert (pair["judge"], pair["with"], pair["items"], pair["agreement"]) == ("a", "b", 2, 0.5)
 
 
 def test_ratings_of_answers_that_no_judge_has_do_not_count(project: Project) -> None:
@@ -438,14 +500,28 @@ def test_ratings_of_answers_that_no_judge_has_do_not_count(project: Project) -> 
 
 
 BAD_TABLES = {
-    "no rating": ("answer_id,score,note\na,,?\n", "people.csv: no rating"),
+    "no rating": ("answer_id,score,note\na,,?\n", "people.csv:1: no decisions: expected score, correct, a "),
     "unknown items": ("item,score\nx,3\n", "people.csv: no rating of an item that a judge has, found x; "),
-    "no item": ("name,score\na,3\n", "people.csv: no rating"),
+    "no item": ("name,score\na,3\n", "people.csv:2: what was judged is missing or blank: expected input, "),
+    "names of columns": (
+        "Frage,Antwort,correct\nQ,A,yes\n",
+        "people.csv:2: what was judged is missing or blank: expected input, "
+        "answer_id, item, id, question_id, found frage, antwort, correct",
+    ),
+    "no column of ratings": (
+        "item,note\na,so\n",
+        "people.csv:1: no decisions: expected score, correct, a column for each rater, "
+        "or a split's llm_judge, found item, note",
+    ),
+    "a wrong verdict": ("item,correct\na,so so\n", "people.csv:2: correct: expected yes or no, got so so"),
     "several answers": ("item,score\nq1,3\n", "people.csv:2: q1 is the name of 2 answers"),
     "two of a person": ("item,score\na,3\na,4\n", "people.csv:3: a second rating of a by people"),
     "a word": ("item,ann\na,good\n", "people.csv:2: ann: expected a number, yes or no, got good"),
-    "not a number": ("item,score\na,nan\n", "people.csv:2: people: expected a number"),
-    "verdicts on scores": ("item,correct\na,yes\n", "error: verdicts and scores cannot be compared"),
+    "not a number": ("item,score\na,nan\n", "people.csv:2: score: expected a number"),
+    "verdicts on scores": (
+        "item,correct\na,yes\n",
+        "error: verdicts and scores cannot be compared: no correct by big/model, no score by people",
+    ),
 }
 
 
@@ -470,11 +546,11 @@ Pair   Items          Agreement       Cohen's kappa
 a - b      5  0.60 [0.00, 1.00]  0.17 [-0.92, 1.00]
 """
 PEOPLE_TABLE = """\
-Judge      Items  Too kind  Too strict  Accuracy  Cohen's kappa
-a              2         0           0      1.00           1.00
-b              2         1           0      0.50           0.00
-majority       1         0           0      1.00            n/a
-unanimous      1         0           0      1.00            n/a
+Judge      Items  Ratings  Too kind  Too strict  Accuracy  Cohen's kappa
+a              2        2         0           0      1.00           1.00
+b              2        2         1           0      0.50           0.00
+majority       1        1         0           0      1.00            n/a
+unanimous      1        1         0           0      1.00            n/a
 """
 
 
@@ -525,7 +601,7 @@ def test_bad_usage(project: Project, arguments: str, words: list[str]) -> None:
 
 
 def test_the_problems_of_all_files_are_listed(project: Project) -> None:
-    rows = [{"input": "q", "correct": "maybe"}, {"score": True}]
+    rows = [{"input": "q", "correct": "maybe"}, {"input": "q", "score": True}]
     split = {"strong": {"llm_judge": {"per_question": [{"question_id": "q1", "answer_score_raw": "high"}]}}}
     files = {"rows": rows, "split": split, "undecided": [row(0, None)], "torn": "[{"}
     names = [f"{name}.json" for name in (*files, "missing")]

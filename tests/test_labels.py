@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -169,6 +170,52 @@ def test_a_label_of_another_answer_does_not_count(eight: Project) -> None:
     assert human_results(outcome)["labels"] == 1
 
 
+def test_rows_that_contradict_themselves_do_not_count(eight: Project) -> None:
+    """The column of scores and IDs was shifted by one; a row without an ID, by system, is still right."""
+    ids = {row["question_id"]: row["answer_id"] for row in write_sheet(eight)}
+    eight.predictions("simple", {"q001": {"answer": "No."}})
+    shifted = [f"{name},{ids[other]},4,," for name, other in itertools.pairwise(IDS[:4])]
+    rows = [*shifted, f"q004,{ids['q004']},3,,strong", f"q001,{ids['q001']},3,,simple", "q005,,4,,strong"]
+    content = "\n".join(["question_id,answer_id,score,rater,system", *rows])
+    outcome = run_with_labels(eight, content)
+    lines = [line for line in outcome.err if line.startswith("warning: labels.csv:")]
+    owners = [("q001", "q002"), ("q002", "q003"), ("q003", "q004")]
+    expected = [
+        f"warning: labels.csv:{number}: answer_id {ids[owner]} is that of {owner} of strong, not of {name}"
+        for number, (name, owner) in enumerate(owners, start=2)
+    ]
+    expected.append(
+        f"warning: labels.csv:6: answer_id {ids['q001']} is that of q001 of strong, not of q001 simple"
+    )
+    assert lines == [f"{line}: the row does not count" for line in expected]
+    assert (outcome.code, human_results(outcome)["labels"]) == (3, 2)
+
+
+OLD_IDS = {  # an answer to q001 -> what version 3 called it, and what a spreadsheet makes of that
+    "Answer 13.": ("a4ae70557020", "a4ae70557020"),
+    "Answer 412.": ("534407467794", "534407467794"),
+    "Answer 412. ": ("534407467794", "5,34407E+11"),
+    "Answer 4849.": ("001557639152", "1557639152"),
+    "Answer 63.": ("0324876421e0", "3.25E+08"),
+}
+
+
+@table("answer, old_id, cell", {name: (name, *ids) for name, ids in OLD_IDS.items()})
+def test_answer_ids_of_version_3_are_still_read(eight: Project, answer: str, old_id: str, cell: str) -> None:
+    """The new ones begin with a letter, so that a spreadsheet leaves them alone."""
+    answer = answer.strip()
+    assert hashlib.sha256(json.dumps(["q001", answer]).encode()).hexdigest()[:12] == old_id
+    eight.predictions("strong", {"q001": {"answer": answer}})
+    [row] = write_sheet(eight)
+    assert row["answer_id"] == f"a{old_id}"
+    (eight.folder / SHEET).unlink()
+    for name in (cell, old_id, f"a{old_id}"):
+        outcome = run_with_labels(eight, f"question_id,answer_id,score\nq001,{json.dumps(name)},4")
+        assert (outcome.code, human_results(outcome)["labels"]) == (0, 1)
+    eight.run("agreement", RESULTS, "--human", "labels.csv")
+    assert eight.read("agreement.json")["people"]["items"] == 1
+
+
 # ------------------------------------------------------------------ Agreement of judge and people
 
 CONSOLE = """
@@ -179,7 +226,7 @@ JUDGE AND PEOPLE
 Answers  Labels  Exact  Within 1  Kappa  Alpha      People - judge      People's mean
 all           6    50%       83%   0.72   0.84  {gap}  {mean}
 6 labels on 6 answers in labels.csv
-Kappa has quadratic weights.
+Kappa has quadratic weights, alpha is ordinal.
 People's mean of all judged answers is estimated from the judge's (weight 0.72) and labels.
 """
 
@@ -235,6 +282,47 @@ def test_several_raters(eight: Project) -> None:
     corrected = evaluation.corrected_mean(JUDGED, means_of_people, GOLD_DOCUMENTS)
     interval = found["ci95"]["corrected_answer_score"]
     assert (found["corrected_answer_score"], *interval) == pytest.approx(corrected[:3], abs=1e-9)
+
+
+def test_agreement_has_the_same_figures(eight: Project) -> None:
+    """Judge and people are compared rating by rating, by both commands."""
+    found = human_results(run_with_labels(eight, labels_csv(THREE_RATERS)))
+    outcome = eight.run("agreement", RESULTS, "--human", "labels.csv")
+    people = eight.read("agreement.json")["people"]
+    [judge] = people["judges"]
+    assert (judge["ratings"], judge["items"], outcome.code) == (found["labels"], found["questions"], 0)
+    assert judge["accuracy"] == pytest.approx(found["exact_agreement"])
+    assert judge["accuracy_within_1"] == pytest.approx(found["agreement_within_1"])
+    assert judge["kappa"] == pytest.approx(found["weighted_kappa"])
+    among = people["among_people"]
+    assert among["krippendorff_alpha"] == pytest.approx(found["krippendorff_alpha_of_people"])
+    assert "Krippendorff's ordinal alpha of the 7 items" in outcome.out
+
+
+MEANINGS = {  # people's scores -> starts of the sentences on what they mean for grades
+    "as the judge": (JUDGED[:6], []),
+    "the other way round": ([2, 4, 1, 3, 2, 5], ["Kappa is below 0.4: "]),
+    "a level lower": (
+        [3, 1, 4, 2, 3, None, 4],
+        ["The judge is too kind: grades by its scores are too high, by about 10 of 100 points."],
+    ),
+    "higher and random": (
+        [5, 5, None, 5, 5, 4, None, 5],
+        [
+            "Kappa is below 0.4: ",
+            "The judge is too strict: grades by its scores are too low, by about 20 of 100 ",
+        ],
+    ),
+}
+
+
+@table("scores, starts", MEANINGS)
+def test_poor_agreement_says_what_it_means(
+    eight: Project, scores: list[int | None], starts: list[str]
+) -> None:
+    lines = blocks(run_with_labels(eight, labels_csv({"anna": scores})).out)["JUDGE AND PEOPLE"].splitlines()
+    found = [line for line in lines if line.startswith(("Kappa is", "The judge is"))]
+    assert [line[: len(start)] for line, start in zip(found, starts, strict=True)] == starts
 
 
 def test_missing_judgements_are_not_compared(eight: Project, judge_with: JudgeWith) -> None:
@@ -322,7 +410,7 @@ def test_a_sheet_with_one_row_is_never_overwritten(project: Project, serve: Serv
     before = project.files()
     outcome = project.run("dev", "--label-sheet")
     assert (outcome.code, outcome.out) == (0, "Label sheet saved to: dev_labels.csv\n")
-    answer_id = hashlib.sha256(json.dumps(["q001", 'A lamp, "perhaps".']).encode()).hexdigest()[:12]
+    answer_id = "a" + hashlib.sha256(json.dumps(["q001", 'A lamp, "perhaps".']).encode()).hexdigest()[:12]
     assert project.files() == {**before, SHEET: ONE_ROW.format(answer_id).encode()}
     project.write(SHEET, "filled in")
     outcome = project.run("dev", "--label-sheet", "--human", "none")
@@ -357,6 +445,24 @@ def test_equal_answers_share_a_row_that_counts_for_the_drawn_ones(eight: Project
     results = eight.run().results
     found = {system: results[system]["llm_judge"]["human"]["labels"] for system in ("other", "strong")}
     assert found == {name: sum(system == name for _, system in drawn) for name in ("other", "strong")}
+
+
+def test_a_label_of_equal_answers_counts_once(eight: Project) -> None:
+    """In the corrected mean it counts for each of the equal answers that were drawn."""
+    eight.predictions("other", {name: {"answer": f"Answer to {name}."} for name in IDS})
+    assert len(write_sheet(eight, "--labels", "16")) == 8
+    fill_sheet(eight, dict.fromkeys(IDS, 4))
+    outcome = eight.run()
+    lines = blocks(outcome.out)["JUDGE AND PEOPLE"].splitlines()
+    [pooled, strong, other] = [int(line.split()[1]) for line in lines[1:4]]
+    assert (pooled, strong + other) == (8, 13)
+    assert (lines[4], "Labels: 8 in dev_labels.csv") == (
+        f"8 labels on 8 answers in {SHEET}",
+        outcome.out.splitlines()[3],
+    )
+    eight.run("agreement", RESULTS, "--human", SHEET)
+    [judge] = eight.read("agreement.json")["people"]["judges"]
+    assert (judge["items"], judge["ratings"]) == (8, 8)
 
 
 def test_doubtful_answers_follow_and_do_not_count(eight: Project, serve: Serve) -> None:

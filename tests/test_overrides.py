@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
 from typing import Any
 
 import pytest
@@ -138,16 +140,99 @@ def test_grading_by_hand_needs_no_key(six: Project) -> None:
     assert (judge_block(outcome)["avg_answer_score"], outcome.code) == (4, 0)
 
 
-def test_submissions_are_ranked_by_what_people_gave(project: Project) -> None:
-    project.questions(question("d1"), question("d2"))
+CLASS = ("--outputs", "ann", "bob", "cem")
+
+
+@pytest.fixture
+def classmates(project: Project) -> Project:
+    """Three submissions of two answers; the second of cem is that of bob. Each cites one sentence of two."""
+    project.questions(*(question(f"d{n}", evidence_sentences=["S1", "S2"]) for n in (1, 2)))
+    project.documents(*(document(f"d{n}", "It rained.", "Wet days.") for n in (1, 2)))
     for name in ("ann", "bob", "cem"):
-        project.submission(name, own={f"q00{n}": {"answer": f"By {name}."} for n in (1, 2)})
-    override(project, "ann,q001,3,So.", "bob,q001,5,So.", "bob,q002,4,So.", first_column="submission")
-    outcome = run(project, "--outputs", "ann", "bob", "cem")
-    board = (project.folder / "dev_leaderboard.csv").read_text("utf-8-sig").splitlines()
-    starts = ["1,bob,own,graded,0.45,", "2,ann,own,graded,0.3,", ",cem,own,graded,,"]
-    assert [line[: len(start)] for line, start in zip(board[1:], starts, strict=True)] == starts
-    assert outcome.code == 3
+        rows = {f"q00{n}": {"answer": f"By {name}.", "evidence_sentences": ["S1"]} for n in (1, 2)}
+        if name == "cem":
+            rows["q002"]["answer"] = "By bob."
+        project.submission(name, own=rows)
+    return project
+
+
+def read_points(project: Project) -> dict[str, str]:
+    rows = csv.DictReader(io.StringIO((project.folder / "dev_grades.csv").read_text("utf-8-sig")))
+    return {row["submission"]: row["points"] for row in rows}
+
+
+ALL_SIX = [
+    f"{name},q00{n},{score},So." for name, score in (("ann", 3), ("bob", 5), ("cem", 1)) for n in (1, 2)
+]
+F1_POINTS = dict.fromkeys(("ann", "bob", "cem"), "66.67")
+
+
+@table(
+    "decisions, points, code",
+    {
+        "none": ([], F1_POINTS, 0),
+        "one": (ALL_SIX[:1], F1_POINTS, 3),
+        "all but one": (ALL_SIX[:5], F1_POINTS, 3),
+        "all": (ALL_SIX, {"ann": "55.0", "bob": "75.0", "cem": "35.0"}, 0),
+    },
+)
+def test_decisions_alone_are_points_if_they_leave_out_nobody(
+    classmates: Project, decisions: list[str], points: dict[str, str], code: int
+) -> None:
+    """Half of the gold words are cited, so that a combined score is a tenth of the score, plus a quarter."""
+    override(classmates, *decisions, first_column="submission")
+    outcome = run(classmates, *CLASS)
+    warning = "warning: overrides: no effect on points, which are F1: "
+    assert mentions(outcome.err, warning) is (0 < len(decisions) < 6)
+    measure = "Combined" if len(decisions) == 6 else "F1"
+    assert f"Ranked by: {measure}\n" in outcome.out
+    assert (read_points(classmates), outcome.code) == (points, code)
+
+
+def test_in_a_judged_class_a_decision_fills_a_missing_judgement(
+    classmates: Project, judge_with: JudgeWith
+) -> None:
+    judge_with({"ann/own": [3, None], "bob/own": [5, 5], "cem/own": [1, 5]})
+    override(classmates, "ann,q002,3,So.", first_column="submission")
+    outcome = run(classmates, *CLASS)
+    assert read_points(classmates) == {"ann": "55.0", "bob": "75.0", "cem": "55.0"}
+    assert (outcome.code, mentions(outcome.err, "overrides")) == (0, False)
+
+
+def scores_of(project: Project, name: str) -> list[int]:
+    rows = project.read(f"dev_graded/{name}/{RESULTS}")["own"]["llm_judge"]["per_question"]
+    return [row["answer_score_raw"] for row in rows]
+
+
+def test_equal_answers_get_equal_appeals(classmates: Project, judge_with: JudgeWith) -> None:
+    """An override names who gave the same answer; without a submission it is theirs, too."""
+    judge_with({"ann/own": [3, 3], "bob/own": [2, 2], "cem/own": [1, 2]})
+    override(classmates, "bob,q002,4,Appeal.", first_column="submission")
+    outcome = run(classmates, *CLASS, "--report", "html", "md", "csv")
+    rows = classmates.read(f"dev_graded/bob/{RESULTS}")["own"]["llm_judge"]["per_question"]
+    answer_id = rows[1]["answer_id"]
+    line = f"bob/own: Overridden q002: the same answer (answer_id {answer_id}) keeps another score: cem/own"
+    assert line in outcome.out.splitlines()
+    pages = [path for path in classmates.folder.glob("dev_graded/bob/*") if "cem" in path.read_text("utf-8")]
+    assert pages == []
+    header = "submission,question_id,score,reason,answer_id"
+    for_all = f",q002,4,Appeal.,{answer_id}"
+    classmates.write(FILE, f"{header}\n{for_all}\n")
+    outcome = run(classmates, *CLASS)
+    assert [scores_of(classmates, name) for name in ("bob", "cem")] == [[2, 4], [1, 4]]
+    assert "keeps another score" not in outcome.out
+    classmates.write(FILE, f"{header}\n{for_all}\ncem,q002,1,Copied.,\n")
+    assert "bob/own: Overridden q002: the same answer" in run(classmates, *CLASS).out
+    assert [scores_of(classmates, name) for name in ("bob", "cem")] == [[2, 4], [1, 1]]
+    classmates.write(FILE, f"{header}\n{for_all}\n{for_all}\n,q001,4,So.,{answer_id}\n")
+    outcome = run(classmates, *CLASS)
+    problem = f"{FILE}:3: a second decision on q002 of bob/own"
+    assert (outcome.code, [line for line in outcome.err if line.startswith(FILE)]) == (2, [problem])
+    classmates.write(FILE, f"{header}\n{for_all}\nann,q001,4,So.,{answer_id}\n")
+    outcome = run(classmates, *CLASS)
+    what = f"answer_id {answer_id} is that of q002 of"
+    assert mentions(outcome.err, f"warning: {FILE}:3: {what}", "not of q001 ann: the row does not count")
+    assert (outcome.code, scores_of(classmates, "ann")) == (3, [3, 3])
 
 
 # ------------------------------------------------------------------ What is wrong with overrides
