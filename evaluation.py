@@ -4285,7 +4285,9 @@ class BatchNote(msgspec.Struct, omit_defaults=True):
 
     @property
     def age(self) -> timedelta:
-        """Return the time since it was written. Raises ValueError or OverflowError."""
+        """Return the time since it was written, endless if unknown. Raises ValueError or OverflowError."""
+        if not self.time:
+            return timedelta.max
         return datetime.now(timezone.utc) - datetime.fromisoformat(self.time).astimezone(timezone.utc)
 
 
