@@ -355,7 +355,6 @@ BAD_NOTES: dict[str, dict[str, Any]] = {
     "a key that is no text": {"requests": [[["k"], "strong", "q001"]]},
     "requests that are none": {"requests": 3},
     "an unknown prompt": {"protocol": "x"},
-    "no time": {"time": ""},
     "a time that is none": {"time": "yesterday"},
     "in the future": {"time": (datetime.now(timezone.utc) + timedelta(hours=1)).isoformat()},
     "in a far future": {"time": "9999-12-31T23:59:59-23:59"},
