@@ -184,6 +184,7 @@ CONFIDENCE = 0.95
 MIN_CLUSTERS = 5  # with fewer documents a bootstrap interval is not credible
 RESAMPLES = 10_000  # of a bootstrap, and at least so many random sign flips
 FLIPS_PER_PAIR = 40  # of systems: with fewer, the least possible p times the number of pairs exceeds MAX_P
+MAX_FLIPS = 200_000  # of random signs, however many pairs there are
 MAX_RESAMPLED_CELLS = 2_000_000  # clusters x resamples; many clusters need fewer resamples
 MAX_CLUSTERS = 1_000  # beyond this, clusters are resampled in groups
 MAX_COLUMNS = 200  # pairs of systems tested at a time, to bound memory
@@ -202,6 +203,9 @@ MAX_SHOWN_CHARS = 200  # of a text of others in one line of ours
 MIN_ALIKE = 3  # answers or questions; fewer may be alike by chance
 MAX_NAME_BYTES = 150  # of a folder to write
 MAX_CRITERION_CHARS = 40  # of the name of a criterion: it is a heading
+MAX_FOLDERS = 10  # within each other, around a submission's files
+MAX_SYSTEMS = 10  # of a submission that are graded; --systems chooses
+MAX_RETRIEVED = 1_000  # documents of a prediction that count
 MAX_SYSTEMS_SHOWN = 10  # with more, the console lists significant differences only
 MAX_AMOUNT = 2**53  # beyond it a float cannot count
 CONSOLE_WIDTH = 100  # columns of a table
@@ -295,11 +299,13 @@ if TYPE_CHECKING:  # what the values are in memory
     Level: TypeAlias = int
     Verdict: TypeAlias = bool
     Key: TypeAlias = str
+    Scalar: TypeAlias = str
 else:
     Plain = Lenient("Plain", (), {})  # text, not blank; a number or boolean is kept as JSON writes it
     Level = Lenient("Level", (), {})  # a rubric level, as 3, 3.0 or, in a CSV file, "3"
     Verdict = Lenient("Verdict", (), {})  # yes or no; "yes", "true", 1 and the like in any spelling
     Key = Lenient("Key", (), {})  # the key of a member of an object, see `split_members`
+    Scalar = str | int | float | bool  # as Plain, but decoded as fast as text; the record converts it
 
 VERDICT_WORDS = dict.fromkeys(("yes", "true", "1", "1.0", "ja", "wahr", "oui", "vrai"), True)
 VERDICT_WORDS |= dict.fromkeys(("no", "false", "0", "0.0", "nein", "falsch", "non", "faux"), False)
@@ -389,7 +395,7 @@ class Question(Record, kw_only=True):
     reviewed: Any = False  # whether a person has checked a synthetic question
 
     def __post_init__(self) -> None:
-        check_names("evidence_sentences", self.evidence_sentences)
+        self.evidence_sentences = read_ids("evidence_sentences", self.evidence_sentences)
         for label in LABELS:
             value = getattr(self, label)
             if not isinstance(value, str):
@@ -408,7 +414,7 @@ class OpenQuestion(Record):
 
 
 class RetrievedDocument(Record):
-    doc_id: str
+    doc_id: Scalar
     rank: int | float | None = None
 
 
@@ -419,10 +425,10 @@ GET_RANK = attrgetter("rank")
 class Prediction(Record):
     """A system's output for one question. `retrieved_docs` holds document IDs, best first."""
 
-    question: str = ""
-    answer: str = ""
-    evidence_sentences: list[str] = []
-    retrieved_docs: Sequence[RetrievedDocument | str] = []
+    question: Scalar = ""
+    answer: Scalar = ""
+    evidence_sentences: list[Scalar] = []
+    retrieved_docs: Sequence[RetrievedDocument | Scalar] = []
     model: Any = None
     extra: dict[str, Any] = msgspec.field(name="(extra)", default_factory=dict)  # other fields
 
@@ -432,25 +438,27 @@ class Prediction(Record):
         try:
             ids = list(map(GET_DOC_ID, sorted(documents, key=GET_RANK)))
         except (AttributeError, TypeError):  # a text has no rank, and None cannot be compared
-            ids = [document if isinstance(document, str) else document.doc_id for document in documents]
-        check_names("retrieved_docs", ids)
-        check_names("evidence_sentences", self.evidence_sentences)
-        self.retrieved_docs = list(map(sys.intern, ids))  # the same few IDs occur in many predictions
-        self.evidence_sentences = list(map(sys.intern, self.evidence_sentences))
+            ids = [row.doc_id if isinstance(row, RetrievedDocument) else row for row in documents]
+        self.question = format_plain(self.question) or ""
+        self.answer = format_plain(self.answer) or ""
+        self.retrieved_docs = read_ids("retrieved_docs", ids)
+        self.evidence_sentences = read_ids("evidence_sentences", self.evidence_sentences)
 
     @property
     def retrieved_ids(self) -> list[str]:
-        """Document IDs, best first."""
-        return self.retrieved_docs  # type: ignore[return-value] # see __post_init__
+        """Document IDs, best first. Those beyond the limit do not count."""
+        return self.retrieved_docs[:MAX_RETRIEVED]  # type: ignore[return-value] # see __post_init__
 
 
-def check_names(field: str, names: Iterable[str]) -> None:
-    """Raise ValueError if one is blank. The type Name would take four times as long for many short lists."""
-    if not all(map(str.strip, names)):
+def read_ids(field: str, values: Iterable[Any]) -> list[str]:
+    """Return IDs as texts. Raises ValueError if one is blank; the type Name would take four times as long."""
+    try:
+        ids = list(map(sys.intern, values))  # the same few IDs occur in many predictions
+    except TypeError:  # a number
+        ids = [format_plain(value) or "" for value in values]
+    if not all(map(str.strip, ids)):
         raise ValueError(f"{field}: an ID must not be blank")
-
-
-NO_PREDICTION = Prediction()  # a missing prediction is a miss everywhere
+    return ids
 
 
 class Sentence(Record):
@@ -795,6 +803,9 @@ def format_plain(value: object) -> str | None:
     return json.dumps(value) if is_number else None
 
 
+NO_PREDICTION = Prediction()  # a missing prediction is a miss everywhere
+
+
 def format_compact(value: object) -> str:
     """Return text as it is, "" for None, and any other value as JSON."""
     if value is None or isinstance(value, str):
@@ -866,8 +877,8 @@ def read_file(path: str, problems: list[str], pattern: str = "", max_bytes: int 
         problems.append(explain_not_found(path, pattern))
     except UnicodeDecodeError as error:
         line = 1 + data.count(b"\n", 0, error.start)
-        advice = "; save it as CSV UTF-8" if path.lower().endswith((".csv", ".tsv")) else ""
-        problems.append(f"{path}:{line}: not UTF-8: byte 0x{data[error.start]:02x}{advice}")
+        advice = "save it as CSV UTF-8" if path.lower().endswith((".csv", ".tsv")) else "save as UTF-8"
+        problems.append(f"{path}:{line}: not UTF-8: byte 0x{data[error.start]:02x}; {advice}")
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         problems.append(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}")
     else:
@@ -929,7 +940,7 @@ class JsonRow(NamedTuple):
     def locate(self) -> str:
         """Return what a problem with this row begins with: "questions.txt:3: " or "output.json: q003: "."""
         place = f"{self.file}:{self.line}: " if self.line else f"{self.file}: "
-        return f"{place}{self.key}: " if self.key else place
+        return f"{place}{cut_text(self.key)}: " if self.key else place
 
     def is_list(self) -> bool:
         return bytes(memoryview(self.data)[:MAX_SHOWN_CHARS]).lstrip().startswith(b"[")
@@ -1089,20 +1100,16 @@ class KeyFilter(msgspec.Struct):
     seen: set[str] = set()
     repeated: dict[str, None] = {}
     unknown: list[str] = []
-    n_unknown: int = 0
 
     def clear(self) -> None:
         """Forget the keys of an attempt to decode that failed."""
         self.seen.clear()
         self.repeated.clear()
         self.unknown.clear()
-        self.n_unknown = 0
 
     def __call__(self, _kind: type, key: str) -> str:
         if self.known and key not in self.known:
-            self.n_unknown += 1
-            if self.n_unknown <= len(self.known) + MAX_NAMES_SHOWN:
-                self.unknown.append(key)
+            self.unknown.append(key)
             return ""
         if key in self.seen:
             self.repeated[key] = None
@@ -1215,7 +1222,8 @@ def convert_lenient(kind: type, value: Any) -> Any:
 def describe_fault(error: Exception, row: JsonRow) -> str:
     """Return the problem that an error of decoding means."""
     if isinstance(error, msgspec.ValidationError):
-        message, _, path = str(error).replace("`", "").partition(" - at $")
+        text = str(error).replace("`", "").replace("bool | int | float | str", "str")  # a Scalar
+        message, _, path = text.partition(" - at $")
         message = "must not be blank" if "matching regex" in message else message
         return row.locate() + (f"{path.removeprefix('.')}: {message}" if path else message)
     try:
@@ -1312,21 +1320,25 @@ def read_document_file(path: str, problems: list[str]) -> tuple[Document, str]:
 def read_corpus(pattern: str, problems: list[str]) -> dict[str, Document]:
     """Read the documents whose ID or path matches a pattern; it is a problem if there is none."""
     documents: dict[str, Document] = {}
-    paths: list[Path] = []
-    errors: list[OSError] = []
-    for folder, _, names in os.walk(CORPUS_DIR, onerror=errors.append):
-        paths += [Path(folder, name) for name in names]
-    for error in errors if os.path.isdir(CORPUS_DIR) else ():
-        problems.append(f"{error.filename}: cannot be read: {error.strerror}")
-    for path in sorted(paths):
+    for path in find_documents(problems):
         doc_id = path.relative_to(CORPUS_DIR).with_suffix("").as_posix()
         is_match = fnmatch(doc_id, pattern) or fnmatch(path.as_posix(), pattern)
-        is_document = path.suffix in DOCUMENT_SUFFIXES and path.exists() and is_inside(CORPUS_DIR, path)
-        if is_match and is_document and doc_id not in documents:  # x.json comes before x.txt
+        if is_match and doc_id not in documents:  # x.json comes before x.txt
             documents[doc_id], _ = read_document_file(path.as_posix(), problems)
     if not documents:
         problems.append(f"{CORPUS_DIR}: no document (.json or .txt) matches {pattern}")
     return documents
+
+
+def find_documents(problems: list[str]) -> list[Path]:
+    """Return the files of the corpus that hold documents, in alphabetical order."""
+    paths: list[Path] = []
+    errors: list[OSError] = []
+    for folder, _, names in os.walk(CORPUS_DIR, onerror=errors.append):
+        paths += [Path(folder, name) for name in names if Path(name).suffix in DOCUMENT_SUFFIXES]
+    for error in errors if os.path.isdir(CORPUS_DIR) else ():
+        problems.append(f"{error.filename}: cannot be read: {error.strerror}")
+    return [path for path in sorted(paths) if path.exists() and is_inside(CORPUS_DIR, path)]
 
 
 # -- Writing
@@ -2378,7 +2390,7 @@ def slice_table(table: Table, labels: Iterable[str], min_items: int = MIN_SLICE)
     """Return the part of the table for each label, one per item, that enough items have."""
     positions: dict[str, list[int]] = defaultdict(list)
     for position, label in enumerate(labels):
-        positions[label].append(position)
+        positions[cut_text(label)].append(position)
     return {
         label: table.select(np.array(rows))
         for label, rows in sorted(positions.items())
@@ -2390,6 +2402,7 @@ NO_DIFFERENCE = "no significant difference"
 NOT_SUBMITTED = "not submitted"  # in place of a score, and of a verdict
 MISSING_JUDGEMENTS = "judgements missing"  # in place of a verdict
 NOT_TESTED = "not tested"  # likewise
+TOO_MANY_SYSTEMS = "too many systems to tell"  # likewise
 VERDICTS = ("better", "worse")
 
 
@@ -2454,7 +2467,11 @@ def compare_systems(table: Table, measures: Iterable[Measure]) -> list[Differenc
         rows = [measure_difference(table, measure, *pair) for pair in itertools.combinations(names, 2)]
         tested = [row for row in rows if row.n and not row.obstacle]
         add_intervals(table, tested)
-        add_p_values(table, tested)
+        if len(tested) > MAX_P * (MAX_FLIPS + 1):  # no p, adjusted for so many, can be MAX_P
+            for row in tested:
+                row.obstacle = TOO_MANY_SYSTEMS
+        else:
+            add_p_values(table, tested)
         differences += [row for row in rows if row.n or row.obstacle]
     return differences
 
@@ -2484,7 +2501,7 @@ def add_intervals(table: Table, rows: Sequence[Difference]) -> None:
 def add_p_values(table: Table, rows: Sequence[Difference]) -> None:
     """Add p, adjusted for the number of tests (Holm); the more there are, the more sign flips are drawn."""
     gaps = [table.subtract(row.measure, row.system, row.other) for row in rows]
-    n_flips = max(RESAMPLES, FLIPS_PER_PAIR * len(rows))
+    n_flips = min(max(RESAMPLES, FLIPS_PER_PAIR * len(rows)), MAX_FLIPS)
     p_values = paired_tests(gaps, table.clusters, resamples=n_flips)
     for row, p, p_holm in zip(rows, p_values, adjust_holm(p_values), strict=True):
         row.p = p
@@ -3335,7 +3352,7 @@ def warn_about_family(judge: str, generators: Iterable[str]) -> list[str]:
     alike = [generator for generator in generators if find_families(generator) & find_families(judge)]
     if not alike:
         return []
-    names = ", ".join(alike)
+    names = shorten_names(alike)
     return [f"warning: the judge {judge} is of one family with {names} and may prefer its answers."]
 
 
@@ -4804,7 +4821,9 @@ def build_comparison_part(differences: Sequence[Difference], *, lists_unsubmitte
     header = ["Pair", "Measure", "n", "Difference", "p (Holm)", "Verdict"]
     lines = [] if lists_all else ["Only significant differences are listed; the results have all."]
     if not lists_all and not rows:
-        lines = [f"{NO_DIFFERENCE.capitalize()} among {len(pairs)} pairs."]
+        is_told = all(row.obstacle != TOO_MANY_SYSTEMS for row in differences)
+        verdict = NO_DIFFERENCE if is_told else TOO_MANY_SYSTEMS
+        lines = [f"{verdict.capitalize()} among {len(pairs)} pairs."]
     if left_out:
         lines.append(f"Left out: {', '.join(left_out)}.")
     return Part("Comparison", header, rows, lines, n_names=2)
@@ -4829,6 +4848,9 @@ def list_warnings(file: str, cases: Mapping[str, Sequence[str]]) -> list[str]:
         if names:
             what, semicolon, advice = kind.partition("; ")
             lines.append(f"{file}: {what}: {len(names)}, e.g. {cut_text(names[0])}{semicolon}{advice}")
+    n_more = len(lines) - MAX_NAMES_SHOWN
+    if n_more > 0:
+        lines[MAX_NAMES_SHOWN:] = [f"{file}: kinds of warning that are not shown: {n_more}"]
     return lines
 
 
@@ -4838,10 +4860,8 @@ def prefix_lines(name: str, lines: Iterable[str]) -> list[str]:
 
 def shorten_names(names: Sequence[str]) -> str:
     """Return the names in one line; of many names the first ones and the number of all."""
-    if len(names) <= MAX_NAMES_SHOWN:
-        return ", ".join(names)
-    first_names = ", ".join(names[:MAX_NAMES_SHOWN])
-    return f"{first_names}, ... ({len(names)} in all)"
+    shown = ", ".join(map(cut_text, names[:MAX_NAMES_SHOWN]))
+    return f"{shown}, ... ({len(names)} in all)" if len(names) > MAX_NAMES_SHOWN else shown
 
 
 # -- Console
@@ -5872,9 +5892,12 @@ def choose_gate(options: GateOptions, measures: Iterable[Measure], known: Collec
 
 
 def check_thresholds(options: GateOptions, systems: Collection[str], measures: Sequence[Measure]) -> None:
-    """Raise UsageError for a threshold of an unknown system or measure."""
+    """Raise UsageError for a threshold of an unknown system or measure, or a share for a percentage."""
     for threshold in options.fail_under:
-        find_measure(threshold.measure, measures)
+        measure = find_measure(threshold.measure, measures)
+        if measure.scale == 100 and 0 < threshold.value <= 1:
+            right = f"{threshold.text}={100 * threshold.value:g}"
+            raise UsageError(f"--fail-under {threshold.text}={threshold.value:g}: in percent, say {right}")
         if threshold.system and threshold.system not in systems:
             advice = suggest(threshold.system, systems)
             raise UsageError(f"--fail-under {threshold.text}: unknown system{advice}")
@@ -6012,8 +6035,8 @@ class Predictions(NamedTuple):
 
     rows: dict[str, Prediction]
     repeated: list[str]  # IDs that occur more than once: the last prediction counts
-    unknown: list[str]  # IDs that no question has, not all if there are very many
-    n_unknown: int
+    unknown: list[str]  # IDs that no question has
+    unreadable: list[str]  # what is wrong with predictions that count as blank
 
 
 class System(msgspec.Struct):
@@ -6077,7 +6100,7 @@ class System(msgspec.Struct):
         """Return the models that made the predictions, as far as these name them."""
         rows = self.predictions.rows.values()
         models = dict.fromkeys(row.model for row in rows if isinstance(row.model, str))
-        return [model for model in models if model.strip()]
+        return [cut_text(model) for model in models if model.strip()]
 
 
 class Submission(msgspec.Struct):
@@ -6090,6 +6113,7 @@ class Submission(msgspec.Struct):
     others: list[str] = []  # that it has files of
     systems: list[System] = []
     problems: list[str] = []  # each keeps one system out, and no other
+    notices: list[str] = []  # warnings about its folder
     differences: list[Difference] = []
 
     @property
@@ -6108,7 +6132,7 @@ class Submission(msgspec.Struct):
 
     @property
     def warnings(self) -> list[str]:
-        return list(flatten(system.warnings for system in self.systems))
+        return [*self.notices, *flatten(system.warnings for system in self.systems)]
 
     def link_page(self, split: Split) -> str:
         return quote(f"{self.output_folder}/{split.name}_evaluation.html")
@@ -6124,10 +6148,24 @@ def join_folder(folder: str, name: str) -> str:
 class CheckOptions(InputOptions):
     group = "checking"
 
-    write_student_questions: str | None = option(
-        None, "write the questions without anything of the gold, for students to check with", metavar="FILE"
+    student_kit: str | None = option(
+        None, "write a folder that students can check with: all but the gold and predictions", metavar="DIR"
     )
     report: Sequence[str] = ()  # nothing is written
+
+
+KIT_README = """\
+# Check your predictions
+
+1. Install Python 3.10 or later. In this folder, run `python -m pip install -r requirements.txt`.
+2. Answer the questions in `NLP Project Data/{split}_final_jsonl.txt` from the documents in `corpus/`.
+3. Save the answers here as `{split}_NAME_output.json`, by question ID. NAME is your system's name:
+   `{"q001": {"answer": "It is.", "evidence_sentences": ["S1"], "retrieved_docs": ["doc"]}, "q002": ...}`
+4. Run `python evaluation.py check {split}`. Nothing is judged, sent or written.
+5. It names the file and the question of what is wrong, and warns of what would cost points unseen.
+6. Mend it, and check again.
+7. Hand in your file. If there are several, the system `final` is your grade.
+"""
 
 
 class CheckInputs(Command):
@@ -6139,11 +6177,11 @@ class CheckInputs(Command):
     def run(self, console: Console) -> int:
         options = self.options
         problems: list[str] = []
-        if options.write_student_questions:
-            return self.write_questions(options.write_student_questions, console)
+        if options.student_kit:
+            return self.write_kit(options.student_kit, console)
         questions_file = QUESTIONS_FILE.format(split=options.split)
         if os.path.exists(questions_file):
-            split = read_split(options.split, problems, accepts_open=True)
+            split = read_split(options.split, problems, is_check=True)
         else:
             console.note(f"{questions_file} is not there: question IDs are not checked.")
             split = Split(options.split, InputFile(questions_file, ""), [], read_corpus("*", []), {}, "", [])
@@ -6155,6 +6193,12 @@ class CheckInputs(Command):
         for submission in submissions:
             ungraded += submission.problems
             warnings += submission.warnings
+        has_any = any(submission.names for submission in submissions)
+        is_early = bool(split.questions) and not (has_any or options.outputs or options.systems)
+        if is_early:
+            console.note(*ungraded)
+            console.print("no predictions yet")
+            ungraded = []
         console.warn(*shorten_problems([*problems, *ungraded]), *(f"warning: {line}" for line in warnings))
         for submission in submissions:
             texts = {system.name: describe_submitted(split, system) for system in submission.systems}
@@ -6164,23 +6208,31 @@ class CheckInputs(Command):
         if options.outputs:
             n_graded = sum(bool(submission.systems) for submission in submissions)
             console.print(f"{n_graded} can be graded, {len(submissions) - n_graded} cannot")
-        has_any = any(submission.names for submission in submissions)
-        if problems or not has_any or (ungraded and not options.outputs):
+        if problems or not (has_any or is_early) or (ungraded and not options.outputs):
             console.warn(f"error: problems in the input: {len(problems) + len(ungraded)}")
             return EXIT_BAD_INPUT
         return EXIT_INCOMPLETE if ungraded else EXIT_OK
 
-    def write_questions(self, path: str, console: Console) -> int:
-        """Write the gold questions' IDs and texts. Raises InputError, or UsageError if the file exists."""
+    def write_kit(self, folder: str, console: Console) -> int:
+        """Write all that students need to check. Raises InputError, or UsageError if the folder is in use."""
+        split = self.options.split
         problems: list[str] = []
-        questions, _ = read_questions(self.options.split, problems)
+        questions, _ = read_questions(split, problems)
+        documents = find_documents(problems)
         if problems:
             raise InputError(problems)
-        if os.path.lexists(path):
-            raise UsageError(f"{path} exists: name another file, or move it away")
+        if os.path.lexists(folder) and not (os.path.isdir(folder) and not os.listdir(folder)):
+            raise UsageError(f"{folder} is not an empty folder: name another one, or move it away")
+        program = Path(__file__).resolve()
+        copied = {"requirements.txt": program.with_name("requirements.txt"), "evaluation.py": program}
+        copied |= {path.as_posix(): path for path in documents}
+        files = [OutputFile(f"{folder}/{name}", path.read_bytes) for name, path in copied.items()]
         rows = [{"question_id": row.question_id, "question": row.question} for row in questions]
-        write_file(path, b"".join(encode_json(row) + b"\n" for row in rows))
-        console.print(f"Questions for students saved to: {escape_console(path)}")
+        lines = b"".join(encode_json(row) + b"\n" for row in rows)
+        files.append(OutputFile(f"{folder}/{QUESTIONS_FILE.format(split=split)}", io.BytesIO(lines).read))
+        files.append(OutputFile(f"{folder}/README.md", KIT_README.replace("{split}", split).encode))
+        write_outputs(files, console)
+        console.print(f"Student kit saved to: {escape_console(folder)}")
         return EXIT_OK
 
 
@@ -6200,9 +6252,7 @@ def describe_submitted(split: Split, system: System) -> str:
 
 def is_split(name: str) -> bool:
     """Return whether a name is that of a split with questions, or one of the usual splits."""
-    return name in SPLITS or (
-        re.fullmatch(SPLIT_NAME, name) is not None and os.path.isfile(QUESTIONS_FILE.format(split=name))
-    )
+    return name in (*SPLITS, *find_splits())
 
 
 def find_splits(root: str = "") -> list[str]:
@@ -6214,13 +6264,13 @@ def find_splits(root: str = "") -> list[str]:
     return [name for name in SPLITS if name in found] + [name for name in found if name not in SPLITS]
 
 
-def read_split(name: str, problems: list[str], root: str = "", *, accepts_open: bool = False) -> Split:
+def read_split(name: str, problems: list[str], root: str = "", *, is_check: bool = False) -> Split:
     """Read the gold side of a split; what is wrong with any of its files is added to `problems`.
 
-    Open questions, those without anything of the gold, are read if `accepts_open`; they are not graded.
+    To check, open questions are read, too: those without anything of the gold. They are not graded.
     """
-    questions, file = read_questions(name, problems, root, accepts_open=accepts_open)
-    if accepts_open and questions and not any(question.doc_id for question in questions):
+    questions, file = read_questions(name, problems, root, accepts_open=is_check)
+    if is_check and questions and not any(question.doc_id for question in questions):
         return Split(name, file, questions, read_corpus("*", []), {}, "", [], root)
     corpus = os.path.join(root, CORPUS_DIR)
     if os.path.isdir(corpus) and not os.access(corpus, os.R_OK | os.X_OK):
@@ -6230,8 +6280,8 @@ def read_split(name: str, problems: list[str], root: str = "", *, accepts_open: 
     for doc_id in sorted({question.doc_id for question in questions}):
         documents[doc_id], sha256 = read_document(doc_id, problems, root)
         digest.update(json.dumps([doc_id, sha256]).encode())
-    warnings = check_gold(file.file, questions, documents)
-    return Split(name, file, questions, documents, {}, digest.hexdigest(), warnings, root)
+    split = Split(name, file, questions, documents, {}, digest.hexdigest(), [], root)
+    return split._replace(warnings=check_gold(split, is_check=is_check))
 
 
 def read_questions(
@@ -6242,13 +6292,8 @@ def read_questions(
     if accepts_open and b'"doc_id"' not in (file.data or b'"doc_id"'):
         rows = {}
         for position, row in parse_rows(OpenQuestion, file, problems).items():
-            rows[position] = Question(
-                question_id=row.question_id,
-                doc_id="",
-                question=row.question,
-                answer="",
-                evidence_sentences=[],
-            )
+            gold: dict[str, Any] = {"doc_id": "", "answer": "", "evidence_sentences": []}
+            rows[position] = Question(question_id=row.question_id, question=row.question, **gold)
     else:
         rows = parse_rows(Question, file, problems)
     for position, question in rows.items():
@@ -6263,13 +6308,15 @@ def read_submissions(split: Split, options: InputOptions) -> list[Submission]:
         paths = [path for path in list_paths(options.outputs) if not is_added_by_system(Path(path).name)]
         if not any(map(os.path.isdir, paths)):
             raise UsageError(f"--outputs: not a folder: {shorten_names(options.outputs)}")
-        submissions = list(map(Submission, name_submissions(paths), paths))
-        taken: set[str] = set()
-        for submission in submissions:
-            name = make_safe_name(submission.name, taken)
-            submission.output_folder = join_folder(GRADED_FOLDER.format(split=split.name), name)
+        names = name_submissions(paths)
+        graded = GRADED_FOLDER.format(split=split.name)
+        folders = [join_folder(graded, folder) for folder in choose_folders(names)]
+        submissions = list(map(Submission, names, paths, folders))
     for submission in submissions:
-        read_submission(split, submission, options)
+        try:
+            read_submission(split, submission, options)
+        except InputError as error:
+            submission.problems += error.problems
     return submissions
 
 
@@ -6281,53 +6328,65 @@ def is_added_by_system(name: str) -> bool:
 def name_submissions(paths: Sequence[str]) -> list[str]:
     """Return the submissions' names: the folder's own, after those of its parents if it repeats."""
     absolute = [Path(os.path.abspath(path)) for path in paths]
-    parent = os.path.commonpath(absolute)
+    parent = os.path.commonpath([path.parent for path in absolute])
     names = [path.name for path in absolute]
-    for _ in range(2):  # a name with parents may be that of another folder
+    for separator in ("-", "-", "/"):  # a name with parents may be that of another folder
         repeated = find_repeated(names)
         for index, path in enumerate(absolute):
             if names[index] in repeated:
-                names[index] = "-".join(path.relative_to(parent).parts)
+                names[index] = separator.join(path.relative_to(parent).parts)
     return names
 
 
-def make_safe_name(text: str, taken: set[str]) -> str:
-    """Return a name that a folder can have on any system beside those that are taken, and take it."""
+def choose_folders(names: Sequence[str]) -> list[str]:
+    """Return a folder for each name that no other one has, not even where capitals do not count.
+
+    Of names that are alike the first one keeps its own; each other one gets a hash that makes it unlike all.
+    """
+    folders = list(map(make_safe_name, names))
+    owners = {fold_text(folder): name for folder, name in zip(folders[::-1], names[::-1], strict=True)}
+    for index, name in enumerate(names):
+        seed = name
+        while owners.setdefault(fold_text(folders[index]), name) != name:
+            folders[index] = f"{make_safe_name(name)}-{hashlib.sha256(os.fsencode(seed)).hexdigest()[:8]}"
+            seed += folders[index]
+    return folders
+
+
+def make_safe_name(text: str) -> str:
+    """Return a name that a folder can have on any system."""
     name = re.sub(r'[<>:"/\\|?*\s]', "_", remove_invisible(text).strip(" ."))
-    name = name.encode()[:MAX_NAME_BYTES].decode(errors="ignore") or "_"
-    folded = unicodedata.normalize("NFC", name).casefold()
-    if folded in taken:
-        name += f"-{hashlib.sha256(os.fsencode(text)).hexdigest()[:8]}"
-    taken.add(folded)
-    return name
+    return name.encode()[:MAX_NAME_BYTES].decode(errors="ignore") or "_"
 
 
 def read_submission(split: Split, submission: Submission, options: InputOptions) -> None:
-    """Read all systems in a submission's folder, or those of --systems."""
+    """Read the systems in a submission's folder, or those of --systems. Raises InputError if it has none."""
     folder = submission.folder
     if submission.name and os.path.islink(folder):
-        problem = f"{folder}: a link: put the folder itself here"
-        submission.problems.append(problem)
-        return
+        raise InputError([f"{folder}: a link: put the folder itself here"])
     if submission.name and os.path.isfile(folder):
-        submission.problems.append(f"{folder}: not a folder{advise_on_file(folder, split.name)}")
-        return
+        advice = advise_on_file(Path(folder).name, split)
+        raise InputError([": ".join(filter(None, [folder, "not a folder", advice]))])
     try:
         folder = find_inner_folder(folder) if submission.name else folder
         submission.folder = folder
         submission.names = find_systems(folder, split.name)
         if submission.name and not submission.names and not options.systems:
-            submission.problems.append(explain_no_predictions(folder, split.name))
-            return
+            raise InputError([explain_no_predictions(folder, split)])
     except OSError as error:
         problem = f"{folder}: not a readable folder of predictions: {error.strerror or error}"
         if not os.path.exists(folder):
             problem = explain_not_found(folder, what="folder")
-        submission.problems.append(problem)
-        return
+        raise InputError([problem]) from error
     if options.systems:
         submission.others = [name for name in submission.names if name not in options.systems]
         submission.names = sorted(set(options.systems), key=compute_system_order)
+    elif submission.name and len(submission.names) > MAX_SYSTEMS:
+        submission.names.sort(key=lambda name: name != FINAL_SYSTEM)
+        submission.others = submission.names[MAX_SYSTEMS:]
+        submission.names = sorted(submission.names[:MAX_SYSTEMS], key=compute_system_order)
+        what = f"more than {MAX_SYSTEMS} systems, not graded: {shorten_names(submission.others)}"
+        submission.notices.append(f"{folder}: {what}; choose with --systems")
     for name in submission.names or ["*"]:  # if there is none, reading says that
         read_system(split, submission, name)
 
@@ -6338,35 +6397,45 @@ def list_visible(folder: str) -> list[str]:
 
 def find_inner_folder(folder: str) -> str:
     """Return the folder, or the one that is its only content, as it is after a zip was unpacked."""
-    names = list_visible(folder)
-    inner = f"{folder}/{names[0]}" if len(names) == 1 else folder
-    is_folder = os.path.isdir(inner) and not os.path.islink(inner)
-    return find_inner_folder(inner) if is_folder and inner != folder else folder
+    for _ in range(MAX_FOLDERS):
+        names = list_visible(folder)
+        inner = f"{folder}/{names[0]}" if len(names) == 1 else ""
+        if not os.path.isdir(inner) or os.path.islink(inner):
+            return folder
+        folder = inner
+    raise OSError(errno.ELOOP, f"more than {MAX_FOLDERS} folders within each other")
 
 
-def explain_no_predictions(folder: str, split: str) -> str:
+def explain_no_predictions(folder: str, split: Split) -> str:
     """Return the problem that no file of a submission has the name of predictions."""
+    copies: dict[str, list[str]] = defaultdict(list)
     for name in list_visible(folder):
-        advice = advise_on_file(f"{folder}/{name}", split)
+        copies[re.sub(COPY_MARK, "", name)].append(name)
+    for plain, names in copies.items():
+        advice = advise_on_file(plain, split)
         if advice:
-            return f"{folder}: found {name}{advice}"
+            keep = "keep one, and " if len(names) > 1 else ""
+            return f"{folder}: found {shorten_names(names)}: {keep}{advice}"
     if glob.glob(f"{glob.escape(folder)}/*/"):
         return f"{folder}: no predictions, but folders: did you mean {folder}/*?"
-    expected = PREDICTIONS_FILE.format(split=split, system="NAME")
-    return explain_not_found(f"{folder}/{PREDICTIONS_FILE.format(split=split, system='*')}", expected)
+    wanted, expected = [PREDICTIONS_FILE.format(split=split.name, system=name) for name in ("*", "NAME")]
+    return explain_not_found(f"{folder}/{wanted}", expected)
 
 
-def advise_on_file(path: str, split: str) -> str:
+COPY_MARK = r"(?i)[ _-]*(\(\d+\)|copy|kopie)(?=\.)"  # as a computer names the copy of a file
+
+
+def advise_on_file(name: str, split: Split) -> str:
     """Return what to do with a file in the place of predictions; "" if it looks like something else."""
-    name = Path(path).name
     if re.search(r"(?i)\.(zip|7z|rar|tar|t?gz)$", name):
-        return ": unpack it"
+        return "unpack it"
+    plain = re.sub(COPY_MARK, "", name)
+    for known in find_splits(split.root):
+        if re.fullmatch(PREDICTIONS_FILE.format(split=re.escape(known), system=".+"), plain):
+            return f"rename it to {plain}" if known == split.name else ""
     if not re.search(r"(?i)(predictions?|output|answers).*\.json", name):
         return ""
-    plain = re.sub(r"(?i)[ _-]*(\(\d+\)|copy|kopie)(?=\.)", "", name)
-    pattern = PREDICTIONS_FILE.format(split=split, system="(.+)")
-    expected = plain if re.fullmatch(pattern, plain) else PREDICTIONS_FILE.format(split=split, system="NAME")
-    return f": rename it to {expected}"
+    return f"rename it to {PREDICTIONS_FILE.format(split=split.name, system='NAME')}"
 
 
 def read_system(split: Split, submission: Submission, name: str) -> None:
@@ -6376,8 +6445,7 @@ def read_system(split: Split, submission: Submission, name: str) -> None:
     if submission.name:
         max_bytes = max(MIN_SUBMISSION_BYTES, QUESTION_BYTES * len(split.questions))
         if not is_inside(submission.folder, path):
-            problem = f"{path}: a link out of the submission's folder"
-            submission.problems.append(problem)
+            submission.problems.append(f"{path}: a link out of the submission's folder")
             return
     problems: list[str] = []
     pattern = PREDICTIONS_FILE.format(split=split.name, system="NAME")
@@ -6427,17 +6495,18 @@ def parse_predictions(
         if not each_alone:
             return parse_predictions(file, known, problems, each_alone=True)
         problems.append(describe_fault(error, whole))
+    unreadable: list[str] = []
     for key, member in members.items():
-        prediction = parse_row(Prediction, member, problems) if key else None
-        if prediction is not None:
-            rows[key] = prediction
+        if key:
+            rows[key] = parse_row(Prediction, member, unreadable) or Prediction()
     rows.pop("", None)
-    return Predictions(rows, list(keys.repeated), keys.unknown, keys.n_unknown)
+    unreadable = [line.removeprefix(f"{file.name}: ") for line in unreadable]
+    return Predictions(rows, list(keys.repeated), keys.unknown, unreadable)
 
 
 # -- Data warnings: what silently ruins a grade. Nothing is repaired.
 
-SAMPLE_SIZE = 100  # predictions whose fields are looked at
+SAMPLE_SIZE = 100  # predictions whose fields are looked at, and fields of each
 FIELD_NAMES = {  # a prediction's field -> what it may be called, in letters only
     "answer": "answer response prediction generatedanswer predictedanswer output",
     "evidence_sentences": "evidencesentences evidence sentenceids citedsentences cited citations",
@@ -6446,10 +6515,13 @@ FIELD_NAMES = {  # a prediction's field -> what it may be called, in letters onl
 
 
 def fold_text(text: str) -> str:
-    return " ".join(text.casefold().split())
+    """Return a text without what nobody tells apart: case, white space, composed letters."""
+    return " ".join(unicodedata.normalize("NFC", text).casefold().split())
 
 
-def check_gold(file: str, questions: Sequence[Question], documents: Mapping[str, Document]) -> list[str]:
+def check_gold(split: Split, *, is_check: bool) -> list[str]:
+    """Return a warning for each thing that is odd about the gold; to check there are more than to grade."""
+    questions = split.questions
     first: dict[str, str] = {}
     repeats = []
     lacking = []
@@ -6462,14 +6534,18 @@ def check_gold(file: str, questions: Sequence[Question], documents: Mapping[str,
         if question.rubric and not all(map(str.strip, msgspec.structs.astuple(question.rubric.scale))):
             levels = [level for level in RUBRIC_LEVELS if level not in question.rubric.levels]
             lacking.append(f"{name} lacks {', '.join(levels)}")
-        sentences = documents[question.doc_id].sentences
+        sentences = split.documents[question.doc_id].sentences
         if sentences is not None and not all(map(sentences.__contains__, question.evidence_sentences)):
             ids = sorted(set(question.evidence_sentences).difference(sentences))
             strange.append(f"{name}: {', '.join(ids)} in {question.doc_id}")
     by_state: dict[str, list[str]] = defaultdict(list)
-    for doc_id, document in documents.items():
+    for doc_id, document in split.documents.items():
         by_state[document.state].append(doc_id)
-    has_corpus = 2 * len(by_state["missing"]) <= len(documents)
+    is_usual = not is_check and 2 * len(by_state["missing"]) <= len(split.documents)
+    checked = questions if is_check else []
+    plain = [
+        row for row in checked if row.evidence_sentences and split.documents[row.doc_id].state == "plain"
+    ]
     has_evidence = any(question.evidence_sentences for question in questions)
     names = [question.question_id for question in questions]
     cases = {
@@ -6479,15 +6555,18 @@ def check_gold(file: str, questions: Sequence[Question], documents: Mapping[str,
             row.question_id for row in questions if row.synthetic is True and row.reviewed is not True
         ],
         "rubrics that lack a level": lacking,
-        "gold documents that are not in the corpus": [] if has_corpus else by_state["missing"],
+        "gold documents that are not in the corpus": [] if is_usual else by_state["missing"],
         "gold documents outside the corpus folder, not opened": by_state["outside"],
         "gold documents that look like JSON but cannot be read as it": by_state["malformed"],
         "questions with gold sentences that are not in their document": strange,
+        "questions with gold sentences of a plain text, which has none": [row.question_id for row in plain],
+        "questions with a blank gold answer": [row.question_id for row in checked if is_blank(row.answer)],
+        "questions without a rubric, not judged": [row.question_id for row in checked if not row.rubric],
         "no question has gold evidence, so citations are not graded; fill in evidence_sentences": (
             [] if has_evidence or len(names) < MIN_ALIKE else names
         ),
     }
-    return list_warnings(file, cases)
+    return list_warnings(split.file.file, cases)
 
 
 def check_predictions(file: FileData, split: Split, predictions: Predictions) -> list[str]:
@@ -6502,14 +6581,18 @@ def check_predictions(file: FileData, split: Split, predictions: Predictions) ->
         elif not is_same_text(prediction.question, question.question):
             swapped.append(question.question_id)
     missing = list(dict.fromkeys(missing))
-    forms = match_forms(predictions.unknown, missing, fold_id)
+    forms = match_forms(predictions.unknown[: 2 * len(split.questions)], missing, fold_id)
     unknown = [name for name in predictions.unknown if name not in forms]
-    unknown += [""] * (predictions.n_unknown - len(predictions.unknown))  # are counted
     first_answer = next((row.answer.strip() for row in rows.values()), "")
     is_alike = all(row.answer.strip() == first_answer for row in rows.values())
     alike = list(rows) if len(rows) >= MIN_ALIKE and is_alike else []
     is_empty = is_blank(first_answer)
+    beyond = {}
+    for name, row in rows.items():
+        if len(row.retrieved_docs) > MAX_RETRIEVED:
+            beyond[name] = len(row.retrieved_docs) - MAX_RETRIEVED
     cases = {
+        "predictions that cannot be read, counted as blank": predictions.unreadable,
         "IDs that occur more than once, the last counts": predictions.repeated,
         "IDs unlike those of the questions, counted as misses; write them as in the questions file": [
             f"{name} for {question_id}" for name, question_id in forms.items()
@@ -6522,13 +6605,19 @@ def check_predictions(file: FileData, split: Split, predictions: Predictions) ->
         "retrieved IDs unlike those of the documents; write them as in the corpus": (
             find_similar_documents(split, rows)
         ),
+        f"{sum(beyond.values())} retrieved IDs beyond the first {MAX_RETRIEVED}, which do not count": (
+            list(beyond)
+        ),
         **check_citations(split, rows),
-        **find_misspelt_fields(file, predictions),
+        "more than half of the documents' sentences cited on average; cite those that support the answer": (
+            find_broad_citations(split, rows)
+        ),
         "all answers are blank; fill in `answer`": alike if is_empty else [],
         "all answers are the same; check the system that gave them": [] if is_empty else alike,
         f"answers of more than {MAX_ANSWER_CHARS} characters, judged cut off": [
             name for name, row in rows.items() if len(row.answer) > MAX_ANSWER_CHARS
         ],
+        **find_misspelt_fields(file, predictions),  # last, as there may be many
     }
     return list_warnings(file.name, cases)
 
@@ -6551,6 +6640,7 @@ def match_forms(names: Iterable[str], known: Iterable[str], fold: Callable[[str]
     return matches
 
 
+@functools.lru_cache(100_000)
 def fold_id(name: str) -> str:
     """Return an ID without prefix, letters and zeros before its number: "1" for "bikes_S1" and "Q-001"."""
     words = re.findall(r"[^\W_]+", name.casefold())
@@ -6576,9 +6666,12 @@ def find_similar_documents(split: Split, rows: Mapping[str, Prediction]) -> list
 def check_citations(split: Split, rows: Mapping[str, Prediction]) -> dict[str, list[str]]:
     """Return the cited IDs that neither the gold document nor a retrieved one has, by kind of warning.
 
-    If at least half of all citations are like a known ID in another form, the form is the problem.
+    If at least half of all citations are like an ID of the gold document in another form, the form is the
+    problem; without gold, an ID of a retrieved document. Otherwise a document without sentences excuses all.
     """
-    unknown: list[tuple[str, str]] = []  # cited IDs and question IDs
+    unknown: list[str] = []
+    similar: dict[str, None] = {}
+    n_similar = 0
     n_cited = 0
     gold = {question.question_id: question.doc_id for question in split.questions}
     for question_id, row in rows.items():
@@ -6587,23 +6680,39 @@ def check_citations(split: Split, rows: Mapping[str, Prediction]) -> dict[str, l
         sentences = split.documents.get(gold_id, NO_DOCUMENT).sentences or {}
         if all(map(sentences.__contains__, row.evidence_sentences)):
             continue  # as nearly always
-        names = set(row.evidence_sentences)
         doc_ids = list(filter(None, [gold_id, *row.retrieved_ids]))
-        for doc_id in doc_ids:
-            others = split.find_document(doc_id).sentences
-            names = set() if others is None else names.difference(others)
-        if doc_ids:
-            unknown += [(name, question_id) for name in sorted(names)]
-    known: set[str] = set()
-    for document in split.documents.values():
-        known.update(document.sentences or ())
-    forms = match_forms([name for name, _ in unknown], known, fold_id) if unknown else {}
-    similar = [f"{name} for {forms[name]}" for name, _ in unknown if name in forms]
-    if 2 * len(similar) >= max(n_cited, 1):
-        kind = "cited IDs unlike those of the sentences; write them as in the documents"
-        return {kind: list(dict.fromkeys(similar))}
-    names_of = [f"{name} of {question_id}" for name, question_id in unknown]
-    return {"cited IDs that neither the gold document nor a retrieved one has": names_of}
+        documents = [split.find_document(doc_id).sentences for doc_id in doc_ids]
+        known = set(flatten(filter(None, documents)))
+        names = sorted(set(row.evidence_sentences) - known)
+        forms = match_forms(names, sentences if gold_id else known, fold_id)
+        similar |= dict.fromkeys(f"{name} for {form}" for name, form in forms.items())
+        n_similar += len(forms)
+        if doc_ids and None not in documents:
+            unknown += [f"{name} of {question_id}" for name in names]
+    if 2 * n_similar >= max(n_cited, 1):
+        return {"cited IDs unlike those of the sentences; write them as in the documents": list(similar)}
+    return {"cited IDs that neither the gold document nor a retrieved one has": unknown}
+
+
+def find_broad_citations(split: Split, rows: Mapping[str, Prediction]) -> list[str]:
+    """Return the answers that cite more than half of their document, if that is so on average.
+
+    Evidence is a recall: whoever cites everything has it all. A short document, or one that is mostly gold,
+    says nothing.
+    """
+    sizes = [len(document.sentences) for document in split.documents.values() if document.sentences]
+    most = max((len(row.evidence_sentences) for row in rows.values()), default=0)
+    if 2 * most <= min(sizes, default=0):
+        return []  # as nearly always
+    gold = {row.question_id: (row.doc_id, len(row.evidence_sentences)) for row in split.questions}
+    shares: dict[str, float] = {}
+    for question_id, row in rows.items():
+        doc_id, n_gold = gold.get(question_id, ("", 0))
+        sentences = split.find_document(doc_id or "".join(row.retrieved_ids[:1])).sentences or {}
+        if row.evidence_sentences and len(sentences) >= max(MIN_ALIKE, 2 * n_gold):
+            shares[question_id] = len(sentences.keys() & row.evidence_sentences) / len(sentences)
+    names = [f"{100 * share:.0f} % for {question_id}" for question_id, share in shares.items() if share > 0.5]
+    return names if 2 * sum(shares.values()) > len(shares) else []
 
 
 def find_equal_predictions(submissions: Sequence[Submission]) -> list[str]:
@@ -6633,7 +6742,7 @@ def find_misspelt_fields(file: FileData, predictions: Predictions) -> dict[str, 
     sample = KeyFilter(set(itertools.islice(predictions.rows, SAMPLE_SIZE)))
     members = split_members(JsonRow(file.name, file.data), sample)
     members.pop("", None)
-    rows = {key: decode_json(dict[str, Any], row.data) for key, row in members.items()}
+    rows = {key: parse_row(dict[str, Any], row, []) or {} for key, row in members.items()}
     return describe_unknown_fields(rows, lacking, "predictions")
 
 
@@ -6643,7 +6752,7 @@ def describe_unknown_fields(
     """Return a warning for each field like a known one, which maps what it may be called to its name."""
     cases: dict[str, list[str]] = defaultdict(list)
     for key, fields in rows.items():
-        for name, value in fields.items():
+        for name, value in itertools.islice(fields.items(), SAMPLE_SIZE):
             letters = re.sub(r"[\W_]", "", name).lower()
             similar = difflib.get_close_matches(letters, known, n=1, cutoff=0.82)
             if similar and not fields.get(known[similar[0]]) and value and name not in known.values():
@@ -6691,7 +6800,7 @@ EVIDENCE_MEASURE = Measure(
     "evidence_score",
     "Evidence",
     key="avg_evidence_score",
-    explanation="How alike the cited sentences and the gold ones are, from 0 to 1.",
+    explanation="The share of the gold sentences' words that the cited sentences contain.",
 )
 COMBINED_MEASURE = Measure(
     "combined_score",
@@ -7601,7 +7710,7 @@ def restore_system(
     name: str, blocks: Mapping[str, StoredBlock], file: FileData, problems: list[str]
 ) -> System:
     """Return a system with its graded answers. Nothing but the rows of its blocks is needed."""
-    system = System(name, "", file.source, Predictions({}, [], [], 0), [])
+    system = System(name, "", file.source, Predictions({}, [], [], []), [])
     rows: dict[str, dict[str, Any]] = defaultdict(dict)  # the rows of all blocks on a question, as one
     for block, content in blocks.items():
         for row in content.per_question:
@@ -8407,7 +8516,7 @@ def render_system(graded: System, criteria: Sequence[SplitCriterion]) -> str:
     for measure in CITATION_MEASURES:
         averages.append(f"Average {measure.title}: {format_mean(graded, measure, 4)}")
     text = f"""{render_title(escape_console(f"Evaluating: {graded.file.file}"))}
-Loaded predictions for {len(graded.predictions.rows) + graded.predictions.n_unknown} questions
+Loaded predictions for {len(graded.predictions.rows) + len(graded.predictions.unknown)} questions
 {render_title("RETRIEVAL EVALUATION RESULTS")}
 Total Questions: {len(answers)}
 
@@ -9348,7 +9457,7 @@ class GradeAnswers(GradeItems):
         """Choose a judge of another family than the generators, if that is asked for. Return notes on it."""
         options = self.options
         models = {options.generator, *[format_plain(answer.item.model) for answer in self.answers]}
-        self.generators = sorted(filter(None, models))
+        self.generators = sorted(map(cut_text, filter(None, models)))
         notes = []
         if (options.auto_diverse_judge or options.diverse_judge) and not options.judge_model:
             families = set().union(*map(find_families, self.generators))
@@ -9849,7 +9958,7 @@ def find_unknown_item_fields(rows: Iterable[JsonRow]) -> dict[str, list[str]]:
     known = {folded: name for folded, name in index_names(Item).items() if name != "extra"}
     sample = {}
     for position, row in enumerate(itertools.islice(rows, SAMPLE_SIZE), start=1):
-        fields = decode_json(dict[str, Any], row.data)
+        fields = parse_row(dict[str, Any], row, []) or {}
         sample[row.key or str(position)] = rename_fields(Item, fields)
     return describe_unknown_fields(sample, known, "rows")
 
@@ -10156,7 +10265,7 @@ def read_raters(paths: Iterable[str], folder: str | None, problems: list[str]) -
         found: list[str] = []
         file, head, rows = read_decisions(path, found)
         stem, suffix, name = Path(path).stem.partition(JUDGE_SUFFIX)
-        model = (format_plain(head.judge_model) or "").strip()
+        model = cut_text((format_plain(head.judge_model) or "").strip())
         if path in subfolders:
             name = name or subfolders[path] or model
             if not name or not (rows or found):
@@ -10178,7 +10287,7 @@ def read_raters(paths: Iterable[str], folder: str | None, problems: list[str]) -
         for row in rows:
             names = ["" if own else row.source, row.source_file, head.source_file]
             texts = map(format_plain, [*names, row.run_name, head.run_name, own])
-            row.source = next((text for text in texts if text and text.strip()), "")
+            row.source = cut_text(next((text for text in texts if text and text.strip()), ""))
             rater_name = fold_cell(format_plain(row.rater) or "") or name
             rater = raters.setdefault(rater_name, Rater(rater_name))
             rater.rows.append(row)
@@ -11870,7 +11979,7 @@ def add_extra_fields(systems: Iterable[System]) -> None:
         for key, row in split_members(JsonRow(file.name, file.data or b"{}")).items():
             prediction = system.predictions.rows.get(key)
             if prediction is not None:
-                fields = decode_json(dict[str, Any], row.data)
+                fields = parse_row(dict[str, Any], row, []) or {}
                 known = [field.encode_name for field in get_fields(Prediction)]
                 prediction.extra = {name: value for name, value in fields.items() if name not in known}
 

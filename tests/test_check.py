@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -35,16 +37,16 @@ def test_warnings_are_shown(small: Project) -> None:
 def test_problems_of_all_files_are_shown(small: Project) -> None:
     small.write("corpus/d1.json", {"sentences": 1})
     small.write("team/dev_own_output.json", '{"q001": {"answer":')
-    small.write("team/dev_strong_output.json", {"q001": {"answer": 1}, "q002": {"answer": []}})
+    small.write("team/dev_strong_output.json", [])
     small.submission("fine", strong={"q001": {"answer": "It is."}})
     before = small.files()
     outcome = small.run("check", "dev", "--outputs", "team", "none", "fine")
     assert [line.split(": ")[0] for line in outcome.err] == [
         "corpus/d1.json",
-        *["team/dev_strong_output.json"] * 2,
-        *("team/dev_own_output.json:1", "none", "warning", "error", "1 warning"),
+        *("team/dev_strong_output.json", "team/dev_own_output.json:1", "none"),
+        *("warning", "error", "1 warning"),
     ]
-    assert "error: problems in the input: 5" in outcome.err
+    assert "error: problems in the input: 4" in outcome.err
     assert outcome.out.splitlines() == [
         "team/strong: cannot be graded",
         "team/own: cannot be graded",
@@ -77,18 +79,84 @@ def test_predictions_of_a_malformed_question_are_not_unknown(small: Project) -> 
 # -- What students check with
 
 
-def test_questions_for_students_have_nothing_of_the_gold(small: Project) -> None:
+def test_students_check_in_the_kit_which_has_nothing_of_the_gold(
+    small: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     small.questions(question("d2"), question("d1", question_id="x"))
-    outcome = small.run("check", "dev", "--write-student-questions", "students.txt")
-    assert (outcome.code, outcome.out) == (0, "Questions for students saved to: students.txt\n")
-    rows = [json.loads(line) for line in (small.folder / "students.txt").read_text("utf-8").splitlines()]
-    assert rows == [
+    small.write("corpus/more/d3.txt", "Lamps.")
+    small.write("corpus/notes.md", "The gold is S1.")
+    small.write("dev_labels.csv", "gold")
+    (small.folder / "kit").mkdir()  # an empty folder is fine
+    outcome = small.run("check", "dev", "--student-kit", "kit")
+    assert (outcome.code, outcome.out) == (0, "Student kit saved to: kit\n")
+    files = {name.removeprefix("kit/"): data for name, data in small.files().items() if "kit/" in name}
+    documents = {f"corpus/{name}" for name in ("d1.json", "d2.json", "more/d3.txt")}
+    assert files.keys() == {"README.md", "evaluation.py", "requirements.txt", QUESTIONS_FILE, *documents}
+    rows = [
         {"question_id": "q001", "question": "What is d2?"},
         {"question_id": "x", "question": "What is d1?"},
     ]
-    outcome = small.run("check", "dev", "--write-student-questions", "students.txt")
-    assert (outcome.code, len(outcome.err)) == (2, 1)
-    assert mentions(outcome.err, "students.txt exists")
+    assert list(map(json.loads, files[QUESTIONS_FILE].splitlines())) == rows
+    assert all(files[name] == small.files()[name] for name in documents)
+    readme = files["README.md"].decode()
+    assert readme.count("\n") == 10
+    [command] = [line for line in readme.splitlines() if "evaluation.py" in line]
+    arguments = command.partition("`python evaluation.py ")[2].partition("`")[0].split()
+
+    def check() -> tuple[int, list[str], str]:
+        program = [sys.executable, "evaluation.py", *arguments]
+        done = subprocess.run(program, cwd=small.folder / "kit", capture_output=True, text=True, check=False)
+        return done.returncode, done.stderr.splitlines(), done.stdout
+
+    assert check()[::2] == (0, "no predictions yet\n")
+    small.write("kit/dev_final_output.json", {"q001": {"answer": "a", "retrieved_docs": ["D2"]}})
+    code, err, out = check()
+    assert (code, out) == (0, "final: 1 of 2 questions answered, 0 with citations, 1 with retrieval\n")
+    assert mentions(err, "questions without a prediction", "e.g. x")
+    assert mentions(err, "retrieved IDs unlike", "D2 for d2")
+
+
+@table(
+    "options, words",
+    {
+        "a folder with something in it": (["corpus"], ["corpus is not an empty folder"]),
+        "a file": (["dev_strong_output.json"], ["not an empty folder"]),
+        "a malformed question": (["kit", "--quiet"], [f"{QUESTIONS_FILE}: ", "doc_id"]),
+    },
+)
+def test_a_kit_is_whole_or_not_written(small: Project, options: list[str], words: list[str]) -> None:
+    if "--quiet" in options:
+        small.write(QUESTIONS_FILE, "{}")
+    before = small.files()
+    outcome = small.run("check", "dev", "--student-kit", *options)
+    assert (outcome.code, small.files()) == (2, before)
+    assert mentions(outcome.err, *words)
+
+
+def test_mistakes_in_gold_are_found_before_anybody_has_submitted(small: Project) -> None:
+    small.questions(
+        question("d1"),
+        question("d2", rubric=...),
+        question("d3", answer=" \n", question="Which?"),
+        question("notes", rubric=..., question="Why?"),
+    )
+    small.write("corpus/notes.txt", "Lamps.")
+    small.write("dev_bm25.json", {})
+    (small.folder / "dev_strong_output.json").unlink()
+    before = small.files()
+    outcome = small.run("check", "dev")
+    assert (outcome.code, outcome.out, small.files()) == (0, "no predictions yet\n", before)
+    assert mentions(outcome.err, "dev_*_output.json: file not found", "found dev_bm25.json")
+    warnings = [line.partition(f"{QUESTIONS_FILE}: ")[2] for line in outcome.err if "warning: " in line]
+    assert warnings == [
+        "gold documents that are not in the corpus: 1, e.g. d3",
+        "questions with gold sentences of a plain text, which has none: 1, e.g. q004",
+        "questions with a blank gold answer: 1, e.g. q003",
+        "questions without a rubric, not judged: 2, e.g. q002",
+    ]
+    (small.folder / "dev_bm25.json").rename(small.folder / "dev_own_output.json")
+    outcome = small.run("check", "dev")
+    assert (outcome.code, outcome.out[:4], len(outcome.err)) == (0, "own:", 6)
 
 
 STUDENT_MISTAKES: dict[str, tuple[dict[str, Any], str, str]] = {
@@ -147,9 +215,14 @@ def test_without_the_questions_retrieved_ids_are_compared(small: Project) -> Non
         assert mentions(outcome.err, "retrieved IDs unlike", "corpus/D1.json for d1; write") == is_warned
 
 
-def test_no_predictions_are_a_problem(small: Project) -> None:
-    for file in ("dev_strong_output.json", QUESTIONS_FILE):  # with and without the questions
-        (small.folder / file).unlink()
-        outcome = small.run("check", "dev")
-        assert mentions(outcome.err, "dev_*_output.json: file not found")
-        assert (outcome.code, outcome.out) == (2, "")
+def test_no_predictions_are_a_problem_if_some_are_expected(small: Project) -> None:
+    """With the questions it may be too early; without them there is nothing to check."""
+    (small.folder / "dev_strong_output.json").unlink()
+    assert small.run("check", "dev").code == 0
+    assert small.run("check", "dev", "--systems", "strong").code == 2
+    small.write("corpus/d1.json", {"sentences": 1})
+    assert small.run("check", "dev").code == 2
+    (small.folder / QUESTIONS_FILE).unlink()
+    outcome = small.run("check", "dev")
+    assert mentions(outcome.err, "dev_*_output.json: file not found")
+    assert (outcome.code, outcome.out) == (2, "")

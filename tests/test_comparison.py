@@ -26,7 +26,7 @@ MEASURES = {  # block -> mean -> key in its rows, scale
 }
 ALL_MEASURES = {key for measures in MEASURES.values() for key in measures}
 LABELS = ("question_type", "edge_case_type", "source_dataset")
-NO_DIFFERENCE = "no significant difference"
+NO_DIFFERENCE, TOO_MANY = "no significant difference", "too many systems to tell"
 
 
 def predict(project: Project, system: str, ranks: Sequence[int], *cited: str) -> None:
@@ -166,6 +166,21 @@ def test_nothing_is_concluded_from_what_was_not_submitted(seven: Project, judge_
     assert results["citation"]["ci95_reason"] == "not submitted"
     assert results["llm_judge"]["ci95"]["avg_evidence_score"] is None
     assert None not in results["retrieval"]["ci95"].values()
+
+
+@pytest.mark.parametrize(("n_systems", "verdict"), [(141, NO_DIFFERENCE), (142, TOO_MANY)])
+def test_more_systems_than_sign_flips_can_tell_apart(project: Project, n_systems: int, verdict: str) -> None:
+    """The least p of 200,000 flips is 1 / 200,001: times more than 10,000 pairs it is never 0.05."""
+    ask_about(project, numbered(2))
+    for number in range(n_systems):
+        project.predictions(f"s{number}", {"q001": {"retrieved_docs": ["d1"] if number else ["x"]}})
+    outcome = project.run()
+    rows = outcome.results["s0"]["comparison"]
+    pairs = [row for row in rows if row["measure"] == "recall_at_1_pct"]
+    assert {row["verdict"] for row in pairs} == {verdict}
+    assert {row["p_holm"] for row in pairs} == ({1.0} if verdict == NO_DIFFERENCE else {None})
+    n_pairs = n_systems * (n_systems - 1) // 2
+    assert f"\n{verdict.capitalize()} among {n_pairs} pairs.\n" in outcome.out
 
 
 def test_one_system_is_not_compared_and_no_measure_of_nothing(seven: Project) -> None:

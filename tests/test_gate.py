@@ -64,6 +64,22 @@ def test_an_unknown_name_is_bad_usage(six: Project, option: str) -> None:
     )
 
 
+@table(
+    "option, advice",
+    {
+        "a share": ("recall@5=0.8", "recall@5=80"),
+        "of a system": ("own:recall_at_1=.07", "own:recall_at_1=7"),
+        "1": ("recall@1=1", "recall@1=100"),
+    },
+)
+def test_a_share_for_a_percentage_is_bad_usage(six: Project, option: str, advice: str) -> None:
+    outcome = six.run("dev", "--fail-under", option)
+    assert (outcome.code, outcome.results, len(outcome.err)) == (2, None, 1)
+    assert outcome.err[0].endswith(f"in percent, say {advice}")
+    for fine in ("recall@5=0", "f1=0.8", "recall@5=1.5"):
+        assert six.run("dev", "--fail-under", fine).code == 0
+
+
 def test_what_a_system_has_not_submitted_is_not_asked_of_it(six: Project) -> None:
     six.predictions("bare", rows(6, retrieved_docs=[]))
     assert six.run("dev", "--fail-under", "recall@5=100").code == 0

@@ -362,6 +362,9 @@ def test_a_judge_of_the_generators_family_is_a_warning(small: Project, serve: Se
     for model, warned in (("llama-3.3-70b", True), (GPT_OSS, False)):
         small.predictions("strong", {name: {"answer": "Oil.", "model": model} for name in ("q001", "q002")})
         assert mentions(small.run().err, "warning: ", "family", LLAMA, model) == warned
+    small.predictions("strong", {"q001": {"answer": "Oil.", "model": f"llama-{'x' * 400_000}"}})
+    [line] = [line for line in small.run().err if "family" in line]
+    assert len(line) < 400
 
 
 # ------------------------------------------------------------------ Words and options of commands that draft

@@ -42,7 +42,7 @@ def test_all_problems_of_all_files_are_listed(small: Project) -> None:
     small.write(QUESTIONS, f"{json.dumps(question())}\n\n[]\n{wrong}\n{good}\n")
     small.write(DOCUMENT, "")
     small.write("corpus/d3.json", [])
-    small.write("dev_simple_output.json", {"q001": {}, "q002": None, "q003": {"answer": 1}})
+    small.write("dev_simple_output.json", [{"answer": "It is."}])
     small.write(PREDICTIONS, b"\xff")
     assert_refused(
         small,
@@ -50,9 +50,8 @@ def test_all_problems_of_all_files_are_listed(small: Project) -> None:
         (f"{QUESTIONS}:4", "answer"),
         (DOCUMENT,),
         ("corpus/d3.json", "object"),
-        ("dev_simple_output.json", "q002", "object"),
-        ("dev_simple_output.json", "q003", "answer"),
-        (PREDICTIONS, "UTF-8"),
+        ("dev_simple_output.json", "got a list"),
+        (PREDICTIONS, "UTF-8", "; save as UTF-8"),
     )
 
 
@@ -166,15 +165,14 @@ def test_list_of_questions(small: Project, indent: int | None) -> None:
 
 
 def test_of_many_problems_in_a_file_the_first_ten_are_listed(small: Project) -> None:
-    small.questions(*(question(f"d{number}") for number in range(21)))
-    small.predictions("strong", {f"q{number:03d}": {"answer": number} for number in range(1, 22)})
-    small.write("dev_simple_output.json", {"q001": {"answer": 1}})
+    small.questions(*(question(f"d{number}", answer=number) for number in range(21)))
+    small.write("dev_simple_output.json", [])
     outcome = small.run()
-    own = [line for line in outcome.err if line.startswith(PREDICTIONS)]
+    own = [line for line in outcome.err if line.startswith(QUESTIONS)]
     assert len(own) == 10
-    problem = "q010: answer: Expected str, got int (and 11 more problems in this file)"
-    assert own[-1] == f"{PREDICTIONS}: {problem}"
-    assert mentions(outcome.err, "dev_simple_output.json: q001: answer: ")
+    problem = "answer: Expected str, got int (and 11 more problems in this file)"
+    assert own[-1] == f"{QUESTIONS}:10: {problem}"
+    assert mentions(outcome.err, "dev_simple_output.json: expected an object")
     assert outcome.err[-1] == "error: problems in the input: 22; nothing was graded or written."
 
 

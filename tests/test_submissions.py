@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -480,6 +481,17 @@ def test_names_are_shown_as_they_are_and_safe_in_every_path(course: Project) -> 
         ),
         "grandparents": (["a/x/team", "b/x/team"], ["a-x-team", "b-x-team"], None),
         "a name like that": (["a/team", "b/team", "c/a-team"], ["a-team", "b-team", "c-a-team"], None),
+        "parents that join to one name": (
+            ["a/b-c", "z/b-c", "a-b/c", "y/c"],
+            ["a/b-c", "z-b-c", "a-b/c", "y-c"],
+            ["a_b-c", "z-b-c", "a-b_c", "y-c"],
+        ),
+        "a folder around another one": ([".", "in"], ["in", "in-in"], None),
+        "a name like that of capitals": (
+            ["a/Bob", "b/bob", "c/bob-81b637d8"],
+            ["Bob", "bob", "bob-81b637d8"],
+            ["Bob", "bob{}", "bob-81b637d8"],
+        ),
         "capitals": (["a/Team", "b/team"], ["Team", "team"], ["Team", "team{}"]),
         "composed letters": (["a/\u00e9", "b/e\u0301"], ["\u00e9", "e\u0301"], ["\u00e9", "e\u0301{}"]),
         "a dot": pytest.param(["team", "team."], ["team", "team."], ["team", "team{}"], marks=posix_only),
@@ -579,9 +591,9 @@ CUT_OFF = {"strong": '{"q001": {},\n\n"q002": {"ans', "other": CORRECT}
 @table(
     "systems, reason",
     {
-        "not predictions": (
-            {"strong": {"q001": 1, "q002": {"answer": 2}}},
-            "dev_strong_output.json: q001: Expected object, got int",
+        "not UTF-8": (
+            {"strong": b"\xff"},
+            "dev_strong_output.json, line 1: not UTF-8: byte 0xff; save as UTF-8",
         ),
         "a list": (
             {"strong": []},
@@ -614,19 +626,60 @@ def test_the_other_submissions_are_graded(
     assert (outcome.code, mentions(outcome.err, "in/bad")) == (3, True)
 
 
+COPIES = ("dev_strong_output (1).json", "dev_strong_output copy.json")
+
+
 @table(
-    "file, reason",
+    "files, reason",
     {
-        "a copy": ("dev_strong_output (1).json", "found {}: rename it to dev_strong_output.json"),
-        "another name": ("predictions.json", "found {}: rename it to dev_NAME_output.json"),
-        "a zip": ("work.zip", "found {}: unpack it"),
+        "a copy": (COPIES[:1], "found {}: rename it to dev_strong_output.json"),
+        "copies": (COPIES, "found {}: keep one, and rename it to dev_strong_output.json"),
+        "another name": (["predictions.json"], "found {}: rename it to dev_NAME_output.json"),
+        "a zip": (["work.zip"], "found {}: unpack it"),
+        "a split that there is not": (["week1_x_output.json"], "found {}: rename it to dev_NAME_output.json"),
+        "another split": (
+            ["train_x_output.json"],
+            "dev_*_output.json: file not found: expected dev_NAME_output.json; found {}",
+        ),
     },
 )
-def test_a_file_that_may_be_meant_is_named(course: Project, file: str, reason: str) -> None:
-    course.write(f"in/ann/{file}", "{}")
+def test_a_file_that_may_be_meant_is_named(course: Project, files: Sequence[str], reason: str) -> None:
+    course.questions(question("d1"), split="train")
+    for file in files:
+        course.write(f"in/ann/{file}", "{}")
     course.submission("in/bob", strong=CORRECT)
     assert course.run("dev", "--outputs", "in/*").code == 3
-    assert leaderboard(course, "submission", "reason")[-1] == ("ann", reason.format(file))
+    assert leaderboard(course, "submission", "reason")[-1] == ("ann", reason.format(", ".join(files)))
+
+
+@posix_only
+def test_a_thousand_folders_within_each_other_are_one_problem(three: Project) -> None:
+    folders = ["in/deep" + "/a" * depth for depth in range(1001)]
+    for folder in folders:
+        (three.folder / folder).mkdir()
+    outcome = three.run(*THREE)
+    for folder in reversed(folders):  # which is too deep for a recursive removal
+        (three.folder / folder).rmdir()
+    assert leaderboard(three, "submission", "status", "reason")[-1] == (
+        *("deep", "not graded"),
+        "not a readable folder of predictions: more than 10 folders within each other",
+    )
+    lines = [line for line in outcome.err if "deep" in line]
+    assert (outcome.code, len(leaderboard(three, "rank")), len(lines)) == (3, 5, 1)
+
+
+def test_a_submission_has_at_most_ten_systems(course: Project) -> None:
+    names = [f"s{number:02d}" for number in range(12)]
+    course.submission("in/ann", **dict.fromkeys(["zeta", *names, "strong", "final"], CORRECT))
+    outcome = course.run("dev", "--outputs", "in/*")
+    graded = [name for (name,) in leaderboard(course, "system")]
+    assert sorted(graded) == ["final", *names[:8], "strong"]
+    left_out = "not graded: s08, s09, s10, s11, zeta; choose with --systems"
+    assert mentions(outcome.err, "warning: in/ann: more than 10 systems", left_out)
+    assert (outcome.code, mentions(outcome.err, "2 warnings")) == (0, False)
+    assert leaderboard(course, "warnings")[0] == ("1",)
+    course.run("dev", "--outputs", "in/*", "--systems", *names)
+    assert sorted(name for (name,) in leaderboard(course, "system")) == names
 
 
 def test_systems_that_only_some_submissions_have(three: Project) -> None:

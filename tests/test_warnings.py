@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from conftest import QUESTIONS_FILE as QUESTIONS
-from conftest import Outcome, Project, document, question, table
+from conftest import Outcome, Project, document, mentions, question, table
 
 STRONG, SIMPLE = "dev_strong_output.json", "dev_simple_output.json"
 Files = dict[str, Any]
@@ -90,6 +90,14 @@ def citing(*names: str, **more: Any) -> Files:
     return answered(answer("d1", evidence_sentences=list(names), **more))
 
 
+def long(*cited: str, **changes: Any) -> Files:
+    """Return predictions that cite these sentences of d1, which has five, beside a retrieved plain text."""
+    row = answer("d1", evidence_sentences=list(cited), retrieved_docs=["d1", "notes"])
+    corpus = {**CORPUS, "d1.json": document("d1", *"abcde"), "notes.txt": "[13] It rained."}
+    return {**answered(row), "corpus": corpus, **changes}
+
+
+BROAD = "more than half of the documents' sentences cited on average"
 FOLDER_IN_GOLD = {
     **asked(doc_id="gold/d1"),
     **retrieving(["d1"], []),
@@ -165,6 +173,25 @@ WARNINGS: dict[str, tuple[Files, str, str, int, str]] = {
         *(STRONG, "cited IDs that neither", 1, "T7 of q001"),
     ),
     "cited IDs without their prefix": (citing("1"), STRONG, CITED, 1, f"1 for {AS_IN_DOCUMENTS}"),
+    **{
+        f"cited as {name} beside a plain text": (
+            long(name),
+            *(STRONG, CITED, 1, f"{name} for {right}; write them as in the documents"),
+        )
+        for name, right in {"3": "S3", "[S4]": "S4", "doc#S2": "S2"}.items()
+    },
+    "all cited": (
+        long("S1", "S2", "S4"),
+        *(STRONG, BROAD, 1, "60 % for q001; cite those that support the answer"),
+    ),
+    "a prediction of another type": (
+        {"predictions": {"q001": [], "q002": answer("d2", answer=["x"])}},
+        *(STRONG, "cannot be read, counted as blank", 2, "q001: Expected object, got array"),
+    ),
+    "too many retrieved": (
+        retrieving(["d1", *(f"x{n}" for n in range(1002))], ["d2"]),
+        *(STRONG, "3 retrieved IDs beyond the first 1000, which do not count", 1, "q001"),
+    ),
     "all answers blank": (three(answer=" "), STRONG, "all answers are blank", 3, "q001; fill in `answer`"),
     "all answers the same": (
         three(answer="No."),
@@ -208,6 +235,16 @@ def test_warning_on_stderr_and_in_the_results(
             **citing("E9", retrieved_docs=["d1", "e1"]),
             "corpus": {**CORPUS, "e1.json": {"sentences": [{"sid": "E9", "text": ""}]}},
         },
+        "two of five sentences cited": long("S1", "S2"),
+        "most of the document is gold": {
+            **long("S1", "S2", "S3"),
+            **asked(evidence_sentences=["S1", "S2", "S3"]),
+        },
+        "unknown citations beside a plain text": long("13"),
+        "numbers and booleans for texts": answered(
+            answer("d1", answer=1902, retrieved_docs=["d1", 7, {"doc_id": True}]), answer("d2", answer=True)
+        ),
+        "a thousand retrieved": retrieving(["d1", *(f"x{n}" for n in range(999))], ["d2"]),
         "citations of a document without sentences": {
             **citing("x", retrieved_docs=["e1"]),
             "corpus": {**CORPUS, "e1.txt": "It snowed."},
@@ -218,6 +255,42 @@ def test_no_warning(project: Project, files: Files) -> None:
     outcome = grade(project, **files)
     assert warnings(outcome) == []
     assert outcome.results["strong"]["run"]["warnings"] == []
+
+
+def test_numbers_and_booleans_count_as_their_texts(project: Project) -> None:
+    corpus = {"1.json": {"sentences": [{"sid": "7", "text": "It rained."}]}, "d2.json": CORPUS["d2.json"]}
+    questions = [question("1", evidence_sentences=["7"]), ASKED[1]]
+    row = {"answer": 1.5, "evidence_sentences": [7], "retrieved_docs": [{"doc_id": 1}, True]}
+    outcome = grade(project, questions, {"q001": row, "q002": {"answer": False}}, corpus)
+    results = outcome.results["strong"]
+    retrieved = results["retrieval"]["per_question"][0]
+    assert (retrieved["retrieved_top_1"], retrieved["recall_at_1"]) == ("1", 1)
+    assert results["citation"]["per_question"][0]["pred_sentences"] == ["7"]
+    project.run("dev", "--report", "csv")
+    lines = (project.folder / "dev_evaluation.csv").read_text("utf-8-sig").splitlines()
+    assert [line.rsplit(",", 1)[1] for line in lines] == ["system_answer", "1.5", "false"]
+
+
+def test_retrieved_documents_beyond_the_limit_do_not_count(project: Project) -> None:
+    """The first 1,000 are those of the best ranks."""
+    others = [{"doc_id": f"x{rank}", "rank": rank} for rank in range(1200, 3, -1)]
+    rows = {"q001": answer("d1", retrieved_docs=[*others, {"doc_id": "d1", "rank": 3}])}
+    outcome = grade(project, predictions=rows)
+    assert outcome.results["strong"]["retrieval"]["recall_at_1"] == 1
+    assert mentions(outcome.err, "198 retrieved IDs beyond the first 1000")
+
+
+def test_of_many_kinds_of_warning_ten_are_shown(project: Project) -> None:
+    """What is blank is told before what fields may be meant; no text of others is long."""
+    odd = {f"{'_' * n}answer": "x" for n in range(1, 21)}
+    rows = {"q001": {"retrieved_docs": ["d1"], **odd}, "q002": {"answers" + "_" * 500: "It is."}}
+    outcome = grade(project, [*ASKED, question("d3")], {**rows, "q003": {}, "q" * 90_000: {}})
+    lines = warnings(outcome)
+    assert len(lines) == 11
+    assert mentions(lines[:3], "all answers are blank")
+    assert lines[-1] == f"warning: {STRONG}: kinds of warning that are not shown: 13"
+    assert max(map(len, outcome.err)) < 500
+    assert len(outcome.results["strong"]["run"]["warnings"]) == 11
 
 
 def test_warning_about_questions_is_printed_once(project: Project) -> None:
