@@ -3420,7 +3420,6 @@ BACKOFF_S = 0.5  # after the first error; twice as long after each other one
 MAX_WAIT_S = 90.0  # a longer one is for a limit of the day: judging ends
 SLOWER, FASTER, MIN_PACE = 0.9, 0.005, 0.5  # the pace after a refusal, after each reply, and at least
 CHARS_PER_TOKEN = 4.0  # of English text, until the service has counted
-MAX_JUDGES = 10  # of a journal that are tried
 
 WITHDRAWN_CODES = ("model_not_found", "model_decommissioned")
 UNAVAILABLE_STATUSES = (*range(300, 400), 401, 403, 404, 405)  # nothing can be judged
@@ -3533,7 +3532,10 @@ class Judge(msgspec.Struct):
         n_missing = sum(outcome is unasked for outcome in outcomes.values())
         if n_missing and self.service is None:
             missing = f"{n_missing} of {len(outcomes)} {judging.noun}"
-            judging.without_key = f"set {KEY_VARIABLE} for the remaining {missing}"
+            endpoint = self.journal.endpoint
+            is_today = endpoint == fold_endpoint(read_endpoint().name)
+            variables = KEY_VARIABLE if is_today else f"{KEY_VARIABLE} and {BASE_URL_VARIABLE}={endpoint}"
+            judging.without_key = f"set {variables} for the remaining {missing}"
         return outcomes
 
     def ask_service(self, service: Service) -> None:
@@ -4328,14 +4330,14 @@ class Journal(msgspec.Struct):
     def list_judges(self, options: JudgeOptions) -> list[tuple[str, str]]:
         """Return endpoint and model of those whose replies may count; for a split the newest first."""
         newest = sorted(self.times, key=self.times.__getitem__)[::-1]
-        named = [(endpoint or self.endpoint, model) for endpoint, model in newest]
+        judges = [(endpoint or self.endpoint, model) for endpoint, model in newest]
         if self.has_key:
-            named = [judge for judge in named if judge[0] == self.endpoint]
-        endpoints = [endpoint for endpoint, _ in named[:MAX_JUDGES]]
+            judges = [judge for judge in judges if judge[0] == self.endpoint]
+        endpoints = [endpoint for endpoint, _ in judges]
         if options.judge_model:
             judges = [(endpoint, options.judge_model) for endpoint in endpoints]
         elif options.follows_journal:
-            judges = [*named[:MAX_JUDGES], *itertools.product(endpoints, MODELS)]
+            judges += itertools.product(endpoints, MODELS)
         else:
             judges = list(itertools.product(endpoints, (DEFAULT_JUDGE_MODEL, SUCCESSOR_MODEL)))
         return list(dict.fromkeys(judges))
@@ -4622,8 +4624,7 @@ def split_batch_files(calls: Iterable[Call]) -> Iterator[tuple[bytes, list[Call]
         line = {"custom_id": call.key, "method": "POST", "url": BATCH_ENDPOINT, "body": call.body}
         data = encode_json(line) + b"\n"
         is_full = len(chunk) == BATCH_LINES or len(content) + len(data) > BATCH_BYTES
-        kind = (call.model, call.request.prompt)
-        if chunk and (is_full or kind != (chunk[0].model, chunk[0].request.prompt)):  # a batch is of one kind
+        if chunk and (is_full or call.request.prompt != chunk[0].request.prompt):  # a note has one
             yield bytes(content), chunk
             content.clear()
             chunk = []
@@ -5939,7 +5940,7 @@ class JudgeOptions(Options):
 
     judge_model: str | None = option(
         None,
-        f"use this model only (default: a split's last one, else {DEFAULT_JUDGE_MODEL} or its successor)",
+        f"use this model only (default: the journal's, or {DEFAULT_JUDGE_MODEL})",
         "--model",
         "--judge-model",
         type=parse_name,
@@ -5965,7 +5966,7 @@ class JudgeOptions(Options):
         metavar="SECONDS",
     )
     journal_only: bool = False  # whether nothing is sent even if there is a key
-    follows_journal: ClassVar[bool] = False  # whether without a model's name its judge is used, whoever it is
+    follows_journal: ClassVar[bool] = False  # whether its judge is used if no model is named
 
 
 # ------------------------------------------------------------------ 11. A split's inputs

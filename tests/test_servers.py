@@ -246,6 +246,8 @@ def test_without_a_key_the_judge_counts_that_answers_most(
     notes = [line for line in outcome.err if "it is used" in line]
     assert [*judge_scores(outcome).values()] == scores
     assert notes == ([f"The journal's judgements are by {judge}: it is used."] if judge else [])
+    hint = "warning: set GROQ_API_KEY and GROQ_BASE_URL=http://b:1/v1 for the remaining 1 of 2 judgements"
+    assert (hint in outcome.err) == (0 in scores)
     assert f"With {judge or LLAMA}:\n" in small.run("dev", "--dry-run", *options.split()).out
     if not options:
         assert evaluation.grade("dev")["strong"]["llm_judge"] == judge_block(outcome)
