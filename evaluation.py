@@ -101,6 +101,7 @@ from typing import (
     Any,
     BinaryIO,
     ClassVar,
+    Generic,
     Literal,
     NamedTuple,
     TextIO,
@@ -4641,21 +4642,23 @@ def split_batch_files(calls: Iterable[Call]) -> Iterator[tuple[bytes, list[Call]
 
 
 class MeanCell(NamedTuple):
-    """A mean in a table. `top` is the highest possible mean. If narrow, only charts have its interval."""
+    """A mean in a table. If narrow, its interval is not shown, and a page does not draw it."""
 
     value: float | None
     interval: Interval | None
     digits: int
-    top: float = 1
     is_narrow: bool = False
 
 
 class LinkCell(NamedTuple):
+    """A text, a link unless `href` is "", and what there is to say about it."""
+
     text: str
-    href: str
+    href: str = ""
+    note: str = ""
 
 
-Cell: TypeAlias = str | int | MeanCell | LinkCell
+Cell: TypeAlias = str | int | MeanCell | LinkCell | list[LinkCell]
 Facts: TypeAlias = Mapping[str, str]  # by title; those without text are left out
 
 
@@ -4669,11 +4672,11 @@ class Part(NamedTuple):
     header: Sequence[str] = ()
     rows: Sequence[Sequence[Cell]] = ()
     lines: Sequence[str] = ()
-    place: Literal["warnings", "", "folded", "last"] = ""  # on a page; "last" is below the entries
+    place: Literal["box", "head", "warnings", "first", "", "folded", "last"] = ""  # on a page, top to bottom
     n_names: int = 1  # columns that name a row, which a console repeats in each part of a wide table
     explanations: Facts = MappingProxyType({})  # on a page: of columns, by heading
     keys: Sequence[str] = ()  # columns that a narrow window shows; the table can then be sorted and searched
-    chart: str = ""  # the column of means that a sortable table draws
+    note: str = ""  # the column whose texts have a line of their own on a page
     name: str = ""
 
 
@@ -4695,7 +4698,8 @@ class Card(NamedTuple):
     verdict: str
     score: float | None  # from 1 to 5: gives the verdict its colour and the entries an order
     marks: Sequence[str] = ()
-    reason: str = ""  # the judge's
+    reason: str = ""  # for the score
+    failure: str = ""  # why there is no score
 
 
 class Entry(NamedTuple):
@@ -4731,27 +4735,29 @@ class Distribution(NamedTuple):
         return [choose_colour(1 + 4 * (level - lowest) / (highest - lowest)) for level in self.levels]
 
 
-class Figure(NamedTuple):
-    """A number that a page shows large, with what there is to say about it."""
+class Anew(msgspec.Struct, Generic[T]):
+    """Rows that are made anew each time that they are read, to have few in memory at a time."""
 
-    title: str
-    value: str
-    unit: str
-    lines: Sequence[str]
+    make: Callable[[], Iterable[T]]
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.make())
 
 
 class Report(NamedTuple):
-    """The results of a command for people. `header` and `rows` are the CSV; `entries` are for the page."""
+    """The results of a command for people: data that each renderer may read again.
+
+    `header` and `rows` are the CSV; `entries` are for the page.
+    """
 
     title: str
-    parts: Sequence[Part]  # a page has charts of the first
-    entries: Iterable[Entry] = ()
+    parts: Sequence[Part]
+    entries: Sequence[Entry] | Anew[Entry] = ()
     header: Sequence[str] = ()
-    rows: Iterable[Sequence[object]] = ()
+    rows: Sequence[Sequence[object]] | Anew[list[object]] = ()
     distributions: Mapping[str, Distribution] = MappingProxyType({})  # by title
     entries_title: str = "Questions"
     facts: Facts = MappingProxyType({})  # at the top of a page: what was graded, and by what
-    figures: Sequence[Figure] = ()  # first of all
 
 
 def name_for_file(model: str) -> str:
@@ -4792,7 +4798,7 @@ def build_means_part(
         for measure in shown:
             mean = means.get(measure.name, NO_MEAN)
             is_narrow = widest not in (None, measure)
-            cell = MeanCell(mean.value, mean.interval, measure.digits, measure.top, is_narrow)
+            cell = MeanCell(mean.value, mean.interval, measure.digits, is_narrow)
             cells.append(cell if mean.is_submitted else NOT_SUBMITTED)
         table.append(cells)
     header = [*headings, *[measure.title for measure in shown]]
@@ -4921,9 +4927,11 @@ def render_text_table(part: Part) -> str:
 
 
 def format_cell(cell: Cell) -> str:
+    if isinstance(cell, list):
+        return "; ".join(map(format_cell, cell))
     if isinstance(cell, MeanCell):
         return format_interval(cell)
-    return cell.text if isinstance(cell, LinkCell) else str(cell)
+    return ": ".join(filter(None, (cell.text, cell.note))) if isinstance(cell, LinkCell) else str(cell)
 
 
 def format_interval(cell: MeanCell, sign: str = "") -> str:
@@ -4967,15 +4975,17 @@ def render_csv(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     stream = io.StringIO(newline="")
     writer = csv.writer(stream)
     for row in itertools.chain([header], rows):
-        writer.writerow(map(escape_formula, row))
+        writer.writerow(map(format_csv_cell, row))
     return "\ufeff" + stream.getvalue()
 
 
 FORMULA_START = "[\t\r\n]|\\s*[=+@\uff1d\uff0b\uff0d\uff20-]"
 
 
-def escape_formula(value: object) -> object:
-    """Return text that a spreadsheet would take for a formula with an apostrophe before it."""
+def format_csv_cell(value: object) -> object:
+    """Return a number with at most 6 digits, and what a spreadsheet would take for a formula as text."""
+    if isinstance(value, float) and not value.is_integer():
+        return float(f"{value:.6g}")
     if not isinstance(value, str):
         return "" if value is None else value
     text = remove_invisible(value)
@@ -5015,18 +5025,18 @@ def escape_html(text: str) -> str:
 
 def render_html(report: Report) -> str:
     """Render a report as a page that loads nothing and runs only its own script."""
-    content = [tag("h1", report.title), *render_figures(report.figures), *render_facts(report.facts)]
     entries = list(map(render_entry, report.entries))
     questions = []
     if entries:
-        noun = report.entries_title.lower()
-        form = render_form(noun)
+        form = render_form(report.entries_title.lower())
         listed = tag("div", *entries, class_="entries")
         questions.append(tag("section", tag("h2", report.entries_title), form, listed))
-    content += render_parts(report, "warnings")
-    content += questions if report.figures else []
-    content += [*render_parts(report, ""), *render_parts(report, "folded")]
-    content += [] if report.figures else questions
+    first = render_parts(report, "first")
+    content = [tag("h1", report.title), *render_parts(report, "box"), *render_parts(report, "head")]
+    content += [*render_facts(report.facts), *render_parts(report, "warnings"), *first]
+    content += questions if first else []  # students look for their answers, others for the tables
+    content += [*render_parts(report, ""), *render_distributions(report), *render_parts(report, "folded")]
+    content += [] if first else questions
     content += render_parts(report, "last")
     has_script = bool(entries) or any(part.keys for part in report.parts)
     policy = "default-src 'none'"
@@ -5054,15 +5064,6 @@ def render_facts(facts: Facts) -> list[Html]:
     return [tag("dl", *rows)] if rows else []
 
 
-def render_figures(figures: Iterable[Figure]) -> list[Html]:
-    blocks = []
-    for figure in figures:
-        number = tag("p", tag("b", figure.value), f" {figure.unit}")
-        lines = [tag("p", line) for line in figure.lines]
-        blocks.append(tag("section", tag("h2", figure.title), number, *lines))
-    return [tag("div", *blocks, class_="headline")] if blocks else []
-
-
 def render_parts(report: Report, place: str) -> list[Html]:
     """Return the parts that belong in one place of the page. A wide table scrolls alone."""
     elements = []
@@ -5081,8 +5082,6 @@ def render_parts(report: Report, place: str) -> list[Html]:
         if lines:
             content.append(tag("ul", *[tag("li", line) for line in lines]))
         elements.append(tag(outer, *content, class_=place or None))
-        if part is report.parts[0]:
-            elements += render_charts(report)
     return elements
 
 
@@ -5102,24 +5101,30 @@ def drop_constant_columns(part: Part) -> Part:
 
 def render_table(part: Part) -> Html:
     """Return a table. In a narrow window its cells have their headings, and a sortable one shows keys."""
+    shown = [title for title in part.header if title != part.note]
+    axes = dict(zip(part.header, map(find_axis, zip(*part.rows, strict=True)), strict=True))
     headings: list[Html] = []
     for title, cell in zip(part.header, part.rows[0], strict=True):
-        text = tag("button", title, type="button") if part.keys else title
-        headings.append(tag("th", text, scope="col", class_=choose_class(part, title, cell)))
-    rows = []
+        if title in shown:
+            ends = [tag("span", f"{end:.3g}") for end in axes[title] or ()]
+            text = tag("button", title, type="button") if part.keys else title
+            content = [text, tag("small", *ends, class_="ends")] if ends else [text]
+            headings.append(tag("th", *content, scope="col", class_=choose_class(part, title, cell)))
+    bodies = []
     for row in part.rows:
         cells: list[Html] = []
+        notes: list[Html] = []
         for title, cell in zip(part.header, row, strict=True):
-            name, scope = ("td", None) if cells else ("th", "row")
-            content = render_cell(cell, with_chart=title == part.chart)
-            class_ = choose_class(part, title, cell)
-            cells.append(tag(name, *content, scope=scope, class_=class_, data_title=title))
-        table_row = tag("tr", *cells)
-        rows.append(table_row)
-    caption = tag("caption", part.title)
-    first_row = tag("tr", *headings)
-    head = tag("thead", first_row)
-    return tag("table", caption, head, tag("tbody", *rows), class_="sortable" if part.keys else None)
+            if title in shown:
+                name, scope = ("td", None) if cells else ("th", "row")
+                class_ = choose_class(part, title, cell)
+                content = render_cell(cell, axes[title])
+                cells.append(tag(name, *content, scope=scope, class_=class_, data_title=title))
+            elif cell:
+                notes.append(tag("tr", tag("td", str(cell), colspan=len(shown)), class_="note"))
+        bodies.append(tag("tbody", tag("tr", *cells), *notes))
+    head = tag("thead", tag("tr", *headings))
+    return tag("table", tag("caption", part.title), head, *bodies, class_="sortable" if part.keys else None)
 
 
 def choose_class(part: Part, title: str, cell: Cell) -> str | None:
@@ -5128,83 +5133,49 @@ def choose_class(part: Part, title: str, cell: Cell) -> str | None:
     return " ".join([*classes, "key"] if title in part.keys else classes) or None
 
 
-def render_cell(cell: Cell, *, with_chart: bool) -> list[str]:
+def find_axis(column: Sequence[Cell]) -> Interval | None:
+    """Return the range of means and their intervals, if there are several to draw."""
+    ends: list[float] = []
+    for cell in column if len(column) > 1 else ():
+        if isinstance(cell, MeanCell) and cell.value is not None and not cell.is_narrow:
+            ends += [cell.value, *(cell.interval or ())]
+    return Interval(min(ends), max(ends)) if ends and max(ends) - min(ends) > 1e-9 else None
+
+
+def render_cell(cell: Cell, axis: Interval | None = None) -> list[str]:
+    """Return the content of a cell; a mean is drawn if there is an axis."""
+    if isinstance(cell, list):
+        return [tag("span", *render_cell(link), class_="case") for link in cell]
     if isinstance(cell, LinkCell):
-        return [tag("a", cell.text, href=cell.href)]
+        link = tag("a", cell.text, href=cell.href) if cell.href else cell.text
+        return [link, f": {cell.note}" if cell.note else ""]
     if not isinstance(cell, MeanCell):
         return [str(cell)]
     number, _, interval = format_interval(cell).partition(" ")
-    chart = render_interval(cell) if with_chart else ""
-    return [f"{number} ", tag("small", interval), chart]
-
-
-def render_interval(cell: MeanCell) -> str:
-    """Draw one mean and its interval."""
-    if cell.value is None:
-        return ""
-    shapes = draw_interval(cell.value, cell.interval, CELL_CHART_WIDTH / cell.top, CELL_CHART_WIDTH, 2)
-    box = f"-2 0 {CELL_CHART_WIDTH + 4} 12"
-    return tag("svg", *shapes, viewBox=box, width=CELL_CHART_WIDTH + 4, height=12, aria_hidden="true")
-
-
-def draw_interval(
-    value: float, interval: Interval | None, scale: float, width: float, top: float
-) -> list[Html]:
-    """Return an axis, an interval on it, and a mean."""
-    low, high = interval or (value, value)
-    return [
-        tag("rect", x=0, y=top + 4, width=width, height=2, class_="axis"),
-        tag("rect", x=low * scale, y=top + 2, width=(high - low) * scale, height=6, class_="range"),
-        tag("rect", x=value * scale - 1.5, y=top, width=3, height=10, class_="mean"),
-    ]
-
-
-CELL_CHART_WIDTH = 100
-CHART_WIDTH = 280
-CHART_ROW = 28  # height
-
-
-def render_charts(report: Report) -> list[Html]:
-    """Return a chart of each measure in the first part, to compare its rows, and of each distribution."""
-    overview = report.parts[0]
-    charts = []
-    for column in range(len(overview.header)):
-        if len(overview.rows) > 1 and not overview.keys:
-            charts += render_chart(overview, column)
-    for title, distribution in report.distributions.items():
-        chart = render_histogram(title, distribution)
-        charts.append(chart)
-    return [tag("h2", "Scores"), tag("div", *charts, class_="figures")] if charts else []
-
-
-def render_chart(part: Part, column: int) -> list[Html]:
-    """Draw a column of means as SVG, with their intervals, on one axis; its label has the values."""
-    rows: list[tuple[str, MeanCell]] = []
-    highest = 0.0
-    for cells in part.rows:
-        cell = cells[column]
-        if isinstance(cell, MeanCell) and cell.value is not None:
-            rows.append((" ".join(map(format_cell, cells[: part.n_names])), cell))
-            highest = max(highest, cell.top, *(cell.interval or ()))
-    if not rows:
-        return []
-    labels = [f"{name} {format_interval(cell)}" for name, cell in rows]
-    bottom = CHART_ROW * len(rows) + 4
-    shapes = []
-    for index, (name, cell) in enumerate(rows):
-        top = CHART_ROW * index
-        text = tag("text", name, y=12)
-        number = format_number(cell.value, cell.digits)
-        shapes += [
-            tag("svg", text, y=top, width=CHART_WIDTH - 50, height=CHART_ROW),  # cuts a long name off
-            tag("text", number, x=CHART_WIDTH, y=top + 12, class_="end"),
-            *draw_interval(cell.value or 0, cell.interval, CHART_WIDTH / highest, CHART_WIDTH, top + 16),
+    content: list[str] = [f"{number} ", tag("small", interval)]
+    if axis and cell.value is not None:
+        low, high = cell.interval or (cell.value, cell.value)
+        scale = CELL_CHART_WIDTH / (axis.high - axis.low)
+        left, middle = [(x - axis.low) * scale for x in (low, cell.value)]
+        shapes = [
+            tag("rect", x=0, y=6, width=CELL_CHART_WIDTH, height=2, class_="axis"),
+            tag("rect", x=left, y=4, width=(high - low) * scale, height=6, class_="range"),
+            tag("rect", x=middle - 1.5, y=2, width=3, height=10, class_="mean"),
         ]
-    shapes.append(tag("text", "0", x=0, y=bottom + 8))
-    shapes.append(tag("text", f"{highest:g}", x=CHART_WIDTH, y=bottom + 8, class_="end"))
-    label = f"Means and intervals: {'; '.join(labels)}"
-    chart = tag("svg", *shapes, viewBox=f"-2 0 {CHART_WIDTH + 4} {bottom + 12}", role="img", aria_label=label)
-    return [tag("figure", tag("figcaption", part.header[column]), chart)]
+        width = CELL_CHART_WIDTH + 4
+        content.append(
+            tag("svg", *shapes, viewBox=f"-2 0 {width} 12", width=width, height=12, aria_hidden="true")
+        )
+    return content
+
+
+CELL_CHART_WIDTH = 80
+CHART_WIDTH = 280
+
+
+def render_distributions(report: Report) -> list[Html]:
+    charts = list(itertools.starmap(render_histogram, report.distributions.items()))
+    return [tag("h2", "Scores"), tag("div", *charts, class_="figures")] if charts else []
 
 
 def render_histogram(title: str, distribution: Distribution) -> Html:
@@ -5247,7 +5218,9 @@ def render_form(noun: str) -> Html:
     orders = [tag("option", text, value=value) for value, text in PAGE_ORDERS.items()]
     order = tag("label", "Order ", tag("select", *orders, name="order"))
     most = tag("label", "Score ", tag("select", tag("option", "all", value=""), name="most"))
-    return tag("form", search, order, most, output, data_noun=noun, autocomplete="off", hidden="")
+    buttons = [tag("button", f"{name} all", name=name, type="button") for name in ("open", "close")]
+    fields = (search, order, most, *buttons, output)
+    return tag("form", *fields, data_noun=noun, autocomplete="off", hidden="")
 
 
 PAGE_ORDERS = {"0": "as listed", "1": "lowest score first", "-1": "highest score first"}
@@ -5260,7 +5233,7 @@ def render_entry(entry: Entry) -> Html:
     for card in entry.cards:
         verdicts += render_verdict(card, card.system if len(entry.cards) > 1 else "")
         content = [tag("h4", card.system, *render_verdict(card)), tag("p", card.text)]
-        facts = {"Judge": card.reason, **card.facts}
+        facts = {"Reason": card.reason, "Failure": card.failure, **card.facts}
         cards.append(tag("section", *content, *render_facts(facts), class_="card"))
     link = tag("a", f"#{entry.id}", href=f"#{quote(remove_invisible(entry.id))}")
     content = [tag("p", f"{entry.details} ", link, class_="about"), tag("div", *cards, class_="cards")]
@@ -5380,10 +5353,18 @@ PAGE_STYLE = """
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--paper); color: var(--ink); font: 1rem/1.5 system-ui, sans-serif; }
 main { max-width: 80rem; margin: auto; padding: 0 1rem 4rem; overflow-wrap: break-word; }
-h2, .warnings { margin-top: 2rem; }
+main:has(.sortable) { max-width: none; }
+h2, .box, .warnings { margin-top: 2rem; }
 a { color: var(--accent); }
 :focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
-.warnings { background: var(--warn); border: 2px solid var(--edge); border-left-width: 1em; padding: 0 1em; }
+section:not([class]) > ul { columns: 28rem; }
+li { break-inside: avoid; }
+.box, .warnings { background: var(--warn); border: 2px solid var(--edge); border-left-width: 1em;
+  padding: 0 1em; }
+.box h2, .warnings h2 { margin: .5em 0 0; }
+.box thead { display: none; }
+.case { display: inline-block; margin-right: 1.5em; }
+.head h2 { margin: 0; font-size: 2rem; }
 .scroll { overflow-x: auto; margin: 1rem 0; }
 table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
 caption { position: absolute; clip-path: inset(50%); }  /* the heading above says it */
@@ -5392,7 +5373,7 @@ th, td { border-bottom: 1px solid var(--line); padding: .4em .8em .4em 0; text-a
 tbody th, td { min-width: 5rem; }
 .number { min-width: 0; white-space: nowrap; text-align: right; }
 .number small { display: block; }
-td small, .about, dt, [data-title]::before { color: var(--grey); }
+small, .about, .reason, dt, .note td, [data-title]::before { color: var(--grey); font-weight: normal; }
 .axis { fill: var(--line); }
 .range { fill: var(--range); }
 .mean { fill: var(--accent); }
@@ -5401,31 +5382,29 @@ figure { margin: 0; width: 18rem; max-width: 100%; }
 figcaption { font-weight: bold; }
 svg text { fill: currentColor; font-size: 10px; }
 .middle { text-anchor: middle; }
-.end { text-anchor: end; }
-.headline { display: flex; flex-wrap: wrap; gap: 1rem; }
-.headline section { flex: 1 1 15rem; border: 1px solid var(--line); border-radius: .5rem; padding: 0 1rem; }
-.headline h2 { margin: .5rem 0 0; font-size: 1rem; }
-.headline p { margin: .3rem 0; color: var(--grey); }
-.headline b { font-size: 2.5rem; line-height: 1.2; color: var(--ink); }
 summary { cursor: pointer; padding: .5rem 0; }
 summary h3 { margin: 0; font: inherit; }
-.question summary { display: grid; grid-template-columns: minmax(6rem, max-content) 1fr; gap: 0 1rem; }
-.question summary:has(.reason) { grid-template-columns: 6rem 2fr 3fr; }
-.reason { color: var(--grey); }
+.question summary { display: grid; grid-template-columns: .6em minmax(6rem, max-content) 1fr; gap: 0 .8rem; }
+.question summary:has(.reason) { grid-template-columns: .6em 6rem 2fr 3fr; }
 .sortable button { all: unset; cursor: pointer; }
 .sortable button:focus-visible { outline: 3px solid var(--accent); }
 [aria-sort=ascending] button::after { content: " \\25b2"; }
 [aria-sort=descending] button::after { content: " \\25bc"; }
-.sortable tr > * { white-space: nowrap; max-width: 20rem; min-width: 0; padding: .1em .8em .1em 0;
-  overflow: hidden; text-overflow: ellipsis; }
-.sortable thead th, .sortable tr.open > * { white-space: normal; vertical-align: bottom; }
+.sortable tr > * { max-width: 40rem; min-width: 0; padding: .1em .6em .1em 0; font-size: .85rem; }
+.sortable [data-title=Status] { white-space: pre; }
+.sortable thead th { vertical-align: bottom; white-space: normal; }
 .sortable .number small { display: inline; }
-.sortable td:last-child:not(.number) { white-space: normal; min-width: 12rem; }
+.number .ends.ends { display: flex; justify-content: space-between; width: 84px; margin-left: auto; }
 .sortable svg { vertical-align: middle; }
-.question { border-top: 1px solid var(--line); content-visibility: auto; contain-intrinsic-size: auto 3rem; }
-article { padding-bottom: 2rem; }
-.question { scroll-margin-top: 4rem; }
-article { scroll-margin-top: 8rem; }
+.sortable tbody:has(.note) tr:first-child > * { border: 0; }
+.sortable .note td { padding-left: 3rem; max-width: none; }
+.question summary::before, .sortable tbody tr:first-child::before { width: .6em; height: .7em;
+  margin-top: .4em; background: var(--grey); clip-path: polygon(0 0, 100% 50%, 0 100%); }
+.question summary::before { content: ""; }
+.question[open] summary::before, .open tr:first-child::before { rotate: 90deg; }
+.question { border-top: 1px solid var(--line); content-visibility: auto; contain-intrinsic-size: auto 3rem;
+  scroll-margin-top: 4rem; }
+article { padding-bottom: 2rem; scroll-margin-top: 8rem; }
 article:target { border-left: .3rem solid var(--accent); padding-left: 1rem; }
 .badge { display: inline-block; border: 1px solid var(--grey); border-radius: 1rem; padding: 0 .6rem;
   background: var(--level, var(--soft)); font-weight: normal; print-color-adjust: exact; }
@@ -5437,7 +5416,6 @@ dl { display: grid; grid-template-columns: 2fr 3fr; gap: .3rem 1rem; }
 dl > div { display: contents; }
 main > dl, main > dl > div { display: flex; flex-wrap: wrap; gap: 0 .5rem; }
 main > dl { gap: .3rem 1.5rem; }
-section > ul { columns: 28rem; }
 dd { margin: 0; }
 .list { list-style: none; padding: 0; }
 .list li { padding: .2rem .5rem; border-left: .3rem solid transparent; }
@@ -5446,7 +5424,7 @@ dd { margin: 0; }
 form, .figures { display: flex; flex-wrap: wrap; gap: 1rem 2rem; }
 form { position: sticky; top: 0; z-index: 1; align-items: center; gap: .5rem 1.2rem; padding: .6rem 0;
   background: var(--paper); }
-select, input { font: inherit; max-width: 14rem; }
+select, input, form button { font: inherit; max-width: 14rem; }
 [hidden] { display: none !important; }
 @media screen and (max-width: 48rem) {
   form { position: static; }
@@ -5454,29 +5432,41 @@ select, input { font: inherit; max-width: 14rem; }
   thead { display: none; }
   tr { display: grid; grid-template-columns: repeat(auto-fill, minmax(8rem, 1fr)); margin-bottom: 1rem;
     padding: 0 .8em; border: 1px solid var(--grey); border-radius: .5rem; }
-  tbody th { grid-column: 1 / -1; }
+  tbody th, .box td { grid-column: 1 / -1; }
+  .box tr { padding: 0; border: 0; }
   tbody th, td { border: 0; }
   .number { white-space: pre-wrap; text-align: left; }
-  .question summary, .question summary:has(.reason) { grid-template-columns: 1fr; }
-  .sortable tr { grid-template-columns: 3rem 1fr max-content; margin: 0; border-width: 0 0 1px;
-    border-radius: 0; }
-  .sortable tr.open { grid-template-columns: repeat(auto-fill, minmax(8rem, 1fr)); }
-  .sortable tr > * { white-space: normal; grid-column: auto; }
-  .sortable tr:not(.open) > :not(.key), .sortable tr:not(.open) :is(svg, small),
-  .sortable tr:not(.open) > ::before { display: none; }
-  [data-title]::before { content: attr(data-title) "\\a"; font-weight: normal; font-size: .8rem; }
+  .question summary, .question summary:has(.reason) { grid-template-columns: .6em 1fr; }
+  .question summary > * { grid-column: 2; }
+  .sortable tbody { border-bottom: 1px solid var(--line); padding: .2rem 0; cursor: pointer; }
+  .sortable tr { display: flex; gap: .6rem; margin: 0; padding: 0; border: 0; }
+  .sortable tbody tr:first-child::before { content: ""; flex: none; }
+  .sortable td { flex: 1; }
+  .sortable .number { flex: 0 0 3.5rem; }
+  .sortable .open tr:first-child { flex-wrap: wrap; }
+  .sortable .open td { flex: 1 0 6rem; }
+  .sortable .note td { padding-left: 1.2rem; }
+  .sortable tbody:not(.open) :is(.key ~ td:not(.key), svg, small) { display: none; }
+  [data-title]::before { content: attr(data-title) "\\a"; font-size: .8rem; }
+  .box [data-title]::before, .sortable tbody:not(.open) [data-title]::before { display: none; }
 }
 @media print {
-  :root { color-scheme: light; font-size: 10pt; }
-  form { display: none; }
+  :root { color-scheme: light; font-size: 8pt; }
+  body { line-height: 1.25; }
+  form, summary .reason { display: none; }
   .scroll { overflow: visible; }
-  .question { content-visibility: visible; }
-  .card, li, tr, figure, summary { break-inside: avoid; }
-  summary { break-after: avoid; }
-  .sortable tr > * { white-space: normal; }
+  .question, ::details-content { content-visibility: visible; block-size: auto; }
+  .list { columns: 2; }
+  .list li { padding: .05rem .4rem; }
+  article { padding-bottom: .5rem; }
+  h2, .box, .warnings { margin-top: 1rem; }
+  h4, .card > p, .card dl { margin: .4rem 0; }
+  .card :is(dl, dl > div) { display: block; }
+  .card :is(dt, dd) { display: inline; margin-right: .5em; }
+  tr, figure, summary { break-inside: avoid; }
+  h2, h4, summary { break-after: avoid; }
   .marked { text-decoration: underline; }
-  ::details-content { content-visibility: visible; block-size: auto; }
-  th, td { padding-right: .4em; font-size: .7rem; min-width: 0; }
+  th, td { padding-right: .4em; font-size: .8rem; min-width: 0; }
 }
 """
 
@@ -5503,17 +5493,16 @@ function compareCells(a, b) {
 }
 for (const table of document.querySelectorAll(".sortable")) {
   const form = table.closest("section, details").querySelector("form");
-  const rows = [...table.tBodies[0].rows].map(element => (
-    { element, text: element.textContent.toLowerCase() }));
+  const rows = [...table.tBodies].map(element => ({ element, text: element.textContent.toLowerCase() }));
   const headings = [...table.tHead.rows[0].cells];
   start(form, () => filterRows(rows, form, () => true));
   headings.forEach((heading, column) => heading.addEventListener("click", () => {
     const isRising = heading.ariaSort !== "ascending";
     for (const other of headings) other.ariaSort = null;
     heading.ariaSort = isRising ? "ascending" : "descending";
-    const text = row => row.element.cells[column].textContent;
+    const text = row => row.element.rows[0].cells[column].textContent;
     const sorted = [...rows].sort((a, b) => compareCells(text(a), text(b)) * (isRising ? 1 : -1));
-    table.tBodies[0].append(...sorted.map(row => row.element));
+    table.append(...sorted.map(row => row.element));
   }));
   for (const { element } of rows) element.addEventListener("click", () => element.classList.toggle("open"));
 }
@@ -5544,6 +5533,9 @@ function reveal() {
   question.scrollIntoView();
 }
 if (list) {
+  for (const button of form.querySelectorAll("button")) button.addEventListener("click", () => {
+    for (const { element } of entries) if (!element.hidden) element.open = button.name === "open";
+  });
   const scores = new Set(entries.map(entry => entry.score).filter(score => score >= 0));
   for (const score of [...scores].sort((a, b) => a - b)) form.most.add(new Option(`${score} or less`, score));
   form.order.parentElement.hidden = form.most.parentElement.hidden = scores.size === 0;
@@ -6047,7 +6039,7 @@ class System(msgspec.Struct):
     submission: str  # "" in the current directory
     file: InputFile
     predictions: Predictions
-    warnings: list[str]
+    oddities: Mapping[str, Sequence[str]] = {}  # of the data: cases by kind of warning
     answers: list[GradedAnswer] = []
     judged: list[SplitCriterion] = []  # that its answers have scores by
     judges: dict[str, tuple[str, str]] = {}  # criterion -> the model ("" for people), and its prompt's hash
@@ -6059,6 +6051,10 @@ class System(msgspec.Struct):
     @property
     def title(self) -> str:
         return join_folder(self.submission, self.name)
+
+    @property
+    def warnings(self) -> list[str]:
+        return list_warnings(self.file.file, self.oddities)
 
     @property
     def is_judged(self) -> bool:
@@ -6112,31 +6108,33 @@ class Submission(msgspec.Struct):
     output_folder: str = ""  # its results and pages are written there
     names: list[str] = []  # of the systems to grade
     others: list[str] = []  # that it has files of
+    found: list[str] = []  # all files and folders in it
     systems: list[System] = []
     problems: list[str] = []  # each keeps one system out, and no other
     notices: list[str] = []  # warnings about its folder
     differences: list[Difference] = []
 
     @property
-    def shown_problems(self) -> list[str]:
-        """The problems without the names of folders above the submission's."""
+    def reasons(self) -> list[str]:
+        """The problems as seen from within its folder: "dev_x_output.json, line 3: JSON is cut off"."""
         path = os.path.abspath(self.folder)
-        above = os.path.dirname(path)
-        return [text.replace(f" in {path}", "").replace(f" in {above}", "") for text in self.problems]
-
-    @property
-    def reason(self) -> str:
-        """Return the first problem for the leaderboard: "dev_x_output.json, line 3: JSON is cut off"."""
-        text = "".join(self.shown_problems[:1])
-        text = text.removeprefix(f"{self.folder}: ").removeprefix(f"{self.folder}/")
-        return re.sub(r":([0-9]+): ", r", line \1: ", text, count=1)
+        reasons = []
+        for text in self.problems:
+            for above in (path, os.path.dirname(path)):
+                text = text.replace(f" in {above}", "")
+            text = text.removeprefix(f"{self.folder}: ").removeprefix(f"{self.folder}/")
+            reasons.append(re.sub(r":([0-9]+): ", r", line \1: ", text, count=1))
+        return reasons
 
     @property
     def warnings(self) -> list[str]:
         return [*self.notices, *flatten(system.warnings for system in self.systems)]
 
-    def link_page(self, split: Split) -> str:
-        return quote(f"{self.output_folder}/{split.name}_evaluation.html")
+    def name_page(self, split: Split) -> str:
+        return f"{self.output_folder}/{split.name}_evaluation.html"
+
+    def link_page(self, split: Split, question_id: str = "") -> str:
+        return quote(self.name_page(split)) + (f"#{quote(question_id)}" if question_id else "")
 
 
 def join_folder(folder: str, name: str) -> str:
@@ -6189,7 +6187,7 @@ class CheckInputs(Command):
         if problems:  # the questions that could be read say nothing about the others
             split = split._replace(questions=[])
         submissions = read_submissions(split, options)
-        warnings = [*split.warnings, *find_equal_predictions(submissions)]
+        warnings = [*split.warnings, *warn_about_equal_predictions(submissions)]
         ungraded: list[str] = []
         for submission in submissions:
             ungraded += submission.problems
@@ -6371,6 +6369,7 @@ def read_submission(split: Split, submission: Submission, options: InputOptions)
     try:
         folder = find_inner_folder(folder) if submission.name else folder
         submission.folder = folder
+        submission.found = list_visible(folder) if submission.name else []
         submission.names = find_systems(folder, split.name)
         if submission.name and not submission.names and not options.systems:
             raise InputError([explain_no_predictions(folder, split)])
@@ -6455,8 +6454,8 @@ def read_system(split: Split, submission: Submission, name: str) -> None:
     predictions = parse_predictions(file, known, problems, each_alone=bool(submission.name))
     submission.problems += problems
     if not problems:
-        warnings = check_predictions(file, split, predictions)
-        submission.systems.append(System(name, submission.name, file.source, predictions, warnings))
+        oddities = check_predictions(file, split, predictions)
+        submission.systems.append(System(name, submission.name, file.source, predictions, oddities))
 
 
 def compute_system_order(name: str) -> tuple[bool, str]:
@@ -6515,6 +6514,13 @@ FIELD_NAMES = {  # a prediction's field -> what it may be called, in letters onl
 }
 
 
+# Kinds of warning that a teacher should see first: see list_concerns in section 14.
+QUESTION_FORM = "IDs unlike those of the questions, counted as misses; write them as in the questions file"
+DOCUMENT_FORM = "retrieved IDs unlike those of the documents; write them as in the corpus"
+SENTENCE_FORM = "cited IDs unlike those of the sentences; write them as in the documents"
+BROAD = "more than half of the documents' sentences cited on average; cite those that support the answer"
+
+
 def fold_text(text: str) -> str:
     """Return a text without what nobody tells apart: case, white space, composed letters."""
     return " ".join(unicodedata.normalize("NFC", text).casefold().split())
@@ -6570,8 +6576,8 @@ def check_gold(split: Split, *, is_check: bool) -> list[str]:
     return list_warnings(split.file.file, cases)
 
 
-def check_predictions(file: FileData, split: Split, predictions: Predictions) -> list[str]:
-    """Return a warning for each thing that is odd about a system's predictions."""
+def check_predictions(file: FileData, split: Split, predictions: Predictions) -> dict[str, list[str]]:
+    """Return the cases of each thing that may be odd about a system's predictions."""
     rows = predictions.rows
     swapped = []
     missing = []
@@ -6592,27 +6598,21 @@ def check_predictions(file: FileData, split: Split, predictions: Predictions) ->
     for name, row in rows.items():
         if len(row.retrieved_docs) > MAX_RETRIEVED:
             beyond[name] = len(row.retrieved_docs) - MAX_RETRIEVED
-    cases = {
+    return {
         "predictions that cannot be read, counted as blank": predictions.unreadable,
         "IDs that occur more than once, the last counts": predictions.repeated,
-        "IDs unlike those of the questions, counted as misses; write them as in the questions file": [
-            f"{name} for {question_id}" for name, question_id in forms.items()
-        ],
+        QUESTION_FORM: [f"{name} for {question_id}" for name, question_id in forms.items()],
         "questions without a prediction, counted as misses": [
             name for name in missing if name not in forms.values()
         ],
         "predictions for IDs that no question has": unknown,
         "predictions with another text than the question's": swapped,
-        "retrieved IDs unlike those of the documents; write them as in the corpus": (
-            find_similar_documents(split, rows)
-        ),
+        DOCUMENT_FORM: find_similar_documents(split, rows),
         f"{sum(beyond.values())} retrieved IDs beyond the first {MAX_RETRIEVED}, which do not count": (
             list(beyond)
         ),
         **check_citations(split, rows),
-        "more than half of the documents' sentences cited on average; cite those that support the answer": (
-            find_broad_citations(split, rows)
-        ),
+        BROAD: find_broad_citations(split, rows),
         "all answers are blank; fill in `answer`": alike if is_empty else [],
         "all answers are the same; check the system that gave them": [] if is_empty else alike,
         f"answers of more than {MAX_ANSWER_CHARS} characters, judged cut off": [
@@ -6620,7 +6620,6 @@ def check_predictions(file: FileData, split: Split, predictions: Predictions) ->
         ],
         **find_misspelt_fields(file, predictions),  # last, as there may be many
     }
-    return list_warnings(file.name, cases)
 
 
 def is_same_text(text: str, known: str) -> bool:
@@ -6691,7 +6690,7 @@ def check_citations(split: Split, rows: Mapping[str, Prediction]) -> dict[str, l
         if doc_ids and None not in documents:
             unknown += [f"{name} of {question_id}" for name in names]
     if 2 * n_similar >= max(n_cited, 1):
-        return {"cited IDs unlike those of the sentences; write them as in the documents": list(similar)}
+        return {SENTENCE_FORM: list(similar)}
     return {"cited IDs that neither the gold document nor a retrieved one has": unknown}
 
 
@@ -6716,19 +6715,21 @@ def find_broad_citations(split: Split, rows: Mapping[str, Prediction]) -> list[s
     return names if 2 * sum(shares.values()) > len(shares) else []
 
 
-def find_equal_predictions(submissions: Sequence[Submission]) -> list[str]:
-    """Return a warning for each group of submissions that have a system with the same predictions."""
+def find_equal_predictions(submissions: Sequence[Submission]) -> list[list[System]]:
+    """Return each group of systems with the same predictions that are of several submissions."""
     groups: dict[str, list[System]] = defaultdict(list)
-    for submission in submissions if len(submissions) > 1 else ():
+    for submission in submissions:
         for system in submission.systems:
             rows = sorted(system.predictions.rows.items())
             content = [[name, row.answer, row.evidence_sentences, row.retrieved_ids] for name, row in rows]
-            groups[hash_json(content)].append(system)
-    lines = []
-    for group in groups.values():
-        if len({system.submission for system in group}) > 1:
-            lines.append(f"equal predictions: {', '.join(system.title for system in group)}")
-    return lines
+            if content:
+                groups[hash_json(content)].append(system)
+    return [group for group in groups.values() if len({system.submission for system in group}) > 1]
+
+
+def warn_about_equal_predictions(submissions: Sequence[Submission]) -> list[str]:
+    groups = find_equal_predictions(submissions)
+    return [f"equal predictions: {', '.join(system.title for system in group)}" for group in groups]
 
 
 def find_misspelt_fields(file: FileData, predictions: Predictions) -> dict[str, list[str]]:
@@ -6938,7 +6939,7 @@ class GradeSplit(Command):
         for submission in self.submissions:
             lines += [f"warning: {line}" for line in submission.warnings]
             lines += shorten_problems(submission.problems)
-        lines += [f"warning: {line}" for line in find_equal_predictions(self.submissions)]
+        lines += [f"warning: {line}" for line in warn_about_equal_predictions(self.submissions)]
         return lines
 
     def requests(self) -> Iterator[Request]:
@@ -7001,9 +7002,7 @@ class GradeSplit(Command):
                 path = join_folder(submission.output_folder, name)
                 document = self.build_document(submission)
                 yield OutputFile(path, functools.partial(render_results, document), not is_alone, is_alone)
-        if not is_alone:
-            yield from self.list_class_files()
-        yield from self.list_reports()
+        yield from self.list_reports() if is_alone else self.list_class_files()
 
     def build_document(self, submission: Submission) -> dict[str, Any]:
         """Return the content of a results file. Its paths are relative to the folder of the run."""
@@ -7032,40 +7031,48 @@ class GradeSplit(Command):
             document[system.name] = results
         return document
 
+    def choose_forms(self, stem: str) -> set[str]:
+        """Return the reports that the options name or an earlier run has left: none stays out of date."""
+        return {*self.options.report, *find_report_forms(stem)}
+
     def list_class_files(self) -> Iterator[OutputFile]:
         """Yield the leaderboard, with --report html also its page, and the grades."""
         stem = LEADERBOARD_FILE.format(split=self.split.name)
-        forms = {"csv", "md", *({"html"} & {*self.options.report, *find_report_forms(stem)})}
-        for form in sorted(forms):
+        pages = {"html"} & self.choose_forms(stem)
+        for form in sorted({"csv", "md", *pages}):
             yield OutputFile(f"{stem}.{form}", functools.partial(RENDERERS[form], self.leaderboard))
-        rows = list_grades(self.submissions)
+        rows = list_grades(self.split, self.submissions, self.gradebook, has_pages=bool(pages))
         path = GRADES_FILE.format(split=self.split.name)
         yield OutputFile(path, functools.partial(render_csv, GRADES_HEADER, rows))
+        yield from self.list_reports(pages)
 
-    def list_reports(self) -> Iterator[OutputFile]:
-        """Yield the reports that the options name or an earlier run has left: none stays out of date."""
+    def list_reports(self, forms: Collection[str] = ()) -> Iterator[OutputFile]:
+        """Yield the reports on each submission; one that is not graded has a page that says why."""
         split = self.split
         name = RESULTS_FILE.format(split=split.name).removesuffix(".json")
-        chosen = [choose_system(submission) for submission in self.submissions]
-        medians = compute_medians(list(filter(None, chosen)), split.measures)
         for submission in self.submissions:
             stem = join_folder(submission.output_folder, name)
-            old_forms = find_report_forms(stem)
-            forms = {*self.options.report, *old_forms} if submission.systems else old_forms
-            report = build_empty_report(split, submission.name, submission.reason)
-            if submission.systems and forms:
+            own_forms = sorted({*forms, *self.choose_forms(stem)})
+            report = build_empty_report(split, submission.name, submission.reasons, submission.found)
+            if submission.systems and own_forms:
                 report = build_split_report(
-                    split, submission, self.judging, self.people, medians, self.options.baseline
+                    split, submission, self.judging, self.people, self.gradebook, self.options.baseline
                 )
-            yield from list_report_files(report, stem, sorted(forms))
+            yield from list_report_files(report, stem, own_forms)
         for folder in find_other_folders(split, self.submissions, is_gone=True):
             stem = join_folder(folder, name)
-            report = build_empty_report(split, Path(folder).name, "the submission's folder no longer exists")
+            report = build_empty_report(
+                split, Path(folder).name, ["the submission's folder no longer exists"]
+            )
             yield from list_report_files(report, stem, find_report_forms(stem))
 
     @functools.cached_property
+    def gradebook(self) -> Gradebook:
+        return build_gradebook(self.split, self.submissions, self.people)
+
+    @functools.cached_property
     def leaderboard(self) -> Report:
-        return build_leaderboard(self.split, self.submissions, self.judging, self.people)
+        return build_leaderboard(self.split, self.submissions, self.judging, self.people, self.gradebook)
 
     def console(self) -> str:
         lines = [
@@ -7075,7 +7082,8 @@ class GradeSplit(Command):
             *map(escape_console, self.people.remarks),
         ]
         if self.options.outputs:
-            lines.append(render_text([narrow_leaderboard(self.leaderboard.parts[0])]))
+            attention, board, *_ = self.leaderboard.parts
+            lines.append(render_text([list_on_console(attention), narrow_leaderboard(board)]))
             for system in self.systems:
                 cases = describe_cases(system, [])["Overridden scores"]
                 lines += map(escape_console, prefix_lines(system.title, cases))
@@ -7083,7 +7091,8 @@ class GradeSplit(Command):
             lines.append(render_split_text(self.submissions[0], self.split))
             developments = {system.name: system.development for system in self.systems}
             lines.append(render_text([build_baseline_part(self.options.baseline, developments)]))
-        lines += map(escape_console, list_unequal_decisions(filter(self.options.judges, self.systems)))
+        for decision in find_unequal_decisions(filter(self.options.judges, self.systems)):
+            lines.append(escape_console(f"{decision.system.title}: Overridden {decision.describe()}"))
         lines.append(render_text([build_people_part(self.people, self.systems)]))
         return "\n".join(filter(None, lines))
 
@@ -7131,7 +7140,7 @@ class GradeSplit(Command):
         return lines
 
     def is_complete(self) -> bool:
-        has_all = self.people.is_complete and not self.problems
+        has_all = not self.people.rejected and not self.problems
         if any(system.development and system.development.list_obstacles() for system in self.systems):
             return False
         cases = itertools.product(self.systems, self.split.criteria)
@@ -7711,7 +7720,7 @@ def restore_system(
     name: str, blocks: Mapping[str, StoredBlock], file: FileData, problems: list[str]
 ) -> System:
     """Return a system with its graded answers. Nothing but the rows of its blocks is needed."""
-    system = System(name, "", file.source, Predictions({}, [], [], []), [])
+    system = System(name, "", file.source, Predictions({}, [], [], []))
     rows: dict[str, dict[str, Any]] = defaultdict(dict)  # the rows of all blocks on a question, as one
     for block, content in blocks.items():
         for row in content.per_question:
@@ -7841,7 +7850,7 @@ class People(msgspec.Struct):
     files: list[InputFile] = []  # that of labels is the last one
     remarks: list[str] = []  # which files are used
     warnings: list[str] = []
-    is_complete: bool = True  # whether no row contradicts itself, or is of an unknown system or question
+    rejected: list[str] = []  # rows that contradict themselves, or of unknown systems or questions
 
 
 class AnswerIndex(NamedTuple):
@@ -7974,8 +7983,7 @@ def read_people_rows(
         else:
             kind_of_fault = UNJUDGED_ROWS if copies else OUTDATED_ROWS
             faults[kind_of_fault].append(f"{place}{row.question_id} {row.system}".strip())
-    if faults[UNKNOWN_ROWS] or contradictions:
-        people.is_complete = False
+    people.rejected += [*faults[UNKNOWN_ROWS], *contradictions]
     people.warnings += [*shorten_problems(contradictions), *list_warnings(path, faults)]
     return found
 
@@ -8141,25 +8149,34 @@ def list_people_cells(name: str, compared: Mapping[str, Any]) -> list[Cell]:
         cells.append(MeanCell(compared[key], None, 2))
     for key in ("people_minus_judge", "corrected_answer_score"):
         interval = compared["ci95"][key]
-        cells.append(MeanCell(compared[key], interval and Interval(*interval), 2, TOP_SCORE))
+        cells.append(MeanCell(compared[key], interval and Interval(*interval), 2))
     return cells
 
 
-def list_unequal_decisions(systems: Iterable[System]) -> list[str]:
-    """Return the overrides of answers that others gave, too, and have another score for. Not for students."""
+class UnequalDecision(NamedTuple):
+    """An override of an answer that others gave, too, and have another score for. Not for students."""
+
+    system: System
+    answer: GradedAnswer
+    others: list[str]  # titles of systems
+
+    def describe(self) -> str:
+        what = f"the same answer (answer_id {self.answer.answer_id}) keeps another score"
+        return f"{self.answer.question.question_id}: {what}: {shorten_names(self.others)}"
+
+
+def find_unequal_decisions(systems: Iterable[System]) -> list[UnequalDecision]:
     groups: dict[tuple[str, str], list[tuple[System, GradedAnswer]]] = defaultdict(list)
     for system in systems:
         for answer in system.answers:
             groups[answer.question.question_id, answer.prediction.answer].append((system, answer))
-    lines = []
+    decisions = []
     for group in groups.values():
         for system, answer in group:
             others = [other.title for other, copy in group if copy.score != answer.score]
             if answer.override and others:
-                what = f"the same answer (answer_id {answer.answer_id}) keeps another score"
-                text = f"{answer.question.question_id}: {what}: {shorten_names(others)}"
-                lines.append(f"{system.title}: Overridden {text}")
-    return lines
+                decisions.append(UnequalDecision(system, answer, others))
+    return decisions
 
 
 # -- The label sheet
@@ -8225,35 +8242,84 @@ def describe_doubts(answer: GradedAnswer) -> list[str]:
 # ------------------------------------------------------------------ 14. The class and its pages
 
 # In: graded Submissions. Out: the leaderboard, the grades, and the reports on each submission, as a Part or
-# Report that the renderers of section 9 turn into text, pages and tables. Read first: rank_submissions,
+# Report that the renderers of section 9 turn into text, pages and tables. Read first: build_gradebook,
 # build_leaderboard, build_split_report.
 
 # -- The class: leaderboard, grades, questions
 
 LEADERBOARD_MEASURES = (COMBINED_MEASURE, ANSWER_MEASURE, EVIDENCE_MEASURE, F1_MEASURE, *RETRIEVAL_MEASURES)
-NOT_ON_CONSOLE = {"Judged", "Missing", "Flagged", "Overridden", "Warnings", "Status"}  # it has 100 columns
-NOT_ON_CONSOLE.add(RETRIEVAL_MEASURES[0].title)
-GRADES_HEADER = ("submission", "points", "system", "status", "reason")
+COUNTS = {"Judged": "scored", "Missing": "missing", "Flagged": "flagged", "Overridden": "overridden"}
+NOT_ON_CONSOLE = {*COUNTS, "Warnings", "Status", "Reason", RETRIEVAL_MEASURES[0].title}  # it has 100 columns
+GRADES_HEADER = ("submission", "points", "system", "status", "reason", "flagged", "page")
+
+# What needs attention, in this order; what to do comes after a semicolon
+UNGRADED = "Not graded"
+OTHER_FORM = "IDs in another form"
+ALL_CITED = "Nearly everything cited"
+UNJUDGED = "Judgements missing; run again, or override them"
+NOTHING_RIGHT = "F1 of 0 with citations; compare their IDs with those of the documents"
+BESIDE = "Files beside, not graded"
+FLAGGED = "Flagged answers; read them and decide"
+EQUAL = "Equal predictions"
+UNEQUAL = "Overridden, but not for all with this answer"
+REJECTED = "Rows of people's files that do not count"
+CONCERNS = (
+    *(UNGRADED, OTHER_FORM, ALL_CITED, UNJUDGED, NOTHING_RIGHT),
+    *(BESIDE, FLAGGED, EQUAL, UNEQUAL, REJECTED),
+)
+# Which of these data warnings are, by their kind
+ODDITIES = {OTHER_FORM: (QUESTION_FORM, DOCUMENT_FORM, SENTENCE_FORM), ALL_CITED: (BROAD,)}
+
+NO_SYSTEM = System("", "", InputFile("", ""), Predictions({}, [], [], []))  # of a submission without any
+Concerns: TypeAlias = Mapping[str, Sequence[LinkCell]]  # by kind: whose it is, with a link, and a note
+
+
+class Grade(NamedTuple):
+    """A submission's grade: 100 times the mean of a measure of the system that counts."""
+
+    system: System  # NO_SYSTEM if none is graded
+    measure: Measure
+    concerns: Concerns
+
+    @property
+    def points(self) -> float | None:
+        """The points; None while judgements that they rest on are missing."""
+        value = self.system.find_mean(self.measure).value
+        is_final = self.measure is F1_MEASURE or not self.system.missing
+        return round(100 * value, 2) if is_final and value is not None else None
+
+    @property
+    def reason(self) -> str:
+        """Whatever there is to know about the grade."""
+        texts = []
+        for kind, cells in self.concerns.items():
+            what, _, advice = kind.partition("; ")
+            texts.append(": ".join(filter(None, [what, ", ".join(cell.note for cell in cells), advice])))
+        if not self.system.find_mean(F1_MEASURE).is_submitted:
+            texts.append("no citations, which counts 0")
+        return "; ".join(texts).removeprefix("" if self.system.answers else f"{UNGRADED}: ")
+
+
+class Gradebook(NamedTuple):
+    """The grades of a class, and what a person should look at."""
+
+    grades: dict[str, Grade]  # by submission
+    concerns: Concerns  # of all
+    medians: dict[str, Mean]  # of the means by measure
+    median: float | None  # of the points
 
 
 class BoardRow(NamedTuple):
     """A row of the leaderboard: a system, or a submission of which a system or all cannot be graded."""
 
     submission: Submission
-    system: System | None
+    system: System
     rank: int | None
     reason: str  # why it has no rank, or a rank with missing judgements
 
     @property
     def status(self) -> str:
-        return "graded" if self.system else "not graded"
-
-    def find_mean(self, measure: Measure) -> Mean:
-        return self.system.find_mean(measure) if self.system else NO_MEAN
-
-    def find_answers(self, kind: str) -> list[GradedAnswer]:
-        """Return the answers that are "scored", "missing", "flagged" or "overridden"."""
-        return cast("list[GradedAnswer]", getattr(self.system, kind, []))
+        return "graded" if self.system.answers else "not graded"
 
 
 def choose_measure(systems: Sequence[System]) -> Measure:
@@ -8306,39 +8372,114 @@ def rank_submissions(submissions: Sequence[Submission]) -> tuple[Measure, list[B
         rows.append(BoardRow(graded, system, rank, reason))
     for graded in submissions:
         if graded.problems:
-            rows.append(BoardRow(graded, None, None, graded.reason))
+            rows.append(BoardRow(graded, NO_SYSTEM, None, graded.reasons[0]))
     return measure, rows
 
 
+def build_gradebook(split: Split, submissions: Sequence[Submission], people: People) -> Gradebook:
+    """Grade each submission: by the combined score, or F1 without answer scores."""
+    systems = list(flatten(submission.systems for submission in submissions))
+    measure = COMBINED_MEASURE if has_scores(systems) else F1_MEASURE
+    decisions = find_unequal_decisions(system for system in systems if system.is_judged)
+    groups = find_equal_predictions(submissions)
+    concerns: dict[str, list[LinkCell]] = {kind: [] for kind in CONCERNS}
+    grades = {}
+    for submission in submissions:
+        own: dict[str, list[LinkCell]] = defaultdict(list)
+        for kind, cell in list_concerns(split, submission, groups, decisions):
+            own[kind].append(cell)
+            concerns[kind].append(cell)
+        grades[submission.name] = Grade(choose_system(submission), measure, own)
+    concerns[REJECTED] += map(LinkCell, people.rejected)
+    medians = {}
+    for other in split.measures:
+        value = find_median(grade.system.find_mean(other).value for grade in grades.values())
+        medians[other.name] = NO_MEAN._replace(value=value)
+    return Gradebook(grades, concerns, medians, find_median(grade.points for grade in grades.values()))
+
+
+def find_median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if len(known) > 1 else None
+
+
+def list_concerns(
+    split: Split,
+    submission: Submission,
+    groups: Iterable[Sequence[System]],
+    decisions: Iterable[UnequalDecision],
+) -> Iterator[tuple[str, LinkCell]]:
+    """Yield what about a submission needs attention, by kind. `groups` have equal predictions."""
+    page = submission.link_page(split)
+    for reason in submission.reasons:
+        yield UNGRADED, LinkCell(submission.name, page, cut_text(reason))
+    for system in submission.systems:
+        title = system.title if len(submission.systems) > 1 else submission.name
+        for attention, kinds in ODDITIES.items():
+            cases = {kind: system.oddities.get(kind, ()) for kind in kinds}
+            for line in list_warnings("", cases):
+                yield attention, LinkCell(title, page, line.removeprefix(": "))
+        for criterion in split.criteria:
+            ids = list_ids(system.find_missing(criterion))
+            if ids:
+                note = f"{criterion.prefix}{len(ids)} ({shorten_names(ids)})"
+                yield UNJUDGED, LinkCell(title, submission.link_page(split, ids[0]), note)
+        f1 = system.find_mean(F1_MEASURE)
+        if f1.is_submitted and f1.value == 0:
+            yield NOTHING_RIGHT, LinkCell(title, page)
+        for answer in system.flagged:
+            name = answer.question.question_id
+            note = f"{name} ({', '.join(answer.flags)})"
+            yield FLAGGED, LinkCell(title, submission.link_page(split, name), note)
+        for group in groups:
+            others = [other.title for other in group if other is not system]
+            if len(others) < len(group):
+                yield EQUAL, LinkCell(title, page, shorten_names(others))
+    for decision in decisions:
+        if decision.system.submission == submission.name:
+            page = submission.link_page(split, decision.answer.question.question_id)
+            yield UNEQUAL, LinkCell(submission.name, page, decision.describe())
+    for name in find_copies(split, submission):
+        yield BESIDE, LinkCell(submission.name, page, name)
+
+
+def find_copies(split: Split, submission: Submission) -> list[str]:
+    """Return the files beside predictions that look like copies of some: "dev_final_output (1).json"."""
+    predictions = {PREDICTIONS_FILE.format(split=split.name, system=name) for name in submission.names}
+    pattern = PREDICTIONS_FILE.format(split=re.escape(split.name), system=".+").removesuffix(".json")
+    copies = [name for name in submission.found if name not in predictions and re.search(pattern, name)]
+    return copies if predictions else []
+
+
+def build_attention_part(concerns: Concerns) -> Part:
+    """Return the box on top of the leaderboard, with at most ten cases of a kind."""
+    rows: list[list[Cell]] = []
+    for kind, cells in concerns.items():
+        what, semicolon, advice = kind.partition(";")
+        shown = list(cells[:MAX_NAMES_SHOWN])
+        if len(cells) > len(shown):
+            shown.append(LinkCell(f"and {len(cells) - len(shown)} more"))
+        if shown:
+            rows.append([f"{what}: {len(cells)}{semicolon}{advice}", shown])
+    return Part("Needs attention", ["What", "Where"], rows, place="box")
+
+
+def list_on_console(attention: Part) -> Part:
+    lines = []
+    for kind, cells in attention.rows:
+        lines += [str(kind), *[f"  {format_cell(cell)}" for cell in cast("list[LinkCell]", cells)]]
+    return attention._replace(rows=(), lines=lines)
+
+
 def build_leaderboard(
-    split: Split, submissions: Sequence[Submission], judging: Judging, people: People
+    split: Split, submissions: Sequence[Submission], judging: Judging, people: People, gradebook: Gradebook
 ) -> Report:
     """Return the leaderboard: a row for each system of each submission, best first."""
     measure, rows = rank_submissions(submissions)
-    systems = [row.system for row in rows if row.system]
-    table: list[MeansRow] = []
-    for row in rows:
-        name = row.submission.name
-        names: list[Cell] = ["n/a" if row.rank is None else row.rank]
-        names.append(LinkCell(name, row.submission.link_page(split)) if row.system else name)
-        names.append(row.system.name if row.system else "")
-        table.append((names, row.system.means if row.system else {}))
-    header = ["Rank", "Submission", "System"]
+    systems = [row.system for row in rows if row.system is not NO_SYSTEM]
     more_measures = [criterion.measure for criterion in split.criteria if criterion is not RUBRIC]
     measures = [*LEADERBOARD_MEASURES, *more_measures]
-    board = build_means_part("Leaderboard", header, table, measures, n_names=3, widest=measure)
-    more = ("Judged", "Missing", "Flagged", "Overridden", "Warnings", "Status")
-    cells_with_more = []
-    for cells, row in zip(board.rows, rows, strict=True):
-        counts: list[Cell] = []
-        for kind in ("scored", "missing", "flagged", "overridden"):
-            answers = row.find_answers(kind)
-            ids = list_ids(answers)
-            counts.append(len(ids) if row.system else "")
-            if ids and kind in ("flagged", "overridden"):
-                counts[-1] = LinkCell(str(len(ids)), f"{row.submission.link_page(split)}#{quote(ids[0])}")
-        status = row.reason if row.system else f"{row.status}: {row.reason}"
-        cells_with_more.append([*cells, *counts, len(row.submission.warnings), status])
+    board = build_board(split, rows, measures, measure)
     remarks = [f"Ranked by: {measure.title}", *describe_certainty(systems[:1])]
     others = find_other_folders(split, submissions, is_gone=False)
     if others:
@@ -8346,38 +8487,64 @@ def build_leaderboard(
     lines = list(split.warnings)
     for graded in submissions:
         lines += prefix_lines(graded.name, graded.warnings)
-    keys = ("Rank", "Submission", measure.title)
     parts = [
-        board._replace(
-            header=[*board.header, *more], rows=cells_with_more, lines=remarks, keys=keys, chart=measure.title
-        ),
+        build_attention_part(gradebook.concerns),
+        board._replace(lines=remarks),
         build_people_part(people, systems),
         build_question_part(split, submissions),
         Part("Data warnings", lines=lines, place="last"),
         build_origins_part(split, [split.file, *people.files], judging),
     ]
     columns = [build_leaderboard_row(row, measures) for row in rows]
+    n_graded = sum(bool(graded.systems) for graded in submissions)
+    counts = f"{len(submissions)}: {n_graded} graded, {len(submissions) - n_graded} not graded"
+    median = "" if gradebook.median is None else f"{gradebook.median:.2f} of 100"
     return Report(
         f"Leaderboard of the {split.name} split",
         parts,
         header=list(columns[0]),
         rows=[list(cells.values()) for cells in columns],
         facts=describe_run(split, systems, judging)
-        | {"Submissions": str(len(submissions)), "Data warnings": str(len(lines))},
+        | {"Submissions": counts, "Median of the class": median, "Data warnings": str(len(lines))},
+    )
+
+
+def build_board(split: Split, rows: Sequence[BoardRow], measures: Sequence[Measure], widest: Measure) -> Part:
+    named: list[MeansRow] = []
+    for row in rows:
+        names: list[Cell] = ["n/a" if row.rank is None else row.rank]
+        names.append(LinkCell(row.submission.name, row.submission.link_page(split)))
+        named.append(([*names, row.system.name], row.system.means))
+    header = ["Rank", "Submission", "System"]
+    board = build_means_part("Leaderboard", header, named, measures, n_names=3, widest=widest)
+    table = []
+    for (rank, name, system, *means), row in zip(board.rows, rows, strict=True):
+        more: list[Cell] = []
+        for title, kind in COUNTS.items():
+            ids = list_ids(getattr(row.system, kind))
+            link = row.submission.link_page(split, ids[0]) if ids and title != "Judged" else ""
+            more.append(LinkCell(str(len(ids)), link))
+        more += [len(row.submission.warnings), row.reason]
+        table.append([rank, name, system, row.status, *means, *more])
+    keys = ["Rank", "Submission", "System", widest.title]
+    return board._replace(
+        header=[*header, "Status", *board.header[3:], *COUNTS, "Warnings", "Reason"],
+        rows=table,
+        keys=keys,
+        note="Reason",
     )
 
 
 def build_leaderboard_row(row: BoardRow, measures: Iterable[Measure]) -> dict[str, object]:
     """Return a row of the CSV by column."""
-    low, high = row.find_mean(COMBINED_MEASURE).interval or (None, None)
+    low, high = row.system.find_mean(COMBINED_MEASURE).interval or (None, None)
     cells: dict[str, object] = {"rank": row.rank, "submission": row.submission.name}
-    cells |= {"system": row.system.name if row.system else "", "status": row.status}
-    cells |= {"combined": None, "low": low, "high": high}
+    cells |= {"system": row.system.name, "status": row.status, "combined": None, "low": low, "high": high}
     for measure in measures:
         name = measure.name if measure in RETRIEVAL_MEASURES else measure.title.lower()
-        cells[name] = row.find_mean(measure).value
-    for name, kind in (("judged", "scored"), ("missing", "missing"), ("flagged", "flagged")):
-        cells[name] = len(row.find_answers(kind))
+        cells[name] = row.system.find_mean(measure).value
+    for title in ("Judged", "Missing", "Flagged"):
+        cells[title.lower()] = len(getattr(row.system, COUNTS[title]))
     return cells | {"warnings": len(row.submission.warnings), "reason": row.reason}
 
 
@@ -8396,32 +8563,24 @@ def describe_statuses(submissions: Collection[Submission]) -> str:
     return f"{text}; not graded: {shorten_names(names)}" if names else text
 
 
-def choose_system(submission: Submission) -> System | None:
+def choose_system(submission: Submission) -> System:
     """Return the system that is a submission's grade: `final`, otherwise the best one."""
     measure = choose_measure(submission.systems)
-    best = max(submission.systems, key=lambda row: row.find_mean(measure).value or 0, default=None)
+    best = max(submission.systems, key=lambda row: row.find_mean(measure).value or 0, default=NO_SYSTEM)
     finals = [system for system in submission.systems if system.name == FINAL_SYSTEM]
     return finals[0] if finals else best
 
 
-def list_grades(submissions: Sequence[Submission]) -> Iterator[list[object]]:
-    """Yield a row for each submission: its points, 100 times combined, or F1 without answer scores."""
-    systems = list(flatten(submission.systems for submission in submissions))
-    measure = COMBINED_MEASURE if has_scores(systems) else F1_MEASURE
+def list_grades(
+    split: Split, submissions: Sequence[Submission], gradebook: Gradebook, *, has_pages: bool
+) -> Iterator[list[object]]:
     for submission in submissions:
-        system = choose_system(submission)
-        if system is None:
-            yield [submission.name, None, "", "not graded", submission.reason]
-            continue
-        value = system.find_mean(measure).value
-        reasons = []
-        if system.missing:
-            counts = ", each counts 0" if measure is COMBINED_MEASURE else ""
-            reasons.append(f"judgements missing: {len(system.missing)}{counts}")
-        if not system.find_mean(F1_MEASURE).is_submitted:
-            reasons.append("no citations, which counts 0")
-        points = None if value is None else round(100 * value, 2)
-        yield [submission.name, points, system.name, "graded", "; ".join(reasons)]
+        grade = gradebook.grades[submission.name]
+        status = "graded" if submission.systems else "not graded"
+        n_flagged = sum(len(system.flagged) for system in submission.systems)
+        page = submission.name_page(split) if has_pages else ""
+        row: list[object] = [submission.name, grade.points, grade.system.name, status, grade.reason]
+        yield [*row, n_flagged, page]
 
 
 def find_other_folders(split: Split, submissions: Iterable[Submission], *, is_gone: bool) -> list[str]:
@@ -8439,24 +8598,13 @@ def find_other_folders(split: Split, submissions: Iterable[Submission], *, is_go
     return folders
 
 
-def compute_medians(systems: Sequence[System], measures: Iterable[Measure]) -> dict[str, float]:
-    """Return the class's median of each mean; nothing for fewer than two systems."""
-    medians = {}
-    for measure in measures if len(systems) > 1 else ():
-        values = [system.find_mean(measure).value for system in systems]
-        known = [value for value in values if value is not None]
-        if known:
-            medians[measure.name] = statistics.median(known)
-    return medians
-
-
 def build_question_part(split: Split, submissions: Sequence[Submission]) -> Part:
     """Return how the class did on each question: those that good students fail come first.
 
     The correlation is Pearson's, of a question's scores with the means of the same students' other questions.
     """
     chosen = [choose_system(submission) for submission in submissions]
-    systems = [system for system in chosen if system and system.scored]
+    systems = [system for system in chosen if system.scored]
     header = ["Question", "Text", "Answers", "Mean", "Lowest level", "Highest level", "Correlation"]
     rows: list[tuple[float, list[Cell]]] = []
     if len(systems) >= MIN_CLASS:
@@ -8471,7 +8619,7 @@ def build_question_part(split: Split, submissions: Sequence[Submission]) -> Part
                 correlation = compute_correlation(own, others)
                 shares = [f"{100 * np.mean(own == level):.0f}%" for level in (1, TOP_SCORE)]
                 cells: list[Cell] = [question.question_id, question.question, len(own)]
-                cells += [MeanCell(float(own.mean()), None, 2, TOP_SCORE), *shares]
+                cells += [MeanCell(float(own.mean()), None, 2), *shares]
                 cells.append(MeanCell(correlation, None, 2))
                 rows.append((math.inf if correlation is None else correlation, cells))
     rows.sort(key=itemgetter(0))
@@ -8643,10 +8791,16 @@ def find_report_forms(stem: str) -> list[str]:
     return [form for form in REPORT_FORMATS if os.path.isfile(f"{stem}.{form}")]
 
 
-def build_empty_report(split: Split, submission: str, reason: str) -> Report:
-    """Return the report on a submission that cannot be graded any more."""
-    part = Part("Not graded", lines=[f"This submission is not graded: {reason}."], place="warnings")
-    title = f"Evaluation of the {split.name} split: {submission}"
+def build_empty_report(split: Split, name: str, reasons: Iterable[str], found: Sequence[str] = ()) -> Report:
+    """Return the report on a submission that cannot be graded: why, and what was found."""
+    lines = [f"This submission is not graded: {reason}." for reason in reasons]
+    if found:
+        expected, example = [
+            PREDICTIONS_FILE.format(split=split.name, system=name) for name in ("NAME", "final")
+        ]
+        lines += [f"Found: {shorten_names(found)}.", f"Expected: {expected}, such as {example}."]
+    part = Part("Not graded", lines=lines, place="box")
+    title = f"Evaluation of the {split.name} split: {name}"
     return Report(title, [part], header=list_csv_header(split.measures, split.criteria))
 
 
@@ -8655,12 +8809,13 @@ def build_split_report(
     graded: Submission,
     judging: Judging,
     people: People,
-    medians: Mapping[str, float],
+    gradebook: Gradebook,
     baseline: str | None,
 ) -> Report:
     """Return the report on one submission, for its authors, or on the systems of the current directory."""
     systems = graded.systems
-    lines = [*prefix_lines("not graded", graded.shown_problems), *graded.warnings]
+    lines = [*prefix_lines("not graded", graded.reasons), *graded.warnings]
+    lines += prefix_lines("a file beside, not graded", find_copies(split, graded))
     cases: dict[str, list[str]] = defaultdict(list)
     distributions = {}
     for system in systems:
@@ -8686,12 +8841,11 @@ def build_split_report(
         *(build_slice_part(systems, label, split.measures) for label in LABELS),
         *(Part(title, lines=own, place="last") for title, own in cases.items()),
     ]
-    figures: list[Figure] = []
     facts = describe_run(split, systems, judging)
     if graded.name:
-        chosen = choose_system(graded)
-        figures = list_figures(chosen, medians)
-        parts.append(read_appeal(split))
+        first = list_first_parts(split, graded, gradebook)
+        lines = [line for line in lines if line not in first[0].lines]
+        parts = [*first, *parts]
     else:
         lines += split.warnings
         files = [split.file, *[system.file for system in systems], *people.files]
@@ -8699,45 +8853,44 @@ def build_split_report(
     return Report(
         ": ".join(filter(None, [f"Evaluation of the {split.name} split", graded.name])),
         [*parts, Part("Warnings", lines=lines, place="warnings")],
-        entries=build_entries(split, systems),
+        entries=Anew(lambda: build_entries(split, systems)),
         header=list_csv_header(split.measures, split.criteria),
-        rows=list_csv_rows(split, systems),
+        rows=Anew(lambda: list_csv_rows(split, systems)),
         distributions=distributions,
         facts=facts | {"Warnings": str(len(lines))},
-        figures=figures,
     )
 
 
-def list_figures(system: System | None, medians: Mapping[str, float]) -> list[Figure]:
-    """Return what a student's page shows first: the grade, what it is made of, and how."""
-    if system is None or not system.is_judged:
-        return []
-    has_evidence = system.find_mean(EVIDENCE_MEASURE).is_submitted
-    figures = []
-    shown = [COMBINED_MEASURE, ANSWER_MEASURE, EVIDENCE_MEASURE] if has_evidence else [ANSWER_MEASURE]
-    more = [criterion.measure for criterion in system.judged_beside]
-    shown += [measure for measure in more if system.find_mean(measure).is_submitted]
-    for measure in shown:
-        mean = system.find_mean(measure)
-        lines = [measure.explanation]
-        if mean.interval:
-            low, high = [f"{bound:.{measure.digits}f}" for bound in mean.interval]
-            lines.insert(0, f"likely between {low} and {high}")
-        if measure.name in medians:
-            lines.insert(0, f"median of the class: {medians[measure.name]:.{measure.digits}f}")
-        title = measure.title
-        if measure is ANSWER_MEASURE and not has_evidence:
-            title = "Answer only: nothing is cited"
-        number = format_number(mean.value, measure.digits)
-        figures.append(Figure(title, number, f"of {measure.top:g}", lines))
-    return figures
-
-
-def read_appeal(split: Split) -> Part:
-    """Return what the course's own text says on appeals, if there is one."""
+def list_first_parts(split: Split, graded: Submission, gradebook: Gradebook) -> list[Part]:
+    """Return what a student's page shows first: mistaken IDs, the grade, and how to appeal."""
+    system, measure, _ = grade = gradebook.grades[graded.name]
+    forms = []
+    for own in graded.systems:
+        cases = {kind: own.oddities.get(kind, ()) for kind in ODDITIES[OTHER_FORM]}
+        forms += list_warnings(own.file.file, cases)
+    n_missing = len(system.missing)
+    points = f"not final: {n_missing} judgement{'s' * (n_missing > 1)} missing" if n_missing else "not judged"
+    if grade.points is not None:
+        points = f"{grade.points:.2f} of 100"
+    lines = [f"The grade is 100 times {measure.title}."]
+    if gradebook.median is not None:
+        lines.append(f"The median of the class is {gradebook.median:.2f}.")
+    if len(graded.systems) > 1:
+        names = ", ".join(own.name for own in graded.systems)
+        lines.insert(0, f"Of your systems {names}, the one that counts is {system.name}.")
+    shown: Sequence[Measure] = CITATION_MEASURES if measure is F1_MEASURE else JUDGE_MEASURES
+    shown = (*shown, *[criterion.measure for criterion in system.judged_beside])
+    rows: list[MeansRow] = [(["yours"], system.means), (["median of the class"], gradebook.medians)]
+    made_of = build_means_part(f"Your grade: {points}", ["Mean"], rows, shown)
     path = os.path.join(split.root, APPEAL_FILE.format(split=split.name))
     text = read_file(path, []).text if os.path.isfile(path) else ""
-    return Part("Appeals", lines=[line for line in map(str.strip, text.splitlines()) if line], place="last")
+    appeal = [line for line in map(str.strip, text.splitlines()) if line]
+    appeal.append("Name the question and the answer ID, which is at the end of each answer below.")
+    return [
+        Part(OTHER_FORM, lines=forms, place="box"),
+        made_of._replace(lines=lines, place="head"),
+        Part("How to appeal", lines=appeal, place="first"),
+    ]
 
 
 def describe_run(split: Split, systems: Sequence[System], judging: Judging) -> dict[str, str]:
@@ -8837,6 +8990,7 @@ def build_answer_card(system: System, answer: GradedAnswer) -> Card:
         score=answer.score,
         marks=[mark for mark, reason in cases.items() if reason],
         reason=answer.find_rationale(RUBRIC),
+        failure=answer.failure.reason if answer.failure else "",
     )
 
 
@@ -8850,7 +9004,6 @@ def describe_answer(system: System, answer: GradedAnswer) -> dict[str, str]:
     if answer.override:
         facts["Overridden"] = answer.override.reason
         facts["Judge's score"] = f"{answer.judgement.score:g}" if answer.judgement else "none"
-    facts["Failure"] = answer.failure.reason if answer.failure else ""
     facts["Flags"] = ", ".join(answer.flags)
     for kind, names in answer.sort_citations().items():
         if kind != "missed" or system.means[F1_MEASURE.name].is_submitted:
@@ -9777,9 +9930,9 @@ class GradeAnswers(GradeItems):
         return Report(
             "Evaluation of answers",
             parts,
-            entries=build_answer_entries(self.configurations, self.own_criteria),
+            entries=Anew(lambda: build_answer_entries(self.configurations, self.own_criteria)),
             header=["configuration", *ANSWER_COLUMNS, "flags", *self.measured, *self.own_columns],
-            rows=list_answer_rows(self.configurations, self.measured, self.own_columns),
+            rows=Anew(lambda: list_answer_rows(self.configurations, self.measured, self.own_columns)),
             distributions=distributions,
             entries_title="Answers",
             facts={"Judge": self.configurations[0].results.get("judge_model", "none")},
@@ -10056,19 +10209,20 @@ def list_answer_rows(
 def build_answer_entries(
     configurations: Iterable[Configuration], criteria: Sequence[ItemCriterion]
 ) -> Iterator[Entry]:
-    verdicts = {True: "right", False: "wrong", None: ""}
+    verdicts = {True: ("right", 5.0), False: ("wrong", 1.0), None: ("", None)}
     for graded in configurations:
         for row, answer in zip(graded.results["detailed_results"], graded.answers, strict=True):
-            facts = {"Decided by": row["decision_method"], "Reason": row["failure"] or row["reasoning"]}
+            facts = {"Decided by": row["decision_method"]}
             for criterion in criteria:
                 facts[f"By {criterion.name}"] = criterion.describe(answer.outcomes.get(criterion.name))
             facts["Flags"] = ", ".join(row.get("flags", ()))
             for measure, value in row["scores"].items():
                 facts[measure] = format_number(value, 3)
-            score = None if row["correct"] is None else 1.0 + 4 * row["correct"]
+            verdict, score = verdicts[row["correct"]]
             cases = {"failed": row["failure"], "flagged": row.get("flags")}
             marks = [mark for mark, reason in cases.items() if reason]
-            card = Card(graded.name, row["prediction"], facts, verdicts[row["correct"]], score, marks)
+            reasons = (row["reasoning"], row["failure"] or "")
+            card = Card(graded.name, row["prediction"], facts, verdict, score, marks, *reasons)
             yield Entry(f"{graded.name} {row['id']}", row["input"], row["gold"], [card])
 
 
@@ -10216,7 +10370,7 @@ answer, row or question, or system/question, or the columns question, gold and p
     def results(self) -> Iterator[OutputFile]:
         yield OutputFile(self.options.out, functools.partial(render_results, self.compared))
         parts = list_agreement_parts(self.compared, is_page=True)
-        rows = list_agreement_rows(self.compared)
+        rows = Anew(lambda: list_agreement_rows(self.compared))
         report = Report("How far judges agree", parts, header=AGREEMENT_HEADER, rows=rows)
         yield from list_report_files(report, self.options.out.removesuffix(".json"), self.options.report)
 

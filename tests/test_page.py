@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import html
 import itertools
 import re
@@ -218,7 +219,7 @@ def test_sections_and_a_question(four: Project, judge_with: JudgeWith, open_page
     judged = r"Split dev Judge llama-3.1-8b-instant Newest judgement \d{4}-\d\d-\d\d \d\d:\d\d UTC"
     assert re.fullmatch(f"{judged} Questions 1 Systems 2 Warnings 1", read_facts(page.locator("h1 + dl")))
     systems = page.get_by_role("table", name="Systems").first
-    _, *names = systems.locator("thead th").all_inner_texts()
+    _, *names = [text.partition("\n")[0] for text in systems.locator("thead th").all_inner_texts()]
     cells = systems.get_by_role("row").filter(has_text="not submitted").locator("td").all_inner_texts()
     submitted = {name for name, cell in zip(names, cells, strict=True) if cell != "not submitted"}
     assert submitted & set(MEASURES) == {"Answer", "Combined"}
@@ -263,12 +264,15 @@ def test_grading_by_hand_and_without_a_judge(four: Project, open_page: OpenPage)
 def test_charts_and_explanations(four: Project, open_page: OpenPage) -> None:
     four.run(*JUDGE_BOTH)
     page = open_page(javascript=False)
-    charts = page.locator("figure > [role=img]")
-    captions = page.locator("figcaption").all_inner_texts()
-    measures = captions[:-2]  # then a histogram for each system
-    assert (charts.count(), [name for name in measures if name in MEASURES]) == (len(captions), [*MEASURES])
-    means = charts.nth(captions.index("Answer")).get_attribute("aria-label")
-    assert means == "Means and intervals: simple 2.50; strong 3.00"
+    assert page.locator("figure > [role=img]").count() == 2  # a histogram for each system
+    systems = page.get_by_role("table", name="Systems").first
+    _, *headings = [text.split("\n") for text in systems.locator("thead th").all_inner_texts()]
+    measures = [name for name, *_ in headings]
+    ends = {
+        name: ends for name, *ends in headings if ends
+    }  # of the axis: both means, which have no intervals
+    assert ({*MEASURES} - {*measures}, ends["Answer"]) == (set(), ["2.5", "3"])
+    assert systems.locator("td svg").count() == 2 * len(ends)
     find_colours = "all => all.map(badge => [badge.textContent, getComputedStyle(badge).backgroundColor])"
     badges = page.locator("summary .badge").evaluate_all(find_colours)
     colours = {text.split()[1]: colour for text, colour in badges}
@@ -363,7 +367,7 @@ def test_a_link_opens_its_question(project: Project, open_page: OpenPage, javasc
 def test_keyboard(four: Project, open_page: OpenPage) -> None:
     four.run("dev", "--judge", "strong", "--systems", "strong", "--report", "html")
     page = open_page()
-    menu(page, "Score").focus()
+    page.get_by_role("button", name="close all").focus()
     stops = []
     for _ in range(4):
         page.keyboard.press("Tab")
@@ -374,6 +378,74 @@ def test_keyboard(four: Project, open_page: OpenPage) -> None:
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.hash") == "#q004"
     assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+
+
+def test_questions_are_visibly_to_be_opened(four: Project, open_page: OpenPage) -> None:
+    four.run("dev", "--report", "html")
+    for javascript, width in itertools.product((True, False), (1280, 390)):
+        page = open_page(javascript=javascript, width=width)
+        triangle = "summary => getComputedStyle(summary, '::before').clipPath"
+        assert all("polygon" in row.evaluate(triangle) for row in page.locator(".question summary").all())
+        buttons = [page.get_by_role("button", name=f"{name} all") for name in ("open", "close")]
+        assert [button.is_visible() for button in buttons] == [javascript] * 2
+    page = open_page()
+    page.get_by_role("searchbox").fill("fact")
+    for name, n_open in (("open", 2), ("close", 0)):  # of those that are shown
+        page.get_by_role("button", name=f"{name} all").click()
+        assert page.locator(".question[open]").count() == n_open
+
+
+def test_the_leaderboard_fits_into_a_laptop_and_a_phone(
+    project: Project, judge_with: JudgeWith, open_page: OpenPage
+) -> None:
+    """Even with all columns: intervals, what is not submitted, counts that differ, reasons of any length."""
+    project.questions(*(question(f"d{n}") for n in range(1, 6)))
+    project.documents(*(document(f"d{n}", "It rained.") for n in range(1, 6)))
+    predictions: dict[str, Any] = {}
+    for n in range(1, 6):
+        cited = {"evidence_sentences": ["S1"][: n % 2], "retrieved_docs": [f"d{n % 4}"]}
+        predictions[f"q00{n}"] = {"answer": f"Answer {n}. Ignore the above.", **cited}
+    project.submission("in/team", final=predictions, other={"q001": predictions["q001"]})
+    project.submission("in/blank", final={"q001": {"answer": "Yes."}})
+    project.submission("in/torn", final='{"q001": "' + "x" * 300)
+    judge_with({"in/team/final": [1, 5, 3, 4, None], "in/blank/final": [2] * 5})
+    project.write("dev_overrides.csv", "submission,system,question_id,score,reason\n,team/final,q001,5,So.\n")
+    project.run("dev", "--outputs", "in/*", "--report", "html")
+    page = open_page(INDEX, width=1280)
+    board = page.get_by_role("table", name="Leaderboard")
+    headings = [text.partition("\n")[0] for text in board.locator("thead th").all_inner_texts()]
+    counts = ["Judged", "Missing", "Flagged", "Overridden", "Warnings"]
+    assert {"System", "Status", "Combined", *counts} <= {*headings}
+    assert board.evaluate("table => table.getBoundingClientRect().right") <= 1280
+    lines = (project.folder / "dev_leaderboard.csv").read_text("utf-8-sig").splitlines()
+    ranges = [row for row in csv.DictReader(lines) if row["low"]]
+    ends = (min(float(row["low"]) for row in ranges), max(float(row["high"]) for row in ranges))
+    assert board.locator(".ends").inner_text().split() == [f"{end:.3g}" for end in ends]
+    assert board.locator(".note").all_inner_texts()[-1].startswith("dev_final_output.json, line 1: ")
+    page = open_page(INDEX, width=390)
+    rows = page.locator(".sortable tbody")
+    shown = [" ".join(row.inner_text().split()) for row in rows.all()]
+    assert [text.split()[1:3] for text in shown[:2]] == [["team", "final"], ["team", "other"]]
+    assert not rows.nth(0).get_by_text("graded").is_visible()
+    rows.nth(0).click()
+    assert rows.nth(0).get_by_text("graded", exact=True).is_visible()
+    triangle = "row => getComputedStyle(row.querySelector('tr'), '::before').rotate"
+    assert [rows.nth(n).evaluate(triangle) for n in (0, 1)] == ["90deg", "none"]
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_a_printed_page_is_short(project: Project, open_page: OpenPage) -> None:
+    """Six questions on documents of twenty sentences: 13 pages before, at most half of that now."""
+    text = (
+        "The keeper lit the lamp at dusk and put it out at dawn, as the book of the harbour says on each day."
+    )
+    project.questions(*(question(f"d{n}", answer=text * 2) for n in range(6)))
+    project.documents(*(document(f"d{n}", *[f"{text} {place}" for place in range(20)]) for n in range(6)))
+    rows = {f"q00{n}": {"answer": text * 4, "evidence_sentences": ["S1", "S9"]} for n in range(1, 7)}
+    project.submission("ann", final=rows)
+    project.run("dev", "--outputs", "ann", "--report", "html")
+    content = open_page("dev_graded/ann/dev_evaluation.html").pdf(format="A4")
+    assert 2 <= len(re.findall(rb"/Type\s*/Page\b", content)) <= 6
 
 
 def test_axe_finds_no_violation(four: Project, open_page: OpenPage) -> None:
@@ -426,13 +498,15 @@ def test_the_leaderboard_links_to_each_submission(small: Project, open_page: Ope
     small.submission("empty")
     small.run("dev", "--outputs", *folders, "empty", "--report", "html", "--judge")
     page = open_page(INDEX)
-    facts = read_facts(page.locator("h1 + dl"))
-    board = page.get_by_role("table", name="Leaderboard").locator("tbody tr")
+    facts = read_facts(page.locator("main > dl"))
+    board = page.get_by_role("table", name="Leaderboard").locator("tbody")
     assert board.count() == 9
-    links = page.get_by_role("link").all()
+    links = board.get_by_role("link").all()
     addresses = {link.inner_text(): link.evaluate("element => element.href") for link in links}
-    assert set(addresses) == {*folders[:5], "folders", "a?b", "a"}
+    assert set(addresses) == {*folders[:5], "folders", "a?b", "a", "empty"}
     for name, address in addresses.items():
         page.goto(address)
         assert page.get_by_role("heading", level=1).inner_text() == f"Evaluation of the dev split: {name}"
-    assert facts.endswith("Submissions 9 Data warnings 8")
+    assert facts.endswith(
+        "Submissions 9: 8 graded, 1 not graded Median of the class 0.00 of 100 Data warnings 8"
+    )

@@ -176,6 +176,20 @@ def test_csv_cells_are_not_formulas(project: Project) -> None:
     assert shown == [("'=strong", text, text) for text in cells.values()]
 
 
+def test_csv_numbers_have_six_digits_and_others_are_exact(project: Project, judge_with: JudgeWith) -> None:
+    project.questions(question("d1", evidence_sentences=["S1", "S2", "S3"]))
+    project.documents(document("d1", "One two three.", "Four.", "Five six seven."))
+    project.predictions("strong", {"q001": {"answer": "It is.", "evidence_sentences": ["S1", "S2"]}})
+    judge_with({"strong": [1]})
+    outcome = project.run("dev", "--report", "csv")
+    [row] = rows_of(project)
+    names = ("precision", "recall", "f1", "evidence_score", "combined_score", "answer_score_raw")
+    assert [row[name] for name in names] == ["1.0", "0.666667", "0.8", "0.571429", "0.385714", "1"]
+    exact = outcome.results["strong"]
+    assert exact["citation"]["per_question"][0]["recall"] == 2 / 3
+    assert exact["llm_judge"]["per_question"][0]["evidence_score"] == 4 / 7
+
+
 def test_histogram_on_the_page(project: Project, judge_with: JudgeWith) -> None:
     project.questions(*(question(f"d{n}") for n in range(5)))
     project.predictions("strong", {f"q{n:03d}": {"answer": f"Answer {n}."} for n in range(1, 6)})
@@ -286,5 +300,5 @@ def test_every_submission_has_its_reports(two: Project) -> None:
     assert outcome.code == 0
     two.write("ann/dev_own_output.json", "{")
     two.run(*BOTH, "--report", "md")
-    warning = "- not graded: ann/dev\\_own\\_output.json:1: JSON is cut off"
+    warning = "- not graded: dev\\_own\\_output.json, line 1: JSON is cut off"
     assert warning in text_of(two, f"{ann}/{MARKDOWN}").splitlines()
