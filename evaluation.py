@@ -7479,7 +7479,7 @@ def collect_scores(system: System, obstacles: Mapping[str, str] = MappingProxyTy
     for measure in flatten(system.blocks.values()):
         column = [answer.scores.get(measure.name, np.nan) for answer in answers]
         scores.values[measure.name] = np.array(column, np.float64)
-    if not any(answer.prediction.retrieved_ids for answer in answers):
+    if answers and not any(answer.prediction.retrieved_ids for answer in answers):
         scores.not_submitted.update(measure.name for measure in RETRIEVAL_MEASURES)
     has_evidence = any(
         answer.question.evidence_sentences for answer in answers
@@ -7658,31 +7658,6 @@ def describe_judge_usage(judging: Judging, outcomes: Iterable[Judgement | None])
 BASELINE = "the baseline"  # as a system
 
 
-class StoredRow(Record):
-    """What the rows of an earlier results file say of a question, beside its scores."""
-
-    question_id: Name
-    gold_id: str = ""
-    gold_doc_id: str = ""
-    retrieved_top_1: Name | None = None
-    gold_sentences: list[Name] = []
-    pred_sentences: list[Name] = []
-
-    def restore(self) -> GradedAnswer:
-        """Return the answer with all that its comparison needs but the scores."""
-        gold = self.gold_sentences
-        question = Question(
-            question_id=self.question_id,
-            doc_id=self.gold_doc_id,
-            question="",
-            answer="",
-            evidence_sentences=gold,
-        )
-        retrieved = list(filter(None, [self.retrieved_top_1]))
-        prediction = Prediction(evidence_sentences=self.pred_sentences, retrieved_docs=retrieved)
-        return GradedAnswer(question, prediction, NO_DOCUMENT, self.gold_id)
-
-
 class StoredBlock(Record):
     """A block of an earlier results file, as far as it is read."""
 
@@ -7735,18 +7710,33 @@ def restore_system(
         system.blocks[block] = [measure for measure in measures if measure.name in found]
     for question_id, row in rows.items():
         place = JsonRow(file.name, b"", key=f"{name}: {question_id}")
-        answer = (convert_value(StoredRow, row, place, problems) or StoredRow("")).restore()
-        for measure in flatten(system.blocks.values()):
-            score = row.get(measure.name)
-            if is_number(score) and abs(score) <= MAX_RATING:
-                answer.scores[measure.name] = score
-            elif score is not None:
-                problem = f"{measure.name}: expected a number, at most {MAX_RATING:,}"
-                problems.append(place.locate() + problem)
-        failed = [criterion.name for criterion in system.judged if row.get(f"{criterion.block} failure")]
-        answer.outcomes = dict.fromkeys(failed, NOT_JUDGED)
-        system.answers.append(answer)
+        gold = {"question_id": row.get("question_id"), "doc_id": row.get("gold_doc_id"), "question": "?"}
+        gold |= {"answer": "", "evidence_sentences": row.get("gold_sentences", [])}
+        output = {"retrieved_docs": list(filter(None, [row.get("retrieved_top_1")]))}
+        output["evidence_sentences"] = row.get("pred_sentences", [])
+        question = convert_value(Question, gold, place, problems)
+        prediction = convert_value(Prediction, output, place, problems)
+        if question and prediction:
+            answer = GradedAnswer(question, prediction, NO_DOCUMENT, str(row.get("gold_id") or ""))
+            answer.scores = read_stored_scores(row, flatten(system.blocks.values()), place, problems)
+            failed = [criterion.name for criterion in system.judged if row.get(f"{criterion.block} failure")]
+            answer.outcomes = dict.fromkeys(failed, NOT_JUDGED)
+            system.answers.append(answer)
     return system
+
+
+def read_stored_scores(
+    row: Mapping[str, Any], measures: Iterable[Measure], place: JsonRow, problems: list[str]
+) -> dict[str, float]:
+    """Return the scores of a row by measure. It is a problem if one is no number, or too large for sums."""
+    scores = {}
+    for measure in measures:
+        score = row.get(measure.name)
+        if is_number(score) and abs(score) <= MAX_RATING:
+            scores[measure.name] = score
+        elif score is not None:
+            problems.append(f"{place.locate()}{measure.name}: expected a number, at most {MAX_RATING:,}")
+    return scores
 
 
 def find_criterion(block: str) -> SplitCriterion | None:

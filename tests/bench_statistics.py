@@ -103,6 +103,22 @@ def measure_gate(runs: int) -> Iterator[Row]:
             yield Row(f"{kind}, {case.what}", n_worse / runs, case.sign, case.wanted)
 
 
+def measure_named_drop(runs: int) -> Iterator[Row]:
+    """Count how often a drop of recall@1 is noticed that is as large as runs without a change name."""
+    random = np.random.default_rng(3)
+    named = []
+    for _ in range(runs):
+        gaps = draw_run(random) - draw_run(random)
+        named.append(evaluation.paired_drop_tests(list(gaps[:5]), None)[0].noticeable or 0.0)
+    drop = float(np.mean(named))
+    n_worse = 0
+    for _ in range(runs):
+        gaps = draw_run(random, drop_at_1=drop) - draw_run(random)
+        n_worse += evaluation.paired_drop_tests(list(gaps[:5]), None)[0].p_adjusted <= 0.05
+    yield Row("not judged, recall@1: the drop that is named", drop)
+    yield Row("not judged, recall@1 falls by it: noticed", n_worse / runs)
+
+
 def measure_drops() -> Iterator[Row]:
     """Show how large the drops are that `draw_run` makes, of many questions."""
     random = np.random.default_rng(0)
@@ -149,7 +165,13 @@ def main() -> int:
     runs = parser.parse_args().runs
     print(f"{'measured':<64} {'value':>7}  {'wanted':>8}  ok")
     is_ok = True
-    for row in (*measure_drops(), *measure_gate(runs), *measure_coverage(10 * runs)):
+    rows = (
+        *measure_drops(),
+        *measure_gate(runs),
+        *measure_named_drop(5 * runs),
+        *measure_coverage(10 * runs),
+    )
+    for row in rows:
         wanted = f"{row.sign} {row.wanted}" if row.sign else ""
         print(f"{row.what:<64} {row.measured:>7.3f}  {wanted:>8}  {'ok' if row.is_ok else 'NO'}")
         is_ok = is_ok and row.is_ok
