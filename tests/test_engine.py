@@ -385,7 +385,7 @@ def test_calls_in_flight_are_awaited_at_ctrl_c(
         return replies[asked_document(call)]
 
     server = serve(answer)
-    monkeypatch.setattr(evaluation, "GRACE_S", 2.0)
+    monkeypatch.setattr(evaluation, "GRACE_S", 1.0)
     outcome = project.run("dev", "--workers", "3")
     assert (outcome.code, len(server.calls)) == (130, 3)
     assert "interrupted" in outcome.err[-1]

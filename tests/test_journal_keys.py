@@ -2,7 +2,8 @@
 
 A key is the SHA-256 of the canonical JSON of [request body, repeat], so that equal keys are equal requests.
 journal_keys.json holds, for each run below, the keys of its requests, and the journals that version 2 wrote
-when it was asked to do the same, with the lines' common members stored once. A changed prompt, schema or
+when it was asked to do the same, with the lines' common members stored once; what it could not do has keys
+alone, and is answered from the journal of the run before. A changed prompt, schema or
 parameter makes all users pay again, so a failure here is fixed in the program and not in the file. A new
 prompt gets a new run.
 """
@@ -42,6 +43,7 @@ CRITERIA = (
 )
 REPLIES: dict[str, dict[str, Any]] = {  # by prompt
     "rubric": {"rationale": "Right.", "score": 4},
+    "support": {"rationale": "Right.", "score": 4, "support": "full"},  # is asked with the rubric
     "verdict": {"reasoning": "Right.", "correct": "yes"},
     "fraction": {"reasoning": "Nearly all.", "score": 0.8},
     "quality": {
@@ -170,6 +172,8 @@ RUNS = {
     "split, larger model": Run("rubric", "dev --judge-model openai/gpt-oss-120b --limit 1"),
     "split, model local": Run("rubric", "dev --judge-model local --limit 1"),
     "split, unknown model": Run("rubric", "dev --judge-model some/other-model --limit 1"),
+    "split, support, JSON mode": Run("support", "dev --judge-support"),
+    "split, support, strict schema": Run("support", f"dev --judge-support {STRICT}"),
     "submissions": Run("rubric", "dev --outputs team1 team2"),
     "answers, verdict, JSON mode": judged("verdict"),
     "answers, verdict, strict schema": judged("verdict", STRICT),
@@ -210,9 +214,11 @@ def test_requests_and_keys_are_those_of_version_2_whose_journal_answers_without_
     assert run_stored(project, name).code == code
     assert keys_of(server.calls) == STORED["keys"][name]
     assert keys_in(project) == set(STORED["keys"][name])
+    journals = STORED["journals"].get(name, {})
     for path in project.files().keys() - inputs.keys():
-        (project.folder / path).unlink()
-    for path, journal in STORED["journals"][name].items():
+        if journals or not path.endswith("judgements.jsonl"):
+            (project.folder / path).unlink()
+    for path, journal in journals.items():
         project.write(path, json_lines(*({**journal["shared"], **line} for line in journal["lines"])))
     stored = keys_in(project)
     assert run_stored(project, name, GROQ_API_KEY="").code == code

@@ -453,11 +453,13 @@ def test_axe_finds_no_violation(four: Project, open_page: OpenPage) -> None:
         four.submission(folder, simple={}, strong={})
     four.run(*JUDGE_BOTH)
     four.run(*JUDGE_BOTH, "--outputs", "one", "two", "missing")
-    cases: tuple[tuple[str, Scheme], ...] = ((PAGE, "light"), (PAGE, "dark"), (INDEX, "dark"))
-    for file, scheme in cases:
+    colours = {"runOnly": ["color-contrast"]}
+    cases: tuple[tuple[str, Scheme, dict[str, list[str]]], ...]
+    cases = ((PAGE, "light", {}), (PAGE, "dark", colours), (INDEX, "dark", {}))
+    for file, scheme, rules in cases:
         page = open_page(file, scheme=scheme)
         open_details(page)
-        result = Axe().run(page, options={"resultTypes": ["violations"]})
+        result = Axe().run(page, options={"resultTypes": ["violations"], **rules})
         assert [(row["id"], row["nodes"][0]["html"]) for row in result.response["violations"]] == []
         read_background = "getComputedStyle(document.body).backgroundColor"
         assert (page.evaluate(read_background) == "rgb(255, 255, 255)") == (scheme == "light")

@@ -302,7 +302,7 @@ JUDGES: dict[str, Callable[[np.random.Generator, Any], Any]] = {  # truth -> sco
 def test_corrected_mean_covers_the_mean_of_the_class(judge: str, n_labels: int) -> None:
     """In 92 % of the draws, and it is hardly wider than the better of labels alone and lambda = 1."""
     random = generator(list(JUDGES).index(judge))
-    draws, n = 400, 200
+    draws, n = 200, 200
     covered = 0
     widths = np.zeros((draws, 3))
     for draw in range(draws):
