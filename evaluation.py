@@ -8401,7 +8401,7 @@ def list_concerns(
 ) -> Iterator[tuple[str, LinkCell]]:
     """Yield what about a submission needs attention, by kind. `groups` have equal predictions."""
     page = submission.link_page(split)
-    for reason in submission.reasons:
+    for reason in (*submission.reasons, *submission.notices):
         yield UNGRADED, LinkCell(submission.name, page, cut_text(reason))
     for system in submission.systems:
         title = system.title if len(submission.systems) > 1 else submission.name
