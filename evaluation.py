@@ -6718,7 +6718,7 @@ def find_broad_citations(split: Split, rows: Mapping[str, Prediction]) -> list[s
 def find_equal_predictions(submissions: Sequence[Submission]) -> list[list[System]]:
     """Return each group of systems with the same predictions that are of several submissions."""
     groups: dict[str, list[System]] = defaultdict(list)
-    for submission in submissions:
+    for submission in submissions if len(submissions) > 1 else ():
         for system in submission.systems:
             rows = sorted(system.predictions.rows.items())
             content = [[name, row.answer, row.evidence_sentences, row.retrieved_ids] for name, row in rows]
