@@ -6594,10 +6594,8 @@ def check_predictions(file: FileData, split: Split, predictions: Predictions) ->
     is_alike = all(row.answer.strip() == first_answer for row in rows.values())
     alike = list(rows) if len(rows) >= MIN_ALIKE and is_alike else []
     is_empty = is_blank(first_answer)
-    beyond = {}
-    for name, row in rows.items():
-        if len(row.retrieved_docs) > MAX_RETRIEVED:
-            beyond[name] = len(row.retrieved_docs) - MAX_RETRIEVED
+    long = [name for name, row in rows.items() if len(row.retrieved_docs) > MAX_RETRIEVED]
+    n_beyond = sum(len(rows[name].retrieved_docs) - MAX_RETRIEVED for name in long)
     return {
         "predictions that cannot be read, counted as blank": predictions.unreadable,
         "IDs that occur more than once, the last counts": predictions.repeated,
@@ -6608,9 +6606,7 @@ def check_predictions(file: FileData, split: Split, predictions: Predictions) ->
         "predictions for IDs that no question has": unknown,
         "predictions with another text than the question's": swapped,
         DOCUMENT_FORM: find_similar_documents(split, rows),
-        f"{sum(beyond.values())} retrieved IDs beyond the first {MAX_RETRIEVED}, which do not count": (
-            list(beyond)
-        ),
+        f"{n_beyond} retrieved IDs beyond the first {MAX_RETRIEVED}, which do not count": long,
         **check_citations(split, rows),
         BROAD: find_broad_citations(split, rows),
         "all answers are blank; fill in `answer`": alike if is_empty else [],
