@@ -9,11 +9,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import evaluation
 import pytest
 
-from conftest import Project, Serve
+from conftest import Project, Serve, fake_module
 from groq_server import Call, Reply, completion
 
 ROOT = Path(evaluation.__file__).resolve().parent
@@ -113,12 +114,26 @@ def test_output_is_real(clone: Project) -> None:
         assert any(all(cell in row for cell in cells) for row in printed), line
 
 
-def test_example_in_python_runs(clone: Project, capsys: pytest.CaptureFixture[str]) -> None:
+class Frame:
+    """What the example needs of a data frame."""
+
+    def __init__(self, rows: list[dict[str, Any]]) -> None:
+        self.rows = rows
+
+    def to_dict(self, orient: str) -> list[dict[str, Any]]:
+        return self.rows
+
+
+def test_example_in_python_runs(clone: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     [block] = read_blocks("python")
+    serve(reply)
+    monkeypatch.setitem(sys.modules, "pandas", fake_module("pandas", DataFrame=Frame))
     before = clone.files()
     exec(compile(block, "README.md", "exec"), {})
-    assert capsys.readouterr().out.startswith("100.0\n")
-    assert clone.files() == before
+    tables = clone.capture.readouterr().out
+    assert tables.startswith("100.0\nSystem ")
+    assert [name in tables for name in ("words", "keyword", "polite")] == [True] * 3
+    assert clone.files().keys() - before.keys() == {"answers_judgements.jsonl"}
 
 
 def apply_change(source: str, change: str) -> str:
