@@ -44,6 +44,7 @@ CRITERIA = (
 REPLIES: dict[str, dict[str, Any]] = {  # by prompt
     "rubric": {"rationale": "Right.", "score": 4},
     "support": {"rationale": "Right.", "score": 4, "support": "full"},  # is asked with the rubric
+    "criteria": {"rationale": "Right.", "score": 4, "decision": "yes"},  # likewise, two of them
     "verdict": {"reasoning": "Right.", "correct": "yes"},
     "fraction": {"reasoning": "Nearly all.", "score": 0.8},
     "quality": {
@@ -84,6 +85,15 @@ def inputs(project: Project) -> None:
     project.write("team1/dev_strong_output.json", PREDICTIONS)
     project.write("team2/dev_strong_output.json", {**PREDICTIONS, "q003": {"answer": "Nobody did."}})
     project.write("chat.json", CHAT)
+    project.write(
+        "log.json", [{**row, "context": "A dozen {is} 12. [end]"} for row in CHAT] + [{"answer": "Who?"}]
+    )
+    brevity = {
+        "name": "brevity",
+        "description": "How {short}?\u202e",
+        "scale": {"5": "one word", "1": "a page"},
+    }
+    project.write("criteria.json", [brevity])
     project.write("second.jsonl", json_lines(*({**row, "generated": "12"} for row in CHAT)))
     for file in (OFFLINE, MERGED):
         project.write(file, [summary("Oil"), summary("Trees")])
@@ -164,6 +174,7 @@ ALL_KINDS = (
     "precise_fact_retrieval numeric_precision comparison analysis false_premise unanswerable_from_source"
 )
 STRICT = f"--judge-model {GPT_OSS}"
+CRITERIA_OPTIONS = "--criteria polite=Polite? criteria.json"
 GENERATE = "generate dev --overwrite --pipeline"
 
 RUNS = {
@@ -174,6 +185,10 @@ RUNS = {
     "split, unknown model": Run("rubric", "dev --judge-model some/other-model --limit 1"),
     "split, support, JSON mode": Run("support", "dev --judge-support"),
     "split, support, strict schema": Run("support", f"dev --judge-support {STRICT}"),
+    "split, criteria, JSON mode": Run("criteria", f"dev {CRITERIA_OPTIONS}"),
+    "split, criteria, strict schema": Run("criteria", f"dev {CRITERIA_OPTIONS} {STRICT}"),
+    "answers, criteria, JSON mode": Run("criteria", f"answers log.json {CRITERIA_OPTIONS}"),
+    "answers, criteria, strict schema": Run("criteria", f"answers log.json {CRITERIA_OPTIONS} {STRICT}"),
     "submissions": Run("rubric", "dev --outputs team1 team2"),
     "answers, verdict, JSON mode": judged("verdict"),
     "answers, verdict, strict schema": judged("verdict", STRICT),
