@@ -48,6 +48,7 @@ from groq_server import (
     GroqServer,
     Reply,
     completion,
+    drop,
     error,
     hang,
     rate_limited,
@@ -87,6 +88,14 @@ def test_unreachable_service_stops_judging(project: Project, serve: Serve, count
     [calls] = re.findall(r"(\d+) calls", "\n".join(outcome.err))
     assert int(calls) < 20 + WORKERS
     assert (list(outcome.results["strong"]), outcome.code) == (UNJUDGED, 3)
+
+
+@table("workers, least", {"20 in a row": (8, 20), "two by each of 32": (32, 64)})
+def test_service_that_is_lost_stops_judging(project: Project, serve: Serve, workers: int, least: int) -> None:
+    write_many(project, 100)
+    server = serve(first(score_reply(4), then=drop()))
+    assert mentions(project.run("dev", "--workers", str(workers)).err, "the service cannot be reached")
+    assert least < len(server.calls) < least + workers + 1
 
 
 @pytest.mark.parametrize("workers", [1, 8])

@@ -343,6 +343,8 @@ def test_a_model_judges_rows_by_criteria_without_gold_answers(
         assert means_of(results)["short"] == 1
     assert len(server.calls) == 2
     assert list(project.files()) == ["notes/answers_judgements.jsonl"]
+    evaluation.grade_answers({"log": rows}, judge=LLAMA, folder="notes", **chosen)
+    assert "notes/log_judgements.jsonl" in project.files()
 
 
 WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
