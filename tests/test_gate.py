@@ -226,8 +226,9 @@ def test_questions_whose_gold_has_changed_are_left_out(six: Project) -> None:
     outcome = compare(six)
     line = "own: no question in common with the baseline has the same gold"
     assert (outcome.code, outcome.err[-2], f"\n{line}\n" in outcome.out) == (3, f"warning: {line}", True)
-    verdicts = {name: row["verdict"] for name, row in changes(outcome).items()}
-    assert verdicts == dict.fromkeys(MEASURES, "no question in common has it")
+    verdicts = {row["verdict"] for row in changes(outcome).values()}
+    assert verdicts == {"no question in common has it"}
+    assert set(MEASURES) <= changes(outcome).keys()
 
 
 def test_fewer_than_half_of_the_questions_in_common_is_incomplete(six: Project) -> None:
