@@ -101,7 +101,6 @@ from typing import (
     Any,
     BinaryIO,
     ClassVar,
-    Generic,
     Literal,
     NamedTuple,
     TextIO,
@@ -4642,12 +4641,11 @@ def split_batch_files(calls: Iterable[Call]) -> Iterator[tuple[bytes, list[Call]
 
 
 class MeanCell(NamedTuple):
-    """A mean in a table. If narrow, its interval is not shown, and a page does not draw it."""
+    """A mean in a table, which a page draws."""
 
     value: float | None
     interval: Interval | None
     digits: int
-    is_narrow: bool = False
 
 
 class LinkCell(NamedTuple):
@@ -4735,26 +4733,18 @@ class Distribution(NamedTuple):
         return [choose_colour(1 + 4 * (level - lowest) / (highest - lowest)) for level in self.levels]
 
 
-class Anew(msgspec.Struct, Generic[T]):
-    """Rows that are made anew each time that they are read, to have few in memory at a time."""
-
-    make: Callable[[], Iterable[T]]
-
-    def __iter__(self) -> Iterator[T]:
-        return iter(self.make())
-
-
 class Report(NamedTuple):
     """The results of a command for people: data that each renderer may read again.
 
-    `header` and `rows` are the CSV; `entries` are for the page.
+    `header` and `rows` are the CSV; `entries` are for the page. Both are functions: there may be many rows,
+    which are made when a renderer asks for them, so that few are in memory at a time.
     """
 
     title: str
     parts: Sequence[Part]
-    entries: Sequence[Entry] | Anew[Entry] = ()
+    entries: Callable[[], Iterable[Entry]] = list
     header: Sequence[str] = ()
-    rows: Sequence[Sequence[object]] | Anew[list[object]] = ()
+    rows: Callable[[], Iterable[Sequence[object]]] = list
     distributions: Mapping[str, Distribution] = MappingProxyType({})  # by title
     entries_title: str = "Questions"
     facts: Facts = MappingProxyType({})  # at the top of a page: what was graded, and by what
@@ -4786,7 +4776,7 @@ def build_means_part(
 ) -> Part:
     """Return a table of means; `headings` are of the names. Measures without means are left out.
 
-    If there is a widest measure, only this one shows its intervals.
+    If there is a widest measure, the others are text: without intervals, and not drawn.
     """
     measured = set()
     for _, means in rows:
@@ -4797,9 +4787,12 @@ def build_means_part(
         cells = list(names)
         for measure in shown:
             mean = means.get(measure.name, NO_MEAN)
-            is_narrow = widest not in (None, measure)
-            cell = MeanCell(mean.value, mean.interval, measure.digits, is_narrow)
-            cells.append(cell if mean.is_submitted else NOT_SUBMITTED)
+            if not mean.is_submitted:
+                cells.append(NOT_SUBMITTED)
+            elif widest in (None, measure):
+                cells.append(MeanCell(mean.value, mean.interval, measure.digits))
+            else:
+                cells.append(format_number(mean.value, measure.digits))
         table.append(cells)
     header = [*headings, *[measure.title for measure in shown]]
     explanations = {measure.title: measure.explanation for measure in shown}
@@ -4939,8 +4932,7 @@ def format_interval(cell: MeanCell, sign: str = "") -> str:
     if cell.value is None:
         return "n/a"
     numbers = [f"{number:{sign}.{cell.digits}f}" for number in (cell.value, *(cell.interval or ()))]
-    has_interval = cell.interval and not cell.is_narrow
-    return f"{numbers[0]} [{', '.join(numbers[1:])}]" if has_interval else numbers[0]
+    return f"{numbers[0]} [{', '.join(numbers[1:])}]" if cell.interval else numbers[0]
 
 
 def format_number(value: float | None, digits: int) -> str:
@@ -5025,7 +5017,7 @@ def escape_html(text: str) -> str:
 
 def render_html(report: Report) -> str:
     """Render a report as a page that loads nothing and runs only its own script."""
-    entries = list(map(render_entry, report.entries))
+    entries = list(map(render_entry, report.entries()))
     questions = []
     if entries:
         form = render_form(report.entries_title.lower())
@@ -5072,13 +5064,17 @@ def render_parts(report: Report, place: str) -> list[Html]:
         if part.place != place or not (part.rows or part.lines):
             continue
         content = [tag(heading, part.title)]
+        if part.keys:
+            part = drop_constant_columns(part)
+            content.append(tag("form", *render_search(), hidden=""))
         if part.rows:
-            table = render_table(drop_constant_columns(part))
-            content += [tag("form", *render_search(), hidden="")] if part.keys else []
             label = part.title
+            table = render_table(part)
             content.append(tag("div", table, class_="scroll", role="region", aria_label=label, tabindex=0))
-        explained = [f"{title}: {text}" for title, text in part.explanations.items() if text]
-        lines = [*part.lines, *explained]
+        lines = list(part.lines)
+        for title, text in part.explanations.items():
+            if text and title in part.header:
+                lines.append(f"{title}: {text}")
         if lines:
             content.append(tag("ul", *[tag("li", line) for line in lines]))
         elements.append(tag(outer, *content, class_=place or None))
@@ -5086,15 +5082,12 @@ def render_parts(report: Report, place: str) -> list[Html]:
 
 
 def drop_constant_columns(part: Part) -> Part:
-    """Return a sortable table without the columns that say nothing, or the same in all rows."""
-    if not part.keys:
-        return part
+    """Return a table without the columns that say nothing, or the same in all rows."""
     is_shown = []
     for title, cells in zip(part.header, zip(*part.rows, strict=True), strict=True):
-        texts = [text for text in map(format_cell, cells) if text not in ("", "n/a")]
-        is_constant = len(set(texts)) < 2 and 2 * len(texts) > len(cells)  # unlike a rare remark
-        is_useful = texts != ["0"] if len(cells) == 1 else not is_constant
-        is_shown.append(title in part.keys or (len(texts) > 0 and is_useful))
+        texts = set(map(format_cell, cells)) - {"", "n/a"}
+        is_useful = len(texts) > 1 or (len(part.rows) == 1 and texts != {"0"})
+        is_shown.append(title in (*part.keys, part.note) or is_useful)
     rows = [list(itertools.compress(row, is_shown)) for row in part.rows]
     return part._replace(header=list(itertools.compress(part.header, is_shown)), rows=rows)
 
@@ -5137,7 +5130,7 @@ def find_axis(column: Sequence[Cell]) -> Interval | None:
     """Return the range of means and their intervals, if there are several to draw."""
     ends: list[float] = []
     for cell in column if len(column) > 1 else ():
-        if isinstance(cell, MeanCell) and cell.value is not None and not cell.is_narrow:
+        if isinstance(cell, MeanCell) and cell.value is not None:
             ends += [cell.value, *(cell.interval or ())]
     return Interval(min(ends), max(ends)) if ends and max(ends) - min(ends) > 1e-9 else None
 
@@ -5278,9 +5271,7 @@ def render_png(report: Report) -> bytes:
     if not n_rows:
         raise NothingToDo("there are no scores to draw")
     colours = dict(re.findall(r"(\w+)(?: { --level)?: light-dark\((#\w+)", PAGE_STYLE))
-    settings: Any = {name: colours[colour] for name, colour in PICTURE_COLOURS.items()}
-    settings |= {"axes.titlelocation": "left", "axes.titleweight": "bold", "boxplot.patchartist": True}
-    settings |= dict.fromkeys(("text.parse_math", "axes.spines.top", "axes.spines.right"), False)
+    settings: Any = {"text.parse_math": False, "axes.spines.top": False, "axes.spines.right": False}
     stream = io.BytesIO()
     with rc_context(settings), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a letter that the font lacks is drawn as a box
@@ -5316,23 +5307,9 @@ def draw_distribution(axes: Sequence[Any], title: str, drawn: Distribution, colo
     spread.set(yticks=[lowest, highest], ylim=(lowest - margin, highest + margin), xlim=(-0.6, 1.6))
 
 
-PICTURE_COLOURS = {  # setting of matplotlib -> colour of PAGE_STYLE
-    "text.color": "ink",
-    "xtick.labelcolor": "ink",
-    "ytick.labelcolor": "ink",
-    "axes.edgecolor": "line",
-    "patch.facecolor": "soft",
-    "boxplot.boxprops.color": "grey",
-    "boxplot.whiskerprops.color": "grey",
-    "boxplot.capprops.color": "grey",
-    "boxplot.flierprops.markeredgecolor": "grey",
-    "boxplot.medianprops.color": "ink",
-}
-
-
 RENDERERS: Mapping[str, Callable[[Report], str | bytes]] = {
     "md": render_markdown,
-    "csv": lambda report: render_csv(report.header, report.rows),
+    "csv": lambda report: render_csv(report.header, report.rows()),
     "html": render_html,
     "png": render_png,
 }
@@ -5681,9 +5658,8 @@ def ask_requests(command: Command, console: Console, resources: ExitStack) -> tu
     command has no results then.
     """
     options = command.options
-    requests = iter(command.requests())
-    first = next(requests, None)
-    if first is None:  # all answers are blank, or nothing is judged
+    requests = list(command.requests())
+    if not requests:  # all answers are blank, or nothing is judged
         has_judge = isinstance(options, JudgeOptions) and not options.journal_only and read_api_key()
         model = options.judge_model or DEFAULT_JUDGE_MODEL if has_judge else ""
         return {}, Judging(model, model)
@@ -5691,7 +5667,7 @@ def ask_requests(command: Command, console: Console, resources: ExitStack) -> tu
     judging = judge.judging
     outcomes: Outcomes = {}
     if judge.service or judge.journal.replies:  # otherwise nothing can answer
-        outcomes = judge.ask([first, *requests])
+        outcomes = judge.ask(requests)
     has_judgement = any(isinstance(outcome, Judgement) for outcome in outcomes.values())
     if has_judgement or (judge.service and not judging.unavailable):
         return outcomes, judging
@@ -8335,31 +8311,28 @@ def rank_submissions(submissions: Sequence[Submission]) -> tuple[Measure, list[B
 
     A system without any score has no rank, nor one that lacks what the measure is of.
     """
-    systems: dict[str, tuple[Submission, System]] = {}
-    for graded in submissions:
-        systems |= {system.title: (graded, system) for system in graded.systems}
-    measure = choose_measure([system for _, system in systems.values()])
+    measure = choose_measure(list(flatten(submission.systems for submission in submissions)))
+    parts = (EVIDENCE_MEASURE, measure) if measure is COMBINED_MEASURE else (measure,)
     values = {}
-    for title, (_, system) in sorted(systems.items()):
-        parts = (EVIDENCE_MEASURE, measure) if measure is COMBINED_MEASURE else (measure,)
-        has_score = all(system.find_mean(part).is_submitted for part in parts)
-        if measure is not F1_MEASURE:
-            has_score = has_score and bool(system.scored)
-        values[title] = system.find_mean(measure).value if has_score else None
-    rows = []
-    for title, rank in rank_systems(values).items():
-        graded, system = systems[title]
-        reason = ""
-        if system.missing:
-            failure = system.missing[0].failure
-            reason = f"judgements missing: {len(system.missing)}, e.g. {failure.reason if failure else ''}"
-        elif rank is None:
-            reason = "not judged" if measure is not F1_MEASURE and not system.scored else "no citations"
-        rows.append(BoardRow(graded, system, rank, reason))
-    for graded in submissions:
-        if graded.problems:
-            rows.append(BoardRow(graded, NO_SYSTEM, None, graded.reasons[0]))
-    return measure, rows
+    rows = {}
+    for submission in submissions:
+        for system in submission.systems:
+            is_judged = measure is F1_MEASURE or bool(system.scored)
+            has_all = all(system.find_mean(part).is_submitted for part in parts)
+            values[system.title] = system.find_mean(measure).value if is_judged and has_all else None
+            reason = ""
+            if system.missing:
+                reason = f"judgements missing: {len(system.missing)}, e.g. "
+                reason += (system.missing[0].failure or NOT_JUDGED).reason
+            elif not is_judged:
+                reason = "not judged"
+            elif not has_all:
+                reason = "no citations"
+            rows[system.title] = BoardRow(submission, system, None, reason)
+    ranks = rank_systems(dict(sorted(values.items())))
+    ranked = [rows[title]._replace(rank=rank) for title, rank in ranks.items()]
+    torn = [row for row in submissions if row.problems]
+    return measure, ranked + [BoardRow(row, NO_SYSTEM, None, row.reasons[0]) for row in torn]
 
 
 def build_gradebook(split: Split, submissions: Sequence[Submission], people: People) -> Gradebook:
@@ -8375,7 +8348,7 @@ def build_gradebook(split: Split, submissions: Sequence[Submission], people: Peo
         for kind, cell in list_concerns(split, submission, groups, decisions):
             own[kind].append(cell)
             concerns[kind].append(cell)
-        grades[submission.name] = Grade(choose_system(submission), measure, own)
+        grades[submission.name] = Grade(choose_system(submission, measure), measure, own)
     concerns[REJECTED] += map(LinkCell, people.rejected)
     medians = {}
     for other in split.measures:
@@ -8401,10 +8374,9 @@ def list_concerns(
         yield UNGRADED, LinkCell(submission.name, page, cut_text(reason))
     for system in submission.systems:
         title = system.title if len(submission.systems) > 1 else submission.name
-        for attention, kinds in ODDITIES.items():
-            cases = {kind: system.oddities.get(kind, ()) for kind in kinds}
-            for line in list_warnings("", cases):
-                yield attention, LinkCell(title, page, line.removeprefix(": "))
+        for kind in ODDITIES:
+            for line in list_oddities(system, kind):
+                yield kind, LinkCell(title, page, line.removeprefix(f"{system.file.file}: "))
         for criterion in split.criteria:
             ids = list_ids(system.find_missing(criterion))
             if ids:
@@ -8427,6 +8399,11 @@ def list_concerns(
             yield UNEQUAL, LinkCell(submission.name, page, decision.describe())
     for name in find_copies(split, submission):
         yield BESIDE, LinkCell(submission.name, page, name)
+
+
+def list_oddities(system: System, kind: str) -> list[str]:
+    """Return the data warnings of a system that are of a kind that needs attention."""
+    return list_warnings(system.file.file, {name: system.oddities.get(name, ()) for name in ODDITIES[kind]})
 
 
 def find_copies(split: Split, submission: Submission) -> list[str]:
@@ -8471,25 +8448,25 @@ def build_leaderboard(
     if others:
         remarks.append(f"A part of the submissions: {len(others)} more were graded in earlier runs.")
     lines = list(split.warnings)
-    for graded in submissions:
-        lines += prefix_lines(graded.name, graded.warnings)
+    for submission in submissions:
+        lines += prefix_lines(submission.name, submission.warnings)
     parts = [
         build_attention_part(gradebook.concerns),
         board._replace(lines=remarks),
         build_people_part(people, systems),
-        build_question_part(split, submissions),
+        build_question_part(split, gradebook),
         Part("Data warnings", lines=lines, place="last"),
         build_origins_part(split, [split.file, *people.files], judging),
     ]
     columns = [build_leaderboard_row(row, measures) for row in rows]
-    n_graded = sum(bool(graded.systems) for graded in submissions)
+    n_graded = sum(bool(submission.systems) for submission in submissions)
     counts = f"{len(submissions)}: {n_graded} graded, {len(submissions) - n_graded} not graded"
     median = "" if gradebook.median is None else f"{gradebook.median:.2f} of 100"
     return Report(
         f"Leaderboard of the {split.name} split",
         parts,
         header=list(columns[0]),
-        rows=[list(cells.values()) for cells in columns],
+        rows=lambda: [list(cells.values()) for cells in columns],
         facts=describe_run(split, systems, judging)
         | {"Submissions": counts, "Median of the class": median, "Data warnings": str(len(lines))},
     )
@@ -8549,12 +8526,12 @@ def describe_statuses(submissions: Collection[Submission]) -> str:
     return f"{text}; not graded: {shorten_names(names)}" if names else text
 
 
-def choose_system(submission: Submission) -> System:
+def choose_system(submission: Submission, measure: Measure) -> System:
     """Return the system that is a submission's grade: `final`, otherwise the best one."""
-    measure = choose_measure(submission.systems)
-    best = max(submission.systems, key=lambda row: row.find_mean(measure).value or 0, default=NO_SYSTEM)
-    finals = [system for system in submission.systems if system.name == FINAL_SYSTEM]
-    return finals[0] if finals else best
+    for system in submission.systems:
+        if system.name == FINAL_SYSTEM:
+            return system
+    return max(submission.systems, key=lambda row: row.find_mean(measure).value or 0, default=NO_SYSTEM)
 
 
 def list_grades(
@@ -8584,53 +8561,48 @@ def find_other_folders(split: Split, submissions: Iterable[Submission], *, is_go
     return folders
 
 
-def build_question_part(split: Split, submissions: Sequence[Submission]) -> Part:
+def build_question_part(split: Split, gradebook: Gradebook) -> Part:
     """Return how the class did on each question: those that good students fail come first.
 
     The correlation is Pearson's, of a question's scores with the means of the same students' other questions.
     """
-    chosen = [choose_system(submission) for submission in submissions]
-    systems = [system for system in chosen if system.scored]
-    header = ["Question", "Text", "Answers", "Mean", "Lowest level", "Highest level", "Correlation"]
+    systems = [grade.system for grade in gradebook.grades.values() if grade.system.scored]
+    part = Part("Questions", place="folded", keys=("Question", "Mean", "Correlation"))
+    if len(systems) < MIN_CLASS:
+        return part
+    scores = np.array([[answer.score for answer in system.answers] for system in systems], np.float64)
+    counts = np.sum(~np.isnan(scores), axis=1)
     rows: list[tuple[float, list[Cell]]] = []
-    if len(systems) >= MIN_CLASS:
-        scores = np.array([[answer.score for answer in system.answers] for system in systems], np.float64)
-        is_known = ~np.isnan(scores)
-        sums = np.nansum(scores, axis=1)
-        for position, question in enumerate(split.questions):
-            rows_with = is_known[:, position] & (is_known.sum(axis=1) > 1)
-            own = scores[rows_with, position]
-            others = (sums[rows_with] - own) / (is_known.sum(axis=1)[rows_with] - 1)
-            if len(own):
-                correlation = compute_correlation(own, others)
-                shares = [f"{100 * np.mean(own == level):.0f}%" for level in (1, TOP_SCORE)]
-                cells: list[Cell] = [question.question_id, question.question, len(own)]
-                cells += [MeanCell(float(own.mean()), None, 2), *shares]
-                cells.append(MeanCell(correlation, None, 2))
-                rows.append((math.inf if correlation is None else correlation, cells))
-    rows.sort(key=itemgetter(0))
+    for question, column in zip(split.questions, scores.T, strict=True):
+        is_known = ~np.isnan(column) & (counts > 1)  # those with another question to compare with
+        own = column[is_known]
+        if len(own):
+            others = (np.nansum(scores, axis=1)[is_known] - own) / (counts[is_known] - 1)
+            correlation = compute_correlation(own, others)
+            cells: list[Cell] = [question.question_id, question.question, len(own)]
+            cells.append(MeanCell(float(own.mean()), None, 2))
+            cells += [f"{100 * np.mean(own == level):.0f}%" for level in (1, TOP_SCORE)]
+            cells.append(MeanCell(correlation, None, 2))
+            rows.append((math.inf if correlation is None else correlation, cells))
     lines = ["Correlation: of the scores with the means of the same submissions' other questions."]
     lines.append("A question that good submissions fail often has a wrong gold answer or an unclear rubric.")
-    return Part(
-        "Questions",
-        header,
-        [cells for _, cells in rows],
-        lines if rows else (),
-        place="folded",
-        keys=("Question", "Mean", "Correlation"),
+    return part._replace(
+        header=["Question", "Text", "Answers", "Mean", "Lowest level", "Highest level", "Correlation"],
+        rows=[cells for _, cells in sorted(rows, key=itemgetter(0))],
+        lines=lines,
     )
 
 
 # -- Console
 
 
-def render_split_text(graded: Submission, split: Split) -> str:
+def render_split_text(submission: Submission, split: Split) -> str:
     """Return the console report of one folder: a block per system, then the comparison."""
-    systems = graded.systems
+    systems = submission.systems
     blocks = [render_system(system, split.criteria) for system in systems]
     if len(systems) > 1:
-        pairs = build_comparison_part(graded.differences)
-        certainty = describe_certainty(systems, graded.differences)
+        pairs = build_comparison_part(submission.differences)
+        certainty = describe_certainty(systems, submission.differences)
         blocks += [
             render_text([build_systems_part("System comparison", systems, split.measures, ["", *certainty])]),
             "\n--- PAIRED DIFFERENCES (sign flips over documents, Holm over the pairs of a measure) ---",
@@ -8640,18 +8612,18 @@ def render_split_text(graded: Submission, split: Split) -> str:
     return "\n".join(blocks)
 
 
-def render_system(graded: System, criteria: Sequence[SplitCriterion]) -> str:
+def render_system(system: System, criteria: Sequence[SplitCriterion]) -> str:
     """Return one system's blocks, as the course defines them."""
-    answers = graded.answers
+    answers = system.answers
     recalls = []
     for k, measure in RECALL_MEASURES.items():
         hits = f"{sum(answer.scores[measure.name] for answer in answers):.0f}/{len(answers)}"
-        recalls.append(f"Recall@{k}: {hits} = {format_mean(graded, measure, 2)}%")
+        recalls.append(f"Recall@{k}: {hits} = {format_mean(system, measure, 2)}%")
     averages = []
     for measure in CITATION_MEASURES:
-        averages.append(f"Average {measure.title}: {format_mean(graded, measure, 4)}")
-    text = f"""{render_title(escape_console(f"Evaluating: {graded.file.file}"))}
-Loaded predictions for {len(graded.predictions.rows) + len(graded.predictions.unknown)} questions
+        averages.append(f"Average {measure.title}: {format_mean(system, measure, 4)}")
+    text = f"""{render_title(escape_console(f"Evaluating: {system.file.file}"))}
+Loaded predictions for {len(system.predictions.rows) + len(system.predictions.unknown)} questions
 {render_title("RETRIEVAL EVALUATION RESULTS")}
 Total Questions: {len(answers)}
 
@@ -8662,7 +8634,7 @@ Questions with Evidence: {sum(bool(answer.question.evidence_sentences) for answe
 
 --- OVERALL CITATION METRICS (all questions) ---
 {chr(10).join(averages)}"""
-    if not graded.is_judged:
+    if not system.is_judged:
         return text
     text += f"""
 {render_title("LLM_JUDGE EVALUATION RESULTS")}
@@ -8671,37 +8643,36 @@ Questions with Rubrics: {sum(answer.question.rubric is not None for answer in an
 Lambda Weight (answer vs evidence): {ANSWER_WEIGHT:.2f}
 
 --- OVERALL SCORES ---
-Average Answer Score (1-5): {format_mean(graded, ANSWER_MEASURE, 2)}
-Average Evidence Score (0-1): {format_mean(graded, EVIDENCE_MEASURE, 4)}
-Average Combined Score (0-1): {format_mean(graded, COMBINED_MEASURE, 2)}"""
-    for criterion in graded.judged_beside:
+Average Answer Score (1-5): {format_mean(system, ANSWER_MEASURE, 2)}
+Average Evidence Score (0-1): {format_mean(system, EVIDENCE_MEASURE, 4)}
+Average Combined Score (0-1): {format_mean(system, COMBINED_MEASURE, 2)}"""
+    for criterion in system.judged_beside:
         measure = criterion.measure
         lowest = min(PROMPTS[criterion.prompt].choices.values())
-        text += f"\nAverage {measure.title} ({lowest}-{measure.top:g}): {format_mean(graded, measure, 2)}"
-    cases = describe_cases(graded, criteria)
-    remarks = [*describe_scored(graded), *cases["Flagged questions"], *cases["Overridden scores"]]
+        text += f"\nAverage {measure.title} ({lowest}-{measure.top:g}): {format_mean(system, measure, 2)}"
+    cases = describe_cases(system, criteria)
+    remarks = [*describe_scored(system), *cases["Flagged questions"], *cases["Overridden scores"]]
     return "\n".join([text, *map(escape_console, remarks)])
 
 
-def format_mean(graded: System, measure: Measure, digits: int) -> str:
-    mean = graded.find_mean(measure)
-    return format_number(mean.value, digits)
+def format_mean(system: System, measure: Measure, digits: int) -> str:
+    return format_number(system.find_mean(measure).value, digits)
 
 
-def describe_scored(graded: System) -> list[str]:
+def describe_scored(system: System) -> list[str]:
     """Return how many questions the averages are of, unless it is all."""
-    n_questions = sum(answer.question.rubric is not None for answer in graded.answers)
-    n_scored = graded.find_mean(ANSWER_MEASURE).n
-    if not graded.is_judged or n_scored == n_questions:
+    n_questions = sum(answer.question.rubric is not None for answer in system.answers)
+    n_scored = system.find_mean(ANSWER_MEASURE).n
+    if not system.is_judged or n_scored == n_questions:
         return []
     return [f"Averages of {n_scored} of {n_questions} questions: the others have no score"]
 
 
-def describe_cases(graded: System, criteria: Iterable[SplitCriterion]) -> dict[str, list[str]]:
+def describe_cases(system: System, criteria: Iterable[SplitCriterion]) -> dict[str, list[str]]:
     """Return the answers that a person should look at, by title."""
     cases: dict[str, list[str]] = {"Questions without a judgement": [], "Flagged questions": []}
     cases["Overridden scores"] = []
-    for answer in graded.answers:
+    for answer in system.answers:
         name = answer.question.question_id
         for criterion in criteria:
             failure = answer.find_failure(criterion)
@@ -8758,10 +8729,10 @@ def build_systems_part(
 
 def build_slice_part(systems: Sequence[System], label: str, measures: Sequence[Measure]) -> Part:
     rows: list[MeansRow] = []
-    for graded in systems:
-        for value, means in graded.slices[label].items():
+    for system in systems:
+        for value, means in system.slices[label].items():
             name = value.replace("_", " ")
-            rows.append(([name, graded.name, means[RETRIEVAL_MEASURES[0].name].n], means))
+            rows.append(([name, system.name, means[RETRIEVAL_MEASURES[0].name].n], means))
     rows.sort(key=lambda row: str(row[0][0]))
     title = label.replace("_", " ")
     header = [title.capitalize(), "System", "Questions"]
@@ -8792,16 +8763,16 @@ def build_empty_report(split: Split, name: str, reasons: Iterable[str], found: S
 
 def build_split_report(
     split: Split,
-    graded: Submission,
+    submission: Submission,
     judging: Judging,
     people: People,
     gradebook: Gradebook,
     baseline: str | None,
 ) -> Report:
     """Return the report on one submission, for its authors, or on the systems of the current directory."""
-    systems = graded.systems
-    lines = [*prefix_lines("not graded", graded.reasons), *graded.warnings]
-    lines += prefix_lines("a file beside, not graded", find_copies(split, graded))
+    systems = submission.systems
+    lines = [*prefix_lines("not graded", submission.reasons), *submission.warnings]
+    lines += prefix_lines("a file beside, not graded", find_copies(split, submission))
     cases: dict[str, list[str]] = defaultdict(list)
     distributions = {}
     for system in systems:
@@ -8817,19 +8788,19 @@ def build_split_report(
         lines.append("No answer was judged.")
     n_evidence = sum(bool(question.evidence_sentences) for question in split.questions)
     counts = f"Questions: {len(split.questions)}, with gold evidence (precision, recall, F1): {n_evidence}"
-    remarks = [counts, *describe_certainty(systems, graded.differences)]
+    remarks = [counts, *describe_certainty(systems, submission.differences)]
     for system in systems:
         remarks += prefix_lines(system.name, describe_scored(system))
     parts = [
         build_systems_part("Systems", systems, split.measures, remarks),
         build_baseline_part(baseline, {system.name: system.development for system in systems}),
-        build_comparison_part(graded.differences, lists_unsubmitted=False)._replace(place="folded"),
+        build_comparison_part(submission.differences, lists_unsubmitted=False)._replace(place="folded"),
         *(build_slice_part(systems, label, split.measures) for label in LABELS),
         *(Part(title, lines=own, place="last") for title, own in cases.items()),
     ]
     facts = describe_run(split, systems, judging)
-    if graded.name:
-        first = list_first_parts(split, graded, gradebook)
+    if submission.name:
+        first = list_first_parts(split, submission, gradebook)
         lines = [line for line in lines if line not in first[0].lines]
         parts = [*first, *parts]
     else:
@@ -8837,23 +8808,20 @@ def build_split_report(
         files = [split.file, *[system.file for system in systems], *people.files]
         parts += [build_people_part(people, systems), build_origins_part(split, files, judging)]
     return Report(
-        ": ".join(filter(None, [f"Evaluation of the {split.name} split", graded.name])),
+        ": ".join(filter(None, [f"Evaluation of the {split.name} split", submission.name])),
         [*parts, Part("Warnings", lines=lines, place="warnings")],
-        entries=Anew(lambda: build_entries(split, systems)),
+        entries=lambda: build_entries(split, systems),
         header=list_csv_header(split.measures, split.criteria),
-        rows=Anew(lambda: list_csv_rows(split, systems)),
+        rows=lambda: list_csv_rows(split, systems),
         distributions=distributions,
         facts=facts | {"Warnings": str(len(lines))},
     )
 
 
-def list_first_parts(split: Split, graded: Submission, gradebook: Gradebook) -> list[Part]:
+def list_first_parts(split: Split, submission: Submission, gradebook: Gradebook) -> list[Part]:
     """Return what a student's page shows first: mistaken IDs, the grade, and how to appeal."""
-    system, measure, _ = grade = gradebook.grades[graded.name]
-    forms = []
-    for own in graded.systems:
-        cases = {kind: own.oddities.get(kind, ()) for kind in ODDITIES[OTHER_FORM]}
-        forms += list_warnings(own.file.file, cases)
+    system, measure, _ = grade = gradebook.grades[submission.name]
+    forms = list(flatten(list_oddities(own, OTHER_FORM) for own in submission.systems))
     n_missing = len(system.missing)
     points = f"not final: {n_missing} judgement{'s' * (n_missing > 1)} missing" if n_missing else "not judged"
     if grade.points is not None:
@@ -8861,8 +8829,8 @@ def list_first_parts(split: Split, graded: Submission, gradebook: Gradebook) -> 
     lines = [f"The grade is 100 times {measure.title}."]
     if gradebook.median is not None:
         lines.append(f"The median of the class is {gradebook.median:.2f}.")
-    if len(graded.systems) > 1:
-        names = ", ".join(own.name for own in graded.systems)
+    if len(submission.systems) > 1:
+        names = ", ".join(own.name for own in submission.systems)
         lines.insert(0, f"Of your systems {names}, the one that counts is {system.name}.")
     shown: Sequence[Measure] = CITATION_MEASURES if measure is F1_MEASURE else JUDGE_MEASURES
     shown = (*shown, *[criterion.measure for criterion in system.judged_beside])
@@ -8991,18 +8959,17 @@ def describe_answer(system: System, answer: GradedAnswer) -> dict[str, str]:
         facts["Overridden"] = answer.override.reason
         facts["Judge's score"] = f"{answer.judgement.score:g}" if answer.judgement else "none"
     facts["Flags"] = ", ".join(answer.flags)
+    has_citations = system.find_mean(F1_MEASURE).is_submitted
     for kind, names in answer.sort_citations().items():
-        if kind != "missed" or system.means[F1_MEASURE.name].is_submitted:
+        if kind != "missed" or has_citations:
             facts[CITATION_TITLES[kind]] = ", ".join(names)
     for criterion in system.judged_beside:
         outcome = answer.outcomes.get(criterion.name)
         remark = criterion.qualify(answer) if isinstance(outcome, Judgement) else ""
         facts[criterion.measure.title] = criterion.describe(outcome, remark)
     shown = []
-    has_evidence = system.find_mean(EVIDENCE_MEASURE).is_submitted
-    for measure in (*CITATION_MEASURES, ANSWER_MEASURE, EVIDENCE_MEASURE, COMBINED_MEASURE):
-        is_submitted = system.find_mean(measure).is_submitted and (measure is ANSWER_MEASURE or has_evidence)
-        if measure.name in answer.scores and is_submitted:
+    for measure in (*CITATION_MEASURES, *JUDGE_MEASURES) if has_citations else (ANSWER_MEASURE,):
+        if measure.name in answer.scores:
             shown.append(f"{measure.title} {answer.scores[measure.name]:.{measure.digits}f}")
     return facts | {"Scores": ", ".join(shown), "Answer ID": answer.answer_id if answer.level else ""}
 
@@ -9916,9 +9883,9 @@ class GradeAnswers(GradeItems):
         return Report(
             "Evaluation of answers",
             parts,
-            entries=Anew(lambda: build_answer_entries(self.configurations, self.own_criteria)),
+            entries=lambda: build_answer_entries(self.configurations, self.own_criteria),
             header=["configuration", *ANSWER_COLUMNS, "flags", *self.measured, *self.own_columns],
-            rows=Anew(lambda: list_answer_rows(self.configurations, self.measured, self.own_columns)),
+            rows=lambda: list_answer_rows(self.configurations, self.measured, self.own_columns),
             distributions=distributions,
             entries_title="Answers",
             facts={"Judge": self.configurations[0].results.get("judge_model", "none")},
@@ -10356,7 +10323,7 @@ answer, row or question, or system/question, or the columns question, gold and p
     def results(self) -> Iterator[OutputFile]:
         yield OutputFile(self.options.out, functools.partial(render_results, self.compared))
         parts = list_agreement_parts(self.compared, is_page=True)
-        rows = Anew(lambda: list_agreement_rows(self.compared))
+        rows = functools.partial(list_agreement_rows, self.compared)
         report = Report("How far judges agree", parts, header=AGREEMENT_HEADER, rows=rows)
         yield from list_report_files(report, self.options.out.removesuffix(".json"), self.options.report)
 
@@ -11733,7 +11700,7 @@ class Results(dict[str, dict[str, Any]]):
         A measure that the question does not have is None. An answer whose judging failed has scores of 0, as
         in the means, and says why in `failure`.
         """
-        return [dict(zip(self._report.header, row, strict=True)) for row in self._report.rows]
+        return [dict(zip(self._report.header, row, strict=True)) for row in self._report.rows()]
 
     def summary(self) -> list[dict[str, Any]]:
         """Return a flat dict per system and measure, for `pandas.DataFrame`.
@@ -11824,7 +11791,7 @@ def grade(
         "",
         (),
         header=list_csv_header(command.split.measures, command.split.criteria),
-        rows=list(list_csv_rows(command.split, submission.systems)),
+        rows=functools.partial(list_csv_rows, command.split, submission.systems),
     )
     means = {system.name: system.means for system in submission.systems}
     return Results(command.build_document(submission), means, command.split.measures, report)

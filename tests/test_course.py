@@ -63,6 +63,17 @@ def test_without_a_judge_points_are_of_f1(course: Project) -> None:
     assert [grades[name][0] for name in ("one", "bare")] == ["100.0", "0.0"]
 
 
+def test_the_system_that_counts_is_the_best_by_the_measure_of_the_class(course: Project) -> None:
+    """Points are of F1 where people have not decided on everybody, also in a submission that they have."""
+    course.submission(
+        "in/pair", cited=answers("cited", **CITED), wrong=answers("wrong", evidence_sentences=["S9"])
+    )
+    rows = "pair/wrong,q001,5,So.\npair/wrong,q002,5,So.\n"
+    course.write("dev_overrides.csv", f"system,question_id,score,reason\n{rows}")
+    course.run("dev", "--outputs", "in/*", GROQ_API_KEY="")
+    assert read_grades(course)["pair"][:2] == ["100.0", "cited"]
+
+
 # ------------------------------------------------------------------ No page is out of date
 
 
