@@ -4677,6 +4677,12 @@ class Part(NamedTuple):
     note: str = ""  # the column whose texts have a line of their own on a page
     name: str = ""
 
+    def select(self, titles: Collection[str]) -> Part:
+        """Return the table with these columns."""
+        is_shown = [title in titles for title in self.header]
+        rows = [list(itertools.compress(row, is_shown)) for row in self.rows]
+        return self._replace(header=list(itertools.compress(self.header, is_shown)), rows=rows)
+
 
 class Line(NamedTuple):
     """A line of an entry's list, with badges: texts that a score from 1 to 5 may give a colour."""
@@ -5083,13 +5089,12 @@ def render_parts(report: Report, place: str) -> list[Html]:
 
 def drop_constant_columns(part: Part) -> Part:
     """Return a table without the columns that say nothing, or the same in all rows."""
-    is_shown = []
+    shown = {*part.keys, part.note}
     for title, cells in zip(part.header, zip(*part.rows, strict=True), strict=True):
         texts = set(map(format_cell, cells)) - {"", "n/a"}
-        is_useful = len(texts) > 1 or (len(part.rows) == 1 and texts != {"0"})
-        is_shown.append(title in (*part.keys, part.note) or is_useful)
-    rows = [list(itertools.compress(row, is_shown)) for row in part.rows]
-    return part._replace(header=list(itertools.compress(part.header, is_shown)), rows=rows)
+        if len(texts) > 1 or (len(part.rows) == 1 and texts != {"0"}):
+            shown.add(title)
+    return part.select(shown)
 
 
 def render_table(part: Part) -> Html:
@@ -5276,8 +5281,7 @@ def render_png(report: Report) -> bytes:
     with rc_context(settings), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a letter that the font lacks is drawn as a box
         figure = Figure(figsize=(9, 2.2 * n_rows), layout="constrained")
-        title = escape_console(report.title)
-        figure.suptitle(title)
+        figure.suptitle(escape_console(report.title))
         rows = figure.subplots(n_rows, 2, squeeze=False, gridspec_kw={"width_ratios": (2, 1)})
         for axes, (title, distribution) in zip(rows, report.distributions.items(), strict=True):
             draw_distribution(axes, title, distribution, colours)
@@ -5363,8 +5367,7 @@ summary { cursor: pointer; padding: .5rem 0; }
 summary h3 { margin: 0; font: inherit; }
 .question summary { display: grid; grid-template-columns: .6em minmax(6rem, max-content) 1fr; gap: 0 .8rem; }
 .question summary:has(.reason) { grid-template-columns: .6em 6rem 2fr 3fr; }
-.sortable button { all: unset; cursor: pointer; }
-.sortable button:focus-visible { outline: 3px solid var(--accent); }
+.sortable button { padding: 0; border: 0; background: none; color: inherit; font: inherit; cursor: pointer; }
 [aria-sort=ascending] button::after { content: " \\25b2"; }
 [aria-sort=descending] button::after { content: " \\25bc"; }
 .sortable tr > * { max-width: 40rem; min-width: 0; padding: .1em .6em .1em 0; font-size: .85rem; }
@@ -8513,10 +8516,8 @@ def build_leaderboard_row(row: BoardRow, measures: Iterable[Measure]) -> dict[st
 
 def narrow_leaderboard(board: Part) -> Part:
     """Return the leaderboard with the columns that fit on a console."""
-    is_shown = [title not in NOT_ON_CONSOLE for title in board.header]
-    rows = [list(itertools.compress(row, is_shown)) for row in board.rows]
-    header = list(itertools.compress(board.header, is_shown))
-    return board._replace(header=header, rows=rows, lines=["", *board.lines])
+    narrow = board.select(set(board.header) - NOT_ON_CONSOLE)
+    return narrow._replace(lines=["", *board.lines])
 
 
 def describe_statuses(submissions: Collection[Submission]) -> str:
