@@ -5126,7 +5126,9 @@ def render_table(part: Part) -> Html:
 
 
 def choose_class(part: Part, title: str, cell: Cell) -> str | None:
-    is_number = isinstance(cell, (int, MeanCell)) or re.fullmatch(r"[-+]?[\d.]+ ?%?|n/a", format_cell(cell))
+    text = format_cell(cell)
+    pattern = rf"[-+]?[\d.]+ ?%?|n/a|{NOT_SUBMITTED}"  # also what is in place of a number
+    is_number = isinstance(cell, (int, MeanCell)) or re.fullmatch(pattern, text)
     classes = ["number"] if is_number else []
     return " ".join([*classes, "key"] if title in part.keys else classes) or None
 
@@ -5338,7 +5340,7 @@ main:has(.sortable) { max-width: none; }
 h2, .box, .warnings { margin-top: 2rem; }
 a { color: var(--accent); }
 :focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
-section:not([class]) > ul { columns: 28rem; }
+section:not([class]) > ul { columns: 28rem; column-gap: 3rem; }
 li { break-inside: avoid; }
 .box, .warnings { background: var(--warn); border: 2px solid var(--edge); border-left-width: 1em;
   padding: 0 1em; }
@@ -8478,23 +8480,22 @@ def build_leaderboard(
 def build_board(split: Split, rows: Sequence[BoardRow], measures: Sequence[Measure], widest: Measure) -> Part:
     named: list[MeansRow] = []
     for row in rows:
-        names: list[Cell] = ["n/a" if row.rank is None else row.rank]
-        names.append(LinkCell(row.submission.name, row.submission.link_page(split)))
-        named.append(([*names, row.system.name], row.system.means))
-    header = ["Rank", "Submission", "System"]
+        rank: Cell = "n/a" if row.rank is None else row.rank
+        name = LinkCell(row.submission.name, row.submission.link_page(split))
+        named.append(([rank, name, row.system.name, row.status], row.system.means))
+    header = ["Rank", "Submission", "System", "Status"]
     board = build_means_part("Leaderboard", header, named, measures, n_names=3, widest=widest)
     table = []
-    for (rank, name, system, *means), row in zip(board.rows, rows, strict=True):
+    for cells, row in zip(board.rows, rows, strict=True):
         more: list[Cell] = []
         for title, kind in COUNTS.items():
             ids = list_ids(getattr(row.system, kind))
             link = row.submission.link_page(split, ids[0]) if ids and title != "Judged" else ""
             more.append(LinkCell(str(len(ids)), link))
-        more += [len(row.submission.warnings), row.reason]
-        table.append([rank, name, system, row.status, *means, *more])
+        table.append([*cells, *more, len(row.submission.warnings), row.reason])
     keys = ["Rank", "Submission", "System", widest.title]
     return board._replace(
-        header=[*header, "Status", *board.header[3:], *COUNTS, "Warnings", "Reason"],
+        header=[*board.header, *COUNTS, "Warnings", "Reason"],
         rows=table,
         keys=keys,
         note="Reason",
@@ -8850,10 +8851,9 @@ def list_first_parts(split: Split, submission: Submission, gradebook: Gradebook)
 
 def describe_run(split: Split, systems: Sequence[System], judging: Judging) -> dict[str, str]:
     """Return what was graded and judged, for the top of a page."""
-    newest = ""
-    for answer in flatten(system.answers for system in systems):
-        if answer.judgement and answer.judgement.reply:
-            newest = max(newest, str(answer.judgement.reply.time or ""))
+    judgements = [answer.judgement for system in systems for answer in system.answers]
+    replies = [judgement.reply for judgement in judgements if judgement and judgement.reply]
+    newest = max((str(reply.time or "") for reply in replies), default="")
     return {
         "Split": split.name,
         "Judge": judging.model or "none",
