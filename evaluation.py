@@ -5126,9 +5126,7 @@ def render_table(part: Part) -> Html:
 
 
 def choose_class(part: Part, title: str, cell: Cell) -> str | None:
-    text = format_cell(cell)
-    pattern = rf"[-+]?[\d.]+ ?%?|n/a|{NOT_SUBMITTED}"  # also what is in place of a number
-    is_number = isinstance(cell, (int, MeanCell)) or re.fullmatch(pattern, text)
+    is_number = isinstance(cell, (int, MeanCell)) or re.fullmatch(r"[-+]?[\d.]+ ?%?|n/a", format_cell(cell))
     classes = ["number"] if is_number else []
     return " ".join([*classes, "key"] if title in part.keys else classes) or None
 
@@ -8343,17 +8341,18 @@ def rank_submissions(submissions: Sequence[Submission]) -> tuple[Measure, list[B
 def build_gradebook(split: Split, submissions: Sequence[Submission], people: People) -> Gradebook:
     """Grade each submission: by the combined score, or F1 without answer scores."""
     systems = list(flatten(submission.systems for submission in submissions))
+    # One measure for all, or points would not be comparable: not "answer", by which a board may rank
     measure = COMBINED_MEASURE if has_scores(systems) else F1_MEASURE
     decisions = find_unequal_decisions(system for system in systems if system.is_judged)
     groups = find_equal_predictions(submissions)
     concerns: dict[str, list[LinkCell]] = {kind: [] for kind in CONCERNS}
     grades = {}
     for submission in submissions:
-        own: dict[str, list[LinkCell]] = defaultdict(list)
+        found: dict[str, list[LinkCell]] = defaultdict(list)
         for kind, cell in list_concerns(split, submission, groups, decisions):
-            own[kind].append(cell)
+            found[kind].append(cell)
             concerns[kind].append(cell)
-        grades[submission.name] = Grade(choose_system(submission, measure), measure, own)
+        grades[submission.name] = Grade(choose_system(submission, measure), measure, found)
     concerns[REJECTED] += map(LinkCell, people.rejected)
     medians = {}
     for other in split.measures:
@@ -8373,7 +8372,10 @@ def list_concerns(
     groups: Iterable[Sequence[System]],
     decisions: Iterable[UnequalDecision],
 ) -> Iterator[tuple[str, LinkCell]]:
-    """Yield what about a submission needs attention, by kind. `groups` have equal predictions."""
+    """Yield what about a submission needs attention, by kind. `groups` have equal predictions.
+
+    The box on the leaderboard, the console and the reason of the grade are made of the same cells.
+    """
     page = submission.link_page(split)
     for reason in (*submission.reasons, *submission.notices):
         yield UNGRADED, LinkCell(submission.name, page, cut_text(reason))
@@ -8484,6 +8486,7 @@ def build_board(split: Split, rows: Sequence[BoardRow], measures: Sequence[Measu
         name = LinkCell(row.submission.name, row.submission.link_page(split))
         named.append(([rank, name, row.system.name, row.status], row.system.means))
     header = ["Rank", "Submission", "System", "Status"]
+    # Only the measure that ranks has intervals: with all of them the table is wider than a window
     board = build_means_part("Leaderboard", header, named, measures, n_names=3, widest=widest)
     table = []
     for cells, row in zip(board.rows, rows, strict=True):
