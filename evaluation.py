@@ -2616,9 +2616,9 @@ def rank_systems(values: Mapping[str, float | None]) -> dict[str, int | None]:
 
 # ------------------------------------------------------------------ 7. Prompts and criteria
 
-# In: texts of an item. Out: a request to a judge, and the judgement in its reply. Journal keys are hashes
-# of request bodies, which contain the texts and schemas below: if one character of these changes,
-# everything is asked and paid for again. Read first: Prompt, Criterion, read_reply.
+# In: texts of an item. Out: a request to a judge, the call with its journal key, and the judgement in its
+# reply. Journal keys are hashes of request bodies, which contain the texts and schemas below: if a character
+# of these changes, everything is asked and paid for again. Read first: Prompt, Criterion, Reply.
 
 SEED = 20240229  # Groq's `seed` is best effort
 CRITERION_LEVELS = (0, 1, 2)
@@ -2661,16 +2661,10 @@ class DraftReply(msgspec.Struct):
     rubric: list[str]  # the levels 1 to 5
 
 
-Schema: TypeAlias = Mapping[str, object]
+LEVEL_SCORES = MappingProxyType({int(level): int(level) for level in RUBRIC_LEVELS})
 
-STRING_SCHEMA: Schema = {"type": "string"}
-SCHEMAS: Mapping[object, Schema] = {
-    str: STRING_SCHEMA,
-    bool: {"type": "boolean"},
-    int: {"type": "integer"},
-    float: {"type": "number"},
-    list[str]: {"type": "array", "items": STRING_SCHEMA},
-}
+Schema: TypeAlias = Mapping[str, object]
+STRING_SCHEMA: Schema = msgspec.json.schema(str)
 
 
 class Prompt(msgspec.Struct, frozen=True, dict=True):
@@ -2682,13 +2676,13 @@ class Prompt(msgspec.Struct, frozen=True, dict=True):
 
     instructions: str
     reply_form: str  # in words for the model
-    short_reply_form: str = ""  # the same for a second attempt
+    short_reply_form: str = ""  # for a second attempt, if it is not the same without hints on the texts
     before: str = ""  # text before the delimited texts
     data: tuple[str, ...] = ("question", "gold", "answer")  # names of the delimited texts, in order
     after: str = ""
     more_tokens: int = 0  # that a reply takes beyond one score and its reason
-    choices: Mapping[Any, float] = {}  # value in a reply -> score
-    expected: str = ""  # the choices in words
+    choices: Mapping[Any, float] = LEVEL_SCORES  # value in a reply -> score
+    expected: str = LEVEL_WORDS  # the choices in words
     score_field: str = "score"
     reason_field: str = "rationale"
     parts: tuple[str, ...] = ()
@@ -2708,7 +2702,8 @@ class Prompt(msgspec.Struct, frozen=True, dict=True):
     @property
     def complaint(self) -> str:
         """Return the template of the message after an invalid reply; {complaint} says what is wrong."""
-        form = (self.short_reply_form or self.reply_form).replace("{", "{{").replace("}", "}}")
+        form = self.short_reply_form or re.sub('"at most [^"]*"', '"..."', self.reply_form)
+        form = form.replace("{", "{{").replace("}", "}}")
         return f"That was not a usable reply: {{complaint}}. Reply only with JSON: {form}"
 
     @property
@@ -2726,9 +2721,9 @@ class Prompt(msgspec.Struct, frozen=True, dict=True):
     def schema(self) -> Schema:
         if self.reply_type is not None:
             fields = msgspec.structs.fields(self.reply_type)
-            return build_object_schema({field.name: SCHEMAS[field.type] for field in fields})
+            return build_object_schema({field.name: msgspec.json.schema(field.type) for field in fields})
         values = list(self.choices)
-        choice = {**SCHEMAS[type(values[0])], "enum": values}
+        choice = {**msgspec.json.schema(type(values[0])), "enum": values}
         scores = dict.fromkeys(self.score_names, choice)
         if not self.group:
             return build_object_schema({self.reason_field: STRING_SCHEMA, **scores})
@@ -2740,7 +2735,6 @@ def build_object_schema(members: Mapping[str, Schema]) -> Schema:
     return {"type": "object", "properties": members, "required": list(members), "additionalProperties": False}
 
 
-LEVEL_SCORES = {int(level): int(level) for level in RUBRIC_LEVELS}
 QUALITIES = ("correctness", "helpfulness", "faithfulness", "fluency")
 QUALITY_FORM = ", ".join(f'"{name}": 1 to 5' for name in (*QUALITIES, "overall"))
 QUALITY_INSTRUCTIONS = """\
@@ -2758,17 +2752,13 @@ PROMPTS: Mapping[str, Prompt] = {
 You grade an answer: compare it with the reference and give the score, 1 to 5, of the rubric level that fits \
 best. """,
         '{"rationale": "at most 40 words: what is right, missing, wrong", "score": 1 to 5}',
-        '{"rationale": "...", "score": 1 to 5}',
         before="Rubric: {description}\n{levels}\n\n",
-        choices=LEVEL_SCORES,
-        expected=LEVEL_WORDS,
     ),
     "verdict": Prompt(
         """\
 You decide whether an answer is correct. It is if it says what the reference says, in whatever words, with \
 all that the question asks for and nothing that contradicts the reference. """,
         '{"reasoning": "at most 40 words", "correct": "yes" or "no"}',
-        '{"reasoning": "...", "correct": "yes" or "no"}',
         choices={"yes": 1, "no": 0},
         expected="yes or no",
         score_field="correct",
@@ -2789,9 +2779,6 @@ words. """,
     "quality": Prompt(
         QUALITY_INSTRUCTIONS.format(basis="reference"),
         f'{{"reasoning": "at most 40 words", {QUALITY_FORM}}}',
-        f'{{"reasoning": "...", {QUALITY_FORM}}}',
-        choices=LEVEL_SCORES,
-        expected=LEVEL_WORDS,
         score_field="overall",
         reason_field="reasoning",
         parts=QUALITIES,
@@ -2802,7 +2789,6 @@ You decide whether the sentences given as reference support an answer to the que
 answer claims follows from them. partial: some of it does, and nothing that matters contradicts them. none: \
 nothing of it does, or they contradict it. Go by these sentences alone, not by what you know. """,
         '{"rationale": "at most 40 words: what they support", "support": "full", "partial" or "none"}',
-        '{"rationale": "...", "support": "full", "partial" or "none"}',
         data=("question", "sentences", "answer"),
         choices={"full": 1, "partial": 0.5, "none": 0},
         expected="full, partial or none",
@@ -2869,67 +2855,54 @@ of it. It {task}.""",
         more_tokens=450,
         reply_type=DraftReply,
     ),
-}
-ANSWER_PROMPTS = ("verdict", "fraction", "quality")  # that judge a free answer
-CONTEXT_PROMPTS = {name: f"{name}_with_context" for name in ANSWER_PROMPTS}
-
-
-def show_context(prompt: Prompt) -> Prompt:
-    """Return the prompt for answers with context, to which they are then to be faithful."""
-    instructions = prompt.instructions
-    if prompt is PROMPTS["quality"]:
-        instructions = QUALITY_INSTRUCTIONS.format(basis="context reference")
-    data = ("question", "context", *prompt.data[1:])
-    return msgspec.structs.replace(prompt, instructions=instructions + CONTEXT_INSTRUCTIONS, data=data)
-
-
-# For criteria of the user's own, by whether they have a scale. What an answer does not have is not shown.
-OWN_PROMPTS: Mapping[bool, Prompt] = {
-    False: Prompt(
+    "criterion": Prompt(  # of the user's own; one with a scale is "scale"
         """\
 You decide whether an answer meets a criterion, and judge nothing else. """,
         '{"rationale": "at most 40 words", "decision": "yes" or "no"}',
-        '{"rationale": "...", "decision": "yes" or "no"}',
         before="Criterion: {description}\n\n",
+        data=("question", "answer"),
         choices={"yes": 1, "no": 0},
         expected="yes or no",
         score_field="decision",
     ),
-    True: Prompt(
+    "scale": Prompt(
         """\
 You grade an answer by a criterion, and judge nothing else: give the score, 1 (worst) to 5 (best), of the \
 level that fits best. """,
         '{"rationale": "at most 40 words", "score": 1 to 5}',
-        '{"rationale": "...", "score": 1 to 5}',
         before="Criterion: {description}\n{levels}\n\n",
-        choices=LEVEL_SCORES,
-        expected=LEVEL_WORDS,
+        data=("question", "answer"),
     ),
 }
+ANSWER_PROMPTS = ("verdict", "fraction", "quality")  # that judge a free answer
+CONTEXT_PROMPTS = {name: f"{name}_with_context" for name in ANSWER_PROMPTS}
 OWN_INSTRUCTIONS = {"gold": "The reference is a right answer. ", "context": CONTEXT_INSTRUCTIONS}
 
 
-def name_own_prompt(has_scale: bool, shown: Iterable[str]) -> str:
-    return "_".join(["scale" if has_scale else "criterion", *shown])
+def name_own_prompt(own: OwnCriterion, shown: Iterable[str] = ()) -> str:
+    return "_".join(["scale" if own.scale else "criterion", *shown])
 
 
-def list_own_prompts() -> dict[str, Prompt]:
-    """Return the prompts for criteria of the user's own, for all choices of texts that an answer has."""
+def list_variants() -> dict[str, Prompt]:
+    """Return the prompts that show a context, or for criteria of the user's own what an answer has."""
     prompts = {}
-    for has_scale, prompt in OWN_PROMPTS.items():
-        for shown in ([], ["gold"], ["context"], ["context", "gold"]):
+    for base, name in CONTEXT_PROMPTS.items():  # the answer is then to be faithful to the context
+        prompt = PROMPTS[base]
+        basis = QUALITY_INSTRUCTIONS.format(basis="context reference")
+        instructions = (basis if base == "quality" else prompt.instructions) + CONTEXT_INSTRUCTIONS
+        data = ("question", "context", *prompt.data[1:])
+        prompts[name] = msgspec.structs.replace(prompt, instructions=instructions, data=data)
+    for base in ("criterion", "scale"):
+        for shown in (["gold"], ["context"], ["context", "gold"]):
+            prompt = PROMPTS[base]
             instructions = prompt.instructions + "".join(OWN_INSTRUCTIONS[name] for name in shown)
-            prompts[name_own_prompt(has_scale, shown)] = msgspec.structs.replace(
-                prompt, instructions=instructions, data=("question", *shown, "answer")
-            )
+            data = ("question", *shown, "answer")
+            name = "_".join([base, *shown])
+            prompts[name] = msgspec.structs.replace(prompt, instructions=instructions, data=data)
     return prompts
 
 
-PROMPTS = {
-    **PROMPTS,
-    **{name: show_context(PROMPTS[base]) for base, name in CONTEXT_PROMPTS.items()},
-    **list_own_prompts(),
-}
+PROMPTS = {**PROMPTS, **list_variants()}
 
 
 def hash_prompt(name: str) -> str:
@@ -2939,7 +2912,7 @@ def hash_prompt(name: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
-# -- Requests and judgements
+# -- Requests, calls and judgements
 
 
 TokenCount: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MAX_AMOUNT)]
@@ -3079,6 +3052,42 @@ def build_complaint(prompt: Prompt, reply: str, complaint: str) -> list[dict[str
     return [{"role": "assistant", "content": beginning}, {"role": "user", "content": question}]
 
 
+class CallId(msgspec.Struct, array_like=True):
+    """What the journal says of a call. Later versions may add to it."""
+
+    key: str
+    system: str
+    item_id: str
+
+
+class Call(NamedTuple):
+    """A request to one model, with its journal key."""
+
+    request: Request
+    model: str
+    key: str
+
+    @property
+    def body(self) -> RequestBody:  # not kept: many are large
+        return build_body(self.model, self.request)
+
+    @property
+    def prompt(self) -> Prompt:
+        return PROMPTS[self.request.prompt]
+
+    @property
+    def id(self) -> CallId:
+        return CallId(self.key, self.request.system, self.request.item_id)
+
+
+def plan_calls(model: str, requests: Iterable[Request]) -> list[Call]:
+    calls = []
+    for request in requests:
+        body = msgspec.to_builtins(build_body(model, request))
+        calls.append(Call(request, model, hash_json([body, request.repeat])))
+    return calls
+
+
 def list_rubric_texts(rubric: Rubric) -> dict[str, str]:
     levels = [f"{level}: {remove_invisible(text)}" for level, text in rubric.levels.items()]
     return {"description": remove_invisible(rubric.description), "levels": "\n".join(levels)}
@@ -3149,7 +3158,7 @@ class Judged(msgspec.Struct, kw_only=True):
 def prepare_own(own: OwnCriterion, texts: Mapping[str, str]) -> Case:
     """Return what a judge is asked about an answer by a criterion of the user's own, with all its texts."""
     shown = [name for name in ("context", "gold") if not is_blank(texts.get(name, ""))]
-    name = name_own_prompt(bool(own.scale), shown)
+    name = name_own_prompt(own, shown)
     if is_blank(texts["answer"]):
         return judge_blank(PROMPTS[name])
     return Task(name, {**texts, **own.texts})
@@ -3171,24 +3180,25 @@ def read_own_criteria(
     values: Iterable[CriterionValue], root: str, taken: Collection[str], problems: list[str]
 ) -> list[OwnCriterion]:
     """Read criteria of the user's own. It is a problem if a name repeats or is one of those `taken`."""
-    rows: list[tuple[str, OwnCriterion | None]] = []
+    criteria = []
+    known = {fold_text(name) for name in taken}
     for value in values:
         name, equals, description = value.partition("=") if isinstance(value, str) else ("", "", "")
         if equals:
             value = {"name": name, "description": description}
         if isinstance(value, Mapping):
-            row = JsonRow(f"--criteria {name}".strip(), encode_json(value))
-            rows.append((row.locate(), parse_row(OwnCriterion, row, problems)))
+            rows: Iterable[JsonRow] = [JsonRow(f"--criteria {name}".strip(), encode_json(value))]
         else:
-            file = read_file(os.path.join(root, value), problems)
-            for raw in list_rows(file, problems):
-                rows.append((raw.locate(), parse_row(OwnCriterion, raw, problems)))
-    criteria = [own for _, own in rows if own]
-    known = {fold_text(name) for name in taken}
-    for place, own in rows:
-        if own and fold_text(own.name) in known:
-            problems.append(f"{place}the name is taken: {own.name}")
-        known.add(fold_text(own.name) if own else "")
+            file = read_file(os.path.join(root, value), problems, "NAME=QUESTION, or a file")
+            rows = list_rows(file, problems)
+        for row in rows:
+            own = parse_row(OwnCriterion, row, problems)
+            if own is None:
+                continue
+            if fold_text(own.name) in known:
+                problems.append(f"{row.locate()}the name is taken: {own.name}")
+            known.add(fold_text(own.name))
+            criteria.append(own)
     return criteria
 
 
@@ -3243,6 +3253,40 @@ def choose_marker(texts: Sequence[str]) -> str:
 
 class InvalidReply(Exception):
     """A reply is not what was asked for. The text says why, in words that the model can act on."""
+
+
+class Reply(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A model's reply, as a line of the journal has it."""
+
+    key: Name = ""
+    content: str = msgspec.field(name="reply", default="")
+    model: str = ""
+    requested: str = ""  # the model's name in the request, if the service has another one
+    endpoint: str = ""  # the service that it came from; version 2 did not keep that
+    fingerprint: str = ""
+    usage: Any = NO_USAGE
+    latency_ms: Amount = None
+    cut_off: bool = False  # at the most tokens that it may have
+    batch: str = ""  # ID of the batch that it came in
+    system: Any = None
+    question_id: Any = None
+    repeat: Any = None
+    time: Any = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.usage, Usage):  # counts of a service or a journal, perhaps impossible ones
+            counts = self.usage
+            self.usage = NO_USAGE
+            with suppress(msgspec.ValidationError):
+                self.usage = msgspec.convert(counts, Usage)
+
+    def read(self, prompt: Prompt) -> Judgement:
+        """Return the judgement in the reply, a new or a stored one. Raises InvalidReply."""
+        value = parse_reply(self.content, self.cut_off)
+        kind = prompt.reply_type
+        judgement = read_writing(value, kind) if kind else read_scores(only_dict(value), prompt)
+        judgement.reply = self
+        return judgement
 
 
 def parse_reply(text: str, is_cut_off: bool) -> object:
@@ -3433,8 +3477,8 @@ class Judging(msgspec.Struct):
 
     requested_model: str = ""
     model: str = ""  # the other's successor if that was withdrawn
+    by_journal: str = ""  # who the journal's judge is, unless it is the usual one
     activity: str = "judging"  # what the model is asked for
-    done: str = "judged"
     noun: str = "judgements"  # what it replies
     price: Price | None = None  # instead of that of MODELS
     url: str = ""  # of another service than Groq's
@@ -3474,9 +3518,8 @@ class Judging(msgspec.Struct):
 
     def describe_use(self) -> list[str]:
         """Return who has replied how often, and what the calls of this run took."""
-        replies = (
-            f"{'Judge' if self.done == 'judged' else 'Model'}: {self.model}, {self.n_replies} {self.noun}"
-        )
+        title = "Judge" if self.activity == "judging" else "Model"
+        replies = f"{title}: {self.model}, {self.n_replies} {self.noun}"
         if not self.calls:
             return [f"{replies} from the journal"] if self.n_replies else []
         calls = f"{self.calls} calls, {self.retries} retries, {self.refusals} rate limits (429)"
@@ -3505,12 +3548,9 @@ class Judge(msgspec.Struct):
     def ask(self, requests: Sequence[Request]) -> Outcomes:
         """Return the outcome of every request, all by one model: scores by two are not comparable."""
         judging = self.judging
-        plan = choose_calls(self.journal, requests, self.options)
-        judging.requested_model = plan.requested_model
-        judging.model = plan.model
-        self.calls = plan.calls
-        if plan.judge:
-            self.notify(f"The journal's {judging.noun} are by {plan.judge}: it is used.")
+        self.choose(requests)
+        if judging.by_journal:
+            self.notify(f"The journal's {judging.noun} are by {judging.by_journal}: it is used.")
         n_unusable = self.journal.count_unusable(self.calls)
         if n_unusable:  # an earlier version may have counted them
             end = "are asked for again" if self.service else "count as missing"
@@ -3523,6 +3563,11 @@ class Judge(msgspec.Struct):
                 judging.unavailable = str(error)
             except JudgingStopped as error:
                 judging.stopped = str(error)
+            except ServiceError as error:  # a request for a batch failed
+                if error.status in UNAVAILABLE_STATUSES:
+                    judging.unavailable = str(error)
+                else:
+                    judging.stopped = f"a request for a batch failed: {error}; run again later"
             unasked.reason = "left out" if judging.is_complete() else f"{judging.activity} ended early"
         outcomes: Outcomes = {}
         for call in self.calls:
@@ -3537,6 +3582,42 @@ class Judge(msgspec.Struct):
             variables = KEY_VARIABLE if is_today else f"{KEY_VARIABLE} and {BASE_URL_VARIABLE}={endpoint}"
             judging.without_key = f"set {variables} for the remaining {missing}"
         return outcomes
+
+    def choose(self, requests: Sequence[Request]) -> None:
+        """Choose the model, and without a key the endpoint, whose replies answer most of the requests.
+
+        If none are answered, it is the model that the options name, or the default one, at today's endpoint.
+        Raises UsageError if that endpoint has its own models.
+        """
+        journal = self.journal
+        usual = self.options.judge_model or DEFAULT_JUDGE_MODEL
+        best = (journal.endpoint, usual)
+        most = 0
+        planned: dict[str, list[Call]] = {}
+        for judge in [*journal.list_judges(self.options), best]:  # of equal ones the first counts
+            journal.endpoint, model = judge
+            calls = planned.get(model) or plan_calls(model, requests)
+            planned[model] = calls
+            keys = {call.key for call in calls}
+            answered = {call.key for call in calls if journal.find(call.key, call.prompt)}
+            if journal.has_key:  # otherwise no batch can be collected
+                answered |= keys & journal.list_under_way()
+            if len(answered) > most:
+                best = judge
+                most = len(answered)
+            if most == len(keys):
+                break
+        journal.endpoint, model = best
+        self.calls = planned[model]
+        self.judging.model = model
+        self.judging.requested_model = usual if model == SUCCESSOR_MODEL else model
+        is_open = not journal.endpoint.endswith(GROQ_PREFIX)
+        if self.calls and journal.has_key and is_open and not (most or self.options.judge_model):
+            raise UsageError(f"{journal.endpoint}: name one of its models with --model")
+        name = model if model != SUCCESSOR_MODEL or model == usual else f"{model}, successor of {usual}"
+        if not (journal.has_key or journal.endpoint.startswith(GROQ_URL)):
+            name += f" at {journal.endpoint}"
+        self.judging.by_journal = name if most and name != usual else ""
 
     def ask_service(self, service: Service) -> None:
         """Put what the journal lacks into it; the successor's replies if the model is withdrawn."""
@@ -3581,81 +3662,13 @@ class Judge(msgspec.Struct):
 
             def keep(call: Call, outcome: Reply | Failure) -> None:
                 if isinstance(outcome, Reply):
-                    request = call.request
-                    row = (call.key, request.system, request.item_id, request.repeat)
-                    self.journal.append(outcome, call.model, *row)
+                    self.journal.append(outcome, call.model, call.id, call.request.repeat)
                 else:
                     self.failures[call.key] = outcome
                 progress.update()
 
             if calls:
                 Runner(service, self.options, self.judging, keep).run(calls)
-
-
-class Call(NamedTuple):
-    """A request to one model, with its journal key."""
-
-    request: Request
-    model: str
-    key: str
-
-    @property
-    def body(self) -> RequestBody:  # not kept: many are large
-        return build_body(self.model, self.request)
-
-    @property
-    def prompt(self) -> Prompt:
-        return PROMPTS[self.request.prompt]
-
-
-def plan_calls(model: str, requests: Iterable[Request]) -> list[Call]:
-    calls = []
-    for request in requests:
-        body = build_body(model, request)
-        key = hash_json([msgspec.to_builtins(body), request.repeat])
-        calls.append(Call(request, body.model, key))
-    return calls
-
-
-class Plan(NamedTuple):
-    calls: list[Call]  # one for each request
-    model: str  # of all calls
-    requested_model: str  # another one if the model is its successor
-    judge: str  # whose replies count, unless it is the usual one
-
-
-def choose_calls(journal: Journal, requests: Sequence[Request], options: JudgeOptions) -> Plan:
-    """Choose the model, and without a key the endpoint, whose replies answer most of the requests.
-
-    If none are answered, it is the model that the options name, or the default one, at today's endpoint.
-    Raises UsageError if that endpoint has its own models.
-    """
-    usual = options.judge_model or DEFAULT_JUDGE_MODEL
-    best = (journal.endpoint, usual)
-    most = 0
-    planned: dict[str, list[Call]] = {}
-    for judge in [*journal.list_judges(options), best]:  # of equal ones the first counts
-        journal.endpoint, model = judge
-        calls = planned.get(model) or plan_calls(model, requests)
-        planned[model] = calls
-        answered = {call.key for call in calls if journal.find(call.key, call.prompt)}
-        if journal.has_key:
-            answered |= {call.key for call in calls} & journal.list_under_way()
-        if len(answered) > most:
-            best = judge
-            most = len(answered)
-        if most == len({call.key for call in calls}):
-            break
-    journal.endpoint, model = best
-    is_groq = journal.endpoint.startswith(GROQ_URL)
-    is_open = not journal.endpoint.endswith(GROQ_PREFIX)
-    if planned[model] and journal.has_key and is_open and not (most or options.judge_model):
-        raise UsageError(f"{journal.endpoint}: name one of its models with --model")
-    requested = usual if model == SUCCESSOR_MODEL else model
-    name = model if model == requested else f"{model}, successor of {requested}"
-    if not (journal.has_key or is_groq):
-        name += f" at {journal.endpoint}"
-    return Plan(planned[model], model, requested, name if most and name != usual else "")
 
 
 def estimate_usage(call: Call) -> Usage:
@@ -3665,40 +3678,6 @@ def estimate_usage(call: Call) -> Usage:
 
 
 # -- Calls: each worker takes a request to its end; the rate limiter says when a call may start
-
-
-class Reply(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A model's reply, as a line of the journal has it."""
-
-    key: Name = ""
-    content: str = msgspec.field(name="reply", default="")
-    model: str = ""
-    requested: str = ""  # the model's name in the request, if the service has another one
-    endpoint: str = ""  # the service that it came from; version 2 did not keep that
-    fingerprint: str = ""
-    usage: Any = NO_USAGE
-    latency_ms: Amount = None
-    cut_off: bool = False  # at the most tokens that it may have
-    batch: str = ""  # ID of the batch that it came in
-    system: Any = None
-    question_id: Any = None
-    repeat: Any = None
-    time: Any = None
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.usage, Usage):  # counts of a service or a journal, perhaps impossible ones
-            counts = self.usage
-            self.usage = NO_USAGE
-            with suppress(msgspec.ValidationError):
-                self.usage = msgspec.convert(counts, Usage)
-
-    def read(self, prompt: Prompt) -> Judgement:
-        """Return the judgement in the reply, a new or a stored one. Raises InvalidReply."""
-        value = parse_reply(self.content, self.cut_off)
-        kind = prompt.reply_type
-        judgement = read_writing(value, kind) if kind else read_scores(only_dict(value), prompt)
-        judgement.reply = self
-        return judgement
 
 
 class TokenLimit(NamedTuple):
@@ -4175,20 +4154,20 @@ class Service:
         import httpx
 
         limits = httpx.Limits(max_keepalive_connections=options.workers, keepalive_expiry=90)
-        settings: dict[str, Any] = {"limits": limits, "follow_redirects": False}
         clients = []
         try:
-            settings["verify"] = httpx.create_ssl_context()  # for all: reading the certificates takes long
+            certificates = httpx.create_ssl_context()  # for all: reading them takes long
             for _ in range(0, options.workers, WORKERS_PER_CLIENT):
                 client = groq.Groq(
                     api_key=self.api_key,
                     base_url=endpoint.url,
                     max_retries=0,  # they would multiply with ours, and ignore a long `retry-after`
                     timeout=options.timeout,
-                    http_client=groq.DefaultHttpxClient(**settings),
+                    http_client=groq.DefaultHttpxClient(
+                        limits=limits, verify=certificates, follow_redirects=False
+                    ),
                 )
-                stack.enter_context(client)
-                clients.append(client)
+                clients.append(stack.enter_context(client))
         except OSError as error:  # which does not say of which file
             file = os.environ.get("SSL_CERT_FILE", "")
             raise UsageError(f"SSL_CERT_FILE: {file}: {error.strerror or error}") from None
@@ -4296,7 +4275,7 @@ class BatchNote(msgspec.Struct, omit_defaults=True):
     endpoint: str = ""  # the service that has it; version 3 did not keep that
     model: str = ""
     prompt: str = msgspec.field(default="rubric", name="protocol")
-    requests: list[Annotated[list[Any], msgspec.Meta(min_length=3)]] = []  # key, system, ID and more of each
+    requests: list[CallId] = []
     batch: str = ""
     unread: str = ""  # why it could not be read, the first time
     ended: str = ""
@@ -4373,7 +4352,7 @@ class Journal(msgspec.Struct):
     def list_missing(self, note: BatchNote) -> list[str]:
         """Return the keys of a batch's requests that have no judgement."""
         prompt = PROMPTS[note.prompt]
-        return [key for key, *_ in note.requests if self.find(key, prompt) is None]
+        return [request.key for request in note.requests if self.find(request.key, prompt) is None]
 
     def read(self) -> None:
         """Add what the file holds, if it exists; a later line replaces an earlier one. Raises OSError."""
@@ -4394,8 +4373,7 @@ class Journal(msgspec.Struct):
                 return True
         with suppress(*JSON_ERRORS):
             note = decode_json(BatchNote, line)
-            has_keys = all(isinstance(key, str) for key, *_ in note.requests)
-            if has_keys and note.prompt in PROMPTS and note.age >= -CLOCK_ERROR:
+            if note.prompt in PROMPTS and note.age >= -CLOCK_ERROR:
                 self.remember_note(note)
                 return True
         return False
@@ -4429,16 +4407,14 @@ class Journal(msgspec.Struct):
             if self.stream.read() != b"\n":
                 self.stream.write(b"\n")
 
-    def append(
-        self, reply: Reply, model: str, key: str, system: str, item_id: str, repeat: int | None = None
-    ) -> None:
-        reply.key = key
+    def append(self, reply: Reply, model: str, call: CallId, repeat: int | None = None) -> None:
+        reply.key = call.key
         reply.requested = model if model != reply.model else ""
-        reply.system = system
-        reply.question_id = item_id
+        reply.system = call.system
+        reply.question_id = call.item_id
         reply.repeat = repeat
         self.write(reply)
-        self.replies[self.endpoint, key] = reply
+        self.replies[self.endpoint, call.key] = reply
 
     def write_note(self, note: BatchNote) -> None:
         self.write(note)
@@ -4475,11 +4451,11 @@ class Batches:
 
     def submit(self, calls: Sequence[Call]) -> None:
         for content, chunk in split_batch_files(calls):
-            with self.stop_at_errors():
+            with self.service.explain_errors():
                 file = self.client.files.create(file=("judgements.jsonl", content), purpose="batch")
                 file_id = str(file.id)
                 endpoint = self.service.endpoint.name
-                requests = [[call.key, call.request.system, call.request.item_id] for call in chunk]
+                requests = [call.id for call in chunk]
                 note = BatchNote(file_id, endpoint, chunk[0].model, chunk[0].request.prompt, requests)
                 self.journal.write_note(note)  # before all else: if the next answer is lost there is a batch
                 batch = self.service.client.batches.create(  # not tried again: it would be a second batch
@@ -4493,7 +4469,7 @@ class Batches:
         for note in self.journal.batches:
             if not self.journal.list_missing(note):  # it could not be read for a day
                 continue
-            with self.stop_at_errors():
+            with self.service.explain_errors():
                 state = self.fetch(note)
                 if not hasattr(state, "status"):  # nothing, or an HTML page
                     self.wait_for(note, "not found")
@@ -4537,18 +4513,18 @@ class Batches:
     def store_results(self, note: BatchNote, state: Any) -> None:
         """Store the results of a batch, which has ended if all that its counts say could be read."""
         prompt = PROMPTS[note.prompt]
-        requests = {request[0]: request[:3] for request in note.requests}
+        requests = {request.key: request for request in note.requests}
         executed: dict[str, bool] = {}  # the requests that have a result
         problems: Counter[str] = Counter()
         withdrawn = ""
         usage = NO_USAGE
-        for line in self.read_results(state):
-            key, is_executed, reply = self.read_result(line)
+        for result in self.read_results(state):
+            key = str(result.get("custom_id"))
+            response = only_dict(result.get("response"))
             if key in requests:
-                executed[key] = is_executed or executed.get(key, False)
+                executed[key] = "status_code" in response or executed.get(key, False)
             try:
-                if isinstance(reply, ServiceError):
-                    raise reply
+                reply = self.read_reply(response, result.get("error"))
                 reply.read(prompt)
             except InvalidReply:
                 problems["no usable text" if prompt.reply_type else "no score"] += 1
@@ -4559,7 +4535,7 @@ class Batches:
                 if key in requests and self.journal.find(key, prompt) is None:
                     reply.batch = state.id
                     usage += reply.usage
-                    self.journal.append(reply, note.model, *requests[key])
+                    self.journal.append(reply, note.model, requests[key])
         counts = state.request_counts
         n_expected = counts.completed + counts.failed if counts else 0
         n_read = sum(executed.values())
@@ -4567,7 +4543,7 @@ class Batches:
             self.wait_for(note, f"{n_read} of {n_expected} results can be read")
             return
         n_done = len(requests) - len(self.journal.list_missing(note))
-        parts = [f"{n_done} of {len(requests)} {self.judging.done}"]
+        parts = [f"{n_done} of {len(requests)} {self.judging.noun}"]
         parts += [f"{count} {what}" for what, count in problems.most_common(MAX_NAMES_SHOWN)]
         parts.append(self.judging.describe_usage(note.model, usage, usage))
         self.journal.write_note(BatchNote(note.batch_file, note.endpoint, ended=state.status))
@@ -4575,40 +4551,24 @@ class Batches:
         if withdrawn and note.model == self.judging.model:
             raise ModelWithdrawn(withdrawn)
 
-    def read_results(self, state: Any) -> Iterator[bytes]:
-        """Yield the lines of a batch's results, and such lines for what is wrong with the whole batch."""
+    def read_results(self, state: Any) -> Iterator[dict[str, Any]]:
+        """Yield the results of a batch, and one without a request for what is wrong with all of it."""
         for problem in (state.errors and state.errors.data) or ():
-            yield encode_json({"error": {"code": problem.code, "message": problem.message}})
+            yield {"error": {"code": problem.code, "message": problem.message}}
         for file_id in filter(None, (state.output_file_id, state.error_file_id)):
-            with suppress(ServiceError), self.service.explain_errors():  # then lines are missing
-                yield from filter(bytes.strip, self.client.files.content(file_id).read().split(b"\n"))
+            with suppress(ServiceError), self.service.explain_errors():  # then results are missing
+                for line in self.client.files.content(file_id).read().splitlines():
+                    with suppress(*JSON_ERRORS):
+                        yield decode_json(dict[str, Any], line)
 
-    def read_result(self, line: bytes) -> tuple[str, bool, Reply | ServiceError]:
-        """Return a request's key, whether it was executed, and its reply or why it failed."""
-        key = ""
-        status = None
-        try:
-            with self.service.explain_errors():
-                value = json.loads(line)
-                key = str(value.get("custom_id"))
-                response = value.get("response") or {}
-                status = response.get("status_code")
-                body = response.get("body")
-                if status != 200 or not isinstance(body, dict):
-                    raise self.service.read_error(value.get("error") or body, status, "no reply", {})
-                return key, True, self.service.read_completion(body)
-        except ServiceError as error:
-            return key, status is not None, error
-
-    @contextmanager
-    def stop_at_errors(self) -> Iterator[None]:
-        try:
-            with self.service.explain_errors():
-                yield
-        except ServiceError as error:
-            if error.status in UNAVAILABLE_STATUSES:
-                raise JudgeUnavailable(str(error)) from None
-            raise JudgingStopped(f"a request for a batch failed: {error}; run again later") from None
+    def read_reply(self, response: Mapping[str, Any], problem: object) -> Reply:
+        """Return the reply in a request's result. Raises ServiceError."""
+        body = response.get("body")
+        status = response.get("status_code")
+        if status != 200 or not isinstance(body, dict):
+            raise self.service.read_error(problem or body, status, "no reply", {})
+        with self.service.explain_errors():
+            return self.service.read_completion(body)
 
     def describe(self) -> str:
         """Return what is under way, and when to come back; "" for nothing."""
@@ -4617,14 +4577,15 @@ class Batches:
 
 
 def split_batch_files(calls: Iterable[Call]) -> Iterator[tuple[bytes, list[Call]]]:
-    """Yield the content of each batch file with its calls, within the limits."""
+    """Yield the content of each batch file with its calls, within the limits and all with one prompt."""
     content = bytearray()
     chunk: list[Call] = []
-    for call in calls:
+    # A note has one prompt: without an order, calls whose prompts alternate would be a batch each.
+    for call in sorted(calls, key=lambda call: call.request.prompt):
         line = {"custom_id": call.key, "method": "POST", "url": BATCH_ENDPOINT, "body": call.body}
         data = encode_json(line) + b"\n"
         is_full = len(chunk) == BATCH_LINES or len(content) + len(data) > BATCH_BYTES
-        if chunk and (is_full or call.request.prompt != chunk[0].request.prompt):  # a note has one
+        if chunk and (is_full or call.request.prompt != chunk[0].request.prompt):
             yield bytes(content), chunk
             content.clear()
             chunk = []
@@ -5552,7 +5513,6 @@ class Command:
     needs_judge = False  # whether nothing can be written without a model
     results_title = ""  # printed before the names of the results files
     activity = "judging"  # what it asks the model for
-    done = "judged"
     noun = "judgements"  # what the model replies
     epilog = ""  # at the end of the help
 
@@ -5600,21 +5560,20 @@ class Command:
 
     def render_plan(self) -> str:
         """Return the number, estimated tokens and price of the calls that are to be made."""
-        options = self.options
-        journal = make_journal(self)
-        journal.read()
-        plan = choose_calls(journal, list(self.requests()), options)
-        if not plan.calls:
+        judge = make_judge(self, Console(None, None))
+        judge.journal.read()
+        judge.choose(list(self.requests()))
+        if not judge.calls:
             return "No model is asked."
-        keys = {call.key for call in plan.calls}
-        n_sent = len(keys & journal.list_under_way())
-        todo = journal.list_open(plan.calls)
+        judging = judge.judging
+        keys = {call.key for call in judge.calls}
+        n_sent = len(keys & judge.journal.list_under_way())
+        todo = judge.journal.list_open(judge.calls)
         usage = sum(map(estimate_usage, todo), NO_USAGE)
         n_stored = len(keys) - n_sent - len(todo)
-        batched = usage if options.batch else NO_USAGE
-        cost = Judging(price=options.price).compute_cost(plan.model, usage, batched)
+        cost = judging.compute_cost(judging.model, usage, usage if self.options.batch else NO_USAGE)
         lines = [
-            f"With {plan.judge or plan.model}:",
+            f"With {judging.by_journal or judging.model}:",
             f"  {self.noun.capitalize()}: {len(keys)}, of which {n_stored} are stored already",
             *([f"  Under way in batches: {n_sent}"] if n_sent else []),
             f"  Calls to make: {len(todo)}",
@@ -5661,18 +5620,18 @@ def ask_requests(command: Command, console: Console, resources: ExitStack) -> tu
     command has no results then.
     """
     options = command.options
-    requests = list(command.requests())
-    if not requests:  # all answers are blank, or nothing is judged
+    requests = iter(command.requests())
+    first = next(requests, None)  # the others, which may be many, only if anything can answer
+    if first is None:  # all answers are blank, or nothing is judged
         has_judge = isinstance(options, JudgeOptions) and not options.journal_only and read_api_key()
         model = options.judge_model or DEFAULT_JUDGE_MODEL if has_judge else ""
         return {}, Judging(model, model)
     judge = open_judge(command, console, resources)
     judging = judge.judging
     outcomes: Outcomes = {}
-    if judge.service or judge.journal.replies:  # otherwise nothing can answer
-        outcomes = judge.ask(requests)
-    has_judgement = any(isinstance(outcome, Judgement) for outcome in outcomes.values())
-    if has_judgement or (judge.service and not judging.unavailable):
+    if judge.service or judge.journal.replies:
+        outcomes = judge.ask([first, *requests])
+    if judging.n_replies or (judge.service and not judging.unavailable):
         return outcomes, judging
     if command.needs_judge and judging.unavailable:
         raise JudgeUnavailable(judging.unavailable + judging.where)
@@ -5683,28 +5642,30 @@ def ask_requests(command: Command, console: Console, resources: ExitStack) -> tu
     return {}, Judging(activity=command.activity, url=judging.url, unavailable=judging.unavailable)
 
 
+def make_judge(command: Command, console: Console) -> Judge:
+    """Return a command's judge with an empty journal and without the service."""
+    options = command.options
+    judging = Judging(activity=command.activity, noun=command.noun, price=options.price)
+    has_key = bool(read_api_key()) and not options.journal_only
+    journal = Journal(command.journal_file, fold_endpoint(read_endpoint().name), has_key)
+    return Judge(journal, None, judging, options, console.note)
+
+
 def open_judge(command: Command, console: Console, resources: ExitStack) -> Judge:
     """Open a command's journal and, with a key, the service, until `resources` are closed."""
-    options = command.options
-    judging = Judging(activity=command.activity, done=command.done, noun=command.noun, price=options.price)
-    endpoint = read_endpoint()
-    journal = make_journal(command)
-    service = None
+    judge = make_judge(command, console)
+    journal = judge.journal
     if journal.has_key:
-        judging.url = "" if endpoint.name.startswith(GROQ_URL) else endpoint.name
-        service = Service(endpoint, options, console.note, resources)
+        endpoint = read_endpoint()
+        judge.judging.url = "" if endpoint.name.startswith(GROQ_URL) else endpoint.name
+        judge.service = Service(endpoint, command.options, console.note, resources)
         journal.open()
         resources.callback(journal.stream.close)
     else:
         journal.read()
     if journal.unreadable:
         console.warn(f"warning: {journal.path}: unreadable lines: {journal.unreadable}")
-    return Judge(journal, service, judging, options, console.note)
-
-
-def make_journal(command: Command) -> Journal:
-    has_key = bool(read_api_key()) and not command.options.journal_only
-    return Journal(command.journal_file, fold_endpoint(read_endpoint().name), has_key)
+    return judge
 
 
 def write_outputs(files: Iterable[OutputFile], console: Console) -> tuple[list[OutputFile], bool]:
@@ -7364,7 +7325,7 @@ def build_own_criterion(own: OwnCriterion) -> SplitCriterion:
     return build_criterion(
         own.name,
         measure_own(own, f"{own.name}_score", f"avg_{own.name}"),
-        prompt=name_own_prompt(bool(own.scale), ()),
+        prompt=name_own_prompt(own),
         own=own,
         prepare=lambda _, *answer: prepare_own(own, list_answer_texts(*answer)),
     )
@@ -9961,7 +9922,7 @@ def build_item_criterion(own: OwnCriterion) -> ItemCriterion:
     return ItemCriterion(
         name=own.name,
         measure=measure_own(own, own.name),
-        prompt=name_own_prompt(bool(own.scale), ()),
+        prompt=name_own_prompt(own),
         prefix=f"{own.name}: ",
         own=own,
         prepare=lambda answer: prepare_own(own, list_item_texts(answer.item)),
@@ -11278,7 +11239,6 @@ class GeneratePredictions(Command):
 
     options_type = GenerateOptions
     activity = "answering"
-    done = "answered"
     noun = "answers"
     options: GenerateOptions
     needs_judge = True
@@ -11551,7 +11511,6 @@ class DraftQuestions(Command):
 
     options_type = DraftOptions
     activity = "drafting"
-    done = "drafted"
     noun = "drafts"
     options: DraftOptions
     needs_judge = True
@@ -12154,13 +12113,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         console.warn(f"error: {error.filename or 'a file'}: {error.strerror or error}")
         if command and command.journal_file != error.filename and os.path.exists(command.journal_file):
-            kept = f"What was {command.done} is kept in {command.journal_file}"
+            kept = f"The model's replies are kept in {command.journal_file}"
             console.warn(f"{kept}: run the same command again.")
     except MemoryError:
         console.warn("error: there is not enough memory: nothing was written")
     except KeyboardInterrupt:
-        kept = f"what was {command.done if command else Command.done} is kept"
-        console.warn(f"interrupted: {kept}; run the same command again to continue.")
+        console.warn("interrupted: the model's replies are kept; run the same command again to continue.")
         return EXIT_INTERRUPTED
     finally:
         console.count_warnings()

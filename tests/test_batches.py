@@ -410,6 +410,18 @@ def test_a_file_has_at_most_100_megabytes(project: Project, serve: Serve) -> Non
     assert [len(batch.lines) for batch in server.batches.values()] == [49, 2]
 
 
+def test_a_prompt_has_one_batch(project: Project, serve: Serve) -> None:
+    """The prompt of a criterion depends on whether there is a gold answer, which every second item has."""
+    items = [{"input": f"What is d{n}?", "prediction": f"Answer {n}."} for n in range(6)]
+    project.write("log.json", [{**item, "gold": "So."} if n % 2 else item for n, item in enumerate(items)])
+    server = serve(completion('{"rationale": "So.", "decision": "yes"}'))
+    command = ("answers", "log.json", "--criteria", "polite=Is it polite?", "--overwrite")
+    assert project.run(*command, "--batch").code == 3
+    assert submitted(server) == [["d0", "d2", "d4"], ["d1", "d3", "d5"]]
+    assert run_until_done(project, *command).code == 0
+    assert (len(server.batches), server.calls) == (2, [])
+
+
 PRICE = 100 * 0.05e-6 + 20 * 0.08e-6  # USD of a call
 
 

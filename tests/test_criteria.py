@@ -207,7 +207,7 @@ def test_from_python(three: Project, serve: Serve, criteria: Any, n_own: int) ->
         ),
         "a row without a question": ({"name": "x"}, "Object missing required field description"),
         "a scale of other levels": ({**CLEAR, "scale": {"0": "no", "1": "yes"}}, 'levels "1" to "5"'),
-        "no file": ("other.json", "other.json: file not found"),
+        "neither a question nor a file": ("other", ": expected NAME=QUESTION, or a file"),
     },
 )
 def test_what_cannot_be_a_criterion(three: Project, value: Any, message: str) -> None:
