@@ -323,12 +323,17 @@ class Record(msgspec.Struct, gc=False):
 
     @classmethod
     def choose(cls, row: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a row of a file by the names of fields."""
-        return choose_fields(cls, row)
+        """Return the fields of a row that `rename_fields` has renamed."""
+        chosen: dict[str, Any] = {}
+        for field in get_fields(cls):
+            for name in cls.aliases.get(field.encode_name, [field.encode_name]):
+                if not is_empty(row.get(name)):
+                    chosen.setdefault(field.encode_name, row[name])
+        return chosen
 
 
 class Scale(msgspec.Struct, frozen=True, gc=False, rename=lambda field: field.removeprefix("level_")):
-    """The requirements of each level of a rubric."""
+    """What each level of a rubric asks for."""
 
     level_1: str = ""
     level_2: str = ""
@@ -349,13 +354,22 @@ class Rubric(Record):
         texts = zip(RUBRIC_LEVELS, msgspec.structs.astuple(self.scale), strict=True)
         return {level: text for level, text in texts if text.strip()}
 
+    @property
+    def texts(self) -> dict[str, str]:
+        """What a prompt says of the rubric."""
+        levels = [f"{level}: {text}" for level, text in self.levels.items()]
+        return {
+            "description": remove_invisible(self.description),
+            "levels": remove_invisible("\n".join(levels)),
+        }
 
-class OwnCriterion(Record, kw_only=True):
-    """A criterion of the user's own, for all answers: a yes-or-no question, or with a `scale` 1 to 5."""
+
+class OwnCriterion(Rubric, kw_only=True):
+    """A criterion of the user's own, for all answers: a yes-or-no question, or with levels a rubric."""
 
     name: str
     description: Name
-    scale: dict[str, str] = {}
+    scale: dict[str, str] = {}  # type: ignore[assignment] # with another message for other levels
 
     def __post_init__(self) -> None:
         self.name = self.name.strip()
@@ -366,13 +380,8 @@ class OwnCriterion(Record, kw_only=True):
             raise ValueError('scale: expected texts for levels "1" to "5", of which some may be missing')
 
     @property
-    def texts(self) -> dict[str, str]:
-        """What a prompt says of the criterion."""
-        levels = [f"{level}: {text}" for level, text in sorted(self.scale.items()) if text.strip()]
-        return {
-            "description": remove_invisible(self.description),
-            "levels": remove_invisible("\n".join(levels)),
-        }
+    def levels(self) -> dict[str, str]:
+        return {level: text for level, text in sorted(self.scale.items()) if text.strip()}
 
 
 LabelValue: TypeAlias = Annotated[Any, msgspec.Meta(description="a label")]  # of any type, kept as text
@@ -447,7 +456,8 @@ class Prediction(Record):
     @property
     def retrieved_ids(self) -> list[str]:
         """Document IDs, best first. Those beyond the limit do not count."""
-        return self.retrieved_docs[:MAX_RETRIEVED]  # type: ignore[return-value] # see __post_init__
+        ids = cast("list[str]", self.retrieved_docs)  # see __post_init__
+        return ids if len(ids) <= MAX_RETRIEVED else ids[:MAX_RETRIEVED]
 
 
 def read_ids(field: str, values: Iterable[Any]) -> list[str]:
@@ -572,9 +582,8 @@ class Item(RunHead, kw_only=True):
     @classmethod
     def choose(cls, row: Mapping[str, Any]) -> dict[str, Any]:
         """Return a row by the names of fields. `answer` is the system's if the row has a gold answer."""
-        row = rename_fields(cls, row)
         gold = [name for name in (*cls.aliases["gold"][:-1], "ground_truths") if name in row]
-        chosen = choose_fields(cls, {**row, "answer": None} if gold else row)
+        chosen = super().choose({**row, "answer": None} if gold else row)
         if gold and is_empty(row[gold[0]]):
             chosen.pop("gold", None)
         if gold and not is_empty(row.get("answer")):
@@ -622,7 +631,6 @@ class OpenItem(Item, kw_only=True):
     @classmethod
     def choose(cls, row: Mapping[str, Any]) -> dict[str, Any]:
         """Return a row by the names of fields. `answer` is the system's if the row has no other."""
-        row = rename_fields(cls, row)
         if all(is_empty(row.get(name)) for name in cls.aliases["prediction"]):
             row = {**row, "prediction": row.get("answer"), "answer": None}
         return super().choose(row)
@@ -770,11 +778,11 @@ class DecisionRow(RunHead, kw_only=True):
     @classmethod
     def choose(cls, row: Mapping[str, Any]) -> dict[str, Any]:
         """Return a row by the names of fields. Those of an answer's texts are any that `answers` accepts."""
-        item = OpenItem.choose(row)
+        item = OpenItem.choose(rename_fields(OpenItem, row))
         texts = {"input": item.get("question"), "prediction": item.get("prediction")}
         options = item.get("options") or [None]
         texts["gold"] = item.get("gold", options[0] if isinstance(options, list) else options)
-        chosen = choose_fields(cls, {**row, **texts})
+        chosen = super().choose({**row, **texts})
         if chosen.keys().isdisjoint(cls.identity):
             found = f"expected {', '.join(cls.identity)}, found {shorten_names(list(row))}"
             raise msgspec.ValidationError(f"what was judged is missing or blank: {found}")
@@ -974,15 +982,6 @@ def parse_row(kind: type[T], row: JsonRow, problems: list[str]) -> T | None:
         return None
 
 
-def convert_value(kind: type[T], value: object, row: JsonRow, problems: list[str]) -> T | None:
-    """Convert a row that is decoded already to a record; None if it is malformed, which adds a problem."""
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError as error:
-        problems.append(describe_fault(error, row))
-        return None
-
-
 def parse_items(
     file: FileData, rows: Iterable[JsonRow], problems: list[str], item_type: type[Item] = Item
 ) -> list[Item]:
@@ -1039,7 +1038,7 @@ def find_member(value: Any, path: str) -> Any:
 def pick_columns(row: JsonRow, columns: Mapping[str, str], problems: list[str]) -> JsonRow | None:
     """Return a row of another tool with the fields that `columns` names; None if it has none of them.
 
-    Of its other members those count as further fields that have no name of ours, and the ID.
+    Of its other members those count as further fields that have no name of ours, and the row's ID.
     """
     value = parse_row(dict[str, Any], row, problems)
     if value is None:
@@ -1056,12 +1055,13 @@ def pick_columns(row: JsonRow, columns: Mapping[str, str], problems: list[str]) 
     if not picked:
         return None
     names = index_names(Item)
-    others = {name: member for name, member in value.items() if names.get(fold_name(name), "id") == "id"}
+    kept = (None, *Item.aliases["id"])
+    others = {name: member for name, member in value.items() if names.get(fold_name(name)) in kept}
     return row._replace(data=encode_json({**others, **picked}))
 
 
 def list_rows(file: FileData, problems: list[str], lists: Sequence[str] = ()) -> Iterable[JsonRow]:
-    """Return the rows of a JSON list, of JSON lines, or of an object's list: the first that `lists` names.
+    """Return the rows of a JSON list, of JSON lines, or of an object's list: the first filled one of `lists`.
 
     An object without a list is a row.
     """
@@ -1081,7 +1081,7 @@ def list_rows(file: FileData, problems: list[str], lists: Sequence[str] = ()) ->
         named = [members[name] for name in lists if name in members and members[name].is_list()]
         if not named:
             return [whole]
-        members = split_members(named[0])
+        members = next(filter(None, map(split_members, named)), {})
     if not members:
         objects = f", or an object with a list as {', '.join(lists)}" if lists else ""
         problems.append(f"{file.name}:1: expected a list of rows, one object per line{objects}")
@@ -1097,23 +1097,14 @@ class KeyFilter(msgspec.Struct):
     """Called with each key of a predictions file, it returns the key to keep it by: "" if it is unknown."""
 
     known: Collection[str]  # IDs of questions; if empty, any ID is known
-    seen: set[str] = set()
-    repeated: dict[str, None] = {}
+    found: list[str] = []  # the known ones; one that repeats is repeated here
     unknown: list[str] = []
-
-    def clear(self) -> None:
-        """Forget the keys of an attempt to decode that failed."""
-        self.seen.clear()
-        self.repeated.clear()
-        self.unknown.clear()
 
     def __call__(self, _kind: type, key: str) -> str:
         if self.known and key not in self.known:
             self.unknown.append(key)
             return ""
-        if key in self.seen:
-            self.repeated[key] = None
-        self.seen.add(key)
+        self.found.append(key)
         return key
 
 
@@ -1127,7 +1118,8 @@ def split_members(row: JsonRow, keys: KeyFilter | None = None) -> dict[str, Json
     try:
         rows = msgspec.json.decode(row.data, type=kind, dec_hook=keys)
     except msgspec.DecodeError:  # perhaps for a NaN or half a character, which Python's json module reads
-        keys.clear()
+        keys.found.clear()
+        keys.unknown.clear()
         value = json.loads(bytes(row.data), parse_constant=lambda _: None)
         data = json.dumps(value, ensure_ascii=False).encode("utf-8", "ignore")
         rows = msgspec.json.decode(data, type=kind, dec_hook=keys)
@@ -1149,7 +1141,8 @@ def decode_json(kind: type[T], data: bytes | msgspec.Raw) -> T:
             pass
     value = drop_nulls(json.loads(bytes(data), parse_constant=lambda _: None))
     if decoder is None and isinstance(value, dict):
-        value = cast("type[Record]", kind).choose(value)
+        record = cast("type[Record]", kind)
+        value = record.choose(rename_fields(record, value))
     return msgspec.convert(value, kind, dec_hook=convert_lenient)
 
 
@@ -1168,17 +1161,6 @@ def drop_nulls(value: Any) -> Any:
     if isinstance(value, dict):
         return {drop_nulls(name): drop_nulls(member) for name, member in value.items() if member is not None}
     return value
-
-
-def choose_fields(kind: type[Record], row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row by the names of fields: of those that a field may have the first that is filled counts."""
-    row = rename_fields(kind, row)
-    chosen: dict[str, Any] = {}
-    for field in get_fields(kind):
-        for name in kind.aliases.get(field.encode_name, [field.encode_name]):
-            if not is_empty(row.get(name)):
-                chosen.setdefault(field.encode_name, row[name])
-    return chosen
 
 
 get_fields = functools.cache(msgspec.structs.fields)  # which take as long as decoding a record
@@ -1392,6 +1374,7 @@ def render_results(value: Any, indent: bytes = b"\n") -> Iterator[bytes]:
     An iterator is a list whose rows are built one by one as they are written.
     """
     inner = indent + b"  "
+    is_list_of_records = isinstance(value, list) and value and isinstance(value[0], (dict, msgspec.Struct))
     if isinstance(value, dict) and value:
         separator = b"{"
         for key, member in value.items():
@@ -1399,9 +1382,7 @@ def render_results(value: Any, indent: bytes = b"\n") -> Iterator[bytes]:
             yield from render_results(member, inner)
             separator = b","
         yield indent + b"}"
-    elif isinstance(value, Iterator) or (
-        isinstance(value, list) and value and isinstance(value[0], ROW_TYPES)
-    ):
+    elif is_list_of_records or isinstance(value, Iterator):
         separator = b"["
         for row in value:
             yield separator + inner + encode_json(row)
@@ -1411,9 +1392,6 @@ def render_results(value: Any, indent: bytes = b"\n") -> Iterator[bytes]:
         yield encode_json(value)
     if indent == b"\n":  # the end of the file
         yield indent
-
-
-ROW_TYPES = (dict, msgspec.Struct)
 
 
 def list_paths(patterns: Iterable[str]) -> list[str]:
@@ -1796,15 +1774,15 @@ def share_interval(hits: Values, clusters: Clusters = None, scale: float = 1) ->
     None for fewer than MIN_CLUSTERS clusters.
     """
     n = len(hits)
+    share = float(np.mean(hits))
     codes = factorize(range(n) if clusters is None else clusters)
-    g = len(set(codes.tolist()))
+    sums = np.bincount(codes, np.asarray(hits) - share)
+    g = len(sums)
     if g < MIN_CLUSTERS:
         return None
-    share = math.fsum(hits) / n
-    squares = np.bincount(codes, np.asarray(hits) - share) ** 2
     m = float(g)
     if 0 < share < 1:
-        effect = g / (g - 1) * float(squares.sum()) / (n * share * (1 - share))
+        effect = g / (g - 1) * float((sums**2).sum()) / (n * share * (1 - share))
         m = min(max(n / effect, g), n) if effect else n
     z = 1.96
     centre = (m * share + z**2 / 2) / (m + z**2)
@@ -2022,9 +2000,9 @@ def paired_drop_tests(columns: Sequence[Values], clusters: Clusters) -> list[Dro
     """
     if not columns:
         return []
-    is_known = [~np.isnan(column) for column in columns]
-    sizes = sum_clusters(is_known, clusters)[:, :-1]
-    sums = sum_clusters([np.nan_to_num(column) for column in columns], clusters)[:, :-1]
+    values = np.array(columns, np.float64)
+    sizes = sum_clusters([*~np.isnan(values)], clusters)[:, :-1]
+    sums = sum_clusters([*np.nan_to_num(values)], clusters)[:, :-1]
     roots = np.sqrt((sums**2).sum(axis=0))
     scaled = sums / np.maximum(roots, 1e-12)
     flipped = np.concatenate(list(flip_signs(scaled, RESAMPLES, seed=0)))
@@ -2360,21 +2338,21 @@ NO_MEAN = Mean(None, None, 0)
 def compute_means(table: Table, system: str, measures: Iterable[Measure]) -> dict[str, Mean]:
     """Return the mean of each measure that the system has, by the measure's name.
 
-    The interval is that of a share if the scores of all systems are 0 or 1, else a bootstrap.
+    The interval is that of a share if the scores of all systems are 0 or 1, of at most 1; else a bootstrap.
     """
     scores = table.systems[system]
     measures = [measure for measure in measures if measure.name in scores.values]
-    columns = [scores.values[measure.name] for measure in measures]
-    scaled = [column * measure.scale for measure, column in zip(measures, columns, strict=True)]
+    scaled = [scores.values[measure.name] * measure.scale for measure in measures]
     intervals = bootstrap_intervals(scaled, table.clusters)
     means = {}
-    for measure, column, interval in zip(measures, columns, intervals, strict=True):
+    for measure, interval in zip(measures, intervals, strict=True):
+        column = scores.values[measure.name]
         is_known = ~np.isnan(column)
         known = column[is_known]
         clusters = table.clusters[is_known]
         means[measure.name] = NO_MEAN
         if len(known):
-            if measure.name not in table.fractions:
+            if measure.top == measure.scale and measure.name not in table.fractions:
                 interval = share_interval(known, clusters, measure.scale)
             means[measure.name] = Mean(
                 value=math.fsum(known) / len(known) * measure.scale,
@@ -2880,7 +2858,7 @@ OWN_INSTRUCTIONS = {"gold": "The reference is a right answer. ", "context": CONT
 
 
 def name_own_prompt(own: OwnCriterion, shown: Iterable[str] = ()) -> str:
-    return "_".join(["scale" if own.scale else "criterion", *shown])
+    return "_".join(["scale" if own.levels else "criterion", *shown])
 
 
 def list_variants() -> dict[str, Prompt]:
@@ -3088,11 +3066,6 @@ def plan_calls(model: str, requests: Iterable[Request]) -> list[Call]:
     return calls
 
 
-def list_rubric_texts(rubric: Rubric) -> dict[str, str]:
-    levels = [f"{level}: {remove_invisible(text)}" for level, text in rubric.levels.items()]
-    return {"description": remove_invisible(rubric.description), "levels": "\n".join(levels)}
-
-
 # -- Criteria
 
 
@@ -3166,7 +3139,7 @@ def prepare_own(own: OwnCriterion, texts: Mapping[str, str]) -> Case:
 
 def measure_own(own: OwnCriterion, name: str, key: str = "") -> Measure:
     """Return the measure that has the scores by a criterion of the user's own."""
-    if own.scale:
+    if own.levels:
         return Measure(name, own.name, 2, top=TOP_SCORE, key=key, explanation=own.description)
     explanation = f"{own.description} The share of answers for which the judge says yes."
     return Measure(name, own.name, key=key, explanation=explanation)
@@ -6431,7 +6404,6 @@ def parse_predictions(
         else:
             rows = msgspec.json.decode(whole.data, type=dict_by_key(Prediction), dec_hook=keys)
     except JSON_ERRORS as error:
-        keys.clear()
         if not each_alone:
             return parse_predictions(file, known, problems, each_alone=True)
         problems.append(describe_fault(error, whole))
@@ -6441,7 +6413,7 @@ def parse_predictions(
             rows[key] = parse_row(Prediction, member, unreadable) or Prediction()
     rows.pop("", None)
     unreadable = [line.removeprefix(f"{file.name}: ") for line in unreadable]
-    return Predictions(rows, list(keys.repeated), keys.unknown, unreadable)
+    return Predictions(rows, find_repeated(keys.found), keys.unknown, unreadable)
 
 
 # -- Data warnings: what silently ruins a grade. Nothing is repaired.
@@ -7203,7 +7175,7 @@ def prepare_rubric(_: Split, question: Question, prediction: Prediction) -> Case
         return None
     if is_blank(prediction.answer[:MAX_ANSWER_CHARS]):
         return NO_ANSWER
-    return Task("rubric", list_answer_texts(question, prediction) | list_rubric_texts(question.rubric))
+    return Task("rubric", list_answer_texts(question, prediction) | question.rubric.texts)
 
 
 NOT_JUDGED = Failure("not judged", asked=False)
@@ -7650,8 +7622,8 @@ def restore_system(
         gold |= {"answer": "", "evidence_sentences": row.get("gold_sentences", [])}
         output = {"retrieved_docs": list(filter(None, [row.get("retrieved_top_1")]))}
         output["evidence_sentences"] = row.get("pred_sentences", [])
-        question = convert_value(Question, gold, place, problems)
-        prediction = convert_value(Prediction, output, place, problems)
+        question = parse_row(Question, place._replace(data=encode_json(gold)), problems)
+        prediction = parse_row(Prediction, place._replace(data=encode_json(output)), problems)
         if question and prediction:
             answer = GradedAnswer(question, prediction, NO_DOCUMENT, str(row.get("gold_id") or ""))
             answer.scores = read_stored_scores(row, flatten(system.blocks.values()), place, problems)
@@ -8092,8 +8064,10 @@ class UnequalDecision(NamedTuple):
 
 
 def find_unequal_decisions(systems: Iterable[System]) -> list[UnequalDecision]:
+    systems = list(systems)
+    has_overrides = any(answer.override for answer in flatten(system.answers for system in systems))
     groups: dict[tuple[str, str], list[tuple[System, GradedAnswer]]] = defaultdict(list)
-    for system in systems:
+    for system in systems if has_overrides else ():
         for answer in system.answers:
             groups[answer.question.question_id, answer.prediction.answer].append((system, answer))
     decisions = []
@@ -12010,9 +11984,10 @@ class OwnCase(NamedTuple):
 
 
 def add_own_scores(
-    cases: Sequence[OwnCase], functions: Mapping[str, Callable[..., float | None]], workers: int
+    cases: Iterable[OwnCase], functions: Mapping[str, Callable[..., float | None]], workers: int
 ) -> None:
     """Add the scores of measures of the user's own. A missing answer is a miss."""
+    cases = list(cases) if functions else []
     asked = [case for case in cases if case.arguments is not None]
     for name, function in functions.items():
         for case in cases:
@@ -12026,21 +12001,17 @@ def add_own_scores(
                 case.answer.scores[name] = score
 
 
-def list_own_cases(system: System) -> list[OwnCase]:
-    cases = []
+def list_own_cases(system: System) -> Iterator[OwnCase]:
     for answer in system.answers:
         is_missing = answer.prediction is NO_PREDICTION
         arguments = None if is_missing else (answer.question, answer.prediction)
-        cases.append(OwnCase(answer, f"{system.title}, {answer.question.question_id}", arguments))
-    return cases
+        yield OwnCase(answer, f"{system.title}, {answer.question.question_id}", arguments)
 
 
-def list_own_item_cases(graded: Configuration) -> list[OwnCase]:
-    cases = []
+def list_own_item_cases(graded: Configuration) -> Iterator[OwnCase]:
     for answer in graded.answers:
         arguments = None if is_blank(answer.item.prediction) else (answer.item,)
-        cases.append(OwnCase(answer, f"{graded.name}, {answer.item.id}", arguments))
-    return cases
+        yield OwnCase(answer, f"{graded.name}, {answer.item.id}", arguments)
 
 
 def add_extra_fields(systems: Iterable[System]) -> None:

@@ -47,6 +47,7 @@ FORMS: dict[str, object] = {  # a row in each
     "JSON lines": json.dumps(RAGAS) + "\n\n",
     **{name: {"summary": {"n": 1}, name: [RAGAS]} for name in LISTS},
     "the first that is a list": {"results": {"mean": 1}, "data": [RAGAS], "items": [RAGAS]},
+    "the first that is not empty": {"annotations": [], "data": [RAGAS]},
     "CSV, lists of Python": f"{','.join(RAGAS)}\nWhat?,\"['Oil.', 'Fat.']\",\"b, c\",a\n",
     "CSV, a tab": "question\tcontext\tresponse\treference\nWhat?\t['Oil.', 'Fat.']\tb, c\ta\n",
     "CSV, lists of JSON": f"\ufeffQuestion;Contexts;Answer;Ground_Truths\r\n\n;;\nWhat?;{JSON_LISTS}\n",
@@ -188,6 +189,12 @@ def test_files_of_other_tools_are_read_by_the_names_of_their_columns(
     assert [row["correct"] for row in rows] == [True, False]
     warning = "rows with none of the fields that --columns names, left out"
     assert mentions(outcome.err, name, f"{warning}: 1, e.g. {left_out}") == (left_out != "")
+
+
+def test_the_id_of_a_row_is_kept_beside_other_columns(project: Project) -> None:
+    project.write("a.csv", "question_id,Frage,Soll,Ist\nq7,Was?,Oil,oil\n")
+    project.run("answers", "a.csv", "--columns", "gold=Soll", "prediction=Ist")
+    assert project.read("a_answers.json")["detailed_results"][0]["id"] == "q7"
 
 
 @table(

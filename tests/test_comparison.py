@@ -88,6 +88,13 @@ def test_every_mean_has_an_interval_over_gold_documents(seven: Project, judge_wi
     assert seven.run("dev", "--systems", "strong").results["strong"]["citation"]["ci95"]["avg_f1"][0] < 0.7
 
 
+def test_the_lowest_score_of_five_is_no_hit(seven: Project, judge_with: JudgeWith) -> None:
+    seven.questions(*(question(f"d{n}", question=f"Question {n}?") for n in range(7)))
+    judge_with({"zebra": [1] * 7})
+    block = seven.run("dev", "--judge", "zebra").results["zebra"]["llm_judge"]
+    assert (block["avg_answer_score"], block["ci95"]["avg_answer_score"]) == (1, [1, 1])
+
+
 def test_fewer_than_five_documents_of_a_block_have_no_interval(project: Project) -> None:
     cited = [question(doc_id) for doc_id in ("d1", "d2", "d3", "d4", "d4")]
     project.questions(*cited, question("d5", evidence_sentences=[]))
