@@ -9008,6 +9008,10 @@ class Configuration(msgspec.Struct):
     categories: dict[str, dict[str, Mean]] = {}  # the means of each
     results: dict[str, Any] = {}
 
+    def list_scores(self, name: str) -> list[float]:
+        """Return the scores by a measure, of the answers that have it."""
+        return [answer.scores[name] for answer in self.answers if name in answer.scores]
+
 
 # -- Methods: a new one is a row in METHODS and, if it needs no judge, a function
 
@@ -9228,17 +9232,21 @@ class GradeItems(Command):
 
     @property
     def answers(self) -> list[GradedItem]:
-        return list(flatten(graded.answers for graded in self.configurations))
+        return list(flatten(configuration.answers for configuration in self.configurations))
+
+    @property
+    def names(self) -> list[str]:
+        return [configuration.name for configuration in self.configurations]
 
     @property
     def judged(self) -> list[Configuration]:
-        return [graded for graded in self.configurations if graded.is_judged]
+        return [configuration for configuration in self.configurations if configuration.is_judged]
 
     def list_cases(self) -> Iterator[tuple[ItemCriterion, GradedItem, RequestId, Case]]:
         """Yield what there is to judge about each answer by each criterion."""
-        for criterion, graded in itertools.product(self.criteria, self.judged):
-            for position, answer in enumerate(graded.answers):
-                request_id = RequestId(graded.name, position, criterion.name)
+        for criterion, configuration in itertools.product(self.criteria, self.judged):
+            for position, answer in enumerate(configuration.answers):
+                request_id = RequestId(configuration.name, position, criterion.name)
                 yield criterion, answer, request_id, criterion.prepare(answer)
 
     def requests(self) -> Iterator[Request]:
@@ -9253,16 +9261,19 @@ class GradeItems(Command):
         self.why_not = "" if has_judgement else judging.unavailable or judging.stopped
         if self.why_not and not self.unjudged:
             raise JudgeUnavailable(self.why_not)  # no results rather than a file of zeros
-        for graded in self.judged:
-            graded.is_judged = not self.why_not
+        for configuration in self.judged:
+            configuration.is_judged = not self.why_not
+        is_asked = bool(outcomes) or next(self.requests(), None) is None
         for criterion, answer, request_id, case in self.list_cases():
+            if not (is_asked or criterion.unasked):
+                continue  # the blank answers alone would be a mean of 0
             outcome = outcomes.get(request_id, criterion.unasked) if isinstance(case, Task) else case
             if outcome:
                 answer.outcomes[criterion.name] = outcome
                 answer.scores |= criterion.list_scores(outcome)
         self.table = self.build_table(self.configurations, self.measures)
-        for graded in self.configurations:
-            graded.means = compute_means(self.table, graded.name, self.measures)
+        for configuration in self.configurations:
+            configuration.means = compute_means(self.table, configuration.name, self.measures)
         self.differences = compare_systems(self.table, self.compared)
 
     def build_table(self, configurations: Sequence[Configuration], measures: Sequence[Measure]) -> Table:
@@ -9273,43 +9284,43 @@ class GradeItems(Command):
         """
         places: dict[Hashable, int] = {}
         clusters: list[Hashable] = []
-        for graded in configurations:
+        for configuration in configurations:
             copies: Counter[Hashable] = Counter()
-            for answer in graded.answers:
+            for answer in configuration.answers:
                 name = (fold_text(answer.item.question), *answer.item.accepted[:1])
                 copies[name] += 1
                 answer.place = places.setdefault((name, copies[name]), len(places))
                 if answer.place == len(clusters):
                     clusters.append(tuple(answer.item.expected_sources) or fold_text(answer.question))
         table = Table(factorize(clusters))
-        for graded in configurations:
-            table.systems[graded.name] = scores = Scores()
-            indices = [answer.place for answer in graded.answers]
+        for configuration in configurations:
+            table.systems[configuration.name] = scores = Scores()
+            indices = [answer.place for answer in configuration.answers]
             for measure in measures:
-                column = [answer.scores.get(measure.name) for answer in graded.answers]
+                column = [answer.scores.get(measure.name) for answer in configuration.answers]
                 if any(value is not None for value in column):
                     scores.values[measure.name] = np.full(len(clusters), np.nan)
                     scores.values[measure.name][indices] = np.array(column, np.float64)  # None becomes NaN
             for criterion in self.criteria:
-                if any(answer.find_failure(criterion) for answer in graded.answers):
+                if any(answer.find_failure(criterion) for answer in configuration.answers):
                     scores.obstacles |= dict.fromkeys(criterion.measures, MISSING_JUDGEMENTS)
         return table
 
     def warnings(self) -> list[str]:
-        lines = dict.fromkeys(flatten(graded.warnings for graded in self.configurations))
+        lines = dict.fromkeys(flatten(configuration.warnings for configuration in self.configurations))
         return [f"warning: {line}" for line in lines]
 
     def remarks(self) -> list[str]:
         return [f"warning: {line}" for line in flatten(map(self.list_failures, self.configurations))]
 
-    def list_failures(self, graded: Configuration) -> list[str]:
+    def list_failures(self, configuration: Configuration) -> list[str]:
         """Return a warning that counts the missing judgements."""
         failures = []
-        for criterion, answer in itertools.product(self.criteria, graded.answers):
+        for criterion, answer in itertools.product(self.criteria, configuration.answers):
             failure = answer.find_failure(criterion)
             if failure:
                 failures.append(f"{answer.item.id}: {criterion.prefix}{failure.reason}")
-        return list_warnings(graded.name, {"judgements missing, each counts 0": failures})
+        return list_warnings(configuration.name, {"judgements missing, each counts 0": failures})
 
     def is_complete(self) -> bool:
         return not any(answer.is_failed for answer in self.answers)
@@ -9330,19 +9341,15 @@ def list_item_texts(item: Item) -> dict[str, str]:
 # -- The command
 
 
-def parse_column(text: str) -> tuple[str, str]:
-    field, _, path = text.partition("=")
-    fields = ["rows", *Item.__struct_fields__]
-    if field not in fields or not path:
-        raise argparse.ArgumentTypeError(f"expected FIELD=NAME, with a field of {', '.join(fields)}")
-    return field, path
+COLUMN_FIELDS = ("rows", *(name for name in Item.__struct_fields__ if name != "extra"))
 
 
-def parse_judge_pair(text: str) -> tuple[str, str]:
-    family, _, model = text.partition("=")
-    if family not in FAMILIES.values() or not model:
-        raise argparse.ArgumentTypeError(f"expected FAMILY=MODEL, of {', '.join(FAMILIES.values())}")
-    return family, model
+def parse_pair(known: Collection[str], form: str, text: str) -> tuple[str, str]:
+    """Parse the value of an option of the form NAME=VALUE, in which certain names are known."""
+    name, _, value = text.partition("=")
+    if name not in known or not value:
+        raise argparse.ArgumentTypeError(f"expected {form}, of {', '.join(known)}")
+    return name, value
 
 
 class AnswerOptions(JudgeOptions, GateOptions):
@@ -9353,7 +9360,7 @@ class AnswerOptions(JudgeOptions, GateOptions):
         (),
         "other names of fields, as in gold=Soll rows=results.items",
         nargs="+",
-        type=parse_column,
+        type=functools.partial(parse_pair, COLUMN_FIELDS, "FIELD=NAME"),
         metavar="FIELD=NAME",
     )
     methods: Sequence[str] = option(
@@ -9372,7 +9379,11 @@ class AnswerOptions(JudgeOptions, GateOptions):
     generator: str | None = option(None, "the model that gave the answers", metavar="MODEL")
     auto_diverse_judge: bool = option(False, "choose a judge of another family than the generator")
     diverse_judge: Sequence[tuple[str, str]] = option(
-        (), "the judge for a family of generators", nargs="+", type=parse_judge_pair, metavar="FAMILY=MODEL"
+        (),
+        "the judge for a family of generators",
+        nargs="+",
+        type=functools.partial(parse_pair, list(FAMILIES.values()), "FAMILY=MODEL"),
+        metavar="FAMILY=MODEL",
     )
     reference_check: bool = option(False, "grade the gold answers: all must be perfect")
     out: str | None = option(None, "the folder for the results (default: that of the answers)", metavar="DIR")
@@ -9416,8 +9427,7 @@ class GradeAnswers(GradeItems):
     options: AnswerOptions
     sources: Mapping[str, FileData] = MappingProxyType({})  # that a Python program passes, by name
     baseline: Configuration | None = None  # as earlier results have it
-    known: Collection[str] = ()  # the measures that these have
-    lost_measures: Sequence[Measure] = ()  # those of them that this run does not have
+    lost_measures: Sequence[Measure] = ()  # that these have and this run has not
     functions: Mapping[str, ItemFunction] = MappingProxyType({})  # measures of the user's own
     function_workers = 1
     writes_results = True
@@ -9435,8 +9445,8 @@ class GradeAnswers(GradeItems):
     def read(self) -> None:
         options = self.options
         self.needs_judge = bool(options.criteria) and not options.methods
-        methods = options.methods or (() if options.criteria else DEFAULT_METHODS)
-        options.methods = list(dict.fromkeys(methods))
+        has_others = options.criteria or self.functions
+        options.methods = list(dict.fromkeys(options.methods or (() if has_others else DEFAULT_METHODS)))
         self.unjudged = [name for name in options.methods if METHODS[name].score]
         judged = [name for name in options.methods if not METHODS[name].score]
         if len(judged) > 1 or (options.protocol != "verdict" and judged != ["llm_judge"]):
@@ -9460,43 +9470,37 @@ class GradeAnswers(GradeItems):
         self.compared = list(self.measures)
         for name, explanation in (dict.fromkeys(self.protocol.measures[1:], "") | OPTIONAL_MEASURES).items():
             self.measures.append(Measure(name, name, 1 if name in AMOUNTS else 3, explanation=explanation))
-        check_thresholds(options, [graded.name for graded in self.configurations], self.measures)
+        check_thresholds(options, self.names, self.measures)
+        known: set[str] = set()
         if options.baseline:
             self.baseline = read_stored_answers(read_file(options.baseline, problems), problems)
-            self.check_baseline(self.baseline)
+            known = self.read_baseline_measures(self.baseline)
         if problems:
             raise InputError(problems)
-        self.gate = choose_gate(options, [*self.compared, *self.lost_measures], self.known)
+        self.gate = choose_gate(options, [*self.compared, *self.lost_measures], known)
         self.check_results()
         self.score_without_judge()
         if self.criteria and len(self.configurations) > options.judge_top:
             self.rank([*self.unjudged, "exact"][0])
-        for graded in self.configurations[: options.judge_top]:
-            graded.is_judged = bool(self.criteria)
+        for configuration in self.configurations[: options.judge_top]:
+            configuration.is_judged = bool(self.criteria)
 
-    def check_baseline(self, stored: Configuration) -> None:
-        """Note what earlier results have and this run lacks. Raises UsageError if they do not fit."""
-        names = [graded.name for graded in self.configurations]
-        if len(names) > 1 and stored.name not in names:
+    def read_baseline_measures(self, stored: Configuration) -> set[str]:
+        """Return the measures of earlier results, and note which are lost. Raises UsageError for others'."""
+        if len(self.names) > 1 and stored.name not in self.names:
             raise UsageError(f"--baseline: it has the results of {stored.name}, which is none of the files")
-        if os.path.realpath(stored.file.file) in map(
-            os.path.realpath, map(self.name_results, self.configurations)
-        ):
-            raise UsageError(
-                f"--baseline {stored.file.file}: this run replaces it; keep a copy under another name"
-            )
-        todays = {measure.name for measure in self.measures}
-        self.known = set().union(*(answer.scores for answer in stored.answers))
-        self.lost_measures = [Measure(name, name) for name in sorted(self.known - todays)]
+        known = set().union(*(answer.scores for answer in stored.answers))
+        lost = known.difference(measure.name for measure in self.measures)
+        self.lost_measures = [Measure(name, name) for name in sorted(lost)]
+        return known
 
     def rank(self, name: str) -> dict[str, int | None]:
         """Sort the configurations by a measure, best first, and return their ranks."""
         averages = {}
-        for graded in self.configurations:
-            scores = [answer.scores.get(name) for answer in graded.answers]
-            averages[graded.name] = mean([score for score in scores if score is not None])
+        for configuration in self.configurations:
+            averages[configuration.name] = mean(configuration.list_scores(name))
         ranks = rank_systems(averages)
-        self.configurations = sorted(self.configurations, key=lambda graded: ranks[graded.name] or math.inf)
+        self.configurations = sorted(self.configurations, key=lambda row: ranks[row.name] or math.inf)
         return ranks
 
     def choose_judge(self) -> list[str]:
@@ -9520,7 +9524,7 @@ class GradeAnswers(GradeItems):
         return notes + warn_about_family(options.judge_model or DEFAULT_JUDGE_MODEL, self.generators)
 
     def shortfalls(self) -> list[str]:
-        means = {graded.name: graded.means for graded in self.configurations}
+        means = {configuration.name: configuration.means for configuration in self.configurations}
         lines = find_low_means(self.options, means, self.measures)
         for name, development in self.developments.items():
             lines += prefix_lines(name, development.list_regressions())
@@ -9528,11 +9532,11 @@ class GradeAnswers(GradeItems):
 
     @property
     def developments(self) -> dict[str, Development]:
-        rows = {graded.name: graded.development for graded in self.configurations}
+        rows = {configuration.name: configuration.development for configuration in self.configurations}
         return {name: development for name, development in rows.items() if development}
 
-    def name_results(self, graded: Configuration) -> str:
-        path = Path(graded.file.file)
+    def name_results(self, configuration: Configuration) -> str:
+        path = Path(configuration.file.file)
         folder = path.parent if self.options.out is None else Path(self.options.out)
         return (folder / f"{path.stem}_answers{self.suffix}.json").as_posix()
 
@@ -9548,11 +9552,15 @@ class GradeAnswers(GradeItems):
             self.setup["prompt_hash"] = self.protocol.prompt_hash
         if self.own_criteria:
             self.setup["criteria"] = {row.name: row.prompt_hash for row in self.own_criteria}
-        self.setup["inputs"] = [graded.file.named for graded in self.configurations]
+        self.setup["inputs"] = [configuration.file.named for configuration in self.configurations]
         if not self.writes_results:
             return
         files = list(map(self.name_results, self.configurations))
-        for name in find_repeated([*files, *(graded.file.file for graded in self.configurations)]):
+        if options.baseline and os.path.realpath(options.baseline) in map(os.path.realpath, files):
+            raise UsageError(
+                f"--baseline {options.baseline}: this run replaces it; keep a copy under another name"
+            )
+        for name in find_repeated([*files, *(source["name"] for source in self.setup["inputs"])]):
             raise UsageError(f"{name} would be written for two files, or over one of them: rename one")
         if options.overwrite or options.dry_run or options.reference_check:
             return
@@ -9584,19 +9592,19 @@ class GradeAnswers(GradeItems):
         if "semantic_dynamic" in self.unjudged:
             self.chosen = choose_threshold(self.answers, self.options)
             self.options.dynamic_threshold = self.chosen["threshold"]
-        for graded in self.configurations:
-            has_sources = any(answer.item.sources for answer in graded.answers)
-            for answer in graded.answers:
+        for configuration in self.configurations:
+            has_sources = any(answer.item.sources for answer in configuration.answers)
+            for answer in configuration.answers:
                 for name in self.unjudged or ["exact"]:  # which chooses what is judged
                     score = METHODS[name].score
                     if score:
                         answer.scores[name] = score(answer, self.options)
                 answer.scores |= measure_item(answer.item, has_sources)
-            add_own_scores(list_own_item_cases(graded), self.functions, self.function_workers)
+            add_own_scores(list_own_item_cases(configuration), self.functions, self.function_workers)
 
     def warnings(self) -> list[str]:
         lines = [*super().warnings(), *self.judge_notes]
-        names = [graded.name for graded in self.judged]
+        names = [configuration.name for configuration in self.judged]
         if 0 < len(names) < len(self.configurations):
             method = [*self.unjudged, "exact"][0]
             best = f"best {len(names)} of {len(self.configurations)} by {method}"
@@ -9616,8 +9624,8 @@ class GradeAnswers(GradeItems):
         ranking = [name for name in names if name in columns]
         self.ranked_by = ranking[0] if ranking else ""
         self.ranks = self.rank(self.ranked_by)
-        for graded in self.configurations:
-            graded.results = self.build_results(graded)
+        for configuration in self.configurations:
+            configuration.results = self.build_results(configuration)
         if self.options.reference_check:
             self.imperfect = list(self.find_imperfect())
 
@@ -9625,69 +9633,70 @@ class GradeAnswers(GradeItems):
         """Compare the configuration that the baseline is of with it, on the answers to the same questions."""
         if self.baseline is None:
             return
-        named = [graded for graded in self.configurations if graded.name == self.baseline.name]
-        [graded] = named or self.configurations[:1]
-        answers = [msgspec.structs.replace(answer) for answer in graded.answers]  # whose places are others
-        now = msgspec.structs.replace(graded, name="", answers=answers)
+        position = self.names.index(self.baseline.name) if len(self.names) > 1 else 0
+        configuration = self.configurations[position]
+        answers = list(map(msgspec.structs.replace, configuration.answers))  # whose places are others
+        now = msgspec.structs.replace(configuration, name="", answers=answers)
         before = msgspec.structs.replace(self.baseline, name=BASELINE)
-        table = self.build_table([now, before], [*self.measures, *self.lost_measures])
+        measures = [*self.measures, *self.lost_measures]
+        table = self.build_table([now, before], measures)
         places = {answer.place for answer in now.answers} & {answer.place for answer in before.answers}
         table = table.select(np.array(sorted(places), np.intp))
         ours, theirs = table.systems.values()
-        measures = [row for row in (*self.measures, *self.lost_measures) if row.name in theirs.values]
-        for measure in measures:
-            if measure.name not in ours.values:
-                theirs.obstacles[measure.name] = "not measured now"
+        theirs.obstacles |= dict.fromkeys(theirs.values.keys() - ours.values.keys(), "not measured now")
         for criterion in self.criteria:
             judged_now = (self.judging.model, criterion.prompt_hash)
             obstacle = explain_judges(self.baseline.judges.get(criterion.name, judged_now), judged_now)
             if obstacle:
                 theirs.obstacles |= dict.fromkeys(criterion.measures, obstacle)
+        measures = [measure for measure in measures if measure.name in theirs.values]
         gate = self.gate or [measure.name for measure in (*self.compared, *self.lost_measures)]
         n_possible = max(len(now.answers), len(before.answers))
-        graded.development = measure_development(table, measures, gate, n_possible)
+        configuration.development = measure_development(table, measures, gate, n_possible)
 
-    def build_results(self, graded: Configuration) -> dict[str, Any]:
-        rows = [self.build_row(graded, answer) for answer in graded.answers]
+    def build_results(self, configuration: Configuration) -> dict[str, Any]:
+        rows = [self.build_row(configuration, answer) for answer in configuration.answers]
         results: dict[str, Any] = {
-            "configuration": graded.name,
+            "configuration": configuration.name,
             "setup": self.setup,
             "complete": self.is_done,  # or the next run tries again
-            "measures": describe_means(self.table, graded.name, graded.means),
+            "measures": describe_means(self.table, configuration.name, configuration.means),
             "by_category": {},
         }
         categories = [""] * len(self.table.clusters)
-        for answer in graded.answers:
+        for answer in configuration.answers:
             categories[answer.place] = answer.item.category
         for category, part in slice_table(self.table, categories, min_items=1).items():
-            graded.categories[category] = means = compute_means(part, graded.name, self.measures)
-            results["by_category"][category] = describe_means(part, graded.name, means)
+            means = compute_means(part, configuration.name, self.measures)
+            configuration.categories[category] = means
+            results["by_category"][category] = describe_means(part, configuration.name, means)
         for name in ("input_tokens", "output_tokens"):
-            if name in self.table.systems[graded.name].values:
-                results[f"total_{name}"] = sum(answer.scores[name] or 0 for answer in graded.answers)
-        by_protocol = self.protocol.prompt if graded.is_judged and self.protocol in self.criteria else ""
-        if by_protocol == "quality":
-            results["quality"] = self.describe_quality(graded)
-        if by_protocol == "verdict":
-            results |= count_verdicts(rows)
+            if name in self.table.systems[configuration.name].values:
+                results[f"total_{name}"] = sum(answer.scores[name] or 0 for answer in configuration.answers)
+        if configuration.is_judged and self.protocol in self.criteria:
+            if self.protocol.prompt == "quality":
+                results["quality"] = self.describe_quality(configuration)
+            if self.protocol.prompt == "verdict":
+                results |= count_verdicts(rows)
         if self.chosen:
             results["semantic_dynamic"] = self.chosen
         if "bleu" in self.unjudged:
-            results["bleu_tokens"] = describe_tokens(graded.answers)
-        if graded.is_judged and self.judging.model:
+            results["bleu_tokens"] = describe_tokens(configuration.answers)
+        if configuration.is_judged and self.judging.model:
             results |= {"requested_model": self.judging.requested_model, "judge_model": self.judging.model}
-            results["failed"] = [answer.item.id for answer in graded.answers if answer.is_failed]
+            results["failed"] = [answer.item.id for answer in configuration.answers if answer.is_failed]
             results["flagged"] = [row["id"] for row in rows if row["flags"]]
-        if graded.development and self.baseline:
-            results["baseline"] = self.baseline.file.named | graded.development.describe()
-        results["warnings"] = [*graded.warnings, *self.list_answer_warnings(graded, rows)]
+        if configuration.development and self.baseline:
+            results["baseline"] = self.baseline.file.named | configuration.development.describe()
+        results["warnings"] = [*configuration.warnings, *self.list_answer_warnings(configuration, rows)]
         results["detailed_results"] = rows
-        results["comparison"] = list_differences(self.differences, graded.name)
+        results["comparison"] = list_differences(self.differences, configuration.name)
         return results
 
-    def build_row(self, graded: Configuration, answer: GradedItem) -> dict[str, Any]:
+    def build_row(self, configuration: Configuration, answer: GradedItem) -> dict[str, Any]:
         """Return an answer's row. That of a judge has the judge's verdict, or none."""
         item = answer.item
+        columns = self.table.systems[configuration.name].values
         deciding = [name for name in self.unjudged if METHODS[name].decides]
         decided_by = deciding[-1] if deciding else ""
         row: dict[str, Any] = {
@@ -9700,7 +9709,7 @@ class GradeAnswers(GradeItems):
             "reasoning": "",
             "decision_method": decided_by,
             "failure": None,
-            "scores": {name: answer.scores.get(name) for name in self.table.systems[graded.name].values},
+            "scores": {name: answer.scores.get(name) for name in columns},
         }
         for name in ("expected_sources", "label", "sources", "context", *RUN_FIELDS):
             value = getattr(item, name)
@@ -9708,13 +9717,13 @@ class GradeAnswers(GradeItems):
                 row[name] = value
         if answer.is_tuned:
             row["tuned"] = True
-        if graded.is_judged and self.protocol in self.criteria:
+        if configuration.is_judged and self.protocol in self.criteria:
             row |= self.describe_decision(answer)
-        for criterion in self.own_criteria if graded.is_judged else ():
+        for criterion in self.own_criteria if configuration.is_judged else ():
             failure = answer.find_failure(criterion)
             row[f"{criterion.name}_rationale"] = answer.find_rationale(criterion)
             row[f"{criterion.name}_failure"] = failure.reason if failure else None
-        if graded.is_judged:
+        if configuration.is_judged:
             row["flags"] = find_flags(item.prediction, item.question, *item.accepted)
         return row
 
@@ -9741,10 +9750,10 @@ class GradeAnswers(GradeItems):
             row["faithful_to"] = "context" if answer.has_context else "reference"
         return row
 
-    def describe_quality(self, graded: Configuration) -> dict[str, Any]:
+    def describe_quality(self, configuration: Configuration) -> dict[str, Any]:
         """Return the mean of each criterion from 1 to 5, without failed calls, and as a share of 5."""
         judgements = {}
-        for answer in graded.answers:
+        for answer in configuration.answers:
             judgement = answer.find_judgement(self.protocol)
             if judgement:
                 judgements[answer.place] = judgement
@@ -9758,7 +9767,7 @@ class GradeAnswers(GradeItems):
             quality[name] = {"n": len(values), "mean": average, "normalized": share, "ci95": interval}
         return quality
 
-    def list_answer_warnings(self, graded: Configuration, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    def list_answer_warnings(self, configuration: Configuration, rows: Iterable[dict[str, Any]]) -> list[str]:
         """Return what a reader should know before believing one configuration's scores."""
         blank = [row["id"] for row in rows if is_blank(row["prediction"])]
         flagged = [row["id"] for row in rows if row.get("flags")]
@@ -9766,21 +9775,22 @@ class GradeAnswers(GradeItems):
             "missing or blank answers, counted as wrong": blank,
             "flagged answers: text for the judge, or judged cut off": flagged,
         }
-        lines = [*list_warnings(graded.name, cases), *self.list_failures(graded)]
+        lines = [*list_warnings(configuration.name, cases), *self.list_failures(configuration)]
         if self.chosen.get("proxy"):
             proxy = f"similarity > {PROXY_SIMILARITY} counted as correct when the threshold was chosen"
-            lines.append(f"{graded.name}: no row has a person's `correct`, so {proxy}")
-        labels = {answer.item.label for answer in graded.answers} - {None}
+            lines.append(f"{configuration.name}: no row has a person's `correct`, so {proxy}")
+        labels = {answer.item.label for answer in configuration.answers} - {None}
         if len(labels) == 1:
             verdict = "yes" if labels.pop() else "no"
-            lines.append(f"{graded.name}: all people's labels are {verdict}: F1 means little")
+            lines.append(f"{configuration.name}: all people's labels are {verdict}: F1 means little")
         return lines
 
     def results(self) -> Iterator[OutputFile]:
         if self.options.reference_check:
             return
-        for graded in self.configurations:
-            yield OutputFile(self.name_results(graded), functools.partial(render_results, graded.results))
+        for configuration in self.configurations:
+            render = functools.partial(render_results, configuration.results)
+            yield OutputFile(self.name_results(configuration), render)
         yield from list_report_files(self.report, self.report_stem, self.options.report)
 
     @functools.cached_property
@@ -9789,21 +9799,22 @@ class GradeAnswers(GradeItems):
         by_category: list[MeansRow] = []
         distributions = {}
         lines = [f"Ranked by: {self.ranked_by}"] if len(self.configurations) > 1 else []
-        for graded in self.configurations:
-            ranked.append(([self.ranks[graded.name] or "n/a", graded.name], graded.means))
-            for category, means in graded.categories.items():
+        warnings: dict[str, None] = {}
+        for configuration in self.configurations:
+            warnings |= dict.fromkeys(configuration.results["warnings"])
+            cells: list[Cell] = [self.ranks[configuration.name] or "n/a", configuration.name]
+            ranked.append((cells, configuration.means))
+            for category, means in configuration.categories.items():
                 n_rows = max(mean.n for mean in means.values())
-                by_category.append(([category, graded.name, n_rows], means))
+                by_category.append(([category, configuration.name, n_rows], means))
             for measure in self.compared:
-                scores = [answer.scores.get(measure.name) for answer in graded.answers]
-                known = [score for score in scores if score is not None]
-                if known:
-                    title = f"{graded.name}: {measure.name}, {len(known)} answers"
-                    levels = (
-                        list(LEVEL_SCORES.values()) if measure.top == TOP_SCORE else np.linspace(0, 1, 11)
-                    )
-                    distributions[title] = Distribution(known, list(map(float, levels)))
-            lines += prefix_lines(graded.name, describe_answers(graded.results))
+                scores = configuration.list_scores(measure.name)
+                if scores:
+                    title = f"{configuration.name}: {measure.name}, {len(scores)} answers"
+                    has_levels = measure.top == TOP_SCORE
+                    levels = LEVEL_SCORES.values() if has_levels else np.linspace(0, 1, 11).tolist()
+                    distributions[title] = Distribution(scores, list(map(float, levels)))
+            lines += prefix_lines(configuration.name, describe_answers(configuration.results))
         if FAITHFULNESS in self.measured:
             lines.append(f"{FAITHFULNESS}: {OPTIONAL_MEASURES[FAITHFULNESS]}")
         lines.append(f"{IN_BRACKETS}: bootstrap over answers, by their sources or question, {OF_HITS}.")
@@ -9811,7 +9822,6 @@ class GradeAnswers(GradeItems):
         ranks = ["Rank", "Configuration"]
         overview = build_means_part("Answer evaluation results", ranks, ranked, self.measures, 2)
         headings = ["Category", "Configuration", "Rows"]
-        warnings = dict.fromkeys(flatten(graded.results["warnings"] for graded in self.configurations))
         parts = [
             overview._replace(lines=lines),
             build_means_part("Results by category", headings, by_category, self.measures, 2),
@@ -9838,12 +9848,12 @@ class GradeAnswers(GradeItems):
 
     def find_imperfect(self) -> Iterator[str]:
         """Yield the scores of gold answers that are below 1."""
-        for graded in self.configurations:
+        for configuration in self.configurations:
             for method in self.options.methods:
-                for answer in graded.answers:
+                for answer in configuration.answers:
                     value = answer.scores.get(method)
                     if value is not None and value < 1 - 1e-6:
-                        yield f"{graded.name}: {answer.item.id}: {method} {value:.3f}"
+                        yield f"{configuration.name}: {answer.item.id}: {method} {value:.3f}"
 
     def console(self) -> str:
         if not self.options.reference_check:
@@ -9917,9 +9927,9 @@ def read_configurations(
             [submission] = read_submissions(split, InputOptions())
             problems += submission.problems
             for system in submission.systems:
-                items = [convert_question(question, system) for question in split.questions]
+                answers = [convert_question(question, system) for question in split.questions]
                 lines = [*split.warnings, *system.warnings]
-                configurations.append(build_configuration(system.name, system.file, items, lines))
+                configurations.append(Configuration(system.name, system.file, answers, lines))
         else:
             file = read_file(path, problems)
             configurations.append(read_configuration(Path(path).stem, file, options, problems))
@@ -9927,11 +9937,11 @@ def read_configurations(
         configurations.append(read_configuration(name, file, options, problems))
     if problems:
         raise InputError(problems)
-    repeated = find_repeated(graded.name for graded in configurations)
-    for graded in configurations:
-        if graded.name in repeated:
-            graded.name = graded.file.file
-        for answer in graded.answers if options.reference_check else ():
+    repeated = find_repeated(configuration.name for configuration in configurations)
+    for configuration in configurations:
+        if configuration.name in repeated:
+            configuration.name = configuration.file.file
+        for answer in configuration.answers if options.reference_check else ():
             answer.item.prediction = answer.item.accepted[0]
     return configurations
 
@@ -9945,24 +9955,30 @@ def read_configuration(
     rows = list(list_item_rows(file, problems, columns))
     picked = [pick_columns(row, columns, problems) if columns else row for row in rows]
     left_out = [row.key or f"line {row.line}" for row, kept in zip(rows, picked, strict=True) if not kept]
-    item_type = Item if options.methods else OpenItem
-    items = parse_items(file, filter(None, picked), problems, item_type)
+    needs_gold = options.methods or options.reference_check
+    items = parse_items(file, filter(None, picked), problems, Item if needs_gold else OpenItem)
     if not items and len(problems) == n_problems and file.data is not None:
-        problems.append(f"{file.name}: no rows")
+        found = f" with a field that --columns names; found {list_columns(rows)}" if left_out else ""
+        problems.append(f"{file.name}: no rows{found}")
     elif items and not options.reference_check and all(is_blank(item.prediction) for item in items):
         names = f"{', '.join(Item.aliases['prediction'])}, or answer beside a gold answer"
         advice = "run generate first, or use --reference-check"
-        found = shorten_names(list(parse_row(dict[str, Any], rows[0], []) or ()))
-        problems.append(f"{file.name}:1: no row has a system's answer, as {names}; found {found}: {advice}")
+        found = f"found {list_columns(rows)}"
+        problems.append(f"{file.name}:1: no row has a system's answer, as {names}; {found}: {advice}")
     cases = {"rows with none of the fields that --columns names, left out": left_out}
     lines = [] if problems else list_warnings(file.name, cases | find_unknown_item_fields(rows))
-    return build_configuration(name, file.source, items, lines)
+    return Configuration(name, file.source, list(map(GradedItem, items)), lines)
 
 
-def build_configuration(
-    name: str, file: InputFile, items: Iterable[Item], warnings: list[str]
-) -> Configuration:
-    return Configuration(name, file, [GradedItem(item) for item in items], warnings)
+def list_columns(rows: Sequence[JsonRow]) -> str:
+    return shorten_names(list(parse_row(dict[str, Any], rows[0], []) or ()))
+
+
+class StoredSetup(Record):
+    """What decides whether judgements can be compared: the hashes of the prompts."""
+
+    prompt_hash: str = ""
+    criteria: dict[str, str] = {}  # the user's own, by name
 
 
 class StoredAnswers(Record):
@@ -9971,7 +9987,7 @@ class StoredAnswers(Record):
     configuration: Name
     detailed_results: list[dict[str, Any]]
     judge_model: str = ""
-    setup: dict[str, Any] = {}
+    setup: StoredSetup = msgspec.field(default_factory=StoredSetup)
 
 
 def read_stored_answers(file: FileData, problems: list[str]) -> Configuration:
@@ -9981,21 +9997,14 @@ def read_stored_answers(file: FileData, problems: list[str]) -> Configuration:
         return Configuration("", file.source, [])
     answers = []
     for index, row in enumerate(stored.detailed_results):
-        place = f"{file.name}: detailed_results: [{index}]: "
+        gold = format_compact(row.get("gold")) or None
+        answer = GradedItem(OpenItem(question=format_compact(row.get("input")), gold=gold))
         scores = only_dict(row.get("scores"))
-        answer = GradedItem(
-            OpenItem(question=format_compact(row.get("input")), gold=format_compact(row.get("gold")) or None)
-        )
-        for name, score in scores.items():
-            if is_number(score) and abs(score) <= MAX_RATING:
-                answer.scores[name] = score
-            elif score is not None:
-                problems.append(f"{place}{name}: expected a number, at most {MAX_RATING:,}")
+        place = JsonRow(file.name, b"", key=f"detailed_results: [{index}]")
+        answer.scores = read_stored_scores(scores, [Measure(name, name) for name in scores], place, problems)
         answers.append(answer)
-    judges = {"llm_judge": (stored.judge_model, str(stored.setup.get("prompt_hash", "")))}
-    judges["hybrid"] = judges["llm_judge"]
-    for name, prompt_hash in only_dict(stored.setup.get("criteria")).items():
-        judges[name] = (stored.judge_model, str(prompt_hash))
+    prompts = dict.fromkeys(("llm_judge", "hybrid"), stored.setup.prompt_hash) | stored.setup.criteria
+    judges = {name: (stored.judge_model, prompt_hash) for name, prompt_hash in prompts.items()}
     return Configuration(stored.configuration, file.source, answers, judges=judges)
 
 
@@ -10009,9 +10018,9 @@ def find_unknown_item_fields(rows: Iterable[JsonRow]) -> dict[str, list[str]]:
     return describe_unknown_fields(sample, known, "rows")
 
 
-def convert_question(question: Question, system: System) -> Item:
+def convert_question(question: Question, system: System) -> GradedItem:
     prediction = system.predict(question)
-    return Item(
+    item = Item(
         id=question.question_id,
         question=question.question,
         gold=question.answer,
@@ -10020,6 +10029,7 @@ def convert_question(question: Question, system: System) -> Item:
         expected_sources=[question.doc_id],
         sources=prediction.retrieved_ids,
     )
+    return GradedItem(item)
 
 
 # -- The report
@@ -10091,9 +10101,9 @@ def describe_answers(results: Mapping[str, Any]) -> list[str]:
 def list_answer_rows(
     configurations: Iterable[Configuration], names: Iterable[str], columns: Iterable[str]
 ) -> Iterator[list[object]]:
-    for graded in configurations:
-        for row in graded.results["detailed_results"]:
-            cells = [graded.name, *[row[column] for column in ANSWER_COLUMNS]]
+    for configuration in configurations:
+        for row in configuration.results["detailed_results"]:
+            cells = [configuration.name, *[row[column] for column in ANSWER_COLUMNS]]
             cells += [", ".join(row.get("flags", ())), *[row["scores"].get(name) for name in names]]
             yield [*cells, *map(row.get, columns)]
 
@@ -10102,8 +10112,8 @@ def build_answer_entries(
     configurations: Iterable[Configuration], criteria: Sequence[ItemCriterion]
 ) -> Iterator[Entry]:
     verdicts = {True: ("right", 5.0), False: ("wrong", 1.0), None: ("", None)}
-    for graded in configurations:
-        for row, answer in zip(graded.results["detailed_results"], graded.answers, strict=True):
+    for configuration in configurations:
+        for row, answer in zip(configuration.results["detailed_results"], configuration.answers, strict=True):
             facts = {"Decided by": row["decision_method"]}
             for criterion in criteria:
                 facts[f"By {criterion.name}"] = criterion.describe(answer.outcomes.get(criterion.name))
@@ -10114,8 +10124,8 @@ def build_answer_entries(
             cases = {"failed": row["failure"], "flagged": row.get("flags")}
             marks = [mark for mark, reason in cases.items() if reason]
             reasons = (row["reasoning"], row["failure"] or "")
-            card = Card(graded.name, row["prediction"], facts, verdict, score, marks, *reasons)
-            yield Entry(f"{graded.name} {row['id']}", row["input"], row["gold"], [card])
+            card = Card(configuration.name, row["prediction"], facts, verdict, score, marks, *reasons)
+            yield Entry(f"{configuration.name} {row['id']}", row["input"], row["gold"], [card])
 
 
 # ------------------------------------------------------------------ 16. Agreement
@@ -10146,9 +10156,6 @@ class Rater(msgspec.Struct):
     files: list[InputFile] = []
     rows: list[DecisionRow] = []  # their source is "" if nothing names it
     counts: dict[str, int] = {}  # of all rows
-
-    def gave(self, kind: str) -> bool:
-        return any(getattr(row, kind) is not None for row in self.rows)
 
     def choose_rows(self, kind: str, *, keeps_unjudged: bool) -> None:
         """Leave out what is undecided, or needed no judge: equal texts, a split's blank answers."""
@@ -10247,7 +10254,7 @@ answer, row or question, or system/question, or the columns question, gold and p
             "all": measure_group(self.judges, items, kind),
             "sources": {},
             "items_apart": len(apart),
-            "disagreements": apart[: self.options.samples],
+            "disagreements": apart[: max(0, self.options.samples)],
         }
         sources = sorted({item.source for item in items})
         for source in sources if len(sources) > 1 else ():
@@ -10330,10 +10337,10 @@ def read_raters(paths: Iterable[str], folder: str | None, problems: list[str]) -
             expected = "score, correct, a column for each rater, or a split's llm_judge"
             found.append(f"{path}:1: no decisions: expected {expected}, found {fields}")
         problems += found
-        own = stem if suffix or path in subfolders else ""  # such a file has one source
+        own_source = stem if suffix or path in subfolders else ""  # such a file has one
         for row in rows:
-            names = ["" if own else row.source, row.source_file, head.source_file]
-            texts = map(format_plain, [*names, row.run_name, head.run_name, own])
+            names = ["" if own_source else row.source, row.source_file, head.source_file]
+            texts = map(format_plain, [*names, row.run_name, head.run_name, own_source])
             row.source = cut_text(next((text for text in texts if text and text.strip()), ""))
             rater_name = fold_cell(format_plain(row.rater) or "") or name
             rater = raters.setdefault(rater_name, Rater(rater_name))
@@ -10383,11 +10390,12 @@ def list_ratings(file: FileData, problems: list[str]) -> Iterable[JsonRow]:
     is_long = any(LEVELS.keys() & cells.keys() for _, cells in rows)
     ratings = []
     for row, cells in rows:
-        for column in (
-            ["score"] if is_long else [name for name in cells if fold_name(name) not in OTHER_COLUMNS]
-        ):
+        columns = [name for name in cells if fold_name(name) not in OTHER_COLUMNS]
+        for column in ["score"] if is_long else columns:
             word = cells.get(column, "").strip().lower()
-            rating = {**cells, "score": None} if is_long else {**cells, "score": None, "rater": column}
+            rating = {**cells, "score": None}
+            if not is_long:
+                rating["rater"] = column
             if word or "correct" in cells:
                 ratings.append((row, column, word, rating))
     has_scores = any(word not in ("", *VERDICT_WORDS) for _, _, word, _ in ratings)  # then 0 and 1 are scores
@@ -10424,24 +10432,25 @@ def identify_rows(judges: Sequence[Rater], people: Sequence[Rater], problems: li
     unknown = []
     for position, rater in enumerate((*judges, *people)):
         is_judge = position < len(judges)
-        own = []
+        kept = []
         rated: set[Texts] = set()
         for row in rater.rows:
             is_named = row.answer_id is not None or row.item is not None
             if not row.names or (row.texts in known and (is_judge or not is_named)):
-                own.append(row)
+                kept.append(row)
                 continue
             name = find_answer_id(row.names[0], index)
             for other in row.names if is_judge and not index[name] else ():
                 index[other].setdefault(row.texts, row)
             same = index[name]
-            if not is_named and row.input is not None:
+            has_question = not is_named and row.input is not None
+            if has_question:
                 same = {texts: other for texts, other in same.items() if other.input in (None, row.input)}
-            if not same and not is_named and row.input is not None:
-                own.append(row)
-                continue
             if not same:
-                unknown.append(name)
+                if has_question:
+                    kept.append(row)
+                else:
+                    unknown.append(name)
                 continue
             first = same.get(row.texts) or next(iter(same.values()))
             if len(same) > 1 and row.answer_id is None and first.texts != row.texts:
@@ -10452,8 +10461,8 @@ def identify_rows(judges: Sequence[Rater], people: Sequence[Rater], problems: li
             row.texts = first.texts
             row.source = first.source
             rated.add(row.texts)
-            own.append(row)
-        rater.rows = own
+            kept.append(row)
+        rater.rows = kept
     if people and not any(rater.rows for rater in people) and not problems:
         what = f"no rating of an item that a judge has, found {shorten_names(unknown)}"
         example = shorten_names(list(index)[:1])
@@ -10468,7 +10477,10 @@ def choose_kind(raters: Sequence[Rater]) -> str:
     """Return what all raters gave: verdicts, or scores. Raises UsageError if they gave different things."""
     lacking: dict[str, list[str]] = {}
     for kind in LEVELS:
-        lacking[kind] = [rater.name for rater in raters if not rater.gave(kind)]
+        lacking[kind] = []
+        for rater in raters:
+            if all(getattr(row, kind) is None for row in rater.rows):
+                lacking[kind].append(rater.name)
         if not lacking[kind]:
             return kind
     found = [f"no {kind} by {shorten_names(names)}" for kind, names in lacking.items()]
@@ -10502,24 +10514,14 @@ def collect_items(raters: Sequence[Rater], kind: str) -> list[RatedItem]:
     return list(items.values())
 
 
-def select_ratings(items: Iterable[RatedItem], raters: Sequence[int], n_raters: int) -> list[RatedItem]:
-    """Return some raters' ratings of the items that at least so many of them have rated."""
-    selected = []
-    for item in items:
-        ratings = [item.ratings[index] for index in raters]
-        if len(ratings) - ratings.count(None) >= n_raters:
-            selected.append(RatedItem(item.source, item.texts, ratings))
-    return selected
-
-
 def measure_group(judges: Sequence[Rater], items: Sequence[RatedItem], kind: str) -> dict[str, Any]:
-    everyone = range(len(judges))
-    complete = select_ratings(items, everyone, len(judges))
-    several = select_ratings(items, everyone, 2)
+    """Measure how far all judges agree, and each two of them. `items` have the ratings of these judges."""
+    complete = [item for item in items if None not in item.ratings]
+    several = [item for item in items if len(item.ratings) - item.ratings.count(None) > 1]
     [fleiss] = measure_ratings(complete, "nominal", correction=0)
     [alpha] = measure_ratings(several, LEVELS[kind][1], correction=1)
     pairs = []
-    for pair in itertools.combinations(everyone, 2):
+    for pair in itertools.combinations(range(len(judges)), 2):
         names = {"judge": judges[pair[0]].name, "with": judges[pair[1]].name}
         pairs.append(names | compare_pairs(items, [pair], kind, "agreement"))
     return {
@@ -10850,11 +10852,11 @@ class JudgeSummaries(GradeItems):
         files = [self.read_summaries(path, problems) for path in paths]
         if problems:
             raise InputError(problems)
-        repeated = find_repeated(graded.name for graded in files)
-        for graded in files:
-            if graded.name in repeated:
-                graded.name += f" {graded.file.file}"
-        self.configurations = [graded for graded in files if graded.answers or graded.n_skipped]
+        repeated = find_repeated(summaries.name for summaries in files)
+        for summaries in files:
+            if summaries.name in repeated:
+                summaries.name += f" {summaries.file.file}"
+        self.configurations = [summaries for summaries in files if summaries.answers or summaries.n_skipped]
         if not self.configurations:
             raise UsageError("--indices: no summary is at these positions")
 
@@ -10893,8 +10895,8 @@ class JudgeSummaries(GradeItems):
             answers.append(GradedItem(item))
         outside = [str(index) for index in indices if not 0 <= index < len(rows)]
         cases[f"indices outside 0 to {len(rows) - 1}, left out"] = outside
-        graded = SummaryFile(f"{kind} {k}", file.source, answers, list_warnings(path, cases), is_judged=True)
-        return msgspec.structs.replace(graded, kind=kind, k=k, n_skipped=n_skipped)
+        found = SummaryFile(f"{kind} {k}", file.source, answers, list_warnings(path, cases), is_judged=True)
+        return msgspec.structs.replace(found, kind=kind, k=k, n_skipped=n_skipped)
 
     def prepare(self, answer: GradedItem) -> Case:
         """Return what there is to judge about a summary."""
@@ -10924,21 +10926,21 @@ class JudgeSummaries(GradeItems):
 
     def results(self) -> Iterator[OutputFile]:
         now = datetime.now().astimezone()
-        for graded in self.configurations:
-            name = f"{graded.kind}_{graded.k}_llm_judge_scores_{now:%Y%m%d_%H%M%S}"
-            stem = first_stem = Path(self.options.output_dir, graded.kind, name).as_posix()
+        for configuration in self.configurations:
+            name = f"{configuration.kind}_{configuration.k}_llm_judge_scores_{now:%Y%m%d_%H%M%S}"
+            stem = first_stem = Path(self.options.output_dir, configuration.kind, name).as_posix()
             number = 1
             while os.path.lexists(f"{stem}.json"):  # two files may have one type, k and second
                 number += 1
                 stem = f"{first_stem}_{number}"
-            results = self.build_results(graded) | {"timestamp": now.isoformat(timespec="seconds")}
+            results = self.build_results(configuration) | {"timestamp": now.isoformat(timespec="seconds")}
             yield OutputFile(f"{stem}.json", functools.partial(render_results, results))
             report = draw_scores(f"{stem}.json", results["statistics_without_errors"])
             yield from list_report_files(report, stem, self.options.report)
 
-    def build_results(self, graded: SummaryFile) -> dict[str, Any]:
+    def build_results(self, configuration: SummaryFile) -> dict[str, Any]:
         rows = []
-        for answer in graded.answers:
+        for answer in configuration.answers:
             scores: dict[str, int | None] = dict.fromkeys(CRITERIA)
             for measure in self.measures:
                 scores[measure.name] = int(answer.scores[measure.name])
@@ -10950,24 +10952,24 @@ class JudgeSummaries(GradeItems):
             elif outcome.reply:
                 row.raw_response = outcome.reply.content
             rows.append(row)
-        is_asked = any(isinstance(self.prepare(answer), Task) for answer in graded.answers)
+        is_asked = any(isinstance(self.prepare(answer), Task) for answer in configuration.answers)
         return {
             "model": self.judging.model if is_asked else None,
             "requested_model": self.judging.requested_model if is_asked else None,
-            "summary_file": graded.file.file,
-            "summary_type": graded.kind,
-            "k": graded.k,
+            "summary_file": configuration.file.file,
+            "summary_type": configuration.kind,
+            "k": configuration.k,
             "num_evaluated": len(rows),
-            "num_skipped_errors": graded.n_skipped,
+            "num_skipped_errors": configuration.n_skipped,
             "num_failed": sum(row.error is not None for row in rows),
             **describe_rows(rows),
-            "comparison": list_differences(self.differences, graded.name),
-            "warnings": graded.warnings,
+            "comparison": list_differences(self.differences, configuration.name),
+            "warnings": configuration.warnings,
             "run": {
                 "schema": RESULTS_SCHEMA,
                 "program_version": VERSION,
                 "prompt_hash": hash_prompt("summary"),
-                "inputs": [file.named for file in (graded.file, *self.reference_files)],
+                "inputs": [file.named for file in (configuration.file, *self.reference_files)],
             },
             "results": rows,
         }
@@ -10975,14 +10977,15 @@ class JudgeSummaries(GradeItems):
     def console(self) -> str:
         rows: list[MeansRow] = []
         parts = []
-        for graded in self.configurations:
-            n_failed = sum(answer.is_failed for answer in graded.answers)
-            rows.append(([graded.name, len(graded.answers), n_failed, graded.n_skipped], graded.means))
-            totals = Counter(answer.scores.get(TOTAL) for answer in graded.answers)
+        for configuration in self.configurations:
+            n_failed = sum(answer.is_failed for answer in configuration.answers)
+            counts = (len(configuration.answers), n_failed, configuration.n_skipped)
+            rows.append(([configuration.name, *counts], configuration.means))
+            totals = Counter(answer.scores.get(TOTAL) for answer in configuration.answers)
             levels = range(int(SUMMARY_MEASURES[-1].top) + 1) if self.has_gold else ()
             unit = max(1, max(totals.values(), default=0) / 40)  # the widest bar has 40 columns
             bars = [(str(level), totals[level], "#" * math.ceil(totals[level] / unit)) for level in levels]
-            parts.append(Part(f"Total scores: {graded.name}", ["Score", "Summaries", ""], bars))
+            parts.append(Part(f"Total scores: {configuration.name}", ["Score", "Summaries", ""], bars))
         headings = ["Summaries", "Evaluated", "Failed", "Left out"]
         overview = build_means_part("Summary evaluation results", headings, rows, SUMMARY_MEASURES)
         remark = f"Each criterion is 0 to 2, the total 0 to 10. {IN_BRACKETS}: bootstrap over queries."
@@ -11265,9 +11268,8 @@ class GeneratePredictions(Command):
             self.dataset = parse_items(file, list_item_rows(file, problems), problems)
             rows = [(item.id, item.question) for item in self.dataset]
             problems += [f"{path}:1: {name}: question is missing" for name, text in rows if not text.strip()]
-        for name in find_repeated(name for name, _ in rows):
-            problem = f"{path}: question ID occurs more than once: {name}"
-            problems.append(problem)
+        repeated = find_repeated(name for name, _ in rows)
+        problems += [f"{path}: question ID occurs more than once: {name}" for name in repeated]
         return dict(rows)
 
     def plan_systems(self) -> list[tuple[str | None, str, str]]:
@@ -11620,12 +11622,14 @@ class Results(dict[str, dict[str, Any]]):
         content: Mapping[str, Any],
         means: Mapping[str, Mapping[str, Mean]],
         measures: Sequence[Measure],
-        report: Report,
+        header: Sequence[str],
+        rows: Iterable[Sequence[object]],
     ) -> None:
         super().__init__(msgspec.to_builtins(content, enc_hook=list))
         self._means = means
         self._measures = measures
-        self._report = report
+        self._header = header
+        self._rows = rows
 
     def __repr__(self) -> str:
         rows: list[MeansRow] = [([name], dict(means)) for name, means in self._means.items()]
@@ -11637,7 +11641,7 @@ class Results(dict[str, dict[str, Any]]):
         A measure that the question does not have is None. An answer whose judging failed has scores of 0, as
         in the means, and says why in `failure`.
         """
-        return [dict(zip(self._report.header, row, strict=True)) for row in self._report.rows()]
+        return [dict(zip(self._header, row, strict=True)) for row in self._rows]
 
     def summary(self) -> list[dict[str, Any]]:
         """Return a flat dict per system and measure, for `pandas.DataFrame`.
@@ -11697,41 +11701,47 @@ def grade(
     >>> grade("dev")["simple"]["retrieval"]["recall_at_1"]  # doctest: +SKIP
     6
     """
-    chosen = None if systems is None else sorted(collect_ids(systems))
-    if chosen == []:
-        raise ValueError("systems is empty: name at least one, or leave it out to grade all")
     check_measure_names(measures, list_taken_names())
-    root = "" if str(folder) == "." else str(folder)
-    options = SplitOptions(
-        split=split,
-        systems=chosen,
-        judge=chosen,
-        root=root,
-        judge_support=judge_support,
-        criteria=list_criterion_values(criteria),
-    )
+    if callable(judge) and (judge_support or criteria):
+        raise ValueError("judge: a function judges by the rubric only, name a model")
+    options = build_split_options(split, str(folder), systems, criteria)
+    options.judge_support = judge_support
     command = GradeSplit(options)
     command.functions = measures
     command.function_workers = workers
-    ask: RequestFunction | None = None
-    if callable(judge):
-        function = judge
 
-        def ask(request: Request) -> object:
-            return function(command.split.questions[request.position], request.texts["answer"])
+    def find_arguments(request: Request) -> tuple[Question, str]:
+        return command.split.questions[request.position], request.texts["answer"]
 
-        if judge_support or criteria:
-            raise ValueError("judge: a function judges by the rubric only, name a model")
-    run_silently(command, judge, ask, RUBRIC_BOUNDS)
-    [submission] = command.submissions
-    report = Report(
-        "",
-        (),
-        header=list_csv_header(command.split.measures, command.split.criteria),
-        rows=functools.partial(list_csv_rows, command.split, submission.systems),
+    run_silently(command, judge, find_arguments, RUBRIC_BOUNDS)
+    return collect_split_results(command)
+
+
+def build_split_options(
+    split: str,
+    root: str,
+    systems: Iterable[str] | None,
+    criteria: Mapping[str, str] | Sequence[CriterionValue],
+) -> SplitOptions:
+    chosen = None if systems is None else sorted(collect_ids(systems))
+    if chosen == []:
+        raise ValueError("systems is empty: name at least one, or leave it out to grade all")
+    return SplitOptions(
+        split=split,
+        systems=chosen,
+        judge=chosen,
+        root="" if root == "." else root,  # so that results name files as the command line does
+        criteria=list_criterion_values(criteria),
     )
+
+
+def collect_split_results(command: GradeSplit) -> Results:
+    [submission] = command.submissions
+    measures = command.split.measures
     means = {system.name: system.means for system in submission.systems}
-    return Results(command.build_document(submission), means, command.split.measures, report)
+    header = list_csv_header(measures, command.split.criteria)
+    rows = list(list_csv_rows(command.split, submission.systems))
+    return Results(command.build_document(submission), means, measures, header, rows)
 
 
 def grade_answers(
@@ -11743,6 +11753,7 @@ def grade_answers(
     criteria: Mapping[str, str] | Sequence[CriterionValue] = (),
     measures: Mapping[str, ItemFunction] = MappingProxyType({}),
     columns: Mapping[str, str] = MappingProxyType({}),
+    baseline: str | Path | None = None,
     workers: int = 1,
     folder: str | Path = ".",
 ) -> Results:
@@ -11763,6 +11774,7 @@ def grade_answers(
             has none; it is not asked about a missing answer, which counts 0. An item has `question`, `gold`,
             `prediction`, `context`, and in `extra` the fields that this program does not know.
         columns: the rows' names of fields, as --columns takes them: `{"gold": "Soll"}`.
+        baseline: the path of earlier results of `answers`, to compare with: in `baseline` of the results.
         workers: how many calls of each function are made at a time.
         folder: where the journal is.
 
@@ -11772,52 +11784,57 @@ def grade_answers(
 
     Raises:
         InputError: with all problems of the rows, why the model cannot be asked, or what a function raised.
-        TypeError: if `judge` is neither a name nor a function, or `methods` is a string.
+        TypeError: if `judge` is neither a name nor a function, `methods` is a string, or `rows` are no rows.
         ValueError: if a function is to judge by criteria or for its quality, or returns anything but a score,
-            or if the name of a method is unknown or that of a measure taken.
+            or if the name of a method or field is unknown or that of a measure taken.
 
     >>> grade_answers([{"question": "What burns?", "gold": "Oil", "answer": "oil"}])
     System   exact  keyword
     answers  1.000    1.000
     """
-    names = list(dict.fromkeys(collect_names(methods)))
-    unknown = sorted(set(names) - set(METHODS))
-    if unknown or protocol not in ANSWER_PROMPTS:
-        raise ValueError(f"unknown method or protocol: {', '.join(unknown) or protocol}")
-    if judge is not None and "hybrid" not in names and (names or not criteria):
-        names = list(dict.fromkeys([*names, "llm_judge"]))
-    if not (names or criteria or measures):
-        raise ValueError("there is nothing to measure: name methods, criteria or measures")
-    options = AnswerOptions(
-        methods=names,
-        protocol=protocol,
-        criteria=list_criterion_values(criteria),
-        columns=[parse_column(f"{field}={path}") for field, path in columns.items()],
-    )
+    options = build_answer_options(methods, protocol, judge, criteria, columns)
+    options.baseline = None if baseline is None else str(baseline)
     command = GradeRows(options)
     command.folder = str(folder)
     command.sources = list_sources(rows)
     command.functions = measures
     command.function_workers = workers
-    ask: RequestFunction | None = None
-    if callable(judge):
-        function = judge
+    run_silently(command, judge, command.find_arguments, SHARE_BOUNDS)
+    return command.collect_results()
 
-        def ask(request: Request) -> object:
-            [graded] = [row for row in command.configurations if row.name == request.system]
-            return function(graded.answers[request.position].item)
 
-        if criteria or protocol == "quality":
-            raise ValueError("judge: a function gives one score: name a model for criteria and quality")
-    run_silently(command, judge, ask, SHARE_BOUNDS)
-    content = {graded.name: graded.results for graded in command.configurations}
-    means = {graded.name: graded.means for graded in command.configurations}
-    return Results(content, means, command.measures, command.report)
+def build_answer_options(
+    methods: Iterable[str],
+    protocol: str,
+    judge: object,
+    criteria: Mapping[str, str] | Sequence[CriterionValue],
+    columns: Mapping[str, str],
+) -> AnswerOptions:
+    if isinstance(methods, str):
+        raise TypeError(f"expected a list of names, got the string {methods!r}")
+    if callable(judge) and (criteria or protocol == "quality"):
+        raise ValueError("judge: a function gives one score: name a model for criteria and quality")
+    names = [check_name("method", name, METHODS) for name in methods]
+    if judge is not None and "hybrid" not in names and (names or not criteria):
+        names.append("llm_judge")  # otherwise the judge is there for the criteria alone
+    return AnswerOptions(
+        methods=names,
+        protocol=check_name("protocol", protocol, ANSWER_PROMPTS),
+        criteria=list_criterion_values(criteria),
+        columns=[(check_name("field", field, COLUMN_FIELDS), path) for field, path in columns.items()],
+    )
+
+
+def check_name(what: str, name: str, known: Collection[str]) -> str:
+    if name not in known:
+        raise ValueError(f"unknown {what}: {name}; expected {', '.join(known)}")
+    return name
 
 
 class GradeRows(GradeAnswers):
     """GradeAnswers for the rows of a Python program. Nothing but the journal is written."""
 
+    # The rows come in `sources`, as the content of files, so that they are read and checked as files are.
     folder = ""
     writes_results = False
 
@@ -11826,34 +11843,61 @@ class GradeRows(GradeAnswers):
         name = next(iter(self.sources)) if len(self.sources) == 1 else "answers"
         return os.path.join(self.folder, f"{name_for_file(name)}_judgements.jsonl")
 
+    def read(self) -> None:
+        if not (self.options.methods or self.options.criteria or self.functions):
+            raise ValueError("there is nothing to measure: name methods, criteria or measures")
+        super().read()
+
+    def find_arguments(self, request: Request) -> tuple[Item]:
+        """Return what a function is given that judges in place of a model."""
+        configuration = self.configurations[self.names.index(request.system)]
+        return (configuration.answers[request.position].item,)
+
+    def collect_results(self) -> Results:
+        content = {configuration.name: configuration.results for configuration in self.configurations}
+        means = {configuration.name: configuration.means for configuration in self.configurations}
+        return Results(content, means, self.measures, self.report.header, list(self.report.rows()))
+
 
 def list_sources(rows: Any) -> dict[str, FileData]:
     """Return the rows of each system as the content of a file. Raises InputError."""
     if not isinstance(rows, Mapping):
         rows = {Path(rows).stem if isinstance(rows, (str, Path)) else "answers": rows}
-    problems: list[str] = []
+    problems = [] if rows else ["rows: expected a list of dicts, a data frame, a path, or a dict of these"]
     sources = {}
     for name, source in rows.items():
         if isinstance(source, (str, Path)):
-            sources[name] = read_file(Path(source).as_posix(), problems)
-            continue
-        records = source.to_dict(orient="records") if hasattr(source, "to_dict") else list(source)
-        data = json.dumps(records, default=convert_foreign).encode("utf-8", "ignore")
-        sources[name] = FileData(InputFile(name, hashlib.sha256(data).hexdigest()), data)
+            sources[str(name)] = read_file(Path(source).as_posix(), problems)
+        else:
+            data = json.dumps(list_records(source), default=convert_foreign).encode("utf-8", "ignore")
+            sources[str(name)] = FileData(InputFile(str(name), hashlib.sha256(data).hexdigest()), data)
     if problems:
         raise InputError(problems)
     return sources
 
 
+def list_records(source: Any) -> list[Any]:
+    """Return rows as dicts that JSON can have. A whole number of a data frame's floats loses its ".0".
+
+    A column of whole numbers that has gaps is one of floats there: 1822 would not be the answer "1822".
+    """
+    if not hasattr(source, "to_dict"):
+        return list(source)
+    records = []
+    for row in source.to_dict(orient="records"):
+        record = {str(name): value for name, value in row.items()}
+        for name, value in record.items():
+            if isinstance(value, float) and value.is_integer() and abs(value) < MAX_AMOUNT:
+                record[name] = int(value)
+        records.append(record)
+    return records
+
+
 def convert_foreign(value: Any) -> Any:
-    """Return a value that JSON has no type for: a number of numpy as a number, anything else as text."""
-    return value.item() if isinstance(value, np.generic) else str(value)
-
-
-def collect_names(names: Iterable[str]) -> list[str]:
-    if isinstance(names, str):
-        raise TypeError(f"expected a list of names, got the string {names!r}")
-    return list(names)
+    """Return a value that JSON has no type for. A gap of pandas is None; what nothing is known of is text."""
+    if isinstance(value, (np.generic, np.ndarray)):
+        return value.tolist()
+    return None if type(value).__name__ in ("NAType", "NaTType") else str(value)
 
 
 def check_measure_names(measures: Collection[str], taken: Collection[str]) -> None:
@@ -11875,8 +11919,6 @@ def list_criterion_values(
 
 # -- Functions
 
-RequestFunction: TypeAlias = Callable[[Request], object]  # the score of what a request is about
-
 
 class Bounds(NamedTuple):
     """The scores that a function may return, also in words."""
@@ -11894,10 +11936,10 @@ SHARE_BOUNDS = Bounds(0, 1, "a score from 0 to 1, True, False or None")
 def run_silently(
     command: GradeSplit | GradeAnswers,
     judge: object,
-    ask: RequestFunction | None,
+    find_arguments: Callable[[Request], tuple[Any, ...]],
     bounds: Bounds,
 ) -> None:
-    """Read, judge and grade. A function `ask` is the judge, whose scores are within bounds.
+    """Read, judge and grade. A function is given its arguments; its scores are within bounds.
 
     Raises InputError for whatever the command cannot do.
     """
@@ -11905,20 +11947,26 @@ def run_silently(
     options.journal_only = judge is None
     if isinstance(judge, str):
         options.judge_model = judge
-    elif judge is not None and ask is None:
+    elif judge is not None and not callable(judge):
         raise TypeError(f"judge: expected the name of a model or a function, got {judge!r}")
     try:
-        root = getattr(options, "root", "")
-        if root and not os.path.isdir(root):
-            raise UsageError(f"{root}: there is no such folder")
+        folder = os.path.dirname(command.journal_file)
+        if folder and not os.path.isdir(folder):
+            raise UsageError(f"{folder}: there is no such folder")
         if isinstance(judge, str) and not read_api_key():
             raise UsageError(f"set {KEY_VARIABLE} to judge with {judge}")
         command.read()
         with ExitStack() as resources:
-            if ask:
+            if callable(judge):
                 name = getattr(judge, "__name__", type(judge).__name__)
-                outcomes = ask_function(list(command.requests()), ask, name, bounds, command.function_workers)
                 judging = Judging(name, name)
+                outcomes: Outcomes = {}
+                requests = list(command.requests())
+                places = [f"{name}: {request.system}, {request.item_id}" for request in requests]
+                arguments = list(map(find_arguments, requests))
+                scores = call_function(judge, arguments, places, bounds, command.function_workers)
+                for request, score in zip(requests, scores, strict=True):
+                    outcomes[request.id] = NO_SCORE if score is None else Judgement(score, "")
             else:
                 outcomes, judging = ask_requests(command, Console(None, None), resources)
             if judging.unavailable:
@@ -11928,17 +11976,7 @@ def run_silently(
         raise InputError([str(error)]) from error
 
 
-def ask_function(
-    requests: Sequence[Request], ask: RequestFunction, name: str, bounds: Bounds, workers: int
-) -> Outcomes:
-    """Return the scores that a function gives. Raises ValueError for what is no score."""
-    places = [f"{name}: {request.system}, {request.item_id}" for request in requests]
-    outcomes: Outcomes = {}
-    scores = call_function(ask, [(request,) for request in requests], places, bounds, workers)
-    for request, score in zip(requests, scores, strict=True):
-        none = Failure("not judged by the function", asked=False)
-        outcomes[request.id] = none if score is None else Judgement(score, "")
-    return outcomes
+NO_SCORE = Failure("not judged by the function", asked=False)
 
 
 def call_function(
@@ -11976,11 +12014,11 @@ def call_function(
 
 
 class OwnCase(NamedTuple):
-    """What a measure of the user's own is asked about an answer: nothing if that is missing."""
+    """What a measure of the user's own is asked about an answer."""
 
     answer: Judged
     place: str  # system and question
-    arguments: tuple[Any, ...] | None
+    arguments: tuple[Any, ...]  # none if the answer is missing
 
 
 def add_own_scores(
@@ -11988,13 +12026,13 @@ def add_own_scores(
 ) -> None:
     """Add the scores of measures of the user's own. A missing answer is a miss."""
     cases = list(cases) if functions else []
-    asked = [case for case in cases if case.arguments is not None]
+    asked = [case for case in cases if case.arguments]
+    arguments = [case.arguments for case in asked]
     for name, function in functions.items():
         for case in cases:
-            if case.arguments is None:
+            if not case.arguments:
                 case.answer.scores[name] = 0.0
         places = [f"{name}: {case.place}" for case in asked]
-        arguments = [case.arguments or () for case in asked]
         scores = call_function(function, arguments, places, ANY_NUMBER, workers)
         for case, score in zip(asked, scores, strict=True):
             if score is not None:
@@ -12004,25 +12042,28 @@ def add_own_scores(
 def list_own_cases(system: System) -> Iterator[OwnCase]:
     for answer in system.answers:
         is_missing = answer.prediction is NO_PREDICTION
-        arguments = None if is_missing else (answer.question, answer.prediction)
+        arguments = () if is_missing else (answer.question, answer.prediction)
         yield OwnCase(answer, f"{system.title}, {answer.question.question_id}", arguments)
 
 
-def list_own_item_cases(graded: Configuration) -> Iterator[OwnCase]:
-    for answer in graded.answers:
-        arguments = None if is_blank(answer.item.prediction) else (answer.item,)
-        yield OwnCase(answer, f"{graded.name}, {answer.item.id}", arguments)
+def list_own_item_cases(configuration: Configuration) -> Iterator[OwnCase]:
+    for answer in configuration.answers:
+        arguments = () if is_blank(answer.item.prediction) else (answer.item,)
+        yield OwnCase(answer, f"{configuration.name}, {answer.item.id}", arguments)
 
 
 def add_extra_fields(systems: Iterable[System]) -> None:
-    """Fill in the fields of predictions that this program does not know, for functions of the user's."""
+    """Fill in the fields of predictions that this program does not know, for functions of the user's.
+
+    Grading does not need them: the files are read again here, and only if there is such a function.
+    """
+    known = {field.encode_name for field in get_fields(Prediction)}
     for system in systems:
         file = read_file(system.file.file, [])
         for key, row in split_members(JsonRow(file.name, file.data or b"{}")).items():
             prediction = system.predictions.rows.get(key)
             if prediction is not None:
                 fields = parse_row(dict[str, Any], row, []) or {}
-                known = [field.encode_name for field in get_fields(Prediction)]
                 prediction.extra = {name: value for name, value in fields.items() if name not in known}
 
 

@@ -226,7 +226,7 @@ def test_the_files_of_a_folder(project: Project) -> None:
     assert {"SOURCE: bank", "SOURCE: s3"} <= blocks(outcome.out).keys()
     assert results["items_apart"] == 2
     assert [item["source"] for item in results["disagreements"]] == ["runs/s1.json"]
-    _, results = agree(project, {}, "--eval-dir", "evals", "--samples", "0")
+    _, results = agree(project, {}, "--eval-dir", "evals", "--samples", "-1")
     assert results["disagreements"] == []
 
 

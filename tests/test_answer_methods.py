@@ -200,7 +200,7 @@ def test_the_id_of_a_row_is_kept_beside_other_columns(project: Project) -> None:
 @table(
     "columns, words",
     {
-        "an unknown field": ("answer=x", "expected FIELD=NAME, with a field of rows, "),
+        "an unknown field": ("answer=x", "expected FIELD=NAME, of rows, "),
         "no name": ("gold=", "expected FIELD=NAME"),
         "no such rows": ("rows=data.rows gold=x", "a.json: no list of rows at data.rows"),
         "no such columns": ("gold=x prediction=y", "a.json: no rows"),

@@ -253,7 +253,7 @@ def test_a_judges_row_has_the_verdict_of_that_judge_or_none(project: Project, se
     project.write("a.json", rows("oil", "fat", "gas", "", context="Lamps burned oil."))
     command = ("answers", "a.json", "--method", "exact", "llm_judge", "--protocol", "fraction")
     project.run(*command)
-    assert scores(project, "llm_judge") == [None, None, None, 0.0]  # not measured, except for the blank one
+    assert scores(project, "llm_judge") == [None] * 4  # the blank one alone would be a mean of 0
     server = serve(lambda call: says(score=1.0 if call.body["model"] == LLAMA else "0.2"))
     for judge in ([], ["--judge-model", GPT_OSS]):
         assert project.run(*command, "--report", "md", *judge).code == 0
@@ -493,6 +493,9 @@ def test_the_reference_check_includes_the_judge(project: Project, serve: Serve) 
     """A dataset needs no answers for it."""
     project.write("a.json", rows("", ""))
     assert project.run("answers", "a.json", "--reference-check").code == 0
+    project.write("open.json", [{"question": "Who?", "prediction": "Ann"}])
+    outcome = project.run("answers", "open.json", "--criteria", "kind=Is it?", "--reference-check")
+    assert mentions(outcome.err, "open.json: [0]: no gold answer, as expected_answer,")
     command = ("answers", "a.json", "--reference-check", *JUDGED, "--protocol", "fraction")
     serve(error(401, "invalid_api_key", "Invalid API Key"))
     outcome = project.run(*command)

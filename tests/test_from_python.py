@@ -309,6 +309,42 @@ def test_rows_may_be_a_data_frame_a_file_or_several_systems(project: Project) ->
     assert results["a"]["comparison"][0]["verdict"] == "no significant difference"
 
 
+class NaTType:
+    """A gap in a column of pandas, which is no type of JSON."""
+
+
+def test_cells_of_data_frames(project: Project) -> None:
+    """A column of whole numbers with a gap is one of floats; lists may be arrays, and gaps of any type."""
+    cells = {"question": "Who?", "gold": "1822", "answer": 1822.0, "contexts": np.array(["Oil", "Gas"])}
+    seen: list[Any] = []
+    row: dict[Any, Any] = {**cells, "on": NaTType(), "cost": np.float32("nan"), ("a", "b"): np.int64(2)}
+    results = evaluation.grade_answers(Frame([row]), measures={"seen": seen.append})
+    assert means_of(results)["exact"] == 1
+    assert (seen[0].context, seen[0].extra) == (["Oil", "Gas"], {"('a', 'b')": 2})
+
+
+def test_earlier_results_are_a_baseline_and_are_not_replaced(project: Project) -> None:
+    path = project.write("log_answers.json", evaluation.grade_answers({"log": ROWS})["log"])
+    project.write("log.json", [{**row, "answer": "?"} for row in ROWS])
+    before = project.files()
+    results = evaluation.grade_answers("log.json", baseline=path)["log"]
+    changes = {row["measure"]: row["difference"] for row in results["baseline"]["differences"]}
+    assert changes == {"exact": pytest.approx(-1 / 3), "keyword": pytest.approx(-2 / 3)}
+    assert project.files() == before
+
+
+def test_what_nobody_judged_is_not_measured(project: Project) -> None:
+    """A blank answer meets no criterion, and alone would be a mean of 0."""
+    results = evaluation.grade_answers(ROWS, criteria={"polite": "Is it polite?"})
+    assert means_of(results) == {"exact": 1 / 3, "keyword": 2 / 3}
+
+
+def test_measures_of_ones_own_need_no_gold_answers(project: Project) -> None:
+    rows = [{"question": "Who?", "answer": "Ann"}]
+    results = evaluation.grade_answers(rows, methods=(), measures={"long": lambda item: len(item.prediction)})
+    assert means_of(results) == {"long": 3}
+
+
 def test_other_names_of_columns(project: Project) -> None:
     rows = [{"Frage": "Who?", "data": {"soll": "Ann"}, "Ist": "Ann"}]
     columns = {"question": "Frage", "gold": "data.soll", "prediction": "Ist"}
@@ -348,7 +384,21 @@ def test_a_model_judges_rows_by_criteria_without_gold_answers(
 
 
 WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
-    "an unknown method": ({"methods": ["bleurt"]}, ValueError, "unknown method or protocol: bleurt"),
+    "an unknown method": ({"methods": ["bleurt"]}, ValueError, "unknown method: bleurt; expected exact, "),
+    "an unknown protocol": ({"protocol": "points"}, ValueError, "unknown protocol: points; expected"),
+    "an unknown field": ({"columns": {"Soll": "gold"}}, ValueError, "unknown field: Soll; expected rows"),
+    "columns of another file": (
+        {"columns": {"gold": "Soll", "prediction": "Ist"}},
+        evaluation.InputError,
+        "answers: no rows with a field that --columns names; found question, gold, answer, cost",
+    ),
+    "a baseline that is none": (
+        {"baseline": "none.json"},
+        evaluation.InputError,
+        "none.json: file not found",
+    ),
+    "no folder": ({"folder": "none"}, evaluation.InputError, "none: there is no such folder"),
+    "no systems": ({"rows": {}}, evaluation.InputError, "expected a list of dicts, a data frame, a path"),
     "a string of methods": ({"methods": "exact"}, TypeError, "expected a list of names"),
     "nothing to measure": ({"methods": []}, ValueError, "nothing to measure"),
     "a measure's name that is taken": ({"measures": {"exact": len}}, ValueError, "the name is taken: exact"),
