@@ -2968,6 +2968,7 @@ class Request(NamedTuple):
     texts: Mapping[str, str]
     repeat: int = 0  # of several requests on one item
     criterion: str = ""  # if several have the prompt
+    may_be_sent: bool = True  # otherwise only the journal answers it
 
     @property
     def id(self) -> RequestId:
@@ -3529,6 +3530,7 @@ class Judge(msgspec.Struct):
             end = "are asked for again" if self.service else "count as missing"
             self.notify(f"{self.journal.path}: stored replies that are not usable: {n_unusable}; they {end}.")
         unasked = Failure("not in the journal", asked=False)
+        unsent = Failure("not in the journal, and its folder is not named", asked=False)
         if self.service is not None:
             try:
                 self.ask_service(self.service)
@@ -3545,7 +3547,8 @@ class Judge(msgspec.Struct):
         outcomes: Outcomes = {}
         for call in self.calls:
             stored = self.journal.find(call.key, call.prompt)
-            outcomes[call.request.id] = stored or self.failures.get(call.key, unasked)
+            failure = unasked if call.request.may_be_sent else unsent
+            outcomes[call.request.id] = stored or self.failures.get(call.key, failure)
         judging.n_replies = sum(isinstance(outcome, Judgement) for outcome in outcomes.values())
         n_missing = sum(outcome is unasked for outcome in outcomes.values())
         if n_missing and self.service is None:
@@ -3606,7 +3609,8 @@ class Judge(msgspec.Struct):
                 self.run_calls(service, todo)
             judging.stopped = judging.stopped or batches.describe()
         except ModelWithdrawn as error:
-            if judging.model != DEFAULT_JUDGE_MODEL or self.options.judge_model:
+            is_replaced = judging.model == DEFAULT_JUDGE_MODEL and not self.options.judge_model
+            if not (is_replaced and all(call.request.may_be_sent for call in self.calls)):
                 raise JudgeUnavailable(f"the model {judging.model} is not available: {error}") from error
             successor = f"its successor {SUCCESSOR_MODEL}"
             self.notify(f"Groq no longer serves {judging.model}; {judging.activity} with {successor}.")
@@ -4314,7 +4318,8 @@ class Journal(msgspec.Struct):
         under_way = self.list_under_way()
         todo: dict[str, Call] = {}
         for call in calls:
-            if call.key not in under_way and self.find(call.key, call.prompt) is None:
+            is_open = call.key not in under_way and self.find(call.key, call.prompt) is None
+            if is_open and call.request.may_be_sent:
                 todo.setdefault(call.key, call)
         return list(todo.values())
 
@@ -5536,10 +5541,10 @@ class Command:
         judge = make_judge(self, Console(None, None))
         judge.journal.read()
         judge.choose(list(self.requests()))
-        if not judge.calls:
+        keys = {call.key for call in judge.calls if call.request.may_be_sent}
+        if not keys:
             return "No model is asked."
         judging = judge.judging
-        keys = {call.key for call in judge.calls}
         n_sent = len(keys & judge.journal.list_under_way())
         todo = judge.journal.list_open(judge.calls)
         usage = sum(map(estimate_usage, todo), NO_USAGE)
@@ -6019,6 +6024,7 @@ class Submission(msgspec.Struct):
     name: str = ""
     folder: str = ""  # is only read
     output_folder: str = ""  # its results and pages are written there
+    earlier: str = ""  # where an earlier run wrote its results, if this run does not name it
     names: list[str] = []  # of the systems to grade
     others: list[str] = []  # that it has files of
     found: list[str] = []  # all files and folders in it
@@ -6050,8 +6056,8 @@ class Submission(msgspec.Struct):
         return quote(self.name_page(split)) + (f"#{quote(question_id)}" if question_id else "")
 
 
-def join_folder(folder: str, name: str) -> str:
-    return f"{folder}/{name}" if folder else name
+def join_folder(folder: str, name: str = "") -> str:
+    return "/".join(filter(None, [folder, name]))
 
 
 # -- Checking
@@ -6213,17 +6219,26 @@ def read_questions(
     return list(rows.values()), file.source
 
 
-def read_submissions(split: Split, options: InputOptions) -> list[Submission]:
-    """Read the submission in each folder of --outputs, or the current directory. Raises UsageError."""
+def read_submissions(
+    split: Split, options: InputOptions, earlier: Mapping[str, str] = MappingProxyType({})
+) -> list[Submission]:
+    """Read the submission in each folder of --outputs, or the current directory. Raises UsageError.
+
+    `earlier` maps folders that are read as well to the results that an earlier run wrote.
+    """
     submissions = [Submission(folder=options.root)]
     if options.outputs:
         paths = [path for path in list_paths(options.outputs) if not is_added_by_system(Path(path).name)]
         if not any(map(os.path.isdir, paths)):
             raise UsageError(f"--outputs: not a folder: {shorten_names(options.outputs)}")
+        unnamed = list_paths([*paths, *filter(os.path.isdir, earlier)])[len(paths) :]
+        if unnamed:
+            paths = sorted([*paths, *unnamed], key=os.path.abspath)  # as if all were named
         names = name_submissions(paths)
         graded = GRADED_FOLDER.format(split=split.name)
         folders = [join_folder(graded, folder) for folder in choose_folders(names)]
-        submissions = list(map(Submission, names, paths, folders))
+        results = [earlier[path] if path in unnamed else "" for path in paths]
+        submissions = list(map(Submission, names, paths, folders, results))
     for submission in submissions:
         try:
             read_submission(split, submission, options)
@@ -6462,9 +6477,8 @@ def check_gold(split: Split, *, is_check: bool) -> list[str]:
         by_state[document.state].append(doc_id)
     is_usual = not is_check and 2 * len(by_state["missing"]) <= len(split.documents)
     checked = questions if is_check else []
-    plain = [
-        row for row in checked if row.evidence_sentences and split.documents[row.doc_id].state == "plain"
-    ]
+    cited = [row for row in checked if row.evidence_sentences]
+    plain = [row for row in cited if split.documents[row.doc_id].state == "plain"]
     has_evidence = any(question.evidence_sentences for question in questions)
     names = [question.question_id for question in questions]
     cases = {
@@ -6497,7 +6511,9 @@ def check_predictions(file: FileData, split: Split, predictions: Predictions) ->
         prediction = rows.get(question.question_id)
         if prediction is None:
             missing.append(question.question_id)
-        elif not is_same_text(prediction.question, question.question):
+        elif prediction.question not in ("", question.question) and (
+            fold_text(prediction.question) not in ("", fold_text(question.question))
+        ):
             swapped.append(question.question_id)
     missing = list(dict.fromkeys(missing))
     forms = match_forms(predictions.unknown[: 2 * len(split.questions)], missing, fold_id)
@@ -6528,11 +6544,6 @@ def check_predictions(file: FileData, split: Split, predictions: Predictions) ->
         ],
         **find_misspelt_fields(file, predictions),  # last, as there may be many
     }
-
-
-def is_same_text(text: str, known: str) -> bool:
-    """Return whether a text is blank, or the known one but for case and white space."""
-    return text in ("", known) or fold_text(text) in ("", fold_text(known))
 
 
 def match_forms(names: Iterable[str], known: Iterable[str], fold: Callable[[str], str]) -> dict[str, str]:
@@ -6691,7 +6702,7 @@ RECALL_MEASURES = {
     )
     for k in RECALL_CUTOFFS
 }
-RETRIEVAL_MEASURES = (*RECALL_MEASURES.values(),)
+RETRIEVAL_MEASURES = tuple(RECALL_MEASURES.values())
 F1_MEASURE = Measure("f1", "F1", key="avg_f1", explanation="The harmonic mean of precision and recall.")
 CITATION_MEASURES = (
     Measure("precision", "Precision", key="avg_precision", explanation="The share of right citations."),
@@ -6767,6 +6778,7 @@ class GradeSplit(Command):
         self.functions: Mapping[str, OwnMeasure] = {}
         self.function_workers = 1
         self.submissions: list[Submission] = []  # without --outputs the current directory is the only one
+        self.earlier: Mapping[str, str] = {}  # the class's folders -> where earlier runs wrote their results
         self.people = People()
         self.baseline: Mapping[str, System] = {}
 
@@ -6789,6 +6801,10 @@ class GradeSplit(Command):
         if self.options.outputs and not self.options.dry_run:
             statuses = describe_statuses(self.submissions)
             console.print(escape_console(statuses))
+        unnamed = [submission.name for submission in self.submissions if submission.earlier]
+        if unnamed:
+            how = "from the journal; to leave a folder out, move it away"
+            console.note(f"Graded earlier, and now again {how}: {shorten_names(unnamed)}")
         return exit_code
 
     def write_label_sheet(self, console: Console) -> int:
@@ -6818,7 +6834,9 @@ class GradeSplit(Command):
         self.split = read_split(options.split, problems, options.root)
         self.split = self.split._replace(criteria=criteria, blocks=blocks)
         split = self.split._replace(questions=[]) if problems else self.split  # any ID may be a question's
-        self.submissions = read_submissions(split, options)
+        if options.outputs:
+            self.earlier = find_earlier_folders(split, options.outputs)
+        self.submissions = read_submissions(split, options, self.earlier)
         has_any = any(submission.names for submission in self.submissions)
         if problems or not has_any or (self.problems and not options.outputs):
             raise InputError([*problems, *self.problems])
@@ -6841,6 +6859,46 @@ class GradeSplit(Command):
             raise InputError(problems)
         stored = flatten(flatten(system.blocks.values()) for system in self.baseline.values())
         self.gate = choose_gate(options, self.split.measures, {measure.name for measure in stored})
+        self.check_journal()
+
+    def check_journal(self) -> None:
+        """Raise UsageError if folders that are not named would lose judgements, or lack all by a criterion.
+
+        This is before anything is asked or written: whoever forgets an option must not pay for it.
+        """
+        stored: dict[str, dict[str, set[str]]] = {}  # by title of a system
+        for submission in self.submissions:
+            path = f"{submission.earlier}/{RESULTS_FILE.format(split=self.split.name)}"
+            results = read_results(read_file(path, []), []) if submission.earlier else {}
+            stored |= {join_folder(submission.name, name): list_judged(results[name]) for name in results}
+        if not stored:
+            return
+        names = {criterion.name for criterion in self.split.criteria}
+        systems = {system.title: system for system in self.systems if system.title in stored}
+        lacking = set()
+        for title, system in systems.items():
+            if not stored[title].keys() <= (names if self.options.judges(system) else set()):
+                lacking.add(system.submission)
+        judge = make_judge(self, Console(None, None))
+        journal = judge.journal
+        journal.read()
+        judge.choose(list(self.requests()))
+        under_way = journal.list_under_way()
+        for call in judge.calls:
+            request = call.request
+            is_answered = call.key in under_way or journal.find(call.key, call.prompt)
+            if request.system in systems and not is_answered:
+                system = systems[request.system]
+                question = self.split.questions[request.position]
+                answer_id = fold_answer_id(hash_answer(question, system.predict(question)))
+                judged = stored[system.title]
+                is_new = request.criterion not in judged and journal.has_key
+                if is_new or answer_id in judged.get(request.criterion, ()):
+                    lacking.add(system.submission)
+        if lacking:
+            what = "the journal has no judgements with this model, service and criteria of submissions beside"
+            advice = "name all folders, or move those away"
+            raise UsageError(f"--outputs: {what}: {shorten_names(sorted(lacking))}; {advice}")
 
     def warnings(self) -> list[str]:
         lines = [f"warning: {line}" for line in (*self.split.warnings, *self.people.warnings)]
@@ -6852,11 +6910,14 @@ class GradeSplit(Command):
 
     def requests(self) -> Iterator[Request]:
         systems = list(filter(self.options.judges, self.systems))
+        # Those of folders that are not named are never sent, but count when the model is chosen
+        unnamed = {submission.name for submission in self.submissions if submission.earlier}
         for criterion, system in itertools.product(self.split.criteria, systems):
             for position, case in list_cases(self.split, system, criterion, self.options.limit):
                 if isinstance(case, Task):
                     name = self.split.questions[position].question_id
-                    yield Request(system.title, name, position, *case, criterion=criterion.name)
+                    is_named = system.submission not in unnamed
+                    yield Request(system.title, name, position, *case, 0, criterion.name, is_named)
 
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:
         self.judging = judging
@@ -6967,12 +7028,13 @@ class GradeSplit(Command):
                     split, submission, self.judging, self.people, self.gradebook, self.options.baseline
                 )
             yield from list_report_files(report, stem, own_forms)
-        for folder in find_other_folders(split, self.submissions, is_gone=True):
-            stem = join_folder(folder, name)
-            report = build_empty_report(
-                split, Path(folder).name, ["the submission's folder no longer exists"]
-            )
-            yield from list_report_files(report, stem, find_report_forms(stem))
+        written = {submission.output_folder for submission in self.submissions}
+        for folder, results in self.earlier.items():
+            if results not in written and not os.path.isdir(folder):
+                stem = join_folder(results, name)
+                gone = ["the submission's folder no longer exists"]
+                report = build_empty_report(split, Path(results).name, gone)
+                yield from list_report_files(report, stem, find_report_forms(stem))
 
     @functools.cached_property
     def gradebook(self) -> Gradebook:
@@ -7389,9 +7451,7 @@ def collect_scores(system: System, obstacles: Mapping[str, str] = MappingProxyTy
         scores.values[measure.name] = np.array(column, np.float64)
     if answers and not any(answer.prediction.retrieved_ids for answer in answers):
         scores.not_submitted.update(measure.name for measure in RETRIEVAL_MEASURES)
-    has_evidence = any(
-        answer.question.evidence_sentences for answer in answers
-    )  # else it is right to cite none
+    has_evidence = any(answer.gold for answer in answers)  # else it is right to cite none
     if has_evidence and not any(answer.prediction.evidence_sentences for answer in answers):
         scores.not_submitted.update(measure.name for measure in (*CITATION_MEASURES, EVIDENCE_MEASURE))
     for criterion in system.judged:
@@ -7587,16 +7647,35 @@ def read_results(file: FileData, problems: list[str]) -> dict[str, Mapping[str, 
     return systems
 
 
-def restore_systems(file: FileData, problems: list[str], split: str = "") -> dict[str, System]:
-    """Return the systems of an earlier results file, which may have to be of a split, as they were graded."""
-    systems = {}
-    questions_file = QUESTIONS_FILE.format(split=split)
-    for name, blocks in read_results(file, problems).items():
-        inputs = [source.file for source in blocks["run"].inputs]
-        if split and inputs and inputs[0] != questions_file:
-            problems.append(f"{file.name}: {name}: run: results of {inputs[0]}, not of {questions_file}")
-        systems[name] = restore_system(name, blocks, file, problems)
-    return systems
+def list_judged(blocks: Mapping[str, StoredBlock]) -> dict[str, set[str]]:
+    """Return the IDs of the answers that a model has judged, by criterion."""
+    judged = {}
+    for block, content in blocks.items():
+        criterion = find_criterion(block)
+        if criterion and content.judge_model:
+            rows = [row for row in content.per_question if not row.get("failure")]
+            rows = [row for row in rows if row.get("judge_score", 0) is not None]  # not by people alone
+            judged[criterion.name] = {fold_answer_id(str(row.get("answer_id"))) for row in rows}
+    return judged
+
+
+def find_earlier_folders(split: Split, outputs: Iterable[str]) -> dict[str, str]:
+    """Map the submissions beside these that earlier runs graded to where their results are.
+
+    A submission that was a folder within its folder has results with the name of the outer one.
+    """
+    parents = {os.path.dirname(os.path.abspath(path)) for path in list_paths(outputs)}
+    found = {}
+    for results in sorted(glob.glob(f"{glob.escape(GRADED_FOLDER.format(split=split.name))}/*/")):
+        file = read_file(os.path.join(results, RESULTS_FILE.format(split=split.name)), [])
+        inputs = [blocks["run"].inputs for blocks in read_results(file, []).values()]
+        for predictions in flatten(files[1:2] for files in inputs):  # after the questions
+            folders = Path(predictions.file).parents
+            for folder in folders:
+                is_own = folder == folders[0] or make_safe_name(folder.name) == Path(results).name
+                if is_own and os.path.dirname(os.path.abspath(folder)) in parents:
+                    found[folder.as_posix()] = Path(results).as_posix()
+    return found
 
 
 def restore_system(
@@ -7666,7 +7745,13 @@ def read_baseline(options: SplitOptions, problems: list[str]) -> Mapping[str, Sy
     if os.path.realpath(path) == os.path.realpath(results_file):
         raise UsageError(f"--baseline {path}: this run replaces it; keep a copy under another name")
     file = read_file(path, problems)
-    systems = restore_systems(file, problems, options.split)
+    questions_file = QUESTIONS_FILE.format(split=options.split)
+    systems = {}
+    for name, blocks in read_results(file, problems).items():
+        inputs = [source.file for source in blocks["run"].inputs]
+        if inputs and inputs[0] != questions_file:
+            problems.append(f"{path}: {name}: run: results of {inputs[0]}, not of {questions_file}")
+        systems[name] = restore_system(name, blocks, file, problems)
     answers = flatten(system.answers for system in systems.values())
     if file.data is not None and not problems and not any(answer.gold_id for answer in answers):
         problems.append(f"{path}: no row has a gold_id: grade that input again with this version")
@@ -7790,11 +7875,11 @@ def index_answers(split: Split, submissions: Sequence[Submission], options: Spli
     copies: dict[str, list[AnswerKey]] = defaultdict(list)
     judged = set()
     for submission in submissions:
-        own = [join_folder(submission.name, name) for name in submission.names]
-        if submission.name and len(own) < 2:
-            titles[submission.name] = next(iter(own), submission.name)
-        own += [join_folder(submission.name, name) for name in submission.others]
-        titles |= {title: title for title in own}
+        if submission.name and len(submission.names) < 2:
+            titles[submission.name] = join_folder(submission.name, *submission.names)
+        for name in (*submission.names, *submission.others):
+            title = join_folder(submission.name, name)
+            titles[title] = title
         for system, question in itertools.product(submission.systems, split.questions):
             prediction = system.predict(question)
             key = (system.title, question.question_id)
@@ -8000,9 +8085,9 @@ def build_people_part(people: People, systems: Sequence[System]) -> Part:
     rows = [list_people_cells("all", pooled)]
     lacking = []
     for system in judged if len(judged) > 1 else ():
-        own = compare_with_people(people, [system])
-        if own["documents"] >= MIN_CLUSTERS:
-            rows.append(list_people_cells(system.title, own))
+        compared = compare_with_people(people, [system])
+        if compared["documents"] >= MIN_CLUSTERS:
+            rows.append(list_people_cells(system.title, compared))
         else:
             lacking.append(system.title)
     weight = format_number(pooled["judge_weight"], 2)
@@ -8029,13 +8114,11 @@ def describe_reliability(compared: Mapping[str, Any]) -> list[str]:
     if kappa is not None and kappa < MIN_KAPPA:
         lines.append(f"Kappa is below {MIN_KAPPA}: the judge's scores alone are no basis for grades.")
     if low > MAX_SHIFT or high < -MAX_SHIFT:
-        shift = (
-            "strict: grades by its scores are too low"
-            if gap > 0
-            else "kind: grades by its scores are too high"
-        )
+        manner = "strict" if gap > 0 else "kind"
+        effect = "low" if gap > 0 else "high"
         points = abs(gap) * 100 * ANSWER_WEIGHT / TOP_SCORE
-        lines.append(f"The judge is too {shift}, by about {points:.0f} of 100 points.")
+        grades = f"grades by its scores are too {effect}, by about {points:.0f} of 100 points"
+        lines.append(f"The judge is too {manner}: {grades}.")
     return lines
 
 
@@ -8386,9 +8469,6 @@ def build_leaderboard(
     measures = [*LEADERBOARD_MEASURES, *more_measures]
     board = build_board(split, rows, measures, measure)
     remarks = [f"Ranked by: {measure.title}", *describe_certainty(systems[:1])]
-    others = find_other_folders(split, submissions, is_gone=False)
-    if others:
-        remarks.append(f"A part of the submissions: {len(others)} more were graded in earlier runs.")
     lines = list(split.warnings)
     for submission in submissions:
         lines += prefix_lines(submission.name, submission.warnings)
@@ -8484,21 +8564,6 @@ def list_grades(
         page = submission.name_page(split) if has_pages else ""
         row: list[object] = [submission.name, grade.points, grade.system.name, status, grade.reason]
         yield [*row, n_flagged, page]
-
-
-def find_other_folders(split: Split, submissions: Iterable[Submission], *, is_gone: bool) -> list[str]:
-    """Return where results of other submissions are: of those whose own folder is gone, or is not."""
-    own = {submission.output_folder for submission in submissions}
-    folders = []
-    for path in sorted(glob.glob(f"{glob.escape(GRADED_FOLDER.format(split=split.name))}/*/")):
-        folder = Path(path).as_posix()
-        file = read_file(f"{folder}/{RESULTS_FILE.format(split=split.name)}", [])
-        runs = [blocks["run"] for blocks in read_results(file, []).values()]
-        inputs = [run.inputs[1].file for run in runs if len(run.inputs) > 1]
-        was_found = any(os.path.isdir(os.path.dirname(path)) for path in inputs)
-        if inputs and folder not in own and was_found != is_gone:
-            folders.append(folder)
-    return folders
 
 
 def build_question_part(split: Split, gradebook: Gradebook) -> Part:

@@ -6,11 +6,26 @@ import csv
 import io
 import re
 import shutil
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from conftest import JudgeWith, Outcome, Project, blocks, document, mentions, question
+from conftest import (
+    GPT_OSS,
+    LLAMA,
+    RESULTS,
+    JudgeWith,
+    Outcome,
+    Project,
+    Serve,
+    blocks,
+    document,
+    mentions,
+    question,
+    table,
+)
+from groq_server import GroqServer, decommissioned
 
 CITED: dict[str, Any] = {"evidence_sentences": ["S1"]}
 
@@ -110,18 +125,116 @@ def test_reports_of_the_current_directory_are_written_again(small: Project) -> N
     assert "questions without a prediction" in text_of(small, "dev_evaluation.md")
 
 
-def test_a_run_on_a_part_of_the_class_touches_that_part(course: Project) -> None:
+@pytest.fixture
+def late(course: Project, judge_with: JudgeWith) -> GroqServer:
+    """A class that was graded, and the judge of a late student, who asks for nothing else."""
+    shutil.rmtree(course.folder / "in/torn")
     grade(course, "--report", "html")
+    course.submission("in/fay", own=answers("fay", **CITED))
+    return judge_with({"in/fay/own": [5, 5]})
+
+
+def test_a_late_student_is_graded_with_the_class(course: Project, late: GroqServer) -> None:
     before = course.files()
-    outcome = course.run("dev", "--outputs", "in/one", "--judge")
-    touched = {name for name, content in course.files().items() if before.get(name) != content}
-    assert {name for name in touched if name.startswith("dev_graded/")} <= {
-        "dev_graded/one/dev_evaluation.html",
-        "dev_graded/one/dev_evaluation.json",
-    }
-    assert "A part of the submissions: 4 more were graded in earlier runs." in outcome.out.replace(
-        "3 more", "4 more"
-    )
+    course.submission("late/gus", own=answers("gus", **CITED))  # another class
+    plan = course.run("dev", "--outputs", "in/fay", "--dry-run", "--max-usd", "0").out
+    assert "\n  Judgements: 2, of which 0 are stored already\n  Calls to make: 2\n" in plan
+    outcome = course.run("dev", "--outputs", "in/fay")
+    assert (outcome.code, len(late.calls)) == (0, 2)
+    points = {name: row[0] for name, row in read_grades(course).items()}
+    assert points == {"bare": "40.0", "fay": "100.0", "one": "80.0", "third": "70.0", "two": "100.0"}
+    again = "Graded earlier, and now again from the journal; to leave a folder out, move it away: "
+    assert f"{again}bare, one, third, two" in outcome.err
+    unchanged = {name for name, content in course.files().items() if before.get(name) == content}
+    assert {f"dev_graded/{name}/{RESULTS}" for name in ("bare", "one", "third", "two")} <= unchanged
+    shutil.move(course.folder / "in/two", course.folder / "two")
+    course.submission("in/one", own={**answers("one", **CITED), "q002": {"answer": "Changed."}})
+    outcome = course.run("dev", "--outputs", "in/fay", "--report", "html")
+    assert (outcome.code, len(late.calls)) == (3, 2)
+    grades = read_grades(course)
+    reason = "Judgements missing: 1 (q002): run again, or override them"
+    assert (list(grades), grades["one"][0], grades["one"][3]) == (["bare", "fay", "one", "third"], "", reason)
+    assert "not in the journal, and its folder is not named" in text_of(course, "dev_leaderboard.csv")
+    assert "no longer exists" in text_of(course, "dev_graded/two/dev_evaluation.html")
+    course.run("dev", "--outputs", "late/gus", "--judge")
+    assert list(read_grades(course)) == ["gus"]
+    assert "gus" not in text_of(course, "dev_graded/one/dev_evaluation.html")
+
+
+@table(
+    "options",
+    {
+        "another model": ("--model", GPT_OSS),
+        "another criterion": ("--judge-support",),
+        "systems": ("--judge", "fay/own"),
+        "no judge": ("--judge",),
+    },
+)
+def test_a_late_student_changes_no_grades_of_the_class(
+    course: Project, late: GroqServer, options: Sequence[str]
+) -> None:
+    """What the results of the others have must be in the journal, or nothing is asked and written."""
+    before = course.files()
+    command = ("dev", "--outputs", "in/fay", *options)
+    for dry_run in ([], ["--dry-run"]):
+        outcome = course.run(*command, *dry_run)
+        assert (outcome.code, outcome.out, late.calls, course.files()) == (2, "", [], before)
+        assert mentions(outcome.err, "error: --outputs: ", "one, third, two; name all folders")
+
+
+def test_the_model_that_judged_the_class_judges_a_late_student(
+    course: Project, judge_with: JudgeWith
+) -> None:
+    """Its folders' requests count, although they are not named: most are answered by their model."""
+    grade(course, "--model", GPT_OSS)
+    course.submission("alone/fay", own=answers("fay", **CITED))
+    judge_with({"alone/fay/own": [1, 1]})
+    course.run("dev", "--outputs", "alone/fay", "--model", LLAMA)
+    shutil.move(course.folder / "alone/fay", course.folder / "in/fay")
+    server = judge_with({"in/fay/own": [5, 5]})
+    assert course.run("dev", "--outputs", "in/fay").code == 0
+    assert [call.body["model"] for call in server.calls] == [GPT_OSS] * 2
+    assert [row[0] for row in read_grades(course).values()] == ["40.0", "100.0", "80.0", "70.0", "100.0"]
+
+
+def test_a_class_whose_journal_or_service_is_another_one(course: Project, late: GroqServer) -> None:
+    (course.folder / "dev_judgements.jsonl").rename(course.folder / "away.jsonl")
+    before = course.files()
+    for environment in ({}, {"GROQ_API_KEY": ""}):
+        outcome = course.run("dev", "--outputs", "in/fay", **environment)
+        assert (outcome.code, late.calls, course.files()) == (2, [], before)
+    (course.folder / "away.jsonl").rename(course.folder / "dev_judgements.jsonl")
+    outcome = course.run("dev", "--outputs", "in/fay", "--model", LLAMA, GROQ_BASE_URL="http://127.0.0.1:9")
+    assert (outcome.code, mentions(outcome.err, "name all folders")) == (2, True)
+    assert course.run("dev", "--outputs", "in/fay", GROQ_API_KEY="").code == 3  # from the journal alone
+    assert "judgements missing: 2" in text_of(course, "dev_leaderboard.csv")
+
+
+def test_a_successor_does_not_judge_a_late_student_alone(
+    course: Project, late: GroqServer, serve: Serve
+) -> None:
+    """The model of the class was withdrawn: one by another model is not comparable with the class."""
+    results = course.read("dev_graded/one/dev_evaluation.json")
+    server = serve(decommissioned())
+    outcome = course.run("dev", "--outputs", "in/fay")
+    assert (outcome.code, {call.body["model"] for call in server.calls}) == (3, {LLAMA})
+    assert mentions(outcome.err, "error: judging ended: ", f"the model {LLAMA} is not available")
+    assert [row[0] for row in read_grades(course).values()] == ["40.0", "", "80.0", "70.0", "100.0"]
+    assert course.read("dev_graded/one/dev_evaluation.json") == results
+
+
+def test_an_unpacked_folder_is_one_of_the_class(course: Project) -> None:
+    """A class without a judge. A submission in a folder of its folder has the outer one's name."""
+    for path in ("in/one", "in/two", "in/third", "in/torn"):
+        shutil.rmtree(course.folder / path)
+    course.submission("in/zip/inner", own=answers("zip"))
+    course.run("dev", "--outputs", "in/*", GROQ_API_KEY="")
+    course.submission("in/fay", own=answers("fay", **CITED))
+    course.submission("other", own=answers("other"))
+    assert course.run("dev", "--outputs", "in/fay", GROQ_API_KEY="").code == 0
+    assert list(read_grades(course)) == ["bare", "fay", "zip"]
+    course.run("dev", "--outputs", "other", GROQ_API_KEY="")  # beside "in", which is no submission
+    assert list(read_grades(course)) == ["other"]
 
 
 # ------------------------------------------------------------------ Pages
