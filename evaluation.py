@@ -503,16 +503,17 @@ NO_DOCUMENT = Document("missing")
 class Label(Record):
     """A person's score for an answer, which `answer_id` or `system` tells. `why` marks a doubtful one."""
 
-    aliases: ClassVar[Mapping[str, Sequence[str]]] = {"system": ("system", "submission")}
-
     question_id: Name
-    system: str = ""
+    system: str = ""  # with its submission, as in "ann/final", or the submission
+    submission: str = ""
     answer_id: str = ""
     score: Level | None = None
     rater: str = ""
     why: str = ""
 
     def __post_init__(self) -> None:
+        if self.submission not in ("", self.system.partition("/")[0]):
+            self.system = "/".join(filter(None, (self.submission, self.system)))
         if not (self.system or self.answer_id):
             raise ValueError("system and answer_id are missing: one of them is needed")
 
@@ -6098,7 +6099,8 @@ class CheckInputs(Command):
         if options.student_kit:
             return self.write_kit(options.student_kit, console)
         questions_file = QUESTIONS_FILE.format(split=options.split)
-        if os.path.exists(questions_file):
+        has_gold = os.path.exists(questions_file)
+        if has_gold:
             split = read_split(options.split, problems, is_check=True)
         else:
             console.note(f"{questions_file} is not there: question IDs are not checked.")
@@ -6112,7 +6114,7 @@ class CheckInputs(Command):
             ungraded += submission.problems
             warnings += submission.warnings
         has_any = any(submission.names for submission in submissions)
-        is_early = bool(split.questions) and not (has_any or options.outputs or options.systems)
+        is_early = has_gold and not (has_any or options.outputs or options.systems)
         if is_early:
             console.note(*ungraded)
             console.print("no predictions yet")
@@ -8277,7 +8279,9 @@ class Grade(NamedTuple):
         texts = []
         for kind, cells in self.concerns.items():
             what, _, advice = kind.partition("; ")
-            texts.append(": ".join(filter(None, [what, ", ".join(cell.note for cell in cells), advice])))
+            notes = [cell.note for cell in cells[:MAX_NAMES_SHOWN]]
+            notes += [f"... ({len(cells)} in all)"] if len(cells) > len(notes) else []
+            texts.append(": ".join(filter(None, [what, ", ".join(notes), advice])))
         if not self.system.find_mean(F1_MEASURE).is_submitted:
             texts.append("no citations, which counts 0")
         return "; ".join(texts).removeprefix("" if self.system.answers else f"{UNGRADED}: ")
@@ -8433,7 +8437,8 @@ def list_oddities(system: System, kind: str) -> list[str]:
 
 def find_copies(split: Split, submission: Submission) -> list[str]:
     """Return the files beside predictions that look like copies of some: "dev_final_output (1).json"."""
-    predictions = {PREDICTIONS_FILE.format(split=split.name, system=name) for name in submission.names}
+    names = (*submission.names, *submission.others)
+    predictions = {PREDICTIONS_FILE.format(split=split.name, system=name) for name in names}
     pattern = PREDICTIONS_FILE.format(split=re.escape(split.name), system=".+").removesuffix(".json")
     copies = [name for name in submission.found if name not in predictions and re.search(pattern, name)]
     return copies if predictions else []

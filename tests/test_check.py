@@ -221,7 +221,9 @@ def test_no_predictions_are_a_problem_if_some_are_expected(small: Project) -> No
     assert small.run("check", "dev").code == 0
     assert small.run("check", "dev", "--systems", "strong").code == 2
     small.write("corpus/d1.json", {"sentences": 1})
-    assert small.run("check", "dev").code == 2
+    outcome = small.run("check", "dev")
+    assert (outcome.code, outcome.out) == (2, "no predictions yet\n")
+    assert "error: problems in the input: 1" in outcome.err  # that of the document
     (small.folder / QUESTIONS_FILE).unlink()
     outcome = small.run("check", "dev")
     assert mentions(outcome.err, "dev_*_output.json: file not found")

@@ -343,3 +343,18 @@ def test_a_submission_with_several_systems_must_say_which(submissions: Project) 
     assert run(submissions, *OUTPUTS, "--systems", "y").code == 3  # now there is only one
     rows = submissions.read(f"dev_graded/three/{RESULTS}")["y"]["llm_judge"]["per_question"]
     assert [row["answer_score_raw"] for row in rows] == [5]
+
+
+@table(
+    "row, code",
+    {
+        "both": ("three,y", 0),
+        "the system with its submission": ("three,three/y", 0),
+        "another submission's system": ("three,one/y", 3),
+    },
+)
+def test_a_decision_names_submission_and_system(submissions: Project, row: str, code: int) -> None:
+    override(submissions, f"{row},q001,5,So.", first_column="submission,system")
+    outcome = run(submissions, "--outputs", "one", "three")
+    rows = submissions.read(f"dev_graded/three/{RESULTS}")["y"]["llm_judge"]["per_question"]
+    assert (rows[0]["answer_score_raw"], outcome.code) == (1 if code else 5, code)

@@ -684,6 +684,9 @@ def test_a_thousand_folders_within_each_other_are_one_problem(three: Project) ->
 def test_a_submission_has_at_most_ten_systems(course: Project) -> None:
     names = [f"s{number:02d}" for number in range(12)]
     course.submission("in/ann", **dict.fromkeys(["zeta", *names, "strong", "final"], CORRECT))
+    copies = [f"dev_final_output ({number}).json" for number in range(10, 21)]
+    for name in copies:
+        course.write(f"in/ann/{name}", "{}")
     outcome = course.run("dev", "--outputs", "in/*")
     graded = [name for (name,) in leaderboard(course, "system")]
     assert sorted(graded) == ["final", *names[:8], "strong"]
@@ -691,6 +694,8 @@ def test_a_submission_has_at_most_ten_systems(course: Project) -> None:
     assert mentions(outcome.err, "warning: in/ann: more than 10 systems", left_out)
     assert (outcome.code, mentions(outcome.err, "2 warnings")) == (0, False)
     assert leaderboard(course, "warnings")[0] == ("1",)
+    beside = (course.folder / "dev_grades.csv").read_text("utf-8").partition("Files beside, not graded: ")[2]
+    assert beside.partition('"')[0] == f"{', '.join(copies[:10])}, ... (11 in all)"
     course.run("dev", "--outputs", "in/*", "--systems", *names)
     assert sorted(name for (name,) in leaderboard(course, "system")) == names
 
