@@ -592,6 +592,8 @@ class Item(RunHead, kw_only=True):
         for name in ("options", "keywords", "expected_sources", "sources", "context"):
             if isinstance(chosen.get(name), str):  # of a CSV file
                 chosen[name] = parse_cell(chosen[name])
+        if isinstance(chosen.get("question"), list):
+            chosen["question"] = read_last_message(chosen["question"])
         for name in AMOUNTS:
             if isinstance(chosen.get(name), str):
                 with suppress(ValueError):
@@ -655,6 +657,17 @@ def parse_cell(text: str) -> list[Any]:
             with suppress(ValueError, SyntaxError):
                 return cast("list[Any]", parse(text))
     return [text]
+
+
+def read_last_message(chat: Sequence[Any]) -> Any:
+    """Return the text of a chat's last message, which may be in parts; any other list as it is."""
+    if not chat or not isinstance(chat[-1], dict) or "content" not in chat[-1]:
+        return chat
+    content = chat[-1]["content"]
+    if isinstance(content, list):
+        parts = [part.get("text") for part in content if isinstance(part, dict)]
+        return "\n".join(filter(None, map(format_plain, parts)))
+    return content
 
 
 def read_names(member: str, value: Any, *fields: str) -> list[str]:
@@ -1039,7 +1052,8 @@ def find_member(value: Any, path: str) -> Any:
 def pick_columns(row: JsonRow, columns: Mapping[str, str], problems: list[str]) -> JsonRow | None:
     """Return a row of another tool with the fields that `columns` names; None if it has none of them.
 
-    Of its other members those count as further fields that have no name of ours, and the row's ID.
+    Its other members keep their names, but for objects and other names of the same fields. A row without the
+    gold answer that `columns` names is none: logs have other events beside.
     """
     value = parse_row(dict[str, Any], row, problems)
     if value is None:
@@ -1053,11 +1067,17 @@ def pick_columns(row: JsonRow, columns: Mapping[str, str], problems: list[str]) 
             found = found[0]
         if field != "rows" and not is_empty(found):
             picked[Item.aliases.get(field, [field])[0]] = found
-    if not picked:
+    if not picked or ("gold" in columns and not {"expected_answer", "ground_truths"} & picked.keys()):
         return None
-    names = index_names(Item)
-    kept = (None, *Item.aliases["id"])
-    others = {name: member for name, member in value.items() if names.get(fold_name(name)) in kept}
+    fields = {fold_name(name): field for field, names in Item.aliases.items() for name in names}
+    if "prediction" not in columns:
+        del fields["answer"]  # it is the system's, beside a gold answer
+    others = {}
+    for name, member in value.items():
+        folded = fold_name(name)
+        is_object = isinstance(member, dict) and folded in index_names(Item)
+        if not is_object and fields.get(folded, folded) not in columns:
+            others[name] = member
     return row._replace(data=encode_json({**others, **picked}))
 
 
@@ -10028,14 +10048,14 @@ def read_configuration(
     needs_gold = options.methods or options.reference_check
     items = parse_items(file, filter(None, picked), problems, Item if needs_gold else OpenItem)
     if not items and len(problems) == n_problems and file.data is not None:
-        found = f" with a field that --columns names; found {list_columns(rows)}" if left_out else ""
+        found = f" with {', '.join(columns.values())}; found {list_columns(rows)}" if left_out else ""
         problems.append(f"{file.name}: no rows{found}")
     elif items and not options.reference_check and all(is_blank(item.prediction) for item in items):
         names = f"{', '.join(Item.aliases['prediction'])}, or answer beside a gold answer"
         advice = "run generate first, or use --reference-check"
         found = f"found {list_columns(rows)}"
         problems.append(f"{file.name}:1: no row has a system's answer, as {names}; {found}: {advice}")
-    cases = {"rows with none of the fields that --columns names, left out": left_out}
+    cases = {"rows without a gold answer, or any field, that --columns names, left out": left_out}
     lines = [] if problems else list_warnings(file.name, cases | find_unknown_item_fields(rows))
     return Configuration(name, file.source, list(map(GradedItem, items)), lines)
 

@@ -152,24 +152,36 @@ PROMPTFOO = {
 }
 INSPECT = {
     "samples": [
-        {"id": 1, "input": [{"role": "user"}], "target": ["Oil", "Fat"], "output": {"completion": "fat"}},
+        {
+            "id": 1,
+            "input": [{"role": "user", "content": "Which?"}],
+            "target": ["Oil", "Fat"],
+            "output": {"completion": "fat"},
+        },
         {"id": 2, "input": "Who?", "target": "Bob", "output": {"completion": "Ann"}},
     ]
 }
 EVALS = [
     {"spec": {"completion_fns": ["x"]}},
+    {"type": "sampling", "sample_id": "s1", "data": {"prompt": [{"content": "?"}], "picked": ["oil"]}},
     {"type": "match", "sample_id": "s1", "data": {"expected": "Oil", "picked": "oil"}},
     {"type": "match", "sample_id": "s2", "data": {"expected": ["Bob"], "picked": ["Ann"]}},
 ]
-OTHER_TOOLS: dict[str, tuple[str, object, str, str]] = {  # a file, its columns, the row that is left out
+OTHER_TOOLS: dict[str, tuple[str, object, str, str]] = {  # a file, its columns, the rows that are left out
     "promptfoo's results": (
         "a.json",
         PROMPTFOO,
         "rows=results.results question=vars.q gold=assert.value prediction=response.output",
-        "[2]",
+        "1, e.g. [2]",
     ),
     "inspect's logs": ("a.json", INSPECT, "rows=samples gold=target prediction=output.completion", ""),
-    "OpenAI's evals": ("a.jsonl", json_lines(*EVALS), "gold=data.expected prediction=data.picked", "line 1"),
+    "OpenAI's evals": (
+        "a.jsonl",
+        json_lines(*EVALS),
+        "question=data.prompt gold=data.expected prediction=data.picked",
+        "2, e.g. line 1",
+    ),
+    "one name that is ours": ("a.csv", "Input,Soll,answer\nWhat?,Oil,oil\nWho?,Bob,Ann\n", "gold=Soll", ""),
     "a table": (
         "a.csv",
         "Frage;Soll;Ist\nWas?;Oil;oil\nWer?;Bob;Ann\n",
@@ -187,8 +199,22 @@ def test_files_of_other_tools_are_read_by_the_names_of_their_columns(
     outcome = project.run("answers", name, "--columns", *columns.split())
     rows = project.read("a_answers.json")["detailed_results"]
     assert [row["correct"] for row in rows] == [True, False]
-    warning = "rows with none of the fields that --columns names, left out"
-    assert mentions(outcome.err, name, f"{warning}: 1, e.g. {left_out}") == (left_out != "")
+    warning = "rows without a gold answer, or any field, that --columns names, left out"
+    assert mentions(outcome.err, name, f"{warning}: {left_out}") == (left_out != "")
+
+
+CHATS = {
+    "a text": [{"role": "system", "content": "Be short."}, {"role": "user", "content": "What is it?"}],
+    "parts": [{"role": "user", "content": [{"type": "text", "text": "What is it?"}, {"type": "image"}]}],
+}
+
+
+@table("chat", {name: (chat,) for name, chat in CHATS.items()})
+def test_the_question_of_a_chat_is_its_last_message(project: Project, chat: tuple[object]) -> None:
+    project.write("a.json", [{"input": chat[0], "target": "Oil", "completion": "oil"}])
+    project.run("answers", "a.json")
+    [row] = project.read("a_answers.json")["detailed_results"]
+    assert row["input"] == "What is it?"
 
 
 def test_the_id_of_a_row_is_kept_beside_other_columns(project: Project) -> None:
@@ -203,7 +229,7 @@ def test_the_id_of_a_row_is_kept_beside_other_columns(project: Project) -> None:
         "an unknown field": ("answer=x", "expected FIELD=NAME, of rows, "),
         "no name": ("gold=", "expected FIELD=NAME"),
         "no such rows": ("rows=data.rows gold=x", "a.json: no list of rows at data.rows"),
-        "no such columns": ("gold=x prediction=y", "a.json: no rows"),
+        "no such columns": ("gold=x prediction=y", "a.json: no rows with x, y; found samples"),
     },
 )
 def test_columns_that_are_not_there(project: Project, columns: str, words: str) -> None:

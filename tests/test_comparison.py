@@ -66,6 +66,16 @@ def compared(outcome: Outcome, system: str, other: str, measure: str) -> Row:
     return row
 
 
+def test_lowest_scores_of_a_scale_are_no_hits(seven: Project, judge_with: JudgeWith) -> None:
+    """Scores of 1 of 5 throughout are no share of ones: no interval reaches below them."""
+    seven.questions(*(question(f"d{n}") for n in range(7)))
+    judge_with({"zebra": [1] * 7})
+    assert seven.run("dev", "--judge", "zebra").results["zebra"]["llm_judge"]["ci95"]["avg_answer_score"] == [
+        1,
+        1,
+    ]
+
+
 def test_every_mean_has_an_interval_over_gold_documents(seven: Project, judge_with: JudgeWith) -> None:
     """Shares of hits have Agresti and Coull's, as long as no system has a fraction; others a bootstrap."""
     gold = ["d1", "d1", "d2", "d3", "d4", "d5", "d6"]

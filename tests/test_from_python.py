@@ -351,6 +351,10 @@ def test_other_names_of_columns(project: Project) -> None:
     assert means_of(evaluation.grade_answers(rows, columns=columns)) == {"exact": 1, "keyword": 1}
     with pytest.raises(evaluation.InputError, match=r"no gold answer, as .*; found Frage, data, Ist"):
         evaluation.grade_answers(rows)
+    with pytest.raises(ValueError, match="unknown field: answers; expected rows, "):
+        evaluation.grade_answers(rows, columns={"answers": "Ist"})
+    with pytest.raises(ValueError, match="rows is empty"):
+        evaluation.grade_answers({})
 
 
 def test_a_measure_and_a_judge_of_ones_own_for_rows(project: Project) -> None:
