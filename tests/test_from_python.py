@@ -353,7 +353,7 @@ def test_other_names_of_columns(project: Project) -> None:
         evaluation.grade_answers(rows)
     with pytest.raises(ValueError, match="unknown field: answers; expected rows, "):
         evaluation.grade_answers(rows, columns={"answers": "Ist"})
-    with pytest.raises(ValueError, match="rows is empty"):
+    with pytest.raises(evaluation.InputError, match="rows: expected a list of dicts"):
         evaluation.grade_answers({})
 
 
@@ -394,7 +394,7 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "columns of another file": (
         {"columns": {"gold": "Soll", "prediction": "Ist"}},
         evaluation.InputError,
-        "answers: no rows with a field that --columns names; found question, gold, answer, cost",
+        "answers: no rows with Soll, Ist; found question, gold, answer, cost",
     ),
     "a baseline that is none": (
         {"baseline": "none.json"},
