@@ -92,7 +92,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timedelta, timezone
 from fnmatch import fnmatch
 from importlib import import_module
-from operator import attrgetter, itemgetter
+from operator import attrgetter, itemgetter, methodcaller
 from pathlib import Path
 from types import GenericAlias, MappingProxyType
 from typing import (
@@ -439,7 +439,9 @@ class Prediction(Record):
     evidence_sentences: list[Scalar] = []
     retrieved_docs: Sequence[RetrievedDocument | Scalar] = []
     model: Any = None
-    extra: dict[str, Any] = msgspec.field(name="(extra)", default_factory=dict)  # other fields
+    further: dict[str, Any] | None = msgspec.field(
+        name="(further)", default=None
+    )  # no name of a file's field
 
     def __post_init__(self) -> None:
         """Keep the IDs of the documents only: by rank if all have one, otherwise in the given order."""
@@ -448,10 +450,16 @@ class Prediction(Record):
             ids = list(map(GET_DOC_ID, sorted(documents, key=GET_RANK)))
         except (AttributeError, TypeError):  # a text has no rank, and None cannot be compared
             ids = [row.doc_id if isinstance(row, RetrievedDocument) else row for row in documents]
-        self.question = format_plain(self.question) or ""
-        self.answer = format_plain(self.answer) or ""
+        if not (isinstance(self.question, str) and isinstance(self.answer, str)):
+            self.question = format_plain(self.question) or ""
+            self.answer = format_plain(self.answer) or ""
         self.retrieved_docs = read_ids("retrieved_docs", ids)
         self.evidence_sentences = read_ids("evidence_sentences", self.evidence_sentences)
+
+    @property
+    def extra(self) -> dict[str, Any]:
+        """The fields that this program does not know. They are read for functions of the user's only."""
+        return self.further or {}
 
     @property
     def retrieved_ids(self) -> list[str]:
@@ -7222,8 +7230,9 @@ def score_answer(
 ) -> GradedAnswer:
     """Score one answer without a judge: retrieval and, if the question has gold evidence, citations."""
     scores: dict[str, float] = {}
+    retrieved = prediction.retrieved_ids
     for k, measure in RECALL_MEASURES.items():  # whole numbers, as there is one gold document
-        scores[measure.name] = int(recall_at_k(prediction.retrieved_ids, [question.doc_id], k))
+        scores[measure.name] = int(recall_at_k(retrieved, [question.doc_id], k))
     if question.evidence_sentences:
         cited = citation_scores(question.evidence_sentences, prediction.evidence_sentences)
         for measure, score in zip(CITATION_MEASURES, cited, strict=True):
@@ -7588,44 +7597,60 @@ CITATION_COLUMNS = (
 )
 
 
+Fact: TypeAlias = Callable[["GradedAnswer"], Any]
+
+# What results say of an answer, by column. Each is computed only where it is asked for: rows are many.
+ANSWER_FACTS: Mapping[str, Fact] = {
+    "question_id": lambda answer: answer.question.question_id,
+    "gold_id": attrgetter("gold_id"),
+    "gold_doc_id": lambda answer: answer.question.doc_id,
+    "retrieved_top_1": lambda answer: next(iter(answer.prediction.retrieved_ids), None),
+    "gold_sentences": attrgetter("gold"),
+    "pred_sentences": attrgetter("cited"),
+    "answer_id": attrgetter("answer_id"),
+    "answer_score_normalized": lambda answer: (
+        normalize_score(answer.scores[ANSWER_MEASURE.name]) if ANSWER_MEASURE.name in answer.scores else None
+    ),
+    "judge_score": lambda answer: answer.judgement.score if answer.judgement else None,
+    "override_reason": lambda answer: answer.override.reason if answer.override else None,
+    "evidence_method": lambda answer: choose_evidence_method(answer.gold, answer.document.sentences),
+    "cited_doc_id": lambda answer: answer.cited_doc_id or None,
+    "flags": attrgetter("flags"),
+}
+
+
+def list_facts(columns: Iterable[str], criteria: Sequence[SplitCriterion]) -> dict[str, Fact]:
+    """Return how to compute what columns say of an answer. `failure` is that of the first criterion."""
+    facts = dict(ANSWER_FACTS)
+    for criterion in criteria:
+        find_reason = functools.partial(find_failure_reason, criterion)
+        facts.setdefault("failure", find_reason)
+        facts[f"{criterion.name}_failure"] = find_reason
+        facts[f"{criterion.name}_rationale"] = methodcaller("find_rationale", criterion)
+        facts[criterion.name] = functools.partial(find_judged_word, criterion)
+    return {column: facts.get(column) or functools.partial(find_score, column) for column in columns}
+
+
+def find_failure_reason(criterion: SplitCriterion, answer: GradedAnswer) -> str | None:
+    failure = answer.find_failure(criterion)
+    return failure.reason if failure else None
+
+
+def find_judged_word(criterion: SplitCriterion, answer: GradedAnswer) -> Any:
+    return criterion.find_word(answer.find_judgement(criterion))
+
+
+def find_score(measure: str, answer: GradedAnswer) -> float | None:
+    return answer.scores.get(measure)
+
+
 def build_rows(
     answers: Iterable[GradedAnswer], columns: Sequence[str], criteria: Sequence[SplitCriterion] = ()
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of a block of the results file."""
+    facts = list_facts(columns, criteria)
     for answer in answers:
-        facts = list_facts(answer, criteria)
-        yield {column: facts.get(column) for column in columns}
-
-
-def list_facts(answer: GradedAnswer, criteria: Sequence[SplitCriterion]) -> dict[str, Any]:
-    """Return all that results have on an answer, by column. `failure` is that of the first criterion."""
-    retrieved = answer.prediction.retrieved_ids
-    score = answer.scores.get(ANSWER_MEASURE.name)
-    facts: dict[str, Any] = {
-        "question_id": answer.question.question_id,
-        "gold_id": answer.gold_id,
-        "gold_doc_id": answer.question.doc_id,
-        "retrieved_top_1": retrieved[0] if retrieved else None,
-        "gold_sentences": answer.gold,
-        "pred_sentences": answer.cited,
-        "cited_doc_id": answer.cited_doc_id or None,
-        "answer_score_normalized": None if score is None else normalize_score(score),
-        "judge_score": answer.judgement.score if answer.judgement else None,
-        "override_reason": answer.override.reason if answer.override else None,
-        "flags": answer.flags,
-        **answer.scores,
-    }
-    if criteria:  # otherwise nobody asks for these, which take a while
-        facts["answer_id"] = answer.answer_id
-        facts["evidence_method"] = choose_evidence_method(answer.gold, answer.document.sentences)
-    for criterion in criteria:
-        failure = answer.find_failure(criterion)
-        reason = failure.reason if failure else None
-        facts.setdefault("failure", reason)
-        facts[f"{criterion.name}_failure"] = reason
-        facts[f"{criterion.name}_rationale"] = answer.find_rationale(criterion)
-        facts[criterion.name] = criterion.find_word(answer.find_judgement(criterion))
-    return facts
+        yield {column: find(answer) for column, find in facts.items()}
 
 
 def describe_judge_usage(judging: Judging, outcomes: Iterable[Judgement | None]) -> dict[str, Any]:
@@ -8914,12 +8939,15 @@ def list_csv_header(measures: Iterable[Measure], criteria: Iterable[SplitCriteri
 def list_csv_rows(split: Split, systems: Sequence[System]) -> Iterator[list[object]]:
     """Yield a row for each answer to the first question, then for each to the second, and so on."""
     header = list_csv_header(split.measures, split.criteria)
+    facts = list_facts(header, split.criteria)
+    unjudged = set(facts).difference(*(criterion.columns for criterion in split.criteria))
     for position, system in itertools.product(range(len(split.questions)), systems):
         answer = system.answers[position]
         question = answer.question
+        columns = facts if answer.outcomes or answer.override else unjudged
         cells = {
+            **{column: facts[column](answer) for column in columns},
             **msgspec.structs.asdict(question),
-            **list_facts(answer, split.criteria if answer.outcomes or answer.override else ()),
             **{kind: ", ".join(names) for kind, names in answer.sort_citations().items()},
             "system": system.name,
             "flags": ", ".join(answer.flags),
@@ -12154,7 +12182,7 @@ def add_extra_fields(systems: Iterable[System]) -> None:
             prediction = system.predictions.rows.get(key)
             if prediction is not None:
                 fields = parse_row(dict[str, Any], row, []) or {}
-                prediction.extra = {name: value for name, value in fields.items() if name not in known}
+                prediction.further = {name: value for name, value in fields.items() if name not in known}
 
 
 def is_number(value: object) -> TypeGuard[float]:
