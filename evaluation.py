@@ -7846,8 +7846,9 @@ def explain_judges(before: tuple[str, str], now: tuple[str, str]) -> str:
 def build_baseline_part(path: str | None, developments: Mapping[str, Development | None]) -> Part:
     """Return the changes of each system since the baseline; nothing without a baseline."""
     rows: list[list[Cell]] = []
-    how = "sign flips over documents, adjusted for all measures; a drop is noticed with a power of 80 %"
-    lines = [f"Baseline: {path}. Drops are tested by {how}."] if path else []
+    how = "sign flips over documents or questions, adjusted for all measures"
+    estimated = "Noticed from: an estimate, for a power of 80 %"
+    lines = [f"Baseline: {path}. Drops are tested by {how}. {estimated}."] if path else []
     for name, development in developments.items() if path else ():
         if development is None:
             lines.append(f"{name}: not in the baseline")
