@@ -72,5 +72,5 @@ def test_a_real_model_judges_every_answer_once(
     assert first.code == 0
 
     second = project.run(*arguments)
-    assert not any(line.startswith("Judge: ") for line in second.err)
+    assert [line for line in second.err if line.endswith(" judgements from the journal")] == second.err[:1]
     assert (second.results, second.code) == (first.results, 0)
