@@ -161,7 +161,7 @@ H = TypeVar("H", bound=Hashable)
 # Names of files, limits, models and exit codes, each with its source or reason, and the errors that end a
 # run. Read first: MODELS, and the four exceptions; whatever a user can cause is one of them.
 
-VERSION = "4.0.0"
+VERSION = "5.0.0"
 RESULTS_SCHEMA = 3
 
 SPLITS = ("train", "dev", "test")  # listed first
