@@ -2325,6 +2325,7 @@ class Table(msgspec.Struct, dict=True):
 
     clusters: Array
     systems: dict[str, Scores] = {}
+    keys: Sequence[Hashable] = ()  # of the items, if they are compared with earlier results
 
     @functools.cached_property
     def fractions(self) -> set[str]:
@@ -2338,7 +2339,7 @@ class Table(msgspec.Struct, dict=True):
 
     def select(self, rows: Array) -> Table:
         """Return the items at some positions."""
-        selected = Table(self.clusters[rows])
+        selected = Table(self.clusters[rows], keys=[self.keys[row] for row in rows] if self.keys else ())
         for name, scores in self.systems.items():
             values = {measure: column[rows] for measure, column in scores.values.items()}
             selected.systems[name] = Scores(values, scores.not_submitted, scores.obstacles)
@@ -2417,8 +2418,7 @@ class Difference(msgspec.Struct):
     """A paired comparison of `system` with `other` on one measure, over the `n` items that both have.
 
     With an obstacle, such as missing judgements, it is not tested and has no p. If one of the two has not
-    submitted the measure there is no difference either. A change since a baseline that does not count for the
-    gate is not tested, and no obstacle.
+    submitted the measure there is no difference either.
     """
 
     system: str
@@ -2430,7 +2430,6 @@ class Difference(msgspec.Struct):
     interval: Interval | None = None
     p: float | None = None
     p_adjusted: float | None = None  # for the number of tests
-    noticeable: float | None = None  # the smallest drop that the test would have noticed
 
     @property
     def verdict(self) -> str:
@@ -2525,13 +2524,110 @@ def list_differences(differences: Iterable[Difference], system: str) -> list[dic
     return rows
 
 
+BASELINE = "the baseline"  # as a system
+NO_DROP = "no significant drop"
+
+
+class JudgedBy(NamedTuple):
+    """Who gave the scores of a measure. Those by another model or prompt are not comparable."""
+
+    model: str  # "" for people
+    prompt_hash: str
+
+
+class ScoredRun(msgspec.Struct):
+    """The scores of one system in a run: today's, or one that a results file has stored.
+
+    An item's key changes with everything in the gold set that its scores rest on. Of the measures in
+    `judges` a model or people gave the scores.
+    """
+
+    name: str
+    keys: Sequence[Hashable]
+    scores: Scores
+    measures: Sequence[Measure]
+    judges: dict[str, JudgedBy]
+
+    def align(self, keys: Iterable[Hashable]) -> Scores:
+        """Return the scores of the items with these keys; NaN for an item that the run lacks."""
+        positions = {key: position for position, key in enumerate(self.keys)}
+        rows = np.array([positions.get(key, -1) for key in keys], np.intp)
+        values = {name: np.append(column, np.nan)[rows] for name, column in self.scores.values.items()}
+        return Scores(values, self.scores.not_submitted, self.scores.obstacles)
+
+    def explain_obstacle(self, measure: Measure, before: ScoredRun) -> str:
+        """Return why the scores of a measure cannot be compared with earlier ones; "" if they can."""
+        then = before.judges.get(measure.name)
+        now = self.judges.get(measure.name)
+        if measure.name not in self.scores.values:
+            return "not judged" if then else "not measured now"
+        if then is None or now is None:
+            return "" if then == now else f"not judged{'' if then else ' in the baseline'}"
+        if then.model != now.model:
+            return f"judged by {then.model or 'people'}, now by {now.model or 'people'}"
+        return "" if then == now else "judged with another prompt"
+
+
+class StoredRun(ScoredRun):
+    """A run as a results file has it: its table of scores, the keys of its gold, and its judges."""
+
+    file: InputFile
+    rows: Sequence[Mapping[str, Any]] = ()  # what the file says of each item
+
+
+def read_stored_scores(
+    rows: Sequence[tuple[JsonRow, Mapping[str, Any]]], measures: Iterable[Measure], problems: list[str]
+) -> Scores:
+    """Return the columns of measures. It is a problem if a score is no number, or too large for sums."""
+    scores = Scores()
+    for measure in measures:
+        scores.values[measure.name] = column = np.full(len(rows), np.nan)
+        for position, (place, row) in enumerate(rows):
+            score = row.get(measure.name)
+            if is_number(score) and abs(score) <= MAX_RATING:
+                column[position] = score
+            elif score is not None:
+                expected = f"expected a number, at most {MAX_RATING:,}"
+                problems.append(f"{place.locate()}{measure.name}: {expected}")
+    return scores
+
+
+class Change(Difference):
+    """A change since a baseline, which is tested for a drop unless it does not count for the gate."""
+
+    noticeable: float | None = None  # the smallest drop that the test is likely to notice
+
+    @property
+    def verdict(self) -> str:
+        if self.obstacle or self.p_adjusted is None:
+            return self.obstacle or NOT_TESTED
+        return "worse" if self.p_adjusted <= MAX_P else NO_DROP
+
+    def describe_noticed(self) -> str:
+        """Return the smallest drop that is likely to be noticed, in words, or why none is named."""
+        if self.p is None:
+            return self.verdict
+        if self.noticeable is None:
+            return "none can be noticed"
+        return format_number(self.noticeable, self.measure.digits) if self.noticeable else "all are equal"
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            **super().describe(),
+            "p_adjusted": self.p_adjusted,
+            "smallest_noticeable_drop": self.noticeable or None,
+            "smallest_noticeable_drop_reason": None if self.noticeable else self.describe_noticed(),
+        }
+
+
 class Development(msgspec.Struct):
     """The changes of a system since a baseline, over the questions that both have with the same gold."""
 
+    file: InputFile  # the baseline
     n_questions: int
     n_possible: int  # that the larger of the two has in all
     n_documents: int
-    changes: list[Difference] = []
+    changes: list[Change] = []
     lost: list[str] = []  # titles of the measures that the system does not submit any more
 
     def list_regressions(self) -> list[str]:
@@ -2560,56 +2656,69 @@ class Development(msgspec.Struct):
 
     def describe(self) -> dict[str, Any]:
         """Return the changes as results files have them."""
-        rows = []
-        for change in self.changes:
-            row = {**change.describe(), "p_adjusted": change.p_adjusted}
-            row["smallest_noticeable_drop"] = change.noticeable or None
-            row["smallest_noticeable_drop_reason"] = None if change.noticeable else describe_noticed(change)
-            rows.append(row)
-        counts = {"questions": self.n_questions, "documents": self.n_documents}
-        return {**counts, "differences": rows, "not_submitted": self.lost}
+        return {
+            **self.file.named,
+            "questions": self.n_questions,
+            "documents": self.n_documents,
+            "differences": [change.describe() for change in self.changes],
+            "not_submitted": self.lost,
+        }
 
 
-def measure_development(
-    table: Table, measures: Iterable[Measure], gate: Collection[str], n_possible: int
-) -> Development:
-    """Compare the first system of a table with the second, its baseline, on the measures of the latter.
+def compare_runs(
+    pairs: Iterable[tuple[ScoredRun, StoredRun]], clusters: Mapping[Hashable, Hashable], gate: Collection[str]
+) -> list[Development]:
+    """Compare runs with earlier ones, over the items that both have; `clusters` has each item's by key.
 
-    Those that the `gate` names, or all, are tested for a drop, together; the others do not count.
+    The measures that the `gate` names, or all, are tested for a drop, together.
     """
-    now, before = table.systems.values()
-    development = Development(len(table.clusters), n_possible, len(set(table.clusters.tolist())))
-    tested = []
-    for measure in measures:
-        if before.obstacles.get(measure.name) == NOT_SUBMITTED:
-            continue
-        counts = not gate or measure.name in gate
-        change = measure_difference(table, measure, *table.systems)
-        change.obstacle = change.obstacle or ("" if change.n else "no question in common has it")
-        if not counts:
-            change.obstacle = ""
-        elif not change.obstacle:
-            tested.append(change)
-        if now.obstacles.get(measure.name) != NOT_SUBMITTED:
-            development.changes.append(change)
-        elif counts:
-            development.lost.append(measure.title)
-    add_intervals(table, [change for change in development.changes if change.n and not change.obstacle])
-    gaps = [table.subtract(change.measure, change.system, change.other) for change in tested]
-    for change, test in zip(tested, paired_drop_tests(gaps, table.clusters), strict=True):
+    codes = factorize(list(clusters.values()))
+    developments = []
+    tested: list[Change] = []
+    gaps = []
+    for now, before in pairs:
+        table = Table(codes, {now.name: now.align(clusters), BASELINE: before.align(clusters)}, [*clusters])
+        development = measure_development(table, now, before, gate)
+        developments.append(development)
+        for change in development.changes:
+            if not change.obstacle and is_gated(change.measure, gate):
+                tested.append(change)
+                gaps.append(table.subtract(change.measure, now.name, BASELINE))
+    for change, test in zip(tested, paired_drop_tests(gaps, codes), strict=True):
         change.p = test.p
         change.p_adjusted = test.p_adjusted
         change.noticeable = test.noticeable and test.noticeable * change.measure.scale
+    return developments
+
+
+def is_gated(measure: Measure, gate: Collection[str]) -> bool:
+    return not gate or measure.name in gate
+
+
+def measure_development(
+    table: Table, now: ScoredRun, before: StoredRun, gate: Collection[str]
+) -> Development:
+    """Return the changes of a system since a baseline, by all measures of the latter; none is tested yet."""
+    common = set(now.keys) & set(before.keys)
+    documents = {code for key, code in zip(table.keys, table.clusters.tolist(), strict=True) if key in common}
+    n_possible = max(len(now.keys), len(before.keys))
+    development = Development(before.file, len(common), n_possible, len(documents))
+    todays = {measure.name: measure for measure in now.measures}  # with better titles
+    for measure in before.measures:
+        if before.scores.obstacles.get(measure.name) == NOT_SUBMITTED:
+            continue
+        measure = todays.get(measure.name, measure)
+        row = measure_difference(table, measure, now.name, BASELINE)
+        change = Change(now.name, BASELINE, measure, row.n, row.difference)
+        if is_gated(measure, gate):
+            reason = now.explain_obstacle(measure, before) or row.obstacle
+            change.obstacle = reason or ("" if change.n else "no question in common has it")
+        if now.scores.obstacles.get(measure.name) != NOT_SUBMITTED:
+            development.changes.append(change)
+        elif is_gated(measure, gate):
+            development.lost.append(measure.title)
+    add_intervals(table, [change for change in development.changes if change.n and not change.obstacle])
     return development
-
-
-def describe_noticed(change: Difference) -> str:
-    """Return the smallest drop that would have been noticed, in words, or why none is named."""
-    if change.p is None:
-        return change.verdict
-    if change.noticeable is None:
-        return "none can be noticed"
-    return format_number(change.noticeable, change.measure.digits) if change.noticeable else "all are equal"
 
 
 def rank_systems(values: Mapping[str, float | None]) -> dict[str, int | None]:
@@ -3120,12 +3229,18 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
     prompt: str  # in PROMPTS
     prefix: str = ""  # of messages about it
     own: OwnCriterion | None = None  # for all answers, in place of what an item says
+    derived: Sequence[str] = ()  # the names of further measures that rest on the judgement
 
     @property
     def prompt_hash(self) -> str:
         """Return the hash of what the judge is told: scores by another one are not comparable."""
         digest = hash_prompt(self.prompt)
         return hash_json([digest, self.own.texts]) if self.own else digest
+
+    @property
+    def measures(self) -> list[str]:
+        """The names of the measures that rest on the judgement."""
+        return [self.measure.name, *self.derived]
 
     def find_word(self, judgement: Judgement | None) -> Any:
         """Return the judge's word for the score; None without a judgement."""
@@ -3156,6 +3271,14 @@ class Judged(msgspec.Struct, kw_only=True):
     def find_rationale(self, criterion: Criterion) -> str:
         judgement = self.find_judgement(criterion)
         return judgement.rationale if judgement else ""
+
+
+def list_judges(criteria: Iterable[Criterion], model: str) -> dict[str, JudgedBy]:
+    """Return by whom the measures that rest on some criteria are judged."""
+    judges: dict[str, JudgedBy] = {}
+    for criterion in criteria:
+        judges |= dict.fromkeys(criterion.measures, JudgedBy(model, criterion.prompt_hash))
+    return judges
 
 
 def prepare_own(own: OwnCriterion, texts: Mapping[str, str]) -> Case:
@@ -5989,7 +6112,6 @@ class System(msgspec.Struct):
     oddities: Mapping[str, Sequence[str]] = {}  # of the data: cases by kind of warning
     answers: list[GradedAnswer] = []
     judged: list[SplitCriterion] = []  # that its answers have scores by
-    judges: dict[str, tuple[str, str]] = {}  # criterion -> the model ("" for people), and its prompt's hash
     blocks: dict[str, Sequence[Measure]] = {}  # of the results file, with the measures of its answers
     means: dict[str, Mean] = {}
     slices: dict[str, dict[str, dict[str, Mean]]] = {}  # label -> value -> means
@@ -6810,7 +6932,7 @@ class GradeSplit(Command):
         self.submissions: list[Submission] = []  # without --outputs the current directory is the only one
         self.earlier: Mapping[str, str] = {}  # the class's folders -> where earlier runs wrote their results
         self.people = People()
-        self.baseline: Mapping[str, System] = {}
+        self.baseline: Mapping[str, StoredRun] = {}
 
     @property
     def journal_file(self) -> str:
@@ -6887,7 +7009,7 @@ class GradeSplit(Command):
             self.baseline = read_baseline(options, problems)
         if problems:
             raise InputError(problems)
-        stored = flatten(flatten(system.blocks.values()) for system in self.baseline.values())
+        stored = flatten(run.measures for run in self.baseline.values())
         self.gate = choose_gate(options, self.split.measures, {measure.name for measure in stored})
         self.check_journal()
 
@@ -6968,7 +7090,6 @@ class GradeSplit(Command):
                 unjudged = [row.block for row in self.split.criteria if row not in system.judged]
                 blocks = self.split.blocks.items()
                 system.blocks = {block: measures for block, measures in blocks if block not in unjudged}
-                system.judges = {row.name: (judging.model, row.prompt_hash) for row in system.judged}
             self.summarize(submission)
         if not any(system.is_judged for system in self.systems):
             judging.model = ""
@@ -6977,8 +7098,8 @@ class GradeSplit(Command):
         """Compute means and comparisons of a submission's systems."""
         questions = self.split.questions
         measures = self.split.measures
-        table = Table(factorize([question.doc_id for question in questions]))
-        table.systems = {system.name: collect_scores(system) for system in submission.systems}
+        systems = {system.name: collect_scores(system) for system in submission.systems}
+        table = Table(factorize([question.doc_id for question in questions]), systems)
         for system in submission.systems:
             system.means = compute_means(table, system.name, measures)
         for label in LABELS:
@@ -6988,10 +7109,14 @@ class GradeSplit(Command):
                 for value, part in parts.items():
                     system.slices[label][value] = compute_means(part, system.name, measures)
         submission.differences = compare_systems(table, measures)
-        for system in submission.systems:
-            stored = self.baseline.get(system.name)
-            if stored:
-                system.development = compare_with_baseline(system, stored, self.gate)
+        compared = [system for system in submission.systems if system.name in self.baseline]
+        runs = [build_run(system, table.systems[system.name], self.judging) for system in compared]
+        pairs = [(run, self.baseline[run.name]) for run in runs]
+        documents: dict[Hashable, str] = {}
+        for run in runs:
+            documents |= zip(run.keys, [question.doc_id for question in questions], strict=True)
+        for system, development in zip(compared, compare_runs(pairs, documents, self.gate), strict=True):
+            system.development = development
 
     def results(self) -> Iterator[OutputFile]:
         name = RESULTS_FILE.format(split=self.split.name)
@@ -7023,8 +7148,7 @@ class GradeSplit(Command):
                 "warnings": [line.removeprefix(root) for line in (*self.split.warnings, *system.warnings)],
             }
             if system.development:
-                file = self.baseline[system.name].file
-                results["baseline"] = file.named | system.development.describe()
+                results["baseline"] = system.development.describe()
             if len(submission.systems) > 1:
                 results["comparison"] = list_differences(submission.differences, system.name)
             document[system.name] = results
@@ -7253,7 +7377,7 @@ class SplitCriterion(Criterion, frozen=True, kw_only=True):
     block: str  # of the results file
     columns: Sequence[str]  # of the CSV file, beside that of the measure
     details: Sequence[str] = ()  # further members of its rows in the results file
-    needs: str = ""  # the field of predictions without which a system has submitted nothing for it
+    needs_citations: bool = False  # whether a system that cites nothing has submitted nothing for it
     qualify: Callable[[GradedAnswer], str] = lambda _: ""  # what people should know of the judge's word
 
 
@@ -7325,6 +7449,7 @@ RUBRIC = build_criterion(
     ANSWER_MEASURE,
     prompt="rubric",
     prepare=prepare_rubric,
+    derived=(COMBINED_MEASURE.name,),
     block="llm_judge",
     prefix="",
     columns=("answer_id", "answer_rationale", "failure", "flags", "judge_score", "override_reason"),
@@ -7346,7 +7471,7 @@ SUPPORT = build_criterion(
     prepare=prepare_support,
     columns=("support", "support_rationale", "support_failure"),
     details=("support", "cited_doc_id", "pred_sentences"),
-    needs="evidence_sentences",
+    needs_citations=True,
     qualify=qualify_support,
 )
 BUILT_IN_CRITERIA = {  # by the name that --criteria takes
@@ -7473,29 +7598,41 @@ def add_combined_scores(system: System) -> None:
             answer.scores[COMBINED_MEASURE.name] = combine_scores(share, evidence)
 
 
-def collect_scores(system: System, obstacles: Mapping[str, str] = MappingProxyType({})) -> Scores:
+def collect_scores(system: System) -> Scores:
     """Return a system's columns of the table, what it has submitted nothing for, and all obstacles."""
     answers = system.answers
     scores = Scores()
     for measure in flatten(system.blocks.values()):
         column = [answer.scores.get(measure.name, np.nan) for answer in answers]
         scores.values[measure.name] = np.array(column, np.float64)
-    if answers and not any(answer.prediction.retrieved_ids for answer in answers):
-        scores.not_submitted.update(measure.name for measure in RETRIEVAL_MEASURES)
-    has_evidence = any(answer.gold for answer in answers)  # else it is right to cite none
-    if has_evidence and not any(answer.prediction.evidence_sentences for answer in answers):
-        scores.not_submitted.update(measure.name for measure in (*CITATION_MEASURES, EVIDENCE_MEASURE))
-    for criterion in system.judged:
-        if criterion.needs and not any(getattr(answer.prediction, criterion.needs) for answer in answers):
-            scores.not_submitted.add(criterion.measure.name)
-        if system.find_missing(criterion):
-            scores.obstacles[criterion.measure.name] = MISSING_JUDGEMENTS
-    scores.obstacles.update(obstacles)
-    scores.obstacles |= dict.fromkeys(scores.not_submitted, NOT_SUBMITTED)
-    for part in (ANSWER_MEASURE, EVIDENCE_MEASURE):  # the combined score lacks what one of them lacks
-        if part.name in scores.obstacles:
-            scores.obstacles[COMBINED_MEASURE.name] = scores.obstacles[part.name]
+    has_retrieved = any(answer.prediction.retrieved_ids for answer in answers)
+    has_cited = any(answer.prediction.evidence_sentences for answer in answers)
+    has_gold = any(answer.gold for answer in answers)
+    if answers:
+        scores.not_submitted = list_not_submitted(has_retrieved, has_cited, has_gold, system.judged)
+    add_obstacles(scores, list(filter(system.find_missing, system.judged)))
     return scores
+
+
+def list_not_submitted(
+    has_retrieved: bool, has_cited: bool, has_gold: bool, criteria: Iterable[SplitCriterion]
+) -> set[str]:
+    """Return the measures that a system has submitted nothing for. Without gold it is right to cite none."""
+    measures: list[Measure] = [] if has_retrieved else [*RETRIEVAL_MEASURES]
+    if not has_cited:
+        measures += [criterion.measure for criterion in criteria if criterion.needs_citations]
+    if has_gold and not has_cited:
+        measures += [*CITATION_MEASURES, EVIDENCE_MEASURE]
+    return {measure.name for measure in measures}
+
+
+def add_obstacles(scores: Scores, incomplete: Iterable[SplitCriterion]) -> None:
+    """Add the obstacles of what is not submitted, and of criteria by which judgements are missing."""
+    for criterion in incomplete:
+        scores.obstacles |= dict.fromkeys(criterion.measures, MISSING_JUDGEMENTS)
+    scores.obstacles |= dict.fromkeys(scores.not_submitted, NOT_SUBMITTED)
+    if EVIDENCE_MEASURE.name in scores.not_submitted:  # it is half of the combined score
+        scores.obstacles[COMBINED_MEASURE.name] = NOT_SUBMITTED
 
 
 # -- The results file
@@ -7668,9 +7805,7 @@ def describe_judge_usage(judging: Judging, outcomes: Iterable[Judgement | None])
     }
 
 
-# -- Earlier results: each system of a results file is restored as it was graded
-
-BASELINE = "the baseline"  # as a system
+# -- Earlier results: each system of a results file is restored as a stored run
 
 
 class StoredBlock(Record):
@@ -7725,52 +7860,38 @@ def find_earlier_folders(split: Split, outputs: Iterable[str]) -> dict[str, str]
     return found
 
 
-def restore_system(
+def restore_run(
     name: str, blocks: Mapping[str, StoredBlock], file: FileData, problems: list[str]
-) -> System:
-    """Return a system with its graded answers. Nothing but the rows of its blocks is needed."""
-    system = System(name, "", file.source, Predictions({}, [], [], []))
+) -> StoredRun:
+    """Return a system's run. Nothing but the rows of its blocks is needed."""
     rows: dict[str, dict[str, Any]] = defaultdict(dict)  # the rows of all blocks on a question, as one
+    measures: list[Measure] = []
+    criteria = []
+    incomplete = []
+    judges: dict[str, JudgedBy] = {}
     for block, content in blocks.items():
         for row in content.per_question:
-            rows[str(row.get("question_id"))] |= {**row, f"{block} failure": row.get("failure")}
+            rows[str(row.get("question_id"))] |= row
         criterion = find_criterion(block)
-        if content.per_question and criterion:
-            prompt_hash = content.prompt_hash or blocks["run"].prompt_hash
-            system.judges[criterion.name] = (content.judge_model, prompt_hash)
-            system.judged.append(criterion)
-        measures = SPLIT_BLOCKS.get(block) or ([criterion.measure] if criterion else [])
+        if criterion and content.per_question:
+            criteria.append(criterion)
+            judged_by = JudgedBy(content.judge_model, content.prompt_hash or blocks["run"].prompt_hash)
+            judges |= dict.fromkeys(criterion.measures, judged_by)
+            if any(row.get("failure") for row in content.per_question):
+                incomplete.append(criterion)
         found = set(flatten(content.per_question))
-        system.blocks[block] = [measure for measure in measures if measure.name in found]
-    for question_id, row in rows.items():
-        place = JsonRow(file.name, b"", key=f"{name}: {question_id}")
-        gold = {"question_id": row.get("question_id"), "doc_id": row.get("gold_doc_id"), "question": "?"}
-        gold |= {"answer": "", "evidence_sentences": row.get("gold_sentences", [])}
-        output = {"retrieved_docs": list(filter(None, [row.get("retrieved_top_1")]))}
-        output["evidence_sentences"] = row.get("pred_sentences", [])
-        question = parse_row(Question, place._replace(data=encode_json(gold)), problems)
-        prediction = parse_row(Prediction, place._replace(data=encode_json(output)), problems)
-        if question and prediction:
-            answer = GradedAnswer(question, prediction, NO_DOCUMENT, str(row.get("gold_id") or ""))
-            answer.scores = read_stored_scores(row, flatten(system.blocks.values()), place, problems)
-            failed = [criterion.name for criterion in system.judged if row.get(f"{criterion.block} failure")]
-            answer.outcomes = dict.fromkeys(failed, NOT_JUDGED)
-            system.answers.append(answer)
-    return system
-
-
-def read_stored_scores(
-    row: Mapping[str, Any], measures: Iterable[Measure], place: JsonRow, problems: list[str]
-) -> dict[str, float]:
-    """Return the scores of a row by measure. It is a problem if one is no number, or too large for sums."""
-    scores = {}
-    for measure in measures:
-        score = row.get(measure.name)
-        if is_number(score) and abs(score) <= MAX_RATING:
-            scores[measure.name] = score
-        elif score is not None:
-            problems.append(f"{place.locate()}{measure.name}: expected a number, at most {MAX_RATING:,}")
-    return scores
+        known = SPLIT_BLOCKS.get(block) or ([criterion.measure] if criterion else [])
+        measures += [measure for measure in known if measure.name in found]
+    places = [JsonRow(file.name, b"", key=f"{name}: {question_id}") for question_id in rows]
+    scores = read_stored_scores(list(zip(places, rows.values(), strict=True)), measures, problems)
+    has_retrieved, has_cited, has_gold = (
+        any(row.get(column) for row in rows.values())
+        for column in ("retrieved_top_1", "pred_sentences", "gold_sentences")
+    )
+    scores.not_submitted = list_not_submitted(has_retrieved, has_cited, has_gold, criteria)
+    add_obstacles(scores, incomplete)
+    keys = [(question_id, str(row.get("gold_id") or "")) for question_id, row in rows.items()]
+    return StoredRun(name, keys, scores, measures, judges, file.source, list(rows.values()))
 
 
 def find_criterion(block: str) -> SplitCriterion | None:
@@ -7783,8 +7904,8 @@ def find_criterion(block: str) -> SplitCriterion | None:
     return build_criterion(block, Measure(f"{block}_score", block, key=f"avg_{block}"))
 
 
-def read_baseline(options: SplitOptions, problems: list[str]) -> Mapping[str, System]:
-    """Return the systems of earlier results. Raises UsageError if they cannot be a baseline of this run."""
+def read_baseline(options: SplitOptions, problems: list[str]) -> Mapping[str, StoredRun]:
+    """Return the runs of earlier results. Raises UsageError if they cannot be a baseline of this one."""
     path = options.baseline or ""
     results_file = os.path.join(options.root, RESULTS_FILE.format(split=options.split))
     if options.outputs:
@@ -7793,54 +7914,23 @@ def read_baseline(options: SplitOptions, problems: list[str]) -> Mapping[str, Sy
         raise UsageError(f"--baseline {path}: this run replaces it; keep a copy under another name")
     file = read_file(path, problems)
     questions_file = QUESTIONS_FILE.format(split=options.split)
-    systems = {}
+    runs = {}
     for name, blocks in read_results(file, problems).items():
         inputs = [source.file for source in blocks["run"].inputs]
         if inputs and inputs[0] != questions_file:
             problems.append(f"{path}: {name}: run: results of {inputs[0]}, not of {questions_file}")
-        systems[name] = restore_system(name, blocks, file, problems)
-    answers = flatten(system.answers for system in systems.values())
-    if file.data is not None and not problems and not any(answer.gold_id for answer in answers):
+        runs[name] = restore_run(name, blocks, file, problems)
+    rows = flatten(run.rows for run in runs.values())
+    if file.data is not None and not problems and not any(row.get("gold_id") for row in rows):
         problems.append(f"{path}: no row has a gold_id: grade that input again with this version")
-    return systems
+    return runs
 
 
-def compare_with_baseline(system: System, stored: System, gate: Collection[str] = ()) -> Development:
-    """Return how a system has changed, on the questions whose gold is the same. `gate` names what counts."""
-    earlier = {answer.question.question_id: answer for answer in stored.answers}
-    pairs = []
-    for answer in system.answers:
-        then = earlier.get(answer.question.question_id)
-        if then and answer.gold_id == then.gold_id != "":
-            pairs.append((answer, then))
-    now = msgspec.structs.replace(system, answers=[answer for answer, _ in pairs])
-    before = msgspec.structs.replace(stored, answers=[then for _, then in pairs])
-    table = Table(factorize([answer.question.doc_id for answer in now.answers]))
-    table.systems[""] = collect_scores(now)
-    table.systems[BASELINE] = collect_scores(before, find_obstacles(now, before))
-    todays = {measure.name: measure for measure in flatten(system.blocks.values())}  # with better titles
-    measures = [todays.get(measure.name, measure) for measure in flatten(stored.blocks.values())]
-    return measure_development(table, measures, gate, max(len(system.answers), len(stored.answers)))
-
-
-def find_obstacles(now: System, before: System) -> dict[str, str]:
-    """Return why measures cannot be compared with the baseline's, by name."""
-    obstacles: dict[str, str] = {}
-    for criterion in before.judged:
-        if criterion.name not in now.judges:
-            names = [measure.name for measure in before.blocks[criterion.block]]
-            obstacles |= dict.fromkeys(names, NOT_JUDGED.reason)
-        else:
-            reason = explain_judges(before.judges[criterion.name], now.judges[criterion.name])
-            obstacles |= {criterion.measure.name: reason} if reason else {}
-    return obstacles
-
-
-def explain_judges(before: tuple[str, str], now: tuple[str, str]) -> str:
-    """Return why two judges' scores cannot be compared, given their models and prompts' hashes, or ""."""
-    if before[0] != now[0]:
-        return f"judged by {before[0] or 'people'}, now by {now[0] or 'people'}"
-    return "judged with another prompt" if before[1] != now[1] else ""
+def build_run(system: System, scores: Scores, judging: Judging) -> ScoredRun:
+    """Return a system's run of today."""
+    keys = [(answer.question.question_id, answer.gold_id) for answer in system.answers]
+    judges = list_judges(system.judged, judging.model)
+    return ScoredRun(system.name, keys, scores, list(flatten(system.blocks.values())), judges)
 
 
 def build_baseline_part(path: str | None, developments: Mapping[str, Development | None]) -> Part:
@@ -7854,7 +7944,7 @@ def build_baseline_part(path: str | None, developments: Mapping[str, Development
             lines.append(f"{name}: not in the baseline")
             continue
         for change in development.changes:
-            cells = [*list_difference_cells(change), describe_noticed(change), change.verdict]
+            cells = [*list_difference_cells(change), change.describe_noticed(), change.verdict]
             rows.append([name, change.measure.title, *cells])
         lines += prefix_lines(name, [*development.list_obstacles(), *development.list_regressions()])
     header = ["System", "Measure", "n", "Change", "p (adj.)", "Noticed from", "Verdict"]
@@ -9121,7 +9211,6 @@ class Configuration(msgspec.Struct):
     answers: list[GradedItem]
     warnings: list[str] = []
     is_judged: bool = False
-    judges: dict[str, tuple[str, str]] = {}  # of a baseline: criterion -> the model, and its prompt's hash
     development: Development | None = None  # since the baseline
     means: dict[str, Mean] = {}
     categories: dict[str, dict[str, Mean]] = {}  # the means of each
@@ -9324,11 +9413,6 @@ class ItemCriterion(Criterion, frozen=True, kw_only=True):
     prepare: Callable[[GradedItem], Case]  # returns what there is to judge about an answer
     unasked: Judgement | None = None  # what counts if no judge is asked; None: nothing does
 
-    @property
-    def measures(self) -> list[str]:
-        """The names of the measures that a judgement fills: the overall score, and its parts."""
-        return [self.measure.name, *PROMPTS[self.prompt].parts]
-
     def list_scores(self, outcome: Outcome) -> dict[str, float]:
         """Return the scores of an outcome in the measure's unit. A missing judgement counts 0."""
         if isinstance(outcome, Failure):
@@ -9406,12 +9490,12 @@ class GradeItems(Command):
         for configuration in configurations:
             copies: Counter[Hashable] = Counter()
             for answer in configuration.answers:
-                name = (fold_text(answer.item.question), *answer.item.accepted[:1])
+                name = (fold_text(answer.item.question), "".join(answer.item.accepted[:1]))
                 copies[name] += 1
                 answer.place = places.setdefault((name, copies[name]), len(places))
                 if answer.place == len(clusters):
                     clusters.append(tuple(answer.item.expected_sources) or fold_text(answer.question))
-        table = Table(factorize(clusters))
+        table = Table(factorize(clusters), keys=list(places))
         for configuration in configurations:
             table.systems[configuration.name] = scores = Scores()
             indices = [answer.place for answer in configuration.answers]
@@ -9545,7 +9629,7 @@ class GradeAnswers(GradeItems):
     epilog = explain_answers()
     options: AnswerOptions
     sources: Mapping[str, FileData] = MappingProxyType({})  # that a Python program passes, by name
-    baseline: Configuration | None = None  # as earlier results have it
+    baseline: StoredRun | None = None
     lost_measures: Sequence[Measure] = ()  # that these have and this run has not
     functions: Mapping[str, ItemFunction] = MappingProxyType({})  # measures of the user's own
     function_workers = 1
@@ -9590,12 +9674,11 @@ class GradeAnswers(GradeItems):
         for name, explanation in (dict.fromkeys(self.protocol.measures[1:], "") | OPTIONAL_MEASURES).items():
             self.measures.append(Measure(name, name, 1 if name in AMOUNTS else 3, explanation=explanation))
         check_thresholds(options, self.names, self.measures)
-        known: set[str] = set()
         if options.baseline:
             self.baseline = read_stored_answers(read_file(options.baseline, problems), problems)
-            known = self.read_baseline_measures(self.baseline)
         if problems:
             raise InputError(problems)
+        known = self.check_baseline(self.baseline) if self.baseline else set()
         self.gate = choose_gate(options, [*self.compared, *self.lost_measures], known)
         self.check_results()
         self.score_without_judge()
@@ -9604,14 +9687,13 @@ class GradeAnswers(GradeItems):
         for configuration in self.configurations[: options.judge_top]:
             configuration.is_judged = bool(self.criteria)
 
-    def read_baseline_measures(self, stored: Configuration) -> set[str]:
+    def check_baseline(self, stored: StoredRun) -> set[str]:
         """Return the measures of earlier results, and note which are lost. Raises UsageError for others'."""
         if len(self.names) > 1 and stored.name not in self.names:
             raise UsageError(f"--baseline: it has the results of {stored.name}, which is none of the files")
-        known = set().union(*(answer.scores for answer in stored.answers))
-        lost = known.difference(measure.name for measure in self.measures)
-        self.lost_measures = [Measure(name, name) for name in sorted(lost)]
-        return known
+        todays = {measure.name for measure in self.measures}
+        self.lost_measures = [measure for measure in stored.measures if measure.name not in todays]
+        return {measure.name for measure in stored.measures}
 
     def rank(self, name: str) -> dict[str, int | None]:
         """Sort the configurations by a measure, best first, and return their ranks."""
@@ -9754,24 +9836,14 @@ class GradeAnswers(GradeItems):
             return
         position = self.names.index(self.baseline.name) if len(self.names) > 1 else 0
         configuration = self.configurations[position]
-        answers = list(map(msgspec.structs.replace, configuration.answers))  # whose places are others
-        now = msgspec.structs.replace(configuration, name="", answers=answers)
-        before = msgspec.structs.replace(self.baseline, name=BASELINE)
-        measures = [*self.measures, *self.lost_measures]
-        table = self.build_table([now, before], measures)
-        places = {answer.place for answer in now.answers} & {answer.place for answer in before.answers}
-        table = table.select(np.array(sorted(places), np.intp))
-        ours, theirs = table.systems.values()
-        theirs.obstacles |= dict.fromkeys(theirs.values.keys() - ours.values.keys(), "not measured now")
-        for criterion in self.criteria:
-            judged_now = (self.judging.model, criterion.prompt_hash)
-            obstacle = explain_judges(self.baseline.judges.get(criterion.name, judged_now), judged_now)
-            if obstacle:
-                theirs.obstacles |= dict.fromkeys(criterion.measures, obstacle)
-        measures = [measure for measure in measures if measure.name in theirs.values]
+        part = self.table.select(np.array([answer.place for answer in configuration.answers], np.intp))
+        is_judged = configuration.is_judged and self.judging.model
+        judges = list_judges(self.criteria if is_judged else (), self.judging.model)
+        scores = part.systems[configuration.name]
+        now = ScoredRun(configuration.name, part.keys, scores, self.measures, judges)
+        clusters = dict(zip(self.table.keys, self.table.clusters.tolist(), strict=True))
         gate = self.gate or [measure.name for measure in (*self.compared, *self.lost_measures)]
-        n_possible = max(len(now.answers), len(before.answers))
-        configuration.development = measure_development(table, measures, gate, n_possible)
+        [configuration.development] = compare_runs([(now, self.baseline)], clusters, gate)
 
     def build_results(self, configuration: Configuration) -> dict[str, Any]:
         rows = [self.build_row(configuration, answer) for answer in configuration.answers]
@@ -9805,8 +9877,8 @@ class GradeAnswers(GradeItems):
             results |= {"requested_model": self.judging.requested_model, "judge_model": self.judging.model}
             results["failed"] = [answer.item.id for answer in configuration.answers if answer.is_failed]
             results["flagged"] = [row["id"] for row in rows if row["flags"]]
-        if configuration.development and self.baseline:
-            results["baseline"] = self.baseline.file.named | configuration.development.describe()
+        if configuration.development:
+            results["baseline"] = configuration.development.describe()
         results["warnings"] = [*configuration.warnings, *self.list_answer_warnings(configuration, rows)]
         results["detailed_results"] = rows
         results["comparison"] = list_differences(self.differences, configuration.name)
@@ -10016,6 +10088,7 @@ def build_protocol(name: str, options: AnswerOptions) -> ItemCriterion:
         name=name,
         measure=Measure(name, name, explanation=METHODS[name].explanation),
         prompt=options.protocol,
+        derived=prompt.parts,
         prepare=prepare,
         unasked=NOT_ASKED if options.protocol == "verdict" else None,
     )
@@ -10109,22 +10182,29 @@ class StoredAnswers(Record):
     setup: StoredSetup = msgspec.field(default_factory=StoredSetup)
 
 
-def read_stored_answers(file: FileData, problems: list[str]) -> Configuration:
-    """Read the results of a configuration as it was graded."""
+def read_stored_answers(file: FileData, problems: list[str]) -> StoredRun | None:
+    """Return the run of a configuration from its results file."""
     stored = parse_value(StoredAnswers, file, problems)
     if stored is None:
-        return Configuration("", file.source, [])
-    answers = []
+        return None
+    keys: list[Hashable] = []
+    copies: Counter[Hashable] = Counter()
+    rows = []
     for index, row in enumerate(stored.detailed_results):
-        gold = format_compact(row.get("gold")) or None
-        answer = GradedItem(OpenItem(question=format_compact(row.get("input")), gold=gold))
-        scores = only_dict(row.get("scores"))
-        place = JsonRow(file.name, b"", key=f"detailed_results: [{index}]")
-        answer.scores = read_stored_scores(scores, [Measure(name, name) for name in scores], place, problems)
-        answers.append(answer)
-    prompts = dict.fromkeys(("llm_judge", "hybrid"), stored.setup.prompt_hash) | stored.setup.criteria
-    judges = {name: (stored.judge_model, prompt_hash) for name, prompt_hash in prompts.items()}
-    return Configuration(stored.configuration, file.source, answers, judges=judges)
+        name = (fold_text(format_compact(row.get("input"))), format_compact(row.get("gold")))
+        copies[name] += 1
+        keys.append((name, copies[name]))
+        rows.append(
+            (JsonRow(file.name, b"", key=f"detailed_results: [{index}]"), only_dict(row.get("scores")))
+        )
+    measures = [Measure(name, name) for name in dict.fromkeys(flatten(row for _, row in rows))]
+    judged = ("llm_judge", "hybrid", *flatten(PROMPTS[name].parts for name in ANSWER_PROMPTS))
+    prompts = dict.fromkeys(judged, stored.setup.prompt_hash) | stored.setup.criteria
+    judges: dict[str, JudgedBy] = {}
+    if stored.judge_model:
+        judges = {name: JudgedBy(stored.judge_model, prompt_hash) for name, prompt_hash in prompts.items()}
+    scores = read_stored_scores(rows, measures, problems)
+    return StoredRun(stored.configuration, keys, scores, measures, judges, file.source)
 
 
 def find_unknown_item_fields(rows: Iterable[JsonRow]) -> dict[str, list[str]]:
@@ -10962,7 +11042,10 @@ class JudgeSummaries(GradeItems):
         self.measures = [measure for measure in SUMMARY_MEASURES if measure.name not in lacking]
         self.compared = self.measures
         total = SUMMARY_MEASURES[-1]
-        self.criteria = [ItemCriterion(name=TOTAL, measure=total, prompt="summary", prepare=self.prepare)]
+        parts = PROMPTS["summary"].parts
+        self.criteria = [
+            ItemCriterion(name=TOTAL, measure=total, prompt="summary", derived=parts, prepare=self.prepare)
+        ]
         if self.has_gold:
             file = read_file(GOLD_SUMMARIES_FILE, problems)
             self.reference_files[file.source] = None

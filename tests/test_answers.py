@@ -629,7 +629,7 @@ def test_what_is_not_measured_now_or_by_another_judge_is_not_compared(before: Pr
     before.run("answers", "a.json", "--overwrite", "--method", "exact", "llm_judge")
     before.write("before.json", before.read("a_answers.json"))
     outcome = before.run(*GATED, "--method", "exact")
-    assert changes(before)["llm_judge"]["verdict"] == "not measured now"
+    assert changes(before)["llm_judge"]["verdict"] == "not judged"
     assert outcome.code == 3
     before.run(*GATED, "--method", "exact", "llm_judge", "--model", GPT_OSS)
     other = before.read(f"a_answers__judge-{GPT_OSS.replace('/', '-')}.json")["baseline"]["differences"]

@@ -137,7 +137,7 @@ def test_recall_that_falls_to_0_on_six_documents_is_noticed(six: Project) -> Non
     outcome = compare(six)
     row = changes(outcome)["recall_at_5_pct"]
     assert (row["n"], row["difference"], row["p"], row["p_holm"]) == (6, -100, 1 / 64, 1 / 64)
-    assert (row["verdict"], changes(outcome)["avg_f1"]["verdict"]) == ("worse", "no significant difference")
+    assert (row["verdict"], changes(outcome)["avg_f1"]["verdict"]) == ("worse", "no significant drop")
     line = "worse: own: Recall@{} % -100.0 [-100.0, -100.0] against the baseline, p 0.0156"
     assert [line.format(k) for k in (1, 5)] == [text for text in outcome.err if "Recall@" in text]
     assert "own     Recall@5 %  6  -100.0" in blocks(outcome.out)["CHANGES SINCE THE BASELINE"]
@@ -190,7 +190,7 @@ def test_the_smallest_drop_that_would_have_been_noticed(six: Project) -> None:
     error = math.sqrt(6 / 5 * ((5 / 6) ** 2 + 5 / 6**2)) / 6
     # z = -1 / sqrt(1), or 1: half of the flips are -1, and so is the 5 % point
     assert row["smallest_noticeable_drop"] == pytest.approx(100 * (1 + T_800) * error, rel=1e-3)
-    assert (row["verdict"], row["difference"]) == ("no significant difference", pytest.approx(-100 / 6))
+    assert (row["verdict"], row["difference"]) == ("no significant drop", pytest.approx(-100 / 6))
     assert row["smallest_noticeable_drop_reason"] is None
     row = changes(compare(six))["avg_f1"]
     why = "all are equal"
@@ -370,14 +370,6 @@ EDITED = {  # a row, or what the run says -> the message
         ("1e308", {}, {"recall_at_5": 1e308}, f"{PLACE}recall_at_5: expected a number"),
         ("10**400", {}, {"recall_at_5": 10**400}, f"{PLACE}recall_at_5: expected a number"),
         ("a text as score", {}, {"recall_at_1": "1"}, f"{PLACE}recall_at_1: expected a number"),
-        ("a list as ID", {}, {"question_id": ["q001"]}, "baseline.json: own: ['q001']: question_id: "),
-        ("a number as document", {}, {"gold_doc_id": 3}, f"{PLACE}doc_id: "),
-        (
-            "blank citations",
-            {},
-            {"pred_sentences": [" "]},
-            f"{PLACE}evidence_sentences: an ID must not be blank",
-        ),
         (
             "another split's",
             {"inputs": [{"file": "NLP Project Data/train_final_jsonl.txt", "sha256": "0"}]},
