@@ -260,6 +260,10 @@ class UsageError(Exception):
     """The command line asks for something that cannot be done."""
 
 
+class JournalInUse(UsageError):
+    """Another run has locked the journal."""
+
+
 class JudgeUnavailable(Exception):
     """Nothing can be judged: the key is wrong, or the model or the service does not exist."""
 
@@ -1354,6 +1358,8 @@ def find_documents(problems: list[str]) -> list[Path]:
 
 # -- Writing
 
+LOCKED_BYTE = 1 << 40  # far behind the end: Windows lets nobody read what is locked
+
 
 def write_file(path: str, content: str | bytes | Iterable[bytes]) -> None:
     """Write a whole file or nothing: readers see the old file until the new one is complete.
@@ -1376,16 +1382,21 @@ def write_file(path: str, content: str | bytes | Iterable[bytes]) -> None:
             temporary.unlink(missing_ok=True)
 
 
-def lock_file(stream: BinaryIO) -> bool:
-    """Lock an open file, unless another process has locked it. On Windows, nothing is locked."""
-    with suppress(ImportError):
+def lock_file(stream: BinaryIO) -> None:
+    """Lock an open file until it is closed.
+
+    Raises BlockingIOError or PermissionError if another process has locked it, another OSError if the file
+    system has no locks.
+    """
+    if sys.platform == "win32":
+        import msvcrt
+
+        stream.seek(LOCKED_BYTE)
+        msvcrt.locking(stream.fileno(), msvcrt.LK_NBLCK, 1)
+    else:
         import fcntl
 
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-    return True
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def encode_json(value: Any) -> bytes:
@@ -2815,6 +2826,11 @@ class Prompt(msgspec.Struct, frozen=True, dict=True):
         texts = [f"[{{marker}} {TITLES.get(name, name)}]\n{{{name}}}\n" for name in self.data]
         return f"{self.before}{''.join(texts)}[{{marker}} end]{self.after}"
 
+    @functools.cached_property
+    def own_chars(self) -> int:
+        """Return the number of characters that are this program's, in every request with this prompt."""
+        return len(self.system_message) + len(self.template)
+
     @property
     def complaint(self) -> str:
         """Return the template of the message after an invalid reply; {complaint} says what is wrong."""
@@ -3128,6 +3144,10 @@ class RequestBody(msgspec.Struct):
     @property
     def prompt_chars(self) -> int:
         return sum(len(message["content"]) for message in self.messages)
+
+    @property
+    def prompt_bytes(self) -> int:
+        return sum(len(message["content"].encode("utf-8", "surrogatepass")) for message in self.messages)
 
 
 def build_body(model: str, request: Request) -> RequestBody:
@@ -3637,6 +3657,16 @@ class Judging(msgspec.Struct):
             cost += share * (prompt * price[0] + part.completion * price[1]) / 1e6
         return cost
 
+    def describe_cost(self, calls: Sequence[Call], *, is_batch: bool) -> tuple[str, float | None]:
+        """Return the estimated cost of calls in words, and the most that they may cost; None if unknown."""
+        usage = sum(map(estimate_usage, calls), NO_USAGE)
+        most = sum((limit_usage(call, call.body) for call in calls), NO_USAGE)
+        cost = self.compute_cost(self.model, usage, usage if is_batch else NO_USAGE)
+        most_usd = self.compute_cost(self.model, most, most if is_batch else NO_USAGE)
+        if cost is None or most_usd is None:
+            return "unknown for this model", None
+        return f"about ${cost:.4f}, at most ${most_usd:.4f}", most_usd
+
     def describe_usage(self, model: str, usage: Usage, batched: Usage = NO_USAGE) -> str:
         cost = self.compute_cost(model, usage, batched)
         price = "price unknown" if cost is None else f"${cost:.4f}"
@@ -3681,6 +3711,10 @@ class Judge(msgspec.Struct):
         if n_unusable:  # an earlier version may have counted them
             end = "are asked for again" if self.service else "count as missing"
             self.notify(f"{self.journal.path}: stored replies that are not usable: {n_unusable}; they {end}.")
+        contradictions = self.journal.list_contradictions(self.calls)
+        if contradictions:
+            what = f"requests with replies of different scores: {len(contradictions)}; the first reply counts"
+            self.notify(f"{self.journal.path}: {what} ({shorten_names(contradictions)}).")
         unasked = Failure("not in the journal", asked=False)
         unsent = Failure("not in the journal, and its folder is not named", asked=False)
         if self.service is not None:
@@ -3773,14 +3807,16 @@ class Judge(msgspec.Struct):
     def check_budget(self, calls: Sequence[Call]) -> None:
         """Raise UsageError if --max-usd cannot be kept, JudgingStopped for a batch that is too expensive."""
         max_usd = self.options.max_usd
-        if max_usd is None or not calls:
+        is_batch = self.options.batch
+        if not calls or (max_usd is None and not is_batch):
             return
-        usage = sum(map(estimate_usage, calls), NO_USAGE)
-        cost_usd = self.judging.compute_cost(calls[0].model, usage, usage)
-        if cost_usd is None:
+        cost, most_usd = self.judging.describe_cost(calls, is_batch=is_batch)
+        if max_usd is not None and most_usd is None:
             raise UsageError(f"--max-usd: the price of {calls[0].model} is unknown: say it with --price")
-        if self.options.batch and cost_usd > max_usd:
-            raise JudgingStopped(f"the batch is estimated at ${cost_usd:.4f}, more than --max-usd")
+        if is_batch and max_usd is not None and (most_usd or 0.0) > max_usd:
+            raise JudgingStopped(f"the batch costs {cost}, more than --max-usd")
+        if is_batch:
+            self.notify(f"The cost of the batch: {cost}.")
 
     def run_calls(self, service: Service, calls: Sequence[Call]) -> None:
         from tqdm import tqdm  # takes time to import
@@ -3804,6 +3840,17 @@ def estimate_usage(call: Call) -> Usage:
     settings = MODELS.get(call.model, UNKNOWN_MODEL)
     completion = settings.usual_completion_tokens + call.prompt.more_tokens // 2
     return Usage(math.ceil(call.body.prompt_chars / CHARS_PER_TOKEN), completion)
+
+
+def limit_usage(call: Call, body: RequestBody, tokens_per_char: float = 1 / CHARS_PER_TOKEN) -> Usage:
+    """Return the most that one call can take.
+
+    A tokenizer makes at most one token of a byte, which an answer of emoji comes near. The program's own
+    text is counted at the rate that the service's counts show.
+    """
+    own_chars = call.prompt.own_chars
+    others_bytes = max(body.prompt_bytes - own_chars, 0)
+    return Usage(others_bytes + math.ceil(own_chars * tokens_per_char), body.max_completion_tokens)
 
 
 # -- Calls: each worker takes a request to its end; the rate limiter says when a call may start
@@ -3839,6 +3886,13 @@ class ServiceError(Exception):
 
 
 Keep: TypeAlias = Callable[[Call, Reply | Failure], None]
+
+
+class Turn(NamedTuple):
+    """What is set aside for a call: of the minute's tokens, and with --max-usd the most that it may cost."""
+
+    expected: Usage
+    cost_usd: float
 
 
 class Runner:
@@ -3908,12 +3962,12 @@ class Runner:
         n_errors = 0
         n_invalid = 0
         for n_calls in itertools.count():
-            expected = self.wait_for_turn(call, body, is_retry=n_calls > 0)
-            if expected is None:
+            turn = self.wait_for_turn(call, body, is_retry=n_calls > 0)
+            if turn is None:
                 break
             started_s = time.monotonic()
             try:
-                reply = self.make_call(call, body, expected)
+                reply = self.make_call(call, body, turn)
                 usage += reply.usage
                 reply.read(call.prompt)
             except ServiceError as error:
@@ -3936,15 +3990,18 @@ class Runner:
                 return reply
         return None
 
-    def wait_for_turn(self, call: Call, body: RequestBody, *, is_retry: bool) -> Usage | None:
-        """Wait until a call may start. Return the most that it may take; None if the run has stopped."""
+    def wait_for_turn(self, call: Call, body: RequestBody, *, is_retry: bool) -> Turn | None:
+        """Wait until a call may start. Return what is set aside for it; None if the run has stopped."""
         judging = self.judging
         max_usd = math.inf if self.options.max_usd is None else self.options.max_usd
         with self.turn, self.changed:
             while not self.is_stopped:
                 prompt_tokens = math.ceil(body.prompt_chars * self.tokens_per_char)
                 expected = Usage(prompt_tokens, body.max_completion_tokens)
-                cost_usd = judging.compute_cost(call.model, expected) or 0.0
+                most = expected
+                if self.options.max_usd is not None:
+                    most = limit_usage(call, body, self.tokens_per_char)
+                cost_usd = judging.compute_cost(call.model, most) or 0.0
                 wait_s = math.inf
                 if judging.cost_usd + self.reserved_usd + cost_usd <= max_usd:
                     wait_s = self.limiter.start(expected.total, time.monotonic())
@@ -3955,31 +4012,35 @@ class Runner:
                     self.reserved_usd += cost_usd
                     judging.calls += 1
                     judging.retries += is_retry
-                    return expected
+                    return Turn(expected, cost_usd)
                 self.changed.wait(min(wait_s, 1.0))
         return None
 
-    def make_call(self, call: Call, body: RequestBody, expected: Usage) -> Reply:
-        """Make a call and count its price: if the reply is lost what was expected. Raises ServiceError."""
-        used = expected
+    def make_call(self, call: Call, body: RequestBody, turn: Turn) -> Reply:
+        """Make a call and count its price: if the reply is lost what was set aside. Raises ServiceError."""
+        used = turn.expected
+        cost_usd = turn.cost_usd
         limit = None
         was_answered = False
         try:
             reply, limit = self.service.complete(body, call.prompt)
             was_answered = True
-            used = reply.usage if reply.usage.total else expected
+            if reply.usage.total:
+                used = reply.usage
+                cost_usd = self.judging.compute_cost(body.model, used) or 0.0
             return reply
         except ServiceError as error:
             limit = error.token_limit
             if not error.is_lost:
                 used = NO_USAGE
+                cost_usd = 0.0
             raise
         finally:
             with self.changed:
                 now_s = time.monotonic()
-                self.limiter.finish(expected.total, used.total, limit, now_s, answered=was_answered)
-                self.reserved_usd -= self.judging.compute_cost(body.model, expected) or 0.0
-                self.judging.cost_usd += self.judging.compute_cost(body.model, used) or 0.0
+                self.limiter.finish(turn.expected.total, used.total, limit, now_s, answered=was_answered)
+                self.reserved_usd -= turn.cost_usd
+                self.judging.cost_usd += cost_usd
                 if was_answered:
                     self.judging.usage += used
                     self.was_reached = True
@@ -4412,10 +4473,14 @@ class BatchNote(msgspec.Struct, omit_defaults=True):
 
     @property
     def age(self) -> timedelta:
-        """Return the time since it was written, endless if unknown. Raises ValueError or OverflowError."""
+        """Return the time since it was written: endless if unknown, 0 if a clock was ahead.
+
+        Raises ValueError or OverflowError.
+        """
         if not self.time:
             return timedelta.max
-        return datetime.now(timezone.utc) - datetime.fromisoformat(self.time).astimezone(timezone.utc)
+        written = datetime.fromisoformat(self.time).astimezone(timezone.utc)
+        return max(datetime.now(timezone.utc) - written, timedelta(0))
 
 
 class Journal(msgspec.Struct):
@@ -4425,10 +4490,12 @@ class Journal(msgspec.Struct):
     endpoint: str  # whose replies and batches count, with those of none
     has_key: bool  # otherwise another endpoint may be chosen
     replies: dict[tuple[str, str], Reply] = {}
+    later: dict[tuple[str, str], list[Reply]] = {}  # other replies to the same requests, in their order
     notes: dict[tuple[str, str], BatchNote] = {}  # on batches that have not ended
     times: dict[tuple[str, str], str] = {}  # of the newest line by endpoint and model, the last line's last
     judgements: dict[tuple[str, str], Judgement] = {}  # that were read from replies
     unreadable: int = 0  # lines
+    unlocked: str = ""  # why the file could not be locked
     stream: BinaryIO = msgspec.field(default_factory=io.BytesIO)  # unless it is opened, nothing is kept
 
     @property
@@ -4451,14 +4518,31 @@ class Journal(msgspec.Struct):
         return list(dict.fromkeys(judges))
 
     def find(self, key: str, prompt: Prompt) -> Judgement | None:
-        """Return the judgement of a request, if there is a reply with a possible one."""
+        """Return the judgement of a request: that of the first reply which has a possible one."""
         for place in ((self.endpoint, key), ("", key)):
             if place in self.replies and place not in self.judgements:
-                with suppress(InvalidReply):
-                    self.judgements[place] = self.replies[place].read(prompt)
+                found = next(self.read_judgements(place, prompt), None)
+                if found is not None:
+                    self.judgements[place] = found
             if place in self.judgements:
                 return self.judgements[place]
         return None
+
+    def read_judgements(self, place: tuple[str, str], prompt: Prompt) -> Iterator[Judgement]:
+        for reply in (self.replies[place], *self.later.get(place, ())):
+            with suppress(InvalidReply):
+                yield reply.read(prompt)
+
+    def list_contradictions(self, calls: Iterable[Call]) -> list[str]:
+        """Return the answers whose requests have stored replies with different scores."""
+        names = {}
+        for call in calls:
+            place = (self.endpoint, call.key)
+            if place in self.later:
+                scores = {judgement.score for judgement in self.read_judgements(place, call.prompt)}
+                if len(scores) > 1:
+                    names[call.key] = f"{call.request.system} {call.request.item_id}"
+        return list(names.values())
 
     def count_unusable(self, calls: Iterable[Call]) -> int:
         """Return how many of the stored replies to some calls have no judgement."""
@@ -4485,12 +4569,25 @@ class Journal(msgspec.Struct):
         return [request.key for request in note.requests if self.find(request.key, prompt) is None]
 
     def read(self) -> None:
-        """Add what the file holds, if it exists; a later line replaces an earlier one. Raises OSError."""
+        """Add what the file holds, if it exists. Raises OSError.
+
+        Raises UsageError if most lines cannot be read: all that they hold would be paid for again.
+        """
         check_regular(self.path)
+        n_lines = 0
+        is_torn = False  # the last line, by a run that was killed
         with suppress(FileNotFoundError), open(self.path, "rb") as stream:
-            for line in stream:
-                if line.strip() and not self.read_line(line.removeprefix(b"\xef\xbb\xbf")):
+            for line in filter(bytes.strip, stream):
+                n_lines += 1
+                is_utf16 = b"\0" in line  # as an editor may have saved it
+                if is_utf16 or not self.read_line(line.removeprefix(b"\xef\xbb\xbf")):
                     self.unreadable += 1
+                    is_torn = not line.endswith(b"\n")
+        if 2 * (self.unreadable - is_torn) > n_lines:
+            what = f"{self.unreadable} of {n_lines} lines cannot be read"
+            raise UsageError(
+                f"{self.path}: {what}: restore the file, or move it away to ask everything again"
+            )
 
     def read_line(self, line: bytes) -> bool:
         """Store what a line holds. Return False if it is neither a reply nor a note on a batch."""
@@ -4498,15 +4595,20 @@ class Journal(msgspec.Struct):
             reply = decode_json(Reply, line)
             if reply.key and reply.content:
                 judge = (fold_endpoint(reply.endpoint), reply.requested or reply.model)
-                self.replies[judge[0], reply.key] = reply
+                self.remember_reply((judge[0], reply.key), reply)
                 self.times[judge] = max(self.times.pop(judge, ""), str(reply.time or ""))
                 return True
         with suppress(*JSON_ERRORS):
             note = decode_json(BatchNote, line)
-            if note.prompt in PROMPTS and note.age >= -CLOCK_ERROR:
+            if note.prompt in PROMPTS and note.age >= timedelta(0):  # raises an error for a wrong time
                 self.remember_note(note)
                 return True
         return False
+
+    def remember_reply(self, place: tuple[str, str], reply: Reply) -> None:
+        first = self.replies.setdefault(place, reply)
+        if reply.content != first.content:
+            self.later.setdefault(place, []).append(reply)
 
     def remember_note(self, note: BatchNote) -> None:
         place = (fold_endpoint(note.endpoint), note.batch_file)
@@ -4523,14 +4625,17 @@ class Journal(msgspec.Struct):
     def open(self) -> None:
         """Open the file and lock it, until it is closed. A torn last line is ended.
 
-        Raises UsageError while another run has the lock.
+        Raises JournalInUse while another run has the lock.
         """
         check_regular(self.path)
         Path(self.path).parent.mkdir(parents=True, exist_ok=True)
         self.stream = open(self.path, "a+b", buffering=0)  # noqa: SIM115 - open for the whole run
-        if not lock_file(self.stream):
-            self.stream.close()
-            raise UsageError(f"{self.path} is in use by another run")
+        try:
+            lock_file(self.stream)
+        except (BlockingIOError, PermissionError):
+            raise JournalInUse(f"{self.path} is in use by another run: wait until it has ended") from None
+        except OSError as error:
+            self.unlocked = error.strerror or str(error)
         self.read()
         if os.path.getsize(self.path):
             self.stream.seek(-1, os.SEEK_END)
@@ -4544,7 +4649,7 @@ class Journal(msgspec.Struct):
         reply.question_id = call.item_id
         reply.repeat = repeat
         self.write(reply)
-        self.replies[self.endpoint, call.key] = reply
+        self.remember_reply((self.endpoint, call.key), reply)
 
     def write_note(self, note: BatchNote) -> None:
         self.write(note)
@@ -4564,7 +4669,6 @@ BATCH_LINES, BATCH_BYTES = 50_000, 100_000_000  # the limits of one batch file
 BATCH_ENDPOINT: Literal["/v1/chat/completions"] = "/v1/chat/completions"
 BATCH_HOURS = 24
 LAG_HOURS = 1 / 60  # by which the service's list of batches may be late
-CLOCK_ERROR = timedelta(minutes=10)  # of a note from another machine
 BATCH_ENDS = ("completed", "failed", "expired", "cancelled")
 
 
@@ -4673,7 +4777,7 @@ class Batches:
             self.wait_for(note, f"{n_read} of {n_expected} results can be read")
             return
         n_done = len(requests) - len(self.journal.list_missing(note))
-        parts = [f"{n_done} of {len(requests)} {self.judging.noun}"]
+        parts = [f"{n_done} of {len(requests)} calls"]
         parts += [f"{count} {what}" for what, count in problems.most_common(MAX_NAMES_SHOWN)]
         parts.append(self.judging.describe_usage(note.model, usage, usage))
         self.journal.write_note(BatchNote(note.batch_file, note.endpoint, ended=state.status))
@@ -5693,22 +5797,24 @@ class Command:
         judge = make_judge(self, Console(None, None))
         judge.journal.read()
         judge.choose(list(self.requests()))
-        keys = {call.key for call in judge.calls if call.request.may_be_sent}
-        if not keys:
+        calls = [call for call in judge.calls if call.request.may_be_sent]
+        if not calls:
             return "No model is asked."
         judging = judge.judging
-        n_sent = len(keys & judge.journal.list_under_way())
+        sent = judge.journal.list_under_way()
+        n_sent = sum(call.key in sent for call in calls)
         todo = judge.journal.list_open(judge.calls)
+        open_keys = {call.key for call in todo}
+        n_stored = sum(call.key not in open_keys for call in calls) - n_sent
         usage = sum(map(estimate_usage, todo), NO_USAGE)
-        n_stored = len(keys) - n_sent - len(todo)
-        cost = judging.compute_cost(judging.model, usage, usage if self.options.batch else NO_USAGE)
+        cost, most_usd = judging.describe_cost(todo, is_batch=self.options.batch)
         lines = [
             f"With {judging.by_journal or judging.model}:",
-            f"  {self.noun.capitalize()}: {len(keys)}, of which {n_stored} are stored already",
+            f"  {self.noun.capitalize()}: {len(calls)}, of which {n_stored} are stored already",
             *([f"  Under way in batches: {n_sent}"] if n_sent else []),
             f"  Calls to make: {len(todo)}",
             f"  Tokens (estimated): {usage.prompt} in, {usage.completion} out",
-            "  Cost: unknown for this model" if cost is None else f"  Cost (estimated): ${cost:.4f}",
+            "  Cost: unknown for this model" if most_usd is None else f"  Cost (estimated): {cost}",
         ]
         return "\n".join(lines)
 
@@ -5789,10 +5895,13 @@ def open_judge(command: Command, console: Console, resources: ExitStack) -> Judg
         endpoint = read_endpoint()
         judge.judging.url = "" if endpoint.name.startswith(GROQ_URL) else endpoint.name
         judge.service = Service(endpoint, command.options, console.note, resources)
+        resources.callback(lambda: journal.stream.close())
         journal.open()
-        resources.callback(journal.stream.close)
     else:
         journal.read()
+    if journal.unlocked:
+        advice = "do not start a second run meanwhile"
+        console.warn(f"warning: {journal.path} cannot be locked ({journal.unlocked}): {advice}")
     if journal.unreadable:
         console.warn(f"warning: {journal.path}: unreadable lines: {journal.unreadable}")
     return judge
@@ -5948,8 +6057,6 @@ def find_measure(name: str, measures: Sequence[Measure], option: str = "--fail-u
 
 def choose_gate(options: GateOptions, measures: Iterable[Measure], known: Collection[str]) -> list[str]:
     """Return the names of the measures that --gate names. Raises UsageError for one that no baseline has."""
-    if options.gate and not options.baseline:
-        raise UsageError("--gate: it needs --baseline FILE, the results to compare with")
     found = [measure for measure in measures if measure.name in known]
     return [find_measure(name, found, "--gate").name for name in options.gate]
 
@@ -6890,6 +6997,9 @@ SPLIT_BLOCKS: Mapping[str, Sequence[Measure]] = {  # of the results file
 OTHER_BLOCKS = ("measures", "slices", "run", "baseline", "comparison")
 
 
+SHEET_ROWS = 30  # of a label sheet, without the doubtful ones
+
+
 class SplitOptions(InputOptions, JudgeOptions, GateOptions):
     group = "grading"
     follows_journal = True
@@ -6907,7 +7017,9 @@ class SplitOptions(InputOptions, JudgeOptions, GateOptions):
         None, f"people's scores, or none (default: {LABELS_FILE}, if it is there)", metavar="FILE"
     )
     label_sheet: bool = option(False, f"write {LABELS_FILE}, for people to score answers in, and stop")
-    labels: int = option(30, "answers to draw for it (default: 30)", type=parse_positive, metavar="N")
+    labels: int | None = option(
+        None, f"answers to draw for it (default: {SHEET_ROWS})", type=parse_positive, metavar="N"
+    )
 
     def judges(self, system: System) -> bool:
         if self.judge is None:
@@ -6970,7 +7082,7 @@ class GradeSplit(Command):
         if os.path.lexists(path):
             raise UsageError(f"{path} exists and may hold scores: move it away")
         systems = list(filter(self.options.judges, self.systems))
-        write_file(path, build_label_sheet(systems, self.options.labels))
+        write_file(path, build_label_sheet(systems, self.options.labels or SHEET_ROWS))
         console.print(f"Label sheet saved to: {path}")
         return EXIT_INCOMPLETE if self.problems else EXIT_OK
 
@@ -6996,7 +7108,10 @@ class GradeSplit(Command):
             names = set(flatten((system.name, system.title) for system in self.systems))
             unknown = sorted(set(options.judge) - names)
             if unknown:
-                raise UsageError(f"--judge: unknown system: {', '.join(unknown)}{suggest(unknown[0], names)}")
+                advice = suggest(unknown[0], names)
+                if not advice and find_families(unknown[0]):
+                    advice = ": did you mean --model?"
+                raise UsageError(f"--judge: unknown system: {', '.join(unknown)}{advice}")
         known: list[str] = []
         for submission in self.submissions:
             known += [submission.name, *submission.names]
@@ -9652,8 +9767,8 @@ class GradeAnswers(GradeItems):
         options.methods = list(dict.fromkeys(options.methods or (() if has_others else DEFAULT_METHODS)))
         self.unjudged = [name for name in options.methods if METHODS[name].score]
         judged = [name for name in options.methods if not METHODS[name].score]
-        if len(judged) > 1 or (options.protocol != "verdict" and judged != ["llm_judge"]):
-            raise UsageError("--protocol needs --method llm_judge, and hybrid excludes both")
+        if len(judged) > 1:
+            raise UsageError("--method hybrid and llm_judge exclude each other")
         self.protocol = build_protocol(judged[0] if judged else "llm_judge", options)
         problems: list[str] = []
         taken = {*METHODS, *OPTIONAL_MEASURES, *self.protocol.measures, *ANSWER_COLUMNS, "flags"}
@@ -11021,8 +11136,6 @@ class JudgeSummaries(GradeItems):
         return Path(self.options.output_dir, "summary_judgements.jsonl").as_posix()
 
     def run(self, console: Console) -> int:
-        if self.options.web_metrics and self.options.plot:
-            raise UsageError("--plot and --web-metrics exclude each other")
         if self.options.web_metrics:
             return MeasureWeb(self.options).run(console)
         return PlotSummaries(self.options).run(console) if self.options.plot else super().run(console)
@@ -11480,8 +11593,6 @@ class GeneratePredictions(Command):
         self.prompt = PIPELINES[options.pipeline]
         names = map(str.strip, ",".join(options.model).split(","))
         models: list[str | None] = list(dict.fromkeys(filter(None, names)))
-        if models and not self.prompt:
-            raise UsageError(f"--model is not for --pipeline {options.pipeline}")
         given_name = options.system
         if len(models) < 2:
             given_name = options.system or SYSTEM_NAMES.get(options.pipeline)
@@ -12174,6 +12285,8 @@ def run_silently(
             if judging.unavailable:
                 raise JudgeUnavailable(judging.unavailable)
             command.grade(outcomes, judging)
+    except JournalInUse as error:
+        raise InputError([f"{error}, or name another folder with folder="]) from error
     except (UsageError, JudgeUnavailable) as error:
         raise InputError([str(error)]) from error
 
@@ -12370,7 +12483,9 @@ def parse_command(argv: Iterable[str]) -> Command:
     )
     parser.add_argument("--version", action="version", version=f"evaluation.py {VERSION}")
     add_options(parser, command_type.options_type)
-    return command_type(parser.parse_args(move_split(arguments), command_type.options_type()))
+    options = parser.parse_args(move_split(arguments), command_type.options_type())
+    check_needs(options)
+    return command_type(options)
 
 
 def expand_files(argv: Iterable[str]) -> list[str]:
@@ -12411,9 +12526,83 @@ def add_options(parser: argparse.ArgumentParser, options_type: type[Options]) ->
         group = parser.add_argument_group(getattr(owner, "group", ""))
         for name, declared in vars(owner).items():
             if isinstance(declared, Option) and getattr(options_type, name) is declared:
-                flags = declared.flags or [f"--{name.replace('_', '-')}"]
+                flags = declared.flags or [name_flag(name)]
                 target: dict[str, Any] = {"dest": name} if flags[0].startswith("-") else {}
                 group.add_argument(*flags, **target, **declared.settings)
+
+
+def name_flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+class Need(NamedTuple):
+    """What options need to have an effect. Without it the command would ignore them."""
+
+    options_type: type[Options]
+    names: str  # of options, with blanks between them
+    what: str
+    is_met: Callable[[Any], bool]
+
+
+def has_method(*names: str) -> Callable[[AnswerOptions], bool]:
+    """Return a function that tells whether any of these methods is used."""
+    return lambda options: not {*names}.isdisjoint(options.methods or DEFAULT_METHODS)
+
+
+def lacks(name: str) -> Callable[[Options], bool]:
+    return lambda options: not getattr(options, name)
+
+
+def asks_judge(options: AnswerOptions) -> bool:
+    return bool(options.criteria) or has_method("llm_judge", "hybrid")(options)
+
+
+CALLS = "judge_model batch max_usd"
+EMBEDDING_METHODS = [name for name, method in METHODS.items() if method.needs_similarity]
+OPTION_NEEDS = (
+    Need(GateOptions, "gate", "--baseline FILE, the results to compare with", attrgetter("baseline")),
+    Need(SplitOptions, "labels", "--label-sheet", attrgetter("label_sheet")),
+    Need(SplitOptions, "fail_under baseline report batch max_usd", "no --label-sheet", lacks("label_sheet")),
+    Need(SplitOptions, "batch max_usd", "a system to judge", lambda options: options.judge != []),
+    Need(
+        AnswerOptions,
+        f"{CALLS} judge_top generator auto_diverse_judge diverse_judge",
+        "something to judge, such as --method llm_judge or --criteria",
+        asks_judge,
+    ),
+    Need(AnswerOptions, "auto_diverse_judge diverse_judge", "no --model", lacks("judge_model")),
+    Need(AnswerOptions, "protocol", "--method llm_judge", has_method("llm_judge")),
+    Need(AnswerOptions, "normalize", "--method exact", has_method("exact", "llm_judge", "hybrid")),
+    Need(AnswerOptions, "threshold", "--method semantic_fixed", has_method("semantic_fixed")),
+    Need(AnswerOptions, "validation tune_by", "--method semantic_dynamic", has_method("semantic_dynamic")),
+    Need(AnswerOptions, "embedding_model", "--method similarity", has_method(*EMBEDDING_METHODS)),
+    Need(SummaryOptions, f"{CALLS} dry_run summary_file web_metrics report", "no --plot", lacks("plot")),
+    Need(
+        SummaryOptions,
+        f"{CALLS} dry_run summary_file limit indices report",
+        "no --web-metrics",
+        lacks("web_metrics"),
+    ),
+    Need(
+        GenerateOptions,
+        "model batch max_usd",
+        "--pipeline llm or rag",
+        lambda options: options.pipeline != "bm25",
+    ),
+)
+
+
+def check_needs(options: Options) -> None:
+    """Raise UsageError if options have been given that would do nothing."""
+    problems = []
+    for need in OPTION_NEEDS:
+        if isinstance(options, need.options_type) and not need.is_met(options):
+            for name in need.names.split():
+                declared = getattr(type(options), name)
+                if isinstance(declared, Option) and getattr(options, name) != declared.settings["default"]:
+                    problems.append(f"{[*declared.flags, name_flag(name)][0]}: it needs {need.what}")
+    if problems:
+        raise UsageError("; ".join(problems))
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

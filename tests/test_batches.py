@@ -356,7 +356,6 @@ BAD_NOTES: dict[str, dict[str, Any]] = {
     "requests that are none": {"requests": 3},
     "an unknown prompt": {"protocol": "x"},
     "a time that is none": {"time": "yesterday"},
-    "in the future": {"time": (datetime.now(timezone.utc) + timedelta(hours=1)).isoformat()},
     "in a far future": {"time": "9999-12-31T23:59:59-23:59"},
 }
 
@@ -364,10 +363,17 @@ BAD_NOTES: dict[str, dict[str, Any]] = {
 @table("changes", BAD_NOTES)
 def test_a_bad_note_is_an_unreadable_line(four: Project, serve: Serve, changes: dict[str, Any]) -> None:
     server = serve(score_by_number)
-    four.write(JOURNAL, json_lines({**NOTE, **changes}))
+    four.write(JOURNAL, json_lines({**NOTE, **changes}, {"key": "k", "reply": "{}"}))
     outcome = four.run()
     assert mentions(outcome.err, f"warning: {JOURNAL}: unreadable lines: 1")
     assert (scores(outcome), outcome.code, server.visits) == (SCORES, 0, [])
+
+
+def test_a_batch_that_was_sent_while_the_clock_was_ahead_is_collected(four: Project, submit: Submit) -> None:
+    server = submit()
+    age_notes(four, -1)
+    assert (scores(run_until_done(four, *BATCH)), asked_again(server)) == (SCORES, [])
+    assert_all_is_judged_once(server)
 
 
 UNUSABLE: dict[str, tuple[Reply, str]] = {

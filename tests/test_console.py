@@ -249,6 +249,51 @@ def test_bad_usage(small: Project, arguments: str, message: str) -> None:
     assert (outcome.code, outcome.out, outcome.results) == (2, "", None)
 
 
+UNUSED = {  # arguments -> option, and what it needs
+    "labels": ("dev --labels 6", "--labels: it needs --label-sheet"),
+    "label sheet": ("dev --label-sheet --fail-under f1=0.5", "--fail-under: it needs no --label-sheet"),
+    "judged by nobody": ("dev --judge --batch", "--batch: it needs a system to judge"),
+    "gate": ("dev --gate f1", "--gate: it needs --baseline FILE, the results to compare with"),
+    "model": ("answers a.json --model m", "--model: it needs something to judge"),
+    "batch": ("answers a.json --batch", "--batch: it needs something to judge"),
+    "price": ("answers a.json --method exact --max-usd 1", "--max-usd: it needs something to judge"),
+    "top": ("answers a.json --judge-top 3", "--judge-top: it needs something to judge"),
+    "generator": ("answers a.json --generator m", "--generator: it needs something to judge"),
+    "diverse": ("answers a.json --auto-diverse-judge", "--auto-diverse-judge: it needs something to judge"),
+    "pairs": (
+        "answers a.json --method llm_judge --model m --diverse-judge llama=m",
+        "--diverse-judge: it needs no --model",
+    ),
+    "protocol": ("answers a.json --protocol quality", "--protocol: it needs --method llm_judge"),
+    "normalize": ("answers a.json --method bleu --normalize formula", "--normalize: it needs --method exact"),
+    "threshold": ("answers a.json --threshold 0.9", "--threshold: it needs --method semantic_fixed"),
+    "validation": ("answers a.json --validation 0.9", "--validation: it needs --method semantic_dynamic"),
+    "tuned": ("answers a.json --tune-by f1", "--tune-by: it needs --method semantic_dynamic"),
+    "embeddings": ("answers a.json --embedding-model m", "--embedding-model: it needs --method similarity"),
+    "plot": ("summaries --plot a.json --batch", "--batch: it needs no --plot"),
+    "plot of files": ("summaries --plot a.json --summary-file b.json", "--summary-file: it needs no --plot"),
+    "both": ("summaries --plot a.json --web-metrics", "--web-metrics: it needs no --plot"),
+    "web": ("summaries --web-metrics --limit 3", "--limit: it needs no --web-metrics"),
+    "search": ("generate dev --pipeline bm25 --max-usd 1", "--max-usd: it needs --pipeline llm or rag"),
+    "all at once": ("answers a.json --threshold 0.9 --batch", "--batch: it needs something to judge"),
+}
+
+
+@table("arguments, message", UNUSED)
+def test_an_option_that_would_do_nothing_is_refused(small: Project, arguments: str, message: str) -> None:
+    small.write("a.json", [{"question": "Who?", "gold": "Bee", "answer": "Bee"}])
+    before = small.files()
+    outcome = small.run(*arguments.split())
+    assert mentions(outcome.err, "error: ", message)
+    assert (outcome.code, len(outcome.err), small.files()) == (2, 1, before)
+
+
+def test_a_model_for_a_system_has_a_hint(small: Project) -> None:
+    outcome = small.run("dev", "--judge", "openai/gpt-oss-120b")
+    message = "error: --judge: unknown system: openai/gpt-oss-120b: did you mean --model?"
+    assert (outcome.code, outcome.err[-1]) == (2, message)
+
+
 def test_any_split_that_has_questions(small: Project) -> None:
     small.questions(question("d1"), split="week3.b-2")
     small.predictions("strong", {"q001": {}}, split="week3.b-2")

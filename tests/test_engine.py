@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -30,6 +31,7 @@ from conftest import (
     asked_document,
     below_the_averages,
     by_document,
+    fake_module,
     first,
     journal_entries,
     judge_block,
@@ -328,7 +330,7 @@ def test_line_that_is_torn_anywhere_is_repaired(small: Project, serve: Serve) ->
         assert (small.run().code, len(server.calls)) == (0, 1)
 
 
-def test_the_last_line_counts_and_what_is_damaged_or_impossible_is_asked_again(
+def test_the_first_reply_counts_and_what_is_damaged_or_impossible_is_asked_again(
     small: Project, serve: Serve
 ) -> None:
     serve(by_document({"d1": scored(4), "d2": scored(2)}))
@@ -341,8 +343,93 @@ def test_the_last_line_counts_and_what_is_damaged_or_impossible_is_asked_again(
     small.write(JOURNAL, b"\xef\xbb\xbf" + one + damaged + better + impossible)  # with a byte-order mark
     server = serve(scored(3))
     outcome = small.run()
-    assert (judge_scores(outcome), asked(server)) == ({"q001": 5, "q002": 3}, ["d2"])
+    assert (judge_scores(outcome), asked(server)) == ({"q001": 4, "q002": 3}, ["d2"])
     assert mentions(outcome.err, f"warning: {JOURNAL}: unreadable lines: 2")
+    what = "requests with replies of different scores: 1; the first reply counts (strong q001)."
+    assert f"{JOURNAL}: {what}" in outcome.err
+    again = small.run()
+    assert judge_scores(again) == {"q001": 4, "q002": 3}
+    assert f"{JOURNAL}: {what}" in again.err
+
+
+RUINED: dict[str, Callable[[bytes], bytes]] = {
+    "indented by an editor": lambda journal: b"".join(
+        json.dumps(json.loads(line), indent=2).encode() + b"\n" for line in journal.splitlines()
+    ),
+    "UTF-16": lambda journal: journal.decode().encode("utf-16"),
+    "one list": lambda journal: b"[" + journal.strip().replace(b"\n", b", ") + b"]\n",
+}
+
+
+@table("ruin", RUINED)
+def test_a_journal_of_which_most_cannot_be_read_is_not_paid_for_again(
+    small: Project, serve: Serve, ruin: Callable[[bytes], bytes]
+) -> None:
+    server = serve(scored(4))
+    judged = small.run()
+    journal = small.files()[JOURNAL]
+    small.write(JOURNAL, ruin(journal))
+    before = small.files()
+    for options in ((), ("--dry-run",)):
+        outcome = small.run("dev", *options)
+        assert mentions(outcome.err, f"error: {JOURNAL}: ", "lines cannot be read: restore the file")
+        assert (outcome.code, small.files(), len(server.calls)) == (2, before, 2)
+    small.write(JOURNAL, journal)
+    assert (judge_scores(small.run()), len(server.calls)) == (judge_scores(judged), 2)
+
+
+def test_a_first_line_that_was_cut_off_is_asked_again(small: Project, serve: Serve) -> None:
+    small.write(JOURNAL, b'{"key": "abc", "sco')
+    server = serve(scored(4))
+    outcome = small.run()
+    assert mentions(outcome.err, "unreadable lines: 1")
+    assert (outcome.code, len(server.calls)) == (0, 2)
+
+
+LOCKS = {
+    "no locks": (errno.ENOLCK, 0, "warning: dev_judgements.jsonl cannot be locked (No locks available): "),
+    "not supported": (errno.EOPNOTSUPP, 0, "warning: dev_judgements.jsonl cannot be locked ("),
+    "not built in": (errno.ENOSYS, 0, "warning: dev_judgements.jsonl cannot be locked ("),
+    "held": (errno.EWOULDBLOCK, 2, "error: dev_judgements.jsonl is in use by another run: wait until "),
+}
+
+
+@posix_only
+@table("number, code, message", LOCKS)
+def test_only_a_lock_that_is_held_stops_a_run(
+    small: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch, number: int, code: int, message: str
+) -> None:
+    import fcntl
+
+    def flock(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    server = serve(scored(4))
+    outcome = small.run()
+    assert mentions(outcome.err, message)
+    assert (outcome.code, len(server.calls)) == (code, 0 if code else 2)
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_the_journal_is_locked_on_windows(
+    small: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch, is_held: bool
+) -> None:
+    locked = []
+
+    def locking(descriptor: int, mode: int, count: int) -> None:
+        if is_held:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        locked.append((os.lseek(descriptor, 0, os.SEEK_CUR), mode, count))
+
+    server = serve(scored(4))
+    monkeypatch.setitem(sys.modules, "msvcrt", fake_module("msvcrt", locking=locking, LK_NBLCK=2))
+    monkeypatch.setattr(sys, "platform", "win32")
+    outcome = small.run()
+    assert (outcome.code, len(server.calls)) == ((2, 0) if is_held else (0, 2))
+    if not is_held:  # a byte that no reader of the journal needs
+        assert locked == [(1 << 40, 2, 1)]
+        assert small.files()[JOURNAL].count(b"\n") == 2
 
 
 # ------------------------------------------------------------------ Interrupted, killed and concurrent runs

@@ -15,7 +15,7 @@ import evaluation
 import numpy as np
 import pytest
 
-from conftest import LLAMA, JudgeWith, Project, Serve, question, table
+from conftest import LLAMA, JudgeWith, Project, Serve, posix_only, question, table
 from groq_server import completion, error, score_reply
 
 JOURNAL = "dev_judgements.jsonl"
@@ -138,6 +138,17 @@ def test_function_as_judge(both: Project) -> None:
     assert (judged["judge_model"], judged["usage"]["cost_usd"]) == ("judge", None)
     judged = evaluation.grade("dev", systems=["simple"], judge=judge)["simple"]["llm_judge"]
     assert judged["per_question"][1]["answer_score_raw"] == 4
+
+
+@posix_only
+def test_a_journal_in_use_names_the_argument_for_another_folder(small: Project, serve: Serve) -> None:
+    import fcntl
+
+    serve(score_reply(4))
+    with open("dev_judgements.jsonl", "ab") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        with pytest.raises(evaluation.InputError, match=r"in use by another run.*folder="):
+            evaluation.grade("dev", judge=LLAMA)
 
 
 def test_systems_and_judges_that_are_none(both: Project) -> None:

@@ -433,7 +433,7 @@ def test_requests_that_may_succeed_later_are_tried_six_times_and_others_once(
 
 PLANNED = (
     r"With (\S+):\n  Judgements: (\d+), of which (\d+) are stored already\n  Calls to make: (\d+)\n"
-    r"  Tokens \(estimated\): (\d+) in, (\d+) out\n  Cost \(estimated\): \$(\d+\.\d{4})\n"
+    r"  Tokens \(estimated\): (\d+) in, (\d+) out\n  Cost \(estimated\): about \$(\d+\.\d{4}), "
 )
 
 
@@ -455,7 +455,10 @@ def test_dry_run_sends_nothing_and_estimates_the_cost_of_what_is_sent(small: Pro
     prompt = math.ceil(sum(map(len, texts)) / 4)  # four characters a token
     llama_usd = (prompt * 0.05 + 2 * 80 * 0.08) / 1e6
     assert plans(outcome) == [(LLAMA, "2", "0", "2", str(prompt), "160", f"{llama_usd:.4f}")]
-    assert re.findall(r"\$(\d\.\d+)", batched) == [f"{llama_usd / 2:.4f}"]
+    assert re.findall(r"about \$(\d\.\d+)", batched) == [f"{llama_usd / 2:.4f}"]
+    [most_usd] = re.findall(r"at most \$(\d\.\d+)$", outcome.out, re.MULTILINE)
+    n_bytes = sum(len(text.encode()) for text in texts)  # a token has one byte or more
+    assert llama_usd < float(most_usd) <= (n_bytes * 0.05 + 2 * 160 * 0.08) / 1e6
 
 
 def test_dry_run_counts_each_request_that_must_be_sent_once(small: Project, serve: Serve) -> None:
@@ -469,6 +472,8 @@ def test_dry_run_counts_each_request_that_must_be_sent_once(small: Project, serv
     assert count("--limit", "1") == ("1", "1", "0")
     small.questions(question("d1"), question("d2"), question("d2"))
     small.predictions("strong", {name: {"answer": "It is d1."} for name in ("q001", "q002", "q003")})
-    assert count() == ("2", "1", "1")
+    assert count() == ("3", "1", "1")  # two questions are equal: one call judges both
+    assert f"Judge: {LLAMA}, 3 judgements; 1 calls, " in "\n".join(small.run().err)  # the run counts alike
+    assert count() == ("3", "3", "0")
     small.predictions("strong", {})
     assert small.run("dev", "--dry-run").out == "Dry run: nothing is sent.\nNo model is asked.\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import subprocess
@@ -25,7 +26,7 @@ from conftest import (
     table,
     write_many,
 )
-from groq_server import completion, error, model_gone, score_reply
+from groq_server import Call, completion, error, model_gone, score_reply
 
 JOURNAL = "dev_judgements.jsonl"
 SCORE = '{"rationale": "As the rubric says.", "score": 3}'
@@ -155,9 +156,49 @@ def test_what_is_spent_and_in_flight_stays_below_the_limit(
     assert outcome.code == 3
 
 
+EMOJI = "\U0001f600" * 400  # 1,600 bytes
+
+
+def count_bytes(call: Call) -> int:
+    """Return the tokens of a tokenizer that knows no emoji, and four characters a token of other text."""
+    text = "".join(message["content"] for message in call.body["messages"])
+    n_emoji = text.count(EMOJI[0])
+    return 4 * n_emoji + math.ceil((len(text) - n_emoji) / 4)
+
+
+def test_answers_of_many_tokens_cost_no_more_than_the_limit(project: Project, serve: Serve) -> None:
+    write_many(project, 12)
+    rows = {f"q{n + 1:03d}": {"answer": f"{EMOJI} {n}"} for n in range(12)}
+    project.predictions("strong", rows)
+    server = serve(lambda call: completion(SCORE, prompt_tokens=count_bytes(call), completion_tokens=160))
+    limit_usd = 2.9 * (2200 * 0.05 + 160 * 0.08) / 1e6
+    outcome = project.run("dev", "--max-usd", f"{limit_usd:.6f}")
+    spent_usd = sum(count_bytes(call) * 0.05 + 160 * 0.08 for call in server.calls) / 1e6
+    assert 0 < spent_usd <= limit_usd
+    assert mentions(outcome.err, "could exceed --max-usd")
+    assert (outcome.code, len(journal_entries(project))) == (3, len(server.calls))
+
+
+def test_a_batch_says_what_it_costs_at_most_and_is_not_sent_above_the_limit(
+    project: Project, serve: Serve
+) -> None:
+    write_many(project, 12)
+    project.predictions("strong", {f"q{n + 1:03d}": {"answer": f"{EMOJI} {n}"} for n in range(12)})
+    server = serve(score_reply(3))
+    plan = project.run("dev", "--dry-run", "--batch").out
+    [(about, most)] = re.findall(r"Cost \(estimated\): about \$(\S+), at most \$(\S+)\n", plan)
+    assert float(most) > 12 * 1600 * 0.05 / 2 / 1e6 > 2 * float(about)
+    refused = project.run("dev", "--batch", "--max-usd", about)
+    message = f"the batch costs about ${about}, at most ${most}, more than --max-usd"
+    assert mentions(refused.err, "error: judging ended early: ", message)
+    assert (refused.code, server.visits) == (3, [])
+    sent = project.run("dev", "--batch", "--max-usd", str(2 * float(most)))
+    assert f"The cost of the batch: about ${about}, at most ${most}." in sent.err
+
+
 UNSENT = {  # options, exit code, message
     "nothing to spend": ("--max-usd 0", 3, "judging ended early: $0.0000 are spent"),
-    "a batch": ("--max-usd 0.00001 --batch", 3, "judging ended early: the batch is estimated at $0.0"),
+    "a batch": ("--max-usd 0.00001 --batch", 3, "judging ended early: the batch costs about $0.0"),
     "unknown price": ("--max-usd 1 --judge-model own", 2, "--max-usd: the price of own is unknown"),
     "unknown price of a batch": ("--max-usd 1 --judge-model own --batch", 2, "the price of own"),
 }

@@ -63,6 +63,7 @@ MESSAGES = {
     "file-missing": r"not found|nothing of that name|no such file|does not exist|missing",
     "missing-field": r"missing|required|nothing|lacks|has no|without|needs",
     "mixed": r"cannot be (compared|mixed)|both|verdicts",
+    "most-lines": r"restore the file, or move it away",
     "no-gold": r"no gold answer",
     "no-rows": r"empty|no |none|only|at least one|nothing|rows|list|without",
     "not-a-file": r"director|folder|not a (regular )?file",

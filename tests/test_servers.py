@@ -378,7 +378,7 @@ def test_the_price_of_an_unknown_model_can_be_said(small: Project, open_server: 
     assert (outcome.code, server.calls) == (2, [])
     plan = small.run(*MODEL, "--dry-run", "--price", "1000", "0").out
     assert plan.count("With ") == 1
-    assert "Cost (estimated): $0." in plan
+    assert "Cost (estimated): about $0." in plan
     outcome = small.run(*MODEL, "--price", "1000000", "0", "--max-usd", "0.5")
     assert mentions(outcome.err, "the next call could exceed --max-usd")
     assert (outcome.code, server.calls) == (3, [])
