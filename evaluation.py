@@ -759,11 +759,13 @@ class ScoredSummary(Record, kw_only=True):
     scores: dict[str, Any]
     error: str | None = None
     raw_response: Any = None
+    repeats: list[dict[str, float]] | msgspec.UnsetType = msgspec.UNSET  # the scores each time, of several
 
     def __post_init__(self) -> None:
         given = [self.scores.setdefault(criterion, None) for criterion in CRITERIA]
-        if any(score not in (None, *CRITERION_LEVELS) or score is True for score in given):
-            raise ValueError("scores must be the numbers 0, 1 or 2")
+        for score in given:
+            if score is not None and not (is_number(score) and 0 <= score <= max(CRITERION_LEVELS)):
+                raise ValueError("scores must be numbers from 0 to 2")
         self.scores[TOTAL] = None if None in given else sum(given)
 
 
@@ -3074,7 +3076,10 @@ def only_dict(value: object) -> dict[str, Any]:
 
 
 class Judgement(msgspec.Struct):
-    """The content of a reply. The reply to a writing prompt is in `value`; its score is 0."""
+    """The content of a reply, or the mean of several. What a writing prompt asks for is in `value`, score 0.
+
+    In an outcome `repeats` holds the judgement of each time that the judge was asked, also of a single one.
+    """
 
     asked: ClassVar[bool] = True
     score: int | float
@@ -3083,6 +3088,7 @@ class Judgement(msgspec.Struct):
     value: dict[str, Any] | None = None
     reply: Reply | None = None  # that it was read from; None if no model was asked
     is_certain: bool = False  # whether it needs no judge
+    repeats: Sequence[Judgement] = ()  # whose mean it is
 
 
 class Failure(msgspec.Struct):
@@ -3095,6 +3101,29 @@ class Failure(msgspec.Struct):
 
 
 Outcome: TypeAlias = Judgement | Failure
+
+
+def average_repeats(outcomes: Sequence[Outcome]) -> Outcome:
+    """Return the mean of the judgements of an answer, with the reason of the score that is nearest to it.
+
+    If one of them is missing it is a missing judgement: a mean of fewer would be another figure.
+    """
+    judgements: list[Judgement] = []
+    for outcome in outcomes:
+        if isinstance(outcome, Failure):
+            return outcome
+        judgements.append(outcome)
+    score = average([judgement.score for judgement in judgements])
+    scores = {}
+    for name in judgements[0].scores:
+        scores[name] = average([judgement.scores[name] for judgement in judgements])
+    nearest = min(judgements, key=lambda judgement: abs(judgement.score - score))
+    return msgspec.structs.replace(nearest, score=score, scores=scores, repeats=judgements)
+
+
+def average(scores: Sequence[float]) -> float:
+    """Return the mean of some scores. That of equal ones is this score, whole if it is."""
+    return scores[0] if len(set(scores)) == 1 else math.fsum(scores) / len(scores)
 
 
 def judge_blank(prompt: Prompt) -> Judgement:
@@ -3123,6 +3152,7 @@ class Request(NamedTuple):
     repeat: int = 0  # of several requests on one item
     criterion: str = ""  # if several have the prompt
     may_be_sent: bool = True  # otherwise only the journal answers it
+    temperature: int = 0
 
     @property
     def id(self) -> RequestId:
@@ -3130,6 +3160,24 @@ class Request(NamedTuple):
 
 
 Outcomes: TypeAlias = dict[RequestId, Outcome]
+
+
+def list_repeats(requests: Iterable[Request], n_repeats: int) -> list[Request]:
+    """Return each request and its repeats. Further ones are sampled: at temperature 0 they are copies."""
+    repeated = []
+    for request in requests:
+        repeated.append(request)
+        for repeat in range(1, n_repeats):
+            repeated.append(request._replace(repeat=repeat, temperature=1))
+    return repeated
+
+
+def collect_outcomes(answered: Iterable[tuple[Request, Outcome]]) -> Outcomes:
+    """Return the outcome of each answer by each criterion, from those of its repeats."""
+    found: dict[RequestId, list[Outcome]] = defaultdict(list)
+    for request, outcome in answered:
+        found[request.id].append(outcome)
+    return {request_id: average_repeats(outcomes) for request_id, outcomes in found.items()}
 
 
 class RequestBody(msgspec.Struct):
@@ -3156,7 +3204,7 @@ def build_body(model: str, request: Request) -> RequestBody:
     return RequestBody(
         model=model,
         messages=build_messages(prompt, request.texts),
-        temperature=0,
+        temperature=request.temperature,
         seed=SEED + request.repeat,
         max_completion_tokens=settings.max_completion_tokens + prompt.more_tokens,
         response_format=build_schema_format(prompt) if settings.strict_schema else JSON_MODE,
@@ -3262,16 +3310,28 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
         """The names of the measures that rest on the judgement."""
         return [self.measure.name, *self.derived]
 
-    def find_word(self, judgement: Judgement | None) -> Any:
-        """Return the judge's word for the score; None without a judgement."""
+    def find_word(self, judgement: Judgement) -> Any:
+        """Return the judge's word for the score that is nearest to its mean; of two for the lower one."""
         words = {score: word for word, score in PROMPTS[self.prompt].choices.items()}
-        return words.get(judgement.score) if judgement else None
+        return words[min(sorted(words), key=lambda score: abs(score - judgement.score))]
 
     def describe(self, outcome: Outcome | None, remark: str = "") -> str:
         """Return "4: the judge's reason", with a remark on its word; "" if there was nothing to judge."""
+        if outcome is None:
+            return ""
         if isinstance(outcome, Failure):
             return f"not judged: {outcome.reason}"
-        return f"{self.find_word(outcome)}{remark}: {outcome.rationale}" if outcome else ""
+        word = str(self.find_word(outcome))
+        if len(outcome.repeats) > 1:
+            word += f" ({self.list_words(outcome)})"
+        return f"{word}{remark}: {outcome.rationale}"
+
+    def list_words(self, judgement: Judgement) -> str:
+        """Return "yes, no, yes": the judge's word each time that it was asked."""
+        return ", ".join(str(self.find_word(repeat)) for repeat in judgement.repeats)
+
+
+FURTHER_COLUMNS = ("repeats",)  # of each criterion: judgements beside the score that counts
 
 
 class Judged(msgspec.Struct, kw_only=True):
@@ -3607,6 +3667,7 @@ MAX_FAILURES_IN_A_ROW = 20  # calls that did not reach the service, or refusals,
 TIMEOUT_S = 300.0  # without a byte from the service; a local model on a processor is slow
 GRACE_S = 2.0  # how long calls in flight are awaited when judging stops early
 BACKOFF_S = 0.5  # after the first error; twice as long after each other one
+MAX_REPEATS = 100  # of a judgement
 MAX_WAIT_S = 90.0  # a longer one is for a limit of the day: judging ends
 SLOWER, FASTER, MIN_PACE = 0.9, 0.005, 0.5  # the pace after a refusal, after each reply, and at least
 CHARS_PER_TOKEN = 4.0  # of English text, until the service has counted
@@ -3631,6 +3692,7 @@ class Judging(msgspec.Struct):
     stopped: str = ""  # why it ended early
     unavailable: str = ""  # why nothing could be asked
     without_key: str = ""  # what to do about judgements that are missing because there is no key
+    repeats: int = 1  # how often each judgement is asked for
     n_replies: int = 0  # that can be used, of this run and from the journal
     calls: int = 0
     retries: int = 0
@@ -3645,6 +3707,10 @@ class Judging(msgspec.Struct):
 
     def is_complete(self) -> bool:
         return not (self.stopped or self.unavailable or self.without_key)
+
+    def list_further(self) -> list[str]:
+        """Return those of FURTHER_COLUMNS that have something to show."""
+        return list(itertools.compress(FURTHER_COLUMNS, [self.repeats > 1]))
 
     def compute_cost(self, model: str, usage: Usage, batched: Usage = NO_USAGE) -> float | None:
         """Return US dollars; None for an unknown price. `batched` is the part of the usage in batches."""
@@ -3698,7 +3764,7 @@ class Judge(msgspec.Struct):
     judging: Judging
     options: JudgeOptions
     notify: Notify
-    calls: list[Call] = []  # one for each request
+    calls: list[Call] = []  # one for each request and repeat
     failures: dict[str, Failure] = {}  # by key
 
     def ask(self, requests: Sequence[Request]) -> Outcomes:
@@ -3730,20 +3796,20 @@ class Judge(msgspec.Struct):
                 else:
                     judging.stopped = f"a request for a batch failed: {error}; run again later"
             unasked.reason = "left out" if judging.is_complete() else f"{judging.activity} ended early"
-        outcomes: Outcomes = {}
+        answered: list[tuple[Request, Outcome]] = []
         for call in self.calls:
             stored = self.journal.find(call.key, call.prompt)
             failure = unasked if call.request.may_be_sent else unsent
-            outcomes[call.request.id] = stored or self.failures.get(call.key, failure)
-        judging.n_replies = sum(isinstance(outcome, Judgement) for outcome in outcomes.values())
-        n_missing = sum(outcome is unasked for outcome in outcomes.values())
+            answered.append((call.request, stored or self.failures.get(call.key, failure)))
+        judging.n_replies = sum(isinstance(outcome, Judgement) for _, outcome in answered)
+        n_missing = sum(outcome is unasked for _, outcome in answered)
         if n_missing and self.service is None:
-            missing = f"{n_missing} of {len(outcomes)} {judging.noun}"
+            missing = f"{n_missing} of {len(answered)} {judging.noun}"
             endpoint = self.journal.endpoint
             is_today = endpoint == fold_endpoint(read_endpoint().name)
             variables = KEY_VARIABLE if is_today else f"{KEY_VARIABLE} and {BASE_URL_VARIABLE}={endpoint}"
             judging.without_key = f"set {variables} for the remaining {missing}"
-        return outcomes
+        return collect_outcomes(answered)
 
     def choose(self, requests: Sequence[Request]) -> None:
         """Choose the model, and without a key the endpoint, whose replies answer most of the requests.
@@ -3752,6 +3818,7 @@ class Judge(msgspec.Struct):
         Raises UsageError if that endpoint has its own models.
         """
         journal = self.journal
+        requests = list_repeats(requests, self.options.repeats)
         usual = self.options.judge_model or DEFAULT_JUDGE_MODEL
         best = (journal.endpoint, usual)
         most = 0
@@ -5177,6 +5244,8 @@ FORMULA_START = "[\t\r\n]|\\s*[=+@\uff1d\uff0b\uff0d\uff20-]"
 
 def format_csv_cell(value: object) -> object:
     """Return a number with at most 6 digits, and what a spreadsheet would take for a formula as text."""
+    if isinstance(value, list):
+        return ", ".join(str(format_csv_cell(item)) for item in value)
     if isinstance(value, float) and not value.is_integer():
         return float(f"{value:.6g}")
     if not isinstance(value, str):
@@ -5881,7 +5950,9 @@ def ask_requests(command: Command, console: Console, resources: ExitStack) -> tu
 def make_judge(command: Command, console: Console) -> Judge:
     """Return a command's judge with an empty journal and without the service."""
     options = command.options
-    judging = Judging(activity=command.activity, noun=command.noun, price=options.price)
+    judging = Judging(
+        activity=command.activity, noun=command.noun, price=options.price, repeats=options.repeats
+    )
     has_key = bool(read_api_key()) and not options.journal_only
     journal = Journal(command.journal_file, fold_endpoint(read_endpoint().name), has_key)
     return Judge(journal, None, judging, options, console.note)
@@ -5959,6 +6030,13 @@ def parse_workers(text: str) -> int:
     return min(parse_positive(text), MAX_WORKERS)
 
 
+def parse_repeats(text: str) -> int:
+    repeats = parse_positive(text)
+    if repeats > MAX_REPEATS:
+        raise argparse.ArgumentTypeError(f"expected at most {MAX_REPEATS}, got {text}")
+    return repeats
+
+
 def parse_amount(text: str) -> float:
     if not re.fullmatch(r"[0-9]{0,6}\.?[0-9]+", text):
         raise argparse.ArgumentTypeError(f"expected a number from 0, got {text[:20]!r}")
@@ -6002,6 +6080,11 @@ class Options:
                 if isinstance(declared, Option):
                     setattr(self, name, declared.settings["default"])
         vars(self).update(values)
+
+
+def repeats_option() -> Any:
+    what = "ask for each judgement N times, and use the mean (default: 1)"
+    return option(1, what, type=parse_repeats, metavar="N")
 
 
 def own_criteria_option() -> Any:
@@ -6134,6 +6217,7 @@ class JudgeOptions(Options):
         type=parse_amount,
         metavar="SECONDS",
     )
+    repeats: int = 1  # how often each judgement is asked for
     journal_only: bool = False  # whether nothing is sent even if there is a key
     follows_journal: ClassVar[bool] = False  # whether its judge is used if no model is named
 
@@ -6185,6 +6269,7 @@ class Split(NamedTuple):
     warnings: list[str]
     root: str = ""
     criteria: Sequence[SplitCriterion] = ()
+    further: Sequence[str] = ()  # those of FURTHER_COLUMNS that have something
     blocks: Mapping[str, Sequence[Measure]] = MappingProxyType({})  # the measures, by block of the results
 
     @property
@@ -7009,6 +7094,7 @@ class SplitOptions(InputOptions, JudgeOptions, GateOptions):
     )
     judge_support: bool = option(False, "judge whether the cited sentences support the answer: one more call")
     criteria: Sequence[CriterionValue] = own_criteria_option()
+    repeats: int = repeats_option()
     limit: int | None = option(None, "judge the first N questions only", type=parse_positive, metavar="N")
     overrides: str | None = option(
         None, f"people's decisions, or none (default: {OVERRIDES_FILE}, if it is there)", metavar="FILE"
@@ -7188,6 +7274,7 @@ class GradeSplit(Command):
 
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:
         self.judging = judging
+        self.split = self.split._replace(further=judging.list_further())
         gold_ids = list(map(hash_gold, self.split.questions))
         for submission in self.submissions:
             for system in submission.systems:
@@ -7495,6 +7582,10 @@ class SplitCriterion(Criterion, frozen=True, kw_only=True):
     needs_citations: bool = False  # whether a system that cites nothing has submitted nothing for it
     qualify: Callable[[GradedAnswer], str] = lambda _: ""  # what people should know of the judge's word
 
+    def list_columns(self, further: Iterable[str]) -> list[str]:
+        """Return the columns of the judgements beside the one that counts."""
+        return [f"{self.name}_{kind}" for kind in further]
+
 
 def list_answer_texts(question: Question, prediction: Prediction) -> dict[str, str]:
     """Return the texts of a request about an answer, without its context."""
@@ -7798,6 +7889,7 @@ def build_judge_results(
     rows = [answer for answer in system.answers if score in answer.scores or answer.find_failure(criterion)]
     scored = [answer for answer in rows if score in answer.scores]
     columns = ("question_id", "gold_id", "answer_id", score, f"{criterion.name}_rationale")
+    details = (*criterion.details, *criterion.list_columns(split.further))
     return {
         "total_questions": len(system.answers),
         "questions_scored": len(scored),
@@ -7805,11 +7897,12 @@ def build_judge_results(
         "prompt_hash": criterion.prompt_hash,
         "requested_model": judging.requested_model,
         "judge_model": judging.model,
+        **({"repeats": judging.repeats} if judging.repeats > 1 else {}),
         "failed_questions": list_ids(system.find_missing(criterion, True)),
         "unjudged_questions": list_ids(system.find_missing(criterion, False)),
         "flagged_questions": list_ids(answer for answer in rows if answer.flags),
         "usage": describe_judge_usage(judging, [answer.find_judgement(criterion) for answer in rows]),
-        "per_question": build_rows(rows, (*columns, "failure", *criterion.details, "flags"), [criterion]),
+        "per_question": build_rows(rows, (*columns, "failure", *details, "flags"), [criterion]),
     }
 
 
@@ -7879,6 +7972,7 @@ def list_facts(columns: Iterable[str], criteria: Sequence[SplitCriterion]) -> di
         facts.setdefault("failure", find_reason)
         facts[f"{criterion.name}_failure"] = find_reason
         facts[f"{criterion.name}_rationale"] = methodcaller("find_rationale", criterion)
+        facts[f"{criterion.name}_repeats"] = functools.partial(list_repeated_scores, criterion)
         facts[criterion.name] = functools.partial(find_judged_word, criterion)
     return {column: facts.get(column) or functools.partial(find_score, column) for column in columns}
 
@@ -7889,7 +7983,14 @@ def find_failure_reason(criterion: SplitCriterion, answer: GradedAnswer) -> str 
 
 
 def find_judged_word(criterion: SplitCriterion, answer: GradedAnswer) -> Any:
-    return criterion.find_word(answer.find_judgement(criterion))
+    judgement = answer.find_judgement(criterion)
+    return criterion.find_word(judgement) if judgement else None
+
+
+def list_repeated_scores(criterion: Criterion, answer: Judged) -> list[float]:
+    """Return the score of each time that a judge was asked; none for what needs no judge."""
+    judgement = answer.find_judgement(criterion)
+    return [repeat.score for repeat in judgement.repeats] if judgement else []
 
 
 def find_score(measure: str, answer: GradedAnswer) -> float | None:
@@ -7907,7 +8008,7 @@ def build_rows(
 
 def describe_judge_usage(judging: Judging, outcomes: Iterable[Judgement | None]) -> dict[str, Any]:
     """Return what the judgements cost when they were made, whichever run paid for them."""
-    judgements = [row for row in outcomes if row and not row.is_certain]
+    judgements = list(flatten(row.repeats for row in outcomes if row))
     replies = [judgement.reply for judgement in judgements if judgement.reply]
     usage = sum((reply.usage for reply in replies), NO_USAGE)
     batched = sum((reply.usage for reply in replies if reply.batch), NO_USAGE)
@@ -8941,10 +9042,10 @@ def describe_cases(system: System, criteria: Iterable[SplitCriterion]) -> dict[s
                 reason = f"{name}: {criterion.prefix}{failure.reason}"
                 cases["Questions without a judgement"].append(reason)
         if answer.flags and not answer.failure:
-            score = "no score" if answer.score is None else f"{answer.score:g}"
+            score = "no score" if answer.score is None else f"{answer.score:.3g}"
             cases["Flagged questions"].append(f"Flagged {name} ({', '.join(answer.flags)}): {score}")
         if answer.override:
-            judge_score = f"the judge's {answer.judgement.score:g}" if answer.judgement else "no score"
+            judge_score = f"the judge's {answer.judgement.score:.3g}" if answer.judgement else "no score"
             decision = f"{answer.override.score:g} instead of {judge_score}: {answer.override.reason}"
             cases["Overridden scores"].append(f"Overridden {name}: {decision}")
     return cases
@@ -9019,7 +9120,7 @@ def build_empty_report(split: Split, name: str, reasons: Iterable[str], found: S
         lines += [f"Found: {shorten_names(found)}.", f"Expected: {expected}, such as {example}."]
     part = Part("Not graded", lines=lines, place="box")
     title = f"Evaluation of the {split.name} split: {name}"
-    return Report(title, [part], header=list_csv_header(split.measures, split.criteria))
+    return Report(title, [part], header=list_csv_header(split.measures, split.criteria, split.further))
 
 
 def build_split_report(
@@ -9072,7 +9173,7 @@ def build_split_report(
         ": ".join(filter(None, [f"Evaluation of the {split.name} split", submission.name])),
         [*parts, Part("Warnings", lines=lines, place="warnings")],
         entries=lambda: build_entries(split, systems),
-        header=list_csv_header(split.measures, split.criteria),
+        header=list_csv_header(split.measures, split.criteria, split.further),
         rows=lambda: list_csv_rows(split, systems),
         distributions=distributions,
         facts=facts | {"Warnings": str(len(lines))},
@@ -9132,11 +9233,16 @@ def build_origins_part(split: Split, files: Iterable[InputFile], judging: Judgin
     return Part("Where this comes from", lines=[*lines, f"evaluation.py {VERSION}"], place="folded")
 
 
-def list_csv_header(measures: Iterable[Measure], criteria: Iterable[SplitCriterion]) -> list[str]:
+def list_csv_header(
+    measures: Iterable[Measure],
+    criteria: Sequence[SplitCriterion],
+    further: Sequence[str] = FURTHER_COLUMNS,
+) -> list[str]:
     return [
         *("question_id", "system", "doc_id", *SHOWN_LABELS),
         *(measure.name for measure in measures),
         *flatten(criterion.columns for criterion in criteria),
+        *flatten(criterion.list_columns(further) for criterion in criteria),
         *CITATION_KINDS,
         *("question", "gold_answer", "system_answer"),
     ]
@@ -9144,7 +9250,7 @@ def list_csv_header(measures: Iterable[Measure], criteria: Iterable[SplitCriteri
 
 def list_csv_rows(split: Split, systems: Sequence[System]) -> Iterator[list[object]]:
     """Yield a row for each answer to the first question, then for each to the second, and so on."""
-    header = list_csv_header(split.measures, split.criteria)
+    header = list_csv_header(split.measures, split.criteria, split.further)
     facts = list_facts(header, split.criteria)
     unjudged = set(facts).difference(*(criterion.columns for criterion in split.criteria))
     for position, system in itertools.product(range(len(split.questions)), systems):
@@ -9203,7 +9309,7 @@ def build_answer_card(system: System, answer: GradedAnswer) -> Card:
         system.name,
         text,
         describe_answer(system, answer),
-        verdict="" if answer.score is None else f"{answer.score:g}",
+        verdict="" if answer.score is None else f"{answer.score:.3g}",
         score=answer.score,
         marks=[mark for mark, reason in cases.items() if reason],
         reason=answer.find_rationale(RUBRIC),
@@ -9220,7 +9326,9 @@ def describe_answer(system: System, answer: GradedAnswer) -> dict[str, str]:
         facts["Gold document"] = f"{place} among {len(retrieved)} retrieved"
     if answer.override:
         facts["Overridden"] = answer.override.reason
-        facts["Judge's score"] = f"{answer.judgement.score:g}" if answer.judgement else "none"
+        facts["Judge's score"] = f"{answer.judgement.score:.3g}" if answer.judgement else "none"
+    if answer.judgement and len(answer.judgement.repeats) > 1:
+        facts["Judge's scores"] = RUBRIC.list_words(answer.judgement)
     facts["Flags"] = ", ".join(answer.flags)
     has_citations = system.find_mean(F1_MEASURE).is_submitted
     for kind, names in answer.sort_citations().items():
@@ -9685,6 +9793,7 @@ class AnswerOptions(JudgeOptions, GateOptions):
         (), "as below (default: exact keyword)", "--method", nargs="+", choices=METHODS, metavar="NAME"
     )
     criteria: Sequence[CriterionValue] = own_criteria_option()
+    repeats: int = repeats_option()
     protocol: str = option("verdict", "of a judge (default: verdict)", choices=ANSWER_PROMPTS, metavar="NAME")
     normalize: str = option("text", "before exact (default: text)", choices=NORMALIZERS, metavar="NAME")
     threshold: float = option(0.75, "of semantic_fixed (default: 0.75)", type=parse_amount, metavar="X")
@@ -9732,7 +9841,7 @@ def explain_answers() -> str:
 
 DEFAULT_METHODS = ("exact", "keyword")
 TUNING_OPTIONS = ("threshold", "validation", "embedding_model")
-SETUP_OPTIONS = ("methods", "protocol", "normalize", *TUNING_OPTIONS, "judge_top")
+SETUP_OPTIONS = ("methods", "protocol", "normalize", *TUNING_OPTIONS, "judge_top", "repeats")
 SAME_AS_GOLD = Judgement(1, "The same as a gold answer.", is_certain=True)
 NOT_ASKED = Judgement(0, "No judge was asked.")
 
@@ -10029,6 +10138,8 @@ class GradeAnswers(GradeItems):
             failure = answer.find_failure(criterion)
             row[f"{criterion.name}_rationale"] = answer.find_rationale(criterion)
             row[f"{criterion.name}_failure"] = failure.reason if failure else None
+        for criterion in self.criteria if configuration.is_judged and self.judging.repeats > 1 else ():
+            row[f"{criterion.name}_repeats"] = list_repeated_scores(criterion, answer)
         if configuration.is_judged:
             row["flags"] = find_flags(item.prediction, item.question, *item.accepted)
         return row
@@ -10045,7 +10156,7 @@ class GradeAnswers(GradeItems):
             is_exact = judgement in (SAME_AS_GOLD, judge_blank(PROMPTS[self.protocol.prompt]))
             decided_by = "exact" if is_exact else "semantic"
         row = {
-            "correct": score == 1 if judgement and self.protocol.prompt == "verdict" else None,
+            "correct": judgement.score > 0.5 if judgement and self.protocol.prompt == "verdict" else None,
             "reasoning": judgement.rationale if judgement else "",
             "decision_method": decided_by,
             "failure": outcome.reason if isinstance(outcome, Failure) else None,
@@ -10150,7 +10261,9 @@ class GradeAnswers(GradeItems):
     def own_columns(self) -> list[str]:
         """The columns of the CSV with what the judge says by the user's own criteria."""
         ends = ("rationale", "failure")
-        return [f"{row.name}_{end}" for row, end in itertools.product(self.own_criteria, ends)]
+        columns = [f"{row.name}_{end}" for row, end in itertools.product(self.own_criteria, ends)]
+        further = itertools.product(self.criteria, self.judging.list_further())
+        return columns + [f"{row.name}_{end}" for row, end in further]
 
     def find_imperfect(self) -> Iterator[str]:
         """Yield the scores of gold answers that are below 1."""
@@ -11108,6 +11221,7 @@ class SummaryOptions(JudgeOptions):
 
     summary_file: Sequence[str] | None = option(None, "a file; repeatable", action="append", metavar="FILE")
     limit: int | None = option(None, "judge the first N of each file", type=parse_positive, metavar="N")
+    repeats: int = repeats_option()
     indices: Sequence[int] | None = option(None, "judge these, from 0", type=parse_indices, metavar="N,N")
     output_dir: str = option("results/evaluation", "for results and journal", type=parse_name, metavar="DIR")
     plot: Sequence[str] = option((), "draw existing results; judge nothing", nargs="+", metavar="FILE")
@@ -11256,16 +11370,19 @@ class JudgeSummaries(GradeItems):
     def build_results(self, configuration: SummaryFile) -> dict[str, Any]:
         rows = []
         for answer in configuration.answers:
-            scores: dict[str, int | None] = dict.fromkeys(CRITERIA)
-            for measure in self.measures:
-                scores[measure.name] = int(answer.scores[measure.name])
-            row = ScoredSummary(id=answer.item.id, query=answer.item.question, scores=scores)
+            scores: dict[str, float | None] = dict.fromkeys(CRITERIA)
             outcome = answer.outcomes[TOTAL]
+            given = {} if isinstance(outcome, Failure) else outcome.scores
+            for measure in self.measures:
+                scores[measure.name] = given.get(measure.name, 0)
+            row = ScoredSummary(id=answer.item.id, query=answer.item.question, scores=scores)
             if isinstance(outcome, Failure):
                 row.error = outcome.reason
                 row.raw_response = outcome.reply or None
             elif outcome.reply:
                 row.raw_response = outcome.reply.content
+                if self.judging.repeats > 1:
+                    row.repeats = [repeat.scores for repeat in outcome.repeats]
             rows.append(row)
         is_asked = any(isinstance(self.prepare(answer), Task) for answer in configuration.answers)
         return {
@@ -11296,7 +11413,7 @@ class JudgeSummaries(GradeItems):
             n_failed = sum(answer.is_failed for answer in configuration.answers)
             counts = (len(configuration.answers), n_failed, configuration.n_skipped)
             rows.append(([configuration.name, *counts], configuration.means))
-            totals = Counter(answer.scores.get(TOTAL) for answer in configuration.answers)
+            totals = Counter(map(find_nearest_level, configuration.list_scores(TOTAL)))
             levels = range(int(SUMMARY_MEASURES[-1].top) + 1) if self.has_gold else ()
             unit = max(1, max(totals.values(), default=0) / 40)  # the widest bar has 40 columns
             bars = [(str(level), totals[level], "#" * math.ceil(totals[level] / unit)) for level in levels]
@@ -11360,7 +11477,8 @@ def describe_scores(rows: Sequence[ScoredSummary]) -> dict[str, dict[str, Any]]:
     described = {}
     for measure, column, interval in zip(SUMMARY_MEASURES, columns, intervals, strict=True):
         known = [score for score in column if score is not None]
-        counts = {str(level): known.count(level) for level in range(int(measure.top) + 1)}
+        nearest = list(map(find_nearest_level, known))
+        counts = {str(level): nearest.count(level) for level in range(int(measure.top) + 1)}
         described[measure.name] = describe_spread(known, interval) | {"distribution": counts}
     return described
 
@@ -11981,6 +12099,7 @@ def grade(
     judge: str | Callable[[Question, str], float | None] | None = None,
     judge_support: bool = False,
     criteria: Mapping[str, str] | Sequence[CriterionValue] = (),
+    repeats: int = 1,
     measures: Mapping[str, OwnMeasure] = MappingProxyType({}),
     workers: int = 1,
 ) -> Results:
@@ -11996,6 +12115,7 @@ def grade(
         judge_support: whether the model also judges if the cited sentences support the answer.
         criteria: criteria of your own: a dict of name and question, each decided yes or no, or a list of what
             --criteria takes, or of the rows of its file: `{"name", "description", "scale"}`.
+        repeats: how often each judgement is asked for, at most 100: the score is the mean.
         measures: measures of your own by name: `f(question, prediction)` returns a score, of which more is
             better, True or False, or None if the question has none; it is not asked about a missing
             prediction, which counts 0. `prediction.extra` has the fields that this program does not know.
@@ -12009,7 +12129,8 @@ def grade(
         InputError: with all problems of the input, why the model cannot be asked, or what a function raised.
         TypeError: if `systems` is a string, or `judge` is neither a name nor a function.
         ValueError: if `systems` is empty, if a function is to judge by more than the rubric or returns
-            anything but a number up to 2**53 (a judge: from 1 to 5), or if the name of a measure is taken.
+            anything but a number up to 2**53 (a judge: from 1 to 5), if `repeats` is not a number from 1 to
+            100, or if the name of a measure is taken.
 
     >>> grade("dev")["simple"]["retrieval"]["recall_at_1"]  # doctest: +SKIP
     6
@@ -12019,6 +12140,7 @@ def grade(
         raise ValueError("judge: a function judges by the rubric only, name a model")
     options = build_split_options(split, str(folder), systems, criteria)
     options.judge_support = judge_support
+    options.repeats = check_repeats(repeats)
     command = GradeSplit(options)
     command.functions = measures
     command.function_workers = workers
@@ -12052,7 +12174,7 @@ def collect_split_results(command: GradeSplit) -> Results:
     [submission] = command.submissions
     measures = command.split.measures
     means = {system.name: system.means for system in submission.systems}
-    header = list_csv_header(measures, command.split.criteria)
+    header = list_csv_header(measures, command.split.criteria, command.split.further)
     rows = list(list_csv_rows(command.split, submission.systems))
     return Results(command.build_document(submission), means, measures, header, rows)
 
@@ -12064,6 +12186,7 @@ def grade_answers(
     protocol: str = "verdict",
     judge: str | ItemFunction | None = None,
     criteria: Mapping[str, str] | Sequence[CriterionValue] = (),
+    repeats: int = 1,
     measures: Mapping[str, ItemFunction] = MappingProxyType({}),
     columns: Mapping[str, str] = MappingProxyType({}),
     baseline: str | Path | None = None,
@@ -12083,6 +12206,7 @@ def grade_answers(
             for those that the journal lacks, which needs GROQ_API_KEY; it scores as the method `llm_judge`.
             So does a function `judge(item)`: it returns 0 to 1, True or False, or None (not judged).
         criteria: criteria of your own for a model, as in `grade`.
+        repeats: how often each judgement is asked for, as in `grade`.
         measures: measures of your own by name: `f(item)` returns a score, True or False, or None if the item
             has none; it is not asked about a missing answer, which counts 0. An item has `question`, `gold`,
             `prediction`, `context`, and in `extra` the fields that this program does not know.
@@ -12107,6 +12231,7 @@ def grade_answers(
     """
     options = build_answer_options(methods, protocol, judge, criteria, columns)
     options.baseline = None if baseline is None else str(baseline)
+    options.repeats = check_repeats(repeats)
     command = GradeRows(options)
     command.folder = str(folder)
     command.sources = list_sources(rows)
@@ -12142,6 +12267,12 @@ def check_name(what: str, name: str, known: Collection[str]) -> str:
     if name not in known:
         raise ValueError(f"unknown {what}: {name}; expected {', '.join(known)}")
     return name
+
+
+def check_repeats(repeats: int) -> int:
+    if repeats not in range(1, MAX_REPEATS + 1):
+        raise ValueError(f"repeats: expected a whole number from 1 to {MAX_REPEATS}, got {repeats!r}")
+    return repeats
 
 
 class GradeRows(GradeAnswers):
@@ -12272,14 +12403,13 @@ def run_silently(
         with ExitStack() as resources:
             if callable(judge):
                 name = getattr(judge, "__name__", type(judge).__name__)
-                judging = Judging(name, name)
-                outcomes: Outcomes = {}
-                requests = list(command.requests())
+                judging = Judging(name, name, repeats=options.repeats)
+                requests = list_repeats(command.requests(), options.repeats)
                 places = [f"{name}: {request.system}, {request.item_id}" for request in requests]
                 arguments = list(map(find_arguments, requests))
                 scores = call_function(judge, arguments, places, bounds, command.function_workers)
-                for request, score in zip(requests, scores, strict=True):
-                    outcomes[request.id] = NO_SCORE if score is None else Judgement(score, "")
+                given = [NO_SCORE if score is None else Judgement(score, "") for score in scores]
+                outcomes = collect_outcomes(zip(requests, given, strict=True))
             else:
                 outcomes, judging = ask_requests(command, Console(None, None), resources)
             if judging.unavailable:

@@ -1,0 +1,267 @@
+"""How much a judge can be trusted: asked again (--repeats), and beside other judges of the journal."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+
+import evaluation
+import pytest
+
+from conftest import (
+    FIRST_SEED,
+    GPT_OSS,
+    LLAMA,
+    JudgeWith,
+    Project,
+    Serve,
+    journal_entries,
+    json_lines,
+    judge_block,
+    judge_row,
+    judge_scores,
+    mentions,
+    table,
+    write_many,
+)
+from groq_server import BatchScript, Call, Reply, completion, decommissioned, score_reply
+
+THRICE = ("dev", "--repeats", "3")
+SUMMARY_CRITERIA = (
+    "criterion_1_claim_relevance",
+    "criterion_2_perspective_claim_alignment",
+    "criterion_3_perspective_distinctness",
+    "criterion_4_coverage_of_core_arguments",
+    "criterion_5_factual_grounding",
+)
+
+
+def repeat_of(call: Call) -> int:
+    number: int = call.body["seed"] - FIRST_SEED
+    return number
+
+
+def by_turns(*scores: int) -> Callable[[Call], Reply]:
+    """Give these scores by turns, each time that something is asked again the next one."""
+    return lambda call: score_reply(scores[repeat_of(call)], f"Worth {scores[repeat_of(call)]}.")
+
+
+def rows_of_csv(project: Project, name: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(project.files()[name].decode("utf-8-sig"))))
+
+
+# ------------------------------------------------------------------ Repeats
+
+
+def test_the_score_is_the_mean_and_the_reason_that_of_the_score_nearest_to_it(
+    small: Project, serve: Serve
+) -> None:
+    server = serve(by_turns(5, 3, 5))
+    outcome = small.run(*THRICE, "--report", "csv", "html")
+    assert (outcome.code, len(server.calls)) == (0, 6)
+    assert "Average Answer Score (1-5): 4.33\n" in outcome.out
+    assert mentions(outcome.err, "Judge: llama-3.1-8b-instant, 6 judgements; 6 calls")
+    row = judge_row(outcome, "q001")
+    assert row["answer_score_raw"] == row["judge_score"] == pytest.approx(13 / 3)
+    assert (row["answer_repeats"], row["answer_rationale"]) == ([5, 3, 5], "Worth 5.")
+    block = judge_block(outcome)
+    assert (block["repeats"], block["usage"]["judgements"]) == (3, 6)
+    [row, _] = rows_of_csv(small, "dev_evaluation.csv")
+    assert (row["answer_score_raw"], row["answer_repeats"]) == ("4.33333", "5, 3, 5")
+    page = small.files()["dev_evaluation.html"].decode()
+    assert "5, 3, 5" in page
+    assert "4.33" in page
+
+
+def test_further_repeats_are_sampled_with_seeds_of_their_own(small: Project, serve: Serve) -> None:
+    server = serve(by_turns(3, 4, 5))
+    small.run("dev")
+    once = [call.body for call in server.calls]
+    small.run(*THRICE)
+    drawn = {(call.body["seed"] - FIRST_SEED, call.body["temperature"]) for call in server.calls}
+    assert drawn == {(0, 0), (1, 1), (2, 1)}
+    again = [call.body for call in server.calls[2:]]
+    assert len(again) == 4  # two thirds of six: the first ones are paid for
+    same = [{**body, "seed": FIRST_SEED, "temperature": 0} for body in again]
+    assert all(body in once for body in same)
+    assert len({entry["key"] for entry in journal_entries(small)}) == 6
+
+
+def test_without_the_option_the_first_judgement_of_several_counts(small: Project, serve: Serve) -> None:
+    server = serve(by_turns(2, 5, 5))
+    small.run(*THRICE)
+    outcome = small.run()
+    assert (outcome.code, len(server.calls)) == (0, 6)
+    assert judge_row(outcome, "q001")["answer_score_raw"] == 2
+    assert "answer_repeats" not in judge_row(outcome, "q001")
+
+
+def test_a_missing_repeat_is_a_missing_judgement(
+    small: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve(by_turns(5, 4, 3))
+    small.run(*THRICE, "--workers", "1")
+    small.write("dev_judgements.jsonl", json_lines(*journal_entries(small)[:-1]))
+    monkeypatch.delenv("GROQ_API_KEY")
+    outcome = small.run(*THRICE)
+    assert outcome.code == 3
+    assert judge_scores(outcome) == {"q001": 4, "q002": 0}
+    assert judge_block(outcome)["unjudged_questions"] == ["q002"]
+    assert mentions(outcome.err, "for the remaining 1 of 6 judgements")
+
+
+def test_a_repeat_that_fails_is_named_and_asked_for_again(small: Project, judge_with: JudgeWith) -> None:
+    judge_with({"strong": [[5, None, 3], 4]})  # type: ignore[list-item]
+    outcome = small.run(*THRICE)
+    assert outcome.code == 3
+    assert judge_block(outcome)["failed_questions"] == ["q001"]
+    assert judge_row(outcome, "q001")["answer_score_raw"] == 0
+    server = judge_with({"strong": [[5, 4, 3], 4]})
+    outcome = small.run(*THRICE)
+    assert (outcome.code, len(server.calls)) == (0, 1)
+    assert judge_row(outcome, "q001")["answer_repeats"] == [5, 4, 3]
+
+
+def test_a_successor_judges_all_repeats(small: Project, serve: Serve) -> None:
+    """The usual judge is withdrawn after three of six judgements: no answer has those of two models."""
+
+    def answer(call: Call) -> Reply:
+        if call.body["model"] == LLAMA:
+            return score_reply(1) if call.number < 3 else decommissioned()
+        return by_turns(3, 4, 5)(call)
+
+    server = serve(answer)
+    outcome = small.run(*THRICE, "--workers", "1")
+    assert outcome.code == 0
+    assert [row["answer_repeats"] for row in judge_block(outcome)["per_question"]] == [[3, 4, 5]] * 2
+    assert judge_block(outcome)["judge_model"] == GPT_OSS
+    assert len(server.calls) == 3 + 1 + 6
+
+
+def test_dry_run_budget_and_batches_count_all(project: Project, serve: Serve) -> None:
+    write_many(project, 4)
+    server = serve(by_turns(3, 4, 5), batches=BatchScript())
+    project.run("dev")
+    plan = project.run(*THRICE, "--dry-run").out
+    assert "Judgements: 12, of which 4 are stored already\n" in plan
+    assert "Calls to make: 8\n" in plan
+    outcome = project.run(*THRICE, "--max-usd", "0")
+    assert (outcome.code, len(server.calls)) == (3, 4)
+    project.run(*THRICE, "--batch")
+    for _ in range(4):
+        outcome = project.run(*THRICE)
+    assert (outcome.code, len(server.calls)) == (0, 4)
+    assert sum(len(batch.lines) for batch in server.batches.values()) == 8
+    assert {row["answer_score_raw"] for row in judge_block(outcome)["per_question"]} == {4}
+
+
+def test_a_number_of_repeats_that_is_none(small: Project) -> None:
+    for value in ("0", "101", "x"):
+        outcome = small.run("dev", "--repeats", value)
+        assert outcome.code == 2
+        assert mentions(outcome.err, "--repeats", value)
+
+
+def verdict_by_turns(*words: str) -> Callable[[Call], Reply]:
+    def answer(call: Call) -> Reply:
+        return completion(json.dumps({"reasoning": "Because.", "correct": words[repeat_of(call)]}))
+
+    return answer
+
+
+ROWS = [{"id": "r1", "question": "What burns?", "gold": "oil", "prediction": "It was whale oil."}]
+VERDICTS = {
+    "two of three": (("yes", "no", "yes"), 2 / 3, True),
+    "one of three": (("no", "no", "yes"), 1 / 3, False),
+    "a tie is no": (("yes", "no"), 1 / 2, False),
+    "one": (("yes",), 1, True),
+}
+
+
+@table("words, score, correct", VERDICTS)
+def test_a_verdict_is_a_mean_above_one_half(
+    project: Project, serve: Serve, words: Sequence[str], score: float, correct: bool
+) -> None:
+    project.write("log.json", ROWS)
+    serve(verdict_by_turns(*words))
+    command = ("answers", "log.json", "--method", "llm_judge", "--repeats", str(len(words)))
+    assert project.run(*command, "--report", "csv").code == 0
+    results = project.read("log_answers.json")
+    [row] = results["detailed_results"]
+    assert (row["correct"], results["accuracy"]) == (correct, float(correct))
+    assert row["scores"]["llm_judge"] == results["measures"]["llm_judge"]["mean"] == pytest.approx(score)
+    if len(words) > 1:
+        assert row["llm_judge_repeats"] == [int(word == "yes") for word in words]
+        shown = ", ".join(str(int(word == "yes")) for word in words)
+        assert rows_of_csv(project, "log_answers.csv")[0]["llm_judge_repeats"] == shown
+
+
+def test_criteria_of_ones_own_and_the_support_are_repeated(small: Project, serve: Serve) -> None:
+    def answer(call: Call) -> Reply:
+        turn = repeat_of(call)
+        fields = {"score": 3 + turn, "support": ("full", "none", "partial")[turn], "decision": "no"}
+        return completion(json.dumps({"rationale": "Because.", **fields}))
+
+    server = serve(answer)
+    outcome = small.run(*THRICE, "--judge-support", "--criteria", "polite=Is it polite?", "--report", "html")
+    assert (outcome.code, len(server.calls)) == (0, 3 * 5)  # of q002 nothing is cited
+    [row, blank] = outcome.results["strong"]["support"]["per_question"]
+    assert (row["support_score"], row["support"], row["support_repeats"]) == (0.5, "partial", [1, 0, 0.5])
+    assert (blank["support_score"], blank["support_repeats"]) == (0, [])
+    [row, _] = outcome.results["strong"]["polite"]["per_question"]
+    assert row["polite_repeats"] == [0, 0, 0]
+    page = small.files()["dev_evaluation.html"].decode()
+    assert "partial (full, none, partial): Because." in page
+
+
+def test_summaries_are_judged_several_times(project: Project, serve: Serve) -> None:
+    sides = [{"claim": "Oil.", "perspectives": [{"text": "It is cheap.", "evidence_docs": [1]}]}]
+    rows = [{"id": "s1", "query": "Oil?", "summary": sides}]
+    project.write("results/offline-summaries-JSON-enforced/results-5-offline-0.json", rows)
+    gold = {"id": "g", "title": "Oil?", "t1": "Good.", "response1": ["Cheap."], "favor_ids": [1]}
+    gold |= {"t2": "Bad.", "response2": ["It burns."], "against_ids": [2]}
+    project.write("data/theperspective/data.jsonl", json.dumps(gold))
+
+    def answer(call: Call) -> Reply:
+        scores = dict.fromkeys(SUMMARY_CRITERIA, repeat_of(call))
+        scores[SUMMARY_CRITERIA[0]] = 2 if repeat_of(call) == 0 else 1
+        explanations = dict.fromkeys(SUMMARY_CRITERIA, "Because.")
+        return completion(json.dumps({"explanations": explanations, "scores": scores}))
+
+    serve(answer)
+    assert project.run("summaries", "--repeats", "3").code == 0
+    [path] = [name for name in project.files() if "llm_judge_scores" in name]
+    results = project.read(path)
+    [row] = results["results"]
+    assert row["scores"][SUMMARY_CRITERIA[0]] == pytest.approx(4 / 3)
+    assert row["scores"]["total_score"] == pytest.approx(4 / 3 + 4)
+    assert [sum(scores.values()) for scores in row["repeats"]] == [2, 5, 9]
+    assert results["statistics"]["total_score"]["distribution"]["5"] == 1
+
+
+# ------------------------------------------------------------------ From Python
+
+
+def test_from_python_models_and_functions_are_asked_several_times(small: Project, serve: Serve) -> None:
+    server = serve(by_turns(3, 4, 5))
+    results = evaluation.grade("dev", judge=LLAMA, repeats=3)
+    assert len(server.calls) == 6
+    assert [row["answer_repeats"] for row in results.rows()] == [[3, 4, 5]] * 2
+    assert [row["answer_score_raw"] for row in results.rows()] == [4, 4]
+    names = {row["measure"] for row in results.summary()}
+    assert names == {row["measure"] for row in evaluation.grade("dev", judge=LLAMA).summary()}
+    given = iter([1, 2, 5, 5, 5, 5])
+    results = evaluation.grade("dev", judge=lambda asked, answer: next(given), repeats=3)
+    assert [row["answer_repeats"] for row in results.rows()] == [[1, 2, 5], [5, 5, 5]]
+    for repeats in (0, 101, 1.5):
+        with pytest.raises(ValueError, match="repeats: expected a whole number from 1 to 100"):
+            evaluation.grade("dev", repeats=repeats)  # type: ignore[arg-type]
+
+
+def test_from_python_answers_are_judged_several_times(project: Project, serve: Serve) -> None:
+    serve(verdict_by_turns("yes", "no", "yes"))
+    results = evaluation.grade_answers(ROWS, methods=(), judge=LLAMA, repeats=3)
+    [row] = results.rows()
+    assert (row["correct"], row["llm_judge_repeats"]) == (True, [1, 0, 1])
