@@ -2546,6 +2546,7 @@ class JudgedBy(NamedTuple):
 
     model: str  # "" for people
     prompt_hash: str
+    repeats: int = 1  # whose mean the scores are
 
 
 class ScoredRun(msgspec.Struct):
@@ -2578,7 +2579,7 @@ class ScoredRun(msgspec.Struct):
             return "" if then == now else f"not judged{'' if then else ' in the baseline'}"
         if then.model != now.model:
             return f"judged by {then.model or 'people'}, now by {now.model or 'people'}"
-        return "" if then == now else "judged with another prompt"
+        return "" if then.prompt_hash == now.prompt_hash else "judged with another prompt"
 
 
 class StoredRun(ScoredRun):
@@ -2642,6 +2643,7 @@ class Development(msgspec.Struct):
     n_documents: int
     changes: list[Change] = []
     lost: list[str] = []  # titles of the measures that the system does not submit any more
+    notes: dict[str, None] = {}  # on what differs, and is compared
 
     def list_regressions(self) -> list[str]:
         """Return what is worse than in the baseline, one line each."""
@@ -2675,6 +2677,7 @@ class Development(msgspec.Struct):
             "documents": self.n_documents,
             "differences": [change.describe() for change in self.changes],
             "not_submitted": self.lost,
+            "notes": list(self.notes),
         }
 
 
@@ -2730,6 +2733,11 @@ def measure_development(
             development.changes.append(change)
         elif is_gated(measure, gate):
             development.lost.append(measure.title)
+        then = before.judges.get(measure.name)
+        today = now.judges.get(measure.name)
+        if then and today and then.repeats != today.repeats:
+            note = f"repeats of each judgement: {then.repeats} in the baseline, {today.repeats} now"
+            development.notes[note] = None
     add_intervals(table, [change for change in development.changes if change.n and not change.obstacle])
     return development
 
@@ -3353,11 +3361,11 @@ class Judged(msgspec.Struct, kw_only=True):
         return judgement.rationale if judgement else ""
 
 
-def list_judges(criteria: Iterable[Criterion], model: str) -> dict[str, JudgedBy]:
+def list_judges(criteria: Iterable[Criterion], model: str, repeats: int) -> dict[str, JudgedBy]:
     """Return by whom the measures that rest on some criteria are judged."""
     judges: dict[str, JudgedBy] = {}
     for criterion in criteria:
-        judges |= dict.fromkeys(criterion.measures, JudgedBy(model, criterion.prompt_hash))
+        judges |= dict.fromkeys(criterion.measures, JudgedBy(model, criterion.prompt_hash, repeats))
     return judges
 
 
@@ -8030,6 +8038,7 @@ class StoredBlock(Record):
     per_question: list[dict[str, Any]] = []
     judge_model: str = ""
     prompt_hash: str = ""
+    repeats: int = 1
     inputs: list[InputFile] = []
 
 
@@ -8091,7 +8100,8 @@ def restore_run(
         criterion = find_criterion(block)
         if criterion and content.per_question:
             criteria.append(criterion)
-            judged_by = JudgedBy(content.judge_model, content.prompt_hash or blocks["run"].prompt_hash)
+            prompt_hash = content.prompt_hash or blocks["run"].prompt_hash
+            judged_by = JudgedBy(content.judge_model, prompt_hash, content.repeats)
             judges |= dict.fromkeys(criterion.measures, judged_by)
             if any(row.get("failure") for row in content.per_question):
                 incomplete.append(criterion)
@@ -8145,7 +8155,7 @@ def read_baseline(options: SplitOptions, problems: list[str]) -> Mapping[str, St
 def build_run(system: System, scores: Scores, judging: Judging) -> ScoredRun:
     """Return a system's run of today."""
     keys = [(answer.question.question_id, answer.gold_id) for answer in system.answers]
-    judges = list_judges(system.judged, judging.model)
+    judges = list_judges(system.judged, judging.model, judging.repeats)
     return ScoredRun(system.name, keys, scores, list(flatten(system.blocks.values())), judges)
 
 
@@ -8162,7 +8172,8 @@ def build_baseline_part(path: str | None, developments: Mapping[str, Development
         for change in development.changes:
             cells = [*list_difference_cells(change), change.describe_noticed(), change.verdict]
             rows.append([name, change.measure.title, *cells])
-        lines += prefix_lines(name, [*development.list_obstacles(), *development.list_regressions()])
+        remarks = [*development.notes, *development.list_obstacles(), *development.list_regressions()]
+        lines += prefix_lines(name, remarks)
     header = ["System", "Measure", "n", "Change", "p (adj.)", "Noticed from", "Verdict"]
     return Part("Changes since the baseline", header, rows, lines, n_names=2)
 
@@ -10062,7 +10073,7 @@ class GradeAnswers(GradeItems):
         configuration = self.configurations[position]
         part = self.table.select(np.array([answer.place for answer in configuration.answers], np.intp))
         is_judged = configuration.is_judged and self.judging.model
-        judges = list_judges(self.criteria if is_judged else (), self.judging.model)
+        judges = list_judges(self.criteria if is_judged else (), self.judging.model, self.judging.repeats)
         scores = part.systems[configuration.name]
         now = ScoredRun(configuration.name, part.keys, scores, self.measures, judges)
         clusters = dict(zip(self.table.keys, self.table.clusters.tolist(), strict=True))
@@ -10399,6 +10410,7 @@ class StoredSetup(Record):
 
     prompt_hash: str = ""
     criteria: dict[str, str] = {}  # the user's own, by name
+    repeats: int = 1
 
 
 class StoredAnswers(Record):
@@ -10430,7 +10442,9 @@ def read_stored_answers(file: FileData, problems: list[str]) -> StoredRun | None
     prompts = dict.fromkeys(judged, stored.setup.prompt_hash) | stored.setup.criteria
     judges: dict[str, JudgedBy] = {}
     if stored.judge_model:
-        judges = {name: JudgedBy(stored.judge_model, prompt_hash) for name, prompt_hash in prompts.items()}
+        repeats = stored.setup.repeats
+        for measure, prompt_hash in prompts.items():
+            judges[measure] = JudgedBy(stored.judge_model, prompt_hash, repeats)
     scores = read_stored_scores(rows, measures, problems)
     return StoredRun(stored.configuration, keys, scores, measures, judges, file.source)
 

@@ -157,6 +157,22 @@ def test_dry_run_budget_and_batches_count_all(project: Project, serve: Serve) ->
     assert {row["answer_score_raw"] for row in judge_block(outcome)["per_question"]} == {4}
 
 
+def test_a_baseline_with_another_number_of_repeats_is_compared(project: Project, serve: Serve) -> None:
+    write_many(project, 6)
+    serve(by_turns(5, 3, 1))
+    once = project.run()
+    project.write("baseline.json", once.results)
+    outcome = project.run(*THRICE, "--baseline", "baseline.json")
+    assert outcome.code == 1  # from 5 to 3
+    note = "repeats of each judgement: 1 in the baseline, 3 now"
+    assert mentions(outcome.out.splitlines(), f"strong: {note}")
+    baseline = outcome.results["strong"]["baseline"]
+    assert baseline["notes"] == [note]
+    assert -2 in [row["difference"] for row in baseline["differences"]]
+    project.write("baseline.json", outcome.results)
+    assert project.run(*THRICE, "--baseline", "baseline.json").results["strong"]["baseline"]["notes"] == []
+
+
 def test_a_number_of_repeats_that_is_none(small: Project) -> None:
     for value in ("0", "101", "x"):
         outcome = small.run("dev", "--repeats", value)
