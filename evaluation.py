@@ -2312,7 +2312,8 @@ class Measure(NamedTuple):
     title: str
     digits: int = 3
     scale: float = 1  # from an item's score to the mean's unit: 100 for a percentage
-    top: float = 1  # the highest possible mean
+    lowest: float = 0  # possible score of an item, infinite if there is none; a missing judgement counts 0
+    highest: float = 1
     key: str = ""  # of the mean in the results file, if it differs from `name`
     explanation: str = ""  # a sentence for people who read a page
 
@@ -2395,7 +2396,7 @@ def compute_means(table: Table, system: str, measures: Iterable[Measure]) -> dic
         clusters = table.clusters[is_known]
         means[measure.name] = NO_MEAN
         if len(known):
-            if measure.top == measure.scale and measure.name not in table.fractions:
+            if measure.highest == 1 and measure.name not in table.fractions:
                 interval = share_interval(known, clusters, measure.scale)
             means[measure.name] = Mean(
                 value=math.fsum(known) / len(known) * measure.scale,
@@ -3381,7 +3382,7 @@ def prepare_own(own: OwnCriterion, texts: Mapping[str, str]) -> Case:
 def measure_own(own: OwnCriterion, name: str, key: str = "") -> Measure:
     """Return the measure that has the scores by a criterion of the user's own."""
     if own.levels:
-        return Measure(name, own.name, 2, top=TOP_SCORE, key=key, explanation=own.description)
+        return Measure(name, own.name, 2, highest=TOP_SCORE, key=key, explanation=own.description)
     explanation = f"{own.description} The share of answers for which the judge says yes."
     return Measure(name, own.name, key=key, explanation=explanation)
 
@@ -7048,7 +7049,6 @@ RECALL_MEASURES = {
         f"Recall@{k} %",
         digits=1,
         scale=100,
-        top=100,
         key=f"recall_at_{k}_pct",
         explanation=f"The share of the questions whose gold document is among the top {k} retrieved.",
     )
@@ -7065,7 +7065,7 @@ ANSWER_MEASURE = Measure(
     "answer_score_raw",
     "Answer",
     digits=2,
-    top=TOP_SCORE,
+    highest=TOP_SCORE,
     key="avg_answer_score",
     explanation=f"The judge's score by the question's rubric, from 1 to {TOP_SCORE}. A missing one counts 0.",
 )
@@ -7188,7 +7188,7 @@ class GradeSplit(Command):
         for criterion in criteria:
             blocks.setdefault(criterion.block, [criterion.measure])
         if self.functions:
-            blocks["measures"] = [Measure(name, name) for name in self.functions]
+            blocks["measures"] = [measure_function(name) for name in self.functions]
         self.split = read_split(options.split, problems, options.root)
         self.split = self.split._replace(criteria=criteria, blocks=blocks)
         split = self.split._replace(questions=[]) if problems else self.split  # any ID may be a question's
@@ -7635,7 +7635,7 @@ def qualify_support(answer: GradedAnswer) -> str:
     if answer.cited_doc_id not in ("", answer.question.doc_id):
         text += f" by sentences of {answer.cited_doc_id}"
     if answer.gold and score and not set(answer.gold) & set(answer.cited):
-        degree = "supported" if score == SUPPORT.measure.top else "partly supported"
+        degree = "supported" if score == SUPPORT.measure.highest else "partly supported"
         text += f" (wrong by ID, {degree} by content)"
     return text
 
@@ -9022,7 +9022,7 @@ Average Combined Score (0-1): {format_mean(system, COMBINED_MEASURE, 2)}"""
     for criterion in system.judged_beside:
         measure = criterion.measure
         lowest = min(PROMPTS[criterion.prompt].choices.values())
-        text += f"\nAverage {measure.title} ({lowest}-{measure.top:g}): {format_mean(system, measure, 2)}"
+        text += f"\nAverage {measure.title} ({lowest}-{measure.highest:g}): {format_mean(system, measure, 2)}"
     cases = describe_cases(system, criteria)
     remarks = [*describe_scored(system), *cases["Flagged questions"], *cases["Overridden scores"]]
     return "\n".join([text, *map(escape_console, remarks)])
@@ -9651,7 +9651,7 @@ class ItemCriterion(Criterion, frozen=True, kw_only=True):
         """Return the scores of an outcome in the measure's unit. A missing judgement counts 0."""
         if isinstance(outcome, Failure):
             return dict.fromkeys(self.measures, 0.0)
-        unit = PROMPTS[self.prompt].top / self.measure.top
+        unit = PROMPTS[self.prompt].top / self.measure.highest
         scores = {**outcome.scores, self.measure.name: outcome.score}
         return {name: scores[name] / unit for name in self.measures if name in scores}
 
@@ -9904,10 +9904,11 @@ class GradeAnswers(GradeItems):
         self.suffix = "" if is_usual else JUDGE_SUFFIX + name_for_file(self.model)
         self.measures = [Measure(name, name, explanation=METHODS[name].explanation) for name in self.unjudged]
         self.measures += [criterion.measure for criterion in (self.protocol, *self.own_criteria)]
-        self.measures += [Measure(name, name) for name in self.functions]
+        self.measures += map(measure_function, self.functions)
         self.compared = list(self.measures)
         for name, explanation in (dict.fromkeys(self.protocol.measures[1:], "") | OPTIONAL_MEASURES).items():
-            self.measures.append(Measure(name, name, 1 if name in AMOUNTS else 3, explanation=explanation))
+            digits, highest = (1, math.inf) if name in AMOUNTS else (3, 1)
+            self.measures.append(Measure(name, name, digits, highest=highest, explanation=explanation))
         check_thresholds(options, self.names, self.measures)
         if options.baseline:
             self.baseline = read_stored_answers(read_file(options.baseline, problems), problems)
@@ -10239,7 +10240,7 @@ class GradeAnswers(GradeItems):
                 scores = configuration.list_scores(measure.name)
                 if scores:
                     title = f"{configuration.name}: {measure.name}, {len(scores)} answers"
-                    has_levels = measure.top == TOP_SCORE
+                    has_levels = measure.highest == TOP_SCORE
                     levels = LEVEL_SCORES.values() if has_levels else np.linspace(0, 1, 11).tolist()
                     distributions[title] = Distribution(scores, list(map(float, levels)))
             lines += prefix_lines(configuration.name, describe_answers(configuration.results))
@@ -11219,8 +11220,8 @@ NO_REFERENCE = "none"  # in a prompt, in place of a gold summary
 WEB_CHARS = 200  # of a web document that the judge sees
 TOTAL = "total_score"
 SUMMARY_MEASURES = (
-    *(Measure(name, title, 2, top=max(CRITERION_LEVELS)) for name, title in CRITERIA.items()),
-    Measure(TOTAL, "Total", 2, top=max(CRITERION_LEVELS) * len(CRITERIA)),
+    *(Measure(name, title, 2, highest=max(CRITERION_LEVELS)) for name, title in CRITERIA.items()),
+    Measure(TOTAL, "Total", 2, highest=max(CRITERION_LEVELS) * len(CRITERIA)),
 )
 
 
@@ -11428,7 +11429,7 @@ class JudgeSummaries(GradeItems):
             counts = (len(configuration.answers), n_failed, configuration.n_skipped)
             rows.append(([configuration.name, *counts], configuration.means))
             totals = Counter(map(find_nearest_level, configuration.list_scores(TOTAL)))
-            levels = range(int(SUMMARY_MEASURES[-1].top) + 1) if self.has_gold else ()
+            levels = range(int(SUMMARY_MEASURES[-1].highest) + 1) if self.has_gold else ()
             unit = max(1, max(totals.values(), default=0) / 40)  # the widest bar has 40 columns
             bars = [(str(level), totals[level], "#" * math.ceil(totals[level] / unit)) for level in levels]
             parts.append(Part(f"Total scores: {configuration.name}", ["Score", "Summaries", ""], bars))
@@ -11492,7 +11493,7 @@ def describe_scores(rows: Sequence[ScoredSummary]) -> dict[str, dict[str, Any]]:
     for measure, column, interval in zip(SUMMARY_MEASURES, columns, intervals, strict=True):
         known = [score for score in column if score is not None]
         nearest = list(map(find_nearest_level, known))
-        counts = {str(level): nearest.count(level) for level in range(int(measure.top) + 1)}
+        counts = {str(level): nearest.count(level) for level in range(int(measure.highest) + 1)}
         described[measure.name] = describe_spread(known, interval) | {"distribution": counts}
     return described
 
@@ -12478,6 +12479,11 @@ class OwnCase(NamedTuple):
     answer: Judged
     place: str  # system and question
     arguments: tuple[Any, ...]  # none if the answer is missing
+
+
+def measure_function(name: str) -> Measure:
+    """Return the measure of a function of the user's own, which may return any number."""
+    return Measure(name, name, lowest=-math.inf, highest=math.inf)
 
 
 def add_own_scores(
