@@ -2374,9 +2374,11 @@ class Mean(NamedTuple):
     n: int
     n_clusters: int = 0
     is_submitted: bool = True
+    is_judged: bool = True  # False if a judge was to score it, and did not
 
 
 NO_MEAN = Mean(None, None, 0)
+NOT_JUDGED_MEAN = NO_MEAN._replace(is_judged=False)
 
 
 def compute_means(table: Table, system: str, measures: Iterable[Measure]) -> dict[str, Mean]:
@@ -5057,15 +5059,15 @@ def build_means_part(
     """
     measured = set()
     for _, means in rows:
-        measured |= {name for name, mean in means.items() if mean.value is not None}
+        measured |= {name for name, mean in means.items() if mean.value is not None or not mean.is_judged}
     shown = [measure for measure in measures if measure.name in measured]
     table = []
     for names, means in rows:
         cells = list(names)
         for measure in shown:
             mean = means.get(measure.name, NO_MEAN)
-            if not mean.is_submitted:
-                cells.append(NOT_SUBMITTED)
+            if not (mean.is_submitted and mean.is_judged):
+                cells.append(NOT_JUDGED.reason if mean.is_submitted else NOT_SUBMITTED)
             elif widest in (None, measure):
                 cells.append(MeanCell(mean.value, mean.interval, measure.digits))
             else:
@@ -5178,7 +5180,8 @@ def render_text_table(part: Part) -> str:
     columns: list[list[str]] = []
     for index, cells in enumerate(zip(*rows, strict=True)):
         width = max(map(len, cells))
-        is_numeric = all(re.match(rf"[-+]?\d|n/a|({NOT_SUBMITTED})?$", cell) for cell in cells[1:])
+        states = f"{NOT_SUBMITTED}|{NOT_JUDGED.reason}"
+        is_numeric = all(re.match(rf"[-+]?\d|n/a|({states})?$", cell) for cell in cells[1:])
         is_name = isinstance(part.rows[0][index], str) and index < part.n_names
         is_right = is_numeric and not is_name
         columns.append([cell.rjust(width) if is_right else cell.ljust(width) for cell in cells])
@@ -6166,27 +6169,35 @@ def check_thresholds(options: GateOptions, systems: Collection[str], measures: S
 
 
 def find_low_means(
-    options: GateOptions, systems: Mapping[str, Mapping[str, Mean]], measures: Sequence[Measure]
-) -> list[str]:
-    """Return a line for each mean below its threshold; `systems` has the means by title and measure.
+    options: GateOptions,
+    systems: Mapping[str, Mapping[str, Mean]],
+    measures: Sequence[Measure],
+    *,
+    needs_all: bool,
+) -> tuple[list[str], list[str]]:
+    """Return a line for each mean below its threshold, and one for each threshold that cannot be compared.
 
-    A threshold of a measure that none of its systems has is not met either.
+    `systems` has the means by title and measure. If not all are needed, one that is measured is enough. A
+    threshold for which nothing was submitted is not met.
     """
-    lines = []
+    low = []
+    unmeasured = []
     for threshold in options.fail_under:
         measure = find_measure(threshold.measure, measures)
-        values = {}
-        for title, means in systems.items():
-            found = means.get(measure.name, NO_MEAN)
-            if is_named(threshold.system, title) and found.value is not None and found.is_submitted:
-                values[title] = found.value
+        means = {title: found.get(measure.name, NO_MEAN) for title, found in systems.items()}
+        named = {title: mean for title, mean in means.items() if is_named(threshold.system, title)}
+        values = {title: mean.value for title, mean in named.items() if mean.is_submitted}
+        lacking = [title for title, value in values.items() if value is None]
         for title, value in values.items():
-            if value < threshold.value - 1e-9:
+            if value is not None and value < threshold.value - 1e-9:
                 shown = format_number(value, measure.digits + 1)
-                lines.append(f"{title}: {measure.title} {shown} is below {threshold.value:g}")
+                low.append(f"{title}: {measure.title} {shown} is below {threshold.value:g}")
         if not values:
-            lines.append(f"--fail-under {threshold.text}: nothing was submitted or judged for it")
-    return lines
+            low.append(f"--fail-under {threshold.text}: nothing was submitted for it")
+        elif lacking and (needs_all or len(lacking) == len(values)):
+            reason = f"cannot be compared: not measured for {shorten_names(lacking)}"
+            unmeasured.append(f"--fail-under {threshold.text}: {reason}")
+    return low, unmeasured
 
 
 def is_named(name: str, title: str) -> bool:
@@ -7139,6 +7150,8 @@ class GradeSplit(Command):
         self.earlier: Mapping[str, str] = {}  # the class's folders -> where earlier runs wrote their results
         self.people = People()
         self.baseline: Mapping[str, StoredRun] = {}
+        self.low_means: Sequence[str] = ()
+        self.unmeasured: Sequence[str] = ()  # the thresholds that cannot be compared
 
     @property
     def journal_file(self) -> str:
@@ -7301,6 +7314,9 @@ class GradeSplit(Command):
                 blocks = self.split.blocks.items()
                 system.blocks = {block: measures for block, measures in blocks if block not in unjudged}
             self.summarize(submission)
+        means = {system.title: system.means for system in self.systems}
+        gated = find_low_means(self.options, means, self.split.measures, needs_all=False)
+        self.low_means, self.unmeasured = gated
         if not any(system.is_judged for system in self.systems):
             judging.model = ""
 
@@ -7440,6 +7456,7 @@ class GradeSplit(Command):
             if system.development:
                 obstacles = system.development.list_obstacles()
                 lines += prefix_lines(f"warning: {system.name}", obstacles)
+        lines += prefix_lines("warning", self.unmeasured)
         return lines + warn_about_family(self.judging.model, sorted(generators))
 
     def describe_unused(self) -> list[str]:
@@ -7461,8 +7478,7 @@ class GradeSplit(Command):
         return lines
 
     def shortfalls(self) -> list[str]:
-        means = {system.title: system.means for system in self.systems}
-        lines = find_low_means(self.options, means, self.split.measures)
+        lines = [*self.low_means]
         if self.baseline:
             chosen = self.options.systems or self.baseline
             names = [system.name for system in self.systems]
@@ -7474,7 +7490,7 @@ class GradeSplit(Command):
         return lines
 
     def is_complete(self) -> bool:
-        has_all = not self.people.rejected and not self.problems
+        has_all = not (self.people.rejected or self.problems or self.unmeasured)
         if any(system.development and system.development.list_obstacles() for system in self.systems):
             return False
         cases = itertools.product(self.systems, self.split.criteria)
@@ -9645,7 +9661,6 @@ class ItemCriterion(Criterion, frozen=True, kw_only=True):
     """A criterion for free answers or summaries: a protocol, or one of the user's own."""
 
     prepare: Callable[[GradedItem], Case]  # returns what there is to judge about an answer
-    unasked: Judgement | None = None  # what counts if no judge is asked; None: nothing does
 
     def list_scores(self, outcome: Outcome) -> dict[str, float]:
         """Return the scores of an outcome in the measure's unit. A missing judgement counts 0."""
@@ -9666,6 +9681,7 @@ class GradeItems(Command):
     measures: Sequence[Measure] = ()
     compared: Sequence[Measure] = ()  # those of them that are scores
     unjudged: Sequence[str] = ()  # and those that need no judge
+    why_not = ""  # why nothing was judged; then no answer has a score by a criterion
 
     @property
     def answers(self) -> list[GradedItem]:
@@ -9697,20 +9713,22 @@ class GradeItems(Command):
         has_judgement = any(isinstance(outcome, Judgement) for outcome in outcomes.values())
         self.why_not = "" if has_judgement else judging.unavailable or judging.stopped
         if self.why_not and not self.unjudged:
-            raise JudgeUnavailable(self.why_not)  # no results rather than a file of zeros
-        for configuration in self.judged:
-            configuration.is_judged = not self.why_not
-        is_asked = bool(outcomes) or next(self.requests(), None) is None
+            raise JudgeUnavailable(self.why_not)  # no results rather than a file without scores
+        if not (self.why_not or outcomes) and next(self.requests(), None):
+            self.why_not = "no judge is named" if self.options.journal_only else f"{KEY_VARIABLE} is not set"
         for criterion, answer, request_id, case in self.list_cases():
-            if not (is_asked or criterion.unasked):
-                continue  # the blank answers alone would be a mean of 0
-            outcome = outcomes.get(request_id, criterion.unasked) if isinstance(case, Task) else case
+            found = {} if self.why_not else outcomes
+            outcome = found.get(request_id) if isinstance(case, Task) else case
             if outcome:
                 answer.outcomes[criterion.name] = outcome
-                answer.scores |= criterion.list_scores(outcome)
+                if not self.why_not:  # what is known without a judge would be a mean of few answers
+                    answer.scores |= criterion.list_scores(outcome)
         self.table = self.build_table(self.configurations, self.measures)
+        judged = [criterion.measure.name for criterion in self.criteria]
         for configuration in self.configurations:
             configuration.means = compute_means(self.table, configuration.name, self.measures)
+            if self.why_not or not configuration.is_judged:
+                configuration.means |= dict.fromkeys(judged, NOT_JUDGED_MEAN)
         self.differences = compare_systems(self.table, self.compared)
 
     def build_table(self, configurations: Sequence[Configuration], measures: Sequence[Measure]) -> Table:
@@ -9760,7 +9778,7 @@ class GradeItems(Command):
         return list_warnings(configuration.name, {"judgements missing, each counts 0": failures})
 
     def is_complete(self) -> bool:
-        return not any(answer.is_failed for answer in self.answers)
+        return not (self.why_not or any(answer.is_failed for answer in self.answers))
 
 
 def list_item_texts(item: Item) -> dict[str, str]:
@@ -9778,6 +9796,7 @@ def list_item_texts(item: Item) -> dict[str, str]:
 # -- The command
 
 
+USUAL_JUDGE_TOP = 5  # of more files
 COLUMN_FIELDS = ("rows", *(name for name in Item.__struct_fields__ if name != "extra"))
 
 
@@ -9813,7 +9832,12 @@ class AnswerOptions(JudgeOptions, GateOptions):
         None, "of semantic_dynamic (default: f1 with labels)", choices=("f1", "accuracy"), metavar="NAME"
     )
     embedding_model: str = option(EMBEDDING_MODEL, f"default: {EMBEDDING_MODEL}", metavar="NAME")
-    judge_top: int = option(5, "judge the N best files (default: 5)", type=parse_positive, metavar="N")
+    judge_top: int | None = option(
+        None,
+        f"judge the N best files (default: {USUAL_JUDGE_TOP}, or all if no method tells them apart)",
+        type=parse_positive,
+        metavar="N",
+    )
     generator: str | None = option(None, "the model that gave the answers", metavar="MODEL")
     auto_diverse_judge: bool = option(False, "choose a judge of another family than the generator")
     diverse_judge: Sequence[tuple[str, str]] = option(
@@ -9854,7 +9878,6 @@ DEFAULT_METHODS = ("exact", "keyword")
 TUNING_OPTIONS = ("threshold", "validation", "embedding_model")
 SETUP_OPTIONS = ("methods", "protocol", "normalize", *TUNING_OPTIONS, "judge_top", "repeats")
 SAME_AS_GOLD = Judgement(1, "The same as a gold answer.", is_certain=True)
-NOT_ASKED = Judgement(0, "No judge was asked.")
 
 
 class GradeAnswers(GradeItems):
@@ -9869,10 +9892,14 @@ class GradeAnswers(GradeItems):
     functions: Mapping[str, ItemFunction] = MappingProxyType({})  # measures of the user's own
     function_workers = 1
     writes_results = True
+    rankers: Sequence[str] = ()  # the methods that choose what is judged of many files
+    choice = ""  # in words, what is judged of them; "" for all
     generators: Sequence[str] = ()
     judge_notes: Sequence[str] = ()
     chosen: Mapping[str, Any] = {}  # the threshold of semantic_dynamic
     imperfect: Sequence[str] = ()  # scores of gold answers that were graded as answers
+    low_means: Sequence[str] = ()
+    unmeasured: Sequence[str] = ()  # the thresholds that cannot be compared
 
     @property
     def journal_file(self) -> str:
@@ -9887,6 +9914,9 @@ class GradeAnswers(GradeItems):
         options.methods = list(dict.fromkeys(options.methods or (() if has_others else DEFAULT_METHODS)))
         self.unjudged = [name for name in options.methods if METHODS[name].score]
         judged = [name for name in options.methods if not METHODS[name].score]
+        self.rankers = [*self.unjudged, *(["similarity"] if "hybrid" in judged else [])]
+        if options.judge_top and not self.rankers:
+            self.rankers = ["exact"]
         if len(judged) > 1:
             raise UsageError("--method hybrid and llm_judge exclude each other")
         self.protocol = build_protocol(judged[0] if judged else "llm_judge", options)
@@ -9918,10 +9948,37 @@ class GradeAnswers(GradeItems):
         self.gate = choose_gate(options, [*self.compared, *self.lost_measures], known)
         self.check_results()
         self.score_without_judge()
-        if self.criteria and len(self.configurations) > options.judge_top:
-            self.rank([*self.unjudged, "exact"][0])
-        for configuration in self.configurations[: options.judge_top]:
-            configuration.is_judged = bool(self.criteria)
+        self.choose_judged()
+        self.warn_about_lacking_questions()
+
+    def choose_judged(self) -> None:
+        """Choose what is judged: all, or the best of many files by a method that needs no judge.
+
+        The default is five files if a method that was asked for tells them from the others.
+        """
+        if not self.criteria:
+            return
+        limit = self.options.judge_top or USUAL_JUDGE_TOP
+        n_files = len(self.configurations)
+        for name in self.rankers if n_files > limit else ():
+            ranks = self.rank(name)
+            last, next_one = (ranks[row.name] for row in self.configurations[limit - 1 : limit + 1])
+            if last != next_one:
+                self.choice = f"best {limit} of {n_files} by {name}"
+                break
+            if self.options.judge_top:
+                self.choice = f"best {limit} of {n_files} by {name}, the first of equal ones"
+        for configuration in self.configurations[: limit if self.choice else n_files]:
+            configuration.is_judged = True
+
+    def warn_about_lacking_questions(self) -> None:
+        """Warn of each file that lacks questions of the others: its means are not over the same ones."""
+        n_questions = len(self.build_table(self.configurations, ()).clusters)
+        for row in self.configurations:
+            n_lacking = n_questions - len(row.answers)
+            if n_lacking:
+                lacks = f"lacks {n_lacking} of the {n_questions} questions of all files"
+                row.warnings = [*row.warnings, f"{row.name}: {lacks}: its means are over the others"]
 
     def check_baseline(self, stored: StoredRun) -> set[str]:
         """Return the measures of earlier results, and note which are lost. Raises UsageError for others'."""
@@ -9933,9 +9990,7 @@ class GradeAnswers(GradeItems):
 
     def rank(self, name: str) -> dict[str, int | None]:
         """Sort the configurations by a measure, best first, and return their ranks."""
-        averages = {}
-        for configuration in self.configurations:
-            averages[configuration.name] = mean(configuration.list_scores(name))
+        averages = {row.name: mean(row.list_scores(name)) for row in self.configurations}
         ranks = rank_systems(averages)
         self.configurations = sorted(self.configurations, key=lambda row: ranks[row.name] or math.inf)
         return ranks
@@ -9961,8 +10016,7 @@ class GradeAnswers(GradeItems):
         return notes + warn_about_family(options.judge_model or DEFAULT_JUDGE_MODEL, self.generators)
 
     def shortfalls(self) -> list[str]:
-        means = {configuration.name: configuration.means for configuration in self.configurations}
-        lines = find_low_means(self.options, means, self.measures)
+        lines = [*self.low_means]
         for name, development in self.developments.items():
             lines += prefix_lines(name, development.list_regressions())
         return lines
@@ -10032,7 +10086,7 @@ class GradeAnswers(GradeItems):
         for configuration in self.configurations:
             has_sources = any(answer.item.sources for answer in configuration.answers)
             for answer in configuration.answers:
-                for name in self.unjudged or ["exact"]:  # which chooses what is judged
+                for name in dict.fromkeys([*self.unjudged, *self.rankers]):
                     score = METHODS[name].score
                     if score:
                         answer.scores[name] = score(answer, self.options)
@@ -10042,18 +10096,22 @@ class GradeAnswers(GradeItems):
     def warnings(self) -> list[str]:
         lines = [*super().warnings(), *self.judge_notes]
         names = [configuration.name for configuration in self.judged]
-        if 0 < len(names) < len(self.configurations):
-            method = [*self.unjudged, "exact"][0]
-            best = f"best {len(names)} of {len(self.configurations)} by {method}"
-            lines += [f"Judged are the {best}: {', '.join(names)}", *self.render_plan().splitlines()]
-        return lines
+        if self.choice:
+            lines.append(f"Judged are the {self.choice}: {', '.join(names)}")
+            others = [configuration.name for configuration in self.configurations[len(names) :]]
+            lines.append(f"Not judged (see --judge-top): {shorten_names(others)}")
+        elif len(names) > USUAL_JUDGE_TOP:
+            lines.append(f"All {len(names)} files are judged (see --judge-top)")
+        else:
+            return lines
+        return [*lines, *self.render_plan().splitlines()]
 
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:
         super().grade(outcomes, judging)
         self.compare_with_baseline()
-        cases = [(criterion, answer) for criterion, answer, _, _ in self.list_cases()]
-        is_asked = all(answer.outcomes.get(row.name, NOT_ASKED) is not NOT_ASKED for row, answer in cases)
-        self.is_done = is_asked and not self.why_not and super().is_complete()
+        means = {configuration.name: configuration.means for configuration in self.configurations}
+        self.low_means, self.unmeasured = find_low_means(self.options, means, self.measures, needs_all=True)
+        self.is_done = super().is_complete()
         columns = set().union(*(scores.values for scores in self.table.systems.values()))
         self.measured = [measure.name for measure in self.measures if measure.name in columns]
         own = [criterion.name for criterion in self.own_criteria]
@@ -10073,7 +10131,7 @@ class GradeAnswers(GradeItems):
         position = self.names.index(self.baseline.name) if len(self.names) > 1 else 0
         configuration = self.configurations[position]
         part = self.table.select(np.array([answer.place for answer in configuration.answers], np.intp))
-        is_judged = configuration.is_judged and self.judging.model
+        is_judged = self.judging.model and not self.explain_unjudged(configuration)
         judges = list_judges(self.criteria if is_judged else (), self.judging.model, self.judging.repeats)
         scores = part.systems[configuration.name]
         now = ScoredRun(configuration.name, part.keys, scores, self.measures, judges)
@@ -10101,15 +10159,15 @@ class GradeAnswers(GradeItems):
             if name in self.table.systems[configuration.name].values:
                 results[f"total_{name}"] = sum(answer.scores[name] or 0 for answer in configuration.answers)
         if configuration.is_judged and self.protocol in self.criteria:
-            if self.protocol.prompt == "quality":
+            if self.protocol.prompt == "quality" and not self.why_not:
                 results["quality"] = self.describe_quality(configuration)
             if self.protocol.prompt == "verdict":
-                results |= count_verdicts(rows)
+                results |= count_verdicts(rows, self.why_not)
         if self.chosen:
             results["semantic_dynamic"] = self.chosen
         if "bleu" in self.unjudged:
             results["bleu_tokens"] = describe_tokens(configuration.answers)
-        if configuration.is_judged and self.judging.model:
+        if configuration.is_judged and self.judging.model and not self.why_not:
             results |= {"requested_model": self.judging.requested_model, "judge_model": self.judging.model}
             results["failed"] = [answer.item.id for answer in configuration.answers if answer.is_failed]
             results["flagged"] = [row["id"] for row in rows if row["flags"]]
@@ -10162,7 +10220,7 @@ class GradeAnswers(GradeItems):
         judgement = answer.find_judgement(self.protocol)
         score = answer.scores.get(self.protocol.name)
         decided_by = "llm"
-        if outcome in (None, NOT_ASKED):
+        if outcome is None:
             decided_by = "no_llm"
         elif judgement and judgement.is_certain:
             is_exact = judgement in (SAME_AS_GOLD, judge_blank(PROMPTS[self.protocol.prompt]))
@@ -10196,6 +10254,12 @@ class GradeAnswers(GradeItems):
             quality[name] = {"n": len(values), "mean": average, "normalized": share, "ci95": interval}
         return quality
 
+    def explain_unjudged(self, configuration: Configuration) -> str:
+        """Return why a configuration has no scores by the criteria, if there are any; "" if it has."""
+        if self.why_not or configuration.is_judged or not self.criteria:
+            return self.why_not
+        return f"it is not one of the {self.choice}"
+
     def list_answer_warnings(self, configuration: Configuration, rows: Iterable[dict[str, Any]]) -> list[str]:
         """Return what a reader should know before believing one configuration's scores."""
         blank = [row["id"] for row in rows if is_blank(row["prediction"])]
@@ -10205,6 +10269,10 @@ class GradeAnswers(GradeItems):
             "flagged answers: text for the judge, or judged cut off": flagged,
         }
         lines = [*list_warnings(configuration.name, cases), *self.list_failures(configuration)]
+        reason = self.explain_unjudged(configuration)
+        if reason:
+            names = ", ".join(criterion.name for criterion in self.criteria)
+            lines.append(f"{configuration.name}: {names}: not judged: {reason}")
         if self.chosen.get("proxy"):
             proxy = f"similarity > {PROXY_SIMILARITY} counted as correct when the threshold was chosen"
             lines.append(f"{configuration.name}: no row has a person's `correct`, so {proxy}")
@@ -10227,7 +10295,7 @@ class GradeAnswers(GradeItems):
         ranked: list[MeansRow] = []
         by_category: list[MeansRow] = []
         distributions = {}
-        lines = [f"Ranked by: {self.ranked_by}"] if len(self.configurations) > 1 else []
+        lines = [self.describe_ranking()] if len(self.configurations) > 1 else []
         warnings: dict[str, None] = {}
         for configuration in self.configurations:
             warnings |= dict.fromkeys(configuration.results["warnings"])
@@ -10269,6 +10337,13 @@ class GradeAnswers(GradeItems):
             facts={"Judge": self.configurations[0].results.get("judge_model", "none")},
         )
 
+    def describe_ranking(self) -> str:
+        """Return the measure that files are ranked by, and whether its means are over different questions."""
+        columns = [scores.values.get(self.ranked_by) for scores in self.table.systems.values()]
+        questions = {np.isnan(column).tobytes() for column in columns if column is not None}
+        differ = ", over different questions: these means cannot be compared" if len(questions) > 1 else ""
+        return f"Ranked by: {self.ranked_by or 'nothing'}{differ}"
+
     @property
     def own_columns(self) -> list[str]:
         """The columns of the CSV with what the judge says by the user's own criteria."""
@@ -10290,7 +10365,8 @@ class GradeAnswers(GradeItems):
         if not self.options.reference_check:
             return render_text(self.report.parts)
         failed = f"Reference check failed: {len(self.imperfect)} scores of gold answers are not perfect"
-        return failed if self.imperfect else "Reference check passed"
+        passed = f"Reference check not finished: {self.why_not}" if self.why_not else "Reference check passed"
+        return failed if self.imperfect else passed
 
     def remarks(self) -> list[str]:
         lines = prefix_lines("not perfect", self.imperfect[:MAX_NAMES_SHOWN])
@@ -10298,11 +10374,11 @@ class GradeAnswers(GradeItems):
             lines += warn_about_family(self.judging.model, self.generators)
         for name, development in self.developments.items():
             lines += prefix_lines(f"warning: {name}", development.list_obstacles())
-        return [*lines, *super().remarks()]
+        return [*lines, *prefix_lines("warning", self.unmeasured), *super().remarks()]
 
     def is_complete(self) -> bool:
         has_obstacles = any(row.list_obstacles() for row in self.developments.values())
-        return super().is_complete() and not (self.imperfect or has_obstacles)
+        return super().is_complete() and not (self.imperfect or has_obstacles or self.unmeasured)
 
 
 # -- What is judged
@@ -10330,7 +10406,6 @@ def build_protocol(name: str, options: AnswerOptions) -> ItemCriterion:
         prompt=options.protocol,
         derived=prompt.parts,
         prepare=prepare,
-        unasked=NOT_ASKED if options.protocol == "verdict" else None,
     )
 
 
@@ -10492,8 +10567,11 @@ def describe_means(table: Table, system: str, means: Mapping[str, Mean]) -> dict
     return described
 
 
-def count_verdicts(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return how verdicts were reached: by an exact match, similarity or the judge."""
+def count_verdicts(rows: Sequence[Mapping[str, Any]], why_not: str) -> dict[str, Any]:
+    """Return how verdicts were reached: by an exact match, similarity or the judge.
+
+    What only a judge can tell is None if there was none, and the reason is added.
+    """
     total = len(rows)
     counts = Counter(row["decision_method"] for row in rows)
     right = Counter(row["decision_method"] for row in rows if row["correct"])
@@ -10510,6 +10588,9 @@ def count_verdicts(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     verdicts["accuracy_from_exact_match"] = right["exact"] / total
     verdicts["accuracy_boost_from_llm"] = right["llm"] / total
     verdicts["no_llm_fallback_count"] = counts["no_llm"]
+    if why_not:
+        verdicts |= dict.fromkeys(("accuracy", "correct", "incorrect", "accuracy_boost_from_llm"))
+        verdicts["accuracy_reason"] = f"not judged: {why_not}"
     return verdicts
 
 
@@ -10520,7 +10601,8 @@ def describe_answers(results: Mapping[str, Any]) -> list[str]:
         unjudged = f"{results['exact_match']['count']} exact matches"
         unjudged += f", {results['semantic']['count']} by similarity"
         judged = f"{results['llm_judged']['count']} judged ({results['approved']} of them approved)"
-        lines.append(f"{correct}: {unjudged}, {judged}, {results['no_llm_fallback_count']} not judged")
+        counts = f"{unjudged}, {judged}, {results['no_llm_fallback_count']} not judged"
+        lines.append(f"{results.get('accuracy_reason') or correct}: {counts}")
     chosen = results.get("semantic_dynamic")
     if chosen:
         best = f"{chosen['threshold']:.2f}, best by {chosen['criterion']}"

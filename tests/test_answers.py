@@ -199,19 +199,25 @@ VERDICTS = {
 
 @pytest.mark.parametrize("methods", [["llm_judge"], ["llm_judge", "exact"]])
 def test_verdicts(project: Project, serve: Serve, methods: list[str]) -> None:
-    """Exact matches and blank answers are decided without a call, and without a key only these.
+    """Exact matches and blank answers are decided without a call.
 
-    Then the next run, which has a key, judges the others.
+    Without a key nobody is asked, and nothing has a score. The next run, which has a key, judges.
     """
     project.write("a.json", FIVE)
     command = ("answers", "a.json", "--method", *methods)
     outcome = project.run(*command)
-    assert (outcome.code, mentions(outcome.err, "GROQ_API_KEY")) == (0, True)
+    assert (outcome.code, mentions(outcome.err, "GROQ_API_KEY")) == (3, True)
     assert column(project, "decision_method") == ["exact", "no_llm", "no_llm", "exact", "no_llm"]
+    assert column(project, "correct") == [True, None, None, False, None]
     content = results(project)
-    assert (content["accuracy"], content["no_llm_fallback_count"]) == (0.2, 3)
+    assert (content["accuracy"], content["no_llm_fallback_count"]) == (None, 3)
+    assert content["accuracy_reason"] == "not judged: GROQ_API_KEY is not set"
+    assert (content["correct"], content["accuracy_boost_from_llm"]) == (None, None)
     assert content["llm_judged"] == {"count": 0, "rate": 0.0, "approval_rate": None}
-    assert scores(project, "llm_judge") == [1.0, 0.0, 0.0, 0.0, 0.0]
+    assert scores(project, "llm_judge") == [None] * 5
+    assert "llm_judge" not in means(project)
+    assert re.search(r"^ *(1|n/a) +a .*not judged ", outcome.out, re.MULTILINE)
+    assert mentions(content["warnings"], "a: llm_judge: not judged: GROQ_API_KEY is not set")
     server = serve(by_answer(VERDICTS))
     outcome = project.run(*command)
     assert outcome.code == 0
@@ -330,8 +336,9 @@ def test_hybrid_asks_where_similarity_does_not_decide(project: Project, serve: S
     embed({text: (cosine, (1 - cosine**2) ** 0.5) for text, cosine in cosines.items()})
     project.write("a.json", rows("OIL", "fat", "sea", "gas", "tar", ""))
     command = ("answers", "a.json", "--method", "hybrid", "--overwrite")
-    assert project.run(*command).code == 0
+    assert project.run(*command).code == 3
     assert column(project, "decision_method")[3:5] == ["no_llm", "no_llm"]
+    assert (results(project)["accuracy"], "hybrid" in means(project)) == (None, False)
     server = serve(by_answer({"gas": verdict("yes"), "tar": verdict("no")}))
     outcome = project.run(*command)
     assert len(server.calls) == 2
@@ -462,11 +469,65 @@ def test_judge_top_judges_the_best_and_shows_the_cost_first(three: Project, serv
     assert len(server.calls) == 5
     printed = [*outcome.out.splitlines(), *outcome.err]
     assert mentions(printed, "best 2 of 3 by exact: best, middle")
+    assert mentions(printed, "Not judged (see --judge-top): worst")
+    assert mentions(printed, "worst: llm_judge: not judged: it is not one of the best 2 of 3 by exact")
     assert mentions(printed, "Calls to make: 5")
     assert ranking(outcome) == ["1 middle", "2 best", "n/a worst"]  # not judged is not 0
     assert "Ranked by: llm_judge" in printed
     assert means(three, "best") == {"exact": pytest.approx(2 / 3), "llm_judge": pytest.approx(2 / 3)}
     assert "llm_judge" not in means(three, "worst")
+    command = ("answers", *FILES, "--method", "exact", "llm_judge", "--judge-top", "2", "--overwrite")
+    outcome = three.run(*command, "--fail-under", "llm_judge=0.5")
+    assert mentions(outcome.err, "--fail-under llm_judge: cannot be compared: not measured for worst")
+    assert outcome.code == 3
+    assert three.run(*command, "--fail-under", "best:llm_judge=0.5").code == 0
+
+
+SEVEN = {f"f{number}.json": f"burned {number}" for number in range(1, 8)}
+
+
+@table(
+    "methods, n_judged, how",
+    {
+        "by similarity": (("similarity", "llm_judge"), 5, "best 5 of 7 by similarity: f7, f6, f5, f4, f3"),
+        "hybrid ranks by it": (("hybrid",), 5, "best 5 of 7 by similarity: f7, f6, f5, f4, f3"),
+        "all are equal": (("exact", "keyword", "llm_judge"), 7, "All 7 files are judged (see --judge-top)"),
+        "no method": (("llm_judge",), 7, "All 7 files are judged"),
+        "as many as asked for": (
+            ("llm_judge", "--judge-top=2"),
+            2,
+            "best 2 of 7 by exact, the first of equal ones: f1, f2",
+        ),
+    },
+)
+def test_the_names_of_files_do_not_decide_which_are_judged(
+    project: Project, serve: Serve, embed: Embed, methods: tuple[str, ...], n_judged: int, how: str
+) -> None:
+    """Five are the best only if a method that was asked for tells them from the others."""
+    vectors = {text: (10.0, 13.0 - number) for number, text in enumerate(SEVEN.values())}
+    embed({**vectors, "oil": (1, 0)})
+    for name, text in SEVEN.items():
+        project.write(name, rows(text))
+    server = serve(verdict("yes"))
+    outcome = project.run("answers", *SEVEN, "--method", *methods)
+    assert (outcome.code, len({pasted(call) for call in server.calls})) == (0, n_judged)
+    assert mentions(outcome.err, how)
+    assert mentions(outcome.err, "Calls to make: ")
+
+
+def test_files_with_different_questions_are_not_ranked_silently(project: Project) -> None:
+    """The half that a system leaves out may be the hard one."""
+    project.write("a.json", rows("oil", "fat", "oil", "fat"))
+    project.write("b.json", rows("oil", "oil")[:1])
+    outcome = project.run("answers", "a.json", "b.json", "--method", "exact")
+    lacks = "b: lacks 3 of the 4 questions of all files: its means are over the others"
+    assert mentions(outcome.err, f"warning: {lacks}")
+    assert lacks in results(project, "b")["warnings"]
+    ranked = "Ranked by: exact, over different questions: these means cannot be compared"
+    assert ranked in outcome.out.splitlines()
+    project.write("b.json", rows("oil", "oil", "fat", "fat"))
+    outcome = project.run("answers", "a.json", "b.json", "--method", "exact", "--overwrite")
+    assert (outcome.err, "Ranked by: exact" in outcome.out.splitlines()) == ([], True)
 
 
 # ------------------------------------------------------------------ Bad input and usage
@@ -621,6 +682,23 @@ def test_rows_are_paired_by_question_and_gold_answer(before: Project) -> None:
     outcome = before.run(*GATED)
     assert mentions(outcome.err, "warning: a: only 3 of 8 questions are in common with the baseline")
     assert outcome.code == 3
+
+
+def test_what_nobody_judged_has_no_verdict(
+    before: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in CI without a key: neither worse nor better, but exit code 3."""
+    before.write("a.json", eight(7))
+    serve(verdict("yes"))
+    assert before.run("answers", "a.json", "--overwrite", *JUDGED, "exact").code == 0
+    before.write("before.json", results(before))
+    monkeypatch.delenv("GROQ_API_KEY")
+    before.write("a.json", [*eight(6)[:7], *rows("tar")])
+    outcome = before.run(*GATED, *JUDGED, "exact", "--fail-under", "llm_judge=0.9")
+    assert (outcome.code, mentions(outcome.err, "worse")) == (3, False)
+    assert mentions(outcome.err, "--fail-under llm_judge: cannot be compared: not measured for a")
+    assert mentions(outcome.err, "not compared with the baseline: llm_judge: not judged")
+    assert changes(before)["llm_judge"]["verdict"] == "not judged"
 
 
 def test_what_is_not_measured_now_or_by_another_judge_is_not_compared(before: Project, serve: Serve) -> None:
