@@ -849,6 +849,38 @@ def format_compact(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
+class LastGrade(msgspec.Struct, frozen=True):
+    """A submission's grade in the last run."""
+
+    folder: str = ""  # that was named; "" if it has never been graded, or is withdrawn
+    points: float | None = None
+    obstacle: str = ""  # why there were none
+    history: list[float] = []
+    basis: dict[
+        str, dict[str, str]
+    ] = {}  # of the newest points, by kind of reason: question ID, or "" -> state
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """What differed from the run before, in the last run in which anything did."""
+
+    lines: list[str] = []  # for the console
+    cases: list[tuple[str, str]] = []  # submission, and what differed
+
+
+class LastGradebook(msgspec.Struct):
+    """The gradebook of the last run, as the folder of the results keeps it."""
+
+    questions: dict[str, str] = {}  # ID -> hash of the gold
+    judge: str = ""  # "" if nothing was judged
+    criteria: list[str] = []  # that were judged
+    grades: dict[str, LastGrade] = {}  # once submissions have theirs, those of submissions that are not named
+    notice: Notice = Notice()
+
+
+NO_LAST_GRADE = LastGrade()
+
+
 def hash_json(value: object) -> str:
     """Return the SHA-256 of a value's canonical JSON."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
@@ -1437,11 +1469,16 @@ def render_results(value: Any, indent: bytes = b"\n") -> Iterator[bytes]:
 
 
 def list_paths(patterns: Iterable[str]) -> list[str]:
-    """Return each file or folder once. A pattern that no shell has expanded is replaced by its matches."""
+    """Return each file or folder once. A pattern that no shell has expanded is replaced by its matches.
+
+    One that has matches is also a file's name, if there is one, and neither hides the other.
+    """
     paths: dict[str, str] = {}
     for pattern in patterns:
-        matches = [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern))
-        for path in matches or [pattern]:
+        matches = set(glob.glob(pattern))
+        if os.path.exists(pattern) or not matches:
+            matches.add(pattern)
+        for path in sorted(matches):
             paths.setdefault(os.path.abspath(path), Path(path).as_posix())
     return list(paths.values())
 
@@ -3162,7 +3199,6 @@ class Request(NamedTuple):
     texts: Mapping[str, str]
     repeat: int = 0  # of several requests on one item
     criterion: str = ""  # if several have the prompt
-    may_be_sent: bool = True  # otherwise only the journal answers it
     temperature: int = 0
 
     @property
@@ -3793,7 +3829,6 @@ class Judge(msgspec.Struct):
             what = f"requests with replies of different scores: {len(contradictions)}; the first reply counts"
             self.notify(f"{self.journal.path}: {what} ({shorten_names(contradictions)}).")
         unasked = Failure("not in the journal", asked=False)
-        unsent = Failure("not in the journal, and its folder is not named", asked=False)
         if self.service is not None:
             try:
                 self.ask_service(self.service)
@@ -3810,8 +3845,7 @@ class Judge(msgspec.Struct):
         answered: list[tuple[Request, Outcome]] = []
         for call in self.calls:
             stored = self.journal.find(call.key, call.prompt)
-            failure = unasked if call.request.may_be_sent else unsent
-            answered.append((call.request, stored or self.failures.get(call.key, failure)))
+            answered.append((call.request, stored or self.failures.get(call.key, unasked)))
         judging.n_replies = sum(isinstance(outcome, Judgement) for _, outcome in answered)
         n_missing = sum(outcome is unasked for _, outcome in answered)
         if n_missing and self.service is None:
@@ -3873,8 +3907,7 @@ class Judge(msgspec.Struct):
                 self.run_calls(service, todo)
             judging.stopped = judging.stopped or batches.describe()
         except ModelWithdrawn as error:
-            is_replaced = judging.model == DEFAULT_JUDGE_MODEL and not self.options.judge_model
-            if not (is_replaced and all(call.request.may_be_sent for call in self.calls)):
+            if judging.model != DEFAULT_JUDGE_MODEL or self.options.judge_model:
                 raise JudgeUnavailable(f"the model {judging.model} is not available: {error}") from error
             successor = f"its successor {SUCCESSOR_MODEL}"
             self.notify(f"Groq no longer serves {judging.model}; {judging.activity} with {successor}.")
@@ -4632,8 +4665,7 @@ class Journal(msgspec.Struct):
         under_way = self.list_under_way()
         todo: dict[str, Call] = {}
         for call in calls:
-            is_open = call.key not in under_way and self.find(call.key, call.prompt) is None
-            if is_open and call.request.may_be_sent:
+            if call.key not in under_way and self.find(call.key, call.prompt) is None:
                 todo.setdefault(call.key, call)
         return list(todo.values())
 
@@ -5878,7 +5910,7 @@ class Command:
         judge = make_judge(self, Console(None, None))
         judge.journal.read()
         judge.choose(list(self.requests()))
-        calls = [call for call in judge.calls if call.request.may_be_sent]
+        calls = judge.calls
         if not calls:
             return "No model is asked."
         judging = judge.judging
@@ -6254,6 +6286,7 @@ APPEAL_FILE = "{split}_appeal.txt"  # how to appeal, for the students' pages
 GRADED_FOLDER = "{split}_graded"
 LEADERBOARD_FILE = "{split}_leaderboard"
 GRADES_FILE = "{split}_grades.csv"
+GRADEBOOK_FILE = f"{GRADED_FOLDER}/gradebook.json"
 JUDGEMENTS_FILE = "{split}_judgements.jsonl"
 SHOWN_LABELS = (*LABELS, "source")
 FINAL_SYSTEM = "final"  # of a submission's systems the one that is its grade
@@ -6387,7 +6420,8 @@ class Submission(msgspec.Struct):
     name: str = ""
     folder: str = ""  # is only read
     output_folder: str = ""  # its results and pages are written there
-    earlier: str = ""  # where an earlier run wrote its results, if this run does not name it
+    path: str = ""  # of the folder that was named, which may hold the other one
+    last: LastGrade = NO_LAST_GRADE
     names: list[str] = []  # of the systems to grade
     others: list[str] = []  # that it has files of
     found: list[str] = []  # all files and folders in it
@@ -6583,26 +6617,17 @@ def read_questions(
     return list(rows.values()), file.source
 
 
-def read_submissions(
-    split: Split, options: InputOptions, earlier: Mapping[str, str] = MappingProxyType({})
-) -> list[Submission]:
-    """Read the submission in each folder of --outputs, or the current directory. Raises UsageError.
-
-    `earlier` maps folders that are read as well to the results that an earlier run wrote.
-    """
+def read_submissions(split: Split, options: InputOptions) -> list[Submission]:
+    """Read the submission in each folder of --outputs, or the current directory. Raises UsageError."""
     submissions = [Submission(folder=options.root)]
     if options.outputs:
         paths = [path for path in list_paths(options.outputs) if not is_added_by_system(Path(path).name)]
         if not any(map(os.path.isdir, paths)):
             raise UsageError(f"--outputs: not a folder: {shorten_names(options.outputs)}")
-        unnamed = list_paths([*paths, *filter(os.path.isdir, earlier)])[len(paths) :]
-        if unnamed:
-            paths = sorted([*paths, *unnamed], key=os.path.abspath)  # as if all were named
         names = name_submissions(paths)
         graded = GRADED_FOLDER.format(split=split.name)
         folders = [join_folder(graded, folder) for folder in choose_folders(names)]
-        results = [earlier[path] if path in unnamed else "" for path in paths]
-        submissions = list(map(Submission, names, paths, folders, results))
+        submissions = list(map(Submission, names, paths, folders, paths))
     for submission in submissions:
         try:
             read_submission(split, submission, options)
@@ -7147,7 +7172,9 @@ class GradeSplit(Command):
         self.functions: Mapping[str, OwnMeasure] = {}
         self.function_workers = 1
         self.submissions: list[Submission] = []  # without --outputs the current directory is the only one
-        self.earlier: Mapping[str, str] = {}  # the class's folders -> where earlier runs wrote their results
+        self.last = LastGradebook()
+        self.withdrawn: list[str] = []  # folders of the last gradebook that are gone
+        self.needs_scores = False  # of answers: then F1 is no grade
         self.people = People()
         self.baseline: Mapping[str, StoredRun] = {}
         self.low_means: Sequence[str] = ()
@@ -7171,11 +7198,10 @@ class GradeSplit(Command):
         exit_code = super().run(console)
         if self.options.outputs and not self.options.dry_run:
             statuses = describe_statuses(self.submissions)
-            console.print(escape_console(statuses))
-        unnamed = [submission.name for submission in self.submissions if submission.earlier]
-        if unnamed:
-            how = "from the journal; to leave a folder out, move it away"
-            console.note(f"Graded earlier, and now again {how}: {shorten_names(unnamed)}")
+            for line in (statuses, *self.gradebook.notice.lines):
+                console.print(escape_console(line))
+        if self.withdrawn:
+            console.note(f"Withdrawn, as their folders are gone: {shorten_names(self.withdrawn)}")
         return exit_code
 
     def write_label_sheet(self, console: Console) -> int:
@@ -7205,9 +7231,9 @@ class GradeSplit(Command):
         self.split = read_split(options.split, problems, options.root)
         self.split = self.split._replace(criteria=criteria, blocks=blocks)
         split = self.split._replace(questions=[]) if problems else self.split  # any ID may be a question's
+        self.submissions = read_submissions(split, options)
         if options.outputs:
-            self.earlier = find_earlier_folders(split, options.outputs)
-        self.submissions = read_submissions(split, options, self.earlier)
+            self.last = read_last_gradebook(self.split, problems)
         has_any = any(submission.names for submission in self.submissions)
         if problems or not has_any or (self.problems and not options.outputs):
             raise InputError([*problems, *self.problems])
@@ -7233,46 +7259,8 @@ class GradeSplit(Command):
             raise InputError(problems)
         stored = flatten(run.measures for run in self.baseline.values())
         self.gate = choose_gate(options, self.split.measures, {measure.name for measure in stored})
-        self.check_journal()
-
-    def check_journal(self) -> None:
-        """Raise UsageError if folders that are not named would lose judgements, or lack all by a criterion.
-
-        This is before anything is asked or written: whoever forgets an option must not pay for it.
-        """
-        stored: dict[str, dict[str, set[str]]] = {}  # by title of a system
-        for submission in self.submissions:
-            path = f"{submission.earlier}/{RESULTS_FILE.format(split=self.split.name)}"
-            results = read_results(read_file(path, []), []) if submission.earlier else {}
-            stored |= {join_folder(submission.name, name): list_judged(results[name]) for name in results}
-        if not stored:
-            return
-        names = {criterion.name for criterion in self.split.criteria}
-        systems = {system.title: system for system in self.systems if system.title in stored}
-        lacking = set()
-        for title, system in systems.items():
-            if not stored[title].keys() <= (names if self.options.judges(system) else set()):
-                lacking.add(system.submission)
-        judge = make_judge(self, Console(None, None))
-        journal = judge.journal
-        journal.read()
-        judge.choose(list(self.requests()))
-        under_way = journal.list_under_way()
-        for call in judge.calls:
-            request = call.request
-            is_answered = call.key in under_way or journal.find(call.key, call.prompt)
-            if request.system in systems and not is_answered:
-                system = systems[request.system]
-                question = self.split.questions[request.position]
-                answer_id = fold_answer_id(hash_answer(question, system.predict(question)))
-                judged = stored[system.title]
-                is_new = request.criterion not in judged and journal.has_key
-                if is_new or answer_id in judged.get(request.criterion, ()):
-                    lacking.add(system.submission)
-        if lacking:
-            what = "the journal has no judgements with this model, service and criteria of submissions beside"
-            advice = "name all folders, or move those away"
-            raise UsageError(f"--outputs: {what}: {shorten_names(sorted(lacking))}; {advice}")
+        if not options.dry_run:
+            self.withdrawn = add_last_grades(self.split, self.submissions, self.last)
 
     def warnings(self) -> list[str]:
         lines = [f"warning: {line}" for line in (*self.split.warnings, *self.people.warnings)]
@@ -7284,18 +7272,36 @@ class GradeSplit(Command):
 
     def requests(self) -> Iterator[Request]:
         systems = list(filter(self.options.judges, self.systems))
-        # Those of folders that are not named are never sent, but count when the model is chosen
-        unnamed = {submission.name for submission in self.submissions if submission.earlier}
         for criterion, system in itertools.product(self.split.criteria, systems):
             for position, case in list_cases(self.split, system, criterion, self.options.limit):
                 if isinstance(case, Task):
                     name = self.split.questions[position].question_id
-                    is_named = system.submission not in unnamed
-                    yield Request(system.title, name, position, *case, 0, criterion.name, is_named)
+                    yield Request(system.title, name, position, *case, 0, criterion.name)
+
+    def expects_judge(self) -> bool:
+        """Return whether there is something to judge, and this run or the last one asks for that."""
+        options = self.options
+        has_key = bool(read_api_key()) and not options.journal_only
+        is_asked = has_key or bool(options.judge_model or self.last.judge)
+        has_rubric = any(question.rubric for question in self.split.questions)
+        return is_asked and has_rubric and any(map(options.judges, self.systems))
+
+    def explain_unjudged(self, judging: Judging) -> Outcomes:
+        """Return the outcomes of a class if nothing was judged. Raises UsageError if nothing can be."""
+        requests = list(self.requests())
+        model = self.options.judge_model
+        if requests and model and not (read_api_key() or self.options.journal_only):
+            raise UsageError(f"--model {model}: the journal has nothing by it, and {KEY_VARIABLE} is not set")
+        failure = Failure(judging.unavailable or NOT_JUDGED.reason, asked=False)
+        return {request.id: failure for request in requests}
 
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:
         self.judging = judging
         self.split = self.split._replace(further=judging.list_further())
+        self.needs_scores = bool(self.options.outputs) and self.expects_judge()
+        if self.needs_scores and not judging.model:
+            outcomes = self.explain_unjudged(judging)
+        has_outcomes = self.needs_scores or bool(judging.model)
         gold_ids = list(map(hash_gold, self.split.questions))
         for submission in self.submissions:
             for system in submission.systems:
@@ -7303,11 +7309,11 @@ class GradeSplit(Command):
                     document = self.split.documents[question.doc_id]
                     prediction = system.predict(question)
                     system.answers.append(score_answer(question, prediction, document, gold_id))
-                has_scores = bool(judging.model or self.people.overrides) and self.options.judges(system)
+                has_scores = (has_outcomes or bool(self.people.overrides)) and self.options.judges(system)
                 for criterion in self.split.criteria if has_scores else ():
                     cases = list_cases(self.split, system, criterion, self.options.limit)
                     overrides = self.people.overrides if criterion is RUBRIC else {}
-                    add_outcomes(system, criterion, cases, outcomes if judging.model else None, overrides)
+                    add_outcomes(system, criterion, cases, outcomes if has_outcomes else None, overrides)
                 add_combined_scores(system)
                 add_own_scores(list_own_cases(system), self.functions, self.function_workers)
                 unjudged = [row.block for row in self.split.criteria if row not in system.judged]
@@ -7347,12 +7353,14 @@ class GradeSplit(Command):
     def results(self) -> Iterator[OutputFile]:
         name = RESULTS_FILE.format(split=self.split.name)
         is_alone = not self.options.outputs
-        for submission in self.submissions:
-            if submission.systems:
-                path = join_folder(submission.output_folder, name)
+        if not is_alone:
+            yield from self.list_class_files()
+        for submission in [*self.submissions, *self.list_left()]:
+            path = join_folder(submission.output_folder, name)
+            if submission.systems or os.path.lexists(path):  # no old scores stay
                 document = self.build_document(submission)
                 yield OutputFile(path, functools.partial(render_results, document), not is_alone, is_alone)
-        yield from self.list_reports() if is_alone else self.list_class_files()
+        yield from self.list_reports()
 
     def build_document(self, submission: Submission) -> dict[str, Any]:
         """Return the content of a results file. Its paths are relative to the folder of the run."""
@@ -7393,12 +7401,28 @@ class GradeSplit(Command):
         rows = list_grades(self.split, self.submissions, self.gradebook, has_pages=bool(pages))
         path = GRADES_FILE.format(split=self.split.name)
         yield OutputFile(path, functools.partial(render_csv, GRADES_HEADER, rows))
-        yield from self.list_reports(pages)
+        last = (self.last, self.judging.model or (self.last.judge if self.needs_scores else ""))
+        document = build_gradebook_document(self.split, self.submissions, self.gradebook, *last)
+        path = GRADEBOOK_FILE.format(split=self.split.name)
+        yield OutputFile(path, functools.partial(render_results, document), is_announced=False)
 
-    def list_reports(self, forms: Collection[str] = ()) -> Iterator[OutputFile]:
+    def list_left(self) -> list[Submission]:
+        """Return those that earlier runs have graded, and this one has not: nothing of them is current."""
+        folders = sorted(glob.glob(f"{glob.escape(GRADED_FOLDER.format(split=self.split.name))}/*/"))
+        current = {fold_text(submission.output_folder) for submission in self.submissions}
+        left = []
+        for path in map(Path, folders if self.options.outputs else ()):
+            if fold_text(path.as_posix()) not in current:
+                problem = "no submission of the class has this name any more"
+                left.append(Submission(path.name, output_folder=path.as_posix(), problems=[problem]))
+        return left
+
+    def list_reports(self) -> Iterator[OutputFile]:
         """Yield the reports on each submission; one that is not graded has a page that says why."""
         split = self.split
         name = RESULTS_FILE.format(split=split.name).removesuffix(".json")
+        board = LEADERBOARD_FILE.format(split=split.name)
+        forms = {"html"} & self.choose_forms(board) if self.options.outputs else set()
         for submission in self.submissions:
             stem = join_folder(submission.output_folder, name)
             own_forms = sorted({*forms, *self.choose_forms(stem)})
@@ -7408,17 +7432,19 @@ class GradeSplit(Command):
                     split, submission, self.judging, self.people, self.gradebook, self.options.baseline
                 )
             yield from list_report_files(report, stem, own_forms)
-        written = {submission.output_folder for submission in self.submissions}
-        for folder, results in self.earlier.items():
-            if results not in written and not os.path.isdir(folder):
-                stem = join_folder(results, name)
-                gone = ["the submission's folder no longer exists"]
-                report = build_empty_report(split, Path(results).name, gone)
-                yield from list_report_files(report, stem, find_report_forms(stem))
+        for submission in self.list_left():
+            stem = join_folder(submission.output_folder, name)
+            report = build_empty_report(split, submission.name, submission.reasons)
+            yield from list_report_files(report, stem, find_report_forms(stem))
 
     @functools.cached_property
     def gradebook(self) -> Gradebook:
-        return build_gradebook(self.split, self.submissions, self.people)
+        options = self.options
+        judged_by = JudgedBy(self.judging.model, RUBRIC.prompt_hash, self.judging.repeats)
+        return build_gradebook(
+            *(self.split, self.submissions, self.people, self.last, judged_by, options.limit),
+            needs_judge=self.needs_scores,
+        )
 
     @functools.cached_property
     def leaderboard(self) -> Report:
@@ -8070,37 +8096,6 @@ def read_results(file: FileData, problems: list[str]) -> dict[str, Mapping[str, 
     return systems
 
 
-def list_judged(blocks: Mapping[str, StoredBlock]) -> dict[str, set[str]]:
-    """Return the IDs of the answers that a model has judged, by criterion."""
-    judged = {}
-    for block, content in blocks.items():
-        criterion = find_criterion(block)
-        if criterion and content.judge_model:
-            rows = [row for row in content.per_question if not row.get("failure")]
-            rows = [row for row in rows if row.get("judge_score", 0) is not None]  # not by people alone
-            judged[criterion.name] = {fold_answer_id(str(row.get("answer_id"))) for row in rows}
-    return judged
-
-
-def find_earlier_folders(split: Split, outputs: Iterable[str]) -> dict[str, str]:
-    """Map the submissions beside these that earlier runs graded to where their results are.
-
-    A submission that was a folder within its folder has results with the name of the outer one.
-    """
-    parents = {os.path.dirname(os.path.abspath(path)) for path in list_paths(outputs)}
-    found = {}
-    for results in sorted(glob.glob(f"{glob.escape(GRADED_FOLDER.format(split=split.name))}/*/")):
-        file = read_file(os.path.join(results, RESULTS_FILE.format(split=split.name)), [])
-        inputs = [blocks["run"].inputs for blocks in read_results(file, []).values()]
-        for predictions in flatten(files[1:2] for files in inputs):  # after the questions
-            folders = Path(predictions.file).parents
-            for folder in folders:
-                is_own = folder == folders[0] or make_safe_name(folder.name) == Path(results).name
-                if is_own and os.path.dirname(os.path.abspath(folder)) in parents:
-                    found[folder.as_posix()] = Path(results).as_posix()
-    return found
-
-
 def restore_run(
     name: str, blocks: Mapping[str, StoredBlock], file: FileData, problems: list[str]
 ) -> StoredRun:
@@ -8614,9 +8609,10 @@ def describe_doubts(answer: GradedAnswer) -> list[str]:
 LEADERBOARD_MEASURES = (COMBINED_MEASURE, ANSWER_MEASURE, EVIDENCE_MEASURE, F1_MEASURE, *RETRIEVAL_MEASURES)
 COUNTS = {"Judged": "scored", "Missing": "missing", "Flagged": "flagged", "Overridden": "overridden"}
 NOT_ON_CONSOLE = {*COUNTS, "Warnings", "Status", "Reason", RETRIEVAL_MEASURES[0].title}  # it has 100 columns
-GRADES_HEADER = ("submission", "points", "system", "status", "reason", "flagged", "page")
+GRADES_HEADER = ("submission", "points", "previous", "system", "status", "reason", "flagged", "page")
 
 # What needs attention, in this order; what to do comes after a semicolon
+CHANGED = "Not as in the last run"
 UNGRADED = "Not graded"
 OTHER_FORM = "IDs in another form"
 ALL_CITED = "Nearly everything cited"
@@ -8627,9 +8623,10 @@ FLAGGED = "Flagged answers; read them and decide"
 EQUAL = "Equal predictions"
 UNEQUAL = "Overridden, but not for all with this answer"
 REJECTED = "Rows of people's files that do not count"
+BEST = "The best system counts; ask for one file, or `final`"
 CONCERNS = (
-    *(UNGRADED, OTHER_FORM, ALL_CITED, UNJUDGED, NOTHING_RIGHT),
-    *(BESIDE, FLAGGED, EQUAL, UNEQUAL, REJECTED),
+    *(CHANGED, UNGRADED, OTHER_FORM, ALL_CITED, UNJUDGED, NOTHING_RIGHT),
+    *(BESIDE, FLAGGED, EQUAL, BEST, UNEQUAL, REJECTED),
 )
 # Which of these data warnings are, by their kind
 ODDITIES = {OTHER_FORM: (QUESTION_FORM, DOCUMENT_FORM, SENTENCE_FORM), ALL_CITED: (BROAD,)}
@@ -8643,14 +8640,29 @@ class Grade(NamedTuple):
 
     system: System  # NO_SYSTEM if none is graded
     measure: Measure
-    concerns: Concerns
+    judged_by: JudgedBy
+    obstacle: str  # why there are no points; "" if there are
+    n_missing: int  # judgements
+    last: LastGrade
+    concerns: dict[str, list[LinkCell]]  # by kind, as those of a gradebook
 
     @property
     def points(self) -> float | None:
-        """The points; None while judgements that they rest on are missing."""
         value = self.system.find_mean(self.measure).value
-        is_final = self.measure is F1_MEASURE or not self.system.missing
-        return round(100 * value, 2) if is_final and value is not None else None
+        return None if self.obstacle or value is None else round(100 * value, 2)
+
+    @property
+    def history(self) -> list[float]:
+        """The last two points, the newest first. Runs without points, or with the same ones, do not count."""
+        points = self.points
+        if points is None or points in self.last.history[:1]:
+            return self.last.history
+        return [points, *self.last.history[:1]]
+
+    @property
+    def previous(self) -> float | None:
+        """The last points that differ."""
+        return next((points for points in self.history if points != self.points), None)
 
     @property
     def reason(self) -> str:
@@ -8661,6 +8673,8 @@ class Grade(NamedTuple):
             notes = [cell.note for cell in cells[:MAX_NAMES_SHOWN]]
             notes += [f"... ({len(cells)} in all)"] if len(cells) > len(notes) else []
             texts.append(": ".join(filter(None, [what, ", ".join(notes), advice])))
+        if self.obstacle and not {UNGRADED, UNJUDGED} & self.concerns.keys():
+            texts.append(self.obstacle)
         if not self.system.find_mean(F1_MEASURE).is_submitted:
             texts.append("no citations, which counts 0")
         return "; ".join(texts).removeprefix("" if self.system.answers else f"{UNGRADED}: ")
@@ -8671,6 +8685,7 @@ class Gradebook(NamedTuple):
 
     grades: dict[str, Grade]  # by submission
     concerns: Concerns  # of all
+    notice: Notice  # what differs from the last run
     medians: dict[str, Mean]  # of the means by measure
     median: float | None  # of the points
 
@@ -8739,27 +8754,67 @@ def rank_submissions(submissions: Sequence[Submission]) -> tuple[Measure, list[B
     return measure, ranked + [BoardRow(row, NO_SYSTEM, None, row.reasons[0]) for row in torn]
 
 
-def build_gradebook(split: Split, submissions: Sequence[Submission], people: People) -> Gradebook:
-    """Grade each submission: by the combined score, or F1 without answer scores."""
+def build_gradebook(
+    split: Split,
+    submissions: Sequence[Submission],
+    people: People,
+    last: LastGradebook,
+    judged_by: JudgedBy,
+    limit: int | None,
+    *,
+    needs_judge: bool,
+) -> Gradebook:
+    """Grade each submission: by the combined score, or F1 if nobody asked for a judge."""
     systems = list(flatten(submission.systems for submission in submissions))
     # One measure for all, or points would not be comparable: not "answer", by which a board may rank
-    measure = COMBINED_MEASURE if has_scores(systems) else F1_MEASURE
+    measure = COMBINED_MEASURE if needs_judge or has_scores(systems) else F1_MEASURE
+    grades = {}
+    for submission in submissions:
+        grades[submission.name] = build_grade(split, submission, measure, judged_by, limit)
+    notice = compare_with_last(split, grades, last)
     decisions = find_unequal_decisions(system for system in systems if system.is_judged)
     groups = find_equal_predictions(submissions)
     concerns: dict[str, list[LinkCell]] = {kind: [] for kind in CONCERNS}
-    grades = {}
+    pages = {submission.name: submission.link_page(split) for submission in submissions}
+    for name, note in notice.cases:
+        cell = LinkCell(name, pages.get(name, ""), note)
+        concerns[CHANGED].append(cell)
+        if name in grades:
+            grades[name].concerns[CHANGED] = [cell]
     for submission in submissions:
-        found: dict[str, list[LinkCell]] = defaultdict(list)
         for kind, cell in list_concerns(split, submission, groups, decisions):
-            found[kind].append(cell)
+            grades[submission.name].concerns.setdefault(kind, []).append(cell)
             concerns[kind].append(cell)
-        grades[submission.name] = Grade(choose_system(submission, measure), measure, found)
     concerns[REJECTED] += map(LinkCell, people.rejected)
     medians = {}
     for other in split.measures:
         value = find_median(grade.system.find_mean(other).value for grade in grades.values())
         medians[other.name] = NO_MEAN._replace(value=value)
-    return Gradebook(grades, concerns, medians, find_median(grade.points for grade in grades.values()))
+    median = find_median(grade.points for grade in grades.values())
+    return Gradebook(grades, concerns, notice, medians, median)
+
+
+def build_grade(
+    split: Split, submission: Submission, measure: Measure, judged_by: JudgedBy, limit: int | None
+) -> Grade:
+    """Grade a submission. There are no points before all is judged that could change them."""
+    system = choose_system(submission, measure)
+    rivals = [system] if system.name == FINAL_SYSTEM else submission.systems
+    n_missing = sum(len(rival.missing) for rival in rivals)
+    n_rubrics = sum(question.rubric is not None for question in split.questions)
+    obstacle = ""
+    if not submission.systems:
+        obstacle = NOT_GRADED
+    elif measure is F1_MEASURE:
+        judged_by = NOBODY
+        n_missing = 0
+    elif n_missing:
+        obstacle = JUDGEMENTS_MISSING
+    elif not system.scored:
+        obstacle = NOT_JUDGED.reason
+    elif limit is not None and limit < n_rubrics:
+        obstacle = f"{limit} of {n_rubrics} questions judged (--limit)"
+    return Grade(system, measure, judged_by, obstacle, n_missing, submission.last, {})
 
 
 def find_median(values: Iterable[float | None]) -> float | None:
@@ -8801,6 +8856,8 @@ def list_concerns(
             others = [other.title for other in group if other is not system]
             if len(others) < len(group):
                 yield EQUAL, LinkCell(title, page, shorten_names(others))
+    if len(submission.systems) > 1 and choose_final(submission) is None:
+        yield BEST, LinkCell(submission.name, page, f"best of {len(submission.systems)} systems")
     for decision in decisions:
         if decision.system.submission == submission.name:
             page = submission.link_page(split, decision.answer.question.question_id)
@@ -8932,10 +8989,12 @@ def describe_statuses(submissions: Collection[Submission]) -> str:
 
 def choose_system(submission: Submission, measure: Measure) -> System:
     """Return the system that is a submission's grade: `final`, otherwise the best one."""
-    for system in submission.systems:
-        if system.name == FINAL_SYSTEM:
-            return system
-    return max(submission.systems, key=lambda row: row.find_mean(measure).value or 0, default=NO_SYSTEM)
+    best = max(submission.systems, key=lambda row: row.find_mean(measure).value or 0, default=NO_SYSTEM)
+    return choose_final(submission) or best
+
+
+def choose_final(submission: Submission) -> System | None:
+    return next((system for system in submission.systems if system.name == FINAL_SYSTEM), None)
 
 
 def list_grades(
@@ -8946,8 +9005,8 @@ def list_grades(
         status = "graded" if submission.systems else "not graded"
         n_flagged = sum(len(system.flagged) for system in submission.systems)
         page = submission.name_page(split) if has_pages else ""
-        row: list[object] = [submission.name, grade.points, grade.system.name, status, grade.reason]
-        yield [*row, n_flagged, page]
+        row: list[object] = [submission.name, grade.points, grade.previous, grade.system.name]
+        yield [*row, status, grade.reason, n_flagged, page]
 
 
 def build_question_part(split: Split, gradebook: Gradebook) -> Part:
@@ -8980,6 +9039,188 @@ def build_question_part(split: Split, gradebook: Gradebook) -> Part:
         rows=[cells for _, cells in sorted(rows, key=itemgetter(0))],
         lines=lines,
     )
+
+
+# -- The last gradebook: its grades, what they rested on, and who must be named
+
+NOT_GRADED = "not graded"
+JUDGEMENTS_MISSING = "judgements missing"
+NOBODY = JudgedBy("", "")  # points of F1 rest on no judge
+
+
+class Basis(NamedTuple):
+    """What points rest on. If it has changed since the last points, that is why they differ."""
+
+    kind: str  # the reason, in which {then} and {now} are states
+    read: Callable[[Grade], dict[str, str]]  # question ID, or "" -> state
+    names_questions: bool = False
+
+
+# A question is named by the first reason that holds for it: a new system's answers are not changed ones
+BASES = (
+    Basis("gold, rubric or evidence changed", lambda grade: read_states(grade, hash_evidence), True),
+    Basis("another system counts", lambda grade: read_states(grade, lambda _: grade.system.name)),
+    Basis("its answers changed", lambda grade: read_states(grade, hash_prediction), True),
+    Basis("{now} instead of {then}", lambda grade: {"": "F1" if grade.measure is F1_MEASURE else "combined"}),
+    Basis("another judge", lambda grade: {"": grade.judged_by.model}),
+    Basis("another prompt", lambda grade: {"": grade.judged_by.prompt_hash}),
+    Basis("another number of repeats", lambda grade: {"": str(grade.judged_by.repeats)}),
+    Basis("decisions", lambda grade: read_states(grade, describe_decision), True),
+    Basis("another version of this program", lambda _: {"": VERSION}),
+)
+
+
+def read_states(grade: Grade, read: Callable[[GradedAnswer], str]) -> dict[str, str]:
+    return {answer.question.question_id: read(answer) for answer in grade.system.answers}
+
+
+def hash_evidence(answer: GradedAnswer) -> str:
+    """Return what changes with the gold of a question and the text of its gold sentences."""
+    sentences = answer.document.sentences or {}
+    return hash_json([answer.gold_id, [sentences.get(name) for name in answer.gold]])[:12]
+
+
+def hash_prediction(answer: GradedAnswer) -> str:
+    return hash_json([answer.prediction.answer, answer.cited])[:12]
+
+
+def describe_decision(answer: GradedAnswer) -> str:
+    return f"{answer.override.score:g}" if answer.override else ""
+
+
+def list_changes(grade: Grade) -> Iterator[tuple[str, str]]:
+    """Yield the reasons for which points differ from the last ones, each also with its questions."""
+    seen: set[str] = set()
+    for basis in BASES:
+        then = grade.last.basis.get(basis.kind)
+        now = basis.read(grade)
+        if then is None:
+            continue
+        changed = [key for key in {**then, **now} if then.get(key) != now.get(key) and key not in seen]
+        if changed:
+            seen.update(filter(None, changed))
+            kind = basis.kind.format(then=then.get(""), now=now.get(""))
+            yield kind, f"{kind}: {shorten_names(changed)}" if basis.names_questions else kind
+
+
+def list_reasons(grade: Grade) -> list[tuple[str, str]]:
+    """Return why a grade differs from that of the last run."""
+    if grade.points is None:
+        return [(grade.obstacle, grade.obstacle)]
+    reasons = []
+    if grade.last.points is None:
+        arrived = "judgements arrived" if grade.last.obstacle == JUDGEMENTS_MISSING else "graded now"
+        reasons.append((arrived, arrived))
+    reasons += list_changes(grade)
+    return reasons or [("judged again", "judged again")]
+
+
+def compare_with_last(split: Split, grades: Mapping[str, Grade], last: LastGradebook) -> Notice:
+    """Return what differs from the last run; if nothing does, what did so before."""
+    cases = []
+    kinds: Counter[str] = Counter()
+    for name, grade in grades.items():
+        if grade.last is not NO_LAST_GRADE and grade.points != grade.last.points:
+            reasons = list_reasons(grade)
+            kinds.update(kind for kind, _ in reasons)
+            why = "; ".join(text for _, text in reasons)
+            cases.append(
+                (name, f"{format_points(grade.points)}, before {format_points(grade.last.points)}: {why}")
+            )
+    for name, gone in last.grades.items():
+        if gone.points is not None:
+            kinds["withdrawn"] += 1
+            cases.append((name, f"none, before {format_points(gone.points)}: withdrawn"))
+    lines = []
+    if cases:
+        n_compared = len(grades) + kinds["withdrawn"]
+        what = ", ".join(kind for kind, _ in kinds.most_common())
+        lines.append(f"{len(cases)} of {n_compared} grades differ from the last run: {what}")
+    asked = {criterion.name for criterion in split.criteria}
+    for name in last.criteria:
+        if name not in asked:
+            lines.append(f"Judged in the last run, and not asked for in this one: {name}")
+            cases.append((f"criterion {name}", "judged in the last run, and not asked for in this one"))
+    return Notice(lines, cases) if cases else last.notice
+
+
+def format_points(points: float | None) -> str:
+    return "none" if points is None else f"{points:.2f}"
+
+
+def read_last_gradebook(split: Split, problems: list[str]) -> LastGradebook:
+    path = os.path.join(split.root, GRADEBOOK_FILE.format(split=split.name))
+    file = read_file(path, problems) if os.path.lexists(path) else FileData(InputFile(path, ""), None)
+    return parse_value(LastGradebook, file, problems) or LastGradebook()
+
+
+def add_last_grades(split: Split, submissions: Sequence[Submission], last: LastGradebook) -> list[str]:
+    """Give submissions their last grades, by folder or else by name. Return the folders that are withdrawn.
+
+    Raises UsageError if a submission that was graded is not named. It is withdrawn if its folder is gone and
+    others beside it are named: a folder that is gone with all the others may be on a stick.
+    """
+    named = {os.path.abspath(submission.path): submission for submission in submissions}
+    for name, grade in list(last.grades.items()):
+        if grade.folder and os.path.abspath(grade.folder) in named:
+            named[os.path.abspath(grade.folder)].last = last.grades.pop(name)
+    for submission in submissions:
+        if submission.last is NO_LAST_GRADE:
+            submission.last = last.grades.pop(submission.name, NO_LAST_GRADE)
+    parents = set(map(os.path.dirname, named))
+    unnamed = []
+    withdrawn = []
+    for name, grade in last.grades.items():
+        path = os.path.abspath(grade.folder)
+        is_gone = not os.path.lexists(path) and os.path.isdir(os.path.dirname(path))
+        if grade.folder and is_gone and os.path.dirname(path) in parents:
+            withdrawn.append(grade.folder)
+        elif grade.folder:
+            unnamed.append(name)
+    if unnamed:
+        folder = GRADED_FOLDER.format(split=split.name)
+        advice = "name all folders; what is judged already costs nothing"
+        text = f"{shorten_names(sorted(unnamed))}: {advice}, or move {folder}/ away if this is another class"
+        raise UsageError(f"graded earlier and not named: {text}")
+    return withdrawn
+
+
+def build_gradebook_document(
+    split: Split, submissions: Sequence[Submission], gradebook: Gradebook, last: LastGradebook, judge: str
+) -> dict[str, Any]:
+    """Return the content of the gradebook's file, which the next run compares itself with."""
+    grades: dict[str, Any] = {}
+    judged = set()
+    for submission in submissions:
+        grade = gradebook.grades[submission.name]
+        judged |= {criterion.name for criterion in flatten(system.judged for system in submission.systems)}
+        was_graded = submission.systems or submission.last.folder
+        grades[submission.name] = {
+            "folder": make_relative(submission.path) if was_graded else "",
+            "points": grade.points,
+            "obstacle": grade.obstacle,
+            "history": grade.history,
+            "basis": submission.last.basis,
+        }
+        if grade.points is not None:
+            grades[submission.name]["basis"] = {basis.kind: basis.read(grade) for basis in BASES}
+    for name, gone in last.grades.items():
+        grades[name] = {"obstacle": NOT_GRADED, "history": gone.history, "basis": gone.basis}
+    asked = {criterion.name for criterion in split.criteria}
+    return {
+        "questions": {question.question_id: hash_gold(question) for question in split.questions},
+        "judge": judge,
+        "criteria": sorted(judged | (asked & {*last.criteria})),
+        "grades": grades,
+        "notice": gradebook.notice,
+    }
+
+
+def make_relative(path: str) -> str:
+    """Return a path relative to the current directory, as it is written everywhere."""
+    with suppress(ValueError):  # on another drive
+        path = os.path.relpath(path)
+    return Path(path).as_posix()
 
 
 # -- Console
@@ -9209,11 +9450,14 @@ def build_split_report(
 
 def list_first_parts(split: Split, submission: Submission, gradebook: Gradebook) -> list[Part]:
     """Return what a student's page shows first: mistaken IDs, the grade, and how to appeal."""
-    system, measure, _ = grade = gradebook.grades[submission.name]
+    grade = gradebook.grades[submission.name]
+    system = grade.system
+    measure = grade.measure
     forms = list(flatten(list_oddities(own, OTHER_FORM) for own in submission.systems))
-    n_missing = len(system.missing)
-    points = f"not final: {n_missing} judgement{'s' * (n_missing > 1)} missing" if n_missing else "not judged"
-    if grade.points is not None:
+    points = f"not final: {grade.obstacle}"
+    if grade.n_missing:
+        points = f"not final: {grade.n_missing} judgement{'s' * (grade.n_missing > 1)} missing"
+    elif grade.points is not None:
         points = f"{grade.points:.2f} of 100"
     lines = [f"The grade is 100 times {measure.title}."]
     if gradebook.median is not None:

@@ -6,7 +6,7 @@ import csv
 import io
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -22,10 +22,11 @@ from conftest import (
     blocks,
     document,
     mentions,
+    posix_only,
     question,
     table,
 )
-from groq_server import GroqServer, decommissioned
+from groq_server import Reply, completion, decommissioned, error, score_reply
 
 CITED: dict[str, Any] = {"evidence_sentences": ["S1"]}
 
@@ -59,6 +60,9 @@ def read_grades(project: Project) -> dict[str, list[str]]:
     return {row["submission"]: [row["points"], row["system"], row["status"], row["reason"]] for row in rows}
 
 
+BEST_OF_TWO = "The best system counts: best of 2 systems: ask for one file, or `final`"
+
+
 def test_one_grade_for_each_student(course: Project) -> None:
     """100 times combined: of `final`, otherwise of the only or the best system."""
     grade(course)
@@ -68,7 +72,7 @@ def test_one_grade_for_each_student(course: Project) -> None:
         "one": ["80.0", "own", "graded", ""],
         "third": ["70.0", "final", "graded", ""],
         "torn": ["", "", "not graded", torn],
-        "two": ["100.0", "good", "graded", ""],
+        "two": ["100.0", "good", "graded", BEST_OF_TWO],
     }
 
 
@@ -111,10 +115,10 @@ def test_every_report_that_is_there_is_written_again(course: Project, judge_with
     assert "This submission is not graded: dev_good_output.json" in text_of(
         course, "dev_graded/two/dev_evaluation.html"
     )
-    gone = "This submission is not graded: the submission&#x27;s folder no longer exists."
+    gone = "This submission is not graded: no submission of the class has this name any more."
     assert gone in text_of(course, "dev_graded/third/dev_evaluation.html")
     assert "1 by final." not in text_of(course, "dev_graded/third/dev_evaluation.csv")
-    assert "third" not in text_of(course, "dev_leaderboard.html")
+    assert "third: none, before 70.00: withdrawn" in text_of(course, "dev_leaderboard.md")
 
 
 def test_reports_of_the_current_directory_are_written_again(small: Project) -> None:
@@ -125,116 +129,353 @@ def test_reports_of_the_current_directory_are_written_again(small: Project) -> N
     assert "questions without a prediction" in text_of(small, "dev_evaluation.md")
 
 
+# ------------------------------------------------------------------ A class is what is named
+
+
 @pytest.fixture
-def late(course: Project, judge_with: JudgeWith) -> GroqServer:
-    """A class that was graded, and the judge of a late student, who asks for nothing else."""
+def graded(course: Project) -> Project:
+    """A class of four that was graded."""
     shutil.rmtree(course.folder / "in/torn")
     grade(course, "--report", "html")
-    course.submission("in/fay", own=answers("fay", **CITED))
-    return judge_with({"in/fay/own": [5, 5]})
+    return course
 
 
-def test_a_late_student_is_graded_with_the_class(course: Project, late: GroqServer) -> None:
-    before = course.files()
-    course.submission("late/gus", own=answers("gus", **CITED))  # another class
-    plan = course.run("dev", "--outputs", "in/fay", "--dry-run", "--max-usd", "0").out
-    assert "\n  Judgements: 2, of which 0 are stored already\n  Calls to make: 2\n" in plan
-    outcome = course.run("dev", "--outputs", "in/fay")
-    assert (outcome.code, len(late.calls)) == (0, 2)
-    points = {name: row[0] for name, row in read_grades(course).items()}
-    assert points == {"bare": "40.0", "fay": "100.0", "one": "80.0", "third": "70.0", "two": "100.0"}
-    again = "Graded earlier, and now again from the journal; to leave a folder out, move it away: "
-    assert f"{again}bare, one, third, two" in outcome.err
-    unchanged = {name for name, content in course.files().items() if before.get(name) == content}
-    assert {f"dev_graded/{name}/{RESULTS}" for name in ("bare", "one", "third", "two")} <= unchanged
-    shutil.move(course.folder / "in/two", course.folder / "two")
-    course.submission("in/one", own={**answers("one", **CITED), "q002": {"answer": "Changed."}})
-    outcome = course.run("dev", "--outputs", "in/fay", "--report", "html")
-    assert (outcome.code, len(late.calls)) == (3, 2)
-    grades = read_grades(course)
-    reason = "Judgements missing: 1 (q002): run again, or override them"
-    assert (list(grades), grades["one"][0], grades["one"][3]) == (["bare", "fay", "one", "third"], "", reason)
-    assert "not in the journal, and its folder is not named" in text_of(course, "dev_leaderboard.csv")
-    assert "no longer exists" in text_of(course, "dev_graded/two/dev_evaluation.html")
-    course.run("dev", "--outputs", "late/gus", "--judge")
-    assert list(read_grades(course)) == ["gus"]
-    assert "gus" not in text_of(course, "dev_graded/one/dev_evaluation.html")
+def assert_refused(project: Project, *arguments: str, **environment: str) -> str:
+    """Run, assert that nothing was asked and written, and return the last line of stderr."""
+    before = project.files()
+    outcome = project.run("dev", *arguments, **environment)
+    assert (outcome.code, outcome.out, project.files()) == (2, "", before)
+    return outcome.err[-1]
 
 
-@table(
-    "options",
-    {
-        "another model": ("--model", GPT_OSS),
-        "another criterion": ("--judge-support",),
-        "systems": ("--judge", "fay/own"),
-        "no judge": ("--judge",),
-    },
-)
-def test_a_late_student_changes_no_grades_of_the_class(
-    course: Project, late: GroqServer, options: Sequence[str]
-) -> None:
-    """What the results of the others have must be in the journal, or nothing is asked and written."""
-    before = course.files()
-    command = ("dev", "--outputs", "in/fay", *options)
-    for dry_run in ([], ["--dry-run"]):
-        outcome = course.run(*command, *dry_run)
-        assert (outcome.code, outcome.out, late.calls, course.files()) == (2, "", [], before)
-        assert mentions(outcome.err, "error: --outputs: ", "one, third, two; name all folders")
-
-
-def test_the_model_that_judged_the_class_judges_a_late_student(
-    course: Project, judge_with: JudgeWith
-) -> None:
-    """Its folders' requests count, although they are not named: most are answered by their model."""
-    grade(course, "--model", GPT_OSS)
-    course.submission("alone/fay", own=answers("fay", **CITED))
-    judge_with({"alone/fay/own": [1, 1]})
-    course.run("dev", "--outputs", "alone/fay", "--model", LLAMA)
-    shutil.move(course.folder / "alone/fay", course.folder / "in/fay")
+def test_a_late_student_is_graded_by_the_same_command(graded: Project, judge_with: JudgeWith) -> None:
+    graded.submission("in/fay", own=answers("fay", **CITED))
     server = judge_with({"in/fay/own": [5, 5]})
-    assert course.run("dev", "--outputs", "in/fay").code == 0
-    assert [call.body["model"] for call in server.calls] == [GPT_OSS] * 2
-    assert [row[0] for row in read_grades(course).values()] == ["40.0", "100.0", "80.0", "70.0", "100.0"]
+    before = graded.files()
+    plan = graded.run("dev", "--outputs", "in/fay", "--dry-run").out  # which may name a part
+    assert "\n  Judgements: 2, of which 0 are stored already\n  Calls to make: 2\n" in plan
+    outcome = grade(graded)
+    assert (outcome.code, len(server.calls)) == (0, 2)
+    points = {name: row[0] for name, row in read_grades(graded).items()}
+    assert points == {"bare": "40.0", "fay": "100.0", "one": "80.0", "third": "70.0", "two": "100.0"}
+    assert outcome.out.endswith("\n5 of 5 submissions graded\n")  # and no grade differs
+    unchanged = {name for name, content in graded.files().items() if before.get(name) == content}
+    assert {f"dev_graded/{name}/{RESULTS}" for name in ("bare", "one", "third", "two")} <= unchanged
 
 
-def test_a_class_whose_journal_or_service_is_another_one(course: Project, late: GroqServer) -> None:
-    (course.folder / "dev_judgements.jsonl").rename(course.folder / "away.jsonl")
-    before = course.files()
-    for environment in ({}, {"GROQ_API_KEY": ""}):
-        outcome = course.run("dev", "--outputs", "in/fay", **environment)
-        assert (outcome.code, late.calls, course.files()) == (2, [], before)
-    (course.folder / "away.jsonl").rename(course.folder / "dev_judgements.jsonl")
-    outcome = course.run("dev", "--outputs", "in/fay", "--model", LLAMA, GROQ_BASE_URL="http://127.0.0.1:9")
-    assert (outcome.code, mentions(outcome.err, "name all folders")) == (2, True)
-    assert course.run("dev", "--outputs", "in/fay", GROQ_API_KEY="").code == 3  # from the journal alone
-    assert "judgements missing: 2" in text_of(course, "dev_leaderboard.csv")
+def test_who_was_graded_and_is_not_named_is_an_error(graded: Project) -> None:
+    advice = "name all folders; what is judged already costs nothing, or move dev_graded/ away"
+    graded.submission("late/zoe", own=answers("zoe", **CITED))
+    for named, unnamed in {"in/one": "bare, third, two", "late/zoe": "bare, one, third, two"}.items():
+        message = f"error: graded earlier and not named: {unnamed}: {advice} if this is another class"
+        assert assert_refused(graded, "--outputs", named) == message
+        assert assert_refused(graded, "--outputs", named, GROQ_API_KEY="") == message
+    (graded.folder / "dev_graded").rename(graded.folder / "last_week")
+    graded.run("dev", "--outputs", "late/zoe", GROQ_API_KEY="")
+    assert list(read_grades(graded)) == ["zoe"]
 
 
-def test_a_successor_does_not_judge_a_late_student_alone(
-    course: Project, late: GroqServer, serve: Serve
+def test_unpacked_folders_are_named_as_the_others(course: Project) -> None:
+    """Folders within the named one, whose names repeat or differ in capitals only."""
+    for path in ("s/Team/unzipped", "s/team/unzipped", "s/lab1/ann/unzipped", "s/lab2/ann/unzipped"):
+        course.submission(path, own=answers(path, **CITED))
+    command = ("--outputs", "s/Team", "s/team", "s/lab1/ann", "s/lab2/ann")
+    course.run("dev", *command, GROQ_API_KEY="")
+    course.submission("s/zoe", own=answers("zoe", **CITED))
+    message = assert_refused(course, "--outputs", "s/zoe", GROQ_API_KEY="")
+    assert "not named: Team, lab1-ann, lab2-ann, team: name all" in message
+    assert course.run("dev", *command, "s/zoe", GROQ_API_KEY="").code == 0
+    assert list(read_grades(course)) == ["Team", "team", "lab1-ann", "lab2-ann", "zoe"]
+
+
+def test_a_submission_whose_folder_is_gone_is_withdrawn(graded: Project) -> None:
+    shutil.rmtree(graded.folder / "in/two")
+    outcome = grade(graded)
+    assert (outcome.code, list(read_grades(graded))) == (0, ["bare", "one", "third"])
+    assert "Withdrawn, as their folders are gone: in/two" in outcome.err
+    assert outcome.out.endswith("\n1 of 4 grades differ from the last run: withdrawn\n")
+    assert "two: none, before 100.00: withdrawn" in outcome.out
+    assert graded.read(f"dev_graded/two/{RESULTS}") == {}
+    gone = "This submission is not graded: no submission of the class has this name any more."
+    assert gone in text_of(graded, "dev_graded/two/dev_evaluation.html")
+    assert not mentions(grade(graded).err, "Withdrawn")
+
+
+def test_folders_that_are_gone_with_all_beside_them_are_an_error(graded: Project) -> None:
+    """They may be on a stick. The same names under a new path are the same submissions."""
+    shutil.move(graded.folder / "in", graded.folder / "moved")
+    shutil.move(graded.folder / "moved/one", graded.folder / "one")
+    assert "not named: one: name all" in assert_refused(graded, "--outputs", "moved/*")
+    shutil.move(graded.folder / "one", graded.folder / "moved/one")
+    outcome = graded.run("dev", "--outputs", "moved/*")
+    assert (outcome.code, "differ" in outcome.out) == (0, False)
+    shutil.rmtree(graded.folder / "moved/one")
+    assert mentions(graded.run("dev", "--outputs", "moved/*").err, "Withdrawn", "moved/one")
+
+
+def test_paths_of_the_class_are_relative_and_in_no_folder_of_a_student(graded: Project) -> None:
+    graded.run("dev", "--outputs", str(graded.folder / "in/*"))
+    folders = graded.read("dev_graded/gradebook.json")["grades"]
+    assert {name: grade["folder"] for name, grade in folders.items()} == {
+        name: f"in/{name}" for name in ("bare", "one", "third", "two")
+    }
+
+
+@posix_only
+def test_a_pattern_with_matches_is_a_pattern(graded: Project) -> None:
+    graded.submission("in/*", own=answers("star", **CITED))
+    outcome = graded.run("dev", "--outputs", "in/*", GROQ_API_KEY="")
+    assert outcome.out.endswith("\n5 of 5 submissions graded\n")
+
+
+# ------------------------------------------------------------------ What differs from the last run
+
+GRADEBOOK = "dev_graded/gradebook.json"
+
+
+def differ(outcome: Outcome) -> str:
+    """Return the last line of the console, and what the box says of it."""
+    cases = blocks(outcome.out).get("NEEDS ATTENTION", "")
+    named = re.search(r"^Not as in the last run: \d+\n((?:  .+\n)+)", cases + "\n", re.MULTILINE)
+    lines = [line.strip() for line in named[1].splitlines()] if named else []
+    return " | ".join([outcome.out.splitlines()[-1], *lines])
+
+
+def rewrite_question(project: Project, position: int, **changes: Any) -> None:
+    rows = [question("d1"), question("d2")]
+    rows[position] |= changes
+    project.questions(*rows)
+
+
+def change_answers(project: Project, judge_with: JudgeWith) -> tuple[str, ...]:
+    project.submission("in/one", own={**answers("one", **CITED), "q002": {"answer": "Changed.", **CITED}})
+    judge_with({"in/one/own": [3, 5]})
+    return ()
+
+
+def change_gold(project: Project, judge_with: JudgeWith) -> tuple[str, ...]:
+    rewrite_question(project, 1, evidence_sentences=[])
+    judge_with({})
+    return ()
+
+
+def change_judge(project: Project, judge_with: JudgeWith) -> tuple[str, ...]:
+    judge_with(
+        {
+            "in/one/own": [4, 3],
+            "in/two/weak": [1, 1],
+            "in/two/good": [5, 5],
+            "in/bare/own": [4, 4],
+            "in/third/final": [2, 2],
+            "in/third/better": [5, 5],
+        }
+    )
+    return ("--model", GPT_OSS)
+
+
+def decide(project: Project, _: JudgeWith) -> tuple[str, ...]:
+    project.write("dev_overrides.csv", "submission,question_id,score,reason\none,q001,5,So.\n")
+    return ()
+
+
+def miss_a_judgement(project: Project, judge_with: JudgeWith) -> tuple[str, ...]:
+    project.submission("in/one", own={**answers("one", **CITED), "q002": {"answer": "Changed.", **CITED}})
+    judge_with({"in/one/own": [3, None]})
+    return ()
+
+
+def judge_again(project: Project, judge_with: JudgeWith) -> tuple[str, ...]:
+    (project.folder / "dev_judgements.jsonl").unlink()
+    change_judge(project, judge_with)
+    return ()
+
+
+def ask_twice(project: Project, judge_with: JudgeWith) -> tuple[str, ...]:
+    scores: dict[str, list[Any]] = {"in/one/own": [[3, 4], [3, 4]], "in/bare/own": [4, 4]}
+    scores |= {"in/two/weak": [1, 1], "in/two/good": [5, 5]}
+    judge_with(scores | {"in/third/final": [2, 2], "in/third/better": [5, 5]})
+    return ("--repeats", "2")
+
+
+def add_a_better_system(project: Project, judge_with: JudgeWith) -> tuple[str, ...]:
+    project.submission("in/one", best=answers("best", **CITED))
+    judge_with({"in/one/best": [5, 5]})
+    return ()
+
+
+REASONS_TO_DIFFER = {  # what happens -> the end of the console's line, and of the case of `one`
+    "answers": (change_answers, "its answers changed", "90.00, before 80.00: its answers changed: q002"),
+    "judge": (change_judge, "another judge", "85.00, before 80.00: another judge"),
+    "decision": (decide, "decisions", "90.00, before 80.00: decisions: q001"),
+    "missing": (miss_a_judgement, "judgements missing", "none, before 80.00: judgements missing"),
+    "judged again": (judge_again, "judged again", "85.00, before 80.00: judged again"),
+    "repeats": (
+        ask_twice,
+        "another number of repeats",
+        "85.00, before 80.00: another number of repeats",
+    ),
+    "system": (add_a_better_system, "another system counts", "100.00, before 80.00: another system counts"),
+}
+
+
+@table("change, why, case", REASONS_TO_DIFFER)
+def test_a_grade_that_differs_says_why(
+    graded: Project, judge_with: JudgeWith, change: Callable[..., tuple[str, ...]], why: str, case: str
 ) -> None:
-    """The model of the class was withdrawn: one by another model is not comparable with the class."""
-    results = course.read("dev_graded/one/dev_evaluation.json")
-    server = serve(decommissioned())
-    outcome = course.run("dev", "--outputs", "in/fay")
-    assert (outcome.code, {call.body["model"] for call in server.calls}) == (3, {LLAMA})
-    assert mentions(outcome.err, "error: judging ended: ", f"the model {LLAMA} is not available")
-    assert [row[0] for row in read_grades(course).values()] == ["40.0", "", "80.0", "70.0", "100.0"]
-    assert course.read("dev_graded/one/dev_evaluation.json") == results
+    options = change(graded, judge_with)
+    expected = f"1 of 4 grades differ from the last run: {why} | one: {case}"
+    assert differ(grade(graded, *options)) == expected
+    assert read_previous(graded) == {"bare": "", "one": "80.0", "third": "", "two": ""}
+    again = grade(graded, *options)
+    assert differ(again) == expected  # a run in which nothing differs keeps it
+    assert read_previous(graded)["one"] == "80.0"
 
 
-def test_an_unpacked_folder_is_one_of_the_class(course: Project) -> None:
-    """A class without a judge. A submission in a folder of its folder has the outer one's name."""
-    for path in ("in/one", "in/two", "in/third", "in/torn"):
-        shutil.rmtree(course.folder / path)
-    course.submission("in/zip/inner", own=answers("zip"))
-    course.run("dev", "--outputs", "in/*", GROQ_API_KEY="")
-    course.submission("in/fay", own=answers("fay", **CITED))
-    course.submission("other", own=answers("other"))
-    assert course.run("dev", "--outputs", "in/fay", GROQ_API_KEY="").code == 0
-    assert list(read_grades(course)) == ["bare", "fay", "zip"]
-    course.run("dev", "--outputs", "other", GROQ_API_KEY="")  # beside "in", which is no submission
-    assert list(read_grades(course)) == ["other"]
+def read_previous(project: Project) -> dict[str, str]:
+    text = (project.folder / "dev_grades.csv").read_text("utf-8-sig")
+    return {row["submission"]: row["previous"] for row in csv.DictReader(io.StringIO(text, newline=""))}
+
+
+NOTHING_ARRIVES: dict[str, tuple[Sequence[str], Callable[[], Reply | None], str]] = {
+    "service down": ((), lambda: error(503, "down", "Down"), "judgements missing"),
+    "key refused": ((), lambda: error(401, "invalid_api_key", "Invalid API Key"), "judgements missing"),
+    "nothing to spend": (("--max-usd", "0"), lambda: score_reply(5), "judgements missing"),
+    "unknown model": (("--model", "own"), decommissioned, "judgements missing"),
+}
+
+
+@table("options, reply, why", NOTHING_ARRIVES)
+def test_without_judgements_there_are_no_points(
+    course: Project, serve: Serve, options: Sequence[str], reply: Callable[[], Reply], why: str
+) -> None:
+    shutil.rmtree(course.folder / "in/torn")
+    serve(reply())
+    outcome = grade(course, "--report", "html", *options)
+    assert outcome.code == 3
+    grades = read_grades(course)
+    assert [row[0] for row in grades.values()] == [""] * 4
+    assert grades["one"][3] == "Judgements missing: 2 (q001, q002): run again, or override them"
+    assert "Your grade: not final: 2 judgements missing" in text_of(
+        course, "dev_graded/one/dev_evaluation.html"
+    )
+    assert "Median of the class" not in text_of(course, "dev_leaderboard.html")
+    outcome = grade(course, "--judge")  # there is nothing to judge
+    assert (outcome.code, read_grades(course)["one"][0]) == (0, "100.0")
+
+
+def test_other_gold_and_another_measure_are_reasons(graded: Project, judge_with: JudgeWith) -> None:
+    """Without evidence in q002, bare cites all that there is to cite in half of the questions."""
+    rows = [question("d1"), question("d2", evidence_sentences=[])]
+    graded.questions(*rows)
+    outcome = grade(graded)
+    assert "4 of 4 grades differ from the last run: gold, rubric or evidence changed" in outcome.out
+    assert "  bare: 65.00, before 40.00: gold, rubric or evidence changed: q002\n" in outcome.out
+    outcome = grade(graded, "--judge")
+    assert "4 of 4 grades differ from the last run: F1 instead of combined" in outcome.out
+
+
+def test_a_forgotten_criterion_is_named(graded: Project, serve: Serve) -> None:
+    serve(completion('{"rationale": "So.", "support": "full"}'))
+    grade(graded, "--judge-support")
+    outcome = grade(graded)
+    line = "Judged in the last run, and not asked for in this one: support"
+    assert (outcome.out.splitlines()[-1], grade(graded).out.splitlines()[-1]) == (line, line)
+
+
+def test_previous_points_are_the_last_that_differ(graded: Project, judge_with: JudgeWith) -> None:
+    """80, 100, none, 100, 80: blanks are skipped."""
+    (graded.folder / "dev_overrides.csv").write_text(
+        "submission,question_id,score,reason\none,q001,5,So.\none,q002,5,So.\n"
+    )
+    grade(graded)
+    assert read_previous(graded)["one"] == "80.0"
+    text = (graded.folder / "in/one/dev_own_output.json").read_text("utf-8")
+    graded.write("in/one/dev_own_output.json", "{")
+    outcome = grade(graded)
+    assert "one: none, before 100.00: not graded" in outcome.out
+    assert graded.read(f"dev_graded/one/{RESULTS}") == {}  # no old scores stay
+    assert read_previous(graded)["one"] == "100.0"
+    graded.write("in/one/dev_own_output.json", text)
+    assert "one: 100.00, before none: graded now" in grade(graded).out
+    assert read_previous(graded)["one"] == "80.0"
+    (graded.folder / "dev_overrides.csv").unlink()
+    assert "one: 80.00, before 100.00: decisions: q001, q002" in grade(graded).out
+    assert read_previous(graded)["one"] == "100.0"
+
+
+def test_points_that_are_gone_are_named(graded: Project, serve: Serve) -> None:
+    serve(error(401, "invalid_api_key", "Invalid API Key"))
+    outcome = grade(graded, "--model", GPT_OSS)
+    case = "one: none, before 80.00: judgements missing"
+    assert "4 of 4 grades differ from the last run: judgements missing" in outcome.out
+    assert (outcome.code, case in outcome.out) == (3, True)
+    assert read_previous(graded)["one"] == "80.0"
+    outcome = grade(graded)
+    assert "4 of 4 grades differ from the last run: judgements arrived" in outcome.out
+    assert (outcome.code, read_previous(graded)["one"]) == (0, "")
+
+
+def test_a_class_that_was_judged_has_no_points_of_f1(graded: Project) -> None:
+    """No key, no --model, and the journal is gone: the last results were judged."""
+    (graded.folder / "dev_judgements.jsonl").unlink()
+    outcome = graded.run("dev", "--outputs", "in/*", GROQ_API_KEY="")
+    assert (outcome.code, read_grades(graded)["one"][0]) == (3, "")
+    outcome = graded.run("dev", "--outputs", "in/*", GROQ_API_KEY="")
+    assert (outcome.code, read_grades(graded)["one"][0]) == (3, "")
+
+
+def test_nobody_asked_for_a_judge(course: Project) -> None:
+    shutil.rmtree(course.folder / "in/torn")
+    outcome = course.run("dev", "--outputs", "in/*", GROQ_API_KEY="")
+    assert (outcome.code, read_grades(course)["one"][0]) == (0, "100.0")
+
+
+def test_without_rubrics_points_are_of_f1(course: Project, serve: Serve) -> None:
+    shutil.rmtree(course.folder / "in/torn")
+    course.questions(question("d1", rubric=...), question("d2", rubric=...))
+    serve(error(401, "invalid_api_key", "Invalid API Key"))
+    assert (grade(course).code, read_grades(course)["one"][0]) == (0, "100.0")
+
+
+def test_a_model_without_a_key_must_be_in_the_journal(graded: Project) -> None:
+    message = f"error: --model {GPT_OSS}: the journal has nothing by it, and GROQ_API_KEY is not set"
+    command = ("--outputs", "in/*", "--model", GPT_OSS)
+    assert assert_refused(graded, *command, GROQ_API_KEY="") == message
+    assert graded.run("dev", *command, "--dry-run", GROQ_API_KEY="").code == 0
+    assert graded.run("dev", "--outputs", "in/*", "--model", LLAMA, GROQ_API_KEY="").code == 0
+
+
+def test_no_points_while_any_system_lacks_judgements(course: Project, judge_with: JudgeWith) -> None:
+    """Unless `final` is there, which counts whatever the others get."""
+    for name in ("bare", "torn", "one"):
+        shutil.rmtree(course.folder / f"in/{name}")
+    judge_with(
+        {
+            "in/two/weak": [None, 1],
+            "in/two/good": [5, 5],
+            "in/third/final": [2, 2],
+            "in/third/better": [5, None],
+        }
+    )
+    assert grade(course).code == 3
+    assert {name: row[0] for name, row in read_grades(course).items()} == {"third": "70.0", "two": ""}
+
+
+def test_a_limit_gives_no_grades(graded: Project) -> None:
+    assert grade(graded, "--limit", "1").code == 0
+    points, *_, reason = read_grades(graded)["one"]
+    assert (points, reason.rpartition("; ")[2]) == ("", "1 of 2 questions judged (--limit)")
+    page = text_of(graded, "dev_graded/one/dev_evaluation.html")
+    assert "Your grade: not final: 1 of 2 questions judged (--limit)" in page
+    grade(graded, "--limit", "2")
+    assert read_grades(graded)["one"][0] == "80.0"
+
+
+def test_the_best_of_ten_systems_needs_attention(course: Project) -> None:
+    course.submission("in/ten", **{f"s{n}": answers(f"s{n}", **CITED) for n in range(10)})
+    outcome = course.run("dev", "--outputs", "in/*", GROQ_API_KEY="")
+    assert "  ten: best of 10 systems\n" in outcome.out
+    assert "third: best" not in outcome.out  # it has `final`
 
 
 # ------------------------------------------------------------------ Pages
@@ -315,6 +556,7 @@ ATTENTION = {  # what the box on the leaderboard has, in its order -> its cases
     "Equal predictions: 3": (
         "equal: equal2/other, same/own; equal2: equal/own, same/own; same: equal/own, equal2/other"
     ),
+    "The best system counts: 1; ask for one file, or `final`": "late: best of 2 systems",
     "Overridden, but not for all with this answer: 1": (
         "equal: q001: the same answer (answer_id ID) keeps another score: equal2/other, same/own"
     ),
@@ -327,7 +569,7 @@ REASONS = {
     ),
     "equal2": "Equal predictions: equal/own, same/own",
     "flagged": "Flagged answers: q002 (role-like): read them and decide",
-    "late": "Judgements missing: 1 (q002), 2 (q001, q002): run again, or override them",
+    "late": f"Judgements missing: 1 (q002), 2 (q001, q002): run again, or override them; {BEST_OF_TWO}",
     "torn": "dev_own_output.json, line 1: JSON is cut off",
     "zip": "found work.zip: unpack it",
 }
@@ -383,7 +625,7 @@ def test_what_needs_attention_is_said_first(crowd: Project) -> None:
     printed = blocks(hide_ids(outcome.out))
     lines = []
     for what, cases in ATTENTION.items():
-        lines += [what, *(f"  {case}" for case in re.split("; (?!write|cite)", cases))]
+        lines += [what, *(f"  {case}" for case in re.split("; (?!write|cite|ask)", cases))]
     assert (next(iter(printed)), printed["NEEDS ATTENTION"].split("\n")[: len(lines)]) == (
         "NEEDS ATTENTION",
         lines,
@@ -415,7 +657,10 @@ def test_grades_say_all_that_needs_attention(crowd: Project) -> None:
 
 
 PAGES = {  # submission -> what its page begins with
-    "late": ["Your grade: not final: 1 judgement missing", "Of your systems a, b, the one that counts is a."],
+    "late": [
+        "Your grade: not final: 3 judgements missing",
+        "Of your systems a, b, the one that counts is a.",
+    ],
     "renamed": ["IDs in another form", "Q-1 for q001", "Your grade: 10.00 of 100"],
     "same": ["Your grade: 90.00 of 100", "The grade is 100 times Combined.", "How to appeal", "answer ID"],
     "torn": [

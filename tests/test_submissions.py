@@ -220,7 +220,8 @@ def test_console_and_files_of_judged_submissions(three: Project, serve: Serve) -
     outcome = three.run(*THREE)
     written = three.files()
     graded = {f"dev_graded/{name}/{RESULTS}" for name in ("ann", "bob", "cem")}
-    assert written.keys() - before.keys() == {CSV, MARKDOWN, GRADES, JOURNAL, *graded}
+    gradebook = "dev_graded/gradebook.json"
+    assert written.keys() - before.keys() == {CSV, MARKDOWN, GRADES, JOURNAL, gradebook, *graded}
     assert before.items() <= written.items()  # the folders of the submissions are only read
     assert judged_answers(server) == ["It is d1.", "It is d2.", "No idea."]
     server = serve(judge_by_reference)
@@ -398,6 +399,7 @@ TOP = """\
 | --- | --- |
 | Not graded: 2 | =1+2: dev\\_bad\\_output.json, line 3: JSON is cut off; no\\_one: folder not found |
 | Equal predictions: 2 | =1+2: ann/own; ann/own: =1+2/own |
+| The best system counts: 1; ask for one file, or \\`final\\` | ann: best of 2 systems |
 
 ## Leaderboard
 
@@ -421,10 +423,10 @@ BELOW = """
 - NLP Project Data/dev\\_final\\_jsonl.txt: gold documents that are not in the corpus: 5, e.g. d1
 """
 POINTS = """\
-submission,points,system,status,reason,flagged,page
-'=1+2,50.0,own,graded,"Not graded: dev_bad_output.json, line 3: JSON is cut off; Equal predictions: ann/own; no citations, which counts 0",0,dev_graded/=1+2/dev_evaluation.html
-no_one,,,not graded,folder not found,0,dev_graded/no_one/dev_evaluation.html
-ann,100.0,strong,graded,Equal predictions: =1+2/own,0,dev_graded/ann/dev_evaluation.html
+submission,points,previous,system,status,reason,flagged,page
+'=1+2,50.0,,own,graded,"Not graded: dev_bad_output.json, line 3: JSON is cut off; Equal predictions: ann/own; no citations, which counts 0",0,dev_graded/=1+2/dev_evaluation.html
+no_one,,,,not graded,folder not found,0,dev_graded/no_one/dev_evaluation.html
+ann,100.0,,strong,graded,"Equal predictions: =1+2/own; The best system counts: best of 2 systems: ask for one file, or `final`",0,dev_graded/ann/dev_evaluation.html
 """  # noqa: E501
 
 
@@ -468,13 +470,17 @@ SAFE_NAMES = {  # name of a folder -> name of the folder for its results
 }
 
 
+def list_graded(project: Project) -> list[str]:
+    return sorted(path.name for path in (project.folder / "dev_graded").iterdir() if path.is_dir())
+
+
 @posix_only
 def test_names_are_shown_as_they_are_and_safe_in_every_path(course: Project) -> None:
     for name in SAFE_NAMES:
         course.submission(name, strong=CORRECT)
     folders = [*(f"./{name}" for name in SAFE_NAMES), "no\n<i>\x1b"]
     outcome = course.run("dev", "--outputs", *folders)
-    assert {path.name for path in (course.folder / "dev_graded").iterdir()} == set(SAFE_NAMES.values())
+    assert list_graded(course) == sorted(SAFE_NAMES.values())
     shown = {name.replace("\u200b\x1b", "") for name in SAFE_NAMES} - {"=cmd"} | {"'=cmd", "no\n<i>"}
     assert {name for (name,) in leaderboard(course, "submission")} == shown
     page = (course.folder / MARKDOWN).read_text("utf-8")
@@ -519,7 +525,7 @@ def test_equal_names_are_told_apart(
         course.submission(path, strong=CORRECT)
     assert course.run("dev", "--outputs", *paths).code == 0
     assert sorted(name for (name,) in leaderboard(course, "submission")) == sorted(names)
-    written = sorted(path.name for path in (course.folder / "dev_graded").iterdir())
+    written = list_graded(course)
     for name, pattern in zip(written, sorted(folders_written or names), strict=True):
         assert re.fullmatch(re.escape(pattern).replace(r"\{\}", "-[0-9a-f]{8}"), name)
 
@@ -591,7 +597,7 @@ def test_links_own_nothing(three: Project) -> None:
 
 def test_equal_predictions_are_one_warning(three: Project) -> None:
     three.submission("in/dan", own=CORRECT)
-    for command in (THREE, ("dev", "--outputs", "in/ann", "in/dan")):  # of four, and of two
+    for command in (("dev", "--outputs", "in/ann", "in/dan"), THREE):  # of two, and of four
         equal = [line for line in three.run(*command).err if "equal" in line]
         assert equal == ["warning: equal predictions: ann/strong, dan/own"]
 
