@@ -311,8 +311,8 @@ else:
     Key = Lenient("Key", (), {})  # the key of a member of an object, see `split_members`
     Scalar = str | int | float | bool  # as Plain, but decoded as fast as text; the record converts it
 
-VERDICT_WORDS = dict.fromkeys(("yes", "true", "1", "1.0", "ja", "wahr", "oui", "vrai"), True)
-VERDICT_WORDS |= dict.fromkeys(("no", "false", "0", "0.0", "nein", "falsch", "non", "faux"), False)
+VERDICT_WORDS = dict.fromkeys(("yes", "true", "1", "1.0", "ja", "wahr", "oui", "vrai", "c"), True)
+VERDICT_WORDS |= dict.fromkeys(("no", "false", "0", "0.0", "nein", "falsch", "non", "faux", "i"), False)
 LEVEL_WORDS = f"a whole number from 1 to {TOP_SCORE}"
 
 
@@ -320,10 +320,11 @@ class Record(msgspec.Struct, gc=False):
     """A record of an input file.
 
     `aliases` has the accepted names of fields, in any case and with spaces or underscores: the first that is
-    filled counts. A blank field is then null.
+    filled counts. A blank field is then null. Of the lists in a file the rows are those that have `marks`.
     """
 
     aliases: ClassVar[Mapping[str, Sequence[str]]] = {}
+    marks: ClassVar[Sequence[Collection[str]]] = ()  # fields, one of which a row has; the surest first
 
     @classmethod
     def choose(cls, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -515,6 +516,8 @@ NO_DOCUMENT = Document("missing")
 class Label(Record):
     """A person's score for an answer, which `answer_id` or `system` tells. `why` marks a doubtful one."""
 
+    marks: ClassVar[Sequence[Collection[str]]] = ({"score"},)
+
     question_id: Name
     system: str = ""  # with its submission, as in "ann/final", or the submission
     submission: str = ""
@@ -559,13 +562,13 @@ class Item(RunHead, kw_only=True):
     aliases: ClassVar[Mapping[str, Sequence[str]]] = {
         "gold": (
             *("expected_answer", "gold", "expected", "ground_truth", "reference", "expected_output"),
-            *("target", "answer"),
+            *("target", "reference_answer", "answer"),
         ),
         "options": ("expected_options", "ground_truths"),
-        "question": ("question", "input", "query", "user_input"),
+        "question": ("question", "instruction", "input", "query", "user_input", "prompt", "inputs"),
         "prediction": (
             *("generated_answer", "prediction", "generated", "response", "output", "actual_output"),
-            "completion",
+            *("completion", "outputs"),
         ),
         "context": ("context", "contexts", "retrieved_contexts", "retrieval_context"),
         "id": ("id", "question_id"),
@@ -573,6 +576,7 @@ class Item(RunHead, kw_only=True):
         "output_tokens": ("output_tokens", "tokens_output"),
     }
 
+    marks: ClassVar[Sequence[Collection[str]]] = ({"prediction"}, {"gold", "options", "question"})
     needs_gold: ClassVar[bool] = True
 
     id: Plain = ""
@@ -595,6 +599,7 @@ class Item(RunHead, kw_only=True):
     @classmethod
     def choose(cls, row: Mapping[str, Any]) -> dict[str, Any]:
         """Return a row by the names of fields. `answer` is the system's if the row has a gold answer."""
+        row = read_shapes(row)
         gold = [name for name in (*cls.aliases["gold"][:-1], "ground_truths") if name in row]
         chosen = super().choose({**row, "answer": None} if gold else row)
         if gold and is_empty(row[gold[0]]):
@@ -604,8 +609,13 @@ class Item(RunHead, kw_only=True):
         for name in ("options", "keywords", "expected_sources", "sources", "context"):
             if isinstance(chosen.get(name), str):  # of a CSV file
                 chosen[name] = parse_cell(chosen[name])
-        if isinstance(chosen.get("question"), list):
-            chosen["question"] = read_last_message(chosen["question"])
+        if isinstance(chosen.get("gold"), list):
+            chosen["options"] = [*chosen["gold"], *chosen.get("options", [])]
+            del chosen["gold"]
+        for name in ("question", "prediction"):
+            text = read_last_message(chosen.pop(name, None))
+            if not is_empty(text):
+                chosen[name] = text
         for name in AMOUNTS:
             if isinstance(chosen.get(name), str):
                 with suppress(ValueError):
@@ -646,6 +656,7 @@ class OpenItem(Item, kw_only=True):
     @classmethod
     def choose(cls, row: Mapping[str, Any]) -> dict[str, Any]:
         """Return a row by the names of fields. `answer` is the system's if the row has no other."""
+        row = read_shapes(row)
         if all(is_empty(row.get(name)) for name in cls.aliases["prediction"]):
             row = {**row, "prediction": row.get("answer"), "answer": None}
         return super().choose(row)
@@ -653,7 +664,18 @@ class OpenItem(Item, kw_only=True):
 
 SOURCE_FIELDS = ("id", "doc_id", "title")
 TEXT_FIELDS = ("text", "content", "page_content")
-ITEM_LISTS = ("detailed_results", "annotations", "results", "case_results", "items", "data")
+SHAPES: Mapping[str, Sequence[str]] = {  # where a row of another program has a field; {} is any of its names
+    "prediction": (
+        "output.completion",
+        "output.choices.0.message.content",
+        "response.output",
+        "filtered_resps",
+    ),
+    "gold": ("vars.{}",),
+    "question": ("vars.{}", "vars.*", "prompt.raw", "doc.{}"),
+    "context": ("vars.{}",),
+    "correct": ("scores.*.value",),
+}
 AMOUNTS = ("latency_ms", "input_tokens", "output_tokens")
 RUN_FIELDS = ("run_name", "model", "condition", "finetuned", "few_shot", "seed", "source_file")
 
@@ -671,15 +693,35 @@ def parse_cell(text: str) -> list[Any]:
     return [text]
 
 
-def read_last_message(chat: Sequence[Any]) -> Any:
-    """Return the text of a chat's last message, which may be in parts; any other list as it is."""
-    if not chat or not isinstance(chat[-1], dict) or "content" not in chat[-1]:
-        return chat
-    content = chat[-1]["content"]
-    if isinstance(content, list):
-        parts = [part.get("text") for part in content if isinstance(part, dict)]
+CONTAINERS = {path.partition(".")[0] for path in flatten(SHAPES.values())}
+
+
+def read_shapes(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a row with the fields that SHAPES finds inside its members, where it has none of their names."""
+    if not any(isinstance(row.get(name), (dict, list)) for name in CONTAINERS):
+        return row
+    shaped = {name: None if isinstance(row[name], dict) and name in CONTAINERS else row[name] for name in row}
+    for field, paths in SHAPES.items():
+        names = [name for name in Item.aliases.get(field, [field]) if name != "answer"]
+        found = [find_member(row, path.format(name))[0] for path in paths for name in names]
+        if field == "correct":
+            found = [value for value in found if value in ("C", "I")]  # other scores are no verdicts
+        filled = [value for value in found if not is_empty(value)]
+        if filled and all(is_empty(shaped.get(name)) for name in names):
+            shaped[names[0]] = filled[0]
+    return shaped
+
+
+def read_last_message(value: Any) -> Any:
+    """Return the text of a chat's last message, or of content in parts; anything else as it is."""
+    if isinstance(value, list) and value and isinstance(value[-1], dict):
+        value = value[-1].get("content", value)
+    if not isinstance(value, list):
+        return value
+    if any(isinstance(part, dict) and ("text" in part or "type" in part) for part in value):
+        parts = [part.get("text") if isinstance(part, dict) else part for part in value]
         return "\n".join(filter(None, map(format_plain, parts)))
-    return content
+    return value[0] if len(value) == 1 else value
 
 
 def read_names(member: str, value: Any, *fields: str) -> list[str]:
@@ -754,6 +796,8 @@ class WebDocuments(Record):
 class ScoredSummary(Record, kw_only=True):
     """A row of the results for summaries. After an error the scores are 0. The total is computed."""
 
+    marks: ClassVar[Sequence[Collection[str]]] = ({"scores"},)
+
     id: Any = None
     query: str = ""
     scores: dict[str, Any]
@@ -781,6 +825,7 @@ class DecisionRow(RunHead, kw_only=True):
         "score": ("answer_score_raw", "score"),
         "reasoning": ("answer_rationale", "reasoning"),
     }
+    marks: ClassVar[Sequence[Collection[str]]] = ({"correct", "score"}, {"failure"})
     identity: ClassVar[Sequence[str]] = ("input", "answer_id", "item", "id", "question_id")  # it has one
 
     source: Any = None
@@ -810,7 +855,7 @@ class DecisionRow(RunHead, kw_only=True):
         texts = {"input": item.get("question"), "prediction": item.get("prediction")}
         options = item.get("options") or [None]
         texts["gold"] = item.get("gold", options[0] if isinstance(options, list) else options)
-        chosen = super().choose({**row, **texts})
+        chosen = super().choose({"correct": item.get("correct"), **row, **texts})
         if chosen.keys().isdisjoint(cls.identity):
             found = f"expected {', '.join(cls.identity)}, found {shorten_names(list(row))}"
             raise msgspec.ValidationError(f"what was judged is missing or blank: {found}")
@@ -993,6 +1038,8 @@ def shorten_problems(problems: Iterable[str]) -> list[str]:
 
 # -- JSON: a file is split into rows, and each is decoded alone
 
+AnyRecord = TypeVar("AnyRecord", bound=Record)
+
 # Everything that decoding can raise, the last two for numbers with too many digits.
 JSON_ERRORS = (msgspec.DecodeError, RecursionError, ValueError, OverflowError)
 
@@ -1019,14 +1066,14 @@ def parse_value(kind: type[T], file: FileData, problems: list[str]) -> T | None:
     return None if file.data is None else parse_row(kind, JsonRow(file.name, file.data), problems)
 
 
-def parse_rows(kind: type[T], file: FileData, problems: list[str], lists: Sequence[str] = ()) -> dict[int, T]:
+def parse_rows(kind: type[AnyRecord], file: FileData, problems: list[str]) -> dict[int, AnyRecord]:
     """Decode the rows of a file, as `list_rows` returns them, to records by position from 1."""
-    decoder = None if lists else get_decoder(cast(Hashable, kind))
+    decoder = None if kind.marks else get_decoder(kind)
     if decoder and file.data:
         with suppress(*JSON_ERRORS):  # all at once; after an error each row alone
             return dict(enumerate(decoder.decode_lines(file.data), start=1))
     records = {}
-    for position, row in enumerate(list_rows(file, problems, lists), start=1):
+    for position, row in enumerate(list_rows(file, problems, kind), start=1):
         record = parse_row(kind, row, problems)
         if record is not None:
             records[position] = record
@@ -1063,16 +1110,20 @@ def parse_items(
 
 
 def list_item_rows(
-    file: FileData, problems: list[str], columns: Mapping[str, str] = MappingProxyType({})
-) -> Iterable[JsonRow]:
-    """Return the rows of free answers of JSON or CSV. `columns` may name the list that has them as "rows"."""
+    file: FileData,
+    problems: list[str],
+    columns: Mapping[str, str] = MappingProxyType({}),
+    kind: type[Record] = OpenItem,
+) -> Sequence[JsonRow]:
+    """Return the rows of JSON or CSV. `columns` may name the list that has them as "rows"."""
     if not is_json(file):
-        return read_csv_rows(file, problems)
+        return read_csv_rows(file, problems, keeps_empty=kind is OpenItem)
     if "rows" not in columns:
-        return list_rows(file, problems, ITEM_LISTS)
-    rows = find_member(parse_value(Any, file, problems), columns["rows"])
+        return list(list_rows(file, problems, kind, columns))
+    rows, end = find_member(parse_value(Any, file, problems), columns["rows"])
     if not isinstance(rows, list) and file.data is not None:
-        problems.append(f"{file.name}: no list of rows at {columns['rows']}")
+        end = end or f"it is {name_type(rows)}"
+        problems.append(f"{file.name}: no list of rows at {columns['rows']}: {end}")
     data = map(encode_json, rows if isinstance(rows, list) else ())
     return [JsonRow(file.name, row, key=f"[{index}]") for index, row in enumerate(data)]
 
@@ -1082,55 +1133,68 @@ def is_json(file: FileData) -> bool:
     return file.name.lower().endswith((".json", ".jsonl")) or file.text.lstrip().startswith(("[", "{"))
 
 
-def find_member(value: Any, path: str) -> Any:
-    """Return what is at a path of names, in any case, and positions, such as "results.0.text"; or None."""
+def find_member(value: Any, path: str) -> tuple[Any, str]:
+    """Return (what is at a path or None, how far the path goes if there is nothing).
+
+    A path has names, in any case, and positions, such as "results.0.text"; * is the only member. In an empty
+    list every position is blank.
+    """
+    done = ""
     for part in path.split("."):
-        if isinstance(value, list) and part.isdecimal() and int(part) < len(value):
-            value = value[int(part)]
+        before = value
+        if isinstance(value, list) and part.isdecimal():
+            value = value[int(part)] if int(part) < len(value) else None if value else ""
         elif isinstance(value, dict):
             folded = {fold_name(name): member for name, member in value.items()}
-            value = value.get(part, folded.get(fold_name(part)))
-        else:
-            return None
-    return value
+            only = next(iter(value.values())) if part == "*" and len(value) == 1 else None
+            value = value.get(part, folded.get(fold_name(part), only))
+        elif value != "":
+            value = None
+        if value is None:
+            names = shorten_names(list(before)) if isinstance(before, dict) else name_type(before)
+            return None, f"{done} has {names}" if done else f"found {names}"
+        done = f"{done}.{part}".removeprefix(".")
+    return value, ""
 
 
-def pick_columns(row: JsonRow, columns: Mapping[str, str], problems: list[str]) -> JsonRow | None:
-    """Return a row of another tool with the fields that `columns` names; None if it has none of them.
+def name_type(value: object) -> str:
+    return "a list" if isinstance(value, list) else "an object" if isinstance(value, dict) else "a value"
 
-    Its other members keep their names, but for objects and other names of the same fields. A row without the
-    gold answer that `columns` names is none: logs have other events beside.
+
+def pick_columns(row: JsonRow, columns: Mapping[str, str]) -> JsonRow | None:
+    """Return a row of another program with the fields that `columns` names; None if it has none of them.
+
+    Its other members keep their names, but for other names of the same fields. A row without the gold answer
+    that `columns` names is none: logs have other events beside.
     """
-    value = parse_row(dict[str, Any], row, problems)
+    value = parse_row(dict[str, Any], row, [])
     if value is None:
-        return row
-    picked: dict[str, Any] = {}
-    for field, path in columns.items():
-        found = find_member(value, path)
-        if field in ("gold", "prediction") and isinstance(found, list) and found:
-            if field == "gold":
-                picked["ground_truths"] = found[1:]
-            found = found[0]
-        if field != "rows" and not is_empty(found):
-            picked[Item.aliases.get(field, [field])[0]] = found
-    if not picked or ("gold" in columns and not {"expected_answer", "ground_truths"} & picked.keys()):
+        return row  # reading it reports the problem
+    found = {field: find_member(value, path)[0] for field, path in columns.items()}
+    if all(map(is_empty, found.values())) or ("gold" in columns and is_empty(found["gold"])):
         return None
     fields = {fold_name(name): field for field, names in Item.aliases.items() for name in names}
     if "prediction" not in columns:
         del fields["answer"]  # it is the system's, beside a gold answer
-    others = {}
+    picked = {}
     for name, member in value.items():
         folded = fold_name(name)
-        is_object = isinstance(member, dict) and folded in index_names(Item)
-        if not is_object and fields.get(folded, folded) not in columns:
-            others[name] = member
-    return row._replace(data=encode_json({**others, **picked}))
+        if fields.get(folded, folded) not in columns:
+            picked[name] = member
+    for field, member in found.items():
+        picked[Item.aliases.get(field, [field])[0]] = member
+    return row._replace(data=encode_json(picked))
 
 
-def list_rows(file: FileData, problems: list[str], lists: Sequence[str] = ()) -> Iterable[JsonRow]:
-    """Return the rows of a JSON list, of JSON lines, or of an object's list: the first filled one of `lists`.
+def list_rows(
+    file: FileData,
+    problems: list[str],
+    kind: type[Record] = Record,
+    columns: Mapping[str, str] = MappingProxyType({}),
+) -> Iterable[JsonRow]:
+    """Return the rows of a JSON list, of JSON lines, or of the one list in an object that has rows of a kind.
 
-    An object without a list is a row.
+    An object without such a list is a row.
     """
     if file.data is None:
         return []
@@ -1139,20 +1203,82 @@ def list_rows(file: FileData, problems: list[str], lists: Sequence[str] = ()) ->
         members = split_members(whole)
     except JSON_ERRORS as error:
         first_line = file.data.lstrip().partition(b"\n")[0].rstrip()
-        if first_line.startswith(b"{") and (first_line.endswith(b"}") or not lists):  # JSON lines
+        if first_line.startswith(b"{") and (first_line.endswith(b"}") or not kind.marks):  # JSON lines
             lines = enumerate(io.BytesIO(file.data), start=1)
             return (JsonRow(file.name, line, number) for number, line in lines if line.strip())
         problems.append(describe_fault(error, whole))
         return []
+    n_problems = len(problems)
+    rows: Collection[JsonRow] = members.values()
     if not whole.is_list():
-        named = [members[name] for name in lists if name in members and members[name].is_list()]
-        if not named:
-            return [whole]
-        members = next(filter(None, map(split_members, named)), {})
-    if not members:
-        objects = f", or an object with a list as {', '.join(lists)}" if lists else ""
-        problems.append(f"{file.name}:1: expected a list of rows, one object per line{objects}")
-    return members.values()
+        rows = choose_list(whole, problems, kind, columns) if kind.marks else [whole]
+    if not rows and len(problems) == n_problems:
+        objects = ", or an object with such a list" if kind.marks else ""
+        problems.append(f"{file.name}:1: no rows: expected a list of rows, one object per line{objects}")
+    return rows
+
+
+def choose_list(
+    whole: JsonRow,
+    problems: list[str],
+    kind: type[Record],
+    columns: Mapping[str, str],
+) -> Collection[JsonRow]:
+    """Return the rows of the one list in an object, at most two members deep, that has rows of a kind."""
+    value = decode_json(dict[str, Any], whole.data)
+    names = value.get("columns")
+    if isinstance(names, list) and isinstance(value.get("data"), list):  # as pandas and MLflow write a table
+        tables = [encode_json(dict(zip(names, cells, strict=False))) for cells in value["data"]]
+        return [whole._replace(data=row, key=f"[{index}]") for index, row in enumerate(tables)]
+    if is_column_table(value, kind):
+        advice = 'write its rows, as to_json(orient="records") of pandas does'
+        problems.append(f"{whole.file}:1: a table in columns: {advice}")
+        return []
+    lists: dict[tuple[str, ...], Any] = {(name,): member for name, member in value.items()}
+    for name, member in value.items():
+        lists |= {(name, key): inner for key, inner in only_dict(member).items()}
+    lists = {path: rows for path, rows in lists.items() if isinstance(rows, list)}
+    lists = {path: rows for path, rows in lists.items() if any(isinstance(row, dict) for row in rows)}
+    found = list(lists) if len(lists) == 1 else []
+    for marks in kind.marks:
+        matches = [path for path, rows in lists.items() if has_marks(rows, kind, marks, columns)]
+        if matches or has_marks([value], kind, marks, columns):
+            found = matches
+            break
+    if len(found) > 1:
+        names = list(map(".".join, found))
+        advice = f"name one, as in --columns rows={names[0]}"
+        problems.append(f"{whole.file}: {len(found)} lists of rows: {', '.join(names)}; {advice}")
+        return []
+    row = whole
+    for name in found[0] if found else ():
+        row = split_members(row)[name]
+    return split_members(row).values() if found else [whole]
+
+
+def has_marks(
+    rows: Iterable[object], kind: type[Record], marks: Collection[str], columns: Mapping[str, str]
+) -> bool:
+    """Return whether one of the first rows has one of some fields, by a name of it or as `columns` says."""
+    for row in itertools.islice(rows, SAMPLE_SIZE):
+        value = drop_nulls(only_dict(row))
+        chosen: Mapping[str, Any] = {}
+        with suppress(msgspec.ValidationError):
+            chosen = kind.choose(rename_fields(kind, value))
+        for field in marks:
+            found = find_member(value, columns[field])[0] if field in columns else chosen.get(field)
+            if not is_empty(found):
+                return True
+    return False
+
+
+def is_column_table(value: Mapping[str, Any], kind: type[Record]) -> bool:
+    """Return whether an object has the columns of a table: lists of one length, or objects by row."""
+    known = index_names(kind)
+    columns = [value[name] for name in value if fold_name(name) in known]
+    by_row = [column.keys() for column in columns if isinstance(column, dict) and "0" in column]
+    lists = [len(column) for column in columns if isinstance(column, list)]
+    return max(len(by_row), len(lists) if len(set(lists)) == 1 else 0) > 1
 
 
 def dict_by_key(kind: type) -> Any:
@@ -1263,6 +1389,8 @@ def convert_lenient(kind: type, value: Any) -> Any:
         if text.lower() not in VERDICT_WORDS:
             raise ValueError(f"expected yes or no, got {cut_text(format_compact(value))}")
         return VERDICT_WORDS[text.lower()]
+    if isinstance(value, (list, dict)):
+        raise ValueError(f"expected a text, got {name_type(value)}")
     if not text:
         raise ValueError("expected a text that is not blank")
     return format_plain(value)
@@ -1302,8 +1430,8 @@ def find_repeated(names: Iterable[str]) -> list[str]:
 # -- CSV
 
 
-def read_csv_rows(file: FileData, problems: list[str]) -> list[JsonRow]:
-    """Return each row as a JSON object of its cells by lower-case column name; what is empty is left out.
+def read_csv_rows(file: FileData, problems: list[str], *, keeps_empty: bool = False) -> list[JsonRow]:
+    """Return each row as a JSON object of its cells by lower-case column name. What is empty is left out.
 
     The delimiter is a comma, semicolon or tab, whichever the header has most of.
     """
@@ -1321,7 +1449,7 @@ def read_csv_rows(file: FileData, problems: list[str]) -> list[JsonRow]:
                 problems.append(f"{file.name}:{line}: more cells than columns: {advice}")
             if header and any(cells):
                 pairs = zip(header, cells, strict=False)
-                record = {name: cell for name, cell in pairs if cell}
+                record = {name: cell for name, cell in pairs if cell or keeps_empty}
                 rows.append(JsonRow(file.name, json.dumps(record).encode(), line))
             elif any(cells):
                 header = [cell.strip().lower() for cell in cells]
@@ -8311,7 +8439,7 @@ def read_people_rows(
     file = read_file(path, problems)
     people.files.append(file.source)
     rows = []
-    for raw in list_item_rows(file, problems):
+    for raw in list_item_rows(file, problems, kind=kind):
         row = parse_row(kind, raw, problems)
         if row is not None:
             rows.append((raw.locate(), row))
@@ -9704,6 +9832,7 @@ class Configuration(msgspec.Struct):
     file: InputFile
     answers: list[GradedItem]
     warnings: list[str] = []
+    system: str = ""  # if the file has several
     is_judged: bool = False
     development: Development | None = None  # since the baseline
     means: dict[str, Mean] = {}
@@ -10041,7 +10170,7 @@ def list_item_texts(item: Item) -> dict[str, str]:
 
 
 USUAL_JUDGE_TOP = 5  # of more files
-COLUMN_FIELDS = ("rows", *(name for name in Item.__struct_fields__ if name != "extra"))
+COLUMN_FIELDS = ("rows", "system", *(name for name in Item.__struct_fields__ if name != "extra"))
 
 
 def parse_pair(known: Collection[str], form: str, text: str) -> tuple[str, str]:
@@ -10273,7 +10402,8 @@ class GradeAnswers(GradeItems):
     def name_results(self, configuration: Configuration) -> str:
         path = Path(configuration.file.file)
         folder = path.parent if self.options.out is None else Path(self.options.out)
-        return (folder / f"{path.stem}_answers{self.suffix}.json").as_posix()
+        stem = "_".join(filter(None, (path.stem, name_for_file(configuration.system))))
+        return (folder / f"{stem}_answers{self.suffix}.json").as_posix()
 
     def check_results(self) -> None:
         """Raise UsageError if a file would be written twice or over another, NothingToDo if all is there."""
@@ -10287,7 +10417,8 @@ class GradeAnswers(GradeItems):
             self.setup["prompt_hash"] = self.protocol.prompt_hash
         if self.own_criteria:
             self.setup["criteria"] = {row.name: row.prompt_hash for row in self.own_criteria}
-        self.setup["inputs"] = [configuration.file.named for configuration in self.configurations]
+        inputs = list({row.file: row.file.named for row in self.configurations}.values())
+        self.setup["inputs"] = inputs
         if not self.writes_results:
             return
         files = list(map(self.name_results, self.configurations))
@@ -10295,19 +10426,23 @@ class GradeAnswers(GradeItems):
             raise UsageError(
                 f"--baseline {options.baseline}: this run replaces it; keep a copy under another name"
             )
-        for name in find_repeated([*files, *(source["name"] for source in self.setup["inputs"])]):
+        for name in find_repeated([*files, *(source["name"] for source in inputs)]):
             raise UsageError(f"{name} would be written for two files, or over one of them: rename one")
         if options.overwrite or options.dry_run or options.reference_check:
             return
         reports = [f"{self.report_stem}.{form}" for form in options.report]
         is_complete = all(map(os.path.exists, [*files, *reports]))
-        for file in filter(os.path.exists, files):
+        for file, configuration in zip(files, self.configurations, strict=True):
+            if not os.path.exists(file):
+                continue
             saved = parse_value(dict[str, Any], read_file(file, []), []) or {}
             setup = {**only_dict(saved.get("setup")), "program_version": VERSION}
-            if setup != self.setup:
+            together = setup.pop("inputs", None) or []  # the files that were graded together
+            if {**setup, "inputs": inputs} != self.setup or configuration.file.named not in together:
                 advice = "choose another folder with --out, or replace them with --overwrite"
                 raise UsageError(f"{file}: no results, or results of another set-up: {advice}")
-            is_complete = is_complete and bool(saved.get("complete"))
+            is_same = all(source in together for source in inputs)
+            is_complete = is_complete and is_same and bool(saved.get("complete"))
         if is_complete and not (options.fail_under or options.baseline):
             names = shorten_names(files)
             raise NothingToDo(f"Results of the same set-up exist: {names} (--overwrite replaces them)")
@@ -10401,7 +10536,7 @@ class GradeAnswers(GradeItems):
             results["by_category"][category] = describe_means(part, configuration.name, means)
         for name in ("input_tokens", "output_tokens"):
             if name in self.table.systems[configuration.name].values:
-                results[f"total_{name}"] = sum(answer.scores[name] or 0 for answer in configuration.answers)
+                results[f"total_{name}"] = sum(configuration.list_scores(name))
         if configuration.is_judged and self.protocol in self.criteria:
             if self.protocol.prompt == "quality" and not self.why_not:
                 results["quality"] = self.describe_quality(configuration)
@@ -10683,46 +10818,102 @@ def read_configurations(
                 configurations.append(Configuration(system.name, system.file, answers, lines))
         else:
             file = read_file(path, problems)
-            configurations.append(read_configuration(Path(path).stem, file, options, problems))
+            configurations += read_answer_file(Path(path).stem, file, options, problems)
     for name, file in sources.items():
-        configurations.append(read_configuration(name, file, options, problems))
+        configurations += read_answer_file(name, file, options, problems)
     if problems:
         raise InputError(problems)
     repeated = find_repeated(configuration.name for configuration in configurations)
     for configuration in configurations:
         if configuration.name in repeated:
-            configuration.name = configuration.file.file
+            configuration.name = "/".join(filter(None, (configuration.file.file, configuration.system)))
         for answer in configuration.answers if options.reference_check else ():
             answer.item.prediction = answer.item.accepted[0]
     return configurations
 
 
-def read_configuration(
+def read_answer_file(
     name: str, file: FileData, options: AnswerOptions, problems: list[str]
-) -> Configuration:
-    """Read the answers in a file. It is a problem if it has none."""
+) -> list[Configuration]:
+    """Read the answers in a file: of one system, or of those that --columns tells apart."""
     columns = dict(options.columns)
     n_problems = len(problems)
-    rows = list(list_item_rows(file, problems, columns))
-    picked = [pick_columns(row, columns, problems) if columns else row for row in rows]
-    left_out = [row.key or f"line {row.line}" for row, kept in zip(rows, picked, strict=True) if not kept]
-    needs_gold = options.methods or options.reference_check
-    items = parse_items(file, filter(None, picked), problems, Item if needs_gold else OpenItem)
-    if not items and len(problems) == n_problems and file.data is not None:
-        found = f" with {', '.join(columns.values())}; found {list_columns(rows)}" if left_out else ""
-        problems.append(f"{file.name}: no rows{found}")
-    elif items and not options.reference_check and all(is_blank(item.prediction) for item in items):
-        names = f"{', '.join(Item.aliases['prediction'])}, or answer beside a gold answer"
-        advice = "run generate first, or use --reference-check"
-        found = f"found {list_columns(rows)}"
-        problems.append(f"{file.name}:1: no row has a system's answer, as {names}; {found}: {advice}")
+    rows = list_item_rows(file, problems, columns)
+    columns.pop("rows", None)
+    picked = [pick_columns(row, columns) if columns else row for row in rows]
+    kept = [row for row in picked if row]
+    left_out = [row.key or f"line {row.line}" for row, chosen in zip(rows, picked, strict=True) if not chosen]
+    by_system: dict[str, list[JsonRow]] = defaultdict(list)
+    for row in kept:
+        value = parse_row(dict[str, Any], row, []) if "system" in columns else None
+        by_system[(format_plain((value or {}).get("system")) or "").strip()].append(row)
+    fields = {row.key or str(n): parse_row(dict[str, Any], row, []) or {} for n, row in enumerate(rows, 1)}
+    problems += prefix_lines(file.name, find_wrong_columns(fields.values(), columns))
+    if len(by_system) > 1 and "" in by_system:
+        places = [row.key or f"line {row.line}" for row in by_system[""]]
+        problems.append(f"{file.name}: rows without {columns['system']}: {shorten_names(places)}")
+    if not kept and len(problems) == n_problems and file.data is not None:
+        problems.append(f"{file.name}:1: no rows{' with all that --columns names' if rows else ''}")
     cases = {"rows without a gold answer, or any field, that --columns names, left out": left_out}
-    lines = [] if problems else list_warnings(file.name, cases | find_unknown_item_fields(rows))
-    return Configuration(name, file.source, list(map(GradedItem, items)), lines)
+    cases |= find_unknown_item_fields(fields)
+    item_type = Item if options.methods or options.reference_check else OpenItem
+    is_judged = bool(options.criteria) or not all(METHODS[name].score for name in options.methods)
+    configurations = []
+    for system, own in by_system.items():
+        items = parse_items(file, own, problems, item_type)
+        lines = list_warnings(file.name, cases | find_missing_texts(items, is_judged))
+        answers = list(map(GradedItem, items))
+        configurations.append(Configuration(system or name, file.source, answers, lines, system))
+    is_blank_file = all(is_blank(answer.item.prediction) for row in configurations for answer in row.answers)
+    has_field = "prediction" in columns or any(map(has_answer_field, fields.values()))
+    if kept and is_blank_file and not (has_field or options.reference_check) and len(problems) == n_problems:
+        names = f"{', '.join(Item.aliases['prediction'])}, or answer beside a gold answer"
+        advice = "run generate first, use --reference-check, or name it with --columns"
+        found = list_columns(next(iter(fields.values())))
+        problems.append(f"{file.name}:1: no row has a system's answer, as {names}; found {found}: {advice}")
+    return configurations
 
 
-def list_columns(rows: Sequence[JsonRow]) -> str:
-    return shorten_names(list(parse_row(dict[str, Any], rows[0], []) or ()))
+def find_wrong_columns(rows: Collection[Mapping[str, Any]], columns: Mapping[str, str]) -> list[str]:
+    """Return a problem for each name in --columns that no row has."""
+    problems = []
+    for field, path in columns.items() if rows else ():
+        ends = [find_member(row, path)[1] for row in rows]
+        if all(ends):
+            problems.append(f"--columns {field}={path}: {max(ends, key=len)}")
+    return problems
+
+
+def has_answer_field(row: Mapping[str, Any]) -> bool:
+    """Return whether a row has a field for the system's answer, which may be blank."""
+    row = rename_fields(Item, row)
+    names = Item.aliases["prediction"]
+    if "answer" in row and not row.keys().isdisjoint((*Item.aliases["gold"][:-1], "ground_truths")):
+        return True
+    if any(name in row and not isinstance(row[name], dict) for name in names):
+        return True
+    return any(find_member(row, path)[0] is not None for path in SHAPES["prediction"])
+
+
+def find_missing_texts(items: Sequence[Item], is_judged: bool) -> dict[str, list[str]]:
+    """Return warnings of answers that are all blank, and of texts that a judge would have to do without."""
+    answered = [item for item in items if not is_blank(item.prediction)]
+    without_context = [item.id for item in items if not item.context]
+    cases = {"no row has an answer, all count as wrong": [] if answered else [item.id for item in items]}
+    if is_judged:
+        cases["rows without a question"] = [item.id for item in items if not item.question]
+        if len(without_context) < len(items):
+            cases["rows without a context, which others have"] = without_context
+    return cases
+
+
+def list_columns(row: Mapping[str, Any]) -> str:
+    """Return the names of a row's members; those of an object in brackets."""
+    names = []
+    for name, member in row.items():
+        inner = shorten_names(list(member)) if isinstance(member, dict) else ""
+        names.append(f"{name} ({inner})" if inner else name)
+    return shorten_names(names)
 
 
 class StoredSetup(Record):
@@ -10769,13 +10960,10 @@ def read_stored_answers(file: FileData, problems: list[str]) -> StoredRun | None
     return StoredRun(stored.configuration, keys, scores, measures, judges, file.source)
 
 
-def find_unknown_item_fields(rows: Iterable[JsonRow]) -> dict[str, list[str]]:
+def find_unknown_item_fields(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
     """Return a warning for each field of a file's first rows that looks like an accepted one."""
     known = {folded: name for folded, name in index_names(Item).items() if name != "extra"}
-    sample = {}
-    for position, row in enumerate(itertools.islice(rows, SAMPLE_SIZE), start=1):
-        fields = parse_row(dict[str, Any], row, []) or {}
-        sample[row.key or str(position)] = rename_fields(Item, fields)
+    sample = {key: rename_fields(Item, rows[key]) for key in itertools.islice(rows, SAMPLE_SIZE)}
     return describe_unknown_fields(sample, known, "rows")
 
 
@@ -11100,7 +11288,7 @@ def read_raters(paths: Iterable[str], folder: str | None, problems: list[str]) -
                 number += 1
                 name = f"{model or stem} ({number})"
         if not rows and not found:
-            first = next(iter(list_item_rows(file, [])), JsonRow(path, b"{}"))
+            first = next(iter(list_item_rows(file, [], kind=DecisionRow)), JsonRow(path, b"{}"))
             fields = shorten_names(list(decode_json(dict[str, Any], first.data))) or "nothing"
             expected = "score, correct, a column for each rater, or a split's llm_judge"
             found.append(f"{path}:1: no decisions: expected {expected}, found {fields}")
@@ -11126,7 +11314,7 @@ def read_decisions(path: str, problems: list[str]) -> tuple[FileData, RunHead, l
     file = read_file(path, problems)
     head = parse_value(RunHead, file, []) or RunHead()  # a list has none
     value = parse_value(dict[str, Any], file, []) or {}
-    is_split = value and not any(isinstance(value.get(name), list) for name in ITEM_LISTS)
+    is_split = value and not any(isinstance(member, list) for member in value.values())
     rows = []
     for raw in list_split_ratings(path, value, head) if is_split else list_ratings(file, problems):
         row = parse_row(DecisionRow, raw, problems)
@@ -11153,7 +11341,7 @@ def list_split_ratings(path: str, results: Mapping[str, Any], head: RunHead) -> 
 def list_ratings(file: FileData, problems: list[str]) -> Iterable[JsonRow]:
     """Return a row for each rating. A CSV file has them in one column, or in one for each rater."""
     if is_json(file):
-        return list_rows(file, problems, ITEM_LISTS)
+        return list_rows(file, problems, DecisionRow)
     rows = [(row, json.loads(bytes(row.data))) for row in read_csv_rows(file, problems)]
     is_long = any(LEVELS.keys() & cells.keys() for _, cells in rows)
     ratings = []
@@ -11871,7 +12059,7 @@ class PlotSummaries(Command):
         for path in list_paths(self.options.plot):
             if not path.endswith("_statistics.json"):  # a pattern may match what was written here
                 file = read_file(path, problems)
-                self.files[file.source] = [*parse_rows(ScoredSummary, file, problems, ["results"]).values()]
+                self.files[file.source] = [*parse_rows(ScoredSummary, file, problems).values()]
         if problems:
             raise InputError(problems)
 

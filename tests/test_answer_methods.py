@@ -46,8 +46,11 @@ FORMS: dict[str, object] = {  # a row in each
     "of ragas 0.1": [OLD_RAGAS | {"ground_truths": ["a", "d"], "faithfulness": 0.5}],
     "JSON lines": json.dumps(RAGAS) + "\n\n",
     **{name: {"summary": {"n": 1}, name: [RAGAS]} for name in LISTS},
-    "the first that is a list": {"results": {"mean": 1}, "data": [RAGAS], "items": [RAGAS]},
-    "the first that is not empty": {"annotations": [], "data": [RAGAS]},
+    "the only list with a known field": {"results": {"mean": 1}, "data": [RAGAS], "items": [{"id": 1}]},
+    "the only list that is not empty": {"annotations": [], "data": [RAGAS]},
+    "a list in a member": {"run": {"testCases": [RAGAS], "scores": [{"name": "match"}]}},
+    "a list with answers beside one of questions": {"config": {"tests": [{"input": "?"}]}, "x": [RAGAS]},
+    "a table of columns and data": {"columns": list(RAGAS), "data": [list(RAGAS.values())]},
     "CSV, lists of Python": f"{','.join(RAGAS)}\nWhat?,\"['Oil.', 'Fat.']\",\"b, c\",a\n",
     "CSV, a tab": "question\tcontext\tresponse\treference\nWhat?\t['Oil.', 'Fat.']\tb, c\ta\n",
     "CSV, lists of JSON": f"\ufeffQuestion;Contexts;Answer;Ground_Truths\r\n\n;;\nWhat?;{JSON_LISTS}\n",
@@ -66,7 +69,7 @@ GOLD_NAMES = ("expected_answer", "gold", "expected", "ground_truth", "reference"
 PREDICTION_NAMES = (
     *("generated_answer", "prediction", "generated", "response", "output", "actual_output", "completion"),
 )
-QUESTION_NAMES = ("question", "input", "query", "user_input")
+QUESTION_NAMES = ("question", "input", "query", "user_input", "instruction", "prompt", "inputs")
 CONTEXT_NAMES = ("context", "contexts", "retrieved_contexts", "retrieval_context")
 FIELDS: dict[str, tuple[Row, Row]] = {
     **{name: ({name: "Oil"}, {"gold": "Oil"}) for name in (*GOLD_NAMES, "answer")},
@@ -203,6 +206,248 @@ def test_files_of_other_tools_are_read_by_the_names_of_their_columns(
     assert mentions(outcome.err, name, f"{warning}: {left_out}") == (left_out != "")
 
 
+PARTS = [{"type": "reasoning", "reasoning": "Lamps."}, {"type": "text", "text": "oil"}]
+INSPECT_OLD: dict[str, Any] = {  # before 2026: no completion
+    "version": 2,
+    "eval": {"task": "lamps", "scorers": [{"name": "match"}]},
+    "plan": {"steps": [{"solver": "generate", "params": {}}]},
+    "results": {"total_samples": 2, "scores": [{"name": "match", "scorer": "match"}]},
+    "samples": [
+        {
+            "id": "s1",
+            "epoch": 1,
+            "input": [{"role": "user", "content": "What?"}],
+            "target": ["Fat", "Oil"],
+            "messages": [{"role": "user", "content": "What?"}],
+            "output": {"model": "m", "choices": [{"message": {"role": "assistant", "content": PARTS}}]},
+            "scores": {"match": {"value": "C", "answer": "oil"}},
+        },
+        {
+            "id": "s2",
+            "input": "Who?",
+            "target": "Bob",
+            "output": {"model": "m", "choices": [{"message": {"role": "assistant", "content": "Ann"}}]},
+            "scores": {"match": {"value": "I"}},
+        },
+        {
+            "id": "s3",
+            "input": "When?",
+            "target": "1902",
+            "output": {"model": "m", "choices": []},
+            "scores": {},
+        },
+    ],
+    "reductions": [{"scorer": "match", "samples": [{"value": 1, "answer": "oil", "sample_id": "s1"}]}],
+}
+INSPECT_NEW = json.loads(json.dumps(INSPECT_OLD))
+for row, completion in zip(INSPECT_NEW["samples"], ("oil", "Ann", ""), strict=True):
+    row["output"]["completion"] = completion
+PROMPTFOO_RESULTS = {
+    "evalId": "eval-1",
+    "results": {
+        "prompts": [{"raw": "{{question}}", "label": "q", "id": "p1", "provider": "x"}],
+        "results": [
+            {
+                "id": "s1",
+                "prompt": {"raw": "Be short. What?", "label": "q"},
+                "provider": {"id": "x"},
+                "response": {"output": "oil", "tokenUsage": {}},
+                "vars": {"question": "What?", "expected": ["Fat", "Oil"]},
+            },
+            {
+                "id": "s2",
+                "prompt": {"raw": "Be short. Who?", "label": "q"},
+                "provider": {"id": "x"},
+                "response": {"output": "Ann"},
+                "vars": {"question": "Who?", "expected": "Bob"},
+            },
+            {"id": "s3", "response": {"error": "429"}, "vars": {"question": "When?", "expected": "1902"}},
+        ],
+    },
+    "config": {"tests": [{"vars": {"question": "What?"}}], "providers": ["x"]},
+}
+DEEPEVAL = {
+    "testRunData": {
+        "testCases": [
+            {"name": "s1", "input": "What?", "actualOutput": "oil", "expectedOutput": ["Fat", "Oil"]},
+            {
+                "name": "s2",
+                "input": "Who?",
+                "actualOutput": "Ann",
+                "expectedOutput": "Bob",
+                "metricsData": [],
+            },
+            {"name": "s3", "input": "When?", "actualOutput": "", "expectedOutput": "1902"},
+        ],
+        "conversationalTestCases": [],
+        "metricsScores": [{"metric": "Match", "scores": [1.0]}],
+    }
+}
+LM_EVAL = json_lines(
+    {
+        "doc_id": 0,
+        "doc": {"question": "What?", "answer": "#### Oil"},
+        "target": "Oil",
+        "filtered_resps": ["oil"],
+    },
+    {"doc_id": 1, "doc": {"question": "Who?"}, "target": "Bob", "filtered_resps": ["Ann"]},
+    {"doc_id": 2, "doc": {"question": "When?"}, "target": 1902, "filtered_resps": [""]},
+)
+ALPACA = [
+    {"instruction": "What?", "output": "oil", "generator": "m", "reference": "Oil"},
+    {"instruction": "Who?", "output": "Ann", "generator": "m", "reference": "Bob"},
+    {"prompt": "When?", "output": "", "generator": "m", "reference": "1902"},
+]
+MLFLOW = {
+    "columns": ["inputs", "ground_truth", "outputs", "token_count"],
+    "data": [["What?", "Oil", "oil", 3], ["Who?", "Bob", "Ann", 3], ["When?", "1902", None, None]],
+}
+LLAMA_INDEX = {
+    "examples": [
+        {"query": "What?", "reference_contexts": ["."], "reference_answer": "Oil", "response": "oil"},
+        {"query": "Who?", "reference_answer": "Bob", "response": "Ann", "query_by": {"type": "ai"}},
+        {"query": "When?", "reference_answer": "1902", "response": ""},
+    ]
+}
+WRITTEN: dict[str, object] = {  # by other programs, as they write it
+    "inspect, before 2026": INSPECT_OLD,
+    "inspect": INSPECT_NEW,
+    "promptfoo": PROMPTFOO_RESULTS,
+    "deepeval": DEEPEVAL,
+    "lm-eval": LM_EVAL,
+    "alpaca_eval": ALPACA,
+    "MLflow": MLFLOW,
+    "llama-index": LLAMA_INDEX,
+}
+
+
+@table("content", WRITTEN)
+def test_files_of_other_programs_are_read_without_columns(project: Project, content: object) -> None:
+    project.write("a.json", content)
+    outcome = project.run("answers", "a.json")
+    assert (outcome.code, outcome.err) == (0, [])
+    rows = project.read("a_answers.json")["detailed_results"]
+    assert [row["input"] for row in rows] == ["What?", "Who?", "When?"]
+    assert [row["prediction"] for row in rows] == ["oil", "Ann", ""]
+    assert [row["correct"] for row in rows] == [True, False, False]
+
+
+def test_the_verdict_of_an_inspect_log_is_kept(project: Project) -> None:
+    project.write("a.json", INSPECT_OLD)
+    project.run("answers", "a.json")
+    rows = project.read("a_answers.json")["detailed_results"]
+    assert [row.get("label") for row in rows] == [True, False, None]
+    assert project.run("agreement", "a.json", "a_answers.json", "--all-decisions").code == 0
+    [pair] = project.read("agreement.json")["all"]["pairs"]
+    assert (pair["items"], pair["agreement"]) == (2, 1.0)
+
+
+NOT_READ: dict[str, tuple[object, str]] = {
+    "two lists": (
+        {"a": [{"gold": "x", "output": "x"}], "b": {"c": [{"gold": "x", "output": "x"}]}},
+        "a.json: 2 lists of rows: a, b.c; name one, as in --columns rows=a",
+    ),
+    "a table in columns": (
+        {"question": ["What?", "Who?"], "gold": ["Oil", "Bob"], "answer": ["oil", "Ann"]},
+        'a.json:1: a table in columns: write its rows, as to_json(orient="records") of pandas does',
+    ),
+    "what pandas writes": (
+        {"question": {"0": "What?"}, "gold": {"0": "Oil"}, "answer": {"0": "oil"}},
+        'a.json:1: a table in columns: write its rows, as to_json(orient="records") of pandas does',
+    ),
+    "no rows": ([], "a.json:1: no rows: expected a list of rows"),
+    "an unknown shape": (
+        [{"gold": "Oil", "response": {"text": "oil", "cost": 1}}],
+        "or answer beside a gold answer; found gold, response (text, cost): run generate first",
+    ),
+    "a list of answers": (
+        [{"gold": "Oil", "output": ["oil", "fat"]}],
+        "a.json: [0]: prediction: expected a text, got a list",
+    ),
+    "an answer in an object": ([{"gold": "Oil", "completion": {"x": 1}}], "expected a text, got an object"),
+}
+
+
+@table("content, words", NOT_READ)
+def test_what_cannot_be_read_says_what_to_do(project: Project, content: object, words: str) -> None:
+    project.write("a.json", content)
+    outcome = project.run("answers", "a.json")
+    assert (outcome.code, project.files().keys() - {"a.json"}) == (2, set())
+    assert words in "\n".join(outcome.err)
+    assert "blank" not in "\n".join(outcome.err)
+
+
+def test_rows_are_named_without_any_other_column(project: Project) -> None:
+    lists = {"old": [{"gold": "x", "output": "y"}], "new": [{"gold": "Oil", "output": "oil"}]}
+    project.write("a.json", lists)
+    assert project.run("answers", "a.json", "--columns", "rows=new").code == 0
+    [row] = project.read("a_answers.json")["detailed_results"]
+    assert (row["gold"], row["correct"]) == ("Oil", True)
+
+
+def test_one_name_beside_a_known_shape(project: Project) -> None:
+    """The others are found as without it."""
+    text = json.dumps(INSPECT_OLD).replace('"target"', '"soll"')
+    project.write("a.json", text)
+    project.run("answers", "a.json", "--columns", "gold=soll")
+    rows = project.read("a_answers.json")["detailed_results"]
+    assert [(row["input"], row["prediction"]) for row in rows] == [
+        ("What?", "oil"),
+        ("Who?", "Ann"),
+        ("When?", ""),
+    ]
+
+
+def test_several_systems_in_a_file(project: Project) -> None:
+    rows = [
+        {"input": question, "expected": "Oil", "output": answer, "provider": {"id": name}}
+        for question in ("What?", "Which?")
+        for name, answer in (("openai:gpt", "oil"), ("groq:llama", "fat"))
+    ]
+    project.write("a.json", {"results": rows})
+    assert project.run("answers", "a.json", "--columns", "system=provider.id").code == 0
+    for name, exact in {"openai-gpt": 1.0, "groq-llama": 0.0}.items():
+        results = project.read(f"a_{name}_answers.json")
+        assert results["measures"]["exact"]["mean"] == exact
+        assert len(results["comparison"]) == 2  # by two methods
+    project.write("a.json", [*rows, {"input": "Why?", "expected": "Oil", "output": "oil"}])
+    outcome = project.run("answers", "a.json", "--columns", "system=provider.id", "--overwrite")
+    assert outcome.code == 2
+    assert mentions(outcome.err, "a.json: rows without provider.id: [4]")
+
+
+BLANK = {
+    "JSON": ("a.json", [{"gold": "Oil", "output": ""}, {"gold": "Fat", "output": None}], []),
+    "CSV": ("a.csv", "question,gold,output\nWhat?,Oil,\nWho?,Bob,\n", []),
+    "a name of its own": ("a.csv", "Frage,Soll,Ist\nWas?,Oil,\nWer?,Bob,\n", ["gold=Soll", "prediction=Ist"]),
+}
+
+
+@table("file, content, columns", BLANK)
+def test_answers_that_are_all_blank_are_graded(
+    project: Project, file: str, content: object, columns: list[str]
+) -> None:
+    """The system was down: that is no mistake in the file."""
+    project.write(file, content)
+    outcome = project.run("answers", file, *(["--columns", *columns] if columns else []))
+    assert outcome.code == 0
+    assert mentions(outcome.err, f"warning: {file}: no row has an answer, all count as wrong: 2, e.g. 1")
+    assert project.read("a_answers.json")["measures"]["exact"]["mean"] == 0
+
+
+def test_a_judge_without_questions_or_contexts_is_a_warning(project: Project) -> None:
+    """It comes before anything is asked."""
+    rows = [
+        {"gold": "Oil", "output": "fat", "context": "Lamps."},
+        {"gold": "Bob", "output": "Ann", "input": "Who?"},
+    ]
+    project.write("a.json", rows)
+    outcome = project.run("answers", "a.json", "--method", "llm_judge", "--dry-run")
+    assert mentions(outcome.err, "warning: a.json: rows without a question: 1, e.g. 1")
+    assert mentions(outcome.err, "warning: a.json: rows without a context, which others have: 1, e.g. 2")
+    assert project.run("answers", "a.json").err == []
+
+
 CHATS = {
     "a text": [{"role": "system", "content": "Be short."}, {"role": "user", "content": "What is it?"}],
     "parts": [{"role": "user", "content": [{"type": "text", "text": "What is it?"}, {"type": "image"}]}],
@@ -229,7 +474,19 @@ def test_the_id_of_a_row_is_kept_beside_other_columns(project: Project) -> None:
         "an unknown field": ("answer=x", "expected FIELD=NAME, of rows, "),
         "no name": ("gold=", "expected FIELD=NAME"),
         "no such rows": ("rows=data.rows gold=x", "a.json: no list of rows at data.rows"),
-        "no such columns": ("gold=x prediction=y", "a.json: no rows with x, y; found samples"),
+        "no such columns": (
+            "gold=x prediction=y",
+            "a.json: --columns gold=x: found id, input, target, output",
+        ),
+        "one that no row has": (
+            "gold=target question=Frage",
+            "a.json: --columns question=Frage: found id, inp",
+        ),
+        "a path that ends": (
+            "prediction=output.text.x",
+            "--columns prediction=output.text.x: output has completion",
+        ),
+        "a path into text": ("prediction=output.completion.x", "output.completion has a value"),
     },
 )
 def test_columns_that_are_not_there(project: Project, columns: str, words: str) -> None:

@@ -405,7 +405,7 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "columns of another file": (
         {"columns": {"gold": "Soll", "prediction": "Ist"}},
         evaluation.InputError,
-        "answers: no rows with Soll, Ist; found question, gold, answer, cost",
+        "answers: --columns gold=Soll: found question, gold, answer, cost",
     ),
     "a baseline that is none": (
         {"baseline": "none.json"},
