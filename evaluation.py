@@ -1171,7 +1171,8 @@ def pick_columns(row: JsonRow, columns: Mapping[str, str]) -> JsonRow | None:
     if value is None:
         return row  # reading it reports the problem
     found = {field: find_member(value, path)[0] for field, path in columns.items()}
-    if all(map(is_empty, found.values())) or ("gold" in columns and is_empty(found["gold"])):
+    texts = [member for field, member in found.items() if field != "system"]
+    if (texts and all(map(is_empty, texts))) or ("gold" in columns and is_empty(found["gold"])):
         return None
     fields = {fold_name(name): field for field, names in Item.aliases.items() for name in names}
     if "prediction" not in columns:
