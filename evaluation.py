@@ -92,7 +92,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timedelta, timezone
 from fnmatch import fnmatch
 from importlib import import_module
-from operator import attrgetter, itemgetter, methodcaller
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from types import GenericAlias, MappingProxyType
 from typing import (
@@ -300,13 +300,11 @@ class Lenient(type):
 
 if TYPE_CHECKING:  # what the values are in memory
     Plain: TypeAlias = str
-    Level: TypeAlias = int
     Verdict: TypeAlias = bool
     Key: TypeAlias = str
     Scalar: TypeAlias = str
 else:
     Plain = Lenient("Plain", (), {})  # text, not blank; a number or boolean is kept as JSON writes it
-    Level = Lenient("Level", (), {})  # a rubric level, as 3, 3.0 or, in a CSV file, "3"
     Verdict = Lenient("Verdict", (), {})  # yes or no; "yes", "true", 1 and the like in any spelling
     Key = Lenient("Key", (), {})  # the key of a member of an object, see `split_members`
     Scalar = str | int | float | bool  # as Plain, but decoded as fast as text; the record converts it
@@ -522,9 +520,11 @@ class Label(Record):
     system: str = ""  # with its submission, as in "ann/final", or the submission
     submission: str = ""
     answer_id: str = ""
-    score: Level | None = None
+    criterion: str = ""  # the rubric, if nothing is named
+    score: Scalar | None = None  # a number, or the judge's word for it
     rater: str = ""
     why: str = ""
+    reason: str = ""
 
     def __post_init__(self) -> None:
         if self.submission not in ("", self.system.partition("/")[0]):
@@ -536,7 +536,7 @@ class Label(Record):
 class Override(Label, kw_only=True):
     """A person's decision on an answer, or without a system on all equal ones: the score, and why."""
 
-    score: Level
+    score: Scalar
     reason: Name
 
 
@@ -871,7 +871,7 @@ class DecisionRow(RunHead, kw_only=True):
         if self.system is not None and self.question_id is not None:
             names.insert(1, f"{self.system}/{self.question_id}")
             fields = fields or ["question_id", "system"]
-        self.names = [fold_answer_id(format_compact(name)) for name in names if name is not None]
+        self.names = [fold_cell(format_compact(name)) for name in names if name is not None]
         texts = tuple((field, format_compact(getattr(self, field))) for field in fields)
         self.texts = texts or (("item", self.names[0]),)
 
@@ -1380,12 +1380,8 @@ def rename_fields(kind: type[Record], row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def convert_lenient(kind: type, value: Any) -> Any:
-    """Convert a JSON value to a Plain, Level or Verdict. msgspec calls this for them."""
+    """Convert a JSON value to a Plain or Verdict. msgspec calls this for them."""
     text = (format_plain(value) or "").strip()
-    if kind is Level:
-        if isinstance(value, bool) or not re.fullmatch(r"[1-5](\.0+)?", text):
-            raise ValueError(f"expected {LEVEL_WORDS}")
-        return int(text[0])
     if kind is Verdict:
         if text.lower() not in VERDICT_WORDS:
             raise ValueError(f"expected yes or no, got {cut_text(format_compact(value))}")
@@ -1429,6 +1425,14 @@ def find_repeated(names: Iterable[str]) -> list[str]:
 
 
 # -- CSV
+
+
+def list_column_names(file: FileData, rows: Iterable[JsonRow]) -> set[str]:
+    """Return the folded names of the columns of a table, JSON or CSV, also of those without a value."""
+    if is_json(file):
+        return set(map(fold_name, flatten(parse_row(dict[str, Any], row, []) or {} for row in rows)))
+    header = file.text.strip().partition("\n")[0]
+    return {fold_name(cell.strip().strip('"')) for cell in re.split("[,;\t]", header)}
 
 
 def read_csv_rows(file: FileData, problems: list[str], *, keeps_empty: bool = False) -> list[JsonRow]:
@@ -3303,6 +3307,14 @@ def average(scores: Sequence[float]) -> float:
     return scores[0] if len(set(scores)) == 1 else math.fsum(scores) / len(scores)
 
 
+class Decision(msgspec.Struct):
+    """A person's score for an answer. It replaces the judge's outcome, which it keeps."""
+
+    score: float
+    reason: str
+    judged: Outcome | None = None
+
+
 def judge_blank(prompt: Prompt) -> Judgement:
     """Return the judgement of a blank answer, which needs no judge: the lowest scores."""
     lowest = dict.fromkeys(prompt.score_names, min(prompt.choices.values()))
@@ -3486,17 +3498,34 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
         """The names of the measures that rest on the judgement."""
         return [self.measure.name, *self.derived]
 
-    def find_word(self, judgement: Judgement) -> Any:
+    def find_word(self, scored: Judgement | Decision) -> Any:
         """Return the judge's word for the score that is nearest to its mean; of two for the lower one."""
         words = {score: word for word, score in PROMPTS[self.prompt].choices.items()}
-        return words[min(sorted(words), key=lambda score: abs(score - judgement.score))]
+        return words[min(sorted(words), key=lambda score: abs(score - scored.score))]
 
-    def describe(self, outcome: Outcome | None, remark: str = "") -> str:
+    def format_score(self, scored: Judgement | Decision) -> str:
+        """Return the judge's word for a score, or of a level the score itself, which may be a mean."""
+        word = self.find_word(scored)
+        return word if isinstance(word, str) else f"{scored.score:.3g}"
+
+    def read_score(self, value: object) -> float:
+        """Return the score that a person has given, as a number or the judge's word. Raises ValueError."""
+        prompt = PROMPTS[self.prompt]
+        text = (format_plain(value) or "").strip().casefold().replace(",", ".")
+        for word, score in prompt.choices.items():
+            if text == str(word) or (re.fullmatch(NUMBER, text) and float(text) == score):
+                return score
+        raise ValueError(f"score: expected {prompt.expected}, got {cut_text(format_compact(value))!r}")
+
+    def describe(self, outcome: Outcome | Decision | None, remark: str = "") -> str:
         """Return "4: the judge's reason", with a remark on its word; "" if there was nothing to judge."""
         if outcome is None:
             return ""
         if isinstance(outcome, Failure):
             return f"not judged: {outcome.reason}"
+        if isinstance(outcome, Decision):
+            judged = self.describe(outcome.judged)
+            return f"{self.find_word(outcome)}{remark}, overridden: {outcome.reason} (The judge: {judged})"
         word = str(self.find_word(outcome))
         if len(outcome.repeats) > 1:
             word += f" ({self.list_words(outcome)})"
@@ -3511,16 +3540,23 @@ FURTHER_COLUMNS = ("repeats",)  # of each criterion: judgements beside the score
 
 
 class Judged(msgspec.Struct, kw_only=True):
-    """An answer's scores by measure, those that it has, and the outcome of judging it by each criterion."""
+    """An answer's scores by measure, those that it has, and its outcome by each criterion."""
 
     scores: dict[str, float] = {}
-    outcomes: dict[str, Outcome] = {}  # by criterion; the judge's, whether they count or not
+    outcomes: dict[str, Outcome | Decision] = {}  # by criterion; a decision keeps the judge's
+
+    def find_decision(self, criterion: Criterion) -> Decision | None:
+        outcome = self.outcomes.get(criterion.name)
+        return outcome if isinstance(outcome, Decision) else None
 
     def find_judgement(self, criterion: Criterion) -> Judgement | None:
+        """Return the judge's judgement, whether it counts or not."""
         outcome = self.outcomes.get(criterion.name)
-        return outcome if isinstance(outcome, Judgement) else None
+        judged = outcome.judged if isinstance(outcome, Decision) else outcome
+        return judged if isinstance(judged, Judgement) else None
 
     def find_failure(self, criterion: Criterion) -> Failure | None:
+        """Return why there is no score: neither a judgement nor a decision."""
         outcome = self.outcomes.get(criterion.name)
         return outcome if isinstance(outcome, Failure) else None
 
@@ -6518,7 +6554,8 @@ class System(msgspec.Struct):
 
     @property
     def overridden(self) -> list[GradedAnswer]:
-        return [answer for answer in self.answers if answer.override]
+        """The answers that a person has decided on by any criterion."""
+        return [answer for answer in self.answers if answer.decisions]
 
     @property
     def scored(self) -> list[GradedAnswer]:
@@ -7331,6 +7368,7 @@ class GradeSplit(Command):
                 console.print(escape_console(line))
         if self.withdrawn:
             console.note(f"Withdrawn, as their folders are gone: {shorten_names(self.withdrawn)}")
+        console.note(*self.people.notes)
         return exit_code
 
     def write_label_sheet(self, console: Console) -> int:
@@ -7441,8 +7479,8 @@ class GradeSplit(Command):
                 has_scores = (has_outcomes or bool(self.people.overrides)) and self.options.judges(system)
                 for criterion in self.split.criteria if has_scores else ():
                     cases = list_cases(self.split, system, criterion, self.options.limit)
-                    overrides = self.people.overrides if criterion is RUBRIC else {}
-                    add_outcomes(system, criterion, cases, outcomes if has_outcomes else None, overrides)
+                    judged = outcomes if has_outcomes else None
+                    add_outcomes(system, criterion, cases, judged, self.people.overrides)
                 add_combined_scores(system)
                 add_own_scores(list_own_cases(system), self.functions, self.function_workers)
                 unjudged = [row.block for row in self.split.criteria if row not in system.judged]
@@ -7507,6 +7545,7 @@ class GradeSplit(Command):
                 "program_version": VERSION,
                 "prompt_hash": RUBRIC.prompt_hash,
                 "inputs": files,
+                "struck_questions": self.people.struck,
                 "corpus": {"documents": len(self.split.documents), "sha256": self.split.corpus_sha256},
                 "warnings": [line.removeprefix(root) for line in (*self.split.warnings, *system.warnings)],
             }
@@ -7596,7 +7635,8 @@ class GradeSplit(Command):
             lines.append(render_split_text(self.submissions[0], self.split))
             developments = {system.name: system.development for system in self.systems}
             lines.append(render_text([build_baseline_part(self.options.baseline, developments)]))
-        for decision in find_unequal_decisions(filter(self.options.judges, self.systems)):
+        systems = filter(self.options.judges, self.systems)
+        for decision in find_unequal_decisions(systems, self.split.criteria):
             lines.append(escape_console(f"{decision.system.title}: Overridden {decision.describe()}"))
         lines.append(render_text([build_people_part(self.people, self.systems)]))
         return "\n".join(filter(None, lines))
@@ -7621,8 +7661,9 @@ class GradeSplit(Command):
             lines.append("warning: labels: none of these answers was judged: nothing to compare.")
         used = set()
         for system in self.systems:
-            used |= {(system.title, answer.question.question_id) for answer in system.overridden}
-        unused = [f"{name} of {title}" for title, name in self.people.overrides if (title, name) not in used]
+            for answer in system.overridden:
+                used |= {(system.title, answer.question.question_id, name) for name in answer.decisions}
+        unused = [f"{key[1]} of {key[0]}" for key in self.people.overrides if key not in used]
         if unused:
             what = f"no effect on answers that are not judged: {shorten_names(unused)}"
             lines.append(f"warning: overrides: {what}")
@@ -7660,7 +7701,6 @@ class GradedAnswer(Judged, gc=False):
     document: Document
     gold_id: str
     flags: Sequence[str] = ()
-    override: Override | None = None
     cited_doc_id: str = ""  # the document whose sentences the judge was shown
 
     @property
@@ -7671,10 +7711,14 @@ class GradedAnswer(Judged, gc=False):
     def cited(self) -> list[str]:
         return sorted(set(self.prediction.evidence_sentences))
 
+    def identify(self, criterion: SplitCriterion) -> str:
+        """Return the ID that ties people's scores by a criterion to this answer."""
+        return hash_answer(self.question, self.prediction, covers_citations=criterion.needs_citations)
+
     @property
-    def answer_id(self) -> str:
-        """Return the ID that ties people's decisions to this answer."""
-        return hash_answer(self.question, self.prediction)
+    def decisions(self) -> dict[str, Decision]:
+        """People's decisions, by criterion."""
+        return {name: row for name, row in self.outcomes.items() if isinstance(row, Decision)}
 
     @property
     def judgement(self) -> Judgement | None:
@@ -7689,7 +7733,11 @@ class GradedAnswer(Judged, gc=False):
     @property
     def score(self) -> float | None:
         """The answer score that counts; None without one."""
-        return None if self.failure else self.scores.get(ANSWER_MEASURE.name)
+        return self.find_score(RUBRIC)
+
+    def find_score(self, criterion: Criterion) -> float | None:
+        """Return the score by a criterion that counts; None without one."""
+        return None if self.find_failure(criterion) else self.scores.get(criterion.measure.name)
 
     @property
     def level(self) -> str:
@@ -7722,9 +7770,18 @@ def hash_gold(question: Question) -> str:
     return hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
-def hash_answer(question: Question, prediction: Prediction) -> str:
-    """Return an answer's ID, which begins with a letter: no spreadsheet takes it for a number."""
-    return "a" + hash_json([question.question_id, prediction.answer])[:12]
+def hash_answer(question: Question, prediction: Prediction, *, covers_citations: bool = False) -> str:
+    """Return the ID of an answer and of what a person's score for it rests on.
+
+    It begins with a letter, so that no spreadsheet takes it for a number.
+    """
+    rubric = question.rubric or Rubric()
+    levels = msgspec.structs.astuple(rubric.scale)
+    texts = [question.question_id, question.question, question.answer, rubric.description, *levels]
+    texts.append(prediction.answer)
+    if covers_citations:
+        texts += ["citations", *sorted(set(prediction.evidence_sentences))]
+    return "a" + hash_json(texts)[:15]
 
 
 # -- Scores without a judge
@@ -7822,13 +7879,14 @@ def build_criterion(name: str, measure: Measure, **more: Any) -> SplitCriterion:
     row = {
         "prompt": name,
         "block": name,
-        "columns": (f"{name}_rationale", f"{name}_failure"),
+        "columns": [f"{name}_{column}" for column in ("rationale", "failure", *OVERRIDE_COLUMNS)],
         "prefix": f"{name}: ",
         "prepare": functools.partial(prepare_answer, name),
     }
     return SplitCriterion(name=name, measure=measure, **{**row, **more})
 
 
+OVERRIDE_COLUMNS = ("judge_score", "override_reason")
 RUBRIC = build_criterion(
     "answer",
     ANSWER_MEASURE,
@@ -7837,10 +7895,10 @@ RUBRIC = build_criterion(
     derived=(COMBINED_MEASURE.name,),
     block="llm_judge",
     prefix="",
-    columns=("answer_id", "answer_rationale", "failure", "flags", "judge_score", "override_reason"),
+    columns=("answer_id", "answer_rationale", "failure", "flags", *OVERRIDE_COLUMNS),
     details=(
         *("answer_score_normalized", EVIDENCE_MEASURE.name, "evidence_method", COMBINED_MEASURE.name),
-        *("gold_sentences", "pred_sentences", "judge_score", "override_reason"),
+        *("gold_sentences", "pred_sentences"),
     ),
 )
 SUPPORT = build_criterion(
@@ -7854,7 +7912,7 @@ SUPPORT = build_criterion(
         ),
     ),
     prepare=prepare_support,
-    columns=("support", "support_rationale", "support_failure"),
+    columns=["support", *(f"support_{name}" for name in ("rationale", "failure", *OVERRIDE_COLUMNS))],
     details=("support", "cited_doc_id", "pred_sentences"),
     needs_citations=True,
     qualify=qualify_support,
@@ -7939,7 +7997,7 @@ def add_outcomes(
     criterion: SplitCriterion,
     cases: Iterable[tuple[int, Case]],
     outcomes: Outcomes | None,
-    overrides: Mapping[AnswerKey, Override],
+    decisions: Mapping[DecisionKey, Decision],
 ) -> None:
     """Add the judge's and people's scores by a criterion, if there are any. A missing judgement counts 0.
 
@@ -7953,21 +8011,22 @@ def add_outcomes(
             request_id = RequestId(system.title, position, criterion.name)
             case = (outcomes or {}).get(request_id, NOT_JUDGED)
         found.append((answer, case))
-    decisions = [overrides.get((system.title, answer.question.question_id)) for answer, _ in found]
+    by_people = []
+    for answer, _ in found:
+        by_people.append(decisions.get((system.title, answer.question.question_id, criterion.name)))
     is_by_model = outcomes is not None and (not found or any(outcome.asked for _, outcome in found))
-    if is_by_model or any(decisions):
+    if is_by_model or any(by_people):
         system.judged.append(criterion)
     elif outcomes is None:
         return
-    for (answer, outcome), decision in zip(found, decisions, strict=True):
+    for (answer, outcome), decision in zip(found, by_people, strict=True):
         question = answer.question
         if criterion in system.judged:
             answer.flags = find_flags(answer.prediction.answer, question.question, question.answer)
-        answer.override = decision or answer.override
-        if isinstance(outcome, Judgement) or not decision:
-            answer.outcomes[criterion.name] = outcome
-        if is_by_model or decision or isinstance(outcome, Judgement):
-            answer.scores[criterion.measure.name] = (decision or outcome).score
+        counted = msgspec.structs.replace(decision, judged=outcome) if decision else outcome
+        answer.outcomes[criterion.name] = counted
+        if is_by_model or not isinstance(counted, Failure):
+            answer.scores[criterion.measure.name] = counted.score
 
 
 def add_combined_scores(system: System) -> None:
@@ -8067,8 +8126,10 @@ def build_judge_results(
     score = criterion.measure.name
     rows = [answer for answer in system.answers if score in answer.scores or answer.find_failure(criterion)]
     scored = [answer for answer in rows if score in answer.scores]
-    columns = ("question_id", "gold_id", "answer_id", score, f"{criterion.name}_rationale")
-    details = (*criterion.details, *criterion.list_columns(split.further))
+    columns = [
+        *("question_id", "gold_id", "answer_id", score, f"{criterion.name}_rationale", "failure"),
+        *(*criterion.details, *OVERRIDE_COLUMNS, *criterion.list_columns(split.further), "flags"),
+    ]
     return {
         "total_questions": len(system.answers),
         "questions_scored": len(scored),
@@ -8081,7 +8142,7 @@ def build_judge_results(
         "unjudged_questions": list_ids(system.find_missing(criterion, False)),
         "flagged_questions": list_ids(answer for answer in rows if answer.flags),
         "usage": describe_judge_usage(judging, [answer.find_judgement(criterion) for answer in rows]),
-        "per_question": build_rows(rows, (*columns, "failure", *details, "flags"), [criterion]),
+        "per_question": build_rows(rows, columns, [criterion]),
     }
 
 
@@ -8131,12 +8192,9 @@ ANSWER_FACTS: Mapping[str, Fact] = {
     "retrieved_top_1": lambda answer: next(iter(answer.prediction.retrieved_ids), None),
     "gold_sentences": attrgetter("gold"),
     "pred_sentences": attrgetter("cited"),
-    "answer_id": attrgetter("answer_id"),
     "answer_score_normalized": lambda answer: (
         normalize_score(answer.scores[ANSWER_MEASURE.name]) if ANSWER_MEASURE.name in answer.scores else None
     ),
-    "judge_score": lambda answer: answer.judgement.score if answer.judgement else None,
-    "override_reason": lambda answer: answer.override.reason if answer.override else None,
     "evidence_method": lambda answer: choose_evidence_method(answer.gold, answer.document.sentences),
     "cited_doc_id": lambda answer: answer.cited_doc_id or None,
     "flags": attrgetter("flags"),
@@ -8144,32 +8202,36 @@ ANSWER_FACTS: Mapping[str, Fact] = {
 
 
 def list_facts(columns: Iterable[str], criteria: Sequence[SplitCriterion]) -> dict[str, Fact]:
-    """Return how to compute what columns say of an answer. `failure` is that of the first criterion."""
+    """Return how to compute what columns say of an answer: `failure` and the like by the first criterion."""
     facts = dict(ANSWER_FACTS)
     for criterion in criteria:
-        find_reason = functools.partial(find_failure_reason, criterion)
-        facts.setdefault("failure", find_reason)
-        facts[f"{criterion.name}_failure"] = find_reason
-        facts[f"{criterion.name}_rationale"] = methodcaller("find_rationale", criterion)
-        facts[f"{criterion.name}_repeats"] = functools.partial(list_repeated_scores, criterion)
+        for name, find in CRITERION_FACTS.items():
+            facts[f"{criterion.name}_{name}"] = functools.partial(find, criterion)
+            facts.setdefault(name, functools.partial(find, criterion))
         facts[criterion.name] = functools.partial(find_judged_word, criterion)
     return {column: facts.get(column) or functools.partial(find_score, column) for column in columns}
-
-
-def find_failure_reason(criterion: SplitCriterion, answer: GradedAnswer) -> str | None:
-    failure = answer.find_failure(criterion)
-    return failure.reason if failure else None
-
-
-def find_judged_word(criterion: SplitCriterion, answer: GradedAnswer) -> Any:
-    judgement = answer.find_judgement(criterion)
-    return criterion.find_word(judgement) if judgement else None
 
 
 def list_repeated_scores(criterion: Criterion, answer: Judged) -> list[float]:
     """Return the score of each time that a judge was asked; none for what needs no judge."""
     judgement = answer.find_judgement(criterion)
     return [repeat.score for repeat in judgement.repeats] if judgement else []
+
+
+# Likewise, by a criterion
+CRITERION_FACTS: Mapping[str, Callable[[SplitCriterion, GradedAnswer], Any]] = {
+    "answer_id": lambda criterion, answer: answer.identify(criterion),
+    "rationale": lambda criterion, answer: answer.find_rationale(criterion),
+    "repeats": list_repeated_scores,
+    "failure": lambda criterion, answer: getattr(answer.find_failure(criterion), "reason", None),
+    "judge_score": lambda criterion, answer: getattr(answer.find_judgement(criterion), "score", None),
+    "override_reason": lambda criterion, answer: getattr(answer.find_decision(criterion), "reason", None),
+}
+
+
+def find_judged_word(criterion: SplitCriterion, answer: GradedAnswer) -> Any:
+    scored = answer.find_decision(criterion) or answer.find_judgement(criterion)
+    return criterion.find_word(scored) if scored else None
 
 
 def find_score(measure: str, answer: GradedAnswer) -> float | None:
@@ -8211,6 +8273,7 @@ class StoredBlock(Record):
     prompt_hash: str = ""
     repeats: int = 1
     inputs: list[InputFile] = []
+    struck_questions: list[str] = []
 
 
 StoredSystem: TypeAlias = dict[str, StoredBlock | list[Any]]
@@ -8327,18 +8390,30 @@ def build_baseline_part(path: str | None, developments: Mapping[str, Development
 # -- People's scores
 
 AnswerKey: TypeAlias = tuple[str, str]  # a system's title and a question ID
-PeopleRow = TypeVar("PeopleRow", bound=Label)
+DecisionKey: TypeAlias = tuple[str, str, str]  # the same, and the name of a criterion
 
 
 class People(msgspec.Struct):
     """People's decisions about the answers of a run."""
 
-    overrides: dict[AnswerKey, Override] = {}
-    labels: dict[AnswerKey, dict[str, Label]] = {}  # by rater; equal answers may share one
+    overrides: dict[DecisionKey, Decision] = {}
+    labels: dict[AnswerKey, dict[str, FoundRow]] = {}  # by rater; equal answers may share one
     files: list[InputFile] = []  # that of labels is the last one
     remarks: list[str] = []  # which files are used
     warnings: list[str] = []
-    rejected: list[str] = []  # rows that contradict themselves, or of unknown systems or questions
+    notes: list[str] = []  # rows that do not count, which is right
+    rejected: list[str] = []  # rows that do not count, which a person must mend
+    struck: list[str] = []  # questions of the last results that rows are about and that are gone
+
+
+class FoundRow(NamedTuple):
+    """A row of people's files with its answers."""
+
+    place: str  # "labels.csv:2: "
+    row: Label
+    criterion: str  # its name
+    score: float | None
+    keys: Sequence[AnswerKey] = ()
 
 
 class AnswerIndex(NamedTuple):
@@ -8346,9 +8421,15 @@ class AnswerIndex(NamedTuple):
 
     # What a row may call a system -> its title. A submission's name is also that of its only system.
     titles: dict[str, str]
-    questions: set[str]
-    copies: dict[str, list[AnswerKey]]  # equal answers by ID, in the order in which a sheet draws them
+    gold: dict[str, str]  # question ID -> hash of the gold
+    criteria: Mapping[str, SplitCriterion]  # by name
+    # Equal answers by ID, without citations and with them, in the order in which a sheet draws them.
+    copies: dict[bool, dict[str, list[AnswerKey]]]
     judged: set[AnswerKey]  # that a sheet may have
+    list_earlier: Callable[[], set[str]]  # the IDs of the questions of the last results
+
+    def compute_draw(self, key: AnswerKey) -> bytes:
+        return compute_draw(key, self.gold[key[1]])
 
 
 def read_people(
@@ -8377,8 +8458,15 @@ def find_people_file(named: str | None, usual: str, split: Split) -> str:
 
 def index_answers(split: Split, submissions: Sequence[Submission], options: SplitOptions) -> AnswerIndex:
     titles: dict[str, str] = {}
-    copies: dict[str, list[AnswerKey]] = defaultdict(list)
-    judged = set()
+    gold = {question.question_id: hash_gold(question) for question in split.questions}
+    criteria = {criterion.name: criterion for criterion in split.criteria}
+    copies: dict[bool, dict[str, list[AnswerKey]]] = {
+        criterion.needs_citations: defaultdict(list) for criterion in split.criteria
+    }
+    judged: set[AnswerKey] = set()
+    is_class = bool(options.outputs)
+    list_earlier = functools.cache(functools.partial(list_earlier_questions, split, is_class=is_class))
+    index = AnswerIndex(titles, gold, criteria, copies, judged, list_earlier)
     for submission in submissions:
         if submission.name and len(submission.names) < 2:
             titles[submission.name] = join_folder(submission.name, *submission.names)
@@ -8388,97 +8476,171 @@ def index_answers(split: Split, submissions: Sequence[Submission], options: Spli
         for system, question in itertools.product(submission.systems, split.questions):
             prediction = system.predict(question)
             key = (system.title, question.question_id)
-            copies[fold_answer_id(hash_answer(question, prediction))].append(key)
+            for covers, by_id in copies.items():
+                by_id[hash_answer(question, prediction, covers_citations=covers)].append(key)
             if question.rubric and not is_blank(prediction.answer) and options.judges(system):
                 judged.add(key)
-    for keys in copies.values():
-        keys.sort(key=compute_draw)
-    return AnswerIndex(titles, {question.question_id for question in split.questions}, copies, judged)
+    for by_id in copies.values():
+        for keys in by_id.values():
+            keys.sort(key=index.compute_draw)
+    return index
+
+
+def list_earlier_questions(split: Split, *, is_class: bool) -> set[str]:
+    """Return the IDs of the questions in the last results, and of those that were struck before."""
+    folder = GRADED_FOLDER.format(split=split.name) + "/*" if is_class else glob.escape(split.root)
+    names: set[str] = set()
+    for path in glob.glob(os.path.join(folder, RESULTS_FILE.format(split=split.name))):
+        for blocks in read_results(read_file(path, []), []).values():
+            names.update(str(row.get("question_id")) for row in blocks["retrieval"].per_question)
+            names.update(blocks["run"].struck_questions)
+    return names
 
 
 def read_overrides(path: str, people: People, index: AnswerIndex, problems: list[str]) -> None:
     """Read decisions. One without a system is on all equal answers that have no decision of their own."""
     rows = read_people_rows(Override, path, people, index, problems)
-    for place, row, keys in sorted(rows, key=lambda found: not found[1].system):
-        for key in keys:
-            earlier = people.overrides.setdefault(key, row)
-            if earlier is not row and bool(earlier.system) == bool(row.system):
-                problems.append(f"{place}a second decision on {key[1]} of {key[0]}")
+    first: dict[DecisionKey, FoundRow] = {}
+    for found in sorted(rows, key=lambda found: not found.row.system):
+        for title, question_id in found.keys:
+            key = (title, question_id, found.criterion)
+            earlier = first.setdefault(key, found)
+            if earlier is found:
+                people.overrides[key] = Decision(found.score or 0, found.row.reason)
+            elif bool(earlier.row.system) == bool(found.row.system):
+                what = f"a second decision on {question_id} of {title}"
+                problems.append(f"{found.place}{what}; the first: {earlier.place.rstrip(': ')}")
                 break
     people.remarks.append(f"Overrides: {len(people.overrides)} in {path}")
 
 
 def read_labels(path: str, people: People, index: AnswerIndex, problems: list[str]) -> None:
     """Read people's scores of drawn answers. A row of the sheet counts for those that were drawn only."""
-    rows = read_people_rows(Label, path, people, index, problems)
-    drawn = [(place, row, keys) for place, row, keys in rows if not row.why.strip()]
-    first_copies = [compute_draw(keys[0]) for _, row, keys in drawn if not row.system]
-    last_draw = max(first_copies, default=b"")
-    labels = [(place, row, keys) for place, row, keys in drawn if row.score is not None]
-    for place, row, keys in labels:
-        rater = fold_cell(row.rater)
-        for key in keys:
-            if not row.system and compute_draw(key) > last_draw:
+    rows = read_people_rows(Label, path, people, index._replace(criteria={RUBRIC.name: RUBRIC}), problems)
+    drawn = [found for found in rows if not found.row.why.strip()]
+    first_copies = [found.keys[0] for found in drawn if not found.row.system]
+    last_draw = max((index.compute_draw(key) for key in first_copies), default=b"")
+    labels = [found for found in drawn if found.score is not None]
+    for found in labels:
+        rater = fold_cell(found.row.rater)
+        for key in found.keys:
+            if not found.row.system and index.compute_draw(key) > last_draw:
                 continue  # it is equal to one that was drawn
-            if people.labels.setdefault(key, {}).setdefault(rater, row) is not row:
-                who = rater or "the same person"
-                problems.append(f"{place}two scores by {who} for {key[1]} of {key[0]}")
+            first = people.labels.setdefault(key, {}).setdefault(rater, found)
+            if first is not found:
+                what = f"two scores by {rater or 'the same person'} for {key[1]} of {key[0]}"
+                problems.append(f"{found.place}{what}; the first: {first.place.rstrip(': ')}")
                 break
-    n_by_hand = sum(not row.answer_id for _, row, _ in labels)
+    n_by_hand = sum(not found.row.answer_id for found in labels)
     by_hand = f", {n_by_hand} without answer_id" if n_by_hand else ""
     people.remarks.append(f"Labels: {len(labels)} in {path}{by_hand}")
 
 
 def read_people_rows(
-    kind: type[PeopleRow], path: str, people: People, index: AnswerIndex, problems: list[str]
-) -> list[tuple[str, PeopleRow, list[AnswerKey]]]:
-    """Return the rows of a CSV or JSON file, each with its place, "labels.csv:2: ", and its answers.
-
-    Rows of unknown systems or questions, of answers that have changed, and those that contradict themselves
-    are warnings.
-    """
+    kind: type[Label], path: str, people: People, index: AnswerIndex, problems: list[str]
+) -> list[FoundRow]:
+    """Return the rows of a CSV or JSON file that are about answers of this run. The others are faults."""
     file = read_file(path, problems)
     people.files.append(file.source)
-    rows = []
-    for raw in list_item_rows(file, problems, kind=kind):
-        row = parse_row(kind, raw, problems)
-        if row is not None:
-            rows.append((raw.locate(), row))
-    titles = index.titles | match_forms([row.system for _, row in rows], index.titles, fold_cell)
-    names = match_forms([row.question_id for _, row in rows], index.questions, fold_cell)
+    raw_rows = list_item_rows(file, problems, kind=kind)
+    columns = list_column_names(file, raw_rows)
+    if raw_rows and "score" not in columns:
+        problems.append(f"{path}: no column score; found {shorten_names(sorted(columns))}")
+        return []
+    rows = list(parse_people_rows(kind, raw_rows, index, problems))
+    titles = match_forms([found.row.system for found in rows], index.titles, fold_cell)
+    names = match_forms([found.row.question_id for found in rows], index.gold, fold_cell)
     faults: dict[str, list[str]] = defaultdict(list)
-    contradictions: list[str] = []
-    found = []
-    for place, row in rows:
-        question_id = names.get(row.question_id, row.question_id)
-        title = index.titles.get(titles.get(row.system, row.system), "")
-        copies = index.copies.get(find_answer_id(row.answer_id, index.copies), [])
-        equal = [key for key in copies if key[1] == question_id and title in ("", key[0])]
-        keys = [(title, question_id)] if title else [key for key in equal if key in index.judged]
-        if question_id not in index.questions:
-            text = f"{place}question {row.question_id}{suggest(row.question_id, index.questions)}"
-            faults[UNKNOWN_ROWS].append(text)
-        elif row.system and not title:
-            own = [name for name in index.titles if name.startswith(f"{row.system}/")]
-            advice = f"; name one of {shorten_names(own)}" if own else suggest(row.system, index.titles)
-            faults[UNKNOWN_ROWS].append(f"{place}system {row.system}{advice}")
-        elif copies and not equal:
-            owner = f"{copies[0][1]} of {copies[0][0]}"
-            text = f"answer_id {row.answer_id} is that of {owner}, not of {row.question_id} {row.system}"
-            contradictions.append(f"{place}{text.rstrip()}: the row does not count")
-        elif keys and (copies or not row.answer_id):
-            found.append((place, row, keys))
-        else:
-            kind_of_fault = UNJUDGED_ROWS if copies else OUTDATED_ROWS
-            faults[kind_of_fault].append(f"{place}{row.question_id} {row.system}".strip())
-    people.rejected += [*faults[UNKNOWN_ROWS], *contradictions]
-    people.warnings += [*shorten_problems(contradictions), *list_warnings(path, faults)]
-    return found
+    complete = []
+    for found in rows:
+        row = found.row
+        title = titles.get(row.system, row.system)
+        if title not in (row.system, fold_cell(row.system)):
+            faults[RENAMED_ROWS].append(f'{found.place}"{row.system}" for "{title}"')
+        row.system = title
+        row.question_id = names.get(row.question_id, row.question_id)
+        try:
+            complete.append(found._replace(keys=find_row_answers(found, index)))
+        except RowFault as fault:
+            faults[fault.kind].append(f"{found.place}{fault}")
+    if STRUCK_ROWS in faults:
+        people.struck = sorted(index.list_earlier() - index.gold.keys())
+    for name, lines in faults.items():
+        people.rejected += lines if name in REJECTED_ROWS else []
+        listed = people.notes if name in NOTED_ROWS else people.warnings
+        listed += shorten_problems(lines) if name == CONTRADICTIONS else list_warnings(path, {name: lines})
+    return complete
+
+
+def parse_people_rows(
+    kind: type[Label], rows: Iterable[JsonRow], index: AnswerIndex, problems: list[str]
+) -> Iterator[FoundRow]:
+    """Yield the rows with their scores, and still without answers."""
+    names = {fold_text(name): name for name in index.criteria}
+    for raw in rows:
+        row = parse_row(kind, raw, problems)
+        if row is None:
+            continue
+        name = names.get(fold_text(row.criterion), row.criterion) or RUBRIC.name
+        criterion = index.criteria.get(name)
+        try:
+            score = criterion.read_score(row.score) if criterion and row.score is not None else None
+            yield FoundRow(raw.locate(), row, name, score)
+        except ValueError as error:
+            problems.append(f"{raw.locate()}{error}")
+
+
+class RowFault(Exception):
+    """A row of people's files does not count."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(text.strip())
+        self.kind = kind
 
 
 UNKNOWN_ROWS = "rows for unknown systems or questions, which do not count"
-OUTDATED_ROWS = "rows for answers that have changed since, which do not count"
+UNKNOWN_CRITERIA = "rows for criteria that this run does not have, which do not count"
+STRUCK_ROWS = "rows for questions that were struck, which do not count"
+OUTDATED_LABELS = (
+    "rows for answers that have changed since, or their gold answer or rubric, which do not count"
+)
+OUTDATED_DECISIONS = f"{OUTDATED_LABELS}; copy the new answer_id from the page"
 UNJUDGED_ROWS = "rows for answers that are not to be judged, which do not count"
+CONTRADICTIONS = "rows that contradict themselves"  # each is named
+RENAMED_ROWS = "rows that count for a name with other blanks or quotes"
+REJECTED_ROWS = {UNKNOWN_ROWS, UNKNOWN_CRITERIA, OUTDATED_DECISIONS, CONTRADICTIONS}  # a person must correct
+NOTED_ROWS = {STRUCK_ROWS, OUTDATED_LABELS}  # there is nothing to do about them
+
+
+def find_row_answers(found: FoundRow, index: AnswerIndex) -> list[AnswerKey]:
+    """Return the answers that a row is about. Raises RowFault if there are none."""
+    row = found.row
+    what = f"{row.question_id} {row.system}"
+    title = index.titles.get(row.system, "")
+    if row.question_id not in index.gold:
+        if row.question_id in index.list_earlier():
+            raise RowFault(STRUCK_ROWS, what)
+        raise RowFault(UNKNOWN_ROWS, f"question {row.question_id}{suggest(row.question_id, index.gold)}")
+    if row.system and not title:
+        own = [name for name in index.titles if name.startswith(f"{row.system}/")]
+        advice = f"; name one of {shorten_names(own)}" if own else suggest(row.system, index.titles)
+        raise RowFault(UNKNOWN_ROWS, f"system {row.system}{advice}")
+    if found.criterion not in index.criteria:
+        advice = f"criterion {found.criterion}; the criteria are {shorten_names(list(index.criteria))}"
+        raise RowFault(UNKNOWN_CRITERIA, advice)
+    by_id = index.copies[index.criteria[found.criterion].needs_citations]
+    copies = by_id.get(fold_cell(row.answer_id), [])
+    equal = [key for key in copies if key[1] == row.question_id and title in ("", key[0])]
+    if copies and not equal:
+        owner = f"{copies[0][1]} of {copies[0][0]}"
+        text = f"answer_id {row.answer_id} is that of {owner}, not of {what.strip()}: the row does not count"
+        raise RowFault(CONTRADICTIONS, text)
+    if row.answer_id and not copies:
+        raise RowFault(OUTDATED_DECISIONS if isinstance(row, Override) else OUTDATED_LABELS, what)
+    keys = [(title, row.question_id)] if title else [key for key in equal if key in index.judged]
+    if not keys:
+        raise RowFault(UNJUDGED_ROWS, what)
+    return keys
 
 
 def fold_cell(name: str) -> str:
@@ -8486,28 +8648,13 @@ def fold_cell(name: str) -> str:
     return unicodedata.normalize("NFC", remove_invisible(name)).strip().removeprefix("'")
 
 
-def fold_answer_id(name: str) -> str:
-    """Return an answer's ID without the letter that it begins with, which those of version 3 lack."""
-    return re.sub("^a(?=[0-9a-f]{12}$)", "", fold_cell(name))
+def compute_draw(key: AnswerKey, gold_id: str) -> bytes:
+    """Return the key by which answers are drawn: the order is always the same, and as good as random.
 
-
-def find_answer_id(name: str, known: Collection[str]) -> str:
-    """Return the known ID that a cell means, also if a spreadsheet took one of version 3 for a number."""
-    folded = fold_answer_id(name)
-    number = folded.lower().replace(",", ".")
-    if folded in known or not re.fullmatch(r"\d+(\.\d+)?(e\+?\d+)?", number):
-        return folded
-    digits = re.sub(r"e.*|\D", "", number).lstrip("0")
-    form = f".{max(len(digits) - 1, 0)}e"  # with as many digits as the cell has
-    numbers = [other for other in known if re.fullmatch(r"\d+(e\d+)?", other)]
-    similar = [other for other in numbers if format(float(other), form) == format(float(number), form)]
-    return similar[0] if len(similar) == 1 else folded
-
-
-def compute_draw(key: AnswerKey) -> bytes:
-    """Return the key by which answers are drawn: the order is always the same, and as good as random."""
+    The gold is in it, so that nobody who does not know it can choose a name that is not drawn.
+    """
     title, question_id = key
-    return hashlib.sha256(f"{question_id}\0{title}".encode("utf-8", "replace")).digest()
+    return hashlib.sha256(f"{question_id}\0{title}\0{gold_id}".encode("utf-8", "replace")).digest()
 
 
 def compare_with_people(people: People, systems: Iterable[System]) -> dict[str, Any]:
@@ -8519,7 +8666,7 @@ def compare_with_people(people: People, systems: Iterable[System]) -> dict[str, 
     answers: list[tuple[GradedAnswer, Judgement]] = []
     n_blank = 0
     means: list[float | None] = []  # of people
-    labels: list[dict[str, int]] = []  # by rater, each once: on the first of equal answers
+    labels: list[dict[str, float]] = []  # by rater, each once: on the first of equal answers
     counted: set[int] = set()
     for system in systems:
         for answer in system.answers:
@@ -8535,7 +8682,7 @@ def compare_with_people(people: People, systems: Iterable[System]) -> dict[str, 
     scores = [judgement.score for _, judgement in answers]
     documents = [answer.question.doc_id for answer, _ in answers]
     levels = list(map(find_nearest_level, scores))
-    pairs: list[tuple[int, int]] = []
+    pairs: list[tuple[int, float]] = []
     for level, row in zip(levels, labels, strict=True):
         pairs += [(level, human) for human in row.values()]
     raters = sorted(set().union(*labels))
@@ -8644,26 +8791,31 @@ class UnequalDecision(NamedTuple):
 
     system: System
     answer: GradedAnswer
+    criterion: SplitCriterion
     others: list[str]  # titles of systems
 
     def describe(self) -> str:
-        what = f"the same answer (answer_id {self.answer.answer_id}) keeps another score"
+        answer_id = self.answer.identify(self.criterion)
+        what = f"{self.criterion.prefix}the same answer (answer_id {answer_id}) keeps another score"
         return f"{self.answer.question.question_id}: {what}: {shorten_names(self.others)}"
 
 
-def find_unequal_decisions(systems: Iterable[System]) -> list[UnequalDecision]:
-    systems = list(systems)
-    has_overrides = any(answer.override for answer in flatten(system.answers for system in systems))
-    groups: dict[tuple[str, str], list[tuple[System, GradedAnswer]]] = defaultdict(list)
-    for system in systems if has_overrides else ():
-        for answer in system.answers:
-            groups[answer.question.question_id, answer.prediction.answer].append((system, answer))
+def find_unequal_decisions(
+    systems: Iterable[System], criteria: Iterable[SplitCriterion]
+) -> list[UnequalDecision]:
+    answers = [(system, answer) for system in systems for answer in system.answers]
+    decided = set(flatten(answer.decisions for _, answer in answers))
     decisions = []
-    for group in groups.values():
-        for system, answer in group:
-            others = [other.title for other, copy in group if copy.score != answer.score]
-            if answer.override and others:
-                decisions.append(UnequalDecision(system, answer, others))
+    for criterion in criteria:
+        groups: dict[str, list[tuple[System, GradedAnswer]]] = defaultdict(list)
+        for system, answer in answers if criterion.name in decided else ():
+            groups[answer.identify(criterion)].append((system, answer))
+        for group in groups.values():
+            for system, answer in group:
+                score = answer.find_score(criterion)
+                others = [other.title for other, copy in group if copy.find_score(criterion) != score]
+                if others and answer.find_decision(criterion):
+                    decisions.append(UnequalDecision(system, answer, criterion, others))
     return decisions
 
 
@@ -8689,15 +8841,15 @@ def build_label_sheet(systems: Iterable[System], n_drawn: int) -> str:
                 answers[system.title, answer.question.question_id] = answer
     if not answers:
         raise UsageError("no answer is judged, so there is nothing to label: name a system with --judge")
-    drawn = sorted(answers, key=compute_draw)
-    rows = {answers[key].answer_id: list_sheet_cells(answers[key], "") for key in drawn[:n_drawn]}
+    drawn = sorted(answers, key=lambda key: compute_draw(key, answers[key].gold_id))
+    rows = {answers[key].identify(RUBRIC): list_sheet_cells(answers[key], "") for key in drawn[:n_drawn]}
     doubtful = []
     for key in drawn[n_drawn:]:
         reasons = describe_doubts(answers[key])
-        if reasons and answers[key].answer_id not in rows:
+        if reasons and answers[key].identify(RUBRIC) not in rows:
             doubtful.append((DOUBTS.index(reasons[0]), key, ", ".join(reasons)))
     for _, key, why in sorted(doubtful, key=itemgetter(0))[:n_drawn]:
-        rows.setdefault(answers[key].answer_id, list_sheet_cells(answers[key], why))
+        rows.setdefault(answers[key].identify(RUBRIC), list_sheet_cells(answers[key], why))
     return render_csv(SHEET_HEADER, rows.values())
 
 
@@ -8707,7 +8859,7 @@ def list_sheet_cells(answer: GradedAnswer, why: str) -> list[object]:
     if len(answer.prediction.answer) > MAX_ANSWER_CHARS:
         text += "\n[cut off, as for the judge]"
     levels = msgspec.structs.astuple(question.rubric.scale) if question.rubric else ()
-    cells = [answer.answer_id, question.question_id, question.question, question.answer, text]
+    cells = [answer.identify(RUBRIC), question.question_id, question.question, question.answer, text]
     return [*cells, *levels, "", "", why]
 
 
@@ -8901,7 +9053,8 @@ def build_gradebook(
     for submission in submissions:
         grades[submission.name] = build_grade(split, submission, measure, judged_by, limit)
     notice = compare_with_last(split, grades, last)
-    decisions = find_unequal_decisions(system for system in systems if system.is_judged)
+    judged = [system for system in systems if system.judged]
+    decisions = find_unequal_decisions(judged, split.criteria)
     groups = find_equal_predictions(submissions)
     concerns: dict[str, list[LinkCell]] = {kind: [] for kind in CONCERNS}
     pages = {submission.name: submission.link_page(split) for submission in submissions}
@@ -9214,7 +9367,8 @@ def hash_prediction(answer: GradedAnswer) -> str:
 
 
 def describe_decision(answer: GradedAnswer) -> str:
-    return f"{answer.override.score:g}" if answer.override else ""
+    decision = answer.find_decision(RUBRIC)
+    return f"{decision.score:g}" if decision else ""
 
 
 def list_changes(grade: Grade) -> Iterator[tuple[str, str]]:
@@ -9441,10 +9595,13 @@ def describe_cases(system: System, criteria: Iterable[SplitCriterion]) -> dict[s
         if answer.flags and not answer.failure:
             score = "no score" if answer.score is None else f"{answer.score:.3g}"
             cases["Flagged questions"].append(f"Flagged {name} ({', '.join(answer.flags)}): {score}")
-        if answer.override:
-            judge_score = f"the judge's {answer.judgement.score:.3g}" if answer.judgement else "no score"
-            decision = f"{answer.override.score:g} instead of {judge_score}: {answer.override.reason}"
-            cases["Overridden scores"].append(f"Overridden {name}: {decision}")
+        for criterion in system.judged:
+            decision = answer.find_decision(criterion)
+            if decision:
+                judgement = answer.find_judgement(criterion)
+                by_judge = f"the judge's {criterion.format_score(judgement)}" if judgement else "no score"
+                text = f"{criterion.format_score(decision)} instead of {by_judge}: {decision.reason}"
+                cases["Overridden scores"].append(f"Overridden {name}: {criterion.prefix}{text}")
     return cases
 
 
@@ -9656,7 +9813,7 @@ def list_csv_rows(split: Split, systems: Sequence[System]) -> Iterator[list[obje
     for position, system in itertools.product(range(len(split.questions)), systems):
         answer = system.answers[position]
         question = answer.question
-        columns = facts if answer.outcomes or answer.override else unjudged
+        columns = facts if answer.outcomes else unjudged
         cells = {
             **{column: facts[column](answer) for column in columns},
             **msgspec.structs.asdict(question),
@@ -9704,7 +9861,7 @@ def build_answer_card(system: System, answer: GradedAnswer) -> Card:
     text = answer.prediction.answer
     if is_blank(text):
         text = "No prediction." if answer.prediction is NO_PREDICTION else "No answer."
-    cases = {"failed": answer.failure, "flagged": answer.flags, "overridden": answer.override}
+    cases = {"failed": answer.failure, "flagged": answer.flags, "overridden": answer.decisions}
     return Card(
         system.name,
         text,
@@ -9724,8 +9881,9 @@ def describe_answer(system: System, answer: GradedAnswer) -> dict[str, str]:
     facts = {"Gold document": "nothing retrieved"}
     if retrieved:
         facts["Gold document"] = f"{place} among {len(retrieved)} retrieved"
-    if answer.override:
-        facts["Overridden"] = answer.override.reason
+    decision = answer.find_decision(RUBRIC)
+    if decision:
+        facts["Overridden"] = decision.reason
         facts["Judge's score"] = f"{answer.judgement.score:.3g}" if answer.judgement else "none"
     if answer.judgement and len(answer.judgement.repeats) > 1:
         facts["Judge's scores"] = RUBRIC.list_words(answer.judgement)
@@ -9736,13 +9894,19 @@ def describe_answer(system: System, answer: GradedAnswer) -> dict[str, str]:
             facts[CITATION_TITLES[kind]] = ", ".join(names)
     for criterion in system.judged_beside:
         outcome = answer.outcomes.get(criterion.name)
-        remark = criterion.qualify(answer) if isinstance(outcome, Judgement) else ""
+        remark = criterion.qualify(answer) if outcome and not isinstance(outcome, Failure) else ""
         facts[criterion.measure.title] = criterion.describe(outcome, remark)
     shown = []
     for measure in (*CITATION_MEASURES, *JUDGE_MEASURES) if has_citations else (ANSWER_MEASURE,):
         if measure.name in answer.scores:
             shown.append(f"{measure.title} {answer.scores[measure.name]:.{measure.digits}f}")
-    return facts | {"Scores": ", ".join(shown), "Answer ID": answer.answer_id if answer.level else ""}
+    facts["Scores"] = ", ".join(shown)
+    if answer.question.rubric:
+        facts["Answer ID"] = answer.identify(RUBRIC)
+    for criterion in system.judged_beside:
+        if criterion.needs_citations and criterion.name in answer.outcomes:
+            facts[f"Answer ID for {criterion.name}"] = answer.identify(criterion)
+    return facts
 
 
 CITATION_TITLES = {
@@ -11396,7 +11560,7 @@ def identify_rows(judges: Sequence[Rater], people: Sequence[Rater], problems: li
             if not row.names or (row.texts in known and (is_judge or not is_named)):
                 kept.append(row)
                 continue
-            name = find_answer_id(row.names[0], index)
+            name = row.names[0]
             for other in row.names if is_judge and not index[name] else ():
                 index[other].setdefault(row.texts, row)
             same = index[name]
@@ -11902,14 +12066,14 @@ class JudgeSummaries(GradeItems):
         for answer in configuration.answers:
             scores: dict[str, float | None] = dict.fromkeys(CRITERIA)
             outcome = answer.outcomes[TOTAL]
-            given = {} if isinstance(outcome, Failure) else outcome.scores
+            given = outcome.scores if isinstance(outcome, Judgement) else {}
             for measure in self.measures:
                 scores[measure.name] = given.get(measure.name, 0)
             row = ScoredSummary(id=answer.item.id, query=answer.item.question, scores=scores)
             if isinstance(outcome, Failure):
                 row.error = outcome.reason
                 row.raw_response = outcome.reply or None
-            elif outcome.reply:
+            elif isinstance(outcome, Judgement) and outcome.reply:
                 row.raw_response = outcome.reply.content
                 if self.judging.repeats > 1:
                     row.repeats = [repeat.scores for repeat in outcome.repeats]

@@ -67,7 +67,10 @@ def test_each_criterion_is_a_measure_with_a_block_of_its_own(three: Project, ser
     assert "worse: own: polite 0.3333 is below 0.5" in outcome.err
     header = three.files()["dev_evaluation.csv"].decode("utf-8-sig").splitlines()[0]
     assert "polite_score,brevity_score,Is clear_score" in header
-    assert ",polite_rationale,polite_failure,brevity_rationale," in header
+    assert (
+        ",polite_rationale,polite_failure,polite_judge_score,polite_override_reason,brevity_rationale,"
+        in header
+    )
     assert "yes: I say yes." in three.files()["dev_evaluation.html"].decode()
     assert len(server.calls) == 2 * 4
     three.run(*CRITERIA)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import json
 from typing import Any
 
 import pytest
 
 from conftest import (
+    SCALE,
     JudgeWith,
     Outcome,
     Project,
+    Serve,
     below_the_averages,
     document,
     judge_block,
@@ -21,6 +24,7 @@ from conftest import (
     question,
     table,
 )
+from groq_server import completion
 
 FILE, RESULTS, JOURNAL = "overrides.csv", "dev_evaluation.json", "dev_judgements.jsonl"
 REASON = "Stais is named, only in Greek."
@@ -35,8 +39,13 @@ def four(project: Project, judge_with: JudgeWith) -> Project:
     return project
 
 
-def override(project: Project, *rows: str, first_column: str = "system") -> None:
-    project.write(FILE, "\n".join([f"{first_column},question_id,score,reason", *rows]))
+def override(
+    project: Project,
+    *rows: str,
+    first_column: str = "system",
+    columns: str = "question_id,score,reason",
+) -> None:
+    project.write(FILE, "\n".join([f"{first_column},{columns}", *rows]))
 
 
 def run(project: Project, *arguments: str, **environment: str) -> Outcome:
@@ -226,8 +235,9 @@ def test_equal_answers_get_equal_appeals(classmates: Project, judge_with: JudgeW
     assert [scores_of(classmates, name) for name in ("bob", "cem")] == [[2, 4], [1, 1]]
     classmates.write(FILE, f"{header}\n{for_all}\n{for_all}\n,q001,4,So.,{answer_id}\n")
     outcome = run(classmates, *CLASS)
-    problem = f"{FILE}:3: a second decision on q002 of bob/own"
-    assert (outcome.code, [line for line in outcome.err if line.startswith(FILE)]) == (2, [problem])
+    problem = f"{FILE}:3: a second decision on q002 of "
+    assert mentions(outcome.err, problem, f"; the first: {FILE}:2")
+    assert outcome.code == 2
     classmates.write(FILE, f"{header}\n{for_all}\nann,q001,4,So.,{answer_id}\n")
     outcome = run(classmates, *CLASS)
     what = f"answer_id {answer_id} is that of q002 of"
@@ -284,11 +294,155 @@ def test_a_decision_on_another_answer_does_not_count(four: Project) -> None:
     assert judge_row(run(four), "q001")["answer_score_raw"] == 5
     four.predictions("strong", {f"q00{n}": {"answer": "I do not know."} for n in range(1, 4)})
     outcome = run(four)
-    changed = (
-        "rows for answers that have changed since, which do not count: 1, e.g. overrides.csv:2: q001 strong"
+    case = f"1, e.g. {FILE}:2: q001 strong; copy the new answer_id from the page"
+    assert mentions(outcome.err, f"warning: {FILE}: rows for answers that have changed since", case)
+    assert (judge_row(outcome, "q001")["answer_score_raw"], outcome.code) == (2, 3)
+
+
+GOLD_CHANGES: dict[str, dict[str, Any]] = {
+    "the gold answer": {"answer": "It is another one."},
+    "the rubric's description": {"rubric": {"description": "Is it named?", "scale": SCALE}},
+    "a level of the rubric": {"rubric": {"description": "Is it d1?", "scale": {**SCALE, "5": "All of it"}}},
+    "the question": {"question": "What was d1?"},
+    "the evidence": {"evidence_sentences": ["S2"]},
+}
+
+
+@table("change, counts", {name: (change, name == "the evidence") for name, change in GOLD_CHANGES.items()})
+def test_a_decision_under_an_earlier_gold_does_not_count(
+    four: Project, judge_with: JudgeWith, change: dict[str, Any], counts: bool
+) -> None:
+    judge_with({"strong": [2, 4, 4, None]})
+    answer_id = judge_row(four.run(), "q001")["answer_id"]
+    four.write(FILE, f"system,question_id,score,reason,answer_id\nstrong,q001,5,So.,{answer_id}\n")
+    assert run(four).code == 0
+    four.questions(question("d1", **change), *(question(f"d{n}") for n in (2, 3)), question("d4", rubric=...))
+    judge_with({"strong": [2, 4, 4, None]})
+    outcome = run(four)
+    assert judge_row(outcome, "q001")["answer_score_raw"] == (5 if counts else 2)
+    assert (outcome.code, mentions(outcome.err, "copy the new answer_id")) == (0 if counts else 3, not counts)
+
+
+def test_a_row_for_a_question_that_was_struck_is_a_note(four: Project, judge_with: JudgeWith) -> None:
+    """It stays one in later runs. A question that there never was is another matter."""
+    named = [question(f"d{n}", question_id=f"q00{n}") for n in range(1, 4)]
+    four.questions(*named)
+    judge_with({"strong": [2, 4, 4]})
+    override(four, "strong,q001,5,So.", "strong,q002,5,So.")
+    assert run(four).code == 0
+    four.questions(named[0], named[2])
+    for _ in range(2):
+        outcome = run(four)
+        [line] = [line for line in outcome.err if FILE in line]
+        what = "rows for questions that were struck, which do not count: 1, e.g. overrides.csv:3: q002 strong"
+        assert (line, outcome.code) == (f"{FILE}: {what}", 0)
+        assert judge_row(outcome, "q001")["answer_score_raw"] == 5
+    override(four, "strong,q009,5,So.")
+    assert run(four).code == 3
+
+
+def test_in_a_class_an_outdated_decision_is_in_the_box(classmates: Project, judge_with: JudgeWith) -> None:
+    judge_with({"ann/own": [3, 3], "bob/own": [2, 2], "cem/own": [1, 2]})
+    classmates.write(
+        FILE, "submission,question_id,score,reason,answer_id\nbob,q002,4,Appeal.,a123456789012\n"
     )
-    assert mentions(outcome.err, f"warning: {FILE}: {changed}")
-    assert judge_row(outcome, "q001")["answer_score_raw"] == 2
+    outcome = run(classmates, *CLASS)
+    assert f"  {FILE}:2: q002 bob" in outcome.out.splitlines()
+    assert outcome.code == 3
+
+
+def test_a_name_with_other_blanks_or_quotes_is_named(project: Project, judge_with: JudgeWith) -> None:
+    project.questions(question("d1"))
+    for name in ("alice ", "'bob"):
+        project.submission(name, own={"q001": {"answer": f"By {name}."}})
+    judge_with({"alice /own": [2], "'bob/own": [2]})
+    override(project, "alice,q001,5,So.", "'bob,q001,5,So.", first_column="submission")
+    outcome = run(project, "--outputs", "alice ", "'bob")
+    what = f'rows that count for a name with other blanks or quotes: 1, e.g. {FILE}:2: "alice" for "alice "'
+    assert f"warning: {FILE}: {what}" in outcome.err
+    assert set(read_points(project).values()) == {"50.0"}
+    override(project, "alice,q001,5,So.", "bob,q001,5,So.", first_column="submission")
+    assert mentions(run(project, "--outputs", "alice ", "'bob").err, ": 2, e.g. ")
+
+
+# ------------------------------------------------------------------ Decisions by other criteria
+
+
+@pytest.fixture
+def cited(project: Project, serve: Serve) -> Project:
+    """One answer, which gets 3, "partial" support, and is not polite."""
+    project.questions(question("d1"))
+    project.documents(document("d1", "It rained.", "Wet days."))
+    project.predictions("own", {"q001": {"answer": "It is d1.", "evidence_sentences": ["S1"]}})
+    words = {"score": 3, "support": "partial", "decision": "no"}
+    serve(completion(json.dumps({"rationale": "So.", **words})))
+    return project
+
+
+CRITERIA = ("--judge-support", "--criteria", "polite=Is the tone polite?")
+
+
+def test_a_decision_on_any_criterion(cited: Project) -> None:
+    override(
+        cited,
+        "own,q001,support,full,It says so.",
+        "own,q001,polite,1,Very.",
+        first_column="system",
+        columns="question_id,criterion,score,reason",
+    )
+    outcome = run(cited, *CRITERIA, "--report", "csv", "html")
+    results = outcome.results["own"]
+    assert (results["support"]["avg_support"], results["polite"]["avg_polite"]) == (1, 1)
+    assert results["llm_judge"]["avg_answer_score"] == 3
+    [row] = results["support"]["per_question"]
+    found = [row[name] for name in ("support", "support_score", "judge_score", "override_reason")]
+    assert found == ["full", 1, 0.5, "It says so."]
+    assert below_the_averages(outcome)[-2:] == [
+        "Overridden q001: support: full instead of the judge's partial: It says so.",
+        "Overridden q001: polite: yes instead of the judge's no: Very.",
+    ]
+    page = cited.files()["dev_evaluation.html"].decode()
+    assert "full, overridden: It says so. (The judge: partial: So.)" in page
+    [cells] = csv.DictReader(io.StringIO(cited.files()["dev_evaluation.csv"].decode("utf-8-sig")))
+    assert (cells["support_judge_score"], cells["support_override_reason"]) == ("0.5", "It says so.")
+    assert outcome.code == 0
+
+
+@table(
+    "row, problem",
+    {
+        "another word": ("support,most", "score: expected full, partial or none, got 'most'"),
+        "another number": ("support,5", "score: expected full, partial or none, got '5'"),
+        "of a level": ("polite,3", "score: expected yes or no, got '3'"),
+    },
+)
+def test_a_decision_has_a_score_of_its_criterion(cited: Project, row: str, problem: str) -> None:
+    override(cited, f"own,q001,{row},So.", columns="question_id,criterion,score,reason")
+    outcome = run(cited, *CRITERIA)
+    assert (outcome.code, f"{FILE}:2: {problem}" in outcome.err) == (2, True)
+
+
+def test_a_decision_on_a_criterion_that_is_not_judged_does_not_count(cited: Project) -> None:
+    override(cited, "own,q001,support,1,So.", columns="question_id,criterion,score,reason")
+    outcome = run(cited)
+    assert mentions(outcome.err, f"{FILE}:2: criterion support; the criteria are answer")
+    assert outcome.code == 3
+
+
+def test_a_decision_on_support_is_about_the_citations(cited: Project) -> None:
+    """A new citation outdates it, and no other decision."""
+    results = cited.run("dev", *CRITERIA).results["own"]
+    ids = {name: results[name]["per_question"][0]["answer_id"] for name in ("llm_judge", "support", "polite")}
+    assert ids["llm_judge"] == ids["polite"] != ids["support"]
+    rows = [f"own,q001,,5,So.,{ids['llm_judge']}", f"own,q001,support,1,So.,{ids['support']}"]
+    override(cited, *rows, columns="question_id,criterion,score,reason,answer_id")
+    outcome = run(cited, *CRITERIA)
+    scores = [outcome.results["own"][name]["per_question"][0] for name in ("llm_judge", "support")]
+    assert (scores[0]["answer_score_raw"], scores[1]["support_score"], outcome.code) == (5, 1, 0)
+    cited.predictions("own", {"q001": {"answer": "It is d1.", "evidence_sentences": ["S2"]}})
+    outcome = run(cited, *CRITERIA)
+    scores = [outcome.results["own"][name]["per_question"][0] for name in ("llm_judge", "support")]
+    assert (scores[0]["answer_score_raw"], scores[1]["support_score"], outcome.code) == (5, 0.5, 3)
 
 
 @table(
