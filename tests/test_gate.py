@@ -290,6 +290,23 @@ def test_all_measures_are_tested_together(
     assert [found[name]["p_adjusted"] for name in ("recall_at_1_pct", "avg_recall")] == p_adjusted
 
 
+def lose(*numbers: int) -> Rows:
+    """Return predictions that retrieve the wrong document for some questions of six."""
+    wrong = {f"q00{number}": {"retrieved_docs": ["d9"]} for number in numbers}
+    return {name: {**row, **wrong.get(name, {})} for name, row in rows(6).items()}
+
+
+def test_all_systems_are_tested_together(six: Project) -> None:
+    six.predictions("other", rows(6))
+    keep_baseline(six)
+    for name, lost in (("own", (1, 2, 3)), ("other", (4, 5, 6))):
+        six.predictions(name, lose(*lost))
+    outcome = compare(six)
+    for name in ("own", "other"):  # one sign for each document: 8 + 8 - 1 of 64 flips, as of two measures
+        assert changes(outcome, name)["recall_at_5_pct"]["p_adjusted"] == 15 / 64
+        assert changes(outcome, name)["recall_at_5_pct"]["p"] == 8 / 64
+
+
 @table(
     "predictions, line",
     {
