@@ -189,7 +189,7 @@ MAX_RESAMPLED_CELLS = 2_000_000  # clusters x resamples; many clusters need fewe
 MAX_CLUSTERS = 1_000  # beyond this, clusters are resampled in groups
 MAX_COLUMNS = 200  # pairs of systems tested at a time, to bound memory
 FLIPS_AT_A_TIME = 1_000  # likewise
-POWER = 0.85  # for which a noticeable drop is computed; in simulations it is noticed in 77 to 100 %
+POWER = 0.85  # for which a noticeable drop is computed; in simulations it is noticed in 76 to 98 %
 MAX_P = 0.05  # a difference is significant if its adjusted p is at most this
 MIN_SLICE = 3  # questions
 
@@ -676,7 +676,7 @@ SHAPES: Mapping[str, Sequence[str]] = {  # where a row of another program has a 
     "context": ("vars.{}",),
     "correct": ("scores.*.value",),
 }
-AMOUNTS = ("latency_ms", "input_tokens", "output_tokens")
+AMOUNTS = {"latency_ms": "ms", "input_tokens": "tokens", "output_tokens": "tokens"}  # with their unit
 RUN_FIELDS = ("run_name", "model", "condition", "finetuned", "few_shot", "seed", "source_file")
 
 
@@ -2517,7 +2517,7 @@ def compute_coefficients(tables: Array, values: Sequence[Any], level: str, corre
 
 
 class Measure(NamedTuple):
-    """A score that items have and whose mean is reported; more is better. Used by all reports."""
+    """A score that items have and whose mean is reported. Used by all reports."""
 
     name: str  # of the column
     title: str
@@ -2525,12 +2525,19 @@ class Measure(NamedTuple):
     scale: float = 1  # from an item's score to the mean's unit: 100 for a percentage
     lowest: float = 0  # possible score of an item, infinite if there is none; a missing judgement counts 0
     highest: float = 1
+    lower_is_better: bool = False
+    unit: str = ""
     key: str = ""  # of the mean in the results file, if it differs from `name`
     explanation: str = ""  # a sentence for people who read a page
 
     @property
     def mean_key(self) -> str:
         return self.key or self.name
+
+    @property
+    def sign(self) -> int:
+        """1 if higher scores are better, else -1."""
+        return -1 if self.lower_is_better else 1
 
 
 class Scores(msgspec.Struct):
@@ -2664,7 +2671,7 @@ class Difference(msgspec.Struct):
             return self.obstacle or NOT_TESTED
         if self.p_adjusted > MAX_P:
             return NO_DIFFERENCE
-        return "better" if (self.difference or 0) > 0 else "worse"
+        return "better" if (self.difference or 0) * self.measure.sign > 0 else "worse"
 
     def mirror(self) -> Difference:
         """Return the difference as the other system sees it."""
@@ -2873,7 +2880,8 @@ class Development(msgspec.Struct):
 
     def list_remarks(self) -> list[str]:
         """Return what is better than in the baseline, which is not tested, and what is equal."""
-        better = [change.measure.title for change in self.changes if (change.difference or 0) > 0]
+        improved = [change for change in self.changes if (change.difference or 0) * change.measure.sign > 0]
+        better = [change.measure.title for change in improved]
         equal = [change.measure.title for change in self.changes if change.are_equal]
         cases = {"better than in the baseline (not tested)": better, "all are equal": equal}
         return [f"{what}: {', '.join(titles)}" for what, titles in cases.items() if titles]
@@ -2922,8 +2930,10 @@ def compare_runs(
         for change in development.changes:
             if not change.obstacle and is_gated(change.measure, gate):
                 tested.append(change)
-                gaps.append(table.subtract(change.measure, now.name, BASELINE))
-                scores.append(table.systems[now.name].values[change.measure.name])
+                measure = change.measure
+                lowest = measure.lowest if math.isfinite(measure.lowest) else 0
+                gaps.append(measure.sign * table.subtract(measure, now.name, BASELINE))
+                scores.append(table.systems[now.name].values[measure.name] - lowest)
     for change, test in zip(tested, paired_drop_tests(gaps, codes, scores), strict=True):
         change.p = test.p
         change.p_adjusted = test.p_adjusted
@@ -3733,6 +3743,7 @@ class Reply(msgspec.Struct, kw_only=True, omit_defaults=True):
     content: str = msgspec.field(name="reply", default="")
     model: str = ""
     requested: str = ""  # the model's name in the request, if the service has another one
+    instead_of: str = ""  # the withdrawn model whose successor this one is
     endpoint: str = ""  # the service that it came from; version 2 did not keep that
     fingerprint: str = ""
     usage: Any = NO_USAGE
@@ -4102,11 +4113,12 @@ class Judge(msgspec.Struct):
         journal.endpoint, model = best
         self.calls = planned[model]
         self.judging.model = model
-        self.judging.requested_model = usual if model == SUCCESSOR_MODEL else model
+        withdrawn = "" if self.options.judge_model else journal.withdrawn.get(model, "")
+        self.judging.requested_model = withdrawn or model
         is_open = not journal.endpoint.endswith(GROQ_PREFIX)
         if self.calls and journal.has_key and is_open and not (most or self.options.judge_model):
             raise UsageError(f"{journal.endpoint}: name one of its models with --model")
-        name = model if model != SUCCESSOR_MODEL or model == usual else f"{model}, successor of {usual}"
+        name = f"{model}, successor of {withdrawn}" if withdrawn else model
         if not (journal.has_key or journal.endpoint.startswith(GROQ_URL)):
             name += f" at {journal.endpoint}"
         self.judging.by_journal = name if most and name != usual else ""
@@ -4129,6 +4141,7 @@ class Judge(msgspec.Struct):
                 raise JudgeUnavailable(f"the model {judging.model} is not available: {error}") from error
             successor = f"its successor {SUCCESSOR_MODEL}"
             self.notify(f"Groq no longer serves {judging.model}; {judging.activity} with {successor}.")
+            self.journal.withdrawn[SUCCESSOR_MODEL] = judging.model
             judging.model = SUCCESSOR_MODEL
             self.calls = plan_calls(SUCCESSOR_MODEL, [call.request for call in self.calls])
             self.ask_service(service)
@@ -4825,6 +4838,7 @@ class Journal(msgspec.Struct):
     judgements: dict[tuple[str, str], Judgement] = {}  # that were read from replies
     unreadable: int = 0  # lines
     unlocked: str = ""  # why the file could not be locked
+    withdrawn: dict[str, str] = {}  # models that were withdrawn, by their successor
     stream: BinaryIO = msgspec.field(default_factory=io.BytesIO)  # unless it is opened, nothing is kept
 
     @property
@@ -4923,6 +4937,8 @@ class Journal(msgspec.Struct):
             reply = decode_json(Reply, line)
             if reply.key and reply.content:
                 judge = (fold_endpoint(reply.endpoint), reply.requested or reply.model)
+                if reply.instead_of:
+                    self.withdrawn[judge[1]] = reply.instead_of
                 self.remember_reply((judge[0], reply.key), reply)
                 self.times[judge] = max(self.times.pop(judge, ""), str(reply.time or ""))
                 return True
@@ -4973,6 +4989,7 @@ class Journal(msgspec.Struct):
     def append(self, reply: Reply, model: str, call: CallId, repeat: int | None = None) -> None:
         reply.key = call.key
         reply.requested = model if model != reply.model else ""
+        reply.instead_of = self.withdrawn.get(model, "")
         reply.system = call.system
         reply.question_id = call.item_id
         reply.repeat = repeat
@@ -5355,6 +5372,8 @@ def build_comparison_part(differences: Sequence[Difference], *, lists_unsubmitte
         lines = [f"{verdict.capitalize()} among {len(pairs)} pairs."]
     if left_out:
         lines.append(f"Left out: {', '.join(left_out)}.")
+    if rows and len(pairs) > 1:
+        lines.append("Intervals are of one pair each, p and verdicts of all pairs.")
     return Part("Comparison", header, rows, lines, n_names=2)
 
 
@@ -6355,7 +6374,7 @@ def own_criteria_option() -> Any:
 
 
 class Threshold(NamedTuple):
-    """The lowest mean that a measure may have, of one system or of all."""
+    """The worst mean that a measure may have, of one system or of all."""
 
     system: str  # "" for all
     measure: str
@@ -6378,7 +6397,7 @@ class GateOptions(Options):
 
     fail_under: Sequence[Threshold] = option(
         (),
-        "exit code 1 if a mean is lower, as in recall@5=80 or strong:f1=0.5",
+        "exit code 1 if a mean is lower (latency and tokens: higher), as in recall@5=80 or strong:f1=0.5",
         nargs="+",
         type=parse_threshold,
         metavar="NAME=VALUE",
@@ -6410,7 +6429,7 @@ def check_thresholds(options: GateOptions, systems: Collection[str], measures: S
     """Raise UsageError for a threshold of an unknown system or measure, or a share for a percentage."""
     for threshold in options.fail_under:
         measure = find_measure(threshold.measure, measures)
-        if measure.scale == 100 and 0 < threshold.value <= 1:
+        if measure.unit == "%" and 0 < threshold.value <= 1:
             right = f"{threshold.text}={100 * threshold.value:g}"
             raise UsageError(f"--fail-under {threshold.text}={threshold.value:g}: in percent, say {right}")
         if threshold.system and threshold.system not in systems:
@@ -6425,7 +6444,7 @@ def find_low_means(
     *,
     needs_all: bool,
 ) -> tuple[list[str], list[str]]:
-    """Return a line for each mean below its threshold, and one for each threshold that cannot be compared.
+    """Return a line for each mean worse than its threshold, and one for each threshold that cannot be compared.
 
     `systems` has the means by title and measure. If not all are needed, one that is measured is enough. A
     threshold for which nothing was submitted is not met.
@@ -6434,14 +6453,15 @@ def find_low_means(
     unmeasured = []
     for threshold in options.fail_under:
         measure = find_measure(threshold.measure, measures)
+        side = "above" if measure.lower_is_better else "below"
         means = {title: found.get(measure.name, NO_MEAN) for title, found in systems.items()}
         named = {title: mean for title, mean in means.items() if is_named(threshold.system, title)}
         values = {title: mean.value for title, mean in named.items() if mean.is_submitted}
         lacking = [title for title, value in values.items() if value is None]
         for title, value in values.items():
-            if value is not None and value < threshold.value - 1e-9:
+            if value is not None and measure.sign * (value - threshold.value) < -1e-9:
                 shown = format_number(value, measure.digits + 1)
-                low.append(f"{title}: {measure.title} {shown} is below {threshold.value:g}")
+                low.append(f"{title}: {measure.title} {shown} is {side} {threshold.value:g}")
         if not values:
             low.append(f"--fail-under {threshold.text}: nothing was submitted for it")
         elif lacking and (needs_all or len(lacking) == len(values)):
@@ -6490,6 +6510,10 @@ class JudgeOptions(Options):
     repeats: int = 1  # how often each judgement is asked for
     journal_only: bool = False  # whether nothing is sent even if there is a key
     follows_journal: ClassVar[bool] = False  # whether its judge is used if no model is named
+
+    def __init__(self, **values: Any) -> None:
+        super().__init__(**values)
+        self.price = Price(*self.price) if self.price else None  # the command line has a list
 
 
 # ------------------------------------------------------------------ 11. A split's inputs
@@ -7304,6 +7328,7 @@ RECALL_MEASURES = {
         f"Recall@{k} %",
         digits=1,
         scale=100,
+        unit="%",
         key=f"recall_at_{k}_pct",
         explanation=f"The share of the questions whose gold document is among the top {k} retrieved.",
     )
@@ -8204,17 +8229,18 @@ def list_ids(answers: Iterable[GradedAnswer]) -> list[str]:
 
 
 def summarize_means(means: Mapping[str, Mean], measures: Sequence[Measure]) -> dict[str, Any]:
-    """Return each mean by its key in the results file, and their intervals."""
+    """Return each mean by its key in the results file, their intervals, and why one has none."""
     block: dict[str, Any] = {"ci95": {}}
+    reasons = {}
     for measure in measures:
         mean = means.get(measure.name, NO_MEAN)
         block[measure.mean_key] = mean.value
         block["ci95"][measure.mean_key] = mean.interval if mean.is_submitted else None
         if not mean.is_submitted:
-            block["ci95_reason"] = NOT_SUBMITTED
+            reasons[measure.mean_key] = NOT_SUBMITTED
         elif mean.interval is None:
-            block["ci95_reason"] = f"fewer than {MIN_CLUSTERS} documents: {mean.n_clusters}"
-    return block
+            reasons[measure.mean_key] = f"fewer than {MIN_CLUSTERS} documents: {mean.n_clusters}"
+    return block | ({"ci95_reason": reasons} if reasons else {})
 
 
 def sum_scores(answers: Sequence[GradedAnswer], measures: Iterable[Measure]) -> dict[str, float]:
@@ -10160,12 +10186,34 @@ METHODS: Mapping[str, Method] = {
     ),
 }
 FAITHFULNESS = "verifier_faithfulness"
-OPTIONAL_MEASURES = {  # of rows that have what they need
-    "context_recall": "the share of the expected sources that are found",
-    "context_precision": "the share of the sources found that are expected",
-    FAITHFULNESS: "the share of the answer's words that are in its context, no judgement of truth",
-    **dict.fromkeys(AMOUNTS, ""),
-}
+FAITHFULNESS_MEASURE = Measure(
+    FAITHFULNESS,
+    FAITHFULNESS,
+    explanation="the share of the answer's words that are in its context, no judgement of truth",
+)
+OPTIONAL_MEASURES = (  # of rows that have what they need
+    Measure(
+        "context_recall", "context_recall", explanation="the share of the expected sources that are found"
+    ),
+    Measure(
+        "context_precision",
+        "context_precision",
+        explanation="the share of the sources found that are expected",
+    ),
+    FAITHFULNESS_MEASURE,
+    *(
+        Measure(
+            name,
+            name,
+            1,
+            highest=math.inf,
+            lower_is_better=True,
+            unit=unit,
+            explanation=f"in {unit}, less is better",
+        )
+        for name, unit in AMOUNTS.items()
+    ),
+)
 
 
 def measure_item(item: Item, has_sources: bool) -> dict[str, float]:
@@ -10513,7 +10561,8 @@ class GradeAnswers(GradeItems):
             raise UsageError("--method hybrid and llm_judge exclude each other")
         self.protocol = build_protocol(judged[0] if judged else "llm_judge", options)
         problems: list[str] = []
-        taken = {*METHODS, *OPTIONAL_MEASURES, *self.protocol.measures, *ANSWER_COLUMNS, "flags"}
+        optional = [measure.name for measure in OPTIONAL_MEASURES]
+        taken = {*METHODS, *optional, *self.protocol.measures, *ANSWER_COLUMNS, "flags"}
         check_measure_names(self.functions, taken)
         own = read_own_criteria(options.criteria, "", taken.union(self.functions), problems)
         self.own_criteria = list(map(build_item_criterion, own))
@@ -10528,16 +10577,15 @@ class GradeAnswers(GradeItems):
         self.measures += [criterion.measure for criterion in (self.protocol, *self.own_criteria)]
         self.measures += map(measure_function, self.functions)
         self.compared = list(self.measures)
-        for name, explanation in (dict.fromkeys(self.protocol.measures[1:], "") | OPTIONAL_MEASURES).items():
-            digits, highest = (1, math.inf) if name in AMOUNTS else (3, 1)
-            self.measures.append(Measure(name, name, digits, highest=highest, explanation=explanation))
+        self.measures += [Measure(name, name) for name in self.protocol.derived]
+        self.measures += OPTIONAL_MEASURES
         check_thresholds(options, self.names, self.measures)
         if options.baseline:
             self.baseline = read_stored_answers(read_file(options.baseline, problems), problems)
         if problems:
             raise InputError(problems)
         known = self.check_baseline(self.baseline) if self.baseline else set()
-        self.gate = choose_gate(options, [*self.compared, *self.lost_measures], known)
+        self.gate = choose_gate(options, [*self.measures, *self.lost_measures], known)
         self.check_results()
         self.score_without_judge()
         self.choose_judged()
@@ -10911,7 +10959,7 @@ class GradeAnswers(GradeItems):
                     distributions[title] = Distribution(scores, list(map(float, levels)))
             lines += prefix_lines(configuration.name, describe_answers(configuration.results))
         if FAITHFULNESS in self.measured:
-            lines.append(f"{FAITHFULNESS}: {OPTIONAL_MEASURES[FAITHFULNESS]}")
+            lines.append(f"{FAITHFULNESS}: {FAITHFULNESS_MEASURE.explanation}")
         lines.append(f"{IN_BRACKETS}: bootstrap over answers, by their sources or question, {OF_HITS}.")
         by_category.sort(key=lambda row: row[0][:2])
         ranks = ["Rank", "Configuration"]

@@ -673,6 +673,37 @@ def test_a_drop_against_the_baseline_is_exit_code_1(before: Project) -> None:
     assert before.run(*GATED).code == 0
 
 
+SLOW = {"latency_ms=2000": 0, "latency_ms=902.5": 0, "latency_ms=902.4": 1, "fast:latency_ms=900": 1}
+
+
+@table("threshold, code", {text: (text, code) for text, code in SLOW.items()})
+def test_the_threshold_of_an_amount_is_the_highest_mean(project: Project, threshold: str, code: int) -> None:
+    fast = [{**row, "latency_ms": 902.5, "output_tokens": 30} for row in eight(8)]
+    project.write("fast.json", fast)
+    outcome = project.run("answers", "fast.json", "--fail-under", threshold, "output_tokens=31")
+    worse = [line for line in outcome.err if line.startswith("worse: ")]
+    limit = threshold.partition("=")[2]
+    assert worse == ([f"worse: fast: latency_ms 902.50 is above {limit}"] if code else [])
+    assert outcome.code == code
+
+
+def test_an_amount_is_worse_if_it_rises(project: Project) -> None:
+    for name, latency_ms in (("before", 100), ("a", 900)):
+        slow = [{**row, "latency_ms": latency_ms + place} for place, row in enumerate(eight(8))]
+        project.write("a.json", slow)
+        project.run("answers", "a.json", "--overwrite")
+        project.write(f"{name}.json", project.read("a_answers.json" if name == "before" else "a.json"))
+    outcome = project.run(*GATED, "--gate", "latency_ms")
+    assert (changes(project)["latency_ms"]["difference"], outcome.code) == (800, 1)
+    assert changes(project)["latency_ms"]["verdict"] == "worse"
+    project.write("before.json", project.read("a_answers.json"))
+    slow = [{**row, "latency_ms": 100 + place} for place, row in enumerate(eight(8))]
+    project.write("a.json", slow)
+    outcome = project.run(*GATED, "--gate", "latency_ms")
+    assert (changes(project)["latency_ms"]["verdict"], outcome.code) == ("no significant drop", 0)
+    assert "a: better than in the baseline (not tested): latency_ms" in outcome.out
+
+
 def test_rows_are_paired_by_question_and_gold_answer(before: Project) -> None:
     moved = eight(8)[::-1]
     before.write("a.json", [*moved[:5], *rows("fat", "fat", "fat", gold="gas")])

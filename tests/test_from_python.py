@@ -100,7 +100,7 @@ def test_a_measure_of_ones_own(both: Project) -> None:
     assert results["strong"]["measures"] == {
         "ci95": {"words": None},
         "words": 2,
-        "ci95_reason": "fewer than 5 documents: 1",
+        "ci95_reason": {"words": "fewer than 5 documents: 1"},
     }
     assert results["simple"]["measures"]["words"] == 0.5  # q001 has no prediction
     [difference] = [row for row in results["strong"]["comparison"] if row["measure"] == "words"]

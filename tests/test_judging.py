@@ -105,7 +105,9 @@ def test_results_of_the_judge(small: Project, serve: Serve) -> None:
         "avg_evidence_score": 0.5,
         "avg_combined_score": pytest.approx(0.55),
         "ci95": {"avg_answer_score": None, "avg_evidence_score": None, "avg_combined_score": None},
-        "ci95_reason": "fewer than 5 documents: 2",
+        "ci95_reason": dict.fromkeys(
+            ("avg_answer_score", "avg_evidence_score", "avg_combined_score"), "fewer than 5 documents: 2"
+        ),
         "per_question": [
             {
                 "question_id": "q001",
@@ -375,6 +377,17 @@ def test_successor_of_a_withdrawn_model_judges_everything(small: Project, serve:
     assert mentions(again.err, LLAMA, "successor", GPT_OSS)
     assert small.run("dev", "--judge-model", LLAMA).code == 3  # by name: the successor does not count
     assert server.calls[-1].body["model"] == LLAMA
+
+
+def test_a_model_that_was_requested_is_nobodys_successor(small: Project, serve: Serve) -> None:
+    serve(score_reply(4))
+    for arguments in (["--model", GPT_OSS], [], ["--dry-run"]):
+        outcome = small.run("dev", *arguments)
+        assert not mentions([*outcome.err, outcome.out], "successor")
+        assert (judge_block(outcome)["requested_model"], judge_block(outcome)["judge_model"]) == (
+            GPT_OSS,
+            GPT_OSS,
+        )
 
 
 def test_what_the_successor_has_judged_counts_if_its_judging_ends_early(small: Project, serve: Serve) -> None:

@@ -207,7 +207,7 @@ WITHOUT_KEY: dict[str, Choice] = {  # lines, options, scores, whom a note names
     ),
     "another model": ([(A, LLAMA, FIRST, 5), (A, BIG, BOTH, 2)], "", [2, 2], f"{BIG} at {A}"),
     "an unknown model": ([(GROQ, "own", BOTH, 2)], "", [2, 2], "own"),
-    "the successor": ([(A, GPT_OSS, BOTH, 3)], "", [3, 3], f"{GPT_OSS}, successor of {LLAMA} at {A}"),
+    "the successor": ([(A, GPT_OSS, BOTH, 3)], "", [3, 3], f"{GPT_OSS} at {A}"),
     "the named model's": (
         [(A, LLAMA, BOTH, 4), (B, BIG, BOTH, 5)],
         f"--model {LLAMA}",

@@ -164,7 +164,7 @@ def test_a_system_without_citations_has_not_submitted_it(three: Project, serve: 
     server = serve(judge)
     three.predictions("bare", {"q001": {"answer": "Is full."}})
     outcome = three.run(*SUPPORT)
-    assert outcome.results["bare"]["support"]["ci95_reason"] == "not submitted"
+    assert outcome.results["bare"]["support"]["ci95_reason"] == {"avg_support": "not submitted"}
     compared = [row for row in outcome.results["own"]["comparison"] if row["measure"] == "avg_support"]
     assert (compared, len(support_calls(server))) == ([], 2)
 
