@@ -6444,7 +6444,7 @@ def find_low_means(
     *,
     needs_all: bool,
 ) -> tuple[list[str], list[str]]:
-    """Return a line for each mean worse than its threshold, and one for each threshold that cannot be compared.
+    """Return a line for each mean worse than its threshold, and for each threshold that cannot be compared.
 
     `systems` has the means by title and measure. If not all are needed, one that is measured is enough. A
     threshold for which nothing was submitted is not met.
