@@ -3404,10 +3404,15 @@ class Request(NamedTuple):
     repeat: int = 0  # of several requests on one item
     criterion: str = ""  # if several have the prompt
     temperature: int = 0
+    submission: str = ""  # whose answer it is, of several
 
     @property
     def id(self) -> RequestId:
         return RequestId(self.system, self.position, self.criterion or self.prompt)
+
+    @property
+    def name(self) -> str:
+        return f"{cut_text(self.system)} {cut_text(self.item_id)}"
 
 
 Outcomes: TypeAlias = dict[RequestId, Outcome]
@@ -3514,14 +3519,6 @@ class Call(NamedTuple):
     @property
     def id(self) -> CallId:
         return CallId(self.key, self.request.system, self.request.item_id)
-
-
-def plan_calls(model: str, requests: Iterable[Request]) -> list[Call]:
-    calls = []
-    for request in requests:
-        body = msgspec.to_builtins(build_body(model, request))
-        calls.append(Call(request, model, hash_json([body, request.repeat])))
-    return calls
 
 
 # -- Criteria
@@ -3686,26 +3683,34 @@ def read_own_criteria(
 # -- Untrusted texts
 
 # Control, format and surrogate characters (Unicode Cc, Cf, Cs) and line separators, but not newline and tab;
-# then characters that look blank or can hide text.
-INVISIBLE = (
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b\u200e\u200f"
-    "\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f"
-    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0001-\U000e007f"
-    "\u115f\u1160\u3164\uffa0\u2800\U000e0100-\U000e01ef]"
-    # Joiners belong to Persian or Indic words and to emoji, and to no text in ASCII.
-    "|(?<![^\x00-\x7f\u200b-\u200f])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f\u200b-\u200f])"
+# then characters that look blank.
+INVISIBLE_CHARS = (
+    "\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u200e\u200f"
+    "\u2028\u2029\u2065\u206a-\u206f\ud800-\udfff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\u115f\u1160\u3164\uffa0\u2800"
 )
-ZERO_WIDTH = (
-    "[\u200b\u2060-\u2064\ufeff\u202a-\u202e\u2066-\u2069\U000e0001-\U000e007f\U000e0100-\U000e01ef]"
-    "|(?<=[a-zA-Z0-9])[\u034f\ufe00-\ufe0f]+(?!\u20e3)"  # selectors without effect; a keycap is one
+HIDDEN_CHARS = (  # that are of no use but to hide text
+    "\u034f\u17b4\u17b5\u180b-\u180f\u200b\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff\ufff0-\ufff8"
+    "\U000e0000-\U000e0080\U000e0100-\U000e01ef"
 )
+# Variation selectors vary nothing after ASCII, but for a keycap, and after each other; the first 14 only
+# letters and mathematical signs.
+VARIATIONS = (
+    "(?<![^\x00-\x7f\ufe00-\ufe0f])[\ufe00-\ufe0f](?!(?<=[0-9#*]\ufe0f)\u20e3)"
+    "|(?<![\\w\u2200-\u22ff\u2a00-\u2aff])[\ufe00-\ufe0d]"
+)
+# Joiners belong to Persian or Indic words and to emoji, and to no text in ASCII.
+JOINERS = "(?<![^\x00-\x7f\u200b-\u200f])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f\u200b-\u200f])"
+HIDDEN = f"[{HIDDEN_CHARS}]|{VARIATIONS}"  # an answer with any of it is flagged
+INVISIBLE = f"[{INVISIBLE_CHARS}{HIDDEN_CHARS}]|{VARIATIONS}|{JOINERS}"
+SUSPICIOUS = f"[{INVISIBLE_CHARS}{HIDDEN_CHARS}\u200c\u200d\ufe00-\ufe0f]"  # to find out fast
 DELIMITER = r"(?i)\[[^\n]{0,200}?\b(?:question|reference|answer|end)\s*\]"
 ROUND_BRACKETS = str.maketrans("[]", "()")
 
 
 def remove_invisible(text: str) -> str:
     """Remove the characters that people cannot see, but that a model or a console may obey."""
-    if text.isascii() and text.isprintable():
+    if (text.isascii() and text.isprintable()) or not re.search(SUSPICIOUS, text):
         return text
     return re.sub(INVISIBLE, "", text)
 
@@ -3762,34 +3767,42 @@ class Reply(msgspec.Struct, kw_only=True, omit_defaults=True):
             with suppress(msgspec.ValidationError):
                 self.usage = msgspec.convert(counts, Usage)
 
-    def read(self, prompt: Prompt) -> Judgement:
-        """Return the judgement in the reply, a new or a stored one. Raises InvalidReply."""
-        value = parse_reply(self.content, self.cut_off)
-        kind = prompt.reply_type
-        judgement = read_writing(value, kind) if kind else read_scores(only_dict(value), prompt)
+    def read(self, prompt: Prompt, answer: str = "") -> Judgement:
+        """Return the judgement in the reply, a new or a stored one, on an answer. Raises InvalidReply."""
+        value, source = parse_reply(self.content, self.cut_off)
+        if prompt.reply_type:
+            judgement = read_writing(value, prompt.reply_type)
+        else:
+            members = only_dict(value)
+            judgement = read_scores(members, prompt)
+            if is_quoted(source, members, answer):
+                raise InvalidReply("it also stands in the answer: reply with a judgement of your own")
         judgement.reply = self
         return judgement
 
 
-def parse_reply(text: str, is_cut_off: bool) -> object:
-    """Return the JSON value that a reply is. Raises InvalidReply for other text: its scores are quotations.
+def parse_reply(text: str, is_cut_off: bool) -> tuple[object, str]:
+    """Return the JSON value that a reply is, and its text. Raises InvalidReply: other scores are quotations.
 
-    The whole text is the value; or thoughts at the start and a fence are taken away, and the rest is one
-    object, from the first brace to the last, with harmless words around it.
+    The whole text is the value; or it is an object, with nothing but a full stop or a fence after it, and
+    before it closed thoughts, words that end in a colon, and a fence, as far as there are any.
     """
-    text = text.strip()
+    text = text.strip().strip("\ufeff")
     with suppress(ValueError, RecursionError):
-        return REPLY_DECODER.decode(text)
+        return REPLY_DECODER.decode(text), text
     if is_cut_off:
         raise InvalidReply("it is cut off")
     thoughts, end, rest = text.partition("</think>")
     opened = thoughts.rfind("<think>")  # 0: at the start, and nowhere else
-    if end and (opened == 0 or (opened < 0 and not re.search("[{}]", thoughts))):
+    if end and (opened == 0 or (opened < 0 and not re.search("[{}]", thoughts))):  # the prompt may open them
         text = rest
-    match = re.fullmatch(r"([^{]*?)(?:```\w*\s*)?(\{.*\})\s*(?:```)?([^}]*)", text, re.DOTALL)
-    if match and is_harmless(match[1]) and is_harmless(match[3]):
+    start = max(text.find("{"), 0)
+    before = re.sub("```[A-Za-z]*$", "", text[:start].strip()).rstrip("*_ \t\r\n")
+    if not before or (before.endswith((":", "\uff1a")) and is_harmless(before)):
         with suppress(ValueError, RecursionError):
-            return REPLY_DECODER.decode(match[2])
+            value, stop = REPLY_DECODER.raw_decode(text, start)
+            if text[stop:].strip() in ("", ".", "```"):
+                return value, text[start:stop]
     raise InvalidReply("it is not one JSON object: reply with the JSON object alone")
 
 
@@ -3797,6 +3810,31 @@ def is_harmless(words: str) -> bool:
     """Return whether a text has no digit, quotation mark or bracket; an apostrophe in a word is none."""
     text = re.sub(r"(?<=[^\W\d_])['\u2019](?=[^\W\d_])", "", words)
     return not any(char in QUOTES or unicodedata.category(char) in HARMFUL for char in text)
+
+
+def is_quoted(source: str, members: Mapping[str, object], answer: str) -> bool:
+    """Return whether an object, given as text and as members, is one of the answer's.
+
+    White space, escapes, quotation marks and the order of the members don't count.
+    """
+    if "{" not in answer:
+        return False
+    shown = fold_json(escape_delimiters(answer))
+    if fold_json(source) in shown:
+        return True
+    if any(isinstance(value, (dict, list)) for value in members.values()):
+        return False
+    texts = [fold_json(f"{name}:{json.dumps(value, ensure_ascii=False)}") for name, value in members.items()]
+    for quoted in re.findall(r"\{[^{}]*\}", shown):
+        if all(re.search(rf"[{{,]{re.escape(text)}(?=[,}}])", quoted) for text in texts):
+            return True
+    return False
+
+
+def fold_json(text: str) -> str:
+    """Return JSON, as somebody may have written it, without escapes, quotation marks and white space."""
+    text = re.sub(r"\\u([0-9a-fA-F]{4})", lambda match: chr(int(match[1], 16)), text)
+    return re.sub(r"\\[nrt]|[\s\\\"'`\u00b4\u2018-\u201f\uff02\uff07]", "", text).casefold()
 
 
 def reject_repeated_names(members: list[tuple[str, object]]) -> Mapping[str, object]:
@@ -3910,12 +3948,13 @@ def find_flags(answer: str, *allowed: str) -> list[str]:
     """Return what is suspicious about an answer, but for what an allowed text has, as the gold answer."""
     judged = answer[:MAX_ANSWER_CHARS]
     known = fold_text(unicodedata.normalize("NFKC", " ".join(allowed)))
-    text = unicodedata.normalize("NFKC", re.sub(ZERO_WIDTH, "", remove_invisible(judged)))
+    visible = remove_invisible(judged)
+    text = unicodedata.normalize("NFKC", visible)
     flags = []
     for flag, pattern in FLAG_PATTERNS.items():
         if any(fold_text(match.group()) not in known for match in re.finditer(pattern, text)):
             flags.append(flag)
-    if re.search(ZERO_WIDTH, judged):
+    if visible != judged and re.search(HIDDEN, judged):
         flags.append("zero-width")
     if len(answer) > MAX_ANSWER_CHARS:
         flags.append("cut-off")
@@ -3949,8 +3988,10 @@ SLOWER, FASTER, MIN_PACE = 0.9, 0.005, 0.5  # the pace after a refusal, after ea
 CHARS_PER_TOKEN = 4.0  # of English text, until the service has counted
 
 WITHDRAWN_CODES = ("model_not_found", "model_decommissioned")
-UNAVAILABLE_STATUSES = (*range(300, 400), 401, 403, 404, 405)  # nothing can be judged
-PASSING_STATUSES = (None, 408, 409, 498, *range(500, 600))  # 498: no capacity at the moment
+ENDING_STATUSES = (401, 402)  # the key or the account: nothing can be judged
+REFUSING_STATUSES = (*range(300, 400), 403, 404, 405)  # of all, or of one answer that a firewall dislikes
+MIN_REFUSED = 3  # submissions, or questions, that are refused alike before judging stops
+PASSING_STATUSES = (None, 200, 408, 409, 498, *range(500, 600))  # 200: see read_completion; 498: no capacity
 
 Notify: TypeAlias = Callable[[str], None]
 
@@ -3969,6 +4010,7 @@ class Judging(msgspec.Struct):
     unavailable: str = ""  # why nothing could be asked
     without_key: str = ""  # what to do about judgements that are missing because there is no key
     repeats: int = 1  # how often each judgement is asked for
+    refused: str = ""  # the last answer's refusal
     n_replies: int = 0  # that can be used, of this run and from the journal
     calls: int = 0
     retries: int = 0
@@ -4049,10 +4091,11 @@ class Judge(msgspec.Struct):
         self.choose(requests)
         if judging.by_journal:
             self.notify(f"The journal's {judging.noun} are by {judging.by_journal}: it is used.")
-        n_unusable = self.journal.count_unusable(self.calls)
-        if n_unusable:  # an earlier version may have counted them
+        unusable = self.journal.list_unusable(self.calls)
+        if unusable:  # an earlier version may have counted them
             end = "are asked for again" if self.service else "count as missing"
-            self.notify(f"{self.journal.path}: stored replies that are not usable: {n_unusable}; they {end}.")
+            named = f"{len(unusable)}, {shorten_names(unusable)}"
+            self.notify(f"{self.journal.path}: stored replies that are not usable: {named}; they {end}.")
         contradictions = self.journal.list_contradictions(self.calls)
         if contradictions:
             what = f"requests with replies of different scores: {len(contradictions)}; the first reply counts"
@@ -4066,7 +4109,7 @@ class Judge(msgspec.Struct):
             except JudgingStopped as error:
                 judging.stopped = str(error)
             except ServiceError as error:  # a request for a batch failed
-                if error.status in UNAVAILABLE_STATUSES:
+                if error.status in ENDING_STATUSES + REFUSING_STATUSES:
                     judging.unavailable = str(error)
                 else:
                     judging.stopped = f"a request for a batch failed: {error}; run again later"
@@ -4076,6 +4119,8 @@ class Judge(msgspec.Struct):
             stored = self.journal.find(call.key, call.prompt)
             answered.append((call.request, stored or self.failures.get(call.key, unasked)))
         judging.n_replies = sum(isinstance(outcome, Judgement) for _, outcome in answered)
+        if not (judging.n_replies or judging.stopped):
+            judging.unavailable = judging.unavailable or judging.refused
         n_missing = sum(outcome is unasked for _, outcome in answered)
         if n_missing and self.service is None:
             missing = f"{n_missing} of {len(answered)} {judging.noun}"
@@ -4099,7 +4144,7 @@ class Judge(msgspec.Struct):
         planned: dict[str, list[Call]] = {}
         for judge in [*journal.list_judges(self.options), best]:  # of equal ones the first counts
             journal.endpoint, model = judge
-            calls = planned.get(model) or plan_calls(model, requests)
+            calls = planned.get(model) or journal.plan_calls(model, requests)
             planned[model] = calls
             keys = {call.key for call in calls}
             answered = {call.key for call in calls if journal.find(call.key, call.prompt)}
@@ -4143,7 +4188,8 @@ class Judge(msgspec.Struct):
             self.notify(f"Groq no longer serves {judging.model}; {judging.activity} with {successor}.")
             self.journal.withdrawn[SUCCESSOR_MODEL] = judging.model
             judging.model = SUCCESSOR_MODEL
-            self.calls = plan_calls(SUCCESSOR_MODEL, [call.request for call in self.calls])
+            requests = [call.request for call in self.calls]
+            self.calls = self.journal.plan_calls(SUCCESSOR_MODEL, requests)
             self.ask_service(service)
 
     def check_budget(self, calls: Sequence[Call]) -> None:
@@ -4257,6 +4303,10 @@ class Runner:
         self.was_reached = False  # whether the service has answered anything
         self.lost_in_a_row = 0
         self.refused_in_a_row = 0  # of the calls that were in flight together one counts
+        self.refused: dict[
+            tuple[int | None, str], list[str]
+        ] = {}  # since the last reply, by status and whose
+        self.was_answered = False
         self.refused_at_s = -math.inf
         self.tokens_per_char = 1 / CHARS_PER_TOKEN
         self.reserved_usd = 0.0  # the most that the calls in flight may cost
@@ -4311,10 +4361,10 @@ class Runner:
             try:
                 reply = self.make_call(call, body, turn)
                 usage += reply.usage
-                reply.read(call.prompt)
+                reply.read(call.prompt, call.request.texts.get("answer", ""))
             except ServiceError as error:
                 n_errors += error.status != 429
-                if not self.can_try_again(error, n_errors, started_s):
+                if not self.can_try_again(call.request, error, n_errors, started_s):
                     return Failure(str(error))
             except InvalidReply as error:
                 n_invalid += 1
@@ -4388,12 +4438,14 @@ class Runner:
                     self.was_reached = True
                     self.lost_in_a_row = 0
                     self.refused_in_a_row = 0
+                    self.refused.clear()
+                    self.was_answered = True
                     # Too low a guess is a 429, too high costs nothing: the most that was seen, and more.
                     seen = used.prompt / max(1, body.prompt_chars)
                     self.tokens_per_char = max(self.tokens_per_char, 1.05 * seen)
                 self.changed.notify_all()
 
-    def can_try_again(self, error: ServiceError, n_errors: int, started_s: float) -> bool:
+    def can_try_again(self, request: Request, error: ServiceError, n_errors: int, started_s: float) -> bool:
         """Return whether a request may be tried again, after the pause that is then made.
 
         Raises ModelWithdrawn, JudgeUnavailable or JudgingStopped if the same would happen to every request.
@@ -4402,8 +4454,11 @@ class Runner:
             return self.handle_refusal(read_refusal(error), started_s)
         if error.code in WITHDRAWN_CODES:
             raise ModelWithdrawn(error.message)
-        if error.status in UNAVAILABLE_STATUSES:
-            raise JudgeUnavailable(str(error))
+        if error.status in ENDING_STATUSES:
+            raise JudgeUnavailable(f"{error} ({request.name})")
+        if error.status in REFUSING_STATUSES:
+            self.count_refused(request, error)
+            return False
         with self.changed:
             self.lost_in_a_row = self.lost_in_a_row + 1 if error.status is None else 0
             self.was_reached = self.was_reached or error.status is not None
@@ -4418,6 +4473,21 @@ class Runner:
         with self.changed:
             self.changed.wait_for(lambda: self.is_stopped, pause_s)
         return True
+
+    def count_refused(self, request: Request, error: ServiceError) -> None:
+        """Raise JudgeUnavailable if a refused answer is one of many: then it is not the answer's fault.
+
+        They are in a row, with one status, and of several submissions or else on several questions.
+        """
+        with self.changed:
+            place = (error.status, request.submission or request.item_id)
+            self.refused.setdefault(place, []).append(request.name)
+            alike = [names for (status, _), names in self.refused.items() if status == error.status]
+            names = list(flatten(alike))
+            self.judging.refused = f"{error} ({shorten_names(names)})"
+            n_needed = MAX_FAILURES_IN_A_ROW if self.was_answered else MIN_REFUSED
+            if len(alike) >= MIN_REFUSED and len(names) >= n_needed:
+                raise JudgeUnavailable(self.judging.refused)
 
     def handle_refusal(self, refusal: RateLimited, started_s: float) -> bool:
         """Make all calls wait. Return False if the request would never be accepted.
@@ -4726,7 +4796,8 @@ class Service:
         try:
             with self.explain_errors():
                 answer = next(self.clients).post(path, cast_to=httpx.Response, body=fields)
-                return self.read_completion(answer.json()), read_token_limit(answer.headers)
+                reply = self.read_completion(answer.json(), answer.headers)
+                return reply, read_token_limit(answer.headers)
         except ServiceError as error:
             if error.code == "json_validate_failed":
                 reply = Reply(content=error.failed_generation, model=body.model, endpoint=self.endpoint.name)
@@ -4748,9 +4819,17 @@ class Service:
                 self.notify(f"The service refuses {refused}: {other} is used.")
         return True
 
-    def read_completion(self, completion: Any) -> Reply:
+    def read_completion(self, completion: Any, headers: Mapping[str, str] = MappingProxyType({})) -> Reply:
+        """Return the reply in the body of a 200. Raises ServiceError if there is an error in its place."""
+        problem = completion.get("error")
+        if problem and not completion.get("choices"):
+            code = str(only_dict(problem).get("code"))
+            status = int(code) if re.fullmatch("[345][0-9][0-9]", code) else 200
+            raise self.read_error(completion, status, "", headers)
         choice = completion["choices"][0]
         content = choice["message"].get("content")
+        if isinstance(content, list):  # of parts
+            content = "".join(part["text"] for part in content if part.get("type") == "text")
         counts = only_dict(completion.get("usage"))
         usage = {
             "prompt": counts.get("prompt_tokens"),
@@ -4783,7 +4862,7 @@ class Service:
             is_lost = not isinstance(error.__cause__, (httpx.ConnectError, httpx.ConnectTimeout))
             cause = f" {error.__cause__}" if error.__cause__ else ""
             raise ServiceError(self.redact(f"{error}{cause}"), is_lost=is_lost) from None
-        except (AttributeError, LookupError, TypeError, ValueError):
+        except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
             raise ServiceError("the answer is not what was asked for", is_lost=True) from None
 
     def read_error(
@@ -4793,7 +4872,8 @@ class Service:
         details = body.get("error", body) if isinstance(body, dict) else None
         if not isinstance(details, dict):
             details = {"message": details}
-        details = {name: self.redact(str(value)) for name, value in details.items() if value}
+        scalars = {name: value for name, value in details.items() if value and isinstance(value, (str, int))}
+        details = {name: self.redact(str(value)) for name, value in scalars.items()}
         return ServiceError(details.get("message") or self.redact(message), status, details, headers)
 
 
@@ -4835,6 +4915,7 @@ class Journal(msgspec.Struct):
     later: dict[tuple[str, str], list[Reply]] = {}  # other replies to the same requests, in their order
     notes: dict[tuple[str, str], BatchNote] = {}  # on batches that have not ended
     times: dict[tuple[str, str], str] = {}  # of the newest line by endpoint and model, the last line's last
+    answers: dict[str, str] = {}  # that the planned calls are about, by key
     judgements: dict[tuple[str, str], Judgement] = {}  # that were read from replies
     unreadable: int = 0  # lines
     unlocked: str = ""  # why the file could not be locked
@@ -4844,6 +4925,16 @@ class Journal(msgspec.Struct):
     @property
     def batches(self) -> list[BatchNote]:
         return [note for (endpoint, _), note in self.notes.items() if endpoint in ("", self.endpoint)]
+
+    def plan_calls(self, model: str, requests: Iterable[Request]) -> list[Call]:
+        """Return the call of each request to a model. What its answer says is then no reply to it."""
+        calls = []
+        for request in requests:
+            body = msgspec.to_builtins(build_body(model, request))
+            call = Call(request, model, hash_json([body, request.repeat]))
+            self.answers[call.key] = request.texts.get("answer", "")
+            calls.append(call)
+        return calls
 
     def list_judges(self, options: JudgeOptions) -> list[tuple[str, str]]:
         """Return endpoint and model of those whose replies may count; for a split the newest first."""
@@ -4865,6 +4956,8 @@ class Journal(msgspec.Struct):
         for place in ((self.endpoint, key), ("", key)):
             if place in self.replies and place not in self.judgements:
                 found = next(self.read_judgements(place, prompt), None)
+                if found is not None and key not in self.answers:  # of a batch that this run did not ask for
+                    return found
                 if found is not None:
                     self.judgements[place] = found
             if place in self.judgements:
@@ -4874,7 +4967,7 @@ class Journal(msgspec.Struct):
     def read_judgements(self, place: tuple[str, str], prompt: Prompt) -> Iterator[Judgement]:
         for reply in (self.replies[place], *self.later.get(place, ())):
             with suppress(InvalidReply):
-                yield reply.read(prompt)
+                yield reply.read(prompt, self.answers.get(place[1], ""))
 
     def list_contradictions(self, calls: Iterable[Call]) -> list[str]:
         """Return the answers whose requests have stored replies with different scores."""
@@ -4884,13 +4977,18 @@ class Journal(msgspec.Struct):
             if place in self.later:
                 scores = {judgement.score for judgement in self.read_judgements(place, call.prompt)}
                 if len(scores) > 1:
-                    names[call.key] = f"{call.request.system} {call.request.item_id}"
+                    names[call.key] = call.request.name
         return list(names.values())
 
-    def count_unusable(self, calls: Iterable[Call]) -> int:
-        """Return how many of the stored replies to some calls have no judgement."""
+    def list_unusable(self, calls: Iterable[Call]) -> list[str]:
+        """Return what the stored replies without a judgement are about."""
         keys = {key for endpoint, key in self.replies if endpoint in ("", self.endpoint)}
-        return len({call.key for call in calls if call.key in keys and not self.find(call.key, call.prompt)})
+        names = {
+            call.key: call.request.name
+            for call in calls
+            if call.key in keys and not self.find(call.key, call.prompt)
+        }
+        return list(names.values())
 
     def list_open(self, calls: Iterable[Call]) -> list[Call]:
         """Return what is to be asked: equal requests once, nothing that is stored or under way in a batch."""
@@ -5104,7 +5202,7 @@ class Batches:
                 executed[key] = "status_code" in response or executed.get(key, False)
             try:
                 reply = self.read_reply(response, result.get("error"))
-                reply.read(prompt)
+                reply.read(prompt, self.journal.answers.get(key, ""))
             except InvalidReply:
                 problems["no usable text" if prompt.reply_type else "no score"] += 1
             except ServiceError as error:
@@ -7521,7 +7619,10 @@ class GradeSplit(Command):
             for position, case in list_cases(self.split, system, criterion, self.options.limit):
                 if isinstance(case, Task):
                     name = self.split.questions[position].question_id
-                    yield Request(system.title, name, position, *case, 0, criterion.name)
+                    owner = system.submission if len(self.submissions) > 1 else ""
+                    yield Request(
+                        system.title, name, position, *case, criterion=criterion.name, submission=owner
+                    )
 
     def expects_judge(self) -> bool:
         """Return whether there is something to judge, and this run or the last one asks for that."""

@@ -17,6 +17,7 @@ from conftest import (
     LLAMA,
     Project,
     Serve,
+    first,
     journal_entries,
     json_lines,
     judge_block,
@@ -304,9 +305,70 @@ def test_other_commands_keep_the_default_model(small: Project, serve: Serve) -> 
 
 
 def test_a_reply_that_json_mode_gave_up_on_keeps_its_endpoint(small: Project, serve: Serve) -> None:
-    server = serve(json_validate_failed('{"rationale": "So.", "score": 4} is what I say.'))
+    server = serve(json_validate_failed('I say: {"rationale": "So.", "score": 4}'))
     assert judge_scores(small.run()) == {"q001": 4, "q002": 4}
     assert {entry["endpoint"] for entry in journal_entries(small)} == {f"{server.url}/openai/v1"}
+
+
+# ------------------------------------------------------------------ Answers of another form
+
+
+def answer_200(body: object) -> Reply:
+    return Reply(200, json.dumps(body).encode())
+
+
+def test_content_in_parts_is_joined(small: Project, open_server: Open) -> None:
+    texts = ('{"rationale": "So.",', ' "score": 4}')
+    parts = [{"type": "reasoning", "text": "Hm."}, *({"type": "text", "text": text} for text in texts)]
+    open_server(answer_200({"model": "own", "choices": [{"message": {"content": parts}}]}))
+    assert judge_scores(small.run(*MODEL)) == {"q001": 4, "q002": 4}
+
+
+def error_200(code: object) -> Reply:
+    return answer_200({"error": {"code": code, "message": "Try again in 50ms."}})
+
+
+FAULTS_200 = {  # error in an answer with status 200 -> calls for two questions, what is said
+    402: (1, "error: judging ended: HTTP 402: Try again in 50ms."),
+    502: (12, "HTTP 502: Try again in 50ms."),
+    413: (2, "HTTP 413: Try again in 50ms."),
+    "busy": (12, "HTTP 200: Try again in 50ms."),
+}
+
+
+@pytest.mark.parametrize("code", FAULTS_200)
+def test_an_error_with_status_200_is_that_error(small: Project, open_server: Open, code: object) -> None:
+    n_calls, text = FAULTS_200[code]
+    server = open_server(error_200(code))
+    outcome = small.run(*MODEL, "--workers", "1")
+    assert mentions(outcome.err, text)
+    assert not mentions(outcome.err, "cannot be reached")
+    assert (len(server.calls), outcome.code) == (n_calls, 3)
+
+
+def test_a_refusal_with_status_200_is_waited_for(small: Project, open_server: Open) -> None:
+    server = open_server(first(error_200(429), then=score_reply(4)))
+    outcome = small.run(*MODEL, "--workers", "1")
+    assert (judge_scores(outcome), outcome.code) == ({"q001": 4, "q002": 4}, 0)
+    assert mentions(outcome.err, "1 rate limits (429)")
+    assert server.calls[1].arrived_s - server.calls[0].arrived_s >= 0.05
+
+
+DEEP = 200_000
+DEEP_ANSWERS = {
+    "body": Reply(200, b"[" * DEEP + b"]" * DEEP),
+    "choice": Reply(200, b'{"choices": ' + b"[" * DEEP + b"]" * DEEP + b"}"),
+    "reply": completion("[" * DEEP + "]" * DEEP),
+    "error": Reply(400, b'{"error": ' + b'{"message":' * DEEP + b"1" + b"}" * (DEEP + 1)),
+    "error as deep as Python reads": Reply(400, b'{"error": ' + b'{"code":' * 900 + b"1" + b"}" * 901),
+}
+
+
+@pytest.mark.parametrize("name", DEEP_ANSWERS)
+def test_a_deep_answer_is_a_missing_judgement(small: Project, serve: Serve, name: str) -> None:
+    serve(DEEP_ANSWERS[name])
+    outcome = small.run("dev", "--limit", "1")
+    assert (outcome.code, any("Traceback" in line for line in outcome.err)) == (3, False)
 
 
 # ------------------------------------------------------------------ Addresses, redirects, certificates
@@ -349,7 +411,7 @@ def test_no_redirect_is_followed(small: Project, serve: Serve, status: int) -> N
     outcome = small.run("dev", "--workers", "1")
     redirect = f"HTTP {status}: it redirects, which is not followed: correct GROQ_BASE_URL"
     assert mentions(outcome.err, "error: judging ended: ", redirect, server.url)
-    assert (len(server.calls), outcome.code) == (1, 3)
+    assert (len(server.calls), outcome.code) == (2, 3)
 
 
 @posix_only
