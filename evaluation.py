@@ -77,6 +77,7 @@ import itertools
 import json
 import math
 import os
+import queue
 import random
 import re
 import statistics
@@ -1484,6 +1485,15 @@ def read_document(doc_id: str, problems: list[str], root: str = "") -> tuple[Doc
         if os.path.lexists(path):
             return read_document_file(path, problems)
     return Document("missing"), ""
+
+
+def identify_document(doc_id: str, root: str) -> tuple[int, int] | None:
+    """Return device and number of a document's file, which may have many names, such as x, ./x and X."""
+    for suffix in DOCUMENT_SUFFIXES:
+        with suppress(OSError, ValueError):
+            status = os.stat(f"{os.path.join(root, CORPUS_DIR)}/{doc_id}{suffix}")
+            return (status.st_dev, status.st_ino) if status.st_ino else None
+    return None
 
 
 def read_document_file(path: str, problems: list[str]) -> tuple[Document, str]:
@@ -3979,7 +3989,7 @@ FIRST_WINDOW = 4  # calls in flight until the service's limits are known
 MAX_ATTEMPTS = 6  # calls for one reply while the service is overloaded, slow or out of reach
 MAX_COMPLAINTS = 2  # an invalid reply is asked for again so often, with the complaint added
 MAX_FAILURES_IN_A_ROW = 20  # calls that did not reach the service, or refusals, before judging stops
-TIMEOUT_S = 300.0  # without a byte from the service; a local model on a processor is slow
+TIMEOUT_S = 300.0  # of a call; a local model on a processor is slow
 GRACE_S = 2.0  # how long calls in flight are awaited when judging stops early
 BACKOFF_S = 0.5  # after the first error; twice as long after each other one
 MAX_REPEATS = 100  # of a judgement
@@ -4415,7 +4425,7 @@ class Runner:
         limit = None
         was_answered = False
         try:
-            reply, limit = self.service.complete(body, call.prompt)
+            reply, limit = self.service.complete_in_time(body, call.prompt)
             was_answered = True
             if reply.usage.total:
                 used = reply.usage
@@ -4512,6 +4522,8 @@ class Runner:
 
 def refuse_wait(wait_s: float, reason: str = "") -> None:
     """Raise JudgingStopped for too long a wait."""
+    if wait_s > 86_400:
+        raise JudgingStopped(f"{reason}the service asks for more than a day; run again later")
     if wait_s > MAX_WAIT_S:
         wait = timedelta(seconds=math.ceil(wait_s))
         end = f"{datetime.now(timezone.utc) + wait:%Y-%m-%d %H:%M} UTC"
@@ -4744,6 +4756,7 @@ class Service:
         if len(self.api_key) >= MIN_SECRET_CHARS:
             self.secrets.add(self.api_key)
         self.notify = notify
+        self.timeout_s = options.timeout
         self.format = 0  # of RESPONSE_FORMATS; those before it were refused
         self.lock = threading.Lock()  # guards `format`
         if not re.fullmatch(r"[!-~]+", self.api_key):
@@ -4783,6 +4796,25 @@ class Service:
         for secret in self.secrets:
             text = text.replace(secret, "***")
         return text
+
+    def complete_in_time(self, body: RequestBody, prompt: Prompt) -> tuple[Reply, TokenLimit | None]:
+        """Make a call in a thread of its own, to give it up after `timeout`: httpx times each byte alone."""
+        ended: queue.SimpleQueue[tuple[Reply, TokenLimit | None] | Exception] = queue.SimpleQueue()
+
+        def work() -> None:
+            try:
+                ended.put(self.complete(body, prompt))
+            except Exception as error:
+                ended.put(error)
+
+        threading.Thread(target=work, daemon=True).start()
+        try:
+            result = ended.get(timeout=self.timeout_s)
+        except queue.Empty:
+            raise ServiceError(f"no whole answer within {self.timeout_s:g} s", is_lost=True) from None
+        if isinstance(result, Exception):
+            raise result
+        return result
 
     def complete(self, body: RequestBody, prompt: Prompt) -> tuple[Reply, TokenLimit | None]:
         """Make a call. What JSON mode gave up on is a reply, too: it may be usable."""
@@ -5618,7 +5650,10 @@ def render_csv(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return "\ufeff" + stream.getvalue()
 
 
-FORMULA_START = "[\t\r\n]|\\s*[=+@\uff1d\uff0b\uff0d\uff20-]"
+SIGN = "[=+@\uff1d\uff0b\uff0d\uff20-]"  # of a formula
+FORMULA_START = rf"[\t\r\n]|\s*{SIGN}"
+# Where a spreadsheet separates cells by semicolons, or takes a line end for one of a row.
+FORMULA_WITHIN = '([;\t\r\n][\\s"]{0,9})(?=[=@\uff1d\uff20]|[+\uff0b\uff0d-][^\\W_])'
 
 
 def format_csv_cell(value: object) -> object:
@@ -5629,7 +5664,7 @@ def format_csv_cell(value: object) -> object:
         return float(f"{value:.6g}")
     if not isinstance(value, str):
         return "" if value is None else value
-    text = remove_invisible(value)
+    text = re.sub(FORMULA_WITHIN, "\\1'", remove_invisible(value))
     return f"'{text}" if re.match(FORMULA_START, text) else text
 
 
@@ -6422,6 +6457,12 @@ def parse_amount(text: str) -> float:
     return float(text)
 
 
+def parse_seconds(text: str) -> float:
+    if parse_amount(text) == 0:
+        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text[:20]!r}")
+    return parse_amount(text)
+
+
 def parse_share(text: str) -> float:
     share = parse_amount(text)
     if not 0 < share < 1:
@@ -6602,7 +6643,7 @@ class JudgeOptions(Options):
     timeout: float = option(
         TIMEOUT_S,
         f"give a call up after this (default: {TIMEOUT_S:.0f})",
-        type=parse_amount,
+        type=parse_seconds,
         metavar="SECONDS",
     )
     repeats: int = 1  # how often each judgement is asked for
@@ -6657,7 +6698,7 @@ class Split(NamedTuple):
     file: InputFile
     questions: list[Question]
     documents: dict[str, Document]  # those of the questions; if these name none, all
-    others: dict[str, Document]  # that were read since
+    others: dict[Hashable, Document]  # that were read since, by ID and by file
     corpus_sha256: str
     warnings: list[str]
     root: str = ""
@@ -6674,7 +6715,10 @@ class Split(NamedTuple):
         if doc_id in self.documents:
             return self.documents[doc_id]
         if doc_id not in self.others:
-            self.others[doc_id], _ = read_document(doc_id, [], self.root)
+            file_id = identify_document(doc_id, self.root) or doc_id
+            if file_id not in self.others:
+                self.others[file_id], _ = read_document(doc_id, [], self.root)
+            self.others[doc_id] = self.others[file_id]
         return self.others[doc_id]
 
 
@@ -7247,6 +7291,7 @@ def check_predictions(file: FileData, split: Split, predictions: Predictions) ->
             swapped.append(question.question_id)
     missing = list(dict.fromkeys(missing))
     forms = match_forms(predictions.unknown[: 2 * len(split.questions)], missing, fold_id)
+    named = set(forms.values())
     unknown = [name for name in predictions.unknown if name not in forms]
     first_answer = next((row.answer.strip() for row in rows.values()), "")
     is_alike = all(row.answer.strip() == first_answer for row in rows.values())
@@ -7258,9 +7303,7 @@ def check_predictions(file: FileData, split: Split, predictions: Predictions) ->
         "predictions that cannot be read, counted as blank": predictions.unreadable,
         "IDs that occur more than once, the last counts": predictions.repeated,
         QUESTION_FORM: [f"{name} for {question_id}" for name, question_id in forms.items()],
-        "questions without a prediction, counted as misses": [
-            name for name in missing if name not in forms.values()
-        ],
+        "questions without a prediction, counted as misses": [name for name in missing if name not in named],
         "predictions for IDs that no question has": unknown,
         "predictions with another text than the question's": swapped,
         DOCUMENT_FORM: find_similar_documents(split, rows),
@@ -7293,7 +7336,10 @@ def match_forms(names: Iterable[str], known: Iterable[str], fold: Callable[[str]
 def fold_id(name: str) -> str:
     """Return an ID without prefix, letters and zeros before its number: "1" for "bikes_S1" and "Q-001"."""
     words = re.findall(r"[^\W_]+", name.casefold())
-    return re.sub(r"^[^\W\d_]*0*(?=\d+$)", "", words[-1]) if words else name
+    number = re.fullmatch(r"[^\W\d_]*(\d+)", words[-1]) if words else None
+    if number:
+        return number[1].lstrip("0") or "0"
+    return words[-1] if words else name
 
 
 def strip_path_and_suffix(doc_id: str) -> str:
@@ -7330,13 +7376,13 @@ def check_citations(split: Split, rows: Mapping[str, Prediction]) -> dict[str, l
         if all(map(sentences.__contains__, row.evidence_sentences)):
             continue  # as nearly always
         doc_ids = list(filter(None, [gold_id, *row.retrieved_ids]))
-        documents = [split.find_document(doc_id).sentences for doc_id in doc_ids]
-        known = set(flatten(filter(None, documents)))
+        documents = list({id(document): document for document in map(split.find_document, doc_ids)}.values())
+        known = set(flatten(document.sentences or () for document in documents))
         names = sorted(set(row.evidence_sentences) - known)
         forms = match_forms(names, sentences if gold_id else known, fold_id)
         similar |= dict.fromkeys(f"{name} for {form}" for name, form in forms.items())
         n_similar += len(forms)
-        if doc_ids and None not in documents:
+        if doc_ids and all(document.sentences is not None for document in documents):
             unknown += [f"{name} of {question_id}" for name in names]
     if 2 * n_similar >= max(n_cited, 1):
         return {SENTENCE_FORM: list(similar)}
@@ -8109,10 +8155,11 @@ class CitedSentences(NamedTuple):
 def find_cited_sentences(split: Split, question: Question, prediction: Prediction) -> CitedSentences:
     """Return the cited sentences of the gold document, or of the first retrieved one if it has as many."""
     best = CitedSentences(question.doc_id, None)
+    cited = set(prediction.evidence_sentences)
     for doc_id in dict.fromkeys([question.doc_id, *prediction.retrieved_ids[:1]]):
         known = split.find_document(doc_id).sentences
         if known is not None:
-            texts = {name: text for name, text in known.items() if name in prediction.evidence_sentences}
+            texts = {name: text for name, text in known.items() if name in cited}
             if best.texts is None or len(texts) >= max(len(best.texts), 1):
                 best = CitedSentences(doc_id, texts)
     return best
@@ -8826,7 +8873,8 @@ def find_row_answers(found: FoundRow, index: AnswerIndex) -> list[AnswerKey]:
 
 def fold_cell(name: str) -> str:
     """Return a name without what a spreadsheet, a file system or a person may change unseen."""
-    return unicodedata.normalize("NFC", remove_invisible(name)).strip().removeprefix("'")
+    text = re.sub(f"'(?={SIGN})", "", unicodedata.normalize("NFC", remove_invisible(name)).strip())
+    return text.removeprefix("'")
 
 
 def compute_draw(key: AnswerKey, gold_id: str) -> bytes:
@@ -10072,7 +10120,7 @@ def describe_answer(system: System, answer: GradedAnswer) -> dict[str, str]:
     has_citations = system.find_mean(F1_MEASURE).is_submitted
     for kind, names in answer.sort_citations().items():
         if kind != "missed" or has_citations:
-            facts[CITATION_TITLES[kind]] = ", ".join(names)
+            facts[CITATION_TITLES[kind]] = shorten_names(names)
     for criterion in system.judged_beside:
         outcome = answer.outcomes.get(criterion.name)
         remark = criterion.qualify(answer) if outcome and not isinstance(outcome, Failure) else ""
@@ -10121,11 +10169,12 @@ def list_document_lines(
         text = document.text if shows_whole else document.text[:EXCERPT_CHARS]
         return [Line("", text if text == document.text else f"{text} …")]
     lines: list[Line] = []
+    cited = {system: set(answer.prediction.evidence_sentences) for system, answer in answers.items()}
     for name, text in document.sentences.items():
         is_gold = name in question.evidence_sentences
         badges: dict[str, float | None] = {"gold": None} if is_gold else {}
-        for system, answer in answers.items():
-            if name in answer.prediction.evidence_sentences:
+        for system, names in cited.items():
+            if name in names:
                 badges[f"cited by {system}"] = None
         if badges or shows_whole:
             lines.append(Line(name, text, badges, is_marked=is_gold))

@@ -200,7 +200,7 @@ LONG_WAITS = {  # refusal, wait; up to 90 s are waited for
     "unreadable header": (replace(rate_limited(RPD, 14_400, wait_s=3723.5), headers=UNREADABLE), "1:02:04"),
     "429 without numbers": (error(429, "", "Slow down.", headers=RETRY_1000), "0:16:40"),
     "503": (error(503, "", "Busy.", headers=RETRY_1000), "0:16:40"),
-    "endless": (error(503, "", "Busy.", headers=(("retry-after", "9" * 400),)), "11574 days, 1:46:40"),
+    "a day": (error(503, "", "Busy.", headers=(("retry-after", "86400"),)), "1 day, 0:00:00"),
 }
 
 
@@ -223,6 +223,12 @@ def test_a_wait_of_more_than_90_s_ends_judging_until_the_next_run(
     assert asked(server) == ["d2", "d3"]
     assert judge_scores(outcome) == {"q001": 5, "q002": 5, "q003": 2, "q004": 2}
     assert (below_the_averages(outcome), outcome.code) == ([], 0)
+
+
+def test_a_wait_of_more_than_a_day_is_called_so(small: Project, serve: Serve) -> None:
+    serve(error(503, "", "Busy.", headers=(("retry-after", "9" * 400),)))
+    outcome = small.run("dev", "--workers", "1")
+    assert mentions(outcome.err, "ended early: the service asks for more than a day; run again later")
 
 
 PAUSES = {

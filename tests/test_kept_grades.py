@@ -234,7 +234,7 @@ def test_stored_replies_that_are_none_are_counted_and_asked_for_again(four: Proj
     entries = journal_entries(four)
     entries[0]["reply"] = entries[2]["reply"] = STORED_BY_VERSION_3
     four.write(JOURNAL, json_lines(*entries))
-    unusable = f"{JOURNAL}: stored replies that are not usable: 2; they "
+    unusable = f"{JOURNAL}: stored replies that are not usable: 2, strong q001, strong q003; they "
     outcome = four.run(GROQ_API_KEY="")
     assert mentions(outcome.err, f"{unusable}count as missing.")
     assert (sorted(judge_scores(outcome).values()), outcome.code) == ([0, 0, 3, 3], 3)

@@ -549,12 +549,12 @@ def test_the_sheet_has_the_answers_that_the_judge_sees(eight: Project) -> None:
 
 
 def test_a_filled_in_sheet_with_hostile_names_is_read_back(project: Project, serve: Serve) -> None:
-    ids = ["=q1", "+2", "-3", "@q4", "'q5", 'q"9,;', "what is d3?"]
+    ids = ["=q1", "+2", "-3", "@q4", "'q5", 'q"9,;', "what is d3?", "q7;=1\n-2"]
     project.questions(*(question(f"d{n}", question_id=name) for n, name in enumerate(ids)))
     project.predictions("-beta", {name: {"answer": "=1\n-2"} for name in ids})
     serve(score_reply(4))
     rows = write_sheet(project)
-    assert {row["answer"] for row in rows} == {"'=1\n-2"}  # not a formula
+    assert {row["answer"] for row in rows} == {"'=1\n'-2"}  # not a formula
     assert not [cell for row in rows for cell in row.values() if cell.startswith(("=", "+", "-", "@", "\t"))]
     fill_sheet(project, {row["question_id"]: 4 for row in rows})
     found = human_results(project.run(), "-beta")

@@ -161,12 +161,17 @@ def test_csv(hostile: Project) -> None:
 def test_csv_cells_are_not_formulas(project: Project) -> None:
     cells = {
         "=1+2": "'=1+2",
-        "\t=1": "'\t=1",
+        "\t=1": "'\t'=1",
         "  =1": "'  =1",
         "\u3000\xa0-1": "'\u3000\xa0-1",
         "\uff1d1+2": "'\uff1d1+2",
         "\u200b\r=1": "'=1",
         "a\x1b[31m\x07b": "a[31mb",
+        # Where cells end with a semicolon, and rows with any line end.
+        "It burned oil.\n=1+1;": "It burned oil.\n'=1+1;",
+        'a; ""=1;\t@b\n+c;-1': "a; \"\"'=1;\t'@b\n'+c;'-1",
+        "a;\uff1d1;\uff0b1": "a;'\uff1d1;'\uff0b1",
+        "- oil\n- gas; - wood;-\n1+1=2": "'- oil\n- gas; - wood;-\n1+1=2",
     }
     project.questions(*(question(f"d{n}", answer=text) for n, text in enumerate(cells)))
     project.predictions("=strong", {f"q{n:03d}": {"answer": text} for n, text in enumerate(cells, start=1)})
