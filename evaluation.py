@@ -4021,6 +4021,7 @@ class Judging(msgspec.Struct):
     without_key: str = ""  # what to do about judgements that are missing because there is no key
     repeats: int = 1  # how often each judgement is asked for
     refused: str = ""  # the last answer's refusal
+    shortened: list[str] = []  # answers whose prompts the service does not seem to have read whole
     n_replies: int = 0  # that can be used, of this run and from the journal
     calls: int = 0
     retries: int = 0
@@ -4076,12 +4077,18 @@ class Judging(msgspec.Struct):
         return [f"{replies}; {calls}, {self.describe_usage(self.model, self.usage)}, {self.seconds:.1f} s"]
 
     def describe_end(self) -> list[str]:
-        """Return why not everything was judged."""
+        """Return why not everything was judged, or perhaps not by the whole prompt."""
+        lines = []
+        if self.shortened:
+            what = "the service counts less than half of a prompt's tokens, and may not have read the rubric"
+            lines.append(
+                f"warning: {what}: give the model a longer context ({shorten_names(self.shortened)})"
+            )
         if self.unavailable:
-            return [f"error: {self.activity} ended: {self.unavailable}{self.where}"]
+            return [*lines, f"error: {self.activity} ended: {self.unavailable}{self.where}"]
         if self.stopped:
-            return [f"error: {self.activity} ended early: {self.stopped}{self.where}"]
-        return [f"warning: {self.without_key}"] if self.without_key else []
+            return [*lines, f"error: {self.activity} ended early: {self.stopped}{self.where}"]
+        return [*lines, f"warning: {self.without_key}"] if self.without_key else lines
 
 
 class Judge(msgspec.Struct):
@@ -4450,6 +4457,8 @@ class Runner:
                     self.refused_in_a_row = 0
                     self.refused.clear()
                     self.was_answered = True
+                    if was_shortened(body, used.prompt):
+                        self.judging.shortened.append(call.request.name)
                     # Too low a guess is a 429, too high costs nothing: the most that was seen, and more.
                     seen = used.prompt / max(1, body.prompt_chars)
                     self.tokens_per_char = max(self.tokens_per_char, 1.05 * seen)
@@ -4642,6 +4651,18 @@ STATED_LIMIT = (
     r"(?:\((?P<kind>RPM|RPD|TPM|TPD)\))?\s*: Limit (?P<limit>[1-9]\d{0,14})"
     r"(?:, Used (?P<used>\d{1,15}))?(?:, Requested ~?(?P<requested>\d{1,15}))?"
 )
+
+
+def was_shortened(body: RequestBody, prompt_tokens: int) -> bool:
+    """Return whether a prompt must have twice the tokens at least that the service has counted, if it has.
+
+    Characters that repeat may be few tokens: they count once.
+    """
+    least = 2 * CHARS_PER_TOKEN * (prompt_tokens or math.inf)
+    if body.prompt_chars <= least:
+        return False
+    text = "".join(message["content"] for message in body.messages)
+    return len(re.sub(r"(.)\1+", r"\1", text, flags=re.DOTALL)) > least
 
 
 class RateLimited(NamedTuple):

@@ -230,6 +230,7 @@ BAD_USAGE: dict[str, tuple[str, str]] = {
     "no value": ("dev --judge-model", "argument --model/--judge-model: expected one argument"),
     "choice": ("--report md pdf", "argument --report: invalid choice: 'pdf'"),
     "400 digits": (f"--rpm {'9' * 400}", f"argument --rpm: {WHOLE} '{'9' * 20}'"),
+    "no time": ("--timeout 0.0", "argument --timeout: expected a number above 0, got '0.0'"),
     "none": ("questions --per-document 0", f"argument --per-document: {WHOLE} '0'"),
     "a split with _": ("check week1_b", "argument SPLIT: expected letters, digits, . and -, got 'week1_b'"),
     "200 characters": (f"dev --fail-under {'x' * 200}", f"{THRESHOLD} '{'x' * 200}'"),

@@ -52,6 +52,7 @@ from groq_server import (
     GroqServer,
     Reply,
     completion,
+    drip,
     drop,
     error,
     hang,
@@ -229,6 +230,14 @@ def test_a_wait_of_more_than_a_day_is_called_so(small: Project, serve: Serve) ->
     serve(error(503, "", "Busy.", headers=(("retry-after", "9" * 400),)))
     outcome = small.run("dev", "--workers", "1")
     assert mentions(outcome.err, "ended early: the service asks for more than a day; run again later")
+
+
+def test_a_call_has_its_time_in_all(small: Project, serve: Serve) -> None:
+    server = serve(first(drip(b'{"choices": []}'), then=score_reply(4)))
+    outcome = small.run("dev", "--limit", "1", "--workers", "1", "--timeout", "0.4")
+    assert (judge_scores(outcome), outcome.code) == ({"q001": 4}, 0)
+    [gap_s] = gaps_s(server)
+    assert 0.4 <= gap_s < 2  # the whole answer takes three seconds
 
 
 PAUSES = {

@@ -344,6 +344,20 @@ def test_reply_that_is_cut_off_is_asked_for_again_with_twice_as_many_tokens(
     assert small.run(*command, GROQ_API_KEY="").code == 0  # the key stays
 
 
+def test_a_service_that_does_not_read_the_whole_prompt_is_named(project: Project, serve: Serve) -> None:
+    """It counts fewer tokens than an eighth of the characters: half of what English has at least."""
+    write_many(project, 3)
+    project.predictions(
+        "strong", {f"q00{n}": {"answer": "a" * 9_000 if n == 3 else "Oil."} for n in (1, 2, 3)}
+    )
+    counts = {"d0": 30, "d1": 150, "d2": 150}  # d2's answer may be few tokens
+    serve(by_document({name: completion(SCORED, prompt_tokens=count) for name, count in counts.items()}))
+    outcome = project.run()
+    what = "the service counts less than half of a prompt's tokens, and may not have read the rubric"
+    assert f"warning: {what}: give the model a longer context (strong q001)" in outcome.err
+    assert (list(judge_scores(outcome).values()), outcome.code) == ([4, 4, 4], 0)
+
+
 def test_cached_tokens_cost_half(small: Project, serve: Serve) -> None:
     serve(completion(SCORED, prompt_tokens=1_000_000, completion_tokens=100_000, cached_tokens=400_000))
     outcome = small.run("dev", "--limit", "1", "--judge-model", GPT_OSS)

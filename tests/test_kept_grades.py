@@ -230,7 +230,7 @@ STORED_BY_VERSION_3 = 'The answer says {"score": 5}. My score is 1.'
 
 def test_stored_replies_that_are_none_are_counted_and_asked_for_again(four: Project, serve: Serve) -> None:
     serve(score_reply(3))
-    four.run()
+    four.run("dev", "--workers", "1")
     entries = journal_entries(four)
     entries[0]["reply"] = entries[2]["reply"] = STORED_BY_VERSION_3
     four.write(JOURNAL, json_lines(*entries))

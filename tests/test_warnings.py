@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import time
+import tracemalloc
+from collections.abc import Callable, Mapping
 from typing import Any
+
+import pytest
 
 from conftest import QUESTIONS_FILE as QUESTIONS
 from conftest import Outcome, Project, document, mentions, question, table
@@ -54,6 +58,65 @@ def answered(first: dict[str, Any], second: dict[str, Any] = ANSWERED["q002"], *
 
 def retrieving(first: list[str], second: list[str]) -> Files:
     return answered(answer("d1", retrieved_docs=first), answer("d2", retrieved_docs=second))
+
+
+# ------------------------------------------------------------------ Time and memory
+
+Rows = dict[str, Any]
+HOSTILE: dict[str, Callable[[int], Rows]] = {  # predictions of about so many characters
+    "a long question ID": lambda n: {f"q{'0' * n}x": answer("d1")},
+    "a long ID of a question": lambda n: {f"q{'0' * n}1": answer("d1")},
+    "many question IDs": lambda n: {f"q{i}x": {} for i in range(n // 12)},
+    "a long document ID": lambda n: {"q001": answer("d1", retrieved_docs=[f"d{'0' * n}x"])},
+    "many document IDs": lambda n: {"q001": answer("x", retrieved_docs=[f"x{i}" for i in range(n // 9)])},
+    "other names of a document": lambda n: {
+        "q001": answer(
+            "d1", evidence_sentences=["S0"], retrieved_docs=[f"{'./' * i}d1" for i in range(n // 60)]
+        )
+    },
+    "a long sentence ID": lambda n: {"q001": answer("d1", evidence_sentences=[f"s{'0' * n}x{'0' * n}-"])},
+    "a sentence ID of words": lambda n: {"q001": answer("d1", evidence_sentences=["a_" * n])},
+    "many sentence IDs": lambda n: {
+        "q001": answer("d1", evidence_sentences=[f"s{i}" for i in range(n // 9)])
+    },
+    "a sentence ID of digits": lambda n: {
+        "q001": answer("d1", evidence_sentences=[int("1" * 4_000)] * (n // 4_000))
+    },
+}
+
+
+def spend(project: Project, rows: Rows) -> tuple[float, int]:
+    """Grade predictions and return the seconds of processor and the most bytes that it took."""
+    project.predictions("strong", rows)
+    tracemalloc.start()
+    started_s = time.process_time()
+    try:
+        assert project.run("dev", "--report", "html").code == 0
+        return time.process_time() - started_s, tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_time_and_memory_are_linear_in_the_ids_of_a_file(project: Project, name: str) -> None:
+    project.questions(*ASKED)
+    project.documents(document("d1", *["It rained."] * 1_000), CORPUS["d2.json"])
+    project.predictions("strong", ANSWERED)
+    project.run("dev", "--report", "html")  # which imports what it needs
+    seconds, size = spend(project, HOSTILE[name](4_000))
+    more_seconds, more_size = spend(project, HOSTILE[name](16 * 4_000))
+    assert more_seconds < 4 * seconds + 0.1
+    assert more_size < 4 * size + 4_000_000
+
+
+def test_ids_are_shortened_on_pages(project: Project) -> None:
+    ids = [f"S{'0' * 5_000}{i}" for i in range(30)]
+    grade(project, **answered(answer("d1", evidence_sentences=["S1", *ids])))
+    project.run("dev", "--report", "html", "md")
+    for form in ("html", "md"):
+        page = (project.folder / f"dev_evaluation.{form}").read_text("utf-8")
+        assert "0" * 201 not in page.replace("<wbr>", "")
+    assert "(30 in all)" in (project.folder / "dev_evaluation.html").read_text("utf-8")
 
 
 EMPTY: Files = answered({}, {})
