@@ -391,6 +391,9 @@ class OwnCriterion(Rubric, kw_only=True):
 LabelValue: TypeAlias = Annotated[Any, msgspec.Meta(description="a label")]  # of any type, kept as text
 
 
+NOT_GIVEN = "(not given)"
+
+
 class Question(Record, kw_only=True):
     """A gold question. `evidence_sentences` are sentence IDs of the document `doc_id`; may be empty."""
 
@@ -398,7 +401,8 @@ class Question(Record, kw_only=True):
     doc_id: Name
     question: Name
     answer: str
-    evidence_sentences: list[str]
+    evidence_sentences: list[str] = msgspec.field(default_factory=lambda: [NOT_GIVEN])
+    lacks_evidence: Any = False  # whether the field is missing in the file
     rubric: Rubric | None = None
     question_type: LabelValue = ""
     edge_case_type: LabelValue = ""
@@ -408,7 +412,9 @@ class Question(Record, kw_only=True):
     reviewed: Any = False  # whether a person has checked a synthetic question
 
     def __post_init__(self) -> None:
-        self.evidence_sentences = read_ids("evidence_sentences", self.evidence_sentences)
+        self.lacks_evidence = self.evidence_sentences == [NOT_GIVEN]
+        ids = [] if self.lacks_evidence else self.evidence_sentences
+        self.evidence_sentences = read_ids("evidence_sentences", ids)
         for label in LABELS:
             value = getattr(self, label)
             if not isinstance(value, str):
@@ -7288,6 +7294,9 @@ def check_gold(split: Split, *, is_check: bool) -> list[str]:
         "gold documents that look like JSON but cannot be read as it": by_state["malformed"],
         "questions with gold sentences that are not in their document": strange,
         "questions with gold sentences of a plain text, which has none": [row.question_id for row in plain],
+        "questions without evidence_sentences, which count as none": [
+            row.question_id for row in questions if row.lacks_evidence
+        ],
         "questions with a blank gold answer": [row.question_id for row in checked if is_blank(row.answer)],
         "questions without a rubric, not judged": [row.question_id for row in checked if not row.rubric],
         "no question has gold evidence, so citations are not graded; fill in evidence_sentences": (
@@ -10596,7 +10605,7 @@ def list_item_texts(item: Item) -> dict[str, str]:
     several = "\n".join(["Any of these:", *item.accepted])
     context = "\n\n".join(item.context)
     return {
-        "question": item.question or "(not given)",
+        "question": item.question or NOT_GIVEN,
         "gold": several if len(item.accepted) > 1 else "".join(item.accepted),
         "answer": item.prediction[:MAX_ANSWER_CHARS],
         "context": context,
@@ -11532,6 +11541,7 @@ LEVELS: Mapping[str, tuple[str, str]] = {  # by kind of rating: of Cohen's kappa
     "correct": ("nominal", "nominal"),
     "score": ("quadratic", "ordinal"),
 }
+MAX_SOURCES_SHOWN = 20  # with more, the console lists the lowest
 MAX_RATING_VALUES = 1_000  # coefficients take a table of all pairs of values
 MAX_INTERVAL_VALUES = 25  # with more there are no intervals, which take a table for each question
 AGREEMENT_MEASURES = (
@@ -11616,6 +11626,9 @@ answer, row or question, or system/question, or the columns question, gold and p
         if not self.judges:  # people are compared with each other
             self.judges = self.people
             self.people = []
+        shown: dict[str, str] = {}
+        for row in flatten(rater.rows for rater in (*self.judges, *self.people)):
+            row.source = shown.setdefault(re.sub(r"\.(jsonl?|csv|tsv|txt)$", "", row.source), row.source)
         self.unknown = identify_rows(self.judges, self.people, problems)
         if problems:
             raise InputError(problems)
@@ -12059,10 +12072,16 @@ def list_agreement_parts(results: Mapping[str, Any], is_page: bool = False) -> l
     parts = [Part("Agreement between judges", header, rows, [how, f"Kappa is Cohen's{weights}."])]
     if results["all"]["pairs"]:
         parts.append(build_group_part("All items", results["all"]))
-    for source, group in results["sources"].items():
-        if group["items_of_several"]:
-            name = source or "none"
-            parts.append(build_group_part(f"Source: {name}", group)._replace(name=name))
+    sources = [row for row in results["sources"].items() if row[1]["items_of_several"]]
+    if len(sources) > MAX_SOURCES_SHOWN and not is_page:
+        note = f"{len(sources)} sources: those with the lowest alpha follow, the results file has all."
+        parts[-1] = parts[-1]._replace(lines=[*parts[-1].lines, note])
+        alphas = {name: group["krippendorff_alpha"] for name, group in sources}
+        sources.sort(key=lambda row: (alphas[row[0]] is None, alphas[row[0]]))
+        sources = sources[:MAX_NAMES_SHOWN]
+    for source, group in sources:
+        name = source or "none"
+        parts.append(build_group_part(f"Source: {name}", group)._replace(name=name))
     if people:
         notes = [f"Of {people['items']} items {people['items_without_judge']} have no judge's decision."]
         for vote, why in zip(people["votes"], ("tied", "not unanimous"), strict=False):
@@ -12643,6 +12662,7 @@ class GeneratePredictions(Command):
         self.rows: dict[str, dict[str, Any]] = {}  # predictions
         self.failures: dict[str, str] = {}
         self.n_unknown = 0  # cited sentences that the prompt did not have
+        self.left_out: list[str] = []  # rows of a dataset without a question
         problems: list[str] = []
         self.questions = self.read_questions(problems)
         self.documents: dict[str, Sentences] = {}  # to search in
@@ -12665,12 +12685,19 @@ class GeneratePredictions(Command):
             path = source.file
         else:
             file = read_file(path, problems)
-            self.dataset = parse_items(file, list_item_rows(file, problems), problems)
+            items = parse_items(file, list_item_rows(file, problems), problems)
+            self.dataset = [item for item in items if item.question]
+            self.left_out = [item.id for item in items if not item.question]
             rows = [(item.id, item.question) for item in self.dataset]
-            problems += [f"{path}:1: {name}: question is missing" for name, text in rows if not text.strip()]
+            if items and not rows:
+                problems.append(f"{path}:1: no row has a question")
         repeated = find_repeated(name for name, _ in rows)
         problems += [f"{path}: question ID occurs more than once: {name}" for name in repeated]
         return dict(rows)
+
+    def warnings(self) -> list[str]:
+        cases = {"rows without a question, left out": self.left_out}
+        return prefix_lines("warning", list_warnings(self.options.split, cases))
 
     def plan_systems(self) -> list[tuple[str | None, str, str]]:
         """Return (model, system, file) of each. Raises UsageError for options that contradict."""

@@ -407,6 +407,28 @@ def test_what_happens_to_results_that_exist(lamps: Project, options: list[str], 
     assert ("RESULTS" in outcome.out) is (expected == REPLACED or "--out" in options)
 
 
+def test_one_more_file_beside_graded_ones_is_graded(lamps: Project) -> None:
+    lamps.write("a.json", rows("oil", "fat", "oil", "gas"))
+    lamps.run("answers", "a.json")
+    lamps.write("b.json", rows("oil", "oil", "oil", "oil"))
+    outcome = lamps.run("answers", "a.json", "b.json")
+    assert (outcome.code, "RESULTS" in outcome.out) == (0, True)
+    assert {row["with"] for row in results(lamps)["comparison"]} == {"b"}
+    assert lamps.read("b_answers.json")["setup"] == results(lamps)["setup"]
+    for names in (["a.json", "b.json"], ["b.json"]):
+        assert "Results of the same set-up exist" in lamps.run("answers", *names).out
+    lamps.write("b.json", rows("oil", "oil", "oil", "fat"))
+    outcome = lamps.run("answers", "a.json", "b.json")
+    assert outcome.code == 2
+    assert mentions(outcome.err, "b_answers.json", "another set-up")
+
+
+def test_a_row_without_a_token_count(lamps: Project) -> None:
+    lamps.write("a.json", [{**row, "input_tokens": 7} for row in rows("oil", "fat")] + rows("gas"))
+    assert lamps.run("answers", "a.json", "--overwrite").code == 0
+    assert (results(lamps)["total_input_tokens"], results(lamps)["measures"]["input_tokens"]["n"]) == (14, 2)
+
+
 def test_other_files_are_not_overwritten(lamps: Project) -> None:
     """Such as notes, rows, results of other answers, and those of two files with the same name of results."""
     lamps.run("answers", "a.json")

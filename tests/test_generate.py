@@ -126,7 +126,7 @@ def test_bad_input_is_refused_before_a_model_is_asked(lamps: Project, serve: Ser
     assert_refused(generate(lamps, "rag"), "question ID", "more than once", "a")
     lamps.write("chat.json", [{"id": "a", "gold": "x"}])
     assert_refused(
-        lamps.run("generate", "chat.json", "--pipeline", "rag"), "chat.json:1: a: question is missing"
+        lamps.run("generate", "chat.json", "--pipeline", "rag"), "chat.json:1: no row has a question"
     )
     lamps.write("corpus/a/broken.json", '{"sentences": [}')
     assert_refused(generate(lamps, "rag"), "corpus/a/broken.json")
@@ -135,6 +135,16 @@ def test_bad_input_is_refused_before_a_model_is_asked(lamps: Project, serve: Ser
     shutil.rmtree("NLP Project Data")
     assert_refused(generate(lamps, "rag"), "NLP Project Data/dev_final_jsonl.txt")
     assert (len(server.calls), list(lamps.folder.glob("*_output.json"))) == (0, [])
+
+
+def test_a_row_without_a_question_is_left_out(lamps: Project) -> None:
+    lamps.write(
+        "chat.json", [{"gold": "x", "question": " "}, {"gold": "Oil", "question": "What did it burn?"}]
+    )
+    outcome = lamps.run("generate", "chat.json", "--pipeline", "bm25")
+    assert outcome.code == 0
+    assert mentions(outcome.err, "warning: chat.json: rows without a question, left out: 1, e.g. 1")
+    assert [row["id"] for row in lamps.read("chat_simple_output.json")] == ["2"]
 
 
 def assert_refused(outcome: Outcome, *words: str) -> None:
