@@ -629,7 +629,8 @@ class Item(RunHead, kw_only=True):
                     chosen[name] = json.loads(chosen[name])
         if cls.needs_gold and not {"gold", "options"} & chosen.keys():
             names = f"{', '.join(cls.aliases['gold'])} or ground_truths"
-            raise msgspec.ValidationError(f"no gold answer, as {names}; found {shorten_names(list(row))}")
+            found = f"found {shorten_names(list(row))}; name it with --columns gold=, or use --criteria"
+            raise msgspec.ValidationError(f"no gold answer, as {names}; {found}")
         known = index_names(cls).values()
         return chosen | {"extra": {name: value for name, value in row.items() if name not in known}}
 
@@ -679,7 +680,7 @@ SHAPES: Mapping[str, Sequence[str]] = {  # where a row of another program has a 
         "filtered_resps",
     ),
     "gold": ("vars.{}",),
-    "question": ("vars.{}", "vars.*", "prompt.raw", "doc.{}"),
+    "question": ("vars.{}", "vars.*", "prompt.raw", "doc.{}", "arguments.gen_args_0.arg_0", "arguments.0.0"),
     "context": ("vars.{}",),
     "correct": ("scores.*.value",),
 }
@@ -707,15 +708,15 @@ def read_shapes(row: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a row with the fields that SHAPES finds inside its members, where it has none of their names."""
     if not any(isinstance(row.get(name), (dict, list)) for name in CONTAINERS):
         return row
-    shaped = {name: None if isinstance(row[name], dict) and name in CONTAINERS else row[name] for name in row}
+    shaped = {name: row[name] for name in row if not (name in CONTAINERS and isinstance(row[name], dict))}
     for field, paths in SHAPES.items():
         names = [name for name in Item.aliases.get(field, [field]) if name != "answer"]
         found = [find_member(row, path.format(name))[0] for path in paths for name in names]
         if field == "correct":
             found = [value for value in found if value in ("C", "I")]  # other scores are no verdicts
-        filled = [value for value in found if not is_empty(value)]
-        if filled and all(is_empty(shaped.get(name)) for name in names):
-            shaped[names[0]] = filled[0]
+        found = [value for value in found if value is not None]  # it may be blank
+        if found and all(is_empty(shaped.get(name)) for name in names):
+            shaped[names[0]] = next(itertools.filterfalse(is_empty, found), "")
     return shaped
 
 
@@ -723,12 +724,14 @@ def read_last_message(value: Any) -> Any:
     """Return the text of a chat's last message, or of content in parts; anything else as it is."""
     if isinstance(value, list) and value and isinstance(value[-1], dict):
         value = value[-1].get("content", value)
+    while isinstance(value, list) and len(value) == 1 and not isinstance(value[0], dict):
+        value = value[0]
     if not isinstance(value, list):
         return value
     if any(isinstance(part, dict) and ("text" in part or "type" in part) for part in value):
         parts = [part.get("text") if isinstance(part, dict) else part for part in value]
         return "\n".join(filter(None, map(format_plain, parts)))
-    return value[0] if len(value) == 1 else value
+    return value
 
 
 def read_names(member: str, value: Any, *fields: str) -> list[str]:
@@ -1168,16 +1171,13 @@ def name_type(value: object) -> str:
     return "a list" if isinstance(value, list) else "an object" if isinstance(value, dict) else "a value"
 
 
-def pick_columns(row: JsonRow, columns: Mapping[str, str]) -> JsonRow | None:
+def pick_columns(row: Mapping[str, Any], columns: Mapping[str, str]) -> Mapping[str, Any] | None:
     """Return a row of another program with the fields that `columns` names; None if it has none of them.
 
     Its other members keep their names, but for other names of the same fields. A row without the gold answer
     that `columns` names is none: logs have other events beside.
     """
-    value = parse_row(dict[str, Any], row, [])
-    if value is None:
-        return row  # reading it reports the problem
-    found = {field: find_member(value, path)[0] for field, path in columns.items()}
+    found = {field: find_member(row, path)[0] for field, path in columns.items()}
     texts = [member for field, member in found.items() if field != "system"]
     if (texts and all(map(is_empty, texts))) or ("gold" in columns and is_empty(found["gold"])):
         return None
@@ -1185,13 +1185,11 @@ def pick_columns(row: JsonRow, columns: Mapping[str, str]) -> JsonRow | None:
     if "prediction" not in columns:
         del fields["answer"]  # it is the system's, beside a gold answer
     picked = {}
-    for name, member in value.items():
+    for name, member in row.items():
         folded = fold_name(name)
         if fields.get(folded, folded) not in columns:
             picked[name] = member
-    for field, member in found.items():
-        picked[Item.aliases.get(field, [field])[0]] = member
-    return row._replace(data=encode_json(picked))
+    return picked | {Item.aliases.get(field, [field])[0]: member for field, member in found.items()}
 
 
 def list_rows(
@@ -1216,29 +1214,29 @@ def list_rows(
             return (JsonRow(file.name, line, number) for number, line in lines if line.strip())
         problems.append(describe_fault(error, whole))
         return []
-    n_problems = len(problems)
-    rows: Collection[JsonRow] = members.values()
     if not whole.is_list():
-        rows = choose_list(whole, problems, kind, columns) if kind.marks else [whole]
-    if not rows and len(problems) == n_problems:
+        return choose_list(whole, problems, kind, columns) if kind.marks else [whole]
+    if not members:
         objects = ", or an object with such a list" if kind.marks else ""
         problems.append(f"{file.name}:1: no rows: expected a list of rows, one object per line{objects}")
-    return rows
+    return members.values()
 
 
 def choose_list(
-    whole: JsonRow,
-    problems: list[str],
-    kind: type[Record],
-    columns: Mapping[str, str],
-) -> Collection[JsonRow]:
+    whole: JsonRow, problems: list[str], kind: type[Record], columns: Mapping[str, str]
+) -> Iterable[JsonRow]:
     """Return the rows of the one list in an object, at most two members deep, that has rows of a kind."""
-    value = decode_json(dict[str, Any], whole.data)
-    names = value.get("columns")
-    if isinstance(names, list) and isinstance(value.get("data"), list):  # as pandas and MLflow write a table
-        tables = [encode_json(dict(zip(names, cells, strict=False))) for cells in value["data"]]
-        return [whole._replace(data=row, key=f"[{index}]") for index, row in enumerate(tables)]
-    if is_column_table(value, kind):
+    value = parse_row(dict[str, Any], whole, problems)
+    if value is None:
+        return []
+    data = value.get("data")
+    if "columns" in value and isinstance(data, list) and all(isinstance(cells, list) for cells in data):
+        names = list(map(format_compact, value["columns"]))  # a table as pandas and MLflow write it
+        rows = [encode_json(dict(zip(names, cells, strict=False))) for cells in data]
+        return [whole._replace(data=row, key=f"[{index}]") for index, row in enumerate(rows)]
+    known = [value[name] for name in value if fold_name(name) in index_names(kind)]
+    tables = [cells for cells in known if isinstance(cells, list) or "0" in only_dict(cells)]
+    if len(tables) > 1 and len(set(map(len, tables))) == 1:
         advice = 'write its rows, as to_json(orient="records") of pandas does'
         problems.append(f"{whole.file}:1: a table in columns: {advice}")
         return []
@@ -1255,8 +1253,9 @@ def choose_list(
             break
     if len(found) > 1:
         names = list(map(".".join, found))
-        advice = f"name one, as in --columns rows={names[0]}"
-        problems.append(f"{whole.file}: {len(found)} lists of rows: {', '.join(names)}; {advice}")
+        problems.append(
+            f"{whole.file}: lists of rows: {', '.join(names)}: name one, as --columns rows={names[0]}"
+        )
         return []
     row = whole
     for name in found[0] if found else ():
@@ -1269,24 +1268,13 @@ def has_marks(
 ) -> bool:
     """Return whether one of the first rows has one of some fields, by a name of it or as `columns` says."""
     for row in itertools.islice(rows, SAMPLE_SIZE):
-        value = drop_nulls(only_dict(row))
-        chosen: Mapping[str, Any] = {}
-        with suppress(msgspec.ValidationError):
-            chosen = kind.choose(rename_fields(kind, value))
-        for field in marks:
-            found = find_member(value, columns[field])[0] if field in columns else chosen.get(field)
-            if not is_empty(found):
+        with suppress(msgspec.ValidationError, RecursionError):
+            value = drop_nulls(only_dict(row))
+            named = {field: find_member(value, path)[0] for field, path in columns.items()}
+            chosen = {**kind.choose(rename_fields(kind, value)), **named}
+            if not all(is_empty(chosen.get(field)) for field in marks):
                 return True
     return False
-
-
-def is_column_table(value: Mapping[str, Any], kind: type[Record]) -> bool:
-    """Return whether an object has the columns of a table: lists of one length, or objects by row."""
-    known = index_names(kind)
-    columns = [value[name] for name in value if fold_name(name) in known]
-    by_row = [column.keys() for column in columns if isinstance(column, dict) and "0" in column]
-    lists = [len(column) for column in columns if isinstance(column, list)]
-    return max(len(by_row), len(lists) if len(set(lists)) == 1 else 0) > 1
 
 
 def dict_by_key(kind: type) -> Any:
@@ -11285,35 +11273,43 @@ def read_answer_file(
     """Read the answers in a file: of one system, or of those that --columns tells apart."""
     columns = dict(options.columns)
     n_problems = len(problems)
-    rows = list_item_rows(file, problems, columns)
+    by_place = {row.key or f"line {row.line}": row for row in list_item_rows(file, problems, columns)}
     columns.pop("rows", None)
-    picked = [pick_columns(row, columns) if columns else row for row in rows]
-    kept = [row for row in picked if row]
-    left_out = [row.key or f"line {row.line}" for row, chosen in zip(rows, picked, strict=True) if not chosen]
+    left_out = []
     by_system: dict[str, list[JsonRow]] = defaultdict(list)
-    for row in kept:
-        value = parse_row(dict[str, Any], row, []) if "system" in columns else None
-        by_system[(format_plain((value or {}).get("system")) or "").strip()].append(row)
-    fields = {row.key or str(n): parse_row(dict[str, Any], row, []) or {} for n, row in enumerate(rows, 1)}
-    problems += prefix_lines(file.name, find_wrong_columns(fields.values(), columns))
+    fields = {}
+    for place, row in by_place.items():
+        fields[place] = parse_row(dict[str, Any], row, problems if columns else []) or {}
+        picked = pick_columns(fields[place], columns)
+        if picked is None:
+            left_out.append(place)
+        elif columns:
+            system = format_plain(picked.get("system")) if "system" in columns else ""
+            by_system[system or ""].append(row._replace(data=encode_json(picked)))
+        else:
+            by_system[""].append(row)
+    for field, path in columns.items() if by_place else ():
+        ends = [find_member(row, path)[1] for row in fields.values()]
+        if all(ends):
+            problems.append(f"{file.name}: --columns {field}={path}: {max(ends, key=len)}")
     if len(by_system) > 1 and "" in by_system:
-        places = [row.key or f"line {row.line}" for row in by_system[""]]
-        problems.append(f"{file.name}: rows without {columns['system']}: {shorten_names(places)}")
-    if not kept and len(problems) == n_problems and file.data is not None:
-        problems.append(f"{file.name}:1: no rows{' with all that --columns names' if rows else ''}")
+        places = shorten_names([row.key or f"line {row.line}" for row in by_system[""]])
+        problems.append(f"{file.name}: rows without {columns['system']}: {places}")
+    if not by_system and len(problems) == n_problems and file.data is not None:
+        problems.append(f"{file.name}:1: no rows{' with all that --columns names' if by_place else ''}")
     cases = {"rows without a gold answer, or any field, that --columns names, left out": left_out}
     cases |= find_unknown_item_fields(fields)
     item_type = Item if options.methods or options.reference_check else OpenItem
     is_judged = bool(options.criteria) or not all(METHODS[name].score for name in options.methods)
     configurations = []
-    for system, own in by_system.items():
-        items = parse_items(file, own, problems, item_type)
+    for system, rows in by_system.items():
+        items = parse_items(file, rows, problems, item_type)
         lines = list_warnings(file.name, cases | find_missing_texts(items, is_judged))
         answers = list(map(GradedItem, items))
         configurations.append(Configuration(system or name, file.source, answers, lines, system))
-    is_blank_file = all(is_blank(answer.item.prediction) for row in configurations for answer in row.answers)
-    has_field = "prediction" in columns or any(map(has_answer_field, fields.values()))
-    if kept and is_blank_file and not (has_field or options.reference_check) and len(problems) == n_problems:
+    is_answered = any(answer.item.prediction for row in configurations for answer in row.answers)
+    is_answered = is_answered or "prediction" in columns or any(map(has_answer_field, fields.values()))
+    if by_system and not (is_answered or options.reference_check) and len(problems) == n_problems:
         names = f"{', '.join(Item.aliases['prediction'])}, or answer beside a gold answer"
         advice = "run generate first, use --reference-check, or name it with --columns"
         found = list_columns(next(iter(fields.values())))
@@ -11321,25 +11317,11 @@ def read_answer_file(
     return configurations
 
 
-def find_wrong_columns(rows: Collection[Mapping[str, Any]], columns: Mapping[str, str]) -> list[str]:
-    """Return a problem for each name in --columns that no row has."""
-    problems = []
-    for field, path in columns.items() if rows else ():
-        ends = [find_member(row, path)[1] for row in rows]
-        if all(ends):
-            problems.append(f"--columns {field}={path}: {max(ends, key=len)}")
-    return problems
-
-
 def has_answer_field(row: Mapping[str, Any]) -> bool:
     """Return whether a row has a field for the system's answer, which may be blank."""
-    row = rename_fields(Item, row)
-    names = Item.aliases["prediction"]
-    if "answer" in row and not row.keys().isdisjoint((*Item.aliases["gold"][:-1], "ground_truths")):
-        return True
-    if any(name in row and not isinstance(row[name], dict) for name in names):
-        return True
-    return any(find_member(row, path)[0] is not None for path in SHAPES["prediction"])
+    names = read_shapes(rename_fields(Item, row)).keys()
+    has_gold = not names.isdisjoint((*Item.aliases["gold"][:-1], "ground_truths"))
+    return not names.isdisjoint(Item.aliases["prediction"]) or (has_gold and "answer" in names)
 
 
 def find_missing_texts(items: Sequence[Item], is_judged: bool) -> dict[str, list[str]]:

@@ -290,8 +290,14 @@ LM_EVAL = json_lines(
         "target": "Oil",
         "filtered_resps": ["oil"],
     },
-    {"doc_id": 1, "doc": {"question": "Who?"}, "target": "Bob", "filtered_resps": ["Ann"]},
-    {"doc_id": 2, "doc": {"question": "When?"}, "target": 1902, "filtered_resps": [""]},
+    {"doc_id": 1, "doc": {"question": "Who?"}, "target": "Bob", "filtered_resps": [["Ann"]]},
+    {
+        "doc_id": 2,
+        "doc": {},
+        "arguments": {"gen_args_0": {"arg_0": "When?"}},
+        "target": 1902,
+        "filtered_resps": [""],
+    },
 )
 ALPACA = [
     {"instruction": "What?", "output": "oil", "generator": "m", "reference": "Oil"},
@@ -345,7 +351,7 @@ def test_the_verdict_of_an_inspect_log_is_kept(project: Project) -> None:
 NOT_READ: dict[str, tuple[object, str]] = {
     "two lists": (
         {"a": [{"gold": "x", "output": "x"}], "b": {"c": [{"gold": "x", "output": "x"}]}},
-        "a.json: 2 lists of rows: a, b.c; name one, as in --columns rows=a",
+        "a.json: lists of rows: a, b.c: name one, as --columns rows=a",
     ),
     "a table in columns": (
         {"question": ["What?", "Who?"], "gold": ["Oil", "Bob"], "answer": ["oil", "Ann"]},
