@@ -4314,9 +4314,9 @@ class Runner:
         self.was_reached = False  # whether the service has answered anything
         self.lost_in_a_row = 0
         self.refused_in_a_row = 0  # of the calls that were in flight together one counts
-        self.refused: dict[
-            tuple[int | None, str], list[str]
-        ] = {}  # since the last reply, by status and whose
+        self.started_s: dict[int, float] = {}  # of the calls in flight, by thread
+        self.refused: dict[tuple[int | None, str], list[str]] = {}  # answers since the last reply
+        self.first_refused_s = 0.0
         self.was_answered = False
         self.refused_at_s = -math.inf
         self.tokens_per_char = 1 / CHARS_PER_TOKEN
@@ -4415,6 +4415,7 @@ class Runner:
                     self.reserved_usd += cost_usd
                     judging.calls += 1
                     judging.retries += is_retry
+                    self.started_s[threading.get_ident()] = time.monotonic()
                     return Turn(expected, cost_usd)
                 self.changed.wait(min(wait_s, 1.0))
         return None
@@ -4443,6 +4444,7 @@ class Runner:
                 now_s = time.monotonic()
                 self.limiter.finish(turn.expected.total, used.total, limit, now_s, answered=was_answered)
                 self.reserved_usd -= turn.cost_usd
+                del self.started_s[threading.get_ident()]
                 self.judging.cost_usd += cost_usd
                 if was_answered:
                     self.judging.usage += used
@@ -4490,16 +4492,20 @@ class Runner:
     def count_refused(self, request: Request, error: ServiceError) -> None:
         """Raise JudgeUnavailable if a refused answer is one of many: then it is not the answer's fault.
 
-        They are in a row, with one status, and of several submissions or else on several questions.
+        They are in a row, with one status, and of several submissions or else on several questions. Calls
+        that were made before them are awaited: a firewall is faster than a model.
         """
         with self.changed:
+            if not self.refused:
+                self.first_refused_s = time.monotonic()
             place = (error.status, request.submission or request.item_id)
             self.refused.setdefault(place, []).append(request.name)
             alike = [names for (status, _), names in self.refused.items() if status == error.status]
             names = list(flatten(alike))
             self.judging.refused = f"{error} ({shorten_names(names)})"
             n_needed = MAX_FAILURES_IN_A_ROW if self.was_answered else MIN_REFUSED
-            if len(alike) >= MIN_REFUSED and len(names) >= n_needed:
+            is_due = any(started_s < self.first_refused_s for started_s in self.started_s.values())
+            if len(alike) >= MIN_REFUSED and len(names) >= n_needed and not is_due:
                 raise JudgeUnavailable(self.judging.refused)
 
     def handle_refusal(self, refusal: RateLimited, started_s: float) -> bool:

@@ -150,6 +150,18 @@ def test_answers_of_two_submissions_that_are_refused_end_nothing(
     assert mentions(outcome.err, "ann", f"HTTP {status}: ", "q001")
 
 
+def test_answers_that_are_refused_before_the_first_reply_arrives_end_nothing(
+    project: Project, serve: Serve
+) -> None:
+    """A firewall is faster than a model: the others' answers are on their way."""
+    write_class(project, {f"s{n}": [0] if 0 < n < 7 else [] for n in range(9)}, count=1)
+    slow = replace(score_reply(4), latency_s=0.3)
+    server = serve(lambda call: Reply(403, b"Blocked") if ATTACK in pasted(call) else slow)
+    outcome = project.run("dev", "--outputs", "class/*")
+    assert (len(server.calls), outcome.code) == (9, 3)
+    assert not mentions(outcome.err, "judging ended")
+
+
 def test_a_question_that_is_refused_ends_nothing(project: Project, serve: Serve) -> None:
     write_many(project, 4)
     rows = {f"q{n:03d}": {"answer": ATTACK if n < 3 else "Oil."} for n in range(1, 5)}
