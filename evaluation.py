@@ -3351,16 +3351,8 @@ class Failure(msgspec.Struct):
 Outcome: TypeAlias = Judgement | Failure
 
 
-def average_repeats(outcomes: Sequence[Outcome]) -> Outcome:
-    """Return the mean of the judgements of an answer, with the reason of the score that is nearest to it.
-
-    If one of them is missing it is a missing judgement: a mean of fewer would be another figure.
-    """
-    judgements: list[Judgement] = []
-    for outcome in outcomes:
-        if isinstance(outcome, Failure):
-            return outcome
-        judgements.append(outcome)
+def average_repeats(judgements: Sequence[Judgement]) -> Judgement:
+    """Return the mean of the judgements of an answer, with the reason of the score that is nearest to it."""
     score = average([judgement.score for judgement in judgements])
     scores = {}
     for name in judgements[0].scores:
@@ -3433,11 +3425,19 @@ def list_repeats(requests: Iterable[Request], n_repeats: int) -> list[Request]:
 
 
 def collect_outcomes(answered: Iterable[tuple[Request, Outcome]]) -> Outcomes:
-    """Return the outcome of each answer by each criterion, from those of its repeats."""
-    found: dict[RequestId, list[Outcome]] = defaultdict(list)
+    """Return the outcome of each answer by each criterion, from those of its repeats.
+
+    If one of them is missing it is a missing judgement: a mean of fewer would be another figure.
+    """
+    found: dict[RequestId, list[Judgement]] = defaultdict(list)
+    failures: Outcomes = {}
     for request, outcome in answered:
-        found[request.id].append(outcome)
-    return {request_id: average_repeats(outcomes) for request_id, outcomes in found.items()}
+        if isinstance(outcome, Failure):
+            failures.setdefault(request.id, outcome)
+        else:
+            found[request.id].append(outcome)
+    means = {request_id: average_repeats(judgements) for request_id, judgements in found.items()}
+    return {**means, **failures}
 
 
 class RequestBody(msgspec.Struct):
@@ -3563,9 +3563,15 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
         return [self.measure.name, *self.derived]
 
     def find_word(self, scored: Judgement | Decision) -> Any:
-        """Return the judge's word for the score that is nearest to its mean; of two for the lower one."""
+        """Return the judge's word for the score that is nearest to its mean."""
         words = {score: word for word, score in PROMPTS[self.prompt].choices.items()}
-        return words[min(sorted(words), key=lambda score: abs(score - scored.score))]
+        return words[self.find_level(scored.score)]
+
+    def find_level(self, score: float) -> float:
+        """Return the possible score that is nearest to a mean; of two the lower one."""
+        prompt = PROMPTS[self.prompt]
+        levels = prompt.choices.values() if prompt.score_field else range(int(prompt.top) + 1)
+        return min(sorted(levels), key=lambda level: abs(level - score))
 
     def format_score(self, scored: Judgement | Decision) -> str:
         """Return the judge's word for a score, or of a level the score itself, which may be a mean."""
@@ -3595,12 +3601,13 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
             word += f" ({self.list_words(outcome)})"
         return f"{word}{remark}: {outcome.rationale}"
 
+    def list_columns(self, further: Iterable[str]) -> list[str]:
+        """Return the columns of the judgements beside the one that counts."""
+        return [f"{self.name}_{kind}" for kind in further]
+
     def list_words(self, judgement: Judgement) -> str:
         """Return "yes, no, yes": the judge's word each time that it was asked."""
         return ", ".join(str(self.find_word(repeat)) for repeat in judgement.repeats)
-
-
-FURTHER_COLUMNS = ("repeats",)  # of each criterion: judgements beside the score that counts
 
 
 class Judged(msgspec.Struct, kw_only=True):
@@ -3608,6 +3615,7 @@ class Judged(msgspec.Struct, kw_only=True):
 
     scores: dict[str, float] = {}
     outcomes: dict[str, Outcome | Decision] = {}  # by criterion; a decision keeps the judge's
+    others: dict[str, dict[str, Judgement]] = {}  # by criterion and second marker, whose scores never count
 
     def find_decision(self, criterion: Criterion) -> Decision | None:
         outcome = self.outcomes.get(criterion.name)
@@ -3627,6 +3635,25 @@ class Judged(msgspec.Struct, kw_only=True):
     def find_rationale(self, criterion: Criterion) -> str:
         judgement = self.find_judgement(criterion)
         return judgement.rationale if judgement else ""
+
+    def list_repeats(self, criterion: Criterion) -> list[float]:
+        """Return the score of each time that the judge was asked; none for what needs no judge."""
+        judgement = self.find_judgement(criterion)
+        return [repeat.score for repeat in judgement.repeats] if judgement else []
+
+    def list_others(self, criterion: Criterion) -> dict[str, float]:
+        """Return the scores that second markers have given, by their names."""
+        given = self.others.get(criterion.name, {})
+        return {name: judgement.score for name, judgement in given.items()}
+
+    @property
+    def cluster(self) -> Hashable:
+        """What answers have in common that are right or wrong together."""
+        raise NotImplementedError
+
+
+# Columns of each criterion, with the judgements beside the score that counts
+FURTHER_COLUMNS = {"repeats": Judged.list_repeats, "second_markers": Judged.list_others}
 
 
 def list_judges(criteria: Iterable[Criterion], model: str, repeats: int) -> dict[str, JudgedBy]:
@@ -3986,7 +4013,6 @@ MAX_FAILURES_IN_A_ROW = 20  # calls that did not reach the service, or refusals,
 TIMEOUT_S = 300.0  # of a call; a local model on a processor is slow
 GRACE_S = 2.0  # how long calls in flight are awaited when judging stops early
 BACKOFF_S = 0.5  # after the first error; twice as long after each other one
-MAX_REPEATS = 100  # of a judgement
 MAX_WAIT_S = 90.0  # a longer one is for a limit of the day: judging ends
 SLOWER, FASTER, MIN_PACE = 0.9, 0.005, 0.5  # the pace after a refusal, after each reply, and at least
 CHARS_PER_TOKEN = 4.0  # of English text, until the service has counted
@@ -4014,6 +4040,7 @@ class Judging(msgspec.Struct):
     unavailable: str = ""  # why nothing could be asked
     without_key: str = ""  # what to do about judgements that are missing because there is no key
     repeats: int = 1  # how often each judgement is asked for
+    others: dict[str, dict[RequestId, Judgement]] = {}  # of second markers, by their names; they never count
     refused: str = ""  # the last answer's refusal
     shortened: list[str] = []  # answers whose prompts the service does not seem to have read whole
     n_replies: int = 0  # that can be used, of this run and from the journal
@@ -4033,7 +4060,11 @@ class Judging(msgspec.Struct):
 
     def list_further(self) -> list[str]:
         """Return those of FURTHER_COLUMNS that have something to show."""
-        return list(itertools.compress(FURTHER_COLUMNS, [self.repeats > 1]))
+        return list(itertools.compress(FURTHER_COLUMNS, [self.repeats > 1, bool(self.others)]))
+
+    def find_others(self, request_id: RequestId) -> dict[str, Judgement]:
+        """Return the second markers' judgements of an answer."""
+        return {name: given[request_id] for name, given in self.others.items() if request_id in given}
 
     def compute_cost(self, model: str, usage: Usage, batched: Usage = NO_USAGE) -> float | None:
         """Return US dollars; None for an unknown price. `batched` is the part of the usage in batches."""
@@ -4139,7 +4170,30 @@ class Judge(msgspec.Struct):
             is_today = endpoint == fold_endpoint(read_endpoint().name)
             variables = KEY_VARIABLE if is_today else f"{KEY_VARIABLE} and {BASE_URL_VARIABLE}={endpoint}"
             judging.without_key = f"set {variables} for the remaining {missing}"
+        judging.others = self.find_others()
         return collect_outcomes(answered)
+
+    def find_others(self) -> dict[str, dict[RequestId, Judgement]]:
+        """Return what other judges, whose replies the journal has, say of what this one is asked, by name.
+
+        Of an answer that such a judge has not judged as often as this one its first judgement is taken.
+        """
+        model = self.judging.model
+        requests = [call.request for call in self.calls]
+        others: dict[str, dict[RequestId, Judgement]] = {}
+        for endpoint, other in sorted(self.journal.times):
+            if other == model and endpoint in ("", self.journal.endpoint):
+                continue
+            found: dict[RequestId, list[Judgement | None]] = defaultdict(list)
+            for call in plan_calls(other, requests):
+                found[call.request.id].append(self.journal.find_at((endpoint, call.key), call.prompt))
+            name = f"{other} at {endpoint}" if other == model or other in others else other
+            for request_id, judgements in found.items():
+                given = judgements if all(judgements) else judgements[:1]
+                if all(given):
+                    outcome = average_repeats(list(filter(None, given)))
+                    others.setdefault(name, {})[request_id] = outcome
+        return others
 
     def choose(self, requests: Sequence[Request]) -> None:
         """Choose the model, and without a key the endpoint, whose replies answer most of the requests.
@@ -5006,16 +5060,16 @@ class Journal(msgspec.Struct):
 
     def find(self, key: str, prompt: Prompt) -> Judgement | None:
         """Return the judgement of a request: that of the first reply which has a possible one."""
-        for place in ((self.endpoint, key), ("", key)):
-            if place in self.replies and place not in self.judgements:
-                found = next(self.read_judgements(place, prompt), None)
-                if found is not None and key not in self.answers:  # of a batch that this run did not ask for
-                    return found
-                if found is not None:
-                    self.judgements[place] = found
-            if place in self.judgements:
-                return self.judgements[place]
-        return None
+        return self.find_at((self.endpoint, key), prompt) or self.find_at(("", key), prompt)
+
+    def find_at(self, place: tuple[str, str], prompt: Prompt) -> Judgement | None:
+        if place in self.replies and place not in self.judgements:
+            found = next(self.read_judgements(place, prompt), None)
+            if found is not None and place[1] not in self.answers:  # of a batch that this run did not ask for
+                return found
+            if found is not None:
+                self.judgements[place] = found
+        return self.judgements.get(place)
 
     def read_judgements(self, place: tuple[str, str], prompt: Prompt) -> Iterator[Judgement]:
         for reply in (self.replies[place], *self.later.get(place, ())):
@@ -5679,8 +5733,10 @@ FORMULA_WITHIN = '([;\t\r\n][\\s"]{0,9})(?=[=@\uff1d\uff20]|[+\uff0b\uff0d-][^\\
 
 def format_csv_cell(value: object) -> object:
     """Return a number with at most 6 digits, and what a spreadsheet would take for a formula as text."""
+    if isinstance(value, dict):
+        value = [f"{name}: {format_csv_cell(item)}" for name, item in value.items()]
     if isinstance(value, list):
-        return ", ".join(str(format_csv_cell(item)) for item in value)
+        value = ", ".join(str(format_csv_cell(item)) for item in value)
     if isinstance(value, float) and not value.is_integer():
         return float(f"{value:.6g}")
     if not isinstance(value, str):
@@ -6465,13 +6521,6 @@ def parse_workers(text: str) -> int:
     return min(parse_positive(text), MAX_WORKERS)
 
 
-def parse_repeats(text: str) -> int:
-    repeats = parse_positive(text)
-    if repeats > MAX_REPEATS:
-        raise argparse.ArgumentTypeError(f"expected at most {MAX_REPEATS}, got {text}")
-    return repeats
-
-
 def parse_amount(text: str) -> float:
     if not re.fullmatch(r"[0-9]{0,6}\.?[0-9]+", text):
         raise argparse.ArgumentTypeError(f"expected a number from 0, got {text[:20]!r}")
@@ -6525,7 +6574,7 @@ class Options:
 
 def repeats_option() -> Any:
     what = "ask for each judgement N times, and use the mean (default: 1)"
-    return option(1, what, type=parse_repeats, metavar="N")
+    return option(1, what, type=parse_positive, metavar="N")
 
 
 def own_criteria_option() -> Any:
@@ -7730,6 +7779,8 @@ class GradeSplit(Command):
                     cases = list_cases(self.split, system, criterion, self.options.limit)
                     judged = outcomes if has_outcomes else None
                     add_outcomes(system, criterion, cases, judged, self.people.overrides)
+                if judging.others:
+                    add_others(system, self.split.criteria, judging)
                 add_combined_scores(system)
                 add_own_scores(list_own_cases(system), self.functions, self.function_workers)
                 unjudged = [row.block for row in self.split.criteria if row not in system.judged]
@@ -7749,7 +7800,7 @@ class GradeSplit(Command):
         systems = {system.name: collect_scores(system) for system in submission.systems}
         table = Table(factorize([question.doc_id for question in questions]), systems)
         for system in submission.systems:
-            system.means = compute_means(table, system.name, measures)
+            system.means |= compute_means(table, system.name, measures)
         for label in LABELS:
             parts = slice_table(table, map(attrgetter(label), questions))
             for system in submission.systems:
@@ -7876,7 +7927,7 @@ class GradeSplit(Command):
         ]
         if self.options.outputs:
             attention, board, *_ = self.leaderboard.parts
-            lines.append(render_text([list_on_console(attention), narrow_leaderboard(board)]))
+            lines.append(render_text([list_on_console(attention), narrow_leaderboard(board, self.judging)]))
             for system in self.systems:
                 cases = describe_cases(system, [])["Overridden scores"]
                 lines += map(escape_console, prefix_lines(system.title, cases))
@@ -7887,7 +7938,8 @@ class GradeSplit(Command):
         systems = filter(self.options.judges, self.systems)
         for decision in find_unequal_decisions(systems, self.split.criteria):
             lines.append(escape_console(f"{decision.system.title}: Overridden {decision.describe()}"))
-        lines.append(render_text([build_people_part(self.people, self.systems)]))
+        judges = build_judges_part(self.split.criteria, list_answers(self.systems))
+        lines.append(render_text([build_people_part(self.people, self.systems), judges]))
         return "\n".join(filter(None, lines))
 
     def remarks(self) -> list[str]:
@@ -7963,6 +8015,10 @@ class GradedAnswer(Judged, gc=False):
     def identify(self, criterion: SplitCriterion) -> str:
         """Return the ID that ties people's scores by a criterion to this answer."""
         return hash_answer(self.question, self.prediction, covers_citations=criterion.needs_citations)
+
+    @property
+    def cluster(self) -> Hashable:
+        return self.question.doc_id
 
     @property
     def decisions(self) -> dict[str, Decision]:
@@ -8066,10 +8122,6 @@ class SplitCriterion(Criterion, frozen=True, kw_only=True):
     details: Sequence[str] = ()  # further members of its rows in the results file
     needs_citations: bool = False  # whether a system that cites nothing has submitted nothing for it
     qualify: Callable[[GradedAnswer], str] = lambda _: ""  # what people should know of the judge's word
-
-    def list_columns(self, further: Iterable[str]) -> list[str]:
-        """Return the columns of the judgements beside the one that counts."""
-        return [f"{self.name}_{kind}" for kind in further]
 
 
 def list_answer_texts(question: Question, prediction: Prediction) -> dict[str, str]:
@@ -8279,6 +8331,23 @@ def add_outcomes(
             answer.scores[criterion.measure.name] = counted.score
 
 
+def add_others(system: System, criteria: Iterable[SplitCriterion], judging: Judging) -> None:
+    """Add what second markers say, and the mean by those that have judged all answers that were judged."""
+    for criterion, (position, answer) in itertools.product(criteria, enumerate(system.answers)):
+        others = judging.find_others(RequestId(system.title, position, criterion.name))
+        if others:
+            answer.others[criterion.name] = others
+    for name, measure in zip(judging.others, list_marker_measures(judging), strict=True):
+        scores: list[float | None] = []
+        for answer in system.answers:
+            if answer.judgement:
+                known = answer.judgement.score if answer.judgement.is_certain else None
+                scores.append(answer.list_others(RUBRIC).get(name, known))
+        if None not in scores:
+            given = [score for score in scores if score is not None]
+            system.means[measure.name] = Mean(mean(given), None, len(given))
+
+
 def add_combined_scores(system: System) -> None:
     """Add the evidence score of each answer that has been scored, and the combined score."""
     for answer in system.answers:
@@ -8380,6 +8449,7 @@ def build_judge_results(
         *("question_id", "gold_id", "answer_id", score, f"{criterion.name}_rationale", "failure"),
         *(*criterion.details, *OVERRIDE_COLUMNS, *criterion.list_columns(split.further), "flags"),
     ]
+    further = {"repeats": judging.repeats, "judges": describe_judges(criterion, rows)}
     return {
         "total_questions": len(system.answers),
         "questions_scored": len(scored),
@@ -8387,13 +8457,17 @@ def build_judge_results(
         "prompt_hash": criterion.prompt_hash,
         "requested_model": judging.requested_model,
         "judge_model": judging.model,
-        **({"repeats": judging.repeats} if judging.repeats > 1 else {}),
+        **(further if split.further else {}),
         "failed_questions": list_ids(system.find_missing(criterion, True)),
         "unjudged_questions": list_ids(system.find_missing(criterion, False)),
         "flagged_questions": list_ids(answer for answer in rows if answer.flags),
         "usage": describe_judge_usage(judging, [answer.find_judgement(criterion) for answer in rows]),
         "per_question": build_rows(rows, columns, [criterion]),
     }
+
+
+def list_answers(systems: Iterable[System]) -> list[GradedAnswer]:
+    return list(flatten(system.answers for system in systems))
 
 
 def list_ids(answers: Iterable[GradedAnswer]) -> list[str]:
@@ -8463,17 +8537,12 @@ def list_facts(columns: Iterable[str], criteria: Sequence[SplitCriterion]) -> di
     return {column: facts.get(column) or functools.partial(find_score, column) for column in columns}
 
 
-def list_repeated_scores(criterion: Criterion, answer: Judged) -> list[float]:
-    """Return the score of each time that a judge was asked; none for what needs no judge."""
-    judgement = answer.find_judgement(criterion)
-    return [repeat.score for repeat in judgement.repeats] if judgement else []
-
-
 # Likewise, by a criterion
 CRITERION_FACTS: Mapping[str, Callable[[SplitCriterion, GradedAnswer], Any]] = {
     "answer_id": lambda criterion, answer: answer.identify(criterion),
     "rationale": lambda criterion, answer: answer.find_rationale(criterion),
-    "repeats": list_repeated_scores,
+    "repeats": lambda criterion, answer: answer.list_repeats(criterion),
+    "second_markers": lambda criterion, answer: answer.list_others(criterion),
     "failure": lambda criterion, answer: getattr(answer.find_failure(criterion), "reason", None),
     "judge_score": lambda criterion, answer: getattr(answer.find_judgement(criterion), "score", None),
     "override_reason": lambda criterion, answer: getattr(answer.find_decision(criterion), "reason", None),
@@ -9072,6 +9141,90 @@ def find_unequal_decisions(
     return decisions
 
 
+# -- The judge beside itself, where it was asked several times, and beside second markers
+
+ITSELF = "itself"
+MIN_ALPHA = 0.8  # below it a judge is called unstable (Krippendorff 2004)
+MAX_LEVEL_SHARE = 0.8  # of scores that are one level; above it alpha tells little
+SELF_RATES = ("exact_agreement", "agreement_within_1", "krippendorff_alpha")
+MARKER_RATES = ("exact_agreement", "agreement_within_1", "weighted_kappa", "minus_judge")
+
+
+def describe_judges(criterion: Criterion, answers: Iterable[Judged]) -> dict[str, dict[str, Any]]:
+    """Return how far the judge agrees with itself and with second markers, by name; {} without any."""
+    rated: dict[str, list[tuple[Judged, list[float]]]] = defaultdict(list)
+    for answer in answers:
+        judgement = answer.find_judgement(criterion)
+        if judgement is None:
+            continue
+        repeats = answer.list_repeats(criterion)
+        if len(repeats) > 1:
+            rated[ITSELF].append((answer, repeats))
+        for name, score in answer.list_others(criterion).items():
+            rated[name].append((answer, [judgement.score, score]))
+    return {name: compare_judges(criterion, name, rows) for name, rows in rated.items()}
+
+
+def compare_judges(
+    criterion: Criterion, name: str, rated: Sequence[tuple[Judged, list[float]]]
+) -> dict[str, Any]:
+    """Return the agreement of the scores of answers: all repeats of one judge, or those of two judges."""
+    items = []
+    for answer, scores in rated:
+        levels: list[float | None] = list(map(criterion.find_level, scores))
+        items.append(RatedItem("", (("cluster", str(answer.cluster)),), levels))
+    counts = Counter(flatten(item.ratings for item in items))
+    names: Sequence[str] = SELF_RATES
+    if name == ITSELF:
+        found = measure_ratings(items, "ordinal", (0.0, 1.0), 1)
+    else:
+        names = MARKER_RATES
+        found = measure_ratings(items, "quadratic", (0.0, 1.0))
+        gaps = [second - first for _, (first, second) in rated]
+        interval = bootstrap_interval(gaps, [answer.cluster for answer, _ in rated])
+        found.append(Mean(mean(gaps), interval, len(gaps)))
+    if PROMPTS[criterion.prompt].top <= 1:  # all are within 1
+        found[1] = NO_MEAN
+    return {
+        "answers": len(rated),
+        "scores_of_each": len(rated[0][1]),
+        **{name: rate.value for name, rate in zip(names, found, strict=True)},
+        "largest_level_share": max(counts.values()) / counts.total(),
+        "ci95": {name: rate.interval for name, rate in zip(names, found, strict=True)},
+    }
+
+
+def build_judges_part(criteria: Iterable[Criterion], answers: Sequence[Judged]) -> Part:
+    rows: list[list[Cell]] = []
+    lines = []
+    for criterion in criteria:
+        for name, row in describe_judges(criterion, answers).items():
+            title = criterion.measure.title
+            rates = SELF_RATES if name == ITSELF else MARKER_RATES
+            cells: list[Cell] = [MeanCell(row[rate], row["ci95"][rate], 2) for rate in rates]
+            if name == ITSELF:
+                rows.append([f"{name}, {row['scores_of_each']} times", title, row["answers"], *cells, ""])
+                lines += prefix_lines(title, describe_stability(row))
+            else:
+                rows.append([name, title, row["answers"], *cells])
+    if rows:
+        lines.append("With itself, alpha (ordinal); with second markers, kappa (quadratic weights).")
+        lines.append("Second markers are judges whose replies the journal has. Their scores never count.")
+    header = ["Judge and", "Criterion", "Answers", "Exact", "Within 1", "Alpha, kappa", "Kinder by"]
+    return Part("Judges", header, rows, lines)
+
+
+def describe_stability(row: Mapping[str, Any]) -> list[str]:
+    """Return a sentence about a judge that does not give its own scores again."""
+    alpha = row["krippendorff_alpha"]
+    if alpha is None or alpha >= MIN_ALPHA:
+        return []
+    if row["largest_level_share"] > MAX_LEVEL_SHARE:
+        share = f"more than {100 * MAX_LEVEL_SHARE:.0f} % of the scores are one level"
+        return [f"{share}: alpha tells little, and exact agreement is {row['exact_agreement']:.2f}."]
+    return [f"alpha is below {MIN_ALPHA}: asked again, the judge gives other scores."]
+
+
 # -- The label sheet
 
 SHEET_HEADER = (
@@ -9442,7 +9595,7 @@ def build_leaderboard(
     measure, rows = rank_submissions(submissions)
     systems = [row.system for row in rows if row.system is not NO_SYSTEM]
     more_measures = [criterion.measure for criterion in split.criteria if criterion is not RUBRIC]
-    measures = [*LEADERBOARD_MEASURES, *more_measures]
+    measures = [*LEADERBOARD_MEASURES, *more_measures, *list_marker_measures(judging)]
     board = build_board(split, rows, measures, measure)
     remarks = [f"Ranked by: {measure.title}", *describe_certainty(systems[:1])]
     lines = list(split.warnings)
@@ -9452,6 +9605,7 @@ def build_leaderboard(
         build_attention_part(gradebook.concerns),
         board._replace(lines=remarks),
         build_people_part(people, systems),
+        build_judges_part(split.criteria, list_answers(systems)),
         build_question_part(split, gradebook),
         Part("Data warnings", lines=lines, place="last"),
         build_origins_part(split, [split.file, *people.files], judging),
@@ -9509,9 +9663,15 @@ def build_leaderboard_row(row: BoardRow, measures: Iterable[Measure]) -> dict[st
     return cells | {"warnings": len(row.submission.warnings), "reason": row.reason}
 
 
-def narrow_leaderboard(board: Part) -> Part:
+def list_marker_measures(judging: Judging) -> list[Measure]:
+    """Return a column for each second marker: the mean answer score by it."""
+    return [Measure(f"answer by {name}", f"Answer by {name}", 2) for name in judging.others]
+
+
+def narrow_leaderboard(board: Part, judging: Judging) -> Part:
     """Return the leaderboard with the columns that fit on a console."""
-    narrow = board.select(set(board.header) - NOT_ON_CONSOLE)
+    wide = {measure.title for measure in list_marker_measures(judging)}
+    narrow = board.select(set(board.header) - NOT_ON_CONSOLE - wide)
     return narrow._replace(lines=["", *board.lines])
 
 
@@ -9975,7 +10135,11 @@ def build_split_report(
     else:
         lines += split.warnings
         files = [split.file, *[system.file for system in systems], *people.files]
-        parts += [build_people_part(people, systems), build_origins_part(split, files, judging)]
+        parts += [
+            build_people_part(people, systems),
+            build_judges_part(split.criteria, list_answers(systems)),
+            build_origins_part(split, files, judging),
+        ]
     return Report(
         ": ".join(filter(None, [f"Evaluation of the {split.name} split", submission.name])),
         [*parts, Part("Warnings", lines=lines, place="warnings")],
@@ -10046,7 +10210,7 @@ def build_origins_part(split: Split, files: Iterable[InputFile], judging: Judgin
 def list_csv_header(
     measures: Iterable[Measure],
     criteria: Sequence[SplitCriterion],
-    further: Sequence[str] = FURTHER_COLUMNS,
+    further: Iterable[str] = tuple(FURTHER_COLUMNS),
 ) -> list[str]:
     return [
         *("question_id", "system", "doc_id", *SHOWN_LABELS),
@@ -10140,6 +10304,8 @@ def describe_answer(system: System, answer: GradedAnswer) -> dict[str, str]:
         facts["Judge's score"] = f"{answer.judgement.score:.3g}" if answer.judgement else "none"
     if answer.judgement and len(answer.judgement.repeats) > 1:
         facts["Judge's scores"] = RUBRIC.list_words(answer.judgement)
+    for name, score in answer.list_others(RUBRIC).items() if not system.submission else ():
+        facts[f"By {name}"] = f"{score:.3g}"
     facts["Flags"] = ", ".join(answer.flags)
     has_citations = system.find_mean(F1_MEASURE).is_submitted
     for kind, names in answer.sort_citations().items():
@@ -10238,6 +10404,10 @@ class GradedItem(Judged):
     @property
     def question(self) -> str:
         return self.item.question or self.item.id
+
+    @property
+    def cluster(self) -> Hashable:
+        return tuple(self.item.expected_sources) or fold_text(self.question)
 
     @property
     def has_context(self) -> bool:
@@ -10535,6 +10705,7 @@ class GradeItems(Command):
             outcome = found.get(request_id) if isinstance(case, Task) else case
             if outcome:
                 answer.outcomes[criterion.name] = outcome
+                answer.others[criterion.name] = judging.find_others(request_id)
                 if not self.why_not:  # what is known without a judge would be a mean of few answers
                     answer.scores |= criterion.list_scores(outcome)
         self.table = self.build_table(self.configurations, self.measures)
@@ -10560,7 +10731,7 @@ class GradeItems(Command):
                 copies[name] += 1
                 answer.place = places.setdefault((name, copies[name]), len(places))
                 if answer.place == len(clusters):
-                    clusters.append(tuple(answer.item.expected_sources) or fold_text(answer.question))
+                    clusters.append(answer.cluster)
         table = Table(factorize(clusters), keys=list(places))
         for configuration in configurations:
             table.systems[configuration.name] = scores = Scores()
@@ -10990,6 +11161,9 @@ class GradeAnswers(GradeItems):
         if configuration.is_judged and self.judging.model and not self.why_not:
             results |= {"requested_model": self.judging.requested_model, "judge_model": self.judging.model}
             results["failed"] = [answer.item.id for answer in configuration.answers if answer.is_failed]
+            if self.judging.list_further():
+                answers = configuration.answers
+                results["judges"] = {row.name: describe_judges(row, answers) for row in self.criteria}
             results["flagged"] = [row["id"] for row in rows if row["flags"]]
         if configuration.development:
             results["baseline"] = configuration.development.describe()
@@ -11028,8 +11202,9 @@ class GradeAnswers(GradeItems):
             failure = answer.find_failure(criterion)
             row[f"{criterion.name}_rationale"] = answer.find_rationale(criterion)
             row[f"{criterion.name}_failure"] = failure.reason if failure else None
-        for criterion in self.criteria if configuration.is_judged and self.judging.repeats > 1 else ():
-            row[f"{criterion.name}_repeats"] = list_repeated_scores(criterion, answer)
+        further = self.judging.list_further() if configuration.is_judged else ()
+        for criterion, kind in itertools.product(self.criteria, further):
+            row[f"{criterion.name}_{kind}"] = FURTHER_COLUMNS[kind](answer, criterion)
         if configuration.is_judged:
             row["flags"] = find_flags(item.prediction, item.question, *item.accepted)
         return row
@@ -11144,6 +11319,7 @@ class GradeAnswers(GradeItems):
             build_means_part("Results by category", headings, by_category, self.measures, 2),
             build_baseline_part(self.options.baseline, self.developments),
             build_comparison_part(self.differences),
+            build_judges_part(self.criteria, self.answers),
             Part("Warnings", lines=list(warnings), place="warnings"),
         ]
         return Report(
@@ -11169,8 +11345,8 @@ class GradeAnswers(GradeItems):
         """The columns of the CSV with what the judge says by the user's own criteria."""
         ends = ("rationale", "failure")
         columns = [f"{row.name}_{end}" for row, end in itertools.product(self.own_criteria, ends)]
-        further = itertools.product(self.criteria, self.judging.list_further())
-        return columns + [f"{row.name}_{end}" for row, end in further]
+        further = self.judging.list_further()
+        return [*columns, *flatten(row.list_columns(further) for row in self.criteria)]
 
     def find_imperfect(self) -> Iterator[str]:
         """Yield the scores of gold answers that are below 1."""
@@ -12369,6 +12545,7 @@ class JudgeSummaries(GradeItems):
             "num_skipped_errors": configuration.n_skipped,
             "num_failed": sum(row.error is not None for row in rows),
             **describe_rows(rows),
+            "judges": describe_judges(self.criteria[0], configuration.answers),
             "comparison": list_differences(self.differences, configuration.name),
             "warnings": configuration.warnings,
             "run": {
@@ -12396,7 +12573,8 @@ class JudgeSummaries(GradeItems):
         overview = build_means_part("Summary evaluation results", headings, rows, SUMMARY_MEASURES)
         remark = f"Each criterion is 0 to 2, the total 0 to 10. {IN_BRACKETS}: bootstrap over queries."
         pairs = build_comparison_part(self.differences)._replace(title="Comparison by query")
-        return render_text([overview._replace(lines=[remark]), *parts, pairs])
+        judges = build_judges_part(self.criteria, self.answers)
+        return render_text([overview._replace(lines=[remark]), *parts, pairs, judges])
 
 
 def parse_summary_name(path: str, problems: list[str]) -> tuple[str, int]:
@@ -13097,7 +13275,7 @@ def grade(
         judge_support: whether the model also judges if the cited sentences support the answer.
         criteria: criteria of your own: a dict of name and question, each decided yes or no, or a list of what
             --criteria takes, or of the rows of its file: `{"name", "description", "scale"}`.
-        repeats: how often each judgement is asked for, at most 100: the score is the mean.
+        repeats: how often each judgement is asked for: the score is the mean.
         measures: measures of your own by name: `f(question, prediction)` returns a score, of which more is
             better, True or False, or None if the question has none; it is not asked about a missing
             prediction, which counts 0. `prediction.extra` has the fields that this program does not know.
@@ -13111,8 +13289,8 @@ def grade(
         InputError: with all problems of the input, why the model cannot be asked, or what a function raised.
         TypeError: if `systems` is a string, or `judge` is neither a name nor a function.
         ValueError: if `systems` is empty, if a function is to judge by more than the rubric or returns
-            anything but a number up to 2**53 (a judge: from 1 to 5), if `repeats` is not a number from 1 to
-            100, or if the name of a measure is taken.
+            anything but a number up to 2**53 (a judge: from 1 to 5), if `repeats` is below 1, or if the name
+            of a measure is taken.
 
     >>> grade("dev")["simple"]["retrieval"]["recall_at_1"]  # doctest: +SKIP
     6
@@ -13252,8 +13430,8 @@ def check_name(what: str, name: str, known: Collection[str]) -> str:
 
 
 def check_repeats(repeats: int) -> int:
-    if repeats not in range(1, MAX_REPEATS + 1):
-        raise ValueError(f"repeats: expected a whole number from 1 to {MAX_REPEATS}, got {repeats!r}")
+    if not isinstance(repeats, int) or repeats < 1:
+        raise ValueError(f"repeats: expected a whole number from 1, got {repeats!r}")
     return repeats
 
 
