@@ -2773,6 +2773,11 @@ class JudgedBy(NamedTuple):
     prompt_hash: str
     repeats: int = 1  # whose mean the scores are
 
+    def describe(self, title: str) -> str:
+        """Return the line to quote with a figure: two figures with the same line may be compared."""
+        judge = f"judge:{self.model or 'people'}|repeats:{self.repeats}"
+        return f"{title}|{judge}|prompt:{self.prompt_hash[:8]}|v:{VERSION}"
+
 
 class ScoredRun(msgspec.Struct):
     """The scores of one system in a run: today's, or one that a results file has stored.
@@ -3656,11 +3661,11 @@ class Judged(msgspec.Struct, kw_only=True):
 FURTHER_COLUMNS = {"repeats": Judged.list_repeats, "second_markers": Judged.list_others}
 
 
-def list_judges(criteria: Iterable[Criterion], model: str, repeats: int) -> dict[str, JudgedBy]:
+def list_judges(criteria: Iterable[Criterion], judging: Judging) -> dict[str, JudgedBy]:
     """Return by whom the measures that rest on some criteria are judged."""
     judges: dict[str, JudgedBy] = {}
     for criterion in criteria:
-        judges |= dict.fromkeys(criterion.measures, JudgedBy(model, criterion.prompt_hash, repeats))
+        judges |= dict.fromkeys(criterion.measures, judging.sign(criterion))
     return judges
 
 
@@ -4058,6 +4063,13 @@ class Judging(msgspec.Struct):
     def is_complete(self) -> bool:
         return not (self.stopped or self.unavailable or self.without_key)
 
+    def sign(self, criterion: Criterion) -> JudgedBy:
+        return JudgedBy(self.model, criterion.prompt_hash, self.repeats)
+
+    def list_origins(self, criteria: Iterable[Criterion]) -> list[str]:
+        """Return a line for each criterion, to be quoted with its figures."""
+        return [self.sign(criterion).describe(criterion.measure.title) for criterion in criteria]
+
     def list_further(self) -> list[str]:
         """Return those of FURTHER_COLUMNS that have something to show."""
         return list(itertools.compress(FURTHER_COLUMNS, [self.repeats > 1, bool(self.others)]))
@@ -4185,7 +4197,7 @@ class Judge(msgspec.Struct):
             if other == model and endpoint in ("", self.journal.endpoint):
                 continue
             found: dict[RequestId, list[Judgement | None]] = defaultdict(list)
-            for call in plan_calls(other, requests):
+            for call in self.journal.plan_calls(other, requests):
                 found[call.request.id].append(self.journal.find_at((endpoint, call.key), call.prompt))
             name = f"{other} at {endpoint}" if other == model or other in others else other
             for request_id, judgements in found.items():
@@ -6811,6 +6823,7 @@ class System(msgspec.Struct):
     oddities: Mapping[str, Sequence[str]] = {}  # of the data: cases by kind of warning
     answers: list[GradedAnswer] = []
     judged: list[SplitCriterion] = []  # that its answers have scores by
+    origins: Sequence[str] = ()  # of these scores, a line for each criterion
     blocks: dict[str, Sequence[Measure]] = {}  # of the results file, with the measures of its answers
     means: dict[str, Mean] = {}
     slices: dict[str, dict[str, dict[str, Mean]]] = {}  # label -> value -> means
@@ -7783,6 +7796,7 @@ class GradeSplit(Command):
                     add_others(system, self.split.criteria, judging)
                 add_combined_scores(system)
                 add_own_scores(list_own_cases(system), self.functions, self.function_workers)
+                system.origins = judging.list_origins(system.judged)
                 unjudged = [row.block for row in self.split.criteria if row not in system.judged]
                 blocks = self.split.blocks.items()
                 system.blocks = {block: measures for block, measures in blocks if block not in unjudged}
@@ -7908,7 +7922,7 @@ class GradeSplit(Command):
     @functools.cached_property
     def gradebook(self) -> Gradebook:
         options = self.options
-        judged_by = JudgedBy(self.judging.model, RUBRIC.prompt_hash, self.judging.repeats)
+        judged_by = self.judging.sign(RUBRIC)
         return build_gradebook(
             *(self.split, self.submissions, self.people, self.last, judged_by, options.limit),
             needs_judge=self.needs_scores,
@@ -8678,7 +8692,7 @@ def read_baseline(options: SplitOptions, problems: list[str]) -> Mapping[str, St
 def build_run(system: System, scores: Scores, judging: Judging) -> ScoredRun:
     """Return a system's run of today."""
     keys = [(answer.question.question_id, answer.gold_id) for answer in system.answers]
-    judges = list_judges(system.judged, judging.model, judging.repeats)
+    judges = list_judges(system.judged, judging)
     return ScoredRun(system.name, keys, scores, list(flatten(system.blocks.values())), judges)
 
 
@@ -9597,7 +9611,7 @@ def build_leaderboard(
     more_measures = [criterion.measure for criterion in split.criteria if criterion is not RUBRIC]
     measures = [*LEADERBOARD_MEASURES, *more_measures, *list_marker_measures(judging)]
     board = build_board(split, rows, measures, measure)
-    remarks = [f"Ranked by: {measure.title}", *describe_certainty(systems[:1])]
+    remarks = [f"Ranked by: {measure.title}", *describe_certainty(systems[:1]), *list_origins(systems)]
     lines = list(split.warnings)
     for submission in submissions:
         lines += prefix_lines(submission.name, submission.warnings)
@@ -9660,7 +9674,8 @@ def build_leaderboard_row(row: BoardRow, measures: Iterable[Measure]) -> dict[st
         cells[name] = row.system.find_mean(measure).value
     for title in ("Judged", "Missing", "Flagged"):
         cells[title.lower()] = len(getattr(row.system, COUNTS[title]))
-    return cells | {"warnings": len(row.submission.warnings), "reason": row.reason}
+    cells |= {"warnings": len(row.submission.warnings), "reason": row.reason}
+    return cells | {"provenance": "; ".join(row.system.origins)}
 
 
 def list_marker_measures(judging: Judging) -> list[Measure]:
@@ -9928,7 +9943,7 @@ def render_split_text(submission: Submission, split: Split) -> str:
     blocks = [render_system(system, split.criteria) for system in systems]
     if len(systems) > 1:
         pairs = build_comparison_part(submission.differences)
-        certainty = describe_certainty(systems, submission.differences)
+        certainty = [*describe_certainty(systems, submission.differences), *list_origins(systems)]
         blocks += [
             render_text([build_systems_part("System comparison", systems, split.measures, ["", *certainty])]),
             "\n--- PAIRED DIFFERENCES (sign flips over documents, Holm over the pairs of a measure) ---",
@@ -10049,6 +10064,10 @@ def describe_certainty(systems: Sequence[System], differences: Iterable[Differen
     return lines
 
 
+def list_origins(systems: Iterable[System]) -> list[str]:
+    return list(dict.fromkeys(flatten(system.origins for system in systems)))
+
+
 def build_systems_part(
     title: str, systems: Iterable[System], measures: Sequence[Measure], lines: Sequence[str]
 ) -> Part:
@@ -10117,7 +10136,7 @@ def build_split_report(
         lines.append("No answer was judged.")
     n_evidence = sum(bool(question.evidence_sentences) for question in split.questions)
     counts = f"Questions: {len(split.questions)}, with gold evidence (precision, recall, F1): {n_evidence}"
-    remarks = [counts, *describe_certainty(systems, submission.differences)]
+    remarks = [counts, *describe_certainty(systems, submission.differences), *list_origins(systems)]
     for system in systems:
         remarks += prefix_lines(system.name, describe_scored(system))
     parts = [
@@ -10218,7 +10237,7 @@ def list_csv_header(
         *flatten(criterion.columns for criterion in criteria),
         *flatten(criterion.list_columns(further) for criterion in criteria),
         *CITATION_KINDS,
-        *("question", "gold_answer", "system_answer"),
+        *("provenance", "question", "gold_answer", "system_answer"),
     ]
 
 
@@ -10239,6 +10258,7 @@ def list_csv_rows(split: Split, systems: Sequence[System]) -> Iterator[list[obje
             "flags": ", ".join(answer.flags),
             "gold_answer": question.answer,
             "system_answer": answer.prediction.answer,
+            "provenance": "; ".join(system.origins),
         }
         yield [cells.get(column) for column in header]
 
@@ -10674,6 +10694,11 @@ class GradeItems(Command):
     @property
     def names(self) -> list[str]:
         return [configuration.name for configuration in self.configurations]
+
+    @property
+    def origins(self) -> list[str]:
+        is_judged = self.judging.model and not self.why_not
+        return self.judging.list_origins(self.criteria if is_judged else ())
 
     @property
     def judged(self) -> list[Configuration]:
@@ -11123,7 +11148,7 @@ class GradeAnswers(GradeItems):
         configuration = self.configurations[position]
         part = self.table.select(np.array([answer.place for answer in configuration.answers], np.intp))
         is_judged = self.judging.model and not self.explain_unjudged(configuration)
-        judges = list_judges(self.criteria if is_judged else (), self.judging.model, self.judging.repeats)
+        judges = list_judges(self.criteria if is_judged else (), self.judging)
         scores = part.systems[configuration.name]
         now = ScoredRun(configuration.name, part.keys, scores, self.measures, judges)
         clusters = dict(zip(self.table.keys, self.table.clusters.tolist(), strict=True))
@@ -11310,6 +11335,7 @@ class GradeAnswers(GradeItems):
         if FAITHFULNESS in self.measured:
             lines.append(f"{FAITHFULNESS}: {FAITHFULNESS_MEASURE.explanation}")
         lines.append(f"{IN_BRACKETS}: bootstrap over answers, by their sources or question, {OF_HITS}.")
+        lines += self.origins
         by_category.sort(key=lambda row: row[0][:2])
         ranks = ["Rank", "Configuration"]
         overview = build_means_part("Answer evaluation results", ranks, ranked, self.measures, 2)
@@ -11326,8 +11352,15 @@ class GradeAnswers(GradeItems):
             "Evaluation of answers",
             parts,
             entries=lambda: build_answer_entries(self.configurations, self.own_criteria),
-            header=["configuration", *ANSWER_COLUMNS, "flags", *self.measured, *self.own_columns],
-            rows=lambda: list_answer_rows(self.configurations, self.measured, self.own_columns),
+            header=[
+                "configuration",
+                *ANSWER_COLUMNS,
+                "flags",
+                *self.measured,
+                *self.own_columns,
+                "provenance",
+            ],
+            rows=lambda: list_answer_rows(self.configurations, self.measured, self.own_columns, self.origins),
             distributions=distributions,
             entries_title="Answers",
             facts={"Judge": self.configurations[0].results.get("judge_model", "none")},
@@ -11666,13 +11699,16 @@ def describe_answers(results: Mapping[str, Any]) -> list[str]:
 
 
 def list_answer_rows(
-    configurations: Iterable[Configuration], names: Iterable[str], columns: Iterable[str]
+    configurations: Iterable[Configuration],
+    names: Iterable[str],
+    columns: Iterable[str],
+    origins: Iterable[str],
 ) -> Iterator[list[object]]:
     for configuration in configurations:
         for row in configuration.results["detailed_results"]:
             cells = [configuration.name, *[row[column] for column in ANSWER_COLUMNS]]
             cells += [", ".join(row.get("flags", ())), *[row["scores"].get(name) for name in names]]
-            yield [*cells, *map(row.get, columns)]
+            yield [*cells, *map(row.get, columns), "; ".join(origins) if configuration.is_judged else ""]
 
 
 def build_answer_entries(
@@ -12574,7 +12610,7 @@ class JudgeSummaries(GradeItems):
         remark = f"Each criterion is 0 to 2, the total 0 to 10. {IN_BRACKETS}: bootstrap over queries."
         pairs = build_comparison_part(self.differences)._replace(title="Comparison by query")
         judges = build_judges_part(self.criteria, self.answers)
-        return render_text([overview._replace(lines=[remark]), *parts, pairs, judges])
+        return render_text([overview._replace(lines=[remark, *self.origins]), *parts, pairs, judges])
 
 
 def parse_summary_name(path: str, problems: list[str]) -> tuple[str, int]:
@@ -13852,13 +13888,13 @@ def asks_judge(options: AnswerOptions) -> bool:
     return bool(options.criteria) or has_method("llm_judge", "hybrid")(options)
 
 
-CALLS = "judge_model batch max_usd"
+CALLS = "judge_model batch max_usd repeats"
 EMBEDDING_METHODS = [name for name, method in METHODS.items() if method.needs_similarity]
 OPTION_NEEDS = (
     Need(GateOptions, "gate", "--baseline FILE, the results to compare with", attrgetter("baseline")),
     Need(SplitOptions, "labels", "--label-sheet", attrgetter("label_sheet")),
     Need(SplitOptions, "fail_under baseline report batch max_usd", "no --label-sheet", lacks("label_sheet")),
-    Need(SplitOptions, "batch max_usd", "a system to judge", lambda options: options.judge != []),
+    Need(SplitOptions, "batch max_usd repeats", "a system to judge", lambda options: options.judge != []),
     Need(
         AnswerOptions,
         f"{CALLS} judge_top generator auto_diverse_judge diverse_judge",

@@ -80,6 +80,7 @@ simple  0.571 [0.286, 0.667]                n/a                   n/a           
 strong  1.000 [1.000, 1.000]  4.00 [2.43, 4.86]  1.000 [0.596, 1.000]  0.900 [0.743, 0.986]
 
 95 % intervals in brackets: bootstrap over 7 gold documents, for hits (0 or 1) Agresti-Coull.
+Answer|judge:llama-3.1-8b-instant|repeats:1|prompt:PROMPT|v:VERSION
 
 --- PAIRED DIFFERENCES (sign flips over documents, Holm over the pairs of a measure) ---
 Pair             Measure     n               Difference  p (Holm)  Verdict
@@ -115,7 +116,9 @@ def test_everything_that_a_split_prints(project: Project, judge_with: JudgeWith)
         SYSTEM.format("simple", 6, "2/7 = 28.57%", "6/7 = 85.71%", "0.4286", "0.8571", "0.5714"),
         SYSTEM.format("strong", 7, *["7/7 = 100.00%"] * 2, *["1.0000"] * 3),
     ]
-    assert (outcome.code, outcome.out) == (0, HEADER + "".join(systems) + JUDGED + COMPARISON)
+    prompt_hash = outcome.results["strong"]["llm_judge"]["prompt_hash"]
+    comparison = COMPARISON.replace("PROMPT", prompt_hash[:8]).replace("VERSION", evaluation.VERSION)
+    assert (outcome.code, outcome.out) == (0, HEADER + "".join(systems) + JUDGED + comparison)
 
 
 @pytest.fixture

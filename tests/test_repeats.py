@@ -438,6 +438,48 @@ def test_second_markers_of_answers(project: Project, serve: Serve) -> None:
     assert f"{GPT_OSS}  llm_judge" in blocks(outcome.out)["JUDGES"]
 
 
+# ------------------------------------------------------------------ Provenance
+
+
+def origin_of(title: str, block: Mapping[str, Any], repeats: int = 3) -> str:
+    judge = f"judge:{block['judge_model']}|repeats:{repeats}"
+    return f"{title}|{judge}|prompt:{block['prompt_hash'][:8]}|v:{evaluation.VERSION}"
+
+
+def test_a_line_under_each_table_says_what_scores_rest_on(small: Project, serve: Serve) -> None:
+    serve(completion(json.dumps({"rationale": "Because.", "score": 4, "support": "full"})))
+    strong = small.read("dev_strong_output.json")
+    small.predictions("simple", strong)
+    small.submission("in/ann", final=strong)
+    options = ("--judge-support", "--repeats", "3", "--report", "csv", "html", "md")
+    outcome = small.run("dev", *options)
+    blocks_of = outcome.results["strong"]
+    lines = [origin_of("Answer", blocks_of["llm_judge"]), origin_of("Support", blocks_of["support"])]
+    assert set(lines) <= set(outcome.out.splitlines())
+    page = small.files()["dev_evaluation.html"].decode().replace("<wbr>", "")
+    assert all(line in page for line in lines)
+    origins = {row["system"]: row["provenance"] for row in rows_of_csv(small, "dev_evaluation.csv")}
+    assert origins == {"simple": "", "strong": "; ".join(lines)}
+    outcome = small.run("dev", *options, "--outputs", "in/ann")
+    assert set(lines) <= set(outcome.out.splitlines())
+    assert {row["provenance"] for row in rows_of_csv(small, "dev_leaderboard.csv")} == {"; ".join(lines)}
+
+
+def test_provenance_of_answers(project: Project, serve: Serve) -> None:
+    serve(verdict_by_turns("yes", "no"))
+    project.write("log.json", ROWS)
+    command = ("answers", "log.json", "--report", "csv")
+    assert "|judge:" not in project.run(*command, "--out", "exact").out
+    assert {row["provenance"] for row in rows_of_csv(project, "exact/log_answers.csv")} == {""}
+    outcome = project.run(*command, "--method", "llm_judge", "--repeats", "2", "--out", "judged")
+    results = project.read("judged/log_answers.json")
+    block = {"judge_model": LLAMA, "prompt_hash": results["setup"]["prompt_hash"]}
+    assert origin_of("llm_judge", block, 2) in outcome.out.splitlines()
+    assert {row["provenance"] for row in rows_of_csv(project, "judged/log_answers.csv")} == {
+        origin_of("llm_judge", block, 2)
+    }
+
+
 # ------------------------------------------------------------------ From Python
 
 
