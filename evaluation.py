@@ -4138,13 +4138,15 @@ class Judge(msgspec.Struct):
     notify: Notify
     calls: list[Call] = []  # one for each request and repeat
     failures: dict[str, Failure] = {}  # by key
+    find_last_model: Callable[[], str] = str  # that judged the last results
+    choice: str = ""  # why it is this model, unless that is the usual one
 
     def ask(self, requests: Sequence[Request]) -> Outcomes:
         """Return the outcome of every request, all by one model: scores by two are not comparable."""
         judging = self.judging
         self.choose(requests)
-        if judging.by_journal:
-            self.notify(f"The journal's {judging.noun} are by {judging.by_journal}: it is used.")
+        if self.choice:
+            self.notify(f"The journal's {judging.noun} are by {self.choice}")
         unusable = self.journal.list_unusable(self.calls)
         if unusable:  # an earlier version may have counted them
             end = "are asked for again" if self.service else "count as missing"
@@ -4210,40 +4212,92 @@ class Judge(msgspec.Struct):
     def choose(self, requests: Sequence[Request]) -> None:
         """Choose the model, and without a key the endpoint, whose replies answer most of the requests.
 
-        If none are answered, it is the model that the options name, or the default one, at today's endpoint.
-        Raises UsageError if that endpoint has its own models.
+        If none are answered, it is the model that the options name, that of replies of another endpoint, or
+        the default one, at today's endpoint. Raises UsageError if that endpoint has its own models.
         """
         journal = self.journal
-        requests = list_repeats(requests, self.options.repeats)
-        usual = self.options.judge_model or DEFAULT_JUDGE_MODEL
-        best = (journal.endpoint, usual)
-        most = 0
-        planned: dict[str, list[Call]] = {}
-        for judge in [*journal.list_judges(self.options), best]:  # of equal ones the first counts
-            journal.endpoint, model = judge
-            calls = planned.get(model) or journal.plan_calls(model, requests)
-            planned[model] = calls
-            keys = {call.key for call in calls}
-            answered = {call.key for call in calls if journal.find(call.key, call.prompt)}
-            if journal.has_key:  # otherwise no batch can be collected
-                answered |= keys & journal.list_under_way()
-            if len(answered) > most:
-                best = judge
-                most = len(answered)
-            if most == len(keys):
-                break
+        options = self.options
+        requests = list_repeats(requests, options.repeats)
+        usual = options.judge_model or DEFAULT_JUDGE_MODEL
+        today = (journal.endpoint, usual)
+        plans = {usual: journal.plan_calls(usual, requests)}
+        n_requests = len({call.key for call in plans[usual]})
+        counts: dict[tuple[str, str], int] = {}
+        for judge in [*journal.list_judges(options), today]:
+            # Once all are answered, only those count that may have done so before
+            if n_requests not in counts.values() or (options.follows_journal and judge in journal.times):
+                counts[judge] = self.count_answered(judge, requests, plans)
+        most = max(counts.values())
+        equal = [judge for judge in counts if counts[judge] == most > 0]
+        best = next(iter(equal), today)
+        if len(equal) > 1 and most == n_requests:
+            best = self.choose_whole(equal, plans)
+        elif equal and (self.name_judge(*best) != usual):
+            self.choice = f"{self.name_judge(*best)}: it is used."
+        elif not equal and journal.has_key and options.follows_journal and not options.judge_model:
+            best = self.choose_elsewhere(today, requests, plans)
         journal.endpoint, model = best
-        self.calls = planned[model]
+        self.calls = plans[model]
         self.judging.model = model
         withdrawn = "" if self.options.judge_model else journal.withdrawn.get(model, "")
         self.judging.requested_model = withdrawn or model
         is_open = not journal.endpoint.endswith(GROQ_PREFIX)
-        if self.calls and journal.has_key and is_open and not (most or self.options.judge_model):
+        if self.calls and journal.has_key and is_open and not (self.choice or most or options.judge_model):
             raise UsageError(f"{journal.endpoint}: name one of its models with --model")
+        name = self.name_judge(*best)
+        self.judging.by_journal = name if (most or self.choice) and name != usual else ""
+
+    def count_answered(
+        self, judge: tuple[str, str], requests: Sequence[Request], plans: dict[str, list[Call]]
+    ) -> int:
+        """Return how many requests a judge has answered. Its calls are added to `plans`."""
+        journal = self.journal
+        journal.endpoint, model = judge
+        if model not in plans:
+            plans[model] = journal.plan_calls(model, requests)
+        answered = {call.key for call in plans[model] if journal.find(call.key, call.prompt)}
+        if journal.has_key:  # otherwise no batch can be collected
+            answered |= {call.key for call in plans[model]} & journal.list_under_way()
+        return len(answered)
+
+    def name_judge(self, endpoint: str, model: str) -> str:
+        withdrawn = "" if self.options.judge_model else self.journal.withdrawn.get(model, "")
         name = f"{model}, successor of {withdrawn}" if withdrawn else model
-        if not (journal.has_key or journal.endpoint.startswith(GROQ_URL)):
-            name += f" at {journal.endpoint}"
-        self.judging.by_journal = name if most and name != usual else ""
+        is_named = not (self.journal.has_key or endpoint.startswith(GROQ_URL))
+        return f"{name} at {endpoint}" if is_named else name
+
+    def choose_whole(
+        self, judges: Sequence[tuple[str, str]], plans: Mapping[str, Sequence[Call]]
+    ) -> tuple[str, str]:
+        """Return which of the judges that have answered everything counts."""
+        order = {place: index for index, place in enumerate(self.journal.replies)}
+
+        def find_end(judge: tuple[str, str]) -> int:
+            places = [((judge[0], call.key), ("", call.key)) for call in plans[judge[1]]]
+            return max(order.get(place, order.get(other, -1)) for place, other in places)
+
+        last_model = self.find_last_model()
+        of_last = [judge for judge in judges if judge[1] == last_model]
+        best = min(of_last or judges, key=find_end)
+        others = shorten_names([self.name_judge(*judge) for judge in judges if judge != best])
+        why = "as in the last results" if of_last else "as it was complete first"
+        self.choice = f"{self.name_judge(*best)}: it is used, {why}; all are also there by {others}."
+        return best
+
+    def choose_elsewhere(
+        self, today: tuple[str, str], requests: Sequence[Request], plans: dict[str, list[Call]]
+    ) -> tuple[str, str]:
+        """Return today's judge of the name that has answered most at another endpoint, if any has."""
+        counts = {judge: self.count_answered(judge, requests, plans) for judge in self.journal.times}
+        self.journal.endpoint = endpoint = today[0]
+        best = max(counts, key=counts.__getitem__, default=today)
+        if not counts.get(best):
+            return today
+        where = f"{best[1]} at {best[0]}"
+        if best[1] not in MODELS:
+            raise UsageError(f"{endpoint}: name one of its models with --model; the journal's is {where}")
+        self.choice = f"{where}: it is asked again at {endpoint}, at the cost of a new judge."
+        return endpoint, best[1]
 
     def ask_service(self, service: Service) -> None:
         """Put what the journal lacks into it; the successor's replies if the model is withdrawn."""
@@ -6304,7 +6358,7 @@ class OutputFile(NamedTuple):
 
     path: str
     render: Callable[[], str | bytes | Iterable[bytes]]
-    is_report: bool = False  # if it cannot be written the run goes on without it, with exit code 3
+    is_report: bool = False  # and not the results
     is_announced: bool = True  # whether its name is printed
 
 
@@ -6340,6 +6394,10 @@ class Command:
     def requests(self) -> Iterable[Request]:
         """Return what is to be asked."""
         return []
+
+    def find_last_model(self) -> str:
+        """Return the model that judged the last results, where several of the journal may count; or ""."""
+        return ""
 
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:
         """Compute the results."""
@@ -6458,7 +6516,9 @@ def make_judge(command: Command, console: Console) -> Judge:
     )
     has_key = bool(read_api_key()) and not options.journal_only
     journal = Journal(command.journal_file, fold_endpoint(read_endpoint().name), has_key)
-    return Judge(journal, None, judging, options, console.note)
+    judge = Judge(journal, None, judging, options, console.note)
+    judge.find_last_model = command.find_last_model
+    return judge
 
 
 def open_judge(command: Command, console: Console, resources: ExitStack) -> Judge:
@@ -6482,9 +6542,12 @@ def open_judge(command: Command, console: Console, resources: ExitStack) -> Judg
 
 
 def write_outputs(files: Iterable[OutputFile], console: Console) -> tuple[list[OutputFile], bool]:
-    """Write files one after the other. Return those that were written, and whether that is all of them."""
+    """Write files one after the other. Return those that were written, and whether that is all of them.
+
+    Raises what is wrong with the first file if none can be written.
+    """
     written = []
-    is_written = True
+    errors: list[OSError | UsageError] = []
     for file in files:
         try:
             Path(file.path).parent.mkdir(parents=True, exist_ok=True)
@@ -6492,13 +6555,15 @@ def write_outputs(files: Iterable[OutputFile], console: Console) -> tuple[list[O
         except NothingToDo as reason:
             console.note(f"{file.path} is not written: {reason}")
         except (OSError, UsageError) as error:
-            if not file.is_report:
-                raise
-            is_written = False
-            console.warn(f"error: {file.path} is skipped: {error}")
+            errors.append(error)
+            console.warn(f"error: {file.path} is not written: {getattr(error, 'strerror', '') or error}")
         else:
             written.append(file)
-    return written, is_written
+    if errors and not written:
+        raise errors[0]
+    if errors:
+        console.warn(f"Written are {shorten_names([file.path for file in written])}")
+    return written, not errors
 
 
 # -- Options
@@ -6752,6 +6817,7 @@ GRADES_FILE = "{split}_grades.csv"
 GRADEBOOK_FILE = f"{GRADED_FOLDER}/gradebook.json"
 JUDGEMENTS_FILE = "{split}_judgements.jsonl"
 SHOWN_LABELS = (*LABELS, "source")
+NUMBERED_ID = "q{:03d}"  # of a question without one, by its position
 FINAL_SYSTEM = "final"  # of a submission's systems the one that is its grade
 
 
@@ -6966,6 +7032,7 @@ class CheckInputs(Command):
         has_gold = os.path.exists(questions_file)
         if has_gold:
             split = read_split(options.split, problems, is_check=True)
+            problems += find_renumbered(split, read_last_gradebook(split, problems))
         else:
             console.note(f"{questions_file} is not there: question IDs are not checked.")
             split = Split(options.split, InputFile(questions_file, ""), [], read_corpus("*", []), {}, "", [])
@@ -7015,9 +7082,9 @@ class CheckInputs(Command):
         lines = b"".join(encode_json(row) + b"\n" for row in rows)
         files.append(OutputFile(f"{folder}/{QUESTIONS_FILE.format(split=split)}", io.BytesIO(lines).read))
         files.append(OutputFile(f"{folder}/README.md", KIT_README.replace("{split}", split).encode))
-        write_outputs(files, console)
+        _, is_written = write_outputs(files, console)
         console.print(f"Student kit saved to: {escape_console(folder)}")
-        return EXIT_OK
+        return EXIT_OK if is_written else EXIT_INCOMPLETE
 
 
 def describe_submitted(split: Split, system: System) -> str:
@@ -7081,7 +7148,7 @@ def read_questions(
     else:
         rows = parse_rows(Question, file, problems)
     for position, question in rows.items():
-        question.question_id = question.question_id or f"q{position:03d}"
+        question.question_id = question.question_id or NUMBERED_ID.format(position)
     return list(rows.values()), file.source
 
 
@@ -7709,6 +7776,7 @@ class GradeSplit(Command):
         self.submissions = read_submissions(split, options)
         if options.outputs:
             self.last = read_last_gradebook(self.split, problems)
+            problems += find_renumbered(self.split, self.last)
         has_any = any(submission.names for submission in self.submissions)
         if problems or not has_any or (self.problems and not options.outputs):
             raise InputError([*problems, *self.problems])
@@ -7755,6 +7823,13 @@ class GradeSplit(Command):
                     yield Request(
                         system.title, name, position, *case, criterion=criterion.name, submission=owner
                     )
+
+    def find_last_model(self) -> str:
+        if self.options.outputs:
+            return self.last.judge
+        path = os.path.join(self.options.root, RESULTS_FILE.format(split=self.split.name))
+        systems = read_results(read_file(path, []), [])
+        return next(filter(None, (blocks["llm_judge"].judge_model for blocks in systems.values())), "")
 
     def expects_judge(self) -> bool:
         """Return whether there is something to judge, and this run or the last one asks for that."""
@@ -7875,18 +7950,22 @@ class GradeSplit(Command):
         return {*self.options.report, *find_report_forms(stem)}
 
     def list_class_files(self) -> Iterator[OutputFile]:
-        """Yield the leaderboard, with --report html also its page, and the grades."""
-        stem = LEADERBOARD_FILE.format(split=self.split.name)
+        """Yield the leaderboard and the grades; with --report html also the leaderboard's page."""
+        split = self.split
+        stem = LEADERBOARD_FILE.format(split=split.name)
         pages = {"html"} & self.choose_forms(stem)
-        for form in sorted({"csv", "md", *pages}):
-            yield OutputFile(f"{stem}.{form}", functools.partial(RENDERERS[form], self.leaderboard))
-        rows = list_grades(self.split, self.submissions, self.gradebook, has_pages=bool(pages))
-        path = GRADES_FILE.format(split=self.split.name)
-        yield OutputFile(path, functools.partial(render_csv, GRADES_HEADER, rows))
-        last = (self.last, self.judging.model or (self.last.judge if self.needs_scores else ""))
-        document = build_gradebook_document(self.split, self.submissions, self.gradebook, *last)
-        path = GRADEBOOK_FILE.format(split=self.split.name)
-        yield OutputFile(path, functools.partial(render_results, document), is_announced=False)
+        boards = {}
+        for form in ("csv", "md", *pages):
+            boards[form] = OutputFile(f"{stem}.{form}", functools.partial(RENDERERS[form], self.leaderboard))
+        yield from (boards["csv"], boards["md"])
+        rows = list_grades(split, self.submissions, self.gradebook, has_pages=bool(pages))
+        render_grades = functools.partial(render_csv, GRADES_HEADER, rows)
+        yield OutputFile(GRADES_FILE.format(split=split.name), render_grades)
+        judge = self.judging.model or (self.last.judge if self.needs_scores else "")
+        document = build_gradebook_document(split, self.submissions, self.gradebook, self.last, judge)
+        render = functools.partial(render_results, document)
+        yield OutputFile(GRADEBOOK_FILE.format(split=split.name), render, is_announced=False)
+        yield from (boards[form] for form in pages)
 
     def list_left(self) -> list[Submission]:
         """Return those that earlier runs have graded, and this one has not: nothing of them is current."""
@@ -9772,9 +9851,9 @@ BASES = (
     Basis("another system counts", lambda grade: read_states(grade, lambda _: grade.system.name)),
     Basis("its answers changed", lambda grade: read_states(grade, hash_prediction), True),
     Basis("{now} instead of {then}", lambda grade: {"": "F1" if grade.measure is F1_MEASURE else "combined"}),
-    Basis("another judge", lambda grade: {"": grade.judged_by.model}),
-    Basis("another prompt", lambda grade: {"": grade.judged_by.prompt_hash}),
-    Basis("another number of repeats", lambda grade: {"": str(grade.judged_by.repeats)}),
+    Basis("another judge", lambda grade: read_judge(grade, grade.judged_by.model)),
+    Basis("another prompt", lambda grade: read_judge(grade, grade.judged_by.prompt_hash)),
+    Basis("another number of repeats", lambda grade: read_judge(grade, str(grade.judged_by.repeats))),
     Basis("decisions", lambda grade: read_states(grade, describe_decision), True),
     Basis("another version of this program", lambda _: {"": VERSION}),
 )
@@ -9782,6 +9861,10 @@ BASES = (
 
 def read_states(grade: Grade, read: Callable[[GradedAnswer], str]) -> dict[str, str]:
     return {answer.question.question_id: read(answer) for answer in grade.system.answers}
+
+
+def read_judge(grade: Grade, state: str) -> dict[str, str]:
+    return {"": state} if grade.judged_by.model else {}
 
 
 def hash_evidence(answer: GradedAnswer) -> str:
@@ -9805,7 +9888,7 @@ def list_changes(grade: Grade) -> Iterator[tuple[str, str]]:
     for basis in BASES:
         then = grade.last.basis.get(basis.kind)
         now = basis.read(grade)
-        if then is None:
+        if not then or not now:
             continue
         changed = [key for key in {**then, **now} if then.get(key) != now.get(key) and key not in seen]
         if changed:
@@ -9863,6 +9946,19 @@ def read_last_gradebook(split: Split, problems: list[str]) -> LastGradebook:
     path = os.path.join(split.root, GRADEBOOK_FILE.format(split=split.name))
     file = read_file(path, problems) if os.path.lexists(path) else FileData(InputFile(path, ""), None)
     return parse_value(LastGradebook, file, problems) or LastGradebook()
+
+
+def find_renumbered(split: Split, last: LastGradebook) -> list[str]:
+    """Return the problem that an ID by position is now that of another question than in the last run."""
+    golds = {question.question_id: hash_gold(question) for question in split.questions}
+    for position, name in enumerate(golds, start=1):
+        for earlier, gold in last.questions.items():
+            is_moved = gold == golds[name] != last.questions.get(name) and golds.get(earlier) != gold
+            if is_moved and name == NUMBERED_ID.format(position):
+                folder = GRADED_FOLDER.format(split=split.name)
+                advice = f"write question_id into the questions first, or move {folder}/ away"
+                return [f"{split.file.file}: IDs are by position, and {earlier} is now {name}: {advice}"]
+    return []
 
 
 def add_last_grades(split: Split, submissions: Sequence[Submission], last: LastGradebook) -> list[str]:

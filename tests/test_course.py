@@ -231,6 +231,7 @@ def test_a_pattern_with_matches_is_a_pattern(graded: Project) -> None:
 # ------------------------------------------------------------------ What differs from the last run
 
 GRADEBOOK = "dev_graded/gradebook.json"
+MARKDOWN = "dev_leaderboard.md"
 
 
 def differ(outcome: Outcome) -> str:
@@ -371,7 +372,7 @@ def test_other_gold_and_another_measure_are_reasons(graded: Project, judge_with:
     assert "4 of 4 grades differ from the last run: gold, rubric or evidence changed" in outcome.out
     assert "  bare: 65.00, before 40.00: gold, rubric or evidence changed: q002\n" in outcome.out
     outcome = grade(graded, "--judge")
-    assert "4 of 4 grades differ from the last run: F1 instead of combined" in outcome.out
+    assert "4 of 4 grades differ from the last run: F1 instead of combined\n" in outcome.out
 
 
 def test_a_forgotten_criterion_is_named(graded: Project, serve: Serve) -> None:
@@ -401,6 +402,37 @@ def test_previous_points_are_the_last_that_differ(graded: Project, judge_with: J
     (graded.folder / "dev_overrides.csv").unlink()
     assert "one: 80.00, before 100.00: decisions: q001, q002" in grade(graded).out
     assert read_previous(graded)["one"] == "100.0"
+
+
+def test_ids_by_position_that_have_moved_are_an_error(project: Project) -> None:
+    """q003 is struck: that would give its ID to the question after it."""
+    rows = [question(f"d{number}") for number in range(1, 6)]
+    project.questions(*rows)
+    project.submission("in/ann", own=answers("ann", 5, **CITED))
+    command = ("--outputs", "in/*")
+    assert project.run("dev", *command, GROQ_API_KEY="").code == 0
+    project.questions(*rows[:2], *rows[3:])
+    advice = "write question_id into the questions first, or move dev_graded/ away"
+    message = f"NLP Project Data/dev_final_jsonl.txt: IDs are by position, and q004 is now q003: {advice}"
+    for arguments in (("dev", *command), ("dev", *command, "--dry-run"), ("check", "dev")):
+        before = project.files()
+        outcome = project.run(*arguments)
+        assert (outcome.code, message in outcome.err, project.files()) == (2, True, before)
+    named = [{**row, "question_id": f"q{number:03d}"} for number, row in enumerate(rows, start=1)]
+    project.questions(*named[:2], *named[3:])
+    assert (project.run("check", "dev").code, project.run("dev", *command).code) == (0, 0)
+    assert project.run("dev", *command).out.endswith("1 of 1 submissions graded\n")  # all were right
+
+
+def test_gold_may_be_corrected_and_questions_added_without_ids(project: Project) -> None:
+    rows = [question(f"d{number}") for number in range(1, 4)]
+    project.questions(*rows, rows[0])  # a question that occurs twice
+    project.submission("in/ann", own=answers("ann", 5, **CITED))
+    command = ("dev", "--outputs", "in/*")
+    assert project.run(*command).code == 0
+    rows[1] = question("d2", answer="Something else.")
+    project.questions(*rows, rows[0], question("d4"))
+    assert project.run(*command).code == 0
 
 
 def test_points_that_are_gone_are_named(graded: Project, serve: Serve) -> None:
@@ -476,6 +508,32 @@ def test_the_best_of_ten_systems_needs_attention(course: Project) -> None:
     outcome = course.run("dev", "--outputs", "in/*", GROQ_API_KEY="")
     assert "  ten: best of 10 systems\n" in outcome.out
     assert "third: best" not in outcome.out  # it has `final`
+
+
+# ------------------------------------------------------------------ Files that cannot be written
+
+
+def test_grades_are_written_before_pages_and_what_was_written_is_said(course: Project) -> None:
+    course.write("dev_leaderboard.csv/in_use", "")  # as a file that a spreadsheet has open
+    outcome = grade(course, "--judge", "--report", "html")
+    assert outcome.code == 3
+    assert mentions(outcome.err, "error: dev_leaderboard.csv is not written: ")
+    written = next(line for line in outcome.err if line.startswith("Written are "))
+    names = written.removeprefix("Written are ").split(", ")
+    assert names[:4] == [MARKDOWN, "dev_grades.csv", GRADEBOOK, "dev_leaderboard.html"]
+    assert names[-1].endswith("in all)")
+    assert (course.folder / "dev_graded/one/dev_evaluation.html").exists()
+
+
+def test_grades_that_cannot_be_written(graded: Project) -> None:
+    (graded.folder / "dev_grades.csv").unlink()
+    graded.write("dev_grades.csv/in_use", "")
+    outcome = grade(graded, "--judge")
+    assert (outcome.code, mentions(outcome.err, "error: dev_grades.csv is not written: ")) == (3, True)
+    shutil.rmtree(graded.folder / "dev_grades.csv")
+    expected = "3 of 4 grades differ from the last run: F1 instead of combined\n"
+    assert outcome.out.endswith(expected)
+    assert grade(graded, "--judge").out.endswith(expected)
 
 
 # ------------------------------------------------------------------ Pages

@@ -15,6 +15,7 @@ from conftest import (
     GPT_OSS,
     KEY,
     LLAMA,
+    RESULTS,
     Project,
     Serve,
     first,
@@ -182,6 +183,7 @@ def store(small: Project, serve: Serve) -> Callable[[list[Stored]], GroqServer]:
                 entry["time"] = f"2026-11-01T00:00:0{len(lines)}+00:00"
                 lines.append({name: value for name, value in entry.items() if value})
         small.write("dev_judgements.jsonl", json_lines(*lines))
+        (small.folder / RESULTS).unlink()
         server.calls.clear()
         return server
 
@@ -200,8 +202,8 @@ WITHOUT_KEY: dict[str, Choice] = {  # lines, options, scores, whom a note names
         [0, 5],
         f"{LLAMA} at {B}",
     ),
-    "the newest pair": (
-        [(A, "own", BOTH, 2), (GROQ, BIG, BOTH, 3), (A, LLAMA, FIRST, 4)],
+    "of whole ones that which was complete first": (
+        [(A, "own", FIRST, 2), (GROQ, BIG, BOTH, 3), (A, "own", SECOND, 2), (A, LLAMA, FIRST, 4)],
         "",
         [3, 3],
         f"{BIG}",
@@ -244,7 +246,8 @@ def test_without_a_key_the_judge_counts_that_answers_most(
     monkeypatch.delenv("GROQ_API_KEY")
     monkeypatch.delenv("GROQ_BASE_URL")
     outcome = small.run("dev", *options.split())
-    notes = [line for line in outcome.err if "it is used" in line]
+    notes = [line.partition(", as it was")[0] for line in outcome.err if "it is used" in line]
+    notes = [note if note.endswith(".") else f"{note}." for note in notes]
     assert [*judge_scores(outcome).values()] == scores
     assert notes == ([f"The journal's judgements are by {judge}: it is used."] if judge else [])
     hint = "warning: set GROQ_API_KEY and GROQ_BASE_URL=http://b:1/v1 for the remaining 1 of 2 judgements"
@@ -258,8 +261,8 @@ WITH_KEY: dict[str, tuple[list[Stored], list[int], list[str], str]] = {  # score
     "of last time": ([(TODAY, BIG, BOTH, 4)], [4, 4], [], BIG),
     "goes on": ([(TODAY, BIG, SECOND, 4)], [1, 4], [BIG], BIG),
     "with more": ([(TODAY, LLAMA, BOTH, 3), (TODAY, BIG, FIRST, 4)], [3, 3], [], ""),
-    "the newest": ([(TODAY, LLAMA, BOTH, 3), (TODAY, "own", BOTH, 4)], [4, 4], [], "own"),
-    "elsewhere": ([(A, BIG, BOTH, 4)], [1, 1], [LLAMA, LLAMA], ""),
+    "complete first": ([(TODAY, "own", BOTH, 4), (TODAY, LLAMA, BOTH, 3)], [4, 4], [], "own"),
+    "elsewhere": ([(A, BIG, BOTH, 4)], [1, 1], [BIG, BIG], BIG),
 }
 
 
@@ -278,6 +281,41 @@ def test_with_a_key_the_model_counts_that_answers_most_there(
     assert [call.body["model"] for call in server.calls] == asked
     assert mentions(outcome.err, f"The journal's judgements are by {judge}") == bool(judge)
     assert judge_block(outcome)["requested_model"] == judge_block(outcome)["judge_model"] == (judge or LLAMA)
+
+
+def test_of_whole_judges_that_of_the_last_results_counts(
+    small: Project, store: Callable[[list[Stored]], GroqServer]
+) -> None:
+    server = store([(TODAY, LLAMA, BOTH, 3), (TODAY, "own", BOTH, 4)])
+    note = f"The journal's judgements are by {LLAMA}: it is used, as it was complete first"
+    assert f"{note}; all are also there by own." in small.run().err
+    small.run("dev", "--model", "own")
+    for environment in ({}, {"GROQ_API_KEY": ""}):
+        outcome = small.run(**environment)
+        assert [*judge_scores(outcome).values()] == [4, 4]
+        assert mentions(
+            outcome.err, "by own", "it is used, as in the last results; all are also there by", LLAMA
+        )
+    assert server.calls == []
+
+
+def test_a_judge_of_another_address_gives_its_name(
+    small: Project, store: Callable[[list[Stored]], GroqServer]
+) -> None:
+    server = store([(A, BIG, BOTH, 4)])
+    note = f"The journal's judgements are by {BIG} at {A}: it is asked again at {server.url}/openai/v1"
+    assert f"{note}, at the cost of a new judge." in small.run().err
+    assert [call.body["model"] for call in server.calls] == [BIG, BIG]
+
+
+def test_a_judge_of_another_address_that_groq_lacks_must_be_named(
+    small: Project, store: Callable[[list[Stored]], GroqServer]
+) -> None:
+    server = store([(A, "own", BOTH, 4)])
+    outcome = small.run()
+    advice = f"name one of its models with --model; the journal's is own at {A}"
+    assert outcome.err[-1] == f"error: {server.url}/openai/v1: {advice}"
+    assert (outcome.code, server.calls) == (2, [])
 
 
 def test_a_model_is_found_that_the_server_calls_otherwise(small: Project, open_server: Open) -> None:
