@@ -672,17 +672,17 @@ class OpenItem(Item, kw_only=True):
 
 SOURCE_FIELDS = ("id", "doc_id", "title")
 TEXT_FIELDS = ("text", "content", "page_content")
-SHAPES: Mapping[str, Sequence[str]] = {  # where a row of another program has a field; {} is any of its names
-    "prediction": (
-        "output.completion",
-        "output.choices.0.message.content",
-        "response.output",
-        "filtered_resps",
-    ),
-    "gold": ("vars.{}",),
-    "question": ("vars.{}", "vars.*", "prompt.raw", "doc.{}", "arguments.gen_args_0.arg_0", "arguments.0.0"),
-    "context": ("vars.{}",),
-    "correct": ("scores.*.value",),
+SHAPES: Mapping[str, Sequence[str]] = {  # where rows of inspect, promptfoo and lm-eval have a field
+    "prediction": [
+        *("output.completion", "output.choices.0.message.content", "response.output", "filtered_resps"),
+    ],
+    "gold": [f"vars.{name}" for name in Item.aliases["gold"][:-1]],
+    "question": [
+        *(f"vars.{name}" for name in (*Item.aliases["question"], "*")),
+        *("prompt.raw", "doc.question", "doc.query", "arguments.gen_args_0.arg_0", "arguments.0.0"),
+    ],
+    "context": [f"vars.{name}" for name in Item.aliases["context"]],
+    "correct": ["scores.*.value"],
 }
 AMOUNTS = {"latency_ms": "ms", "input_tokens": "tokens", "output_tokens": "tokens"}  # with their unit
 RUN_FIELDS = ("run_name", "model", "condition", "finetuned", "few_shot", "seed", "source_file")
@@ -706,16 +706,19 @@ CONTAINERS = {path.partition(".")[0] for path in flatten(SHAPES.values())}
 
 def read_shapes(row: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a row with the fields that SHAPES finds inside its members, where it has none of their names."""
-    if not any(isinstance(row.get(name), (dict, list)) for name in CONTAINERS):
+    inner = {name: row[name] for name in CONTAINERS if isinstance(row.get(name), (dict, list))}
+    if not inner:
         return row
-    shaped = {name: row[name] for name in row if not (name in CONTAINERS and isinstance(row[name], dict))}
+    shaped = {name: member for name, member in row.items() if not isinstance(inner.get(name), dict)}
     for field, paths in SHAPES.items():
         names = [name for name in Item.aliases.get(field, [field]) if name != "answer"]
-        found = [find_member(row, path.format(name))[0] for path in paths for name in names]
+        if not all(is_empty(shaped.get(name)) for name in names):
+            continue
+        found = [find_member(inner, path)[0] for path in paths if path.partition(".")[0] in inner]
         if field == "correct":
             found = [value for value in found if value in ("C", "I")]  # other scores are no verdicts
         found = [value for value in found if value is not None]  # it may be blank
-        if found and all(is_empty(shaped.get(name)) for name in names):
+        if found:
             shaped[names[0]] = next(itertools.filterfalse(is_empty, found), "")
     return shaped
 
