@@ -2252,20 +2252,13 @@ def paired_drop_tests(
 
 
 def find_noticeable_drop(gaps: Array, scores: Array, critical: float) -> float | None:
-    """Return the smallest drop of a sum that a test of its z below -critical is likely to notice.
+    """Return the smallest drop of a sum that is likely to be noticed; None if the loss of all is not.
 
-    A share of the documents loses all that it scores today: the smallest share is searched for with which z
-    is below -critical with a probability of POWER. The mean and variance of z = sum / sqrt(sum of squares)
-    follow from the moments of what the differences become (delta method). Few documents fall, so the sum is
-    corrected for continuity by what one of them has.
-
-    Args:
-        gaps: shape (g,), the sum of the differences of each document.
-        scores: shape (g,), the sum of what its items score today, and can lose.
-        critical: of the test.
-
-    Returns:
-        The drop; None if even the loss of all scores is not likely to be noticed.
+    `gaps` and `scores` have the sums of each document's differences and scores of today. A share of the
+    documents loses all that it scores: the smallest one is searched for with which z = sum / sqrt(sum of
+    squares) is below -critical with a probability of POWER. Its mean and variance follow from the moments of
+    what the differences become (delta method). Few documents fall, so the sum is corrected for continuity by
+    what one of them has.
     """
     if not (scores > 0).any():
         return None
@@ -2928,7 +2921,7 @@ def compare_runs(
 ) -> list[Development]:
     """Compare runs with earlier ones, over the items that both have; `clusters` has each item's by key.
 
-    The measures that the `gate` names, or all, are tested for a drop, together.
+    The measures that the `gate` names are tested for a drop, together.
     """
     codes = factorize(list(clusters.values()))
     developments = []
@@ -2936,11 +2929,15 @@ def compare_runs(
     gaps = []
     scores = []
     for now, before in pairs:
-        table = Table(codes, {now.name: now.align(clusters), BASELINE: before.align(clusters)}, [*clusters])
-        development = measure_development(table, now, before, gate)
+        table = Table(codes, {now.name: now.align(clusters), BASELINE: before.align(clusters)})
+        common = set(now.keys) & set(before.keys)
+        n_possible = max(len(now.keys), len(before.keys))
+        n_documents = len({clusters[key] for key in common})
+        development = Development(before.file, len(common), n_possible, n_documents)
+        add_changes(development, table, now, before, gate)
         developments.append(development)
         for change in development.changes:
-            if not change.obstacle and is_gated(change.measure, gate):
+            if not change.obstacle and change.measure.name in gate:
                 tested.append(change)
                 measure = change.measure
                 lowest = measure.lowest if math.isfinite(measure.lowest) else 0
@@ -2953,18 +2950,10 @@ def compare_runs(
     return developments
 
 
-def is_gated(measure: Measure, gate: Collection[str]) -> bool:
-    return not gate or measure.name in gate
-
-
-def measure_development(
-    table: Table, now: ScoredRun, before: StoredRun, gate: Collection[str]
-) -> Development:
-    """Return the changes of a system since a baseline, by all measures of the latter; none is tested yet."""
-    common = set(now.keys) & set(before.keys)
-    documents = {code for key, code in zip(table.keys, table.clusters.tolist(), strict=True) if key in common}
-    n_possible = max(len(now.keys), len(before.keys))
-    development = Development(before.file, len(common), n_possible, len(documents))
+def add_changes(
+    development: Development, table: Table, now: ScoredRun, before: StoredRun, gate: Collection[str]
+) -> None:
+    """Add the changes since a baseline by all measures of the latter; none is tested yet."""
     todays = {measure.name: measure for measure in now.measures}  # with better titles
     for measure in before.measures:
         if before.scores.obstacles.get(measure.name) == NOT_SUBMITTED:
@@ -2974,12 +2963,12 @@ def measure_development(
         change = Change(now.name, BASELINE, measure, row.n, row.difference)
         gaps = table.subtract(measure, now.name, BASELINE)
         change.are_equal = row.n > 0 and not np.nan_to_num(gaps).any()
-        if is_gated(measure, gate):
+        if measure.name in gate:
             reason = now.explain_obstacle(measure, before) or row.obstacle
             change.obstacle = reason or ("" if change.n else "no question in common has it")
         if now.scores.obstacles.get(measure.name) != NOT_SUBMITTED:
             development.changes.append(change)
-        elif is_gated(measure, gate):
+        elif measure.name in gate:
             development.lost.append(measure.title)
         then = before.judges.get(measure.name)
         today = now.judges.get(measure.name)
@@ -2987,7 +2976,6 @@ def measure_development(
             note = f"repeats of each judgement: {then.repeats} in the baseline, {today.repeats} now"
             development.notes[note] = None
     add_intervals(table, [change for change in development.changes if change.n and not change.obstacle])
-    return development
 
 
 def rank_systems(values: Mapping[str, float | None]) -> dict[str, int | None]:
@@ -6708,10 +6696,17 @@ def find_measure(name: str, measures: Sequence[Measure], option: str = "--fail-u
     raise UsageError(f"{option} {name}: unknown measure; the measures are {', '.join(titles)}")
 
 
-def choose_gate(options: GateOptions, measures: Iterable[Measure], known: Collection[str]) -> list[str]:
-    """Return the names of the measures that --gate names. Raises UsageError for one that no baseline has."""
+def choose_gate(
+    options: GateOptions, measures: Iterable[Measure], stored: Iterable[Measure], usual: Iterable[Measure]
+) -> list[str]:
+    """Return the names of the measures that --gate names, or of the usual ones.
+
+    Raises UsageError for one that the baseline has not stored.
+    """
+    known = {measure.name for measure in stored}
     found = [measure for measure in measures if measure.name in known]
-    return [find_measure(name, found, "--gate").name for name in options.gate]
+    named = [find_measure(name, found, "--gate") for name in options.gate]
+    return [measure.name for measure in named or usual]
 
 
 def check_thresholds(options: GateOptions, systems: Collection[str], measures: Sequence[Measure]) -> None:
@@ -7803,8 +7798,8 @@ class GradeSplit(Command):
             self.baseline = read_baseline(options, problems)
         if problems:
             raise InputError(problems)
-        stored = flatten(run.measures for run in self.baseline.values())
-        self.gate = choose_gate(options, self.split.measures, {measure.name for measure in stored})
+        stored = list(flatten(run.measures for run in self.baseline.values()))
+        self.gate = choose_gate(options, self.split.measures, stored, stored)
         if not options.dry_run:
             self.withdrawn = add_last_grades(self.split, self.submissions, self.last)
 
@@ -10649,34 +10644,16 @@ METHODS: Mapping[str, Method] = {
     ),
 }
 FAITHFULNESS = "verifier_faithfulness"
-FAITHFULNESS_MEASURE = Measure(
-    FAITHFULNESS,
-    FAITHFULNESS,
-    explanation="the share of the answer's words that are in its context, no judgement of truth",
-)
-OPTIONAL_MEASURES = (  # of rows that have what they need
-    Measure(
-        "context_recall", "context_recall", explanation="the share of the expected sources that are found"
-    ),
-    Measure(
-        "context_precision",
-        "context_precision",
-        explanation="the share of the sources found that are expected",
-    ),
-    FAITHFULNESS_MEASURE,
-    *(
-        Measure(
-            name,
-            name,
-            1,
-            highest=math.inf,
-            lower_is_better=True,
-            unit=unit,
-            explanation=f"in {unit}, less is better",
-        )
-        for name, unit in AMOUNTS.items()
-    ),
-)
+ITEM_SHARES = {
+    "context_recall": "the share of the expected sources that are found",
+    "context_precision": "the share of the sources found that are expected",
+    FAITHFULNESS: "the share of the answer's words that are in its context, no judgement of truth",
+}
+OPTIONAL_MEASURES = [Measure(name, name, explanation=text) for name, text in ITEM_SHARES.items()]
+OPTIONAL_MEASURES += [  # of rows that have what they need
+    Measure(name, name, 1, highest=math.inf, lower_is_better=True, unit=unit, explanation=f"in {unit}")
+    for name, unit in AMOUNTS.items()
+]
 
 
 def measure_item(item: Item, has_sources: bool) -> dict[str, float]:
@@ -11053,8 +11030,9 @@ class GradeAnswers(GradeItems):
             self.baseline = read_stored_answers(read_file(options.baseline, problems), problems)
         if problems:
             raise InputError(problems)
-        known = self.check_baseline(self.baseline) if self.baseline else set()
-        self.gate = choose_gate(options, [*self.measures, *self.lost_measures], known)
+        stored = self.check_baseline(self.baseline) if self.baseline else ()
+        usual = [*self.compared, *self.lost_measures]
+        self.gate = choose_gate(options, [*self.measures, *self.lost_measures], stored, usual)
         self.check_results()
         self.score_without_judge()
         self.choose_judged()
@@ -11089,13 +11067,13 @@ class GradeAnswers(GradeItems):
                 lacks = f"lacks {n_lacking} of the {n_questions} questions of all files"
                 row.warnings = [*row.warnings, f"{row.name}: {lacks}: its means are over the others"]
 
-    def check_baseline(self, stored: StoredRun) -> set[str]:
+    def check_baseline(self, stored: StoredRun) -> Sequence[Measure]:
         """Return the measures of earlier results, and note which are lost. Raises UsageError for others'."""
         if len(self.names) > 1 and stored.name not in self.names:
             raise UsageError(f"--baseline: it has the results of {stored.name}, which is none of the files")
         todays = {measure.name for measure in self.measures}
         self.lost_measures = [measure for measure in stored.measures if measure.name not in todays]
-        return {measure.name for measure in stored.measures}
+        return stored.measures
 
     def rank(self, name: str) -> dict[str, int | None]:
         """Sort the configurations by a measure, best first, and return their ranks."""
@@ -11251,8 +11229,7 @@ class GradeAnswers(GradeItems):
         scores = part.systems[configuration.name]
         now = ScoredRun(configuration.name, part.keys, scores, self.measures, judges)
         clusters = dict(zip(self.table.keys, self.table.clusters.tolist(), strict=True))
-        gate = self.gate or [measure.name for measure in (*self.compared, *self.lost_measures)]
-        [configuration.development] = compare_runs([(now, self.baseline)], clusters, gate)
+        [configuration.development] = compare_runs([(now, self.baseline)], clusters, self.gate)
 
     def build_results(self, configuration: Configuration) -> dict[str, Any]:
         rows = [self.build_row(configuration, answer) for answer in configuration.answers]
@@ -11432,7 +11409,7 @@ class GradeAnswers(GradeItems):
                     distributions[title] = Distribution(scores, list(map(float, levels)))
             lines += prefix_lines(configuration.name, describe_answers(configuration.results))
         if FAITHFULNESS in self.measured:
-            lines.append(f"{FAITHFULNESS}: {FAITHFULNESS_MEASURE.explanation}")
+            lines.append(f"{FAITHFULNESS}: {ITEM_SHARES[FAITHFULNESS]}")
         lines.append(f"{IN_BRACKETS}: bootstrap over answers, by their sources or question, {OF_HITS}.")
         lines += self.origins
         by_category.sort(key=lambda row: row[0][:2])
