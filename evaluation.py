@@ -2918,13 +2918,13 @@ class Development(msgspec.Struct):
 
 def compare_runs(
     pairs: Iterable[tuple[ScoredRun, StoredRun]], clusters: Mapping[Hashable, Hashable], gate: Collection[str]
-) -> list[Development]:
+) -> dict[str, Development]:
     """Compare runs with earlier ones, over the items that both have; `clusters` has each item's by key.
 
     The measures that the `gate` names are tested for a drop, together.
     """
     codes = factorize(list(clusters.values()))
-    developments = []
+    developments = {}
     tested: list[Change] = []
     gaps = []
     scores = []
@@ -2935,7 +2935,7 @@ def compare_runs(
         n_documents = len({clusters[key] for key in common})
         development = Development(before.file, len(common), n_possible, n_documents)
         add_changes(development, table, now, before, gate)
-        developments.append(development)
+        developments[now.name] = development
         for change in development.changes:
             if not change.obstacle and change.measure.name in gate:
                 tested.append(change)
@@ -6366,6 +6366,9 @@ class Command:
     activity = "judging"  # what it asks the model for
     noun = "judgements"  # what the model replies
     epilog = ""  # at the end of the help
+    low_means: Sequence[str] = ()
+    unmeasured: Sequence[str] = ()  # the thresholds that cannot be compared
+    developments: Mapping[str, Development] = MappingProxyType({})  # of systems, since the baseline
 
     def __init__(self, options: Any) -> None:
         self.options = options
@@ -6411,7 +6414,17 @@ class Command:
 
     def shortfalls(self) -> list[str]:
         """Return what is worse than the options ask for, one line each: exit code 1."""
-        return []
+        lines = [*self.low_means]
+        for name, development in self.developments.items():
+            lines += prefix_lines(name, development.list_regressions())
+        return lines
+
+    def list_obstacles(self) -> list[str]:
+        """Return what keeps the gate from telling whether the run is worse, one line each: exit code 3."""
+        lines = [*self.unmeasured]
+        for name, development in self.developments.items():
+            lines += prefix_lines(name, development.list_obstacles())
+        return lines
 
     def render_plan(self) -> str:
         """Return the number, estimated tokens and price of the calls that are to be made."""
@@ -6891,7 +6904,6 @@ class System(msgspec.Struct):
     blocks: dict[str, Sequence[Measure]] = {}  # of the results file, with the measures of its answers
     means: dict[str, Mean] = {}
     slices: dict[str, dict[str, dict[str, Mean]]] = {}  # label -> value -> means
-    development: Development | None = None  # since the baseline
 
     @property
     def title(self) -> str:
@@ -7716,8 +7728,6 @@ class GradeSplit(Command):
         self.needs_scores = False  # of answers: then F1 is no grade
         self.people = People()
         self.baseline: Mapping[str, StoredRun] = {}
-        self.low_means: Sequence[str] = ()
-        self.unmeasured: Sequence[str] = ()  # the thresholds that cannot be compared
 
     @property
     def journal_file(self) -> str:
@@ -7895,14 +7905,14 @@ class GradeSplit(Command):
                 for value, part in parts.items():
                     system.slices[label][value] = compute_means(part, system.name, measures)
         submission.differences = compare_systems(table, measures)
-        compared = [system for system in submission.systems if system.name in self.baseline]
-        runs = [build_run(system, table.systems[system.name], self.judging) for system in compared]
-        pairs = [(run, self.baseline[run.name]) for run in runs]
+        pairs = []
         documents: dict[Hashable, str] = {}
-        for run in runs:
-            documents |= zip(run.keys, [question.doc_id for question in questions], strict=True)
-        for system, development in zip(compared, compare_runs(pairs, documents, self.gate), strict=True):
-            system.development = development
+        for system in submission.systems:
+            if system.name in self.baseline:
+                run = build_run(system, table.systems[system.name], self.judging)
+                pairs.append((run, self.baseline[run.name]))
+                documents |= zip(run.keys, [question.doc_id for question in questions], strict=True)
+        self.developments = compare_runs(pairs, documents, self.gate)
 
     def results(self) -> Iterator[OutputFile]:
         name = RESULTS_FILE.format(split=self.split.name)
@@ -7936,8 +7946,8 @@ class GradeSplit(Command):
                 "corpus": {"documents": len(self.split.documents), "sha256": self.split.corpus_sha256},
                 "warnings": [line.removeprefix(root) for line in (*self.split.warnings, *system.warnings)],
             }
-            if system.development:
-                results["baseline"] = system.development.describe()
+            if system.name in self.developments:
+                results["baseline"] = self.developments[system.name].describe()
             if len(submission.systems) > 1:
                 results["comparison"] = list_differences(submission.differences, system.name)
             document[system.name] = results
@@ -7988,13 +7998,18 @@ class GradeSplit(Command):
             report = build_empty_report(split, submission.name, submission.reasons, submission.found)
             if submission.systems and own_forms:
                 report = build_split_report(
-                    split, submission, self.judging, self.people, self.gradebook, self.options.baseline
+                    split, submission, self.judging, self.people, self.gradebook, self.baseline_part
                 )
             yield from list_report_files(report, stem, own_forms)
         for submission in self.list_left():
             stem = join_folder(submission.output_folder, name)
             report = build_empty_report(split, submission.name, submission.reasons)
             yield from list_report_files(report, stem, find_report_forms(stem))
+
+    @property
+    def baseline_part(self) -> Part:
+        new = [system.name for system in self.systems if system.name not in self.developments]
+        return build_baseline_part(self.options.baseline, self.developments, new)
 
     @functools.cached_property
     def gradebook(self) -> Gradebook:
@@ -8024,8 +8039,7 @@ class GradeSplit(Command):
                 lines += map(escape_console, prefix_lines(system.title, cases))
         else:
             lines.append(render_split_text(self.submissions[0], self.split))
-            developments = {system.name: system.development for system in self.systems}
-            lines.append(render_text([build_baseline_part(self.options.baseline, developments)]))
+            lines.append(render_text([self.baseline_part]))
         systems = filter(self.options.judges, self.systems)
         for decision in find_unequal_decisions(systems, self.split.criteria):
             lines.append(escape_console(f"{decision.system.title}: Overridden {decision.describe()}"))
@@ -8040,10 +8054,7 @@ class GradeSplit(Command):
             if system.is_judged:
                 generators.update(system.list_generators())
                 lines += describe_missing(system, self.split.criteria)
-            if system.development:
-                obstacles = system.development.list_obstacles()
-                lines += prefix_lines(f"warning: {system.name}", obstacles)
-        lines += prefix_lines("warning", self.unmeasured)
+        lines += prefix_lines("warning", self.list_obstacles())
         return lines + warn_about_family(self.judging.model, sorted(generators))
 
     def describe_unused(self) -> list[str]:
@@ -8066,21 +8077,14 @@ class GradeSplit(Command):
         return lines
 
     def shortfalls(self) -> list[str]:
-        lines = [*self.low_means]
-        if self.baseline:
-            chosen = self.options.systems or self.baseline
-            names = [system.name for system in self.systems]
-            lost = [name for name in self.baseline if name in chosen and name not in names]
-            lines += [f"{name}: in the baseline, and not submitted now" for name in lost]
-            for system in self.systems:
-                if system.development:
-                    lines += prefix_lines(system.name, system.development.list_regressions())
-        return lines
+        chosen = self.options.systems or self.baseline
+        names = [system.name for system in self.systems]
+        lost = [name for name in self.baseline if name in chosen and name not in names]
+        lines = [f"{name}: in the baseline, and not submitted now" for name in lost]
+        return super().shortfalls() + lines
 
     def is_complete(self) -> bool:
-        has_all = not (self.people.rejected or self.problems or self.unmeasured)
-        if any(system.development and system.development.list_obstacles() for system in self.systems):
-            return False
+        has_all = not (self.people.rejected or self.problems or self.list_obstacles())
         cases = itertools.product(self.systems, self.split.criteria)
         return has_all and not any(system.find_missing(criterion) for system, criterion in cases)
 
@@ -8773,16 +8777,18 @@ def build_run(system: System, scores: Scores, judging: Judging) -> ScoredRun:
     return ScoredRun(system.name, keys, scores, list(flatten(system.blocks.values())), judges)
 
 
-def build_baseline_part(path: str | None, developments: Mapping[str, Development | None]) -> Part:
+def build_baseline_part(
+    path: str | None, developments: Mapping[str, Development], new: Iterable[str] = ()
+) -> Part:
     """Return the changes of each system since the baseline; nothing without a baseline."""
+    if not path:
+        return Part("")
     rows: list[list[Cell]] = []
     how = "sign flips over documents or questions, adjusted for all measures and systems"
     estimated = "Noticed from: the smallest drop that is noticed in about 80 % of runs or more"
-    lines = [f"Baseline: {path}. Drops are tested by {how}. {estimated}."] if path else []
-    for name, development in developments.items() if path else ():
-        if development is None:
-            lines.append(f"{name}: not in the baseline")
-            continue
+    lines = [f"Baseline: {path}. Drops are tested by {how}. {estimated}."]
+    lines += [f"{name}: not in the baseline" for name in new]
+    for name, development in developments.items():
         for change in development.changes:
             cells = [*list_difference_cells(change), change.describe_noticed(), change.verdict]
             rows.append([name, change.measure.title, *cells])
@@ -10209,7 +10215,7 @@ def build_split_report(
     judging: Judging,
     people: People,
     gradebook: Gradebook,
-    baseline: str | None,
+    baseline: Part,
 ) -> Report:
     """Return the report on one submission, for its authors, or on the systems of the current directory."""
     systems = submission.systems
@@ -10235,7 +10241,7 @@ def build_split_report(
         remarks += prefix_lines(system.name, describe_scored(system))
     parts = [
         build_systems_part("Systems", systems, split.measures, remarks),
-        build_baseline_part(baseline, {system.name: system.development for system in systems}),
+        baseline,
         build_comparison_part(submission.differences, lists_unsubmitted=False)._replace(place="folded"),
         *(build_slice_part(systems, label, split.measures) for label in LABELS),
         *(Part(title, lines=own, place="last") for title, own in cases.items()),
@@ -10537,7 +10543,6 @@ class Configuration(msgspec.Struct):
     warnings: list[str] = []
     system: str = ""  # if the file has several
     is_judged: bool = False
-    development: Development | None = None  # since the baseline
     means: dict[str, Mean] = {}
     categories: dict[str, dict[str, Mean]] = {}  # the means of each
     results: dict[str, Any] = {}
@@ -10984,8 +10989,6 @@ class GradeAnswers(GradeItems):
     judge_notes: Sequence[str] = ()
     chosen: Mapping[str, Any] = {}  # the threshold of semantic_dynamic
     imperfect: Sequence[str] = ()  # scores of gold answers that were graded as answers
-    low_means: Sequence[str] = ()
-    unmeasured: Sequence[str] = ()  # the thresholds that cannot be compared
 
     @property
     def journal_file(self) -> str:
@@ -11101,17 +11104,6 @@ class GradeAnswers(GradeItems):
                     unknown = f"warning: the family of {generator} is unknown: it may be the judge's."
                     notes.append(unknown)
         return notes + warn_about_family(options.judge_model or DEFAULT_JUDGE_MODEL, self.generators)
-
-    def shortfalls(self) -> list[str]:
-        lines = [*self.low_means]
-        for name, development in self.developments.items():
-            lines += prefix_lines(name, development.list_regressions())
-        return lines
-
-    @property
-    def developments(self) -> dict[str, Development]:
-        rows = {configuration.name: configuration.development for configuration in self.configurations}
-        return {name: development for name, development in rows.items() if development}
 
     def name_results(self, configuration: Configuration) -> str:
         path = Path(configuration.file.file)
@@ -11229,7 +11221,7 @@ class GradeAnswers(GradeItems):
         scores = part.systems[configuration.name]
         now = ScoredRun(configuration.name, part.keys, scores, self.measures, judges)
         clusters = dict(zip(self.table.keys, self.table.clusters.tolist(), strict=True))
-        [configuration.development] = compare_runs([(now, self.baseline)], clusters, self.gate)
+        self.developments = compare_runs([(now, self.baseline)], clusters, self.gate)
 
     def build_results(self, configuration: Configuration) -> dict[str, Any]:
         rows = [self.build_row(configuration, answer) for answer in configuration.answers]
@@ -11266,8 +11258,8 @@ class GradeAnswers(GradeItems):
                 answers = configuration.answers
                 results["judges"] = {row.name: describe_judges(row, answers) for row in self.criteria}
             results["flagged"] = [row["id"] for row in rows if row["flags"]]
-        if configuration.development:
-            results["baseline"] = configuration.development.describe()
+        if configuration.name in self.developments:
+            results["baseline"] = self.developments[configuration.name].describe()
         results["warnings"] = [*configuration.warnings, *self.list_answer_warnings(configuration, rows)]
         results["detailed_results"] = rows
         results["comparison"] = list_differences(self.differences, configuration.name)
@@ -11477,13 +11469,10 @@ class GradeAnswers(GradeItems):
         lines = prefix_lines("not perfect", self.imperfect[:MAX_NAMES_SHOWN])
         if self.judging.model not in ("", self.model):  # a successor
             lines += warn_about_family(self.judging.model, self.generators)
-        for name, development in self.developments.items():
-            lines += prefix_lines(f"warning: {name}", development.list_obstacles())
-        return [*lines, *prefix_lines("warning", self.unmeasured), *super().remarks()]
+        return [*lines, *prefix_lines("warning", self.list_obstacles()), *super().remarks()]
 
     def is_complete(self) -> bool:
-        has_obstacles = any(row.list_obstacles() for row in self.developments.values())
-        return super().is_complete() and not (self.imperfect or has_obstacles or self.unmeasured)
+        return super().is_complete() and not (self.imperfect or self.list_obstacles())
 
 
 # -- What is judged

@@ -1,9 +1,9 @@
-"""Measure by simulation what the gate notices, and how often intervals of hits hold the true share.
+"""Measure by simulation what the gate notices and names, and how often intervals of hits hold the true share.
 
     python tests/bench_statistics.py [--runs N]
 
 Prints a table: what is measured, the value, the wanted bound, ok. The exit code is 0 if every row is ok, else
-1. Every run of the program draws the same samples. It takes two minutes.
+1. Every run of the program draws the same samples. It takes some minutes.
 """
 
 from __future__ import annotations
