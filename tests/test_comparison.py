@@ -201,6 +201,14 @@ def test_more_systems_than_sign_flips_can_tell_apart(project: Project, n_systems
     assert f"\n{verdict.capitalize()} among {n_pairs} pairs.\n" in outcome.out
 
 
+def test_intervals_of_many_pairs_say_that_they_are_of_one(seven: Project) -> None:
+    line = "Intervals are of one pair each, p and verdicts of all pairs."
+    for name in ("one", "two", "three"):
+        predict(seven, name, [1, 1, 2, 0, 1, 2, 1], "S1")
+    assert line not in seven.run("dev", "--systems", "one", "two").out
+    assert line in seven.run("dev", "--systems", "one", "two", "three").out
+
+
 def test_one_system_is_not_compared_and_no_measure_of_nothing(seven: Project) -> None:
     assert "comparison" not in seven.run("dev", "--systems", "zebra").results["zebra"]
     ask_about(seven, numbered(7), evidence_sentences=[])
