@@ -135,6 +135,8 @@ except ImportError as error:
 
 __all__ = [
     "InputError",
+    "Item",
+    "Prediction",
     "Question",
     "Results",
     "bootstrap_interval",
@@ -151,6 +153,7 @@ __all__ = [
     "main",
     "paired_test",
     "recall_at_k",
+    "token_f1",
 ]
 
 flatten = itertools.chain.from_iterable
@@ -255,6 +258,9 @@ class InputError(Exception):
     def __init__(self, problems: Iterable[str]) -> None:
         self.problems = list(problems)
         super().__init__("\n".join(self.problems))
+
+    def __reduce__(self) -> tuple[type[InputError], tuple[list[str]]]:
+        return type(self), (self.problems,)  # for pickle, which would pass the text as the problems
 
 
 class UsageError(Exception):
@@ -395,7 +401,11 @@ NOT_GIVEN = "(not given)"
 
 
 class Question(Record, kw_only=True):
-    """A gold question. `evidence_sentences` are sentence IDs of the document `doc_id`; may be empty."""
+    """A gold question, as functions of your own receive it.
+
+    `evidence_sentences` are sentence IDs of the document `doc_id`, and may be empty. `rubric` has a
+    `description` and a `scale`, or is None.
+    """
 
     question_id: Name = ""
     doc_id: Name
@@ -442,7 +452,11 @@ GET_RANK = attrgetter("rank")
 
 
 class Prediction(Record):
-    """A system's output for one question. `retrieved_docs` holds document IDs, best first."""
+    """A system's output for one question, as functions of your own receive it.
+
+    It has `question`, `answer`, `evidence_sentences` (IDs), `retrieved_ids` (of documents, best first),
+    `model`, and in `extra` the fields that this program does not know.
+    """
 
     question: Scalar = ""
     answer: Scalar = ""
@@ -561,7 +575,11 @@ class RunHead(Record, kw_only=True):
 
 
 class Item(RunHead, kw_only=True):
-    """A free answer with its gold answers, the main one first. `correct` is a person's verdict.
+    """A free answer, as functions of your own receive it.
+
+    It has `id`, `question`, `gold`, `accepted` (all gold answers, the main one first), `prediction`,
+    `context`, `category`, `keywords`, `sources`, `expected_sources`, `model`, `latency_ms`, `input_tokens`,
+    `output_tokens`, `correct` (of a person), and in `extra` the fields that this program does not know.
 
     A source may be an object in the file: of its id, doc_id and title the first that is expected counts.
     """
@@ -1778,8 +1796,8 @@ def find_nearest_level(score: float) -> int:
 # -- Free answers
 
 FORMULA_SIGNS = str.maketrans({"∧": "&&", "\u2228": "||", "¬": "!", "→": "->", "↔": "<->"})
-WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
-SPACES_FOR_PUNCTUATION = str.maketrans(string.punctuation, " " * len(string.punctuation))
+NUMBER_SIGN = r"(?<=\d)[./:](?=\d)|(?<![\w)])-(?=\d)"  # as `fold_numbers` writes numbers
+PUNCTUATION = re.compile(rf"(?!{NUMBER_SIGN})[{re.escape(string.punctuation)}]")
 HANGUL = "\u1100-\u11ff\u3130-\u318f\uac00-\ud7a3"
 STOP_WORDS = frozenset(  # English function words except "no" and "not", which reverse a sentence
     """a about after also am an and any are as at be been before being both but by can could d did do does
@@ -1797,13 +1815,23 @@ def exact_match(gold: str | Iterable[str], predicted: str, normalize: str = "tex
         gold: one gold answer or several.
         predicted: the system's answer.
         normalize: "text" (case, ASCII punctuation, articles and white space do not count, as in SQuAD's
-            evaluate-v2.0) or "formula" (logical signs are written alike, white space and case do not count).
+            evaluate-v2.0, but the signs of numbers do: see below) or "formula" (logical signs are written
+            alike, white space and case do not count).
+
+    SQuAD's script takes 35 for 3.5. Here a comma or a point between digits is a decimal sign, but before
+    exactly three digits, after a start that is not zero, it groups thousands: 1,000 and 1.000 are 1000,
+    3,5 is 3.5, 0,125 is 0.125. So 3.141 is 3141 everywhere, and 1.2.3 is a number of three parts. A slash or
+    colon between digits stays (1/2, 12:30), and so does a minus before a number, at the start of a word (-5,
+    but not x-5 or 2026-11-23). .5 is 0.5. Units and signs of currency are not numbers: "3.5kg" is one word,
+    and $1.50 is 1.50.
 
     Raises:
         KeyError: for another normalization.
 
     >>> exact_match("The lamp burned oil.", "the lamp  burned Oil")
     True
+    >>> exact_match("3.5", "35"), exact_match("1,000", "1000")
+    (False, True)
     >>> exact_match("p∧q", "P && Q", "formula")
     True
     """
@@ -1815,11 +1843,51 @@ def exact_match(gold: str | Iterable[str], predicted: str, normalize: str = "tex
 def normalize_text(text: str) -> str:
     """Return text in lower case without ASCII punctuation, articles and needless white space.
 
-    Unlike SQuAD's script it keeps a text that is all articles or punctuation: the answer "A" is not empty.
+    Unlike SQuAD's script it keeps the signs of numbers, as `exact_match` explains, and a text that is all
+    articles or punctuation: the answer "A" is not empty.
     """
-    bare = text.lower().translate(WITHOUT_PUNCTUATION)
+    bare = PUNCTUATION.sub("", fold_numbers(text.lower()))
     words = re.sub(r"\b(a|an|the)\b", " ", bare).split()
     return " ".join(words or bare.split() or text.lower().split())
+
+
+def fold_numbers(text: str) -> str:
+    """Return text with equal numbers written alike: 1,000 as 1000, 3,5 as 3.5, .5 as 0.5, -$5 as $-5."""
+    text = re.sub(r"(?<![\w.)])\.(?=\d)", "0.", text.replace("\u2212", "-"))  # also the sign for minus
+    text = re.sub(r"(?<![\w)])-\$(?=\d)", "$-", text)
+    return re.sub(r"(?<!\d)\d+(?:[.,]\d+)+", fold_number, text)
+
+
+def fold_number(match: re.Match[str]) -> str:
+    number = match[0].replace(",", ".")
+    if not number.partition(".")[0].strip("0"):
+        return number  # 0.125 has no thousands
+    return re.sub(r"\.(?=\d{3}(?!\d))", "", number)
+
+
+def token_f1(gold: str | Iterable[str], predicted: str) -> float:
+    """Return the F1 of a prediction's words and the gold answer's, as in SQuAD (Rajpurkar et al. 2016).
+
+    Words are normalized as by `exact_match`, and a repeated word counts as often as both texts have it.
+
+    Args:
+        gold: one gold answer or several, of which the best counts.
+        predicted: the system's answer.
+
+    Returns:
+        2PR / (P + R), from 0 to 1. If a text has no words: 1.0 if both have none, else 0.0.
+
+    >>> token_f1(["fat", "whale oil"], "It was whale oil.")
+    0.6666666666666666
+    """
+    words = normalize_text(predicted).split()
+    best = 0.0
+    for text in [gold] if isinstance(gold, str) else gold:
+        gold_words = normalize_text(text).split()
+        n_common = (Counter(words) & Counter(gold_words)).total()
+        n_all = len(words) + len(gold_words)
+        best = max(best, 2 * n_common / n_all if n_all else 1.0)
+    return best
 
 
 def normalize_formula(text: str) -> str:
@@ -1832,23 +1900,24 @@ NORMALIZERS: Mapping[str, Callable[[str], str]] = {"text": normalize_text, "form
 def contains_keyword(keywords: Iterable[str], predicted: str) -> bool:
     """Return whether a prediction contains a keyword as whole words. Case and punctuation do not count.
 
-    Beside Hangul a part of a word counts, because Korean adds particles to words.
+    The signs of numbers do, as `exact_match` explains: 5 is not in 3.5, -5 or 12:5. Beside Hangul a part of
+    a word counts, because Korean adds particles to words.
     """
     text = drop_punctuation(predicted)
     for words in map(drop_punctuation, keywords):
         start = text.find(words) if words else -1
         while start >= 0:
             end = start + len(words)
-            if not re.search(rf"[^\W{HANGUL}]", text[start - 1 : start] + text[end : end + 1]):
+            if not re.search(rf"[^\W{HANGUL}]|[./:-]", text[start - 1 : start] + text[end : end + 1]):
                 return True
             start = text.find(words, start + 1)
     return False
 
 
 def drop_punctuation(text: str) -> str:
-    """Return text in lower case with a space for punctuation, and none for that within "3.5" and "don't"."""
-    joined = re.sub(r"(?<=\w)[.'\u2019](?=\w)|(?<=\d),(?=\d)", "", text.lower())
-    words = joined.translate(SPACES_FOR_PUNCTUATION).split()
+    """Return text in lower case with a space for punctuation, and none for that within "e.g" and "don't"."""
+    joined = re.sub(r"(?<=\w)['\u2019](?=\w)|(?<=[^\W\d])\.(?=\w)|(?<=\w)\.(?=[^\W\d])", "", text.lower())
+    words = PUNCTUATION.sub(" ", fold_numbers(joined)).split()
     return " ".join(words or text.lower().split())
 
 
@@ -3627,6 +3696,15 @@ class Judged(msgspec.Struct, kw_only=True):
         """Return why there is no score: neither a judgement nor a decision."""
         outcome = self.outcomes.get(criterion.name)
         return outcome if isinstance(outcome, Failure) else None
+
+    def explain_failures(self, criteria: Sequence[Criterion]) -> str | None:
+        """Return why judging failed, by which of several criteria; None if it did not."""
+        reasons = []
+        for criterion in criteria:
+            failure = self.find_failure(criterion)
+            if failure:
+                reasons.append(failure.reason if len(criteria) == 1 else criterion.prefix + failure.reason)
+        return "; ".join(reasons) or None
 
     def find_rationale(self, criterion: Criterion) -> str:
         judgement = self.find_judgement(criterion)
@@ -6506,7 +6584,10 @@ def ask_requests(command: Command, console: Console, resources: ExitStack) -> tu
     if command.needs_judge and judging.unavailable:
         raise JudgeUnavailable(judging.unavailable + judging.where)
     if command.needs_judge:
-        raise UsageError(f"this needs a model: set {KEY_VARIABLE}, or see --dry-run")
+        advice = f"set {KEY_VARIABLE}, or see --dry-run"
+        if options.journal_only:
+            advice = f"{command.journal_file} has no {command.noun}, so name a judge: judge=MODEL"
+        raise UsageError(f"this needs a model: {advice}")
     if not judging.unavailable:
         console.warn(f"{KEY_VARIABLE} is not set: answers are not judged.")
     return {}, Judging(activity=command.activity, url=judging.url, unavailable=judging.unavailable)
@@ -8622,8 +8703,11 @@ ANSWER_FACTS: Mapping[str, Fact] = {
 
 
 def list_facts(columns: Iterable[str], criteria: Sequence[SplitCriterion]) -> dict[str, Fact]:
-    """Return how to compute what columns say of an answer: `failure` and the like by the first criterion."""
-    facts = dict(ANSWER_FACTS)
+    """Return how to compute what columns say of an answer. `failure` has those of all criteria.
+
+    Other names that each criterion has, such as `judge_score`, are of the first one.
+    """
+    facts: dict[str, Fact] = {**ANSWER_FACTS, "failure": lambda answer: answer.explain_failures(criteria)}
     for criterion in criteria:
         for name, find in CRITERION_FACTS.items():
             facts[f"{criterion.name}_{name}"] = functools.partial(find, criterion)
@@ -8638,7 +8722,7 @@ CRITERION_FACTS: Mapping[str, Callable[[SplitCriterion, GradedAnswer], Any]] = {
     "rationale": lambda criterion, answer: answer.find_rationale(criterion),
     "repeats": lambda criterion, answer: answer.list_repeats(criterion),
     "second_markers": lambda criterion, answer: answer.list_others(criterion),
-    "failure": lambda criterion, answer: getattr(answer.find_failure(criterion), "reason", None),
+    "failure": lambda criterion, answer: answer.explain_failures([criterion]),
     "judge_score": lambda criterion, answer: getattr(answer.find_judgement(criterion), "score", None),
     "override_reason": lambda criterion, answer: getattr(answer.find_decision(criterion), "reason", None),
 }
@@ -10567,6 +10651,10 @@ def score_keyword(answer: GradedItem, options: AnswerOptions, miss: float = 0.0)
     return 1.0 if is_same or contains_keyword(item.keywords or item.accepted, item.prediction) else miss
 
 
+def score_f1(answer: GradedItem, _options: AnswerOptions) -> float:
+    return 0.0 if is_blank(answer.item.prediction) else token_f1(answer.item.accepted, answer.item.prediction)
+
+
 def score_bleu(answer: GradedItem, _options: AnswerOptions) -> float:
     """Compute sacrebleu's sentence BLEU (Post 2018) with effective order; the best gold answer counts."""
     package = import_optional("sacrebleu", "--method bleu")
@@ -10625,6 +10713,7 @@ METHODS: Mapping[str, Method] = {
         "1 if it contains a keyword or, without keywords, a gold answer", score_keyword, decides=True
     ),
     "keyword_legacy": Method("as keyword, but 0.5 for a miss", functools.partial(score_keyword, miss=0.5)),
+    "f1": Method("F1 of the words and those of the best gold answer, as in SQuAD", score_f1),
     "bleu": Method("sentence BLEU with the best gold answer (sacrebleu; kiwipiepy for Korean)", score_bleu),
     "similarity": Method(
         "cosine of embeddings with the best gold answer (sentence-transformers)",
@@ -10911,7 +11000,7 @@ class AnswerOptions(JudgeOptions, GateOptions):
         metavar="FIELD=NAME",
     )
     methods: Sequence[str] = option(
-        (), "as below (default: exact keyword)", "--method", nargs="+", choices=METHODS, metavar="NAME"
+        (), "as below (default: exact keyword f1)", "--method", nargs="+", choices=METHODS, metavar="NAME"
     )
     criteria: Sequence[CriterionValue] = own_criteria_option()
     repeats: int = repeats_option()
@@ -10925,7 +11014,7 @@ class AnswerOptions(JudgeOptions, GateOptions):
     embedding_model: str = option(EMBEDDING_MODEL, f"default: {EMBEDDING_MODEL}", metavar="NAME")
     judge_top: int | None = option(
         None,
-        f"judge the N best files (default: {USUAL_JUDGE_TOP}, or all if no method tells them apart)",
+        f"judge the N best files (default: {USUAL_JUDGE_TOP}, or all)",
         type=parse_positive,
         metavar="N",
     )
@@ -10947,7 +11036,7 @@ class AnswerOptions(JudgeOptions, GateOptions):
 def explain_answers() -> str:
     """Return the end of the help: every method, and the names of a row's fields."""
     names = {name: ", ".join(aliases) for name, aliases in Item.aliases.items()}
-    rows = ["methods (default: exact keyword):"]
+    rows = [f"methods (default: {' '.join(DEFAULT_METHODS)}):"]
     rows += [f"  {name:18} {method.explanation}" for name, method in METHODS.items()]
     rows += ["", "fields of a row, in JSON, JSONL or CSV and in any case; the first that is there counts:"]
     fields = {
@@ -10965,7 +11054,7 @@ def explain_answers() -> str:
     return "\n".join(rows)
 
 
-DEFAULT_METHODS = ("exact", "keyword")
+DEFAULT_METHODS = ("exact", "keyword", "f1")
 TUNING_OPTIONS = ("threshold", "validation", "embedding_model")
 SETUP_OPTIONS = ("methods", "protocol", "normalize", *TUNING_OPTIONS, "judge_top", "repeats")
 SAME_AS_GOLD = Judgement(1, "The same as a gold answer.", is_certain=True)
@@ -11280,7 +11369,7 @@ class GradeAnswers(GradeItems):
             "correct": answer.scores[decided_by] == 1 if decided_by else None,
             "reasoning": "",
             "decision_method": decided_by,
-            "failure": None,
+            "failure": answer.explain_failures(self.criteria),
             "scores": {name: answer.scores.get(name) for name in columns},
         }
         for name in ("expected_sources", "label", "sources", "context", *RUN_FIELDS):
@@ -11292,9 +11381,8 @@ class GradeAnswers(GradeItems):
         if configuration.is_judged and self.protocol in self.criteria:
             row |= self.describe_decision(answer)
         for criterion in self.own_criteria if configuration.is_judged else ():
-            failure = answer.find_failure(criterion)
             row[f"{criterion.name}_rationale"] = answer.find_rationale(criterion)
-            row[f"{criterion.name}_failure"] = failure.reason if failure else None
+            row[f"{criterion.name}_failure"] = answer.explain_failures([criterion])
         further = self.judging.list_further() if configuration.is_judged else ()
         for criterion, kind in itertools.product(self.criteria, further):
             row[f"{criterion.name}_{kind}"] = FURTHER_COLUMNS[kind](answer, criterion)
@@ -11317,7 +11405,6 @@ class GradeAnswers(GradeItems):
             "correct": judgement.score > 0.5 if judgement and self.protocol.prompt == "verdict" else None,
             "reasoning": judgement.rationale if judgement else "",
             "decision_method": decided_by,
-            "failure": outcome.reason if isinstance(outcome, Failure) else None,
             "score": score,
             "judge_scores": (judgement and judgement.scores) or None,
         }
@@ -11716,7 +11803,7 @@ def count_verdicts(rows: Sequence[Mapping[str, Any]], why_not: str) -> dict[str,
     total = len(rows)
     counts = Counter(row["decision_method"] for row in rows)
     right = Counter(row["decision_method"] for row in rows if row["correct"])
-    n_failed = sum(row["failure"] is not None for row in rows)
+    n_failed = sum(row["decision_method"] == "llm" and row["correct"] is None for row in rows)
     counts["llm"] -= n_failed  # a reply without a verdict is none
     counts["no_llm"] += n_failed
     verdicts: dict[str, Any] = {"approved": right["llm"], "rejected": counts["llm"] - right["llm"]}
@@ -13443,7 +13530,7 @@ def collect_split_results(command: GradeSplit) -> Results:
 def grade_answers(
     rows: Any,
     *,
-    methods: Iterable[str] = DEFAULT_METHODS,
+    methods: Iterable[str] | None = None,
     protocol: str = "verdict",
     judge: str | ItemFunction | None = None,
     criteria: Mapping[str, str] | Sequence[CriterionValue] = (),
@@ -13461,16 +13548,17 @@ def grade_answers(
     Args:
         rows: a list of dicts, anything with `to_dict(orient="records")`, such as a data frame, or a path of a
             file. A dict of name and one of these has several systems, which are then compared.
-        methods: as --method takes them. Without any, rows need no gold answer, and criteria are judged alone.
+        methods: as --method takes them. By default "exact", "keyword" and "f1", but none with criteria, which
+            are then judged alone. Without any, rows need no gold answer.
         protocol: "verdict", "fraction" or "quality": how a model judges.
         judge: None takes judgements from the journal and sends nothing. A name is that of the model to ask
-            for those that the journal lacks, which needs GROQ_API_KEY; it scores as the method `llm_judge`.
-            So does a function `judge(item)`: it returns 0 to 1, True or False, or None (not judged).
+            for those that the journal lacks, which needs GROQ_API_KEY. Unless there are criteria or `hybrid`,
+            it scores as the method `llm_judge`. So does a function `judge(item)`: it returns 0 to 1, True or
+            False, or None (not judged).
         criteria: criteria of your own for a model, as in `grade`.
         repeats: how often each judgement is asked for, as in `grade`.
         measures: measures of your own by name: `f(item)` returns a score, True or False, or None if the item
-            has none; it is not asked about a missing answer, which counts 0. An item has `question`, `gold`,
-            `prediction`, `context`, and in `extra` the fields that this program does not know.
+            has none; it is not asked about a missing answer, which counts 0. See `Item`.
         columns: the rows' names of fields, as --columns takes them: `{"gold": "Soll"}`.
         baseline: the path of earlier results of `answers`, to compare with: in `baseline` of the results.
         workers: how many calls of each function are made at a time.
@@ -13481,14 +13569,15 @@ def grade_answers(
         `results["answers"]["measures"]["exact"]["mean"]`, and the comparison with others in `comparison`.
 
     Raises:
-        InputError: with all problems of the rows, why the model cannot be asked, or what a function raised.
+        InputError: with all problems of the rows, why the model cannot be asked, what a function raised, or
+            if there are criteria, no judge, and no judgements in the journal.
         TypeError: if `judge` is neither a name nor a function, `methods` is a string, or `rows` are no rows.
         ValueError: if a function is to judge by criteria or for its quality, or returns anything but a score,
             or if the name of a method or field is unknown or that of a measure taken.
 
     >>> grade_answers([{"question": "What burns?", "gold": "Oil", "answer": "oil"}])
-    System   exact  keyword
-    answers  1.000    1.000
+    System   exact  keyword     f1
+    answers  1.000    1.000  1.000
     """
     options = build_answer_options(methods, protocol, judge, criteria, columns)
     options.baseline = None if baseline is None else str(baseline)
@@ -13503,7 +13592,7 @@ def grade_answers(
 
 
 def build_answer_options(
-    methods: Iterable[str],
+    methods: Iterable[str] | None,
     protocol: str,
     judge: object,
     criteria: Mapping[str, str] | Sequence[CriterionValue],
@@ -13513,9 +13602,11 @@ def build_answer_options(
         raise TypeError(f"expected a list of names, got the string {methods!r}")
     if callable(judge) and (criteria or protocol == "quality"):
         raise ValueError("judge: a function gives one score: name a model for criteria and quality")
+    if methods is None:
+        methods = () if criteria else DEFAULT_METHODS
     names = [check_name("method", name, METHODS) for name in methods]
-    if judge is not None and "hybrid" not in names and (names or not criteria):
-        names.append("llm_judge")  # otherwise the judge is there for the criteria alone
+    if judge is not None and not criteria and "hybrid" not in names:
+        names.append("llm_judge")  # otherwise the judge is there for these
     return AnswerOptions(
         methods=names,
         protocol=check_name("protocol", protocol, ANSWER_PROMPTS),
@@ -13661,6 +13752,7 @@ def run_silently(
         if isinstance(judge, str) and not read_api_key():
             raise UsageError(f"set {KEY_VARIABLE} to judge with {judge}")
         command.read()
+        command.needs_judge = bool(options.criteria)  # without a judge they would have no scores
         with ExitStack() as resources:
             if callable(judge):
                 name = getattr(judge, "__name__", type(judge).__name__)
@@ -13968,7 +14060,7 @@ OPTION_NEEDS = (
     ),
     Need(AnswerOptions, "auto_diverse_judge diverse_judge", "no --model", lacks("judge_model")),
     Need(AnswerOptions, "protocol", "--method llm_judge", has_method("llm_judge")),
-    Need(AnswerOptions, "normalize", "--method exact", has_method("exact", "llm_judge", "hybrid")),
+    Need(AnswerOptions, "normalize", "--method exact", has_method("exact", "keyword", "llm_judge", "hybrid")),
     Need(AnswerOptions, "threshold", "--method semantic_fixed", has_method("semantic_fixed")),
     Need(AnswerOptions, "validation tune_by", "--method semantic_dynamic", has_method("semantic_dynamic")),
     Need(AnswerOptions, "embedding_model", "--method similarity", has_method(*EMBEDDING_METHODS)),

@@ -105,12 +105,12 @@ def test_numbers_labels_and_keywords_in_csv(project: Project) -> None:
     results = grade(project, f"{content}a,a,Yes,12.5,3,1,b\nb,a,0,,4,1,\n", file="a.csv")
     first, second = results["detailed_results"]
     assert (first["label"], second["label"]) == (True, False)
-    scores = {"exact": 1, "keyword": 0, "latency_ms": 12.5, "input_tokens": 3, "output_tokens": 1}
+    scores = {"exact": 1, "keyword": 0, "f1": 1, "latency_ms": 12.5, "input_tokens": 3, "output_tokens": 1}
     assert first["scores"] == scores
-    assert second["scores"] == scores | {"exact": 0, "latency_ms": None, "input_tokens": 4}
+    assert second["scores"] == scores | {"exact": 0, "f1": 0, "latency_ms": None, "input_tokens": 4}
     assert (results["total_input_tokens"], results["total_output_tokens"]) == (7, 2)
     means = {name: measure["mean"] for name, measure in results["measures"].items()}
-    assert means == scores | {"exact": 0.5, "input_tokens": 3.5}
+    assert means == scores | {"exact": 0.5, "f1": 0.5, "input_tokens": 3.5}
 
 
 NO_GOLD = (" [0]: no gold answer", *GOLD_NAMES, "answer", "ground_truths")
@@ -415,7 +415,7 @@ def test_several_systems_in_a_file(project: Project) -> None:
     for name, exact in {"openai-gpt": 1.0, "groq-llama": 0.0}.items():
         results = project.read(f"a_{name}_answers.json")
         assert results["measures"]["exact"]["mean"] == exact
-        assert len(results["comparison"]) == 2  # by two methods
+        assert len(results["comparison"]) == 3  # by three methods
     project.write("a.json", [*rows, {"input": "Why?", "expected": "Oil", "output": "oil"}])
     outcome = project.run("answers", "a.json", "--columns", "system=provider.id", "--overwrite")
     assert outcome.code == 2
@@ -515,6 +515,7 @@ def test_unknown_fields_like_known_ones_are_a_warning(project: Project) -> None:
 
 
 HELP = {"exact": "gold answer", "keyword": "contains", "keyword_legacy": "0.5", "bleu": "sacrebleu"}
+HELP |= {"f1": "F1 of the words"}
 HELP |= dict.fromkeys(("similarity", "semantic_fixed", "semantic_dynamic", "hybrid"), "sentence-transformers")
 HELP |= {"llm_judge": "--protocol"}
 
@@ -534,6 +535,7 @@ def test_help_and_readme_explain_every_method_and_name_every_field(project: Proj
 EXACT: dict[str, tuple[str, str | list[str], str, bool]] = {  # normalization, gold, predicted, equal
     "case": ("text", "Whale Oil", "whale oil", True),
     "punctuation": ("text", "whale oil.", "(whale) oil!", True),
+    "a point between digits": ("text", "3.5", "35", False),
     "a hyphen is no space": ("text", "well-known", "well known", False),
     "articles": ("text", "The lamp of a keeper", "lamp of an keeper", True),
     "more words": ("text", "whale oil", "it was whale oil", False),
@@ -552,6 +554,81 @@ EXACT: dict[str, tuple[str, str | list[str], str, bool]] = {  # normalization, g
 def test_exact_match() -> None:
     for name, (normalize, gold, predicted, expected) in EXACT.items():
         assert evaluation.exact_match(gold, predicted, normalize) is expected, name
+
+
+NUMBERS: dict[str, tuple[str, str, bool]] = {  # gold, predicted, the same number or word
+    "a point": ("3.5", "35", False),
+    "a minus": ("-5", "5", False),
+    "a fraction": ("1/2", "12", False),
+    "cents": ("$1.50", "$150", False),
+    "a time": ("12:30", "1230", False),
+    "a comma is a point": ("3.5", "3,5", True),
+    "thousands": ("1000", "1,000", True),
+    "thousands with a point": ("1000", "1.000", True),
+    "millions": ("1000000", "1,000,000", True),
+    "thousands and cents": ("1,000.50", "1.000,50", True),
+    "four digits are no thousands": ("1000", "1,0000", False),
+    "a start of zero": ("0.125", "0,125", True),
+    "a start of zero is no thousand": ("0.125", "0125", False),
+    "no start": (".5", "0.5", True),
+    "no start is not nothing": (".5", "5", False),
+    "three digits are thousands everywhere": ("3.141", "3141", True),
+    "a minus before a currency": ("-$5", "$5", False),
+    "the sign for minus": ("-5", "\N{MINUS SIGN}5", True),
+    "a minus in parentheses": ("-5", "(-5)", True),
+    "a minus in bold type": ("-5", "**-5**", True),
+    "a bullet": ("oil", "- oil", True),
+    "a unit": ("3.5kg", "35kg", False),
+    "the end of a sentence": ("3", "3.", True),
+    "a version": ("v1.2.3", "v123", False),
+    "letters": ("USA", "U.S.A.", True),
+    "several fields": ("1.2.3", "1,2,3", True),
+}
+MINUS_WITHIN = {"a hyphen": ("x-5", "x5"), "a date": ("2026-11-23", "20261123")}  # for exact no signs
+
+
+def test_signs_of_numbers_count(project: Project) -> None:
+    """For exact, keyword and F1 alike. A hyphen within a word stays what it is in SQuAD: nothing."""
+    cases = {name: case(predicted, float(same), gold) for name, (gold, predicted, same) in NUMBERS.items()}
+    for method in ("exact", "keyword", "f1"):
+        check_scores(project, method, cases)
+    for name, (gold, predicted) in MINUS_WITHIN.items():
+        assert evaluation.exact_match(gold, predicted), name
+    assert not evaluation.exact_match("3.5", "35", "formula")
+
+
+def test_a_keyword_is_no_part_of_a_number(project: Project) -> None:
+    within = ("It is 3.5.", "It is 1,005.", "It is -5 now.", "5/6 of it", "at 12:5", "at 5:12", "1.5%")
+    cases = {text: case(text, 0, keywords=["5"]) for text in within}
+    cases |= {text: case(text, 1, keywords=["5"]) for text in ("5.", "(5)", "x-5", "5, or 6", "5%", "$5")}
+    check_scores(project, "keyword", cases)
+
+
+TOKEN_F1: dict[str, tuple[str | list[str], str, float]] = {  # by hand: 2 common / (words + gold words)
+    "the same": ("whale oil", "Whale oil!", 1),
+    "articles do not count": ("the lamp", "a lamp", 1),
+    "a part": ("whale oil", "It was whale oil.", 4 / 6),
+    "nothing": ("whale oil", "fat", 0),
+    "order does not count": ("whale oil", "oil of whale", 4 / 5),
+    "a word counts as often as both have it": ("oil oil fat", "oil oil oil", 4 / 6),
+    "repeated in the answer": ("oil", "oil oil oil", 2 / 4),
+    "the best of several": (["fat of a sheep", "whale oil"], "whale oil", 1),
+    "both are empty": ("", "", 1),
+    "one is empty": ("oil", "", 0),
+    "the other is empty": ("", "oil", 0),
+    "numbers are words": ("3.5 kg", "35 kg", 2 / 4),
+}
+
+
+def test_token_f1(project: Project) -> None:
+    """As SQuAD's evaluate-v2.0 has it. An answer that is blank is never right."""
+    for name, (gold, predicted, expected) in TOKEN_F1.items():
+        assert evaluation.token_f1(gold, predicted) == pytest.approx(expected), name
+    cases = {
+        "sentence": case("It was whale oil.", 4 / 6, "whale oil", expected_options=["fat"]),
+        "blank": case(" ", 0, "whale oil"),
+    }
+    check_scores(project, "f1", cases)
 
 
 def case(

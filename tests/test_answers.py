@@ -121,13 +121,13 @@ def result_files(project: Project) -> set[str]:
 
 
 CONSOLE = """\
-Rank  Configuration  exact  keyword
-   1  a              0.250    0.500
+Rank  Configuration  exact  keyword     f1
+   1  a              0.250    0.500  0.417
 """
 CATEGORIES = """\
-Category  Configuration  Rows  exact  keyword
-things    a                 1  1.000    1.000
-times     a                 2  0.000    0.000
+Category  Configuration  Rows  exact  keyword     f1
+things    a                 1  1.000    1.000  1.000
+times     a                 2  0.000    0.000  0.000
 """
 
 
@@ -143,17 +143,22 @@ def test_the_console_and_the_results(lamps: Project) -> None:
     assert content["measures"] == {
         "exact": exact,
         "keyword": exact | {"mean": 0.5, "std": pytest.approx(3**-0.5)},
+        "f1": exact | {"mean": pytest.approx((1 + 4 / 6) / 4), "std": content["measures"]["f1"]["std"]},
     }
     one_right = {"n": 1, "mean": 1.0, "std": None, "ci95": None}
     both_wrong = {"n": 2, "mean": 0.0, "std": 0.0, "ci95": None}
     for category, mean in {"things": one_right, "times": both_wrong}.items():
-        assert content["by_category"][category] == {"exact": mean, "keyword": mean}
+        assert content["by_category"][category] == dict.fromkeys(("exact", "keyword", "f1"), mean)
     assert mentions(content["warnings"], "a:", "blank", "1, e.g. l4")
     row = {"id": "l2", "category": "", "input": "Which oil?", "gold": "whale oil"}
     row |= {"prediction": "It was whale oil.", "reasoning": "", "decision_method": "keyword"}
-    scored = {"correct": True, "failure": None, "scores": {"exact": 0.0, "keyword": 1.0}}
+    scored = {
+        "correct": True,
+        "failure": None,
+        "scores": {"exact": 0.0, "keyword": 1.0, "f1": pytest.approx(4 / 6)},
+    }
     assert content["detailed_results"][1] == row | scored
-    assert content["setup"]["methods"] == ["exact", "keyword"]
+    assert content["setup"]["methods"] == ["exact", "keyword", "f1"]
     assert [file["name"] for file in content["setup"]["inputs"]] == ["a.json"]
     assert "judge_model" not in content["setup"]
 

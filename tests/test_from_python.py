@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import pickle
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -301,12 +302,14 @@ def means_of(results: evaluation.Results, name: str = "answers") -> dict[str, fl
 
 def test_rows_are_graded_without_files(project: Project) -> None:
     results = evaluation.grade_answers(ROWS)
-    assert means_of(results) == {"exact": 1 / 3, "keyword": 2 / 3}
-    assert repr(results) == "System   exact  keyword\nanswers  0.333    0.667"
+    f1 = pytest.approx((1 + 2 / 3) / 3)
+    assert means_of(results) == {"exact": 1 / 3, "keyword": 2 / 3, "f1": f1}
+    assert repr(results) == "System   exact  keyword     f1\nanswers  0.333    0.667  0.556"
     assert [row["keyword"] for row in results.rows()] == [1, 1, 0]
     assert [(row["measure"], row["mean"]) for row in results.summary()] == [
         ("exact", 1 / 3),
         ("keyword", 2 / 3),
+        ("f1", f1),
     ]
     assert (project.files(), project.capture.readouterr()) == ({}, ("", ""))
 
@@ -316,7 +319,7 @@ def test_rows_may_be_a_data_frame_a_file_or_several_systems(project: Project) ->
     assert means_of(evaluation.grade_answers(Frame(ROWS))) == means_of(evaluation.grade_answers(path), "log")
     results = evaluation.grade_answers({"a": ROWS, "b": Frame(ROWS), "c": "log.json"})
     assert list(results) == ["a", "b", "c"]
-    assert [row["with"] for row in results["a"]["comparison"]] == ["b", "c"] * 2
+    assert [row["with"] for row in results["a"]["comparison"]] == ["b", "c"] * 3
     assert results["a"]["comparison"][0]["verdict"] == "no significant difference"
 
 
@@ -340,14 +343,77 @@ def test_earlier_results_are_a_baseline_and_are_not_replaced(project: Project) -
     before = project.files()
     results = evaluation.grade_answers("log.json", baseline=path)["log"]
     changes = {row["measure"]: row["difference"] for row in results["baseline"]["differences"]}
-    assert changes == {"exact": pytest.approx(-1 / 3), "keyword": pytest.approx(-2 / 3)}
+    assert changes == pytest.approx({"exact": -1 / 3, "keyword": -2 / 3, "f1": -5 / 9})
     assert project.files() == before
 
 
 def test_what_nobody_judged_is_not_measured(project: Project) -> None:
-    """A blank answer meets no criterion, and alone would be a mean of 0."""
-    results = evaluation.grade_answers(ROWS, criteria={"polite": "Is it polite?"})
-    assert means_of(results) == {"exact": 1 / 3, "keyword": 2 / 3}
+    """Equal and blank answers need no judge, and alone would be a mean of few answers."""
+    results = evaluation.grade_answers(ROWS, methods=["exact", "llm_judge"])
+    assert means_of(results) == {"exact": 1 / 3}
+    assert (results["answers"]["accuracy"], results["answers"]["no_llm_fallback_count"]) == (None, 1)
+    assert "answers: llm_judge: not judged: no judge is named" in results["answers"]["warnings"]
+    assert [row["measure"] for row in results.summary()] == ["exact"]
+
+
+def test_criteria_need_a_judge(small: Project) -> None:
+    polite = {"polite": "Is it polite?"}
+    advice = r"judgements\.jsonl has no judgements, so name a judge"
+    with pytest.raises(evaluation.InputError, match=advice):
+        evaluation.grade_answers(ROWS, criteria=polite)
+    with pytest.raises(evaluation.InputError, match=advice):
+        evaluation.grade_answers(ROWS, methods=["exact"], criteria=polite)
+    with pytest.raises(evaluation.InputError, match=advice):
+        evaluation.grade("dev", criteria=polite)
+
+
+def test_criteria_are_judged_alone_unless_methods_are_named(project: Project, serve: Serve) -> None:
+    """As the command does: one call for each answer that is not blank."""
+    server = serve(completion(json.dumps({"rationale": "It is.", "decision": "yes"})))
+    polite = {"polite": "Is it polite?"}
+    results = evaluation.grade_answers(ROWS, criteria=polite, judge=LLAMA)
+    assert means_of(results).keys() == {"polite"}
+    results = evaluation.grade_answers(ROWS, methods=["exact"], criteria=polite, judge=LLAMA)
+    assert means_of(results).keys() == {"exact", "polite"}
+    assert len(server.calls) == 2
+
+
+def test_rows_say_which_criterion_failed(project: Project, serve: Serve) -> None:
+    serve(completion("I cannot say."))
+    rows = [*ROWS, {"question": "Why?", "gold": "So", "answer": "So"}]
+    chosen: dict[str, Any] = {"criteria": {"polite": "Is it polite?"}, "judge": LLAMA}
+    failures = [row["failure"] for row in evaluation.grade_answers(rows, **chosen).rows()]
+    assert [text is None for text in failures] == [False, False, True, False]
+    results = evaluation.grade_answers(rows, methods=["llm_judge"], **chosen)
+    for row, counts in zip(results.rows(), [(1, 1), (1, 2), (0, 0), (1, 1)], strict=True):
+        reasons = (row["failure"] or "").split("; ") if row["failure"] else []
+        assert (sum(reason.startswith("polite: ") for reason in reasons), len(reasons)) == counts
+
+
+def test_input_errors_survive_pickling() -> None:
+    """As between the processes of joblib and xdist."""
+    error = pickle.loads(pickle.dumps(evaluation.InputError(["a: no", "b: no"])))
+    assert (error.problems, str(error)) == (["a: no", "b: no"], "a: no\nb: no")
+
+
+def test_what_functions_receive_can_be_named(small: Project) -> None:
+    """The types have their fields in their docstrings."""
+
+    def long(item: evaluation.Item) -> bool:
+        return len(item.prediction) > 3
+
+    def cited(_question: evaluation.Question, prediction: evaluation.Prediction) -> int:
+        return len(prediction.evidence_sentences)
+
+    assert means_of(evaluation.grade_answers(ROWS, methods=(), measures={"long": long})) == {"long": 1 / 3}
+    assert evaluation.grade("dev", measures={"cited": cited})["strong"]["measures"]["cited"] == 0.5
+    documented = {
+        evaluation.Item: "accepted",
+        evaluation.Prediction: "retrieved_ids",
+        evaluation.Question: "rubric",
+    }
+    for kind, name in documented.items():
+        assert name in (kind.__doc__ or "")
 
 
 def test_measures_of_ones_own_need_no_gold_answers(project: Project) -> None:
@@ -359,7 +425,7 @@ def test_measures_of_ones_own_need_no_gold_answers(project: Project) -> None:
 def test_other_names_of_columns(project: Project) -> None:
     rows = [{"Frage": "Who?", "data": {"soll": "Ann"}, "Ist": "Ann"}]
     columns = {"question": "Frage", "gold": "data.soll", "prediction": "Ist"}
-    assert means_of(evaluation.grade_answers(rows, columns=columns)) == {"exact": 1, "keyword": 1}
+    assert means_of(evaluation.grade_answers(rows, columns=columns)) == {"exact": 1, "keyword": 1, "f1": 1}
     with pytest.raises(evaluation.InputError, match=r"no gold answer, as .*; found Frage, data, Ist"):
         evaluation.grade_answers(rows)
     with pytest.raises(ValueError, match="unknown field: answers; expected rows, "):
@@ -376,7 +442,8 @@ def test_a_measure_and_a_judge_of_ones_own_for_rows(project: Project) -> None:
         protocol="fraction",
         workers=8,
     )
-    assert means_of(results) == {"exact": 1 / 3, "keyword": 2 / 3, "llm_judge": 1 / 3, "cheap": 1 / 3}
+    expected = {"exact": 1 / 3, "keyword": 2 / 3, "f1": 5 / 9, "llm_judge": 1 / 3, "cheap": 1 / 3}
+    assert means_of(results) == pytest.approx(expected)
     assert [row["failure"] for row in results.rows()] == [None, "not judged by the function", None]
     assert project.files() == {}
 
