@@ -3670,9 +3670,19 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
         """Return the columns of the judgements beside the one that counts."""
         return [f"{self.name}_{kind}" for kind in further]
 
+    def describe_marks(self, answer: Judged) -> str:
+        """Return the scores by all judges: "5, 3, 5; openai/gpt-oss-20b: 2"."""
+        judgement = answer.find_judgement(self)
+        others = answer.others.get(self.name, {})
+        marks = [f"{name}: {self.format_score(other)}" for name, other in others.items()]
+        return "; ".join([self.list_words(judgement) if judgement else "", *marks])
+
     def list_words(self, judgement: Judgement) -> str:
         """Return "yes, no, yes": the judge's word each time that it was asked."""
         return ", ".join(str(self.find_word(repeat)) for repeat in judgement.repeats)
+
+
+MIN_GAP = 2 - 1e-9  # levels between repeats or judges from which on a person should decide
 
 
 class Judged(msgspec.Struct, kw_only=True):
@@ -3719,6 +3729,18 @@ class Judged(msgspec.Struct, kw_only=True):
         """Return the scores that second markers have given, by their names."""
         given = self.others.get(criterion.name, {})
         return {name: judgement.score for name, judgement in given.items()}
+
+    def measure_gap(self, criterion: Criterion) -> float:
+        """Return how many levels lie between repeats, or between judges; 0 if a person has decided."""
+        judgement = self.find_judgement(criterion)
+        others = self.list_others(criterion).values()
+        if judgement is None or not (judgement.repeats or others) or self.find_decision(criterion):
+            return 0.0
+        judges = [judgement.score, *others]
+        repeats = self.list_repeats(criterion) or judges
+        levels = sorted(PROMPTS[criterion.prompt].choices.values())
+        steps = (len(levels) - 1) / (levels[-1] - levels[0])
+        return max(max(scores) - min(scores) for scores in (judges, repeats)) * steps
 
     @property
     def cluster(self) -> Hashable:
@@ -7017,6 +7039,12 @@ class System(msgspec.Struct):
         return [answer for answer in self.answers if answer.decisions]
 
     @property
+    def disputed(self) -> list[tuple[GradedAnswer, SplitCriterion]]:
+        """The answers about which judges differ, by which criterion, and nobody has decided."""
+        pairs = itertools.product(self.answers, self.judged)
+        return [(answer, row) for answer, row in pairs if answer.measure_gap(row) >= MIN_GAP]
+
+    @property
     def scored(self) -> list[GradedAnswer]:
         """The answers that a judge or a person has scored."""
         return [answer for answer in self.answers if answer.score is not None]
@@ -9430,13 +9458,12 @@ def build_label_sheet(systems: Iterable[System], n_drawn: int) -> str:
         raise UsageError("no answer is judged, so there is nothing to label: name a system with --judge")
     drawn = sorted(answers, key=lambda key: compute_draw(key, answers[key].gold_id))
     rows = {answers[key].identify(RUBRIC): list_sheet_cells(answers[key], "") for key in drawn[:n_drawn]}
-    doubtful = []
-    for key in drawn[n_drawn:]:
-        reasons = describe_doubts(answers[key])
-        if reasons and answers[key].identify(RUBRIC) not in rows:
-            doubtful.append((DOUBTS.index(reasons[0]), key, ", ".join(reasons)))
-    for _, key, why in sorted(doubtful, key=itemgetter(0))[:n_drawn]:
-        rows.setdefault(answers[key].identify(RUBRIC), list_sheet_cells(answers[key], why))
+    others = [answers[key] for key in drawn[n_drawn:] if answers[key].identify(RUBRIC) not in rows]
+    doubtful = [answer for answer in others if describe_doubts(answer)]
+    doubtful.sort(key=lambda answer: (-answer.measure_gap(RUBRIC), not answer.flags))
+    for answer in doubtful[:n_drawn]:
+        why = ", ".join(describe_doubts(answer))
+        rows.setdefault(answer.identify(RUBRIC), list_sheet_cells(answer, why))
     return render_csv(SHEET_HEADER, rows.values())
 
 
@@ -9450,20 +9477,15 @@ def list_sheet_cells(answer: GradedAnswer, why: str) -> list[object]:
     return [*cells, *levels, "", "", why]
 
 
-DOUBTS = ("flagged", "full score without right evidence", "the reason names another level")
-
-
 def describe_doubts(answer: GradedAnswer) -> list[str]:
-    """Return why a person should look at a judged answer, the gravest first."""
-    rationale = answer.find_rationale(RUBRIC)
-    named = re.findall(r"(?i)\b(?:level|score)\s*(?:of|is|:)?\s*([1-5])\b", rationale)
+    """Return why a person should look at a judged answer."""
     is_unsupported = bool(answer.gold) and not set(answer.gold) & set(answer.cited)
-    cases = (
-        bool(answer.flags),
-        answer.score == TOP_SCORE and is_unsupported,
-        bool(answer.judgement and named and str(find_nearest_level(answer.judgement.score)) not in named),
-    )
-    return list(itertools.compress(DOUBTS, cases))
+    cases = {
+        f"judges differ ({RUBRIC.describe_marks(answer)})": answer.measure_gap(RUBRIC) >= MIN_GAP,
+        "flagged": bool(answer.flags),
+        "full score without right evidence": answer.score == TOP_SCORE and is_unsupported,
+    }
+    return [doubt for doubt, is_given in cases.items() if is_given]
 
 
 # ------------------------------------------------------------------ 14. The class and its pages
@@ -9477,7 +9499,10 @@ def describe_doubts(answer: GradedAnswer) -> list[str]:
 LEADERBOARD_MEASURES = (COMBINED_MEASURE, ANSWER_MEASURE, EVIDENCE_MEASURE, F1_MEASURE, *RETRIEVAL_MEASURES)
 COUNTS = {"Judged": "scored", "Missing": "missing", "Flagged": "flagged", "Overridden": "overridden"}
 NOT_ON_CONSOLE = {*COUNTS, "Warnings", "Status", "Reason", RETRIEVAL_MEASURES[0].title}  # it has 100 columns
-GRADES_HEADER = ("submission", "points", "previous", "system", "status", "reason", "flagged", "page")
+GRADES_HEADER = (
+    *("submission", "points", "previous", "system", "status", "reason"),
+    *("flagged", "judges_differ", "page"),
+)
 
 # What needs attention, in this order; what to do comes after a semicolon
 CHANGED = "Not as in the last run"
@@ -9488,13 +9513,14 @@ UNJUDGED = "Judgements missing; run again, or override them"
 NOTHING_RIGHT = "F1 of 0 with citations; compare their IDs with those of the documents"
 BESIDE = "Files beside, not graded"
 FLAGGED = "Flagged answers; read them and decide"
+DISPUTED = "Judges differ; read the answers and decide"
 EQUAL = "Equal predictions"
 UNEQUAL = "Overridden, but not for all with this answer"
 REJECTED = "Rows of people's files that do not count"
 BEST = "The best system counts; ask for one file, or `final`"
 CONCERNS = (
     *(CHANGED, UNGRADED, OTHER_FORM, ALL_CITED, UNJUDGED, NOTHING_RIGHT),
-    *(BESIDE, FLAGGED, EQUAL, BEST, UNEQUAL, REJECTED),
+    *(BESIDE, FLAGGED, DISPUTED, EQUAL, BEST, UNEQUAL, REJECTED),
 )
 # Which of these data warnings are, by their kind
 ODDITIES = {OTHER_FORM: (QUESTION_FORM, DOCUMENT_FORM, SENTENCE_FORM), ALL_CITED: (BROAD,)}
@@ -9721,6 +9747,10 @@ def list_concerns(
             name = answer.question.question_id
             note = f"{name} ({', '.join(answer.flags)})"
             yield FLAGGED, LinkCell(title, submission.link_page(split, name), note)
+        for answer, criterion in system.disputed:
+            name = answer.question.question_id
+            note = f"{criterion.prefix}{name} ({criterion.describe_marks(answer)})"
+            yield DISPUTED, LinkCell(title, submission.link_page(split, name), note)
         for group in groups:
             others = [other.title for other in group if other is not system]
             if len(others) < len(group):
@@ -9883,7 +9913,8 @@ def list_grades(
         n_flagged = sum(len(system.flagged) for system in submission.systems)
         page = submission.name_page(split) if has_pages else ""
         row: list[object] = [submission.name, grade.points, grade.previous, grade.system.name]
-        yield [*row, status, grade.reason, n_flagged, page]
+        n_disputed = sum(len(system.disputed) for system in submission.systems)
+        yield [*row, status, grade.reason, n_flagged, n_disputed, page]
 
 
 def build_question_part(split: Split, gradebook: Gradebook) -> Part:
@@ -10176,7 +10207,9 @@ Average Combined Score (0-1): {format_mean(system, COMBINED_MEASURE, 2)}"""
         lowest = min(PROMPTS[criterion.prompt].choices.values())
         text += f"\nAverage {measure.title} ({lowest}-{measure.highest:g}): {format_mean(system, measure, 2)}"
     cases = describe_cases(system, criteria)
-    remarks = [*describe_scored(system), *cases["Flagged questions"], *cases["Overridden scores"]]
+    remarks = describe_scored(system)
+    for title in ("Flagged questions", "Judges differ", "Overridden scores"):
+        remarks += cases[title]
     return "\n".join([text, *map(escape_console, remarks)])
 
 
@@ -10196,7 +10229,10 @@ def describe_scored(system: System) -> list[str]:
 def describe_cases(system: System, criteria: Iterable[SplitCriterion]) -> dict[str, list[str]]:
     """Return the answers that a person should look at, by title."""
     cases: dict[str, list[str]] = {"Questions without a judgement": [], "Flagged questions": []}
-    cases["Overridden scores"] = []
+    cases |= {"Judges differ": [], "Overridden scores": []}
+    for answer, criterion in system.disputed if not system.submission else ():  # no student's page has them
+        text = f"{answer.question.question_id}: {criterion.prefix}{criterion.describe_marks(answer)}"
+        cases["Judges differ"].append(f"Judges differ: {text}")
     for answer in system.answers:
         name = answer.question.question_id
         for criterion in criteria:

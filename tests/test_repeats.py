@@ -22,6 +22,7 @@ from conftest import (
     Project,
     Serve,
     asked_document,
+    below_the_averages,
     blocks,
     journal_entries,
     json_lines,
@@ -436,6 +437,94 @@ def test_second_markers_of_answers(project: Project, serve: Serve) -> None:
     assert results["accuracy"] == 0.5
     assert results["detailed_results"][3]["llm_judge_second_markers"] == {GPT_OSS: 1}
     assert f"{GPT_OSS}  llm_judge" in blocks(outcome.out)["JUDGES"]
+
+
+# ------------------------------------------------------------------ Where judges differ
+
+
+CLASS = ("dev", "--outputs", "in/ann", "in/bob", "--report", "html")
+HEADING = "Judges differ: {}; read the answers and decide"
+
+
+@pytest.fixture
+def pair(small: Project) -> Project:
+    strong = small.read("dev_strong_output.json")
+    small.submission("in/ann", final=strong)
+    small.submission("in/bob", final={**strong, "q002": {"answer": "It snows."}})
+    return small
+
+
+def in_the_box(outcome: Outcome, count: int) -> list[str]:
+    """Return what the console lists below the heading of the kind."""
+    lines = blocks(outcome.out).get("NEEDS ATTENTION", "").splitlines()
+    return lines[lines.index(HEADING.format(count)) + 1 :][:count]
+
+
+def differing(project: Project) -> dict[str, str]:
+    return {row["submission"]: row["judges_differ"] for row in rows_of_csv(project, "dev_grades.csv")}
+
+
+def test_repeats_that_are_two_levels_apart_need_a_decision(pair: Project, judge_with: JudgeWith) -> None:
+    judge_with({"in/ann/final": [[5, 3], [2, 3]], "in/bob/final": [[5, 3], [1, 4]]})
+    command = (*CLASS, "--repeats", "2")
+    outcome = pair.run(*command)
+    assert [line.strip() for line in in_the_box(outcome, 3)] == [
+        "ann: q001 (5, 3)",
+        "bob: q001 (5, 3)",
+        "bob: q002 (1, 4)",
+    ]
+    assert differing(pair) == {"ann": "1", "bob": "2"}
+    page = pair.files()["dev_leaderboard.html"].decode()
+    assert HEADING.format(3) in page
+    assert 'href="dev_graded/bob/dev_evaluation.html#q002"' in page
+    pair.write(
+        "dev_overrides.csv", "question_id,submission,score,reason\nq001,ann,4,Read.\nq001,bob,4,Read.\n"
+    )
+    outcome = pair.run(*command)
+    assert [line.strip() for line in in_the_box(outcome, 1)] == ["bob: q002 (1, 4)"]
+    assert differing(pair) == {"ann": "0", "bob": "1"}
+
+
+def test_judges_that_are_two_levels_apart_need_a_decision(pair: Project, judge_with: JudgeWith) -> None:
+    judge_with({"in/ann/final": [5, 2], "in/bob/final": [5, 4]})
+    pair.run(*CLASS, "--model", GPT_OSS)
+    judge_with({"in/ann/final": [4, 4], "in/bob/final": [4, 4]})
+    outcome = pair.run(*CLASS, "--model", LLAMA)
+    assert [line.strip() for line in in_the_box(outcome, 1)] == [f"ann: q002 (4; {GPT_OSS}: 2)"]
+    for name in ("ann", "bob"):
+        page = pair.files()[f"dev_graded/{name}/dev_evaluation.html"].decode()
+        assert GPT_OSS not in page
+        assert "Judges differ" not in page
+
+
+def test_judges_that_differ_in_the_current_folder(project: Project, judge_with: JudgeWith) -> None:
+    write_many(project, 4)
+    judge_with({"strong": [[5, 3], [2, 2], [1, 5], [3, 4]]})
+    outcome = project.run("dev", "--repeats", "2", "--report", "md")
+    shown = [line for line in below_the_averages(outcome) if line.startswith("Judges differ")]
+    assert shown == ["Judges differ: q001: 5, 3", "Judges differ: q003: 1, 5"]
+    assert (
+        "\n## Judges differ\n\n- strong: Judges differ: q001: 5, 3\n"
+        in project.files()["dev_evaluation.md"].decode()
+    )
+    project.run("dev", "--repeats", "2", "--label-sheet", "--labels", "2")
+    whys = [row["why"] for row in rows_of_csv(project, "dev_labels.csv")]
+    assert whys[:2] == ["", ""]
+    assert set(whys[2:]) <= {"judges differ (5, 3)", "judges differ (1, 5)"}
+
+
+def test_support_two_levels_apart_needs_a_decision(small: Project, serve: Serve) -> None:
+    def answer(call: Call) -> Reply:
+        support = ("full", "none")[repeat_of(call)]
+        return completion(json.dumps({"rationale": "Because.", "score": 4, "support": support}))
+
+    serve(answer)
+    command = ("dev", "--repeats", "2", "--judge-support")
+    assert "Judges differ: q001: support: full, none" in below_the_averages(small.run(*command))
+    small.write(
+        "dev_overrides.csv", "question_id,system,criterion,score,reason\nq001,strong,support,partial,Read.\n"
+    )
+    assert not mentions(below_the_averages(small.run(*command)), "Judges differ")
 
 
 # ------------------------------------------------------------------ Provenance
