@@ -425,6 +425,7 @@ class Question(Record, kw_only=True):
         self.lacks_evidence = self.evidence_sentences == [NOT_GIVEN]
         ids = [] if self.lacks_evidence else self.evidence_sentences
         self.evidence_sentences = read_ids("evidence_sentences", ids)
+        self.doc_id = unicodedata.normalize("NFC", self.doc_id)
         for label in LABELS:
             value = getattr(self, label)
             if not isinstance(value, str):
@@ -477,7 +478,8 @@ class Prediction(Record):
         if not (isinstance(self.question, str) and isinstance(self.answer, str)):
             self.question = format_plain(self.question) or ""
             self.answer = format_plain(self.answer) or ""
-        self.retrieved_docs = read_ids("retrieved_docs", ids)
+        ids = read_ids("retrieved_docs", ids)
+        self.retrieved_docs = [unicodedata.normalize("NFC", name) for name in ids]
         self.evidence_sentences = read_ids("evidence_sentences", self.evidence_sentences)
 
     @property
@@ -1493,8 +1495,9 @@ def is_inside(folder: str | Path, path: str | Path) -> bool:
 def read_document(doc_id: str, problems: list[str], root: str = "") -> tuple[Document, str]:
     """Return (a document of the corpus, its SHA-256). What is outside the corpus is never opened."""
     corpus = os.path.join(root, CORPUS_DIR)
-    for suffix in DOCUMENT_SUFFIXES:
-        path = f"{corpus}/{doc_id}{suffix}"
+    forms = dict.fromkeys([doc_id, unicodedata.normalize("NFD", doc_id)])
+    for suffix, name in itertools.product(DOCUMENT_SUFFIXES, forms):
+        path = f"{corpus}/{name}{suffix}"
         if os.path.lexists(path) and not is_inside(corpus, path):
             return Document("outside"), ""
         if os.path.lexists(path):
@@ -1528,7 +1531,7 @@ def read_corpus(pattern: str, problems: list[str]) -> dict[str, Document]:
     """Read the documents whose ID or path matches a pattern; it is a problem if there is none."""
     documents: dict[str, Document] = {}
     for path in find_documents(problems):
-        doc_id = path.relative_to(CORPUS_DIR).with_suffix("").as_posix()
+        doc_id = unicodedata.normalize("NFC", path.relative_to(CORPUS_DIR).with_suffix("").as_posix())
         is_match = fnmatch(doc_id, pattern) or fnmatch(path.as_posix(), pattern)
         if is_match and doc_id not in documents:  # x.json comes before x.txt
             documents[doc_id], _ = read_document_file(path.as_posix(), problems)
@@ -1633,6 +1636,8 @@ def list_paths(patterns: Iterable[str]) -> list[str]:
     """
     paths: dict[str, str] = {}
     for pattern in patterns:
+        forms = [unicodedata.normalize(form, pattern) for form in ("NFC", "NFD")]
+        pattern = next(filter(os.path.lexists, [pattern, *forms]), pattern)
         matches = set(glob.glob(pattern))
         if os.path.exists(pattern) or not matches:
             matches.add(pattern)
@@ -6735,7 +6740,7 @@ def parse_name(text: str) -> str:
     """Parse a name of visible characters."""
     if remove_invisible(text) != text or not text:
         raise argparse.ArgumentTypeError(f"expected a name, got {escape_console(text)!r}")
-    return text
+    return unicodedata.normalize("NFC", text)
 
 
 class Options:
@@ -6782,7 +6787,8 @@ def parse_threshold(text: str) -> Threshold:
     match = re.fullmatch(r"(?:(.+):)?([^:=]+)=([0-9]*\.?[0-9]+)", text)
     if not match:
         raise argparse.ArgumentTypeError(f"expected [SYSTEM:]MEASURE=VALUE, got {cut_text(text)!r}")
-    return Threshold(match[1] or "", match[2].lower(), float(match[3]))
+    system = unicodedata.normalize("NFC", match[1] or "")
+    return Threshold(system, match[2].lower(), float(match[3]))
 
 
 class GateOptions(Options):
@@ -6961,7 +6967,7 @@ class Split(NamedTuple):
     questions: list[Question]
     documents: dict[str, Document]  # those of the questions; if these name none, all
     others: dict[Hashable, Document]  # that were read since, by ID and by file
-    corpus_sha256: str
+    corpus_sha256: str  # of the documents of the questions; "" without gold
     warnings: list[str]
     root: str = ""
     criteria: Sequence[SplitCriterion] = ()
@@ -7076,6 +7082,7 @@ class Submission(msgspec.Struct):
     path: str = ""  # of the folder that was named, which may hold the other one
     last: LastGrade = NO_LAST_GRADE
     names: list[str] = []  # of the systems to grade
+    files: dict[str, str] = {}  # the systems that it has -> what their files call them
     others: list[str] = []  # that it has files of
     found: list[str] = []  # all files and folders in it
     systems: list[System] = []
@@ -7125,11 +7132,14 @@ class CheckOptions(InputOptions):
 KIT_README = """\
 # Check your predictions
 
-1. Install Python 3.10 or later. In this folder, run `python -m pip install -r requirements.txt`.
+1. Install Python 3.10 or later. In this folder, run `python3 -m venv .venv` and then
+   `.venv/bin/python -m pip install -r requirements.txt`. On Windows, run `py -m venv .venv` and
+   `.venv\\Scripts\\python -m pip install -r requirements.txt`.
 2. Answer the questions in `NLP Project Data/{split}_final_jsonl.txt` from the documents in `corpus/`.
 3. Save the answers here as `{split}_NAME_output.json`, by question ID. NAME is your system's name:
    `{"q001": {"answer": "It is.", "evidence_sentences": ["S1"], "retrieved_docs": ["doc"]}, "q002": ...}`
-4. Run `python evaluation.py check {split}`. Nothing is judged, sent or written.
+4. Run `.venv/bin/python evaluation.py check {split}`, on Windows with `.venv\\Scripts\\python`. Nothing is
+   judged, sent or written.
 5. It names the file and the question of what is wrong, and warns of what would cost points unseen.
 6. Mend it, and check again.
 7. Hand in your file. If there are several, the system `final` is your grade.
@@ -7163,6 +7173,8 @@ class CheckInputs(Command):
         for submission in submissions:
             ungraded += submission.problems
             warnings += submission.warnings
+            beside = find_files_beside(split, submission)
+            warnings += list_warnings(submission.folder, {"files beside, not graded": beside})
         has_any = any(submission.names for submission in submissions)
         is_early = has_gold and not (has_any or options.outputs or options.systems)
         if is_early:
@@ -7194,12 +7206,16 @@ class CheckInputs(Command):
         if os.path.lexists(folder) and not (os.path.isdir(folder) and not os.listdir(folder)):
             raise UsageError(f"{folder} is not an empty folder: name another one, or move it away")
         program = Path(__file__).resolve()
-        copied = {"requirements.txt": program.with_name("requirements.txt"), "evaluation.py": program}
-        copied |= {path.as_posix(): path for path in documents}
+        copied = {"evaluation.py": program} | {path.as_posix(): path for path in documents}
         files = [OutputFile(f"{folder}/{name}", path.read_bytes) for name, path in copied.items()]
         rows = [{"question_id": row.question_id, "question": row.question} for row in questions]
         lines = b"".join(encode_json(row) + b"\n" for row in rows)
         files.append(OutputFile(f"{folder}/{QUESTIONS_FILE.format(split=split)}", io.BytesIO(lines).read))
+        needed = re.search(
+            r"# dependencies = (.*)", program.read_text("utf-8")
+        )  # also without requirements.txt
+        requirements = "".join(f"{line}\n" for line in json.loads(needed[1] if needed else "[]"))
+        files.append(OutputFile(f"{folder}/requirements.txt", requirements.encode))
         files.append(OutputFile(f"{folder}/README.md", KIT_README.replace("{split}", split).encode))
         _, is_written = write_outputs(files, console)
         console.print(f"Student kit saved to: {escape_console(folder)}")
@@ -7210,11 +7226,13 @@ def describe_submitted(split: Split, system: System) -> str:
     """Return how much of what is asked for a system has submitted."""
     noun = "questions" if split.questions else "predictions"
     rows = list(map(system.predict, split.questions)) or list(system.predictions.rows.values())
-    n_answered = sum(not is_blank(row.answer) for row in rows)
+    names = [question.question_id for question in split.questions] or list(system.predictions.rows)
+    blank = [name for name, row in zip(names, rows, strict=True) if is_blank(row.answer)]
     n_cited = sum(bool(row.evidence_sentences) for row in rows)
     n_retrieved = sum(bool(row.retrieved_ids) for row in rows)
     counts = f"{n_cited} with citations, {n_retrieved} with retrieval"
-    return f"{n_answered} of {len(rows)} {noun} answered, {counts}"
+    text = f"{len(rows) - len(blank)} of {len(rows)} {noun} answered, {counts}"
+    return f"{text}; not answered: {shorten_names(blank)}" if blank else text
 
 
 # -- Reading
@@ -7259,7 +7277,13 @@ def read_questions(
 ) -> tuple[list[Question], InputFile]:
     """Read one question per line, or a list. Those without an ID are numbered q001, q002, ... by position."""
     file = read_file(os.path.join(root, QUESTIONS_FILE.format(split=split)), problems)
-    if accepts_open and b'"doc_id"' not in (file.data or b'"doc_id"'):
+    data = file.data or b""
+    is_open = b'"question"' in data and not re.search(rb'"(doc_id|answer)"', data)
+    if is_open and not accepts_open:
+        advice = f"check predictions with: python evaluation.py check {split}"
+        problems.append(f"{file.name}: questions without gold answers, as students have them; {advice}")
+        return [], file.source
+    if is_open:
         rows = {}
         for position, row in parse_rows(OpenQuestion, file, problems).items():
             gold: dict[str, Any] = {"doc_id": "", "answer": "", "evidence_sentences": []}
@@ -7299,13 +7323,35 @@ def name_submissions(paths: Sequence[str]) -> list[str]:
     """Return the submissions' names: the folder's own, after those of its parents if it repeats."""
     absolute = [Path(os.path.abspath(path)) for path in paths]
     parent = os.path.commonpath([path.parent for path in absolute])
-    names = [path.name for path in absolute]
+    names = [show_name(path.name) for path in absolute]
     for separator in ("-", "-", "/"):  # a name with parents may be that of another folder
         repeated = find_repeated(names)
         for index, path in enumerate(absolute):
             if names[index] in repeated:
-                names[index] = separator.join(path.relative_to(parent).parts)
-    return names
+                names[index] = separator.join(map(show_name, path.relative_to(parent).parts))
+    return tell_apart([path.name for path in absolute], names)
+
+
+def show_name(name: str) -> str:
+    """Return the name of a file in NFC, with escapes for bytes that are no text and for what nobody sees."""
+    name = unicodedata.normalize("NFC", name)
+    return re.sub(rf"{INVISIBLE}|[\\\n\t]", lambda match: escape_text(match[0]), name)
+
+
+def escape_text(text: str) -> str:
+    """Return a text in ASCII: "\\xfc" for a byte that is no text, "\\u200b" for a character."""
+    escaped = text.encode("unicode_escape").decode()
+    return re.sub(r"\\udc([89a-f][0-9a-f])", r"\\x\1", escaped)
+
+
+def tell_apart(names: Sequence[str], shown: Sequence[str]) -> list[str]:
+    """Return what is shown for names of files. Those that are alike in NFC only are shown in ASCII."""
+    repeated = find_repeated(shown)
+    distinct = []
+    for name, text in zip(names, shown, strict=True):
+        is_other_form = text in repeated and not unicodedata.is_normalized("NFC", name)
+        distinct.append(escape_text(name) if is_other_form else text)
+    return distinct
 
 
 def choose_folders(names: Sequence[str]) -> list[str]:
@@ -7326,7 +7372,9 @@ def choose_folders(names: Sequence[str]) -> list[str]:
 def make_safe_name(text: str) -> str:
     """Return a name that a folder can have on any system."""
     name = re.sub(r'[<>:"/\\|?*\s]', "_", remove_invisible(text).strip(" ."))
-    return name.encode()[:MAX_NAME_BYTES].decode(errors="ignore") or "_"
+    name = name.encode()[:MAX_NAME_BYTES].decode(errors="ignore").rstrip(".")
+    is_reserved = re.fullmatch(r"(?i)(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", name)  # by Windows
+    return f"_{name}" if is_reserved or not name else name
 
 
 def read_submission(split: Split, submission: Submission, options: InputOptions) -> None:
@@ -7341,7 +7389,8 @@ def read_submission(split: Split, submission: Submission, options: InputOptions)
         folder = find_inner_folder(folder) if submission.name else folder
         submission.folder = folder
         submission.found = list_visible(folder) if submission.name else []
-        submission.names = find_systems(folder, split.name)
+        submission.files = find_systems(folder, split.name)
+        submission.names = list(submission.files)
         if submission.name and not submission.names and not options.systems:
             raise InputError([explain_no_predictions(folder, split)])
     except OSError as error:
@@ -7393,12 +7442,13 @@ def explain_no_predictions(folder: str, split: Split) -> str:
     return explain_not_found(f"{folder}/{wanted}", expected)
 
 
+ARCHIVE = r"\.(zip|7z|rar|tar|t?gz)$"
 COPY_MARK = r"(?i)[ _-]*(\(\d+\)|copy|kopie)(?=\.)"  # as a computer names the copy of a file
 
 
 def advise_on_file(name: str, split: Split) -> str:
     """Return what to do with a file in the place of predictions; "" if it looks like something else."""
-    if re.search(r"(?i)\.(zip|7z|rar|tar|t?gz)$", name):
+    if re.search(f"(?i){ARCHIVE}", name):
         return "unpack it"
     plain = re.sub(COPY_MARK, "", name)
     for known in find_splits(split.root):
@@ -7411,7 +7461,8 @@ def advise_on_file(name: str, split: Split) -> str:
 
 def read_system(split: Split, submission: Submission, name: str) -> None:
     """Add a system to its submission, or what is wrong with its file to the submission's problems."""
-    path = os.path.join(submission.folder, PREDICTIONS_FILE.format(split=split.name, system=name))
+    file_name = PREDICTIONS_FILE.format(split=split.name, system=submission.files.get(name, name))
+    path = os.path.join(submission.folder, file_name)
     max_bytes = MAX_FILE_BYTES
     if submission.name:
         max_bytes = max(MIN_SUBMISSION_BYTES, QUESTION_BYTES * len(split.questions))
@@ -7429,16 +7480,37 @@ def read_system(split: Split, submission: Submission, name: str) -> None:
         submission.systems.append(System(name, submission.name, file.source, predictions, oddities))
 
 
+def find_files_beside(split: Split, submission: Submission) -> list[str]:
+    """Return the files that a student may have meant: copies of predictions, archives, newer ones within."""
+    predictions = {
+        PREDICTIONS_FILE.format(split=split.name, system=name) for name in submission.files.values()
+    }
+    if not submission.name or not predictions:
+        return []
+    copy = PREDICTIONS_FILE.format(split=re.escape(split.name), system=".+").removesuffix(".json")
+    pattern = re.compile(rf"{copy}|(?i:{ARCHIVE})")
+    beside = [name for name in submission.found if name not in predictions and pattern.search(name)]
+    folder = Path(submission.folder)
+    graded = filter(Path.is_file, map(folder.joinpath, predictions))
+    newest = max((path.stat().st_mtime for path in graded), default=0)
+    wanted = PREDICTIONS_FILE.format(split=split.name, system="*")
+    for path in sorted([*folder.glob(f"*/{wanted}"), *folder.glob(f"*/*/{wanted}")]):
+        if path.is_file() and path.stat().st_mtime >= newest:
+            beside.append(show_name(path.relative_to(folder).as_posix()))
+    return beside
+
+
 def compute_system_order(name: str) -> tuple[bool, str]:
     return name not in SYSTEMS, name
 
 
-def find_systems(folder: str, split: str) -> list[str]:
-    """Return the systems with a predictions file in the folder, in their order. Raises OSError."""
+def find_systems(folder: str, split: str) -> dict[str, str]:
+    """Map each system with a predictions file in the folder to its name there. Raises OSError."""
     start, end = PREDICTIONS_FILE.format(split=split, system="\n").split("\n")
     pattern = re.compile(f"{re.escape(start)}(.+){re.escape(end)}")
     matches = map(pattern.fullmatch, os.listdir(folder or "."))
-    return sorted([match[1] for match in matches if match], key=compute_system_order)
+    found = sorted([match[1] for match in matches if match], key=compute_system_order)
+    return dict(zip(tell_apart(found, list(map(show_name, found))), found, strict=True))
 
 
 def parse_predictions(
@@ -7578,7 +7650,7 @@ def check_predictions(file: FileData, split: Split, predictions: Predictions) ->
         "questions without a prediction, counted as misses": [name for name in missing if name not in named],
         "predictions for IDs that no question has": unknown,
         "predictions with another text than the question's": swapped,
-        DOCUMENT_FORM: find_similar_documents(split, rows),
+        **check_documents(split, rows),
         f"{n_beyond} retrieved IDs beyond the first {MAX_RETRIEVED}, which do not count": long,
         **check_citations(split, rows),
         BROAD: find_broad_citations(split, rows),
@@ -7619,15 +7691,28 @@ def strip_path_and_suffix(doc_id: str) -> str:
     return re.sub(r"\.(json|jsonl|txt|md|html?|pdf|xml)$", "", re.split(r"[/\\]", doc_id)[-1].casefold())
 
 
-def find_similar_documents(split: Split, rows: Mapping[str, Prediction]) -> list[str]:
-    """Return gold documents that were retrieved under a similar name only, if none was by its own."""
-    retrieved: set[str] = set()
-    for prediction in rows.values():
-        if not split.documents.keys().isdisjoint(prediction.retrieved_ids):
-            return []
-        retrieved.update(prediction.retrieved_ids)
-    matches = match_forms(split.documents, retrieved, strip_path_and_suffix)
-    return [f"{other} for {doc_id}" for doc_id, other in matches.items()]
+def check_documents(split: Split, rows: Mapping[str, Prediction]) -> dict[str, list[str]]:
+    """Return the retrieved IDs that no document has, by kind of warning.
+
+    Without gold all documents are known. With gold, an ID with another folder may be that of another document
+    if some gold documents were retrieved.
+    """
+    corpus = os.path.join(split.root, CORPUS_DIR)
+    retrieved = dict.fromkeys(flatten(row.retrieved_ids for row in rows.values()))
+    unknown = [name for name in retrieved if name not in split.documents]
+    has_gold = bool(split.corpus_sha256)
+    matches = match_forms(unknown, split.documents, strip_path_and_suffix)
+    similar = []
+    for name, doc_id in matches.items():
+        lacks_folder = "/" in doc_id and "/" not in name
+        is_sure = lacks_folder or not has_gold or len(unknown) == len(retrieved)
+        if is_sure and not any(os.path.lexists(f"{corpus}/{name}{suffix}") for suffix in DOCUMENT_SUFFIXES):
+            similar.append(f"{name} for {doc_id}")
+    others = [name for name in unknown if name not in matches]
+    return {
+        DOCUMENT_FORM: similar,
+        "retrieved IDs that no document of the corpus has": [] if has_gold else others,
+    }
 
 
 def check_citations(split: Split, rows: Mapping[str, Prediction]) -> dict[str, list[str]]:
@@ -7641,6 +7726,8 @@ def check_citations(split: Split, rows: Mapping[str, Prediction]) -> dict[str, l
     n_similar = 0
     n_cited = 0
     gold = {question.question_id: question.doc_id for question in split.questions}
+    has_gold = bool(split.corpus_sha256)
+    everywhere = set(flatten(document.sentences or () for document in split.documents.values()))
     for question_id, row in rows.items():
         n_cited += len(row.evidence_sentences)
         gold_id = gold.get(question_id, "")
@@ -7654,8 +7741,9 @@ def check_citations(split: Split, rows: Mapping[str, Prediction]) -> dict[str, l
         forms = match_forms(names, sentences if gold_id else known, fold_id)
         similar |= dict.fromkeys(f"{name} for {form}" for name, form in forms.items())
         n_similar += len(forms)
-        if doc_ids and all(document.sentences is not None for document in documents):
-            unknown += [f"{name} of {question_id}" for name in names]
+        if not doc_ids or any(document.sentences is None for document in documents):
+            names = [] if has_gold else sorted(set(names) - everywhere)  # they may be another document's
+        unknown += [f"{name} of {question_id}" for name in names]
     if 2 * n_similar >= max(n_cited, 1):
         return {SENTENCE_FORM: list(similar)}
     return {"cited IDs that neither the gold document nor a retrieved one has": unknown}
@@ -7700,19 +7788,18 @@ def warn_about_equal_predictions(submissions: Sequence[Submission]) -> list[str]
 
 
 def find_misspelt_fields(file: FileData, predictions: Predictions) -> dict[str, list[str]]:
-    """Return a warning for each field that looks like another name for one that half the predictions lack."""
-    lacking: dict[str, str] = {}  # what a field may be called -> the field
-    for known, others in FIELD_NAMES.items():
-        filled = [row for row in predictions.rows.values() if getattr(row, known)]
-        if 2 * len(filled) <= len(predictions.rows):
-            lacking |= dict.fromkeys(others.split(), known)
-    if not lacking or not predictions.rows or file.data is None:
+    """Return a warning for each field that looks like another name for one that a prediction lacks."""
+    lacking = set()
+    for key, row in predictions.rows.items():
+        if not (row.answer and row.evidence_sentences and row.retrieved_docs):
+            lacking.add(key)
+    if not lacking or file.data is None:
         return {}
-    sample = KeyFilter(set(itertools.islice(predictions.rows, SAMPLE_SIZE)))
-    members = split_members(JsonRow(file.name, file.data), sample)
+    members = split_members(JsonRow(file.name, file.data), KeyFilter(lacking))
     members.pop("", None)
     rows = {key: parse_row(dict[str, Any], row, []) or {} for key, row in members.items()}
-    return describe_unknown_fields(rows, lacking, "predictions")
+    known = {name: field for field, names in FIELD_NAMES.items() for name in names.split()}
+    return describe_unknown_fields(rows, known, "predictions")
 
 
 def describe_unknown_fields(
@@ -7720,10 +7807,11 @@ def describe_unknown_fields(
 ) -> dict[str, list[str]]:
     """Return a warning for each field like a known one, which maps what it may be called to its name."""
     cases: dict[str, list[str]] = defaultdict(list)
+    find_similar = functools.cache(functools.partial(difflib.get_close_matches, n=1, cutoff=0.82))
+    names = tuple(known)
     for key, fields in rows.items():
         for name, value in itertools.islice(fields.items(), SAMPLE_SIZE):
-            letters = re.sub(r"[\W_]", "", name).lower()
-            similar = difflib.get_close_matches(letters, known, n=1, cutoff=0.82)
+            similar = find_similar(re.sub(r"[\W_]", "", name).lower(), names)
             if similar and not fields.get(known[similar[0]]) and value and name not in known.values():
                 advice = f'did you mean "{known[similar[0]]}"?'
                 kind = f'{noun} with the unknown field "{cut_text(name)}"; {advice}'
@@ -7794,7 +7882,11 @@ class SplitOptions(InputOptions, JudgeOptions, GateOptions):
     follows_journal = True
 
     judge: Sequence[str] | None = option(
-        None, "judge these systems (default: all but simple; of submissions all)", nargs="*", metavar="NAME"
+        None,
+        "judge these systems (default: all but simple; of submissions all)",
+        nargs="*",
+        type=parse_name,
+        metavar="NAME",
     )
     judge_support: bool = option(False, "judge whether the cited sentences support the answer: one more call")
     criteria: Sequence[CriterionValue] = own_criteria_option()
@@ -9507,6 +9599,7 @@ GRADES_HEADER = (
 # What needs attention, in this order; what to do comes after a semicolon
 CHANGED = "Not as in the last run"
 UNGRADED = "Not graded"
+ESCAPED = "Names with characters that nobody sees, shown as escapes; rename the folder or file"
 OTHER_FORM = "IDs in another form"
 ALL_CITED = "Nearly everything cited"
 UNJUDGED = "Judgements missing; run again, or override them"
@@ -9519,7 +9612,7 @@ UNEQUAL = "Overridden, but not for all with this answer"
 REJECTED = "Rows of people's files that do not count"
 BEST = "The best system counts; ask for one file, or `final`"
 CONCERNS = (
-    *(CHANGED, UNGRADED, OTHER_FORM, ALL_CITED, UNJUDGED, NOTHING_RIGHT),
+    *(CHANGED, UNGRADED, ESCAPED, OTHER_FORM, ALL_CITED, UNJUDGED, NOTHING_RIGHT),
     *(BESIDE, FLAGGED, DISPUTED, EQUAL, BEST, UNEQUAL, REJECTED),
 )
 # Which of these data warnings are, by their kind
@@ -9730,6 +9823,8 @@ def list_concerns(
     page = submission.link_page(split)
     for reason in (*submission.reasons, *submission.notices):
         yield UNGRADED, LinkCell(submission.name, page, cut_text(reason))
+    for name in filter(re.compile(r"\\").search, (submission.name, *submission.names)):
+        yield ESCAPED, LinkCell(submission.name, page, name)
     for system in submission.systems:
         title = system.title if len(submission.systems) > 1 else submission.name
         for kind in ODDITIES:
@@ -9761,22 +9856,13 @@ def list_concerns(
         if decision.system.submission == submission.name:
             page = submission.link_page(split, decision.answer.question.question_id)
             yield UNEQUAL, LinkCell(submission.name, page, decision.describe())
-    for name in find_copies(split, submission):
+    for name in find_files_beside(split, submission):
         yield BESIDE, LinkCell(submission.name, page, name)
 
 
 def list_oddities(system: System, kind: str) -> list[str]:
     """Return the data warnings of a system that are of a kind that needs attention."""
     return list_warnings(system.file.file, {name: system.oddities.get(name, ()) for name in ODDITIES[kind]})
-
-
-def find_copies(split: Split, submission: Submission) -> list[str]:
-    """Return the files beside predictions that look like copies of some: "dev_final_output (1).json"."""
-    names = (*submission.names, *submission.others)
-    predictions = {PREDICTIONS_FILE.format(split=split.name, system=name) for name in names}
-    pattern = PREDICTIONS_FILE.format(split=re.escape(split.name), system=".+").removesuffix(".json")
-    copies = [name for name in submission.found if name not in predictions and re.search(pattern, name)]
-    return copies if predictions else []
 
 
 def build_attention_part(concerns: Concerns) -> Part:
@@ -10340,7 +10426,7 @@ def build_split_report(
     """Return the report on one submission, for its authors, or on the systems of the current directory."""
     systems = submission.systems
     lines = [*prefix_lines("not graded", submission.reasons), *submission.warnings]
-    lines += prefix_lines("a file beside, not graded", find_copies(split, submission))
+    lines += prefix_lines("a file beside, not graded", find_files_beside(split, submission))
     cases: dict[str, list[str]] = defaultdict(list)
     distributions = {}
     for system in systems:

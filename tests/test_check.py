@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
+import evaluation
 import pytest
 
 from conftest import QUESTIONS_FILE, Project, Serve, json_lines, mentions, question, table
@@ -20,7 +22,7 @@ def test_counts_of_each_system_and_nothing_else(small: Project, serve: Serve) ->
     small.predictions("zebra", {"q001": {"answer": "It is."}, "q002": {}})
     before = small.files()
     outcome = small.run("check", "dev")
-    zebra = "zebra: 1 of 2 questions answered, 0 with citations, 0 with retrieval\n"
+    zebra = "zebra: 1 of 2 questions answered, 0 with citations, 0 with retrieval; not answered: q002\n"
     assert (outcome.code, outcome.out, outcome.err) == (0, SMALL + zebra, [])
     assert small.run("check", "dev", "--systems", "zebra").out == zebra
     assert (small.files(), server.calls) == (before, [])
@@ -31,7 +33,8 @@ def test_warnings_are_shown(small: Project) -> None:
     outcome = small.run("check", "dev")
     warning = "warning: dev_strong_output.json: questions without a prediction"
     assert (outcome.code, mentions(outcome.err, warning, "q002")) == (0, True)
-    assert outcome.out == "strong: 1 of 2 questions answered, 0 with citations, 0 with retrieval\n"
+    counts = "strong: 1 of 2 questions answered, 0 with citations, 0 with retrieval"
+    assert outcome.out == f"{counts}; not answered: q002\n"
 
 
 def test_problems_of_all_files_are_shown(small: Project) -> None:
@@ -99,9 +102,10 @@ def test_students_check_in_the_kit_which_has_nothing_of_the_gold(
     assert list(map(json.loads, files[QUESTIONS_FILE].splitlines())) == rows
     assert all(files[name] == small.files()[name] for name in documents)
     readme = files["README.md"].decode()
-    assert readme.count("\n") == 10
+    for line in ("`python3 -m venv .venv`", ".venv/bin/python -m pip", "On Windows, run `py -m venv .venv`"):
+        assert line in readme
     [command] = [line for line in readme.splitlines() if "evaluation.py" in line]
-    arguments = command.partition("`python evaluation.py ")[2].partition("`")[0].split()
+    arguments = command.partition("python evaluation.py ")[2].partition("`")[0].split()
 
     def check() -> tuple[int, list[str], str]:
         program = [sys.executable, "evaluation.py", *arguments]
@@ -111,9 +115,64 @@ def test_students_check_in_the_kit_which_has_nothing_of_the_gold(
     assert check()[::2] == (0, "no predictions yet\n")
     small.write("kit/dev_final_output.json", {"q001": {"answer": "a", "retrieved_docs": ["D2"]}})
     code, err, out = check()
-    assert (code, out) == (0, "final: 1 of 2 questions answered, 0 with citations, 1 with retrieval\n")
+    counts = "final: 1 of 2 questions answered, 0 with citations, 1 with retrieval"
+    assert (code, out) == (0, f"{counts}; not answered: x\n")
     assert mentions(err, "questions without a prediction", "e.g. x")
     assert mentions(err, "retrieved IDs unlike", "D2 for d2")
+
+
+def test_students_are_warned_of_a_single_mistake(small: Project) -> None:
+    """Where most predictions are right, too."""
+    small.write("corpus/field-notes/log.txt", "It rained.")
+    small.questions(*(question(question_id=f"q{n}", question=f"What is {n}?") for n in range(9)))
+    assert small.run("check", "dev", "--student-kit", "kit").code == 0
+    right = {"answer": "It is.", "evidence_sentences": ["S1"], "retrieved_docs": ["d1"]}
+    rows: dict[str, dict[str, Any]] = {f"q{n}": {**right, "answer": f"It is {n}."} for n in range(9)}
+    rows["q1"]["evidence"] = rows["q1"].pop("evidence_sentences")
+    rows["q2"]["retrieved_docs"] = ["log"]
+    rows["q3"]["retrieved_docs"] = ["d1x"]
+    rows["q4"] = {**right, "evidence_sentences": ["S77"], "retrieved_docs": []}
+    rows["q5"]["answer"] = ""
+    rows["q6"]["answer"] = " "
+    small.write("kit/dev_own_output.json", rows)
+    program = [sys.executable, "evaluation.py"]
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        folder = small.folder / "kit"
+        return subprocess.run([*program, *arguments], cwd=folder, capture_output=True, text=True, check=False)
+
+    done = run("check", "dev")
+    assert done.stdout.endswith("; not answered: q5, q6\n")
+    file = "warning: dev_own_output.json: "
+    assert [line.removeprefix(file) for line in done.stderr.splitlines()] == [
+        "retrieved IDs unlike those of the documents: 1, e.g. log for field-notes/log; write them as in the "
+        "corpus",
+        "retrieved IDs that no document of the corpus has: 1, e.g. d1x",
+        "cited IDs that neither the gold document nor a retrieved one has: 1, e.g. S77 of q4",
+        'predictions with the unknown field "evidence": 1, e.g. q1; did you mean "evidence_sentences"?',
+        "4 warnings",
+    ]
+    done = run("dev")
+    assert "questions without gold answers, as students have them; check predictions with" in done.stderr
+    assert done.returncode == 2
+
+
+def test_a_missing_folder_in_a_document_id_is_named_to_the_teacher(small: Project) -> None:
+    small.write("corpus/notes/log.txt", "It rained.")
+    small.questions(question("d1"), question("notes/log", evidence_sentences=[]))
+    rows = {"q001": ["d1"], "q002": ["log"]}
+    small.predictions("strong", {name: {"answer": name, "retrieved_docs": ids} for name, ids in rows.items()})
+    assert mentions(small.run("check", "dev").err, "retrieved IDs unlike", "1, e.g. log for notes/log")
+
+
+def test_a_kit_needs_no_file_beside_the_program(small: Project) -> None:
+    program = small.folder / "elsewhere" / "evaluation.py"
+    program.parent.mkdir()
+    program.write_bytes(Path(evaluation.__file__).read_bytes())
+    command = [sys.executable, str(program), "check", "dev", "--student-kit", "kit"]
+    subprocess.run(command, cwd=small.folder, check=True)
+    requirements = Path(evaluation.__file__).with_name("requirements.txt").read_bytes()
+    assert small.files()["kit/requirements.txt"] == requirements
 
 
 @table(

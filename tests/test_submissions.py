@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import os
 import re
+import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
@@ -463,10 +465,13 @@ SAFE_NAMES = {  # name of a folder -> name of the folder for its results
     "=cmd": "=cmd",
     "a|b": "a_b",
     "<b>&lt;": "_b_&lt;",
-    "*a* _b_ ~c~ `d` 灯\n": "_a___b__~c~_`d`_灯_",
+    "*a* _b_ ~c~ `d` 灯\n": "_a___b__~c~_`d`_灯_n",
     "[a](b)": "[a](b)",
-    "a\\..\\b": "a_.._b",
-    "e\u200b\x1b[2J": "e[2J",
+    "a\\..\\b": "a__..__b",
+    "e\u200b\x1b[2J": "e_u200b_x1b[2J",
+    "NUL": "_NUL",
+    "aux.txt": "_aux.txt",
+    f"{'x' * 149}..z": "x" * 149,
     "z. .": "z",
     LONG: LONG[:150],
 }
@@ -483,13 +488,54 @@ def test_names_are_shown_as_they_are_and_safe_in_every_path(course: Project) -> 
     folders = [*(f"./{name}" for name in SAFE_NAMES), "no\n<i>\x1b"]
     outcome = course.run("dev", "--outputs", *folders)
     assert list_graded(course) == sorted(SAFE_NAMES.values())
-    shown = {name.replace("\u200b\x1b", "") for name in SAFE_NAMES} - {"=cmd"} | {"'=cmd", "no\n<i>"}
+    escapes = {"\\": r"\\", "\n": r"\n", "\u200b": r"\u200b", "\x1b": r"\x1b"}
+    shown = {"".join(escapes.get(letter, letter) for letter in name) for name in SAFE_NAMES}
+    shown = shown - {"=cmd"} | {"'=cmd", r"no\n<i>\x1b"}
     assert {name for (name,) in leaderboard(course, "submission")} == shown
     page = (course.folder / MARKDOWN).read_text("utf-8")
-    for cell in (r"\*a\* \_b\_ \~c\~ \`d\` 灯 ", r"\<b\>\&lt;", r"[a]\(b)", r"a\\..\\b", r"a\|b", "z. ."):
+    for cell in (r"\*a\* \_b\_ \~c\~ \`d\` 灯\\n", r"\<b\>\&lt;", r"[a]\(b)", r"a\|b", "z. ."):
         assert f"\n| 1 | {cell} | strong | " in page
     assert "\x1b" not in outcome.out + "".join(outcome.err) + page
-    assert outcome.out.endswith("\n9 of 10 submissions graded; not graded: no <i>\n")
+    assert outcome.out.endswith("\n12 of 13 submissions graded; not graded: no\\n<i>\\x1b\n")
+    kind = "Names with characters that nobody sees, shown as escapes: 4; rename the folder or file"
+    assert kind in outcome.out.splitlines()
+
+
+@posix_only
+def test_bytes_that_are_no_text_are_shown_as_escapes(course: Project) -> None:
+    """As Latin-1 has them: two such names differ, and what is written has the same names in every run."""
+    names = {b"m\xfcller": r"m\xfcller", b"m\xfdller": r"m\xfdller", "müller".encode(): "müller"}
+    for name in names:
+        course.submission(f"in/{os.fsdecode(name)}", strong=CORRECT)
+    for _ in range(2):
+        assert course.run("dev", "--outputs", "in/*").code == 0
+        assert {name for (name,) in leaderboard(course, "submission")} == set(names.values())
+    assert list_graded(course) == ["m_xfcller", "m_xfdller", "müller"]
+
+
+def test_names_on_the_command_line_are_compared_in_composed_letters(course: Project) -> None:
+    composed = "m\u00fcller"
+    apart = unicodedata.normalize("NFD", composed)
+    course.submission(f"in/{apart}", **{apart: CORRECT, "b": CORRECT})
+    for name in (composed, apart):
+        for options in (["--judge", name], ["--systems", name], ["--fail-under", f"{name}:recall@1=5"]):
+            outcome = course.run("dev", "--outputs", f"in/{name}", *options, "--overrides", "none")
+            assert outcome.code == 0, (outcome.err, options)
+    assert {system for (system,) in leaderboard(course, "system")} == {composed, "b"}
+
+
+def test_ids_of_documents_are_compared_in_composed_letters(project: Project) -> None:
+    """In the gold, in predictions, and in the names of files."""
+    forms = [unicodedata.normalize(form, "sch\u00fcssel") for form in ("NFC", "NFD")]
+    for of_gold, of_prediction, of_file in itertools.product(forms, repeat=3):
+        project.questions(question(of_gold))
+        project.predictions("own", {"q001": {"answer": "It is.", "retrieved_docs": [of_prediction]}})
+        for path in project.folder.glob("corpus/*"):
+            path.unlink()
+        project.documents(document(of_file))
+        outcome = project.run("dev", "--judge")
+        assert outcome.results["own"]["retrieval"]["recall_at_1"] == 1
+        assert not mentions(outcome.err, "gold documents")
 
 
 @table(
@@ -514,7 +560,19 @@ def test_names_are_shown_as_they_are_and_safe_in_every_path(course: Project) -> 
             ["Bob", "bob{}", "bob-81b637d8"],
         ),
         "capitals": (["a/Team", "b/team"], ["Team", "team"], ["Team", "team{}"]),
-        "composed letters": (["a/\u00e9", "b/e\u0301"], ["\u00e9", "e\u0301"], ["\u00e9", "e\u0301{}"]),
+        "composed letters": (["a/\u00e9", "b/e\u0301"], ["a-\u00e9", "b-\u00e9"], None),
+        "composed letters in a folder": pytest.param(
+            ["\u00e9", "e\u0301"], ["\u00e9", r"e\u0301"], ["\u00e9", "e_u0301"], marks=posix_only
+        ),
+        "what nobody sees": pytest.param(
+            ["ann", "ann\u200b"], ["ann", r"ann\u200b"], ["ann", "ann_u200b"], marks=posix_only
+        ),
+        "what looks like an escape": pytest.param(
+            ["ann\u200b", r"ann\u200b"],
+            [r"ann\u200b", r"ann\\u200b"],
+            ["ann_u200b", "ann__u200b"],
+            marks=posix_only,
+        ),
         "a dot": pytest.param(["team", "team."], ["team", "team."], ["team", "team{}"], marks=posix_only),
         "a no-break space": (["team", "team\u00a0"], ["team", "team\u00a0"], ["team", "team_"]),
     },
@@ -541,7 +599,7 @@ def test_a_row_of_a_person_matches_exactly_one_name(course: Project) -> None:
     course.write("dev_overrides.csv", "\n".join(["submission,question_id,score,reason", *lines]))
     outcome = course.run("dev", "--outputs", "in/*")
     means = {row[0]: row[1] for row in leaderboard(course, "submission", "answer")}
-    assert means == {"alice": "2.0", "alice\u00a0": "3.0", "Chloe\u0301": "4.0", "Bob": ""}
+    assert means == {"alice": "2.0", "alice\u00a0": "3.0", "Chlo\u00e9": "4.0", "Bob": ""}
     assert mentions(outcome.err, "unknown systems or questions", "system bob: did you mean Bob?")
 
 
