@@ -5561,6 +5561,7 @@ class LinkCell(NamedTuple):
     text: str
     href: str = ""
     note: str = ""
+    n_cases: int = 1  # that it stands for
 
 
 Cell: TypeAlias = str | int | MeanCell | LinkCell | list[LinkCell]
@@ -7776,7 +7777,9 @@ def find_equal_predictions(submissions: Sequence[Submission]) -> list[list[Syste
     for submission in submissions if len(submissions) > 1 else ():
         for system in submission.systems:
             rows = sorted(system.predictions.rows.items())
-            content = [[name, row.answer, row.evidence_sentences, row.retrieved_ids] for name, row in rows]
+            content = [
+                [name, row.answer.strip(), row.evidence_sentences, row.retrieved_ids] for name, row in rows
+            ]
             if content:
                 groups[hash_json(content)].append(system)
     return [group for group in groups.values() if len({system.submission for system in group}) > 1]
@@ -9364,7 +9367,7 @@ def build_people_part(people: People, systems: Sequence[System]) -> Part:
         if compared["documents"] >= MIN_CLUSTERS:
             rows.append(list_people_cells(system.title, compared))
         else:
-            lacking.append(system.title)
+            lacking.append(system)
     weight = format_number(pooled["judge_weight"], 2)
     lines = [
         f"{pooled['labels']} labels on {pooled['questions']} answers in {people.files[-1].file}",
@@ -9376,7 +9379,7 @@ def build_people_part(people: People, systems: Sequence[System]) -> Part:
         alpha = format_number(pooled["krippendorff_alpha_of_people"], 2)
         lines.append(f"Alpha of the {pooled['raters']} people among themselves: {alpha}")
     if lacking:
-        lines.append(f"n/a, with labels on fewer than {MIN_CLUSTERS} documents: {shorten_names(lacking)}")
+        lines.append(f"n/a, with labels on fewer than {MIN_CLUSTERS} documents: {len(lacking)} systems")
     return Part("Judge and people", PEOPLE_HEADER, rows, lines)
 
 
@@ -9593,7 +9596,7 @@ COUNTS = {"Judged": "scored", "Missing": "missing", "Flagged": "flagged", "Overr
 NOT_ON_CONSOLE = {*COUNTS, "Warnings", "Status", "Reason", RETRIEVAL_MEASURES[0].title}  # it has 100 columns
 GRADES_HEADER = (
     *("submission", "points", "previous", "system", "status", "reason"),
-    *("flagged", "judges_differ", "page"),
+    *("flagged", "judges_differ", "decisions", "page"),
 )
 
 # What needs attention, in this order; what to do comes after a semicolon
@@ -9603,6 +9606,7 @@ ESCAPED = "Names with characters that nobody sees, shown as escapes; rename the 
 OTHER_FORM = "IDs in another form"
 ALL_CITED = "Nearly everything cited"
 UNJUDGED = "Judgements missing; run again, or override them"
+UNANSWERED = "Half of the questions or more not answered"
 NOTHING_RIGHT = "F1 of 0 with citations; compare their IDs with those of the documents"
 BESIDE = "Files beside, not graded"
 FLAGGED = "Flagged answers; read them and decide"
@@ -9612,7 +9616,7 @@ UNEQUAL = "Overridden, but not for all with this answer"
 REJECTED = "Rows of people's files that do not count"
 BEST = "The best system counts; ask for one file, or `final`"
 CONCERNS = (
-    *(CHANGED, UNGRADED, ESCAPED, OTHER_FORM, ALL_CITED, UNJUDGED, NOTHING_RIGHT),
+    *(CHANGED, UNGRADED, ESCAPED, OTHER_FORM, ALL_CITED, UNJUDGED, UNANSWERED, NOTHING_RIGHT),
     *(BESIDE, FLAGGED, DISPUTED, EQUAL, BEST, UNEQUAL, REJECTED),
 )
 # Which of these data warnings are, by their kind
@@ -9728,7 +9732,9 @@ def rank_submissions(submissions: Sequence[Submission]) -> tuple[Measure, list[B
             values[system.title] = system.find_mean(measure).value if is_judged and has_all else None
             reason = ""
             if system.missing:
-                reason = f"judgements missing: {len(system.missing)}, e.g. "
+                outcomes = flatten(answer.outcomes.values() for answer in system.answers)
+                n_missing = sum(isinstance(outcome, Failure) for outcome in outcomes)
+                reason = f"judgements missing: {n_missing}, e.g. "
                 reason += (system.missing[0].failure or NOT_JUDGED).reason
             elif not is_judged:
                 reason = "not judged"
@@ -9834,7 +9840,10 @@ def list_concerns(
             ids = list_ids(system.find_missing(criterion))
             if ids:
                 note = f"{criterion.prefix}{len(ids)} ({shorten_names(ids)})"
-                yield UNJUDGED, LinkCell(title, submission.link_page(split, ids[0]), note)
+                yield UNJUDGED, LinkCell(title, submission.link_page(split, ids[0]), note, len(ids))
+        n_blank = sum(is_blank(answer.prediction.answer) for answer in system.answers)
+        if 2 * n_blank >= len(system.answers) > 0:
+            yield UNANSWERED, LinkCell(title, page, f"{n_blank} of {len(system.answers)}")
         f1 = system.find_mean(F1_MEASURE)
         if f1.is_submitted and f1.value == 0:
             yield NOTHING_RIGHT, LinkCell(title, page)
@@ -9874,7 +9883,7 @@ def build_attention_part(concerns: Concerns) -> Part:
         if len(cells) > len(shown):
             shown.append(LinkCell(f"and {len(cells) - len(shown)} more"))
         if shown:
-            rows.append([f"{what}: {len(cells)}{semicolon}{advice}", shown])
+            rows.append([f"{what}: {sum(cell.n_cases for cell in cells)}{semicolon}{advice}", shown])
     return Part("Needs attention", ["What", "Where"], rows, place="box")
 
 
@@ -9970,6 +9979,8 @@ def narrow_leaderboard(board: Part, judging: Judging) -> Part:
     """Return the leaderboard with the columns that fit on a console."""
     wide = {measure.title for measure in list_marker_measures(judging)}
     narrow = board.select(set(board.header) - NOT_ON_CONSOLE - wide)
+    if narrow.rows and "\n\n" in render_text_table(narrow):  # too wide for one table
+        narrow = narrow.select(set(narrow.header) - {measure.title for measure in RETRIEVAL_MEASURES})
     return narrow._replace(lines=["", *board.lines])
 
 
@@ -9993,14 +10004,15 @@ def choose_final(submission: Submission) -> System | None:
 def list_grades(
     split: Split, submissions: Sequence[Submission], gradebook: Gradebook, *, has_pages: bool
 ) -> Iterator[list[object]]:
-    for submission in submissions:
+    for submission in sorted(submissions, key=lambda row: (row.name.casefold(), row.name)):
         grade = gradebook.grades[submission.name]
         status = "graded" if submission.systems else "not graded"
         n_flagged = sum(len(system.flagged) for system in submission.systems)
         page = submission.name_page(split) if has_pages else ""
         row: list[object] = [submission.name, grade.points, grade.previous, grade.system.name]
         n_disputed = sum(len(system.disputed) for system in submission.systems)
-        yield [*row, status, grade.reason, n_flagged, n_disputed, page]
+        n_decisions = sum(len(answer.decisions) for answer in grade.system.answers)
+        yield [*row, status, grade.reason, n_flagged, n_disputed, n_decisions, page]
 
 
 def build_question_part(split: Split, gradebook: Gradebook) -> Part:
@@ -10488,14 +10500,16 @@ def list_first_parts(split: Split, submission: Submission, gradebook: Gradebook)
     elif grade.points is not None:
         points = f"{grade.points:.2f} of 100"
     lines = [f"The grade is 100 times {measure.title}."]
-    if gradebook.median is not None:
+    is_compared = gradebook.median is not None and grade.points is not None  # else of other questions
+    if is_compared:
         lines.append(f"The median of the class is {gradebook.median:.2f}.")
     if len(submission.systems) > 1:
         names = ", ".join(own.name for own in submission.systems)
         lines.insert(0, f"Of your systems {names}, the one that counts is {system.name}.")
     shown: Sequence[Measure] = CITATION_MEASURES if measure is F1_MEASURE else JUDGE_MEASURES
     shown = (*shown, *[criterion.measure for criterion in system.judged_beside])
-    rows: list[MeansRow] = [(["yours"], system.means), (["median of the class"], gradebook.medians)]
+    rows: list[MeansRow] = [(["yours"], system.means)]
+    rows += [(["median of the class"], gradebook.medians)] if is_compared else []
     made_of = build_means_part(f"Your grade: {points}", ["Mean"], rows, shown)
     path = os.path.join(split.root, APPEAL_FILE.format(split=split.name))
     text = read_file(path, []).text if os.path.isfile(path) else ""

@@ -185,7 +185,7 @@ def test_unpacked_folders_are_named_as_the_others(course: Project) -> None:
     message = assert_refused(course, "--outputs", "s/zoe", GROQ_API_KEY="")
     assert "not named: Team, lab1-ann, lab2-ann, team: name all" in message
     assert course.run("dev", *command, "s/zoe", GROQ_API_KEY="").code == 0
-    assert list(read_grades(course)) == ["Team", "team", "lab1-ann", "lab2-ann", "zoe"]
+    assert list(read_grades(course)) == ["lab1-ann", "lab2-ann", "Team", "team", "zoe"]
 
 
 def test_a_submission_whose_folder_is_gone_is_withdrawn(graded: Project) -> None:
@@ -605,7 +605,8 @@ ATTENTION = {  # what the box on the leaderboard has, in its order -> its cases
         "broad: more than half of the documents' sentences cited on average: 2, e.g. 100 % for q001; "
         "cite those that support the answer"
     ),
-    "Judgements missing: 2; run again, or override them": "late/a: 1 (q002); late/b: 2 (q001, q002)",
+    "Judgements missing: 3; run again, or override them": "late/a: 1 (q002); late/b: 2 (q001, q002)",
+    "Half of the questions or more not answered: 1": "renamed: 2 of 2",
     "F1 of 0 with citations: 1; compare their IDs with those of the documents": "beside",
     "Files beside, not graded: 3": (
         "beside: dev_own_output (1).json; beside: dev_own_output copy.json; beside: dev_own_output.json.bak"
@@ -712,6 +713,18 @@ def test_grades_say_all_that_needs_attention(crowd: Project) -> None:
     pages = [row["page"] for row in csv.DictReader(io.StringIO(text.removeprefix("\ufeff")))]
     assert len(pages) == 10
     assert all((crowd.folder / page).is_file() for page in pages)
+    late = text_of(crowd, "dev_graded/late/dev_evaluation.html")
+    assert "median of the class" not in late.lower()  # which is of whole grades
+
+
+def test_a_grade_says_how_many_decisions_it_has(crowd: Project) -> None:
+    rows = ["submission,system,question_id,score,reason", "late,a,q002,4,So.", "same,,q001,4,So."]
+    crowd.write("dev_overrides.csv", "\n".join(rows))
+    grade(crowd)
+    text = text_of(crowd, "dev_grades.csv").removeprefix("\ufeff")
+    decisions = {row["submission"]: row["decisions"] for row in csv.DictReader(io.StringIO(text))}
+    assert {name for name, number in decisions.items() if number != "0"} == {"late", "same"}
+    assert (decisions["late"], decisions["same"]) == ("1", "1")
 
 
 PAGES = {  # submission -> what its page begins with

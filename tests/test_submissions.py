@@ -20,6 +20,7 @@ from conftest import (
     Project,
     Serve,
     below_the_averages,
+    blocks,
     document,
     journal_entries,
     json_lines,
@@ -426,10 +427,10 @@ BELOW = """
 - NLP Project Data/dev\\_final\\_jsonl.txt: gold documents that are not in the corpus: 5, e.g. d1
 """
 POINTS = """\
-submission,points,previous,system,status,reason,flagged,judges_differ,page
-'=1+2,50.0,,own,graded,"Not graded: dev_bad_output.json, line 3: JSON is cut off; Equal predictions: ann/own; no citations, which counts 0",0,0,dev_graded/=1+2/dev_evaluation.html
-no_one,,,,not graded,folder not found,0,0,dev_graded/no_one/dev_evaluation.html
-ann,100.0,,strong,graded,"Equal predictions: =1+2/own; The best system counts: best of 2 systems: ask for one file, or `final`",0,0,dev_graded/ann/dev_evaluation.html
+submission,points,previous,system,status,reason,flagged,judges_differ,decisions,page
+'=1+2,50.0,,own,graded,"Not graded: dev_bad_output.json, line 3: JSON is cut off; Equal predictions: ann/own; no citations, which counts 0",0,0,0,dev_graded/=1+2/dev_evaluation.html
+ann,100.0,,strong,graded,"Equal predictions: =1+2/own; The best system counts: best of 2 systems: ask for one file, or `final`",0,0,0,dev_graded/ann/dev_evaluation.html
+no_one,,,,not graded,folder not found,0,0,0,dev_graded/no_one/dev_evaluation.html
 """  # noqa: E501
 
 
@@ -764,6 +765,46 @@ def test_a_submission_has_at_most_ten_systems(course: Project) -> None:
     assert beside.partition('"')[0] == f"{', '.join(copies[:10])}, ... (11 in all)"
     course.run("dev", "--outputs", "in/*", "--systems", *names)
     assert sorted(name for (name,) in leaderboard(course, "system")) == names
+
+
+def test_files_that_were_perhaps_meant_are_named(course: Project) -> None:
+    """Copies and archives beside predictions, and newer ones in a folder below; by `check`, too."""
+    for name in ("ann", "bob"):
+        course.submission(f"in/{name}", own=CORRECT)
+        course.submission(f"in/{name}/v2/final", own=CORRECT)
+        os.utime(course.folder / f"in/{name}/dev_own_output.json", (2_000, 2_000))
+    os.utime(course.folder / "in/bob/v2/final/dev_own_output.json", (1_000, 1_000))
+    course.write("in/ann/work.zip", b"PK")
+    course.write("in/ann/dev_own_output (1).json", "{}")
+    names = ["dev_own_output (1).json", "work.zip", "v2/final/dev_own_output.json"]
+    outcome = course.run("dev", "--outputs", "in/*")
+    lines = outcome.out.splitlines()
+    start = lines.index("Files beside, not graded: 3") + 1
+    assert lines[start : start + 4] == [*(f"  ann: {name}" for name in names), "Equal predictions: 2"]
+    outcome = course.run("check", "dev", "--outputs", "in/*")
+    assert f"warning: in/ann: files beside, not graded: 3, e.g. {names[0]}" in outcome.err
+    assert not mentions(outcome.err, "in/bob")
+
+
+def test_equal_predictions_are_found_despite_blanks_at_their_ends(course: Project) -> None:
+    course.submission("in/ann", own={"q001": {"answer": "It is."}})
+    course.submission("in/bob", own={"q001": {"answer": " It is.\n"}})
+    assert mentions(course.run("dev", "--outputs", "in/*").err, "equal predictions: ann/own, bob/own")
+
+
+def test_the_leaderboard_on_the_console_is_one_table(course: Project, judge_with: JudgeWith) -> None:
+    """Where names leave no room for Recall@5, that column is left out."""
+    for name in ("a" * 40, "b" * 40):
+        course.submission(f"in/{name}", own=CORRECT)
+    board = blocks(course.run("dev", "--outputs", "in/*", "--judge").out)["LEADERBOARD"]
+    assert "Recall@5" in board
+    scores = {f"in/{letter * 40}/own": [4, 4] for letter in "ab"}
+    for path in scores:
+        rows = {name: {**row, "answer": f"{name} by {path}"} for name, row in CORRECT.items()}
+        course.submission(path.removesuffix("/own"), own=rows)
+    judge_with(scores)
+    board = blocks(course.run("dev", "--outputs", "in/*").out)["LEADERBOARD"]
+    assert board.count("Rank  ") == 1
 
 
 def test_systems_that_only_some_submissions_have(three: Project) -> None:
