@@ -4326,11 +4326,9 @@ class Judge(msgspec.Struct):
         most = max(counts.values())
         equal = [judge for judge in counts if counts[judge] == most > 0]
         best = next(iter(equal), today)
-        if len(equal) > 1 and most == n_requests:
-            best = self.choose_whole(equal, plans)
-        elif equal and (self.name_judge(*best) != usual):
-            self.choice = f"{self.name_judge(*best)}: it is used."
-        elif not equal and journal.has_key and options.follows_journal and not options.judge_model:
+        if equal:
+            best = self.choose_of_equal(equal, plans, is_whole=most == n_requests)
+        elif journal.has_key and options.follows_journal and not options.judge_model:
             best = self.choose_elsewhere(today, requests, plans)
         journal.endpoint, model = best
         self.calls = plans[model]
@@ -4362,22 +4360,30 @@ class Judge(msgspec.Struct):
         is_named = not (self.journal.has_key or endpoint.startswith(GROQ_URL))
         return f"{name} at {endpoint}" if is_named else name
 
-    def choose_whole(
-        self, judges: Sequence[tuple[str, str]], plans: Mapping[str, Sequence[Call]]
+    def choose_of_equal(
+        self, judges: Sequence[tuple[str, str]], plans: Mapping[str, Sequence[Call]], *, is_whole: bool
     ) -> tuple[str, str]:
-        """Return which of the judges that have answered everything counts."""
-        order = {place: index for index, place in enumerate(self.journal.replies)}
+        """Return which of the judges counts that have answered as many requests, the newest first.
+
+        It is that of the last results; else of those that have answered all the one that did so first.
+        """
+        order = {place: index for index, place in enumerate(self.journal.replies)} if len(judges) > 1 else {}
 
         def find_end(judge: tuple[str, str]) -> int:
             places = [((judge[0], call.key), ("", call.key)) for call in plans[judge[1]]]
             return max(order.get(place, order.get(other, -1)) for place, other in places)
 
-        last_model = self.find_last_model()
+        last_model = self.find_last_model() if len(judges) > 1 else ""
         of_last = [judge for judge in judges if judge[1] == last_model]
-        best = min(of_last or judges, key=find_end)
-        others = shorten_names([self.name_judge(*judge) for judge in judges if judge != best])
-        why = "as in the last results" if of_last else "as it was complete first"
-        self.choice = f"{self.name_judge(*best)}: it is used, {why}; all are also there by {others}."
+        best = min(of_last or judges, key=find_end) if is_whole else (of_last or judges)[0]
+        why = ""
+        if len(judges) > 1 and (is_whole or of_last):
+            reason = "as in the last results" if of_last else "as it was complete first"
+            others = [self.name_judge(*judge) for judge in judges if judge != best]
+            why = f", {reason}; as many are also there by {shorten_names(others)}"
+        name = self.name_judge(*best)
+        if why or name != (self.options.judge_model or DEFAULT_JUDGE_MODEL):
+            self.choice = f"{name}: it is used{why}."
         return best
 
     def choose_elsewhere(
@@ -8175,7 +8181,7 @@ class GradeSplit(Command):
         yield OutputFile(GRADES_FILE.format(split=split.name), render_grades)
         judge = self.judging.model or (self.last.judge if self.needs_scores else "")
         document = build_gradebook_document(split, self.submissions, self.gradebook, self.last, judge)
-        render = functools.partial(render_results, document)
+        render = functools.partial(encode_json, document)
         yield OutputFile(GRADEBOOK_FILE.format(split=split.name), render, is_announced=False)
         yield from (boards[form] for form in pages)
 
@@ -8274,7 +8280,8 @@ class GradeSplit(Command):
         if unused:
             what = f"no effect on answers that are not judged: {shorten_names(unused)}"
             lines.append(f"warning: overrides: {what}")
-        if used and self.options.outputs and choose_measure(self.systems) is F1_MEASURE:
+        is_f1 = not self.needs_scores and choose_measure(self.systems) is F1_MEASURE
+        if used and self.options.outputs and is_f1:
             undecided = [row.title for row in self.systems if row.missing or not row.scored]
             what = "no effect on points, which are F1: nothing is judged, and people have not decided on all"
             lines.append(f"warning: overrides: {what} answers of {shorten_names(undecided)}")
@@ -8370,8 +8377,7 @@ def hash_gold(question: Question) -> str:
     """Return what changes with everything in the gold set that an answer's scores rest on."""
     rubric = question.rubric or Rubric()
     gold = (question.question, question.doc_id, question.answer, *question.evidence_sentences)
-    texts = (*gold, rubric.description, *msgspec.structs.astuple(rubric.scale))
-    return hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    return hash_texts(*gold, rubric.description, *msgspec.structs.astuple(rubric.scale))
 
 
 def hash_answer(question: Question, prediction: Prediction, *, covers_citations: bool = False) -> str:
@@ -9807,7 +9813,7 @@ def build_grade(
     elif not system.scored:
         obstacle = NOT_JUDGED.reason
     elif limit is not None and limit < n_rubrics:
-        obstacle = f"{limit} of {n_rubrics} questions judged (--limit)"
+        obstacle = f"judged in part, {limit} of {n_rubrics} questions (--limit)"
     return Grade(system, measure, judged_by, obstacle, n_missing, submission.last, {})
 
 
@@ -10087,11 +10093,16 @@ def read_judge(grade: Grade, state: str) -> dict[str, str]:
 def hash_evidence(answer: GradedAnswer) -> str:
     """Return what changes with the gold of a question and the text of its gold sentences."""
     sentences = answer.document.sentences or {}
-    return hash_json([answer.gold_id, [sentences.get(name) for name in answer.gold]])[:12]
+    return hash_texts(answer.gold_id, *(sentences.get(name, "") for name in answer.gold))
 
 
 def hash_prediction(answer: GradedAnswer) -> str:
-    return hash_json([answer.prediction.answer, answer.cited])[:12]
+    return hash_texts(answer.prediction.answer, *answer.cited)
+
+
+@functools.lru_cache(10_000)  # the same gold for each submission
+def hash_texts(*texts: str) -> str:
+    return hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
 def describe_decision(answer: GradedAnswer) -> str:
@@ -10114,16 +10125,16 @@ def list_changes(grade: Grade) -> Iterator[tuple[str, str]]:
             yield kind, f"{kind}: {shorten_names(changed)}" if basis.names_questions else kind
 
 
-def list_reasons(grade: Grade) -> list[tuple[str, str]]:
-    """Return why a grade differs from that of the last run."""
+def explain_grade(grade: Grade) -> dict[str, str]:
+    """Return why a grade differs from that of the last run: each kind of reason, with its questions."""
     if grade.points is None:
-        return [(grade.obstacle, grade.obstacle)]
-    reasons = []
+        return {grade.obstacle: grade.obstacle}
+    reasons = dict(list_changes(grade))
     if grade.last.points is None:
-        arrived = "judgements arrived" if grade.last.obstacle == JUDGEMENTS_MISSING else "graded now"
-        reasons.append((arrived, arrived))
-    reasons += list_changes(grade)
-    return reasons or [("judged again", "judged again")]
+        is_judged = grade.last.obstacle == JUDGEMENTS_MISSING
+        arrived = "judgements arrived" if is_judged else f"was {grade.last.obstacle}"
+        reasons[arrived] = arrived
+    return reasons or {"judged again": "judged again"}
 
 
 def compare_with_last(split: Split, grades: Mapping[str, Grade], last: LastGradebook) -> Notice:
@@ -10132,12 +10143,10 @@ def compare_with_last(split: Split, grades: Mapping[str, Grade], last: LastGrade
     kinds: Counter[str] = Counter()
     for name, grade in grades.items():
         if grade.last is not NO_LAST_GRADE and grade.points != grade.last.points:
-            reasons = list_reasons(grade)
-            kinds.update(kind for kind, _ in reasons)
-            why = "; ".join(text for _, text in reasons)
-            cases.append(
-                (name, f"{format_points(grade.points)}, before {format_points(grade.last.points)}: {why}")
-            )
+            reasons = explain_grade(grade)
+            kinds.update(reasons.keys())
+            points = f"{format_points(grade.points)}, before {format_points(grade.last.points)}"
+            cases.append((name, f"{points}: {'; '.join(reasons.values())}"))
     for name, gone in last.grades.items():
         if gone.points is not None:
             kinds["withdrawn"] += 1
@@ -10147,11 +10156,9 @@ def compare_with_last(split: Split, grades: Mapping[str, Grade], last: LastGrade
         n_compared = len(grades) + kinds["withdrawn"]
         what = ", ".join(kind for kind, _ in kinds.most_common())
         lines.append(f"{len(cases)} of {n_compared} grades differ from the last run: {what}")
-    asked = {criterion.name for criterion in split.criteria}
-    for name in last.criteria:
-        if name not in asked:
-            lines.append(f"Judged in the last run, and not asked for in this one: {name}")
-            cases.append((f"criterion {name}", "judged in the last run, and not asked for in this one"))
+    for name in sorted({*last.criteria}.difference(criterion.name for criterion in split.criteria)):
+        lines.append(f"Judged in the last run, and not asked for in this one: {name}")
+        cases.append((f"criterion {name}", "judged in the last run, and not asked for in this one"))
     return Notice(lines, cases) if cases else last.notice
 
 
@@ -10168,13 +10175,14 @@ def read_last_gradebook(split: Split, problems: list[str]) -> LastGradebook:
 def find_renumbered(split: Split, last: LastGradebook) -> list[str]:
     """Return the problem that an ID by position is now that of another question than in the last run."""
     golds = {question.question_id: hash_gold(question) for question in split.questions}
-    for position, name in enumerate(golds, start=1):
-        for earlier, gold in last.questions.items():
-            is_moved = gold == golds[name] != last.questions.get(name) and golds.get(earlier) != gold
-            if is_moved and name == NUMBERED_ID.format(position):
-                folder = GRADED_FOLDER.format(split=split.name)
-                advice = f"write question_id into the questions first, or move {folder}/ away"
-                return [f"{split.file.file}: IDs are by position, and {earlier} is now {name}: {advice}"]
+    moved = {gold: name for name, gold in last.questions.items() if golds.get(name) != gold}
+    for position, question in enumerate(split.questions, start=1):
+        name = question.question_id
+        earlier = moved.get(golds[name])
+        if earlier and name == NUMBERED_ID.format(position) and last.questions.get(name) != golds[name]:
+            folder = GRADED_FOLDER.format(split=split.name)
+            advice = f"write question_id into the questions first, or move {folder}/ away"
+            return [f"{split.file.file}: IDs are by position, and {earlier} is now {name}: {advice}"]
     return []
 
 

@@ -397,7 +397,7 @@ def test_previous_points_are_the_last_that_differ(graded: Project, judge_with: J
     assert graded.read(f"dev_graded/one/{RESULTS}") == {}  # no old scores stay
     assert read_previous(graded)["one"] == "100.0"
     graded.write("in/one/dev_own_output.json", text)
-    assert "one: 100.00, before none: graded now" in grade(graded).out
+    assert "one: 100.00, before none: was not graded" in grade(graded).out
     assert read_previous(graded)["one"] == "80.0"
     (graded.folder / "dev_overrides.csv").unlink()
     assert "one: 80.00, before 100.00: decisions: q001, q002" in grade(graded).out
@@ -496,9 +496,9 @@ def test_no_points_while_any_system_lacks_judgements(course: Project, judge_with
 def test_a_limit_gives_no_grades(graded: Project) -> None:
     assert grade(graded, "--limit", "1").code == 0
     points, *_, reason = read_grades(graded)["one"]
-    assert (points, reason.rpartition("; ")[2]) == ("", "1 of 2 questions judged (--limit)")
+    assert (points, reason.rpartition("; ")[2]) == ("", "judged in part, 1 of 2 questions (--limit)")
     page = text_of(graded, "dev_graded/one/dev_evaluation.html")
-    assert "Your grade: not final: 1 of 2 questions judged (--limit)" in page
+    assert "Your grade: not final: judged in part, 1 of 2 questions (--limit)" in page
     grade(graded, "--limit", "2")
     assert read_grades(graded)["one"][0] == "80.0"
 

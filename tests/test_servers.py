@@ -25,6 +25,7 @@ from conftest import (
     judge_scores,
     mentions,
     posix_only,
+    question,
     table,
 )
 from groq_server import Call, GroqServer, Reply, completion, error, json_validate_failed, score_reply
@@ -288,15 +289,21 @@ def test_of_whole_judges_that_of_the_last_results_counts(
 ) -> None:
     server = store([(TODAY, LLAMA, BOTH, 3), (TODAY, "own", BOTH, 4)])
     note = f"The journal's judgements are by {LLAMA}: it is used, as it was complete first"
-    assert f"{note}; all are also there by own." in small.run().err
+    assert f"{note}; as many are also there by own." in small.run().err
     small.run("dev", "--model", "own")
     for environment in ({}, {"GROQ_API_KEY": ""}):
         outcome = small.run(**environment)
         assert [*judge_scores(outcome).values()] == [4, 4]
         assert mentions(
-            outcome.err, "by own", "it is used, as in the last results; all are also there by", LLAMA
+            outcome.err, "by own", "it is used, as in the last results; as many are also there by", LLAMA
         )
     assert server.calls == []
+    small.questions(question("d1"), question("d2", answer="It is something else."))
+    outcome = small.run()  # of both judges a half is there
+    assert mentions(
+        outcome.err, "by own: it is used, as in the last results; as many are also there by", LLAMA
+    )
+    assert [call.body["model"] for call in server.calls] == ["own"]
 
 
 def test_a_judge_of_another_address_gives_its_name(
