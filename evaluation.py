@@ -9207,12 +9207,12 @@ def parse_people_rows(
     kind: type[Label], rows: Iterable[JsonRow], index: AnswerIndex, problems: list[str]
 ) -> Iterator[FoundRow]:
     """Yield the rows with their scores, and still without answers."""
-    names = {fold_text(name): name for name in index.criteria}
+    names = {"": RUBRIC.name, "rubric": RUBRIC.name, **{fold_text(name): name for name in index.criteria}}
     for raw in rows:
         row = parse_row(kind, raw, problems)
         if row is None:
             continue
-        name = names.get(fold_text(row.criterion), row.criterion) or RUBRIC.name
+        name = names.get(fold_text(row.criterion), row.criterion)
         criterion = index.criteria.get(name)
         try:
             score = criterion.read_score(row.score) if criterion and row.score is not None else None
@@ -9225,7 +9225,7 @@ class RowFault(Exception):
     """A row of people's files does not count."""
 
     def __init__(self, kind: str, text: str) -> None:
-        super().__init__(text.strip())
+        super().__init__(text)
         self.kind = kind
 
 
@@ -9235,7 +9235,7 @@ STRUCK_ROWS = "rows for questions that were struck, which do not count"
 OUTDATED_LABELS = (
     "rows for answers that have changed since, or their gold answer or rubric, which do not count"
 )
-OUTDATED_DECISIONS = f"{OUTDATED_LABELS}; copy the new answer_id from the page"
+OUTDATED_DECISIONS = OUTDATED_LABELS.replace("rows for", "decisions on")
 UNJUDGED_ROWS = "rows for answers that are not to be judged, which do not count"
 CONTRADICTIONS = "rows that contradict themselves"  # each is named
 RENAMED_ROWS = "rows that count for a name with other blanks or quotes"
@@ -9246,7 +9246,7 @@ NOTED_ROWS = {STRUCK_ROWS, OUTDATED_LABELS}  # there is nothing to do about them
 def find_row_answers(found: FoundRow, index: AnswerIndex) -> list[AnswerKey]:
     """Return the answers that a row is about. Raises RowFault if there are none."""
     row = found.row
-    what = f"{row.question_id} {row.system}"
+    what = f"{row.question_id} {row.system}".strip()
     title = index.titles.get(row.system, "")
     if row.question_id not in index.gold:
         if row.question_id in index.list_earlier():
@@ -9264,10 +9264,12 @@ def find_row_answers(found: FoundRow, index: AnswerIndex) -> list[AnswerKey]:
     equal = [key for key in copies if key[1] == row.question_id and title in ("", key[0])]
     if copies and not equal:
         owner = f"{copies[0][1]} of {copies[0][0]}"
-        text = f"answer_id {row.answer_id} is that of {owner}, not of {what.strip()}: the row does not count"
+        text = f"answer_id {row.answer_id} is that of {owner}, not of {what}: the row does not count"
         raise RowFault(CONTRADICTIONS, text)
     if row.answer_id and not copies:
-        raise RowFault(OUTDATED_DECISIONS if isinstance(row, Override) else OUTDATED_LABELS, what)
+        if isinstance(row, Override):
+            raise RowFault(OUTDATED_DECISIONS, f"{what}: copy the new answer_id from the page")
+        raise RowFault(OUTDATED_LABELS, what)
     keys = [(title, row.question_id)] if title else [key for key in equal if key in index.judged]
     if not keys:
         raise RowFault(UNJUDGED_ROWS, what)

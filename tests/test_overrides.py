@@ -294,8 +294,8 @@ def test_a_decision_on_another_answer_does_not_count(four: Project) -> None:
     assert judge_row(run(four), "q001")["answer_score_raw"] == 5
     four.predictions("strong", {f"q00{n}": {"answer": "I do not know."} for n in range(1, 4)})
     outcome = run(four)
-    case = f"1, e.g. {FILE}:2: q001 strong; copy the new answer_id from the page"
-    assert mentions(outcome.err, f"warning: {FILE}: rows for answers that have changed since", case)
+    case = f"1, e.g. {FILE}:2: q001 strong: copy the new answer_id from the page"
+    assert mentions(outcome.err, f"warning: {FILE}: decisions on answers that have changed since", case)
     assert (judge_row(outcome, "q001")["answer_score_raw"], outcome.code) == (2, 3)
 
 
@@ -347,7 +347,8 @@ def test_in_a_class_an_outdated_decision_is_in_the_box(classmates: Project, judg
         FILE, "submission,question_id,score,reason,answer_id\nbob,q002,4,Appeal.,a123456789012\n"
     )
     outcome = run(classmates, *CLASS)
-    assert f"  {FILE}:2: q002 bob" in outcome.out.splitlines()
+    line = f"  {FILE}:2: q002 bob: copy the new answer_id from the page"
+    assert line in outcome.out.splitlines()
     assert outcome.code == 3
 
 
@@ -434,7 +435,7 @@ def test_a_decision_on_support_is_about_the_citations(cited: Project) -> None:
     results = cited.run("dev", *CRITERIA).results["own"]
     ids = {name: results[name]["per_question"][0]["answer_id"] for name in ("llm_judge", "support", "polite")}
     assert ids["llm_judge"] == ids["polite"] != ids["support"]
-    rows = [f"own,q001,,5,So.,{ids['llm_judge']}", f"own,q001,support,1,So.,{ids['support']}"]
+    rows = [f"own,q001,Rubric,5,So.,{ids['llm_judge']}", f"own,q001,support,1,So.,{ids['support']}"]
     override(cited, *rows, columns="question_id,criterion,score,reason,answer_id")
     outcome = run(cited, *CRITERIA)
     scores = [outcome.results["own"][name]["per_question"][0] for name in ("llm_judge", "support")]
