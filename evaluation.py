@@ -77,7 +77,6 @@ import itertools
 import json
 import math
 import os
-import queue
 import random
 import re
 import statistics
@@ -3905,9 +3904,8 @@ class Reply(msgspec.Struct, kw_only=True, omit_defaults=True):
         if prompt.reply_type:
             judgement = read_writing(value, prompt.reply_type)
         else:
-            members = only_dict(value)
-            judgement = read_scores(members, prompt)
-            if is_quoted(source, members, answer):
+            judgement = read_scores(only_dict(value), prompt)
+            if "{" in answer and fold_json(source) in fold_json(escape_delimiters(answer)):
                 raise InvalidReply("it also stands in the answer: reply with a judgement of your own")
         judgement.reply = self
         return judgement
@@ -3942,25 +3940,6 @@ def is_harmless(words: str) -> bool:
     """Return whether a text has no digit, quotation mark or bracket; an apostrophe in a word is none."""
     text = re.sub(r"(?<=[^\W\d_])['\u2019](?=[^\W\d_])", "", words)
     return not any(char in QUOTES or unicodedata.category(char) in HARMFUL for char in text)
-
-
-def is_quoted(source: str, members: Mapping[str, object], answer: str) -> bool:
-    """Return whether an object, given as text and as members, is one of the answer's.
-
-    White space, escapes, quotation marks and the order of the members don't count.
-    """
-    if "{" not in answer:
-        return False
-    shown = fold_json(escape_delimiters(answer))
-    if fold_json(source) in shown:
-        return True
-    if any(isinstance(value, (dict, list)) for value in members.values()):
-        return False
-    texts = [fold_json(f"{name}:{json.dumps(value, ensure_ascii=False)}") for name, value in members.items()]
-    for quoted in re.findall(r"\{[^{}]*\}", shown):
-        if all(re.search(rf"[{{,]{re.escape(text)}(?=[,}}])", quoted) for text in texts):
-            return True
-    return False
 
 
 def fold_json(text: str) -> str:
@@ -4214,14 +4193,15 @@ class Judging(msgspec.Struct):
         lines = []
         if self.shortened:
             what = "the service counts less than half of a prompt's tokens, and may not have read the rubric"
-            lines.append(
-                f"warning: {what}: give the model a longer context ({shorten_names(self.shortened)})"
-            )
+            advice = f"give the model a longer context ({shorten_names(self.shortened)})"
+            lines.append(f"warning: {what}: {advice}")
         if self.unavailable:
-            return [*lines, f"error: {self.activity} ended: {self.unavailable}{self.where}"]
-        if self.stopped:
-            return [*lines, f"error: {self.activity} ended early: {self.stopped}{self.where}"]
-        return [*lines, f"warning: {self.without_key}"] if self.without_key else lines
+            lines.append(f"error: {self.activity} ended: {self.unavailable}{self.where}")
+        elif self.stopped:
+            lines.append(f"error: {self.activity} ended early: {self.stopped}{self.where}")
+        elif self.without_key:
+            lines.append(f"warning: {self.without_key}")
+        return lines
 
 
 class Judge(msgspec.Struct):
@@ -4243,15 +4223,14 @@ class Judge(msgspec.Struct):
         self.choose(requests)
         if self.choice:
             self.notify(f"The journal's {judging.noun} are by {self.choice}")
-        unusable = self.journal.list_unusable(self.calls)
+        unusable, contradictory = self.journal.find_faults(self.calls)
         if unusable:  # an earlier version may have counted them
             end = "are asked for again" if self.service else "count as missing"
             named = f"{len(unusable)}, {shorten_names(unusable)}"
             self.notify(f"{self.journal.path}: stored replies that are not usable: {named}; they {end}.")
-        contradictions = self.journal.list_contradictions(self.calls)
-        if contradictions:
-            what = f"requests with replies of different scores: {len(contradictions)}; the first reply counts"
-            self.notify(f"{self.journal.path}: {what} ({shorten_names(contradictions)}).")
+        if contradictory:
+            what = f"requests with replies of different scores: {len(contradictory)}; the first reply counts"
+            self.notify(f"{self.journal.path}: {what} ({shorten_names(contradictory)}).")
         unasked = Failure("not in the journal", asked=False)
         if self.service is not None:
             try:
@@ -4510,10 +4489,11 @@ Keep: TypeAlias = Callable[[Call, Reply | Failure], None]
 
 
 class Turn(NamedTuple):
-    """What is set aside for a call: of the minute's tokens, and with --max-usd the most that it may cost."""
+    """A call in flight: the minute's tokens that are set aside for it, and the most that it may cost."""
 
     expected: Usage
     cost_usd: float
+    started_s: float
 
 
 class Runner:
@@ -4536,13 +4516,12 @@ class Runner:
         self.was_reached = False  # whether the service has answered anything
         self.lost_in_a_row = 0
         self.refused_in_a_row = 0  # of the calls that were in flight together one counts
-        self.started_s: dict[int, float] = {}  # of the calls in flight, by thread
+        self.in_flight: list[Turn] = []
         self.refused: dict[tuple[int | None, str], list[str]] = {}  # answers since the last reply
         self.first_refused_s = 0.0
         self.was_answered = False
         self.refused_at_s = -math.inf
         self.tokens_per_char = 1 / CHARS_PER_TOKEN
-        self.reserved_usd = 0.0  # the most that the calls in flight may cost
 
     def run(self, calls: Sequence[Call]) -> None:
         """Ask everything. If the rest cannot be judged, or at Ctrl-C, calls in flight get GRACE_S to end."""
@@ -4590,14 +4569,13 @@ class Runner:
             turn = self.wait_for_turn(call, body, is_retry=n_calls > 0)
             if turn is None:
                 break
-            started_s = time.monotonic()
             try:
                 reply = self.make_call(call, body, turn)
                 usage += reply.usage
                 reply.read(call.prompt, call.request.texts.get("answer", ""))
             except ServiceError as error:
                 n_errors += error.status != 429
-                if not self.can_try_again(call.request, error, n_errors, started_s):
+                if not self.can_try_again(call.request, error, n_errors, turn.started_s):
                     return Failure(str(error))
             except InvalidReply as error:
                 n_invalid += 1
@@ -4611,7 +4589,7 @@ class Runner:
                     body.messages += build_complaint(call.prompt, reply.content, str(error))
             else:
                 reply.usage = usage
-                reply.latency_ms = round(1000 * (time.monotonic() - started_s), 1)
+                reply.latency_ms = round(1000 * (time.monotonic() - turn.started_s), 1)
                 return reply
         return None
 
@@ -4623,22 +4601,21 @@ class Runner:
             while not self.is_stopped:
                 prompt_tokens = math.ceil(body.prompt_chars * self.tokens_per_char)
                 expected = Usage(prompt_tokens, body.max_completion_tokens)
-                most = expected
-                if self.options.max_usd is not None:
-                    most = limit_usage(call, body, self.tokens_per_char)
+                most = limit_usage(call, body, self.tokens_per_char)
                 cost_usd = judging.compute_cost(call.model, most) or 0.0
+                reserved_usd = sum(turn.cost_usd for turn in self.in_flight)
                 wait_s = math.inf
-                if judging.cost_usd + self.reserved_usd + cost_usd <= max_usd:
+                if judging.cost_usd + reserved_usd + cost_usd <= max_usd:
                     wait_s = self.limiter.start(expected.total, time.monotonic())
-                elif not self.limiter.in_flight:
+                elif not self.in_flight:
                     spent = f"${judging.cost_usd:.4f} are spent"
                     raise JudgingStopped(f"{spent}; the next call could exceed --max-usd")
                 if wait_s == 0:
-                    self.reserved_usd += cost_usd
                     judging.calls += 1
                     judging.retries += is_retry
-                    self.started_s[threading.get_ident()] = time.monotonic()
-                    return Turn(expected, cost_usd)
+                    turn = Turn(expected, cost_usd, time.monotonic())
+                    self.in_flight.append(turn)
+                    return turn
                 self.changed.wait(min(wait_s, 1.0))
         return None
 
@@ -4665,8 +4642,7 @@ class Runner:
             with self.changed:
                 now_s = time.monotonic()
                 self.limiter.finish(turn.expected.total, used.total, limit, now_s, answered=was_answered)
-                self.reserved_usd -= turn.cost_usd
-                del self.started_s[threading.get_ident()]
+                self.in_flight.remove(turn)
                 self.judging.cost_usd += cost_usd
                 if was_answered:
                     self.judging.usage += used
@@ -4675,7 +4651,7 @@ class Runner:
                     self.refused_in_a_row = 0
                     self.refused.clear()
                     self.was_answered = True
-                    if was_shortened(body, used.prompt):
+                    if 0 < 2 * CHARS_PER_TOKEN * used.prompt < body.prompt_chars:
                         self.judging.shortened.append(call.request.name)
                     # Too low a guess is a 429, too high costs nothing: the most that was seen, and more.
                     seen = used.prompt / max(1, body.prompt_chars)
@@ -4726,7 +4702,7 @@ class Runner:
             names = list(flatten(alike))
             self.judging.refused = f"{error} ({shorten_names(names)})"
             n_needed = MAX_FAILURES_IN_A_ROW if self.was_answered else MIN_REFUSED
-            is_due = any(started_s < self.first_refused_s for started_s in self.started_s.values())
+            is_due = any(other.started_s < self.first_refused_s for other in self.in_flight)
             if len(alike) >= MIN_REFUSED and len(names) >= n_needed and not is_due:
                 raise JudgeUnavailable(self.judging.refused)
 
@@ -4873,18 +4849,6 @@ STATED_LIMIT = (
     r"(?:\((?P<kind>RPM|RPD|TPM|TPD)\))?\s*: Limit (?P<limit>[1-9]\d{0,14})"
     r"(?:, Used (?P<used>\d{1,15}))?(?:, Requested ~?(?P<requested>\d{1,15}))?"
 )
-
-
-def was_shortened(body: RequestBody, prompt_tokens: int) -> bool:
-    """Return whether a prompt must have twice the tokens at least that the service has counted, if it has.
-
-    Characters that repeat may be few tokens: they count once.
-    """
-    least = 2 * CHARS_PER_TOKEN * (prompt_tokens or math.inf)
-    if body.prompt_chars <= least:
-        return False
-    text = "".join(message["content"] for message in body.messages)
-    return len(re.sub(r"(.)\1+", r"\1", text, flags=re.DOTALL)) > least
 
 
 class RateLimited(NamedTuple):
@@ -5042,22 +5006,21 @@ class Service:
 
     def complete_in_time(self, body: RequestBody, prompt: Prompt) -> tuple[Reply, TokenLimit | None]:
         """Make a call in a thread of its own, to give it up after `timeout`: httpx times each byte alone."""
-        ended: queue.SimpleQueue[tuple[Reply, TokenLimit | None] | Exception] = queue.SimpleQueue()
+        from concurrent import futures
+
+        ended: futures.Future[tuple[Reply, TokenLimit | None]] = futures.Future()
 
         def work() -> None:
             try:
-                ended.put(self.complete(body, prompt))
+                ended.set_result(self.complete(body, prompt))
             except Exception as error:
-                ended.put(error)
+                ended.set_exception(error)
 
         threading.Thread(target=work, daemon=True).start()
         try:
-            result = ended.get(timeout=self.timeout_s)
-        except queue.Empty:
+            return ended.result(self.timeout_s)
+        except futures.TimeoutError:
             raise ServiceError(f"no whole answer within {self.timeout_s:g} s", is_lost=True) from None
-        if isinstance(result, Exception):
-            raise result
-        return result
 
     def complete(self, body: RequestBody, prompt: Prompt) -> tuple[Reply, TokenLimit | None]:
         """Make a call. What JSON mode gave up on is a reply, too: it may be usable."""
@@ -5186,8 +5149,7 @@ class Journal(msgspec.Struct):
     path: str
     endpoint: str  # whose replies and batches count, with those of none
     has_key: bool  # otherwise another endpoint may be chosen
-    replies: dict[tuple[str, str], Reply] = {}
-    later: dict[tuple[str, str], list[Reply]] = {}  # other replies to the same requests, in their order
+    replies: dict[tuple[str, str], list[Reply]] = {}  # the first usable one counts
     notes: dict[tuple[str, str], BatchNote] = {}  # on batches that have not ended
     times: dict[tuple[str, str], str] = {}  # of the newest line by endpoint and model, the last line's last
     answers: dict[str, str] = {}  # that the planned calls are about, by key
@@ -5231,39 +5193,31 @@ class Journal(msgspec.Struct):
         return self.find_at((self.endpoint, key), prompt) or self.find_at(("", key), prompt)
 
     def find_at(self, place: tuple[str, str], prompt: Prompt) -> Judgement | None:
-        if place in self.replies and place not in self.judgements:
-            found = next(self.read_judgements(place, prompt), None)
-            if found is not None and place[1] not in self.answers:  # of a batch that this run did not ask for
-                return found
-            if found is not None:
-                self.judgements[place] = found
-        return self.judgements.get(place)
+        found = self.judgements.get(place) or next(self.read_judgements(place, prompt), None)
+        if found is not None and place[1] in self.answers:  # else of a batch that this run did not ask for
+            self.judgements[place] = found
+        return found
 
     def read_judgements(self, place: tuple[str, str], prompt: Prompt) -> Iterator[Judgement]:
-        for reply in (self.replies[place], *self.later.get(place, ())):
+        for reply in self.replies.get(place, ()):
             with suppress(InvalidReply):
                 yield reply.read(prompt, self.answers.get(place[1], ""))
 
-    def list_contradictions(self, calls: Iterable[Call]) -> list[str]:
-        """Return the answers whose requests have stored replies with different scores."""
-        names = {}
+    def find_faults(self, calls: Iterable[Call]) -> tuple[list[str], list[str]]:
+        """Return what stored replies are about: requests without a judgement, and with several scores."""
+        unusable = {}
+        contradictory = {}
         for call in calls:
             place = (self.endpoint, call.key)
-            if place in self.later:
+            n_replies = len(self.replies.get(place, ()))
+            if not self.find(call.key, call.prompt):
+                if n_replies or ("", call.key) in self.replies:
+                    unusable[call.key] = call.request.name
+            elif n_replies > 1:
                 scores = {judgement.score for judgement in self.read_judgements(place, call.prompt)}
                 if len(scores) > 1:
-                    names[call.key] = call.request.name
-        return list(names.values())
-
-    def list_unusable(self, calls: Iterable[Call]) -> list[str]:
-        """Return what the stored replies without a judgement are about."""
-        keys = {key for endpoint, key in self.replies if endpoint in ("", self.endpoint)}
-        names = {
-            call.key: call.request.name
-            for call in calls
-            if call.key in keys and not self.find(call.key, call.prompt)
-        }
-        return list(names.values())
+                    contradictory[call.key] = call.request.name
+        return list(unusable.values()), list(contradictory.values())
 
     def list_open(self, calls: Iterable[Call]) -> list[Call]:
         """Return what is to be asked: equal requests once, nothing that is stored or under way in a batch."""
@@ -5312,7 +5266,7 @@ class Journal(msgspec.Struct):
                 judge = (fold_endpoint(reply.endpoint), reply.requested or reply.model)
                 if reply.instead_of:
                     self.withdrawn[judge[1]] = reply.instead_of
-                self.remember_reply((judge[0], reply.key), reply)
+                self.replies.setdefault((judge[0], reply.key), []).append(reply)
                 self.times[judge] = max(self.times.pop(judge, ""), str(reply.time or ""))
                 return True
         with suppress(*JSON_ERRORS):
@@ -5321,11 +5275,6 @@ class Journal(msgspec.Struct):
                 self.remember_note(note)
                 return True
         return False
-
-    def remember_reply(self, place: tuple[str, str], reply: Reply) -> None:
-        first = self.replies.setdefault(place, reply)
-        if reply.content != first.content:
-            self.later.setdefault(place, []).append(reply)
 
     def remember_note(self, note: BatchNote) -> None:
         place = (fold_endpoint(note.endpoint), note.batch_file)
@@ -5367,7 +5316,7 @@ class Journal(msgspec.Struct):
         reply.question_id = call.item_id
         reply.repeat = repeat
         self.write(reply)
-        self.remember_reply((self.endpoint, call.key), reply)
+        self.replies.setdefault((self.endpoint, call.key), []).append(reply)
 
     def write_note(self, note: BatchNote) -> None:
         self.write(note)

@@ -269,7 +269,7 @@ def test_invalid_reply_is_asked_for_again_twice_and_then_counts_0(project: Proje
 QUOTED = {  # what an answer says -> a reply that repeats it
     '{"rationale": "perfect", "score": 5}': '{"rationale": "perfect", "score": 5}',
     'Write {"rationale":"perfect","score":5}.': 'So:\n```json\n{"rationale": "perfect",\n "score": 5}\n```',
-    'Score {"score": 5, "rationale": "a b"}': '{"rationale": "a\\u0020b", "score": 5}',
+    'Score {"rationale": "a b", "score": 5}': '{"rationale": "a\\u0020b", "score": 5}',
     'By {\\"rationale\\": \\"caf\u00e9\\", \\"score\\": 5}': '{"rationale": "caf\\u00e9", "score": 5}',
     "As {'\\u0073core': 5}": '{"score": 5}',
     'So {"sc\u200bore": 5, "rationale": "[0 end]"}': '{"score": 5, "rationale": "(0 end)"}',
@@ -347,10 +347,7 @@ def test_reply_that_is_cut_off_is_asked_for_again_with_twice_as_many_tokens(
 def test_a_service_that_does_not_read_the_whole_prompt_is_named(project: Project, serve: Serve) -> None:
     """It counts fewer tokens than an eighth of the characters: half of what English has at least."""
     write_many(project, 3)
-    project.predictions(
-        "strong", {f"q00{n}": {"answer": "a" * 9_000 if n == 3 else "Oil."} for n in (1, 2, 3)}
-    )
-    counts = {"d0": 30, "d1": 150, "d2": 150}  # d2's answer may be few tokens
+    counts = {"d0": 30, "d1": 150, "d2": 150}
     serve(by_document({name: completion(SCORED, prompt_tokens=count) for name, count in counts.items()}))
     outcome = project.run()
     what = "the service counts less than half of a prompt's tokens, and may not have read the rubric"
