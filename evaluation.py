@@ -4111,7 +4111,6 @@ class Judging(msgspec.Struct):
 
     requested_model: str = ""
     model: str = ""  # the other's successor if that was withdrawn
-    by_journal: str = ""  # who the journal's judge is, unless it is the usual one
     activity: str = "judging"  # what the model is asked for
     noun: str = "judgements"  # what it replies
     price: Price | None = None  # instead of that of MODELS
@@ -4212,7 +4211,9 @@ class Judge(msgspec.Struct):
     judging: Judging
     options: JudgeOptions
     notify: Notify
-    calls: list[Call] = []  # one for each request and repeat
+    requests: list[Request] = []  # with their repeats
+    plans: dict[str, list[Call]] = {}  # the calls of all requests, by model
+    calls: list[Call] = []  # those of the model that judges
     failures: dict[str, Failure] = {}  # by key
     find_last_model: Callable[[], str] = str  # that judged the last results
     choice: str = ""  # why it is this model, unless that is the usual one
@@ -4268,13 +4269,12 @@ class Judge(msgspec.Struct):
         Of an answer that such a judge has not judged as often as this one its first judgement is taken.
         """
         model = self.judging.model
-        requests = [call.request for call in self.calls]
         others: dict[str, dict[RequestId, Judgement]] = {}
         for endpoint, other in sorted(self.journal.times):
             if other == model and endpoint in ("", self.journal.endpoint):
                 continue
             found: dict[RequestId, list[Judgement | None]] = defaultdict(list)
-            for call in self.journal.plan_calls(other, requests):
+            for call in self.plan(other):
                 found[call.request.id].append(self.journal.find_at((endpoint, call.key), call.prompt))
             name = f"{other} at {endpoint}" if other == model or other in others else other
             for request_id, judgements in found.items():
@@ -4292,56 +4292,49 @@ class Judge(msgspec.Struct):
         """
         journal = self.journal
         options = self.options
-        requests = list_repeats(requests, options.repeats)
+        self.requests = list_repeats(requests, options.repeats)
+        if options.judge_model:  # it is named, so it is nobody's successor
+            journal.withdrawn.clear()
         usual = options.judge_model or DEFAULT_JUDGE_MODEL
         today = (journal.endpoint, usual)
-        plans = {usual: journal.plan_calls(usual, requests)}
-        n_requests = len({call.key for call in plans[usual]})
-        counts: dict[tuple[str, str], int] = {}
-        for judge in [*journal.list_judges(options), today]:
-            # Once all are answered, only those count that may have done so before
-            if n_requests not in counts.values() or (options.follows_journal and judge in journal.times):
-                counts[judge] = self.count_answered(judge, requests, plans)
+        counts = {judge: self.count_answered(judge) for judge in [*journal.list_judges(options), today]}
         most = max(counts.values())
         equal = [judge for judge in counts if counts[judge] == most > 0]
-        best = next(iter(equal), today)
+        best = today
         if equal:
-            best = self.choose_of_equal(equal, plans, is_whole=most == n_requests)
+            is_whole = most == len({call.key for call in self.plan(usual)})
+            best = self.choose_of_equal(equal, is_whole=is_whole)
         elif journal.has_key and options.follows_journal and not options.judge_model:
-            best = self.choose_elsewhere(today, requests, plans)
+            best = self.choose_elsewhere(today)
         journal.endpoint, model = best
-        self.calls = plans[model]
+        self.calls = self.plan(model)
         self.judging.model = model
-        withdrawn = "" if self.options.judge_model else journal.withdrawn.get(model, "")
-        self.judging.requested_model = withdrawn or model
+        self.judging.requested_model = journal.withdrawn.get(model, model)
         is_open = not journal.endpoint.endswith(GROQ_PREFIX)
         if self.calls and journal.has_key and is_open and not (self.choice or most or options.judge_model):
             raise UsageError(f"{journal.endpoint}: name one of its models with --model")
-        name = self.name_judge(*best)
-        self.judging.by_journal = name if (most or self.choice) and name != usual else ""
 
-    def count_answered(
-        self, judge: tuple[str, str], requests: Sequence[Request], plans: dict[str, list[Call]]
-    ) -> int:
-        """Return how many requests a judge has answered. Its calls are added to `plans`."""
+    def plan(self, model: str) -> list[Call]:
+        if model not in self.plans:
+            self.plans[model] = self.journal.plan_calls(model, self.requests)
+        return self.plans[model]
+
+    def count_answered(self, judge: tuple[str, str]) -> int:
         journal = self.journal
         journal.endpoint, model = judge
-        if model not in plans:
-            plans[model] = journal.plan_calls(model, requests)
-        answered = {call.key for call in plans[model] if journal.find(call.key, call.prompt)}
+        calls = self.plan(model)
+        answered = {call.key for call in calls if journal.find(call.key, call.prompt)}
         if journal.has_key:  # otherwise no batch can be collected
-            answered |= {call.key for call in plans[model]} & journal.list_under_way()
+            answered |= {call.key for call in calls} & journal.list_under_way()
         return len(answered)
 
     def name_judge(self, endpoint: str, model: str) -> str:
-        withdrawn = "" if self.options.judge_model else self.journal.withdrawn.get(model, "")
+        withdrawn = self.journal.withdrawn.get(model, "")
         name = f"{model}, successor of {withdrawn}" if withdrawn else model
         is_named = not (self.journal.has_key or endpoint.startswith(GROQ_URL))
         return f"{name} at {endpoint}" if is_named else name
 
-    def choose_of_equal(
-        self, judges: Sequence[tuple[str, str]], plans: Mapping[str, Sequence[Call]], *, is_whole: bool
-    ) -> tuple[str, str]:
+    def choose_of_equal(self, judges: Sequence[tuple[str, str]], *, is_whole: bool) -> tuple[str, str]:
         """Return which of the judges counts that have answered as many requests, the newest first.
 
         It is that of the last results; else of those that have answered all the one that did so first.
@@ -4349,7 +4342,7 @@ class Judge(msgspec.Struct):
         order = {place: index for index, place in enumerate(self.journal.replies)} if len(judges) > 1 else {}
 
         def find_end(judge: tuple[str, str]) -> int:
-            places = [((judge[0], call.key), ("", call.key)) for call in plans[judge[1]]]
+            places = [((judge[0], call.key), ("", call.key)) for call in self.plan(judge[1])]
             return max(order.get(place, order.get(other, -1)) for place, other in places)
 
         last_model = self.find_last_model() if len(judges) > 1 else ""
@@ -4365,11 +4358,9 @@ class Judge(msgspec.Struct):
             self.choice = f"{name}: it is used{why}."
         return best
 
-    def choose_elsewhere(
-        self, today: tuple[str, str], requests: Sequence[Request], plans: dict[str, list[Call]]
-    ) -> tuple[str, str]:
+    def choose_elsewhere(self, today: tuple[str, str]) -> tuple[str, str]:
         """Return today's judge of the name that has answered most at another endpoint, if any has."""
-        counts = {judge: self.count_answered(judge, requests, plans) for judge in self.journal.times}
+        counts = {judge: self.count_answered(judge) for judge in self.journal.times}
         self.journal.endpoint = endpoint = today[0]
         best = max(counts, key=counts.__getitem__, default=today)
         if not counts.get(best):
@@ -4400,8 +4391,7 @@ class Judge(msgspec.Struct):
             self.notify(f"Groq no longer serves {judging.model}; {judging.activity} with {successor}.")
             self.journal.withdrawn[SUCCESSOR_MODEL] = judging.model
             judging.model = SUCCESSOR_MODEL
-            requests = [call.request for call in self.calls]
-            self.calls = self.journal.plan_calls(SUCCESSOR_MODEL, requests)
+            self.calls = self.plan(SUCCESSOR_MODEL)
             self.ask_service(service)
 
     def check_budget(self, calls: Sequence[Call]) -> None:
@@ -5174,19 +5164,15 @@ class Journal(msgspec.Struct):
         return calls
 
     def list_judges(self, options: JudgeOptions) -> list[tuple[str, str]]:
-        """Return endpoint and model of those whose replies may count; for a split the newest first."""
-        newest = sorted(self.times, key=self.times.__getitem__)[::-1]
-        judges = [(endpoint or self.endpoint, model) for endpoint, model in newest]
-        if self.has_key:
-            judges = [judge for judge in judges if judge[0] == self.endpoint]
-        endpoints = [endpoint for endpoint, _ in judges]
-        if options.judge_model:
-            judges = [(endpoint, options.judge_model) for endpoint in endpoints]
-        elif options.follows_journal:
-            judges += itertools.product(endpoints, MODELS)
-        else:
-            judges = list(itertools.product(endpoints, (DEFAULT_JUDGE_MODEL, SUCCESSOR_MODEL)))
-        return list(dict.fromkeys(judges))
+        """Return endpoint and model of those whose replies may count, the newest first."""
+        named = (options.judge_model,) if options.judge_model else (DEFAULT_JUDGE_MODEL, SUCCESSOR_MODEL)
+        is_any = options.follows_journal and not options.judge_model
+        judges = []
+        for endpoint, model in sorted(self.times, key=self.times.__getitem__)[::-1]:
+            is_reached = endpoint in ("", self.endpoint) or not self.has_key
+            if is_reached and (is_any or model in named):
+                judges.append((endpoint or self.endpoint, model))
+        return judges
 
     def find(self, key: str, prompt: Prompt) -> Judgement | None:
         """Return the judgement of a request: that of the first reply which has a possible one."""
@@ -6503,8 +6489,9 @@ class Command:
         n_stored = sum(call.key not in open_keys for call in calls) - n_sent
         usage = sum(map(estimate_usage, todo), NO_USAGE)
         cost, most_usd = judging.describe_cost(todo, is_batch=self.options.batch)
+        name = judge.name_judge(judge.journal.endpoint, judging.model) if judge.choice else judging.model
         lines = [
-            f"With {judging.by_journal or judging.model}:",
+            f"With {name}:",
             f"  {self.noun.capitalize()}: {len(calls)}, of which {n_stored} are stored already",
             *([f"  Under way in batches: {n_sent}"] if n_sent else []),
             f"  Calls to make: {len(todo)}",

@@ -249,7 +249,7 @@ def test_a_call_has_its_time_in_all(small: Project, serve: Serve) -> None:
     outcome = small.run("dev", "--limit", "1", "--workers", "1", "--timeout", "0.4")
     assert (judge_scores(outcome), outcome.code) == ({"q001": 4}, 0)
     [gap_s] = gaps_s(server)
-    assert 0.4 <= gap_s < 2  # the whole answer takes three seconds
+    assert gap_s < 2  # the whole answer takes three seconds
 
 
 PAUSES = {
