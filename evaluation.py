@@ -9417,10 +9417,10 @@ def compare_judges(
     criterion: Criterion, name: str, rated: Sequence[tuple[Judged, list[float]]]
 ) -> dict[str, Any]:
     """Return the agreement of the scores of answers: all repeats of one judge, or those of two judges."""
+    levels = {score: criterion.find_level(score) for score in set(flatten(scores for _, scores in rated))}
     items = []
     for answer, scores in rated:
-        levels: list[float | None] = list(map(criterion.find_level, scores))
-        items.append(RatedItem("", (("cluster", str(answer.cluster)),), levels))
+        items.append(RatedItem("", (("cluster", str(answer.cluster)),), [levels[score] for score in scores]))
     counts = Counter(flatten(item.ratings for item in items))
     names: Sequence[str] = SELF_RATES
     if name == ITSELF:

@@ -277,10 +277,47 @@ def finish_batches(url: str) -> None:
                 pass
 
 
+def repeats(quick: bool) -> Rows:
+    """Three repeats against one, each with an empty journal."""
+    count = 100 if quick else JUDGEMENTS
+    with new_split(count) as folder:
+        once = judge(folder, "--workers", "16", latency_s=LATENCY_S)
+        (folder / JOURNAL).unlink()
+        thrice = judge(folder, "--workers", "16", "--repeats", "3", latency_s=LATENCY_S)
+    ratio = thrice.seconds / once.seconds
+    yield Row(f"3 repeats of {count}: calls of one", len(thrice.bodies) / len(once.bodies), "<=", 3)
+    yield Row(f"3 repeats of {count}: time of one", ratio, "<=", 3.15)
+
+
+def markers(quick: bool) -> Rows:
+    """A journal of three judges against one of a single judge; nothing is asked."""
+    count = 2_000 if quick else 10_000
+    models = ("openai/gpt-oss-20b", "llama-3.1-8b-instant", "openai/gpt-oss-120b")
+    times = []
+    with new_split(count) as folder, GroqServer(give_score, batches=BatchScript(polls=2)) as server:
+        for model in models[::-1]:
+            run_program(folder, server.url, "--batch", "--model", model)
+            finish_batches(server.url)
+            run_program(folder, server.url, "--model", model)
+            if model in (models[-1], models[0]):
+                times.append(min(time_run(folder, server.url, models[-1]) for _ in range(3)))
+        scored = len(read_scores(folder))
+    name = f"a journal of three judges, {count} answers"
+    yield Row(f"{name}: scored", scored, ">=", count)
+    yield Row(f"{name}: time of one judge's ({times[0]:.2f} s)", times[1] / times[0], "<=", 1.5)
+
+
+def time_run(folder: Path, url: str, model: str) -> float:
+    """Return the seconds that a run takes whose judgements are all in the journal."""
+    began_s = time.perf_counter()
+    run_program(folder, url, "--model", model)
+    return time.perf_counter() - began_s
+
+
 # ------------------------------------------------------------------ Command line
 
 BENCHMARKS: dict[str, Callable[[bool], Rows]] = {
-    run.__name__: run for run in (throughput, pacing, below, faults, kill, batch)
+    run.__name__: run for run in (throughput, pacing, below, faults, kill, batch, repeats, markers)
 }
 
 
