@@ -826,7 +826,10 @@ class WebDocuments(Record):
 
 
 class ScoredSummary(Record, kw_only=True):
-    """A row of the results for summaries. After an error the scores are 0. The total is computed."""
+    """A row of the results for summaries. After an error the scores are 0.
+
+    The total is computed, unless it is all that the row has.
+    """
 
     marks: ClassVar[Sequence[Collection[str]]] = ({"scores"},)
 
@@ -842,7 +845,15 @@ class ScoredSummary(Record, kw_only=True):
         for score in given:
             if score is not None and not (is_number(score) and 0 <= score <= max(CRITERION_LEVELS)):
                 raise ValueError("scores must be numbers from 0 to 2")
-        self.scores[TOTAL] = None if None in given else sum(given)
+        total = self.scores.get(TOTAL)
+        known = [score for score in given if score is not None]
+        if known:
+            total = sum(known) if len(known) == len(given) else None
+        if total is not None and not (
+            is_number(total) and 0 <= total <= max(CRITERION_LEVELS) * len(CRITERIA)
+        ):
+            raise ValueError("total_score must be a number from 0 to 10")
+        self.scores[TOTAL] = total
 
 
 class DecisionRow(RunHead, kw_only=True):
@@ -4933,6 +4944,14 @@ def fold_endpoint(name: str) -> str:
     return re.sub(r"(?<=://)(localhost|\[::1\])(?=[:/])", "127.0.0.1", name, count=1)
 
 
+def describe_other_key() -> str:
+    """Return how to use a key of OpenAI, in parentheses; "" if there is none."""
+    if not os.environ.get("OPENAI_API_KEY"):
+        return ""
+    how = f'{BASE_URL_VARIABLE}=https://api.openai.com/v1 {KEY_VARIABLE}="$OPENAI_API_KEY"'
+    return f" (to use OPENAI_API_KEY: {how} and --model)"
+
+
 def read_api_key() -> str:
     return os.environ.get(KEY_VARIABLE, "").strip()
 
@@ -6554,12 +6573,12 @@ def ask_requests(command: Command, console: Console, resources: ExitStack) -> tu
     if command.needs_judge and judging.unavailable:
         raise JudgeUnavailable(judging.unavailable + judging.where)
     if command.needs_judge:
-        advice = f"set {KEY_VARIABLE}, or see --dry-run"
+        advice = f"set {KEY_VARIABLE}, or see --dry-run{describe_other_key()}"
         if options.journal_only:
             advice = f"{command.journal_file} has no {command.noun}, so name a judge: judge=MODEL"
         raise UsageError(f"this needs a model: {advice}")
     if not judging.unavailable:
-        console.warn(f"{KEY_VARIABLE} is not set: answers are not judged.")
+        console.warn(f"{KEY_VARIABLE} is not set: answers are not judged.{describe_other_key()}")
     return {}, Judging(activity=command.activity, url=judging.url, unavailable=judging.unavailable)
 
 
@@ -6663,6 +6682,13 @@ def parse_seconds(text: str) -> float:
     if parse_amount(text) == 0:
         raise argparse.ArgumentTypeError(f"expected a number above 0, got {text[:20]!r}")
     return parse_amount(text)
+
+
+def parse_similarity(text: str) -> float:
+    similarity = parse_amount(text)
+    if similarity > 1:
+        raise argparse.ArgumentTypeError(f"expected a number from 0 to 1, got {text[:20]!r}")
+    return similarity
 
 
 def parse_share(text: str) -> float:
@@ -11088,7 +11114,7 @@ class AnswerOptions(JudgeOptions, GateOptions):
     repeats: int = repeats_option()
     protocol: str = option("verdict", "of a judge (default: verdict)", choices=ANSWER_PROMPTS, metavar="NAME")
     normalize: str = option("text", "before exact (default: text)", choices=NORMALIZERS, metavar="NAME")
-    threshold: float = option(0.75, "of semantic_fixed (default: 0.75)", type=parse_amount, metavar="X")
+    threshold: float = option(0.75, "of semantic_fixed (default: 0.75)", type=parse_similarity, metavar="X")
     validation: float = option(0.5, "questions to tune on (default: 0.5)", type=parse_share, metavar="SHARE")
     tune_by: str | None = option(
         None, "of semantic_dynamic (default: f1 with labels)", choices=("f1", "accuracy"), metavar="NAME"
@@ -11184,6 +11210,11 @@ class GradeAnswers(GradeItems):
         optional = [measure.name for measure in OPTIONAL_MEASURES]
         taken = {*METHODS, *optional, *self.protocol.measures, *ANSWER_COLUMNS, "flags"}
         check_measure_names(self.functions, taken)
+        for value in options.criteria:
+            if isinstance(value, str) and value in BUILT_IN_CRITERIA:
+                raise UsageError(
+                    f"--criteria {value}: for splits only; here ask a question, as in NAME=QUESTION"
+                )
         own = read_own_criteria(options.criteria, "", taken.union(self.functions), problems)
         self.own_criteria = list(map(build_item_criterion, own))
         self.criteria = [*([self.protocol] if judged else []), *self.own_criteria]
@@ -11526,13 +11557,19 @@ class GradeAnswers(GradeItems):
             "flagged answers: text for the judge, or judged cut off": flagged,
         }
         lines = [*list_warnings(configuration.name, cases), *self.list_failures(configuration)]
+        korean = [answer.item.id for answer in configuration.answers if has_hangul(answer.item)]
+        is_english = self.options.embedding_model == EMBEDDING_MODEL
+        if korean and is_english and any(METHODS[name].needs_similarity for name in self.options.methods):
+            advice = f"{EMBEDDING_MODEL} is made for English: name a model for Korean with --embedding-model"
+            lines += list_warnings(configuration.name, {f"rows with Korean; {advice}": korean})
         reason = self.explain_unjudged(configuration)
         if reason:
             names = ", ".join(criterion.name for criterion in self.criteria)
             lines.append(f"{configuration.name}: {names}: not judged: {reason}")
         if self.chosen.get("proxy"):
-            proxy = f"similarity > {PROXY_SIMILARITY} counted as correct when the threshold was chosen"
-            lines.append(f"{configuration.name}: no row has a person's `correct`, so {proxy}")
+            proxy = f"a similarity above {PROXY_SIMILARITY} counted as correct"
+            definition = f"a threshold of {PROXY_SIMILARITY:.2f} is right by definition"
+            lines.append(f"{configuration.name}: no row has a person's `correct`, so {proxy}: {definition}")
         labels = {answer.item.label for answer in configuration.answers} - {None}
         if len(labels) == 1:
             verdict = "yes" if labels.pop() else "no"
@@ -11559,7 +11596,7 @@ class GradeAnswers(GradeItems):
             cells: list[Cell] = [self.ranks[configuration.name] or "n/a", configuration.name]
             ranked.append((cells, configuration.means))
             for category, means in configuration.categories.items():
-                n_rows = max(mean.n for mean in means.values())
+                n_rows = max((mean.n for mean in means.values()), default=0)
                 by_category.append(([category, configuration.name, n_rows], means))
             for measure in self.compared:
                 scores = configuration.list_scores(measure.name)
@@ -12611,6 +12648,7 @@ def list_agreement_rows(results: Mapping[str, Any]) -> Iterator[list[object]]:
 # In: summaries of a debate, with gold summaries and web documents if there are any. Out: scores by five
 # criteria; the other modes draw results and measure what web documents add. Read first: JudgeSummaries.
 
+SUMMARY_RESULTS = "results/evaluation"
 SUMMARY_FOLDERS = ("results/offline-summaries-JSON-enforced", "results/merged-summaries")
 GOLD_SUMMARIES_FILE = "data/theperspective/data.jsonl"
 MERGED_FILE = "data/merged-corpus/merged-{k}.json"
@@ -12643,10 +12681,24 @@ class SummaryOptions(JudgeOptions):
     limit: int | None = option(None, "judge the first N of each file", type=parse_positive, metavar="N")
     repeats: int = repeats_option()
     indices: Sequence[int] | None = option(None, "judge these, from 0", type=parse_indices, metavar="N,N")
-    output_dir: str = option("results/evaluation", "for results and journal", type=parse_name, metavar="DIR")
+    output_dir: str | None = option(
+        None,
+        f"for results and journal (default: {SUMMARY_RESULTS}; of --plot that of FILE)",
+        type=parse_name,
+        metavar="DIR",
+    )
     plot: Sequence[str] = option((), "draw existing results; judge nothing", nargs="+", metavar="FILE")
     web_metrics: bool = option(False, "measure what web documents add; judge nothing")
     report: Sequence[str] = option((), "draw the scores", nargs="+", choices=["png"], metavar="FORMAT")
+
+    @property
+    def folder(self) -> str:
+        return self.output_dir or SUMMARY_RESULTS
+
+    def choose(self, n_rows: int) -> list[int]:
+        """Return the positions of the rows that count: all, or those of --indices, and of these the first."""
+        indices = range(n_rows) if self.indices is None else self.indices
+        return [index for index in dict.fromkeys(indices) if 0 <= index < n_rows][: self.limit]
 
 
 class SummaryFile(Configuration):
@@ -12667,7 +12719,7 @@ class JudgeSummaries(GradeItems):
 
     @property
     def journal_file(self) -> str:
-        return Path(self.options.output_dir, "summary_judgements.jsonl").as_posix()
+        return Path(self.options.folder, "summary_judgements.jsonl").as_posix()
 
     def run(self, console: Console) -> int:
         if self.options.web_metrics:
@@ -12705,6 +12757,7 @@ class JudgeSummaries(GradeItems):
         for summaries in files:
             if summaries.name in repeated:
                 summaries.name += f" {summaries.file.file}"
+        files.sort(key=lambda summaries: (summaries.kind == "merged", summaries.k))
         self.configurations = [summaries for summaries in files if summaries.answers or summaries.n_skipped]
         if not self.configurations:
             raise UsageError("--indices: no summary is at these positions")
@@ -12715,12 +12768,11 @@ class JudgeSummaries(GradeItems):
         file = read_file(path, problems)
         web = self.read_web_documents(k, problems) if kind == "merged" else None
         rows = list(parse_rows(Summary, file, problems).values())
-        indices = range(len(rows)) if self.options.indices is None else self.options.indices
-        chosen = [index for index in dict.fromkeys(indices) if 0 <= index < len(rows)]
+        indices = self.options.indices or ()
         answers: list[GradedItem] = []
         n_skipped = 0
         cases: defaultdict[str, list[str]] = defaultdict(list)
-        for row in [rows[index] for index in chosen[: self.options.limit]]:
+        for row in [rows[index] for index in self.options.choose(len(rows))]:
             perspectives = flatten(claim.perspectives for claim in row.claims)
             arguments = [perspective.text for perspective in perspectives]
             if any(re.match(GENERATION_ERRORS[kind], text) for text in arguments):
@@ -12777,7 +12829,7 @@ class JudgeSummaries(GradeItems):
         now = datetime.now().astimezone()
         for configuration in self.configurations:
             name = f"{configuration.kind}_{configuration.k}_llm_judge_scores_{now:%Y%m%d_%H%M%S}"
-            stem = first_stem = Path(self.options.output_dir, configuration.kind, name).as_posix()
+            stem = first_stem = Path(self.options.folder, configuration.kind, name).as_posix()
             number = 1
             while os.path.lexists(f"{stem}.json"):  # two files may have one type, k and second
                 number += 1
@@ -12952,13 +13004,23 @@ class PlotSummaries(Command):
         for path in list_paths(self.options.plot):
             if not path.endswith("_statistics.json"):  # a pattern may match what was written here
                 file = read_file(path, problems)
-                self.files[file.source] = [*parse_rows(ScoredSummary, file, problems).values()]
+                rows = [*parse_rows(ScoredSummary, file, problems).values()]
+                self.files[file.source] = [rows[index] for index in self.options.choose(len(rows))]
+        for source, rows in self.files.items():
+            if not any(score is not None for row in rows for score in row.scores.values()):
+                problems.append(f"{source.file}: no scores to draw")
+        for stem in find_repeated(map(self.name_stem, self.files)):
+            problems.append(f"{stem}.png would be written for two files: rename one")
         if problems:
             raise InputError(problems)
 
+    def name_stem(self, file: InputFile) -> str:
+        path = Path(file.file)
+        return Path(self.options.output_dir or path.parent, path.name.removesuffix(".json")).as_posix()
+
     def results(self) -> Iterator[OutputFile]:
         for file, rows in self.files.items():
-            stem = file.file.removesuffix(".json")
+            stem = self.name_stem(file)
             statistics = {"file": file.named, **describe_rows(rows)}
             report = draw_scores(file.file, statistics["statistics_without_errors"])
             yield OutputFile(f"{stem}.png", functools.partial(render_png, report))
@@ -12977,11 +13039,18 @@ class MeasureWeb(Command):
         self.metrics = {k: metrics for k, metrics in measured.items() if metrics}
         if problems:
             raise InputError(problems)
+        self.missing = []
+        for k, pattern in itertools.product(self.metrics, (WEB_FILE, MERGED_FILE)):
+            if not os.path.lexists(pattern.format(k=k)):
+                self.missing.append(pattern.format(k=k))
         if not self.metrics:
             raise UsageError(f"no {WEB_FILE} or {MERGED_FILE} with a k of {', '.join(map(str, WEB_DEPTHS))}")
 
+    def warnings(self) -> list[str]:
+        return [f"warning: {file} is not there: its metrics are left out" for file in self.missing]
+
     def results(self) -> Iterator[OutputFile]:
-        path = Path(self.options.output_dir, "web-metrics/web_metrics_results.json").as_posix()
+        path = Path(self.options.folder, "web-metrics/web_metrics_results.json").as_posix()
         yield OutputFile(path, functools.partial(render_results, self.metrics))
 
     def console(self) -> str:
@@ -13832,7 +13901,7 @@ def run_silently(
         if folder and not os.path.isdir(folder):
             raise UsageError(f"{folder}: there is no such folder")
         if isinstance(judge, str) and not read_api_key():
-            raise UsageError(f"set {KEY_VARIABLE} to judge with {judge}")
+            raise UsageError(f"set {KEY_VARIABLE} to judge with {judge}{describe_other_key()}")
         command.read()
         command.needs_judge = bool(options.criteria)  # without a judge they would have no scores
         with ExitStack() as resources:

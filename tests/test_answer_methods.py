@@ -738,6 +738,13 @@ def test_similarity_and_semantic_fixed(project: Project, embed: Embed) -> None:
     batches = embed(DIRECTIONS)
     check_scores(project, "similarity", SIMILARITIES)
     assert [sorted(batch) for batch in batches] == [sorted(DIRECTIONS)]
+    embed({"east": (1, 0), "동쪽": (1, 0)})
+    project.write("k.json", [{"gold": "east", "output": "동쪽"}])
+    command = ("answers", "k.json", "--method", "similarity", "--overwrite")
+    hint = ("rows with Korean: 1, e.g. 1", "made for English", "--embedding-model")
+    assert mentions(project.run(*command).out.splitlines(), *hint)
+    assert not mentions(project.run(*command, "--embedding-model", "m").out.splitlines(), "rows with Korean")
+    embed(DIRECTIONS)
     for threshold, options in {0.75: [], 0.6: ["--threshold", "0.6"]}.items():
         decided = {
             name: (row, float((cosine or 0) >= threshold)) for name, (row, cosine) in SIMILARITIES.items()
@@ -849,6 +856,7 @@ def test_labels_are_those_of_people(project: Project, embed: Embed) -> None:
     chosen = grade(project, {"judge_model": "m", "items": rows}, *options)["semantic_dynamic"]
     expected = {"proxy": True, "rows": 20, "other_rows": 20, "accuracy": None, "f1": None}
     assert chosen.items() >= {**expected, "figures_reason": "no person's labels"}.items()
+    assert mentions(project.read("a_answers.json")["warnings"], "a threshold of 0.90 is right by definition")
     console = project.run("answers", "a.json", *options, "--overwrite").out
     assert "accuracy n/a, F1 n/a (no person's labels)" in " ".join(console.split())
 

@@ -565,6 +565,11 @@ BAD_USAGE: dict[str, tuple[str, list[str]]] = {
     "a protocol without a judge": ("a.json --protocol fraction", ["--protocol", "llm_judge"]),
     "no generator": ("a.json --method llm_judge --auto-diverse-judge", ["--generator"]),
     "a pair of judges without a family": ("a.json --diverse-judge gpt=m", ["FAMILY=MODEL"]),
+    "a criterion of splits": (
+        "a.json --criteria support",
+        ["--criteria support: for splits only", "NAME=QUESTION"],
+    ),
+    "a threshold in percent": ("a.json --method semantic_fixed --threshold 75", ["from 0 to 1, got '75'"]),
     "a missing package": ("a.json --method bleu", ["--method bleu", "pip install sacrebleu"]),
 }
 
@@ -575,6 +580,14 @@ def test_bad_usage(lamps: Project, monkeypatch: pytest.MonkeyPatch, arguments: s
     outcome = lamps.run("answers", *arguments.split())
     assert (outcome.code, outcome.out, result_files(lamps)) == (2, "", set())
     assert mentions(outcome.err, *words)
+
+
+def test_the_key_of_another_service_is_explained(lamps: Project) -> None:
+    outcome = lamps.run("answers", "a.json", *JUDGED, OPENAI_API_KEY="sk-of-another-service")
+    assert mentions(
+        outcome.err, "GROQ_API_KEY is not set", "GROQ_BASE_URL=https://api.openai.com/v1", "--model"
+    )
+    assert not mentions(outcome.err, "sk-of-another-service")
 
 
 def test_the_reference_check_includes_the_judge(project: Project, serve: Serve) -> None:

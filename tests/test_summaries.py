@@ -421,6 +421,32 @@ def test_plot(project: Project, has_queries: bool) -> None:
         assert project.run("summaries", "--plot", "out/*.json").code == 0
 
 
+def test_plots_of_some_rows_and_of_totals_alone(project: Project) -> None:
+    """What has no score is no picture and no file."""
+    rows = [{"id": number, "query": f"Q{number}?", "scores": {TOTAL: number}} for number in range(8)]
+    project.write("a.json", rows)
+    project.write("none.json", [{"id": 1, "scores": {}}])
+    command = ("summaries", "--plot", "a.json", "--output-dir", "out")
+    assert project.run(*command).code == 0
+    assert set(project.files()) == {"a.json", "none.json", "out/a.png", "out/a_statistics.json"}
+    total = project.read("out/a_statistics.json")["statistics"][TOTAL]
+    assert (total["n"], total["mean"], total["distribution"]["7"]) == (8, 3.5, 1)
+    assert project.run(*command, "--indices", "7,6,1", "--limit", "2").code == 0
+    assert project.read("out/a_statistics.json")["statistics"][TOTAL]["mean"] == 6.5
+    before = project.files()
+    outcome = project.run("summaries", "--plot", "none.json")
+    assert (outcome.code, project.files() == before) == (2, True)
+    assert mentions(outcome.err, "none.json: no scores to draw")
+
+
+def test_summaries_are_ordered_by_k_as_a_number(project: Project) -> None:
+    names = [f"results-{k}-offline.json" for k in (10, 20, 5)]
+    for name in names:
+        project.write(name, [summary(summary=[])])
+    outcome = project.run("summaries", *(f"--summary-file={name}" for name in names))
+    assert re.findall(r"^offline (\d+) ", outcome.out, re.MULTILINE)[:3] == ["5", "10", "20"]
+
+
 def relevances(topic: str, *marks: object) -> Row:
     return {"query": topic, "web_docs": {"results": [{"url": "u", "relevance": mark} for mark in marks]}}
 
@@ -444,6 +470,8 @@ def test_web_metrics(project: Project) -> None:
         corpus_query("Tin", web_document(5, " ")),
         corpus_query("Zinc"),
     ]
+    outcome = project.run("summaries", "--web-metrics")
+    assert mentions(outcome.err, f"warning: {CORPUS} is not there: its metrics are left out")
     project.write(CORPUS, queries)
     outcome = project.run("summaries", "--web-metrics")
     assert (outcome.code, outcome.err) == (0, [])
