@@ -1811,8 +1811,10 @@ def find_nearest_level(score: float) -> int:
 # -- Free answers
 
 FORMULA_SIGNS = str.maketrans({"∧": "&&", "\u2228": "||", "¬": "!", "→": "->", "↔": "<->"})
-NUMBER_SIGN = r"(?<=\d)[./:](?=\d)|(?<![\w)])-(?=\d)"  # as `fold_numbers` writes numbers
-PUNCTUATION = re.compile(rf"(?!{NUMBER_SIGN})[{re.escape(string.punctuation)}]")
+# Expressions about a character begin with it, and look back over it: so they are found fast.
+AFTER_NUMBER_SIGN = r"(?<=\d[./:])(?=\d)|(?<![\w)]-)(?<=-)(?=\d)"  # as `fold_numbers` writes numbers
+PUNCTUATION = re.compile(rf"[{re.escape(string.punctuation)}](?!{AFTER_NUMBER_SIGN})")
+WITHIN_WORDS = re.compile(r"['\u2019.](?<=\w.)(?=\w)(?!(?<=\d\.)(?=\d))")  # "don't", "U.S.A", but not "3.5"
 HANGUL = "\u1100-\u11ff\u3130-\u318f\uac00-\ud7a3"
 STOP_WORDS = frozenset(  # English function words except "no" and "not", which reverse a sentence
     """a about after also am an and any are as at be been before being both but by can could d did do does
@@ -1855,6 +1857,7 @@ def exact_match(gold: str | Iterable[str], predicted: str, normalize: str = "tex
     return normalizer(predicted) in [normalizer(text) for text in accepted]
 
 
+@functools.lru_cache(maxsize=64)  # several methods normalize the same answer one after the other
 def normalize_text(text: str) -> str:
     """Return text in lower case without ASCII punctuation, articles and needless white space.
 
@@ -1868,9 +1871,9 @@ def normalize_text(text: str) -> str:
 
 def fold_numbers(text: str) -> str:
     """Return text with equal numbers written alike: 1,000 as 1000, 3,5 as 3.5, .5 as 0.5, -$5 as $-5."""
-    text = re.sub(r"(?<![\w.)])\.(?=\d)", "0.", text.replace("\u2212", "-"))  # also the sign for minus
-    text = re.sub(r"(?<![\w)])-\$(?=\d)", "$-", text)
-    return re.sub(r"(?<!\d)\d+(?:[.,]\d+)+", fold_number, text)
+    text = re.sub(r"\.(?<![\w.)]\.)(?=\d)", "0.", text.replace("\u2212", "-"))  # also the sign for minus
+    text = re.sub(r"-\$(?<![\w)]-\$)(?=\d)", "$-", text)
+    return re.sub(r"\d(?<!\d\d)\d*(?:[.,]\d+)+", fold_number, text)
 
 
 def fold_number(match: re.Match[str]) -> str:
@@ -1931,7 +1934,7 @@ def contains_keyword(keywords: Iterable[str], predicted: str) -> bool:
 
 def drop_punctuation(text: str) -> str:
     """Return text in lower case with a space for punctuation, and none for that within "e.g" and "don't"."""
-    joined = re.sub(r"(?<=\w)['\u2019](?=\w)|(?<=[^\W\d])\.(?=\w)|(?<=\w)\.(?=[^\W\d])", "", text.lower())
+    joined = WITHIN_WORDS.sub("", text.lower())
     words = PUNCTUATION.sub(" ", fold_numbers(joined)).split()
     return " ".join(words or text.lower().split())
 
@@ -13688,6 +13691,7 @@ def grade_answers(
     repeats: int = 1,
     measures: Mapping[str, ItemFunction] = MappingProxyType({}),
     columns: Mapping[str, str] = MappingProxyType({}),
+    judge_top: int | None = None,
     baseline: str | Path | None = None,
     workers: int = 1,
     folder: str | Path = ".",
@@ -13711,6 +13715,7 @@ def grade_answers(
         measures: measures of your own by name: `f(item)` returns a score, True or False, or None if the item
             has none; it is not asked about a missing answer, which counts 0. See `Item`.
         columns: the rows' names of fields, as --columns takes them: `{"gold": "Soll"}`.
+        judge_top: how many of more than five systems a model judges, as --judge-top takes it.
         baseline: the path of earlier results of `answers`, to compare with: in `baseline` of the results.
         workers: how many calls of each function are made at a time.
         folder: where the journal is.
@@ -13732,6 +13737,9 @@ def grade_answers(
     """
     options = build_answer_options(methods, protocol, judge, criteria, columns)
     options.baseline = None if baseline is None else str(baseline)
+    if judge_top is not None and judge_top < 1:
+        raise ValueError(f"judge_top: expected a number from 1, got {judge_top!r}")
+    options.judge_top = judge_top
     options.repeats = check_repeats(repeats)
     command = GradeRows(options)
     command.folder = str(folder)

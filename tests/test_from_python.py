@@ -378,6 +378,17 @@ def test_criteria_are_judged_alone_unless_methods_are_named(project: Project, se
     assert len(server.calls) == 2
 
 
+def test_a_judge_of_the_best_systems_alone(project: Project) -> None:
+    def judge(_item: evaluation.Item) -> float:
+        return 1.0
+
+    systems = {f"s{number}": [{"gold": "oil", "answer": f"oil {'x ' * number}"}] for number in range(7)}
+    for judge_top, n_judged in ((None, 5), (2, 2), (7, 7)):
+        results = evaluation.grade_answers(systems, methods=["f1"], judge=judge, judge_top=judge_top)
+        judged = {name for name in results if "llm_judge" in results[name]["measures"]}
+        assert judged == {f"s{number}" for number in range(n_judged)}
+
+
 def test_rows_say_which_criterion_failed(project: Project, serve: Serve) -> None:
     serve(completion("I cannot say."))
     rows = [*ROWS, {"question": "Why?", "gold": "So", "answer": "So"}]
@@ -482,6 +493,7 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "no folder": ({"folder": "none"}, evaluation.InputError, "none: there is no such folder"),
     "no systems": ({"rows": {}}, evaluation.InputError, "expected a list of dicts, a data frame, a path"),
     "a string of methods": ({"methods": "exact"}, TypeError, "expected a list of names"),
+    "judges none": ({"judge_top": 0}, ValueError, "judge_top: expected a number from 1, got 0"),
     "nothing to measure": ({"methods": []}, ValueError, "nothing to measure"),
     "a measure's name that is taken": ({"measures": {"exact": len}}, ValueError, "the name is taken: exact"),
     "a judge that is no function": ({"judge": 3}, TypeError, "expected the name of a model or a function"),
