@@ -184,7 +184,9 @@ TOP_SCORE = 5
 RUBRIC_LEVELS = ("1", "2", "3", "4", "5")
 
 CONFIDENCE = 0.95
-MIN_CLUSTERS = 5  # with fewer documents a bootstrap interval is not credible
+MIN_CLUSTERS = 5  # with fewer documents an interval is not credible
+UNSEEN_VARIANCE = 0.02  # of each of the most common scores, on a scale from 0 to 1; decides if all are equal
+UNSEEN_BETWEEN = 0.1  # of all scores, between clusters; likewise
 RESAMPLES = 10_000  # of a bootstrap, and at least so many random sign flips
 FLIPS_PER_PAIR = 40  # of systems: with fewer, the least possible p times the number of pairs exceeds MAX_P
 MAX_FLIPS = 200_000  # of random signs, however many pairs there are
@@ -1783,10 +1785,11 @@ def choose_evidence_method(gold_ids: Iterable[str], sentences: Mapping[str, str]
 
 
 def collect_words(sentence_ids: Iterable[str], sentences: Mapping[str, str]) -> set[str]:
-    """Return the distinct words, text.lower().split(), of the sentences that exist."""
+    """Return the distinct words, text.lower().split() after NFC, of the sentences that exist."""
     words: set[str] = set()
     for sentence_id in sentence_ids:
-        words.update(sentences.get(sentence_id, "").lower().split())
+        text = unicodedata.normalize("NFC", sentences.get(sentence_id, ""))
+        words.update(text.lower().split())
     return words
 
 
@@ -1985,10 +1988,10 @@ def measure_faithfulness(answer: str, context: Iterable[str]) -> float | None:
 
 # ------------------------------------------------------------------ 5. Statistics
 
-# In: columns of scores. Out: intervals, p-values and coefficients. Questions about one document succeed or
-# fail together, so documents (clusters) are resampled, not questions. All random bytes come from SHAKE-128,
-# so that every version of Python and numpy draws the same. Read first: bootstrap_interval, paired_test,
-# corrected_mean.
+# In: samples of scores. Out: intervals, p-values, coefficients. Questions about one document succeed or fail
+# together, so documents (clusters) are what is drawn, not questions. All random bytes come from SHAKE-128, so
+# that every version of Python and numpy draws the same. Read first: Sample, compute_mean_interval,
+# compute_difference_interval, paired_test, corrected_mean.
 
 Array: TypeAlias = npt.NDArray[Any]
 Values: TypeAlias = Sequence[float] | Array
@@ -1998,6 +2001,41 @@ Clusters: TypeAlias = Sequence[Hashable] | Array | None  # of each item; None: o
 class Interval(NamedTuple):
     low: float
     high: float
+
+
+class Sample(NamedTuple):
+    """The values of some items, and the number of each item's cluster."""
+
+    values: Array
+    clusters: Array
+
+    def sum_clusters(self) -> Array:
+        """Return a row for each cluster, in the order of their numbers: its sum and its number of items."""
+        sizes = np.bincount(self.clusters)
+        sums = np.bincount(self.clusters, self.values)
+        return np.stack([sums, sizes], axis=1)[sizes > 0]
+
+
+def make_sample(values: Values, clusters: Clusters = None) -> Sample:
+    """Return the sample of the items with a value (no NaN). Raises ValueError if the lengths differ."""
+    numbers = number_labels(range(len(values)) if clusters is None else clusters)
+    if len(numbers) != len(values):
+        raise ValueError("values and clusters differ in length")
+    column = np.asarray(values, np.float64)
+    is_known = ~np.isnan(column)
+    return Sample(column[is_known], numbers[is_known])
+
+
+def number_labels(labels: Sequence[Hashable] | Array) -> Array:
+    """Return the number of each label, in their order: results do not depend on the order of the items."""
+    labels = labels.tolist() if isinstance(labels, np.ndarray) else labels
+    distinct = set(labels)
+    try:
+        ordered = sorted(distinct)
+    except TypeError:
+        ordered = sorted(distinct, key=repr)
+    numbers = {label: number for number, label in enumerate(ordered)}
+    return np.array([numbers[label] for label in labels], np.intp)
 
 
 def mean(values: Values) -> float | None:
@@ -2039,8 +2077,8 @@ def bootstrap_interval(
 
     The mean of a resample is the sum of its values divided by the sum of its sizes. The percentiles are
     widened for few clusters: tail = Phi(-sqrt(n / (n - 1)) t), with Student's t of n - 1 degrees of freedom
-    (Hesterberg 2015). Many clusters get fewer resamples; more than MAX_CLUSTERS are resampled in groups. With
-    few clusters that are nearly all alike (nine hits in ten) the interval is too narrow.
+    (Hesterberg 2015). Many clusters get fewer resamples; more than MAX_CLUSTERS are resampled in groups. If
+    nearly all clusters are alike (nine hits in ten) the interval is too narrow: see compute_mean_interval.
 
     Args:
         values: shape (n,), one value per item.
@@ -2058,42 +2096,87 @@ def bootstrap_interval(
     >>> bootstrap_interval([1, 0, 1, 0, 1, 0, 1, 0, 1, 0], clusters="aabbccddee")
     Interval(low=0.5, high=0.5)
     """
-    [(_, sums)] = sum_known_clusters([values], clusters)
+    sums = make_sample(values, clusters).sum_clusters()
     return bootstrap_statistics(sums, divide_by_sizes, confidence, resamples, seed)[0]
 
 
-def bootstrap_intervals(columns: Sequence[Values], clusters: Clusters = None) -> list[Interval | None]:
-    """Return the `bootstrap_interval` of each column of the same items. NaN: not measured for this item."""
-    intervals: list[Interval | None] = [None] * len(columns)
-    for indices, sums in sum_known_clusters(columns, clusters):
-        for index, interval in zip(indices, bootstrap_statistics(sums, divide_by_sizes), strict=True):
-            intervals[index] = interval
-    return intervals
+def compute_mean_interval(sample: Sample, lowest: float, highest: float) -> Interval | None:
+    """Return the interval of the mean of values on a scale; None for fewer than MIN_CLUSTERS clusters.
 
-
-def share_interval(hits: Values, clusters: Clusters = None, scale: float = 1) -> Interval | None:
-    """Return the interval of a share of values that are 0 or 1, times a scale; a bootstrap is too narrow.
-
-    Of z = 1.96, z^2 / 2 hits and as many misses are added to m observations (Agresti & Coull 1998). m is the
-    number of values divided by the design effect (how much more the share varies than that of independent
-    values); at most the number of values, and at least that of clusters, which it is if all values are equal.
-    None for fewer than MIN_CLUSTERS clusters.
+    A scale without an end has a bootstrap interval, unless all values are shares from 0 to 1.
     """
-    n = len(hits)
-    share = float(np.mean(hits))
-    codes = factorize(range(n) if clusters is None else clusters)
-    sums = np.bincount(codes, np.asarray(hits) - share)
-    g = len(sums)
+    if math.isinf(highest - lowest):
+        if sample.values.min() < 0 or sample.values.max() > 1:
+            return bootstrap_statistics(sample.sum_clusters(), divide_by_sizes)[0]
+        return compute_mean_interval(sample, 0, 1)
+    sizes = sample.sum_clusters()[:, 1]
+    g = len(sizes)
     if g < MIN_CLUSTERS:
         return None
-    m = float(g)
-    if 0 < share < 1:
-        effect = g / (g - 1) * float((sums**2).sum()) / (n * share * (1 - share))
-        m = min(max(n / effect, g), n) if effect else n
-    z = 1.96
-    centre = (m * share + z**2 / 2) / (m + z**2)
-    margin = z * math.sqrt(centre * (1 - centre) / (m + z**2))
-    return round_interval(max(centre - margin, 0.0) * scale, min(centre + margin, 1.0) * scale)
+    scores = np.clip((sample.values - lowest) / (highest - lowest), 0, 1)
+    average = math.fsum(scores) / len(scores)
+    deviations = scores - average
+    between = g / (g - 1) * float((np.bincount(sample.clusters, deviations) ** 2).sum())
+    low, high = add_ends(average, deviations, between, sizes, g - 1)
+    return round_interval(lowest + low * (highest - lowest), lowest + high * (highest - lowest))
+
+
+def add_ends(
+    average: float,
+    deviations: Array,
+    between: float,
+    sizes: Array,
+    df: float,
+    confidence: float = CONFIDENCE,
+) -> tuple[float, float]:
+    """Return the t interval of a mean from 0 to 1, with a few observations added at both ends.
+
+    Agresti and Coull (1998) add z^2 / 2 hits and as many misses to independent hits. Here these count less
+    where the variance is smaller than the largest that the mean allows, p (1 - p), and more by the design
+    effect: how much more clusters vary than they would if their values were independent, at most as if those
+    of a cluster were equal. Where nearly all scores are equal others may be missing by chance: what both rest
+    on is taken for a little larger (UNSEEN_VARIANCE, UNSEEN_BETWEEN).
+
+    `between` is the sum of squares of the clusters' sums of deviations, with the factor g / (g - 1).
+    """
+    n = len(deviations)
+    _, counts = np.unique(deviations.round(9), return_counts=True)
+    unseen = UNSEEN_VARIANCE * int(counts.max())
+    squares = float((deviations**2).sum())
+    alike = float((sizes**2).sum()) / n  # the design effect if the values of a cluster are equal
+    spread = min((squares + unseen) / (n * average * (1 - average) + unseen), 1)
+    effect = min(max((between + UNSEEN_BETWEEN * alike) / (squares + UNSEEN_BETWEEN), 1), alike)
+    z = statistics.NormalDist().inv_cdf((1 + confidence) / 2)
+    added = spread * effect * z**2 / 2
+    center = (n * average + added) / (n + 2 * added)
+    variance = between + added * effect * (center**2 + (1 - center) ** 2)
+    margin = compute_t_quantile((1 + confidence) / 2, df) * math.sqrt(variance) / (n + 2 * added)
+    return max(center - margin, 0.0), min(center + margin, 1.0)
+
+
+def compute_difference_interval(sample: Sample, largest: float) -> Interval | None:
+    """Return the interval of a mean difference; `largest` is the largest possible one.
+
+    One cluster up and one down are added, as Bonett and Price (2012) add one to each kind of pair of hits:
+    each of the average size and of a typical change, the root mean square of the clusters' sums that are not
+    0, or of the largest one if nothing changed. Then it is a t interval over clusters.
+
+    Returns:
+        None for fewer than MIN_CLUSTERS clusters, and if nothing changed on a scale without an end.
+    """
+    sums, sizes = sample.sum_clusters().T
+    size = sizes.mean() if len(sizes) else 0
+    changed = sums[abs(sums) > 1e-9]
+    typical = math.sqrt((changed**2).mean()) if len(changed) else largest * size
+    if len(sums) < MIN_CLUSTERS or math.isinf(typical):
+        return None
+    sums = np.append(sums, [typical, -typical])
+    sizes = np.append(sizes, [size, size])
+    g = len(sums)
+    center = sums.sum() / sizes.sum()
+    variance = g / (g - 1) * float(((sums - center * sizes) ** 2).sum())
+    margin = compute_t_quantile((1 + CONFIDENCE) / 2, g - 1) * math.sqrt(variance) / sizes.sum()
+    return round_interval(max(center - margin, -largest), min(center + margin, largest))
 
 
 def divide_by_sizes(totals: Array) -> Array:
@@ -2111,9 +2194,10 @@ def bootstrap_statistics(
     """Return the `bootstrap_interval` of each statistic of sums over items, shape (n_clusters, n_sums).
 
     `compute` maps the sums of many resamples, shape (n, n_sums), to their statistics, shape (n, k), with NaN
-    for a statistic that a resample does not have. If none has it, or of fewer than MIN_CLUSTERS clusters, the
-    interval is None.
+    for a statistic that a resample does not have. The interval is None for fewer than MIN_CLUSTERS clusters,
+    and for a statistic that most resamples do not have.
     """
+    sums = merge_rows(sums)
     n_clusters = len(sums)
     if n_clusters < MIN_CLUSTERS:
         return [None] * compute(sums).shape[1]
@@ -2124,49 +2208,17 @@ def bootstrap_statistics(
     for column in np.sort(resampled, axis=0).T:  # np.quantile would take 20 ms to import
         known = column[~np.isnan(column)]
         interval = None
-        if len(known):
+        if 2 * len(known) > len(column):
             low, high = np.interp((tail, 1 - tail), np.linspace(0, 1, len(known)), known).tolist()
             interval = round_interval(low, high)
         intervals.append(interval)
     return intervals
 
 
-def factorize(labels: Sequence[Hashable] | Array) -> Array:
-    """Return the number of each label, counted from 0 in order of first occurrence."""
-    n = len(labels)
-    is_array = isinstance(labels, np.ndarray) and labels.dtype == np.intp and n > 0
-    codes = np.asarray(labels, np.intp) if is_array else np.full(1, -1)
-    if codes.min() >= 0 and codes.max() < n:  # such numbers already: no loop
-        first = np.full(codes.max() + 1, n)
-        first[codes[::-1]] = np.arange(n)[::-1]  # of equal labels the first is assigned last
-        return np.asarray(np.argsort(np.argsort(first, kind="stable"))[codes])
-    numbers: dict[Hashable, int] = {}
-    return np.array([numbers.setdefault(label, len(numbers)) for label in labels], np.intp)
-
-
-def sum_known_clusters(columns: Sequence[Values], clusters: Clusters) -> Iterator[tuple[list[int], Array]]:
-    """Yield (indices of columns, their `sum_clusters`) for columns that are known for the same items."""
-    arrays = [np.asarray(column, np.float64) for column in columns]
-    n_items = len(arrays[0]) if arrays else 0
-    codes = factorize(range(n_items) if clusters is None else clusters)
-    if arrays and len(codes) != n_items:
-        raise ValueError("values and clusters differ in length")
-    groups: dict[bytes, list[int]] = {}
-    for index, column in enumerate(arrays):
-        groups.setdefault(np.isnan(column).tobytes(), []).append(index)
-    for key, indices in groups.items():
-        is_known = ~np.frombuffer(key, np.bool_)
-        for start in range(0, len(indices), MAX_COLUMNS):
-            chunk = indices[start : start + MAX_COLUMNS]
-            yield chunk, sum_clusters([arrays[index][is_known] for index in chunk], codes[is_known])
-
-
-def sum_clusters(columns: Sequence[Values], clusters: Clusters) -> Array:
-    """Return a row per cluster in order of first occurrence: each column's sum, then the number of items."""
-    codes = factorize(range(len(columns[0])) if clusters is None else clusters) % MAX_CLUSTERS
-    sums = [np.bincount(codes, column) for column in columns]
-    sums.append(np.bincount(codes))
-    return np.stack(sums, axis=1).astype(np.float64)
+def merge_rows(sums: Array) -> Array:
+    """Return sums over clusters of which there are at most MAX_CLUSTERS: more are summed in groups."""
+    n_rows = min(len(sums), MAX_CLUSTERS)
+    return np.stack([sums[row::MAX_CLUSTERS].sum(axis=0) for row in range(n_rows)]) if n_rows else sums
 
 
 @functools.lru_cache(maxsize=8)
@@ -2181,7 +2233,7 @@ def draw_resamples(n_clusters: int, resamples: int, seed: int) -> Array:
 
 def round_interval(low: float, high: float) -> Interval:
     """Drop the last digits, which depend on the order in which a processor sums, and the sign of zero."""
-    return Interval(round(low, 12) + 0.0, round(high, 12) + 0.0)
+    return Interval(round(float(low), 12) + 0.0, round(float(high), 12) + 0.0)
 
 
 def compute_t_quantile(p: float, df: float) -> float:
@@ -2205,21 +2257,21 @@ def paired_test(
     b: Values,
     clusters: Clusters = None,
     *,
-    alternative: Literal["two-sided", "less"] = "two-sided",
+    alternative: Literal["two-sided", "less", "greater"] = "two-sided",
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> float:
     """Return the p of the mean of a - b, by sign flips of whole clusters.
 
     If two systems are equal, each cluster's differences might as well have the other sign, all together. p is
-    the share of sign flips whose absolute sum is at least the observed one, or with "less" whose sum is at
-    most the observed one: of all 2^clusters if these are at most `resamples`, else (b + 1) / (n + 1) of n
-    random ones (Phipson & Smyth 2010).
+    the share of sign flips whose absolute sum is at least the observed one, or with "less" or "greater" whose
+    sum is at most or at least the observed one: of all 2^clusters if these are at most `resamples`, else
+    (b + 1) / (n + 1) of n random ones (Phipson & Smyth 2010).
 
     Args:
         a, b: shape (n,), the values of the same items.
         clusters: shape (n,), any labels; None if every item is its own cluster.
-        alternative: "less" asks only whether a is lower than b.
+        alternative: "less" asks only whether a is lower than b, "greater" whether it is higher.
         resamples: how many sign flips to draw.
         seed: of the random bytes.
 
@@ -2227,40 +2279,42 @@ def paired_test(
         p from 0 to 1; 1.0 for no values.
 
     Raises:
-        ValueError: if the lengths differ.
+        ValueError: if the lengths differ, or for another alternative.
 
     >>> paired_test([2, 3, 4, 5], [1, 1, 1, 1])
     0.125
     """
-    differences = [x - y for x, y in zip(a, b, strict=True)]
-    return paired_tests([differences], clusters, alternative, resamples=resamples, seed=seed)[0]
+    if alternative not in ("two-sided", "less", "greater"):
+        raise ValueError(f"alternative: expected two-sided, less or greater, got {alternative!r}")
+    differences = [y - x if alternative == "greater" else x - y for x, y in zip(a, b, strict=True)]
+    is_one_sided = alternative != "two-sided"
+    return paired_tests([make_sample(differences, clusters)], is_one_sided, resamples, seed)[0]
 
 
 def paired_tests(
-    differences: Sequence[Values],
-    clusters: Clusters = None,
-    alternative: Literal["two-sided", "less"] = "two-sided",
-    *,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
+    samples: Sequence[Sample], is_one_sided: bool = False, resamples: int = RESAMPLES, seed: int = 0
 ) -> list[float]:
-    """Return the `paired_test` of each column of differences of the same items. NaN: not measured."""
-    p_values = [1.0] * len(differences)
-    for indices, sums in sum_known_clusters(differences, clusters):
-        sums = sums[:, :-1]
-        total = sums.sum(axis=0)
-        tolerance = 1e-9 * abs(sums).sum(axis=0)  # keeps sums equal that differ only in rounding
-        n_flips = 0
-        hits = np.zeros(len(indices))
-        for flipped in flip_signs(sums, resamples, seed):
-            if alternative == "less":
-                is_hit = flipped <= total + tolerance
-            else:
-                is_hit = abs(flipped) >= abs(total) - tolerance
-            n_flips += len(flipped)
-            hits += is_hit.sum(axis=0)
-        for index, hit in zip(indices, hits, strict=True):
-            p_values[index] = float(hit) / n_flips
+    """Return the `paired_test` of each sample of differences, one-sided ("less") or not."""
+    p_values = [1.0] * len(samples)
+    groups: dict[bytes, list[int]] = defaultdict(list)  # of samples of the same items
+    for index, sample in enumerate(samples):
+        groups[sample.clusters.tobytes()].append(index)
+    for group in groups.values():
+        for start in range(0, len(group), MAX_COLUMNS):
+            indices = group[start : start + MAX_COLUMNS]
+            sums = merge_rows(np.stack([samples[index].sum_clusters()[:, 0] for index in indices], axis=1))
+            total = sums.sum(axis=0)
+            tolerance = 1e-9 * abs(sums).sum(axis=0)  # keeps sums equal that differ only in rounding
+            n_flips = 0
+            hits = np.zeros(len(indices))
+            for flipped in flip_signs(sums, resamples, seed):
+                n_flips += len(flipped)
+                if is_one_sided:
+                    hits += (flipped <= total + tolerance).sum(axis=0)
+                else:
+                    hits += (abs(flipped) >= abs(total) - tolerance).sum(axis=0)
+            for index, hit in zip(indices, hits.tolist(), strict=True):
+                p_values[index] = hit / n_flips
     return p_values
 
 
@@ -2286,30 +2340,28 @@ def flip_signs(sums: Array, resamples: int, seed: int) -> Iterator[Array]:
 
 
 class DropTest(NamedTuple):
-    """The test of one of several columns of differences for a drop of its mean."""
+    """The test of one of several samples of differences for a drop of its mean."""
 
     p: float
-    p_adjusted: float  # for the number of columns
+    p_adjusted: float  # for the number of samples
     noticeable: float | None  # the smallest drop that is likely to be noticed; None if there is none
 
 
-def paired_drop_tests(
-    columns: Sequence[Values], clusters: Clusters, scores: Sequence[Values] = ()
-) -> list[DropTest]:
-    """Test whether the mean of each column of differences is below 0, all together. NaN: not measured.
+def paired_drop_tests(samples: Sequence[Sample], scores: Sequence[Sample] = ()) -> list[DropTest]:
+    """Test whether the mean of each sample of differences is below 0, all together.
 
-    A column's z is its sum, divided by the root of the sum of its squared sums by cluster, which no flip
-    changes. The adjusted p is the share of sign flips of whole clusters whose smallest z of all columns is at
-    most the column's (Westfall & Young 1993): the more alike columns are, the less it exceeds p. A column
+    A sample's z is its sum, divided by the root of the sum of its squared sums by cluster, which no flip
+    changes. The adjusted p is the share of sign flips of whole clusters whose smallest z of all samples is at
+    most the sample's (Westfall & Young 1993): the more alike samples are, the less it exceeds p. A sample
     whose sums are all 0 has p 1 and does not count.
 
-    `scores` has what each item can lose, for columns of the same shape: `find_noticeable_drop` depends on it.
+    `scores` has what each item of the samples can lose: `find_noticeable_drop` depends on it.
     """
-    if not columns:
+    if not samples:
         return []
-    values = np.array(columns, np.float64)
-    sizes = sum_clusters([*~np.isnan(values)], clusters)[:, :-1]
-    sums = sum_clusters([*np.nan_to_num(values)], clusters)[:, :-1]
+    sums = sum_samples(samples)
+    sizes = sum_samples([sample._replace(values=np.ones_like(sample.values)) for sample in samples])
+    losses = sum_samples(scores) if scores else None
     roots = np.sqrt((sums**2).sum(axis=0))
     scaled = sums / np.maximum(roots, 1e-12)
     flipped = np.concatenate(list(flip_signs(scaled, RESAMPLES, seed=0)))
@@ -2322,9 +2374,6 @@ def paired_drop_tests(
     critical = statistics.NormalDist().inv_cdf(1 - MAX_P)  # what it is at least, with many documents
     if len(significant):
         critical = max(critical, -float(significant[-1]))
-    losses = (
-        sum_clusters([*np.where(np.isnan(values), 0, np.array(scores))], clusters) if len(scores) else None
-    )
     tests = []
     for index, n in enumerate(sizes.sum(axis=0)):
         noticeable = None
@@ -2336,6 +2385,13 @@ def paired_drop_tests(
         p_adjusted = float((smallest <= observed[index]).mean())
         tests.append(DropTest(p, p_adjusted, noticeable))
     return tests
+
+
+def sum_samples(samples: Sequence[Sample]) -> Array:
+    """Return the sum of each sample (a column) over each cluster (a row)."""
+    n_clusters = max(sample.clusters.max(initial=-1) for sample in samples) + 1
+    sums = [np.bincount(sample.clusters, sample.values, n_clusters) for sample in samples]
+    return merge_rows(np.stack(sums, axis=1))
 
 
 def find_noticeable_drop(gaps: Array, scores: Array, critical: float) -> float | None:
@@ -2392,7 +2448,12 @@ class CorrectedMean(NamedTuple):
 
 
 def corrected_mean(
-    judge: Values, human: Sequence[float | None], clusters: Clusters = None, *, confidence: float = CONFIDENCE
+    judge: Values,
+    human: Sequence[float | None],
+    clusters: Clusters = None,
+    *,
+    confidence: float = CONFIDENCE,
+    bounds: tuple[float, float] | None = None,
 ) -> CorrectedMean:
     """Return the mean that people would give, from a judge's scores of all items and people's of some.
 
@@ -2406,6 +2467,8 @@ def corrected_mean(
         human: shape (n,), a score or None per item.
         clusters: shape (n,), any labels; None if every item is its own cluster.
         confidence: from 0 to 1, exclusive.
+        bounds: the lowest and the highest score that people can give. With them a few labels are added at
+            both ends, as to the mean of any scores: nearly equal labels may be so by chance.
 
     Returns:
         (mean, low, high, lambda). All None without items or without human scores; low and high are None for
@@ -2423,18 +2486,26 @@ def corrected_mean(
     weight = compute_weight(np.array(labelled, np.float64))
     average = math.fsum(judge) / len(judge)
     correction = math.fsum(label - weight * score for score, label in labelled) / len(labelled)
-    influence = []
-    for score, label in zip(judge, human, strict=True):
-        part = 0.0 if label is None else (label - weight * score - correction) / len(labelled)
-        influence.append(weight * (score - average) / len(judge) + part)
-    is_labelled = [float(label is not None) for label in human]
-    sums = sum_clusters([influence, is_labelled], clusters)
-    g = int((sums[:, 1] > 0).sum())
+    residuals = np.array([label - weight * score - correction for score, label in labelled])
+    influence = weight * (np.asarray(judge, np.float64) - average) / len(judge)
+    is_labelled = np.array([label is not None for label in human])
+    influence[is_labelled] += residuals / len(labelled)
     estimate = weight * average + correction
+    sample = make_sample(influence, clusters)
+    sizes = np.bincount(sample.clusters[is_labelled])
+    sizes = sizes[sizes > 0]
+    g = len(sizes)
+    low, high = bounds or (-math.inf, math.inf)
+    estimate = min(max(estimate, low), high)
     if g < MIN_CLUSTERS:
         return CorrectedMean(estimate, None, None, weight)
-    t = compute_t_quantile((1 + confidence) / 2, g - 2)
-    half = t * math.sqrt(g / (g - 2) * (sums[:, 0] ** 2).sum())
+    variance = g / (g - 2) * float((sample.sum_clusters()[:, 0] ** 2).sum())
+    if bounds:
+        place = (estimate - low) / (high - low)
+        between = variance * (len(labelled) / (high - low)) ** 2
+        ends = add_ends(place, residuals / (high - low), between, sizes, g - 2, confidence)
+        return CorrectedMean(estimate, *round_interval(*(low + end * (high - low) for end in ends)), weight)
+    half = compute_t_quantile((1 + confidence) / 2, g - 2) * math.sqrt(variance)
     return CorrectedMean(estimate, *round_interval(estimate - half, estimate + half), weight)
 
 
@@ -2527,10 +2598,14 @@ class EncodedRatings(NamedTuple):
 
     values: Sequence[Any]
     codes: Array
+    clusters: Array  # the number of each item's cluster
 
 
-def encode_ratings(items: Iterable[Sequence[Any]]) -> EncodedRatings:
-    """Encode each item's ratings, of which missing ones are None. The values ascend if they have an order."""
+def encode_ratings(items: Iterable[Sequence[Any]], clusters: Sequence[Hashable] = ()) -> EncodedRatings:
+    """Encode each item's ratings, of which missing ones are None. The values ascend if they have an order.
+
+    Without clusters all items are in one.
+    """
     rows = list(items)
     values = [value for value in dict.fromkeys(flatten(rows)) if value is not None]
     with suppress(TypeError):
@@ -2538,20 +2613,19 @@ def encode_ratings(items: Iterable[Sequence[Any]]) -> EncodedRatings:
     indices = {value: index for index, value in enumerate(values)}
     codes = [[indices.get(value, -1) for value in row] for row in rows]
     n_raters = len(rows[0]) if rows else 0
-    return EncodedRatings(values, np.array(codes, np.intp).reshape(len(rows), n_raters))
+    numbers = number_labels(clusters or [""] * len(rows))
+    return EncodedRatings(values, np.array(codes, np.intp).reshape(len(rows), n_raters), numbers)
 
 
-def tabulate_ratings(
-    ratings: EncodedRatings, clusters: Clusters = None, *, both_orders: bool = False
-) -> Array:
+def tabulate_ratings(ratings: EncodedRatings, *, both_orders: bool = False) -> Array:
     """Count the pairs of values that two raters gave to an item: a row per cluster, n_values^2 counts in it.
 
     An item's pairs weigh 1 / (its ratings - 1), so that each of its ratings counts once. Of two raters the
     first one's value is the table's row, unless pairs count in `both_orders`.
     """
-    n_items, n_raters = ratings.codes.shape
+    n_raters = ratings.codes.shape[1]
     size = len(ratings.values)
-    numbers = np.zeros(n_items, np.intp) if clusters is None else factorize(clusters) % MAX_CLUSTERS
+    numbers = ratings.clusters % MAX_CLUSTERS
     is_known = ratings.codes >= 0
     weights = 1 / np.maximum(is_known.sum(axis=1) - 1, 1)
     n_clusters = numbers.max(initial=-1) + 1
@@ -2627,6 +2701,9 @@ class Measure(NamedTuple):
         return -1 if self.lower_is_better else 1
 
 
+SHARE = Measure("share", "Share")  # of items that are alike in some way
+
+
 class Scores(msgspec.Struct):
     """One system's scores: an array of shape (n_items,) by measure. NaN: not measured for this item.
 
@@ -2639,22 +2716,12 @@ class Scores(msgspec.Struct):
     obstacles: dict[str, str] = {}
 
 
-class Table(msgspec.Struct, dict=True):
+class Table(msgspec.Struct):
     """The scores of all systems for the same items; `clusters` has the number of each item's cluster."""
 
     clusters: Array
     systems: dict[str, Scores] = {}
     keys: Sequence[Hashable] = ()  # of the items, if they are compared with earlier results
-
-    @functools.cached_property
-    def fractions(self) -> set[str]:
-        """The names of the measures of which some system has a score other than 0 or 1."""
-        names = set()
-        for scores in self.systems.values():
-            for name, column in scores.values.items():
-                if not np.isin(column[~np.isnan(column)], (0, 1)).all():
-                    names.add(name)
-        return names
 
     def select(self, rows: Array) -> Table:
         """Return the items at some positions."""
@@ -2664,11 +2731,15 @@ class Table(msgspec.Struct, dict=True):
             selected.systems[name] = Scores(values, scores.not_submitted, scores.obstacles)
         return selected
 
-    def subtract(self, measure: Measure, system: str, other: str) -> Array:
-        """Return how much better a system is than another one, by item; NaN where one of them lacks it."""
+    def subtract(self, measure: Measure, system: str, other: str) -> Sample:
+        """Return how much better a system is than another one, on the items of which both have scores."""
         unknown = np.full(len(self.clusters), np.nan)
         ours = self.systems[system].values.get(measure.name, unknown)
-        return np.asarray(ours - self.systems[other].values.get(measure.name, unknown))
+        return self.sample(ours - self.systems[other].values.get(measure.name, unknown))
+
+    def sample(self, column: Array) -> Sample:
+        is_known = ~np.isnan(column)
+        return Sample(column[is_known], self.clusters[is_known])
 
 
 class Mean(NamedTuple):
@@ -2680,6 +2751,7 @@ class Mean(NamedTuple):
     n_clusters: int = 0
     is_submitted: bool = True
     is_judged: bool = True  # False if a judge was to score it, and did not
+    reason: str | None = None  # why a coefficient has no interval
 
 
 NO_MEAN = Mean(None, None, 0)
@@ -2689,30 +2761,63 @@ NOT_JUDGED_MEAN = NO_MEAN._replace(is_judged=False)
 def compute_means(table: Table, system: str, measures: Iterable[Measure]) -> dict[str, Mean]:
     """Return the mean of each measure that the system has, by the measure's name.
 
-    The interval is that of a share if the scores of all systems are 0 or 1, of at most 1; else a bootstrap.
+    It does not depend on the other systems.
     """
     scores = table.systems[system]
-    measures = [measure for measure in measures if measure.name in scores.values]
-    scaled = [scores.values[measure.name] * measure.scale for measure in measures]
-    intervals = bootstrap_intervals(scaled, table.clusters)
     means = {}
-    for measure, interval in zip(measures, intervals, strict=True):
-        column = scores.values[measure.name]
-        is_known = ~np.isnan(column)
-        known = column[is_known]
-        clusters = table.clusters[is_known]
-        means[measure.name] = NO_MEAN
-        if len(known):
-            if measure.highest == 1 and measure.name not in table.fractions:
-                interval = share_interval(known, clusters, measure.scale)
-            means[measure.name] = Mean(
-                value=math.fsum(known) / len(known) * measure.scale,
-                interval=interval,
-                n=len(known),
-                n_clusters=int(np.count_nonzero(np.bincount(clusters))),
-                is_submitted=measure.name not in scores.not_submitted,
-            )
+    for measure in measures:
+        if measure.name in scores.values:
+            mean = compute_mean(table.sample(scores.values[measure.name]), measure)
+            means[measure.name] = mean._replace(is_submitted=measure.name not in scores.not_submitted)
     return means
+
+
+def compute_mean(sample: Sample, measure: Measure) -> Mean:
+    """Return the mean of a measure's scores, with its interval."""
+    n = len(sample.values)
+    if not n:
+        return NO_MEAN
+    interval = compute_mean_interval(sample, measure.lowest, measure.highest)
+    value = math.fsum(sample.values) / n * measure.scale
+    return Mean(value, scale_interval(interval, measure), n, len(sample.sum_clusters()))
+
+
+MAX_INTERVAL_VALUES = 25  # of a coefficient: its interval takes a table for each cluster
+
+
+def measure_coefficient(
+    ratings: EncodedRatings, level: str, clustered_by: str, correction: int | None = None
+) -> Mean:
+    """Return a coefficient of ratings with its bootstrap interval, or the reason why there is none.
+
+    Resamples that all agree know no variance. With a `correction` the order of the raters does not matter.
+    """
+    if len(ratings.values) > MAX_INTERVAL_VALUES:
+        ratings = ratings._replace(clusters=np.zeros_like(ratings.clusters))
+    tables = tabulate_ratings(ratings, both_orders=correction is not None)
+    value = compute_coefficient(tables, ratings.values, level, correction or 0)
+
+    def compute(totals: Array) -> Array:
+        return compute_coefficients(totals, ratings.values, level, correction or 0)[:, np.newaxis]
+
+    [interval] = bootstrap_statistics(tables, compute)
+    reason = None
+    if value is None:
+        reason = "only one value was given" if len(ratings.codes) else "no item in common"
+    elif len(ratings.values) > MAX_INTERVAL_VALUES:
+        reason = f"more than {MAX_INTERVAL_VALUES} different ratings"
+    elif len(tables) < MIN_CLUSTERS:
+        reason = f"fewer than {MIN_CLUSTERS} {clustered_by}: {len(tables)}"
+    elif interval is None:
+        reason = f"most resamples of {clustered_by} have none"
+    elif interval.low == interval.high:
+        reason = f"all resamples of {clustered_by} have the same"
+    return Mean(value, None if reason else interval, len(ratings.codes), len(tables), reason=reason)
+
+
+def scale_interval(interval: Interval | None, measure: Measure) -> Interval | None:
+    """Return an interval of scores in the unit of the measure's mean."""
+    return interval and round_interval(interval.low * measure.scale, interval.high * measure.scale)
 
 
 def slice_table(table: Table, labels: Iterable[str], min_items: int = MIN_SLICE) -> dict[str, Table]:
@@ -2793,7 +2898,6 @@ def compare_systems(table: Table, measures: Iterable[Measure]) -> list[Differenc
         names = [name for name, scores in table.systems.items() if measure.name in scores.values]
         rows = [measure_difference(table, measure, *pair) for pair in itertools.combinations(names, 2)]
         tested = [row for row in rows if row.n and not row.obstacle]
-        add_intervals(table, tested)
         if len(tested) > MAX_P * (MAX_FLIPS + 1):  # no p, adjusted for so many, can be MAX_P
             for row in tested:
                 row.obstacle = TOO_MANY_SYSTEMS
@@ -2806,30 +2910,26 @@ def compare_systems(table: Table, measures: Iterable[Measure]) -> list[Differenc
 def measure_difference(table: Table, measure: Measure, system: str, other: str) -> Difference:
     """Return the difference between two systems, which is not tested yet."""
     gaps = table.subtract(measure, system, other)
-    known = gaps[~np.isnan(gaps)].tolist()
-    row = Difference(system, other, measure, len(known))
+    row = Difference(system, other, measure, len(gaps.values))
     obstacles = {name: table.systems[name].obstacles.get(measure.name, "") for name in (system, other)}
     lacking = [name for name, obstacle in obstacles.items() if obstacle == NOT_SUBMITTED]
     if lacking:
         row.obstacle = f"{NOT_SUBMITTED} by {', '.join(lacking)}"
         return row
     row.obstacle = obstacles[other] or obstacles[system]
-    if known:
-        row.difference = math.fsum(known) / len(known) * measure.scale
+    if row.n:
+        row.difference = math.fsum(gaps.values) / row.n * measure.scale
+    if row.n and not row.obstacle:
+        interval = compute_difference_interval(gaps, measure.highest - measure.lowest)
+        row.interval = scale_interval(interval, measure)
     return row
-
-
-def add_intervals(table: Table, rows: Sequence[Difference]) -> None:
-    gaps = [table.subtract(row.measure, row.system, row.other) * row.measure.scale for row in rows]
-    for row, interval in zip(rows, bootstrap_intervals(gaps, table.clusters), strict=True):
-        row.interval = interval
 
 
 def add_p_values(table: Table, rows: Sequence[Difference]) -> None:
     """Add p, adjusted for the number of tests (Holm); the more there are, the more sign flips are drawn."""
     gaps = [table.subtract(row.measure, row.system, row.other) for row in rows]
     n_flips = min(max(RESAMPLES, FLIPS_PER_PAIR * len(rows)), MAX_FLIPS)
-    p_values = paired_tests(gaps, table.clusters, resamples=n_flips)
+    p_values = paired_tests(gaps, resamples=n_flips)
     for row, p, p_holm in zip(rows, p_values, adjust_holm(p_values), strict=True):
         row.p = p
         row.p_adjusted = p_holm
@@ -3010,7 +3110,7 @@ def compare_runs(
 
     The measures that the `gate` names are tested for a drop, together.
     """
-    codes = factorize(list(clusters.values()))
+    codes = number_labels(list(clusters.values()))
     developments = {}
     tested: list[Change] = []
     gaps = []
@@ -3027,10 +3127,12 @@ def compare_runs(
             if not change.obstacle and change.measure.name in gate:
                 tested.append(change)
                 measure = change.measure
+                ours = table.systems[now.name].values[measure.name]
+                theirs = table.systems[BASELINE].values[measure.name]
                 lowest = measure.lowest if math.isfinite(measure.lowest) else 0
-                gaps.append(measure.sign * table.subtract(measure, now.name, BASELINE))
-                scores.append(table.systems[now.name].values[measure.name] - lowest)
-    for change, test in zip(tested, paired_drop_tests(gaps, codes, scores), strict=True):
+                gaps.append(table.sample(measure.sign * (ours - theirs)))
+                scores.append(table.sample(np.where(np.isnan(theirs), np.nan, ours - lowest)))
+    for change, test in zip(tested, paired_drop_tests(gaps, scores), strict=True):
         change.p = test.p
         change.p_adjusted = test.p_adjusted
         change.noticeable = test.noticeable and test.noticeable * change.measure.scale
@@ -3049,10 +3151,11 @@ def add_changes(
         row = measure_difference(table, measure, now.name, BASELINE)
         change = Change(now.name, BASELINE, measure, row.n, row.difference)
         gaps = table.subtract(measure, now.name, BASELINE)
-        change.are_equal = row.n > 0 and not np.nan_to_num(gaps).any()
+        change.are_equal = row.n > 0 and not gaps.values.any()
         if measure.name in gate:
             reason = now.explain_obstacle(measure, before) or row.obstacle
             change.obstacle = reason or ("" if change.n else "no question in common has it")
+        change.interval = None if change.obstacle else row.interval
         if now.scores.obstacles.get(measure.name) != NOT_SUBMITTED:
             development.changes.append(change)
         elif measure.name in gate:
@@ -3062,7 +3165,6 @@ def add_changes(
         if then and today and then.repeats != today.repeats:
             note = f"repeats of each judgement: {then.repeats} in the baseline, {today.repeats} now"
             development.notes[note] = None
-    add_intervals(table, [change for change in development.changes if change.n and not change.obstacle])
 
 
 def rank_systems(values: Mapping[str, float | None]) -> dict[str, int | None]:
@@ -5639,7 +5741,6 @@ def list_report_files(report: Report, stem: str, forms: Iterable[str]) -> Iterat
 # -- Tables and lines that several commands report
 
 IN_BRACKETS = "95 % intervals in brackets"
-OF_HITS = "for hits (0 or 1) Agresti-Coull"  # in place of a bootstrap
 MeansRow: TypeAlias = tuple[list[Cell], dict[str, Mean]]  # what names a row, and its means by measure
 
 
@@ -8070,7 +8171,7 @@ class GradeSplit(Command):
         questions = self.split.questions
         measures = self.split.measures
         systems = {system.name: collect_scores(system) for system in submission.systems}
-        table = Table(factorize([question.doc_id for question in questions]), systems)
+        table = Table(number_labels([question.doc_id for question in questions]), systems)
         for system in submission.systems:
             system.means |= compute_means(table, system.name, measures)
         for label in LABELS:
@@ -9282,14 +9383,24 @@ def compare_with_people(people: People, systems: Iterable[System]) -> dict[str, 
     documents = [answer.question.doc_id for answer, _ in answers]
     levels = list(map(find_nearest_level, scores))
     pairs: list[tuple[int, float]] = []
-    for level, row in zip(levels, labels, strict=True):
+    clusters: list[str] = []  # the documents of the pairs
+    for level, row, document in zip(levels, labels, documents, strict=True):
         pairs += [(level, human) for human in row.values()]
+        clusters += [document] * len(row)
+    kappa = measure_coefficient(encode_ratings(pairs, clusters), "quadratic", "documents")
+    apart = [abs(level - human) for level, human in pairs]
+    exact = compute_mean(make_sample([gap == 0 for gap in apart], clusters), SHARE)
+    near = compute_mean(make_sample([gap <= 1 for gap in apart], clusters), SHARE)
+    counts = Counter(human for _, human in pairs)
     raters = sorted(set().union(*labels))
     ratings = [[row.get(rater) for row in labels] for rater in raters]
     labelled = [index for index, row in enumerate(labels) if row]
     gaps = [(mean(list(labels[index].values())) or 0) - scores[index] for index in labelled]
-    gap_interval = bootstrap_interval(gaps, [documents[index] for index in labelled]) if gaps else None
-    corrected = corrected_mean(scores, means, documents)
+    gap_sample = make_sample(gaps, [documents[index] for index in labelled])
+    lowest = min(LEVEL_SCORES.values())
+    corrected = corrected_mean(scores, means, documents, bounds=(lowest, TOP_SCORE))
+    intervals = {"exact_agreement": exact.interval, "agreement_within_1": near.interval}
+    shares = {name: interval for name, interval in intervals.items() if interval}
     n_judged = len(scores) + n_blank
     estimate, low, high = [
         value if value is None else (value * len(scores) + NO_ANSWER.score * n_blank) / n_judged
@@ -9301,19 +9412,24 @@ def compare_with_people(people: People, systems: Iterable[System]) -> dict[str, 
         "raters": len(raters),
         "questions": len(labelled),
         "documents": len({documents[index] for index in labelled}),
-        "exact_agreement": mean([level == human for level, human in pairs]),
-        "agreement_within_1": mean([abs(level - human) <= 1 for level, human in pairs]),
-        "weighted_kappa": cohen_kappa([pair[0] for pair in pairs], [pair[1] for pair in pairs], "quadratic"),
+        "most_common_label": max(counts, key=counts.__getitem__, default=None),
+        "most_common_label_share": max(counts.values()) / len(pairs) if pairs else None,
+        "exact_agreement": exact.value,
+        "agreement_within_1": near.value,
+        "weighted_kappa": kappa.value,
         "krippendorff_alpha": krippendorff_alpha([levels, *ratings], "ordinal") if pairs else None,
         "krippendorff_alpha_of_people": krippendorff_alpha(ratings, "ordinal") if len(raters) > 1 else None,
         "people_minus_judge": mean(gaps),
         "answers_judged": n_judged,
         "corrected_answer_score": estimate,
         "judge_weight": corrected.lambda_,
-        "ci95": {
-            "people_minus_judge": gap_interval,
+        "ci95": shares
+        | {
+            "weighted_kappa": kappa.interval,
+            "people_minus_judge": compute_mean_interval(gap_sample, lowest - TOP_SCORE, TOP_SCORE - lowest),
             "corrected_answer_score": None if low is None or high is None else [low, high],
         },
+        "ci95_reason": {"weighted_kappa": kappa.reason},
     }
 
 
@@ -9322,6 +9438,7 @@ PEOPLE_HEADER = (
     *("Kappa", "Alpha", "People - judge", "People's mean"),
 )
 MIN_KAPPA = 0.4  # below it agreement is called poor (Fleiss 1981)
+MAX_COMMON = 0.8  # share of the labels that are one level; with more kappa tells little
 MAX_SHIFT = 0.5  # levels between people and judge
 
 
@@ -9342,11 +9459,12 @@ def build_people_part(people: People, systems: Sequence[System]) -> Part:
         else:
             lacking.append(system)
     weight = format_number(pooled["judge_weight"], 2)
+    of_all = f"of all {pooled['answers_judged']} judged answers"
     lines = [
         f"{pooled['labels']} labels on {pooled['questions']} answers in {people.files[-1].file}",
         *describe_reliability(pooled),
         "Kappa has quadratic weights, alpha is ordinal.",
-        f"People's mean of all judged answers is estimated from the judge's (weight {weight}) and labels.",
+        f"People's mean: {of_all}, estimated from the judge's scores (weight {weight}) and the labels.",
     ]
     if pooled["raters"] > 1:
         alpha = format_number(pooled["krippendorff_alpha_of_people"], 2)
@@ -9360,11 +9478,23 @@ def describe_reliability(compared: Mapping[str, Any]) -> list[str]:
     """Return what it means for grades if judge and people hardly agree, or one is kinder than the other."""
     lines = []
     kappa = compared["weighted_kappa"]
+    interval = compared["ci95"]["weighted_kappa"]
+    exact = compared["exact_agreement"]
+    common = compared["most_common_label_share"]
+    if kappa is not None and kappa < MIN_KAPPA:
+        if interval and interval.high < MIN_KAPPA and exact <= MAX_COMMON:
+            lines.append(f"Kappa is below {MIN_KAPPA}: the judge's scores alone are no basis for grades.")
+        else:
+            shown = format_interval(MeanCell(kappa, interval, 2))
+            lines.append(f"Kappa {shown}: cannot tell yet, label more.")
+    if kappa is not None and not interval and compared["documents"] >= MIN_CLUSTERS:
+        lines.append(f"Kappa has no interval: {compared['ci95_reason']['weighted_kappa']}.")
+    if common > MAX_COMMON:
+        labels = f"{common:.0%} of people's labels are {compared['most_common_label']}"
+        lines.append(f"{labels}: kappa tells little then; exact agreement is {exact:.0%}.")
     gap = compared["people_minus_judge"]
     low, high = compared["ci95"]["people_minus_judge"] or (0, 0)
-    if kappa is not None and kappa < MIN_KAPPA:
-        lines.append(f"Kappa is below {MIN_KAPPA}: the judge's scores alone are no basis for grades.")
-    if low > MAX_SHIFT or high < -MAX_SHIFT:
+    if abs(gap) > MAX_SHIFT and (low > 0 or high < 0):
         manner = "strict" if gap > 0 else "kind"
         effect = "low" if gap > 0 else "high"
         points = abs(gap) * 100 * ANSWER_WEIGHT / TOP_SCORE
@@ -9377,10 +9507,8 @@ def list_people_cells(name: str, compared: Mapping[str, Any]) -> list[Cell]:
     cells: list[Cell] = [name, compared["labels"]]
     for key in ("exact_agreement", "agreement_within_1"):
         cells.append("n/a" if compared[key] is None else f"{compared[key] * 100:.0f}%")
-    for key in ("weighted_kappa", "krippendorff_alpha"):
-        cells.append(MeanCell(compared[key], None, 2))
-    for key in ("people_minus_judge", "corrected_answer_score"):
-        interval = compared["ci95"][key]
+    for key in ("weighted_kappa", "krippendorff_alpha", "people_minus_judge", "corrected_answer_score"):
+        interval = compared["ci95"].get(key)
         cells.append(MeanCell(compared[key], interval and Interval(*interval), 2))
     return cells
 
@@ -9458,7 +9586,9 @@ def compare_judges(
         names = MARKER_RATES
         found = measure_ratings(items, "quadratic", (0.0, 1.0))
         gaps = [second - first for _, (first, second) in rated]
-        interval = bootstrap_interval(gaps, [answer.cluster for answer, _ in rated])
+        sample = make_sample(gaps, [answer.cluster for answer, _ in rated])
+        span = criterion.measure.highest - criterion.measure.lowest
+        interval = compute_mean_interval(sample, -span, span)
         found.append(Mean(mean(gaps), interval, len(gaps)))
     if PROMPTS[criterion.prompt].top <= 1:  # all are within 1
         found[1] = NO_MEAN
@@ -9876,7 +10006,7 @@ def build_leaderboard(
     more_measures = [criterion.measure for criterion in split.criteria if criterion is not RUBRIC]
     measures = [*LEADERBOARD_MEASURES, *more_measures, *list_marker_measures(judging)]
     board = build_board(split, rows, measures, measure)
-    remarks = [f"Ranked by: {measure.title}", *describe_certainty(systems[:1]), *list_origins(systems)]
+    remarks = [f"Ranked by: {measure.title}", *describe_certainty(systems, measures), *list_origins(systems)]
     lines = list(split.warnings)
     for submission in submissions:
         lines += prefix_lines(submission.name, submission.warnings)
@@ -10011,7 +10141,12 @@ def build_question_part(split: Split, gradebook: Gradebook) -> Part:
             cells += [f"{100 * np.mean(own == level):.0f}%" for level in (1, TOP_SCORE)]
             cells.append(MeanCell(correlation, None, 2))
             rows.append((math.inf if correlation is None else correlation, cells))
-    lines = ["Correlation: of the scores with the means of the same submissions' other questions."]
+    noise = compute_t_quantile(1 - MAX_P / 2, len(systems) - 2)
+    noise /= math.sqrt(len(systems) - 2 + noise**2)  # r = t / sqrt(n - 2 + t^2)
+    lines = [
+        "Correlation: of the scores with the means of the same submissions' other questions. "
+        f"With {len(systems)} submissions chance alone makes it up to {noise:.2f} (95 %)."
+    ]
     lines.append("A question that good submissions fail often has a wrong gold answer or an unclear rubric.")
     return part._replace(
         header=["Question", "Text", "Answers", "Mean", "Lowest level", "Highest level", "Correlation"],
@@ -10231,7 +10366,10 @@ def render_split_text(submission: Submission, split: Split) -> str:
     blocks = [render_system(system, split.criteria) for system in systems]
     if len(systems) > 1:
         pairs = build_comparison_part(submission.differences)
-        certainty = [*describe_certainty(systems, submission.differences), *list_origins(systems)]
+        certainty = [
+            *describe_certainty(systems, split.measures, submission.differences),
+            *list_origins(systems),
+        ]
         blocks += [
             render_text([build_systems_part("System comparison", systems, split.measures, ["", *certainty])]),
             "\n--- PAIRED DIFFERENCES (sign flips over documents, Holm over the pairs of a measure) ---",
@@ -10341,12 +10479,16 @@ def describe_missing(system: System, criteria: Iterable[SplitCriterion]) -> list
     return lines
 
 
-def describe_certainty(systems: Sequence[System], differences: Iterable[Difference] = ()) -> list[str]:
-    """Return how the intervals of a table were computed, and whether any difference can be significant."""
+def describe_certainty(
+    systems: Sequence[System], measures: Iterable[Measure], differences: Iterable[Difference] = ()
+) -> list[str]:
+    """Return what the intervals of a table rest on, and whether any difference can be significant."""
     if not systems:
         return []
     n_documents = systems[0].means[RETRIEVAL_MEASURES[0].name].n_clusters
-    lines = [f"{IN_BRACKETS}: bootstrap over {n_documents} gold documents, {OF_HITS}."]
+    lines = [
+        f"{IN_BRACKETS}, by {n_documents} gold documents{describe_fewer(systems, measures, n_documents)}."
+    ]
     if n_documents < MIN_CLUSTERS:
         lines = [f"No intervals: fewer than {MIN_CLUSTERS} documents: {n_documents}."]
     n_tested = Counter(row.measure.name for row in differences if row.p is not None)
@@ -10359,6 +10501,16 @@ def describe_certainty(systems: Sequence[System], differences: Iterable[Differen
 
 def list_origins(systems: Iterable[System]) -> list[str]:
     return list(dict.fromkeys(flatten(system.origins for system in systems)))
+
+
+def describe_fewer(systems: Iterable[System], measures: Iterable[Measure], n_documents: int) -> str:
+    """Return the measures that fewer documents have, each with their number; "" if there are none."""
+    titles: dict[int, list[str]] = defaultdict(list)
+    for measure in measures:
+        known = [mean.n_clusters for system in systems for mean in [system.find_mean(measure)] if mean.n]
+        if known and min(known) < n_documents:
+            titles[min(known)].append(measure.title)
+    return "".join(f"; {', '.join(names)} by {number}" for number, names in titles.items())
 
 
 def build_systems_part(
@@ -10429,7 +10581,11 @@ def build_split_report(
         lines.append("No answer was judged.")
     n_evidence = sum(bool(question.evidence_sentences) for question in split.questions)
     counts = f"Questions: {len(split.questions)}, with gold evidence (precision, recall, F1): {n_evidence}"
-    remarks = [counts, *describe_certainty(systems, submission.differences), *list_origins(systems)]
+    remarks = [
+        counts,
+        *describe_certainty(systems, split.measures, submission.differences),
+        *list_origins(systems),
+    ]
     for system in systems:
         remarks += prefix_lines(system.name, describe_scored(system))
     parts = [
@@ -11038,7 +11194,7 @@ class GradeItems(Command):
                 answer.place = places.setdefault((name, copies[name]), len(places))
                 if answer.place == len(clusters):
                     clusters.append(answer.cluster)
-        table = Table(factorize(clusters), keys=list(places))
+        table = Table(number_labels(clusters), keys=list(places))
         for configuration in configurations:
             table.systems[configuration.name] = scores = Scores()
             indices = [answer.place for answer in configuration.answers]
@@ -11530,19 +11686,17 @@ class GradeAnswers(GradeItems):
 
     def describe_quality(self, configuration: Configuration) -> dict[str, Any]:
         """Return the mean of each criterion from 1 to 5, without failed calls, and as a share of 5."""
-        judgements = {}
-        for answer in configuration.answers:
-            judgement = answer.find_judgement(self.protocol)
-            if judgement:
-                judgements[answer.place] = judgement
-        clusters = self.table.clusters[list(judgements)]
         quality = {}
         for name in PROMPTS[self.protocol.prompt].score_names:
-            values = [judgement.scores[name] for judgement in judgements.values()]
-            interval = bootstrap_interval(values, clusters)
-            average = mean(values)
-            share = None if average is None else normalize_score(average)
-            quality[name] = {"n": len(values), "mean": average, "normalized": share, "ci95": interval}
+            column = np.full(len(self.table.clusters), np.nan)
+            for answer in configuration.answers:
+                judgement = answer.find_judgement(self.protocol)
+                if judgement:
+                    column[answer.place] = judgement.scores[name]
+            measure = Measure(name, name, lowest=min(LEVEL_SCORES.values()), highest=TOP_SCORE)
+            mean = compute_mean(self.table.sample(column), measure)
+            share = None if mean.value is None else normalize_score(mean.value)
+            quality[name] = {"n": mean.n, "mean": mean.value, "normalized": share, "ci95": mean.interval}
         return quality
 
     def explain_unjudged(self, configuration: Configuration) -> str:
@@ -11611,7 +11765,7 @@ class GradeAnswers(GradeItems):
             lines += prefix_lines(configuration.name, describe_answers(configuration.results))
         if FAITHFULNESS in self.measured:
             lines.append(f"{FAITHFULNESS}: {ITEM_SHARES[FAITHFULNESS]}")
-        lines.append(f"{IN_BRACKETS}: bootstrap over answers, by their sources or question, {OF_HITS}.")
+        lines.append(f"{IN_BRACKETS}, by the answers' sources or questions.")
         lines += self.origins
         by_category.sort(key=lambda row: row[0][:2])
         ranks = ["Rank", "Configuration"]
@@ -12017,7 +12171,6 @@ LEVELS: Mapping[str, tuple[str, str]] = {  # by kind of rating: of Cohen's kappa
 }
 MAX_SOURCES_SHOWN = 20  # with more, the console lists the lowest
 MAX_RATING_VALUES = 1_000  # coefficients take a table of all pairs of values
-MAX_INTERVAL_VALUES = 25  # with more there are no intervals, which take a table for each question
 AGREEMENT_MEASURES = (
     Measure("agreement", "Agreement", 2, explanation="The share of the items with equal ratings."),
     Measure("agreement_within_1", "Within 1", 2, explanation="The same, where ratings may differ by 1."),
@@ -12414,6 +12567,7 @@ def measure_group(judges: Sequence[Rater], items: Sequence[RatedItem], kind: str
         "krippendorff_alpha": alpha.value,
         "alpha_level": LEVELS[kind][1],
         "ci95": {"fleiss_kappa": fleiss.interval, "krippendorff_alpha": alpha.interval},
+        "ci95_reason": {"fleiss_kappa": fleiss.reason, "krippendorff_alpha": alpha.reason},
         "pairs": pairs,
     }
 
@@ -12432,7 +12586,7 @@ def compare_pairs(
     values = np.array([item.ratings for item in rated], np.float64).reshape(-1, 2)
     widths = {rate: 0.0}
     if values.max(initial=0) > 1:  # from 0 to 1 all ratings are within 1
-        widths[f"{rate}_within_1"] = 1 + 1e-9
+        widths[f"{rate}_within_1"] = 1.0
     estimates = measure_ratings(rated, LEVELS[kind][0], widths.values())
     n_items = len({(item.source, item.texts) for item in rated})
     row: dict[str, Any] = {"items": n_items, "ratings": len(rated)}
@@ -12442,6 +12596,7 @@ def compare_pairs(
     for name, estimate in zip([*widths, "kappa"], estimates, strict=True):
         row[name] = estimate.value
         row["ci95"][name] = estimate.interval
+    row["ci95_reason"] = {"kappa": estimates[-1].reason}
     if rate == "accuracy":
         row["too_kind"] = int((values[:, 0] > values[:, 1]).sum())
         row["too_strict"] = int((values[:, 0] < values[:, 1]).sum())
@@ -12451,31 +12606,27 @@ def compare_pairs(
 def measure_ratings(
     rated: Sequence[RatedItem],
     level: str,
-    widths: Collection[float] = (),
+    widths: Iterable[float] = (),
     correction: int | None = None,
 ) -> list[Mean]:
     """Return the shares of pairs of ratings that differ by no more than each width, and the coefficient.
 
-    Intervals resample questions. With a `correction` the order of the raters does not matter.
+    Questions are what is drawn. With a `correction` the order of the raters does not matter.
     """
-    encoded = encode_ratings(item.ratings for item in rated)
-    values = np.array(encoded.values, np.float64)
-    n_values = len(values)
+    questions = [item.texts[0] for item in rated]
+    encoded = encode_ratings((item.ratings for item in rated), questions)
+    n_values = len(encoded.values)
     if n_values > MAX_RATING_VALUES:
         raise UsageError(f"there are {n_values} different scores, more than {MAX_RATING_VALUES}: round them")
-    questions: list[object] = [item.texts[0] if n_values <= MAX_INTERVAL_VALUES else "" for item in rated]
-    tables = tabulate_ratings(encoded, questions, both_orders=correction is not None)
-    gaps = abs(np.subtract.outer(values, values)).ravel()  # by cell of a table
-
-    def compute(totals: Array) -> Array:
-        sizes = totals.sum(axis=1)
-        shares = [totals @ (gaps <= width) / np.where(sizes, sizes, np.nan) for width in widths]
-        coefficient = compute_coefficients(totals, values.tolist(), level, correction or 0)
-        return np.stack([*shares, coefficient], axis=1)
-
-    estimates = compute(tables.sum(axis=0)[np.newaxis])[0].tolist()
-    pairs = zip(estimates, bootstrap_statistics(tables, compute), strict=True)
-    return [Mean(None if math.isnan(value) else value, interval, 0) for value, interval in pairs]
+    found = []
+    for width in widths:
+        shares = []
+        for item in rated:
+            known = [rating for rating in item.ratings if rating is not None]
+            gaps = [abs(first - second) for first, second in itertools.combinations(known, 2)]
+            shares.append(sum(gap <= width + 1e-9 for gap in gaps) / len(gaps))
+        found.append(compute_mean(make_sample(shares, questions), SHARE))
+    return [*found, measure_coefficient(encoded, level, "questions", correction)]
 
 
 def compare_people(judges: Sequence[Rater], people: Sequence[Rater], kind: str) -> dict[str, Any]:
@@ -12541,7 +12692,7 @@ def list_agreement_parts(results: Mapping[str, Any], is_page: bool = False) -> l
         counts = [rater[name] for name in ("decisions", "left_out", "undecided")]
         rows.append([rater["judge"], *counts, len(rater["files"])])
     weights = " with quadratic weights" if results["compared"] == "score" else ""
-    how = f"{IN_BRACKETS}, from {MIN_CLUSTERS} questions on: bootstrap over questions."
+    how = f"{IN_BRACKETS}, from {MIN_CLUSTERS} questions on: by questions; of coefficients a bootstrap."
     header = ["Judge", "Decisions", "Left out", "Undecided", "Files"]
     parts = [Part("Agreement between judges", header, rows, [how, f"Kappa is Cohen's{weights}."])]
     if results["all"]["pairs"]:
@@ -12594,10 +12745,11 @@ def build_pairs_part(title: str, pairs: Sequence[Mapping[str, Any]], lines: Sequ
             cells += [pair["ratings"], str(pair["too_kind"]), str(pair["too_strict"])]
         means = {key: Mean(pair[key], interval, pair["items"]) for key, interval in pair["ci95"].items()}
         rows.append((cells, means))
+        reason = pair["ci95_reason"]["kappa"]
         if pair["kappa"] is None:
-            reason = "only one value was given" if pair["items"] else "no item in common"
-            note = f"{name}: no kappa: {reason}"
-            notes.append(note)
+            notes.append(f"{name}: no kappa: {reason}")
+        elif reason and pair["questions"] >= MIN_CLUSTERS:
+            notes.append(f"{name}: no interval of kappa: {reason}")
         if pair["contradicted"]:
             what = "left out, since equal items were decided differently"
             notes.append(f"{name}: {what}: {pair['contradicted']}")
@@ -12896,7 +13048,7 @@ class JudgeSummaries(GradeItems):
             parts.append(Part(f"Total scores: {configuration.name}", ["Score", "Summaries", ""], bars))
         headings = ["Summaries", "Evaluated", "Failed", "Left out"]
         overview = build_means_part("Summary evaluation results", headings, rows, SUMMARY_MEASURES)
-        remark = f"Each criterion is 0 to 2, the total 0 to 10. {IN_BRACKETS}: bootstrap over queries."
+        remark = f"Each criterion is 0 to 2, the total 0 to 10. {IN_BRACKETS}, by queries."
         pairs = build_comparison_part(self.differences)._replace(title="Comparison by query")
         judges = build_judges_part(self.criteria, self.answers)
         return render_text([overview._replace(lines=[remark, *self.origins]), *parts, pairs, judges])
@@ -12948,11 +13100,11 @@ def describe_rows(rows: Sequence[ScoredSummary]) -> dict[str, Any]:
 def describe_scores(rows: Sequence[ScoredSummary]) -> dict[str, dict[str, Any]]:
     """Return how the scores of summaries are distributed, by criterion and for the total."""
     columns = [[row.scores[measure.name] for row in rows] for measure in SUMMARY_MEASURES]
-    arrays = [np.array(column, np.float64) for column in columns]  # None becomes NaN
-    queries = [fold_text(row.query) or number for number, row in enumerate(rows)]
-    intervals = bootstrap_intervals(arrays, queries)
+    table = Table(number_labels([fold_text(row.query) or number for number, row in enumerate(rows)]))
     described = {}
-    for measure, column, interval in zip(SUMMARY_MEASURES, columns, intervals, strict=True):
+    for measure, column in zip(SUMMARY_MEASURES, columns, strict=True):
+        sample = table.sample(np.array(column, np.float64))  # None becomes NaN
+        [interval] = bootstrap_statistics(sample.sum_clusters(), divide_by_sizes)
         known = [score for score in column if score is not None]
         nearest = list(map(find_nearest_level, known))
         counts = {str(level): nearest.count(level) for level in range(int(measure.highest) + 1)}

@@ -1,9 +1,11 @@
-"""Measure by simulation what the gate notices and names, and how often intervals of hits hold the true share.
+"""Measure by simulation what the gate notices and names, and how often intervals hold the truth.
 
     python tests/bench_statistics.py [--runs N]
 
-Prints a table: what is measured, the value, the wanted bound, ok. The exit code is 0 if every row is ok, else
-1. Every run of the program draws the same samples. It takes some minutes.
+Prints a table: what is measured, the value, the wanted bound, ok. A row of intervals has the least coverage
+of all numbers of documents, then for each the coverage and the width, as a part of what the truth needs. The
+exit code is 0 if every row is ok, else 1. Every run of the program draws the same samples. It takes some
+minutes.
 """
 
 from __future__ import annotations
@@ -11,8 +13,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any, Literal, NamedTuple
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the program itself does
@@ -22,13 +25,10 @@ import evaluation
 import numpy as np
 import numpy.typing as npt
 
-RUNS = 400  # compared with a baseline; there are ten times as many intervals
+RUNS = 400  # compared with a baseline; there are five times as many intervals
 N_QUESTIONS = 100  # that the gate compares, each about a document of its own
 RECALL_AT_1, RECALL_AT_5 = 0.8, 0.9
 MEASURES = {"not judged": 5, "judged": 8}  # those of `draw_run` that such a split has
-SHARES = (0.5, 0.8, 0.95, 0.97, 0.98)
-SIZES = (20, 24, 50, 100)
-DEPENDENCE = {1: (0.0,), 3: (0.0, 0.3, 0.7, 1.0)}  # questions a document -> share of them with one outcome
 
 Array = npt.NDArray[Any]
 Random = np.random.Generator
@@ -41,10 +41,15 @@ class Row(NamedTuple):
     measured: float
     sign: Literal[">=", "<=", ""] = ""
     wanted: float = 0
+    cells: str = ""
 
     @property
     def is_ok(self) -> bool:
         return self.measured >= self.wanted if self.sign != "<=" else self.measured <= self.wanted
+
+
+def list_samples(columns: Iterable[Array], clusters: Array | None = None) -> list[evaluation.Sample]:
+    return [evaluation.make_sample(column, clusters) for column in columns]
 
 
 # ------------------------------------------------------------------ The gate
@@ -98,7 +103,7 @@ def measure_gate(runs: int) -> Iterator[Row]:
             n_worse = 0
             for _ in range(runs):
                 gaps = draw_run(random, **case.drops) - draw_run(random)
-                tests = evaluation.paired_drop_tests(list(gaps[:n_measures]), None)
+                tests = evaluation.paired_drop_tests(list_samples(gaps[:n_measures]))
                 n_worse += min(tests[index].p_adjusted for index in case.counted[:n_measures]) <= 0.05
             yield Row(f"{kind}, {case.what}", n_worse / runs, case.sign, case.wanted)
 
@@ -189,7 +194,9 @@ def measure_named_drops(runs: int) -> Iterator[Row]:
         named = []
         for _ in range(runs):
             before, now = draw_pair(random, design)
-            test = evaluation.paired_drop_tests(list(now - before), design.documents, list(now))[0]
+            test = evaluation.paired_drop_tests(
+                list_samples(now - before, design.documents), list_samples(now, design.documents)
+            )[0]
             named.append(test.noticeable)
         drops = [drop for drop in named if drop is not None]
         drop = float(np.mean(drops))
@@ -197,7 +204,8 @@ def measure_named_drops(runs: int) -> Iterator[Row]:
         for _ in range(runs):
             before, now = draw_pair(random, design, drop)
             n_worse += (
-                evaluation.paired_drop_tests(list(now - before), design.documents)[0].p_adjusted <= 0.05
+                evaluation.paired_drop_tests(list_samples(now - before, design.documents))[0].p_adjusted
+                <= 0.05
             )
         unnamed = f", none in {1 - len(drops) / runs:.0%}" if len(drops) < runs else ""
         yield Row(f"{design.what}: names {drop:.3f}{unnamed}", n_worse / runs, ">=", 0.75)
@@ -223,40 +231,162 @@ def measure_false_alarms(runs: int) -> Iterator[Row]:
             for _ in range(n_systems):
                 gaps = list((draw_run(random) - draw_run(random))[:5])
                 columns += gaps
-                tests = evaluation.paired_drop_tests(gaps, None)
+                tests = evaluation.paired_drop_tests(list_samples(gaps))
                 is_worse_alone |= min(test.p_adjusted for test in tests) <= 0.05
-            tests = evaluation.paired_drop_tests(columns, None)
+            tests = evaluation.paired_drop_tests(list_samples(columns))
             n_worse += min(test.p_adjusted for test in tests) <= 0.05
             n_worse_alone += is_worse_alone
         yield Row(f"{n_systems} unchanged systems, 5 measures: false alarms", n_worse / runs, "<=", 0.07)
         yield Row(f"{n_systems} unchanged systems, each adjusted alone", n_worse_alone / runs)
 
 
-# ------------------------------------------------------------------ Intervals of hits
+# ------------------------------------------------------------------ Intervals of means
+
+N_DOCUMENTS = (5, 8, 13, 24, 60, 200)
+LEVELS = (1.0, 2.0, 3.0, 4.0, 5.0)
+SHAPES: Mapping[str, tuple[Sequence[float], Sequence[float]]] = {  # probabilities and values
+    **{f"hits, p {p}": ((1 - p, p), (0, 1)) for p in (0.5, 0.8, 0.95, 0.98)},
+    "levels, even": ((0.1, 0.2, 0.4, 0.2, 0.1), LEVELS),
+    "levels, 60 % fives": ((0.03, 0.05, 0.1, 0.22, 0.6), LEVELS),
+    "levels, 90 % fives": ((0.02, 0.01, 0.02, 0.05, 0.9), LEVELS),
+    "levels, 98 % fives": ((0.02, 0.98), (1, 5)),
+    "levels, 95 % threes": ((0.05, 0.95), (2, 3)),
+    "F1": ((0.3, 0.05, 0.1, 0.15, 0.4), (0, 0.3, 0.5, 0.7, 1)),
+    "combined": ((0.05, 0.15, 0.3, 0.3, 0.2), (0.3, 0.5, 0.65, 0.8, 0.95)),
+}
+LAYOUTS = (
+    ("1", 0.0),
+    ("5", 0.0),
+    ("5", 0.3),
+    ("5", 0.8),
+    ("1 to 10", 0.3),
+    ("1 to 10", 0.8),
+)  # questions, ICC
+FAR_FROM_AN_EDGE = ("hits, p 0.5", "hits, p 0.8", "levels, even", "F1", "combined")
 
 
-def measure_coverage(runs: int) -> Iterator[Row]:
-    """Count the intervals that hold the true share: the least of all shares, for each number of questions."""
-    for per_document, shares in DEPENDENCE.items():
-        for dependence in shares:
-            for size in SIZES:
-                worst = min(count_covered(share, size, per_document, dependence, runs) for share in SHARES)
-                what = f"{size} questions, {per_document} a document, {dependence:.0%} alike: coverage"
-                yield Row(what, worst, ">=", 0.92)
+def draw_sizes(questions: str, n_documents: int) -> Array:
+    """Return the number of questions about each document."""
+    if questions == "1 to 10":
+        return np.random.default_rng(5).integers(1, 11, n_documents)
+    return np.full(n_documents, int(questions))
 
 
-def count_covered(share: float, size: int, per_document: int, dependence: float, runs: int) -> float:
-    random = np.random.default_rng(2)
-    documents = np.arange(size) // per_document
-    n_documents = documents[-1] + 1
-    n_covered = 0
-    for _ in range(runs):
-        of_document = random.random(n_documents) < share
-        is_alike = random.random(size) < dependence
-        hits = np.where(is_alike, of_document[documents], random.random(size) < share)
-        low, high = evaluation.share_interval(hits, documents) or (1, 0)
-        n_covered += low <= share <= high
-    return n_covered / runs
+def measure_means(runs: int) -> Iterator[Row]:
+    """Count the intervals that hold the true mean, and measure their width: a row per shape and layout.
+
+    The answers about a document share a normal variable, whose part of the variance is the ICC. Levels are on
+    a scale from 0, as in a split, where a missing judgement counts 0; those by 95 % threes on one from 1.
+    """
+    for shape, (probabilities, values) in SHAPES.items():
+        lowest = 1 if "threes" in shape else 0
+        for questions, icc in LAYOUTS:
+            cells = []
+            for n_documents in N_DOCUMENTS:
+                sizes = draw_sizes(questions, n_documents)
+                scores = draw_clustered(probabilities, values, sizes, icc, runs)
+                clusters = np.repeat(np.arange(n_documents), sizes)
+                highest = 5 if "levels" in shape else 1
+                ends = np.array(
+                    [
+                        evaluation.compute_mean_interval(evaluation.Sample(row, clusters), lowest, highest)
+                        for row in scores
+                    ]
+                )
+                cells.append(describe_cell(ends, float(np.dot(probabilities, values)), scores.mean(axis=1)))
+            what = f"mean, {shape}, {questions} a document, ICC {icc}"
+            least = min(cell.covered for cell in cells)
+            yield Row(what, least, ">=", 0.92 if questions in ("1", "5") else 0.9, format_cells(cells))
+            if shape in FAR_FROM_AN_EDGE and questions in ("1", "5"):
+                widest = max(cell.width for cell in cells[3:])
+                yield Row(f"{what}: width from 24 documents on", widest, "<=", 1.2)
+
+
+class Cell(NamedTuple):
+    """The share of intervals that hold the truth, and their width, as a part of 3.92 true standard errors."""
+
+    covered: float
+    width: float
+
+
+def describe_cell(ends: Array, truth: float, estimates: Array) -> Cell:
+    covered = np.mean((ends[:, 0] <= truth + 1e-9) & (truth <= ends[:, 1] + 1e-9))
+    width = np.mean(ends[:, 1] - ends[:, 0]) / (2 * 1.96 * estimates.std() + 1e-9)
+    return Cell(float(covered), float(width))
+
+
+def format_cells(cells: Iterable[Cell]) -> str:
+    return "  ".join(f"{cell.covered:.2f}/{cell.width:.2f}" for cell in cells)
+
+
+def draw_clustered(
+    probabilities: Sequence[float], values: Sequence[float], sizes: Array, icc: float, runs: int
+) -> Array:
+    random = np.random.default_rng(1)
+    quantiles = [NormalDist().inv_cdf(min(p, 1 - 1e-12)) for p in np.cumsum(probabilities)[:-1]]
+    documents = random.normal(0, 1, (runs, len(sizes)))
+    noise = random.normal(0, 1, (runs, int(sizes.sum())))
+    latent = np.sqrt(icc) * np.repeat(documents, sizes, axis=1) + np.sqrt(1 - icc) * noise
+    return np.asarray(np.array(values)[np.searchsorted(quantiles, latent)])
+
+
+# ------------------------------------------------------------------ Intervals of differences
+
+CHANGES = {  # share of the pairs of hits that are better, and worse
+    f"hits, +{better} -{worse}": (better, worse)
+    for better, worse in ((0.3, 0.2), (0.1, 0.05), (0.05, 0.02), (0.03, 0.0))
+}
+N_COMPARED = (13, 24, 40, 60, 100)
+
+
+def draw_differences(random: Random, kind: str, shape: tuple[int, int]) -> Array:
+    if kind in CHANGES:
+        better, worse = CHANGES[kind]
+        return random.choice([1.0, -1.0, 0.0], shape, p=[better, worse, 1 - better - worse])
+    if kind == "evidence, all change a little":
+        return np.clip(random.normal(0.03, 0.1, shape), -1, 1)
+    return np.clip(random.normal(0.1, 0.3, shape), -1, 1) * (random.random(shape) < 0.1)
+
+
+def measure_differences(runs: int) -> Iterator[Row]:
+    """Count the intervals of differences that hold the true one, and measure their width."""
+    for kind in (*CHANGES, "evidence, all change a little", "evidence, a tenth changes"):
+        random = np.random.default_rng(2)
+        truth = float(draw_differences(random, kind, (1000, 1000)).mean())
+        for size in (1, 5):
+            cells = []
+            for n_documents in N_COMPARED:
+                clusters = np.repeat(np.arange(n_documents), size)
+                gaps = draw_differences(random, kind, (runs, len(clusters)))
+                ends = np.array(
+                    [
+                        evaluation.compute_difference_interval(evaluation.Sample(row, clusters), 1)
+                        for row in gaps
+                    ]
+                )
+                cells.append(describe_cell(ends, truth, gaps.mean(axis=1)))
+            least = min(cell.covered for cell in cells)
+            yield Row(f"difference, {kind}, {size} a document", least, ">=", 0.92, format_cells(cells))
+
+
+# ------------------------------------------------------------------ People's mean
+
+
+def measure_peoples_mean(runs: int) -> Iterator[Row]:
+    """Count the intervals of people's mean that hold the true one, with 20 and 30 nearly equal labels."""
+    for shape in ("levels, 95 % threes", "levels, 90 % fives", "levels, 98 % fives"):
+        probabilities, values = SHAPES[shape]
+        truth = float(np.dot(probabilities, values))
+        for n_labels in (20, 30):
+            random = np.random.default_rng(6)
+            n_covered = 0
+            for _ in range(runs):
+                answers = random.choice(values, 300, p=probabilities)
+                judged = np.clip(np.round(answers + random.normal(0, 1, 300)), 1, 5)
+                labels = [*answers[:n_labels].tolist(), *[None] * (300 - n_labels)]
+                _, low, high, _ = evaluation.corrected_mean(judged.tolist(), labels, bounds=(1, 5))
+                n_covered += (low or 0) <= truth <= (high or 0)
+            yield Row(f"people's mean, {shape}, {n_labels} labels", n_covered / runs, ">=", 0.9)
 
 
 def main() -> int:
@@ -272,11 +402,13 @@ def main() -> int:
         *measure_gate(runs),
         *measure_named_drops(runs),
         *measure_false_alarms(runs),
-        *measure_coverage(10 * runs),
+        *measure_means(5 * runs),
+        *measure_differences(5 * runs),
+        *measure_peoples_mean(5 * runs),
     )
     for row in rows:
         wanted = f"{row.sign} {row.wanted}" if row.sign else ""
-        print(f"{row.what:<72} {row.measured:>7.3f}  {wanted:>8}  {'ok' if row.is_ok else 'NO'}")
+        print(f"{row.what:<72} {row.measured:>7.3f}  {wanted:>8}  {'ok' if row.is_ok else 'NO'}  {row.cells}")
         is_ok = is_ok and row.is_ok
     return 0 if is_ok else 1
 

@@ -38,7 +38,10 @@ SEAMS = (
     "TokenLimit",
     "RateLimited",
     "paired_drop_tests",  # these two are simulated by bench_statistics.py
-    "share_interval",
+    "Sample",
+    "make_sample",
+    "compute_mean_interval",
+    "compute_difference_interval",
 )
 
 README = Path(__file__).resolve().parent.parent / "README.md"

@@ -570,7 +570,7 @@ people          2         0          0      1
 """
 PAIRS_TABLE = """\
 Pair   Items          Agreement       Cohen's kappa
-a - b      5  0.60 [0.00, 1.00]  0.17 [-0.92, 1.00]
+a - b      5  0.60 [0.06, 1.00]  0.17 [-0.92, 1.00]
 """
 PEOPLE_TABLE = """\
 Judge      Items  Ratings  Too kind  Too strict  Accuracy  Cohen's kappa

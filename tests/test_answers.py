@@ -467,7 +467,7 @@ def test_configurations_are_ranked_and_compared(three: Project) -> None:
     assert (middle["difference"], middle["p"]) == (0.5, 16 / 64)
     [mirrored] = [row for row in results(three, "worst")["comparison"] if row["with"] == "best"]
     assert mirrored["difference"] == -1.0
-    assert mentions(outcome.out.splitlines(), "worst - best  ", "  6  -1.000 [-1.000, -1.000]    0.0938  no ")
+    assert mentions(outcome.out.splitlines(), "worst - best  ", "  6  -1.000 [-1.000, -0.159]    0.0938  no ")
 
 
 def test_many_configurations_can_differ_significantly(project: Project) -> None:

@@ -72,23 +72,23 @@ SYSTEM COMPARISON
 ============================================================
 
 System           Recall@1 %           Recall@5 %             Precision                Recall
-simple     28.6 [7.6, 64.8]    85.7 [46.7, 99.5]  0.429 [0.214, 0.500]  0.857 [0.467, 0.995]
-strong  100.0 [59.6, 100.0]  100.0 [59.6, 100.0]  1.000 [1.000, 1.000]  1.000 [0.596, 1.000]
+simple     28.6 [0.0, 73.3]   85.7 [39.9, 100.0]  0.429 [0.227, 0.643]  0.857 [0.399, 1.000]
+strong  100.0 [56.0, 100.0]  100.0 [56.0, 100.0]  1.000 [0.560, 1.000]  1.000 [0.560, 1.000]
 
 System                    F1             Answer              Evidence              Combined
-simple  0.571 [0.286, 0.667]                n/a                   n/a                   n/a
-strong  1.000 [1.000, 1.000]  4.00 [2.43, 4.86]  1.000 [0.596, 1.000]  0.900 [0.743, 0.986]
+simple  0.571 [0.306, 0.818]                n/a                   n/a                   n/a
+strong  1.000 [0.560, 1.000]  4.00 [2.23, 5.00]  1.000 [0.560, 1.000]  0.900 [0.631, 1.000]
 
-95 % intervals in brackets: bootstrap over 7 gold documents, for hits (0 or 1) Agresti-Coull.
+95 % intervals in brackets, by 7 gold documents.
 Answer|judge:llama-3.1-8b-instant|repeats:1|prompt:PROMPT|v:VERSION
 
 --- PAIRED DIFFERENCES (sign flips over documents, Holm over the pairs of a measure) ---
 Pair             Measure     n               Difference  p (Holm)  Verdict
-strong - simple  Recall@1 %  7    +71.4 [+28.6, +100.0]    0.0625  no significant difference
-strong - simple  Recall@5 %  7      +14.3 [+0.0, +57.1]    1.0000  no significant difference
-strong - simple  Precision   7  +0.571 [+0.500, +0.786]    0.0156  better
-strong - simple  Recall      7  +0.143 [+0.000, +0.571]    1.0000  no significant difference
-strong - simple  F1          7  +0.429 [+0.333, +0.714]    0.0156  better
+strong - simple  Recall@1 %  7     +71.4 [-0.3, +100.0]    0.0625  no significant difference
+strong - simple  Recall@5 %  7     +14.3 [-35.1, +57.3]    1.0000  no significant difference
+strong - simple  Precision   7  +0.571 [+0.119, +0.770]    0.0156  better
+strong - simple  Recall      7  +0.143 [-0.351, +0.573]    1.0000  no significant difference
+strong - simple  F1          7  +0.429 [+0.043, +0.624]    0.0156  better
 
 ============================================================
 Evaluation results saved to: dev_evaluation.json

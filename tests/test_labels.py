@@ -241,19 +241,23 @@ CONSOLE = """
 JUDGE AND PEOPLE
 ============================================================
 
-Answers  Labels  Exact  Within 1  Kappa  Alpha      People - judge      People's mean
-all           6    50%       83%   0.72   0.84  {gap}  {mean}
+Answers  Labels  Exact  Within 1               Kappa  Alpha      People - judge      People's mean
+all           6    50%       83%  0.72 [-0.57, 1.00]   0.84  {gap}  {mean}
 6 labels on 6 answers in labels.csv
 Kappa has quadratic weights, alpha is ordinal.
-People's mean of all judged answers is estimated from the judge's (weight 0.72) and labels.
+People's mean: of all 8 judged answers, estimated from the judge's scores (weight 0.72) and the labels.
 """
 
 
 def test_agreement_by_hand(eight: Project) -> None:
     outcome = run_with_labels(eight, labels_csv({"anna": PEOPLE}))
     alpha = evaluation.krippendorff_alpha([JUDGED[:6], PEOPLE], "ordinal")
-    _, low, high, _ = evaluation.corrected_mean(JUDGED, [*PEOPLE, None, None], GOLD_DOCUMENTS)
-    gap = evaluation.bootstrap_interval([0, 1, 0, -2, 0, 1])
+    _, low, high, _ = evaluation.corrected_mean(JUDGED, [*PEOPLE, None, None], GOLD_DOCUMENTS, bounds=(1, 5))
+    gap = evaluation.compute_mean_interval(evaluation.make_sample([0, 1, 0, -2, 0, 1]), -4, 4)
+    exact, near = [
+        evaluation.compute_mean_interval(evaluation.make_sample(hits), 0, 1)
+        for hits in ([1, 0, 1, 0, 1, 0], [1, 1, 1, 0, 1, 1])
+    ]
     assert low is not None
     assert high is not None
     assert gap is not None
@@ -266,6 +270,8 @@ def test_agreement_by_hand(eight: Project) -> None:
         "raters": 1,
         "questions": 6,
         "documents": 6,
+        "most_common_label": 4,
+        "most_common_label_share": 2 / 6,
         "exact_agreement": 3 / 6,
         "agreement_within_1": 5 / 6,
         "weighted_kappa": pytest.approx(1 - 6 * 6 / 130, abs=1e-12),  # squares: 6 observed, 130 crosswise
@@ -275,7 +281,14 @@ def test_agreement_by_hand(eight: Project) -> None:
         "answers_judged": 8,
         "corrected_answer_score": pytest.approx(weight * 27 / 8 + (1 - weight) * 19 / 6, abs=1e-12),
         "judge_weight": pytest.approx(weight, abs=1e-12),
-        "ci95": {"people_minus_judge": list(gap), "corrected_answer_score": [low, high]},
+        "ci95": {
+            "exact_agreement": list(exact or ()),
+            "agreement_within_1": list(near or ()),
+            "weighted_kappa": [pytest.approx(-13 / 23), 1],
+            "people_minus_judge": list(gap),
+            "corrected_answer_score": [low, high],
+        },
+        "ci95_reason": {"weighted_kappa": None},
     }
     cells = {"gap": f"0.00 [{gap.low:.2f}, {gap.high:.2f}]", "mean": f"3.32 [{low:.2f}, {high:.2f}]"}
     assert CONSOLE.format(**cells) in outcome.out
@@ -297,7 +310,7 @@ def test_several_raters(eight: Project) -> None:
     assert found["krippendorff_alpha"] == evaluation.krippendorff_alpha([JUDGED, *raters], "ordinal")
     assert found["krippendorff_alpha_of_people"] == evaluation.krippendorff_alpha(raters, "ordinal")
     means_of_people = [4.5, 2.5, 14 / 3, 5 / 3, 13 / 3, 4 / 3, 4, None]
-    corrected = evaluation.corrected_mean(JUDGED, means_of_people, GOLD_DOCUMENTS)
+    corrected = evaluation.corrected_mean(JUDGED, means_of_people, GOLD_DOCUMENTS, bounds=(1, 5))
     interval = found["ci95"]["corrected_answer_score"]
     assert (found["corrected_answer_score"], *interval) == pytest.approx(corrected[:3], abs=1e-9)
 
@@ -343,6 +356,46 @@ def test_poor_agreement_says_what_it_means(
     assert [line[: len(start)] for line, start in zip(found, starts, strict=True)] == starts
 
 
+def people_lines(project: Project, judge_with: JudgeWith, judged: list[int], people: list[int]) -> list[str]:
+    """Return the lines on judge and people, each question about a document of its own."""
+    numbers = range(1, len(judged) + 1)
+    project.questions(*(question(f"d{n}", question=f"Question {n}?") for n in numbers))
+    project.predictions("strong", {f"q{n:03d}": {"answer": f"Answer {n}."} for n in numbers})
+    judge_with({"strong": judged})
+    rows = [f"q{n:03d},strong,{level}\n" for n, level in zip(numbers, people, strict=True)]
+    project.write("labels.csv", "question_id,system,score\n" + "".join(rows))
+    return blocks(project.run("dev", "--human", "labels.csv").out)["JUDGE AND PEOPLE"].splitlines()
+
+
+def test_nearly_equal_labels_are_no_poor_agreement(project: Project, judge_with: JudgeWith) -> None:
+    lines = people_lines(project, judge_with, [5] * 30, [5] * 29 + [4])
+    assert "97% of people's labels are 5: kappa tells little then; exact agreement is 97%." in lines
+    assert "Kappa 0.00: cannot tell yet, label more." in lines
+    assert "Kappa has no interval: all resamples of documents have the same." in lines
+    assert not mentions(lines, "no basis")
+
+
+def test_few_labels_cannot_tell_whether_the_judge_is_useless(project: Project, judge_with: JudgeWith) -> None:
+    lines = people_lines(project, judge_with, [5, 4, 2, 1, 3, 5, 2, 4], [3, 5, 1, 4, 3, 2, 4, 5])
+    [line] = [line for line in lines if line.startswith("Kappa 0.")]
+    assert re.fullmatch(r"Kappa 0\.\d\d \[-0\.\d\d, 0\.\d\d\]: cannot tell yet, label more\.", line)
+    assert not mentions(lines, "no basis")
+    lines = people_lines(project, judge_with, [1, 2, 3, 4, 5] * 8, [3, 5, 1, 4, 2] * 8)
+    assert "Kappa is below 0.4: the judge's scores alone are no basis for grades." in lines
+
+
+@table("label, others", {"all threes": (3, []), "one four": (3, [4]), "fives": (5, []), "ones": (1, [])})
+def test_peoples_mean_is_within_the_scale_and_has_a_width(
+    project: Project, judge_with: JudgeWith, label: int, others: list[int]
+) -> None:
+    people = [label] * (30 - len(others)) + others
+    people_lines(project, judge_with, [1, 2, 3, 4, 5] * 6, people)
+    found = project.read(RESULTS)["strong"]["llm_judge"]["human"]
+    low, high = found["ci95"]["corrected_answer_score"]
+    assert 1 <= low <= found["corrected_answer_score"] <= high <= 5
+    assert 0.1 < high - low < 1
+
+
 def test_missing_judgements_are_not_compared(eight: Project, judge_with: JudgeWith) -> None:
     judge_with({"strong": [None, 2, 5, None, *JUDGED[4:]]})
     outcome = run_with_labels(eight, labels_csv({"anna": PEOPLE}))
@@ -362,7 +415,7 @@ def test_blank_answers_by_hand(eight: Project) -> None:
     eight.predictions("strong", {**answers, "q007": BLANK[3]})  # and no prediction for q008
     people = [4, 3, 5, 1, 4, None]
     found = human_results(run_with_labels(eight, labels_csv({"anna": [*people, 5, 5]})))
-    mean, *ends, _ = evaluation.corrected_mean(JUDGED[:6], people, GOLD_DOCUMENTS[:6])
+    mean, *ends, _ = evaluation.corrected_mean(JUDGED[:6], people, GOLD_DOCUMENTS[:6], bounds=(1, 5))
     assert mean is not None
     assert (found["labels"], found["questions"], found["answers_judged"]) == (5, 5, 8)
     assert (found["exact_agreement"], found["agreement_within_1"]) == (3 / 5, 4 / 5)

@@ -88,8 +88,8 @@ SYSTEMS_TABLE = """\
 | System | Recall@1 % | Recall@5 % | Precision | Recall | F1 | Answer | Evidence | Combined |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 | simple | not submitted | not submitted | not submitted | not submitted | not submitted | n/a | n/a | n/a |
-| strong | 60.0 [22.9, 88.4] | 80.0 [36.0, 98.0] | 0.375 | 0.375 | 0.375 | 2.25 | 0.450 | 0.450 |
-| =a\\_b\\$x\\$한 | 20.0 [2.0, 64.0] | 20.0 [2.0, 64.0] | 0.250 | 0.250 | 0.250 | 2.50 | 0.500 | 0.500 |
+| strong | 60.0 [6.3, 100.0] | 80.0 [21.8, 100.0] | 0.375 | 0.375 | 0.375 | 2.25 | 0.450 | 0.450 |
+| =a\\_b\\$x\\$한 | 20.0 [0.0, 78.2] | 20.0 [0.0, 78.2] | 0.250 | 0.250 | 0.250 | 2.50 | 0.500 | 0.500 |
 """
 WHOLE_CSV = """\
 question_id,system,doc_id,question_type,edge_case_type,source_dataset,source,recall_at_1,recall_at_5,precision,recall,f1,answer_score_raw,evidence_score,combined_score,answer_id,answer_rationale,failure,flags,judge_score,override_reason,right,missed,not_in_gold,invented,provenance,question,gold_answer,system_answer

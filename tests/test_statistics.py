@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Literal
@@ -35,30 +36,101 @@ def test_bootstrap_interval(values: list[float], clusters: str | None, expected:
     assert evaluation.bootstrap_interval(values, clusters) == expected
 
 
+def mean_interval(
+    values: Sequence[float], clusters: Any = None, lowest: float = 0, highest: float = 1
+) -> Any:
+    return evaluation.compute_mean_interval(evaluation.make_sample(values, clusters), lowest, highest)
+
+
 @table(
     "hits, clusters, low, high",
     {
-        # 40 + 1.9208 of 43.8416 hits: 0.95619, and 1.96 * sqrt(0.95619 * 0.04381 / 43.8416) on both sides
-        "all of 40": ([1] * 40, None, 0.895600, 1),
-        "none of 40": ([0] * 40, None, 0, 0.104400),
-        # all of a document are alike: as many observations as documents; 5 + 1.9208 of 13.8416
-        "ten pairs, half of them": ([1, 0] * 10, [*range(10), *range(10)], 0.236590, 0.763410),
-        "twelve in six documents": ([1, 1] * 3 + [0, 0] * 3, "aabbccddeeff", 0.187613, 0.812387),
-        # each document has one hit of two, less than chance lets vary: as many observations as answers
-        "one of two everywhere": ([1, 0] * 6, "aabbccddeeff", 0.253778, 0.746222),
-        "all equal, twelve in six documents": ([1] * 12, "aabbccddeeff", 0.557210, 1),
+        # 5 + 1.9207 of 8.8415 hits: 0.78276; on both sides t(4) = 2.77645 times
+        # sqrt(1.9207 * (0.78276^2 + 0.21724^2)) / 8.8415
+        "all of 5": ([1] * 5, None, 0.429218, 1),
+        "all of 40": ([1] * 40, None, 0.894986, 1),
+        "none of 40": ([0] * 40, None, 0, 0.105014),
+        # all of a document are alike: each of the added ones counts twice, and varies as two alike
+        "ten pairs, half of them": ([1, 0] * 10, [*range(10), *range(10)], 0.184013, 0.815987),
+        "twelve in six documents": ([1, 1] * 3 + [0, 0] * 3, "aabbccddeeff", 0.066035, 0.933965),
+        # each document has one hit of two, less than chance lets vary: as if the answers were independent
+        "one of two everywhere": ([1, 0] * 6, "aabbccddeeff", 0.340979, 0.659021),
+        "all equal, twelve in six documents": ([1] * 12, "aabbccddeeff", 0.505042, 1),
         "four documents": ([1, 0] * 4, "aabbccdd", None, None),
     },
 )
 def test_interval_of_hits(hits: list[int], clusters: Any, low: float | None, high: float | None) -> None:
-    interval = evaluation.share_interval(hits, clusters)
-    assert interval == (None if low is None else pytest.approx((low, high), abs=1e-6))
+    """Agresti and Coull's, with t in place of z."""
+    interval = mean_interval(hits, clusters)
+    assert interval == (None if low is None else pytest.approx((low, high), abs=3e-4))
 
 
-def test_interval_of_hits_equals_statsmodels() -> None:
-    hits = [place % 3 > 0 for place in range(60)]
-    expected = proportion_confint(40, 60, method="agresti_coull")
-    assert evaluation.share_interval(hits, range(60)) == pytest.approx(expected, rel=1e-4)
+def test_interval_of_hits_is_near_statsmodels() -> None:
+    hits = [place % 3 > 0 for place in range(600)]
+    expected = proportion_confint(400, 600, method="agresti_coull")
+    assert mean_interval(hits, range(600)) == pytest.approx(expected, abs=2e-4)
+
+
+@table(
+    "scores, lowest, highest",
+    {
+        "thirty equal levels": ([3] * 30, 1, 5),
+        "thirty fives": ([5] * 30, 1, 5),
+        "no points at all": ([0] * 30, 0, 5),
+        "one other than thirty": ([3] * 29 + [4], 1, 5),
+    },
+)
+def test_no_interval_of_a_mean_has_no_width(scores: list[int], lowest: int, highest: int) -> None:
+    low, high = mean_interval(scores, None, lowest, highest)
+    average = sum(scores) / len(scores)
+    assert lowest <= low <= average <= high <= highest
+    assert 0.1 < high - low < 0.7
+
+
+def test_an_interval_does_not_jump_if_one_score_changes() -> None:
+    """From all hits to all but one, and from equal scores to scores that are nearly equal."""
+    ends = [mean_interval([1 - step / 100] + [1] * 39) for step in (0, 1, 10, 50, 100)]
+    assert all(abs(before.low - after.low) < 0.04 for before, after in itertools.pairwise(ends))
+    equal = mean_interval([0.5] * 40)
+    nearly = mean_interval([0.5] * 39 + [0.5001])
+    assert nearly == pytest.approx(equal, abs=0.002)
+
+
+@pytest.mark.parametrize("icc", [0, 1])
+def test_interval_of_scores_that_are_far_from_an_edge_is_that_of_students_t(icc: int) -> None:
+    """Of 200 documents with five scores each the added ones hardly matter; errors are clustered."""
+    documents = np.repeat(np.arange(200), 5)
+    noise = generator(5).uniform(-0.2, 0.2, (2, 1000))
+    scores = 0.5 + (noise[0][documents] if icc else noise[1])
+    means = scores.reshape(200, 5).mean(axis=1)
+    margin = stats.t.ppf(0.975, 199) * means.std(ddof=1) / math.sqrt(200)
+    low, high = mean_interval(scores.tolist(), documents.tolist())
+    assert (low, high) == pytest.approx((scores.mean() - margin, scores.mean() + margin), abs=0.06 * margin)
+
+
+def test_interval_of_equal_scores_of_ten_thousand_questions() -> None:
+    """One document in two has half of the questions: the interval knows that they are no independent ones."""
+    documents = [place % 5_000 if place % 2 else 0 for place in range(10_000)]
+    assert mean_interval([1] * 10_000).low == pytest.approx(0.9996, abs=1e-4)
+    assert mean_interval([1] * 10_000, documents).low < 0.5
+
+
+@table(
+    "gaps, clusters, expected",
+    {
+        # 24 documents and one up, one down: typical 1; t(25) = 2.05954 * sqrt(2 * 26 / 25) / 26
+        "nothing changed": ([0] * 24, None, (-0.114244, 0.114244)),
+        # center 3 / 62, sum of squares 5 - 62 * (3 / 62)^2; t(61) = 1.99962
+        "three of sixty are better": ([1] * 3 + [0] * 57, None, (-0.023290, 0.120065)),
+        # sums of documents: five of 2 and one of 0; typical 2, size 2
+        "five of six documents": ([1] * 10 + [0] * 2, "aabbccddeeff", (0.002980, 1)),
+        "four documents": ([1, 0] * 4, "aabbccdd", None),
+    },
+)
+def test_interval_of_differences(gaps: list[int], clusters: Any, expected: Any) -> None:
+    """One document up and one down are added, each of the size of a typical change (Bonett & Price 2012)."""
+    interval = evaluation.compute_difference_interval(evaluation.make_sample(gaps, clusters), 1)
+    assert interval == (None if expected is None else pytest.approx(expected, abs=3e-4))
 
 
 def expanded_tail(clusters: int, confidence: float) -> float:
@@ -98,15 +170,37 @@ def test_same_input_gives_the_same_bytes_everywhere(seed: int, low: float, high:
 @table(
     "clusters",
     {
-        "names": [f"document {number}" for number in THIRTEEN],
+        "names": [f"document {number:02}" for number in THIRTEEN],
         "large numbers": np.array([10**9 * number for number in THIRTEEN]),
-        "negative numbers": np.array([-number for number in THIRTEEN]),
+        "negative numbers": np.array([number - 13 for number in THIRTEEN]),
+        "names and numbers": [f"d{number}" if number < 10 else (number,) for number in THIRTEEN],
     },
 )
-def test_cluster_labels_may_be_anything(clusters: Any) -> None:
+def test_cluster_labels_may_be_anything_that_has_the_same_order(clusters: Any) -> None:
     assert evaluation.bootstrap_interval(FORTY, clusters) == evaluation.bootstrap_interval(FORTY, THIRTEEN)
     expected = evaluation.paired_test(FORTY, [0.6] * 40, THIRTEEN)
     assert evaluation.paired_test(FORTY, [0.6] * 40, clusters) == expected
+
+
+def test_figures_do_not_depend_on_the_order_of_the_items() -> None:
+    """Clusters are drawn in the order of their labels."""
+    order = generator(7).permutation(40).tolist()
+    values = [FORTY[place] for place in order]
+    clusters = [f"document {THIRTEEN[place]}" for place in order]
+    names = [f"document {number}" for number in THIRTEEN]
+    assert evaluation.bootstrap_interval(values, clusters) == evaluation.bootstrap_interval(FORTY, names)
+    p = evaluation.paired_test(values, [0.6] * 40, clusters, resamples=999)
+    assert p == evaluation.paired_test(FORTY, [0.6] * 40, names, resamples=999)
+
+
+def test_alternatives_of_a_paired_test() -> None:
+    a = [2, 3, 4, 5]
+    b = [1, 1, 1, 1]
+    assert evaluation.paired_test(a, b, alternative="greater") == 1 / 16
+    assert evaluation.paired_test(b, a, alternative="less") == 1 / 16
+    assert evaluation.paired_test(b, a, alternative="greater") == 1
+    with pytest.raises(ValueError, match="expected two-sided, less or greater, got 'more'"):
+        evaluation.paired_test(a, b, alternative="more")  # type: ignore[arg-type]
 
 
 @table(

@@ -387,9 +387,9 @@ def test_ranking(project: Project, judge_with: JudgeWith, submitted: str, ranks:
 
 WHOLE_CSV = """\
 rank,submission,system,status,combined,low,high,answer,evidence,f1,recall_at_1,recall_at_5,judged,missing,flagged,warnings,reason
-1,ann,strong,graded,1.0,1.0,1.0,5.0,1.0,1.0,100.0,100.0,5,0,0,0,
-,'=1+2,own,graded,0.5,0.5,0.5,5.0,0.0,0.0,0.0,0.0,5,0,0,0,no citations
-,ann,own,graded,0.5,0.5,0.5,5.0,0.0,0.0,0.0,0.0,5,0,0,0,no citations
+1,ann,strong,graded,1.0,0.429328,1.0,5.0,1.0,1.0,100.0,100.0,5,0,0,0,
+,'=1+2,own,graded,0.5,0.359913,0.640087,5.0,0.0,0.0,0.0,0.0,5,0,0,0,no citations
+,ann,own,graded,0.5,0.359913,0.640087,5.0,0.0,0.0,0.0,0.0,5,0,0,0,no citations
 ,'=1+2,,not graded,,,,,,,,,0,0,0,0,"dev_bad_output.json, line 3: JSON is cut off"
 ,no_one,,not graded,,,,,,,,,0,0,0,0,folder not found
 """
@@ -411,15 +411,15 @@ TOP = """\
 IN_MARKDOWN = """\
 | Rank | Submission | System | Status | Combined | Answer | Evidence | F1 | Recall@1 % | Recall@5 % |...| Judged | Missing | Flagged | Overridden | Warnings | Reason |
 | --- |...| --- |
-| 1 | ann | strong | graded | 1.000 [1.000, 1.000] | 5.00 | 1.000 | 1.000 | 100.0 | 100.0 |...| 5 | 0 | 0 | 0 | 0 |  |
-| n/a | =1+2 | own | graded | 0.500 [0.500, 0.500] | 5.00 | not submitted |...| 5 | 0 | 0 | 0 | 0 | no citations |
-| n/a | ann | own | graded | 0.500 [0.500, 0.500] | 5.00 | not submitted |...| 5 | 0 | 0 | 0 | 0 | no citations |
+| 1 | ann | strong | graded | 1.000 [0.429, 1.000] | 5.00 | 1.000 | 1.000 | 100.0 | 100.0 |...| 5 | 0 | 0 | 0 | 0 |  |
+| n/a | =1+2 | own | graded | 0.500 [0.360, 0.640] | 5.00 | not submitted |...| 5 | 0 | 0 | 0 | 0 | no citations |
+| n/a | ann | own | graded | 0.500 [0.360, 0.640] | 5.00 | not submitted |...| 5 | 0 | 0 | 0 | 0 | no citations |
 | n/a | =1+2 |  | not graded | n/a |...| 0 | dev\\_bad\\_output.json, line 3: JSON is cut off |
 | n/a | no\\_one |  | not graded | n/a | n/a | n/a | n/a |...| 0 | 0 | 0 | 0 | 0 | folder not found |
 """  # noqa: E501
 BELOW = """
 - Ranked by: Combined
-- 95 % intervals in brackets: bootstrap over 5 gold documents, for hits (0 or 1) Agresti-Coull.
+- 95 % intervals in brackets, by 5 gold documents.
 - ORIGIN
 
 ## Data warnings

@@ -352,14 +352,19 @@ def test_files_are_compared_by_query(project: Project, serve: Serve) -> None:
     outcome = project.run("summaries")
     relevance, alignment, *_, total = results(project)["comparison"]
     # All six differences have one sign: of 64 sign flips two are as extreme.
-    expected = {"with": "merged 5", "n": 6, "difference": 2.0, "ci95": [2.0, 2.0], "p": 2 / 64}
-    assert relevance == {**expected, "measure": NAMES[0], "p_holm": 2 / 64, "verdict": "better"}
+    expected = {"with": "merged 5", "n": 6, "difference": 2.0, "p": 2 / 64}
+    ci95 = [pytest.approx(2 * 0.1588561565), 2.0]  # of a scale to 2
+    assert relevance == {**expected, "ci95": ci95, "measure": NAMES[0], "p_holm": 2 / 64, "verdict": "better"}
     assert (alignment["difference"], alignment["p"]) == (0.0, 1.0)
-    assert (total["measure"], total["difference"], total["ci95"]) == (TOTAL, 5.0, [5.0, 5.0])
+    assert (total["measure"], total["difference"], total["ci95"]) == (
+        TOTAL,
+        5.0,
+        [pytest.approx(5 * 0.1588561565), pytest.approx(5 * 1.3411438435)],
+    )
     mirrored = results(project, "merged")["comparison"][0]
     assert (mirrored["with"], mirrored["difference"], mirrored["verdict"]) == ("offline 5", -2.0, "worse")
     printed = blocks(outcome.out)["COMPARISON BY QUERY"].splitlines()
-    assert mentions(printed, "merged 5 - offline 5  Total ", "  6  -5.00 [-5.00, -5.00]    0.0312  worse")
+    assert mentions(printed, "merged 5 - offline 5  Total ", "  6  -5.00 [-6.71, -0.79]    0.0312  worse")
 
 
 def test_hostile_texts_in_prompt_console_and_results(project: Project, serve: Serve) -> None:
