@@ -6624,7 +6624,6 @@ class Command:
         return "\n".join(lines)
 
     def run(self, console: Console) -> int:
-        """Carry out the command and return the exit code."""
         options = self.options
         self.read()
         console.warn(*self.warnings())
@@ -6655,10 +6654,9 @@ class Command:
 
 
 def ask_requests(command: Command, console: Console, resources: ExitStack) -> tuple[Outcomes, Judging]:
-    """Ask a model what the command requests. Without a key the journal alone answers.
+    """Ask a model what the command requests; without a key the journal alone answers.
 
-    Without any judgement there are no outcomes. Raises UsageError or JudgeUnavailable if the
-    command has no results then.
+    Raises UsageError or JudgeUnavailable if there is no judgement and the command needs one.
     """
     options = command.options
     requests = iter(command.requests())
@@ -6689,9 +6687,8 @@ def ask_requests(command: Command, console: Console, resources: ExitStack) -> tu
 def make_judge(command: Command, console: Console) -> Judge:
     """Return a command's judge with an empty journal and without the service."""
     options = command.options
-    judging = Judging(
-        activity=command.activity, noun=command.noun, price=options.price, repeats=options.repeats
-    )
+    price = Price(*options.price) if options.price else None
+    judging = Judging(activity=command.activity, noun=command.noun, price=price, repeats=options.repeats)
     has_key = bool(read_api_key()) and not options.journal_only
     journal = Journal(command.journal_file, fold_endpoint(read_endpoint().name), has_key)
     judge = Judge(journal, None, judging, options, console.note)
@@ -6720,10 +6717,7 @@ def open_judge(command: Command, console: Console, resources: ExitStack) -> Judg
 
 
 def write_outputs(files: Iterable[OutputFile], console: Console) -> tuple[list[OutputFile], bool]:
-    """Write files one after the other. Return those that were written, and whether that is all of them.
-
-    Raises what is wrong with the first file if none can be written.
-    """
+    """Return the files that could be written, and whether that is all. Raises an error if it is none."""
     written = []
     errors: list[OSError | UsageError] = []
     for file in files:
@@ -6755,10 +6749,7 @@ class Option(NamedTuple):
 
 
 def option(default: Any, help_text: str, *flags: str, **settings: Any) -> Any:
-    """Return an Option, to be a class attribute of Options. The default False makes it a switch.
-
-    The flag is the attribute's name with dashes, unless `flags` are given; one without dashes is positional.
-    """
+    """Return an Option, whose flag is the attribute's name with dashes by default; False makes a switch."""
     if default is False:
         settings["action"] = "store_true"
     if "choices" in settings:
@@ -6810,7 +6801,6 @@ def parse_split(text: str) -> str:
 
 
 def parse_name(text: str) -> str:
-    """Parse a name of visible characters."""
     if remove_invisible(text) != text or not text:
         raise argparse.ArgumentTypeError(f"expected a name, got {escape_console(text)!r}")
     return unicodedata.normalize("NFC", text)
@@ -6894,10 +6884,7 @@ def find_measure(name: str, measures: Sequence[Measure], option: str = "--fail-u
 def choose_gate(
     options: GateOptions, measures: Iterable[Measure], stored: Iterable[Measure], usual: Iterable[Measure]
 ) -> list[str]:
-    """Return the names of the measures that --gate names, or of the usual ones.
-
-    Raises UsageError for one that the baseline has not stored.
-    """
+    """Return the names of the measures that --gate names, of those that are stored, or of the usual ones."""
     known = {measure.name for measure in stored}
     found = [measure for measure in measures if measure.name in known]
     named = [find_measure(name, found, "--gate") for name in options.gate]
@@ -6933,9 +6920,11 @@ def find_low_means(
     for threshold in options.fail_under:
         measure = find_measure(threshold.measure, measures)
         side = "above" if measure.lower_is_better else "below"
-        means = {title: found.get(measure.name, NO_MEAN) for title, found in systems.items()}
-        named = {title: mean for title, mean in means.items() if is_named(threshold.system, title)}
-        values = {title: mean.value for title, mean in named.items() if mean.is_submitted}
+        values: dict[str, float | None] = {}
+        for title, means in systems.items():
+            mean = means.get(measure.name, NO_MEAN)
+            if mean.is_submitted and threshold.system in ("", title, *title.rsplit("/", 1)):
+                values[title] = mean.value
         lacking = [title for title, value in values.items() if value is None]
         for title, value in values.items():
             if value is not None and measure.sign * (value - threshold.value) < -1e-9:
@@ -6949,14 +6938,7 @@ def find_low_means(
     return low, unmeasured
 
 
-def is_named(name: str, title: str) -> bool:
-    """Return whether a name is that of a system with this title, of its submission, or "" for all."""
-    return name in ("", title, *title.rsplit("/", 1))
-
-
 class JudgeOptions(Options):
-    """The options of every command that asks a model."""
-
     group = "model, price and calls"
 
     judge_model: str | None = option(
@@ -6968,7 +6950,7 @@ class JudgeOptions(Options):
         metavar="NAME",
     )
     dry_run: bool = option(False, "show calls, tokens and price; send nothing")
-    price: Price | None = option(
+    price: Sequence[float] | None = option(
         None,
         "dollars per million tokens in and out, if the model is unknown",
         nargs=2,
@@ -6989,10 +6971,6 @@ class JudgeOptions(Options):
     repeats: int = 1  # how often each judgement is asked for
     journal_only: bool = False  # whether nothing is sent even if there is a key
     follows_journal: ClassVar[bool] = False  # whether its judge is used if no model is named
-
-    def __init__(self, **values: Any) -> None:
-        super().__init__(**values)
-        self.price = Price(*self.price) if self.price else None  # the command line has a list
 
 
 # ------------------------------------------------------------------ 11. A split's inputs
@@ -7993,17 +7971,12 @@ class GradeSplit(Command):
     options_type = SplitOptions
     options: SplitOptions
     results_title = "Evaluation results"
-
-    def __init__(self, options: SplitOptions) -> None:
-        super().__init__(options)
-        self.functions: Mapping[str, OwnMeasure] = {}
-        self.function_workers = 1
-        self.submissions: list[Submission] = []  # without --outputs the current directory is the only one
-        self.last = LastGradebook()
-        self.withdrawn: list[str] = []  # folders of the last gradebook that are gone
-        self.needs_scores = False  # of answers: then F1 is no grade
-        self.people = People()
-        self.baseline: Mapping[str, StoredRun] = {}
+    functions: Mapping[str, OwnMeasure] = MappingProxyType({})
+    function_workers = 1
+    submissions: Sequence[Submission] = ()  # without --outputs the current directory is the only one
+    withdrawn: Sequence[str] = ()  # folders of the last gradebook that are gone
+    needs_scores = False  # of answers: then F1 is no grade
+    baseline: Mapping[str, StoredRun] = MappingProxyType({})
 
     @property
     def journal_file(self) -> str:
@@ -8022,8 +7995,7 @@ class GradeSplit(Command):
             return self.write_label_sheet(console)
         exit_code = super().run(console)
         if self.options.outputs and not self.options.dry_run:
-            statuses = describe_statuses(self.submissions)
-            for line in (statuses, *self.gradebook.notice.lines):
+            for line in (describe_statuses(self.submissions), *self.gradebook.notice.lines):
                 console.print(escape_console(line))
         if self.withdrawn:
             console.note(f"Withdrawn, as their folders are gone: {shorten_names(self.withdrawn)}")
@@ -8058,6 +8030,7 @@ class GradeSplit(Command):
         self.split = self.split._replace(criteria=criteria, blocks=blocks)
         split = self.split._replace(questions=[]) if problems else self.split  # any ID may be a question's
         self.submissions = read_submissions(split, options)
+        self.last = LastGradebook()
         if options.outputs:
             self.last = read_last_gradebook(self.split, problems)
             problems += find_renumbered(self.split, self.last)
@@ -8107,6 +8080,10 @@ class GradeSplit(Command):
                     yield Request(
                         system.title, name, position, *case, criterion=criterion.name, submission=owner
                     )
+
+    def find_arguments(self, request: Request) -> tuple[Question, str]:
+        """Return what a function is given that judges in place of a model."""
+        return self.split.questions[request.position], request.texts["answer"]
 
     def find_last_model(self) -> str:
         if self.options.outputs:
@@ -8167,7 +8144,6 @@ class GradeSplit(Command):
             judging.model = ""
 
     def summarize(self, submission: Submission) -> None:
-        """Compute means and comparisons of a submission's systems."""
         questions = self.split.questions
         measures = self.split.measures
         systems = {system.name: collect_scores(system) for system in submission.systems}
@@ -8175,19 +8151,21 @@ class GradeSplit(Command):
         for system in submission.systems:
             system.means |= compute_means(table, system.name, measures)
         for label in LABELS:
-            parts = slice_table(table, map(attrgetter(label), questions))
+            parts = slice_table(table, map(attrgetter(label), questions)).items()
             for system in submission.systems:
-                system.slices[label] = {}
-                for value, part in parts.items():
-                    system.slices[label][value] = compute_means(part, system.name, measures)
+                means = {value: compute_means(part, system.name, measures) for value, part in parts}
+                system.slices[label] = means
         submission.differences = compare_systems(table, measures)
         pairs = []
         documents: dict[Hashable, str] = {}
         for system in submission.systems:
             if system.name in self.baseline:
-                run = build_run(system, table.systems[system.name], self.judging)
+                keys = [(answer.question.question_id, answer.gold_id) for answer in system.answers]
+                documents |= zip(keys, [question.doc_id for question in questions], strict=True)
+                todays = list(flatten(system.blocks.values()))
+                judges = list_judges(system.judged, self.judging)
+                run = ScoredRun(system.name, keys, table.systems[system.name], todays, judges)
                 pairs.append((run, self.baseline[run.name]))
-                documents |= zip(run.keys, [question.doc_id for question in questions], strict=True)
         self.developments = compare_runs(pairs, documents, self.gate)
 
     def results(self) -> Iterator[OutputFile]:
@@ -8195,7 +8173,7 @@ class GradeSplit(Command):
         is_alone = not self.options.outputs
         if not is_alone:
             yield from self.list_class_files()
-        for submission in [*self.submissions, *self.list_left()]:
+        for submission in [*self.submissions, *self.left]:
             path = join_folder(submission.output_folder, name)
             if submission.systems or os.path.lexists(path):  # no old scores stay
                 document = self.build_document(submission)
@@ -8238,10 +8216,11 @@ class GradeSplit(Command):
         split = self.split
         stem = LEADERBOARD_FILE.format(split=split.name)
         pages = {"html"} & self.choose_forms(stem)
-        boards = {}
-        for form in ("csv", "md", *pages):
-            boards[form] = OutputFile(f"{stem}.{form}", functools.partial(RENDERERS[form], self.leaderboard))
-        yield from (boards["csv"], boards["md"])
+        boards = [
+            file._replace(is_report=False)
+            for file in list_report_files(self.leaderboard, stem, ["csv", "md", *pages])
+        ]
+        yield from boards[:2]
         rows = list_grades(split, self.submissions, self.gradebook, has_pages=bool(pages))
         render_grades = functools.partial(render_csv, GRADES_HEADER, rows)
         yield OutputFile(GRADES_FILE.format(split=split.name), render_grades)
@@ -8249,10 +8228,11 @@ class GradeSplit(Command):
         document = build_gradebook_document(split, self.submissions, self.gradebook, self.last, judge)
         render = functools.partial(encode_json, document)
         yield OutputFile(GRADEBOOK_FILE.format(split=split.name), render, is_announced=False)
-        yield from (boards[form] for form in pages)
+        yield from boards[2:]
 
-    def list_left(self) -> list[Submission]:
-        """Return those that earlier runs have graded, and this one has not: nothing of them is current."""
+    @functools.cached_property
+    def left(self) -> list[Submission]:
+        """Those that earlier runs have graded, and this one has not: nothing of them is current."""
         folders = sorted(glob.glob(f"{glob.escape(GRADED_FOLDER.format(split=self.split.name))}/*/"))
         current = {fold_text(submission.output_folder) for submission in self.submissions}
         left = []
@@ -8267,20 +8247,18 @@ class GradeSplit(Command):
         split = self.split
         name = RESULTS_FILE.format(split=split.name).removesuffix(".json")
         board = LEADERBOARD_FILE.format(split=split.name)
-        forms = {"html"} & self.choose_forms(board) if self.options.outputs else set()
-        for submission in self.submissions:
+        pages = {"html"} & self.choose_forms(board) if self.options.outputs else set()
+        for submission in [*self.submissions, *self.left]:
             stem = join_folder(submission.output_folder, name)
-            own_forms = sorted({*forms, *self.choose_forms(stem)})
+            forms = find_report_forms(stem)
+            if submission not in self.left:
+                forms = sorted({*pages, *self.choose_forms(stem)})
             report = build_empty_report(split, submission.name, submission.reasons, submission.found)
-            if submission.systems and own_forms:
+            if submission.systems and forms:
                 report = build_split_report(
                     split, submission, self.judging, self.people, self.gradebook, self.baseline_part
                 )
-            yield from list_report_files(report, stem, own_forms)
-        for submission in self.list_left():
-            stem = join_folder(submission.output_folder, name)
-            report = build_empty_report(split, submission.name, submission.reasons)
-            yield from list_report_files(report, stem, find_report_forms(stem))
+            yield from list_report_files(report, stem, forms)
 
     @property
     def baseline_part(self) -> Part:
@@ -8447,10 +8425,7 @@ def hash_gold(question: Question) -> str:
 
 
 def hash_answer(question: Question, prediction: Prediction, *, covers_citations: bool = False) -> str:
-    """Return the ID of an answer and of what a person's score for it rests on.
-
-    It begins with a letter, so that no spreadsheet takes it for a number.
-    """
+    """Return the ID of an answer and of what a person's score rests on; no spreadsheet makes it a number."""
     rubric = question.rubric or Rubric()
     levels = msgspec.structs.astuple(rubric.scale)
     texts = [question.question_id, question.question, question.answer, rubric.description, *levels]
@@ -8482,12 +8457,9 @@ def score_answer(
 
 
 class SplitCriterion(Criterion, frozen=True, kw_only=True):
-    """A criterion for the answers to a split's questions.
+    """A criterion for the answers to a split's questions."""
 
-    `prepare` returns what there is to judge about an answer; None if there is nothing, which counts nowhere.
-    """
-
-    prepare: Callable[[Split, Question, Prediction], Case | None]
+    prepare: Callable[[Split, Question, Prediction], Case | None]  # None: nothing to judge, counts nowhere
     block: str  # of the results file
     columns: Sequence[str]  # of the CSV file, beside that of the measure
     details: Sequence[str] = ()  # further members of its rows in the results file
@@ -8650,10 +8622,7 @@ def list_taken_names() -> set[str]:
 def list_cases(
     split: Split, system: System, criterion: SplitCriterion, limit: int | None
 ) -> Iterator[tuple[int, Case]]:
-    """Yield what there is to judge by a criterion.
-
-    A limit takes the same questions for all criteria: the first with a rubric, or if none has one the first.
-    """
+    """Yield what there is to judge by a criterion; a limit takes the first questions that have rubrics."""
     positions: Sequence[int] = range(len(split.questions))
     if limit is not None:
         with_rubric = [index for index in positions if split.questions[index].rubric]
@@ -8676,27 +8645,26 @@ def add_outcomes(
 
     Without a judge, when `outcomes` is None, only people's scores count.
     """
-    found: list[tuple[GradedAnswer, Outcome]] = []
+    found: list[tuple[GradedAnswer, Outcome | Decision]] = []
+    is_asked = False
     for position, case in cases:
         answer = system.answers[position]
         if isinstance(case, Task):
             answer.cited_doc_id = answer.cited_doc_id or case.texts.get("doc_id", "")
             request_id = RequestId(system.title, position, criterion.name)
             case = (outcomes or {}).get(request_id, NOT_JUDGED)
-        found.append((answer, case))
-    by_people = []
-    for answer, _ in found:
-        by_people.append(decisions.get((system.title, answer.question.question_id, criterion.name)))
-    is_by_model = outcomes is not None and (not found or any(outcome.asked for _, outcome in found))
-    if is_by_model or any(by_people):
+        is_asked = is_asked or case.asked
+        decision = decisions.get((system.title, answer.question.question_id, criterion.name))
+        found.append((answer, msgspec.structs.replace(decision, judged=case) if decision else case))
+    is_by_model = outcomes is not None and (is_asked or not found)
+    if is_by_model or any(isinstance(counted, Decision) for _, counted in found):
         system.judged.append(criterion)
     elif outcomes is None:
         return
-    for (answer, outcome), decision in zip(found, by_people, strict=True):
+    for answer, counted in found:
         question = answer.question
         if criterion in system.judged:
             answer.flags = find_flags(answer.prediction.answer, question.question, question.answer)
-        counted = msgspec.structs.replace(decision, judged=outcome) if decision else outcome
         answer.outcomes[criterion.name] = counted
         if is_by_model or not isinstance(counted, Failure):
             answer.scores[criterion.measure.name] = counted.score
@@ -8960,8 +8928,6 @@ def describe_judge_usage(judging: Judging, outcomes: Iterable[Judgement | None])
 
 
 class StoredBlock(Record):
-    """A block of an earlier results file, as far as it is read."""
-
     per_question: list[dict[str, Any]] = []
     judge_model: str = ""
     prompt_hash: str = ""
@@ -8970,13 +8936,12 @@ class StoredBlock(Record):
     struck_questions: list[str] = []
 
 
-StoredSystem: TypeAlias = dict[str, StoredBlock | list[Any]]
-
-
 def read_results(file: FileData, problems: list[str]) -> dict[str, Mapping[str, StoredBlock]]:
     """Return the blocks of an earlier results file by system."""
     systems: dict[str, Mapping[str, StoredBlock]] = {}
-    for name, stored in (parse_value(dict[str, StoredSystem], file, problems) or {}).items():
+    for name, stored in (
+        parse_value(dict[str, dict[str, StoredBlock | list[Any]]], file, problems) or {}
+    ).items():
         blocks = {block: content for block, content in stored.items() if isinstance(content, StoredBlock)}
         systems[name] = defaultdict(StoredBlock, blocks)
     return systems
@@ -9019,11 +8984,9 @@ def restore_run(
 
 def find_criterion(block: str) -> SplitCriterion | None:
     """Return the criterion whose rows a block has, perhaps one of the user's own; None without one."""
-    for criterion in (RUBRIC, *BUILT_IN_CRITERIA.values()):
-        if criterion.block == block:
-            return criterion
-    if block in SPLIT_BLOCKS:
-        return None
+    known = {criterion.block: criterion for criterion in (RUBRIC, *BUILT_IN_CRITERIA.values())}
+    if block in (*known, *SPLIT_BLOCKS):
+        return known.get(block)
     return build_criterion(block, Measure(f"{block}_score", block, key=f"avg_{block}"))
 
 
@@ -9047,13 +9010,6 @@ def read_baseline(options: SplitOptions, problems: list[str]) -> Mapping[str, St
     if file.data is not None and not problems and not any(row.get("gold_id") for row in rows):
         problems.append(f"{path}: no row has a gold_id: grade that input again with this version")
     return runs
-
-
-def build_run(system: System, scores: Scores, judging: Judging) -> ScoredRun:
-    """Return a system's run of today."""
-    keys = [(answer.question.question_id, answer.gold_id) for answer in system.answers]
-    judges = list_judges(system.judged, judging)
-    return ScoredRun(system.name, keys, scores, list(flatten(system.blocks.values())), judges)
 
 
 def build_baseline_part(
@@ -12387,7 +12343,7 @@ def read_raters(paths: Iterable[str], folder: str | None, problems: list[str]) -
 def read_decisions(path: str, problems: list[str]) -> tuple[FileData, RunHead, list[DecisionRow]]:
     """Return (file, what holds for all rows, rows) of results, of a split or not, or of annotations.
 
-    There are no rows if none has a decision. Doubtful answers of a sheet, which were not drawn, are left out.
+    There are no rows if none has a decision. Doubtful answers of a sheet were not drawn and do not count.
     """
     file = read_file(path, problems)
     head = parse_value(RunHead, file, []) or RunHead()  # a list has none
@@ -12857,8 +12813,6 @@ class SummaryOptions(JudgeOptions):
 
 
 class SummaryFile(Configuration):
-    """Summaries that were made in one way."""
-
     kind: str = ""
     k: int = 0
     n_skipped: int = 0  # those that were not generated
@@ -12955,7 +12909,6 @@ class JudgeSummaries(GradeItems):
         return msgspec.structs.replace(found, kind=kind, k=k, n_skipped=n_skipped)
 
     def prepare(self, answer: GradedItem) -> Case:
-        """Return what there is to judge about a summary."""
         if self.has_gold and answer.item.gold == NO_REFERENCE:
             return Failure("no gold summary has this query as its title", asked=False)
         if is_blank(answer.item.prediction):
@@ -13304,7 +13257,6 @@ class GeneratePredictions(Command):
         return f"{Path(self.options.split).stem}_generate_judgements.jsonl"
 
     def run(self, console: Console) -> int:
-        """Make a system with each model, one after the other."""
         code = EXIT_OK
         for model, system, file in self.plan_systems():
             self.options.judge_model = model
@@ -13799,10 +13751,7 @@ def grade(
     command.functions = measures
     command.function_workers = workers
 
-    def find_arguments(request: Request) -> tuple[Question, str]:
-        return command.split.questions[request.position], request.texts["answer"]
-
-    run_silently(command, judge, find_arguments, RUBRIC_BOUNDS)
+    run_silently(command, judge, RUBRIC_BOUNDS)
     return collect_split_results(command)
 
 
@@ -13898,7 +13847,7 @@ def grade_answers(
     command.sources = list_sources(rows)
     command.functions = measures
     command.function_workers = workers
-    run_silently(command, judge, command.find_arguments, SHARE_BOUNDS)
+    run_silently(command, judge, SHARE_BOUNDS)
     return command.collect_results()
 
 
@@ -13984,10 +13933,7 @@ def list_sources(rows: Any) -> dict[str, FileData]:
 
 
 def list_records(source: Any) -> list[Any]:
-    """Return rows as dicts that JSON can have. A whole number of a data frame's floats loses its ".0".
-
-    A column of whole numbers that has gaps is one of floats there: 1822 would not be the answer "1822".
-    """
+    """Return rows as dicts that JSON can have: 1822, which in a column with gaps is 1822.0, as 1822."""
     if not hasattr(source, "to_dict"):
         return list(source)
     records = []
@@ -14040,16 +13986,8 @@ RUBRIC_BOUNDS = Bounds(1, TOP_SCORE, f"a score from 1 to {TOP_SCORE}")
 SHARE_BOUNDS = Bounds(0, 1, "a score from 0 to 1, True, False or None")
 
 
-def run_silently(
-    command: GradeSplit | GradeAnswers,
-    judge: object,
-    find_arguments: Callable[[Request], tuple[Any, ...]],
-    bounds: Bounds,
-) -> None:
-    """Read, judge and grade. A function is given its arguments; its scores are within bounds.
-
-    Raises InputError for whatever the command cannot do.
-    """
+def run_silently(command: GradeSplit | GradeRows, judge: object, bounds: Bounds) -> None:
+    """Read, judge and grade. Raises InputError for whatever the command cannot do."""
     options = command.options
     options.journal_only = judge is None
     if isinstance(judge, str):
@@ -14070,7 +14008,7 @@ def run_silently(
                 judging = Judging(name, name, repeats=options.repeats)
                 requests = list_repeats(command.requests(), options.repeats)
                 places = [f"{name}: {request.system}, {request.item_id}" for request in requests]
-                arguments = list(map(find_arguments, requests))
+                arguments = list(map(command.find_arguments, requests))
                 scores = call_function(judge, arguments, places, bounds, command.function_workers)
                 given = [NO_SCORE if score is None else Judgement(score, "") for score in scores]
                 outcomes = collect_outcomes(zip(requests, given, strict=True))
@@ -14095,10 +14033,9 @@ def call_function(
     bounds: Bounds,
     workers: int,
 ) -> list[float | None]:
-    """Return a function's score for each tuple of arguments; several calls may be under way at a time.
+    """Return a function's score for each tuple of arguments.
 
-    True and False count 1 and 0, None stays. Raises ValueError for anything but a number within bounds, and
-    InputError for what the function raises. Both name the place.
+    Raises ValueError for anything but a number within bounds, and InputError for what the function raises.
     """
 
     def call(values: tuple[Any, ...], place: str) -> float | None:
@@ -14167,10 +14104,7 @@ def list_own_item_cases(configuration: Configuration) -> Iterator[OwnCase]:
 
 
 def add_extra_fields(systems: Iterable[System]) -> None:
-    """Fill in the fields of predictions that this program does not know, for functions of the user's.
-
-    Grading does not need them: the files are read again here, and only if there is such a function.
-    """
+    """Read files again for the fields that this program does not know. Only functions of users need them."""
     known = {field.encode_name for field in get_fields(Prediction)}
     for system in systems:
         file = read_file(system.file.file, [])
@@ -14288,11 +14222,7 @@ def parse_command(argv: Iterable[str]) -> Command:
 
 
 def expand_files(argv: Iterable[str]) -> list[str]:
-    """Replace each @FILE by the arguments in that file.
-
-    A line has an option and its values, or one value, which may have spaces. Blank lines and those that begin
-    with # do not count.
-    """
+    """Replace each @FILE by its arguments: a line has an option and its values, or one value."""
     arguments = []
     for argument in argv:
         if not argument.startswith("@"):
@@ -14334,72 +14264,43 @@ def name_flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-class Need(NamedTuple):
-    """What options need to have an effect. Without it the command would ignore them."""
-
-    options_type: type[Options]
-    names: str  # of options, with blanks between them
-    what: str
-    is_met: Callable[[Any], bool]
-
-
-def has_method(*names: str) -> Callable[[AnswerOptions], bool]:
-    """Return a function that tells whether any of these methods is used."""
-    return lambda options: not {*names}.isdisjoint(options.methods or DEFAULT_METHODS)
-
-
-def lacks(name: str) -> Callable[[Options], bool]:
-    return lambda options: not getattr(options, name)
-
-
-def asks_judge(options: AnswerOptions) -> bool:
-    return bool(options.criteria) or has_method("llm_judge", "hybrid")(options)
-
-
-CALLS = "judge_model batch max_usd repeats"
-EMBEDDING_METHODS = [name for name, method in METHODS.items() if method.needs_similarity]
-OPTION_NEEDS = (
-    Need(GateOptions, "gate", "--baseline FILE, the results to compare with", attrgetter("baseline")),
-    Need(SplitOptions, "labels", "--label-sheet", attrgetter("label_sheet")),
-    Need(SplitOptions, "fail_under baseline report batch max_usd", "no --label-sheet", lacks("label_sheet")),
-    Need(SplitOptions, "batch max_usd repeats", "a system to judge", lambda options: options.judge != []),
-    Need(
-        AnswerOptions,
-        f"{CALLS} judge_top generator auto_diverse_judge diverse_judge",
-        "something to judge, such as --method llm_judge or --criteria",
-        asks_judge,
-    ),
-    Need(AnswerOptions, "auto_diverse_judge diverse_judge", "no --model", lacks("judge_model")),
-    Need(AnswerOptions, "protocol", "--method llm_judge", has_method("llm_judge")),
-    Need(AnswerOptions, "normalize", "--method exact", has_method("exact", "keyword", "llm_judge", "hybrid")),
-    Need(AnswerOptions, "threshold", "--method semantic_fixed", has_method("semantic_fixed")),
-    Need(AnswerOptions, "validation tune_by", "--method semantic_dynamic", has_method("semantic_dynamic")),
-    Need(AnswerOptions, "embedding_model", "--method similarity", has_method(*EMBEDDING_METHODS)),
-    Need(SummaryOptions, f"{CALLS} dry_run summary_file web_metrics report", "no --plot", lacks("plot")),
-    Need(
-        SummaryOptions,
-        f"{CALLS} dry_run summary_file limit indices report",
-        "no --web-metrics",
-        lacks("web_metrics"),
-    ),
-    Need(
-        GenerateOptions,
-        "model batch max_usd",
-        "--pipeline llm or rag",
-        lambda options: options.pipeline != "bm25",
-    ),
-)
+def list_needs(options: Options) -> Iterator[tuple[str, str, object]]:
+    """Yield (options, what they need to have an effect, whether it is there)."""
+    calls = "judge_model batch max_usd repeats"
+    if isinstance(options, GateOptions):
+        yield "gate", "--baseline FILE, the results to compare with", options.baseline
+    if isinstance(options, SplitOptions):
+        yield "labels", "--label-sheet", options.label_sheet
+        yield "fail_under baseline report batch max_usd", "no --label-sheet", not options.label_sheet
+        yield "batch max_usd repeats", "a system to judge", options.judge != []
+    if isinstance(options, AnswerOptions):
+        methods = {*(options.methods or DEFAULT_METHODS)}
+        is_judged = options.criteria or methods & {"llm_judge", "hybrid"}
+        has_similarity = any(METHODS[name].needs_similarity for name in methods)
+        judging = f"{calls} judge_top generator auto_diverse_judge diverse_judge"
+        yield judging, "something to judge, such as --method llm_judge or --criteria", is_judged
+        yield "auto_diverse_judge diverse_judge", "no --model", not options.judge_model
+        yield "protocol", "--method llm_judge", "llm_judge" in methods
+        yield "normalize", "--method exact", methods & {"exact", "keyword", "llm_judge", "hybrid"}
+        yield "threshold", "--method semantic_fixed", "semantic_fixed" in methods
+        yield "validation tune_by", "--method semantic_dynamic", "semantic_dynamic" in methods
+        yield "embedding_model", "--method similarity", has_similarity
+    if isinstance(options, SummaryOptions):
+        judging = f"{calls} dry_run summary_file report"
+        yield f"{judging} web_metrics", "no --plot", not options.plot
+        yield f"{judging} limit indices", "no --web-metrics", not options.web_metrics
+    if isinstance(options, GenerateOptions):
+        yield "model batch max_usd", "--pipeline llm or rag", options.pipeline != "bm25"
 
 
 def check_needs(options: Options) -> None:
     """Raise UsageError if options have been given that would do nothing."""
     problems = []
-    for need in OPTION_NEEDS:
-        if isinstance(options, need.options_type) and not need.is_met(options):
-            for name in need.names.split():
-                declared = getattr(type(options), name)
-                if isinstance(declared, Option) and getattr(options, name) != declared.settings["default"]:
-                    problems.append(f"{[*declared.flags, name_flag(name)][0]}: it needs {need.what}")
+    for names, need, is_met in list_needs(options):
+        for name in () if is_met else names.split():
+            declared = getattr(type(options), name)
+            if isinstance(declared, Option) and getattr(options, name) != declared.settings["default"]:
+                problems.append(f"{[*declared.flags, name_flag(name)][0]}: it needs {need}")
     if problems:
         raise UsageError("; ".join(problems))
 
