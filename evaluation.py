@@ -8372,7 +8372,6 @@ class GradedAnswer(Judged, gc=False):
 
     @property
     def decisions(self) -> dict[str, Decision]:
-        """People's decisions, by criterion."""
         return {name: row for name, row in self.outcomes.items() if isinstance(row, Decision)}
 
     @property
@@ -8468,7 +8467,6 @@ class SplitCriterion(Criterion, frozen=True, kw_only=True):
 
 
 def list_answer_texts(question: Question, prediction: Prediction) -> dict[str, str]:
-    """Return the texts of a request about an answer, without its context."""
     answer = prediction.answer[:MAX_ANSWER_CHARS]
     return {"question": question.question, "gold": question.answer, "answer": answer}
 
@@ -8688,7 +8686,6 @@ def add_others(system: System, criteria: Iterable[SplitCriterion], judging: Judg
 
 
 def add_combined_scores(system: System) -> None:
-    """Add the evidence score of each answer that has been scored, and the combined score."""
     for answer in system.answers:
         score = answer.scores.get(ANSWER_MEASURE.name)
         if score is not None:
@@ -8903,7 +8900,6 @@ def find_score(measure: str, answer: GradedAnswer) -> float | None:
 def build_rows(
     answers: Iterable[GradedAnswer], columns: Sequence[str], criteria: Sequence[SplitCriterion] = ()
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a block of the results file."""
     facts = list_facts(columns, criteria)
     for answer in answers:
         yield {column: find(answer) for column, find in facts.items()}
@@ -8937,7 +8933,6 @@ class StoredBlock(Record):
 
 
 def read_results(file: FileData, problems: list[str]) -> dict[str, Mapping[str, StoredBlock]]:
-    """Return the blocks of an earlier results file by system."""
     systems: dict[str, Mapping[str, StoredBlock]] = {}
     for name, stored in (
         parse_value(dict[str, dict[str, StoredBlock | list[Any]]], file, problems) or {}
@@ -12360,7 +12355,6 @@ def read_decisions(path: str, problems: list[str]) -> tuple[FileData, RunHead, l
 
 
 def list_split_ratings(path: str, results: Mapping[str, Any], head: RunHead) -> Iterator[JsonRow]:
-    """Yield the judge's rows of a split's results."""
     for name, system in results.items():
         judged = system.get("llm_judge") if isinstance(system, dict) else None
         if isinstance(judged, dict):
@@ -12938,10 +12932,9 @@ class JudgeSummaries(GradeItems):
         for configuration in self.configurations:
             name = f"{configuration.kind}_{configuration.k}_llm_judge_scores_{now:%Y%m%d_%H%M%S}"
             stem = first_stem = Path(self.options.folder, configuration.kind, name).as_posix()
-            number = 1
+            numbers = itertools.count(2)
             while os.path.lexists(f"{stem}.json"):  # two files may have one type, k and second
-                number += 1
-                stem = f"{first_stem}_{number}"
+                stem = f"{first_stem}_{next(numbers)}"
             results = self.build_results(configuration) | {"timestamp": now.isoformat(timespec="seconds")}
             yield OutputFile(f"{stem}.json", functools.partial(render_results, results))
             report = draw_scores(f"{stem}.json", results["statistics_without_errors"])
@@ -13008,7 +13001,6 @@ class JudgeSummaries(GradeItems):
 
 
 def parse_summary_name(path: str, problems: list[str]) -> tuple[str, int]:
-    """Return (type, k) of a file of summaries, which its name says."""
     match = re.search(SUMMARY_FILE_PATTERN, Path(path).stem)
     if match is None:
         problems.append(f"{path}: its name says no type and k, as results-5-offline.json or merged-5.json do")
@@ -13746,7 +13738,7 @@ def grade(
         raise ValueError("judge: a function judges by the rubric only, name a model")
     options = build_split_options(split, str(folder), systems, criteria)
     options.judge_support = judge_support
-    options.repeats = check_repeats(repeats)
+    options.repeats = check_count("repeats", repeats)
     command = GradeSplit(options)
     command.functions = measures
     command.function_workers = workers
@@ -13838,10 +13830,8 @@ def grade_answers(
     """
     options = build_answer_options(methods, protocol, judge, criteria, columns)
     options.baseline = None if baseline is None else str(baseline)
-    if judge_top is not None and judge_top < 1:
-        raise ValueError(f"judge_top: expected a number from 1, got {judge_top!r}")
-    options.judge_top = judge_top
-    options.repeats = check_repeats(repeats)
+    options.judge_top = None if judge_top is None else check_count("judge_top", judge_top)
+    options.repeats = check_count("repeats", repeats)
     command = GradeRows(options)
     command.folder = str(folder)
     command.sources = list_sources(rows)
@@ -13881,10 +13871,10 @@ def check_name(what: str, name: str, known: Collection[str]) -> str:
     return name
 
 
-def check_repeats(repeats: int) -> int:
-    if not isinstance(repeats, int) or repeats < 1:
-        raise ValueError(f"repeats: expected a whole number from 1, got {repeats!r}")
-    return repeats
+def check_count(name: str, count: int) -> int:
+    if not isinstance(count, int) or count < 1:
+        raise ValueError(f"{name}: expected a whole number from 1, got {count!r}")
+    return count
 
 
 class GradeRows(GradeAnswers):
@@ -13974,8 +13964,6 @@ def list_criterion_values(
 
 
 class Bounds(NamedTuple):
-    """The scores that a function may return, also in words."""
-
     low: float
     high: float
     text: str
