@@ -7925,8 +7925,6 @@ SPLIT_BLOCKS: Mapping[str, Sequence[Measure]] = {  # of the results file
     "llm_judge": JUDGE_MEASURES,
 }
 OTHER_BLOCKS = ("measures", "slices", "run", "baseline", "comparison")
-
-
 SHEET_ROWS = 30  # of a label sheet, without the doubtful ones
 
 
@@ -8671,9 +8669,8 @@ def add_outcomes(
 def add_others(system: System, criteria: Iterable[SplitCriterion], judging: Judging) -> None:
     """Add what second markers say, and the mean by those that have judged all answers that were judged."""
     for criterion, (position, answer) in itertools.product(criteria, enumerate(system.answers)):
-        others = judging.find_others(RequestId(system.title, position, criterion.name))
-        if others:
-            answer.others[criterion.name] = others
+        request_id = RequestId(system.title, position, criterion.name)
+        answer.others[criterion.name] = judging.find_others(request_id)
     for name, measure in zip(judging.others, list_marker_measures(judging), strict=True):
         scores: list[float | None] = []
         for answer in system.answers:
@@ -8842,9 +8839,7 @@ CITATION_COLUMNS = (
     *(measure.name for measure in CITATION_MEASURES),
 )
 
-
 Fact: TypeAlias = Callable[["GradedAnswer"], Any]
-
 # What results say of an answer, by column. Each is computed only where it is asked for: rows are many.
 ANSWER_FACTS: Mapping[str, Fact] = {
     "question_id": lambda answer: answer.question.question_id,

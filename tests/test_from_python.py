@@ -494,7 +494,7 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "no folder": ({"folder": "none"}, evaluation.InputError, "none: there is no such folder"),
     "no systems": ({"rows": {}}, evaluation.InputError, "expected a list of dicts, a data frame, a path"),
     "a string of methods": ({"methods": "exact"}, TypeError, "expected a list of names"),
-    "judges none": ({"judge_top": 0}, ValueError, "judge_top: expected a number from 1, got 0"),
+    "judges none": ({"judge_top": 0}, ValueError, "judge_top: expected a whole number from 1, got 0"),
     "nothing to measure": ({"methods": []}, ValueError, "nothing to measure"),
     "a measure's name that is taken": ({"measures": {"exact": len}}, ValueError, "the name is taken: exact"),
     "a judge that is no function": ({"judge": 3}, TypeError, "expected the name of a model or a function"),
