@@ -3791,11 +3791,13 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
         return [f"{self.name}_{kind}" for kind in further]
 
     def describe_marks(self, answer: Judged) -> str:
-        """Return the scores by all judges: "5, 3, 5; openai/gpt-oss-20b: 2"."""
+        """Return the scores by all judges, "5, 3, 5; openai/gpt-oss-20b: 2"; "" if there is only one."""
         judgement = answer.find_judgement(self)
         others = answer.others.get(self.name, {})
         marks = [f"{name}: {self.format_score(other)}" for name, other in others.items()]
-        return "; ".join([self.list_words(judgement) if judgement else "", *marks])
+        if judgement is None or len(judgement.repeats) + len(marks) < 2:
+            return ""
+        return "; ".join([self.list_words(judgement), *marks])
 
     def list_words(self, judgement: Judgement) -> str:
         """Return "yes, no, yes": the judge's word each time that it was asked."""
@@ -9549,9 +9551,11 @@ def compare_judges(
 
 def build_judges_part(criteria: Iterable[Criterion], answers: Sequence[Judged]) -> Part:
     rows: list[list[Cell]] = []
+    names = set()
     lines = []
     for criterion in criteria:
         for name, row in describe_judges(criterion, answers).items():
+            names.add(name)
             title = criterion.measure.title
             rates = SELF_RATES if name == ITSELF else MARKER_RATES
             cells: list[Cell] = [MeanCell(row[rate], row["ci95"][rate], 2) for rate in rates]
@@ -9560,9 +9564,11 @@ def build_judges_part(criteria: Iterable[Criterion], answers: Sequence[Judged]) 
                 lines += prefix_lines(title, describe_stability(row))
             else:
                 rows.append([name, title, row["answers"], *cells])
-    if rows:
-        lines.append("With itself, alpha (ordinal); with second markers, kappa (quadratic weights).")
+    if ITSELF in names:
+        lines.append("Itself: its scores of the same answers, asked again. Alpha is ordinal.")
+    if names - {ITSELF}:
         lines.append("Second markers are judges whose replies the journal has. Their scores never count.")
+        lines.append("Kinder by: how much higher they score. Kappa has quadratic weights.")
     header = ["Judge and", "Criterion", "Answers", "Exact", "Within 1", "Alpha, kappa", "Kinder by"]
     return Part("Judges", header, rows, lines)
 
@@ -11728,7 +11734,7 @@ class GradeAnswers(GradeItems):
         return Report(
             "Evaluation of answers",
             parts,
-            entries=lambda: build_answer_entries(self.configurations, self.own_criteria),
+            entries=lambda: build_answer_entries(self.configurations, self.criteria),
             header=[
                 "configuration",
                 *ANSWER_COLUMNS,
@@ -12093,7 +12099,9 @@ def build_answer_entries(
         for row, answer in zip(configuration.results["detailed_results"], configuration.answers, strict=True):
             facts = {"Decided by": row["decision_method"]}
             for criterion in criteria:
-                facts[f"By {criterion.name}"] = criterion.describe(answer.outcomes.get(criterion.name))
+                if criterion.own:
+                    facts[f"By {criterion.name}"] = criterion.describe(answer.outcomes.get(criterion.name))
+                facts[f"{criterion.name}, all scores"] = criterion.describe_marks(answer)
             facts["Flags"] = ", ".join(row.get("flags", ()))
             for measure, value in row["scores"].items():
                 facts[measure] = format_number(value, 3)

@@ -430,7 +430,7 @@ def test_second_markers_of_answers(project: Project, serve: Serve) -> None:
 
     serve(answer)
     project.run(*command, "one", "--model", GPT_OSS)
-    outcome = project.run(*command, "two", "--model", LLAMA)
+    outcome = project.run(*command, "two", "--model", LLAMA, "--report", "html")
     results = project.read("two/log_answers.json")
     found = results["judges"]["llm_judge"][GPT_OSS]
     assert (found["answers"], found["exact_agreement"], found["minus_judge"]) == (4, 0.5, 0.5)
@@ -438,6 +438,8 @@ def test_second_markers_of_answers(project: Project, serve: Serve) -> None:
     assert results["accuracy"] == 0.5
     assert results["detailed_results"][3]["llm_judge_second_markers"] == {GPT_OSS: 1}
     assert f"{GPT_OSS}  llm_judge" in blocks(outcome.out)["JUDGES"]
+    [page] = [content for name, content in project.files().items() if name.endswith(".html")]
+    assert f"<dt>llm_judge, all scores</dt><dd>no; {GPT_OSS}: yes</dd>" in page.decode()
 
 
 # ------------------------------------------------------------------ Where judges differ
