@@ -3509,10 +3509,7 @@ def only_dict(value: object) -> dict[str, Any]:
 
 
 class Judgement(msgspec.Struct):
-    """The content of a reply, or the mean of several. What a writing prompt asks for is in `value`, score 0.
-
-    In an outcome `repeats` holds the judgement of each time that the judge was asked, also of a single one.
-    """
+    """The content of a reply, or the mean of several. What a writing prompt asks for is in `value`."""
 
     asked: ClassVar[bool] = True
     score: int | float
@@ -3521,7 +3518,7 @@ class Judgement(msgspec.Struct):
     value: dict[str, Any] | None = None
     reply: Reply | None = None  # that it was read from; None if no model was asked
     is_certain: bool = False  # whether it needs no judge
-    repeats: Sequence[Judgement] = ()  # whose mean it is
+    repeats: Sequence[Judgement] = ()  # whose mean it is; in an outcome also a single one
 
 
 class Failure(msgspec.Struct):
@@ -3610,10 +3607,7 @@ def list_repeats(requests: Iterable[Request], n_repeats: int) -> list[Request]:
 
 
 def collect_outcomes(answered: Iterable[tuple[Request, Outcome]]) -> Outcomes:
-    """Return the outcome of each answer by each criterion, from those of its repeats.
-
-    If one of them is missing it is a missing judgement: a mean of fewer would be another figure.
-    """
+    """Return the outcome of each answer by each criterion: a failure if one of its repeats is missing."""
     found: dict[RequestId, list[Judgement]] = defaultdict(list)
     failures: Outcomes = {}
     for request, outcome in answered:
@@ -4551,11 +4545,7 @@ def estimate_usage(call: Call) -> Usage:
 
 
 def limit_usage(call: Call, body: RequestBody, tokens_per_char: float = 1 / CHARS_PER_TOKEN) -> Usage:
-    """Return the most that one call can take.
-
-    A tokenizer makes at most one token of a byte, which an answer of emoji comes near. The program's own
-    text is counted at the rate that the service's counts show.
-    """
+    """Return the most that one call can take: a token for each byte, but of our own text the usual rate."""
     own_chars = call.prompt.own_chars
     others_bytes = max(body.prompt_bytes - own_chars, 0)
     return Usage(others_bytes + math.ceil(own_chars * tokens_per_char), body.max_completion_tokens)
@@ -4815,10 +4805,7 @@ class Runner:
                 raise JudgeUnavailable(self.judging.refused)
 
     def handle_refusal(self, refusal: RateLimited, started_s: float) -> bool:
-        """Make all calls wait. Return False if the request would never be accepted.
-
-        Raises JudgingStopped for too long a wait, or after many refusals.
-        """
+        """Make all calls wait. Return False if the request exceeds the limit. Raises JudgingStopped."""
         with self.changed:
             self.judging.refusals += 1
             if refusal.requested > refusal.limit > 0:
@@ -5249,10 +5236,7 @@ class BatchNote(msgspec.Struct, omit_defaults=True):
 
     @property
     def age(self) -> timedelta:
-        """Return the time since it was written: endless if unknown, 0 if a clock was ahead.
-
-        Raises ValueError or OverflowError.
-        """
+        """Return the time since it was written: endless if unknown, 0 if a clock was ahead."""
         if not self.time:
             return timedelta.max
         written = datetime.fromisoformat(self.time).astimezone(timezone.utc)
@@ -5350,10 +5334,7 @@ class Journal(msgspec.Struct):
         return [request.key for request in note.requests if self.find(request.key, prompt) is None]
 
     def read(self) -> None:
-        """Add what the file holds, if it exists. Raises OSError.
-
-        Raises UsageError if most lines cannot be read: all that they hold would be paid for again.
-        """
+        """Add what the file holds, if it exists. Raises OSError, or UsageError if it is mostly unreadable."""
         check_regular(self.path)
         n_lines = 0
         is_torn = False  # the last line, by a run that was killed
@@ -5401,10 +5382,7 @@ class Journal(msgspec.Struct):
             del self.notes[place]
 
     def open(self) -> None:
-        """Open the file and lock it, until it is closed. A torn last line is ended.
-
-        Raises JournalInUse while another run has the lock.
-        """
+        """Lock the file until it is closed, and read it. Raises JournalInUse if another run has the lock."""
         check_regular(self.path)
         Path(self.path).parent.mkdir(parents=True, exist_ok=True)
         self.stream = open(self.path, "a+b", buffering=0)  # noqa: SIM115 - open for the whole run
@@ -5417,7 +5395,7 @@ class Journal(msgspec.Struct):
         self.read()
         if os.path.getsize(self.path):
             self.stream.seek(-1, os.SEEK_END)
-            if self.stream.read() != b"\n":
+            if self.stream.read() != b"\n":  # the last line is torn
                 self.stream.write(b"\n")
 
     def append(self, reply: Reply, model: str, call: CallId, repeat: int | None = None) -> None:
