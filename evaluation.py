@@ -3945,15 +3945,15 @@ VARIATIONS = (
 # Joiners belong to Persian or Indic words and to emoji, and to no text in ASCII.
 JOINERS = "(?<![^\x00-\x7f\u200b-\u200f])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f\u200b-\u200f])"
 HIDDEN = f"[{HIDDEN_CHARS}]|{VARIATIONS}"  # an answer with any of it is flagged
-INVISIBLE = f"[{INVISIBLE_CHARS}{HIDDEN_CHARS}]|{VARIATIONS}|{JOINERS}"
-SUSPICIOUS = f"[{INVISIBLE_CHARS}{HIDDEN_CHARS}\u200c\u200d\ufe00-\ufe0f]"  # to find out fast
+SUSPICIOUS = f"[{INVISIBLE_CHARS}{HIDDEN_CHARS}\u200c\u200d\ufe00-\ufe0f]"  # looked for first: it is fast
+INVISIBLE = f"(?={SUSPICIOUS})(?:[{INVISIBLE_CHARS}]|{HIDDEN}|{JOINERS})"
 DELIMITER = r"(?i)\[[^\n]{0,200}?\b(?:question|reference|answer|end)\s*\]"
 ROUND_BRACKETS = str.maketrans("[]", "()")
 
 
 def remove_invisible(text: str) -> str:
     """Remove the characters that people cannot see, but that a model or a console may obey."""
-    if (text.isascii() and text.isprintable()) or not re.search(SUSPICIOUS, text):
+    if text.isascii() and text.isprintable():
         return text
     return re.sub(INVISIBLE, "", text)
 
@@ -4409,7 +4409,8 @@ class Judge(msgspec.Struct):
             journal.withdrawn.clear()
         usual = options.judge_model or DEFAULT_JUDGE_MODEL
         today = (journal.endpoint, usual)
-        counts = {judge: self.count_answered(judge) for judge in [*journal.list_judges(options), today]}
+        judges = dict.fromkeys([*journal.list_judges(options), today])
+        counts = {judge: self.count_answered(judge) for judge in judges}
         most = max(counts.values())
         equal = [judge for judge in counts if counts[judge] == most > 0]
         best = today
@@ -4451,24 +4452,26 @@ class Judge(msgspec.Struct):
 
         It is that of the last results; else of those that have answered all the one that did so first.
         """
-        order = {place: index for index, place in enumerate(self.journal.replies)} if len(judges) > 1 else {}
-
-        def find_end(judge: tuple[str, str]) -> int:
-            places = [((judge[0], call.key), ("", call.key)) for call in self.plan(judge[1])]
-            return max(order.get(place, order.get(other, -1)) for place, other in places)
-
         last_model = self.find_last_model() if len(judges) > 1 else ""
         of_last = [judge for judge in judges if judge[1] == last_model]
-        best = min(of_last or judges, key=find_end) if is_whole else (of_last or judges)[0]
-        why = ""
-        if len(judges) > 1 and (is_whole or of_last):
-            reason = "as in the last results" if of_last else "as it was complete first"
+        best = (of_last or judges)[0]
+        why = ", as in the last results" if of_last else ""
+        if is_whole and len(judges) > 1 and not of_last:
+            best = min(judges, key=self.find_end)
+            why = ", as it was complete first"
+        if why:
             others = [self.name_judge(*judge) for judge in judges if judge != best]
-            why = f", {reason}; as many are also there by {shorten_names(others)}"
+            why += f"; as many are also there by {shorten_names(others)}"
         name = self.name_judge(*best)
         if why or name != (self.options.judge_model or DEFAULT_JUDGE_MODEL):
             self.choice = f"{name}: it is used{why}."
         return best
+
+    def find_end(self, judge: tuple[str, str]) -> int:
+        """Return the place in the journal of the last reply of a judge that has answered everything."""
+        order = {place: index for index, place in enumerate(self.journal.replies)}
+        places = [((judge[0], call.key), ("", call.key)) for call in self.plan(judge[1])]
+        return max(order.get(place, order.get(other, -1)) for place, other in places)
 
     def choose_elsewhere(self, today: tuple[str, str]) -> tuple[str, str]:
         """Return today's judge of the name that has answered most at another endpoint, if any has."""
