@@ -9503,6 +9503,7 @@ def compare_judges(
     criterion: Criterion, name: str, rated: Sequence[tuple[Judged, list[float]]]
 ) -> dict[str, Any]:
     """Return the agreement of the scores of answers: all repeats of one judge, or those of two judges."""
+    prompt = PROMPTS[criterion.prompt]
     levels = {score: criterion.find_level(score) for score in set(flatten(scores for _, scores in rated))}
     items = []
     for answer, scores in rated:
@@ -9516,10 +9517,10 @@ def compare_judges(
         found = measure_ratings(items, "quadratic", (0.0, 1.0))
         gaps = [second - first for _, (first, second) in rated]
         sample = make_sample(gaps, [answer.cluster for answer, _ in rated])
-        span = criterion.measure.highest - criterion.measure.lowest
+        span = prompt.top - judge_blank(prompt).score
         interval = compute_mean_interval(sample, -span, span)
         found.append(Mean(mean(gaps), interval, len(gaps)))
-    if PROMPTS[criterion.prompt].top <= 1:  # all are within 1
+    if prompt.top <= 1:  # all are within 1
         found[1] = NO_MEAN
     return {
         "answers": len(rated),

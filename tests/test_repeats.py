@@ -442,6 +442,26 @@ def test_second_markers_of_answers(project: Project, serve: Serve) -> None:
     assert f"<dt>llm_judge, all scores</dt><dd>no; {GPT_OSS}: yes</dd>" in page.decode()
 
 
+def test_a_second_marker_by_a_protocol_with_levels(project: Project, serve: Serve) -> None:
+    """Scores from 1 to 5 are reported as shares of 5, and compared as they were given."""
+    rows = [{**ROWS[0], "id": f"r{n}", "question": f"Q{n}?", "prediction": f"Answer {n}."} for n in range(6)]
+    project.write("log.json", rows)
+    command = ("answers", "log.json", "--method", "llm_judge", "--protocol", "quality", "--out")
+    names = ("correctness", "helpfulness", "faithfulness", "fluency", "overall")
+
+    def answer(call: Call) -> Reply:
+        score = 5 if call.body["model"] == GPT_OSS else 2
+        return completion(json.dumps({"reasoning": "Because.", **dict.fromkeys(names, score)}))
+
+    serve(answer)
+    project.run(*command, "one", "--model", GPT_OSS)
+    project.run(*command, "two", "--model", LLAMA)
+    found = project.read("two/log_answers.json")["judges"]["llm_judge"][GPT_OSS]
+    assert (found["exact_agreement"], found["agreement_within_1"], found["minus_judge"]) == (0, 0, 3)
+    low, high = found["ci95"]["minus_judge"]
+    assert 1 < low <= 3 <= high <= 4
+
+
 # ------------------------------------------------------------------ Where judges differ
 
 
