@@ -6895,8 +6895,7 @@ def find_low_means(
 ) -> tuple[list[str], list[str]]:
     """Return a line for each mean worse than its threshold, and for each threshold that cannot be compared.
 
-    `systems` has the means by title and measure. If not all are needed, one that is measured is enough. A
-    threshold for which nothing was submitted is not met.
+    `systems` has the means by title and measure. If not all are needed, one that is measured is enough.
     """
     low = []
     unmeasured = []
@@ -8044,12 +8043,10 @@ class GradeSplit(Command):
             self.withdrawn = add_last_grades(self.split, self.submissions, self.last)
 
     def warnings(self) -> list[str]:
-        lines = [f"warning: {line}" for line in (*self.split.warnings, *self.people.warnings)]
+        lines = prefix_lines("warning", [*self.split.warnings, *self.people.warnings])
         for submission in self.submissions:
-            lines += [f"warning: {line}" for line in submission.warnings]
-            lines += shorten_problems(submission.problems)
-        lines += [f"warning: {line}" for line in warn_about_equal_predictions(self.submissions)]
-        return lines
+            lines += [*prefix_lines("warning", submission.warnings), *shorten_problems(submission.problems)]
+        return lines + prefix_lines("warning", warn_about_equal_predictions(self.submissions))
 
     def requests(self) -> Iterator[Request]:
         systems = list(filter(self.options.judges, self.systems))
@@ -8169,14 +8166,12 @@ class GradeSplit(Command):
             results = build_results(self.split, system, self.judging)
             if self.people.labels and system.is_judged:
                 results["llm_judge"]["human"] = compare_with_people(self.people, [system])
-            files = []
-            for file in (self.split.file, system.file, *self.people.files):
-                files.append(InputFile(file.file.removeprefix(root), file.sha256))
+            inputs = (self.split.file, system.file, *self.people.files)
             results["run"] = {
                 "schema": RESULTS_SCHEMA,
                 "program_version": VERSION,
                 "prompt_hash": RUBRIC.prompt_hash,
-                "inputs": files,
+                "inputs": [InputFile(row.file.removeprefix(root), row.sha256) for row in inputs],
                 "struck_questions": self.people.struck,
                 "corpus": {"documents": len(self.split.documents), "sha256": self.split.corpus_sha256},
                 "warnings": [line.removeprefix(root) for line in (*self.split.warnings, *system.warnings)],
@@ -8620,10 +8615,7 @@ def add_outcomes(
     outcomes: Outcomes | None,
     decisions: Mapping[DecisionKey, Decision],
 ) -> None:
-    """Add the judge's and people's scores by a criterion, if there are any. A missing judgement counts 0.
-
-    Without a judge, when `outcomes` is None, only people's scores count.
-    """
+    """Add scores by a criterion: people's, and the judge's unless there is none. A missing one counts 0."""
     found: list[tuple[GradedAnswer, Outcome | Decision]] = []
     is_asked = False
     for position, case in cases:
@@ -8841,10 +8833,7 @@ ANSWER_FACTS: Mapping[str, Fact] = {
 
 
 def list_facts(columns: Iterable[str], criteria: Sequence[SplitCriterion]) -> dict[str, Fact]:
-    """Return how to compute what columns say of an answer. `failure` has those of all criteria.
-
-    Other names that each criterion has, such as `judge_score`, are of the first one.
-    """
+    """Return how to compute columns of an answer: `judge_score` and the like are by the first criterion."""
     facts: dict[str, Fact] = {**ANSWER_FACTS, "failure": lambda answer: answer.explain_failures(criteria)}
     for criterion in criteria:
         for name, find in CRITERION_FACTS.items():
@@ -12251,16 +12240,15 @@ answer, row or question, or system/question, or the columns question, gold and p
         pairs = list(self.compared["all"]["pairs"])
         if self.people:
             pairs += [{"with": self.people[0].name, **row} for row in self.compared["people"]["judges"]]
+        sources = {}
+        for rater in self.raters:
+            own = sorted({row.source or "(none)" for row in rater.rows})
+            sources[rater.name] = f"{rater.name} has {shorten_names(own)}"
         lines = []
-        for pair in pairs:
-            if not pair["items"]:
-                names = (pair["judge"], pair["with"])
-                sources = []
-                for rater in [rater for rater in self.raters if rater.name in names]:
-                    own = sorted({row.source or "(none)" for row in rater.rows})
-                    sources.append(f"{rater.name} has {shorten_names(own)}")
-                reason = f"no item in common; sources: {', '.join(sources)}"
-                lines.append(f"warning: {' and '.join(names)} have {reason}")
+        for pair in [pair for pair in pairs if not pair["items"]]:
+            names = (pair["judge"], pair["with"])
+            found = ", ".join(sources[name] for name in names)
+            lines.append(f"warning: {' and '.join(names)} have no item in common; sources: {found}")
         return lines
 
     def is_complete(self) -> bool:
@@ -12321,10 +12309,7 @@ def read_raters(paths: Iterable[str], folder: str | None, problems: list[str]) -
 
 
 def read_decisions(path: str, problems: list[str]) -> tuple[FileData, RunHead, list[DecisionRow]]:
-    """Return (file, what holds for all rows, rows) of results, of a split or not, or of annotations.
-
-    There are no rows if none has a decision. Doubtful answers of a sheet were not drawn and do not count.
-    """
+    """Return (file, what holds for all rows, rows): none without a decision, no doubtful ones of a sheet."""
     file = read_file(path, problems)
     head = parse_value(RunHead, file, []) or RunHead()  # a list has none
     value = parse_value(dict[str, Any], file, []) or {}
@@ -13124,15 +13109,14 @@ class MeasureWeb(Command):
         self.metrics = {k: metrics for k, metrics in measured.items() if metrics}
         if problems:
             raise InputError(problems)
-        self.missing = []
-        for k, pattern in itertools.product(self.metrics, (WEB_FILE, MERGED_FILE)):
-            if not os.path.lexists(pattern.format(k=k)):
-                self.missing.append(pattern.format(k=k))
         if not self.metrics:
             raise UsageError(f"no {WEB_FILE} or {MERGED_FILE} with a k of {', '.join(map(str, WEB_DEPTHS))}")
 
     def warnings(self) -> list[str]:
-        return [f"warning: {file} is not there: its metrics are left out" for file in self.missing]
+        pairs = itertools.product(self.metrics, (WEB_FILE, MERGED_FILE))
+        files = [pattern.format(k=k) for k, pattern in pairs]
+        what = "is not there: its metrics are left out"
+        return [f"warning: {file} {what}" for file in files if not os.path.lexists(file)]
 
     def results(self) -> Iterator[OutputFile]:
         path = Path(self.options.folder, "web-metrics/web_metrics_results.json").as_posix()
@@ -14006,10 +13990,7 @@ def call_function(
     bounds: Bounds,
     workers: int,
 ) -> list[float | None]:
-    """Return a function's score for each tuple of arguments.
-
-    Raises ValueError for anything but a number within bounds, and InputError for what the function raises.
-    """
+    """Return a function's scores. Raises ValueError for what is no number within bounds, and InputError."""
 
     def call(values: tuple[Any, ...], place: str) -> float | None:
         try:
