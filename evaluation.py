@@ -336,10 +336,10 @@ class Record(msgspec.Struct, gc=False):
     def choose(cls, row: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of a row that `rename_fields` has renamed."""
         chosen: dict[str, Any] = {}
-        for field in get_fields(cls):
-            for name in cls.aliases.get(field.encode_name, [field.encode_name]):
-                if not is_empty(row.get(name)):
-                    chosen.setdefault(field.encode_name, row[name])
+        for field, names in list_names(cls).items():
+            for name in names:
+                if name in row and field not in chosen and not is_empty(row[name]):
+                    chosen[field] = row[name]
         return chosen
 
 
@@ -590,7 +590,7 @@ class Item(RunHead, kw_only=True):
     aliases: ClassVar[Mapping[str, Sequence[str]]] = {
         "gold": (
             *("expected_answer", "gold", "expected", "ground_truth", "reference", "expected_output"),
-            *("target", "reference_answer", "answer"),
+            *("target", "reference_answer"),
         ),
         "options": ("expected_options", "ground_truths"),
         "question": ("question", "instruction", "input", "query", "user_input", "prompt", "inputs"),
@@ -602,6 +602,7 @@ class Item(RunHead, kw_only=True):
         "id": ("id", "question_id"),
         "input_tokens": ("input_tokens", "tokens_input"),
         "output_tokens": ("output_tokens", "tokens_output"),
+        "answer": ("answer",),  # the gold or the system's one
     }
 
     marks: ClassVar[Sequence[Collection[str]]] = ({"prediction"}, {"gold", "options", "question"})
@@ -626,14 +627,18 @@ class Item(RunHead, kw_only=True):
 
     @classmethod
     def choose(cls, row: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a row by the names of fields. `answer` is the system's if the row has a gold answer."""
+        """Return a row by the names of fields.
+
+        `answer` is the system's beside a gold answer or, where none is needed, if there is no other one.
+        """
         row = read_shapes(row)
-        gold = [name for name in (*cls.aliases["gold"][:-1], "ground_truths") if name in row]
-        chosen = super().choose({**row, "answer": None} if gold else row)
-        if gold and is_empty(row[gold[0]]):
-            chosen.pop("gold", None)
-        if gold and not is_empty(row.get("answer")):
-            chosen.setdefault("prediction", row["answer"])
+        chosen = super().choose(row)
+        gold = [row[name] for name in GOLD_NAMES if row.get(name) is not None]
+        if gold and is_empty(gold[0]):
+            chosen.pop("gold", None)  # no other name counts
+        if "answer" in chosen:
+            is_gold = not gold and (cls.needs_gold or "prediction" in chosen)
+            chosen.setdefault("gold" if is_gold else "prediction", chosen.pop("answer"))
         for name in ("options", "keywords", "expected_sources", "sources", "context"):
             if isinstance(chosen.get(name), str):  # of a CSV file
                 chosen[name] = parse_cell(chosen[name])
@@ -649,11 +654,12 @@ class Item(RunHead, kw_only=True):
                 with suppress(ValueError):
                     chosen[name] = json.loads(chosen[name])
         if cls.needs_gold and not {"gold", "options"} & chosen.keys():
-            names = f"{', '.join(cls.aliases['gold'])} or ground_truths"
+            names = f"{', '.join(cls.aliases['gold'])}, answer or ground_truths"
             found = f"found {shorten_names(list(row))}; name it with --columns gold=, or use --criteria"
             raise msgspec.ValidationError(f"no gold answer, as {names}; {found}")
         known = index_names(cls).values()
-        return chosen | {"extra": {name: value for name, value in row.items() if name not in known}}
+        extra = {name: value for name, value in row.items() if name not in known and value is not None}
+        return chosen | {"extra": extra}
 
     def __post_init__(self) -> None:
         passages = self.context if isinstance(self.context, list) else [self.context]
@@ -682,22 +688,15 @@ class OpenItem(Item, kw_only=True):
 
     needs_gold: ClassVar[bool] = False
 
-    @classmethod
-    def choose(cls, row: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a row by the names of fields. `answer` is the system's if the row has no other."""
-        row = read_shapes(row)
-        if all(is_empty(row.get(name)) for name in cls.aliases["prediction"]):
-            row = {**row, "prediction": row.get("answer"), "answer": None}
-        return super().choose(row)
 
-
+GOLD_NAMES = (*Item.aliases["gold"], "ground_truths")  # beside which `answer` is the system's
 SOURCE_FIELDS = ("id", "doc_id", "title")
 TEXT_FIELDS = ("text", "content", "page_content")
 SHAPES: Mapping[str, Sequence[str]] = {  # where rows of inspect, promptfoo and lm-eval have a field
     "prediction": [
         *("output.completion", "output.choices.0.message.content", "response.output", "filtered_resps"),
     ],
-    "gold": [f"vars.{name}" for name in Item.aliases["gold"][:-1]],
+    "gold": [f"vars.{name}" for name in Item.aliases["gold"]],
     "question": [
         *(f"vars.{name}" for name in (*Item.aliases["question"], "*")),
         *("prompt.raw", "doc.question", "doc.query", "arguments.gen_args_0.arg_0", "arguments.0.0"),
@@ -717,7 +716,7 @@ def parse_cell(text: str) -> list[Any]:
     """Return the list in the cell of a CSV file, as JSON or Python writes it, or [the text]."""
     if text.strip().startswith("["):
         for parse in (json.loads, ast.literal_eval):
-            with suppress(ValueError, SyntaxError):
+            with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
                 return cast("list[Any]", parse(text))
     return [text]
 
@@ -727,15 +726,15 @@ CONTAINERS = {path.partition(".")[0] for path in flatten(SHAPES.values())}
 
 def read_shapes(row: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a row with the fields that SHAPES finds inside its members, where it has none of their names."""
-    inner = {name: row[name] for name in CONTAINERS if isinstance(row.get(name), (dict, list))}
+    inner = {name: row[name] for name in CONTAINERS & row.keys() if isinstance(row[name], (dict, list))}
     if not inner:
         return row
     shaped = {name: member for name, member in row.items() if not isinstance(inner.get(name), dict)}
     for field, paths in SHAPES.items():
-        names = [name for name in Item.aliases.get(field, [field]) if name != "answer"]
+        names = Item.aliases.get(field, [field])
         if not all(is_empty(shaped.get(name)) for name in names):
             continue
-        found = [find_member(inner, path)[0] for path in paths if path.partition(".")[0] in inner]
+        found = [find_member(inner, path)[0] for path in paths]
         if field == "correct":
             found = [value for value in found if value in ("C", "I")]  # other scores are no verdicts
         found = [value for value in found if value is not None]  # it may be blank
@@ -1085,15 +1084,16 @@ def shorten_problems(problems: Iterable[str]) -> list[str]:
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
 
+ENCODED = (bytes, msgspec.Raw)
 # Everything that decoding can raise, the last two for numbers with too many digits.
 JSON_ERRORS = (msgspec.DecodeError, RecursionError, ValueError, OverflowError)
 
 
 class JsonRow(NamedTuple):
-    """The JSON of a value, the line of the file on which it begins if that is known, and its key there."""
+    """JSON or a value read from it, the line of the file on which it begins if that is known, and its key."""
 
     file: str
-    data: bytes | msgspec.Raw
+    data: Any  # one of ENCODED if it is still to be decoded
     line: int = 0
     key: str = ""
 
@@ -1102,8 +1102,10 @@ class JsonRow(NamedTuple):
         place = f"{self.file}:{self.line}: " if self.line else f"{self.file}: "
         return f"{place}{cut_text(self.key)}: " if self.key else place
 
-    def is_list(self) -> bool:
-        return bytes(memoryview(self.data)[:MAX_SHOWN_CHARS]).lstrip().startswith(b"[")
+    @property
+    def place(self) -> str:
+        """Where it is in its file."""
+        return self.key or f"line {self.line}"
 
 
 def parse_value(kind: type[T], file: FileData, problems: list[str]) -> T | None:
@@ -1113,10 +1115,9 @@ def parse_value(kind: type[T], file: FileData, problems: list[str]) -> T | None:
 
 def parse_rows(kind: type[AnyRecord], file: FileData, problems: list[str]) -> dict[int, AnyRecord]:
     """Decode the rows of a file, as `list_rows` returns them, to records by position from 1."""
-    decoder = None if kind.marks else get_decoder(kind)
-    if decoder and file.data:
+    if file.data and not kind.marks:
         with suppress(*JSON_ERRORS):  # all at once; after an error each row alone
-            return dict(enumerate(decoder.decode_lines(file.data), start=1))
+            return dict(enumerate(get_decoder(kind).decode_lines(file.data), start=1))
     records = {}
     for position, row in enumerate(list_rows(file, problems, kind), start=1):
         record = parse_row(kind, row, problems)
@@ -1134,22 +1135,13 @@ def parse_row(kind: type[T], row: JsonRow, problems: list[str]) -> T | None:
         return None
 
 
-def parse_items(
-    file: FileData, rows: Iterable[JsonRow], problems: list[str], item_type: type[Item] = Item
-) -> list[Item]:
-    """Read the rows of a file of free answers. An item's ID, if it has none, is its position from 1.
-
-    What the file says of its run holds for every item that does not say it.
-    """
-    head = parse_value(RunHead, file, []) or RunHead()  # a list has none, nor CSV
+def parse_items(rows: Iterable[JsonRow], problems: list[str], item_type: type[Item] = Item) -> list[Item]:
+    """Convert rows to free answers. An item's ID, if it has none, is its position from 1."""
     items = []
     for position, row in enumerate(rows, start=1):
         item = parse_row(item_type, row, problems)
         if item is not None:
             item.id = item.id or str(position)
-            for name in (*RUN_FIELDS, "judge_model"):
-                if getattr(item, name) in (None, ""):
-                    setattr(item, name, getattr(head, name))
             items.append(item)
     return items
 
@@ -1161,21 +1153,15 @@ def list_item_rows(
     kind: type[Record] = OpenItem,
 ) -> Sequence[JsonRow]:
     """Return the rows of JSON or CSV. `columns` may name the list that has them as "rows"."""
-    if not is_json(file):
-        return read_csv_rows(file, problems, keeps_empty=kind is OpenItem)
-    if "rows" not in columns:
-        return list(list_rows(file, problems, kind, columns))
-    rows, end = find_member(parse_value(Any, file, problems), columns["rows"])
-    if not isinstance(rows, list) and file.data is not None:
-        end = end or f"it is {name_type(rows)}"
-        problems.append(f"{file.name}: no list of rows at {columns['rows']}: {end}")
-    data = map(encode_json, rows if isinstance(rows, list) else ())
-    return [JsonRow(file.name, row, key=f"[{index}]") for index, row in enumerate(data)]
+    if is_json(file):
+        return list_rows(file, problems, kind, columns)
+    return read_csv_rows(file, problems, keeps_empty=kind is OpenItem)
 
 
 def is_json(file: FileData) -> bool:
     """Return whether a table is JSON, by its name or content; otherwise it is CSV."""
-    return file.name.lower().endswith((".json", ".jsonl")) or file.text.lstrip().startswith(("[", "{"))
+    is_named = file.name.lower().endswith((".json", ".jsonl"))
+    return is_named or (file.data or b"").lstrip().startswith((b"[", b"{"))
 
 
 def find_member(value: Any, path: str) -> tuple[Any, str]:
@@ -1206,25 +1192,20 @@ def name_type(value: object) -> str:
     return "a list" if isinstance(value, list) else "an object" if isinstance(value, dict) else "a value"
 
 
-def pick_columns(row: Mapping[str, Any], columns: Mapping[str, str]) -> Mapping[str, Any] | None:
+def pick_columns(row: Any, columns: Mapping[str, str]) -> Any:
     """Return a row of another program with the fields that `columns` names; None if it has none of them.
 
     Its other members keep their names, but for other names of the same fields. A row without the gold answer
     that `columns` names is none: logs have other events beside.
     """
-    found = {field: find_member(row, path)[0] for field, path in columns.items()}
-    texts = [member for field, member in found.items() if field != "system"]
-    if (texts and all(map(is_empty, texts))) or ("gold" in columns and is_empty(found["gold"])):
+    found = {field: find_member(row, path)[0] for field, path in columns.items() if field != "system"}
+    if not (found and isinstance(row, dict)):
+        return row
+    if all(map(is_empty, found.values())) or ("gold" in columns and is_empty(found["gold"])):
         return None
-    fields = {fold_name(name): field for field, names in Item.aliases.items() for name in names}
-    if "prediction" not in columns:
-        del fields["answer"]  # it is the system's, beside a gold answer
-    picked = {}
-    for name, member in row.items():
-        folded = fold_name(name)
-        if fields.get(folded, folded) not in columns:
-            picked[name] = member
-    return picked | {Item.aliases.get(field, [field])[0]: member for field, member in found.items()}
+    fields = {fold_name(name): field for field, names in list_names(Item).items() for name in names}
+    picked = {name: member for name, member in row.items() if fields.get(fold_name(name)) not in found}
+    return picked | {list_names(Item)[field][0]: member for field, member in found.items()}
 
 
 def list_rows(
@@ -1232,54 +1213,81 @@ def list_rows(
     problems: list[str],
     kind: type[Record] = Record,
     columns: Mapping[str, str] = MappingProxyType({}),
-) -> Iterable[JsonRow]:
+) -> list[JsonRow]:
     """Return the rows of a JSON list, of JSON lines, or of the one list in an object that has rows of a kind.
 
     An object without such a list is a row.
     """
     if file.data is None:
         return []
-    whole = JsonRow(file.name, file.data)
     try:
-        members = split_members(whole)
+        value = decode_json(Any, file.data)
+        rows = choose_rows(value, kind, columns) if kind.marks else value
+    except InputError as error:
+        problems += prefix_lines(file.name, error.problems)
+        return []
     except JSON_ERRORS as error:
         first_line = file.data.lstrip().partition(b"\n")[0].rstrip()
-        if first_line.startswith(b"{") and (first_line.endswith(b"}") or not kind.marks):  # JSON lines
-            lines = enumerate(io.BytesIO(file.data), start=1)
-            return (JsonRow(file.name, line, number) for number, line in lines if line.strip())
-        problems.append(describe_fault(error, whole))
+        is_object = first_line.startswith(b"{") and (first_line.endswith(b"}") or not kind.marks)
+        if is_object and "rows" not in columns:
+            return list_lines(file)
+        problems.append(describe_fault(error, JsonRow(file.name, file.data)))
         return []
-    if not whole.is_list():
-        return choose_list(whole, problems, kind, columns) if kind.marks else [whole]
-    if not members:
+    if not isinstance(rows, list):
+        return [JsonRow(file.name, value)]
+    if not rows:
         objects = ", or an object with such a list" if kind.marks else ""
         problems.append(f"{file.name}:1: no rows: expected a list of rows, one object per line{objects}")
-    return members.values()
+    return [JsonRow(file.name, row, key=f"[{index}]") for index, row in enumerate(rows)]
 
 
-def choose_list(
-    whole: JsonRow, problems: list[str], kind: type[Record], columns: Mapping[str, str]
-) -> Iterable[JsonRow]:
-    """Return the rows of the one list in an object, at most two members deep, that has rows of a kind."""
-    value = parse_row(dict[str, Any], whole, problems)
-    if value is None:
-        return []
-    data = value.get("data")
-    if "columns" in value and isinstance(data, list) and all(isinstance(cells, list) for cells in data):
-        names = list(map(format_compact, value["columns"]))  # a table as pandas and MLflow write it
-        rows = [encode_json(dict(zip(names, cells, strict=False))) for cells in data]
-        return [whole._replace(data=row, key=f"[{index}]") for index, row in enumerate(rows)]
-    known = [value[name] for name in value if fold_name(name) in index_names(kind)]
-    tables = [cells for cells in known if isinstance(cells, list) or "0" in only_dict(cells)]
-    if len(tables) > 1 and len(set(map(len, tables))) == 1:
-        advice = 'write its rows, as to_json(orient="records") of pandas does'
-        problems.append(f"{whole.file}:1: a table in columns: {advice}")
-        return []
-    lists: dict[tuple[str, ...], Any] = {(name,): member for name, member in value.items()}
+def list_lines(file: FileData) -> list[JsonRow]:
+    rows = []
+    for number, line in enumerate(io.BytesIO(file.data or b""), start=1):
+        row = JsonRow(file.name, line, number)
+        with suppress(*JSON_ERRORS):  # whoever parses the row reports this
+            row = row._replace(data=decode_json(Any, line))
+        if line.strip():
+            rows.append(row)
+    return rows
+
+
+def choose_rows(value: Any, kind: type[Record], columns: Mapping[str, str]) -> Any:
+    """Return the list of rows in a JSON value, or the value. Raises InputError.
+
+    What an object says of its run holds for every row that does not say it.
+    """
+    rows = value
+    if "rows" in columns:
+        rows, end = find_member(value, columns["rows"])
+        if not isinstance(rows, list):
+            reason = end or f"it is {name_type(rows)}"
+            raise InputError([f"no list of rows at {columns['rows']}: {reason}"])
+    elif isinstance(value, dict):
+        rows = find_list(value, kind, columns)
+    if rows is not value:
+        names = [name for name in RunHead.__struct_fields__ if not is_empty(value.get(name))]
+        for row in filter(only_dict, rows if names else ()):
+            row |= {name: value[name] for name in names if is_empty(row.get(name))}
+    return rows
+
+
+def find_list(value: dict[str, Any], kind: type[Record], columns: Mapping[str, str]) -> Any:
+    """Return the one list in an object, at most two members deep, that has rows of a kind; or the object."""
+    names = value.get("columns")
+    cells = value.get("data")
+    if isinstance(names, list) and isinstance(cells, list) and all(isinstance(row, list) for row in cells):
+        return [dict(zip(map(str, names), row, strict=False)) for row in cells]  # of pandas and MLflow
+    tables = [cells for cells in value.values() if isinstance(cells, list) or "0" in only_dict(cells)]
+    has_known = any(fold_name(name) in index_names(kind) for name in value)
+    if has_known and len(tables) == len(value) > 1 and len(set(map(len, tables))) == 1:
+        raise InputError(['a table in columns: write its rows, as to_json(orient="records") of pandas does'])
+    lists = dict(value)
     for name, member in value.items():
-        lists |= {(name, key): inner for key, inner in only_dict(member).items()}
-    lists = {path: rows for path, rows in lists.items() if isinstance(rows, list)}
-    lists = {path: rows for path, rows in lists.items() if any(isinstance(row, dict) for row in rows)}
+        lists |= {f"{name}.{key}": inner for key, inner in only_dict(member).items()}
+    lists = {
+        path: rows for path, rows in lists.items() if isinstance(rows, list) and any(map(only_dict, rows))
+    }
     found = list(lists) if len(lists) == 1 else []
     for marks in kind.marks:
         matches = [path for path, rows in lists.items() if has_marks(rows, kind, marks, columns)]
@@ -1287,26 +1295,18 @@ def choose_list(
             found = matches
             break
     if len(found) > 1:
-        names = list(map(".".join, found))
-        problems.append(
-            f"{whole.file}: lists of rows: {', '.join(names)}: name one, as --columns rows={names[0]}"
-        )
-        return []
-    row = whole
-    for name in found[0] if found else ():
-        row = split_members(row)[name]
-    return split_members(row).values() if found else [whole]
+        raise InputError([f"lists of rows: {', '.join(found)}: name one, as --columns rows={found[0]}"])
+    return lists[found[0]] if found else value
 
 
 def has_marks(
-    rows: Iterable[object], kind: type[Record], marks: Collection[str], columns: Mapping[str, str]
+    rows: Iterable[Any], kind: type[Record], marks: Collection[str], columns: Mapping[str, str]
 ) -> bool:
     """Return whether one of the first rows has one of some fields, by a name of it or as `columns` says."""
     for row in itertools.islice(rows, SAMPLE_SIZE):
-        with suppress(msgspec.ValidationError, RecursionError):
-            value = drop_nulls(only_dict(row))
-            named = {field: find_member(value, path)[0] for field, path in columns.items()}
-            chosen = {**kind.choose(rename_fields(kind, value)), **named}
+        with suppress(msgspec.ValidationError):
+            named = {field: find_member(row, path)[0] for field, path in columns.items()}
+            chosen = kind.choose(rename_fields(kind, only_dict(row))) | named
             if not all(is_empty(chosen.get(field)) for field in marks):
                 return True
     return False
@@ -1333,47 +1333,44 @@ class KeyFilter(msgspec.Struct):
 
 
 def split_members(row: JsonRow, keys: KeyFilter | None = None) -> dict[str, JsonRow]:
-    """Return the members of a JSON object by key, or of a list by "[index]". Raises one of JSON_ERRORS.
+    """Return the members of a JSON object by key. Raises one of JSON_ERRORS.
 
     Of equal names the last member counts.
     """
     keys = keys or KeyFilter(())
-    kind = list[msgspec.Raw] if row.is_list() else dict_by_key(msgspec.Raw)
+    kind = dict_by_key(msgspec.Raw)
     try:
-        rows = msgspec.json.decode(row.data, type=kind, dec_hook=keys)
+        members = msgspec.json.decode(row.data, type=kind, dec_hook=keys)
     except msgspec.DecodeError:  # perhaps for a NaN or half a character, which Python's json module reads
         keys.found.clear()
         keys.unknown.clear()
         value = json.loads(bytes(row.data), parse_constant=lambda _: None)
         data = json.dumps(value, ensure_ascii=False).encode("utf-8", "ignore")
-        rows = msgspec.json.decode(data, type=kind, dec_hook=keys)
-    members = rows if isinstance(rows, dict) else {f"[{index}]": row for index, row in enumerate(rows)}
+        members = msgspec.json.decode(data, type=kind, dec_hook=keys)
     return {key: JsonRow(row.file, member, row.line, key) for key, member in members.items()}
 
 
-def decode_json(kind: type[T], data: bytes | msgspec.Raw) -> T:
-    """Decode JSON to a type. Null and NaN count as missing. Raises one of JSON_ERRORS.
+def decode_json(kind: type[T], data: Any) -> T:
+    """Decode JSON, or convert a value that was read from it. Null and NaN count as missing.
 
     What msgspec refuses and Python's json module reads, such as null for a field with a default, is read with
-    the latter and converted.
+    the latter and converted. Raises one of JSON_ERRORS.
     """
-    decoder = get_decoder(cast(Hashable, kind))
-    if decoder:
-        try:
-            return cast(T, decoder.decode(data))
-        except msgspec.DecodeError:
-            pass
-    value = drop_nulls(json.loads(bytes(data), parse_constant=lambda _: None))
-    if decoder is None and isinstance(value, dict):
+    if isinstance(data, ENCODED):
+        with suppress(msgspec.DecodeError):
+            return cast(T, get_decoder(cast(Hashable, kind)).decode(data))
+        data = json.loads(bytes(data), parse_constant=lambda _: None)
+    if isinstance(data, dict) and getattr(kind, "marks", False):
         record = cast("type[Record]", kind)
-        value = record.choose(rename_fields(record, value))
+        value: Any = record.choose(rename_fields(record, data))
+    else:
+        value = drop_nulls(data)
     return msgspec.convert(value, kind, dec_hook=convert_lenient)
 
 
 @functools.cache
-def get_decoder(kind: Hashable) -> msgspec.json.Decoder[Any] | None:
-    """Return a type's decoder; None if its fields have several names."""
-    return None if getattr(kind, "aliases", None) else msgspec.json.Decoder(kind, dec_hook=convert_lenient)
+def get_decoder(kind: Hashable) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind, dec_hook=convert_lenient)
 
 
 def drop_nulls(value: Any) -> Any:
@@ -1387,19 +1384,21 @@ def drop_nulls(value: Any) -> Any:
     return value
 
 
-get_fields = functools.cache(msgspec.structs.fields)  # which take as long as decoding a record
-
-
 @functools.lru_cache(maxsize=1_000)
 def fold_name(name: str) -> str:
     return re.sub(r"[\s_-]+", "", name).casefold()
 
 
 @functools.cache
+def list_names(kind: type[Record]) -> dict[str, Sequence[str]]:
+    """Return the accepted names of each field of a record, the first one first."""
+    return {name: [name] for name in kind.__struct_encode_fields__} | dict(kind.aliases)
+
+
+@functools.cache
 def index_names(kind: type[Record]) -> dict[str, str]:
     """Return the accepted names of a record's fields, by their folded form."""
-    names = flatten(kind.aliases.get(field.encode_name, [field.encode_name]) for field in get_fields(kind))
-    return {fold_name(name): name for name in names}
+    return {fold_name(name): name for name in flatten(list_names(kind).values())}
 
 
 def rename_fields(kind: type[Record], row: Mapping[str, Any]) -> dict[str, Any]:
@@ -1431,7 +1430,7 @@ def describe_fault(error: Exception, row: JsonRow) -> str:
         message = "must not be blank" if "matching regex" in message else message
         return row.locate() + (f"{path.removeprefix('.')}: {message}" if path else message)
     try:
-        json.loads(bytes(row.data))
+        json.loads(bytes(row.data) if isinstance(row.data, ENCODED) else b"0")
     except json.JSONDecodeError as fault:
         text = fault.doc.rstrip()
         position = fault.pos
@@ -1460,13 +1459,13 @@ def find_repeated(names: Iterable[str]) -> list[str]:
 def list_column_names(file: FileData, rows: Iterable[JsonRow]) -> set[str]:
     """Return the folded names of the columns of a table, JSON or CSV, also of those without a value."""
     if is_json(file):
-        return set(map(fold_name, flatten(parse_row(dict[str, Any], row, []) or {} for row in rows)))
+        return set(map(fold_name, flatten(only_dict(row.data) for row in rows)))
     header = file.text.strip().partition("\n")[0]
     return {fold_name(cell.strip().strip('"')) for cell in re.split("[,;\t]", header)}
 
 
 def read_csv_rows(file: FileData, problems: list[str], *, keeps_empty: bool = False) -> list[JsonRow]:
-    """Return each row as a JSON object of its cells by lower-case column name. What is empty is left out.
+    """Return each row as an object of its cells by lower-case column name. What is empty is left out.
 
     The delimiter is a comma, semicolon or tab, whichever the header has most of.
     """
@@ -1485,7 +1484,7 @@ def read_csv_rows(file: FileData, problems: list[str], *, keeps_empty: bool = Fa
             if header and any(cells):
                 pairs = zip(header, cells, strict=False)
                 record = {name: cell for name, cell in pairs if cell or keeps_empty}
-                rows.append(JsonRow(file.name, json.dumps(record).encode(), line))
+                rows.append(JsonRow(file.name, record, line))
             elif any(cells):
                 header = [cell.strip().lower() for cell in cells]
                 for name in find_repeated(filter(None, header)):
@@ -7558,7 +7557,7 @@ def parse_predictions(
     members: dict[str, JsonRow] = {}
     keys = KeyFilter(known)
     try:
-        if whole.is_list():
+        if whole.data[:MAX_SHOWN_CHARS].lstrip().startswith(b"["):
             problems.append(
                 f'{file.name}: expected an object by question ID, {{"q001": {{...}}, ...}}, got a list'
             )
@@ -11231,7 +11230,7 @@ def explain_answers() -> str:
     rows += ["", "fields of a row, in JSON, JSONL or CSV and in any case; the first that is there counts:"]
     fields = {
         "question": names["question"],
-        "gold answer": f"{names['gold'].removesuffix(', answer')}, ground_truths",
+        "gold answer": ", ".join(GOLD_NAMES),
         "system's answer": names["prediction"],
         "": "also answer, beside a gold answer",
         "context, sources": f"{names['context']}; expected_sources, sources",
@@ -11839,54 +11838,50 @@ def read_answer_file(
     """Read the answers in a file: of one system, or of those that --columns tells apart."""
     columns = dict(options.columns)
     n_problems = len(problems)
-    by_place = {row.key or f"line {row.line}": row for row in list_item_rows(file, problems, columns)}
+    rows = list_item_rows(file, problems, columns)
     columns.pop("rows", None)
-    left_out = []
-    by_system: dict[str, list[JsonRow]] = defaultdict(list)
-    fields = {}
-    for place, row in by_place.items():
-        fields[place] = parse_row(dict[str, Any], row, problems if columns else []) or {}
-        picked = pick_columns(fields[place], columns)
-        if picked is None:
-            left_out.append(place)
-        elif columns:
-            system = format_plain(picked.get("system")) if "system" in columns else ""
-            by_system[system or ""].append(row._replace(data=encode_json(picked)))
-        else:
-            by_system[""].append(row)
-    for field, path in columns.items() if by_place else ():
-        ends = [find_member(row, path)[1] for row in fields.values()]
+    for field, path in columns.items() if rows else ():
+        ends = [find_member(row.data, path)[1] for row in rows]
         if all(ends):
             problems.append(f"{file.name}: --columns {field}={path}: {max(ends, key=len)}")
+    left_out = []
+    by_system: dict[str, list[JsonRow]] = defaultdict(list)
+    for row in rows:
+        picked = pick_columns(row.data, columns)
+        if picked is None:
+            left_out.append(row.place)
+            continue
+        system = format_plain(find_member(row.data, columns["system"])[0]) if "system" in columns else ""
+        by_system[system or ""].append(row._replace(data=picked))
     if len(by_system) > 1 and "" in by_system:
-        places = shorten_names([row.key or f"line {row.line}" for row in by_system[""]])
+        places = shorten_names([row.place for row in by_system[""]])
         problems.append(f"{file.name}: rows without {columns['system']}: {places}")
     if not by_system and len(problems) == n_problems and file.data is not None:
-        problems.append(f"{file.name}:1: no rows{' with all that --columns names' if by_place else ''}")
+        problems.append(f"{file.name}:1: no rows{' with all that --columns names' if rows else ''}")
     cases = {"rows without a gold answer, or any field, that --columns names, left out": left_out}
-    cases |= find_unknown_item_fields(fields)
+    cases |= find_unknown_item_fields(rows)
     item_type = Item if options.methods or options.reference_check else OpenItem
     is_judged = bool(options.criteria) or not all(METHODS[name].score for name in options.methods)
     configurations = []
-    for system, rows in by_system.items():
-        items = parse_items(file, rows, problems, item_type)
+    for system, own_rows in by_system.items():
+        items = parse_items(own_rows, problems, item_type)
         lines = list_warnings(file.name, cases | find_missing_texts(items, is_judged))
         answers = list(map(GradedItem, items))
         configurations.append(Configuration(system or name, file.source, answers, lines, system))
     is_answered = any(answer.item.prediction for row in configurations for answer in row.answers)
-    is_answered = is_answered or "prediction" in columns or any(map(has_answer_field, fields.values()))
+    is_answered = is_answered or "prediction" in columns or any(map(has_answer_field, rows))
     if by_system and not (is_answered or options.reference_check) and len(problems) == n_problems:
         names = f"{', '.join(Item.aliases['prediction'])}, or answer beside a gold answer"
         advice = "run generate first, use --reference-check, or name it with --columns"
-        found = list_columns(next(iter(fields.values())))
+        found = list_columns(only_dict(rows[0].data))
         problems.append(f"{file.name}:1: no row has a system's answer, as {names}; found {found}: {advice}")
     return configurations
 
 
-def has_answer_field(row: Mapping[str, Any]) -> bool:
+def has_answer_field(row: JsonRow) -> bool:
     """Return whether a row has a field for the system's answer, which may be blank."""
-    names = read_shapes(rename_fields(Item, row)).keys()
-    has_gold = not names.isdisjoint((*Item.aliases["gold"][:-1], "ground_truths"))
+    names = read_shapes(rename_fields(Item, only_dict(row.data))).keys()
+    has_gold = not names.isdisjoint(GOLD_NAMES)
     return not names.isdisjoint(Item.aliases["prediction"]) or (has_gold and "answer" in names)
 
 
@@ -11955,10 +11950,10 @@ def read_stored_answers(file: FileData, problems: list[str]) -> StoredRun | None
     return StoredRun(stored.configuration, keys, scores, measures, judges, file.source)
 
 
-def find_unknown_item_fields(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
+def find_unknown_item_fields(rows: Sequence[JsonRow]) -> dict[str, list[str]]:
     """Return a warning for each field of a file's first rows that looks like an accepted one."""
     known = {folded: name for folded, name in index_names(Item).items() if name != "extra"}
-    sample = {key: rename_fields(Item, rows[key]) for key in itertools.islice(rows, SAMPLE_SIZE)}
+    sample = {row.place: rename_fields(Item, only_dict(row.data)) for row in rows[:SAMPLE_SIZE]}
     return describe_unknown_fields(sample, known, "rows")
 
 
@@ -12290,8 +12285,8 @@ def read_raters(paths: Iterable[str], folder: str | None, problems: list[str]) -
                 number += 1
                 name = f"{model or stem} ({number})"
         if not rows and not found:
-            first = next(iter(list_item_rows(file, [], kind=DecisionRow)), JsonRow(path, b"{}"))
-            fields = shorten_names(list(decode_json(dict[str, Any], first.data))) or "nothing"
+            first = next(iter(list_item_rows(file, [], kind=DecisionRow)), JsonRow(path, {}))
+            fields = shorten_names(list(only_dict(first.data))) or "nothing"
             expected = "score, correct, a column for each rater, or a split's llm_judge"
             found.append(f"{path}:1: no decisions: expected {expected}, found {fields}")
         problems += found
@@ -12333,17 +12328,18 @@ def list_split_ratings(path: str, results: Mapping[str, Any], head: RunHead) -> 
                 own = {"system": name}
                 if "judge_score" in decision:  # before a person's decision
                     own["answer_score_raw"] = decision["judge_score"]
-                yield JsonRow(path, json.dumps({**decision, **own}).encode(), 0, f"{name}: [{index}]")
+                yield JsonRow(path, {**decision, **own}, 0, f"{name}: [{index}]")
 
 
 def list_ratings(file: FileData, problems: list[str]) -> Iterable[JsonRow]:
     """Return a row for each rating. A CSV file has them in one column, or in one for each rater."""
     if is_json(file):
         return list_rows(file, problems, DecisionRow)
-    rows = [(row, json.loads(bytes(row.data))) for row in read_csv_rows(file, problems)]
-    is_long = any(LEVELS.keys() & cells.keys() for _, cells in rows)
+    rows = read_csv_rows(file, problems)
+    is_long = any(LEVELS.keys() & row.data.keys() for row in rows)
     ratings = []
-    for row, cells in rows:
+    for row in rows:
+        cells = row.data
         columns = [name for name in cells if fold_name(name) not in OTHER_COLUMNS]
         for column in ["score"] if is_long else columns:
             word = cells.get(column, "").strip().lower()
@@ -12360,13 +12356,24 @@ def list_ratings(file: FileData, problems: list[str]) -> Iterable[JsonRow]:
             problems.append(f"{row.locate()}{column}: expected a number, yes or no, got {cut_text(word)}")
         if word in VERDICT_WORDS and not (has_scores and rating["score"] is not None):
             rating["correct"] = word
-    return [row._replace(data=json.dumps(rating).encode()) for row, _, _, rating in ratings]
+    return [row._replace(data=rating) for row, _, _, rating in ratings]
 
 
 NUMBER = r"[-+]?\d*\.?\d+(e[-+]?\d\d?)?"
 OTHER_COLUMNS = {  # that are no rater's
     *map(fold_name, flatten(Item.aliases[field] for field in ("question", "gold", "options", "prediction"))),
-    *("answerid", "item", "id", "questionid", "system", "submission", "rater", "reason", "goldanswer"),
+    *(
+        "answer",
+        "answerid",
+        "item",
+        "id",
+        "questionid",
+        "system",
+        "submission",
+        "rater",
+        "reason",
+        "goldanswer",
+    ),
     *("note", "why", *map(fold_name, Scale.__struct_fields__)),
 }
 
@@ -13258,7 +13265,7 @@ class GeneratePredictions(Command):
             path = source.file
         else:
             file = read_file(path, problems)
-            items = parse_items(file, list_item_rows(file, problems), problems)
+            items = parse_items(list_item_rows(file, problems), problems)
             self.dataset = [item for item in items if item.question]
             self.left_out = [item.id for item in items if not item.question]
             rows = [(item.id, item.question) for item in self.dataset]
@@ -14059,7 +14066,7 @@ def list_own_item_cases(configuration: Configuration) -> Iterator[OwnCase]:
 
 def add_extra_fields(systems: Iterable[System]) -> None:
     """Read files again for the fields that this program does not know. Only functions of users need them."""
-    known = {field.encode_name for field in get_fields(Prediction)}
+    known = Prediction.__struct_encode_fields__
     for system in systems:
         file = read_file(system.file.file, [])
         for key, row in split_members(JsonRow(file.name, file.data or b"{}")).items():

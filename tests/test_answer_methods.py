@@ -355,11 +355,11 @@ NOT_READ: dict[str, tuple[object, str]] = {
     ),
     "a table in columns": (
         {"question": ["What?", "Who?"], "gold": ["Oil", "Bob"], "answer": ["oil", "Ann"]},
-        'a.json:1: a table in columns: write its rows, as to_json(orient="records") of pandas does',
+        'a.json: a table in columns: write its rows, as to_json(orient="records") of pandas does',
     ),
     "what pandas writes": (
         {"question": {"0": "What?"}, "gold": {"0": "Oil"}, "answer": {"0": "oil"}},
-        'a.json:1: a table in columns: write its rows, as to_json(orient="records") of pandas does',
+        'a.json: a table in columns: write its rows, as to_json(orient="records") of pandas does',
     ),
     "no rows": ([], "a.json:1: no rows: expected a list of rows"),
     "an unknown shape": (
