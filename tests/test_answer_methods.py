@@ -50,6 +50,7 @@ FORMS: dict[str, object] = {  # a row in each
     "the only list that is not empty": {"annotations": [], "data": [RAGAS]},
     "a list in a member": {"run": {"testCases": [RAGAS], "scores": [{"name": "match"}]}},
     "a list with answers beside one of questions": {"config": {"tests": [{"input": "?"}]}, "x": [RAGAS]},
+    "an object that is a row, with two lists": {**RAGAS, "sources": ["s", "t"]},
     "a table of columns and data": {"columns": list(RAGAS), "data": [list(RAGAS.values())]},
     "CSV, lists of Python": f"{','.join(RAGAS)}\nWhat?,\"['Oil.', 'Fat.']\",\"b, c\",a\n",
     "CSV, a tab": "question\tcontext\tresponse\treference\nWhat?\t['Oil.', 'Fat.']\tb, c\ta\n",
