@@ -2776,9 +2776,10 @@ def compute_mean(sample: Sample, measure: Measure) -> Mean:
     n = len(sample.values)
     if not n:
         return NO_MEAN
-    interval = compute_mean_interval(sample, measure.lowest, measure.highest)
+    scaled = sample._replace(values=sample.values * measure.scale)
+    interval = compute_mean_interval(scaled, measure.lowest * measure.scale, measure.highest * measure.scale)
     value = math.fsum(sample.values) / n * measure.scale
-    return Mean(value, scale_interval(interval, measure), n, len(sample.sum_clusters()))
+    return Mean(value, interval, n, len(sample.sum_clusters()))
 
 
 MAX_INTERVAL_VALUES = 25  # of a coefficient: its interval takes a table for each cluster
@@ -2807,16 +2808,9 @@ def measure_coefficient(
         reason = f"more than {MAX_INTERVAL_VALUES} different ratings"
     elif len(tables) < MIN_CLUSTERS:
         reason = f"fewer than {MIN_CLUSTERS} {clustered_by}: {len(tables)}"
-    elif interval is None:
-        reason = f"most resamples of {clustered_by} have none"
-    elif interval.low == interval.high:
-        reason = f"all resamples of {clustered_by} have the same"
+    elif interval is None or interval.low == interval.high:
+        reason = f"resamples of {clustered_by} have {'the same' if interval else 'mostly none'}"
     return Mean(value, None if reason else interval, len(ratings.codes), len(tables), reason=reason)
-
-
-def scale_interval(interval: Interval | None, measure: Measure) -> Interval | None:
-    """Return an interval of scores in the unit of the measure's mean."""
-    return interval and round_interval(interval.low * measure.scale, interval.high * measure.scale)
 
 
 def slice_table(table: Table, labels: Iterable[str], min_items: int = MIN_SLICE) -> dict[str, Table]:
@@ -2919,8 +2913,9 @@ def measure_difference(table: Table, measure: Measure, system: str, other: str) 
     if row.n:
         row.difference = math.fsum(gaps.values) / row.n * measure.scale
     if row.n and not row.obstacle:
-        interval = compute_difference_interval(gaps, measure.highest - measure.lowest)
-        row.interval = scale_interval(interval, measure)
+        scaled = gaps._replace(values=gaps.values * measure.scale)
+        largest = (measure.highest - measure.lowest) * measure.scale
+        row.interval = compute_difference_interval(scaled, largest)
     return row
 
 

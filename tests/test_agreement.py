@@ -581,6 +581,19 @@ unanimous      1        1         0           0      1.00            n/a
 """
 
 
+def test_perfect_agreement_has_an_interval_but_its_kappa_has_none(project: Project) -> None:
+    """All resamples of questions have kappa 1: that knows no variance."""
+    judge = answers(*["yes", "no"] * 10)
+    outcome, results = agree(project, {"a": judge, "b": judge}, "a.json", "b.json")
+    [pair] = results["all"]["pairs"]
+    assert (pair["agreement"], pair["kappa"], pair["ci95"]["kappa"]) == (1, 1, None)
+    # 20 + 1.9207 of 23.8415, and t(19) = 2.09302 times sqrt(1.9207 * (0.91944^2 + 0.08056^2)) / 23.8415
+    assert pair["ci95"]["agreement"] == pytest.approx([0.807144, 1], abs=3e-4)
+    reason = "resamples of questions have the same"
+    assert pair["ci95_reason"] == {"kappa": reason}
+    assert f"a - b: no interval of kappa: {reason}" in outcome.out.splitlines()
+
+
 def test_the_console_and_reports(project: Project) -> None:
     """The CSV file has a row per judge, vote and pair."""
     a = answers("yes", "no", "yes", "no", "yes", "yes")

@@ -106,6 +106,40 @@ def test_fewer_than_five_documents_of_a_block_have_no_interval(project: Project)
     assert None not in results["retrieval"]["ci95"].values()
 
 
+def test_the_table_says_which_measures_have_fewer_documents(project: Project) -> None:
+    cited = [question(doc_id) for doc_id in numbered(6)]
+    project.questions(*cited, question("d7", evidence_sentences=[]))
+    predict(project, "strong", [1] * 7, "S1")
+    predict(project, "zebra", [1] * 7, "S2")
+    line = "95 % intervals in brackets, by 7 gold documents; Precision, Recall, F1 by 6."
+    assert line in project.run().out.splitlines()
+
+
+def test_equal_systems_differ_by_an_interval_that_is_not_empty(seven: Project) -> None:
+    """One document up and one down of all that is possible: t(8) = 2.306 * sqrt(2 * 9 / 8) / 9."""
+    predict(seven, "copy", [1] * 7, "S1")
+    row = compared(seven.run("dev", "--systems", "strong", "copy"), "copy", "strong", "recall_at_1_pct")
+    assert (row["difference"], row["p"]) == (0, 1)
+    assert row["ci95"] == pytest.approx([-38.43, 38.43], abs=0.02)
+
+
+def test_figures_do_not_depend_on_the_order_of_the_questions(project: Project) -> None:
+    """Sixteen documents have random sign flips."""
+    documents = numbered(16)
+    ranks = [1, 2, 0, 1, 1, 0, 2, 1, 1, 0, 0, 1, 2, 1, 0, 1]
+    found = []
+    for order in (range(16), [5, 3, 11, 0, 15, 8, 1, 14, 2, 9, 4, 13, 7, 12, 6, 10]):
+        rows = [question(documents[n], question_id=f"q{n + 1:03d}") for n in order]
+        project.questions(*rows)
+        predict(project, "good", [1] * 16, "S1")
+        predict(project, "poor", ranks, "S1", "S2")
+        results = project.run().results
+        found.append([results["poor"][name]["ci95"] for name in ("retrieval", "citation")])
+        found[-1].append(results["poor"]["comparison"])
+    assert found[0] == found[1]
+    assert found[0][2][0]["p"] not in (0, 1)
+
+
 def test_comparison_by_hand(seven: Project) -> None:
     outcome = seven.run("dev", "--systems", "strong", "zebra")
     row = compared(outcome, "zebra", "strong", "recall_at_1_pct")

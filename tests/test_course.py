@@ -583,6 +583,8 @@ def test_the_question_that_good_students_fail_comes_first(project: Project, judg
     assert [row[0] for row in rows] == ["q001", "q002", "q003"]
     assert rows[0][2:] == ["10", "3.00", "20%", "20%", "-1.00"]
     assert rows[2][2:] == ["10", "3.00", "0%", "0%", "n/a"]
+    # r = t / sqrt(n - 2 + t^2) with t(8) = 2.306
+    assert mentions(lines, "With 10 submissions chance alone makes it up to 0.63 (95 %).")
 
 
 def test_unknown_people_in_files_and_flags_are_on_the_leaderboard(course: Project) -> None:

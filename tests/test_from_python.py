@@ -89,6 +89,21 @@ def test_summary_for_a_data_frame(project: Project) -> None:
     assert (means["avg_answer_score"], "avg_evidence_score" in means) == (4, False)
 
 
+def test_intervals_of_measures_of_ones_own(project: Project) -> None:
+    """Shares from 0 to 1 are on that scale; the mean of other numbers has a bootstrap."""
+    project.questions(*(question(f"d{n}") for n in range(1, 7)))
+    words = [3, 5, 2, 8, 4, 6]
+    rows = {f"q00{n}": {"answer": "so " * count} for n, count in enumerate(words, start=1)}
+    project.predictions("own", rows)
+    measures: Any = {
+        "words": lambda _question, row: len(row.answer.split()),
+        "any": lambda _question, row: bool(row.answer),
+    }
+    ci95 = evaluation.grade("dev", measures=measures)["own"]["measures"]["ci95"]
+    assert tuple(ci95["words"]) == evaluation.bootstrap_interval(words)
+    assert ci95["any"] == pytest.approx([0.505042, 1], abs=3e-4)  # as of hits
+
+
 def test_a_measure_of_ones_own(both: Project) -> None:
     """It has means, intervals, slices and comparisons as any other; None is not measured.
 

@@ -109,3 +109,8 @@ def test_missing_prediction_is_a_miss_everywhere(
     small.predictions("strong", {"q001": {}})
     row = small.run().results["strong"]["llm_judge"]["per_question"][0]
     assert row["evidence_score"] == (0 if evidence else 1)
+
+
+def test_words_of_evidence_are_compared_after_nfc() -> None:
+    sentences = {"S1": "Caf\u00e9 Zo\u00eb", "S2": "cafe\u0301 zoe\u0308"}
+    assert evaluation.evidence_score(["S1"], ["S2"], sentences) == 1
