@@ -45,6 +45,7 @@ SEAMS = (
 )
 
 README = Path(__file__).resolve().parent.parent / "README.md"
+REFERENCE_NUMBERS = Path(__file__).with_name("reference_numbers.json")
 KEY = "gsk_loopback0123456789"
 QUESTIONS_FILE = "NLP Project Data/dev_final_jsonl.txt"
 RESULTS = "dev_evaluation.json"
@@ -85,6 +86,11 @@ def all_kept() -> Iterator[None]:
 def table(names: str, rows: Mapping[str, Any]) -> pytest.MarkDecorator:
     """Parametrize a test by a table: name of the case -> its values."""
     return pytest.mark.parametrize(names, list(rows.values()), ids=list(rows))
+
+
+def reference_numbers(name: str) -> Any:
+    """Return what another package calculated, with its input: see make_reference_numbers.py."""
+    return json.loads(REFERENCE_NUMBERS.read_bytes())[name]
 
 
 def mentions(lines: Sequence[str], *words: str) -> bool:

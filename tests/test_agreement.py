@@ -10,16 +10,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import evaluation
-import krippendorff
 import numpy as np
 import pytest
 from scipy.stats import norm
 from scipy.stats import t as student_t
-from sklearn.metrics import cohen_kappa_score
-from statsmodels.stats.inter_rater import aggregate_raters
-from statsmodels.stats.inter_rater import fleiss_kappa as statsmodels_fleiss
 
-from conftest import LLAMA, RESULTS, JudgeWith, Outcome, Project, blocks, mentions, table
+from conftest import LLAMA, RESULTS, JudgeWith, Outcome, Project, blocks, mentions, reference_numbers, table
 
 Row = dict[str, Any]
 
@@ -87,21 +83,11 @@ def test_fleiss_kappa() -> None:
 @pytest.mark.parametrize("kind", ["correct", "score"])
 def test_the_coefficients_equal_those_of_other_packages(project: Project, kind: str) -> None:
     """Three judges with gaps: kappa of each pair, Fleiss' kappa of the complete items, alpha of all."""
-    draw = random.Random(0)
-    choices: list[Any] = [0, 1, None] if kind == "correct" else [1, 2, 3, 4, 5, None]
-    judges = [[draw.choice(choices) for _ in range(40)] for _ in range(3)]
-    results = compare(project, *(scores(*ratings, key=kind) for ratings in judges))["all"]
-    for pair, (a, b) in zip(results["pairs"], itertools.combinations(judges, 2), strict=True):
-        both = [ratings for ratings in zip(a, b, strict=True) if None not in ratings]
-        weights = "quadratic" if kind == "score" else None
-        kappa = cohen_kappa_score(*zip(*both, strict=True), labels=choices[:-1], weights=weights)
-        assert pair["kappa"] == pytest.approx(kappa, abs=1e-9)
-    complete = [ratings for ratings in zip(*judges, strict=True) if None not in ratings]
-    fleiss = statsmodels_fleiss(aggregate_raters(np.array(complete))[0])
-    assert results["fleiss_kappa"] == pytest.approx(fleiss, abs=1e-9)
-    level: Any = "ordinal" if kind == "score" else "nominal"
-    alpha = krippendorff.alpha(np.array(judges, float), level_of_measurement=level)  # None is NaN
-    assert results["krippendorff_alpha"] == pytest.approx(alpha, abs=1e-9)
+    expected = reference_numbers("agreement")[kind]
+    results = compare(project, *(scores(*ratings, key=kind) for ratings in expected["judges"]))["all"]
+    assert [pair["kappa"] for pair in results["pairs"]] == pytest.approx(expected["kappas"], abs=1e-9)
+    for name in ("fleiss_kappa", "krippendorff_alpha"):
+        assert results[name] == pytest.approx(expected[name], abs=1e-9)
 
 
 @pytest.mark.parametrize("key", ["correct", "score"])
@@ -401,8 +387,7 @@ def test_a_judge_of_a_split_is_compared_with_people(project: Project, header: st
     [judge] = results["people"]["judges"]
     figures = [judge[name] for name in ("items", "accuracy", "accuracy_within_1", "too_kind", "too_strict")]
     assert figures == [4, 0.5, 1.0, 0, 2]
-    weighted = cohen_kappa_score([5, 3, 1, 2], [5, 4, 1, 3], weights="quadratic")
-    assert judge["kappa"] == pytest.approx(weighted)
+    assert judge["kappa"] == pytest.approx(1 - (2 / 4) / (74 / 16))  # squares of 5312 - 5413, of all pairs
 
 
 def test_the_sheet_and_the_results_of_a_split(small: Project, judge_with: JudgeWith) -> None:
@@ -435,8 +420,8 @@ def test_a_judge_of_answers_is_compared_with_verdicts_of_people(project: Project
     [judge_row] = results["people"]["judges"]
     assert (results["compared"], judge_row["items"], judge_row["ratings"]) == ("correct", 4, 9)
     assert judge_row["accuracy"] == pytest.approx(6 / 9)
-    pairs = ["11", "11", "10", "10", "00", "00", "11", "10", "11"]  # of judge and person
-    assert judge_row["kappa"] == pytest.approx(cohen_kappa_score(*zip(*pairs, strict=True)))
+    by_chance = (7 * 4 + 2 * 5) / 81  # the judge has seven yes and two no, the people four and five
+    assert judge_row["kappa"] == pytest.approx((6 / 9 - by_chance) / (1 - by_chance))
 
 
 def test_people_among_themselves(project: Project) -> None:
@@ -450,8 +435,7 @@ def test_people_among_themselves(project: Project) -> None:
     assert (judge["accuracy"], judge["too_kind"], judge["too_strict"]) == (pytest.approx(4 / 6), 1, 1)
     assert (judge["items"], judge["ratings"], judge["accuracy_within_1"]) == (3, 6, pytest.approx(5 / 6))
     [pair] = results["among_people"]["pairs"]
-    weighted = cohen_kappa_score([5, 3, 1], [4, 3, 3], labels=[1, 2, 3, 4, 5], weights="quadratic")
-    assert (pair["items"], pair["kappa"]) == (3, pytest.approx(weighted))
+    assert (pair["items"], pair["kappa"]) == (3, pytest.approx(1 - (5 / 3) / (27 / 9)))  # 531 and 433
     assert project.run("agreement", "--human", "people.csv").code == 0
     alone = project.read("agreement.json")
     assert ([judge["judge"] for judge in alone["judges"]], "people" in alone) == (["ann", "bob"], False)

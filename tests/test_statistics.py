@@ -5,18 +5,16 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import evaluation
-import krippendorff
 import numpy as np
 import pytest
 from scipy import stats
-from sklearn.metrics import cohen_kappa_score
-from statsmodels.regression.linear_model import OLS
-from statsmodels.stats.proportion import proportion_confint
 
-from conftest import table
+from conftest import reference_numbers, table
+
+Row = dict[str, Any]
 
 
 def generator(seed: int) -> np.random.Generator:
@@ -67,8 +65,8 @@ def test_interval_of_hits(hits: list[int], clusters: Any, low: float | None, hig
 
 def test_interval_of_hits_is_near_statsmodels() -> None:
     hits = [place % 3 > 0 for place in range(600)]
-    expected = proportion_confint(400, 600, method="agresti_coull")
-    assert mean_interval(hits, range(600)) == pytest.approx(expected, abs=2e-4)
+    expected = reference_numbers("agresti_coull_400_of_600")
+    assert mean_interval(hits, range(600)) == pytest.approx(tuple(expected), abs=2e-4)
 
 
 @table(
@@ -283,16 +281,14 @@ def test_cohen_kappa(a: list[Any], b: list[Any], weights: str | None, kappa: flo
     assert evaluation.cohen_kappa(b, a, weights) == pytest.approx(kappa, abs=1e-12)
 
 
-@pytest.mark.parametrize("weights", [None, "linear", "quadratic"])
-@pytest.mark.parametrize("seed", range(3))
-def test_kappa_equals_scikit_learns(weights: str | None, seed: int) -> None:
-    a = generator(seed).choice([1, 2, 4, 5], 30)  # 3 was never given, but lies between 2 and 4
-    b = np.clip(a + generator(seed + 9).integers(-1, 2, 30), 1, 5)
-    expected = cohen_kappa_score(a, b, labels=[1, 2, 3, 4, 5], weights=weights)
-    assert evaluation.cohen_kappa(a.tolist(), b.tolist(), weights) == pytest.approx(expected, abs=1e-12)
+@pytest.mark.parametrize("row", reference_numbers("cohen_kappa"))
+def test_kappa_equals_scikit_learns(row: Row) -> None:
+    """Of ratings on a scale that has one value between those that were given."""
+    for name in ("unweighted", "linear", "quadratic"):
+        weights = None if name == "unweighted" else name
+        assert evaluation.cohen_kappa(row["a"], row["b"], weights) == pytest.approx(row[name], abs=1e-12)
 
 
-Level = Literal["nominal", "ordinal", "interval"]
 FOUR_RATERS = [  # the example of Krippendorff 2011
     [1, 2, 3, 3, 2, 1, 4, 1, 2, None, None, None],
     [1, 2, 3, 3, 2, 2, 4, 1, 2, 5, None, 3],
@@ -318,15 +314,10 @@ def test_krippendorff_alpha(ratings: list[list[Any]], level: str, alpha: float |
     assert evaluation.krippendorff_alpha(ratings, level) == pytest.approx(alpha, abs=5e-4)
 
 
-@pytest.mark.parametrize("level", ["nominal", "ordinal", "interval"])
-@pytest.mark.parametrize("seed", range(3))
-def test_alpha_equals_that_of_the_krippendorff_package(level: Level, seed: int) -> None:
-    truth = generator(seed).integers(1, 6, 25)
-    ratings = np.clip(truth + generator(seed + 9).integers(-1, 2, (4, 25)), 1, 5).astype(float)
-    ratings[generator(seed + 99).random((4, 25)) < 0.4] = np.nan
-    expected = krippendorff.alpha(reliability_data=ratings, level_of_measurement=level)
-    with_gaps = [[None if math.isnan(value) else int(value) for value in row] for row in ratings.tolist()]
-    assert evaluation.krippendorff_alpha(with_gaps, level) == pytest.approx(expected, abs=1e-12)
+@pytest.mark.parametrize("row", reference_numbers("krippendorff_alpha"))
+def test_alpha_equals_that_of_the_krippendorff_package(row: Row) -> None:
+    for level in ("nominal", "ordinal", "interval"):
+        assert evaluation.krippendorff_alpha(row["ratings"], level) == pytest.approx(row[level], abs=1e-12)
 
 
 @table(
@@ -348,16 +339,13 @@ def test_corrected_mean(
     assert evaluation.corrected_mean(judge, human, clusters) == pytest.approx(expected, abs=1e-12)
 
 
-@table("sizes", {"12 clusters": [1, 2, 3] * 4, "59 clusters": [1] * 59})
-def test_corrected_mean_with_all_labels_is_the_clustered_mean(sizes: list[int]) -> None:
-    """Its variance is that of the clustered mean with g / (g - 2) for g / (g - 1)."""
-    n, g = sum(sizes), len(sizes)
-    clusters = np.repeat(np.arange(g), sizes)
-    human, judge = generator(8).integers(1, 6, n), generator(9).integers(1, 6, n)
-    fit = OLS(human, np.ones(n)).fit(cov_type="cluster", cov_kwds={"groups": clusters}, use_t=True)
-    half = stats.t.ppf(0.975, g - 2) * fit.bse[0] * math.sqrt((g - 1) / (g - 2))
-    result = evaluation.corrected_mean(judge.tolist(), human.tolist(), clusters.tolist())
-    assert result[:3] == pytest.approx((human.mean(), human.mean() - half, human.mean() + half), abs=1e-3)
+@pytest.mark.parametrize("row", reference_numbers("clustered_means"))
+def test_corrected_mean_with_all_labels_is_the_clustered_mean(row: Row) -> None:
+    """Its variance is that of statsmodels' clustered mean with g / (g - 2) for g / (g - 1)."""
+    mean, g = row["mean"], len(set(row["clusters"]))
+    half = stats.t.ppf(0.975, g - 2) * row["error"] * math.sqrt((g - 1) / (g - 2))
+    result = evaluation.corrected_mean(row["judge"], row["people"], row["clusters"])
+    assert result[:3] == pytest.approx((mean, mean - half, mean + half), abs=1e-3)
 
 
 def estimate(judge: Any, human: Any, weight: float) -> tuple[float, float]:
