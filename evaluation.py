@@ -1,6 +1,7 @@
 # /// script
 # requires-python = ">=3.10"
-# dependencies = ["groq>=1.0,<2", "msgspec>=0.18.6", "numpy>=1.24", "tqdm>=4.64"]
+# dependencies = ["groq>=1.0,<2", "msgspec>=0.18.6", "numpy>=1.24; python_version < '3.12'",
+#     "numpy>=1.26; python_version >= '3.12'", "tqdm>=4.64"]
 # ///
 """Grade the outputs of question-answering systems against a gold set.
 
@@ -7238,10 +7239,9 @@ class CheckInputs(Command):
         rows = [{"question_id": row.question_id, "question": row.question} for row in questions]
         lines = b"".join(encode_json(row) + b"\n" for row in rows)
         files.append(OutputFile(f"{folder}/{QUESTIONS_FILE.format(split=split)}", io.BytesIO(lines).read))
-        needed = re.search(
-            r"# dependencies = (.*)", program.read_text("utf-8")
-        )  # also without requirements.txt
-        requirements = "".join(f"{line}\n" for line in json.loads(needed[1] if needed else "[]"))
+        header = program.read_text("utf-8").partition("# ///\n")[0]  # there may be no requirements.txt
+        needed = re.findall(r'"(.+?)"', header.partition("dependencies")[2])
+        requirements = "".join(f"{line}\n" for line in needed)
         files.append(OutputFile(f"{folder}/requirements.txt", requirements.encode))
         files.append(OutputFile(f"{folder}/README.md", KIT_README.replace("{split}", split).encode))
         _, is_written = write_outputs(files, console)

@@ -4,7 +4,8 @@
 
 Prints a table: what is measured, the value, the wanted bound, ok. The exit code is 0 if every row is ok, else
 1. The program is a process of its own. Rates are those that the server sees, from the first call to the last.
-Minutes are real: `pacing` takes seven of them, with --quick four.
+Minutes are real: `pacing` takes seven of them. With --quick samples are small, the two benchmarks of limits
+run only if they are named, and a time that is out of bounds does not count.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class Row(NamedTuple):
     measured: float
     sign: Literal[">=", "<="]
     wanted: float
+    is_time: bool = False
 
 
 Rows = Iterator[Row]
@@ -172,8 +174,8 @@ def throughput(quick: bool) -> Rows:
         async_rate = count / (time.perf_counter() - began_s)
     few_rate, many_rate = count / (few.seconds + LATENCY_S), count / (many.seconds + LATENCY_S)
     rates = f"{many_rate:.0f} and {async_rate:.0f} per second"
-    yield Row("16 workers: rate against workers / latency", few_rate * LATENCY_S / 16, ">=", 0.9)
-    yield Row(f"100 workers: rate against AsyncGroq's ({rates})", many_rate / async_rate, ">=", 1)
+    yield Row("16 workers: rate against workers / latency", few_rate * LATENCY_S / 16, ">=", 0.9, True)
+    yield Row(f"100 workers: rate against AsyncGroq's ({rates})", many_rate / async_rate, ">=", 1, True)
 
 
 LIMITS = {  # limits, judgements, with --quick
@@ -197,7 +199,7 @@ def pacing(quick: bool) -> Rows:
             limit = limits.tokens_per_minute or 0
             used = usage["prompt_tokens"] + usage["completion_tokens"]
         share = used / (limit + limit / 60 * judged.seconds)
-        yield Row(f"{name}: used of what was allowed", share, ">=", 0.95)
+        yield Row(f"{name}: used of what was allowed", share, ">=", 0.95, True)
         yield Row(f"{name}: refusals per 100 calls", 100 * judged.refusals / len(judged.bodies), "<=", 20)
         yield Row(f"{name}: scored of {count}", n_scored, ">=", count)
 
@@ -212,7 +214,7 @@ def below(quick: bool) -> Rows:
                 judged = judge(folder, "--workers", str(workers), latency_s=LATENCY_S, limits=limits)
             allowed = min(10 * judged.idle_s, requests) + 10 * judged.seconds
             name = f"at most {requests} at once of 600 a minute, {workers} workers"
-            yield Row(f"{name}: used of what was allowed", count / allowed, ">=", 0.9)
+            yield Row(f"{name}: used of what was allowed", count / allowed, ">=", 0.9, True)
             yield Row(f"{name}: refusals per 100 calls", 100 * judged.refusals / len(judged.bodies), "<=", 20)
 
 
@@ -286,7 +288,7 @@ def repeats(quick: bool) -> Rows:
         thrice = judge(folder, "--workers", "16", "--repeats", "3", latency_s=LATENCY_S)
     ratio = thrice.seconds / once.seconds
     yield Row(f"3 repeats of {count}: calls of one", len(thrice.bodies) / len(once.bodies), "<=", 3)
-    yield Row(f"3 repeats of {count}: time of one", ratio, "<=", 3.15)
+    yield Row(f"3 repeats of {count}: time of one", ratio, "<=", 3.15, True)
 
 
 def markers(quick: bool) -> Rows:
@@ -304,7 +306,7 @@ def markers(quick: bool) -> Rows:
         scored = len(read_scores(folder))
     name = f"a journal of three judges, {count} answers"
     yield Row(f"{name}: scored", scored, ">=", count)
-    yield Row(f"{name}: time of one judge's ({times[0]:.2f} s)", times[1] / times[0], "<=", 1.5)
+    yield Row(f"{name}: time of one judge's ({times[0]:.2f} s)", times[1] / times[0], "<=", 1.5, True)
 
 
 def time_run(folder: Path, url: str, model: str) -> float:
@@ -319,24 +321,25 @@ def time_run(folder: Path, url: str, model: str) -> float:
 BENCHMARKS: dict[str, Callable[[bool], Rows]] = {
     run.__name__: run for run in (throughput, pacing, below, faults, kill, batch, repeats, markers)
 }
+LONG = ("pacing", "below")
 
 
 def main() -> int:
     global program
     parser = argparse.ArgumentParser(description="Measure judging against the loopback server.")
-    parser.add_argument("--only", nargs="+", choices=BENCHMARKS, default=BENCHMARKS)
-    parser.add_argument("--quick", action="store_true", help="use smaller samples")
+    parser.add_argument("--only", nargs="+", choices=BENCHMARKS)
+    parser.add_argument("--quick", action="store_true", help="use small samples: does it work?")
     parser.add_argument("--program", type=Path, default=program, help="measure this evaluation.py")
     args = parser.parse_args()
     program = args.program.resolve()
     print(f"{'what':<81} {'measured':>8}  {'wanted':<9} ok")
     all_ok = True
-    for name in args.only:
-        for what, value, sign, wanted in BENCHMARKS[name](args.quick):
+    for name in args.only or [name for name in BENCHMARKS if not args.quick or name not in LONG]:
+        for what, value, sign, wanted, is_time in BENCHMARKS[name](args.quick):
             ok = value >= wanted if sign == ">=" else value <= wanted
             measured = f"{value:.0f}" if value >= 1000 else f"{value:.4g}"
             print(f"{what:<81} {measured:>8}  {sign} {wanted:<6g} {'ok' if ok else 'NO'}", flush=True)
-            all_ok = all_ok and ok
+            all_ok = all_ok and (ok or (args.quick and is_time))
     return 0 if all_ok else 1
 
 

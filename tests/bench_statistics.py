@@ -1,11 +1,11 @@
 """Measure by simulation what the gate notices and names, and how often intervals hold the truth.
 
-    python tests/bench_statistics.py [--runs N]
+    python tests/bench_statistics.py [--runs N] [--quick]
 
 Prints a table: what is measured, the value, the wanted bound, ok. A row of intervals has the least coverage
 of all numbers of documents, then for each the coverage and the width, as a part of what the truth needs. The
 exit code is 0 if every row is ok, else 1. Every run of the program draws the same samples. It takes some
-minutes.
+minutes. With --quick there are too few samples for the bounds, which do not count.
 """
 
 from __future__ import annotations
@@ -394,7 +394,9 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--runs", type=int, default=RUNS, metavar="N", help=f"default: {RUNS}")
-    runs = parser.parse_args().runs
+    parser.add_argument("--quick", action="store_true", help="draw 10 runs: does it work?")
+    arguments = parser.parse_args()
+    runs = 10 if arguments.quick else arguments.runs
     print(f"{'measured':<72} {'value':>7}  {'wanted':>8}  ok")
     is_ok = True
     rows = (
@@ -409,7 +411,7 @@ def main() -> int:
     for row in rows:
         wanted = f"{row.sign} {row.wanted}" if row.sign else ""
         print(f"{row.what:<72} {row.measured:>7.3f}  {wanted:>8}  {'ok' if row.is_ok else 'NO'}  {row.cells}")
-        is_ok = is_ok and row.is_ok
+        is_ok = is_ok and (row.is_ok or arguments.quick)
     return 0 if is_ok else 1
 
 

@@ -22,6 +22,7 @@ from typing import Any
 import evaluation
 import httpx
 import pytest
+from hypothesis import HealthCheck, Phase, settings
 
 from groq_server import Call, GroqServer, Reply, score_reply, too_large
 
@@ -59,6 +60,28 @@ posix_only = pytest.mark.skipif(os.name == "nt", reason="needs POSIX files, link
 Answer = Callable[[Call], Reply]
 Serve = Callable[..., GroqServer]
 Embed = Callable[[Mapping[str, Sequence[float]]], list[list[str]]]
+
+
+# The examples of property tests are always the same ones, unless --hypothesis-profile=random asks for others.
+ONE_FOLDER = [HealthCheck.function_scoped_fixture]  # each example makes its own files in it
+settings.register_profile(
+    "fixed",
+    derandomize=True,
+    deadline=None,
+    max_examples=100,
+    phases=[Phase.generate],  # to shrink a failure takes a minute
+    suppress_health_check=ONE_FOLDER,
+)
+settings.register_profile(
+    "random",
+    derandomize=False,
+    database=None,
+    deadline=None,
+    max_examples=5_000,
+    print_blob=True,
+    suppress_health_check=ONE_FOLDER,
+)
+settings.load_profile("fixed")
 
 
 @pytest.hookimpl(wrapper=True)

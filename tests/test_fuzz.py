@@ -9,7 +9,8 @@ import re
 import shutil
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, given, settings
+import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import Project, document, question
@@ -47,13 +48,7 @@ def list_options(project: Project, command: str) -> tuple[str, ...]:
     return tuple(sorted(set(re.findall(r"--[a-z-]+", project.run(command, "--help").out))))
 
 
-@settings(
-    derandomize=True,
-    deadline=None,
-    max_examples=150,
-    phases=[Phase.generate],
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@pytest.mark.timeout(600)  # with --hypothesis-profile=random it takes a minute
 @given(data=st.data())
 def test_no_input_raises(project: Project, data: st.DataObject) -> None:
     for name, content in FILES.items():

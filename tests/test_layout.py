@@ -32,7 +32,7 @@ def test_script_metadata_are_the_requirements() -> None:
     assert SOURCE.startswith("# /// script\n")
     block = SOURCE.partition("# /// script\n")[2].partition("# ///\n")[0]
     dependencies = re.findall(r'"([^"]+)"', block.partition("dependencies")[2])
-    assert dependencies == (ROOT / "requirements.txt").read_text(encoding="utf-8").split()
+    assert dependencies == (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
 
 
 def test_examples_in_the_docstrings_are_right() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import oracle
@@ -159,13 +159,7 @@ NOT_CALCULATED = {
 }
 
 
-@settings(
-    derandomize=True,
-    deadline=None,
-    max_examples=75,
-    phases=[Phase.generate],  # each example is a run: to shrink a failure would take a minute
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@pytest.mark.timeout(600)  # with --hypothesis-profile=random it takes a minute
 @given(split=splits())
 def test_results_equal_the_independent_calculation(grade: Grade, split: Split) -> None:
     results = grade(split)
