@@ -693,6 +693,7 @@ BLEU: Cases = {
     "too short": case("the lamp burned", math.exp(1 - 4 / 3), "the lamp burned oil"),
     "nothing in common": case("some oil", 0, "the lamp"),
     "the best of several": case("oil", 1, "fat", expected_options=["oil"]),
+    "punctuation is a word of its own": case("oil!", math.sqrt(1 / 2 * 1 / 2), "oil."),
     "smoothed": case("oil light", math.sqrt(1 / 2 * 1 / 2), "oil lamp"),
     "Korean": case("oil", 0, "계\ud800"),
 }

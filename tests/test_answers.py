@@ -560,6 +560,15 @@ def test_files_with_different_questions_are_not_ranked_silently(project: Project
 # ------------------------------------------------------------------ Bad input and usage
 
 
+def test_a_split_with_a_file_that_cannot_be_read(small: Project) -> None:
+    small.predictions("own", {"q001": {"answer": "It is d1."}})
+    small.write("dev_strong_output.json", '{"q001": {}')
+    before = small.files()
+    outcome = small.run("answers", "dev")
+    assert outcome.err[0] == "dev_strong_output.json:1: JSON is cut off"
+    assert (outcome.code, small.files() == before) == (2, True)
+
+
 BAD_USAGE: dict[str, tuple[str, list[str]]] = {
     "no file": ("", ["FILE"]),
     "a protocol without a judge": ("a.json --protocol fraction", ["--protocol", "llm_judge"]),
@@ -770,6 +779,20 @@ def test_what_nobody_judged_has_no_verdict(
     assert mentions(outcome.err, "--fail-under llm_judge: cannot be compared: not measured for a")
     assert mentions(outcome.err, "not compared with the baseline: llm_judge: not judged")
     assert changes(before)["llm_judge"]["verdict"] == "not judged"
+
+
+def test_one_judge_twice_is_compared(project: Project, serve: Serve) -> None:
+    serve(lambda call: verdict("no" if pasted(call) == "fat" else "yes"))
+    project.write("a.json", rows(*["It was oil."] * 8))
+    assert project.run("answers", "a.json", *JUDGED).code == 0
+    project.write("before.json", results(project))
+    outcome = project.run(*GATED, *JUDGED)
+    row = changes(project)["llm_judge"]
+    assert (row["difference"], row["verdict"], outcome.code) == (0, "no significant drop", 0)
+    project.write("a.json", rows(*["fat"] * 8))
+    outcome = project.run(*GATED, *JUDGED)
+    row = changes(project)["llm_judge"]
+    assert (row["difference"], row["verdict"], outcome.code) == (-1, "worse", 1)
 
 
 def test_what_is_not_measured_now_or_by_another_judge_is_not_compared(before: Project, serve: Serve) -> None:

@@ -333,6 +333,23 @@ def test_a_batch_of_another_service_is_left_alone(four: Project, submit: Submit,
     assert (scores(four.run(*command)), asked_again(server)) == (SCORES, ALL)
 
 
+def count_twice(server: GroqServer) -> Reply:
+    """Return the first batch with counts that exceed its requests."""
+    server.retrieve(server.batches[FIRST])
+    counts = {"total": 8, "completed": 8, "failed": 0}
+    return Reply(200, json.dumps({**server.batches[FIRST].as_json(), "request_counts": counts}).encode())
+
+
+def test_a_batch_that_counts_more_than_it_was_asked_ends_at_once(four: Project, submit: Submit) -> None:
+    broken: Broken = {}
+    server = submit(disturb=disturb(broken))
+    broken["GET", FIRST] = count_twice(server)
+    outcome = four.run()
+    assert (scores(outcome), outcome.code, asked_again(server)) == (SCORES, 0, [])
+    assert four.run(*BATCH).code == 0
+    assert len(server.batches) == 1
+
+
 NO_COUNTS = json.dumps({"id": FIRST, "status": "failed", "request_counts": None}).encode()
 
 

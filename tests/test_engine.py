@@ -105,6 +105,16 @@ def test_service_that_is_lost_stops_judging(project: Project, serve: Serve, work
     assert least < len(server.calls) < least + 2 * workers
 
 
+def test_lost_calls_of_one_answer_end_this_answer_alone(project: Project, serve: Serve) -> None:
+    write_many(project, 3)
+    server = serve(lambda call: drop() if asked_document(call) == "d1" else score_reply(4))
+    outcome = project.run("dev", "--workers", "1")
+    assert asked(server) == ["d0", *["d1"] * 6, "d2"]
+    assert judge_scores(outcome) == {"q001": 4, "q002": 0, "q003": 4}
+    assert mentions(outcome.err, "judging failed: q002", "Connection error.")
+    assert outcome.code == 3
+
+
 @pytest.mark.parametrize("workers", [1, 8])
 def test_service_that_refuses_every_call_stops_judging(project: Project, serve: Serve, workers: int) -> None:
     write_many(project, 30)
@@ -617,6 +627,24 @@ def test_calls_in_flight_are_awaited_at_ctrl_c(
     assert (outcome.code, len(server.calls)) == (130, 3)
     assert "interrupted" in outcome.err[-1]
     assert_resumes(project, serve, ["d2", "d3", "d4"])
+
+
+@posix_only
+def test_the_call_of_the_only_worker_is_awaited_at_ctrl_c(
+    project: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_many(project, 3)
+
+    def answer(call: Call) -> Reply:
+        if call.number == 1:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        return replace(score_reply(4), latency_s=0.2)
+
+    server = serve(answer)
+    monkeypatch.setattr(evaluation, "GRACE_S", 1.0)
+    outcome = project.run("dev", "--workers", "1")
+    assert (outcome.code, len(server.calls)) == (130, 2)
+    assert_resumes(project, serve, ["d2"])
 
 
 WAITING = error(503, "", "Busy.", headers=(("retry-after", "61"),))

@@ -250,6 +250,16 @@ def test_a_model_that_fails_stops_no_other(lamps: Project, serve: Serve) -> None
     assert (outcome.code, len(server.calls)) == (0, 3)
 
 
+def test_models_share_the_limit_of_dollars(lamps: Project, serve: Serve) -> None:
+    """A reply costs a dollar, at most 4, by the second model 8.40; 8 dollars are left for that."""
+    server = serve(completion(json.dumps({"answer": "Oil."}), completion_tokens=100))
+    price = ("--price", "0", "10000", "--workers", "1")
+    outcome = generate(lamps, "llm", "--model", LLAMA, GPT_OSS, *price, "--max-usd", "11")
+    assert [call.body["model"] for call in server.calls] == [LLAMA, LLAMA, LLAMA]
+    assert mentions(outcome.err, "the next call could exceed --max-usd")
+    assert (outcome.code, outcome.out) == (3, counted(**{LLAMA: 3}))
+
+
 def test_a_dry_run_shows_the_price_of_each_model(lamps: Project, serve: Serve) -> None:
     server = serve(wrote())
     outcome = generate(lamps, "llm", "--dry-run", "--model", GPT_OSS, "someone/else")

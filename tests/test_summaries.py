@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -145,6 +146,20 @@ def test_the_console_and_the_results(project: Project, serve: Serve) -> None:
         assert row == {"id": f"s-{topic}", "query": query, "scores": scores, "error": error}
     project.run("summaries", "--plot", path)  # draws the same
     assert project.files()[picture] == files[picture]
+
+
+def test_a_picture_without_its_package_fails_before_judging(
+    project: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_debates(project, "Oil")
+    server = serve(scored(2))
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    before = project.files()
+    outcome = project.run("summaries", "--report", "png")
+    assert mentions(
+        outcome.err, "error: --report png needs the package matplotlib: run ", "pip install matplotlib"
+    )
+    assert (outcome.code, server.calls, project.files() == before) == (2, [], True)
 
 
 def test_no_results_file_is_overwritten(project: Project, serve: Serve) -> None:
