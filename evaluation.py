@@ -22,13 +22,13 @@ Commands; each lists all its options with --help, such as: evaluation.py dev --h
 Most used options
     --dry-run            show calls, tokens and price of judging; send nothing
     --judge NAME...      judge these systems (default: all but simple)
-    --outputs DIR...     grade the submission in each of these folders, and rank them
+    --submissions DIR... grade the submission in each of these folders, and rank them
     --report html        write a page as well; other formats: md, csv
     @FILE                read options from a file, one with its values on a line
 
 Examples
     python evaluation.py dev
-    python evaluation.py test --outputs submissions/* --report html
+    python evaluation.py test --submissions submissions/* --report html
     python evaluation.py answers my_answers.json --method exact keyword
 
 Contents
@@ -6720,19 +6720,20 @@ def write_outputs(files: Iterable[OutputFile], console: Console) -> tuple[list[O
 
 
 class Option(NamedTuple):
-    """A command-line option: its flags, and the settings of argparse's add_argument."""
+    """A command-line option: its flag, that of before, and the settings of argparse's add_argument."""
 
-    flags: Sequence[str]
+    flag: str  # the attribute's name with dashes if it is ""
+    old_flag: str  # works, but is not in the help; "" for none
     settings: Mapping[str, Any]
 
 
-def option(default: Any, help_text: str, *flags: str, **settings: Any) -> Any:
-    """Return an Option, whose flag is the attribute's name with dashes by default; False makes a switch."""
+def option(default: Any, help_text: str, flag: str = "", *, old: str = "", **settings: Any) -> Any:
+    """Return an Option; the default False makes a switch."""
     if default is False:
         settings["action"] = "store_true"
     if "choices" in settings:
         help_text += f": {', '.join(settings['choices'])}"
-    return Option(flags, {"default": default, "help": help_text, **settings})
+    return Option(flag, old, {"default": default, "help": help_text, **settings})
 
 
 def parse_positive(text: str) -> int:
@@ -6778,6 +6779,12 @@ def parse_split(text: str) -> str:
     return text
 
 
+def parse_labels(text: str) -> str:
+    if text.isdecimal() and not os.path.exists(text):  # what --labels was before
+        raise argparse.ArgumentTypeError(f"{text}: file not found; to draw answers say --label-sheet {text}")
+    return text
+
+
 def parse_name(text: str) -> str:
     if remove_invisible(text) != text or not text:
         raise argparse.ArgumentTypeError(f"expected a name, got {escape_console(text)!r}")
@@ -6805,11 +6812,6 @@ class Options:
 def repeats_option() -> Any:
     what = "ask for each judgement N times, and use the mean (default: 1)"
     return option(1, what, type=parse_positive, metavar="N")
-
-
-def own_criteria_option() -> Any:
-    what = "judge by these of your own, too: polite='Is it polite?', or a file"
-    return option((), what, nargs="+", metavar="VALUE")
 
 
 class Threshold(NamedTuple):
@@ -6922,7 +6924,7 @@ class JudgeOptions(Options):
         None,
         f"use this model only (default: the journal's, or {DEFAULT_JUDGE_MODEL})",
         "--model",
-        "--judge-model",
+        old="--judge-model",
         type=parse_name,
         metavar="NAME",
     )
@@ -6978,8 +6980,8 @@ class InputOptions(Options):
     systems: Sequence[str] | None = option(
         None, "read these systems only", nargs="+", type=parse_name, metavar="NAME"
     )
-    outputs: Sequence[str] | None = option(
-        None, "read the submission in each of these folders", nargs="+", metavar="DIR"
+    submissions: Sequence[str] | None = option(
+        None, "read the submission in each of these folders", old="--outputs", nargs="+", metavar="DIR"
     )
     root: str = ""  # the folder that all paths are relative to; "" is the current one
 
@@ -7204,7 +7206,7 @@ class CheckInputs(Command):
             beside = find_files_beside(split, submission)
             warnings += list_warnings(submission.folder, {"files beside, not graded": beside})
         has_any = any(submission.names for submission in submissions)
-        is_early = has_gold and not (has_any or options.outputs or options.systems)
+        is_early = has_gold and not (has_any or options.submissions or options.systems)
         if is_early:
             console.note(*ungraded)
             console.print("no predictions yet")
@@ -7215,10 +7217,10 @@ class CheckInputs(Command):
             for name in submission.names:
                 title = join_folder(submission.name, name)
                 console.print(escape_console(f"{title}: {texts.get(name, 'cannot be graded')}"))
-        if options.outputs:
+        if options.submissions:
             n_graded = sum(bool(submission.systems) for submission in submissions)
             console.print(f"{n_graded} can be graded, {len(submissions) - n_graded} cannot")
-        if problems or not (has_any or is_early) or (ungraded and not options.outputs):
+        if problems or not (has_any or is_early) or (ungraded and not options.submissions):
             console.warn(f"error: problems in the input: {len(problems) + len(ungraded)}")
             return EXIT_BAD_INPUT
         return EXIT_INCOMPLETE if ungraded else EXIT_OK
@@ -7323,12 +7325,12 @@ def read_questions(
 
 
 def read_submissions(split: Split, options: InputOptions) -> list[Submission]:
-    """Read the submission in each folder of --outputs, or the current directory. Raises UsageError."""
+    """Read the submission in each folder of --submissions, or the current directory. Raises UsageError."""
     submissions = [Submission(folder=options.root)]
-    if options.outputs:
-        paths = [path for path in list_paths(options.outputs) if not is_added_by_system(Path(path).name)]
+    if options.submissions:
+        paths = [path for path in list_paths(options.submissions) if not is_added_by_system(Path(path).name)]
         if not any(map(os.path.isdir, paths)):
-            raise UsageError(f"--outputs: not a folder: {shorten_names(options.outputs)}")
+            raise UsageError(f"--submissions: not a folder: {shorten_names(options.submissions)}")
         names = name_submissions(paths)
         graded = GRADED_FOLDER.format(split=split.name)
         folders = [join_folder(graded, folder) for folder in choose_folders(names)]
@@ -7915,24 +7917,37 @@ class SplitOptions(InputOptions, JudgeOptions, GateOptions):
         type=parse_name,
         metavar="NAME",
     )
-    judge_support: bool = option(False, "judge whether the cited sentences support the answer: one more call")
-    criteria: Sequence[CriterionValue] = own_criteria_option()
+    judge_support: bool = option(False, argparse.SUPPRESS)  # of before: --criteria support
+    criteria: Sequence[CriterionValue] = option(
+        (),
+        "judge by support (do cited sentences say so?) and your own: polite='Is it polite?', or a file",
+        nargs="+",
+        metavar="VALUE",
+    )
     repeats: int = repeats_option()
     limit: int | None = option(None, "judge the first N questions only", type=parse_positive, metavar="N")
     overrides: str | None = option(
         None, f"people's decisions, or none (default: {OVERRIDES_FILE}, if it is there)", metavar="FILE"
     )
-    human: str | None = option(
-        None, f"people's scores, or none (default: {LABELS_FILE}, if it is there)", metavar="FILE"
+    labels: str | None = option(
+        None,
+        f"people's scores, or none (default: {LABELS_FILE}, if it is there)",
+        old="--human",
+        type=parse_labels,
+        metavar="FILE",
     )
-    label_sheet: bool = option(False, f"write {LABELS_FILE}, for people to score answers in, and stop")
-    labels: int | None = option(
-        None, f"answers to draw for it (default: {SHEET_ROWS})", type=parse_positive, metavar="N"
+    label_sheet: int | None = option(
+        None,
+        f"write {LABELS_FILE}, for people to score N answers in (default: {SHEET_ROWS}), and stop",
+        nargs="?",
+        const=SHEET_ROWS,
+        type=parse_positive,
+        metavar="N",
     )
 
     def judges(self, system: System) -> bool:
         if self.judge is None:
-            return bool(self.outputs) or system.name not in UNJUDGED_SYSTEMS
+            return bool(self.submissions) or system.name not in UNJUDGED_SYSTEMS
         return system.name in self.judge or system.title in self.judge
 
 
@@ -7947,7 +7962,7 @@ class GradeSplit(Command):
     results_title = "Evaluation results"
     functions: Mapping[str, OwnMeasure] = MappingProxyType({})
     function_workers = 1
-    submissions: Sequence[Submission] = ()  # without --outputs the current directory is the only one
+    submissions: Sequence[Submission] = ()  # without --submissions the current directory is the only one
     withdrawn: Sequence[str] = ()  # folders of the last gradebook that are gone
     needs_scores = False  # of answers: then F1 is no grade
     baseline: Mapping[str, StoredRun] = MappingProxyType({})
@@ -7966,9 +7981,9 @@ class GradeSplit(Command):
 
     def run(self, console: Console) -> int:
         if self.options.label_sheet and not self.options.dry_run:
-            return self.write_label_sheet(console)
+            return self.write_label_sheet(self.options.label_sheet, console)
         exit_code = super().run(console)
-        if self.options.outputs and not self.options.dry_run:
+        if self.options.submissions and not self.options.dry_run:
             for line in (describe_statuses(self.submissions), *self.gradebook.notice.lines):
                 console.print(escape_console(line))
         if self.withdrawn:
@@ -7976,7 +7991,7 @@ class GradeSplit(Command):
         console.note(*self.people.notes)
         return exit_code
 
-    def write_label_sheet(self, console: Console) -> int:
+    def write_label_sheet(self, n_drawn: int, console: Console) -> int:
         """Write a sheet of answers. The journal tells which are doubtful; nothing is sent."""
         self.options.journal_only = True
         self.read()
@@ -7987,7 +8002,7 @@ class GradeSplit(Command):
         if os.path.lexists(path):
             raise UsageError(f"{path} exists and may hold scores: move it away")
         systems = list(filter(self.options.judges, self.systems))
-        write_file(path, build_label_sheet(systems, self.options.labels or SHEET_ROWS))
+        write_file(path, build_label_sheet(systems, n_drawn))
         console.print(f"Label sheet saved to: {path}")
         return EXIT_INCOMPLETE if self.problems else EXIT_OK
 
@@ -8005,11 +8020,11 @@ class GradeSplit(Command):
         split = self.split._replace(questions=[]) if problems else self.split  # any ID may be a question's
         self.submissions = read_submissions(split, options)
         self.last = LastGradebook()
-        if options.outputs:
+        if options.submissions:
             self.last = read_last_gradebook(self.split, problems)
             problems += find_renumbered(self.split, self.last)
         has_any = any(submission.names for submission in self.submissions)
-        if problems or not has_any or (self.problems and not options.outputs):
+        if problems or not has_any or (self.problems and not options.submissions):
             raise InputError([*problems, *self.problems])
         if options.judge and not self.problems:  # otherwise it may be a system that could not be read
             names = set(flatten((system.name, system.title) for system in self.systems))
@@ -8058,7 +8073,7 @@ class GradeSplit(Command):
         return self.split.questions[request.position], request.texts["answer"]
 
     def find_last_model(self) -> str:
-        if self.options.outputs:
+        if self.options.submissions:
             return self.last.judge
         path = os.path.join(self.options.root, RESULTS_FILE.format(split=self.split.name))
         systems = read_results(read_file(path, []), [])
@@ -8084,7 +8099,7 @@ class GradeSplit(Command):
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:
         self.judging = judging
         self.split = self.split._replace(further=judging.list_further())
-        self.needs_scores = bool(self.options.outputs) and self.expects_judge()
+        self.needs_scores = bool(self.options.submissions) and self.expects_judge()
         if self.needs_scores and not judging.model:
             outcomes = self.explain_unjudged(judging)
         has_outcomes = self.needs_scores or bool(judging.model)
@@ -8142,7 +8157,7 @@ class GradeSplit(Command):
 
     def results(self) -> Iterator[OutputFile]:
         name = RESULTS_FILE.format(split=self.split.name)
-        is_alone = not self.options.outputs
+        is_alone = not self.options.submissions
         if not is_alone:
             yield from self.list_class_files()
         for submission in [*self.submissions, *self.left]:
@@ -8206,7 +8221,7 @@ class GradeSplit(Command):
         folders = sorted(glob.glob(f"{glob.escape(GRADED_FOLDER.format(split=self.split.name))}/*/"))
         current = {fold_text(submission.output_folder) for submission in self.submissions}
         left = []
-        for path in map(Path, folders if self.options.outputs else ()):
+        for path in map(Path, folders if self.options.submissions else ()):
             if fold_text(path.as_posix()) not in current:
                 problem = "no submission of the class has this name any more"
                 left.append(Submission(path.name, output_folder=path.as_posix(), problems=[problem]))
@@ -8217,7 +8232,7 @@ class GradeSplit(Command):
         split = self.split
         name = RESULTS_FILE.format(split=split.name).removesuffix(".json")
         board = LEADERBOARD_FILE.format(split=split.name)
-        pages = {"html"} & self.choose_forms(board) if self.options.outputs else set()
+        pages = {"html"} & self.choose_forms(board) if self.options.submissions else set()
         for submission in [*self.submissions, *self.left]:
             stem = join_folder(submission.output_folder, name)
             forms = find_report_forms(stem)
@@ -8255,7 +8270,7 @@ class GradeSplit(Command):
             f"Loaded {len(self.split.questions)} questions",
             *map(escape_console, self.people.remarks),
         ]
-        if self.options.outputs:
+        if self.options.submissions:
             attention, board, *_ = self.leaderboard.parts
             lines.append(render_text([list_on_console(attention), narrow_leaderboard(board, self.judging)]))
             for system in self.systems:
@@ -8295,7 +8310,7 @@ class GradeSplit(Command):
             what = f"no effect on answers that are not judged: {shorten_names(unused)}"
             lines.append(f"warning: overrides: {what}")
         is_f1 = not self.needs_scores and choose_measure(self.systems) is F1_MEASURE
-        if used and self.options.outputs and is_f1:
+        if used and self.options.submissions and is_f1:
             undecided = [row.title for row in self.systems if row.missing or not row.scored]
             what = "no effect on points, which are F1: nothing is judged, and people have not decided on all"
             lines.append(f"warning: overrides: {what} answers of {shorten_names(undecided)}")
@@ -8950,8 +8965,8 @@ def read_baseline(options: SplitOptions, problems: list[str]) -> Mapping[str, St
     """Return the runs of earlier results. Raises UsageError if they cannot be a baseline of this one."""
     path = options.baseline or ""
     results_file = os.path.join(options.root, RESULTS_FILE.format(split=options.split))
-    if options.outputs:
-        raise UsageError("--baseline compares the current directory's systems: leave out --outputs")
+    if options.submissions:
+        raise UsageError("--baseline compares the current directory's systems: leave out --submissions")
     if os.path.realpath(path) == os.path.realpath(results_file):
         raise UsageError(f"--baseline {path}: this run replaces it; keep a copy under another name")
     file = read_file(path, problems)
@@ -9047,7 +9062,7 @@ def read_people(
     """Read people's decisions and scores, from the files that are named or have the usual names."""
     people = People()
     overrides_file = find_people_file(options.overrides, OVERRIDES_FILE, split)
-    labels_file = find_people_file(options.human, LABELS_FILE, split)
+    labels_file = find_people_file(options.labels, LABELS_FILE, split)
     if overrides_file or labels_file:
         index = index_answers(split, submissions, options)
         if overrides_file:
@@ -9073,7 +9088,7 @@ def index_answers(split: Split, submissions: Sequence[Submission], options: Spli
         criterion.needs_citations: defaultdict(list) for criterion in split.criteria
     }
     judged: set[AnswerKey] = set()
-    is_class = bool(options.outputs)
+    is_class = bool(options.submissions)
     list_earlier = functools.cache(functools.partial(list_earlier_questions, split, is_class=is_class))
     index = AnswerIndex(titles, gold, criteria, copies, judged, list_earlier)
     for submission in submissions:
@@ -11186,7 +11201,9 @@ class AnswerOptions(JudgeOptions, GateOptions):
     methods: Sequence[str] = option(
         (), "as below (default: exact keyword f1)", "--method", nargs="+", choices=METHODS, metavar="NAME"
     )
-    criteria: Sequence[CriterionValue] = own_criteria_option()
+    criteria: Sequence[CriterionValue] = option(
+        (), "judge by your own: polite='Is it polite?', or a file", nargs="+", metavar="VALUE"
+    )
     repeats: int = repeats_option()
     protocol: str = option("verdict", "of a judge (default: verdict)", choices=ANSWER_PROMPTS, metavar="NAME")
     normalize: str = option("text", "before exact (default: text)", choices=NORMALIZERS, metavar="NAME")
@@ -11213,7 +11230,7 @@ class AnswerOptions(JudgeOptions, GateOptions):
     )
     reference_check: bool = option(False, "grade the gold answers: all must be perfect")
     out: str | None = option(None, "the folder for the results (default: that of the answers)", metavar="DIR")
-    overwrite: bool = option(False, "replace results that exist already", "--overwrite", "--force")
+    overwrite: bool = option(False, "replace results that exist already", old="--force")
     dynamic_threshold: float = 0.0  # that was chosen for semantic_dynamic
 
 
@@ -13188,7 +13205,7 @@ class GenerateOptions(JudgeOptions):
         (),
         f"a system for each (default: {DEFAULT_JUDGE_MODEL})",
         "--model",
-        "--judge-model",
+        old="--judge-model",
         nargs="+",
         type=parse_name,
         metavar="NAME",
@@ -13681,9 +13698,10 @@ def grade(
         judge: None takes judgements from the journal and sends nothing. A name is that of the model to ask
             for those that the journal lacks, which needs GROQ_API_KEY. A function `judge(question, answer)`
             returns the score of an answer, from 1 to 5, or None (not judged); these scores are not kept.
-        judge_support: whether the model also judges if the cited sentences support the answer.
+        judge_support: as "support" in criteria.
         criteria: criteria of your own: a dict of name and question, each decided yes or no, or a list of what
-            --criteria takes, or of the rows of its file: `{"name", "description", "scale"}`.
+            --criteria takes, or of the rows of its file: `{"name", "description", "scale"}`. "support" in a
+            list: whether the cited sentences support the answer.
         repeats: how often each judgement is asked for: the score is the mean.
         measures: measures of your own by name: `f(question, prediction)` returns a score, of which more is
             better, True or False, or None if the question has none; it is not asked about a missing
@@ -14211,9 +14229,12 @@ def add_options(parser: argparse.ArgumentParser, options_type: type[Options]) ->
         group = parser.add_argument_group(getattr(owner, "group", ""))
         for name, declared in vars(owner).items():
             if isinstance(declared, Option) and getattr(options_type, name) is declared:
-                flags = declared.flags or [name_flag(name)]
-                target: dict[str, Any] = {"dest": name} if flags[0].startswith("-") else {}
-                group.add_argument(*flags, **target, **declared.settings)
+                flag = declared.flag or name_flag(name)
+                target: dict[str, Any] = {"dest": name} if flag.startswith("-") else {}
+                group.add_argument(flag, **target, **declared.settings)
+                if declared.old_flag:
+                    hidden = {**declared.settings, "help": argparse.SUPPRESS}
+                    group.add_argument(declared.old_flag, **target, **hidden)
 
 
 def name_flag(name: str) -> str:
@@ -14226,7 +14247,6 @@ def list_needs(options: Options) -> Iterator[tuple[str, str, object]]:
     if isinstance(options, GateOptions):
         yield "gate", "--baseline FILE, the results to compare with", options.baseline
     if isinstance(options, SplitOptions):
-        yield "labels", "--label-sheet", options.label_sheet
         yield "fail_under baseline report batch max_usd", "no --label-sheet", not options.label_sheet
         yield "batch max_usd repeats", "a system to judge", options.judge != []
     if isinstance(options, AnswerOptions):
@@ -14256,7 +14276,7 @@ def check_needs(options: Options) -> None:
         for name in () if is_met else names.split():
             declared = getattr(type(options), name)
             if isinstance(declared, Option) and getattr(options, name) != declared.settings["default"]:
-                problems.append(f"{[*declared.flags, name_flag(name)][0]}: it needs {need}")
+                problems.append(f"{declared.flag or name_flag(name)}: it needs {need}")
     if problems:
         raise UsageError("; ".join(problems))
 

@@ -230,7 +230,7 @@ BAD_USAGE: dict[str, tuple[str, str]] = {
     "of a command": ("generate dev --pipeline llm -x", "unrecognized arguments: -x"),
     "required": ("generate dev", "the following arguments are required: --pipeline"),
     "two splits": ("dev test", "unrecognized arguments: test"),
-    "no value": ("dev --judge-model", "argument --model/--judge-model: expected one argument"),
+    "no value": ("dev --model", "argument --model: expected one argument"),
     "choice": ("--report md pdf", "argument --report: invalid choice: 'pdf'"),
     "400 digits": (f"--rpm {'9' * 400}", f"argument --rpm: {WHOLE} '{'9' * 20}'"),
     "no time": ("--timeout 0.0", "argument --timeout: expected a number above 0, got '0.0'"),
@@ -254,7 +254,6 @@ def test_bad_usage(small: Project, arguments: str, message: str) -> None:
 
 
 UNUSED = {  # arguments -> option, and what it needs
-    "labels": ("dev --labels 6", "--labels: it needs --label-sheet"),
     "label sheet": ("dev --label-sheet --fail-under f1=0.5", "--fail-under: it needs no --label-sheet"),
     "judged by nobody": ("dev --judge --batch", "--batch: it needs a system to judge"),
     "gate": ("dev --gate f1", "--gate: it needs --baseline FILE, the results to compare with"),
@@ -334,7 +333,7 @@ def test_split_and_choices(both: Project, arguments: str, systems: str, reports:
 
 def test_options_from_a_file(both: Project) -> None:
     both.write(
-        "course.txt", "# of this course\r\n--systems simple strong\n\n--human\nmy labels.csv\n--judge\n"
+        "course.txt", "# of this course\r\n--systems simple strong\n\n--labels\nmy labels.csv\n--judge\n"
     )
     both.write("my labels.csv", "system,question_id,score\nstrong,q001,4\n")
     outcome = both.run("dev", "@course.txt", "--report", "md")

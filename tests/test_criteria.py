@@ -119,7 +119,7 @@ def test_submissions_and_the_leaderboard_have_it_too(three: Project, serve: Serv
     serve(judge)
     three.submission("in/ann", own=three.read("dev_own_output.json"))
     three.submission("in/bob", own={"q001": {"answer": "It is."}})
-    three.run(*CRITERIA, "--outputs", "in/*", "--report", "html")
+    three.run(*CRITERIA, "--submissions", "in/*", "--report", "html")
     header, *rows = three.files()["dev_leaderboard.csv"].decode("utf-8-sig").splitlines()
     row = dict(zip(header.split(","), rows[0].split(","), strict=True))
     assert [row[name] for name in ("polite", "brevity", "is clear")] == ["0.333333", "1.66667", "0.0"]
@@ -130,9 +130,9 @@ def test_submissions_and_the_leaderboard_have_it_too(three: Project, serve: Serv
 def test_criteria_never_change_points(three: Project, serve: Serve) -> None:
     serve(judge)
     three.submission("in/ann", own=three.read("dev_own_output.json"))
-    three.run("dev", "--outputs", "in/*")
+    three.run("dev", "--submissions", "in/*")
     grades = three.files()["dev_grades.csv"]
-    three.run(*CRITERIA, "--outputs", "in/*")
+    three.run(*CRITERIA, "--submissions", "in/*")
     assert three.files()["dev_grades.csv"] == grades
 
 

@@ -101,7 +101,7 @@ def test_submissions_and_free_answers_have_thresholds_too(six: Project) -> None:
     six.submission("in/ann", own=rows(6))
     six.submission("in/bob", own=HALF)
     outcome = six.run(
-        "dev", "--outputs", "in/*", "--judge", "--fail-under", "ann:recall@5=100", "recall@1=60"
+        "dev", "--submissions", "in/*", "--judge", "--fail-under", "ann:recall@5=100", "recall@1=60"
     )
     assert (outcome.code, [line for line in outcome.err if "worse" in line]) == (
         1,
@@ -425,7 +425,11 @@ WITHOUT_IDS = {
     "content, arguments, message",
     {
         "itself": (None, ["--baseline", RESULTS], f"error: --baseline {RESULTS}: this run replaces it"),
-        "submissions": ({}, ["--outputs", "in/ann"], "error: --baseline compares the current directory's"),
+        "submissions": (
+            {},
+            ["--submissions", "in/ann"],
+            "error: --baseline compares the current directory's",
+        ),
         "missing": (None, [], "baseline.json: file not found"),
         "not results": ('{"own": 3}', [], "baseline.json: "),
         "version 2": (WITHOUT_IDS, [], "baseline.json: no row has a gold_id"),

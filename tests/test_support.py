@@ -1,4 +1,4 @@
-"""Support (--judge-support): whether the cited sentences support an answer, says the judge."""
+"""Support (--criteria support): whether the cited sentences support an answer, says the judge."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from conftest import (
 )
 from groq_server import Call, GroqServer, Reply, completion, score_reply
 
-SUPPORT = ("dev", "--judge-support")
+SUPPORT = ("dev", "--criteria", "support")
 DEGREES = {"full": 1, "partial": 0.5, "none": 0}
 
 
@@ -209,7 +209,7 @@ def test_reports_and_leaderboard(three: Project, serve: Serve) -> None:
     assert "partial (wrong by ID, partly supported by content): It is partial." in page
     assert "| own | " in files["dev_evaluation.md"].decode()
     three.submission("in/ann", own=three.read("dev_own_output.json"))
-    three.run(*SUPPORT, "--outputs", "in/ann", "--report", "html")
+    three.run(*SUPPORT, "--submissions", "in/ann", "--report", "html")
     header, row = three.files()["dev_leaderboard.csv"].decode("utf-8-sig").splitlines()
     assert dict(zip(header.split(","), row.split(","), strict=True))["support"] == "0.5"
     page = three.files()["dev_graded/ann/dev_evaluation.html"].decode()
