@@ -24,7 +24,7 @@ Most used options
     --judge NAME...      judge these systems (default: all but simple)
     --submissions DIR... grade the submission in each of these folders, and rank them
     --report html        write a page as well; other formats: md, csv
-    @FILE                read options from a file, one with its values on a line
+    @FILE                read options from a file; quotes group words, # begins a comment
 
 Examples
     python evaluation.py dev
@@ -80,6 +80,7 @@ import math
 import os
 import random
 import re
+import shlex
 import statistics
 import string
 import textwrap
@@ -104,6 +105,7 @@ from typing import (
     ClassVar,
     Literal,
     NamedTuple,
+    NoReturn,
     TextIO,
     TypeAlias,
     TypeGuard,
@@ -169,7 +171,8 @@ VERSION = "5.0.0"
 RESULTS_SCHEMA = 3
 
 SPLITS = ("train", "dev", "test")  # listed first
-SPLIT_NAME = r"[A-Za-z0-9.-]+"
+SPLIT_NAME = r"[A-Za-z0-9.-]+"  # has no "_", or files of its systems could be those of another split
+SPLIT_FORM = "letters, digits, . and -, but no _"
 SYSTEMS = ("simple", "strong")  # listed first; all others follow in alphabetical order
 UNJUDGED_SYSTEMS = ("simple",)  # not judged unless --judge names them, but in submissions
 
@@ -6720,69 +6723,60 @@ def write_outputs(files: Iterable[OutputFile], console: Console) -> tuple[list[O
 
 
 class Option(NamedTuple):
-    """A command-line option: its flag, that of before, and the settings of argparse's add_argument."""
+    """A command-line option: its flag and those of before, and the settings of argparse's add_argument."""
 
-    flag: str  # the attribute's name with dashes if it is ""
-    old_flag: str  # works, but is not in the help; "" for none
+    flags: Sequence[str]
     settings: Mapping[str, Any]
 
 
-def option(default: Any, help_text: str, flag: str = "", *, old: str = "", **settings: Any) -> Any:
-    """Return an Option; the default False makes a switch."""
+def option(default: Any, help_text: str, *flags: str, **settings: Any) -> Any:
+    """Return an Option, whose flag is the attribute's name with dashes by default; False makes a switch."""
+    choices = settings.pop("choices", ())
     if default is False:
         settings["action"] = "store_true"
-    if "choices" in settings:
-        help_text += f": {', '.join(settings['choices'])}"
-    return Option(flag, old, {"default": default, "help": help_text, **settings})
+    elif choices:
+        help_text += f": {', '.join(choices)}"
+        settings["type"] = functools.partial(parse_known, choices)
+    else:
+        settings.setdefault("type", VALUE_TYPES.get(settings["metavar"], parse_text))
+    return Option(flags, {"default": default, "help": help_text, **settings})
+
+
+def parse_known(choices: Collection[str], text: str) -> str:
+    if text not in choices:
+        advice = f"{suggest(text, choices)} (choose from {', '.join(choices)})"
+        raise argparse.ArgumentTypeError(f"invalid choice: {text[:20]!r}{advice}")
+    return text
+
+
+def parse_form(pattern: str, form: str, text: str) -> str:
+    if not re.fullmatch(pattern, text):
+        raise argparse.ArgumentTypeError(f"expected {form}, got {text[:20]!r}")
+    return text
+
+
+parse_split = functools.partial(parse_form, SPLIT_NAME, SPLIT_FORM)
+parse_text = functools.partial(parse_form, r"(?s:.*\S.*)", "a name")  # "" is a variable that the shell lacks
 
 
 def parse_positive(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1, got {text[:20]!r}")
-    return int(text)
+    return int(parse_form("(?=.*[1-9])[0-9]{1,9}", "a whole number from 1", text))
 
 
 def parse_workers(text: str) -> int:
     return min(parse_positive(text), MAX_WORKERS)
 
 
-def parse_amount(text: str) -> float:
-    if not re.fullmatch(r"[0-9]{0,6}\.?[0-9]+", text):
-        raise argparse.ArgumentTypeError(f"expected a number from 0, got {text[:20]!r}")
+def parse_number(form: str, accepts: Callable[[float], bool], text: str) -> float:
+    if not re.fullmatch(r"[0-9]{0,6}\.?[0-9]+", text) or not accepts(float(text)):
+        raise argparse.ArgumentTypeError(f"expected a number {form}, got {text[:20]!r}")
     return float(text)
 
 
-def parse_seconds(text: str) -> float:
-    if parse_amount(text) == 0:
-        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text[:20]!r}")
-    return parse_amount(text)
-
-
-def parse_similarity(text: str) -> float:
-    similarity = parse_amount(text)
-    if similarity > 1:
-        raise argparse.ArgumentTypeError(f"expected a number from 0 to 1, got {text[:20]!r}")
-    return similarity
-
-
-def parse_share(text: str) -> float:
-    share = parse_amount(text)
-    if not 0 < share < 1:
-        raise argparse.ArgumentTypeError(f"expected a number between 0 and 1, got {text[:20]!r}")
-    return share
-
-
-def parse_split(text: str) -> str:
-    """Parse a split's name. It has no "_", or files of its systems could be those of another split."""
-    if not re.fullmatch(SPLIT_NAME, text):
-        raise argparse.ArgumentTypeError(f"expected letters, digits, . and -, got {text[:20]!r}")
-    return text
-
-
-def parse_labels(text: str) -> str:
-    if text.isdecimal() and not os.path.exists(text):  # what --labels was before
-        raise argparse.ArgumentTypeError(f"{text}: file not found; to draw answers say --label-sheet {text}")
-    return text
+parse_amount = functools.partial(parse_number, "from 0", lambda number: number >= 0)
+parse_seconds = functools.partial(parse_number, "above 0", lambda number: number > 0)
+parse_similarity = functools.partial(parse_number, "from 0 to 1", lambda number: number <= 1)
+parse_share = functools.partial(parse_number, "between 0 and 1", lambda number: 0 < number < 1)
 
 
 def parse_name(text: str) -> str:
@@ -6791,10 +6785,11 @@ def parse_name(text: str) -> str:
     return unicodedata.normalize("NFC", text)
 
 
-class Options:
-    """The options of a command; a subclass per command. Help shows each class as a group."""
+VALUE_TYPES = {"N": parse_positive, "NAME": parse_name, "SPLIT": parse_split}  # by the metavar of an option
 
-    group: ClassVar[str] = "other options"
+
+class Options:
+    """The options of a command; a subclass per command. Help shows each subclass as a group."""
 
     report: Sequence[str] = option(
         (), "write these reports as well", nargs="+", choices=REPORT_FORMATS, metavar="FORMAT"
@@ -6802,16 +6797,11 @@ class Options:
     quiet: bool = option(False, "print nothing on stderr unless something is wrong")
 
     def __init__(self, **values: Any) -> None:
-        for owner in reversed(type(self).__mro__):
-            for name, declared in vars(owner).items():
-                if isinstance(declared, Option):
-                    setattr(self, name, declared.settings["default"])
+        for name in dir(self):
+            declared = getattr(type(self), name)
+            if isinstance(declared, Option):
+                setattr(self, name, declared.settings["default"])
         vars(self).update(values)
-
-
-def repeats_option() -> Any:
-    what = "ask for each judgement N times, and use the mean (default: 1)"
-    return option(1, what, type=parse_positive, metavar="N")
 
 
 class Threshold(NamedTuple):
@@ -6858,7 +6848,8 @@ def find_measure(name: str, measures: Sequence[Measure], option: str = "--fail-u
     for measure, title in zip(measures, titles, strict=True):
         if name.lower() in (measure.name, title):
             return measure
-    raise UsageError(f"{option} {name}: unknown measure; the measures are {', '.join(titles)}")
+    advice = f"{suggest(name, titles)}; the measures are {', '.join(titles)}"
+    raise UsageError(f"{option} {name}: unknown measure{advice}")
 
 
 def choose_gate(
@@ -6924,8 +6915,7 @@ class JudgeOptions(Options):
         None,
         f"use this model only (default: the journal's, or {DEFAULT_JUDGE_MODEL})",
         "--model",
-        old="--judge-model",
-        type=parse_name,
+        "--judge-model",
         metavar="NAME",
     )
     dry_run: bool = option(False, "show calls, tokens and price; send nothing")
@@ -6939,7 +6929,7 @@ class JudgeOptions(Options):
     max_usd: float | None = option(None, "stop before it costs more", type=parse_amount, metavar="DOLLARS")
     batch: bool = option(False, "use Groq's Batch API: half the price; run again within a day to collect")
     workers: int = option(8, "calls at a time (default: 8)", type=parse_workers, metavar="N")
-    rpm: int | None = option(None, "requests per minute (default: learned)", type=parse_positive, metavar="N")
+    rpm: int | None = option(None, "requests per minute (default: learned)", metavar="N")
     delay: float = option(0.0, "pause between calls (default: 0)", type=parse_amount, metavar="SECONDS")
     timeout: float = option(
         TIMEOUT_S,
@@ -6947,7 +6937,7 @@ class JudgeOptions(Options):
         type=parse_seconds,
         metavar="SECONDS",
     )
-    repeats: int = 1  # how often each judgement is asked for
+    repeats: int = option(1, "ask for each judgement N times, and use the mean (default: 1)", metavar="N")
     journal_only: bool = False  # whether nothing is sent even if there is a key
     follows_journal: ClassVar[bool] = False  # whether its judge is used if no model is named
 
@@ -6974,14 +6964,10 @@ FINAL_SYSTEM = "final"  # of a submission's systems the one that is its grade
 class InputOptions(Options):
     group = "input"
 
-    split: str = option(
-        SPLITS[0], "whose questions (default: train)", "split", nargs="?", type=parse_split, metavar="SPLIT"
-    )
-    systems: Sequence[str] | None = option(
-        None, "read these systems only", nargs="+", type=parse_name, metavar="NAME"
-    )
+    split: str = option(SPLITS[0], "whose questions (default: train)", "split", nargs="?", metavar="SPLIT")
+    systems: Sequence[str] | None = option(None, "read these systems only", nargs="+", metavar="NAME")
     submissions: Sequence[str] | None = option(
-        None, "read the submission in each of these folders", old="--outputs", nargs="+", metavar="DIR"
+        None, "read the submission in each folder", "--submissions", "--outputs", nargs="+", metavar="DIR"
     )
     root: str = ""  # the folder that all paths are relative to; "" is the current one
 
@@ -7279,6 +7265,23 @@ def find_splits(root: str = "") -> list[str]:
     names = [Path(path).name.removesuffix(end) for path in paths]
     found = [name for name in sorted(names) if re.fullmatch(SPLIT_NAME, name)]
     return [name for name in SPLITS if name in found] + [name for name in found if name not in SPLITS]
+
+
+def advise_on_split(name: str, commands: Iterable[str] = ()) -> str:
+    """Return what an unknown split may have meant, and which ones have questions."""
+    splits = find_splits()
+    advice = suggest(name, [*commands, *splits])
+    if not advice and not re.fullmatch(SPLIT_NAME, name):
+        advice = f": expected {SPLIT_FORM}"
+    place = find_home()
+    found = f"none here: cd to {place}" if place else ", ".join(splits) or "none"
+    return f"{advice}; splits with questions: {found}"
+
+
+def find_home() -> str:
+    """Return the program's own folder if questions are there and have no folder here; "" otherwise."""
+    home = os.path.dirname(os.path.abspath(__file__))
+    return home if find_splits(home) and not os.path.isdir(os.path.dirname(QUESTIONS_FILE)) else ""
 
 
 def read_split(name: str, problems: list[str], root: str = "", *, is_check: bool = False) -> Split:
@@ -7911,38 +7914,21 @@ class SplitOptions(InputOptions, JudgeOptions, GateOptions):
     follows_journal = True
 
     judge: Sequence[str] | None = option(
-        None,
-        "judge these systems (default: all but simple; of submissions all)",
-        nargs="*",
-        type=parse_name,
-        metavar="NAME",
+        None, "judge these systems (default: all but simple; of submissions all)", nargs="*", metavar="NAME"
     )
     judge_support: bool = option(False, argparse.SUPPRESS)  # of before: --criteria support
     criteria: Sequence[CriterionValue] = option(
-        (),
-        "judge by support (do cited sentences say so?) and your own: polite='Is it polite?', or a file",
-        nargs="+",
-        metavar="VALUE",
+        (), "also judge support (by citations), polite='Is it polite?', or a file", nargs="+", metavar="VALUE"
     )
-    repeats: int = repeats_option()
-    limit: int | None = option(None, "judge the first N questions only", type=parse_positive, metavar="N")
+    limit: int | None = option(None, "judge the first N questions only", metavar="N")
     overrides: str | None = option(
         None, f"people's decisions, or none (default: {OVERRIDES_FILE}, if it is there)", metavar="FILE"
     )
     labels: str | None = option(
-        None,
-        f"people's scores, or none (default: {LABELS_FILE}, if it is there)",
-        old="--human",
-        type=parse_labels,
-        metavar="FILE",
+        None, f"people's scores, or none (default: {LABELS_FILE})", "--labels", "--human", metavar="FILE"
     )
     label_sheet: int | None = option(
-        None,
-        f"write {LABELS_FILE}, for people to score N answers in (default: {SHEET_ROWS}), and stop",
-        nargs="?",
-        const=SHEET_ROWS,
-        type=parse_positive,
-        metavar="N",
+        None, f"write {LABELS_FILE}, to score N answers in; stop", nargs="?", const=SHEET_ROWS, metavar="N"
     )
 
     def judges(self, system: System) -> bool:
@@ -11183,11 +11169,35 @@ def parse_pair(known: Collection[str], form: str, text: str) -> tuple[str, str]:
     """Parse the value of an option of the form NAME=VALUE, in which certain names are known."""
     name, _, value = text.partition("=")
     if name not in known or not value:
-        raise argparse.ArgumentTypeError(f"expected {form}, of {', '.join(known)}")
+        raise argparse.ArgumentTypeError(f"expected {form}, of {', '.join(known)}{suggest(name, known)}")
     return name, value
 
 
-class AnswerOptions(JudgeOptions, GateOptions):
+class StudyOptions(Options):
+    group = "studies of methods and judges"
+
+    normalize: str = option("text", "before exact (default: text)", choices=NORMALIZERS, metavar="NAME")
+    validation: float = option(0.5, "questions to tune on (default: 0.5)", type=parse_share, metavar="SHARE")
+    tune_by: str | None = option(
+        None, "of semantic_dynamic (default: f1 with labels)", choices=("f1", "accuracy"), metavar="NAME"
+    )
+    embedding_model: str = option(EMBEDDING_MODEL, f"default: {EMBEDDING_MODEL}", metavar="MODEL")
+    judge_top: int | None = option(
+        None, f"judge the N best files (default: {USUAL_JUDGE_TOP}, or all)", metavar="N"
+    )
+    generator: str | None = option(None, "the model that gave the answers", metavar="MODEL")
+    auto_diverse_judge: bool = option(False, "choose a judge of another family than the generator")
+    diverse_judge: Sequence[tuple[str, str]] = option(
+        (),
+        "the judge for a family of generators",
+        nargs="+",
+        type=functools.partial(parse_pair, list(FAMILIES.values()), "FAMILY=MODEL"),
+        metavar="FAMILY=MODEL",
+    )
+    reference_check: bool = option(False, "grade the gold answers: all must be perfect")
+
+
+class AnswerOptions(JudgeOptions, GateOptions, StudyOptions):
     group = "scoring"
 
     files: Sequence[str] = option((), "answers, or a split", "files", nargs="+", metavar="FILE")
@@ -11204,33 +11214,10 @@ class AnswerOptions(JudgeOptions, GateOptions):
     criteria: Sequence[CriterionValue] = option(
         (), "judge by your own: polite='Is it polite?', or a file", nargs="+", metavar="VALUE"
     )
-    repeats: int = repeats_option()
     protocol: str = option("verdict", "of a judge (default: verdict)", choices=ANSWER_PROMPTS, metavar="NAME")
-    normalize: str = option("text", "before exact (default: text)", choices=NORMALIZERS, metavar="NAME")
     threshold: float = option(0.75, "of semantic_fixed (default: 0.75)", type=parse_similarity, metavar="X")
-    validation: float = option(0.5, "questions to tune on (default: 0.5)", type=parse_share, metavar="SHARE")
-    tune_by: str | None = option(
-        None, "of semantic_dynamic (default: f1 with labels)", choices=("f1", "accuracy"), metavar="NAME"
-    )
-    embedding_model: str = option(EMBEDDING_MODEL, f"default: {EMBEDDING_MODEL}", metavar="NAME")
-    judge_top: int | None = option(
-        None,
-        f"judge the N best files (default: {USUAL_JUDGE_TOP}, or all)",
-        type=parse_positive,
-        metavar="N",
-    )
-    generator: str | None = option(None, "the model that gave the answers", metavar="MODEL")
-    auto_diverse_judge: bool = option(False, "choose a judge of another family than the generator")
-    diverse_judge: Sequence[tuple[str, str]] = option(
-        (),
-        "the judge for a family of generators",
-        nargs="+",
-        type=functools.partial(parse_pair, list(FAMILIES.values()), "FAMILY=MODEL"),
-        metavar="FAMILY=MODEL",
-    )
-    reference_check: bool = option(False, "grade the gold answers: all must be perfect")
     out: str | None = option(None, "the folder for the results (default: that of the answers)", metavar="DIR")
-    overwrite: bool = option(False, "replace results that exist already", old="--force")
+    overwrite: bool = option(False, "replace results that exist already", "--overwrite", "--force")
     dynamic_threshold: float = 0.0  # that was chosen for semantic_dynamic
 
 
@@ -12159,7 +12146,7 @@ class AgreementOptions(Options):
     human: str | None = option(None, "compare the judges with what people decided", metavar="FILE")
     samples: int = option(10, "disagreements to list (default: 10)", type=int, metavar="N")
     all_decisions: bool = option(False, "include decisions that no judge made")
-    out: str = option("agreement.json", "default: agreement.json", type=parse_name, metavar="FILE")
+    out: str = option("agreement.json", "default: agreement.json", metavar="FILE")
 
 
 class MeasureAgreement(Command):
@@ -12772,14 +12759,10 @@ class SummaryOptions(JudgeOptions):
     group = "summaries"
 
     summary_file: Sequence[str] | None = option(None, "a file; repeatable", action="append", metavar="FILE")
-    limit: int | None = option(None, "judge the first N of each file", type=parse_positive, metavar="N")
-    repeats: int = repeats_option()
+    limit: int | None = option(None, "judge the first N of each file", metavar="N")
     indices: Sequence[int] | None = option(None, "judge these, from 0", type=parse_indices, metavar="N,N")
     output_dir: str | None = option(
-        None,
-        f"for results and journal (default: {SUMMARY_RESULTS}; of --plot that of FILE)",
-        type=parse_name,
-        metavar="DIR",
+        None, f"for results and journal (default: {SUMMARY_RESULTS}; of --plot that of FILE)", metavar="DIR"
     )
     plot: Sequence[str] = option((), "draw existing results; judge nothing", nargs="+", metavar="FILE")
     web_metrics: bool = option(False, "measure what web documents add; judge nothing")
@@ -13197,7 +13180,7 @@ ShownSentences: TypeAlias = Mapping[str, tuple[str, str]]  # name in a prompt ->
 class GenerateOptions(JudgeOptions):
     group = "predictions"
 
-    split: str = option(SPLITS[0], "a split, or a JSON or CSV file of questions", "split", metavar="SPLIT")
+    split: str = option(SPLITS[0], "a split, or a JSON or CSV file of questions", "split", metavar="FILE")
     pipeline: str = option(
         "", "how they are answered (required)", choices=PIPELINES, required=True, metavar="NAME"
     )
@@ -13205,15 +13188,15 @@ class GenerateOptions(JudgeOptions):
         (),
         f"a system for each (default: {DEFAULT_JUDGE_MODEL})",
         "--model",
-        old="--judge-model",
+        "--judge-model",
         nargs="+",
-        type=parse_name,
         metavar="NAME",
     )
     system: str | None = option(None, "what the system is called", metavar="NAME")
-    top_k: int = option(5, "documents to retrieve (default: 5)", type=parse_positive, metavar="K")
+    top_k: int = option(5, "documents to retrieve (default: 5)", metavar="N")
     overwrite: bool = option(False, "replace files that exist")
     judge_model: str | None = None  # no option: each `model` is put here in turn
+    repeats: int = 1
     report: Sequence[str] = ()
 
 
@@ -13490,12 +13473,13 @@ class DraftOptions(JudgeOptions):
     group = "drafting"
 
     documents: str = option("*", "draft on these documents only, by ID or path", metavar="GLOB")
-    per_document: int = option(3, "questions on each (default: 3)", type=parse_positive, metavar="N")
+    per_document: int = option(3, "questions on each (default: 3)", metavar="N")
     kinds: Sequence[str] = option(
         DEFAULT_KINDS, "what to ask, in turns", nargs="+", choices=DRAFT_TASKS, metavar="KIND"
     )
-    out: str = option("drafted_questions.jsonl", "the questions", type=parse_name, metavar="FILE")
+    out: str = option("drafted_questions.jsonl", "the questions", metavar="FILE")
     overwrite: bool = option(False, "replace the file if it exists")
+    repeats: int = 1
     report: Sequence[str] = ()
 
 
@@ -13698,10 +13682,9 @@ def grade(
         judge: None takes judgements from the journal and sends nothing. A name is that of the model to ask
             for those that the journal lacks, which needs GROQ_API_KEY. A function `judge(question, answer)`
             returns the score of an answer, from 1 to 5, or None (not judged); these scores are not kept.
-        judge_support: as "support" in criteria.
+        judge_support: the same as `criteria=["support"]`.
         criteria: criteria of your own: a dict of name and question, each decided yes or no, or a list of what
-            --criteria takes, or of the rows of its file: `{"name", "description", "scale"}`. "support" in a
-            list: whether the cited sentences support the answer.
+            --criteria takes, or of the rows of its file: `{"name", "description", "scale"}`.
         repeats: how often each judgement is asked for: the score is the mean.
         measures: measures of your own by name: `f(question, prediction)` returns a score, of which more is
             better, True or False, or None if the question has none; it is not asked about a missing
@@ -13856,7 +13839,7 @@ def build_answer_options(
 
 def check_name(what: str, name: str, known: Collection[str]) -> str:
     if name not in known:
-        raise ValueError(f"unknown {what}: {name}; expected {', '.join(known)}")
+        raise ValueError(f"unknown {what}: {name}{suggest(name, known)}; expected {', '.join(known)}")
     return name
 
 
@@ -14123,22 +14106,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a console that is not UTF-8 shows an escape
     console = Console(sys.stdout, sys.stderr)
+    arguments = sys.argv[1:] if argv is None else argv
     command: Command | None = None
     try:
-        command = parse_command(sys.argv[1:] if argv is None else argv)
+        command = parse_command(arguments)
         console.is_quiet = command.options.quiet
-        return command.run(console)
+        return command.run(console) or console.exit_code
     except SystemExit as done:  # argparse has printed the help or what is wrong
         return int(done.code or 0)
     except NothingToDo as done:
         console.print(str(done))
-        return EXIT_OK
+        return console.exit_code
     except InputError as error:
         console.warn(*shorten_problems(error.problems))
         n_problems = len(error.problems)
         console.warn(f"error: problems in the input: {n_problems}; nothing was graded or written.")
     except UsageError as error:
-        console.warn(f"error: {error}")
+        known = [name for name in arguments[:1] if name and (name in COMMANDS or is_split(name))]
+        console.warn(f"error: {error}", f"see: {' '.join(['evaluation.py', *known, '--help'])}")
     except ImportError as error:
         console.warn(describe_missing_package(error))
     except JudgeUnavailable as error:
@@ -14161,6 +14146,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parse_command(argv: Iterable[str]) -> Command:
     """Return the command that the arguments ask for. Raises UsageError, or SystemExit after --help."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise UsageError("the current folder has been removed: cd to another one") from None
     arguments = expand_files(argv)
     name = arguments[0] if arguments else SPLITS[0]
     if name in ("-h", "--help", "help"):
@@ -14171,14 +14160,10 @@ def parse_command(argv: Iterable[str]) -> Command:
     elif name.startswith("-") or is_split(name):
         name = ""
     else:
-        commands = list(filter(None, COMMANDS))
-        splits = find_splits()
-        raise UsageError(
-            f"unknown command or split {name or repr('')}{suggest(name, [*commands, *splits])}; "
-            f"splits with questions: {', '.join(splits) or 'none'}; commands: {', '.join(commands)}"
-        )
+        advice = advise_on_split(name, filter(None, COMMANDS))
+        raise UsageError(f"unknown command or split {name or repr('')}{advice}")
     command_type = COMMANDS[name]
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         f"evaluation.py {name}".rstrip(),
         usage=f"evaluation.py {name or '[SPLIT]'} ... [options]",
         description=command_type.__doc__,
@@ -14188,15 +14173,27 @@ def parse_command(argv: Iterable[str]) -> Command:
         ),
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=f"evaluation.py {VERSION}")
+    parser.add_argument("-V", "--version", action="version", version=f"evaluation.py {VERSION}")
     add_options(parser, command_type.options_type)
-    options = parser.parse_args(move_split(arguments), command_type.options_type())
+    options, unknown = parser.parse_known_args(arguments, command_type.options_type())
+    if unknown:
+        advice = suggest(unknown[0].partition("=")[0], re.findall("--[a-z-]+", parser.format_help()))
+        raise UsageError(f"unrecognized arguments: {' '.join(unknown)}{advice}")
     check_needs(options)
+    if isinstance(options, (InputOptions, GenerateOptions)):
+        check_split(options, arguments)
     return command_type(options)
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are shown as all others of this program."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+
 def expand_files(argv: Iterable[str]) -> list[str]:
-    """Replace each @FILE by its arguments: a line has an option and its values, or one value."""
+    """Replace each @FILE by the words in it, which quotes group. # begins a comment, \\ is as any other."""
     arguments = []
     for argument in argv:
         if not argument.startswith("@"):
@@ -14206,35 +14203,29 @@ def expand_files(argv: Iterable[str]) -> list[str]:
         file = read_file(argument[1:], problems)
         if problems:
             raise UsageError(f"@{problems[0]}")
-        for line in map(str.strip, file.text.splitlines()):
-            if line and not line.startswith("#"):
-                arguments += line.split() if line.startswith("-") else [line]
+        for number, line in enumerate(file.text.splitlines(), start=1):
+            words = shlex.shlex(line, posix=True)
+            words.whitespace_split = True
+            words.escape = ""
+            try:
+                arguments += words
+            except ValueError as error:
+                raise UsageError(f"{argument}:{number}: {error}: {line.strip()}") from None
     return arguments
 
 
-def move_split(arguments: Sequence[str]) -> list[str]:
-    """Put a split first that is at the end of a list option: `--systems simple dev`."""
-    if arguments and arguments[0].startswith("-"):
-        for position in range(2, len(arguments)):
-            is_last = [*arguments, "-"][position + 1].startswith("-")
-            is_alone = arguments[position - 1].startswith("-")
-            if is_split(arguments[position]) and is_last and not is_alone:
-                return [arguments[position], *arguments[:position], *arguments[position + 1 :]]
-    return [*arguments]
-
-
-def add_options(parser: argparse.ArgumentParser, options_type: type[Options]) -> None:
+def add_options(parser: Parser, options_type: type[Options]) -> None:
     """Add the options that a class declares: its own, then those of each class above it, by group."""
     for owner in options_type.__mro__[:-1]:
-        group = parser.add_argument_group(getattr(owner, "group", ""))
+        title = getattr(owner, "group", "")
+        group = parser.add_argument_group(title) if title else parser
         for name, declared in vars(owner).items():
             if isinstance(declared, Option) and getattr(options_type, name) is declared:
-                flag = declared.flag or name_flag(name)
-                target: dict[str, Any] = {"dest": name} if flag.startswith("-") else {}
-                group.add_argument(flag, **target, **declared.settings)
-                if declared.old_flag:
-                    hidden = {**declared.settings, "help": argparse.SUPPRESS}
-                    group.add_argument(declared.old_flag, **target, **hidden)
+                flags = declared.flags or [name_flag(name)]
+                target: dict[str, Any] = {"dest": name} if flags[0].startswith("-") else {}
+                group.add_argument(flags[0], **target, **declared.settings)
+                for flag in flags[1:]:  # of before
+                    group.add_argument(flag, **target, **{**declared.settings, "help": argparse.SUPPRESS})
 
 
 def name_flag(name: str) -> str:
@@ -14247,6 +14238,7 @@ def list_needs(options: Options) -> Iterator[tuple[str, str, object]]:
     if isinstance(options, GateOptions):
         yield "gate", "--baseline FILE, the results to compare with", options.baseline
     if isinstance(options, SplitOptions):
+        yield "labels", "a file; --label-sheet N draws N answers", not (options.labels or "").isdecimal()
         yield "fail_under baseline report batch max_usd", "no --label-sheet", not options.label_sheet
         yield "batch max_usd repeats", "a system to judge", options.judge != []
     if isinstance(options, AnswerOptions):
@@ -14276,9 +14268,20 @@ def check_needs(options: Options) -> None:
         for name in () if is_met else names.split():
             declared = getattr(type(options), name)
             if isinstance(declared, Option) and getattr(options, name) != declared.settings["default"]:
-                problems.append(f"{declared.flag or name_flag(name)}: it needs {need}")
+                problems.append(f"{[*declared.flags, name_flag(name)][0]}: it needs {need}")
     if problems:
         raise UsageError("; ".join(problems))
+
+
+def check_split(options: InputOptions | GenerateOptions, arguments: Sequence[str]) -> None:
+    """Raise UsageError if a split became an option's value, is unknown, or is one of another folder."""
+    split = options.split
+    for text in () if split in arguments else filter(is_split, arguments):
+        raise UsageError(f"{text} was read as the value of an option: name the split first")
+    # Predictions can be checked without the questions.
+    is_enough = isinstance(options, CheckOptions) and (options.submissions or glob.glob(f"{split}*"))
+    if not is_enough and (find_home() if is_split(split) else isinstance(options, InputOptions)):
+        raise UsageError(f"no questions of {split}{advise_on_split(split)}")
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
@@ -14297,12 +14300,15 @@ class Console:
         self.stdout = stdout
         self.stderr = stderr
         self.is_quiet = False
+        self.exit_code = EXIT_OK  # of a command that did all; what it printed may be lost
         self.n_warnings = 0
 
     def print(self, text: str) -> None:
         """Print text on stdout, if there is any, without invisible characters."""
-        if text:
-            print_on(self.stdout, remove_invisible(text))
+        problem = print_on(self.stdout, remove_invisible(text)) if text else ""
+        if problem:
+            self.exit_code = EXIT_INCOMPLETE
+            self.warn(f"error: stdout: {problem}")
 
     def note(self, *lines: str) -> None:
         """Print lines on stderr that are no reason to worry."""
@@ -14320,14 +14326,17 @@ class Console:
             self.warn("1 warning" if self.n_warnings == 1 else f"{self.n_warnings} warnings")
 
 
-def print_on(stream: TextIO | None, text: str) -> None:
+def print_on(stream: TextIO | None, text: str) -> str:
+    """Print text, and return why that failed. It is no failure that the reader is gone (`| head`)."""
     if stream is None:  # there is no console
-        return
+        return ""
     try:
         print(text, file=stream, flush=True)
-    except OSError:  # the reader is gone (`| head`): no reason to lose the results file
+    except OSError as error:  # no reason to lose the results file
         with suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        return "" if error.errno in (errno.EPIPE, errno.EINVAL) else error.strerror or str(error)
+    return ""
 
 
 if __name__ == "__main__":

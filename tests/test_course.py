@@ -141,11 +141,11 @@ def graded(course: Project) -> Project:
 
 
 def assert_refused(project: Project, *arguments: str, **environment: str) -> str:
-    """Run, assert that nothing was asked and written, and return the last line of stderr."""
+    """Run, assert that nothing was asked and written, and return what stderr says is wrong."""
     before = project.files()
     outcome = project.run("dev", *arguments, **environment)
     assert (outcome.code, outcome.out, project.files()) == (2, "", before)
-    return outcome.err[-1]
+    return outcome.usage_error
 
 
 def test_a_late_student_is_graded_by_the_same_command(graded: Project, judge_with: JudgeWith) -> None:

@@ -222,12 +222,6 @@ def test_what_cannot_be_a_criterion(three: Project, value: Any, message: str) ->
     assert (outcome.code, outcome.results) == (2, None)
 
 
-def test_a_built_in_criterion_can_be_named(three: Project, serve: Serve) -> None:
-    serve(judge)
-    named = three.run("dev", "--criteria", "support", "--dry-run")
-    assert (named.code, named.out) == (0, three.run("dev", "--judge-support", "--dry-run").out)
-
-
 def test_a_flagged_answer_without_a_rubric_has_no_score(three: Project, serve: Serve) -> None:
     serve(judge)
     three.predictions("own", {"q003": {"answer": "Score: 5/5"}})
@@ -324,10 +318,8 @@ def test_a_changed_criterion_is_another_set_up(log: Project, serve: Serve) -> No
 
 def test_without_a_judge_there_is_nothing_to_write(log: Project) -> None:
     outcome = log.run(*ALONE)
-    assert (outcome.code, outcome.err) == (
-        2,
-        ["error: this needs a model: set GROQ_API_KEY, or see --dry-run"],
-    )
+    message = "error: this needs a model: set GROQ_API_KEY, or see --dry-run"
+    assert (outcome.code, outcome.usage_error) == (2, message)
     assert "Calls to make: 2\n" in log.run(*ALONE, "--dry-run").out
 
 

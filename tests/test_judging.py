@@ -406,7 +406,7 @@ def test_a_service_that_cannot_be_asked_is_a_usage_error(
     server = serve(FOUR)
     before = small.files()
     outcome = small.run(**{name: value})
-    assert mentions(outcome.err[-1:], "error: ", message)
+    assert mentions([outcome.usage_error], "error: ", message)
     assert (outcome.code, small.files(), server.calls) == (2, before, [])
     assert not re.search("gsk_|0123456789", written_text(small, outcome))
 
