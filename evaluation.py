@@ -6736,6 +6736,7 @@ def option(default: Any, help_text: str, *flags: str, **settings: Any) -> Any:
         settings["action"] = "store_true"
     elif choices:
         help_text += f": {', '.join(choices)}"
+        # With `choices` argparse suggests nothing before Python 3.14.
         settings["type"] = functools.partial(parse_known, choices)
     else:
         settings.setdefault("type", VALUE_TYPES.get(settings["metavar"], parse_text))
@@ -6920,11 +6921,7 @@ class JudgeOptions(Options):
     )
     dry_run: bool = option(False, "show calls, tokens and price; send nothing")
     price: Sequence[float] | None = option(
-        None,
-        "dollars per million tokens in and out, if the model is unknown",
-        nargs=2,
-        type=parse_amount,
-        metavar=("IN", "OUT"),
+        None, "dollars per million tokens, if unknown", nargs=2, type=parse_amount, metavar=("IN", "OUT")
     )
     max_usd: float | None = option(None, "stop before it costs more", type=parse_amount, metavar="DOLLARS")
     batch: bool = option(False, "use Groq's Batch API: half the price; run again within a day to collect")
@@ -7928,7 +7925,11 @@ class SplitOptions(InputOptions, JudgeOptions, GateOptions):
         None, f"people's scores, or none (default: {LABELS_FILE})", "--labels", "--human", metavar="FILE"
     )
     label_sheet: int | None = option(
-        None, f"write {LABELS_FILE}, to score N answers in; stop", nargs="?", const=SHEET_ROWS, metavar="N"
+        None,
+        f"only write {LABELS_FILE}, for people to score N answers in (default: {SHEET_ROWS})",
+        nargs="?",
+        const=SHEET_ROWS,
+        metavar="N",
     )
 
     def judges(self, system: System) -> bool:
