@@ -22,13 +22,13 @@ Commands; each lists all its options with --help, such as: evaluation.py dev --h
 Most used options
     --dry-run            show calls, tokens and price of judging; send nothing
     --judge NAME...      judge these systems (default: all but simple)
-    --outputs DIR...     grade the submission in each of these folders, and rank them
+    --submissions DIR... grade the submission in each of these folders, and rank them
     --report html        write a page as well; other formats: md, csv
-    @FILE                read options from a file, one with its values on a line
+    @FILE                read options from a file; quotes group words, # begins a comment
 
 Examples
     python evaluation.py dev
-    python evaluation.py test --outputs submissions/* --report html
+    python evaluation.py test --submissions submissions/* --report html
     python evaluation.py answers my_answers.json --method exact keyword
 
 Contents
@@ -80,6 +80,7 @@ import math
 import os
 import random
 import re
+import shlex
 import statistics
 import string
 import textwrap
@@ -104,6 +105,7 @@ from typing import (
     ClassVar,
     Literal,
     NamedTuple,
+    NoReturn,
     TextIO,
     TypeAlias,
     TypeGuard,
@@ -169,7 +171,8 @@ VERSION = "5.0.0"
 RESULTS_SCHEMA = 3
 
 SPLITS = ("train", "dev", "test")  # listed first
-SPLIT_NAME = r"[A-Za-z0-9.-]+"
+SPLIT_NAME = r"[A-Za-z0-9.-]+"  # has no "_", or files of its systems could be those of another split
+SPLIT_FORM = "letters, digits, . and -, but no _"
 SYSTEMS = ("simple", "strong")  # listed first; all others follow in alphabetical order
 UNJUDGED_SYSTEMS = ("simple",)  # not judged unless --judge names them, but in submissions
 
@@ -6720,7 +6723,7 @@ def write_outputs(files: Iterable[OutputFile], console: Console) -> tuple[list[O
 
 
 class Option(NamedTuple):
-    """A command-line option: its flags, and the settings of argparse's add_argument."""
+    """A command-line option: its flag and those of before, and the settings of argparse's add_argument."""
 
     flags: Sequence[str]
     settings: Mapping[str, Any]
@@ -6728,54 +6731,53 @@ class Option(NamedTuple):
 
 def option(default: Any, help_text: str, *flags: str, **settings: Any) -> Any:
     """Return an Option, whose flag is the attribute's name with dashes by default; False makes a switch."""
+    choices = settings.pop("choices", ())
     if default is False:
         settings["action"] = "store_true"
-    if "choices" in settings:
-        help_text += f": {', '.join(settings['choices'])}"
+    elif choices:
+        help_text += f": {', '.join(choices)}"
+        # With `choices` argparse suggests nothing before Python 3.14.
+        settings["type"] = functools.partial(parse_known, choices)
+    else:
+        settings.setdefault("type", VALUE_TYPES.get(settings["metavar"], parse_text))
     return Option(flags, {"default": default, "help": help_text, **settings})
 
 
+def parse_known(choices: Collection[str], text: str) -> str:
+    if text not in choices:
+        advice = f"{suggest(text, choices)} (choose from {', '.join(choices)})"
+        raise argparse.ArgumentTypeError(f"invalid choice: {text[:20]!r}{advice}")
+    return text
+
+
+def parse_form(pattern: str, form: str, text: str) -> str:
+    if not re.fullmatch(pattern, text):
+        raise argparse.ArgumentTypeError(f"expected {form}, got {text[:20]!r}")
+    return text
+
+
+parse_split = functools.partial(parse_form, SPLIT_NAME, SPLIT_FORM)
+parse_text = functools.partial(parse_form, r"(?s:.*\S.*)", "a name")  # "" is a variable that the shell lacks
+
+
 def parse_positive(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1, got {text[:20]!r}")
-    return int(text)
+    return int(parse_form("(?=.*[1-9])[0-9]{1,9}", "a whole number from 1", text))
 
 
 def parse_workers(text: str) -> int:
     return min(parse_positive(text), MAX_WORKERS)
 
 
-def parse_amount(text: str) -> float:
-    if not re.fullmatch(r"[0-9]{0,6}\.?[0-9]+", text):
-        raise argparse.ArgumentTypeError(f"expected a number from 0, got {text[:20]!r}")
+def parse_number(form: str, accepts: Callable[[float], bool], text: str) -> float:
+    if not re.fullmatch(r"[0-9]{0,6}\.?[0-9]+", text) or not accepts(float(text)):
+        raise argparse.ArgumentTypeError(f"expected a number {form}, got {text[:20]!r}")
     return float(text)
 
 
-def parse_seconds(text: str) -> float:
-    if parse_amount(text) == 0:
-        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text[:20]!r}")
-    return parse_amount(text)
-
-
-def parse_similarity(text: str) -> float:
-    similarity = parse_amount(text)
-    if similarity > 1:
-        raise argparse.ArgumentTypeError(f"expected a number from 0 to 1, got {text[:20]!r}")
-    return similarity
-
-
-def parse_share(text: str) -> float:
-    share = parse_amount(text)
-    if not 0 < share < 1:
-        raise argparse.ArgumentTypeError(f"expected a number between 0 and 1, got {text[:20]!r}")
-    return share
-
-
-def parse_split(text: str) -> str:
-    """Parse a split's name. It has no "_", or files of its systems could be those of another split."""
-    if not re.fullmatch(SPLIT_NAME, text):
-        raise argparse.ArgumentTypeError(f"expected letters, digits, . and -, got {text[:20]!r}")
-    return text
+parse_amount = functools.partial(parse_number, "from 0", lambda number: number >= 0)
+parse_seconds = functools.partial(parse_number, "above 0", lambda number: number > 0)
+parse_similarity = functools.partial(parse_number, "from 0 to 1", lambda number: number <= 1)
+parse_share = functools.partial(parse_number, "between 0 and 1", lambda number: 0 < number < 1)
 
 
 def parse_name(text: str) -> str:
@@ -6784,10 +6786,11 @@ def parse_name(text: str) -> str:
     return unicodedata.normalize("NFC", text)
 
 
-class Options:
-    """The options of a command; a subclass per command. Help shows each class as a group."""
+VALUE_TYPES = {"N": parse_positive, "NAME": parse_name, "SPLIT": parse_split}  # by the metavar of an option
 
-    group: ClassVar[str] = "other options"
+
+class Options:
+    """The options of a command; a subclass per command. Help shows each subclass as a group."""
 
     report: Sequence[str] = option(
         (), "write these reports as well", nargs="+", choices=REPORT_FORMATS, metavar="FORMAT"
@@ -6795,21 +6798,11 @@ class Options:
     quiet: bool = option(False, "print nothing on stderr unless something is wrong")
 
     def __init__(self, **values: Any) -> None:
-        for owner in reversed(type(self).__mro__):
-            for name, declared in vars(owner).items():
-                if isinstance(declared, Option):
-                    setattr(self, name, declared.settings["default"])
+        for name in dir(self):
+            declared = getattr(type(self), name)
+            if isinstance(declared, Option):
+                setattr(self, name, declared.settings["default"])
         vars(self).update(values)
-
-
-def repeats_option() -> Any:
-    what = "ask for each judgement N times, and use the mean (default: 1)"
-    return option(1, what, type=parse_positive, metavar="N")
-
-
-def own_criteria_option() -> Any:
-    what = "judge by these of your own, too: polite='Is it polite?', or a file"
-    return option((), what, nargs="+", metavar="VALUE")
 
 
 class Threshold(NamedTuple):
@@ -6856,7 +6849,8 @@ def find_measure(name: str, measures: Sequence[Measure], option: str = "--fail-u
     for measure, title in zip(measures, titles, strict=True):
         if name.lower() in (measure.name, title):
             return measure
-    raise UsageError(f"{option} {name}: unknown measure; the measures are {', '.join(titles)}")
+    advice = f"{suggest(name, titles)}; the measures are {', '.join(titles)}"
+    raise UsageError(f"{option} {name}: unknown measure{advice}")
 
 
 def choose_gate(
@@ -6923,21 +6917,16 @@ class JudgeOptions(Options):
         f"use this model only (default: the journal's, or {DEFAULT_JUDGE_MODEL})",
         "--model",
         "--judge-model",
-        type=parse_name,
         metavar="NAME",
     )
     dry_run: bool = option(False, "show calls, tokens and price; send nothing")
     price: Sequence[float] | None = option(
-        None,
-        "dollars per million tokens in and out, if the model is unknown",
-        nargs=2,
-        type=parse_amount,
-        metavar=("IN", "OUT"),
+        None, "dollars per million tokens, if unknown", nargs=2, type=parse_amount, metavar=("IN", "OUT")
     )
     max_usd: float | None = option(None, "stop before it costs more", type=parse_amount, metavar="DOLLARS")
     batch: bool = option(False, "use Groq's Batch API: half the price; run again within a day to collect")
     workers: int = option(8, "calls at a time (default: 8)", type=parse_workers, metavar="N")
-    rpm: int | None = option(None, "requests per minute (default: learned)", type=parse_positive, metavar="N")
+    rpm: int | None = option(None, "requests per minute (default: learned)", metavar="N")
     delay: float = option(0.0, "pause between calls (default: 0)", type=parse_amount, metavar="SECONDS")
     timeout: float = option(
         TIMEOUT_S,
@@ -6945,7 +6934,7 @@ class JudgeOptions(Options):
         type=parse_seconds,
         metavar="SECONDS",
     )
-    repeats: int = 1  # how often each judgement is asked for
+    repeats: int = option(1, "ask for each judgement N times, and use the mean (default: 1)", metavar="N")
     journal_only: bool = False  # whether nothing is sent even if there is a key
     follows_journal: ClassVar[bool] = False  # whether its judge is used if no model is named
 
@@ -6972,14 +6961,10 @@ FINAL_SYSTEM = "final"  # of a submission's systems the one that is its grade
 class InputOptions(Options):
     group = "input"
 
-    split: str = option(
-        SPLITS[0], "whose questions (default: train)", "split", nargs="?", type=parse_split, metavar="SPLIT"
-    )
-    systems: Sequence[str] | None = option(
-        None, "read these systems only", nargs="+", type=parse_name, metavar="NAME"
-    )
-    outputs: Sequence[str] | None = option(
-        None, "read the submission in each of these folders", nargs="+", metavar="DIR"
+    split: str = option(SPLITS[0], "whose questions (default: train)", "split", nargs="?", metavar="SPLIT")
+    systems: Sequence[str] | None = option(None, "read these systems only", nargs="+", metavar="NAME")
+    submissions: Sequence[str] | None = option(
+        None, "read the submission in each folder", "--submissions", "--outputs", nargs="+", metavar="DIR"
     )
     root: str = ""  # the folder that all paths are relative to; "" is the current one
 
@@ -7204,7 +7189,7 @@ class CheckInputs(Command):
             beside = find_files_beside(split, submission)
             warnings += list_warnings(submission.folder, {"files beside, not graded": beside})
         has_any = any(submission.names for submission in submissions)
-        is_early = has_gold and not (has_any or options.outputs or options.systems)
+        is_early = has_gold and not (has_any or options.submissions or options.systems)
         if is_early:
             console.note(*ungraded)
             console.print("no predictions yet")
@@ -7215,10 +7200,10 @@ class CheckInputs(Command):
             for name in submission.names:
                 title = join_folder(submission.name, name)
                 console.print(escape_console(f"{title}: {texts.get(name, 'cannot be graded')}"))
-        if options.outputs:
+        if options.submissions:
             n_graded = sum(bool(submission.systems) for submission in submissions)
             console.print(f"{n_graded} can be graded, {len(submissions) - n_graded} cannot")
-        if problems or not (has_any or is_early) or (ungraded and not options.outputs):
+        if problems or not (has_any or is_early) or (ungraded and not options.submissions):
             console.warn(f"error: problems in the input: {len(problems) + len(ungraded)}")
             return EXIT_BAD_INPUT
         return EXIT_INCOMPLETE if ungraded else EXIT_OK
@@ -7279,6 +7264,23 @@ def find_splits(root: str = "") -> list[str]:
     return [name for name in SPLITS if name in found] + [name for name in found if name not in SPLITS]
 
 
+def advise_on_split(name: str, commands: Iterable[str] = ()) -> str:
+    """Return what an unknown split may have meant, and which ones have questions."""
+    splits = find_splits()
+    advice = suggest(name, [*commands, *splits])
+    if not advice and not re.fullmatch(SPLIT_NAME, name):
+        advice = f": expected {SPLIT_FORM}"
+    place = find_home()
+    found = f"none here: cd to {place}" if place else ", ".join(splits) or "none"
+    return f"{advice}; splits with questions: {found}"
+
+
+def find_home() -> str:
+    """Return the program's own folder if questions are there and have no folder here; "" otherwise."""
+    home = os.path.dirname(os.path.abspath(__file__))
+    return home if find_splits(home) and not os.path.isdir(os.path.dirname(QUESTIONS_FILE)) else ""
+
+
 def read_split(name: str, problems: list[str], root: str = "", *, is_check: bool = False) -> Split:
     """Read the gold side of a split; what is wrong with any of its files is added to `problems`.
 
@@ -7323,12 +7325,12 @@ def read_questions(
 
 
 def read_submissions(split: Split, options: InputOptions) -> list[Submission]:
-    """Read the submission in each folder of --outputs, or the current directory. Raises UsageError."""
+    """Read the submission in each folder of --submissions, or the current directory. Raises UsageError."""
     submissions = [Submission(folder=options.root)]
-    if options.outputs:
-        paths = [path for path in list_paths(options.outputs) if not is_added_by_system(Path(path).name)]
+    if options.submissions:
+        paths = [path for path in list_paths(options.submissions) if not is_added_by_system(Path(path).name)]
         if not any(map(os.path.isdir, paths)):
-            raise UsageError(f"--outputs: not a folder: {shorten_names(options.outputs)}")
+            raise UsageError(f"--submissions: not a folder: {shorten_names(options.submissions)}")
         names = name_submissions(paths)
         graded = GRADED_FOLDER.format(split=split.name)
         folders = [join_folder(graded, folder) for folder in choose_folders(names)]
@@ -7909,30 +7911,30 @@ class SplitOptions(InputOptions, JudgeOptions, GateOptions):
     follows_journal = True
 
     judge: Sequence[str] | None = option(
-        None,
-        "judge these systems (default: all but simple; of submissions all)",
-        nargs="*",
-        type=parse_name,
-        metavar="NAME",
+        None, "judge these systems (default: all but simple; of submissions all)", nargs="*", metavar="NAME"
     )
-    judge_support: bool = option(False, "judge whether the cited sentences support the answer: one more call")
-    criteria: Sequence[CriterionValue] = own_criteria_option()
-    repeats: int = repeats_option()
-    limit: int | None = option(None, "judge the first N questions only", type=parse_positive, metavar="N")
+    judge_support: bool = option(False, argparse.SUPPRESS)  # of before: --criteria support
+    criteria: Sequence[CriterionValue] = option(
+        (), "also judge support (by citations), polite='Is it polite?', or a file", nargs="+", metavar="VALUE"
+    )
+    limit: int | None = option(None, "judge the first N questions only", metavar="N")
     overrides: str | None = option(
         None, f"people's decisions, or none (default: {OVERRIDES_FILE}, if it is there)", metavar="FILE"
     )
-    human: str | None = option(
-        None, f"people's scores, or none (default: {LABELS_FILE}, if it is there)", metavar="FILE"
+    labels: str | None = option(
+        None, f"people's scores, or none (default: {LABELS_FILE})", "--labels", "--human", metavar="FILE"
     )
-    label_sheet: bool = option(False, f"write {LABELS_FILE}, for people to score answers in, and stop")
-    labels: int | None = option(
-        None, f"answers to draw for it (default: {SHEET_ROWS})", type=parse_positive, metavar="N"
+    label_sheet: int | None = option(
+        None,
+        f"only write {LABELS_FILE}, for people to score N answers in (default: {SHEET_ROWS})",
+        nargs="?",
+        const=SHEET_ROWS,
+        metavar="N",
     )
 
     def judges(self, system: System) -> bool:
         if self.judge is None:
-            return bool(self.outputs) or system.name not in UNJUDGED_SYSTEMS
+            return bool(self.submissions) or system.name not in UNJUDGED_SYSTEMS
         return system.name in self.judge or system.title in self.judge
 
 
@@ -7947,7 +7949,7 @@ class GradeSplit(Command):
     results_title = "Evaluation results"
     functions: Mapping[str, OwnMeasure] = MappingProxyType({})
     function_workers = 1
-    submissions: Sequence[Submission] = ()  # without --outputs the current directory is the only one
+    submissions: Sequence[Submission] = ()  # without --submissions the current directory is the only one
     withdrawn: Sequence[str] = ()  # folders of the last gradebook that are gone
     needs_scores = False  # of answers: then F1 is no grade
     baseline: Mapping[str, StoredRun] = MappingProxyType({})
@@ -7966,9 +7968,9 @@ class GradeSplit(Command):
 
     def run(self, console: Console) -> int:
         if self.options.label_sheet and not self.options.dry_run:
-            return self.write_label_sheet(console)
+            return self.write_label_sheet(self.options.label_sheet, console)
         exit_code = super().run(console)
-        if self.options.outputs and not self.options.dry_run:
+        if self.options.submissions and not self.options.dry_run:
             for line in (describe_statuses(self.submissions), *self.gradebook.notice.lines):
                 console.print(escape_console(line))
         if self.withdrawn:
@@ -7976,7 +7978,7 @@ class GradeSplit(Command):
         console.note(*self.people.notes)
         return exit_code
 
-    def write_label_sheet(self, console: Console) -> int:
+    def write_label_sheet(self, n_drawn: int, console: Console) -> int:
         """Write a sheet of answers. The journal tells which are doubtful; nothing is sent."""
         self.options.journal_only = True
         self.read()
@@ -7987,7 +7989,7 @@ class GradeSplit(Command):
         if os.path.lexists(path):
             raise UsageError(f"{path} exists and may hold scores: move it away")
         systems = list(filter(self.options.judges, self.systems))
-        write_file(path, build_label_sheet(systems, self.options.labels or SHEET_ROWS))
+        write_file(path, build_label_sheet(systems, n_drawn))
         console.print(f"Label sheet saved to: {path}")
         return EXIT_INCOMPLETE if self.problems else EXIT_OK
 
@@ -8005,11 +8007,11 @@ class GradeSplit(Command):
         split = self.split._replace(questions=[]) if problems else self.split  # any ID may be a question's
         self.submissions = read_submissions(split, options)
         self.last = LastGradebook()
-        if options.outputs:
+        if options.submissions:
             self.last = read_last_gradebook(self.split, problems)
             problems += find_renumbered(self.split, self.last)
         has_any = any(submission.names for submission in self.submissions)
-        if problems or not has_any or (self.problems and not options.outputs):
+        if problems or not has_any or (self.problems and not options.submissions):
             raise InputError([*problems, *self.problems])
         if options.judge and not self.problems:  # otherwise it may be a system that could not be read
             names = set(flatten((system.name, system.title) for system in self.systems))
@@ -8058,7 +8060,7 @@ class GradeSplit(Command):
         return self.split.questions[request.position], request.texts["answer"]
 
     def find_last_model(self) -> str:
-        if self.options.outputs:
+        if self.options.submissions:
             return self.last.judge
         path = os.path.join(self.options.root, RESULTS_FILE.format(split=self.split.name))
         systems = read_results(read_file(path, []), [])
@@ -8084,7 +8086,7 @@ class GradeSplit(Command):
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:
         self.judging = judging
         self.split = self.split._replace(further=judging.list_further())
-        self.needs_scores = bool(self.options.outputs) and self.expects_judge()
+        self.needs_scores = bool(self.options.submissions) and self.expects_judge()
         if self.needs_scores and not judging.model:
             outcomes = self.explain_unjudged(judging)
         has_outcomes = self.needs_scores or bool(judging.model)
@@ -8142,7 +8144,7 @@ class GradeSplit(Command):
 
     def results(self) -> Iterator[OutputFile]:
         name = RESULTS_FILE.format(split=self.split.name)
-        is_alone = not self.options.outputs
+        is_alone = not self.options.submissions
         if not is_alone:
             yield from self.list_class_files()
         for submission in [*self.submissions, *self.left]:
@@ -8206,7 +8208,7 @@ class GradeSplit(Command):
         folders = sorted(glob.glob(f"{glob.escape(GRADED_FOLDER.format(split=self.split.name))}/*/"))
         current = {fold_text(submission.output_folder) for submission in self.submissions}
         left = []
-        for path in map(Path, folders if self.options.outputs else ()):
+        for path in map(Path, folders if self.options.submissions else ()):
             if fold_text(path.as_posix()) not in current:
                 problem = "no submission of the class has this name any more"
                 left.append(Submission(path.name, output_folder=path.as_posix(), problems=[problem]))
@@ -8217,7 +8219,7 @@ class GradeSplit(Command):
         split = self.split
         name = RESULTS_FILE.format(split=split.name).removesuffix(".json")
         board = LEADERBOARD_FILE.format(split=split.name)
-        pages = {"html"} & self.choose_forms(board) if self.options.outputs else set()
+        pages = {"html"} & self.choose_forms(board) if self.options.submissions else set()
         for submission in [*self.submissions, *self.left]:
             stem = join_folder(submission.output_folder, name)
             forms = find_report_forms(stem)
@@ -8255,7 +8257,7 @@ class GradeSplit(Command):
             f"Loaded {len(self.split.questions)} questions",
             *map(escape_console, self.people.remarks),
         ]
-        if self.options.outputs:
+        if self.options.submissions:
             attention, board, *_ = self.leaderboard.parts
             lines.append(render_text([list_on_console(attention), narrow_leaderboard(board, self.judging)]))
             for system in self.systems:
@@ -8295,7 +8297,7 @@ class GradeSplit(Command):
             what = f"no effect on answers that are not judged: {shorten_names(unused)}"
             lines.append(f"warning: overrides: {what}")
         is_f1 = not self.needs_scores and choose_measure(self.systems) is F1_MEASURE
-        if used and self.options.outputs and is_f1:
+        if used and self.options.submissions and is_f1:
             undecided = [row.title for row in self.systems if row.missing or not row.scored]
             what = "no effect on points, which are F1: nothing is judged, and people have not decided on all"
             lines.append(f"warning: overrides: {what} answers of {shorten_names(undecided)}")
@@ -8950,8 +8952,8 @@ def read_baseline(options: SplitOptions, problems: list[str]) -> Mapping[str, St
     """Return the runs of earlier results. Raises UsageError if they cannot be a baseline of this one."""
     path = options.baseline or ""
     results_file = os.path.join(options.root, RESULTS_FILE.format(split=options.split))
-    if options.outputs:
-        raise UsageError("--baseline compares the current directory's systems: leave out --outputs")
+    if options.submissions:
+        raise UsageError("--baseline compares the current directory's systems: leave out --submissions")
     if os.path.realpath(path) == os.path.realpath(results_file):
         raise UsageError(f"--baseline {path}: this run replaces it; keep a copy under another name")
     file = read_file(path, problems)
@@ -9047,7 +9049,7 @@ def read_people(
     """Read people's decisions and scores, from the files that are named or have the usual names."""
     people = People()
     overrides_file = find_people_file(options.overrides, OVERRIDES_FILE, split)
-    labels_file = find_people_file(options.human, LABELS_FILE, split)
+    labels_file = find_people_file(options.labels, LABELS_FILE, split)
     if overrides_file or labels_file:
         index = index_answers(split, submissions, options)
         if overrides_file:
@@ -9073,7 +9075,7 @@ def index_answers(split: Split, submissions: Sequence[Submission], options: Spli
         criterion.needs_citations: defaultdict(list) for criterion in split.criteria
     }
     judged: set[AnswerKey] = set()
-    is_class = bool(options.outputs)
+    is_class = bool(options.submissions)
     list_earlier = functools.cache(functools.partial(list_earlier_questions, split, is_class=is_class))
     index = AnswerIndex(titles, gold, criteria, copies, judged, list_earlier)
     for submission in submissions:
@@ -11168,11 +11170,35 @@ def parse_pair(known: Collection[str], form: str, text: str) -> tuple[str, str]:
     """Parse the value of an option of the form NAME=VALUE, in which certain names are known."""
     name, _, value = text.partition("=")
     if name not in known or not value:
-        raise argparse.ArgumentTypeError(f"expected {form}, of {', '.join(known)}")
+        raise argparse.ArgumentTypeError(f"expected {form}, of {', '.join(known)}{suggest(name, known)}")
     return name, value
 
 
-class AnswerOptions(JudgeOptions, GateOptions):
+class StudyOptions(Options):
+    group = "studies of methods and judges"
+
+    normalize: str = option("text", "before exact (default: text)", choices=NORMALIZERS, metavar="NAME")
+    validation: float = option(0.5, "questions to tune on (default: 0.5)", type=parse_share, metavar="SHARE")
+    tune_by: str | None = option(
+        None, "of semantic_dynamic (default: f1 with labels)", choices=("f1", "accuracy"), metavar="NAME"
+    )
+    embedding_model: str = option(EMBEDDING_MODEL, f"default: {EMBEDDING_MODEL}", metavar="MODEL")
+    judge_top: int | None = option(
+        None, f"judge the N best files (default: {USUAL_JUDGE_TOP}, or all)", metavar="N"
+    )
+    generator: str | None = option(None, "the model that gave the answers", metavar="MODEL")
+    auto_diverse_judge: bool = option(False, "choose a judge of another family than the generator")
+    diverse_judge: Sequence[tuple[str, str]] = option(
+        (),
+        "the judge for a family of generators",
+        nargs="+",
+        type=functools.partial(parse_pair, list(FAMILIES.values()), "FAMILY=MODEL"),
+        metavar="FAMILY=MODEL",
+    )
+    reference_check: bool = option(False, "grade the gold answers: all must be perfect")
+
+
+class AnswerOptions(JudgeOptions, GateOptions, StudyOptions):
     group = "scoring"
 
     files: Sequence[str] = option((), "answers, or a split", "files", nargs="+", metavar="FILE")
@@ -11186,32 +11212,11 @@ class AnswerOptions(JudgeOptions, GateOptions):
     methods: Sequence[str] = option(
         (), "as below (default: exact keyword f1)", "--method", nargs="+", choices=METHODS, metavar="NAME"
     )
-    criteria: Sequence[CriterionValue] = own_criteria_option()
-    repeats: int = repeats_option()
+    criteria: Sequence[CriterionValue] = option(
+        (), "judge by your own: polite='Is it polite?', or a file", nargs="+", metavar="VALUE"
+    )
     protocol: str = option("verdict", "of a judge (default: verdict)", choices=ANSWER_PROMPTS, metavar="NAME")
-    normalize: str = option("text", "before exact (default: text)", choices=NORMALIZERS, metavar="NAME")
     threshold: float = option(0.75, "of semantic_fixed (default: 0.75)", type=parse_similarity, metavar="X")
-    validation: float = option(0.5, "questions to tune on (default: 0.5)", type=parse_share, metavar="SHARE")
-    tune_by: str | None = option(
-        None, "of semantic_dynamic (default: f1 with labels)", choices=("f1", "accuracy"), metavar="NAME"
-    )
-    embedding_model: str = option(EMBEDDING_MODEL, f"default: {EMBEDDING_MODEL}", metavar="NAME")
-    judge_top: int | None = option(
-        None,
-        f"judge the N best files (default: {USUAL_JUDGE_TOP}, or all)",
-        type=parse_positive,
-        metavar="N",
-    )
-    generator: str | None = option(None, "the model that gave the answers", metavar="MODEL")
-    auto_diverse_judge: bool = option(False, "choose a judge of another family than the generator")
-    diverse_judge: Sequence[tuple[str, str]] = option(
-        (),
-        "the judge for a family of generators",
-        nargs="+",
-        type=functools.partial(parse_pair, list(FAMILIES.values()), "FAMILY=MODEL"),
-        metavar="FAMILY=MODEL",
-    )
-    reference_check: bool = option(False, "grade the gold answers: all must be perfect")
     out: str | None = option(None, "the folder for the results (default: that of the answers)", metavar="DIR")
     overwrite: bool = option(False, "replace results that exist already", "--overwrite", "--force")
     dynamic_threshold: float = 0.0  # that was chosen for semantic_dynamic
@@ -12142,7 +12147,7 @@ class AgreementOptions(Options):
     human: str | None = option(None, "compare the judges with what people decided", metavar="FILE")
     samples: int = option(10, "disagreements to list (default: 10)", type=int, metavar="N")
     all_decisions: bool = option(False, "include decisions that no judge made")
-    out: str = option("agreement.json", "default: agreement.json", type=parse_name, metavar="FILE")
+    out: str = option("agreement.json", "default: agreement.json", metavar="FILE")
 
 
 class MeasureAgreement(Command):
@@ -12755,14 +12760,10 @@ class SummaryOptions(JudgeOptions):
     group = "summaries"
 
     summary_file: Sequence[str] | None = option(None, "a file; repeatable", action="append", metavar="FILE")
-    limit: int | None = option(None, "judge the first N of each file", type=parse_positive, metavar="N")
-    repeats: int = repeats_option()
+    limit: int | None = option(None, "judge the first N of each file", metavar="N")
     indices: Sequence[int] | None = option(None, "judge these, from 0", type=parse_indices, metavar="N,N")
     output_dir: str | None = option(
-        None,
-        f"for results and journal (default: {SUMMARY_RESULTS}; of --plot that of FILE)",
-        type=parse_name,
-        metavar="DIR",
+        None, f"for results and journal (default: {SUMMARY_RESULTS}; of --plot that of FILE)", metavar="DIR"
     )
     plot: Sequence[str] = option((), "draw existing results; judge nothing", nargs="+", metavar="FILE")
     web_metrics: bool = option(False, "measure what web documents add; judge nothing")
@@ -13180,7 +13181,7 @@ ShownSentences: TypeAlias = Mapping[str, tuple[str, str]]  # name in a prompt ->
 class GenerateOptions(JudgeOptions):
     group = "predictions"
 
-    split: str = option(SPLITS[0], "a split, or a JSON or CSV file of questions", "split", metavar="SPLIT")
+    split: str = option(SPLITS[0], "a split, or a JSON or CSV file of questions", "split", metavar="FILE")
     pipeline: str = option(
         "", "how they are answered (required)", choices=PIPELINES, required=True, metavar="NAME"
     )
@@ -13190,13 +13191,13 @@ class GenerateOptions(JudgeOptions):
         "--model",
         "--judge-model",
         nargs="+",
-        type=parse_name,
         metavar="NAME",
     )
     system: str | None = option(None, "what the system is called", metavar="NAME")
-    top_k: int = option(5, "documents to retrieve (default: 5)", type=parse_positive, metavar="K")
+    top_k: int = option(5, "documents to retrieve (default: 5)", metavar="N")
     overwrite: bool = option(False, "replace files that exist")
     judge_model: str | None = None  # no option: each `model` is put here in turn
+    repeats: int = 1
     report: Sequence[str] = ()
 
 
@@ -13473,12 +13474,13 @@ class DraftOptions(JudgeOptions):
     group = "drafting"
 
     documents: str = option("*", "draft on these documents only, by ID or path", metavar="GLOB")
-    per_document: int = option(3, "questions on each (default: 3)", type=parse_positive, metavar="N")
+    per_document: int = option(3, "questions on each (default: 3)", metavar="N")
     kinds: Sequence[str] = option(
         DEFAULT_KINDS, "what to ask, in turns", nargs="+", choices=DRAFT_TASKS, metavar="KIND"
     )
-    out: str = option("drafted_questions.jsonl", "the questions", type=parse_name, metavar="FILE")
+    out: str = option("drafted_questions.jsonl", "the questions", metavar="FILE")
     overwrite: bool = option(False, "replace the file if it exists")
+    repeats: int = 1
     report: Sequence[str] = ()
 
 
@@ -13681,7 +13683,7 @@ def grade(
         judge: None takes judgements from the journal and sends nothing. A name is that of the model to ask
             for those that the journal lacks, which needs GROQ_API_KEY. A function `judge(question, answer)`
             returns the score of an answer, from 1 to 5, or None (not judged); these scores are not kept.
-        judge_support: whether the model also judges if the cited sentences support the answer.
+        judge_support: the same as `criteria=["support"]`.
         criteria: criteria of your own: a dict of name and question, each decided yes or no, or a list of what
             --criteria takes, or of the rows of its file: `{"name", "description", "scale"}`.
         repeats: how often each judgement is asked for: the score is the mean.
@@ -13838,7 +13840,7 @@ def build_answer_options(
 
 def check_name(what: str, name: str, known: Collection[str]) -> str:
     if name not in known:
-        raise ValueError(f"unknown {what}: {name}; expected {', '.join(known)}")
+        raise ValueError(f"unknown {what}: {name}{suggest(name, known)}; expected {', '.join(known)}")
     return name
 
 
@@ -14105,22 +14107,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a console that is not UTF-8 shows an escape
     console = Console(sys.stdout, sys.stderr)
+    arguments = sys.argv[1:] if argv is None else argv
     command: Command | None = None
     try:
-        command = parse_command(sys.argv[1:] if argv is None else argv)
+        command = parse_command(arguments)
         console.is_quiet = command.options.quiet
-        return command.run(console)
+        return command.run(console) or console.exit_code
     except SystemExit as done:  # argparse has printed the help or what is wrong
         return int(done.code or 0)
     except NothingToDo as done:
         console.print(str(done))
-        return EXIT_OK
+        return console.exit_code
     except InputError as error:
         console.warn(*shorten_problems(error.problems))
         n_problems = len(error.problems)
         console.warn(f"error: problems in the input: {n_problems}; nothing was graded or written.")
     except UsageError as error:
-        console.warn(f"error: {error}")
+        known = [name for name in arguments[:1] if name and (name in COMMANDS or is_split(name))]
+        console.warn(f"error: {error}", f"see: {' '.join(['evaluation.py', *known, '--help'])}")
     except ImportError as error:
         console.warn(describe_missing_package(error))
     except JudgeUnavailable as error:
@@ -14143,6 +14147,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parse_command(argv: Iterable[str]) -> Command:
     """Return the command that the arguments ask for. Raises UsageError, or SystemExit after --help."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise UsageError("the current folder has been removed: cd to another one") from None
     arguments = expand_files(argv)
     name = arguments[0] if arguments else SPLITS[0]
     if name in ("-h", "--help", "help"):
@@ -14153,14 +14161,10 @@ def parse_command(argv: Iterable[str]) -> Command:
     elif name.startswith("-") or is_split(name):
         name = ""
     else:
-        commands = list(filter(None, COMMANDS))
-        splits = find_splits()
-        raise UsageError(
-            f"unknown command or split {name or repr('')}{suggest(name, [*commands, *splits])}; "
-            f"splits with questions: {', '.join(splits) or 'none'}; commands: {', '.join(commands)}"
-        )
+        advice = advise_on_split(name, filter(None, COMMANDS))
+        raise UsageError(f"unknown command or split {name or repr('')}{advice}")
     command_type = COMMANDS[name]
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         f"evaluation.py {name}".rstrip(),
         usage=f"evaluation.py {name or '[SPLIT]'} ... [options]",
         description=command_type.__doc__,
@@ -14170,15 +14174,27 @@ def parse_command(argv: Iterable[str]) -> Command:
         ),
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=f"evaluation.py {VERSION}")
+    parser.add_argument("-V", "--version", action="version", version=f"evaluation.py {VERSION}")
     add_options(parser, command_type.options_type)
-    options = parser.parse_args(move_split(arguments), command_type.options_type())
+    options, unknown = parser.parse_known_args(arguments, command_type.options_type())
+    if unknown:
+        advice = suggest(unknown[0].partition("=")[0], re.findall("--[a-z-]+", parser.format_help()))
+        raise UsageError(f"unrecognized arguments: {' '.join(unknown)}{advice}")
     check_needs(options)
+    if isinstance(options, (InputOptions, GenerateOptions)):
+        check_split(options, arguments)
     return command_type(options)
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are shown as all others of this program."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+
 def expand_files(argv: Iterable[str]) -> list[str]:
-    """Replace each @FILE by its arguments: a line has an option and its values, or one value."""
+    """Replace each @FILE by the words in it, which quotes group. # begins a comment, \\ is as any other."""
     arguments = []
     for argument in argv:
         if not argument.startswith("@"):
@@ -14188,32 +14204,29 @@ def expand_files(argv: Iterable[str]) -> list[str]:
         file = read_file(argument[1:], problems)
         if problems:
             raise UsageError(f"@{problems[0]}")
-        for line in map(str.strip, file.text.splitlines()):
-            if line and not line.startswith("#"):
-                arguments += line.split() if line.startswith("-") else [line]
+        for number, line in enumerate(file.text.splitlines(), start=1):
+            words = shlex.shlex(line, posix=True)
+            words.whitespace_split = True
+            words.escape = ""
+            try:
+                arguments += words
+            except ValueError as error:
+                raise UsageError(f"{argument}:{number}: {error}: {line.strip()}") from None
     return arguments
 
 
-def move_split(arguments: Sequence[str]) -> list[str]:
-    """Put a split first that is at the end of a list option: `--systems simple dev`."""
-    if arguments and arguments[0].startswith("-"):
-        for position in range(2, len(arguments)):
-            is_last = [*arguments, "-"][position + 1].startswith("-")
-            is_alone = arguments[position - 1].startswith("-")
-            if is_split(arguments[position]) and is_last and not is_alone:
-                return [arguments[position], *arguments[:position], *arguments[position + 1 :]]
-    return [*arguments]
-
-
-def add_options(parser: argparse.ArgumentParser, options_type: type[Options]) -> None:
+def add_options(parser: Parser, options_type: type[Options]) -> None:
     """Add the options that a class declares: its own, then those of each class above it, by group."""
     for owner in options_type.__mro__[:-1]:
-        group = parser.add_argument_group(getattr(owner, "group", ""))
+        title = getattr(owner, "group", "")
+        group = parser.add_argument_group(title) if title else parser
         for name, declared in vars(owner).items():
             if isinstance(declared, Option) and getattr(options_type, name) is declared:
                 flags = declared.flags or [name_flag(name)]
                 target: dict[str, Any] = {"dest": name} if flags[0].startswith("-") else {}
-                group.add_argument(*flags, **target, **declared.settings)
+                group.add_argument(flags[0], **target, **declared.settings)
+                for flag in flags[1:]:  # of before
+                    group.add_argument(flag, **target, **{**declared.settings, "help": argparse.SUPPRESS})
 
 
 def name_flag(name: str) -> str:
@@ -14226,7 +14239,7 @@ def list_needs(options: Options) -> Iterator[tuple[str, str, object]]:
     if isinstance(options, GateOptions):
         yield "gate", "--baseline FILE, the results to compare with", options.baseline
     if isinstance(options, SplitOptions):
-        yield "labels", "--label-sheet", options.label_sheet
+        yield "labels", "a file; --label-sheet N draws N answers", not (options.labels or "").isdecimal()
         yield "fail_under baseline report batch max_usd", "no --label-sheet", not options.label_sheet
         yield "batch max_usd repeats", "a system to judge", options.judge != []
     if isinstance(options, AnswerOptions):
@@ -14261,6 +14274,17 @@ def check_needs(options: Options) -> None:
         raise UsageError("; ".join(problems))
 
 
+def check_split(options: InputOptions | GenerateOptions, arguments: Sequence[str]) -> None:
+    """Raise UsageError if a split became an option's value, is unknown, or is one of another folder."""
+    split = options.split
+    for text in () if split in arguments else filter(is_split, arguments):
+        raise UsageError(f"{text} was read as the value of an option: name the split first")
+    # Predictions can be checked without the questions.
+    is_enough = isinstance(options, CheckOptions) and (options.submissions or glob.glob(f"{split}*"))
+    if not is_enough and (find_home() if is_split(split) else isinstance(options, InputOptions)):
+        raise UsageError(f"no questions of {split}{advise_on_split(split)}")
+
+
 def suggest(name: str, known: Iterable[str]) -> str:
     """Return a question about the known name that is most like an unknown one; "" if none is."""
     nearest = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.65)
@@ -14277,12 +14301,15 @@ class Console:
         self.stdout = stdout
         self.stderr = stderr
         self.is_quiet = False
+        self.exit_code = EXIT_OK  # of a command that did all; what it printed may be lost
         self.n_warnings = 0
 
     def print(self, text: str) -> None:
         """Print text on stdout, if there is any, without invisible characters."""
-        if text:
-            print_on(self.stdout, remove_invisible(text))
+        problem = print_on(self.stdout, remove_invisible(text)) if text else ""
+        if problem:
+            self.exit_code = EXIT_INCOMPLETE
+            self.warn(f"error: stdout: {problem}")
 
     def note(self, *lines: str) -> None:
         """Print lines on stderr that are no reason to worry."""
@@ -14300,14 +14327,17 @@ class Console:
             self.warn("1 warning" if self.n_warnings == 1 else f"{self.n_warnings} warnings")
 
 
-def print_on(stream: TextIO | None, text: str) -> None:
+def print_on(stream: TextIO | None, text: str) -> str:
+    """Print text, and return why that failed. It is no failure that the reader is gone (`| head`)."""
     if stream is None:  # there is no console
-        return
+        return ""
     try:
         print(text, file=stream, flush=True)
-    except OSError:  # the reader is gone (`| head`): no reason to lose the results file
+    except OSError as error:  # no reason to lose the results file
         with suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        return "" if error.errno in (errno.EPIPE, errno.EINVAL) else error.strerror or str(error)
+    return ""
 
 
 if __name__ == "__main__":

@@ -170,6 +170,12 @@ class Outcome:
     err: list[str]
     results: Any
 
+    @property
+    def usage_error(self) -> str:
+        """The line of stderr that says what is wrong with the command; the last one says what to read."""
+        assert self.err[-1].startswith("see: evaluation.py ")
+        return self.err[-2]
+
 
 @dataclass(frozen=True)
 class Project:

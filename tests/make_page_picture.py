@@ -23,7 +23,7 @@ from browser import ARGUMENTS, find_browser
 from groq_server import Call, GroqServer, Reply, score_reply
 
 ROOT = Path(__file__).resolve().parent.parent
-GRADE = ("dev", "--report", "html", "--outputs", "submissions/*")
+GRADE = ("dev", "--report", "html", "--submissions", "submissions/*")
 NAMES = ("cleo", "dana", "emil", "fatma", "gil", "hana", "ivo", "jun", "kim", "lena")
 WIDTH, GAP = 1120, 12  # pixels
 PAGES = {  # -> what is shown at the end

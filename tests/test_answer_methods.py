@@ -765,8 +765,9 @@ def test_a_model_that_cannot_be_loaded(project: Project, monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "sentence_transformers", package)
     project.write("a.json", [RAGAS])
     outcome = project.run("answers", "a.json", "--method", "similarity", "--embedding-model", "m")
-    assert (outcome.code, len(outcome.err)) == (2, 1)
-    assert mentions(outcome.err, "error: ", "embedding model m", "no model m", "download it once: python -c")
+    assert (outcome.code, len(outcome.err)) == (2, 2)
+    words = ("error: ", "embedding model m", "no model m", "download it once: python -c")
+    assert mentions([outcome.usage_error], *words)
 
 
 def rows_of(similarities: Sequence[float], correct: str = "") -> tuple[list[Row], dict[str, Sequence[float]]]:

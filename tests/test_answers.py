@@ -266,7 +266,7 @@ def test_a_judges_row_has_the_verdict_of_that_judge_or_none(project: Project, se
     project.run(*command)
     assert scores(project, "llm_judge") == [None] * 4  # the blank one alone would be a mean of 0
     server = serve(lambda call: says(score=1.0 if call.body["model"] == LLAMA else "0.2"))
-    for judge in ([], ["--judge-model", GPT_OSS]):
+    for judge in ([], ["--model", GPT_OSS]):
         assert project.run(*command, "--report", "md", *judge).code == 0
     assert {pasted(call, "context reference") for call in server.calls} == {"Lamps burned oil."}
     other = "a_answers__judge-openai-gpt-oss-20b"
@@ -627,7 +627,7 @@ PICKED: dict[str, tuple[str, list[str], str]] = {
     "a pair": ("gpt-4", ["--diverse-judge", "openai=claude-x", "llama=m"], "claude-x"),
     "no pair of this family": ("llama-3", ["--diverse-judge", "openai=claude-x"], GPT_OSS),
     "a pair of one family": ("gpt-4", ["--diverse-judge", f"openai={GPT_OSS}"], QWEN),
-    "of one family": ("o3", ["--judge-model", GPT_OSS], ALIKE),
+    "of one family": ("o3", ["--model", GPT_OSS], ALIKE),
     "unknown": ("phi-4", [], "warning: the family of phi-4 is unknown"),
     "a successor": ("o3", ["--generator", "o3"], ALIKE),
 }
@@ -639,7 +639,7 @@ def test_families_of_generators(
 ) -> None:
     project.write("a.json", rows("fat", model=generator))
     server = serve(lambda call: model_gone() if call.body["model"] == LLAMA else verdict("yes"))
-    auto = [] if {"--judge-model", "--generator"} & set(options) else ["--auto-diverse-judge"]
+    auto = [] if {"--model", "--generator"} & set(options) else ["--auto-diverse-judge"]
     outcome = project.run("answers", "a.json", *JUDGED, *auto, *options)
     assert outcome.code == 0
     if ":" in expected:

@@ -43,7 +43,7 @@ def test_problems_of_all_files_are_shown(small: Project) -> None:
     small.write("team/dev_strong_output.json", [])
     small.submission("fine", strong={"q001": {"answer": "It is."}})
     before = small.files()
-    outcome = small.run("check", "dev", "--outputs", "team", "none", "fine")
+    outcome = small.run("check", "dev", "--submissions", "team", "none", "fine")
     assert [line.split(": ")[0] for line in outcome.err] == [
         "corpus/d1.json",
         *("team/dev_strong_output.json", "team/dev_own_output.json:1", "none"),
@@ -66,7 +66,7 @@ def test_a_submission_that_cannot_be_graded_has_the_same_exit_code_everywhere(
     small.submission("anna", strong={"q001": {"answer": "It is."}, "q002": {}})
     small.submission("bob", strong=[])
     command = ["check", "dev"] if options == ("check",) else ["dev", *options]
-    outcome = small.run(*command, "--outputs", "anna", "bob")
+    outcome = small.run(*command, "--submissions", "anna", "bob")
     assert outcome.code == 3
     assert mentions(outcome.err, "bob/dev_strong_output.json", '{"q001": {...}, ...}, got a list')
     if "check" in options:
@@ -247,7 +247,9 @@ def test_students_check_with_the_real_questions(
     assert small.run("dev").code == 2  # there is no gold to grade with
 
 
-@table("arguments, name", {"here": ((), "strong"), "a submission": (("--outputs", "team"), "team/strong")})
+@table(
+    "arguments, name", {"here": ((), "strong"), "a submission": (("--submissions", "team"), "team/strong")}
+)
 def test_without_the_questions_the_predictions_alone_are_checked(
     small: Project, arguments: tuple[str, ...], name: str
 ) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import unicodedata
+from pathlib import Path
 from unittest.mock import MagicMock, Mock
 
 import evaluation
@@ -215,46 +217,123 @@ def test_closed_stream_costs_no_results(small: Project, serve: Serve, redirectio
     assert small.read("dev_evaluation.json")["strong"]["llm_judge"]["avg_answer_score"] == 4
 
 
+@posix_only
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_for_stdout_is_an_error_and_costs_no_results(small: Project) -> None:
+    with Path("/dev/full").open("w") as full:
+        run = subprocess.run(COMMAND, check=False, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert run.returncode == 3
+    assert mentions(run.stderr.splitlines(), "error: stdout: No space left on device")
+    assert "Traceback" not in run.stderr
+    assert small.read("dev_evaluation.json")["strong"]["retrieval"]["recall_at_1"] == 0
+
+
 # ---------------------------------------------------------------------------- The command line
 
 
-COMMANDS = "check, answers, agreement, summaries, generate, questions"
-UNKNOWN = "splits with questions: dev; commands: " + COMMANDS
+UNKNOWN = "splits with questions: dev"
+SPLIT = "letters, digits, . and -, but no _"
 WHOLE = "expected a whole number from 1, got"
 THRESHOLD = "argument --fail-under: expected [SYSTEM:]MEASURE=VALUE, got"
+METHODS = "exact, keyword, keyword_legacy, f1, bleu, similarity, semantic_fixed, semantic_dynamic, "
 BAD_USAGE: dict[str, tuple[str, str]] = {
     "command": ("anwsers a.json", f"unknown command or split anwsers: did you mean answers?; {UNKNOWN}"),
     "unlike any command": ("final", f"unknown command or split final; {UNKNOWN}"),
     "nearly a split": ("dve", f"unknown command or split dve: did you mean dev?; {UNKNOWN}"),
-    "option": ("dev --jugde a", "unrecognized arguments: --jugde a"),
+    "with _": ("week_3", f"unknown command or split week_3: expected {SPLIT}; {UNKNOWN}"),
+    "no command": ("''", f"unknown command or split '': expected {SPLIT}; {UNKNOWN}"),
+    "option": ("dev --jugde a", "unrecognized arguments: --jugde a: did you mean --judge?"),
+    "option with =": ("dev --reprot=md", "unrecognized arguments: --reprot=md: did you mean --report?"),
+    "unlike any option": ("dev --colour", "unrecognized arguments: --colour"),
+    "method": (
+        "answers a.json --method exat",
+        f"argument --method: invalid choice: 'exat': did you mean exact? (choose from {METHODS}",
+    ),
+    "kind": (
+        "questions --kinds comparision",
+        "argument --kinds: invalid choice: 'comparision': did you mean comparison? (choose from ",
+    ),
+    "field": (
+        "answers a.json --columns glod=x",
+        "argument --columns: expected FIELD=NAME, of rows, system, ",
+    ),
+    "measure": (
+        "dev --fail-under recal@5=80",
+        "--fail-under recal@5: unknown measure: did you mean recall@5?; the measures are recall@1, ",
+    ),
     "of a command": ("generate dev --pipeline llm -x", "unrecognized arguments: -x"),
     "required": ("generate dev", "the following arguments are required: --pipeline"),
     "two splits": ("dev test", "unrecognized arguments: test"),
-    "no value": ("dev --judge-model", "argument --model/--judge-model: expected one argument"),
-    "choice": ("--report md pdf", "argument --report: invalid choice: 'pdf'"),
+    "no value": ("dev --model", "argument --model: expected one argument"),
+    "choice": ("--report md pdf", "argument --report: invalid choice: 'pdf' (choose from md, csv, html)"),
     "400 digits": (f"--rpm {'9' * 400}", f"argument --rpm: {WHOLE} '{'9' * 20}'"),
     "no time": ("--timeout 0.0", "argument --timeout: expected a number above 0, got '0.0'"),
     "none": ("questions --per-document 0", f"argument --per-document: {WHOLE} '0'"),
-    "a split with _": ("check week1_b", "argument SPLIT: expected letters, digits, . and -, got 'week1_b'"),
+    "a split with _": ("check week1_b", f"argument SPLIT: expected {SPLIT}, got 'week1_b'"),
+    "a split without a name": ("check ''", f"argument SPLIT: expected {SPLIT}, got ''"),
+    "a split to check": ("check dve", f"no questions of dve: did you mean dev?; {UNKNOWN}"),
+    "a split that comes last": (
+        "--systems simple dev",
+        "dev was read as the value of an option: name the split first",
+    ),
+    "no folder": ("dev --submissions ''", "argument --submissions: expected a name, got ''"),
+    "no baseline": ("dev --baseline ' '", "argument --baseline: expected a name, got ' '"),
+    "labels of before": ("dev --labels 6", "--labels: it needs a file; --label-sheet N draws N answers"),
     "200 characters": (f"dev --fail-under {'x' * 200}", f"{THRESHOLD} '{'x' * 200}'"),
     "201 characters": (f"dev --fail-under {'x' * 201}", f"{THRESHOLD} '{'x' * 200}...'"),
     "threshold": ("dev --fail-under f1", f"{THRESHOLD} 'f1'"),
     "system": ("dev --judge stron", "--judge: unknown system: stron: did you mean strong?"),
+    "model for a system": (
+        "dev --judge openai/gpt-oss-120b",
+        "--judge: unknown system: openai/gpt-oss-120b: did you mean --model?",
+    ),
     "file of options": ("@course.txt", "@course.txt: file not found in {folder}"),
+    "quotes in it": ("dev @notes.txt", "@notes.txt:2: No closing quotation: --criteria polite='Is it?"),
 }
 
 
 @table("arguments, message", BAD_USAGE)
 def test_bad_usage(small: Project, arguments: str, message: str) -> None:
-    outcome = small.run(*arguments.split())
-    assert re.search(
-        r"^(evaluation\.py.*: )?error: " + re.escape(message.format(folder=small.folder)), outcome.err[-1]
-    )
+    small.write("notes.txt", "--judge\n--criteria polite='Is it?")
+    outcome = small.run(*shlex.split(arguments))
+    assert outcome.usage_error.startswith(f"error: {message.format(folder=small.folder)}")
     assert (outcome.code, outcome.out, outcome.results) == (2, "", None)
 
 
+@table(
+    "arguments, command",
+    {
+        "of a split": ("dev --jugde a", "dev "),
+        "of a command": ("answers --method exat", "answers "),
+        "while running": ("dev --judge stron", "dev "),
+        "unknown command": ("anwsers", ""),
+        "no command": ("--jugde a", ""),
+    },
+)
+def test_the_help_that_an_error_names(small: Project, arguments: str, command: str) -> None:
+    outcome = small.run(*arguments.split())
+    assert (outcome.code, len(outcome.err)) == (2, 2)
+    assert outcome.err[1] == f"see: evaluation.py {command}--help"
+    assert small.run(*outcome.err[1].split()[2:]).code == 0
+
+
+@posix_only
+def test_a_folder_that_is_no_place_to_grade_in(small: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = Path(evaluation.__file__).parent
+    (small.folder / "elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    message = f"error: no questions of dev; splits with questions: none here: cd to {home}"
+    for arguments in ("dev", "check dev", "generate dev --pipeline bm25", "dev --report md"):
+        outcome = small.run(*arguments.split())
+        assert (outcome.code, outcome.usage_error) == (2, message)
+    (small.folder / "elsewhere").rmdir()
+    for arguments in ("dev", "check dev", "answers a.json"):
+        outcome = small.run(*arguments.split())
+        message = "error: the current folder has been removed: cd to another one"
+        assert (outcome.code, outcome.usage_error) == (2, message)
+
+
 UNUSED = {  # arguments -> option, and what it needs
-    "labels": ("dev --labels 6", "--labels: it needs --label-sheet"),
     "label sheet": ("dev --label-sheet --fail-under f1=0.5", "--fail-under: it needs no --label-sheet"),
     "judged by nobody": ("dev --judge --batch", "--batch: it needs a system to judge"),
     "gate": ("dev --gate f1", "--gate: it needs --baseline FILE, the results to compare with"),
@@ -288,14 +367,29 @@ def test_an_option_that_would_do_nothing_is_refused(small: Project, arguments: s
     small.write("a.json", [{"question": "Who?", "gold": "Bee", "answer": "Bee"}])
     before = small.files()
     outcome = small.run(*arguments.split())
-    assert mentions(outcome.err, "error: ", message)
-    assert (outcome.code, len(outcome.err), small.files()) == (2, 1, before)
+    assert mentions([outcome.usage_error], "error: ", message)
+    assert (outcome.code, len(outcome.err), small.files()) == (2, 2, before)
 
 
-def test_a_model_for_a_system_has_a_hint(small: Project) -> None:
-    outcome = small.run("dev", "--judge", "openai/gpt-oss-120b")
-    message = "error: --judge: unknown system: openai/gpt-oss-120b: did you mean --model?"
-    assert (outcome.code, outcome.err[-1]) == (2, message)
+OLD_NAMES = {
+    "--outputs": ("dev --submissions ann", "dev --outputs ann"),
+    "--human": ("dev --labels scores.csv", "dev --human scores.csv"),
+    "--judge-support": ("dev --criteria support --dry-run", "dev --judge-support --dry-run"),
+    "--judge-model": ("dev --model m --dry-run", "dev --judge-model m --dry-run"),
+    "--force": ("answers a.json --overwrite", "answers a.json --force"),
+}
+
+
+@table("name", {name: name for name in OLD_NAMES})
+def test_an_option_of_before_does_what_its_new_name_does(small: Project, serve: Serve, name: str) -> None:
+    serve(score_reply(4))
+    small.submission("ann", own={"q001": {"answer": "It is d1."}})
+    small.write("scores.csv", "system,question_id,score\nstrong,q001,4\n")
+    small.write("a.json", [{"question": "Who?", "gold": "Bee", "answer": "Bee"}])
+    new, old = (small.run(*command.split()) for command in OLD_NAMES[name])
+    assert (old.out, old.code) == (new.out, new.code)
+    assert new.code in (0, 3)
+    assert name not in small.run(OLD_NAMES[name][0].split()[0], "--help").out
 
 
 def test_any_split_that_has_questions(small: Project) -> None:
@@ -305,7 +399,7 @@ def test_any_split_that_has_questions(small: Project) -> None:
     assert (outcome.code, outcome.out.splitlines()[0]) == (0, "Evaluating week3.b-2 split outputs...")
     assert list(small.read("week3.b-2_evaluation.json")) == ["strong"]
     outcome = small.run("week4")
-    assert mentions(outcome.err, "unknown command or split week4", "splits with questions: dev, week3.b-2; ")
+    assert mentions(outcome.err, "unknown command or split week4", "splits with questions: dev, week3.b-2")
 
 
 def test_the_name_of_a_command_is_no_split(small: Project) -> None:
@@ -316,8 +410,6 @@ def test_the_name_of_a_command_is_no_split(small: Project) -> None:
 @table(
     "arguments, systems, reports",
     {
-        "at the end of a list": ("--systems simple dev", "simple", ""),
-        "and before an option": ("--report md dev --systems strong", "strong", "md"),
         "after a value": ("--limit 1 dev", "simple strong", ""),
         "split given": ("dev --systems strong dev", "dev strong", ""),
         "system named with =": ("--systems=dev dev", "dev", ""),
@@ -333,18 +425,25 @@ def test_split_and_choices(both: Project, arguments: str, systems: str, reports:
 
 
 def test_options_from_a_file(both: Project) -> None:
-    both.write(
-        "course.txt", "# of this course\r\n--systems simple strong\n\n--human\nmy labels.csv\n--judge\n"
-    )
-    both.write("my labels.csv", "system,question_id,score\nstrong,q001,4\n")
-    outcome = both.run("dev", "@course.txt", "--report", "md")
+    """Quotes group words, a backslash is a character as any other, # begins a comment."""
+    lines = [
+        "# of this course",
+        "--systems simple strong  # both",
+        "",
+        r"--labels 'my\labels.csv'",
+        "--judge",
+    ]
+    both.write("my options.txt", "\r\n".join(lines))
+    both.write(r"my\labels.csv", "system,question_id,score\nstrong,q001,4\n")
+    outcome = both.run("dev", "@my options.txt", "--report", "md")
     assert (outcome.code, list(outcome.results)) == (0, ["simple", "strong"])
     assert mentions(outcome.err, "warning: labels: none of these answers was judged")
-    assert "Labels: 1 in my labels.csv, 1 without answer_id" in outcome.out
+    assert r"Labels: 1 in my\labels.csv, 1 without answer_id" in outcome.out
 
 
 def test_help(project: Project) -> None:
-    assert project.run("--version").out == f"evaluation.py {evaluation.VERSION}\n"
+    for option in ("--version", "-V"):
+        assert project.run(option).out == f"evaluation.py {evaluation.VERSION}\n"
     overview = project.run("--help").out
     assert len(overview.splitlines()) <= 30
     assert project.run("help").out == overview

@@ -51,7 +51,7 @@ def course(project: Project, judge_with: JudgeWith) -> Project:
 
 
 def grade(project: Project, *arguments: str) -> Outcome:
-    return project.run("dev", "--outputs", "in/*", *arguments)
+    return project.run("dev", "--submissions", "in/*", *arguments)
 
 
 def read_grades(project: Project) -> dict[str, list[str]]:
@@ -89,7 +89,7 @@ def test_the_system_that_counts_is_the_best_by_the_measure_of_the_class(course: 
     )
     rows = "pair/wrong,q001,5,So.\npair/wrong,q002,5,So.\n"
     course.write("dev_overrides.csv", f"system,question_id,score,reason\n{rows}")
-    course.run("dev", "--outputs", "in/*", GROQ_API_KEY="")
+    course.run("dev", "--submissions", "in/*", GROQ_API_KEY="")
     assert read_grades(course)["pair"][:2] == ["100.0", "cited"]
 
 
@@ -141,18 +141,18 @@ def graded(course: Project) -> Project:
 
 
 def assert_refused(project: Project, *arguments: str, **environment: str) -> str:
-    """Run, assert that nothing was asked and written, and return the last line of stderr."""
+    """Run, assert that nothing was asked and written, and return what stderr says is wrong."""
     before = project.files()
     outcome = project.run("dev", *arguments, **environment)
     assert (outcome.code, outcome.out, project.files()) == (2, "", before)
-    return outcome.err[-1]
+    return outcome.usage_error
 
 
 def test_a_late_student_is_graded_by_the_same_command(graded: Project, judge_with: JudgeWith) -> None:
     graded.submission("in/fay", own=answers("fay", **CITED))
     server = judge_with({"in/fay/own": [5, 5]})
     before = graded.files()
-    plan = graded.run("dev", "--outputs", "in/fay", "--dry-run").out  # which may name a part
+    plan = graded.run("dev", "--submissions", "in/fay", "--dry-run").out  # which may name a part
     assert "\n  Judgements: 2, of which 0 are stored already\n  Calls to make: 2\n" in plan
     outcome = grade(graded)
     assert (outcome.code, len(server.calls)) == (0, 2)
@@ -168,10 +168,10 @@ def test_who_was_graded_and_is_not_named_is_an_error(graded: Project) -> None:
     graded.submission("late/zoe", own=answers("zoe", **CITED))
     for named, unnamed in {"in/one": "bare, third, two", "late/zoe": "bare, one, third, two"}.items():
         message = f"error: graded earlier and not named: {unnamed}: {advice} if this is another class"
-        assert assert_refused(graded, "--outputs", named) == message
-        assert assert_refused(graded, "--outputs", named, GROQ_API_KEY="") == message
+        assert assert_refused(graded, "--submissions", named) == message
+        assert assert_refused(graded, "--submissions", named, GROQ_API_KEY="") == message
     (graded.folder / "dev_graded").rename(graded.folder / "last_week")
-    graded.run("dev", "--outputs", "late/zoe", GROQ_API_KEY="")
+    graded.run("dev", "--submissions", "late/zoe", GROQ_API_KEY="")
     assert list(read_grades(graded)) == ["zoe"]
 
 
@@ -179,10 +179,10 @@ def test_unpacked_folders_are_named_as_the_others(course: Project) -> None:
     """Folders within the named one, whose names repeat or differ in capitals only."""
     for path in ("s/Team/unzipped", "s/team/unzipped", "s/lab1/ann/unzipped", "s/lab2/ann/unzipped"):
         course.submission(path, own=answers(path, **CITED))
-    command = ("--outputs", "s/Team", "s/team", "s/lab1/ann", "s/lab2/ann")
+    command = ("--submissions", "s/Team", "s/team", "s/lab1/ann", "s/lab2/ann")
     course.run("dev", *command, GROQ_API_KEY="")
     course.submission("s/zoe", own=answers("zoe", **CITED))
-    message = assert_refused(course, "--outputs", "s/zoe", GROQ_API_KEY="")
+    message = assert_refused(course, "--submissions", "s/zoe", GROQ_API_KEY="")
     assert "not named: Team, lab1-ann, lab2-ann, team: name all" in message
     assert course.run("dev", *command, "s/zoe", GROQ_API_KEY="").code == 0
     assert list(read_grades(course)) == ["lab1-ann", "lab2-ann", "Team", "team", "zoe"]
@@ -205,16 +205,16 @@ def test_folders_that_are_gone_with_all_beside_them_are_an_error(graded: Project
     """They may be on a stick. The same names under a new path are the same submissions."""
     shutil.move(graded.folder / "in", graded.folder / "moved")
     shutil.move(graded.folder / "moved/one", graded.folder / "one")
-    assert "not named: one: name all" in assert_refused(graded, "--outputs", "moved/*")
+    assert "not named: one: name all" in assert_refused(graded, "--submissions", "moved/*")
     shutil.move(graded.folder / "one", graded.folder / "moved/one")
-    outcome = graded.run("dev", "--outputs", "moved/*")
+    outcome = graded.run("dev", "--submissions", "moved/*")
     assert (outcome.code, "differ" in outcome.out) == (0, False)
     shutil.rmtree(graded.folder / "moved/one")
-    assert mentions(graded.run("dev", "--outputs", "moved/*").err, "Withdrawn", "moved/one")
+    assert mentions(graded.run("dev", "--submissions", "moved/*").err, "Withdrawn", "moved/one")
 
 
 def test_paths_of_the_class_are_relative_and_in_no_folder_of_a_student(graded: Project) -> None:
-    graded.run("dev", "--outputs", str(graded.folder / "in/*"))
+    graded.run("dev", "--submissions", str(graded.folder / "in/*"))
     folders = graded.read("dev_graded/gradebook.json")["grades"]
     assert {name: grade["folder"] for name, grade in folders.items()} == {
         name: f"in/{name}" for name in ("bare", "one", "third", "two")
@@ -224,7 +224,7 @@ def test_paths_of_the_class_are_relative_and_in_no_folder_of_a_student(graded: P
 @posix_only
 def test_a_pattern_with_matches_is_a_pattern(graded: Project) -> None:
     graded.submission("in/*", own=answers("star", **CITED))
-    outcome = graded.run("dev", "--outputs", "in/*", GROQ_API_KEY="")
+    outcome = graded.run("dev", "--submissions", "in/*", GROQ_API_KEY="")
     assert outcome.out.endswith("\n5 of 5 submissions graded\n")
 
 
@@ -377,7 +377,7 @@ def test_other_gold_and_another_measure_are_reasons(graded: Project, judge_with:
 
 def test_a_forgotten_criterion_is_named(graded: Project, serve: Serve) -> None:
     serve(completion('{"rationale": "So.", "support": "full"}'))
-    grade(graded, "--judge-support")
+    grade(graded, "--criteria", "support")
     outcome = grade(graded)
     line = "Judged in the last run, and not asked for in this one: support"
     assert (outcome.out.splitlines()[-1], grade(graded).out.splitlines()[-1]) == (line, line)
@@ -409,7 +409,7 @@ def test_ids_by_position_that_have_moved_are_an_error(project: Project) -> None:
     rows = [question(f"d{number}") for number in range(1, 6)]
     project.questions(*rows)
     project.submission("in/ann", own=answers("ann", 5, **CITED))
-    command = ("--outputs", "in/*")
+    command = ("--submissions", "in/*")
     assert project.run("dev", *command, GROQ_API_KEY="").code == 0
     project.questions(*rows[:2], *rows[3:])
     advice = "write question_id into the questions first, or move dev_graded/ away"
@@ -428,7 +428,7 @@ def test_gold_may_be_corrected_and_questions_added_without_ids(project: Project)
     rows = [question(f"d{number}") for number in range(1, 4)]
     project.questions(*rows, rows[0])  # a question that occurs twice
     project.submission("in/ann", own=answers("ann", 5, **CITED))
-    command = ("dev", "--outputs", "in/*")
+    command = ("dev", "--submissions", "in/*")
     assert project.run(*command).code == 0
     rows[1] = question("d2", answer="Something else.")
     project.questions(*rows, rows[0], question("d4"))
@@ -450,15 +450,15 @@ def test_points_that_are_gone_are_named(graded: Project, serve: Serve) -> None:
 def test_a_class_that_was_judged_has_no_points_of_f1(graded: Project) -> None:
     """No key, no --model, and the journal is gone: the last results were judged."""
     (graded.folder / "dev_judgements.jsonl").unlink()
-    outcome = graded.run("dev", "--outputs", "in/*", GROQ_API_KEY="")
+    outcome = graded.run("dev", "--submissions", "in/*", GROQ_API_KEY="")
     assert (outcome.code, read_grades(graded)["one"][0]) == (3, "")
-    outcome = graded.run("dev", "--outputs", "in/*", GROQ_API_KEY="")
+    outcome = graded.run("dev", "--submissions", "in/*", GROQ_API_KEY="")
     assert (outcome.code, read_grades(graded)["one"][0]) == (3, "")
 
 
 def test_nobody_asked_for_a_judge(course: Project) -> None:
     shutil.rmtree(course.folder / "in/torn")
-    outcome = course.run("dev", "--outputs", "in/*", GROQ_API_KEY="")
+    outcome = course.run("dev", "--submissions", "in/*", GROQ_API_KEY="")
     assert (outcome.code, read_grades(course)["one"][0]) == (0, "100.0")
 
 
@@ -471,10 +471,10 @@ def test_without_rubrics_points_are_of_f1(course: Project, serve: Serve) -> None
 
 def test_a_model_without_a_key_must_be_in_the_journal(graded: Project) -> None:
     message = f"error: --model {GPT_OSS}: the journal has nothing by it, and GROQ_API_KEY is not set"
-    command = ("--outputs", "in/*", "--model", GPT_OSS)
+    command = ("--submissions", "in/*", "--model", GPT_OSS)
     assert assert_refused(graded, *command, GROQ_API_KEY="") == message
     assert graded.run("dev", *command, "--dry-run", GROQ_API_KEY="").code == 0
-    assert graded.run("dev", "--outputs", "in/*", "--model", LLAMA, GROQ_API_KEY="").code == 0
+    assert graded.run("dev", "--submissions", "in/*", "--model", LLAMA, GROQ_API_KEY="").code == 0
 
 
 def test_no_points_while_any_system_lacks_judgements(course: Project, judge_with: JudgeWith) -> None:
@@ -505,7 +505,7 @@ def test_a_limit_gives_no_grades(graded: Project) -> None:
 
 def test_the_best_of_ten_systems_needs_attention(course: Project) -> None:
     course.submission("in/ten", **{f"s{n}": answers(f"s{n}", **CITED) for n in range(10)})
-    outcome = course.run("dev", "--outputs", "in/*", GROQ_API_KEY="")
+    outcome = course.run("dev", "--submissions", "in/*", GROQ_API_KEY="")
     assert "  ten: best of 10 systems\n" in outcome.out
     assert "third: best" not in outcome.out  # it has `final`
 
@@ -574,9 +574,9 @@ def test_the_question_that_good_students_fail_comes_first(project: Project, judg
         level = 1 + number // 2
         scores[f"{name}/own"] = [level, 6 - level, 3]  # the better the student, the worse the second
     judge_with(scores)
-    project.run("dev", "--outputs", *(f"in/s{number}" for number in range(9)))
+    project.run("dev", "--submissions", *(f"in/s{number}" for number in range(9)))
     assert "## Questions" not in text_of(project, "dev_leaderboard.md")
-    project.run("dev", "--outputs", "in/*")
+    project.run("dev", "--submissions", "in/*")
     lines = text_of(project, "dev_leaderboard.md").partition("## Questions\n")[2].splitlines()
     rows = [line.strip("| ").split(" | ") for line in lines[3:6]]
     # The first two sum to 6 for each student, so each is opposed to the other; the third never varies.

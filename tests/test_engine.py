@@ -151,7 +151,7 @@ def test_answers_of_two_submissions_that_are_refused_end_nothing(
 ) -> None:
     write_class(project, {"ann": range(8), "bob": range(8), "cat": [], "dan": []})
     server = serve(behind_a_firewall(status))
-    outcome = project.run("dev", "--outputs", "class/*", "--workers", "16")
+    outcome = project.run("dev", "--submissions", "class/*", "--workers", "16")
     assert (len(server.calls), outcome.code) == (32, 3)
     assert not mentions(outcome.err, "judging ended")
     for name, failed in {"ann": 8, "cat": 0}.items():
@@ -167,7 +167,7 @@ def test_answers_that_are_refused_before_the_first_reply_arrives_end_nothing(
     write_class(project, {f"s{n}": [0] if 0 < n < 7 else [] for n in range(9)}, count=1)
     slow = replace(score_reply(4), latency_s=0.3)
     server = serve(lambda call: Reply(403, b"Blocked") if ATTACK in pasted(call) else slow)
-    outcome = project.run("dev", "--outputs", "class/*")
+    outcome = project.run("dev", "--submissions", "class/*")
     assert (len(server.calls), outcome.code) == (9, 3)
     assert not mentions(outcome.err, "judging ended")
 
@@ -186,7 +186,7 @@ def test_a_question_that_is_refused_ends_nothing(project: Project, serve: Serve)
 def test_a_service_that_refuses_all_is_asked_for_three_submissions(project: Project, serve: Serve) -> None:
     write_class(project, dict.fromkeys(("ann", "bob", "cat", "dan"), ()), count=2)
     server = serve(Reply(403, b"Blocked"))
-    outcome = project.run("dev", "--outputs", "class/*", "--workers", "1")
+    outcome = project.run("dev", "--submissions", "class/*", "--workers", "1")
     names = ", ".join(f"{name}/final q00{n}" for name in ("ann", "bob") for n in (1, 2))
     assert mentions(outcome.err, f"judging ended: HTTP 403: Blocked ({names}, cat/final q001)")
     assert (len(server.calls), outcome.code) == (5, 3)

@@ -493,7 +493,11 @@ def test_a_model_judges_rows_by_criteria_without_gold_answers(
 
 
 WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
-    "an unknown method": ({"methods": ["bleurt"]}, ValueError, "unknown method: bleurt; expected exact, "),
+    "an unknown method": (
+        {"methods": ["bleurt"]},
+        ValueError,
+        "unknown method: bleurt: did you mean bleu.; exp",
+    ),
     "an unknown protocol": ({"protocol": "points"}, ValueError, "unknown protocol: points; expected"),
     "an unknown field": ({"columns": {"Soll": "gold"}}, ValueError, "unknown field: Soll; expected rows"),
     "columns of another file": (

@@ -23,7 +23,7 @@ COMMANDS = (
     "summaries",
     "generate dev --pipeline bm25",
     "questions",
-    "dev --outputs .",
+    "dev --submissions .",
 )
 WORDS = (
     "0 -1 3 0.5 1e9 nan é a,b q001 dev strong corpus . none.json dev_strong_output.json /dev/zero [ * -- csv"

@@ -133,7 +133,7 @@ def test_bad_input_is_refused_before_a_model_is_asked(lamps: Project, serve: Ser
     shutil.rmtree("corpus")
     assert_refused(generate(lamps, "rag"), "corpus", ".json or .txt")
     shutil.rmtree("NLP Project Data")
-    assert_refused(generate(lamps, "rag"), "NLP Project Data/dev_final_jsonl.txt")
+    assert_refused(generate(lamps, "rag"), "no questions of dev; splits with questions: none here: cd to ")
     assert (len(server.calls), list(lamps.folder.glob("*_output.json"))) == (0, [])
 
 
@@ -162,7 +162,7 @@ REFUSED = {
 def test_options_that_contradict_are_refused(lamps: Project, options: str, word: str) -> None:
     before = lamps.files()
     outcome = lamps.run("generate", "dev", *options.split())
-    assert (outcome.code, word in outcome.err[-1], lamps.files()) == (2, True, before)
+    assert (outcome.code, word in outcome.usage_error, lamps.files()) == (2, True, before)
 
 
 # ------------------------------------------------------------------ llm

@@ -98,7 +98,7 @@ def test_a_submission_has_a_largest_size(small: Project) -> None:
     small.submission("s/anna", strong=rows)
     small.submission("s/bob", strong={"q001": {"answer": "x" * 9_900_000}})
     assert small.run("dev", "--systems", "simple").code == 0
-    outcome = small.run("dev", "--outputs", "s/anna", "s/bob", "--judge")
+    outcome = small.run("dev", "--submissions", "s/anna", "s/bob", "--judge")
     assert mentions(outcome.err, "s/anna/dev_strong_output.json: cannot be read: 10 MB, more than 10")
     assert "1 of 2 submissions graded; not graded: anna" in outcome.out
 
@@ -124,9 +124,9 @@ EXPECTED = "file not found in {}: expected dev_NAME_output.json"
             "--systems strong",
             f"dev_strong_output.json: {EXPECTED}; found dev_simple_output.json",
         ),
-        "folder": ("team1/dev.json", "--outputs teem1", "error: --outputs: not a folder: teem1"),
-        "labels": ("lables.csv", "--human labels.csv", "labels.csv: file not found in {}; found lables.csv"),
-        "no folder": ("x", "--human no/l.csv", "no/l.csv: file not found: there is no folder {}/no"),
+        "folder": ("team1/dev.json", "--submissions teem1", "error: --submissions: not a folder: teem1"),
+        "labels": ("lables.csv", "--labels labels.csv", "labels.csv: file not found in {}; found lables.csv"),
+        "no folder": ("x", "--labels no/l.csv", "no/l.csv: file not found: there is no folder {}/no"),
     },
 )
 def test_missing_file(small: Project, name: str, arguments: str, message: str) -> None:

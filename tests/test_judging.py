@@ -336,7 +336,7 @@ def test_reply_that_is_cut_off_is_asked_for_again_with_twice_as_many_tokens(
     small: Project, serve: Serve, model: str, replies: list[Reply], limits: list[int], messages: list[int]
 ) -> None:
     server = serve(first(*replies, then=completion(SCORED)))
-    command = ("dev", "--limit", "1", "--judge-model", model)
+    command = ("dev", "--limit", "1", "--model", model)
     outcome = small.run(*command)
     assert (judge_scores(outcome), outcome.code) == ({"q001": 4}, 0)
     assert [call.body["max_completion_tokens"] for call in server.calls] == limits
@@ -357,7 +357,7 @@ def test_a_service_that_does_not_read_the_whole_prompt_is_named(project: Project
 
 def test_cached_tokens_cost_half(small: Project, serve: Serve) -> None:
     serve(completion(SCORED, prompt_tokens=1_000_000, completion_tokens=100_000, cached_tokens=400_000))
-    outcome = small.run("dev", "--limit", "1", "--judge-model", GPT_OSS)
+    outcome = small.run("dev", "--limit", "1", "--model", GPT_OSS)
     usage = judge_block(outcome)["usage"]
     assert (usage["cost_usd"], usage["cached_tokens"]) == (pytest.approx(0.06 + 0.03), 400_000)
     assert mentions(outcome.err, "tokens in", "$0.0900")
@@ -406,7 +406,7 @@ def test_a_service_that_cannot_be_asked_is_a_usage_error(
     server = serve(FOUR)
     before = small.files()
     outcome = small.run(**{name: value})
-    assert mentions(outcome.err[-1:], "error: ", message)
+    assert mentions([outcome.usage_error], "error: ", message)
     assert (outcome.code, small.files(), server.calls) == (2, before, [])
     assert not re.search("gsk_|0123456789", written_text(small, outcome))
 
@@ -444,7 +444,7 @@ def test_successor_of_a_withdrawn_model_judges_everything(small: Project, serve:
     again = small.run()
     assert (len(server.calls), again.results) == (calls, outcome.results)
     assert mentions(again.err, LLAMA, "successor", GPT_OSS)
-    assert small.run("dev", "--judge-model", LLAMA).code == 3  # by name: the successor does not count
+    assert small.run("dev", "--model", LLAMA).code == 3  # by name: the successor does not count
     assert server.calls[-1].body["model"] == LLAMA
 
 

@@ -58,7 +58,7 @@ def test_without_a_key_the_model_with_more_of_the_grades_counts(four: Project, s
     serve(lambda call: score_reply(4) if "oss" in call.body["model"] else model_gone())
     four.run()
     serve(score_reply(2))
-    four.run("dev", "--judge-model", LLAMA, "--limit", "3")
+    four.run("dev", "--model", LLAMA, "--limit", "3")
     journal = four.files()[JOURNAL].splitlines(keepends=True)
     assert len(journal) == 7
     for lines, model, code in ((journal, GPT_OSS, 0), (journal[:2] + journal[4:], LLAMA, 3)):
@@ -199,8 +199,8 @@ def test_a_batch_says_what_it_costs_at_most_and_is_not_sent_above_the_limit(
 UNSENT = {  # options, exit code, message
     "nothing to spend": ("--max-usd 0", 3, "judging ended early: $0.0000 are spent"),
     "a batch": ("--max-usd 0.00001 --batch", 3, "judging ended early: the batch costs about $0.0"),
-    "unknown price": ("--max-usd 1 --judge-model own", 2, "--max-usd: the price of own is unknown"),
-    "unknown price of a batch": ("--max-usd 1 --judge-model own --batch", 2, "the price of own"),
+    "unknown price": ("--max-usd 1 --model own", 2, "--max-usd: the price of own is unknown"),
+    "unknown price of a batch": ("--max-usd 1 --model own --batch", 2, "the price of own"),
 }
 
 

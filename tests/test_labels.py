@@ -64,7 +64,7 @@ def labels_csv(scores: Mapping[str, Sequence[int | None]], system: str = "strong
 
 def run_with_labels(project: Project, content: object, *arguments: str, **environment: str) -> Outcome:
     project.write("labels.csv", content)
-    return project.run("dev", "--human", "labels.csv", *arguments, **environment)
+    return project.run("dev", "--labels", "labels.csv", *arguments, **environment)
 
 
 def human_results(outcome: Outcome, system: str = "strong") -> dict[str, Any]:
@@ -146,7 +146,7 @@ PROBLEMS: dict[str, tuple[object, list[str]]] = {  # the file, starts of the mes
 def test_problems_in_labels(eight: Project, content: object, problems: list[str]) -> None:
     eight.write("labels.csv", content)
     before = eight.files()
-    outcome = eight.run("dev", "--human", "labels.csv")
+    outcome = eight.run("dev", "--labels", "labels.csv")
     listed = [line for line in outcome.err if line.startswith("labels.csv:")]
     for line, start in zip(listed, problems, strict=True):
         assert line.startswith(f"labels.csv:{start}")
@@ -218,7 +218,7 @@ def test_a_sheet_without_a_column_of_scores_is_refused(eight: Project) -> None:
         if isinstance(content, list):
             del content[0]["score"]
         eight.write("labels.csv", content)
-        outcome = eight.run("dev", "--human", "labels.csv")
+        outcome = eight.run("dev", "--labels", "labels.csv")
         found = ", ".join(sorted({"answerid", "questionid", "punkte"} if isinstance(content, str) else ()))
         assert mentions(outcome.err, f"labels.csv: no column score; found {found}")
         assert outcome.code == 2
@@ -364,7 +364,7 @@ def people_lines(project: Project, judge_with: JudgeWith, judged: list[int], peo
     judge_with({"strong": judged})
     rows = [f"q{n:03d},strong,{level}\n" for n, level in zip(numbers, people, strict=True)]
     project.write("labels.csv", "question_id,system,score\n" + "".join(rows))
-    return blocks(project.run("dev", "--human", "labels.csv").out)["JUDGE AND PEOPLE"].splitlines()
+    return blocks(project.run("dev", "--labels", "labels.csv").out)["JUDGE AND PEOPLE"].splitlines()
 
 
 def test_nearly_equal_labels_are_no_poor_agreement(project: Project, judge_with: JudgeWith) -> None:
@@ -485,7 +485,7 @@ def test_a_sheet_with_one_row_is_never_overwritten(project: Project, serve: Serv
     assert re.fullmatch("a[0-9a-f]{15}", row["answer_id"])
     assert project.files() == {**before, SHEET: ONE_ROW.format(row["answer_id"]).encode()}
     project.write(SHEET, "filled in")
-    outcome = project.run("dev", "--label-sheet", "--human", "none")
+    outcome = project.run("dev", "--label-sheet", "--labels", "none")
     assert mentions(outcome.err, "error: ", SHEET, "move it away")
     assert (outcome.code, outcome.out) == (2, "")
     assert project.files() == {**before, SHEET: b"filled in"}
@@ -502,7 +502,7 @@ def draw(project: Project, keys: Sequence[tuple[str, str]]) -> list[tuple[str, s
 def test_a_sheet_is_drawn_by_a_hash_and_names_nobody(eight: Project) -> None:
     order = [name for name, _ in draw(eight, [(name, "strong") for name in IDS])]
     assert [row["question_id"] for row in write_sheet(eight)] == order
-    assert [row["question_id"] for row in write_sheet(eight, "--labels", "3")] == order[:3]
+    assert [row["question_id"] for row in write_sheet(eight, "3")] == order[:3]
     eight.predictions("other", {name: {"answer": f"Yes, {name}."} for name in IDS})
     both = write_sheet(eight)
     assert (len(both), {row["score"] for row in both}) == (16, {""})
@@ -524,7 +524,7 @@ def test_equal_answers_share_a_row_that_counts_for_the_drawn_ones(eight: Project
     eight.predictions("other", {name: {"answer": f"Answer to {name}."} for name in IDS[:2]})
     keys = [(name, "strong") for name in IDS] + [(name, "other") for name in IDS[:2]]
     drawn = draw(eight, keys)[:4]
-    rows = write_sheet(eight, "--labels", "4")
+    rows = write_sheet(eight, "4")
     assert [row["question_id"] for row in rows] == list(dict.fromkeys(name for name, _ in drawn))
     fill_sheet(eight, dict.fromkeys(IDS, 4))
     results = eight.run().results
@@ -538,7 +538,7 @@ def test_a_label_of_equal_answers_counts_once(eight: Project) -> None:
     eight.predictions("other", {name: {"answer": f"Answer to {name}."} for name in IDS})
     keys = draw(eight, [(name, system) for name in IDS for system in ("strong", "other")])
     firsts = [next(position for position, key in enumerate(keys) if key[0] == name) for name in IDS]
-    assert len(write_sheet(eight, "--labels", "16")) == 8
+    assert len(write_sheet(eight, "16")) == 8
     fill_sheet(eight, dict.fromkeys(IDS, 4))
     outcome = eight.run()
     lines = blocks(outcome.out)["JUDGE AND PEOPLE"].splitlines()
@@ -568,15 +568,15 @@ def test_doubtful_answers_follow_and_do_not_count(eight: Project, serve: Serve) 
 
     serve(answer)
     eight.run("dev", "--repeats", "2")
-    rows = write_sheet(eight, "--labels", "3", "--repeats", "2")
+    rows = write_sheet(eight, "3", "--repeats", "2")
     assert [(row["question_id"], row["why"]) for row in rows] == [
         *((name, "") for name in order[:3]),
         (disputed, "judges differ (1, 4)"),
         (flagged, "flagged"),
         (unsupported, "full score without right evidence"),
     ]
-    assert len(write_sheet(eight, "--labels", "1")) == 2  # at most as many as are drawn
-    write_sheet(eight, "--labels", "3")
+    assert len(write_sheet(eight, "1")) == 2  # at most as many as are drawn
+    write_sheet(eight, "3")
     fill_sheet(eight, dict.fromkeys(IDS, 4))
     assert human_results(eight.run())["labels"] == 3
 
@@ -629,9 +629,9 @@ def test_usual_files_are_used_without_being_named(eight: Project) -> None:
     ]
     assert "Overridden q001: 5 instead of the judge's 4: Appeal." in out
     eight.write("other.csv", labels_csv({"anna": [4, 2, 5]}))
-    outcome = eight.run("dev", "--human", "other.csv", "--overrides", "none")
+    outcome = eight.run("dev", "--labels", "other.csv", "--overrides", "none")
     assert (human_results(outcome)["labels"], "Overrides: " in outcome.out) == (3, False)
-    assert "human" not in eight.run("dev", "--human", "none").results["strong"]["llm_judge"]
+    assert "human" not in eight.run("dev", "--labels", "none").results["strong"]["llm_judge"]
 
 
 @posix_only
@@ -649,7 +649,7 @@ def test_an_empty_sheet_is_no_problem(eight: Project) -> None:
 
 # ------------------------------------------------------------------ Labels and submissions
 
-OUTPUTS = ["--outputs", "in/a", "in/b"]
+FOLDERS = ["--submissions", "in/a", "in/b"]
 
 
 @pytest.fixture
@@ -666,11 +666,11 @@ def submissions(eight: Project, judge_with: JudgeWith) -> Project:
 
 def test_labels_are_pooled_over_all_submissions(submissions: Project) -> None:
     """The mean of people is for all, and for each system with labels on at least five documents."""
-    rows = write_sheet(submissions, *OUTPUTS)
+    rows = write_sheet(submissions, *FOLDERS)
     assert len(rows) == 24
     assert not list((submissions.folder / "in").rglob("*labels*"))
     fill_sheet(submissions, dict.fromkeys(IDS, 4))
-    outcome = submissions.run("dev", *OUTPUTS)
+    outcome = submissions.run("dev", *FOLDERS)
     assert outcome.code == 0
     lines = blocks(outcome.out)["JUDGE AND PEOPLE"].splitlines()
     assert lines[0].startswith("Answers ")
@@ -683,7 +683,7 @@ def test_labels_are_pooled_over_all_submissions(submissions: Project) -> None:
 
 def test_labels_name_the_submission(submissions: Project) -> None:
     labels = [f"q001,{system},4,anna" for system in ("strong", "a/strong", "b")]  # which has one system
-    outcome = run_with_labels(submissions, "\n".join([HEAD, *labels]), *OUTPUTS)
+    outcome = run_with_labels(submissions, "\n".join([HEAD, *labels]), *FOLDERS)
     assert mentions(outcome.err, "warning: labels.csv: rows for unknown systems", ": 1, e.g. labels.csv:2: ")
     assert mentions(outcome.out.splitlines(), "Labels: 2 in labels.csv")
     assert outcome.code == 3

@@ -92,7 +92,7 @@ def test_comparisons_use_the_decision_and_labels_the_judge(project: Project, jud
     judge_with(scores)
     override(project, *(f"own,q00{n},5,So." for n in range(1, 7)))
     project.write("labels.json", [{"question_id": "q001", "system": "own", "score": 5}])
-    results = run(project, "--human", "labels.json").results
+    results = run(project, "--labels", "labels.json").results
     [difference] = [row for row in results["own"]["comparison"] if row["measure"] == "avg_answer_score"]
     assert difference["difference"] == 1
     assert results["own"]["llm_judge"]["human"]["agreement_within_1"] == 0  # of 5 with the judge's 1
@@ -149,7 +149,7 @@ def test_grading_by_hand_needs_no_key(six: Project) -> None:
     assert (judge_block(outcome)["avg_answer_score"], outcome.code) == (4, 0)
 
 
-CLASS = ("--outputs", "ann", "bob", "cem")
+CLASS = ("--submissions", "ann", "bob", "cem")
 
 
 @pytest.fixture
@@ -358,12 +358,12 @@ def test_a_name_with_other_blanks_or_quotes_is_named(project: Project, judge_wit
         project.submission(name, own={"q001": {"answer": f"By {name}."}})
     judge_with({"alice /own": [2], "'bob/own": [2]})
     override(project, "alice,q001,5,So.", "'bob,q001,5,So.", first_column="submission")
-    outcome = run(project, "--outputs", "alice ", "'bob")
+    outcome = run(project, "--submissions", "alice ", "'bob")
     what = f'rows that count for a name with other blanks or quotes: 1, e.g. {FILE}:2: "alice" for "alice "'
     assert f"warning: {FILE}: {what}" in outcome.err
     assert set(read_points(project).values()) == {"50.0"}
     override(project, "alice,q001,5,So.", "bob,q001,5,So.", first_column="submission")
-    assert mentions(run(project, "--outputs", "alice ", "'bob").err, ": 2, e.g. ")
+    assert mentions(run(project, "--submissions", "alice ", "'bob").err, ": 2, e.g. ")
 
 
 # ------------------------------------------------------------------ Decisions by other criteria
@@ -380,7 +380,7 @@ def cited(project: Project, serve: Serve) -> Project:
     return project
 
 
-CRITERIA = ("--judge-support", "--criteria", "polite=Is the tone polite?")
+CRITERIA = ("--criteria", "support", "polite=Is the tone polite?")
 
 
 def test_a_decision_on_any_criterion(cited: Project) -> None:
@@ -476,13 +476,13 @@ def submissions(project: Project, judge_with: JudgeWith) -> Project:
     return project
 
 
-OUTPUTS = ("--outputs", "one", "three", "four", "five")
+FOLDERS = ("--submissions", "one", "three", "four", "five")
 
 
 def test_decisions_name_submissions_or_their_systems(submissions: Project) -> None:
     decisions = {"one": 4, "three/y": 3, "four": 5, "five": 5}
     override(submissions, *(f"{name},q001,{score},So." for name, score in decisions.items()))
-    outcome = run(submissions, *OUTPUTS)
+    outcome = run(submissions, *FOLDERS)
     board = (submissions.folder / "dev_leaderboard.csv").read_text("utf-8-sig").splitlines()
     assert [line[: line.index(",graded")] for line in board[1:4]] == ["1,one,x", "2,three,y", "3,three,x"]
     rows = submissions.read(f"dev_graded/three/{RESULTS}")["y"]["llm_judge"]["per_question"]
@@ -492,10 +492,10 @@ def test_decisions_name_submissions_or_their_systems(submissions: Project) -> No
 
 def test_a_submission_with_several_systems_must_say_which(submissions: Project) -> None:
     override(submissions, "three,q001,5,So.", first_column="submission")
-    outcome = run(submissions, *OUTPUTS)
+    outcome = run(submissions, *FOLDERS)
     assert outcome.code == 3
     assert mentions(outcome.err, f"{FILE}:2: system three; name one of three/x, three/y")
-    assert run(submissions, *OUTPUTS, "--systems", "y").code == 3  # now there is only one
+    assert run(submissions, *FOLDERS, "--systems", "y").code == 3  # now there is only one
     rows = submissions.read(f"dev_graded/three/{RESULTS}")["y"]["llm_judge"]["per_question"]
     assert [row["answer_score_raw"] for row in rows] == [5]
 
@@ -510,6 +510,6 @@ def test_a_submission_with_several_systems_must_say_which(submissions: Project) 
 )
 def test_a_decision_names_submission_and_system(submissions: Project, row: str, code: int) -> None:
     override(submissions, f"{row},q001,5,So.", first_column="submission,system")
-    outcome = run(submissions, "--outputs", "one", "three")
+    outcome = run(submissions, "--submissions", "one", "three")
     rows = submissions.read(f"dev_graded/three/{RESULTS}")["y"]["llm_judge"]["per_question"]
     assert (rows[0]["answer_score_raw"], outcome.code) == (1 if code else 5, code)

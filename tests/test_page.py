@@ -182,7 +182,7 @@ def test_hostile_texts(project: Project, judge_with: JudgeWith, open_page: OpenP
     systems = [hostile_name(name) for name in ("best system", "other system", "broken system")]
     for name, content in zip(systems, ({}, {}, "["), strict=True):
         project.submission(hostile_name("submission"), **{name: content})
-    project.run("dev", "--outputs", hostile_name("submission"), "--report", "html", "--judge")
+    project.run("dev", "--submissions", hostile_name("submission"), "--report", "html", "--judge")
     page = open_page(INDEX)
     shown = page.locator("main").inner_text()
     assert ([name for name in systems if name not in shown], page.locator("img").count()) == ([], 0)
@@ -410,7 +410,7 @@ def test_the_leaderboard_fits_into_a_laptop_and_a_phone(
     project.submission("in/torn", final='{"q001": "' + "x" * 300)
     judge_with({"in/team/final": [1, 5, 3, 4, None], "in/blank/final": [2] * 5})
     project.write("dev_overrides.csv", "submission,system,question_id,score,reason\n,team/final,q001,5,So.\n")
-    project.run("dev", "--outputs", "in/*", "--report", "html")
+    project.run("dev", "--submissions", "in/*", "--report", "html")
     page = open_page(INDEX, width=1280)
     board = page.get_by_role("table", name="Leaderboard")
     headings = [text.partition("\n")[0] for text in board.locator("thead th").all_inner_texts()]
@@ -444,7 +444,7 @@ def test_a_printed_page_is_short(project: Project, open_page: OpenPage) -> None:
     project.documents(*(document(f"d{n}", *[f"{text} {place}" for place in range(20)]) for n in range(6)))
     rows = {f"q00{n}": {"answer": text * 4, "evidence_sentences": ["S1", "S9"]} for n in range(1, 7)}
     project.submission("ann", final=rows)
-    project.run("dev", "--outputs", "ann", "--report", "html")
+    project.run("dev", "--submissions", "ann", "--report", "html")
     content = open_page("dev_graded/ann/dev_evaluation.html").pdf(format="A4")
     assert 2 <= len(re.findall(rb"/Type\s*/Page\b", content)) <= 6
 
@@ -453,7 +453,7 @@ def test_axe_finds_no_violation(four: Project, open_page: OpenPage) -> None:
     for folder in ("one", "two"):
         four.submission(folder, simple={}, strong={})
     four.run(*JUDGE_BOTH)
-    four.run(*JUDGE_BOTH, "--outputs", "one", "two", "missing")
+    four.run(*JUDGE_BOTH, "--submissions", "one", "two", "missing")
     colours = {"runOnly": ["color-contrast"]}
     cases: tuple[tuple[str, Scheme, dict[str, list[str]]], ...]
     cases = ((PAGE, "light", {}), (PAGE, "dark", colours), (INDEX, "dark", {}))
@@ -481,7 +481,7 @@ def test_long_words_fit_into_the_window(project: Project, judge_with: JudgeWith,
     project.submission("folder" * 30, **{system: predictions})
     judge_with({system: [score_reply(3, word), 4, None, 2, 5]})
     project.run("dev", "--report", "html")
-    project.run("dev", "--report", "html", "--outputs", "folder" * 30)
+    project.run("dev", "--report", "html", "--submissions", "folder" * 30)
     for file, width in itertools.product((PAGE, INDEX), (390, 1280)):
         page = open_page(file, width=width)
         open_details(page)
@@ -499,7 +499,7 @@ def test_the_leaderboard_links_to_each_submission(small: Project, open_page: Ope
     for folder in folders:
         small.submission(folder, strong={})
     small.submission("empty")
-    small.run("dev", "--outputs", *folders, "empty", "--report", "html", "--judge")
+    small.run("dev", "--submissions", *folders, "empty", "--report", "html", "--judge")
     page = open_page(INDEX)
     facts = read_facts(page.locator("main > dl"))
     board = page.get_by_role("table", name="Leaderboard").locator("tbody")

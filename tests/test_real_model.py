@@ -64,7 +64,7 @@ def test_a_real_model_judges_every_answer_once(
         shutil.copy(path, project.folder)
     monkeypatch.setenv("GROQ_API_KEY", "any")
     monkeypatch.setenv("GROQ_BASE_URL", model_url)
-    arguments = ("dev", "--judge-model", "local", "--workers", "1")  # more at once are too slow
+    arguments = ("dev", "--model", "local", "--workers", "1")  # more at once are too slow
     first = project.run(*arguments)
     rows = first.results["strong"]["llm_judge"]["per_question"]
     assert {row["failure"] for row in rows} == {None}

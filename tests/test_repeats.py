@@ -229,7 +229,7 @@ def test_criteria_of_ones_own_and_the_support_are_repeated(small: Project, serve
         return completion(json.dumps({"rationale": "Because.", **fields}))
 
     server = serve(answer)
-    outcome = small.run(*THRICE, "--judge-support", "--criteria", "polite=Is it polite?", "--report", "html")
+    outcome = small.run(*THRICE, "--criteria", "support", "polite=Is it polite?", "--report", "html")
     assert (outcome.code, len(server.calls)) == (0, 3 * 5)  # of q002 nothing is cited
     [row, blank] = outcome.results["strong"]["support"]["per_question"]
     assert (row["support_score"], row["support"], row["support_repeats"]) == (0.5, "partial", [1, 0, 0.5])
@@ -388,7 +388,7 @@ def test_second_markers_of_a_class_are_on_the_leaderboard_and_on_no_students_pag
     strong = small.read("dev_strong_output.json")
     small.submission("in/ann", final=strong)
     small.submission("in/bob", final={**strong, "q002": {"answer": "It snows."}})
-    command = ("dev", "--outputs", "in/ann", "in/bob", "--report", "html")
+    command = ("dev", "--submissions", "in/ann", "in/bob", "--report", "html")
     judge_with({"in/ann/final": [5, 2], "in/bob/final": [5, 4]})
     small.run(*command, "--model", GPT_OSS)
     judge_with({"in/ann/final": [4, 1], "in/bob/final": [4, 4]})
@@ -409,7 +409,7 @@ def test_a_late_student_is_judged_as_often_as_the_class(small: Project, serve: S
     strong = small.read("dev_strong_output.json")
     small.submission("in/ann", final=strong)
     server = serve(by_turns(3, 4, 5))
-    command = (*THRICE, "--outputs", "in/*", "--report", "html")
+    command = (*THRICE, "--submissions", "in/*", "--report", "html")
     small.run(*command)
     assert len(server.calls) == 6
     small.submission("in/zoe", final={**strong, "q002": {"answer": "It snows."}})
@@ -465,7 +465,7 @@ def test_a_second_marker_by_a_protocol_with_levels(project: Project, serve: Serv
 # ------------------------------------------------------------------ Where judges differ
 
 
-CLASS = ("dev", "--outputs", "in/ann", "in/bob", "--report", "html")
+CLASS = ("dev", "--submissions", "in/ann", "in/bob", "--report", "html")
 HEADING = "Judges differ: {}; read the answers and decide"
 
 
@@ -530,7 +530,7 @@ def test_judges_that_differ_in_the_current_folder(project: Project, judge_with: 
         "\n## Judges differ\n\n- strong: Judges differ: q001: 5, 3\n"
         in project.files()["dev_evaluation.md"].decode()
     )
-    project.run("dev", "--repeats", "2", "--label-sheet", "--labels", "2")
+    project.run("dev", "--repeats", "2", "--label-sheet", "2")
     whys = [row["why"] for row in rows_of_csv(project, "dev_labels.csv")]
     assert whys[:2] == ["", ""]
     assert set(whys[2:]) <= {"judges differ (5, 3)", "judges differ (1, 5)"}
@@ -542,7 +542,7 @@ def test_support_two_levels_apart_needs_a_decision(small: Project, serve: Serve)
         return completion(json.dumps({"rationale": "Because.", "score": 4, "support": support}))
 
     serve(answer)
-    command = ("dev", "--repeats", "2", "--judge-support")
+    command = ("dev", "--repeats", "2", "--criteria", "support")
     assert "Judges differ: q001: support: full, none" in below_the_averages(small.run(*command))
     small.write(
         "dev_overrides.csv", "question_id,system,criterion,score,reason\nq001,strong,support,partial,Read.\n"
@@ -563,7 +563,7 @@ def test_a_line_under_each_table_says_what_scores_rest_on(small: Project, serve:
     strong = small.read("dev_strong_output.json")
     small.predictions("simple", strong)
     small.submission("in/ann", final=strong)
-    options = ("--judge-support", "--repeats", "3", "--report", "csv", "html", "md")
+    options = ("--criteria", "support", "--repeats", "3", "--report", "csv", "html", "md")
     outcome = small.run("dev", *options)
     blocks_of = outcome.results["strong"]
     lines = [origin_of("Answer", blocks_of["llm_judge"]), origin_of("Support", blocks_of["support"])]
@@ -572,7 +572,7 @@ def test_a_line_under_each_table_says_what_scores_rest_on(small: Project, serve:
     assert all(line in page for line in lines)
     origins = {row["system"]: row["provenance"] for row in rows_of_csv(small, "dev_evaluation.csv")}
     assert origins == {"simple": "", "strong": "; ".join(lines)}
-    outcome = small.run("dev", *options, "--outputs", "in/ann")
+    outcome = small.run("dev", *options, "--submissions", "in/ann")
     assert set(lines) <= set(outcome.out.splitlines())
     assert {row["provenance"] for row in rows_of_csv(small, "dev_leaderboard.csv")} == {"; ".join(lines)}
 

@@ -118,7 +118,7 @@ q5,'=a_b$x$한,d5,why,none,sets,,0,0,0.0,0.0,0.0,1,0.0,0.1,ID,No answer was give
 def test_markdown(hostile: Project) -> None:
     labels = [{"question_id": "q001", "system": "strong", "score": 4}]
     hostile.write("labels.json", labels)
-    outcome = hostile.run("dev", "--report", "md", "--human", "labels.json")
+    outcome = hostile.run("dev", "--report", "md", "--labels", "labels.json")
     page = text_of(hostile)
     title = "# Evaluation of the dev split\n\n## Systems"
     counts = "Questions: 5, with gold evidence (precision, recall, F1): 4"
@@ -279,7 +279,7 @@ def test_reports_that_cannot_be_written(small: Project, judge_with: JudgeWith) -
     assert (saved_reports(outcome), list(outcome.results), outcome.code) == ([CSV], ["strong"], 3)
 
 
-BOTH = ("dev", "--outputs", "ann", "bob")
+BOTH = ("dev", "--submissions", "ann", "bob")
 
 
 @pytest.fixture

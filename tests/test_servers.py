@@ -100,7 +100,7 @@ def test_a_server_that_speaks_only_v1(
 def test_a_server_needs_a_model_and_is_named_in_errors(small: Project, open_server: Open) -> None:
     server = open_server(error(404, "model_not_found", "No such model."))
     outcome = small.run()
-    assert outcome.err == [f"error: {server.url}/v1: name one of its models with --model"]
+    assert outcome.usage_error == f"error: {server.url}/v1: name one of its models with --model"
     assert (outcome.code, outcome.results) == (2, None)
     outcome = small.run(*MODEL)
     assert mentions(outcome.err, "error: ", f"(asked: {server.url}/v1)")
@@ -321,7 +321,7 @@ def test_a_judge_of_another_address_that_groq_lacks_must_be_named(
     server = store([(A, "own", BOTH, 4)])
     outcome = small.run()
     advice = f"name one of its models with --model; the journal's is own at {A}"
-    assert outcome.err[-1] == f"error: {server.url}/openai/v1: {advice}"
+    assert outcome.usage_error == f"error: {server.url}/openai/v1: {advice}"
     assert (outcome.code, server.calls) == (2, [])
 
 
@@ -333,7 +333,7 @@ def test_a_model_is_found_that_the_server_calls_otherwise(small: Project, open_s
     assert (outcome.results, outcome.code, len(server.calls)) == (judged.results, 0, 2)
     small.predictions("strong", {"q001": {"answer": "New."}, "q002": {"answer": "Newer."}})
     outcome = small.run()  # no line says whom to ask
-    assert outcome.err[-1] == f"error: {server.url}/v1: name one of its models with --model"
+    assert outcome.usage_error == f"error: {server.url}/v1: name one of its models with --model"
     assert (outcome.code, len(server.calls)) == (2, 2)
 
 

@@ -24,7 +24,7 @@ def test_only_predictions_of_known_questions_are_built(small: Project) -> None:
     code = (
         f"import sys; sys.path.insert(0, {str(Path(PROGRAM).parent)!r}); import evaluation, resource; "
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; "
-        "evaluation.main(['dev', '--outputs', 'in/eve', '--judge', '--quiet']); "
+        "evaluation.main(['dev', '--submissions', 'in/eve', '--judge', '--quiet']); "
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -72,7 +72,7 @@ def three(course: Project) -> Project:
     return course
 
 
-THREE = ("dev", "--outputs", "in/*")
+THREE = ("dev", "--submissions", "in/*")
 
 
 def judge_by_reference(call: Call) -> Reply:
@@ -186,7 +186,7 @@ def test_a_limit_leaves_the_other_questions_out(project: Project, judge_with: Ju
     assert judge_block(project.run())["avg_answer_score"] == (4 + 3 + 1 + 2 + 1) / 5
     assert judge_block(project.run("dev", "--limit", "3")) == block  # whatever the journal has
     project.submission("ann", strong={"q002": {"answer": "Answer 2."}, "q003": {"answer": "Answer 3."}})
-    assert project.run("dev", "--limit", "2", "--outputs", "ann").code == 0
+    assert project.run("dev", "--limit", "2", "--submissions", "ann").code == 0
     assert leaderboard(project, "status", "answer", "judged", "missing") == [("graded", "3.5", "2", "0")]
 
 
@@ -285,7 +285,7 @@ def test_missing_judgements_flags_and_warnings_are_counted(course: Project, judg
     course.submission("dan", strong={"q001": {"answer": ""}, "q002": {"answer": " "}}, empty={})
     course.submission("eve", strong={"q001": {"answer": "Oil."}, "q002": {"answer": "No idea."}})
     judge_with({"ann/strong": [5, None], "eve/strong": [None, None]})
-    outcome = course.run("dev", "--outputs", "ann", "dan", "eve")
+    outcome = course.run("dev", "--submissions", "ann", "dan", "eve")
     columns = ("rank", "submission", "system", "judged", "missing", "flagged", "warnings")
     assert [" ".join(row) for row in leaderboard(course, *columns)] == [
         "1 ann strong 1 1 1 0",
@@ -320,11 +320,11 @@ def test_a_journal_in_a_submission_is_not_read(course: Project, serve: Serve) ->
     course.submission("ann", strong=CORRECT)
     course.write(f"ann/{JOURNAL}", forged)
     server = serve(score_reply(2))
-    course.run("dev", "--outputs", "ann")
+    course.run("dev", "--submissions", "ann")
     assert (len(server.calls), leaderboard(course, "answer")) == (2, [("2.0",)])
     assert (course.folder / "ann" / JOURNAL).read_text("utf-8") == forged
     course.write(JOURNAL, forged)  # even there the notes stop nothing
-    assert course.run("dev", "--outputs", "ann", GROQ_API_KEY="").code == 0
+    assert course.run("dev", "--submissions", "ann", GROQ_API_KEY="").code == 0
     assert leaderboard(course, "answer") == [("5.0",)]
 
 
@@ -378,7 +378,7 @@ def test_ranking(project: Project, judge_with: JudgeWith, submitted: str, ranks:
             scores[path] = [int(score)]
     judge_with(scores)
     for order in (folders, reversed(folders)):
-        project.run("dev", "--outputs", *order, "--judge", *{path.split("/")[1] for path in scores})
+        project.run("dev", "--submissions", *order, "--judge", *{path.split("/")[1] for path in scores})
         rows = leaderboard(project, "rank", "submission", "system")
         assert ", ".join(f"{rank} {folder}/{system}" for rank, folder, system in rows) == ranks
 
@@ -440,7 +440,7 @@ def test_leaderboard_files_of_judged_submissions(project: Project, serve: Serve)
     project.submission("ann", strong=correct(1, 2, 3, 4, 5), own=answers)
     project.submission("=1+2", own=answers, bad='{"q001": {},\n\n"q002":')
     serve(judge_by_reference)
-    outcome = project.run("dev", "--outputs", "=1+2", "no_one", "ann", "--report", "html")
+    outcome = project.run("dev", "--submissions", "=1+2", "no_one", "ann", "--report", "html")
     assert outcome.out.endswith("\n2 of 3 submissions graded; not graded: no_one\n")
     assert outcome.code == 3
     files = project.files()
@@ -487,7 +487,7 @@ def test_names_are_shown_as_they_are_and_safe_in_every_path(course: Project) -> 
     for name in SAFE_NAMES:
         course.submission(name, strong=CORRECT)
     folders = [*(f"./{name}" for name in SAFE_NAMES), "no\n<i>\x1b"]
-    outcome = course.run("dev", "--outputs", *folders)
+    outcome = course.run("dev", "--submissions", *folders)
     assert list_graded(course) == sorted(SAFE_NAMES.values())
     escapes = {"\\": r"\\", "\n": r"\n", "\u200b": r"\u200b", "\x1b": r"\x1b"}
     shown = {"".join(escapes.get(letter, letter) for letter in name) for name in SAFE_NAMES}
@@ -509,7 +509,7 @@ def test_bytes_that_are_no_text_are_shown_as_escapes(course: Project) -> None:
     for name in names:
         course.submission(f"in/{os.fsdecode(name)}", strong=CORRECT)
     for _ in range(2):
-        assert course.run("dev", "--outputs", "in/*").code == 0
+        assert course.run("dev", "--submissions", "in/*").code == 0
         assert {name for (name,) in leaderboard(course, "submission")} == set(names.values())
     assert list_graded(course) == ["m_xfcller", "m_xfdller", "müller"]
 
@@ -520,7 +520,7 @@ def test_names_on_the_command_line_are_compared_in_composed_letters(course: Proj
     course.submission(f"in/{apart}", **{apart: CORRECT, "b": CORRECT})
     for name in (composed, apart):
         for options in (["--judge", name], ["--systems", name], ["--fail-under", f"{name}:recall@1=5"]):
-            outcome = course.run("dev", "--outputs", f"in/{name}", *options, "--overrides", "none")
+            outcome = course.run("dev", "--submissions", f"in/{name}", *options, "--overrides", "none")
             assert outcome.code == 0, (outcome.err, options)
     assert {system for (system,) in leaderboard(course, "system")} == {composed, "b"}
 
@@ -584,7 +584,7 @@ def test_equal_names_are_told_apart(
     paths = [f"in/{folder}" for folder in folders]
     for path in paths:
         course.submission(path, strong=CORRECT)
-    assert course.run("dev", "--outputs", *paths).code == 0
+    assert course.run("dev", "--submissions", *paths).code == 0
     assert sorted(name for (name,) in leaderboard(course, "submission")) == sorted(names)
     written = list_graded(course)
     for name, pattern in zip(written, sorted(folders_written or names), strict=True):
@@ -598,7 +598,7 @@ def test_a_row_of_a_person_matches_exactly_one_name(course: Project) -> None:
     rows = {"alice": 2, "alice\u00a0": 3, "Chlo\u00e9": 4, "bob": 5}
     lines = [f"{name},q001,{score},Appeal." for name, score in rows.items()]
     course.write("dev_overrides.csv", "\n".join(["submission,question_id,score,reason", *lines]))
-    outcome = course.run("dev", "--outputs", "in/*")
+    outcome = course.run("dev", "--submissions", "in/*")
     means = {row[0]: row[1] for row in leaderboard(course, "submission", "answer")}
     assert means == {"alice": "2.0", "alice\u00a0": "3.0", "Chlo\u00e9": "4.0", "Bob": ""}
     assert mentions(outcome.err, "unknown systems or questions", "system bob: did you mean Bob?")
@@ -616,7 +616,7 @@ def test_a_row_of_a_person_matches_exactly_one_name(course: Project) -> None:
 def test_which_folders_are_read(course: Project, patterns: list[str], expected: list[str], code: int) -> None:
     for folder in ("in/ann", "in/bob", "a[1]"):
         course.submission(folder, strong=CORRECT)
-    outcome = course.run("dev", "--outputs", *patterns)
+    outcome = course.run("dev", "--submissions", *patterns)
     assert (leaderboard(course, "submission"), outcome.code) == ([(name,) for name in expected], code)
 
 
@@ -635,7 +635,7 @@ def test_what_a_computer_adds_is_ignored_and_every_other_argument_has_a_row(thre
 def test_a_folder_in_a_folder_is_read_and_keeps_the_outer_name(course: Project) -> None:
     course.submission("in/ann/submission/ann v2", strong=CORRECT)
     course.write("in/ann/__MACOSX/x", "")
-    assert course.run("dev", "--outputs", "in/ann").code == 0
+    assert course.run("dev", "--submissions", "in/ann").code == 0
     assert leaderboard(course, "submission", "system", "status") == [("ann", "strong", "graded")]
     assert (course.folder / f"dev_graded/ann/{RESULTS}").exists()
 
@@ -658,7 +658,7 @@ def test_links_own_nothing(three: Project) -> None:
 
 def test_equal_predictions_are_one_warning(three: Project) -> None:
     three.submission("in/dan", own=CORRECT)
-    for command in (("dev", "--outputs", "in/ann", "in/dan"), THREE):  # of two, and of four
+    for command in (("dev", "--submissions", "in/ann", "in/dan"), THREE):  # of two, and of four
         equal = [line for line in three.run(*command).err if "equal" in line]
         assert equal == ["warning: equal predictions: ann/strong, dan/own"]
 
@@ -728,7 +728,7 @@ def test_a_file_that_may_be_meant_is_named(course: Project, files: Sequence[str]
     for file in files:
         course.write(f"in/ann/{file}", "{}")
     course.submission("in/bob", strong=CORRECT)
-    assert course.run("dev", "--outputs", "in/*").code == 3
+    assert course.run("dev", "--submissions", "in/*").code == 3
     assert leaderboard(course, "submission", "reason")[-1] == ("ann", reason.format(", ".join(files)))
 
 
@@ -754,7 +754,7 @@ def test_a_submission_has_at_most_ten_systems(course: Project) -> None:
     copies = [f"dev_final_output ({number}).json" for number in range(10, 21)]
     for name in copies:
         course.write(f"in/ann/{name}", "{}")
-    outcome = course.run("dev", "--outputs", "in/*")
+    outcome = course.run("dev", "--submissions", "in/*")
     graded = [name for (name,) in leaderboard(course, "system")]
     assert sorted(graded) == ["final", *names[:8], "strong"]
     left_out = "not graded: s08, s09, s10, s11, zeta; choose with --systems"
@@ -763,7 +763,7 @@ def test_a_submission_has_at_most_ten_systems(course: Project) -> None:
     assert leaderboard(course, "warnings")[0] == ("1",)
     beside = (course.folder / "dev_grades.csv").read_text("utf-8").partition("Files beside, not graded: ")[2]
     assert beside.partition('"')[0] == f"{', '.join(copies[:10])}, ... (11 in all)"
-    course.run("dev", "--outputs", "in/*", "--systems", *names)
+    course.run("dev", "--submissions", "in/*", "--systems", *names)
     assert sorted(name for (name,) in leaderboard(course, "system")) == names
 
 
@@ -777,11 +777,11 @@ def test_files_that_were_perhaps_meant_are_named(course: Project) -> None:
     course.write("in/ann/work.zip", b"PK")
     course.write("in/ann/dev_own_output (1).json", "{}")
     names = ["dev_own_output (1).json", "work.zip", "v2/final/dev_own_output.json"]
-    outcome = course.run("dev", "--outputs", "in/*")
+    outcome = course.run("dev", "--submissions", "in/*")
     lines = outcome.out.splitlines()
     start = lines.index("Files beside, not graded: 3") + 1
     assert lines[start : start + 4] == [*(f"  ann: {name}" for name in names), "Equal predictions: 2"]
-    outcome = course.run("check", "dev", "--outputs", "in/*")
+    outcome = course.run("check", "dev", "--submissions", "in/*")
     assert f"warning: in/ann: files beside, not graded: 3, e.g. {names[0]}" in outcome.err
     assert not mentions(outcome.err, "in/bob")
 
@@ -789,21 +789,21 @@ def test_files_that_were_perhaps_meant_are_named(course: Project) -> None:
 def test_equal_predictions_are_found_despite_blanks_at_their_ends(course: Project) -> None:
     course.submission("in/ann", own={"q001": {"answer": "It is."}})
     course.submission("in/bob", own={"q001": {"answer": " It is.\n"}})
-    assert mentions(course.run("dev", "--outputs", "in/*").err, "equal predictions: ann/own, bob/own")
+    assert mentions(course.run("dev", "--submissions", "in/*").err, "equal predictions: ann/own, bob/own")
 
 
 def test_the_leaderboard_on_the_console_is_one_table(course: Project, judge_with: JudgeWith) -> None:
     """Where names leave no room for Recall@5, that column is left out."""
     for name in ("a" * 40, "b" * 40):
         course.submission(f"in/{name}", own=CORRECT)
-    board = blocks(course.run("dev", "--outputs", "in/*", "--judge").out)["LEADERBOARD"]
+    board = blocks(course.run("dev", "--submissions", "in/*", "--judge").out)["LEADERBOARD"]
     assert "Recall@5" in board
     scores = {f"in/{letter * 40}/own": [4, 4] for letter in "ab"}
     for path in scores:
         rows = {name: {**row, "answer": f"{name} by {path}"} for name, row in CORRECT.items()}
         course.submission(path.removesuffix("/own"), own=rows)
     judge_with(scores)
-    board = blocks(course.run("dev", "--outputs", "in/*").out)["LEADERBOARD"]
+    board = blocks(course.run("dev", "--submissions", "in/*").out)["LEADERBOARD"]
     assert board.count("Rank  ") == 1
 
 
@@ -824,11 +824,11 @@ def test_no_submission_can_be_graded(course: Project) -> None:
     course.submission("bob/team")
     course.submission("bob/others")
     course.write(CSV, "the last leaderboard")
-    outcome = assert_refused(course, "dev", "--outputs", "ann", "bob")
+    outcome = assert_refused(course, "dev", "--submissions", "ann", "bob")
     assert mentions(outcome.err, "ann", "dev_*_output.json")
     assert mentions(outcome.err, "bob", "did you mean bob/*?")
     course.submission("ann", strong="{")
-    assert course.run("dev", "--outputs", "ann", "bob", "--report", "html").code == 3
+    assert course.run("dev", "--submissions", "ann", "bob", "--report", "html").code == 3
     assert leaderboard(course, "submission", "status") == [("ann", "not graded"), ("bob", "not graded")]
 
 

@@ -1,4 +1,4 @@
-"""Support (--judge-support): whether the cited sentences support an answer, says the judge."""
+"""Support (--criteria support): whether the cited sentences support an answer, says the judge."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from conftest import (
 )
 from groq_server import Call, GroqServer, Reply, completion, score_reply
 
-SUPPORT = ("dev", "--judge-support")
+SUPPORT = ("dev", "--criteria", "support")
 DEGREES = {"full": 1, "partial": 0.5, "none": 0}
 
 
@@ -209,7 +209,7 @@ def test_reports_and_leaderboard(three: Project, serve: Serve) -> None:
     assert "partial (wrong by ID, partly supported by content): It is partial." in page
     assert "| own | " in files["dev_evaluation.md"].decode()
     three.submission("in/ann", own=three.read("dev_own_output.json"))
-    three.run(*SUPPORT, "--outputs", "in/ann", "--report", "html")
+    three.run(*SUPPORT, "--submissions", "in/ann", "--report", "html")
     header, row = three.files()["dev_leaderboard.csv"].decode("utf-8-sig").splitlines()
     assert dict(zip(header.split(","), row.split(","), strict=True))["support"] == "0.5"
     page = three.files()["dev_graded/ann/dev_evaluation.html"].decode()
@@ -218,9 +218,13 @@ def test_reports_and_leaderboard(three: Project, serve: Serve) -> None:
 
 def test_from_python(three: Project, serve: Serve) -> None:
     serve(judge)
-    results = evaluation.grade("dev", judge="llama-3.1-8b-instant", judge_support=True)
+    results = evaluation.grade("dev", judge="llama-3.1-8b-instant", criteria=["support"])
+    assert (
+        evaluation.grade("dev", judge_support=True) == evaluation.grade("dev", criteria="support") == results
+    )
     assert results["own"]["support"]["avg_support"] == 0.5
     assert [row["support"] for row in results.rows()] == ["full", "partial", "none"]
     assert "avg_support" in {row["measure"] for row in results.summary()}
-    with pytest.raises(ValueError, match="a function judges by the rubric only"):
-        evaluation.grade("dev", judge=lambda _question, _answer: 3, judge_support=True)
+    for arguments in ({"judge_support": True}, {"criteria": ["support"]}):
+        with pytest.raises(ValueError, match="a function judges by the rubric only"):
+            evaluation.grade("dev", judge=lambda _question, _answer: 3, **arguments)
