@@ -1,7 +1,8 @@
-"""Make tests/page.png, the picture in the README: python tests/make_page_picture.py
+"""Make the README's pictures, tests/page.png and tests/leaderboard.png: python tests/make_page_picture.py
 
-Grades a small class, made of the sample submissions. A local server is the judge. Its reasons for the answers
-on the picture are written by hand; others are scored by shared words. Needs Chromium.
+Grades the sample split `dev`, of whose page the first question is shown, and a small class made of the sample
+submissions. A local server is the judge. Its reasons for the answers of `strong` are written by hand; others
+are scored by shared words. Needs Chromium.
 """
 
 from __future__ import annotations
@@ -17,19 +18,15 @@ import tempfile
 from pathlib import Path
 
 from PIL import Image
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import FloatRect, Locator, Page, sync_playwright
 
 from browser import ARGUMENTS, find_browser
 from groq_server import Call, GroqServer, Reply, score_reply
 
 ROOT = Path(__file__).resolve().parent.parent
-GRADE = ("dev", "--report", "html", "--submissions", "submissions/*")
 NAMES = ("cleo", "dana", "emil", "fatma", "gil", "hana", "ivo", "jun", "kim", "lena")
-WIDTH, GAP = 1120, 12  # pixels
-PAGES = {  # -> what is shown at the end
-    "dev_graded/ann/dev_evaluation.html": ".question:nth-child(6)",
-    "dev_leaderboard.html": ".sortable",
-}
+WIDTH, HEIGHT = 1120, 600  # of a picture at most, in pixels
+MARGIN = 10
 REASONS = {  # beginning of an answer -> score and reason
     "The corner fittings and": (3, "Tantlinger is right. The patent was given up, not licensed."),
     "One kilogram of dried": (2, "Three stigmas are right; 75,000 flowers and two kilograms are not."),
@@ -63,27 +60,49 @@ def write_class(folder: Path) -> None:
         path.write_text(json.dumps(rows)[: 900 if name == "kim" else None], "utf-8")
 
 
+def grade(folder: Path, url: str, *options: str) -> None:
+    environment = {**os.environ, "GROQ_API_KEY": "any", "GROQ_BASE_URL": url}
+    command = [sys.executable, str(ROOT / "evaluation.py"), "dev", "--report", "html", *options]
+    subprocess.run(command, cwd=folder, env=environment, check=False, stdout=subprocess.DEVNULL)
+
+
+def take_picture(page: Page, top: float, bottom: float, name: str) -> None:
+    """Save a part of the page. One that is too high is made smaller."""
+    clip: FloatRect = {"x": 0, "y": top, "width": WIDTH, "height": bottom - top}
+    picture = Image.open(io.BytesIO(page.screenshot(clip=clip))).convert("RGB")
+    picture.thumbnail((WIDTH, HEIGHT), Image.Resampling.LANCZOS)
+    picture.quantize(64).save(ROOT / "tests" / name, optimize=True)
+
+
+def find_edges(locator: Locator) -> tuple[float, float]:
+    box = locator.bounding_box()
+    assert box is not None
+    return box["y"], box["y"] + box["height"]
+
+
 def main() -> None:
-    picture = Image.new("RGB", (WIDTH, 4000), "#888")
-    top = 0
     with tempfile.TemporaryDirectory() as name, GroqServer(judge) as server, sync_playwright() as playwright:
         folder = Path(name)
         for part in ("corpus", "NLP Project Data"):
             shutil.copytree(ROOT / part, folder / part)
+        for path in ROOT.glob("dev_*_output.json"):
+            shutil.copy(path, folder)
         write_class(folder)
-        environment = {**os.environ, "GROQ_API_KEY": "any", "GROQ_BASE_URL": server.url}
-        command = [sys.executable, str(ROOT / "evaluation.py"), *GRADE]
-        subprocess.run(command, cwd=folder, env=environment, check=False, stdout=subprocess.DEVNULL)
+        grade(folder, server.url)
+        grade(folder, server.url, "--submissions", "submissions/*")
         browser = playwright.chromium.launch(executable_path=find_browser(), args=ARGUMENTS)
-        page = browser.new_page(viewport={"width": WIDTH, "height": 2000}, color_scheme="light")
-        for path, last in PAGES.items():
-            page.goto((folder / path).as_uri())
-            box = page.locator(last).first.bounding_box() or {"y": 0, "height": 0}
-            height = int(box["y"] + box["height"]) + 10
-            shot = page.screenshot(clip={"x": 0, "y": 0, "width": WIDTH, "height": height})
-            picture.paste(Image.open(io.BytesIO(shot)), (0, top))
-            top += height + GAP
-    picture.crop((0, 0, WIDTH, top - GAP)).quantize(64).save(ROOT / "tests/page.png", optimize=True)
+        page = browser.new_page(viewport={"width": WIDTH, "height": 3000}, color_scheme="light")
+
+        page.goto((folder / "dev_evaluation.html").as_uri())
+        top, _ = find_edges(page.locator("section:has(.question)"))
+        first = page.locator(".question").first
+        first.locator("summary").click()
+        _, bottom = find_edges(first.locator(".cards"))
+        take_picture(page, top, bottom + MARGIN, "page.png")
+
+        page.goto((folder / "dev_leaderboard.html").as_uri())
+        _, bottom = find_edges(page.locator(".sortable").first)
+        take_picture(page, 0, bottom + MARGIN, "leaderboard.png")
 
 
 if __name__ == "__main__":

@@ -256,24 +256,31 @@ def test_quiet_leaves_warnings_only(four: Project, serve: Serve) -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/bin/sh"), reason="cron needs a shell")
-def test_cron_line_mails_only_if_something_is_wrong(four: Project, serve: Serve) -> None:
-    [block] = re.findall(r"^```cron\n(.+?)\n```", README.read_text("utf-8"), re.MULTILINE | re.DOTALL)
-    command = block.splitlines()[-1].split(" ", 5)[5]
-    assert "%" not in command  # which ends a line of cron
-    command = command.replace(".venv/bin/python evaluation.py", f"{sys.executable} -m evaluation")
-    command = command.replace("/srv/grading", ".")
+def test_cron_mails_only_if_something_is_wrong(four: Project, serve: Serve) -> None:
+    """Also in the first night, when there are no baselines yet."""
+    readme = README.read_text("utf-8")
+    [line] = re.findall(r"^0 5 \* \* \* (.+)$", readme, re.MULTILINE)
+    assert "%" not in line  # which ends a line of cron
+    [script] = re.findall(r"^```shell\n(.+?\n)```", readme, re.MULTILINE | re.DOTALL)
+    assert len(script.splitlines()) == 3
+    program = f"{sys.executable} -m evaluation"
+    four.write("nightly.sh", script.replace(".venv/bin/python evaluation.py", program))
     server = serve(score_reply(3))
     for split in ("train", "test"):
         four.questions(question("d0"), split=split)
         four.predictions("strong", {"q001": {"answer": "It is d0."}}, split=split)
-        four.run(split, "--model", "openai/gpt-oss-120b")
-        (four.folder / f"{split}_evaluation.json").rename(four.folder / f"{split}_baseline.json")
     four.write("dev_strong_output.json", "{")
     environment = {name: os.environ[name] for name in ("GROQ_API_KEY", "GROQ_BASE_URL")}
     environment |= {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(README.parent)}
-    done = subprocess.run(["/bin/sh", "-c", command], env=environment, capture_output=True, text=True)
-    problem, end = done.stderr.splitlines()  # and not a word about the other splits
-    assert (problem, end[:6]) == ("dev_strong_output.json:1: JSON is cut off", "error:")
-    assert done.stdout == "dev: exit 2\n"
+    command = ["/bin/sh", "-c", line.replace("/srv/grading", ".")]
+    for night in (1, 2):
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        problem, end = done.stderr.splitlines()  # and not a word about the other splits
+        assert (problem, end[:6]) == ("dev_strong_output.json:1: JSON is cut off", "error:")
+        assert done.stdout == "dev: exit 2\n"
+        log = (four.folder / "test.log").read_text("utf-8")
+        assert log.startswith("Evaluating test")
+        assert ("CHANGES SINCE THE BASELINE" in log) is (night == 2)
     assert len(server.calls) == 2
-    assert (four.folder / "test.log").read_text("utf-8").startswith("Evaluating test")
+    names = sorted(path.name for path in four.folder.glob("*_baseline.json"))
+    assert names == ["test_baseline.json", "train_baseline.json"]

@@ -18,7 +18,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 BANNER = re.compile(r"^# -{20,} (\d+\. .+)$", re.MULTILINE)
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 COMMANDS = ("dev", "check", "answers", "agreement", "summaries", "generate", "questions")
-OTHER_OPTIONS = {"--port", "--api-prefix", "--only"}  # of programs other than evaluation.py
+OTHER_OPTIONS = {"--hypothesis-profile"}  # of programs other than evaluation.py
 
 
 def test_contents_of_the_docstring_are_the_banners() -> None:
