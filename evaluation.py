@@ -3858,6 +3858,15 @@ class Judged(msgspec.Struct, kw_only=True):
         """What answers have in common that are right or wrong together."""
         raise NotImplementedError
 
+    @property
+    def id(self) -> str:
+        raise NotImplementedError
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """What measures of the user's own receive; nothing if the answer is missing."""
+        raise NotImplementedError
+
 
 # Columns of each criterion, with the judgements beside the score that counts
 FURTHER_COLUMNS = {"repeats": Judged.list_repeats, "second_markers": Judged.list_others}
@@ -8057,6 +8066,14 @@ class GradeSplit(Command):
         """Return what a function is given that judges in place of a model."""
         return self.split.questions[request.position], request.texts["answer"]
 
+    def collect_results(self) -> Results:
+        """Return what a Python program gets."""
+        [submission] = self.submissions
+        means = {system.name: system.means for system in submission.systems}
+        header = list_csv_header(self.split.measures, self.split.criteria, self.split.further)
+        rows = list_csv_rows(self.split, submission.systems)
+        return Results(self.build_document(submission), means, self.split.measures, header, rows)
+
     def find_last_model(self) -> str:
         if self.options.outputs:
             return self.last.judge
@@ -8103,7 +8120,7 @@ class GradeSplit(Command):
                 if judging.others:
                     add_others(system, self.split.criteria, judging)
                 add_combined_scores(system)
-                add_own_scores(list_own_cases(system), self.functions, self.function_workers)
+                add_own_scores(system.title, system.answers, self)
                 system.origins = judging.list_origins(system.judged)
                 unjudged = [row.block for row in self.split.criteria if row not in system.judged]
                 blocks = self.split.blocks.items()
@@ -8339,6 +8356,14 @@ class GradedAnswer(Judged, gc=False):
     @property
     def cluster(self) -> Hashable:
         return self.question.doc_id
+
+    @property
+    def id(self) -> str:
+        return self.question.question_id
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        return () if self.prediction is NO_PREDICTION else (self.question, self.prediction)
 
     @property
     def decisions(self) -> dict[str, Decision]:
@@ -10798,6 +10823,14 @@ class GradedItem(Judged):
         return tuple(self.item.expected_sources) or fold_text(self.question)
 
     @property
+    def id(self) -> str:
+        return self.item.id
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        return () if is_blank(self.item.prediction) else (self.item,)
+
+    @property
     def has_context(self) -> bool:
         return not is_blank("".join(self.item.context))
 
@@ -11454,7 +11487,7 @@ class GradeAnswers(GradeItems):
                     if score:
                         answer.scores[name] = score(answer, self.options)
                 answer.scores |= measure_item(answer.item, has_sources)
-            add_own_scores(list_own_item_cases(configuration), self.functions, self.function_workers)
+            add_own_scores(configuration.name, configuration.answers, self)
 
     def warnings(self) -> list[str]:
         lines = [*super().warnings(), *self.judge_notes]
@@ -13612,6 +13645,7 @@ def find_broken_rule(draft: Mapping[str, Any], sentences: Sentences) -> str:
 
 OwnMeasure: TypeAlias = Callable[[Question, Prediction], "float | None"]
 ItemFunction: TypeAlias = Callable[[Item], "float | None"]
+OwnCriteria: TypeAlias = Mapping[str, str] | Sequence[CriterionValue]  # a dict has names and questions
 
 
 class Results(dict[str, dict[str, Any]]):
@@ -13629,7 +13663,7 @@ class Results(dict[str, dict[str, Any]]):
         self._means = means
         self._measures = measures
         self._header = header
-        self._rows = rows
+        self._rows = list(rows)
 
     def __repr__(self) -> str:
         rows: list[MeansRow] = [([name], dict(means)) for name, means in self._means.items()]
@@ -13667,7 +13701,7 @@ def grade(
     systems: Iterable[str] | None = None,
     judge: str | Callable[[Question, str], float | None] | None = None,
     judge_support: bool = False,
-    criteria: Mapping[str, str] | Sequence[CriterionValue] = (),
+    criteria: OwnCriteria = (),
     repeats: int = 1,
     measures: Mapping[str, OwnMeasure] = MappingProxyType({}),
     workers: int = 1,
@@ -13677,18 +13711,16 @@ def grade(
     Args:
         split: "train", "dev", "test" or another one whose questions are in the folder.
         folder: where the questions, the corpus, the predictions, people's files and the journal are.
-        systems: grade and judge these systems only. By default all are graded, and all but `simple` judged.
+        systems: grade and judge these only. By default all are graded, and all but `simple` judged.
         judge: None takes judgements from the journal and sends nothing. A name is that of the model to ask
             for those that the journal lacks, which needs GROQ_API_KEY. A function `judge(question, answer)`
-            returns the score of an answer, from 1 to 5, or None (not judged); these scores are not kept.
+            returns an answer's score from 1 to 5, or None (not judged); these scores are not kept.
         judge_support: whether the model also judges if the cited sentences support the answer.
         criteria: criteria of your own: a dict of name and question, each decided yes or no, or a list of what
             --criteria takes, or of the rows of its file: `{"name", "description", "scale"}`.
         repeats: how often each judgement is asked for: the score is the mean.
         measures: measures of your own by name: `f(question, prediction)` returns a score, of which more is
-            better, True or False, or None if the question has none; it is not asked about a missing
-            prediction, which counts 0. `prediction.extra` has the fields that this program does not know.
-            The results have the scores in the block `measures`.
+            better, True or False, or None if the question has none. A missing prediction counts 0, unasked.
         workers: how many calls of each function are made at a time.
 
     Returns:
@@ -13696,34 +13728,27 @@ def grade(
 
     Raises:
         InputError: with all problems of the input, why the model cannot be asked, or what a function raised.
-        TypeError: if `systems` is a string, or `judge` is neither a name nor a function.
-        ValueError: if `systems` is empty, if a function is to judge by more than the rubric or returns
-            anything but a number up to 2**53 (a judge: from 1 to 5), if `repeats` is below 1, or if the name
-            of a measure is taken.
+        TypeError, ValueError: if an argument, or what a function returns, is none of these.
 
     >>> grade("dev")["simple"]["retrieval"]["recall_at_1"]  # doctest: +SKIP
     6
     """
     check_measure_names(measures, list_taken_names())
-    if callable(judge) and (judge_support or criteria):
-        raise ValueError("judge: a function judges by the rubric only, name a model")
-    options = build_split_options(split, str(folder), systems, criteria)
-    options.judge_support = judge_support
+    values = [*list_criterion_values(criteria), *(["support"] if judge_support else [])]
+    options = build_split_options(split, str(folder), systems, values, judge)
     options.repeats = check_count("repeats", repeats)
-    command = GradeSplit(options)
-    command.functions = measures
-    command.function_workers = workers
-
-    run_silently(command, judge, RUBRIC_BOUNDS)
-    return collect_split_results(command)
+    return run_silently(GradeSplit(options), judge, RUBRIC_BOUNDS, measures, workers)
 
 
 def build_split_options(
     split: str,
     root: str,
     systems: Iterable[str] | None,
-    criteria: Mapping[str, str] | Sequence[CriterionValue],
+    criteria: Sequence[CriterionValue],
+    judge: object,
 ) -> SplitOptions:
+    if callable(judge) and criteria:
+        raise ValueError("judge: a function judges by the rubric only, name a model")
     chosen = None if systems is None else sorted(collect_ids(systems))
     if chosen == []:
         raise ValueError("systems is empty: name at least one, or leave it out to grade all")
@@ -13732,17 +13757,8 @@ def build_split_options(
         systems=chosen,
         judge=chosen,
         root="" if root == "." else root,  # so that results name files as the command line does
-        criteria=list_criterion_values(criteria),
+        criteria=criteria,
     )
-
-
-def collect_split_results(command: GradeSplit) -> Results:
-    [submission] = command.submissions
-    measures = command.split.measures
-    means = {system.name: system.means for system in submission.systems}
-    header = list_csv_header(measures, command.split.criteria, command.split.further)
-    rows = list(list_csv_rows(command.split, submission.systems))
-    return Results(command.build_document(submission), means, measures, header, rows)
 
 
 def grade_answers(
@@ -13751,7 +13767,7 @@ def grade_answers(
     methods: Iterable[str] | None = None,
     protocol: str = "verdict",
     judge: str | ItemFunction | None = None,
-    criteria: Mapping[str, str] | Sequence[CriterionValue] = (),
+    criteria: OwnCriteria = (),
     repeats: int = 1,
     measures: Mapping[str, ItemFunction] = MappingProxyType({}),
     columns: Mapping[str, str] = MappingProxyType({}),
@@ -13762,38 +13778,21 @@ def grade_answers(
 ) -> Results:
     """Score free answers by methods, a judge, criteria and measures of your own, as `answers` does.
 
-    Nothing is printed, and only a model's journal is written: `{name}_judgements.jsonl` in the folder.
-
     Args:
-        rows: a list of dicts, anything with `to_dict(orient="records")`, such as a data frame, or a path of a
-            file. A dict of name and one of these has several systems, which are then compared.
-        methods: as --method takes them. By default "exact", "keyword" and "f1", but none with criteria, which
-            are then judged alone. Without any, rows need no gold answer.
+        rows: a list of dicts, a data frame (anything with `to_dict(orient="records")`) or the path of a file.
+            A dict of name and one of these has several systems, which are then compared.
+        methods: as --method takes them. The default is none with criteria, and rows then need no gold answer.
         protocol: "verdict", "fraction" or "quality": how a model judges.
-        judge: None takes judgements from the journal and sends nothing. A name is that of the model to ask
-            for those that the journal lacks, which needs GROQ_API_KEY. Unless there are criteria or `hybrid`,
-            it scores as the method `llm_judge`. So does a function `judge(item)`: it returns 0 to 1, True or
-            False, or None (not judged).
-        criteria: criteria of your own for a model, as in `grade`.
-        repeats: how often each judgement is asked for, as in `grade`.
-        measures: measures of your own by name: `f(item)` returns a score, True or False, or None if the item
-            has none; it is not asked about a missing answer, which counts 0. See `Item`.
+        judge: as in `grade`. Unless there are criteria or `hybrid`, it scores as the method `llm_judge`. A
+            function `judge(item)` returns 0 to 1, True or False, or None (not judged).
+        criteria, repeats, workers: as in `grade`.
+        measures: measures of your own by name, as in `grade`, but `f(item)`: see `Item`.
         columns: the rows' names of fields, as --columns takes them: `{"gold": "Soll"}`.
         judge_top: how many of more than five systems a model judges, as --judge-top takes it.
         baseline: the path of earlier results of `answers`, to compare with: in `baseline` of the results.
-        workers: how many calls of each function are made at a time.
-        folder: where the journal is.
+        folder: where the journal of a model, `{name}_judgements.jsonl`, is written, and nothing else.
 
-    Returns:
-        The results by system, which is named after its file, or `answers`:
-        `results["answers"]["measures"]["exact"]["mean"]`, and the comparison with others in `comparison`.
-
-    Raises:
-        InputError: with all problems of the rows, why the model cannot be asked, what a function raised, or
-            if there are criteria, no judge, and no judgements in the journal.
-        TypeError: if `judge` is neither a name nor a function, `methods` is a string, or `rows` are no rows.
-        ValueError: if a function is to judge by criteria or for its quality, or returns anything but a score,
-            or if the name of a method or field is unknown or that of a measure taken.
+    Returns, raises: as `grade`. A system is named after its file, or `answers`.
 
     >>> grade_answers([{"question": "What burns?", "gold": "Oil", "answer": "oil"}])
     System   exact  keyword     f1
@@ -13803,20 +13802,15 @@ def grade_answers(
     options.baseline = None if baseline is None else str(baseline)
     options.judge_top = None if judge_top is None else check_count("judge_top", judge_top)
     options.repeats = check_count("repeats", repeats)
-    command = GradeRows(options)
-    command.folder = str(folder)
-    command.sources = list_sources(rows)
-    command.functions = measures
-    command.function_workers = workers
-    run_silently(command, judge, SHARE_BOUNDS)
-    return command.collect_results()
+    command = GradeRows(options, str(folder), list_sources(rows))
+    return run_silently(command, judge, SHARE_BOUNDS, measures, workers)
 
 
 def build_answer_options(
     methods: Iterable[str] | None,
     protocol: str,
     judge: object,
-    criteria: Mapping[str, str] | Sequence[CriterionValue],
+    criteria: OwnCriteria,
     columns: Mapping[str, str],
 ) -> AnswerOptions:
     if isinstance(methods, str):
@@ -13852,8 +13846,12 @@ class GradeRows(GradeAnswers):
     """GradeAnswers for the rows of a Python program. Nothing but the journal is written."""
 
     # The rows come in `sources`, as the content of files, so that they are read and checked as files are.
-    folder = ""
     writes_results = False
+
+    def __init__(self, options: AnswerOptions, folder: str, sources: Mapping[str, FileData]) -> None:
+        super().__init__(options)
+        self.folder = folder
+        self.sources = sources
 
     @property
     def journal_file(self) -> str:
@@ -13873,7 +13871,7 @@ class GradeRows(GradeAnswers):
     def collect_results(self) -> Results:
         content = {configuration.name: configuration.results for configuration in self.configurations}
         means = {configuration.name: configuration.means for configuration in self.configurations}
-        return Results(content, means, self.measures, self.report.header, list(self.report.rows()))
+        return Results(content, means, self.measures, self.report.header, self.report.rows())
 
 
 def list_sources(rows: Any) -> dict[str, FileData]:
@@ -13899,10 +13897,10 @@ def list_records(source: Any) -> list[Any]:
         return list(source)
     records = []
     for row in source.to_dict(orient="records"):
-        record = {str(name): value for name, value in row.items()}
-        for name, value in record.items():
-            if isinstance(value, float) and value.is_integer() and abs(value) < MAX_AMOUNT:
-                record[name] = int(value)
+        record = {}
+        for name, value in row.items():
+            is_whole = isinstance(value, float) and value.is_integer()
+            record[str(name)] = int(value) if is_whole else value
         records.append(record)
     return records
 
@@ -13920,34 +13918,29 @@ def check_measure_names(measures: Collection[str], taken: Collection[str]) -> No
         raise ValueError(f"measures: the name is taken: {', '.join(repeated)}")
 
 
-def list_criterion_values(
-    criteria: Mapping[str, str] | Sequence[CriterionValue],
-) -> Sequence[CriterionValue]:
-    """Return criteria as --criteria takes them. Those of a dict are names and questions."""
+def list_criterion_values(criteria: OwnCriteria) -> Sequence[CriterionValue]:
+    """Return criteria as --criteria takes them."""
     if isinstance(criteria, (str, Path)):
         return [criteria]
     if isinstance(criteria, Mapping):
         return [{"name": name, "description": question} for name, question in criteria.items()]
-    return list(criteria)
+    return criteria
 
 
-# -- Functions
+# -- Running a command without a console
 
 
-class Bounds(NamedTuple):
-    low: float
-    high: float
-    text: str
-
-
-ANY_NUMBER = Bounds(-MAX_AMOUNT, MAX_AMOUNT, "a number or None")
-RUBRIC_BOUNDS = Bounds(1, TOP_SCORE, f"a score from 1 to {TOP_SCORE}")
-SHARE_BOUNDS = Bounds(0, 1, "a score from 0 to 1, True, False or None")
-
-
-def run_silently(command: GradeSplit | GradeRows, judge: object, bounds: Bounds) -> None:
+def run_silently(
+    command: GradeSplit | GradeRows,
+    judge: object,
+    bounds: Bounds,
+    measures: Mapping[str, Callable[..., float | None]],
+    workers: int,
+) -> Results:
     """Read, judge and grade. Raises InputError for whatever the command cannot do."""
     options = command.options
+    command.functions = measures
+    command.function_workers = workers
     options.journal_only = judge is None
     if isinstance(judge, str):
         options.judge_model = judge
@@ -13963,14 +13956,7 @@ def run_silently(command: GradeSplit | GradeRows, judge: object, bounds: Bounds)
         command.needs_judge = bool(options.criteria)  # without a judge they would have no scores
         with ExitStack() as resources:
             if callable(judge):
-                name = getattr(judge, "__name__", type(judge).__name__)
-                judging = Judging(name, name, repeats=options.repeats)
-                requests = list_repeats(command.requests(), options.repeats)
-                places = [f"{name}: {request.system}, {request.item_id}" for request in requests]
-                arguments = list(map(command.find_arguments, requests))
-                scores = call_function(judge, arguments, places, bounds, command.function_workers)
-                given = [NO_SCORE if score is None else Judgement(score, "") for score in scores]
-                outcomes = collect_outcomes(zip(requests, given, strict=True))
+                outcomes, judging = ask_function(command, judge, bounds)
             else:
                 outcomes, judging = ask_requests(command, Console(None, None), resources)
             if judging.unavailable:
@@ -13980,9 +13966,36 @@ def run_silently(command: GradeSplit | GradeRows, judge: object, bounds: Bounds)
         raise InputError([f"{error}, or name another folder with folder="]) from error
     except (UsageError, JudgeUnavailable) as error:
         raise InputError([str(error)]) from error
+    return command.collect_results()
 
 
+# -- Functions
+
+
+class Bounds(NamedTuple):
+    low: float
+    high: float
+    text: str
+
+
+ANY_NUMBER = Bounds(-MAX_AMOUNT, MAX_AMOUNT, "a number or None")
+RUBRIC_BOUNDS = Bounds(1, TOP_SCORE, f"a score from 1 to {TOP_SCORE}")
+SHARE_BOUNDS = Bounds(0, 1, "a score from 0 to 1, True, False or None")
 NO_SCORE = Failure("not judged by the function", asked=False)
+
+
+def ask_function(
+    command: GradeSplit | GradeRows, judge: Callable[..., object], bounds: Bounds
+) -> tuple[Outcomes, Judging]:
+    """Have a function of the user's own judge what the command requests."""
+    name = getattr(judge, "__name__", type(judge).__name__)
+    requests = list_repeats(command.requests(), command.options.repeats)
+    places = [f"{name}: {request.system}, {request.item_id}" for request in requests]
+    arguments = list(map(command.find_arguments, requests))
+    scores = call_function(judge, arguments, places, bounds, command.function_workers)
+    given = [NO_SCORE if score is None else Judgement(score, "") for score in scores]
+    outcomes = collect_outcomes(zip(requests, given, strict=True))
+    return outcomes, Judging(name, name, repeats=command.options.repeats)
 
 
 def call_function(
@@ -14015,48 +14028,24 @@ def call_function(
         return list(pool.map(call, arguments, places))
 
 
-class OwnCase(NamedTuple):
-    """What a measure of the user's own is asked about an answer."""
-
-    answer: Judged
-    place: str  # system and question
-    arguments: tuple[Any, ...]  # none if the answer is missing
-
-
 def measure_function(name: str) -> Measure:
     """Return the measure of a function of the user's own, which may return any number."""
     return Measure(name, name, lowest=-math.inf, highest=math.inf)
 
 
-def add_own_scores(
-    cases: Iterable[OwnCase], functions: Mapping[str, Callable[..., float | None]], workers: int
-) -> None:
-    """Add the scores of measures of the user's own. A missing answer is a miss."""
-    cases = list(cases) if functions else []
-    asked = [case for case in cases if case.arguments]
-    arguments = [case.arguments for case in asked]
-    for name, function in functions.items():
-        for case in cases:
-            if not case.arguments:
-                case.answer.scores[name] = 0.0
-        places = [f"{name}: {case.place}" for case in asked]
-        scores = call_function(function, arguments, places, ANY_NUMBER, workers)
-        for case, score in zip(asked, scores, strict=True):
+def add_own_scores(system: str, answers: Sequence[Judged], command: GradeSplit | GradeAnswers) -> None:
+    """Add the scores of a system's answers by measures of the user's own. A missing answer is a miss."""
+    asked = [answer for answer in answers if answer.arguments]
+    arguments = [answer.arguments for answer in asked]
+    for name, function in command.functions.items():
+        for answer in answers:
+            if not answer.arguments:
+                answer.scores[name] = 0.0
+        places = [f"{name}: {system}, {answer.id}" for answer in asked]
+        scores = call_function(function, arguments, places, ANY_NUMBER, command.function_workers)
+        for answer, score in zip(asked, scores, strict=True):
             if score is not None:
-                case.answer.scores[name] = score
-
-
-def list_own_cases(system: System) -> Iterator[OwnCase]:
-    for answer in system.answers:
-        is_missing = answer.prediction is NO_PREDICTION
-        arguments = () if is_missing else (answer.question, answer.prediction)
-        yield OwnCase(answer, f"{system.title}, {answer.question.question_id}", arguments)
-
-
-def list_own_item_cases(configuration: Configuration) -> Iterator[OwnCase]:
-    for answer in configuration.answers:
-        arguments = () if is_blank(answer.item.prediction) else (answer.item,)
-        yield OwnCase(answer, f"{configuration.name}, {answer.item.id}", arguments)
+                answer.scores[name] = score
 
 
 def add_extra_fields(systems: Iterable[System]) -> None:
