@@ -3802,6 +3802,7 @@ class Judged(msgspec.Struct, kw_only=True):
     scores: dict[str, float] = {}
     outcomes: dict[str, Outcome | Decision] = {}  # by criterion; a decision keeps the judge's
     others: dict[str, dict[str, Judgement]] = {}  # by criterion and second marker, whose scores never count
+    flags: Sequence[str] = ()  # of what speaks to the judge; only where one was asked
 
     def find_decision(self, criterion: Criterion) -> Decision | None:
         outcome = self.outcomes.get(criterion.name)
@@ -3868,8 +3869,14 @@ class Judged(msgspec.Struct, kw_only=True):
         raise NotImplementedError
 
 
-# Columns of each criterion, with the judgements beside the score that counts
-FURTHER_COLUMNS = {"repeats": Judged.list_repeats, "second_markers": Judged.list_others}
+# What results say of an answer by a criterion: functions of both, by the end of the column's name
+JUDGED_COLUMNS: Mapping[str, Callable[..., Any]] = {
+    "rationale": Judged.find_rationale,
+    "failure": lambda answer, criterion: answer.explain_failures([criterion]),
+    "repeats": Judged.list_repeats,
+    "second_markers": Judged.list_others,
+}
+FURTHER_COLUMNS = ("repeats", "second_markers")  # those with the judgements beside the score that counts
 
 
 def list_judges(criteria: Iterable[Criterion], judging: Judging) -> dict[str, JudgedBy]:
@@ -6542,6 +6549,10 @@ class Command:
         """Return the data warnings: what a user should know before believing a score, one line each."""
         return []
 
+    def describe_choice(self) -> list[str]:
+        """Return what of a large input is to be judged, one line each; its plan is then printed, too."""
+        return []
+
     def requests(self) -> Iterable[Request]:
         """Return what is to be asked."""
         return []
@@ -6614,6 +6625,9 @@ class Command:
         options = self.options
         self.read()
         console.warn(*self.warnings())
+        choice = self.describe_choice()
+        if choice:
+            console.warn(*choice, *self.render_plan().splitlines())
         if isinstance(options, JudgeOptions) and options.dry_run:
             plan = self.render_plan()
             console.print(f"Dry run: nothing is sent.\n{plan}")
@@ -8338,7 +8352,6 @@ class GradedAnswer(Judged, gc=False):
     prediction: Prediction
     document: Document
     gold_id: str
-    flags: Sequence[str] = ()
     cited_doc_id: str = ""  # the document whose sentences the judge was shown
 
     @property
@@ -8856,21 +8869,18 @@ def list_facts(columns: Iterable[str], criteria: Sequence[SplitCriterion]) -> di
     facts: dict[str, Fact] = {**ANSWER_FACTS, "failure": lambda answer: answer.explain_failures(criteria)}
     for criterion in criteria:
         for name, find in CRITERION_FACTS.items():
-            facts[f"{criterion.name}_{name}"] = functools.partial(find, criterion)
-            facts.setdefault(name, functools.partial(find, criterion))
+            facts[f"{criterion.name}_{name}"] = functools.partial(find, criterion=criterion)
+            facts.setdefault(name, facts[f"{criterion.name}_{name}"])
         facts[criterion.name] = functools.partial(find_judged_word, criterion)
     return {column: facts.get(column) or functools.partial(find_score, column) for column in columns}
 
 
 # Likewise, by a criterion
-CRITERION_FACTS: Mapping[str, Callable[[SplitCriterion, GradedAnswer], Any]] = {
-    "answer_id": lambda criterion, answer: answer.identify(criterion),
-    "rationale": lambda criterion, answer: answer.find_rationale(criterion),
-    "repeats": lambda criterion, answer: answer.list_repeats(criterion),
-    "second_markers": lambda criterion, answer: answer.list_others(criterion),
-    "failure": lambda criterion, answer: answer.explain_failures([criterion]),
-    "judge_score": lambda criterion, answer: getattr(answer.find_judgement(criterion), "score", None),
-    "override_reason": lambda criterion, answer: getattr(answer.find_decision(criterion), "reason", None),
+CRITERION_FACTS: Mapping[str, Callable[..., Any]] = {
+    **JUDGED_COLUMNS,
+    "answer_id": GradedAnswer.identify,
+    "judge_score": lambda answer, criterion: getattr(answer.find_judgement(criterion), "score", None),
+    "override_reason": lambda answer, criterion: getattr(answer.find_decision(criterion), "reason", None),
 }
 
 
@@ -10622,7 +10632,7 @@ def build_origins_part(split: Split, files: Iterable[InputFile], judging: Judgin
 def list_csv_header(
     measures: Iterable[Measure],
     criteria: Sequence[SplitCriterion],
-    further: Iterable[str] = tuple(FURTHER_COLUMNS),
+    further: Iterable[str] = FURTHER_COLUMNS,
 ) -> list[str]:
     return [
         *("question_id", "system", "doc_id", *SHOWN_LABELS),
@@ -10809,6 +10819,8 @@ class GradedItem(Judged):
     similarity: float = 0.0  # to the best gold answer
     is_tuned: bool = False  # whether a threshold was chosen on it
     place: int = 0  # in the table of all configurations
+    is_right: bool | None = None  # by the judge's verdict or, where none is asked, a method's
+    decided_by: str = ""  # that method; of a judge exact, semantic, llm or no_llm
 
     @property
     def is_failed(self) -> bool:
@@ -10817,6 +10829,11 @@ class GradedItem(Judged):
     @property
     def question(self) -> str:
         return self.item.question or self.item.id
+
+    @property
+    def gold(self) -> str:
+        """The main gold answer; "" without any."""
+        return "".join(self.item.accepted[:1])
 
     @property
     def cluster(self) -> Hashable:
@@ -10903,14 +10920,13 @@ def load_analyzer(kiwi: Any) -> Any:
     return kiwi.Kiwi()
 
 
-KOREAN_BY_SPACES = "13a, of Korean by white space"
-
-
 def describe_tokens(answers: Iterable[GradedItem]) -> str:
     if not any(has_hangul(answer.item) for answer in answers):
         return "13a"
     kiwi = import_kiwi()
-    return f"13a, of Korean by morphemes (kiwipiepy {kiwi.__version__})" if kiwi else KOREAN_BY_SPACES
+    if kiwi is None:
+        return "13a, of Korean by white space (install kiwipiepy to split it into morphemes)"
+    return f"13a, of Korean by morphemes (kiwipiepy {kiwi.__version__})"
 
 
 class Method(NamedTuple):
@@ -11009,7 +11025,24 @@ def load_embedding_model(name: str, needed_by: str) -> Any:
     )
 
 
-def choose_threshold(answers: Sequence[GradedItem], options: AnswerOptions) -> dict[str, Any]:
+class Tuning(Classification, frozen=True, kw_only=True, omit_defaults=True):
+    """The threshold of semantic_dynamic, how it was chosen, and its figures on the other rows."""
+
+    threshold: float
+    criterion: str
+    proxy: bool  # whether no person has judged any
+    rows: int
+    other_rows: int
+    figures_reason: str = ""  # why there are none
+
+    def describe(self) -> str:
+        figures = f"accuracy {format_number(self.accuracy, 3)}, F1 {format_number(self.f1, 3)}"
+        reason = f" ({self.figures_reason})" if self.figures_reason else ""
+        best = f"threshold {self.threshold:.2f}, best by {self.criterion} on {self.rows} rows of all files"
+        return f"{best}; on the {self.other_rows} others: {figures}{reason}"
+
+
+def choose_threshold(answers: Sequence[GradedItem], options: AnswerOptions) -> Tuning:
     """Choose the best of SEMANTIC_THRESHOLDS for all files on a part of their questions, and mark these.
 
     The part is a share of the questions with answers that a person judged, or of all if there are none, drawn
@@ -11019,30 +11052,34 @@ def choose_threshold(answers: Sequence[GradedItem], options: AnswerOptions) -> d
     labelled = [answer for answer in answers if answer.item.label is not None]
     questions = sorted({answer.question for answer in labelled or answers}, key=hash_json)
     tuned = set(questions[: math.ceil(options.validation * len(questions))])
-    drawn: list[tuple[bool, float]] = []  # whether an answer is right, and its similarity
-    others: list[tuple[bool, float]] = []
+    drawn: list[GradedItem] = []
+    others: list[GradedItem] = []
     for answer in labelled or answers:
         answer.is_tuned = answer.question in tuned
-        is_right = bool(answer.item.label) if labelled else answer.similarity > PROXY_SIMILARITY
-        (drawn if answer.is_tuned else others).append((is_right, answer.similarity))
-    has_right = labelled and any(is_right for is_right, _ in drawn)
-    figure = options.tune_by or ("f1" if has_right else "accuracy")
+        (drawn if answer.is_tuned else others).append(answer)
+    figure = options.tune_by or ("f1" if any(answer.item.label for answer in drawn) else "accuracy")
     tried = {threshold: try_threshold(threshold, drawn) for threshold in SEMANTIC_THRESHOLDS}
     best = max(tried, key=lambda threshold: getattr(tried[threshold], figure) or 0.0)
-    chosen: dict[str, Any] = {
-        "threshold": best,
-        "criterion": figure,
-        "proxy": not labelled,
-        "rows": len(drawn),
-        "other_rows": len(others),
-    }
-    if not labelled or not others:
-        chosen["figures_reason"] = "no other rows" if labelled else "no person's labels"
-    return chosen | msgspec.structs.asdict(try_threshold(best, others if labelled else []))
+    reason = ("" if others else "no other rows") if labelled else "no person's labels"
+    return Tuning(
+        *msgspec.structs.astuple(try_threshold(best, others if labelled else [])),
+        threshold=best,
+        criterion=figure,
+        proxy=not labelled,
+        rows=len(drawn),
+        other_rows=len(others),
+        figures_reason=reason,
+    )
 
 
-def try_threshold(threshold: float, rows: Sequence[tuple[bool, float]]) -> Classification:
-    return classify([is_right for is_right, _ in rows], [similarity >= threshold for _, similarity in rows])
+def try_threshold(threshold: float, answers: Iterable[GradedItem]) -> Classification:
+    truth = []
+    accepted = []
+    for answer in answers:
+        is_alike = answer.similarity > PROXY_SIMILARITY
+        truth.append(is_alike if answer.item.label is None else answer.item.label)
+        accepted.append(answer.similarity >= threshold)
+    return classify(truth, accepted)
 
 
 # -- What `answers` and `summaries` share: the answers of configurations are judged by criteria and compared
@@ -11131,17 +11168,14 @@ class GradeItems(Command):
     def build_table(self, configurations: Sequence[Configuration], measures: Sequence[Measure]) -> Table:
         """Return the table of some configurations, in which each of their answers gets its place.
 
-        The n-th of equal items is one with the n-th of another. Answers about the same sources, or to a
-        question, are a cluster: the first one says which.
+        Answers about the same sources, or to a question, are a cluster: the first one says which.
         """
         places: dict[Hashable, int] = {}
         clusters: list[Hashable] = []
         for configuration in configurations:
-            copies: Counter[Hashable] = Counter()
-            for answer in configuration.answers:
-                name = (fold_text(answer.item.question), "".join(answer.item.accepted[:1]))
-                copies[name] += 1
-                answer.place = places.setdefault((name, copies[name]), len(places))
+            keys = number_copies((answer.item.question, answer.gold) for answer in configuration.answers)
+            for key, answer in zip(keys, configuration.answers, strict=True):
+                answer.place = places.setdefault(key, len(places))
                 if answer.place == len(clusters):
                     clusters.append(answer.cluster)
         table = Table(number_labels(clusters), keys=list(places))
@@ -11285,7 +11319,6 @@ class GradeAnswers(GradeItems):
     options: AnswerOptions
     sources: Mapping[str, FileData] = MappingProxyType({})  # that a Python program passes, by name
     baseline: StoredRun | None = None
-    lost_measures: Sequence[Measure] = ()  # that these have and this run has not
     functions: Mapping[str, ItemFunction] = MappingProxyType({})  # measures of the user's own
     function_workers = 1
     writes_results = True
@@ -11293,7 +11326,7 @@ class GradeAnswers(GradeItems):
     choice = ""  # in words, what is judged of them; "" for all
     generators: Sequence[str] = ()
     judge_notes: Sequence[str] = ()
-    chosen: Mapping[str, Any] = {}  # the threshold of semantic_dynamic
+    tuning: Tuning | None = None  # of semantic_dynamic
     imperfect: Sequence[str] = ()  # scores of gold answers that were graded as answers
 
     @property
@@ -11304,7 +11337,36 @@ class GradeAnswers(GradeItems):
 
     def read(self) -> None:
         options = self.options
+        problems: list[str] = []
         self.needs_judge = bool(options.criteria) and not options.methods
+        self.choose_criteria(problems)
+        self.configurations = read_configurations(options, self.sources, problems)
+        if self.criteria:
+            self.judge_notes = self.choose_judge()
+        self.model = options.judge_model or DEFAULT_JUDGE_MODEL
+        is_usual = not self.criteria or self.model == DEFAULT_JUDGE_MODEL
+        self.suffix = "" if is_usual else JUDGE_SUFFIX + name_for_file(self.model)
+        self.compared = [Measure(name, name, explanation=METHODS[name].explanation) for name in self.unjudged]
+        self.compared += [criterion.measure for criterion in (self.protocol, *self.own_criteria)]
+        self.compared += map(measure_function, self.functions)
+        derived = [Measure(name, name) for name in self.protocol.derived]
+        self.measures = [*self.compared, *derived, *OPTIONAL_MEASURES]
+        check_thresholds(options, self.names, self.measures)
+        if options.baseline:
+            self.baseline = read_stored_answers(read_file(options.baseline, problems), problems)
+        if problems:
+            raise InputError(problems)
+        self.choose_gate()
+        self.setup = self.describe_setup()
+        if self.writes_results:
+            self.check_results()
+        self.score_without_judge()
+        self.choose_judged()
+        self.warn_about_lacking_questions()
+
+    def choose_criteria(self, problems: list[str]) -> None:
+        """Choose the methods that need no judge, and what is judged. Raises UsageError."""
+        options = self.options
         has_others = options.criteria or self.functions
         options.methods = list(dict.fromkeys(options.methods or (() if has_others else DEFAULT_METHODS)))
         self.unjudged = [name for name in options.methods if METHODS[name].score]
@@ -11315,7 +11377,6 @@ class GradeAnswers(GradeItems):
         if len(judged) > 1:
             raise UsageError("--method hybrid and llm_judge exclude each other")
         self.protocol = build_protocol(judged[0] if judged else "llm_judge", options)
-        problems: list[str] = []
         optional = [measure.name for measure in OPTIONAL_MEASURES]
         taken = {*METHODS, *optional, *self.protocol.measures, *ANSWER_COLUMNS, "flags"}
         check_measure_names(self.functions, taken)
@@ -11327,30 +11388,112 @@ class GradeAnswers(GradeItems):
         own = read_own_criteria(options.criteria, "", taken.union(self.functions), problems)
         self.own_criteria = list(map(build_item_criterion, own))
         self.criteria = [*([self.protocol] if judged else []), *self.own_criteria]
-        self.configurations = read_configurations(options, self.sources, problems)
+
+    def choose_judge(self) -> list[str]:
+        """Choose a judge of another family than the generators, if that is asked for. Return notes on it."""
+        options = self.options
+        models = {options.generator, *[format_plain(answer.item.model) for answer in self.answers]}
+        self.generators = sorted(map(cut_text, filter(None, models)))
+        notes = []
+        if (options.auto_diverse_judge or options.diverse_judge) and not options.judge_model:
+            families = set().union(*map(find_families, self.generators))
+            pairs = [model for family, model in options.diverse_judge if family in families]
+            judges = [name for name in (*pairs, *DIVERSE_JUDGES) if not families & find_families(name)]
+            if not judges or not self.generators:
+                raise UsageError("--auto-diverse-judge finds no judge: name it, or its --generator")
+            options.judge_model = judges[0]
+            notes.append(f"The judge is {judges[0]}.")
+            for generator in itertools.filterfalse(find_families, self.generators):
+                notes.append(f"warning: the family of {generator} is unknown: it may be the judge's.")
+        return notes + warn_about_family(options.judge_model or DEFAULT_JUDGE_MODEL, self.generators)
+
+    def choose_gate(self) -> None:
+        """Choose what is tested against the baseline. Raises UsageError if that is of other files."""
+        stored = self.baseline.measures if self.baseline else ()
+        if self.baseline and len(self.names) > 1 and self.baseline.name not in self.names:
+            name = self.baseline.name
+            raise UsageError(f"--baseline: it has the results of {name}, which is none of the files")
+        todays = {measure.name for measure in self.measures}
+        lost = [measure for measure in stored if measure.name not in todays]
+        self.gate = choose_gate(self.options, [*self.measures, *lost], stored, [*self.compared, *lost])
+
+    def describe_setup(self) -> dict[str, Any]:
+        """Return what scores rest on: results of another set-up are replaced only if that is asked for."""
+        setup: dict[str, Any] = {"program_version": VERSION}
+        setup |= {name: getattr(self.options, name) for name in SETUP_OPTIONS}
+        setup["criterion"] = self.options.tune_by
         if self.criteria:
-            self.judge_notes = self.choose_judge()
-        self.model = options.judge_model or DEFAULT_JUDGE_MODEL
-        is_usual = not self.criteria or self.model == DEFAULT_JUDGE_MODEL
-        self.suffix = "" if is_usual else JUDGE_SUFFIX + name_for_file(self.model)
-        self.measures = [Measure(name, name, explanation=METHODS[name].explanation) for name in self.unjudged]
-        self.measures += [criterion.measure for criterion in (self.protocol, *self.own_criteria)]
-        self.measures += map(measure_function, self.functions)
-        self.compared = list(self.measures)
-        self.measures += [Measure(name, name) for name in self.protocol.derived]
-        self.measures += OPTIONAL_MEASURES
-        check_thresholds(options, self.names, self.measures)
-        if options.baseline:
-            self.baseline = read_stored_answers(read_file(options.baseline, problems), problems)
-        if problems:
-            raise InputError(problems)
-        stored = self.check_baseline(self.baseline) if self.baseline else ()
-        usual = [*self.compared, *self.lost_measures]
-        self.gate = choose_gate(options, [*self.measures, *self.lost_measures], stored, usual)
-        self.check_results()
-        self.score_without_judge()
-        self.choose_judged()
-        self.warn_about_lacking_questions()
+            setup["judge_model"] = self.model
+        if self.protocol in self.criteria:
+            setup["prompt_hash"] = self.protocol.prompt_hash
+        if self.own_criteria:
+            setup["criteria"] = {row.name: row.prompt_hash for row in self.own_criteria}
+        setup["inputs"] = list({row.file: row.file.named for row in self.configurations}.values())
+        return setup
+
+    def check_results(self) -> None:
+        """Raise UsageError if a file would be written twice or over another, NothingToDo if all is there."""
+        options = self.options
+        files = list(map(self.name_results, self.configurations))
+        if options.baseline and os.path.realpath(options.baseline) in map(os.path.realpath, files):
+            raise UsageError(
+                f"--baseline {options.baseline}: this run replaces it; keep a copy under another name"
+            )
+        for name in find_repeated([*files, *(source["name"] for source in self.setup["inputs"])]):
+            raise UsageError(f"{name} would be written for two files, or over one of them: rename one")
+        if options.overwrite or options.dry_run or options.reference_check:
+            return
+        are_graded = list(map(self.is_graded, self.configurations))  # all, as each may be of another set-up
+        reports = [f"{self.report_stem}.{form}" for form in options.report]
+        has_all = all(are_graded) and all(map(os.path.exists, reports))
+        if has_all and not (options.fail_under or options.baseline):
+            names = shorten_names(files)
+            raise NothingToDo(f"Results of the same set-up exist: {names} (--overwrite replaces them)")
+
+    def is_graded(self, configuration: Configuration) -> bool:
+        """Return whether a configuration's results are complete. Raises UsageError if they are of others."""
+        file = self.name_results(configuration)
+        if not os.path.exists(file):
+            return False
+        saved = parse_value(dict[str, Any], read_file(file, []), []) or {}
+        setup = only_dict(saved.get("setup")) | {"program_version": VERSION}
+        together = setup.get("inputs") or []  # the files that were graded together
+        inputs = self.setup["inputs"]
+        if setup | {"inputs": inputs} != self.setup or configuration.file.named not in together:
+            advice = "choose another folder with --out, or replace them with --overwrite"
+            raise UsageError(f"{file}: no results, or results of another set-up: {advice}")
+        return bool(saved.get("complete")) and all(source in together for source in inputs)
+
+    def name_results(self, configuration: Configuration) -> str:
+        path = Path(configuration.file.file)
+        folder = path.parent if self.options.out is None else Path(self.options.out)
+        stem = "_".join(filter(None, (path.stem, name_for_file(configuration.system))))
+        return (folder / f"{stem}_answers{self.suffix}.json").as_posix()
+
+    @property
+    def report_stem(self) -> str:
+        if len(self.configurations) > 1:
+            return Path(self.options.out or "", f"answers{self.suffix}").as_posix()
+        return self.name_results(self.configurations[0]).removesuffix(".json")
+
+    def score_without_judge(self) -> None:
+        """Fill in the scores of the methods that need no judge, and of what the rows say."""
+        similar = [name for name in self.options.methods if METHODS[name].needs_similarity]
+        if similar:
+            model = load_embedding_model(self.options.embedding_model, f"--method {similar[0]}")
+            compare_embeddings(self.answers, model)
+        if "semantic_dynamic" in self.unjudged:
+            self.tuning = choose_threshold(self.answers, self.options)
+            self.options.dynamic_threshold = self.tuning.threshold
+        for configuration in self.configurations:
+            has_sources = any(answer.item.sources for answer in configuration.answers)
+            for answer in configuration.answers:
+                for name in dict.fromkeys([*self.unjudged, *self.rankers]):
+                    score = METHODS[name].score
+                    if score:
+                        answer.scores[name] = score(answer, self.options)
+                answer.scores |= measure_item(answer.item, has_sources)
+            add_own_scores(configuration.name, configuration.answers, self)
 
     def choose_judged(self) -> None:
         """Choose what is judged: all, or the best of many files by a method that needs no judge.
@@ -11372,6 +11515,13 @@ class GradeAnswers(GradeItems):
         for configuration in self.configurations[: limit if self.choice else n_files]:
             configuration.is_judged = True
 
+    def rank(self, name: str) -> dict[str, int | None]:
+        """Sort the configurations by a measure, best first, and return their ranks."""
+        averages = {row.name: mean(row.list_scores(name)) for row in self.configurations}
+        ranks = rank_systems(averages)
+        self.configurations = sorted(self.configurations, key=lambda row: ranks[row.name] or math.inf)
+        return ranks
+
     def warn_about_lacking_questions(self) -> None:
         """Warn of each file that lacks questions of the others: its means are not over the same ones."""
         n_questions = len(self.build_table(self.configurations, ()).clusters)
@@ -11381,126 +11531,17 @@ class GradeAnswers(GradeItems):
                 lacks = f"lacks {n_lacking} of the {n_questions} questions of all files"
                 row.warnings = [*row.warnings, f"{row.name}: {lacks}: its means are over the others"]
 
-    def check_baseline(self, stored: StoredRun) -> Sequence[Measure]:
-        """Return the measures of earlier results, and note which are lost. Raises UsageError for others'."""
-        if len(self.names) > 1 and stored.name not in self.names:
-            raise UsageError(f"--baseline: it has the results of {stored.name}, which is none of the files")
-        todays = {measure.name for measure in self.measures}
-        self.lost_measures = [measure for measure in stored.measures if measure.name not in todays]
-        return stored.measures
-
-    def rank(self, name: str) -> dict[str, int | None]:
-        """Sort the configurations by a measure, best first, and return their ranks."""
-        averages = {row.name: mean(row.list_scores(name)) for row in self.configurations}
-        ranks = rank_systems(averages)
-        self.configurations = sorted(self.configurations, key=lambda row: ranks[row.name] or math.inf)
-        return ranks
-
-    def choose_judge(self) -> list[str]:
-        """Choose a judge of another family than the generators, if that is asked for. Return notes on it."""
-        options = self.options
-        models = {options.generator, *[format_plain(answer.item.model) for answer in self.answers]}
-        self.generators = sorted(map(cut_text, filter(None, models)))
-        notes = []
-        if (options.auto_diverse_judge or options.diverse_judge) and not options.judge_model:
-            families = set().union(*map(find_families, self.generators))
-            pairs = [model for family, model in options.diverse_judge if family in families]
-            judges = [name for name in (*pairs, *DIVERSE_JUDGES) if not families & find_families(name)]
-            if not judges or not self.generators:
-                raise UsageError("--auto-diverse-judge finds no judge: name it, or its --generator")
-            options.judge_model = judges[0]
-            notes.append(f"The judge is {judges[0]}.")
-            for generator in self.generators:
-                if not find_families(generator):
-                    unknown = f"warning: the family of {generator} is unknown: it may be the judge's."
-                    notes.append(unknown)
-        return notes + warn_about_family(options.judge_model or DEFAULT_JUDGE_MODEL, self.generators)
-
-    def name_results(self, configuration: Configuration) -> str:
-        path = Path(configuration.file.file)
-        folder = path.parent if self.options.out is None else Path(self.options.out)
-        stem = "_".join(filter(None, (path.stem, name_for_file(configuration.system))))
-        return (folder / f"{stem}_answers{self.suffix}.json").as_posix()
-
-    def check_results(self) -> None:
-        """Raise UsageError if a file would be written twice or over another, NothingToDo if all is there."""
-        options = self.options
-        self.setup: dict[str, Any] = {"program_version": VERSION}
-        self.setup |= {name: getattr(options, name) for name in SETUP_OPTIONS}
-        self.setup["criterion"] = options.tune_by
-        if self.criteria:
-            self.setup["judge_model"] = self.model
-        if self.protocol in self.criteria:
-            self.setup["prompt_hash"] = self.protocol.prompt_hash
-        if self.own_criteria:
-            self.setup["criteria"] = {row.name: row.prompt_hash for row in self.own_criteria}
-        inputs = list({row.file: row.file.named for row in self.configurations}.values())
-        self.setup["inputs"] = inputs
-        if not self.writes_results:
-            return
-        files = list(map(self.name_results, self.configurations))
-        if options.baseline and os.path.realpath(options.baseline) in map(os.path.realpath, files):
-            raise UsageError(
-                f"--baseline {options.baseline}: this run replaces it; keep a copy under another name"
-            )
-        for name in find_repeated([*files, *(source["name"] for source in inputs)]):
-            raise UsageError(f"{name} would be written for two files, or over one of them: rename one")
-        if options.overwrite or options.dry_run or options.reference_check:
-            return
-        reports = [f"{self.report_stem}.{form}" for form in options.report]
-        is_complete = all(map(os.path.exists, [*files, *reports]))
-        for file, configuration in zip(files, self.configurations, strict=True):
-            if not os.path.exists(file):
-                continue
-            saved = parse_value(dict[str, Any], read_file(file, []), []) or {}
-            setup = {**only_dict(saved.get("setup")), "program_version": VERSION}
-            together = setup.pop("inputs", None) or []  # the files that were graded together
-            if {**setup, "inputs": inputs} != self.setup or configuration.file.named not in together:
-                advice = "choose another folder with --out, or replace them with --overwrite"
-                raise UsageError(f"{file}: no results, or results of another set-up: {advice}")
-            is_same = all(source in together for source in inputs)
-            is_complete = is_complete and is_same and bool(saved.get("complete"))
-        if is_complete and not (options.fail_under or options.baseline):
-            names = shorten_names(files)
-            raise NothingToDo(f"Results of the same set-up exist: {names} (--overwrite replaces them)")
-
-    @property
-    def report_stem(self) -> str:
-        if len(self.configurations) > 1:
-            return Path(self.options.out or "", f"answers{self.suffix}").as_posix()
-        return self.name_results(self.configurations[0]).removesuffix(".json")
-
-    def score_without_judge(self) -> None:
-        """Fill in the scores of the methods that need no judge, and of what the rows say."""
-        similar = [name for name in self.options.methods if METHODS[name].needs_similarity]
-        if similar:
-            model = load_embedding_model(self.options.embedding_model, f"--method {similar[0]}")
-            compare_embeddings(self.answers, model)
-        if "semantic_dynamic" in self.unjudged:
-            self.chosen = choose_threshold(self.answers, self.options)
-            self.options.dynamic_threshold = self.chosen["threshold"]
-        for configuration in self.configurations:
-            has_sources = any(answer.item.sources for answer in configuration.answers)
-            for answer in configuration.answers:
-                for name in dict.fromkeys([*self.unjudged, *self.rankers]):
-                    score = METHODS[name].score
-                    if score:
-                        answer.scores[name] = score(answer, self.options)
-                answer.scores |= measure_item(answer.item, has_sources)
-            add_own_scores(configuration.name, configuration.answers, self)
-
     def warnings(self) -> list[str]:
-        lines = [*super().warnings(), *self.judge_notes]
+        return [*super().warnings(), *self.judge_notes]
+
+    def describe_choice(self) -> list[str]:
         names = [configuration.name for configuration in self.judged]
         if self.choice:
-            lines.append(f"Judged are the {self.choice}: {', '.join(names)}")
-            others = [configuration.name for configuration in self.configurations[len(names) :]]
-            lines.append(f"Not judged (see --judge-top): {shorten_names(others)}")
-        elif len(names) > USUAL_JUDGE_TOP:
-            lines.append(f"All {len(names)} files are judged (see --judge-top)")
-        else:
-            return lines
-        return [*lines, *self.render_plan().splitlines()]
+            others = [name for name in self.names if name not in names]
+            judged = f"Judged are the {self.choice}: {', '.join(names)}"
+            return [judged, f"Not judged (see --judge-top): {shorten_names(others)}"]
+        is_large = len(names) > USUAL_JUDGE_TOP
+        return [f"All {len(names)} files are judged (see --judge-top)"] if is_large else []
 
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:
         super().grade(outcomes, judging)
@@ -11512,10 +11553,12 @@ class GradeAnswers(GradeItems):
         self.measured = [measure.name for measure in self.measures if measure.name in columns]
         own = [criterion.name for criterion in self.own_criteria]
         names = [self.protocol.name, *self.unjudged, *own, *self.functions]
-        ranking = [name for name in names if name in columns]
-        self.ranked_by = ranking[0] if ranking else ""
+        self.ranked_by = next((name for name in names if name in columns), "")
         self.ranks = self.rank(self.ranked_by)
+        self.judge_columns = self.list_judge_columns()
         for configuration in self.configurations:
+            for answer in configuration.answers:
+                self.decide(configuration, answer)
             configuration.results = self.build_results(configuration)
         if self.options.reference_check:
             self.imperfect = list(self.find_imperfect())
@@ -11534,22 +11577,34 @@ class GradeAnswers(GradeItems):
         clusters = dict(zip(self.table.keys, self.table.clusters.tolist(), strict=True))
         self.developments = compare_runs([(now, self.baseline)], clusters, self.gate)
 
+    def decide(self, configuration: Configuration, answer: GradedItem) -> None:
+        """Note whether an answer is right: by the judge, or if none is asked by the last such method."""
+        if configuration.is_judged:
+            answer.flags = find_flags(answer.item.prediction, answer.item.question, *answer.item.accepted)
+        if not (configuration.is_judged and self.protocol in self.criteria):
+            for name in self.unjudged:
+                if METHODS[name].decides:
+                    answer.is_right = answer.scores[name] == 1
+                    answer.decided_by = name
+            return
+        judgement = answer.find_judgement(self.protocol)
+        answer.decided_by = "llm" if judgement else "no_llm"
+        if judgement and judgement.is_certain:
+            is_exact = judgement in (SAME_AS_GOLD, judge_blank(PROMPTS[self.protocol.prompt]))
+            answer.decided_by = "exact" if is_exact else "semantic"
+        if judgement and self.protocol.prompt == "verdict":
+            answer.is_right = judgement.score > 0.5
+
     def build_results(self, configuration: Configuration) -> dict[str, Any]:
-        rows = [self.build_row(configuration, answer) for answer in configuration.answers]
+        answers = configuration.answers
+        is_judged = configuration.is_judged and self.judging.model and not self.why_not
         results: dict[str, Any] = {
             "configuration": configuration.name,
             "setup": self.setup,
             "complete": self.is_done,  # or the next run tries again
             "measures": describe_means(self.table, configuration.name, configuration.means),
-            "by_category": {},
+            "by_category": self.describe_categories(configuration),
         }
-        categories = [""] * len(self.table.clusters)
-        for answer in configuration.answers:
-            categories[answer.place] = answer.item.category
-        for category, part in slice_table(self.table, categories, min_items=1).items():
-            means = compute_means(part, configuration.name, self.measures)
-            configuration.categories[category] = means
-            results["by_category"][category] = describe_means(part, configuration.name, means)
         for name in ("input_tokens", "output_tokens"):
             if name in self.table.systems[configuration.name].values:
                 results[f"total_{name}"] = sum(configuration.list_scores(name))
@@ -11557,42 +11612,62 @@ class GradeAnswers(GradeItems):
             if self.protocol.prompt == "quality" and not self.why_not:
                 results["quality"] = self.describe_quality(configuration)
             if self.protocol.prompt == "verdict":
-                results |= count_verdicts(rows, self.why_not)
-        if self.chosen:
-            results["semantic_dynamic"] = self.chosen
+                results |= count_verdicts(answers, self.why_not)
+        if self.tuning:
+            results["semantic_dynamic"] = self.tuning
         if "bleu" in self.unjudged:
-            results["bleu_tokens"] = describe_tokens(configuration.answers)
-        if configuration.is_judged and self.judging.model and not self.why_not:
+            results["bleu_tokens"] = describe_tokens(answers)
+        if is_judged:
             results |= {"requested_model": self.judging.requested_model, "judge_model": self.judging.model}
-            results["failed"] = [answer.item.id for answer in configuration.answers if answer.is_failed]
+            results["failed"] = [answer.id for answer in answers if answer.is_failed]
             if self.judging.list_further():
-                answers = configuration.answers
                 results["judges"] = {row.name: describe_judges(row, answers) for row in self.criteria}
-            results["flagged"] = [row["id"] for row in rows if row["flags"]]
+            results["flagged"] = [answer.id for answer in answers if answer.flags]
         if configuration.name in self.developments:
             results["baseline"] = self.developments[configuration.name].describe()
-        results["warnings"] = [*configuration.warnings, *self.list_answer_warnings(configuration, rows)]
-        results["detailed_results"] = rows
+        results["warnings"] = [*configuration.warnings, *self.list_answer_warnings(configuration)]
+        results["detailed_results"] = [self.build_row(configuration, answer) for answer in answers]
         results["comparison"] = list_differences(self.differences, configuration.name)
         return results
 
+    def describe_categories(self, configuration: Configuration) -> dict[str, Any]:
+        """Return the means of each category, and note them for the report."""
+        categories = [""] * len(self.table.clusters)
+        for answer in configuration.answers:
+            categories[answer.place] = answer.item.category
+        described = {}
+        for category, part in slice_table(self.table, categories, min_items=1).items():
+            means = compute_means(part, configuration.name, self.measures)
+            configuration.categories[category] = means
+            described[category] = describe_means(part, configuration.name, means)
+        return described
+
+    def describe_quality(self, configuration: Configuration) -> dict[str, Any]:
+        """Return the mean of each criterion from 1 to 5, without failed calls, and as a share of 5."""
+        found = [answer.find_judgement(self.protocol) for answer in configuration.answers]
+        judgements = list(filter(None, found))
+        quality = {}
+        for name in PROMPTS[self.protocol.prompt].score_names:
+            average = mean([judgement.scores[name] for judgement in judgements])
+            share = None if average is None else normalize_score(average)
+            quality[name] = {"n": len(judgements), "mean": average, "normalized": share}
+        return quality
+
     def build_row(self, configuration: Configuration, answer: GradedItem) -> dict[str, Any]:
-        """Return an answer's row. That of a judge has the judge's verdict, or none."""
         item = answer.item
-        columns = self.table.systems[configuration.name].values
-        deciding = [name for name in self.unjudged if METHODS[name].decides]
-        decided_by = deciding[-1] if deciding else ""
         row: dict[str, Any] = {
             "id": item.id,
             "category": item.category,
             "input": item.question,
-            "gold": "".join(item.accepted[:1]),
+            "gold": answer.gold,
             "prediction": item.prediction,
-            "correct": answer.scores[decided_by] == 1 if decided_by else None,
-            "reasoning": "",
-            "decision_method": decided_by,
+            "correct": answer.is_right,
+            "reasoning": answer.find_rationale(self.protocol),
+            "decision_method": answer.decided_by,
             "failure": answer.explain_failures(self.criteria),
-            "scores": {name: answer.scores.get(name) for name in columns},
+            "scores": {
+                name: answer.scores.get(name) for name in self.table.systems[configuration.name].values
+            },
         }
         for name in ("expected_sources", "label", "sources", "context", *RUN_FIELDS):
             value = getattr(item, name)
@@ -11600,54 +11675,21 @@ class GradeAnswers(GradeItems):
                 row[name] = value
         if answer.is_tuned:
             row["tuned"] = True
-        if configuration.is_judged and self.protocol in self.criteria:
-            row |= self.describe_decision(answer)
-        for criterion in self.own_criteria if configuration.is_judged else ():
-            row[f"{criterion.name}_rationale"] = answer.find_rationale(criterion)
-            row[f"{criterion.name}_failure"] = answer.explain_failures([criterion])
-        further = self.judging.list_further() if configuration.is_judged else ()
-        for criterion, kind in itertools.product(self.criteria, further):
-            row[f"{criterion.name}_{kind}"] = FURTHER_COLUMNS[kind](answer, criterion)
-        if configuration.is_judged:
-            row["flags"] = find_flags(item.prediction, item.question, *item.accepted)
-        return row
+        if not configuration.is_judged:
+            return row
+        if self.protocol in self.criteria:
+            judgement = answer.find_judgement(self.protocol)
+            row["score"] = answer.scores.get(self.protocol.name)
+            row["judge_scores"] = (judgement and judgement.scores) or None
+        for name, (criterion, kind) in self.judge_columns.items():
+            row[name] = JUDGED_COLUMNS[kind](answer, criterion)
+        return row | {"flags": answer.flags}
 
-    def describe_decision(self, answer: GradedItem) -> dict[str, Any]:
-        """Return what the judge decided by the protocol, or why it did not."""
-        outcome = answer.outcomes.get(self.protocol.name)
-        judgement = answer.find_judgement(self.protocol)
-        score = answer.scores.get(self.protocol.name)
-        decided_by = "llm"
-        if outcome is None:
-            decided_by = "no_llm"
-        elif judgement and judgement.is_certain:
-            is_exact = judgement in (SAME_AS_GOLD, judge_blank(PROMPTS[self.protocol.prompt]))
-            decided_by = "exact" if is_exact else "semantic"
-        row = {
-            "correct": judgement.score > 0.5 if judgement and self.protocol.prompt == "verdict" else None,
-            "reasoning": judgement.rationale if judgement else "",
-            "decision_method": decided_by,
-            "score": score,
-            "judge_scores": (judgement and judgement.scores) or None,
-        }
-        if self.protocol.prompt == "quality":
-            row["faithful_to"] = "context" if answer.has_context else "reference"
-        return row
-
-    def describe_quality(self, configuration: Configuration) -> dict[str, Any]:
-        """Return the mean of each criterion from 1 to 5, without failed calls, and as a share of 5."""
-        quality = {}
-        for name in PROMPTS[self.protocol.prompt].score_names:
-            column = np.full(len(self.table.clusters), np.nan)
-            for answer in configuration.answers:
-                judgement = answer.find_judgement(self.protocol)
-                if judgement:
-                    column[answer.place] = judgement.scores[name]
-            measure = Measure(name, name, lowest=min(LEVEL_SCORES.values()), highest=TOP_SCORE)
-            mean = compute_mean(self.table.sample(column), measure)
-            share = None if mean.value is None else normalize_score(mean.value)
-            quality[name] = {"n": mean.n, "mean": mean.value, "normalized": share, "ci95": mean.interval}
-        return quality
+    def list_judge_columns(self) -> dict[str, tuple[ItemCriterion, str]]:
+        """Return the columns of results and CSV with what the judge says: criterion, and kind of column."""
+        own = itertools.product(self.own_criteria, ("rationale", "failure"))
+        further = itertools.product(self.criteria, self.judging.list_further())
+        return {f"{criterion.name}_{kind}": (criterion, kind) for criterion, kind in (*own, *further)}
 
     def explain_unjudged(self, configuration: Configuration) -> str:
         """Return why a configuration has no scores by the criteria, if there are any; "" if it has."""
@@ -11655,16 +11697,19 @@ class GradeAnswers(GradeItems):
             return self.why_not
         return f"it is not one of the {self.choice}"
 
-    def list_answer_warnings(self, configuration: Configuration, rows: Iterable[dict[str, Any]]) -> list[str]:
+    def list_answer_warnings(self, configuration: Configuration) -> list[str]:
         """Return what a reader should know before believing one configuration's scores."""
-        blank = [row["id"] for row in rows if is_blank(row["prediction"])]
-        flagged = [row["id"] for row in rows if row.get("flags")]
+        answers = configuration.answers
         cases = {
-            "missing or blank answers, counted as wrong": blank,
-            "flagged answers: text for the judge, or judged cut off": flagged,
+            "missing or blank answers, counted as wrong": [
+                answer.id for answer in answers if is_blank(answer.item.prediction)
+            ],
+            "flagged answers: text for the judge, or judged cut off": [
+                answer.id for answer in answers if answer.flags
+            ],
         }
         lines = [*list_warnings(configuration.name, cases), *self.list_failures(configuration)]
-        korean = [answer.item.id for answer in configuration.answers if has_hangul(answer.item)]
+        korean = [answer.id for answer in answers if has_hangul(answer.item)]
         is_english = self.options.embedding_model == EMBEDDING_MODEL
         if korean and is_english and any(METHODS[name].needs_similarity for name in self.options.methods):
             advice = f"{EMBEDDING_MODEL} is made for English: name a model for Korean with --embedding-model"
@@ -11673,15 +11718,19 @@ class GradeAnswers(GradeItems):
         if reason:
             names = ", ".join(criterion.name for criterion in self.criteria)
             lines.append(f"{configuration.name}: {names}: not judged: {reason}")
-        if self.chosen.get("proxy"):
+        if self.tuning and self.tuning.proxy:
             proxy = f"a similarity above {PROXY_SIMILARITY} counted as correct"
             definition = f"a threshold of {PROXY_SIMILARITY:.2f} is right by definition"
             lines.append(f"{configuration.name}: no row has a person's `correct`, so {proxy}: {definition}")
-        labels = {answer.item.label for answer in configuration.answers} - {None}
-        if len(labels) == 1:
-            verdict = "yes" if labels.pop() else "no"
-            lines.append(f"{configuration.name}: all people's labels are {verdict}: F1 means little")
         return lines
+
+    def find_imperfect(self) -> Iterator[str]:
+        """Yield the scores of gold answers that are below 1."""
+        for configuration, method in itertools.product(self.configurations, self.options.methods):
+            for answer in configuration.answers:
+                value = answer.scores.get(method, 1.0)
+                if value < 1 - 1e-6:
+                    yield f"{configuration.name}: {answer.id}: {method} {value:.3f}"
 
     def results(self) -> Iterator[OutputFile]:
         if self.options.reference_check:
@@ -11695,28 +11744,20 @@ class GradeAnswers(GradeItems):
     def report(self) -> Report:
         ranked: list[MeansRow] = []
         by_category: list[MeansRow] = []
-        distributions = {}
         lines = [self.describe_ranking()] if len(self.configurations) > 1 else []
         warnings: dict[str, None] = {}
         for configuration in self.configurations:
             warnings |= dict.fromkeys(configuration.results["warnings"])
-            cells: list[Cell] = [self.ranks[configuration.name] or "n/a", configuration.name]
-            ranked.append((cells, configuration.means))
+            ranked.append(
+                ([self.ranks[configuration.name] or "n/a", configuration.name], configuration.means)
+            )
             for category, means in configuration.categories.items():
                 n_rows = max((mean.n for mean in means.values()), default=0)
                 by_category.append(([category, configuration.name, n_rows], means))
-            for measure in self.compared:
-                scores = configuration.list_scores(measure.name)
-                if scores:
-                    title = f"{configuration.name}: {measure.name}, {len(scores)} answers"
-                    has_levels = measure.highest == TOP_SCORE
-                    levels = LEVEL_SCORES.values() if has_levels else np.linspace(0, 1, 11).tolist()
-                    distributions[title] = Distribution(scores, list(map(float, levels)))
-            lines += prefix_lines(configuration.name, describe_answers(configuration.results))
+            lines += prefix_lines(configuration.name, describe_answers(configuration))
         if FAITHFULNESS in self.measured:
             lines.append(f"{FAITHFULNESS}: {ITEM_SHARES[FAITHFULNESS]}")
-        lines.append(f"{IN_BRACKETS}, by the answers' sources or questions.")
-        lines += self.origins
+        lines += [f"{IN_BRACKETS}, by the answers' sources or questions.", *self.origins]
         by_category.sort(key=lambda row: row[0][:2])
         ranks = ["Rank", "Configuration"]
         overview = build_means_part("Answer evaluation results", ranks, ranked, self.measures, 2)
@@ -11729,20 +11770,14 @@ class GradeAnswers(GradeItems):
             build_judges_part(self.criteria, self.answers),
             Part("Warnings", lines=list(warnings), place="warnings"),
         ]
+        columns = [*ANSWER_COLUMNS, "flags", *self.measured, *self.judge_columns]
         return Report(
             "Evaluation of answers",
             parts,
-            entries=lambda: build_answer_entries(self.configurations, self.criteria),
-            header=[
-                "configuration",
-                *ANSWER_COLUMNS,
-                "flags",
-                *self.measured,
-                *self.own_columns,
-                "provenance",
-            ],
-            rows=lambda: list_answer_rows(self.configurations, self.measured, self.own_columns, self.origins),
-            distributions=distributions,
+            entries=self.build_entries,
+            header=["configuration", *columns, "provenance"],
+            rows=self.list_rows,
+            distributions=self.list_distributions(),
             entries_title="Answers",
             facts={"Judge": self.configurations[0].results.get("judge_model", "none")},
         )
@@ -11754,22 +11789,49 @@ class GradeAnswers(GradeItems):
         differ = ", over different questions: these means cannot be compared" if len(questions) > 1 else ""
         return f"Ranked by: {self.ranked_by or 'nothing'}{differ}"
 
-    @property
-    def own_columns(self) -> list[str]:
-        """The columns of the CSV with what the judge says by the user's own criteria."""
-        ends = ("rationale", "failure")
-        columns = [f"{row.name}_{end}" for row, end in itertools.product(self.own_criteria, ends)]
-        further = self.judging.list_further()
-        return [*columns, *flatten(row.list_columns(further) for row in self.criteria)]
+    def list_distributions(self) -> dict[str, Distribution]:
+        """Return the scores of each configuration by what is compared, for a picture."""
+        distributions = {}
+        for configuration, measure in itertools.product(self.configurations, self.compared):
+            scores = configuration.list_scores(measure.name)
+            if scores:
+                title = f"{configuration.name}: {measure.name}, {len(scores)} answers"
+                has_levels = measure.highest == TOP_SCORE
+                levels = LEVEL_SCORES.values() if has_levels else np.linspace(0, 1, 11).tolist()
+                distributions[title] = Distribution(scores, list(map(float, levels)))
+        return distributions
 
-    def find_imperfect(self) -> Iterator[str]:
-        """Yield the scores of gold answers that are below 1."""
+    def list_rows(self) -> Iterator[list[object]]:
+        """Yield the rows of the CSV."""
         for configuration in self.configurations:
-            for method in self.options.methods:
-                for answer in configuration.answers:
-                    value = answer.scores.get(method)
-                    if value is not None and value < 1 - 1e-6:
-                        yield f"{configuration.name}: {answer.item.id}: {method} {value:.3f}"
+            origins = "; ".join(self.origins) if configuration.is_judged else ""
+            for row in configuration.results["detailed_results"]:
+                cells = [configuration.name, *[row[column] for column in ANSWER_COLUMNS]]
+                cells += [", ".join(row.get("flags", ())), *map(row["scores"].get, self.measured)]
+                yield [*cells, *map(row.get, self.judge_columns), origins]
+
+    def build_entries(self) -> Iterator[Entry]:
+        verdicts = {True: ("right", 5.0), False: ("wrong", 1.0), None: ("", None)}
+        for configuration in self.configurations:
+            for answer in configuration.answers:
+                item = answer.item
+                facts = {"Decided by": answer.decided_by}
+                for criterion in self.criteria:
+                    if criterion.own:
+                        facts[f"By {criterion.name}"] = criterion.describe(
+                            answer.outcomes.get(criterion.name)
+                        )
+                    facts[f"{criterion.name}, all scores"] = criterion.describe_marks(answer)
+                facts["Flags"] = ", ".join(answer.flags)
+                for name in self.table.systems[configuration.name].values:
+                    facts[name] = format_number(answer.scores.get(name), 3)
+                failure = answer.explain_failures(self.criteria) or ""
+                cases = {"failed": failure, "flagged": answer.flags}
+                marks = [mark for mark, reason in cases.items() if reason]
+                verdict, score = verdicts[answer.is_right]
+                reasons = (answer.find_rationale(self.protocol), failure)
+                card = Card(configuration.name, item.prediction, facts, verdict, score, marks, *reasons)
+                yield Entry(f"{configuration.name} {item.id}", item.question, answer.gold, [card])
 
     def console(self) -> str:
         if not self.options.reference_check:
@@ -11864,8 +11926,33 @@ def read_answer_file(
     name: str, file: FileData, options: AnswerOptions, problems: list[str]
 ) -> list[Configuration]:
     """Read the answers in a file: of one system, or of those that --columns tells apart."""
-    columns = dict(options.columns)
-    n_problems = len(problems)
+    own_problems: list[str] = []
+    by_system, left_out = pick_rows(file, dict(options.columns), own_problems)
+    cases = {"rows without a gold answer, or any field, that --columns names, left out": left_out}
+    rows = list(flatten(by_system.values()))
+    cases |= find_unknown_item_fields(rows)
+    item_type = Item if options.methods or options.reference_check else OpenItem
+    is_judged = bool(options.criteria) or not all(METHODS[name].score for name in options.methods)
+    configurations = []
+    for system, own_rows in by_system.items():
+        answers = list(map(GradedItem, parse_items(own_rows, own_problems, item_type)))
+        lines = list_warnings(file.name, cases | find_missing_texts(answers, is_judged))
+        configurations.append(Configuration(system or name, file.source, answers, lines, system))
+    is_answered = any(answer.item.prediction for row in configurations for answer in row.answers)
+    is_answered = is_answered or options.reference_check or any(map(has_answer_field, rows))
+    if rows and not (is_answered or own_problems):
+        names = f"{', '.join(Item.aliases['prediction'])}, or answer beside a gold answer"
+        advice = "run generate first, use --reference-check, or name it with --columns"
+        found = shorten_names(list(only_dict(rows[0].data)))
+        problems.append(f"{file.name}:1: no row has a system's answer, as {names}; found {found}: {advice}")
+    problems += own_problems
+    return configurations
+
+
+def pick_rows(
+    file: FileData, columns: dict[str, str], problems: list[str]
+) -> tuple[dict[str, list[JsonRow]], list[str]]:
+    """Return (rows by system, the places of rows that are left out), with the fields that `columns` names."""
     rows = list_item_rows(file, problems, columns)
     columns.pop("rows", None)
     for field, path in columns.items() if rows else ():
@@ -11876,34 +11963,17 @@ def read_answer_file(
     by_system: dict[str, list[JsonRow]] = defaultdict(list)
     for row in rows:
         picked = pick_columns(row.data, columns)
+        system = find_member(row.data, columns["system"])[0] if "system" in columns else ""
         if picked is None:
             left_out.append(row.place)
-            continue
-        system = format_plain(find_member(row.data, columns["system"])[0]) if "system" in columns else ""
-        by_system[system or ""].append(row._replace(data=picked))
+        else:
+            by_system[format_plain(system) or ""].append(row._replace(data=picked))
     if len(by_system) > 1 and "" in by_system:
         places = shorten_names([row.place for row in by_system[""]])
         problems.append(f"{file.name}: rows without {columns['system']}: {places}")
-    if not by_system and len(problems) == n_problems and file.data is not None:
+    if not (by_system or problems or file.data is None):
         problems.append(f"{file.name}:1: no rows{' with all that --columns names' if rows else ''}")
-    cases = {"rows without a gold answer, or any field, that --columns names, left out": left_out}
-    cases |= find_unknown_item_fields(rows)
-    item_type = Item if options.methods or options.reference_check else OpenItem
-    is_judged = bool(options.criteria) or not all(METHODS[name].score for name in options.methods)
-    configurations = []
-    for system, own_rows in by_system.items():
-        items = parse_items(own_rows, problems, item_type)
-        lines = list_warnings(file.name, cases | find_missing_texts(items, is_judged))
-        answers = list(map(GradedItem, items))
-        configurations.append(Configuration(system or name, file.source, answers, lines, system))
-    is_answered = any(answer.item.prediction for row in configurations for answer in row.answers)
-    is_answered = is_answered or "prediction" in columns or any(map(has_answer_field, rows))
-    if by_system and not (is_answered or options.reference_check) and len(problems) == n_problems:
-        names = f"{', '.join(Item.aliases['prediction'])}, or answer beside a gold answer"
-        advice = "run generate first, use --reference-check, or name it with --columns"
-        found = list_columns(only_dict(rows[0].data))
-        problems.append(f"{file.name}:1: no row has a system's answer, as {names}; found {found}: {advice}")
-    return configurations
+    return by_system, left_out
 
 
 def has_answer_field(row: JsonRow) -> bool:
@@ -11913,25 +11983,16 @@ def has_answer_field(row: JsonRow) -> bool:
     return not names.isdisjoint(Item.aliases["prediction"]) or (has_gold and "answer" in names)
 
 
-def find_missing_texts(items: Sequence[Item], is_judged: bool) -> dict[str, list[str]]:
+def find_missing_texts(answers: Sequence[GradedItem], is_judged: bool) -> dict[str, list[str]]:
     """Return warnings of answers that are all blank, and of texts that a judge would have to do without."""
-    answered = [item for item in items if not is_blank(item.prediction)]
-    without_context = [item.id for item in items if not item.context]
-    cases = {"no row has an answer, all count as wrong": [] if answered else [item.id for item in items]}
+    ids = [answer.id for answer in answers]
+    is_answered = any(answer.arguments for answer in answers)
+    cases = {"no row has an answer, all count as wrong": [] if is_answered else ids}
     if is_judged:
-        cases["rows without a question"] = [item.id for item in items if not item.question]
-        if len(without_context) < len(items):
-            cases["rows without a context, which others have"] = without_context
+        without_context = [answer.id for answer in answers if not answer.item.context]
+        cases["rows without a question"] = [answer.id for answer in answers if not answer.item.question]
+        cases["rows without a context, which others have"] = without_context if without_context != ids else []
     return cases
-
-
-def list_columns(row: Mapping[str, Any]) -> str:
-    """Return the names of a row's members; those of an object in brackets."""
-    names = []
-    for name, member in row.items():
-        inner = shorten_names(list(member)) if isinstance(member, dict) else ""
-        names.append(f"{name} ({inner})" if inner else name)
-    return shorten_names(names)
 
 
 class StoredSetup(Record):
@@ -11956,26 +12017,31 @@ def read_stored_answers(file: FileData, problems: list[str]) -> StoredRun | None
     stored = parse_value(StoredAnswers, file, problems)
     if stored is None:
         return None
-    keys: list[Hashable] = []
-    copies: Counter[Hashable] = Counter()
     rows = []
     for index, row in enumerate(stored.detailed_results):
-        name = (fold_text(format_compact(row.get("input"))), format_compact(row.get("gold")))
-        copies[name] += 1
-        keys.append((name, copies[name]))
-        rows.append(
-            (JsonRow(file.name, b"", key=f"detailed_results: [{index}]"), only_dict(row.get("scores")))
-        )
-    measures = [Measure(name, name) for name in dict.fromkeys(flatten(row for _, row in rows))]
+        place = JsonRow(file.name, b"", key=f"detailed_results: [{index}]")
+        rows.append((place, only_dict(row.get("scores"))))
+    measures = [Measure(name, name) for name in dict.fromkeys(flatten(scores for _, scores in rows))]
     judged = ("llm_judge", "hybrid", *flatten(PROMPTS[name].parts for name in ANSWER_PROMPTS))
     prompts = dict.fromkeys(judged, stored.setup.prompt_hash) | stored.setup.criteria
-    judges: dict[str, JudgedBy] = {}
-    if stored.judge_model:
-        repeats = stored.setup.repeats
-        for measure, prompt_hash in prompts.items():
-            judges[measure] = JudgedBy(stored.judge_model, prompt_hash, repeats)
+    judges = {}
+    for name, prompt_hash in prompts.items() if stored.judge_model else ():
+        judges[name] = JudgedBy(stored.judge_model, prompt_hash, stored.setup.repeats)
+    texts = [(row.get("input"), row.get("gold")) for row in stored.detailed_results]
+    keys = number_copies((format_compact(question), format_compact(gold)) for question, gold in texts)
     scores = read_stored_scores(rows, measures, problems)
     return StoredRun(stored.configuration, keys, scores, measures, judges, file.source)
+
+
+def number_copies(texts: Iterable[tuple[str, str]]) -> list[Hashable]:
+    """Return a key for each pair of question and gold answer: the n-th of equal ones is that of others."""
+    keys: list[Hashable] = []
+    copies: Counter[Hashable] = Counter()
+    for question, gold in texts:
+        name = (fold_text(question), gold)
+        copies[name] += 1
+        keys.append((name, copies[name]))
+    return keys
 
 
 def find_unknown_item_fields(rows: Sequence[JsonRow]) -> dict[str, list[str]]:
@@ -12017,34 +12083,41 @@ def describe_means(table: Table, system: str, means: Mapping[str, Mean]) -> dict
     return described
 
 
-def count_verdicts(rows: Sequence[Mapping[str, Any]], why_not: str) -> dict[str, Any]:
+def count_verdicts(answers: Sequence[GradedItem], why_not: str) -> dict[str, Any]:
     """Return how verdicts were reached: by an exact match, similarity or the judge.
 
     What only a judge can tell is None if there was none, and the reason is added.
     """
-    total = len(rows)
-    counts = Counter(row["decision_method"] for row in rows)
-    right = Counter(row["decision_method"] for row in rows if row["correct"])
-    n_failed = sum(row["decision_method"] == "llm" and row["correct"] is None for row in rows)
-    counts["llm"] -= n_failed  # a reply without a verdict is none
-    counts["no_llm"] += n_failed
-    verdicts: dict[str, Any] = {"approved": right["llm"], "rejected": counts["llm"] - right["llm"]}
-    verdicts |= {"accuracy": right.total() / total, "total_evaluated": total}
-    verdicts |= {"correct": right.total(), "incorrect": total - right.total()}
-    shares = {"exact_match": right["exact"], "semantic": counts["semantic"], "llm_judged": counts["llm"]}
-    for name, count in shares.items():
-        verdicts[name] = {"count": count, "rate": count / total}
-    verdicts["llm_judged"]["approval_rate"] = divide(right["llm"], counts["llm"])
-    verdicts["accuracy_from_exact_match"] = right["exact"] / total
-    verdicts["accuracy_boost_from_llm"] = right["llm"] / total
-    verdicts["no_llm_fallback_count"] = counts["no_llm"]
+    total = len(answers)
+    counts = Counter(answer.decided_by for answer in answers)
+    right = Counter(answer.decided_by for answer in answers if answer.is_right)
+    verdicts = {
+        "approved": right["llm"],
+        "rejected": counts["llm"] - right["llm"],
+        "accuracy": right.total() / total,
+        "total_evaluated": total,
+        "correct": right.total(),
+        "incorrect": total - right.total(),
+        "exact_match": {"count": right["exact"], "rate": right["exact"] / total},
+        "semantic": {"count": counts["semantic"], "rate": counts["semantic"] / total},
+        "llm_judged": {
+            "count": counts["llm"],
+            "rate": counts["llm"] / total,
+            "approval_rate": divide(right["llm"], counts["llm"]),
+        },
+        "accuracy_from_exact_match": right["exact"] / total,
+        "accuracy_boost_from_llm": right["llm"] / total,
+        "no_llm_fallback_count": counts["no_llm"],
+    }
     if why_not:
         verdicts |= dict.fromkeys(("accuracy", "correct", "incorrect", "accuracy_boost_from_llm"))
         verdicts["accuracy_reason"] = f"not judged: {why_not}"
     return verdicts
 
 
-def describe_answers(results: Mapping[str, Any]) -> list[str]:
+def describe_answers(configuration: Configuration) -> list[str]:
+    """Return what the results say beside means, in words."""
+    results = configuration.results
     lines = []
     if "llm_judged" in results:
         correct = f"{results['correct']} of {results['total_evaluated']} correct"
@@ -12053,58 +12126,16 @@ def describe_answers(results: Mapping[str, Any]) -> list[str]:
         judged = f"{results['llm_judged']['count']} judged ({results['approved']} of them approved)"
         counts = f"{unjudged}, {judged}, {results['no_llm_fallback_count']} not judged"
         lines.append(f"{results.get('accuracy_reason') or correct}: {counts}")
-    chosen = results.get("semantic_dynamic")
-    if chosen:
-        best = f"{chosen['threshold']:.2f}, best by {chosen['criterion']}"
-        figures = f"accuracy {format_number(chosen['accuracy'], 3)}, F1 {format_number(chosen['f1'], 3)}"
-        reason = f" ({chosen['figures_reason']})" if "figures_reason" in chosen else ""
-        others = f"on the {chosen['other_rows']} others: {figures}{reason}"
-        lines.append(f"threshold {best} on {chosen['rows']} rows of all files; {others}")
+    if "semantic_dynamic" in results:
+        lines.append(results["semantic_dynamic"].describe())
     if "quality" in results:
         means = [f"{name} {format_number(row['mean'], 2)}" for name, row in results["quality"].items()]
-        bases = Counter(f"the {row['faithful_to']}" for row in results["detailed_results"])
-        shown = ", ".join(f"{basis} in {count}" for basis, count in bases.items())
-        lines.append(f"quality from 1 to 5: {', '.join(means)}; faithfulness is to {shown} answers")
+        n_contexts = sum(answer.has_context for answer in configuration.answers)
+        basis = f"faithfulness is to the context in {n_contexts} answers, else to the reference"
+        lines.append(f"quality from 1 to 5: {', '.join(means)}; {basis}")
     if "bleu_tokens" in results:
         lines.append(f"BLEU's tokens: {results['bleu_tokens']}")
-        if results["bleu_tokens"] == KOREAN_BY_SPACES:
-            lines.append("To split Korean into morphemes, install the package kiwipiepy")
     return lines
-
-
-def list_answer_rows(
-    configurations: Iterable[Configuration],
-    names: Iterable[str],
-    columns: Iterable[str],
-    origins: Iterable[str],
-) -> Iterator[list[object]]:
-    for configuration in configurations:
-        for row in configuration.results["detailed_results"]:
-            cells = [configuration.name, *[row[column] for column in ANSWER_COLUMNS]]
-            cells += [", ".join(row.get("flags", ())), *[row["scores"].get(name) for name in names]]
-            yield [*cells, *map(row.get, columns), "; ".join(origins) if configuration.is_judged else ""]
-
-
-def build_answer_entries(
-    configurations: Iterable[Configuration], criteria: Sequence[ItemCriterion]
-) -> Iterator[Entry]:
-    verdicts = {True: ("right", 5.0), False: ("wrong", 1.0), None: ("", None)}
-    for configuration in configurations:
-        for row, answer in zip(configuration.results["detailed_results"], configuration.answers, strict=True):
-            facts = {"Decided by": row["decision_method"]}
-            for criterion in criteria:
-                if criterion.own:
-                    facts[f"By {criterion.name}"] = criterion.describe(answer.outcomes.get(criterion.name))
-                facts[f"{criterion.name}, all scores"] = criterion.describe_marks(answer)
-            facts["Flags"] = ", ".join(row.get("flags", ()))
-            for measure, value in row["scores"].items():
-                facts[measure] = format_number(value, 3)
-            verdict, score = verdicts[row["correct"]]
-            cases = {"failed": row["failure"], "flagged": row.get("flags")}
-            marks = [mark for mark, reason in cases.items() if reason]
-            reasons = (row["reasoning"], row["failure"] or "")
-            card = Card(configuration.name, row["prediction"], facts, verdict, score, marks, *reasons)
-            yield Entry(f"{configuration.name} {row['id']}", row["input"], row["gold"], [card])
 
 
 # ------------------------------------------------------------------ 16. Agreement

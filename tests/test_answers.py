@@ -293,7 +293,7 @@ def test_the_quality_protocol_scores_five_criteria(project: Project, serve: Serv
     replies = {"fat": quality(4, 3, 2, 5, 4), "gas": UNUSABLE, "sea": quality(3, 3, 5, 3, 3)}
     server = serve(by_answer(replies))
     outcome = project.run("answers", "a.json", *JUDGED, "--protocol", "quality")
-    fat, gas, blank, sea = results(project)["detailed_results"]
+    fat, gas, blank, _ = results(project)["detailed_results"]
     assert fat["judge_scores"] == dict(zip(CRITERIA, (4, 3, 2, 5, 4), strict=True))
     shares = dict(zip(CRITERIA[:-1], (0.8, 0.6, 0.4, 1.0), strict=True))
     assert fat["scores"] == {"llm_judge": 0.8, **shares, "verifier_faithfulness": None}
@@ -306,8 +306,8 @@ def test_the_quality_protocol_scores_five_criteria(project: Project, serve: Serv
     assert pasted(prompts["sea"], "context reference") == "Lamps burned (x end) oil.\n\nAlways."
     for answer, basis in {"sea": "context reference", "fat": "reference"}.items():
         assert f"that the {basis} does not bear out" in prompts[answer].body["messages"][0]["content"]
-    assert (fat["faithful_to"], sea["faithful_to"]) == ("reference", "context")
-    assert mentions(outcome.out.splitlines(), "to the reference in 3, the context in 1 answers")
+    basis = "faithfulness is to the context in 1 answers, else to the reference"
+    assert mentions(outcome.out.splitlines(), basis)
 
 
 NO_FLUENCY = completion('{"correctness": 4, "helpfulness": 4, "faithfulness": 4, "overall": 4}')
