@@ -10866,7 +10866,6 @@ class Configuration(msgspec.Struct):
     results: dict[str, Any] = {}
 
     def list_scores(self, name: str) -> list[float]:
-        """Return the scores by a measure, of the answers that have it."""
         return [answer.scores[name] for answer in self.answers if name in answer.scores]
 
 
@@ -11121,15 +11120,13 @@ class GradeItems(Command):
 
     @property
     def origins(self) -> list[str]:
-        is_judged = self.judging.model and not self.why_not
-        return self.judging.list_origins(self.criteria if is_judged else ())
+        return self.judging.list_origins(self.criteria if self.judging.model else ())
 
     @property
     def judged(self) -> list[Configuration]:
         return [configuration for configuration in self.configurations if configuration.is_judged]
 
     def list_cases(self) -> Iterator[tuple[ItemCriterion, GradedItem, RequestId, Case]]:
-        """Yield what there is to judge about each answer by each criterion."""
         for criterion, configuration in itertools.product(self.criteria, self.judged):
             for position, answer in enumerate(configuration.answers):
                 request_id = RequestId(configuration.name, position, criterion.name)
@@ -11149,6 +11146,8 @@ class GradeItems(Command):
             raise JudgeUnavailable(self.why_not)  # no results rather than a file without scores
         if not (self.why_not or outcomes) and next(self.requests(), None):
             self.why_not = "no judge is named" if self.options.journal_only else f"{KEY_VARIABLE} is not set"
+        if self.why_not:
+            judging.model = ""
         for criterion, answer, request_id, case in self.list_cases():
             found = {} if self.why_not else outcomes
             outcome = found.get(request_id) if isinstance(case, Task) else case
@@ -11200,7 +11199,6 @@ class GradeItems(Command):
         return [f"warning: {line}" for line in flatten(map(self.list_failures, self.configurations))]
 
     def list_failures(self, configuration: Configuration) -> list[str]:
-        """Return a warning that counts the missing judgements."""
         failures = []
         for criterion, answer in itertools.product(self.criteria, configuration.answers):
             failure = answer.find_failure(criterion)
@@ -11232,7 +11230,6 @@ COLUMN_FIELDS = ("rows", "system", *(name for name in Item.__struct_fields__ if 
 
 
 def parse_pair(known: Collection[str], form: str, text: str) -> tuple[str, str]:
-    """Parse the value of an option of the form NAME=VALUE, in which certain names are known."""
     name, _, value = text.partition("=")
     if name not in known or not value:
         raise argparse.ArgumentTypeError(f"expected {form}, of {', '.join(known)}")
@@ -11317,11 +11314,12 @@ class GradeAnswers(GradeItems):
     options_type = AnswerOptions
     epilog = explain_answers()
     options: AnswerOptions
-    sources: Mapping[str, FileData] = MappingProxyType({})  # that a Python program passes, by name
+    # Rows of a Python program, by name, as the content of files: so they are read and checked as files are
+    sources: Mapping[str, FileData] = MappingProxyType({})
+    folder = ""  # of the journal
     baseline: StoredRun | None = None
     functions: Mapping[str, ItemFunction] = MappingProxyType({})  # measures of the user's own
     function_workers = 1
-    writes_results = True
     rankers: Sequence[str] = ()  # the methods that choose what is judged of many files
     choice = ""  # in words, what is judged of them; "" for all
     generators: Sequence[str] = ()
@@ -11331,9 +11329,11 @@ class GradeAnswers(GradeItems):
 
     @property
     def journal_file(self) -> str:
-        paths = list_paths(self.options.files)
-        is_file = len(paths) == 1 and not is_split(paths[0])
-        return f"{Path(paths[0]).stem}_answers_judgements.jsonl" if is_file else "answers_judgements.jsonl"
+        names = [name_for_file(name) for name in self.sources]
+        for path in list_paths(self.options.files):
+            names.append("answers" if is_split(path) else f"{Path(path).stem}_answers")
+        name = names[0] if len(names) == 1 else "answers"
+        return os.path.join(self.folder, f"{name}_judgements.jsonl")
 
     def read(self) -> None:
         options = self.options
@@ -11358,7 +11358,7 @@ class GradeAnswers(GradeItems):
             raise InputError(problems)
         self.choose_gate()
         self.setup = self.describe_setup()
-        if self.writes_results:
+        if not self.sources:
             self.check_results()
         self.score_without_judge()
         self.choose_judged()
@@ -11368,12 +11368,16 @@ class GradeAnswers(GradeItems):
         """Choose the methods that need no judge, and what is judged. Raises UsageError."""
         options = self.options
         has_others = options.criteria or self.functions
-        options.methods = list(dict.fromkeys(options.methods or (() if has_others else DEFAULT_METHODS)))
+        if not (options.methods or has_others or self.sources):
+            options.methods = DEFAULT_METHODS
+        options.methods = list(dict.fromkeys(options.methods))
         self.unjudged = [name for name in options.methods if METHODS[name].score]
         judged = [name for name in options.methods if not METHODS[name].score]
         self.rankers = [*self.unjudged, *(["similarity"] if "hybrid" in judged else [])]
         if options.judge_top and not self.rankers:
             self.rankers = ["exact"]
+        if not (options.methods or has_others):
+            raise ValueError("there is nothing to measure: name methods, criteria or measures")
         if len(judged) > 1:
             raise UsageError("--method hybrid and llm_judge exclude each other")
         self.protocol = build_protocol(judged[0] if judged else "llm_judge", options)
@@ -11435,12 +11439,10 @@ class GradeAnswers(GradeItems):
         """Raise UsageError if a file would be written twice or over another, NothingToDo if all is there."""
         options = self.options
         files = list(map(self.name_results, self.configurations))
-        if options.baseline and os.path.realpath(options.baseline) in map(os.path.realpath, files):
-            raise UsageError(
-                f"--baseline {options.baseline}: this run replaces it; keep a copy under another name"
-            )
-        for name in find_repeated([*files, *(source["name"] for source in self.setup["inputs"])]):
-            raise UsageError(f"{name} would be written for two files, or over one of them: rename one")
+        inputs = [source["name"] for source in self.setup["inputs"]]
+        read = [*inputs, *filter(None, [options.baseline])]
+        for name in find_repeated(map(os.path.realpath, [*files, *read])):
+            raise UsageError(f"{name} would be written twice, or over a file that is read: rename one")
         if options.overwrite or options.dry_run or options.reference_check:
             return
         are_graded = list(map(self.is_graded, self.configurations))  # all, as each may be of another set-up
@@ -11543,6 +11545,11 @@ class GradeAnswers(GradeItems):
         is_large = len(names) > USUAL_JUDGE_TOP
         return [f"All {len(names)} files are judged (see --judge-top)"] if is_large else []
 
+    def find_arguments(self, request: Request) -> tuple[Item]:
+        """Return what a function is given that judges in place of a model."""
+        configuration = self.configurations[self.names.index(request.system)]
+        return (configuration.answers[request.position].item,)
+
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:
         super().grade(outcomes, judging)
         self.compare_with_baseline()
@@ -11597,7 +11604,6 @@ class GradeAnswers(GradeItems):
 
     def build_results(self, configuration: Configuration) -> dict[str, Any]:
         answers = configuration.answers
-        is_judged = configuration.is_judged and self.judging.model and not self.why_not
         results: dict[str, Any] = {
             "configuration": configuration.name,
             "setup": self.setup,
@@ -11617,7 +11623,7 @@ class GradeAnswers(GradeItems):
             results["semantic_dynamic"] = self.tuning
         if "bleu" in self.unjudged:
             results["bleu_tokens"] = describe_tokens(answers)
-        if is_judged:
+        if configuration.is_judged and self.judging.model:
             results |= {"requested_model": self.judging.requested_model, "judge_model": self.judging.model}
             results["failed"] = [answer.id for answer in answers if answer.is_failed]
             if self.judging.list_further():
@@ -11700,13 +11706,11 @@ class GradeAnswers(GradeItems):
     def list_answer_warnings(self, configuration: Configuration) -> list[str]:
         """Return what a reader should know before believing one configuration's scores."""
         answers = configuration.answers
+        blank = [answer.id for answer in answers if is_blank(answer.item.prediction)]
+        flagged = [answer.id for answer in answers if answer.flags]
         cases = {
-            "missing or blank answers, counted as wrong": [
-                answer.id for answer in answers if is_blank(answer.item.prediction)
-            ],
-            "flagged answers: text for the judge, or judged cut off": [
-                answer.id for answer in answers if answer.flags
-            ],
+            "missing or blank answers, counted as wrong": blank,
+            "flagged answers: text for the judge, or judged cut off": flagged,
         }
         lines = [*list_warnings(configuration.name, cases), *self.list_failures(configuration)]
         korean = [answer.id for answer in answers if has_hangul(answer.item)]
@@ -11739,6 +11743,12 @@ class GradeAnswers(GradeItems):
             render = functools.partial(render_results, configuration.results)
             yield OutputFile(self.name_results(configuration), render)
         yield from list_report_files(self.report, self.report_stem, self.options.report)
+
+    def collect_results(self) -> Results:
+        """Return what a Python program gets."""
+        content = {configuration.name: configuration.results for configuration in self.configurations}
+        means = {configuration.name: configuration.means for configuration in self.configurations}
+        return Results(content, means, self.measures, self.report.header, self.list_rows())
 
     @functools.cached_property
     def report(self) -> Report:
@@ -11790,7 +11800,6 @@ class GradeAnswers(GradeItems):
         return f"Ranked by: {self.ranked_by or 'nothing'}{differ}"
 
     def list_distributions(self) -> dict[str, Distribution]:
-        """Return the scores of each configuration by what is compared, for a picture."""
         distributions = {}
         for configuration, measure in itertools.product(self.configurations, self.compared):
             scores = configuration.list_scores(measure.name)
@@ -11802,7 +11811,6 @@ class GradeAnswers(GradeItems):
         return distributions
 
     def list_rows(self) -> Iterator[list[object]]:
-        """Yield the rows of the CSV."""
         for configuration in self.configurations:
             origins = "; ".join(self.origins) if configuration.is_judged else ""
             for row in configuration.results["detailed_results"]:
@@ -11813,25 +11821,24 @@ class GradeAnswers(GradeItems):
     def build_entries(self) -> Iterator[Entry]:
         verdicts = {True: ("right", 5.0), False: ("wrong", 1.0), None: ("", None)}
         for configuration in self.configurations:
+            measured = self.table.systems[configuration.name].values
             for answer in configuration.answers:
-                item = answer.item
                 facts = {"Decided by": answer.decided_by}
                 for criterion in self.criteria:
                     if criterion.own:
-                        facts[f"By {criterion.name}"] = criterion.describe(
-                            answer.outcomes.get(criterion.name)
-                        )
+                        outcome = answer.outcomes.get(criterion.name)
+                        facts[f"By {criterion.name}"] = criterion.describe(outcome)
                     facts[f"{criterion.name}, all scores"] = criterion.describe_marks(answer)
                 facts["Flags"] = ", ".join(answer.flags)
-                for name in self.table.systems[configuration.name].values:
-                    facts[name] = format_number(answer.scores.get(name), 3)
+                facts |= {name: format_number(answer.scores.get(name), 3) for name in measured}
                 failure = answer.explain_failures(self.criteria) or ""
                 cases = {"failed": failure, "flagged": answer.flags}
                 marks = [mark for mark, reason in cases.items() if reason]
-                verdict, score = verdicts[answer.is_right]
                 reasons = (answer.find_rationale(self.protocol), failure)
-                card = Card(configuration.name, item.prediction, facts, verdict, score, marks, *reasons)
-                yield Entry(f"{configuration.name} {item.id}", item.question, answer.gold, [card])
+                text = answer.item.prediction
+                card = Card(configuration.name, text, facts, *verdicts[answer.is_right], marks, *reasons)
+                title = f"{configuration.name} {answer.id}"
+                yield Entry(title, answer.item.question, answer.gold, [card])
 
     def console(self) -> str:
         if not self.options.reference_check:
@@ -12013,7 +12020,6 @@ class StoredAnswers(Record):
 
 
 def read_stored_answers(file: FileData, problems: list[str]) -> StoredRun | None:
-    """Return the run of a configuration from its results file."""
     stored = parse_value(StoredAnswers, file, problems)
     if stored is None:
         return None
@@ -12116,7 +12122,6 @@ def count_verdicts(answers: Sequence[GradedItem], why_not: str) -> dict[str, Any
 
 
 def describe_answers(configuration: Configuration) -> list[str]:
-    """Return what the results say beside means, in words."""
     results = configuration.results
     lines = []
     if "llm_judged" in results:
@@ -12873,9 +12878,9 @@ class JudgeSummaries(GradeItems):
         paths = list_paths(self.options.summary_file or filter(glob.glob, patterns))
         if not paths:
             raise UsageError(f"no summaries: no {' or '.join(patterns)}; name a file with --summary-file")
-        self.gold: dict[str, dict[str, str]] = defaultdict(dict)  # by folded query, and ID
         self.reference_files: dict[InputFile, None] = {}
         self.has_gold = os.path.lexists(GOLD_SUMMARIES_FILE)
+        self.gold = self.read_gold(problems) if self.has_gold else {}
         lacking = () if self.has_gold else (COVERAGE, TOTAL)  # there is nothing to compare with
         self.measures = [measure for measure in SUMMARY_MEASURES if measure.name not in lacking]
         self.compared = self.measures
@@ -12884,11 +12889,6 @@ class JudgeSummaries(GradeItems):
         self.criteria = [
             ItemCriterion(name=TOTAL, measure=total, prompt="summary", derived=parts, prepare=self.prepare)
         ]
-        if self.has_gold:
-            file = read_file(GOLD_SUMMARIES_FILE, problems)
-            self.reference_files[file.source] = None
-            for row in parse_rows(GoldSummary, file, problems).values():
-                self.gold[fold_text(row.title)].setdefault(row.id, write_gold_summary(row))
         files = [self.read_summaries(path, problems) for path in paths]
         if problems:
             raise InputError(problems)
@@ -12901,21 +12901,41 @@ class JudgeSummaries(GradeItems):
         if not self.configurations:
             raise UsageError("--indices: no summary is at these positions")
 
+    def read_gold(self, problems: list[str]) -> dict[str, dict[str, str]]:
+        """Return the gold summaries by folded query, and ID."""
+        gold: dict[str, dict[str, str]] = defaultdict(dict)
+        file = read_file(GOLD_SUMMARIES_FILE, problems)
+        self.reference_files[file.source] = None
+        for row in parse_rows(GoldSummary, file, problems).values():
+            gold[fold_text(row.title)].setdefault(row.id, write_gold_summary(row))
+        return gold
+
+    def read_web_documents(self, k: int, problems: list[str]) -> dict[str, str]:
+        """Return the documents from the web, a line for each, by folded query."""
+        texts: dict[str, str] = {}
+        file = read_file(MERGED_FILE.format(k=k), problems)
+        self.reference_files[file.source] = None
+        for row in parse_rows(MergedDocuments, file, problems).values():
+            lines = []
+            for document in row.merged:
+                if document.is_from_web:
+                    lines.append(f"- {document.id}: {join_words(document.content[:WEB_CHARS])}")
+            texts.setdefault(fold_text(row.query), "\n".join(lines))
+        return texts
+
     def read_summaries(self, path: str, problems: list[str]) -> SummaryFile:
         """Read what is to be judged of a file: all, or what --indices names, and of these the first."""
         kind, k = parse_summary_name(path, problems)
         file = read_file(path, problems)
+        found = SummaryFile(f"{kind} {k}", file.source, [], is_judged=True, kind=kind, k=k)
         web = self.read_web_documents(k, problems) if kind == "merged" else None
         rows = list(parse_rows(Summary, file, problems).values())
-        indices = self.options.indices or ()
-        answers: list[GradedItem] = []
-        n_skipped = 0
         cases: defaultdict[str, list[str]] = defaultdict(list)
         for row in [rows[index] for index in self.options.choose(len(rows))]:
             perspectives = flatten(claim.perspectives for claim in row.claims)
             arguments = [perspective.text for perspective in perspectives]
             if any(re.match(GENERATION_ERRORS[kind], text) for text in arguments):
-                n_skipped += 1
+                found.n_skipped += 1
                 continue
             query = fold_text(row.query)
             known = self.gold.get(query, {})
@@ -12932,11 +12952,11 @@ class JudgeSummaries(GradeItems):
                 cases["queries without web documents"].append(row.query)
             if find_flags(answer, row.query):
                 cases["summaries that speak to the judge or are judged cut off"].append(row.id)
-            answers.append(GradedItem(item))
-        outside = [str(index) for index in indices if not 0 <= index < len(rows)]
+            found.answers.append(GradedItem(item))
+        outside = [str(index) for index in self.options.indices or () if not 0 <= index < len(rows)]
         cases[f"indices outside 0 to {len(rows) - 1}, left out"] = outside
-        found = SummaryFile(f"{kind} {k}", file.source, answers, list_warnings(path, cases), is_judged=True)
-        return msgspec.structs.replace(found, kind=kind, k=k, n_skipped=n_skipped)
+        found.warnings = list_warnings(path, cases)
+        return found
 
     def prepare(self, answer: GradedItem) -> Case:
         if self.has_gold and answer.item.gold == NO_REFERENCE:
@@ -12944,20 +12964,6 @@ class JudgeSummaries(GradeItems):
         if is_blank(answer.item.prediction):
             return judge_blank(PROMPTS["summary"])
         return Task("summary", list_item_texts(answer.item))
-
-    def read_web_documents(self, k: int, problems: list[str]) -> dict[str, str]:
-        """Return the documents from the web, a line for each, by folded query."""
-        path = MERGED_FILE.format(k=k)
-        file = read_file(path, problems)
-        self.reference_files[file.source] = None
-        texts: dict[str, str] = {}
-        for row in parse_rows(MergedDocuments, file, problems).values():
-            lines = []
-            for document in row.merged:
-                if document.is_from_web:
-                    lines.append(f"- {document.id}: {join_words(document.content[:WEB_CHARS])}")
-            texts.setdefault(fold_text(row.query), "\n".join(lines))
-        return texts
 
     def warnings(self) -> list[str]:
         missing = f"warning: {GOLD_SUMMARIES_FILE} is not there: no scores of coverage, and no totals."
@@ -12977,22 +12983,7 @@ class JudgeSummaries(GradeItems):
             yield from list_report_files(report, stem, self.options.report)
 
     def build_results(self, configuration: SummaryFile) -> dict[str, Any]:
-        rows = []
-        for answer in configuration.answers:
-            scores: dict[str, float | None] = dict.fromkeys(CRITERIA)
-            outcome = answer.outcomes[TOTAL]
-            given = outcome.scores if isinstance(outcome, Judgement) else {}
-            for measure in self.measures:
-                scores[measure.name] = given.get(measure.name, 0)
-            row = ScoredSummary(id=answer.item.id, query=answer.item.question, scores=scores)
-            if isinstance(outcome, Failure):
-                row.error = outcome.reason
-                row.raw_response = outcome.reply or None
-            elif isinstance(outcome, Judgement) and outcome.reply:
-                row.raw_response = outcome.reply.content
-                if self.judging.repeats > 1:
-                    row.repeats = [repeat.scores for repeat in outcome.repeats]
-            rows.append(row)
+        rows = [self.build_row(answer) for answer in configuration.answers]
         is_asked = any(isinstance(self.prepare(answer), Task) for answer in configuration.answers)
         return {
             "model": self.judging.model if is_asked else None,
@@ -13015,6 +13006,21 @@ class JudgeSummaries(GradeItems):
             },
             "results": rows,
         }
+
+    def build_row(self, answer: GradedItem) -> ScoredSummary:
+        outcome = answer.outcomes[TOTAL]
+        given = outcome.scores if isinstance(outcome, Judgement) else {}
+        scores: dict[str, float | None] = dict.fromkeys(CRITERIA)
+        scores |= {measure.name: given.get(measure.name, 0) for measure in self.measures}
+        row = ScoredSummary(id=answer.id, query=answer.item.question, scores=scores)
+        if isinstance(outcome, Failure):
+            row.error = outcome.reason
+            row.raw_response = outcome.reply or None
+        elif isinstance(outcome, Judgement) and outcome.reply:
+            row.raw_response = outcome.reply.content
+            if self.judging.repeats > 1:
+                row.repeats = [repeat.scores for repeat in outcome.repeats]
+        return row
 
     def console(self) -> str:
         rows: list[MeansRow] = []
@@ -13055,7 +13061,6 @@ def write_gold_summary(gold: GoldSummary) -> str:
 
 
 def write_claims(claims: Iterable[Claim]) -> str:
-    """Return a summary as text: a line for each claim and each perspective."""
     lines = []
     for claim in claims:
         text = join_words(claim.claim)
@@ -13073,57 +13078,69 @@ def join_words(text: str) -> str:
 # -- Statistics
 
 
-def describe_rows(rows: Sequence[ScoredSummary]) -> dict[str, Any]:
+class Spread(Description, kw_only=True):
+    """How scores are spread, by the names of the results file."""
+
+    n: int
+    q2: float | None  # the median
+    q4: float | None  # the maximum
+    ci_95_lower: float | None = None
+    ci_95_upper: float | None = None
+    ci_95_reason: str | msgspec.UnsetType = msgspec.UNSET  # why there is no interval
+    distribution: dict[str, int] | msgspec.UnsetType = msgspec.UNSET  # level -> summaries
+    values: Sequence[float] | msgspec.UnsetType = msgspec.UNSET
+    left_out: int | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def interval(self) -> Interval | None:
+        if self.ci_95_lower is None or self.ci_95_upper is None:
+            return None
+        return Interval(self.ci_95_lower, self.ci_95_upper)
+
+
+Spreads: TypeAlias = Mapping[str, Spread]  # by measure
+
+
+def describe_rows(rows: Sequence[ScoredSummary]) -> dict[str, Spreads]:
     judged = [row for row in rows if not row.error]
     return {"statistics": describe_scores(rows), "statistics_without_errors": describe_scores(judged)}
 
 
-def describe_scores(rows: Sequence[ScoredSummary]) -> dict[str, dict[str, Any]]:
+def describe_scores(rows: Sequence[ScoredSummary]) -> Spreads:
     """Return how the scores of summaries are distributed, by criterion and for the total."""
-    columns = [[row.scores[measure.name] for row in rows] for measure in SUMMARY_MEASURES]
     table = Table(number_labels([fold_text(row.query) or number for number, row in enumerate(rows)]))
     described = {}
-    for measure, column in zip(SUMMARY_MEASURES, columns, strict=True):
+    for measure in SUMMARY_MEASURES:
+        column = [row.scores[measure.name] for row in rows]
         sample = table.sample(np.array(column, np.float64))  # None becomes NaN
         [interval] = bootstrap_statistics(sample.sum_clusters(), divide_by_sizes)
         known = [score for score in column if score is not None]
         nearest = list(map(find_nearest_level, known))
-        counts = {str(level): nearest.count(level) for level in range(int(measure.highest) + 1)}
-        described[measure.name] = describe_spread(known, interval) | {"distribution": counts}
+        described[measure.name] = spread = describe_spread(known, interval)
+        spread.distribution = {str(level): nearest.count(level) for level in range(int(measure.highest) + 1)}
     return described
 
 
-def describe_spread(values: Sequence[float], interval: Interval | None) -> dict[str, Any]:
-    """Return summary statistics; q2 is the median, q4 the maximum."""
+def describe_spread(values: Sequence[float], interval: Interval | None) -> Spread:
     description = describe_values(values)
-    low, high = interval or (None, None)
-    spread = {
-        **msgspec.structs.asdict(description),
-        "n": len(values),
-        "q2": description.median,
-        "q4": description.max,
-        "ci_95_lower": low,
-        "ci_95_upper": high,
-    }
-    return spread if interval else spread | {"ci_95_reason": f"fewer than {MIN_CLUSTERS} queries"}
+    own = msgspec.structs.asdict(description)
+    spread = Spread(**own, n=len(values), q2=description.median, q4=description.max)
+    if interval is None:
+        spread.ci_95_reason = f"fewer than {MIN_CLUSTERS} queries"
+    else:
+        spread.ci_95_lower, spread.ci_95_upper = interval
+    return spread
 
 
-def read_mean(spread: Mapping[str, Any]) -> Mean:
-    low = spread["ci_95_lower"]
-    high = spread["ci_95_upper"]
-    return Mean(spread["mean"], None if low is None else Interval(low, high), spread["n"])
-
-
-def draw_scores(name: str, statistics: Mapping[str, Mapping[str, Any]]) -> Report:
-    """Return a report with the distributions in `describe_scores`."""
+def draw_scores(name: str, statistics: Spreads) -> Report:
     distributions = {}
     for measure in SUMMARY_MEASURES:
         spread = statistics[measure.name]
-        counts = {int(level): count for level, count in spread["distribution"].items()}
-        title = f"{measure.title}: {spread['n']} summaries"
-        if spread["n"]:
+        if spread.n and spread.distribution:
+            counts = {int(level): count for level, count in spread.distribution.items()}
+            title = f"{measure.title}: {spread.n} summaries"
             values = list(Counter(counts).elements())
-            distributions[title] = Distribution(values, list(counts), read_mean(spread).interval)
+            distributions[title] = Distribution(values, list(counts), spread.interval)
     return Report(Path(name).name, (), distributions=distributions)
 
 
@@ -13157,10 +13174,11 @@ class PlotSummaries(Command):
     def results(self) -> Iterator[OutputFile]:
         for file, rows in self.files.items():
             stem = self.name_stem(file)
-            statistics = {"file": file.named, **describe_rows(rows)}
+            statistics = describe_rows(rows)
             report = draw_scores(file.file, statistics["statistics_without_errors"])
+            content = {"file": file.named, **statistics}
             yield OutputFile(f"{stem}.png", functools.partial(render_png, report))
-            yield OutputFile(f"{stem}_statistics.json", functools.partial(render_results, statistics))
+            yield OutputFile(f"{stem}_statistics.json", functools.partial(render_results, content))
 
 
 class MeasureWeb(Command):
@@ -13192,12 +13210,15 @@ class MeasureWeb(Command):
         rows: list[MeansRow] = []
         measures: dict[str, Measure] = {}
         for k, metrics in self.metrics.items():
-            rows.append(([k], {name: read_mean(spread) for name, spread in metrics.items()}))
-            measures |= {name: Measure(name, name) for name in metrics}
+            means = {}
+            for name, spread in metrics.items():
+                means[name] = Mean(spread.mean, spread.interval, spread.n)
+                measures[name] = Measure(name, name)
+            rows.append(([k], means))
         return render_text([build_means_part("Web metrics", ["k"], rows, measures.values())])
 
 
-def measure_web(k: int, problems: list[str]) -> dict[str, dict[str, Any]]:
+def measure_web(k: int, problems: list[str]) -> Spreads:
     """Return the metrics of the top k, as far as there are files."""
     columns: dict[str, Sequence[float | None]] = {}
     path = WEB_FILE.format(k=k)
@@ -13217,9 +13238,9 @@ def measure_web(k: int, problems: list[str]) -> dict[str, dict[str, Any]]:
     metrics = {}
     for name, column in columns.items():
         values = [value for value in column if value is not None]
-        metrics[name] = describe_spread(values, bootstrap_interval(values)) | {"values": values}
-        if len(values) < len(column):
-            metrics[name]["left_out"] = len(column) - len(values)
+        metrics[name] = spread = describe_spread(values, bootstrap_interval(values))
+        spread.values = values
+        spread.left_out = len(column) - len(values) or msgspec.UNSET
     return metrics
 
 
@@ -13833,7 +13854,9 @@ def grade_answers(
     options.baseline = None if baseline is None else str(baseline)
     options.judge_top = None if judge_top is None else check_count("judge_top", judge_top)
     options.repeats = check_count("repeats", repeats)
-    command = GradeRows(options, str(folder), list_sources(rows))
+    command = GradeAnswers(options)
+    command.folder = str(folder)
+    command.sources = list_sources(rows)
     return run_silently(command, judge, SHARE_BOUNDS, measures, workers)
 
 
@@ -13871,38 +13894,6 @@ def check_count(name: str, count: int) -> int:
     if not isinstance(count, int) or count < 1:
         raise ValueError(f"{name}: expected a whole number from 1, got {count!r}")
     return count
-
-
-class GradeRows(GradeAnswers):
-    """GradeAnswers for the rows of a Python program. Nothing but the journal is written."""
-
-    # The rows come in `sources`, as the content of files, so that they are read and checked as files are.
-    writes_results = False
-
-    def __init__(self, options: AnswerOptions, folder: str, sources: Mapping[str, FileData]) -> None:
-        super().__init__(options)
-        self.folder = folder
-        self.sources = sources
-
-    @property
-    def journal_file(self) -> str:
-        name = next(iter(self.sources)) if len(self.sources) == 1 else "answers"
-        return os.path.join(self.folder, f"{name_for_file(name)}_judgements.jsonl")
-
-    def read(self) -> None:
-        if not (self.options.methods or self.options.criteria or self.functions):
-            raise ValueError("there is nothing to measure: name methods, criteria or measures")
-        super().read()
-
-    def find_arguments(self, request: Request) -> tuple[Item]:
-        """Return what a function is given that judges in place of a model."""
-        configuration = self.configurations[self.names.index(request.system)]
-        return (configuration.answers[request.position].item,)
-
-    def collect_results(self) -> Results:
-        content = {configuration.name: configuration.results for configuration in self.configurations}
-        means = {configuration.name: configuration.means for configuration in self.configurations}
-        return Results(content, means, self.measures, self.report.header, self.report.rows())
 
 
 def list_sources(rows: Any) -> dict[str, FileData]:
@@ -13950,7 +13941,6 @@ def check_measure_names(measures: Collection[str], taken: Collection[str]) -> No
 
 
 def list_criterion_values(criteria: OwnCriteria) -> Sequence[CriterionValue]:
-    """Return criteria as --criteria takes them."""
     if isinstance(criteria, (str, Path)):
         return [criteria]
     if isinstance(criteria, Mapping):
@@ -13962,7 +13952,7 @@ def list_criterion_values(criteria: OwnCriteria) -> Sequence[CriterionValue]:
 
 
 def run_silently(
-    command: GradeSplit | GradeRows,
+    command: GradeSplit | GradeAnswers,
     judge: object,
     bounds: Bounds,
     measures: Mapping[str, Callable[..., float | None]],
@@ -14016,7 +14006,7 @@ NO_SCORE = Failure("not judged by the function", asked=False)
 
 
 def ask_function(
-    command: GradeSplit | GradeRows, judge: Callable[..., object], bounds: Bounds
+    command: GradeSplit | GradeAnswers, judge: Callable[..., object], bounds: Bounds
 ) -> tuple[Outcomes, Judging]:
     """Have a function of the user's own judge what the command requests."""
     name = getattr(judge, "__name__", type(judge).__name__)
