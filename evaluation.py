@@ -3859,15 +3859,6 @@ class Judged(msgspec.Struct, kw_only=True):
         """What answers have in common that are right or wrong together."""
         raise NotImplementedError
 
-    @property
-    def id(self) -> str:
-        raise NotImplementedError
-
-    @property
-    def arguments(self) -> tuple[Any, ...]:
-        """What measures of the user's own receive; nothing if the answer is missing."""
-        raise NotImplementedError
-
 
 # What results say of an answer by a criterion: functions of both, by the end of the column's name
 JUDGED_COLUMNS: Mapping[str, Callable[..., Any]] = {
@@ -8376,6 +8367,7 @@ class GradedAnswer(Judged, gc=False):
 
     @property
     def arguments(self) -> tuple[Any, ...]:
+        """What measures of the user's own receive; nothing if the answer is missing."""
         return () if self.prediction is NO_PREDICTION else (self.question, self.prediction)
 
     @property
@@ -11016,12 +11008,10 @@ def load_embedding_model(name: str, needed_by: str) -> Any:
     try:
         return package.SentenceTransformer(name, local_files_only=True)
     except Exception as error:  # the package raises many types
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        reason = cut_text((str(error).strip() or type(error).__name__).splitlines()[0])
     code = f"from sentence_transformers import SentenceTransformer as S; S({name!r})"
-    raise UsageError(
-        f"the embedding model {name} is not on this machine ({reason[:MAX_SHOWN_CHARS]}); "
-        f'name its folder, or download it once: python -c "{code}"'
-    )
+    advice = f'name its folder, or download it once: python -c "{code}"'
+    raise UsageError(f"the embedding model {name} is not on this machine ({reason}); {advice}")
 
 
 class Tuning(Classification, frozen=True, kw_only=True, omit_defaults=True):
@@ -11071,14 +11061,12 @@ def choose_threshold(answers: Sequence[GradedItem], options: AnswerOptions) -> T
     )
 
 
-def try_threshold(threshold: float, answers: Iterable[GradedItem]) -> Classification:
+def try_threshold(threshold: float, answers: Sequence[GradedItem]) -> Classification:
     truth = []
-    accepted = []
     for answer in answers:
         is_alike = answer.similarity > PROXY_SIMILARITY
         truth.append(is_alike if answer.item.label is None else answer.item.label)
-        accepted.append(answer.similarity >= threshold)
-    return classify(truth, accepted)
+    return classify(truth, [answer.similarity >= threshold for answer in answers])
 
 
 # -- What `answers` and `summaries` share: the answers of configurations are judged by criteria and compared
@@ -11745,7 +11733,6 @@ class GradeAnswers(GradeItems):
         yield from list_report_files(self.report, self.report_stem, self.options.report)
 
     def collect_results(self) -> Results:
-        """Return what a Python program gets."""
         content = {configuration.name: configuration.results for configuration in self.configurations}
         means = {configuration.name: configuration.means for configuration in self.configurations}
         return Results(content, means, self.measures, self.report.header, self.list_rows())
@@ -12879,8 +12866,11 @@ class JudgeSummaries(GradeItems):
         if not paths:
             raise UsageError(f"no summaries: no {' or '.join(patterns)}; name a file with --summary-file")
         self.reference_files: dict[InputFile, None] = {}
+        self.gold: dict[str, dict[str, str]] = defaultdict(dict)  # by folded query, and ID
         self.has_gold = os.path.lexists(GOLD_SUMMARIES_FILE)
-        self.gold = self.read_gold(problems) if self.has_gold else {}
+        if self.has_gold:
+            for row in self.read_reference(GoldSummary, GOLD_SUMMARIES_FILE, problems):
+                self.gold[fold_text(row.title)].setdefault(row.id, write_gold_summary(row))
         lacking = () if self.has_gold else (COVERAGE, TOTAL)  # there is nothing to compare with
         self.measures = [measure for measure in SUMMARY_MEASURES if measure.name not in lacking]
         self.compared = self.measures
@@ -12901,21 +12891,15 @@ class JudgeSummaries(GradeItems):
         if not self.configurations:
             raise UsageError("--indices: no summary is at these positions")
 
-    def read_gold(self, problems: list[str]) -> dict[str, dict[str, str]]:
-        """Return the gold summaries by folded query, and ID."""
-        gold: dict[str, dict[str, str]] = defaultdict(dict)
-        file = read_file(GOLD_SUMMARIES_FILE, problems)
+    def read_reference(self, kind: type[AnyRecord], path: str, problems: list[str]) -> Collection[AnyRecord]:
+        file = read_file(path, problems)
         self.reference_files[file.source] = None
-        for row in parse_rows(GoldSummary, file, problems).values():
-            gold[fold_text(row.title)].setdefault(row.id, write_gold_summary(row))
-        return gold
+        return parse_rows(kind, file, problems).values()
 
     def read_web_documents(self, k: int, problems: list[str]) -> dict[str, str]:
         """Return the documents from the web, a line for each, by folded query."""
         texts: dict[str, str] = {}
-        file = read_file(MERGED_FILE.format(k=k), problems)
-        self.reference_files[file.source] = None
-        for row in parse_rows(MergedDocuments, file, problems).values():
+        for row in self.read_reference(MergedDocuments, MERGED_FILE.format(k=k), problems):
             lines = []
             for document in row.merged:
                 if document.is_from_web:
@@ -13079,14 +13063,14 @@ def join_words(text: str) -> str:
 
 
 class Spread(Description, kw_only=True):
-    """How scores are spread, by the names of the results file."""
+    """How scores are spread, by the names of the results file; q2 is the median, q4 the maximum."""
 
     n: int
-    q2: float | None  # the median
-    q4: float | None  # the maximum
-    ci_95_lower: float | None = None
-    ci_95_upper: float | None = None
-    ci_95_reason: str | msgspec.UnsetType = msgspec.UNSET  # why there is no interval
+    q2: float | None
+    q4: float | None
+    ci_95_lower: float | None
+    ci_95_upper: float | None
+    ci_95_reason: str | msgspec.UnsetType  # why there is no interval
     distribution: dict[str, int] | msgspec.UnsetType = msgspec.UNSET  # level -> summaries
     values: Sequence[float] | msgspec.UnsetType = msgspec.UNSET
     left_out: int | msgspec.UnsetType = msgspec.UNSET
@@ -13107,7 +13091,6 @@ def describe_rows(rows: Sequence[ScoredSummary]) -> dict[str, Spreads]:
 
 
 def describe_scores(rows: Sequence[ScoredSummary]) -> Spreads:
-    """Return how the scores of summaries are distributed, by criterion and for the total."""
     table = Table(number_labels([fold_text(row.query) or number for number, row in enumerate(rows)]))
     described = {}
     for measure in SUMMARY_MEASURES:
@@ -13123,13 +13106,16 @@ def describe_scores(rows: Sequence[ScoredSummary]) -> Spreads:
 
 def describe_spread(values: Sequence[float], interval: Interval | None) -> Spread:
     description = describe_values(values)
-    own = msgspec.structs.asdict(description)
-    spread = Spread(**own, n=len(values), q2=description.median, q4=description.max)
-    if interval is None:
-        spread.ci_95_reason = f"fewer than {MIN_CLUSTERS} queries"
-    else:
-        spread.ci_95_lower, spread.ci_95_upper = interval
-    return spread
+    low, high = interval or (None, None)
+    return Spread(
+        *msgspec.structs.astuple(description),
+        n=len(values),
+        q2=description.median,
+        q4=description.max,
+        ci_95_lower=low,
+        ci_95_upper=high,
+        ci_95_reason=msgspec.UNSET if interval else f"fewer than {MIN_CLUSTERS} queries",
+    )
 
 
 def draw_scores(name: str, statistics: Spreads) -> Report:
@@ -14054,7 +14040,9 @@ def measure_function(name: str) -> Measure:
     return Measure(name, name, lowest=-math.inf, highest=math.inf)
 
 
-def add_own_scores(system: str, answers: Sequence[Judged], command: GradeSplit | GradeAnswers) -> None:
+def add_own_scores(
+    system: str, answers: Sequence[GradedAnswer | GradedItem], command: GradeSplit | GradeAnswers
+) -> None:
     """Add the scores of a system's answers by measures of the user's own. A missing answer is a miss."""
     asked = [answer for answer in answers if answer.arguments]
     arguments = [answer.arguments for answer in asked]
