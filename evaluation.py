@@ -1621,6 +1621,8 @@ def render_results(value: Any, indent: bytes = b"\n") -> Iterator[bytes]:
     An iterator is a list whose rows are built one by one as they are written.
     """
     inner = indent + b"  "
+    if isinstance(value, msgspec.Struct):
+        value = msgspec.to_builtins(value)
     is_list_of_records = isinstance(value, list) and value and isinstance(value[0], (dict, msgspec.Struct))
     if isinstance(value, dict) and value:
         separator = b"{"
@@ -10915,9 +10917,8 @@ def describe_tokens(answers: Iterable[GradedItem]) -> str:
     if not any(has_hangul(answer.item) for answer in answers):
         return "13a"
     kiwi = import_kiwi()
-    if kiwi is None:
-        return "13a, of Korean by white space (install kiwipiepy to split it into morphemes)"
-    return f"13a, of Korean by morphemes (kiwipiepy {kiwi.__version__})"
+    how = f"morphemes (kiwipiepy {kiwi.__version__})" if kiwi else "white space (kiwipiepy is not installed)"
+    return f"13a, of Korean by {how}"
 
 
 class Method(NamedTuple):
@@ -11308,7 +11309,6 @@ class GradeAnswers(GradeItems):
     baseline: StoredRun | None = None
     functions: Mapping[str, ItemFunction] = MappingProxyType({})  # measures of the user's own
     function_workers = 1
-    rankers: Sequence[str] = ()  # the methods that choose what is judged of many files
     choice = ""  # in words, what is judged of them; "" for all
     generators: Sequence[str] = ()
     judge_notes: Sequence[str] = ()
@@ -11361,6 +11361,7 @@ class GradeAnswers(GradeItems):
         options.methods = list(dict.fromkeys(options.methods))
         self.unjudged = [name for name in options.methods if METHODS[name].score]
         judged = [name for name in options.methods if not METHODS[name].score]
+        # What chooses the best of many files
         self.rankers = [*self.unjudged, *(["similarity"] if "hybrid" in judged else [])]
         if options.judge_top and not self.rankers:
             self.rankers = ["exact"]
@@ -11989,21 +11990,13 @@ def find_missing_texts(answers: Sequence[GradedItem], is_judged: bool) -> dict[s
     return cases
 
 
-class StoredSetup(Record):
-    """What decides whether judgements can be compared: the hashes of the prompts."""
-
-    prompt_hash: str = ""
-    criteria: dict[str, str] = {}  # the user's own, by name
-    repeats: int = 1
-
-
 class StoredAnswers(Record):
     """Earlier results of one configuration, as far as they are read."""
 
     configuration: Name
     detailed_results: list[dict[str, Any]]
     judge_model: str = ""
-    setup: StoredSetup = msgspec.field(default_factory=StoredSetup)
+    setup: dict[str, Any] = {}  # with the hashes of the prompts
 
 
 def read_stored_answers(file: FileData, problems: list[str]) -> StoredRun | None:
@@ -12016,10 +12009,11 @@ def read_stored_answers(file: FileData, problems: list[str]) -> StoredRun | None
         rows.append((place, only_dict(row.get("scores"))))
     measures = [Measure(name, name) for name in dict.fromkeys(flatten(scores for _, scores in rows))]
     judged = ("llm_judge", "hybrid", *flatten(PROMPTS[name].parts for name in ANSWER_PROMPTS))
-    prompts = dict.fromkeys(judged, stored.setup.prompt_hash) | stored.setup.criteria
+    prompts = dict.fromkeys(judged, stored.setup.get("prompt_hash", ""))
     judges = {}
-    for name, prompt_hash in prompts.items() if stored.judge_model else ():
-        judges[name] = JudgedBy(stored.judge_model, prompt_hash, stored.setup.repeats)
+    for name, prompt_hash in (prompts | only_dict(stored.setup.get("criteria"))).items():
+        if stored.judge_model:
+            judges[name] = JudgedBy(stored.judge_model, prompt_hash, stored.setup.get("repeats", 1))
     texts = [(row.get("input"), row.get("gold")) for row in stored.detailed_results]
     keys = number_copies((format_compact(question), format_compact(gold)) for question, gold in texts)
     scores = read_stored_scores(rows, measures, problems)
