@@ -11111,12 +11111,9 @@ class GradeItems(Command):
     def origins(self) -> list[str]:
         return self.judging.list_origins(self.criteria if self.judging.model else ())
 
-    @property
-    def judged(self) -> list[Configuration]:
-        return [configuration for configuration in self.configurations if configuration.is_judged]
-
     def list_cases(self) -> Iterator[tuple[ItemCriterion, GradedItem, RequestId, Case]]:
-        for criterion, configuration in itertools.product(self.criteria, self.judged):
+        judged = [configuration for configuration in self.configurations if configuration.is_judged]
+        for criterion, configuration in itertools.product(self.criteria, judged):
             for position, answer in enumerate(configuration.answers):
                 request_id = RequestId(configuration.name, position, criterion.name)
                 yield criterion, answer, request_id, criterion.prepare(answer)
@@ -11526,7 +11523,7 @@ class GradeAnswers(GradeItems):
         return [*super().warnings(), *self.judge_notes]
 
     def describe_choice(self) -> list[str]:
-        names = [configuration.name for configuration in self.judged]
+        names = [configuration.name for configuration in self.configurations if configuration.is_judged]
         if self.choice:
             others = [name for name in self.names if name not in names]
             judged = f"Judged are the {self.choice}: {', '.join(names)}"
@@ -11566,7 +11563,7 @@ class GradeAnswers(GradeItems):
         position = self.names.index(self.baseline.name) if len(self.names) > 1 else 0
         configuration = self.configurations[position]
         part = self.table.select(np.array([answer.place for answer in configuration.answers], np.intp))
-        is_judged = self.judging.model and not self.explain_unjudged(configuration)
+        is_judged = self.judging.model and configuration.is_judged
         judges = list_judges(self.criteria if is_judged else (), self.judging)
         scores = part.systems[configuration.name]
         now = ScoredRun(configuration.name, part.keys, scores, self.measures, judges)
@@ -11686,12 +11683,6 @@ class GradeAnswers(GradeItems):
         further = itertools.product(self.criteria, self.judging.list_further())
         return {f"{criterion.name}_{kind}": (criterion, kind) for criterion, kind in (*own, *further)}
 
-    def explain_unjudged(self, configuration: Configuration) -> str:
-        """Return why a configuration has no scores by the criteria, if there are any; "" if it has."""
-        if self.why_not or configuration.is_judged or not self.criteria:
-            return self.why_not
-        return f"it is not one of the {self.choice}"
-
     def list_answer_warnings(self, configuration: Configuration) -> list[str]:
         """Return what a reader should know before believing one configuration's scores."""
         answers = configuration.answers
@@ -11707,8 +11698,8 @@ class GradeAnswers(GradeItems):
         if korean and is_english and any(METHODS[name].needs_similarity for name in self.options.methods):
             advice = f"{EMBEDDING_MODEL} is made for English: name a model for Korean with --embedding-model"
             lines += list_warnings(configuration.name, {f"rows with Korean; {advice}": korean})
-        reason = self.explain_unjudged(configuration)
-        if reason:
+        reason = self.why_not or ("" if configuration.is_judged else f"it is not one of the {self.choice}")
+        if self.criteria and reason:
             names = ", ".join(criterion.name for criterion in self.criteria)
             lines.append(f"{configuration.name}: {names}: not judged: {reason}")
         if self.tuning and self.tuning.proxy:
@@ -13345,9 +13336,7 @@ class GeneratePredictions(Command):
         self.prompt = PIPELINES[options.pipeline]
         names = map(str.strip, ",".join(options.model).split(","))
         models: list[str | None] = list(dict.fromkeys(filter(None, names)))
-        given_name = options.system
-        if len(models) < 2:
-            given_name = options.system or SYSTEM_NAMES.get(options.pipeline)
+        given_name = options.system or (SYSTEM_NAMES.get(options.pipeline) if len(models) < 2 else None)
         systems = []
         for model in models or [None]:
             name = name_for_file(given_name or model or DEFAULT_JUDGE_MODEL)
