@@ -13802,14 +13802,14 @@ def grade_answers(
     Args:
         rows: a list of dicts, a data frame (anything with `to_dict(orient="records")`) or the path of a file.
             A dict of name and one of these has several systems, which are then compared.
-        methods: as --method takes them. The default is none with criteria, and rows then need no gold answer.
+        methods: as --method takes them. By default "exact", "keyword" and "f1", but none with criteria, which
+            are then judged alone. Without any, rows need no gold answer.
         protocol: "verdict", "fraction" or "quality": how a model judges.
         judge: as in `grade`. Unless there are criteria or `hybrid`, it scores as the method `llm_judge`. A
             function `judge(item)` returns 0 to 1, True or False, or None (not judged).
         criteria, repeats, workers: as in `grade`.
         measures: measures of your own by name, as in `grade`, but `f(item)`: see `Item`.
-        columns: the rows' names of fields, as --columns takes them: `{"gold": "Soll"}`.
-        judge_top: how many of more than five systems a model judges, as --judge-top takes it.
+        columns, judge_top: as --columns and --judge-top take them: `{"gold": "Soll"}`, 5.
         baseline: the path of earlier results of `answers`, to compare with: in `baseline` of the results.
         folder: where the journal of a model, `{name}_judgements.jsonl`, is written, and nothing else.
 

@@ -250,6 +250,7 @@ def test_a_judge_without_usable_replies_has_not_judged(lamps: Project, serve: Se
     assert content["llm_judged"] == {"count": 0, "rate": 0.0, "approval_rate": None}
     counts = [content[name] for name in ("approved", "rejected", "no_llm_fallback_count")]
     assert counts == [0, 0, len(content["failed"])]
+    assert column(lamps, "decision_method") == ["exact", "no_llm", "no_llm", "exact"]
     assert mentions(
         outcome.out.splitlines(), f"0 judged (0 of them approved), {len(content['failed'])} not judged"
     )
