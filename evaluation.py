@@ -11426,8 +11426,8 @@ class GradeAnswers(GradeItems):
         options = self.options
         files = list(map(self.name_results, self.configurations))
         inputs = [source["name"] for source in self.setup["inputs"]]
-        read = [*inputs, *filter(None, [options.baseline])]
-        for name in find_repeated(map(os.path.realpath, [*files, *read])):
+        read = set(map(os.path.realpath, [*inputs, *filter(None, [options.baseline])]))
+        for name in find_repeated([*map(os.path.realpath, files), *read]):
             raise UsageError(f"{name} would be written twice, or over a file that is read: rename one")
         if options.overwrite or options.dry_run or options.reference_check:
             return
