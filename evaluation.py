@@ -13735,8 +13735,8 @@ def grade(
         systems: grade and judge these only. By default all are graded, and all but `simple` judged.
         judge: None takes judgements from the journal and sends nothing. A name is that of the model to ask
             for those that the journal lacks, which needs GROQ_API_KEY. A function `judge(question, answer)`
-            returns an answer's score from 1 to 5, or None (not judged); these scores are not kept.
-        judge_support: whether the model also judges if the cited sentences support the answer.
+            returns the score of an answer, from 1 to 5, or None (not judged); these scores are not kept.
+        judge_support: the same as `criteria=["support"]`.
         criteria: criteria of your own: a dict of name and question, each decided yes or no, or a list of what
             --criteria takes, or of the rows of its file: `{"name", "description", "scale"}`.
         repeats: how often each judgement is asked for: the score is the mean.
