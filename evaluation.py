@@ -1624,6 +1624,8 @@ def render_results(value: Any, indent: bytes = b"\n") -> Iterator[bytes]:
     An iterator is a list whose rows are built one by one as they are written.
     """
     inner = indent + b"  "
+    if isinstance(value, msgspec.Struct):
+        value = msgspec.to_builtins(value)
     is_list_of_records = isinstance(value, list) and value and isinstance(value[0], (dict, msgspec.Struct))
     if isinstance(value, dict) and value:
         separator = b"{"
@@ -3805,6 +3807,7 @@ class Judged(msgspec.Struct, kw_only=True):
     scores: dict[str, float] = {}
     outcomes: dict[str, Outcome | Decision] = {}  # by criterion; a decision keeps the judge's
     others: dict[str, dict[str, Judgement]] = {}  # by criterion and second marker, whose scores never count
+    flags: Sequence[str] = ()  # of what speaks to the judge; only where one was asked
 
     def find_decision(self, criterion: Criterion) -> Decision | None:
         outcome = self.outcomes.get(criterion.name)
@@ -3862,8 +3865,14 @@ class Judged(msgspec.Struct, kw_only=True):
         raise NotImplementedError
 
 
-# Columns of each criterion, with the judgements beside the score that counts
-FURTHER_COLUMNS = {"repeats": Judged.list_repeats, "second_markers": Judged.list_others}
+# What results say of an answer by a criterion: functions of both, by the end of the column's name
+JUDGED_COLUMNS: Mapping[str, Callable[..., Any]] = {
+    "rationale": Judged.find_rationale,
+    "failure": lambda answer, criterion: answer.explain_failures([criterion]),
+    "repeats": Judged.list_repeats,
+    "second_markers": Judged.list_others,
+}
+FURTHER_COLUMNS = ("repeats", "second_markers")  # those with the judgements beside the score that counts
 
 
 def list_judges(criteria: Iterable[Criterion], judging: Judging) -> dict[str, JudgedBy]:
@@ -6536,6 +6545,10 @@ class Command:
         """Return the data warnings: what a user should know before believing a score, one line each."""
         return []
 
+    def describe_choice(self) -> list[str]:
+        """Return what of a large input is to be judged, one line each; its plan is then printed, too."""
+        return []
+
     def requests(self) -> Iterable[Request]:
         """Return what is to be asked."""
         return []
@@ -6608,6 +6621,9 @@ class Command:
         options = self.options
         self.read()
         console.warn(*self.warnings())
+        choice = self.describe_choice()
+        if choice:
+            console.warn(*choice, *self.render_plan().splitlines())
         if isinstance(options, JudgeOptions) and options.dry_run:
             plan = self.render_plan()
             console.print(f"Dry run: nothing is sent.\n{plan}")
@@ -8059,6 +8075,14 @@ class GradeSplit(Command):
         """Return what a function is given that judges in place of a model."""
         return self.split.questions[request.position], request.texts["answer"]
 
+    def collect_results(self) -> Results:
+        """Return what a Python program gets."""
+        [submission] = self.submissions
+        means = {system.name: system.means for system in submission.systems}
+        header = list_csv_header(self.split.measures, self.split.criteria, self.split.further)
+        rows = list_csv_rows(self.split, submission.systems)
+        return Results(self.build_document(submission), means, self.split.measures, header, rows)
+
     def find_last_model(self) -> str:
         if self.options.submissions:
             return self.last.judge
@@ -8105,7 +8129,7 @@ class GradeSplit(Command):
                 if judging.others:
                     add_others(system, self.split.criteria, judging)
                 add_combined_scores(system)
-                add_own_scores(list_own_cases(system), self.functions, self.function_workers)
+                add_own_scores(system.title, system.answers, self)
                 system.origins = judging.list_origins(system.judged)
                 unjudged = [row.block for row in self.split.criteria if row not in system.judged]
                 blocks = self.split.blocks.items()
@@ -8323,7 +8347,6 @@ class GradedAnswer(Judged, gc=False):
     prediction: Prediction
     document: Document
     gold_id: str
-    flags: Sequence[str] = ()
     cited_doc_id: str = ""  # the document whose sentences the judge was shown
 
     @property
@@ -8341,6 +8364,15 @@ class GradedAnswer(Judged, gc=False):
     @property
     def cluster(self) -> Hashable:
         return self.question.doc_id
+
+    @property
+    def id(self) -> str:
+        return self.question.question_id
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """What measures of the user's own receive; nothing if the answer is missing."""
+        return () if self.prediction is NO_PREDICTION else (self.question, self.prediction)
 
     @property
     def decisions(self) -> dict[str, Decision]:
@@ -8833,21 +8865,18 @@ def list_facts(columns: Iterable[str], criteria: Sequence[SplitCriterion]) -> di
     facts: dict[str, Fact] = {**ANSWER_FACTS, "failure": lambda answer: answer.explain_failures(criteria)}
     for criterion in criteria:
         for name, find in CRITERION_FACTS.items():
-            facts[f"{criterion.name}_{name}"] = functools.partial(find, criterion)
-            facts.setdefault(name, functools.partial(find, criterion))
+            facts[f"{criterion.name}_{name}"] = functools.partial(find, criterion=criterion)
+            facts.setdefault(name, facts[f"{criterion.name}_{name}"])
         facts[criterion.name] = functools.partial(find_judged_word, criterion)
     return {column: facts.get(column) or functools.partial(find_score, column) for column in columns}
 
 
 # Likewise, by a criterion
-CRITERION_FACTS: Mapping[str, Callable[[SplitCriterion, GradedAnswer], Any]] = {
-    "answer_id": lambda criterion, answer: answer.identify(criterion),
-    "rationale": lambda criterion, answer: answer.find_rationale(criterion),
-    "repeats": lambda criterion, answer: answer.list_repeats(criterion),
-    "second_markers": lambda criterion, answer: answer.list_others(criterion),
-    "failure": lambda criterion, answer: answer.explain_failures([criterion]),
-    "judge_score": lambda criterion, answer: getattr(answer.find_judgement(criterion), "score", None),
-    "override_reason": lambda criterion, answer: getattr(answer.find_decision(criterion), "reason", None),
+CRITERION_FACTS: Mapping[str, Callable[..., Any]] = {
+    **JUDGED_COLUMNS,
+    "answer_id": GradedAnswer.identify,
+    "judge_score": lambda answer, criterion: getattr(answer.find_judgement(criterion), "score", None),
+    "override_reason": lambda answer, criterion: getattr(answer.find_decision(criterion), "reason", None),
 }
 
 
@@ -10599,7 +10628,7 @@ def build_origins_part(split: Split, files: Iterable[InputFile], judging: Judgin
 def list_csv_header(
     measures: Iterable[Measure],
     criteria: Sequence[SplitCriterion],
-    further: Iterable[str] = tuple(FURTHER_COLUMNS),
+    further: Iterable[str] = FURTHER_COLUMNS,
 ) -> list[str]:
     return [
         *("question_id", "system", "doc_id", *SHOWN_LABELS),
@@ -10786,6 +10815,8 @@ class GradedItem(Judged):
     similarity: float = 0.0  # to the best gold answer
     is_tuned: bool = False  # whether a threshold was chosen on it
     place: int = 0  # in the table of all configurations
+    is_right: bool | None = None  # by the judge's verdict or, where none is asked, a method's
+    decided_by: str = ""  # that method; of a judge exact, semantic, llm or no_llm
 
     @property
     def is_failed(self) -> bool:
@@ -10796,8 +10827,21 @@ class GradedItem(Judged):
         return self.item.question or self.item.id
 
     @property
+    def gold(self) -> str:
+        """The main gold answer; "" without any."""
+        return "".join(self.item.accepted[:1])
+
+    @property
     def cluster(self) -> Hashable:
         return tuple(self.item.expected_sources) or fold_text(self.question)
+
+    @property
+    def id(self) -> str:
+        return self.item.id
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        return () if is_blank(self.item.prediction) else (self.item,)
 
     @property
     def has_context(self) -> bool:
@@ -10818,7 +10862,6 @@ class Configuration(msgspec.Struct):
     results: dict[str, Any] = {}
 
     def list_scores(self, name: str) -> list[float]:
-        """Return the scores by a measure, of the answers that have it."""
         return [answer.scores[name] for answer in self.answers if name in answer.scores]
 
 
@@ -10872,14 +10915,12 @@ def load_analyzer(kiwi: Any) -> Any:
     return kiwi.Kiwi()
 
 
-KOREAN_BY_SPACES = "13a, of Korean by white space"
-
-
 def describe_tokens(answers: Iterable[GradedItem]) -> str:
     if not any(has_hangul(answer.item) for answer in answers):
         return "13a"
     kiwi = import_kiwi()
-    return f"13a, of Korean by morphemes (kiwipiepy {kiwi.__version__})" if kiwi else KOREAN_BY_SPACES
+    how = f"morphemes (kiwipiepy {kiwi.__version__})" if kiwi else "white space (kiwipiepy is not installed)"
+    return f"13a, of Korean by {how}"
 
 
 class Method(NamedTuple):
@@ -10970,15 +11011,30 @@ def load_embedding_model(name: str, needed_by: str) -> Any:
     try:
         return package.SentenceTransformer(name, local_files_only=True)
     except Exception as error:  # the package raises many types
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        reason = cut_text((str(error).strip() or type(error).__name__).splitlines()[0])
     code = f"from sentence_transformers import SentenceTransformer as S; S({name!r})"
-    raise UsageError(
-        f"the embedding model {name} is not on this machine ({reason[:MAX_SHOWN_CHARS]}); "
-        f'name its folder, or download it once: python -c "{code}"'
-    )
+    advice = f'name its folder, or download it once: python -c "{code}"'
+    raise UsageError(f"the embedding model {name} is not on this machine ({reason}); {advice}")
 
 
-def choose_threshold(answers: Sequence[GradedItem], options: AnswerOptions) -> dict[str, Any]:
+class Tuning(Classification, frozen=True, kw_only=True, omit_defaults=True):
+    """The threshold of semantic_dynamic, how it was chosen, and its figures on the other rows."""
+
+    threshold: float
+    criterion: str
+    proxy: bool  # whether no person has judged any
+    rows: int
+    other_rows: int
+    figures_reason: str = ""  # why there are none
+
+    def describe(self) -> str:
+        figures = f"accuracy {format_number(self.accuracy, 3)}, F1 {format_number(self.f1, 3)}"
+        reason = f" ({self.figures_reason})" if self.figures_reason else ""
+        best = f"threshold {self.threshold:.2f}, best by {self.criterion} on {self.rows} rows of all files"
+        return f"{best}; on the {self.other_rows} others: {figures}{reason}"
+
+
+def choose_threshold(answers: Sequence[GradedItem], options: AnswerOptions) -> Tuning:
     """Choose the best of SEMANTIC_THRESHOLDS for all files on a part of their questions, and mark these.
 
     The part is a share of the questions with answers that a person judged, or of all if there are none, drawn
@@ -10988,30 +11044,32 @@ def choose_threshold(answers: Sequence[GradedItem], options: AnswerOptions) -> d
     labelled = [answer for answer in answers if answer.item.label is not None]
     questions = sorted({answer.question for answer in labelled or answers}, key=hash_json)
     tuned = set(questions[: math.ceil(options.validation * len(questions))])
-    drawn: list[tuple[bool, float]] = []  # whether an answer is right, and its similarity
-    others: list[tuple[bool, float]] = []
+    drawn: list[GradedItem] = []
+    others: list[GradedItem] = []
     for answer in labelled or answers:
         answer.is_tuned = answer.question in tuned
-        is_right = bool(answer.item.label) if labelled else answer.similarity > PROXY_SIMILARITY
-        (drawn if answer.is_tuned else others).append((is_right, answer.similarity))
-    has_right = labelled and any(is_right for is_right, _ in drawn)
-    figure = options.tune_by or ("f1" if has_right else "accuracy")
+        (drawn if answer.is_tuned else others).append(answer)
+    figure = options.tune_by or ("f1" if any(answer.item.label for answer in drawn) else "accuracy")
     tried = {threshold: try_threshold(threshold, drawn) for threshold in SEMANTIC_THRESHOLDS}
     best = max(tried, key=lambda threshold: getattr(tried[threshold], figure) or 0.0)
-    chosen: dict[str, Any] = {
-        "threshold": best,
-        "criterion": figure,
-        "proxy": not labelled,
-        "rows": len(drawn),
-        "other_rows": len(others),
-    }
-    if not labelled or not others:
-        chosen["figures_reason"] = "no other rows" if labelled else "no person's labels"
-    return chosen | msgspec.structs.asdict(try_threshold(best, others if labelled else []))
+    reason = ("" if others else "no other rows") if labelled else "no person's labels"
+    return Tuning(
+        *msgspec.structs.astuple(try_threshold(best, others if labelled else [])),
+        threshold=best,
+        criterion=figure,
+        proxy=not labelled,
+        rows=len(drawn),
+        other_rows=len(others),
+        figures_reason=reason,
+    )
 
 
-def try_threshold(threshold: float, rows: Sequence[tuple[bool, float]]) -> Classification:
-    return classify([is_right for is_right, _ in rows], [similarity >= threshold for _, similarity in rows])
+def try_threshold(threshold: float, answers: Sequence[GradedItem]) -> Classification:
+    truth = []
+    for answer in answers:
+        is_alike = answer.similarity > PROXY_SIMILARITY
+        truth.append(is_alike if answer.item.label is None else answer.item.label)
+    return classify(truth, [answer.similarity >= threshold for answer in answers])
 
 
 # -- What `answers` and `summaries` share: the answers of configurations are judged by criteria and compared
@@ -11053,16 +11111,11 @@ class GradeItems(Command):
 
     @property
     def origins(self) -> list[str]:
-        is_judged = self.judging.model and not self.why_not
-        return self.judging.list_origins(self.criteria if is_judged else ())
-
-    @property
-    def judged(self) -> list[Configuration]:
-        return [configuration for configuration in self.configurations if configuration.is_judged]
+        return self.judging.list_origins(self.criteria if self.judging.model else ())
 
     def list_cases(self) -> Iterator[tuple[ItemCriterion, GradedItem, RequestId, Case]]:
-        """Yield what there is to judge about each answer by each criterion."""
-        for criterion, configuration in itertools.product(self.criteria, self.judged):
+        judged = [configuration for configuration in self.configurations if configuration.is_judged]
+        for criterion, configuration in itertools.product(self.criteria, judged):
             for position, answer in enumerate(configuration.answers):
                 request_id = RequestId(configuration.name, position, criterion.name)
                 yield criterion, answer, request_id, criterion.prepare(answer)
@@ -11081,6 +11134,8 @@ class GradeItems(Command):
             raise JudgeUnavailable(self.why_not)  # no results rather than a file without scores
         if not (self.why_not or outcomes) and next(self.requests(), None):
             self.why_not = "no judge is named" if self.options.journal_only else f"{KEY_VARIABLE} is not set"
+        if self.why_not:
+            judging.model = ""
         for criterion, answer, request_id, case in self.list_cases():
             found = {} if self.why_not else outcomes
             outcome = found.get(request_id) if isinstance(case, Task) else case
@@ -11100,17 +11155,14 @@ class GradeItems(Command):
     def build_table(self, configurations: Sequence[Configuration], measures: Sequence[Measure]) -> Table:
         """Return the table of some configurations, in which each of their answers gets its place.
 
-        The n-th of equal items is one with the n-th of another. Answers about the same sources, or to a
-        question, are a cluster: the first one says which.
+        Answers about the same sources, or to a question, are a cluster: the first one says which.
         """
         places: dict[Hashable, int] = {}
         clusters: list[Hashable] = []
         for configuration in configurations:
-            copies: Counter[Hashable] = Counter()
-            for answer in configuration.answers:
-                name = (fold_text(answer.item.question), "".join(answer.item.accepted[:1]))
-                copies[name] += 1
-                answer.place = places.setdefault((name, copies[name]), len(places))
+            keys = number_copies((answer.item.question, answer.gold) for answer in configuration.answers)
+            for key, answer in zip(keys, configuration.answers, strict=True):
+                answer.place = places.setdefault(key, len(places))
                 if answer.place == len(clusters):
                     clusters.append(answer.cluster)
         table = Table(number_labels(clusters), keys=list(places))
@@ -11135,7 +11187,6 @@ class GradeItems(Command):
         return [f"warning: {line}" for line in flatten(map(self.list_failures, self.configurations))]
 
     def list_failures(self, configuration: Configuration) -> list[str]:
-        """Return a warning that counts the missing judgements."""
         failures = []
         for criterion, answer in itertools.product(self.criteria, configuration.answers):
             failure = answer.find_failure(criterion)
@@ -11167,7 +11218,6 @@ COLUMN_FIELDS = ("rows", "system", *(name for name in Item.__struct_fields__ if 
 
 
 def parse_pair(known: Collection[str], form: str, text: str) -> tuple[str, str]:
-    """Parse the value of an option of the form NAME=VALUE, in which certain names are known."""
     name, _, value = text.partition("=")
     if name not in known or not value:
         raise argparse.ArgumentTypeError(f"expected {form}, of {', '.join(known)}{suggest(name, known)}")
@@ -11255,39 +11305,73 @@ class GradeAnswers(GradeItems):
     options_type = AnswerOptions
     epilog = explain_answers()
     options: AnswerOptions
-    sources: Mapping[str, FileData] = MappingProxyType({})  # that a Python program passes, by name
+    # Rows of a Python program, by name, as the content of files: so they are read and checked as files are
+    sources: Mapping[str, FileData] = MappingProxyType({})
+    folder = ""  # of the journal
     baseline: StoredRun | None = None
-    lost_measures: Sequence[Measure] = ()  # that these have and this run has not
     functions: Mapping[str, ItemFunction] = MappingProxyType({})  # measures of the user's own
     function_workers = 1
-    writes_results = True
-    rankers: Sequence[str] = ()  # the methods that choose what is judged of many files
     choice = ""  # in words, what is judged of them; "" for all
     generators: Sequence[str] = ()
     judge_notes: Sequence[str] = ()
-    chosen: Mapping[str, Any] = {}  # the threshold of semantic_dynamic
+    tuning: Tuning | None = None  # of semantic_dynamic
     imperfect: Sequence[str] = ()  # scores of gold answers that were graded as answers
 
     @property
     def journal_file(self) -> str:
-        paths = list_paths(self.options.files)
-        is_file = len(paths) == 1 and not is_split(paths[0])
-        return f"{Path(paths[0]).stem}_answers_judgements.jsonl" if is_file else "answers_judgements.jsonl"
+        names = [name_for_file(name) for name in self.sources]
+        for path in list_paths(self.options.files):
+            names.append("answers" if is_split(path) else f"{Path(path).stem}_answers")
+        name = names[0] if len(names) == 1 else "answers"
+        return os.path.join(self.folder, f"{name}_judgements.jsonl")
 
     def read(self) -> None:
         options = self.options
+        problems: list[str] = []
         self.needs_judge = bool(options.criteria) and not options.methods
+        self.choose_criteria(problems)
+        self.configurations = read_configurations(options, self.sources, problems)
+        if self.criteria:
+            self.judge_notes = self.choose_judge()
+        self.model = options.judge_model or DEFAULT_JUDGE_MODEL
+        is_usual = not self.criteria or self.model == DEFAULT_JUDGE_MODEL
+        self.suffix = "" if is_usual else JUDGE_SUFFIX + name_for_file(self.model)
+        self.compared = [Measure(name, name, explanation=METHODS[name].explanation) for name in self.unjudged]
+        self.compared += [criterion.measure for criterion in (self.protocol, *self.own_criteria)]
+        self.compared += map(measure_function, self.functions)
+        derived = [Measure(name, name) for name in self.protocol.derived]
+        self.measures = [*self.compared, *derived, *OPTIONAL_MEASURES]
+        check_thresholds(options, self.names, self.measures)
+        if options.baseline:
+            self.baseline = read_stored_answers(read_file(options.baseline, problems), problems)
+        if problems:
+            raise InputError(problems)
+        self.choose_gate()
+        self.setup = self.describe_setup()
+        if not self.sources:
+            self.check_results()
+        self.score_without_judge()
+        self.choose_judged()
+        self.warn_about_lacking_questions()
+
+    def choose_criteria(self, problems: list[str]) -> None:
+        """Choose the methods that need no judge, and what is judged. Raises UsageError."""
+        options = self.options
         has_others = options.criteria or self.functions
-        options.methods = list(dict.fromkeys(options.methods or (() if has_others else DEFAULT_METHODS)))
+        if not (options.methods or has_others or self.sources):
+            options.methods = DEFAULT_METHODS
+        options.methods = list(dict.fromkeys(options.methods))
         self.unjudged = [name for name in options.methods if METHODS[name].score]
         judged = [name for name in options.methods if not METHODS[name].score]
+        # What chooses the best of many files
         self.rankers = [*self.unjudged, *(["similarity"] if "hybrid" in judged else [])]
         if options.judge_top and not self.rankers:
             self.rankers = ["exact"]
+        if not (options.methods or has_others):
+            raise ValueError("there is nothing to measure: name methods, criteria or measures")
         if len(judged) > 1:
             raise UsageError("--method hybrid and llm_judge exclude each other")
         self.protocol = build_protocol(judged[0] if judged else "llm_judge", options)
-        problems: list[str] = []
         optional = [measure.name for measure in OPTIONAL_MEASURES]
         taken = {*METHODS, *optional, *self.protocol.measures, *ANSWER_COLUMNS, "flags"}
         check_measure_names(self.functions, taken)
@@ -11299,30 +11383,110 @@ class GradeAnswers(GradeItems):
         own = read_own_criteria(options.criteria, "", taken.union(self.functions), problems)
         self.own_criteria = list(map(build_item_criterion, own))
         self.criteria = [*([self.protocol] if judged else []), *self.own_criteria]
-        self.configurations = read_configurations(options, self.sources, problems)
+
+    def choose_judge(self) -> list[str]:
+        """Choose a judge of another family than the generators, if that is asked for. Return notes on it."""
+        options = self.options
+        models = {options.generator, *[format_plain(answer.item.model) for answer in self.answers]}
+        self.generators = sorted(map(cut_text, filter(None, models)))
+        notes = []
+        if (options.auto_diverse_judge or options.diverse_judge) and not options.judge_model:
+            families = set().union(*map(find_families, self.generators))
+            pairs = [model for family, model in options.diverse_judge if family in families]
+            judges = [name for name in (*pairs, *DIVERSE_JUDGES) if not families & find_families(name)]
+            if not judges or not self.generators:
+                raise UsageError("--auto-diverse-judge finds no judge: name it, or its --generator")
+            options.judge_model = judges[0]
+            notes.append(f"The judge is {judges[0]}.")
+            for generator in itertools.filterfalse(find_families, self.generators):
+                notes.append(f"warning: the family of {generator} is unknown: it may be the judge's.")
+        return notes + warn_about_family(options.judge_model or DEFAULT_JUDGE_MODEL, self.generators)
+
+    def choose_gate(self) -> None:
+        """Choose what is tested against the baseline. Raises UsageError if that is of other files."""
+        stored = self.baseline.measures if self.baseline else ()
+        if self.baseline and len(self.names) > 1 and self.baseline.name not in self.names:
+            name = self.baseline.name
+            raise UsageError(f"--baseline: it has the results of {name}, which is none of the files")
+        todays = {measure.name for measure in self.measures}
+        lost = [measure for measure in stored if measure.name not in todays]
+        self.gate = choose_gate(self.options, [*self.measures, *lost], stored, [*self.compared, *lost])
+
+    def describe_setup(self) -> dict[str, Any]:
+        """Return what scores rest on: results of another set-up are replaced only if that is asked for."""
+        setup: dict[str, Any] = {"program_version": VERSION}
+        setup |= {name: getattr(self.options, name) for name in SETUP_OPTIONS}
+        setup["criterion"] = self.options.tune_by
         if self.criteria:
-            self.judge_notes = self.choose_judge()
-        self.model = options.judge_model or DEFAULT_JUDGE_MODEL
-        is_usual = not self.criteria or self.model == DEFAULT_JUDGE_MODEL
-        self.suffix = "" if is_usual else JUDGE_SUFFIX + name_for_file(self.model)
-        self.measures = [Measure(name, name, explanation=METHODS[name].explanation) for name in self.unjudged]
-        self.measures += [criterion.measure for criterion in (self.protocol, *self.own_criteria)]
-        self.measures += map(measure_function, self.functions)
-        self.compared = list(self.measures)
-        self.measures += [Measure(name, name) for name in self.protocol.derived]
-        self.measures += OPTIONAL_MEASURES
-        check_thresholds(options, self.names, self.measures)
-        if options.baseline:
-            self.baseline = read_stored_answers(read_file(options.baseline, problems), problems)
-        if problems:
-            raise InputError(problems)
-        stored = self.check_baseline(self.baseline) if self.baseline else ()
-        usual = [*self.compared, *self.lost_measures]
-        self.gate = choose_gate(options, [*self.measures, *self.lost_measures], stored, usual)
-        self.check_results()
-        self.score_without_judge()
-        self.choose_judged()
-        self.warn_about_lacking_questions()
+            setup["judge_model"] = self.model
+        if self.protocol in self.criteria:
+            setup["prompt_hash"] = self.protocol.prompt_hash
+        if self.own_criteria:
+            setup["criteria"] = {row.name: row.prompt_hash for row in self.own_criteria}
+        setup["inputs"] = list({row.file: row.file.named for row in self.configurations}.values())
+        return setup
+
+    def check_results(self) -> None:
+        """Raise UsageError if a file would be written twice or over another, NothingToDo if all is there."""
+        options = self.options
+        files = list(map(self.name_results, self.configurations))
+        inputs = [source["name"] for source in self.setup["inputs"]]
+        read = set(map(os.path.realpath, [*inputs, *filter(None, [options.baseline])]))
+        for name in find_repeated([*map(os.path.realpath, files), *read]):
+            raise UsageError(f"{name} would be written twice, or over a file that is read: rename one")
+        if options.overwrite or options.dry_run or options.reference_check:
+            return
+        are_graded = list(map(self.is_graded, self.configurations))  # all, as each may be of another set-up
+        reports = [f"{self.report_stem}.{form}" for form in options.report]
+        has_all = all(are_graded) and all(map(os.path.exists, reports))
+        if has_all and not (options.fail_under or options.baseline):
+            names = shorten_names(files)
+            raise NothingToDo(f"Results of the same set-up exist: {names} (--overwrite replaces them)")
+
+    def is_graded(self, configuration: Configuration) -> bool:
+        """Return whether a configuration's results are complete. Raises UsageError if they are of others."""
+        file = self.name_results(configuration)
+        if not os.path.exists(file):
+            return False
+        saved = parse_value(dict[str, Any], read_file(file, []), []) or {}
+        setup = only_dict(saved.get("setup")) | {"program_version": VERSION}
+        together = setup.get("inputs") or []  # the files that were graded together
+        inputs = self.setup["inputs"]
+        if setup | {"inputs": inputs} != self.setup or configuration.file.named not in together:
+            advice = "choose another folder with --out, or replace them with --overwrite"
+            raise UsageError(f"{file}: no results, or results of another set-up: {advice}")
+        return bool(saved.get("complete")) and all(source in together for source in inputs)
+
+    def name_results(self, configuration: Configuration) -> str:
+        path = Path(configuration.file.file)
+        folder = path.parent if self.options.out is None else Path(self.options.out)
+        stem = "_".join(filter(None, (path.stem, name_for_file(configuration.system))))
+        return (folder / f"{stem}_answers{self.suffix}.json").as_posix()
+
+    @property
+    def report_stem(self) -> str:
+        if len(self.configurations) > 1:
+            return Path(self.options.out or "", f"answers{self.suffix}").as_posix()
+        return self.name_results(self.configurations[0]).removesuffix(".json")
+
+    def score_without_judge(self) -> None:
+        """Fill in the scores of the methods that need no judge, and of what the rows say."""
+        similar = [name for name in self.options.methods if METHODS[name].needs_similarity]
+        if similar:
+            model = load_embedding_model(self.options.embedding_model, f"--method {similar[0]}")
+            compare_embeddings(self.answers, model)
+        if "semantic_dynamic" in self.unjudged:
+            self.tuning = choose_threshold(self.answers, self.options)
+            self.options.dynamic_threshold = self.tuning.threshold
+        for configuration in self.configurations:
+            has_sources = any(answer.item.sources for answer in configuration.answers)
+            for answer in configuration.answers:
+                for name in dict.fromkeys([*self.unjudged, *self.rankers]):
+                    score = METHODS[name].score
+                    if score:
+                        answer.scores[name] = score(answer, self.options)
+                answer.scores |= measure_item(answer.item, has_sources)
+            add_own_scores(configuration.name, configuration.answers, self)
 
     def choose_judged(self) -> None:
         """Choose what is judged: all, or the best of many files by a method that needs no judge.
@@ -11344,6 +11508,13 @@ class GradeAnswers(GradeItems):
         for configuration in self.configurations[: limit if self.choice else n_files]:
             configuration.is_judged = True
 
+    def rank(self, name: str) -> dict[str, int | None]:
+        """Sort the configurations by a measure, best first, and return their ranks."""
+        averages = {row.name: mean(row.list_scores(name)) for row in self.configurations}
+        ranks = rank_systems(averages)
+        self.configurations = sorted(self.configurations, key=lambda row: ranks[row.name] or math.inf)
+        return ranks
+
     def warn_about_lacking_questions(self) -> None:
         """Warn of each file that lacks questions of the others: its means are not over the same ones."""
         n_questions = len(self.build_table(self.configurations, ()).clusters)
@@ -11353,126 +11524,22 @@ class GradeAnswers(GradeItems):
                 lacks = f"lacks {n_lacking} of the {n_questions} questions of all files"
                 row.warnings = [*row.warnings, f"{row.name}: {lacks}: its means are over the others"]
 
-    def check_baseline(self, stored: StoredRun) -> Sequence[Measure]:
-        """Return the measures of earlier results, and note which are lost. Raises UsageError for others'."""
-        if len(self.names) > 1 and stored.name not in self.names:
-            raise UsageError(f"--baseline: it has the results of {stored.name}, which is none of the files")
-        todays = {measure.name for measure in self.measures}
-        self.lost_measures = [measure for measure in stored.measures if measure.name not in todays]
-        return stored.measures
-
-    def rank(self, name: str) -> dict[str, int | None]:
-        """Sort the configurations by a measure, best first, and return their ranks."""
-        averages = {row.name: mean(row.list_scores(name)) for row in self.configurations}
-        ranks = rank_systems(averages)
-        self.configurations = sorted(self.configurations, key=lambda row: ranks[row.name] or math.inf)
-        return ranks
-
-    def choose_judge(self) -> list[str]:
-        """Choose a judge of another family than the generators, if that is asked for. Return notes on it."""
-        options = self.options
-        models = {options.generator, *[format_plain(answer.item.model) for answer in self.answers]}
-        self.generators = sorted(map(cut_text, filter(None, models)))
-        notes = []
-        if (options.auto_diverse_judge or options.diverse_judge) and not options.judge_model:
-            families = set().union(*map(find_families, self.generators))
-            pairs = [model for family, model in options.diverse_judge if family in families]
-            judges = [name for name in (*pairs, *DIVERSE_JUDGES) if not families & find_families(name)]
-            if not judges or not self.generators:
-                raise UsageError("--auto-diverse-judge finds no judge: name it, or its --generator")
-            options.judge_model = judges[0]
-            notes.append(f"The judge is {judges[0]}.")
-            for generator in self.generators:
-                if not find_families(generator):
-                    unknown = f"warning: the family of {generator} is unknown: it may be the judge's."
-                    notes.append(unknown)
-        return notes + warn_about_family(options.judge_model or DEFAULT_JUDGE_MODEL, self.generators)
-
-    def name_results(self, configuration: Configuration) -> str:
-        path = Path(configuration.file.file)
-        folder = path.parent if self.options.out is None else Path(self.options.out)
-        stem = "_".join(filter(None, (path.stem, name_for_file(configuration.system))))
-        return (folder / f"{stem}_answers{self.suffix}.json").as_posix()
-
-    def check_results(self) -> None:
-        """Raise UsageError if a file would be written twice or over another, NothingToDo if all is there."""
-        options = self.options
-        self.setup: dict[str, Any] = {"program_version": VERSION}
-        self.setup |= {name: getattr(options, name) for name in SETUP_OPTIONS}
-        self.setup["criterion"] = options.tune_by
-        if self.criteria:
-            self.setup["judge_model"] = self.model
-        if self.protocol in self.criteria:
-            self.setup["prompt_hash"] = self.protocol.prompt_hash
-        if self.own_criteria:
-            self.setup["criteria"] = {row.name: row.prompt_hash for row in self.own_criteria}
-        inputs = list({row.file: row.file.named for row in self.configurations}.values())
-        self.setup["inputs"] = inputs
-        if not self.writes_results:
-            return
-        files = list(map(self.name_results, self.configurations))
-        if options.baseline and os.path.realpath(options.baseline) in map(os.path.realpath, files):
-            raise UsageError(
-                f"--baseline {options.baseline}: this run replaces it; keep a copy under another name"
-            )
-        for name in find_repeated([*files, *(source["name"] for source in inputs)]):
-            raise UsageError(f"{name} would be written for two files, or over one of them: rename one")
-        if options.overwrite or options.dry_run or options.reference_check:
-            return
-        reports = [f"{self.report_stem}.{form}" for form in options.report]
-        is_complete = all(map(os.path.exists, [*files, *reports]))
-        for file, configuration in zip(files, self.configurations, strict=True):
-            if not os.path.exists(file):
-                continue
-            saved = parse_value(dict[str, Any], read_file(file, []), []) or {}
-            setup = {**only_dict(saved.get("setup")), "program_version": VERSION}
-            together = setup.pop("inputs", None) or []  # the files that were graded together
-            if {**setup, "inputs": inputs} != self.setup or configuration.file.named not in together:
-                advice = "choose another folder with --out, or replace them with --overwrite"
-                raise UsageError(f"{file}: no results, or results of another set-up: {advice}")
-            is_same = all(source in together for source in inputs)
-            is_complete = is_complete and is_same and bool(saved.get("complete"))
-        if is_complete and not (options.fail_under or options.baseline):
-            names = shorten_names(files)
-            raise NothingToDo(f"Results of the same set-up exist: {names} (--overwrite replaces them)")
-
-    @property
-    def report_stem(self) -> str:
-        if len(self.configurations) > 1:
-            return Path(self.options.out or "", f"answers{self.suffix}").as_posix()
-        return self.name_results(self.configurations[0]).removesuffix(".json")
-
-    def score_without_judge(self) -> None:
-        """Fill in the scores of the methods that need no judge, and of what the rows say."""
-        similar = [name for name in self.options.methods if METHODS[name].needs_similarity]
-        if similar:
-            model = load_embedding_model(self.options.embedding_model, f"--method {similar[0]}")
-            compare_embeddings(self.answers, model)
-        if "semantic_dynamic" in self.unjudged:
-            self.chosen = choose_threshold(self.answers, self.options)
-            self.options.dynamic_threshold = self.chosen["threshold"]
-        for configuration in self.configurations:
-            has_sources = any(answer.item.sources for answer in configuration.answers)
-            for answer in configuration.answers:
-                for name in dict.fromkeys([*self.unjudged, *self.rankers]):
-                    score = METHODS[name].score
-                    if score:
-                        answer.scores[name] = score(answer, self.options)
-                answer.scores |= measure_item(answer.item, has_sources)
-            add_own_scores(list_own_item_cases(configuration), self.functions, self.function_workers)
-
     def warnings(self) -> list[str]:
-        lines = [*super().warnings(), *self.judge_notes]
-        names = [configuration.name for configuration in self.judged]
+        return [*super().warnings(), *self.judge_notes]
+
+    def describe_choice(self) -> list[str]:
+        names = [configuration.name for configuration in self.configurations if configuration.is_judged]
         if self.choice:
-            lines.append(f"Judged are the {self.choice}: {', '.join(names)}")
-            others = [configuration.name for configuration in self.configurations[len(names) :]]
-            lines.append(f"Not judged (see --judge-top): {shorten_names(others)}")
-        elif len(names) > USUAL_JUDGE_TOP:
-            lines.append(f"All {len(names)} files are judged (see --judge-top)")
-        else:
-            return lines
-        return [*lines, *self.render_plan().splitlines()]
+            others = [name for name in self.names if name not in names]
+            judged = f"Judged are the {self.choice}: {', '.join(names)}"
+            return [judged, f"Not judged (see --judge-top): {shorten_names(others)}"]
+        is_large = len(names) > USUAL_JUDGE_TOP
+        return [f"All {len(names)} files are judged (see --judge-top)"] if is_large else []
+
+    def find_arguments(self, request: Request) -> tuple[Item]:
+        """Return what a function is given that judges in place of a model."""
+        configuration = self.configurations[self.names.index(request.system)]
+        return (configuration.answers[request.position].item,)
 
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:
         super().grade(outcomes, judging)
@@ -11484,10 +11551,12 @@ class GradeAnswers(GradeItems):
         self.measured = [measure.name for measure in self.measures if measure.name in columns]
         own = [criterion.name for criterion in self.own_criteria]
         names = [self.protocol.name, *self.unjudged, *own, *self.functions]
-        ranking = [name for name in names if name in columns]
-        self.ranked_by = ranking[0] if ranking else ""
+        self.ranked_by = next((name for name in names if name in columns), "")
         self.ranks = self.rank(self.ranked_by)
+        self.judge_columns = self.list_judge_columns()
         for configuration in self.configurations:
+            for answer in configuration.answers:
+                self.decide(configuration, answer)
             configuration.results = self.build_results(configuration)
         if self.options.reference_check:
             self.imperfect = list(self.find_imperfect())
@@ -11499,29 +11568,40 @@ class GradeAnswers(GradeItems):
         position = self.names.index(self.baseline.name) if len(self.names) > 1 else 0
         configuration = self.configurations[position]
         part = self.table.select(np.array([answer.place for answer in configuration.answers], np.intp))
-        is_judged = self.judging.model and not self.explain_unjudged(configuration)
+        is_judged = self.judging.model and configuration.is_judged
         judges = list_judges(self.criteria if is_judged else (), self.judging)
         scores = part.systems[configuration.name]
         now = ScoredRun(configuration.name, part.keys, scores, self.measures, judges)
         clusters = dict(zip(self.table.keys, self.table.clusters.tolist(), strict=True))
         self.developments = compare_runs([(now, self.baseline)], clusters, self.gate)
 
+    def decide(self, configuration: Configuration, answer: GradedItem) -> None:
+        """Note whether an answer is right: by the judge, or if none is asked by the last such method."""
+        if configuration.is_judged:
+            answer.flags = find_flags(answer.item.prediction, answer.item.question, *answer.item.accepted)
+        if not (configuration.is_judged and self.protocol in self.criteria):
+            for name in self.unjudged:
+                if METHODS[name].decides:
+                    answer.is_right = answer.scores[name] == 1
+                    answer.decided_by = name
+            return
+        judgement = answer.find_judgement(self.protocol)
+        answer.decided_by = "llm" if judgement else "no_llm"
+        if judgement and judgement.is_certain:
+            is_exact = judgement in (SAME_AS_GOLD, judge_blank(PROMPTS[self.protocol.prompt]))
+            answer.decided_by = "exact" if is_exact else "semantic"
+        if judgement and self.protocol.prompt == "verdict":
+            answer.is_right = judgement.score > 0.5
+
     def build_results(self, configuration: Configuration) -> dict[str, Any]:
-        rows = [self.build_row(configuration, answer) for answer in configuration.answers]
+        answers = configuration.answers
         results: dict[str, Any] = {
             "configuration": configuration.name,
             "setup": self.setup,
             "complete": self.is_done,  # or the next run tries again
             "measures": describe_means(self.table, configuration.name, configuration.means),
-            "by_category": {},
+            "by_category": self.describe_categories(configuration),
         }
-        categories = [""] * len(self.table.clusters)
-        for answer in configuration.answers:
-            categories[answer.place] = answer.item.category
-        for category, part in slice_table(self.table, categories, min_items=1).items():
-            means = compute_means(part, configuration.name, self.measures)
-            configuration.categories[category] = means
-            results["by_category"][category] = describe_means(part, configuration.name, means)
         for name in ("input_tokens", "output_tokens"):
             if name in self.table.systems[configuration.name].values:
                 results[f"total_{name}"] = sum(configuration.list_scores(name))
@@ -11529,42 +11609,62 @@ class GradeAnswers(GradeItems):
             if self.protocol.prompt == "quality" and not self.why_not:
                 results["quality"] = self.describe_quality(configuration)
             if self.protocol.prompt == "verdict":
-                results |= count_verdicts(rows, self.why_not)
-        if self.chosen:
-            results["semantic_dynamic"] = self.chosen
+                results |= count_verdicts(answers, self.why_not)
+        if self.tuning:
+            results["semantic_dynamic"] = self.tuning
         if "bleu" in self.unjudged:
-            results["bleu_tokens"] = describe_tokens(configuration.answers)
-        if configuration.is_judged and self.judging.model and not self.why_not:
+            results["bleu_tokens"] = describe_tokens(answers)
+        if configuration.is_judged and self.judging.model:
             results |= {"requested_model": self.judging.requested_model, "judge_model": self.judging.model}
-            results["failed"] = [answer.item.id for answer in configuration.answers if answer.is_failed]
+            results["failed"] = [answer.id for answer in answers if answer.is_failed]
             if self.judging.list_further():
-                answers = configuration.answers
                 results["judges"] = {row.name: describe_judges(row, answers) for row in self.criteria}
-            results["flagged"] = [row["id"] for row in rows if row["flags"]]
+            results["flagged"] = [answer.id for answer in answers if answer.flags]
         if configuration.name in self.developments:
             results["baseline"] = self.developments[configuration.name].describe()
-        results["warnings"] = [*configuration.warnings, *self.list_answer_warnings(configuration, rows)]
-        results["detailed_results"] = rows
+        results["warnings"] = [*configuration.warnings, *self.list_answer_warnings(configuration)]
+        results["detailed_results"] = [self.build_row(configuration, answer) for answer in answers]
         results["comparison"] = list_differences(self.differences, configuration.name)
         return results
 
+    def describe_categories(self, configuration: Configuration) -> dict[str, Any]:
+        """Return the means of each category, and note them for the report."""
+        categories = [""] * len(self.table.clusters)
+        for answer in configuration.answers:
+            categories[answer.place] = answer.item.category
+        described = {}
+        for category, part in slice_table(self.table, categories, min_items=1).items():
+            means = compute_means(part, configuration.name, self.measures)
+            configuration.categories[category] = means
+            described[category] = describe_means(part, configuration.name, means)
+        return described
+
+    def describe_quality(self, configuration: Configuration) -> dict[str, Any]:
+        """Return the mean of each criterion from 1 to 5, without failed calls, and as a share of 5."""
+        found = [answer.find_judgement(self.protocol) for answer in configuration.answers]
+        judgements = list(filter(None, found))
+        quality = {}
+        for name in PROMPTS[self.protocol.prompt].score_names:
+            average = mean([judgement.scores[name] for judgement in judgements])
+            share = None if average is None else normalize_score(average)
+            quality[name] = {"n": len(judgements), "mean": average, "normalized": share}
+        return quality
+
     def build_row(self, configuration: Configuration, answer: GradedItem) -> dict[str, Any]:
-        """Return an answer's row. That of a judge has the judge's verdict, or none."""
         item = answer.item
-        columns = self.table.systems[configuration.name].values
-        deciding = [name for name in self.unjudged if METHODS[name].decides]
-        decided_by = deciding[-1] if deciding else ""
         row: dict[str, Any] = {
             "id": item.id,
             "category": item.category,
             "input": item.question,
-            "gold": "".join(item.accepted[:1]),
+            "gold": answer.gold,
             "prediction": item.prediction,
-            "correct": answer.scores[decided_by] == 1 if decided_by else None,
-            "reasoning": "",
-            "decision_method": decided_by,
+            "correct": answer.is_right,
+            "reasoning": answer.find_rationale(self.protocol),
+            "decision_method": answer.decided_by,
             "failure": answer.explain_failures(self.criteria),
-            "scores": {name: answer.scores.get(name) for name in columns},
+            "scores": {
+                name: answer.scores.get(name) for name in self.table.systems[configuration.name].values
+            },
         }
         for name in ("expected_sources", "label", "sources", "context", *RUN_FIELDS):
             value = getattr(item, name)
@@ -11572,88 +11672,54 @@ class GradeAnswers(GradeItems):
                 row[name] = value
         if answer.is_tuned:
             row["tuned"] = True
-        if configuration.is_judged and self.protocol in self.criteria:
-            row |= self.describe_decision(answer)
-        for criterion in self.own_criteria if configuration.is_judged else ():
-            row[f"{criterion.name}_rationale"] = answer.find_rationale(criterion)
-            row[f"{criterion.name}_failure"] = answer.explain_failures([criterion])
-        further = self.judging.list_further() if configuration.is_judged else ()
-        for criterion, kind in itertools.product(self.criteria, further):
-            row[f"{criterion.name}_{kind}"] = FURTHER_COLUMNS[kind](answer, criterion)
-        if configuration.is_judged:
-            row["flags"] = find_flags(item.prediction, item.question, *item.accepted)
-        return row
+        if not configuration.is_judged:
+            return row
+        if self.protocol in self.criteria:
+            judgement = answer.find_judgement(self.protocol)
+            row["score"] = answer.scores.get(self.protocol.name)
+            row["judge_scores"] = (judgement and judgement.scores) or None
+        for name, (criterion, kind) in self.judge_columns.items():
+            row[name] = JUDGED_COLUMNS[kind](answer, criterion)
+        return row | {"flags": answer.flags}
 
-    def describe_decision(self, answer: GradedItem) -> dict[str, Any]:
-        """Return what the judge decided by the protocol, or why it did not."""
-        outcome = answer.outcomes.get(self.protocol.name)
-        judgement = answer.find_judgement(self.protocol)
-        score = answer.scores.get(self.protocol.name)
-        decided_by = "llm"
-        if outcome is None:
-            decided_by = "no_llm"
-        elif judgement and judgement.is_certain:
-            is_exact = judgement in (SAME_AS_GOLD, judge_blank(PROMPTS[self.protocol.prompt]))
-            decided_by = "exact" if is_exact else "semantic"
-        row = {
-            "correct": judgement.score > 0.5 if judgement and self.protocol.prompt == "verdict" else None,
-            "reasoning": judgement.rationale if judgement else "",
-            "decision_method": decided_by,
-            "score": score,
-            "judge_scores": (judgement and judgement.scores) or None,
-        }
-        if self.protocol.prompt == "quality":
-            row["faithful_to"] = "context" if answer.has_context else "reference"
-        return row
+    def list_judge_columns(self) -> dict[str, tuple[ItemCriterion, str]]:
+        """Return the columns of results and CSV with what the judge says: criterion, and kind of column."""
+        own = itertools.product(self.own_criteria, ("rationale", "failure"))
+        further = itertools.product(self.criteria, self.judging.list_further())
+        return {f"{criterion.name}_{kind}": (criterion, kind) for criterion, kind in (*own, *further)}
 
-    def describe_quality(self, configuration: Configuration) -> dict[str, Any]:
-        """Return the mean of each criterion from 1 to 5, without failed calls, and as a share of 5."""
-        quality = {}
-        for name in PROMPTS[self.protocol.prompt].score_names:
-            column = np.full(len(self.table.clusters), np.nan)
-            for answer in configuration.answers:
-                judgement = answer.find_judgement(self.protocol)
-                if judgement:
-                    column[answer.place] = judgement.scores[name]
-            measure = Measure(name, name, lowest=min(LEVEL_SCORES.values()), highest=TOP_SCORE)
-            mean = compute_mean(self.table.sample(column), measure)
-            share = None if mean.value is None else normalize_score(mean.value)
-            quality[name] = {"n": mean.n, "mean": mean.value, "normalized": share, "ci95": mean.interval}
-        return quality
-
-    def explain_unjudged(self, configuration: Configuration) -> str:
-        """Return why a configuration has no scores by the criteria, if there are any; "" if it has."""
-        if self.why_not or configuration.is_judged or not self.criteria:
-            return self.why_not
-        return f"it is not one of the {self.choice}"
-
-    def list_answer_warnings(self, configuration: Configuration, rows: Iterable[dict[str, Any]]) -> list[str]:
+    def list_answer_warnings(self, configuration: Configuration) -> list[str]:
         """Return what a reader should know before believing one configuration's scores."""
-        blank = [row["id"] for row in rows if is_blank(row["prediction"])]
-        flagged = [row["id"] for row in rows if row.get("flags")]
+        answers = configuration.answers
+        blank = [answer.id for answer in answers if is_blank(answer.item.prediction)]
+        flagged = [answer.id for answer in answers if answer.flags]
         cases = {
             "missing or blank answers, counted as wrong": blank,
             "flagged answers: text for the judge, or judged cut off": flagged,
         }
         lines = [*list_warnings(configuration.name, cases), *self.list_failures(configuration)]
-        korean = [answer.item.id for answer in configuration.answers if has_hangul(answer.item)]
+        korean = [answer.id for answer in answers if has_hangul(answer.item)]
         is_english = self.options.embedding_model == EMBEDDING_MODEL
         if korean and is_english and any(METHODS[name].needs_similarity for name in self.options.methods):
             advice = f"{EMBEDDING_MODEL} is made for English: name a model for Korean with --embedding-model"
             lines += list_warnings(configuration.name, {f"rows with Korean; {advice}": korean})
-        reason = self.explain_unjudged(configuration)
-        if reason:
+        reason = self.why_not or ("" if configuration.is_judged else f"it is not one of the {self.choice}")
+        if self.criteria and reason:
             names = ", ".join(criterion.name for criterion in self.criteria)
             lines.append(f"{configuration.name}: {names}: not judged: {reason}")
-        if self.chosen.get("proxy"):
+        if self.tuning and self.tuning.proxy:
             proxy = f"a similarity above {PROXY_SIMILARITY} counted as correct"
             definition = f"a threshold of {PROXY_SIMILARITY:.2f} is right by definition"
             lines.append(f"{configuration.name}: no row has a person's `correct`, so {proxy}: {definition}")
-        labels = {answer.item.label for answer in configuration.answers} - {None}
-        if len(labels) == 1:
-            verdict = "yes" if labels.pop() else "no"
-            lines.append(f"{configuration.name}: all people's labels are {verdict}: F1 means little")
         return lines
+
+    def find_imperfect(self) -> Iterator[str]:
+        """Yield the scores of gold answers that are below 1."""
+        for configuration, method in itertools.product(self.configurations, self.options.methods):
+            for answer in configuration.answers:
+                value = answer.scores.get(method, 1.0)
+                if value < 1 - 1e-6:
+                    yield f"{configuration.name}: {answer.id}: {method} {value:.3f}"
 
     def results(self) -> Iterator[OutputFile]:
         if self.options.reference_check:
@@ -11663,32 +11729,29 @@ class GradeAnswers(GradeItems):
             yield OutputFile(self.name_results(configuration), render)
         yield from list_report_files(self.report, self.report_stem, self.options.report)
 
+    def collect_results(self) -> Results:
+        content = {configuration.name: configuration.results for configuration in self.configurations}
+        means = {configuration.name: configuration.means for configuration in self.configurations}
+        return Results(content, means, self.measures, self.report.header, self.list_rows())
+
     @functools.cached_property
     def report(self) -> Report:
         ranked: list[MeansRow] = []
         by_category: list[MeansRow] = []
-        distributions = {}
         lines = [self.describe_ranking()] if len(self.configurations) > 1 else []
         warnings: dict[str, None] = {}
         for configuration in self.configurations:
             warnings |= dict.fromkeys(configuration.results["warnings"])
-            cells: list[Cell] = [self.ranks[configuration.name] or "n/a", configuration.name]
-            ranked.append((cells, configuration.means))
+            ranked.append(
+                ([self.ranks[configuration.name] or "n/a", configuration.name], configuration.means)
+            )
             for category, means in configuration.categories.items():
                 n_rows = max((mean.n for mean in means.values()), default=0)
                 by_category.append(([category, configuration.name, n_rows], means))
-            for measure in self.compared:
-                scores = configuration.list_scores(measure.name)
-                if scores:
-                    title = f"{configuration.name}: {measure.name}, {len(scores)} answers"
-                    has_levels = measure.highest == TOP_SCORE
-                    levels = LEVEL_SCORES.values() if has_levels else np.linspace(0, 1, 11).tolist()
-                    distributions[title] = Distribution(scores, list(map(float, levels)))
-            lines += prefix_lines(configuration.name, describe_answers(configuration.results))
+            lines += prefix_lines(configuration.name, describe_answers(configuration))
         if FAITHFULNESS in self.measured:
             lines.append(f"{FAITHFULNESS}: {ITEM_SHARES[FAITHFULNESS]}")
-        lines.append(f"{IN_BRACKETS}, by the answers' sources or questions.")
-        lines += self.origins
+        lines += [f"{IN_BRACKETS}, by the answers' sources or questions.", *self.origins]
         by_category.sort(key=lambda row: row[0][:2])
         ranks = ["Rank", "Configuration"]
         overview = build_means_part("Answer evaluation results", ranks, ranked, self.measures, 2)
@@ -11701,20 +11764,14 @@ class GradeAnswers(GradeItems):
             build_judges_part(self.criteria, self.answers),
             Part("Warnings", lines=list(warnings), place="warnings"),
         ]
+        columns = [*ANSWER_COLUMNS, "flags", *self.measured, *self.judge_columns]
         return Report(
             "Evaluation of answers",
             parts,
-            entries=lambda: build_answer_entries(self.configurations, self.criteria),
-            header=[
-                "configuration",
-                *ANSWER_COLUMNS,
-                "flags",
-                *self.measured,
-                *self.own_columns,
-                "provenance",
-            ],
-            rows=lambda: list_answer_rows(self.configurations, self.measured, self.own_columns, self.origins),
-            distributions=distributions,
+            entries=self.build_entries,
+            header=["configuration", *columns, "provenance"],
+            rows=self.list_rows,
+            distributions=self.list_distributions(),
             entries_title="Answers",
             facts={"Judge": self.configurations[0].results.get("judge_model", "none")},
         )
@@ -11726,22 +11783,46 @@ class GradeAnswers(GradeItems):
         differ = ", over different questions: these means cannot be compared" if len(questions) > 1 else ""
         return f"Ranked by: {self.ranked_by or 'nothing'}{differ}"
 
-    @property
-    def own_columns(self) -> list[str]:
-        """The columns of the CSV with what the judge says by the user's own criteria."""
-        ends = ("rationale", "failure")
-        columns = [f"{row.name}_{end}" for row, end in itertools.product(self.own_criteria, ends)]
-        further = self.judging.list_further()
-        return [*columns, *flatten(row.list_columns(further) for row in self.criteria)]
+    def list_distributions(self) -> dict[str, Distribution]:
+        distributions = {}
+        for configuration, measure in itertools.product(self.configurations, self.compared):
+            scores = configuration.list_scores(measure.name)
+            if scores:
+                title = f"{configuration.name}: {measure.name}, {len(scores)} answers"
+                has_levels = measure.highest == TOP_SCORE
+                levels = LEVEL_SCORES.values() if has_levels else np.linspace(0, 1, 11).tolist()
+                distributions[title] = Distribution(scores, list(map(float, levels)))
+        return distributions
 
-    def find_imperfect(self) -> Iterator[str]:
-        """Yield the scores of gold answers that are below 1."""
+    def list_rows(self) -> Iterator[list[object]]:
         for configuration in self.configurations:
-            for method in self.options.methods:
-                for answer in configuration.answers:
-                    value = answer.scores.get(method)
-                    if value is not None and value < 1 - 1e-6:
-                        yield f"{configuration.name}: {answer.item.id}: {method} {value:.3f}"
+            origins = "; ".join(self.origins) if configuration.is_judged else ""
+            for row in configuration.results["detailed_results"]:
+                cells = [configuration.name, *[row[column] for column in ANSWER_COLUMNS]]
+                cells += [", ".join(row.get("flags", ())), *map(row["scores"].get, self.measured)]
+                yield [*cells, *map(row.get, self.judge_columns), origins]
+
+    def build_entries(self) -> Iterator[Entry]:
+        verdicts = {True: ("right", 5.0), False: ("wrong", 1.0), None: ("", None)}
+        for configuration in self.configurations:
+            measured = self.table.systems[configuration.name].values
+            for answer in configuration.answers:
+                facts = {"Decided by": answer.decided_by}
+                for criterion in self.criteria:
+                    if criterion.own:
+                        outcome = answer.outcomes.get(criterion.name)
+                        facts[f"By {criterion.name}"] = criterion.describe(outcome)
+                    facts[f"{criterion.name}, all scores"] = criterion.describe_marks(answer)
+                facts["Flags"] = ", ".join(answer.flags)
+                facts |= {name: format_number(answer.scores.get(name), 3) for name in measured}
+                failure = answer.explain_failures(self.criteria) or ""
+                cases = {"failed": failure, "flagged": answer.flags}
+                marks = [mark for mark, reason in cases.items() if reason]
+                reasons = (answer.find_rationale(self.protocol), failure)
+                text = answer.item.prediction
+                card = Card(configuration.name, text, facts, *verdicts[answer.is_right], marks, *reasons)
+                title = f"{configuration.name} {answer.id}"
+                yield Entry(title, answer.item.question, answer.gold, [card])
 
     def console(self) -> str:
         if not self.options.reference_check:
@@ -11836,8 +11917,33 @@ def read_answer_file(
     name: str, file: FileData, options: AnswerOptions, problems: list[str]
 ) -> list[Configuration]:
     """Read the answers in a file: of one system, or of those that --columns tells apart."""
-    columns = dict(options.columns)
-    n_problems = len(problems)
+    own_problems: list[str] = []
+    by_system, left_out = pick_rows(file, dict(options.columns), own_problems)
+    cases = {"rows without a gold answer, or any field, that --columns names, left out": left_out}
+    rows = list(flatten(by_system.values()))
+    cases |= find_unknown_item_fields(rows)
+    item_type = Item if options.methods or options.reference_check else OpenItem
+    is_judged = bool(options.criteria) or not all(METHODS[name].score for name in options.methods)
+    configurations = []
+    for system, own_rows in by_system.items():
+        answers = list(map(GradedItem, parse_items(own_rows, own_problems, item_type)))
+        lines = list_warnings(file.name, cases | find_missing_texts(answers, is_judged))
+        configurations.append(Configuration(system or name, file.source, answers, lines, system))
+    is_answered = any(answer.item.prediction for row in configurations for answer in row.answers)
+    is_answered = is_answered or options.reference_check or any(map(has_answer_field, rows))
+    if rows and not (is_answered or own_problems):
+        names = f"{', '.join(Item.aliases['prediction'])}, or answer beside a gold answer"
+        advice = "run generate first, use --reference-check, or name it with --columns"
+        found = shorten_names(list(only_dict(rows[0].data)))
+        problems.append(f"{file.name}:1: no row has a system's answer, as {names}; found {found}: {advice}")
+    problems += own_problems
+    return configurations
+
+
+def pick_rows(
+    file: FileData, columns: dict[str, str], problems: list[str]
+) -> tuple[dict[str, list[JsonRow]], list[str]]:
+    """Return (rows by system, the places of rows that are left out), with the fields that `columns` names."""
     rows = list_item_rows(file, problems, columns)
     columns.pop("rows", None)
     for field, path in columns.items() if rows else ():
@@ -11848,34 +11954,17 @@ def read_answer_file(
     by_system: dict[str, list[JsonRow]] = defaultdict(list)
     for row in rows:
         picked = pick_columns(row.data, columns)
+        system = find_member(row.data, columns["system"])[0] if "system" in columns else ""
         if picked is None:
             left_out.append(row.place)
-            continue
-        system = format_plain(find_member(row.data, columns["system"])[0]) if "system" in columns else ""
-        by_system[system or ""].append(row._replace(data=picked))
+        else:
+            by_system[format_plain(system) or ""].append(row._replace(data=picked))
     if len(by_system) > 1 and "" in by_system:
         places = shorten_names([row.place for row in by_system[""]])
         problems.append(f"{file.name}: rows without {columns['system']}: {places}")
-    if not by_system and len(problems) == n_problems and file.data is not None:
+    if not (by_system or problems or file.data is None):
         problems.append(f"{file.name}:1: no rows{' with all that --columns names' if rows else ''}")
-    cases = {"rows without a gold answer, or any field, that --columns names, left out": left_out}
-    cases |= find_unknown_item_fields(rows)
-    item_type = Item if options.methods or options.reference_check else OpenItem
-    is_judged = bool(options.criteria) or not all(METHODS[name].score for name in options.methods)
-    configurations = []
-    for system, own_rows in by_system.items():
-        items = parse_items(own_rows, problems, item_type)
-        lines = list_warnings(file.name, cases | find_missing_texts(items, is_judged))
-        answers = list(map(GradedItem, items))
-        configurations.append(Configuration(system or name, file.source, answers, lines, system))
-    is_answered = any(answer.item.prediction for row in configurations for answer in row.answers)
-    is_answered = is_answered or "prediction" in columns or any(map(has_answer_field, rows))
-    if by_system and not (is_answered or options.reference_check) and len(problems) == n_problems:
-        names = f"{', '.join(Item.aliases['prediction'])}, or answer beside a gold answer"
-        advice = "run generate first, use --reference-check, or name it with --columns"
-        found = list_columns(only_dict(rows[0].data))
-        problems.append(f"{file.name}:1: no row has a system's answer, as {names}; found {found}: {advice}")
-    return configurations
+    return by_system, left_out
 
 
 def has_answer_field(row: JsonRow) -> bool:
@@ -11885,33 +11974,16 @@ def has_answer_field(row: JsonRow) -> bool:
     return not names.isdisjoint(Item.aliases["prediction"]) or (has_gold and "answer" in names)
 
 
-def find_missing_texts(items: Sequence[Item], is_judged: bool) -> dict[str, list[str]]:
+def find_missing_texts(answers: Sequence[GradedItem], is_judged: bool) -> dict[str, list[str]]:
     """Return warnings of answers that are all blank, and of texts that a judge would have to do without."""
-    answered = [item for item in items if not is_blank(item.prediction)]
-    without_context = [item.id for item in items if not item.context]
-    cases = {"no row has an answer, all count as wrong": [] if answered else [item.id for item in items]}
+    ids = [answer.id for answer in answers]
+    is_answered = any(answer.arguments for answer in answers)
+    cases = {"no row has an answer, all count as wrong": [] if is_answered else ids}
     if is_judged:
-        cases["rows without a question"] = [item.id for item in items if not item.question]
-        if len(without_context) < len(items):
-            cases["rows without a context, which others have"] = without_context
+        without_context = [answer.id for answer in answers if not answer.item.context]
+        cases["rows without a question"] = [answer.id for answer in answers if not answer.item.question]
+        cases["rows without a context, which others have"] = without_context if without_context != ids else []
     return cases
-
-
-def list_columns(row: Mapping[str, Any]) -> str:
-    """Return the names of a row's members; those of an object in brackets."""
-    names = []
-    for name, member in row.items():
-        inner = shorten_names(list(member)) if isinstance(member, dict) else ""
-        names.append(f"{name} ({inner})" if inner else name)
-    return shorten_names(names)
-
-
-class StoredSetup(Record):
-    """What decides whether judgements can be compared: the hashes of the prompts."""
-
-    prompt_hash: str = ""
-    criteria: dict[str, str] = {}  # the user's own, by name
-    repeats: int = 1
 
 
 class StoredAnswers(Record):
@@ -11920,34 +11992,39 @@ class StoredAnswers(Record):
     configuration: Name
     detailed_results: list[dict[str, Any]]
     judge_model: str = ""
-    setup: StoredSetup = msgspec.field(default_factory=StoredSetup)
+    setup: dict[str, Any] = {}  # with the hashes of the prompts
 
 
 def read_stored_answers(file: FileData, problems: list[str]) -> StoredRun | None:
-    """Return the run of a configuration from its results file."""
     stored = parse_value(StoredAnswers, file, problems)
     if stored is None:
         return None
-    keys: list[Hashable] = []
-    copies: Counter[Hashable] = Counter()
     rows = []
     for index, row in enumerate(stored.detailed_results):
-        name = (fold_text(format_compact(row.get("input"))), format_compact(row.get("gold")))
-        copies[name] += 1
-        keys.append((name, copies[name]))
-        rows.append(
-            (JsonRow(file.name, b"", key=f"detailed_results: [{index}]"), only_dict(row.get("scores")))
-        )
-    measures = [Measure(name, name) for name in dict.fromkeys(flatten(row for _, row in rows))]
+        place = JsonRow(file.name, b"", key=f"detailed_results: [{index}]")
+        rows.append((place, only_dict(row.get("scores"))))
+    measures = [Measure(name, name) for name in dict.fromkeys(flatten(scores for _, scores in rows))]
     judged = ("llm_judge", "hybrid", *flatten(PROMPTS[name].parts for name in ANSWER_PROMPTS))
-    prompts = dict.fromkeys(judged, stored.setup.prompt_hash) | stored.setup.criteria
-    judges: dict[str, JudgedBy] = {}
-    if stored.judge_model:
-        repeats = stored.setup.repeats
-        for measure, prompt_hash in prompts.items():
-            judges[measure] = JudgedBy(stored.judge_model, prompt_hash, repeats)
+    prompts = dict.fromkeys(judged, stored.setup.get("prompt_hash", ""))
+    judges = {}
+    for name, prompt_hash in (prompts | only_dict(stored.setup.get("criteria"))).items():
+        if stored.judge_model:
+            judges[name] = JudgedBy(stored.judge_model, prompt_hash, stored.setup.get("repeats", 1))
+    texts = [(row.get("input"), row.get("gold")) for row in stored.detailed_results]
+    keys = number_copies((format_compact(question), format_compact(gold)) for question, gold in texts)
     scores = read_stored_scores(rows, measures, problems)
     return StoredRun(stored.configuration, keys, scores, measures, judges, file.source)
+
+
+def number_copies(texts: Iterable[tuple[str, str]]) -> list[Hashable]:
+    """Return a key for each pair of question and gold answer: the n-th of equal ones is that of others."""
+    keys: list[Hashable] = []
+    copies: Counter[Hashable] = Counter()
+    for question, gold in texts:
+        name = (fold_text(question), gold)
+        copies[name] += 1
+        keys.append((name, copies[name]))
+    return keys
 
 
 def find_unknown_item_fields(rows: Sequence[JsonRow]) -> dict[str, list[str]]:
@@ -11989,34 +12066,40 @@ def describe_means(table: Table, system: str, means: Mapping[str, Mean]) -> dict
     return described
 
 
-def count_verdicts(rows: Sequence[Mapping[str, Any]], why_not: str) -> dict[str, Any]:
+def count_verdicts(answers: Sequence[GradedItem], why_not: str) -> dict[str, Any]:
     """Return how verdicts were reached: by an exact match, similarity or the judge.
 
     What only a judge can tell is None if there was none, and the reason is added.
     """
-    total = len(rows)
-    counts = Counter(row["decision_method"] for row in rows)
-    right = Counter(row["decision_method"] for row in rows if row["correct"])
-    n_failed = sum(row["decision_method"] == "llm" and row["correct"] is None for row in rows)
-    counts["llm"] -= n_failed  # a reply without a verdict is none
-    counts["no_llm"] += n_failed
-    verdicts: dict[str, Any] = {"approved": right["llm"], "rejected": counts["llm"] - right["llm"]}
-    verdicts |= {"accuracy": right.total() / total, "total_evaluated": total}
-    verdicts |= {"correct": right.total(), "incorrect": total - right.total()}
-    shares = {"exact_match": right["exact"], "semantic": counts["semantic"], "llm_judged": counts["llm"]}
-    for name, count in shares.items():
-        verdicts[name] = {"count": count, "rate": count / total}
-    verdicts["llm_judged"]["approval_rate"] = divide(right["llm"], counts["llm"])
-    verdicts["accuracy_from_exact_match"] = right["exact"] / total
-    verdicts["accuracy_boost_from_llm"] = right["llm"] / total
-    verdicts["no_llm_fallback_count"] = counts["no_llm"]
+    total = len(answers)
+    counts = Counter(answer.decided_by for answer in answers)
+    right = Counter(answer.decided_by for answer in answers if answer.is_right)
+    verdicts = {
+        "approved": right["llm"],
+        "rejected": counts["llm"] - right["llm"],
+        "accuracy": right.total() / total,
+        "total_evaluated": total,
+        "correct": right.total(),
+        "incorrect": total - right.total(),
+        "exact_match": {"count": right["exact"], "rate": right["exact"] / total},
+        "semantic": {"count": counts["semantic"], "rate": counts["semantic"] / total},
+        "llm_judged": {
+            "count": counts["llm"],
+            "rate": counts["llm"] / total,
+            "approval_rate": divide(right["llm"], counts["llm"]),
+        },
+        "accuracy_from_exact_match": right["exact"] / total,
+        "accuracy_boost_from_llm": right["llm"] / total,
+        "no_llm_fallback_count": counts["no_llm"],
+    }
     if why_not:
         verdicts |= dict.fromkeys(("accuracy", "correct", "incorrect", "accuracy_boost_from_llm"))
         verdicts["accuracy_reason"] = f"not judged: {why_not}"
     return verdicts
 
 
-def describe_answers(results: Mapping[str, Any]) -> list[str]:
+def describe_answers(configuration: Configuration) -> list[str]:
+    results = configuration.results
     lines = []
     if "llm_judged" in results:
         correct = f"{results['correct']} of {results['total_evaluated']} correct"
@@ -12025,58 +12108,16 @@ def describe_answers(results: Mapping[str, Any]) -> list[str]:
         judged = f"{results['llm_judged']['count']} judged ({results['approved']} of them approved)"
         counts = f"{unjudged}, {judged}, {results['no_llm_fallback_count']} not judged"
         lines.append(f"{results.get('accuracy_reason') or correct}: {counts}")
-    chosen = results.get("semantic_dynamic")
-    if chosen:
-        best = f"{chosen['threshold']:.2f}, best by {chosen['criterion']}"
-        figures = f"accuracy {format_number(chosen['accuracy'], 3)}, F1 {format_number(chosen['f1'], 3)}"
-        reason = f" ({chosen['figures_reason']})" if "figures_reason" in chosen else ""
-        others = f"on the {chosen['other_rows']} others: {figures}{reason}"
-        lines.append(f"threshold {best} on {chosen['rows']} rows of all files; {others}")
+    if "semantic_dynamic" in results:
+        lines.append(results["semantic_dynamic"].describe())
     if "quality" in results:
         means = [f"{name} {format_number(row['mean'], 2)}" for name, row in results["quality"].items()]
-        bases = Counter(f"the {row['faithful_to']}" for row in results["detailed_results"])
-        shown = ", ".join(f"{basis} in {count}" for basis, count in bases.items())
-        lines.append(f"quality from 1 to 5: {', '.join(means)}; faithfulness is to {shown} answers")
+        n_contexts = sum(answer.has_context for answer in configuration.answers)
+        basis = f"faithfulness is to the context in {n_contexts} answers, else to the reference"
+        lines.append(f"quality from 1 to 5: {', '.join(means)}; {basis}")
     if "bleu_tokens" in results:
         lines.append(f"BLEU's tokens: {results['bleu_tokens']}")
-        if results["bleu_tokens"] == KOREAN_BY_SPACES:
-            lines.append("To split Korean into morphemes, install the package kiwipiepy")
     return lines
-
-
-def list_answer_rows(
-    configurations: Iterable[Configuration],
-    names: Iterable[str],
-    columns: Iterable[str],
-    origins: Iterable[str],
-) -> Iterator[list[object]]:
-    for configuration in configurations:
-        for row in configuration.results["detailed_results"]:
-            cells = [configuration.name, *[row[column] for column in ANSWER_COLUMNS]]
-            cells += [", ".join(row.get("flags", ())), *[row["scores"].get(name) for name in names]]
-            yield [*cells, *map(row.get, columns), "; ".join(origins) if configuration.is_judged else ""]
-
-
-def build_answer_entries(
-    configurations: Iterable[Configuration], criteria: Sequence[ItemCriterion]
-) -> Iterator[Entry]:
-    verdicts = {True: ("right", 5.0), False: ("wrong", 1.0), None: ("", None)}
-    for configuration in configurations:
-        for row, answer in zip(configuration.results["detailed_results"], configuration.answers, strict=True):
-            facts = {"Decided by": row["decision_method"]}
-            for criterion in criteria:
-                if criterion.own:
-                    facts[f"By {criterion.name}"] = criterion.describe(answer.outcomes.get(criterion.name))
-                facts[f"{criterion.name}, all scores"] = criterion.describe_marks(answer)
-            facts["Flags"] = ", ".join(row.get("flags", ()))
-            for measure, value in row["scores"].items():
-                facts[measure] = format_number(value, 3)
-            verdict, score = verdicts[row["correct"]]
-            cases = {"failed": row["failure"], "flagged": row.get("flags")}
-            marks = [mark for mark, reason in cases.items() if reason]
-            reasons = (row["reasoning"], row["failure"] or "")
-            card = Card(configuration.name, row["prediction"], facts, verdict, score, marks, *reasons)
-            yield Entry(f"{configuration.name} {row['id']}", row["input"], row["gold"], [card])
 
 
 # ------------------------------------------------------------------ 16. Agreement
@@ -12810,9 +12851,12 @@ class JudgeSummaries(GradeItems):
         paths = list_paths(self.options.summary_file or filter(glob.glob, patterns))
         if not paths:
             raise UsageError(f"no summaries: no {' or '.join(patterns)}; name a file with --summary-file")
-        self.gold: dict[str, dict[str, str]] = defaultdict(dict)  # by folded query, and ID
         self.reference_files: dict[InputFile, None] = {}
+        self.gold: dict[str, dict[str, str]] = defaultdict(dict)  # by folded query, and ID
         self.has_gold = os.path.lexists(GOLD_SUMMARIES_FILE)
+        if self.has_gold:
+            for row in self.read_reference(GoldSummary, GOLD_SUMMARIES_FILE, problems):
+                self.gold[fold_text(row.title)].setdefault(row.id, write_gold_summary(row))
         lacking = () if self.has_gold else (COVERAGE, TOTAL)  # there is nothing to compare with
         self.measures = [measure for measure in SUMMARY_MEASURES if measure.name not in lacking]
         self.compared = self.measures
@@ -12821,11 +12865,6 @@ class JudgeSummaries(GradeItems):
         self.criteria = [
             ItemCriterion(name=TOTAL, measure=total, prompt="summary", derived=parts, prepare=self.prepare)
         ]
-        if self.has_gold:
-            file = read_file(GOLD_SUMMARIES_FILE, problems)
-            self.reference_files[file.source] = None
-            for row in parse_rows(GoldSummary, file, problems).values():
-                self.gold[fold_text(row.title)].setdefault(row.id, write_gold_summary(row))
         files = [self.read_summaries(path, problems) for path in paths]
         if problems:
             raise InputError(problems)
@@ -12838,21 +12877,35 @@ class JudgeSummaries(GradeItems):
         if not self.configurations:
             raise UsageError("--indices: no summary is at these positions")
 
+    def read_reference(self, kind: type[AnyRecord], path: str, problems: list[str]) -> Collection[AnyRecord]:
+        file = read_file(path, problems)
+        self.reference_files[file.source] = None
+        return parse_rows(kind, file, problems).values()
+
+    def read_web_documents(self, k: int, problems: list[str]) -> dict[str, str]:
+        """Return the documents from the web, a line for each, by folded query."""
+        texts: dict[str, str] = {}
+        for row in self.read_reference(MergedDocuments, MERGED_FILE.format(k=k), problems):
+            lines = []
+            for document in row.merged:
+                if document.is_from_web:
+                    lines.append(f"- {document.id}: {join_words(document.content[:WEB_CHARS])}")
+            texts.setdefault(fold_text(row.query), "\n".join(lines))
+        return texts
+
     def read_summaries(self, path: str, problems: list[str]) -> SummaryFile:
         """Read what is to be judged of a file: all, or what --indices names, and of these the first."""
         kind, k = parse_summary_name(path, problems)
         file = read_file(path, problems)
+        found = SummaryFile(f"{kind} {k}", file.source, [], is_judged=True, kind=kind, k=k)
         web = self.read_web_documents(k, problems) if kind == "merged" else None
         rows = list(parse_rows(Summary, file, problems).values())
-        indices = self.options.indices or ()
-        answers: list[GradedItem] = []
-        n_skipped = 0
         cases: defaultdict[str, list[str]] = defaultdict(list)
         for row in [rows[index] for index in self.options.choose(len(rows))]:
             perspectives = flatten(claim.perspectives for claim in row.claims)
             arguments = [perspective.text for perspective in perspectives]
             if any(re.match(GENERATION_ERRORS[kind], text) for text in arguments):
-                n_skipped += 1
+                found.n_skipped += 1
                 continue
             query = fold_text(row.query)
             known = self.gold.get(query, {})
@@ -12869,11 +12922,11 @@ class JudgeSummaries(GradeItems):
                 cases["queries without web documents"].append(row.query)
             if find_flags(answer, row.query):
                 cases["summaries that speak to the judge or are judged cut off"].append(row.id)
-            answers.append(GradedItem(item))
-        outside = [str(index) for index in indices if not 0 <= index < len(rows)]
+            found.answers.append(GradedItem(item))
+        outside = [str(index) for index in self.options.indices or () if not 0 <= index < len(rows)]
         cases[f"indices outside 0 to {len(rows) - 1}, left out"] = outside
-        found = SummaryFile(f"{kind} {k}", file.source, answers, list_warnings(path, cases), is_judged=True)
-        return msgspec.structs.replace(found, kind=kind, k=k, n_skipped=n_skipped)
+        found.warnings = list_warnings(path, cases)
+        return found
 
     def prepare(self, answer: GradedItem) -> Case:
         if self.has_gold and answer.item.gold == NO_REFERENCE:
@@ -12881,20 +12934,6 @@ class JudgeSummaries(GradeItems):
         if is_blank(answer.item.prediction):
             return judge_blank(PROMPTS["summary"])
         return Task("summary", list_item_texts(answer.item))
-
-    def read_web_documents(self, k: int, problems: list[str]) -> dict[str, str]:
-        """Return the documents from the web, a line for each, by folded query."""
-        path = MERGED_FILE.format(k=k)
-        file = read_file(path, problems)
-        self.reference_files[file.source] = None
-        texts: dict[str, str] = {}
-        for row in parse_rows(MergedDocuments, file, problems).values():
-            lines = []
-            for document in row.merged:
-                if document.is_from_web:
-                    lines.append(f"- {document.id}: {join_words(document.content[:WEB_CHARS])}")
-            texts.setdefault(fold_text(row.query), "\n".join(lines))
-        return texts
 
     def warnings(self) -> list[str]:
         missing = f"warning: {GOLD_SUMMARIES_FILE} is not there: no scores of coverage, and no totals."
@@ -12914,22 +12953,7 @@ class JudgeSummaries(GradeItems):
             yield from list_report_files(report, stem, self.options.report)
 
     def build_results(self, configuration: SummaryFile) -> dict[str, Any]:
-        rows = []
-        for answer in configuration.answers:
-            scores: dict[str, float | None] = dict.fromkeys(CRITERIA)
-            outcome = answer.outcomes[TOTAL]
-            given = outcome.scores if isinstance(outcome, Judgement) else {}
-            for measure in self.measures:
-                scores[measure.name] = given.get(measure.name, 0)
-            row = ScoredSummary(id=answer.item.id, query=answer.item.question, scores=scores)
-            if isinstance(outcome, Failure):
-                row.error = outcome.reason
-                row.raw_response = outcome.reply or None
-            elif isinstance(outcome, Judgement) and outcome.reply:
-                row.raw_response = outcome.reply.content
-                if self.judging.repeats > 1:
-                    row.repeats = [repeat.scores for repeat in outcome.repeats]
-            rows.append(row)
+        rows = [self.build_row(answer) for answer in configuration.answers]
         is_asked = any(isinstance(self.prepare(answer), Task) for answer in configuration.answers)
         return {
             "model": self.judging.model if is_asked else None,
@@ -12952,6 +12976,21 @@ class JudgeSummaries(GradeItems):
             },
             "results": rows,
         }
+
+    def build_row(self, answer: GradedItem) -> ScoredSummary:
+        outcome = answer.outcomes[TOTAL]
+        given = outcome.scores if isinstance(outcome, Judgement) else {}
+        scores: dict[str, float | None] = dict.fromkeys(CRITERIA)
+        scores |= {measure.name: given.get(measure.name, 0) for measure in self.measures}
+        row = ScoredSummary(id=answer.id, query=answer.item.question, scores=scores)
+        if isinstance(outcome, Failure):
+            row.error = outcome.reason
+            row.raw_response = outcome.reply or None
+        elif isinstance(outcome, Judgement) and outcome.reply:
+            row.raw_response = outcome.reply.content
+            if self.judging.repeats > 1:
+                row.repeats = [repeat.scores for repeat in outcome.repeats]
+        return row
 
     def console(self) -> str:
         rows: list[MeansRow] = []
@@ -12992,7 +13031,6 @@ def write_gold_summary(gold: GoldSummary) -> str:
 
 
 def write_claims(claims: Iterable[Claim]) -> str:
-    """Return a summary as text: a line for each claim and each perspective."""
     lines = []
     for claim in claims:
         text = join_words(claim.claim)
@@ -13010,57 +13048,71 @@ def join_words(text: str) -> str:
 # -- Statistics
 
 
-def describe_rows(rows: Sequence[ScoredSummary]) -> dict[str, Any]:
+class Spread(Description, kw_only=True):
+    """How scores are spread, by the names of the results file; q2 is the median, q4 the maximum."""
+
+    n: int
+    q2: float | None
+    q4: float | None
+    ci_95_lower: float | None
+    ci_95_upper: float | None
+    ci_95_reason: str | msgspec.UnsetType  # why there is no interval
+    distribution: dict[str, int] | msgspec.UnsetType = msgspec.UNSET  # level -> summaries
+    values: Sequence[float] | msgspec.UnsetType = msgspec.UNSET
+    left_out: int | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def interval(self) -> Interval | None:
+        if self.ci_95_lower is None or self.ci_95_upper is None:
+            return None
+        return Interval(self.ci_95_lower, self.ci_95_upper)
+
+
+Spreads: TypeAlias = Mapping[str, Spread]  # by measure
+
+
+def describe_rows(rows: Sequence[ScoredSummary]) -> dict[str, Spreads]:
     judged = [row for row in rows if not row.error]
     return {"statistics": describe_scores(rows), "statistics_without_errors": describe_scores(judged)}
 
 
-def describe_scores(rows: Sequence[ScoredSummary]) -> dict[str, dict[str, Any]]:
-    """Return how the scores of summaries are distributed, by criterion and for the total."""
-    columns = [[row.scores[measure.name] for row in rows] for measure in SUMMARY_MEASURES]
+def describe_scores(rows: Sequence[ScoredSummary]) -> Spreads:
     table = Table(number_labels([fold_text(row.query) or number for number, row in enumerate(rows)]))
     described = {}
-    for measure, column in zip(SUMMARY_MEASURES, columns, strict=True):
+    for measure in SUMMARY_MEASURES:
+        column = [row.scores[measure.name] for row in rows]
         sample = table.sample(np.array(column, np.float64))  # None becomes NaN
         [interval] = bootstrap_statistics(sample.sum_clusters(), divide_by_sizes)
         known = [score for score in column if score is not None]
         nearest = list(map(find_nearest_level, known))
-        counts = {str(level): nearest.count(level) for level in range(int(measure.highest) + 1)}
-        described[measure.name] = describe_spread(known, interval) | {"distribution": counts}
+        described[measure.name] = spread = describe_spread(known, interval)
+        spread.distribution = {str(level): nearest.count(level) for level in range(int(measure.highest) + 1)}
     return described
 
 
-def describe_spread(values: Sequence[float], interval: Interval | None) -> dict[str, Any]:
-    """Return summary statistics; q2 is the median, q4 the maximum."""
+def describe_spread(values: Sequence[float], interval: Interval | None) -> Spread:
     description = describe_values(values)
     low, high = interval or (None, None)
-    spread = {
-        **msgspec.structs.asdict(description),
-        "n": len(values),
-        "q2": description.median,
-        "q4": description.max,
-        "ci_95_lower": low,
-        "ci_95_upper": high,
-    }
-    return spread if interval else spread | {"ci_95_reason": f"fewer than {MIN_CLUSTERS} queries"}
+    return Spread(
+        *msgspec.structs.astuple(description),
+        n=len(values),
+        q2=description.median,
+        q4=description.max,
+        ci_95_lower=low,
+        ci_95_upper=high,
+        ci_95_reason=msgspec.UNSET if interval else f"fewer than {MIN_CLUSTERS} queries",
+    )
 
 
-def read_mean(spread: Mapping[str, Any]) -> Mean:
-    low = spread["ci_95_lower"]
-    high = spread["ci_95_upper"]
-    return Mean(spread["mean"], None if low is None else Interval(low, high), spread["n"])
-
-
-def draw_scores(name: str, statistics: Mapping[str, Mapping[str, Any]]) -> Report:
-    """Return a report with the distributions in `describe_scores`."""
+def draw_scores(name: str, statistics: Spreads) -> Report:
     distributions = {}
     for measure in SUMMARY_MEASURES:
         spread = statistics[measure.name]
-        counts = {int(level): count for level, count in spread["distribution"].items()}
-        title = f"{measure.title}: {spread['n']} summaries"
-        if spread["n"]:
+        if spread.n and spread.distribution:
+            counts = {int(level): count for level, count in spread.distribution.items()}
+            title = f"{measure.title}: {spread.n} summaries"
             values = list(Counter(counts).elements())
-            distributions[title] = Distribution(values, list(counts), read_mean(spread).interval)
+            distributions[title] = Distribution(values, list(counts), spread.interval)
     return Report(Path(name).name, (), distributions=distributions)
 
 
@@ -13094,10 +13146,11 @@ class PlotSummaries(Command):
     def results(self) -> Iterator[OutputFile]:
         for file, rows in self.files.items():
             stem = self.name_stem(file)
-            statistics = {"file": file.named, **describe_rows(rows)}
+            statistics = describe_rows(rows)
             report = draw_scores(file.file, statistics["statistics_without_errors"])
+            content = {"file": file.named, **statistics}
             yield OutputFile(f"{stem}.png", functools.partial(render_png, report))
-            yield OutputFile(f"{stem}_statistics.json", functools.partial(render_results, statistics))
+            yield OutputFile(f"{stem}_statistics.json", functools.partial(render_results, content))
 
 
 class MeasureWeb(Command):
@@ -13129,12 +13182,15 @@ class MeasureWeb(Command):
         rows: list[MeansRow] = []
         measures: dict[str, Measure] = {}
         for k, metrics in self.metrics.items():
-            rows.append(([k], {name: read_mean(spread) for name, spread in metrics.items()}))
-            measures |= {name: Measure(name, name) for name in metrics}
+            means = {}
+            for name, spread in metrics.items():
+                means[name] = Mean(spread.mean, spread.interval, spread.n)
+                measures[name] = Measure(name, name)
+            rows.append(([k], means))
         return render_text([build_means_part("Web metrics", ["k"], rows, measures.values())])
 
 
-def measure_web(k: int, problems: list[str]) -> dict[str, dict[str, Any]]:
+def measure_web(k: int, problems: list[str]) -> Spreads:
     """Return the metrics of the top k, as far as there are files."""
     columns: dict[str, Sequence[float | None]] = {}
     path = WEB_FILE.format(k=k)
@@ -13154,9 +13210,9 @@ def measure_web(k: int, problems: list[str]) -> dict[str, dict[str, Any]]:
     metrics = {}
     for name, column in columns.items():
         values = [value for value in column if value is not None]
-        metrics[name] = describe_spread(values, bootstrap_interval(values)) | {"values": values}
-        if len(values) < len(column):
-            metrics[name]["left_out"] = len(column) - len(values)
+        metrics[name] = spread = describe_spread(values, bootstrap_interval(values))
+        spread.values = values
+        spread.left_out = len(column) - len(values) or msgspec.UNSET
     return metrics
 
 
@@ -13281,9 +13337,7 @@ class GeneratePredictions(Command):
         self.prompt = PIPELINES[options.pipeline]
         names = map(str.strip, ",".join(options.model).split(","))
         models: list[str | None] = list(dict.fromkeys(filter(None, names)))
-        given_name = options.system
-        if len(models) < 2:
-            given_name = options.system or SYSTEM_NAMES.get(options.pipeline)
+        given_name = options.system or (SYSTEM_NAMES.get(options.pipeline) if len(models) < 2 else None)
         systems = []
         for model in models or [None]:
             name = name_for_file(given_name or model or DEFAULT_JUDGE_MODEL)
@@ -13614,6 +13668,7 @@ def find_broken_rule(draft: Mapping[str, Any], sentences: Sentences) -> str:
 
 OwnMeasure: TypeAlias = Callable[[Question, Prediction], "float | None"]
 ItemFunction: TypeAlias = Callable[[Item], "float | None"]
+OwnCriteria: TypeAlias = Mapping[str, str] | Sequence[CriterionValue]  # a dict has names and questions
 
 
 class Results(dict[str, dict[str, Any]]):
@@ -13631,7 +13686,7 @@ class Results(dict[str, dict[str, Any]]):
         self._means = means
         self._measures = measures
         self._header = header
-        self._rows = rows
+        self._rows = list(rows)
 
     def __repr__(self) -> str:
         rows: list[MeansRow] = [([name], dict(means)) for name, means in self._means.items()]
@@ -13669,7 +13724,7 @@ def grade(
     systems: Iterable[str] | None = None,
     judge: str | Callable[[Question, str], float | None] | None = None,
     judge_support: bool = False,
-    criteria: Mapping[str, str] | Sequence[CriterionValue] = (),
+    criteria: OwnCriteria = (),
     repeats: int = 1,
     measures: Mapping[str, OwnMeasure] = MappingProxyType({}),
     workers: int = 1,
@@ -13679,7 +13734,7 @@ def grade(
     Args:
         split: "train", "dev", "test" or another one whose questions are in the folder.
         folder: where the questions, the corpus, the predictions, people's files and the journal are.
-        systems: grade and judge these systems only. By default all are graded, and all but `simple` judged.
+        systems: grade and judge these only. By default all are graded, and all but `simple` judged.
         judge: None takes judgements from the journal and sends nothing. A name is that of the model to ask
             for those that the journal lacks, which needs GROQ_API_KEY. A function `judge(question, answer)`
             returns the score of an answer, from 1 to 5, or None (not judged); these scores are not kept.
@@ -13688,9 +13743,7 @@ def grade(
             --criteria takes, or of the rows of its file: `{"name", "description", "scale"}`.
         repeats: how often each judgement is asked for: the score is the mean.
         measures: measures of your own by name: `f(question, prediction)` returns a score, of which more is
-            better, True or False, or None if the question has none; it is not asked about a missing
-            prediction, which counts 0. `prediction.extra` has the fields that this program does not know.
-            The results have the scores in the block `measures`.
+            better, True or False, or None if the question has none. A missing prediction counts 0, unasked.
         workers: how many calls of each function are made at a time.
 
     Returns:
@@ -13698,34 +13751,27 @@ def grade(
 
     Raises:
         InputError: with all problems of the input, why the model cannot be asked, or what a function raised.
-        TypeError: if `systems` is a string, or `judge` is neither a name nor a function.
-        ValueError: if `systems` is empty, if a function is to judge by more than the rubric or returns
-            anything but a number up to 2**53 (a judge: from 1 to 5), if `repeats` is below 1, or if the name
-            of a measure is taken.
+        TypeError, ValueError: if an argument, or what a function returns, is none of these.
 
     >>> grade("dev")["simple"]["retrieval"]["recall_at_1"]  # doctest: +SKIP
     6
     """
     check_measure_names(measures, list_taken_names())
-    if callable(judge) and (judge_support or criteria):
-        raise ValueError("judge: a function judges by the rubric only, name a model")
-    options = build_split_options(split, str(folder), systems, criteria)
-    options.judge_support = judge_support
+    values = [*list_criterion_values(criteria), *(["support"] if judge_support else [])]
+    options = build_split_options(split, str(folder), systems, values, judge)
     options.repeats = check_count("repeats", repeats)
-    command = GradeSplit(options)
-    command.functions = measures
-    command.function_workers = workers
-
-    run_silently(command, judge, RUBRIC_BOUNDS)
-    return collect_split_results(command)
+    return run_silently(GradeSplit(options), judge, RUBRIC_BOUNDS, measures, workers)
 
 
 def build_split_options(
     split: str,
     root: str,
     systems: Iterable[str] | None,
-    criteria: Mapping[str, str] | Sequence[CriterionValue],
+    criteria: Sequence[CriterionValue],
+    judge: object,
 ) -> SplitOptions:
+    if callable(judge) and criteria:
+        raise ValueError("judge: a function judges by the rubric only, name a model")
     chosen = None if systems is None else sorted(collect_ids(systems))
     if chosen == []:
         raise ValueError("systems is empty: name at least one, or leave it out to grade all")
@@ -13734,17 +13780,8 @@ def build_split_options(
         systems=chosen,
         judge=chosen,
         root="" if root == "." else root,  # so that results name files as the command line does
-        criteria=list_criterion_values(criteria),
+        criteria=criteria,
     )
-
-
-def collect_split_results(command: GradeSplit) -> Results:
-    [submission] = command.submissions
-    measures = command.split.measures
-    means = {system.name: system.means for system in submission.systems}
-    header = list_csv_header(measures, command.split.criteria, command.split.further)
-    rows = list(list_csv_rows(command.split, submission.systems))
-    return Results(command.build_document(submission), means, measures, header, rows)
 
 
 def grade_answers(
@@ -13753,7 +13790,7 @@ def grade_answers(
     methods: Iterable[str] | None = None,
     protocol: str = "verdict",
     judge: str | ItemFunction | None = None,
-    criteria: Mapping[str, str] | Sequence[CriterionValue] = (),
+    criteria: OwnCriteria = (),
     repeats: int = 1,
     measures: Mapping[str, ItemFunction] = MappingProxyType({}),
     columns: Mapping[str, str] = MappingProxyType({}),
@@ -13764,38 +13801,21 @@ def grade_answers(
 ) -> Results:
     """Score free answers by methods, a judge, criteria and measures of your own, as `answers` does.
 
-    Nothing is printed, and only a model's journal is written: `{name}_judgements.jsonl` in the folder.
-
     Args:
-        rows: a list of dicts, anything with `to_dict(orient="records")`, such as a data frame, or a path of a
-            file. A dict of name and one of these has several systems, which are then compared.
+        rows: a list of dicts, a data frame (anything with `to_dict(orient="records")`) or the path of a file.
+            A dict of name and one of these has several systems, which are then compared.
         methods: as --method takes them. By default "exact", "keyword" and "f1", but none with criteria, which
             are then judged alone. Without any, rows need no gold answer.
         protocol: "verdict", "fraction" or "quality": how a model judges.
-        judge: None takes judgements from the journal and sends nothing. A name is that of the model to ask
-            for those that the journal lacks, which needs GROQ_API_KEY. Unless there are criteria or `hybrid`,
-            it scores as the method `llm_judge`. So does a function `judge(item)`: it returns 0 to 1, True or
-            False, or None (not judged).
-        criteria: criteria of your own for a model, as in `grade`.
-        repeats: how often each judgement is asked for, as in `grade`.
-        measures: measures of your own by name: `f(item)` returns a score, True or False, or None if the item
-            has none; it is not asked about a missing answer, which counts 0. See `Item`.
-        columns: the rows' names of fields, as --columns takes them: `{"gold": "Soll"}`.
-        judge_top: how many of more than five systems a model judges, as --judge-top takes it.
+        judge: as in `grade`. Unless there are criteria or `hybrid`, it scores as the method `llm_judge`. A
+            function `judge(item)` returns 0 to 1, True or False, or None (not judged).
+        criteria, repeats, workers: as in `grade`.
+        measures: measures of your own by name, as in `grade`, but `f(item)`: see `Item`.
+        columns, judge_top: as --columns and --judge-top take them: `{"gold": "Soll"}`, 5.
         baseline: the path of earlier results of `answers`, to compare with: in `baseline` of the results.
-        workers: how many calls of each function are made at a time.
-        folder: where the journal is.
+        folder: where the journal of a model, `{name}_judgements.jsonl`, is written, and nothing else.
 
-    Returns:
-        The results by system, which is named after its file, or `answers`:
-        `results["answers"]["measures"]["exact"]["mean"]`, and the comparison with others in `comparison`.
-
-    Raises:
-        InputError: with all problems of the rows, why the model cannot be asked, what a function raised, or
-            if there are criteria, no judge, and no judgements in the journal.
-        TypeError: if `judge` is neither a name nor a function, `methods` is a string, or `rows` are no rows.
-        ValueError: if a function is to judge by criteria or for its quality, or returns anything but a score,
-            or if the name of a method or field is unknown or that of a measure taken.
+    Returns, raises: as `grade`. A system is named after its file, or `answers`.
 
     >>> grade_answers([{"question": "What burns?", "gold": "Oil", "answer": "oil"}])
     System   exact  keyword     f1
@@ -13805,20 +13825,17 @@ def grade_answers(
     options.baseline = None if baseline is None else str(baseline)
     options.judge_top = None if judge_top is None else check_count("judge_top", judge_top)
     options.repeats = check_count("repeats", repeats)
-    command = GradeRows(options)
+    command = GradeAnswers(options)
     command.folder = str(folder)
     command.sources = list_sources(rows)
-    command.functions = measures
-    command.function_workers = workers
-    run_silently(command, judge, SHARE_BOUNDS)
-    return command.collect_results()
+    return run_silently(command, judge, SHARE_BOUNDS, measures, workers)
 
 
 def build_answer_options(
     methods: Iterable[str] | None,
     protocol: str,
     judge: object,
-    criteria: Mapping[str, str] | Sequence[CriterionValue],
+    criteria: OwnCriteria,
     columns: Mapping[str, str],
 ) -> AnswerOptions:
     if isinstance(methods, str):
@@ -13850,34 +13867,6 @@ def check_count(name: str, count: int) -> int:
     return count
 
 
-class GradeRows(GradeAnswers):
-    """GradeAnswers for the rows of a Python program. Nothing but the journal is written."""
-
-    # The rows come in `sources`, as the content of files, so that they are read and checked as files are.
-    folder = ""
-    writes_results = False
-
-    @property
-    def journal_file(self) -> str:
-        name = next(iter(self.sources)) if len(self.sources) == 1 else "answers"
-        return os.path.join(self.folder, f"{name_for_file(name)}_judgements.jsonl")
-
-    def read(self) -> None:
-        if not (self.options.methods or self.options.criteria or self.functions):
-            raise ValueError("there is nothing to measure: name methods, criteria or measures")
-        super().read()
-
-    def find_arguments(self, request: Request) -> tuple[Item]:
-        """Return what a function is given that judges in place of a model."""
-        configuration = self.configurations[self.names.index(request.system)]
-        return (configuration.answers[request.position].item,)
-
-    def collect_results(self) -> Results:
-        content = {configuration.name: configuration.results for configuration in self.configurations}
-        means = {configuration.name: configuration.means for configuration in self.configurations}
-        return Results(content, means, self.measures, self.report.header, list(self.report.rows()))
-
-
 def list_sources(rows: Any) -> dict[str, FileData]:
     """Return the rows of each system as the content of a file. Raises InputError."""
     if not isinstance(rows, Mapping):
@@ -13901,10 +13890,10 @@ def list_records(source: Any) -> list[Any]:
         return list(source)
     records = []
     for row in source.to_dict(orient="records"):
-        record = {str(name): value for name, value in row.items()}
-        for name, value in record.items():
-            if isinstance(value, float) and value.is_integer() and abs(value) < MAX_AMOUNT:
-                record[name] = int(value)
+        record = {}
+        for name, value in row.items():
+            is_whole = isinstance(value, float) and value.is_integer()
+            record[str(name)] = int(value) if is_whole else value
         records.append(record)
     return records
 
@@ -13922,34 +13911,28 @@ def check_measure_names(measures: Collection[str], taken: Collection[str]) -> No
         raise ValueError(f"measures: the name is taken: {', '.join(repeated)}")
 
 
-def list_criterion_values(
-    criteria: Mapping[str, str] | Sequence[CriterionValue],
-) -> Sequence[CriterionValue]:
-    """Return criteria as --criteria takes them. Those of a dict are names and questions."""
+def list_criterion_values(criteria: OwnCriteria) -> Sequence[CriterionValue]:
     if isinstance(criteria, (str, Path)):
         return [criteria]
     if isinstance(criteria, Mapping):
         return [{"name": name, "description": question} for name, question in criteria.items()]
-    return list(criteria)
+    return criteria
 
 
-# -- Functions
+# -- Running a command without a console
 
 
-class Bounds(NamedTuple):
-    low: float
-    high: float
-    text: str
-
-
-ANY_NUMBER = Bounds(-MAX_AMOUNT, MAX_AMOUNT, "a number or None")
-RUBRIC_BOUNDS = Bounds(1, TOP_SCORE, f"a score from 1 to {TOP_SCORE}")
-SHARE_BOUNDS = Bounds(0, 1, "a score from 0 to 1, True, False or None")
-
-
-def run_silently(command: GradeSplit | GradeRows, judge: object, bounds: Bounds) -> None:
+def run_silently(
+    command: GradeSplit | GradeAnswers,
+    judge: object,
+    bounds: Bounds,
+    measures: Mapping[str, Callable[..., float | None]],
+    workers: int,
+) -> Results:
     """Read, judge and grade. Raises InputError for whatever the command cannot do."""
     options = command.options
+    command.functions = measures
+    command.function_workers = workers
     options.journal_only = judge is None
     if isinstance(judge, str):
         options.judge_model = judge
@@ -13965,14 +13948,7 @@ def run_silently(command: GradeSplit | GradeRows, judge: object, bounds: Bounds)
         command.needs_judge = bool(options.criteria)  # without a judge they would have no scores
         with ExitStack() as resources:
             if callable(judge):
-                name = getattr(judge, "__name__", type(judge).__name__)
-                judging = Judging(name, name, repeats=options.repeats)
-                requests = list_repeats(command.requests(), options.repeats)
-                places = [f"{name}: {request.system}, {request.item_id}" for request in requests]
-                arguments = list(map(command.find_arguments, requests))
-                scores = call_function(judge, arguments, places, bounds, command.function_workers)
-                given = [NO_SCORE if score is None else Judgement(score, "") for score in scores]
-                outcomes = collect_outcomes(zip(requests, given, strict=True))
+                outcomes, judging = ask_function(command, judge, bounds)
             else:
                 outcomes, judging = ask_requests(command, Console(None, None), resources)
             if judging.unavailable:
@@ -13982,9 +13958,36 @@ def run_silently(command: GradeSplit | GradeRows, judge: object, bounds: Bounds)
         raise InputError([f"{error}, or name another folder with folder="]) from error
     except (UsageError, JudgeUnavailable) as error:
         raise InputError([str(error)]) from error
+    return command.collect_results()
 
 
+# -- Functions
+
+
+class Bounds(NamedTuple):
+    low: float
+    high: float
+    text: str
+
+
+ANY_NUMBER = Bounds(-MAX_AMOUNT, MAX_AMOUNT, "a number or None")
+RUBRIC_BOUNDS = Bounds(1, TOP_SCORE, f"a score from 1 to {TOP_SCORE}")
+SHARE_BOUNDS = Bounds(0, 1, "a score from 0 to 1, True, False or None")
 NO_SCORE = Failure("not judged by the function", asked=False)
+
+
+def ask_function(
+    command: GradeSplit | GradeAnswers, judge: Callable[..., object], bounds: Bounds
+) -> tuple[Outcomes, Judging]:
+    """Have a function of the user's own judge what the command requests."""
+    name = getattr(judge, "__name__", type(judge).__name__)
+    requests = list_repeats(command.requests(), command.options.repeats)
+    places = [f"{name}: {request.system}, {request.item_id}" for request in requests]
+    arguments = list(map(command.find_arguments, requests))
+    scores = call_function(judge, arguments, places, bounds, command.function_workers)
+    given = [NO_SCORE if score is None else Judgement(score, "") for score in scores]
+    outcomes = collect_outcomes(zip(requests, given, strict=True))
+    return outcomes, Judging(name, name, repeats=command.options.repeats)
 
 
 def call_function(
@@ -14017,48 +14020,26 @@ def call_function(
         return list(pool.map(call, arguments, places))
 
 
-class OwnCase(NamedTuple):
-    """What a measure of the user's own is asked about an answer."""
-
-    answer: Judged
-    place: str  # system and question
-    arguments: tuple[Any, ...]  # none if the answer is missing
-
-
 def measure_function(name: str) -> Measure:
     """Return the measure of a function of the user's own, which may return any number."""
     return Measure(name, name, lowest=-math.inf, highest=math.inf)
 
 
 def add_own_scores(
-    cases: Iterable[OwnCase], functions: Mapping[str, Callable[..., float | None]], workers: int
+    system: str, answers: Sequence[GradedAnswer | GradedItem], command: GradeSplit | GradeAnswers
 ) -> None:
-    """Add the scores of measures of the user's own. A missing answer is a miss."""
-    cases = list(cases) if functions else []
-    asked = [case for case in cases if case.arguments]
-    arguments = [case.arguments for case in asked]
-    for name, function in functions.items():
-        for case in cases:
-            if not case.arguments:
-                case.answer.scores[name] = 0.0
-        places = [f"{name}: {case.place}" for case in asked]
-        scores = call_function(function, arguments, places, ANY_NUMBER, workers)
-        for case, score in zip(asked, scores, strict=True):
+    """Add the scores of a system's answers by measures of the user's own. A missing answer is a miss."""
+    asked = [answer for answer in answers if answer.arguments]
+    arguments = [answer.arguments for answer in asked]
+    for name, function in command.functions.items():
+        for answer in answers:
+            if not answer.arguments:
+                answer.scores[name] = 0.0
+        places = [f"{name}: {system}, {answer.id}" for answer in asked]
+        scores = call_function(function, arguments, places, ANY_NUMBER, command.function_workers)
+        for answer, score in zip(asked, scores, strict=True):
             if score is not None:
-                case.answer.scores[name] = score
-
-
-def list_own_cases(system: System) -> Iterator[OwnCase]:
-    for answer in system.answers:
-        is_missing = answer.prediction is NO_PREDICTION
-        arguments = () if is_missing else (answer.question, answer.prediction)
-        yield OwnCase(answer, f"{system.title}, {answer.question.question_id}", arguments)
-
-
-def list_own_item_cases(configuration: Configuration) -> Iterator[OwnCase]:
-    for answer in configuration.answers:
-        arguments = () if is_blank(answer.item.prediction) else (answer.item,)
-        yield OwnCase(answer, f"{configuration.name}, {answer.item.id}", arguments)
+                answer.scores[name] = score
 
 
 def add_extra_fields(systems: Iterable[System]) -> None:

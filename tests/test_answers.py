@@ -250,6 +250,7 @@ def test_a_judge_without_usable_replies_has_not_judged(lamps: Project, serve: Se
     assert content["llm_judged"] == {"count": 0, "rate": 0.0, "approval_rate": None}
     counts = [content[name] for name in ("approved", "rejected", "no_llm_fallback_count")]
     assert counts == [0, 0, len(content["failed"])]
+    assert column(lamps, "decision_method") == ["exact", "no_llm", "no_llm", "exact"]
     assert mentions(
         outcome.out.splitlines(), f"0 judged (0 of them approved), {len(content['failed'])} not judged"
     )
@@ -293,7 +294,7 @@ def test_the_quality_protocol_scores_five_criteria(project: Project, serve: Serv
     replies = {"fat": quality(4, 3, 2, 5, 4), "gas": UNUSABLE, "sea": quality(3, 3, 5, 3, 3)}
     server = serve(by_answer(replies))
     outcome = project.run("answers", "a.json", *JUDGED, "--protocol", "quality")
-    fat, gas, blank, sea = results(project)["detailed_results"]
+    fat, gas, blank, _ = results(project)["detailed_results"]
     assert fat["judge_scores"] == dict(zip(CRITERIA, (4, 3, 2, 5, 4), strict=True))
     shares = dict(zip(CRITERIA[:-1], (0.8, 0.6, 0.4, 1.0), strict=True))
     assert fat["scores"] == {"llm_judge": 0.8, **shares, "verifier_faithfulness": None}
@@ -306,8 +307,8 @@ def test_the_quality_protocol_scores_five_criteria(project: Project, serve: Serv
     assert pasted(prompts["sea"], "context reference") == "Lamps burned (x end) oil.\n\nAlways."
     for answer, basis in {"sea": "context reference", "fat": "reference"}.items():
         assert f"that the {basis} does not bear out" in prompts[answer].body["messages"][0]["content"]
-    assert (fat["faithful_to"], sea["faithful_to"]) == ("reference", "context")
-    assert mentions(outcome.out.splitlines(), "to the reference in 3, the context in 1 answers")
+    basis = "faithfulness is to the context in 1 answers, else to the reference"
+    assert mentions(outcome.out.splitlines(), basis)
 
 
 NO_FLUENCY = completion('{"correctness": 4, "helpfulness": 4, "faithfulness": 4, "overall": 4}')
@@ -834,6 +835,6 @@ def test_a_baseline_is_of_one_of_the_files(before: Project) -> None:
     outcome = before.run("answers", "b.json", "c.json", "--baseline", "before.json")
     assert mentions(outcome.err, "--baseline: it has the results of a, which is none of the files")
     outcome = before.run("answers", "a.json", "--baseline", "a_answers.json", "--overwrite")
-    assert mentions(outcome.err, "--baseline a_answers.json: this run replaces it; keep a copy")
+    assert mentions(outcome.err, "a_answers.json would be written twice, or over a file that is read")
     before.run("answers", "b.json", "--baseline", "before.json")
     assert before.read("b_answers.json")["baseline"]["name"] == "before.json"
