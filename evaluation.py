@@ -893,6 +893,10 @@ class DecisionRow(RunHead, kw_only=True):
     names: Any = None  # that the answer may be called by, the surest first
     texts: Any = None  # Texts, which identify the answer
 
+    @property
+    def is_only_named(self) -> bool:
+        return bool(self.texts[0][0] == "item")
+
     @classmethod
     def choose(cls, row: Mapping[str, Any]) -> dict[str, Any]:
         """Return a row by the names of fields. Those of an answer's texts are any that `answers` accepts."""
@@ -12084,6 +12088,7 @@ LEVELS: Mapping[str, tuple[str, str]] = {  # by kind of rating: of Cohen's kappa
     "correct": ("nominal", "nominal"),
     "score": ("quadratic", "ordinal"),
 }
+VOTES = {"majority": "tied", "unanimous": "not unanimous"}  # of judges, and why an item has none
 MAX_SOURCES_SHOWN = 20  # with more, the console lists the lowest
 MAX_RATING_VALUES = 1_000  # coefficients take a table of all pairs of values
 AGREEMENT_MEASURES = (
@@ -12128,6 +12133,29 @@ class RatedItem(msgspec.Struct):
     reasons: list[str] = []
     contradicted: set[int] = set()  # the raters with two that differ
 
+    @property
+    def known(self) -> list[float]:
+        return [rating for rating in self.ratings if rating is not None]
+
+
+class Agreement(NamedTuple):
+    """How far two raters or more agree, by the names that the results file has."""
+
+    names: dict[str, str]  # of two: judge, or a vote of judges, and with
+    counts: dict[str, int]
+    means: dict[str, Mean]  # rates and coefficients
+    pairs: Sequence[Agreement] = ()  # each two, if they are more
+
+    def build_row(self) -> dict[str, Any]:
+        """Return a row of the results file."""
+        values = {name: mean.value for name, mean in self.means.items()}
+        intervals = {name: mean.interval for name, mean in self.means.items()}
+        reasons = {name: mean.reason for name, mean in self.means.items() if mean.reason}
+        return {**self.names, **self.counts, **values, "ci95": intervals, "ci95_reason": reasons}
+
+    def build_block(self) -> dict[str, Any]:
+        return {**self.build_row(), "pairs": [pair.build_row() for pair in self.pairs]}
+
 
 # -- The command
 
@@ -12156,7 +12184,8 @@ A FILE is JSON or CSV: results of `answers` or a split, a label sheet, or rows o
 correct), perhaps with rater. CSV may have a column for each rater instead. An item is the ID of an
 answer, row or question, or system/question, or the columns question, gold and prediction that
 `answers` reads."""
-    unknown: Sequence[str] = ()  # items that people rated and no judge has
+    with_people = Agreement({}, {}, {})
+    among_people: Agreement | None = None
 
     def read(self) -> None:
         options = self.options
@@ -12168,13 +12197,21 @@ answer, row or question, or system/question, or the columns question, gold and p
         if not self.judges:  # people are compared with each other
             self.judges = self.people
             self.people = []
+        self.raters = [*self.judges, *self.people]
         shown: dict[str, str] = {}
-        for row in flatten(rater.rows for rater in (*self.judges, *self.people)):
+        for row in list_decisions(self.raters):
             row.source = shown.setdefault(re.sub(r"\.(jsonl?|csv|tsv|txt)$", "", row.source), row.source)
-        self.unknown = identify_rows(self.judges, self.people, problems)
+        index = RatedAnswers(list_decisions(self.judges))
+        rated = list_decisions(self.people)
+        self.unknown = [row.names[0] for row in rated if not index.find(row, is_judge=False)]  # by a judge
+        for rater in self.raters:
+            rater.rows = identify_rows(rater, index, problems, is_judge=rater in self.judges)
+        if rated and len(self.unknown) == len(rated):
+            what = f"no rating of an item that a judge has, found {shorten_names(self.unknown)}"
+            example = shorten_names(list(index.rows)[:1])
+            problems.append(f"{options.human}: {what}; expected names such as {example}")
         if problems:
             raise InputError(problems)
-        self.raters = [*self.judges, *self.people]
         if len(self.raters) < 2:
             raise UsageError(f"agreement needs two judges, or one and --human, got {len(self.judges)}")
         files = flatten(rater.files for rater in self.raters)
@@ -12190,55 +12227,117 @@ answer, row or question, or system/question, or the columns question, gold and p
         return lines
 
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:  # noqa: ARG002
-        kind = choose_kind(self.raters)
+        judges = self.judges
+        people = self.people
+        self.kind = choose_kind(self.raters)
         for rater in self.raters:
-            keeps_unjudged = self.options.all_decisions or rater not in self.judges
-            rater.choose_rows(kind, keeps_unjudged=keeps_unjudged)
-        items = collect_items(self.judges, kind)
-        apart = list_disagreements(self.judges, items)
-        self.compared: dict[str, Any] = {
-            "program_version": VERSION,
-            "compared": kind,
-            "judges": [describe_raters([judge]) for judge in self.judges],
-            "all": measure_group(self.judges, items, kind),
-            "sources": {},
-            "items_apart": len(apart),
-            "disagreements": apart[: max(0, self.options.samples)],
-        }
+            rater.choose_rows(self.kind, keeps_unjudged=self.options.all_decisions or rater not in judges)
+        items = collect_items(judges, self.kind)
+        self.apart = list_disagreements(items)
+        self.shown = self.apart[: max(0, self.options.samples)]
+        self.all = measure_group(judges, items, self.kind)
         sources = sorted({item.source for item in items})
+        self.sources = {}
         for source in sources if len(sources) > 1 else ():
             own = [item for item in items if item.source == source]
-            self.compared["sources"][source] = measure_group(self.judges, own, kind)
-        if self.people:
-            self.compared["people"] = compare_people(self.judges, self.people, kind)
-        if len(self.people) > 1:
-            items = collect_items(self.people, kind)
-            self.compared["people"]["among_people"] = measure_group(self.people, items, kind)
+            self.sources[source] = measure_group(judges, own, self.kind)
+        self.compared = list(judges)
+        if people:
+            self.compared.append(join_people(people))
+            self.with_people = compare_people(judges, people, self.kind)
+        if len(people) > 1:
+            self.among_people = measure_group(people, collect_items(people, self.kind), self.kind)
 
     def results(self) -> Iterator[OutputFile]:
-        yield OutputFile(self.options.out, functools.partial(render_results, self.compared))
-        parts = list_agreement_parts(self.compared, is_page=True)
-        rows = functools.partial(list_agreement_rows, self.compared)
-        report = Report("How far judges agree", parts, header=AGREEMENT_HEADER, rows=rows)
+        yield OutputFile(self.options.out, functools.partial(render_results, self.build_document()))
+        parts = self.list_parts(is_page=True)
+        report = Report("How far judges agree", parts, header=AGREEMENT_HEADER, rows=self.list_rows)
         yield from list_report_files(report, self.options.out.removesuffix(".json"), self.options.report)
 
+    def build_document(self) -> dict[str, Any]:
+        n = len(self.judges)
+        rows = []
+        for rater in self.compared:
+            files = [file.named for file in rater.files]
+            rows.append({"judge": rater.name, **rater.counts, "files": files})
+        document: dict[str, Any] = {
+            "program_version": VERSION,
+            "compared": self.kind,
+            "judges": rows[:n],
+            "all": self.all.build_block(),
+            "sources": {source: group.build_block() for source, group in self.sources.items()},
+            "items_apart": len(self.apart),
+            "disagreements": [],
+        }
+        for item in self.shown:
+            rated = [place for place, rating in enumerate(item.ratings) if rating is not None]
+            decisions = {self.judges[place].name: item.ratings[place] for place in rated}
+            reasoning = {self.judges[place].name: item.reasons[place] for place in rated}
+            row = {"source": item.source, **dict(item.texts), "decisions": decisions, "reasoning": reasoning}
+            document["disagreements"].append(row)
+        if self.people:
+            pairs = [pair.build_row() for pair in self.with_people.pairs]
+            compared = {"judges": pairs[:n], "votes": pairs[n:]}
+            document["people"] = {**rows[n], **self.with_people.counts, **compared}
+        if self.among_people:
+            document["people"]["among_people"] = self.among_people.build_block()
+        return document
+
     def console(self) -> str:
-        return render_text(list_agreement_parts(self.compared))
+        return render_text(self.list_parts())
+
+    def list_parts(self, *, is_page: bool = False) -> list[Part]:
+        """Return the report; a page has room for whole texts."""
+        rows: list[list[Cell]] = []
+        for rater in self.compared:
+            rows.append([rater.name, *rater.counts.values(), len(rater.files)])
+        weights = " with quadratic weights" if self.kind == "score" else ""
+        how = f"{IN_BRACKETS}, from {MIN_CLUSTERS} questions on: by questions; of coefficients a bootstrap."
+        header = ["Judge", "Decisions", "Left out", "Undecided", "Files"]
+        parts = [Part("Agreement between judges", header, rows, [how, f"Kappa is Cohen's{weights}."])]
+        if self.all.pairs:
+            parts.append(build_group_part("All items", self.all, self.kind))
+        sources = [row for row in self.sources.items() if row[1].counts["items_of_several"]]
+        if len(sources) > MAX_SOURCES_SHOWN and not is_page:
+            note = f"{len(sources)} sources: those with the lowest alpha follow, the results file has all."
+            parts[-1] = parts[-1]._replace(lines=[*parts[-1].lines, note])
+            alphas = {name: group.means["krippendorff_alpha"].value for name, group in sources}
+            sources.sort(key=lambda row: (alphas[row[0]] is None, alphas[row[0]]))
+            sources = sources[:MAX_NAMES_SHOWN]
+        for source, group in sources:
+            name = source or "none"
+            parts.append(build_group_part(f"Source: {name}", group, self.kind)._replace(name=name))
+        if self.people:
+            parts.append(build_people_agreement_part(self.with_people))
+        if self.among_people:
+            parts.append(build_group_part("People among themselves", self.among_people, self.kind))
+        lines = [describe_disagreement(item, self.judges, is_page) for item in self.shown]
+        title = f"Disagreements: {len(lines)} of {len(self.apart)}, the widest first"
+        return [*parts, Part(title, lines=lines)]
+
+    def list_rows(self) -> Iterator[list[object]]:
+        """Yield the rows of the CSV: people with each judge and vote, then each pair of judges and all."""
+        rows = [("", pair) for pair in self.with_people.pairs]
+        for source, group in {"": self.all, **self.sources}.items():
+            rows += [(source, row) for row in (*group.pairs, group)]
+        for source, row in rows:
+            cells = {"judge": "all", "source": source, **row.build_row()}
+            for name, interval in cells["ci95"].items():
+                cells[f"{name}_low"], cells[f"{name}_high"] = interval or (None, None)
+            yield [cells.get(name) for name in AGREEMENT_HEADER]
 
     def remarks(self) -> list[str]:
         """Return the pairs of raters without a common item, with their sources."""
-        pairs = list(self.compared["all"]["pairs"])
-        if self.people:
-            pairs += [{"with": self.people[0].name, **row} for row in self.compared["people"]["judges"]]
         sources = {}
-        for rater in self.raters:
+        for rater in self.compared:
             own = sorted({row.source or "(none)" for row in rater.rows})
             sources[rater.name] = f"{rater.name} has {shorten_names(own)}"
         lines = []
-        for pair in [pair for pair in pairs if not pair["items"]]:
-            names = (pair["judge"], pair["with"])
-            found = ", ".join(sources[name] for name in names)
-            lines.append(f"warning: {' and '.join(names)} have no item in common; sources: {found}")
+        for pair in (*self.all.pairs, *self.with_people.pairs[: len(self.judges)]):
+            if not pair.counts["items"]:
+                names = list(pair.names.values())
+                found = ", ".join(sources[name] for name in names)
+                lines.append(f"warning: {' and '.join(names)} have no item in common; sources: {found}")
         return lines
 
     def is_complete(self) -> bool:
@@ -12280,22 +12379,30 @@ def read_raters(paths: Iterable[str], folder: str | None, problems: list[str]) -
                 number += 1
                 name = f"{model or stem} ({number})"
         if not rows and not found:
-            first = next(iter(list_item_rows(file, [], kind=DecisionRow)), JsonRow(path, {}))
-            fields = shorten_names(list(only_dict(first.data))) or "nothing"
-            expected = "score, correct, a column for each rater, or a split's llm_judge"
-            found.append(f"{path}:1: no decisions: expected {expected}, found {fields}")
+            found.append(describe_undecided(file))
         problems += found
-        own_source = stem if suffix or path in subfolders else ""  # such a file has one
         for row in rows:
-            names = ["" if own_source else row.source, row.source_file, head.source_file]
-            texts = map(format_plain, [*names, row.run_name, head.run_name, own_source])
-            row.source = cut_text(next((text for text in texts if text and text.strip()), ""))
+            row.source = choose_source(row, head, stem if suffix or path in subfolders else "")
             rater_name = fold_cell(format_plain(row.rater) or "") or name
             rater = raters.setdefault(rater_name, Rater(rater_name))
             rater.rows.append(row)
             if file.source not in rater.files:
                 rater.files.append(file.source)
     return list(raters.values()), n_ignored
+
+
+def describe_undecided(file: FileData) -> str:
+    first = next(iter(list_item_rows(file, [], kind=DecisionRow)), JsonRow(file.name, {}))
+    fields = shorten_names(list(only_dict(first.data))) or "nothing"
+    expected = "score, correct, a column for each rater, or a split's llm_judge"
+    return f"{file.name}:1: no decisions: expected {expected}, found {fields}"
+
+
+def choose_source(row: DecisionRow, head: RunHead, own: str) -> str:
+    """Return the source that a row or its file names. `own` is that of a file which has one source."""
+    names = ["" if own else row.source, row.source_file, head.source_file, row.run_name, head.run_name, own]
+    texts = map(format_plain, names)
+    return cut_text(next((text for text in texts if text and text.strip()), ""))
 
 
 def read_decisions(path: str, problems: list[str]) -> tuple[FileData, RunHead, list[DecisionRow]]:
@@ -12331,99 +12438,90 @@ def list_ratings(file: FileData, problems: list[str]) -> Iterable[JsonRow]:
     if is_json(file):
         return list_rows(file, problems, DecisionRow)
     rows = read_csv_rows(file, problems)
-    is_long = any(LEVELS.keys() & row.data.keys() for row in rows)
-    ratings = []
-    for row in rows:
-        cells = row.data
-        columns = [name for name in cells if fold_name(name) not in OTHER_COLUMNS]
-        for column in ["score"] if is_long else columns:
-            word = cells.get(column, "").strip().lower()
-            rating = {**cells, "score": None}
-            if not is_long:
-                rating["rater"] = column
-            if word or "correct" in cells:
-                ratings.append((row, column, word, rating))
-    has_scores = any(word not in ("", *VERDICT_WORDS) for _, _, word, _ in ratings)  # then 0 and 1 are scores
-    for row, column, word, rating in ratings:
-        if re.fullmatch(NUMBER, word):
-            rating["score"] = float(word)
+    is_wide = not any(LEVELS.keys() & row.data.keys() for row in rows)
+    if is_wide:
+        rows = list(flatten(map(split_by_rater, rows)))
+    words = [row.data.pop("score", "").strip().lower() for row in rows]
+    has_scores = any(word not in ("", *VERDICT_WORDS) for word in words)  # then 0 and 1 are scores
+    for row, word in zip(rows, words, strict=True):
+        is_score = bool(re.fullmatch(NUMBER, word))
+        if is_score:
+            row.data["score"] = float(word)
         elif word and word not in VERDICT_WORDS:
+            column = row.data["rater"] if is_wide else "score"
             problems.append(f"{row.locate()}{column}: expected a number, yes or no, got {cut_text(word)}")
-        if word in VERDICT_WORDS and not (has_scores and rating["score"] is not None):
-            rating["correct"] = word
-    return [row._replace(data=rating) for row, _, _, rating in ratings]
+        if word in VERDICT_WORDS and not (has_scores and is_score):
+            row.data["correct"] = word
+    return [row for row in rows if LEVELS.keys() & row.data.keys()]
+
+
+def split_by_rater(row: JsonRow) -> list[JsonRow]:
+    """Return a row for each column of a rater, with the columns rater and score."""
+    raters = [name for name in row.data if fold_name(name) not in OTHER_COLUMNS]
+    return [row._replace(data={**row.data, "rater": name, "score": row.data[name]}) for name in raters]
 
 
 NUMBER = r"[-+]?\d*\.?\d+(e[-+]?\d\d?)?"
 OTHER_COLUMNS = {  # that are no rater's
     *map(fold_name, flatten(Item.aliases[field] for field in ("question", "gold", "options", "prediction"))),
-    *(
-        "answer",
-        "answerid",
-        "item",
-        "id",
-        "questionid",
-        "system",
-        "submission",
-        "rater",
-        "reason",
-        "goldanswer",
-    ),
-    *("note", "why", *map(fold_name, Scale.__struct_fields__)),
+    *map(fold_name, (*DecisionRow.__struct_fields__, *Scale.__struct_fields__)),
+    *("answer", "goldanswer", "note", "reason", "submission"),
 }
 
 
-def identify_rows(judges: Sequence[Rater], people: Sequence[Rater], problems: list[str]) -> list[str]:
-    """Have rows that only name an answer identify it as a judge's row of that name does.
+def list_decisions(raters: Iterable[Rater]) -> list[DecisionRow]:
+    return list(flatten(rater.rows for rater in raters))
 
-    Return the names that no judge has: a judge's row is then of an answer of its own, people's is left out.
-    An answer's ID alone counts; another ID, which may be a position, only if the question is the same.
-    """
-    index: dict[str, dict[Texts, DecisionRow]] = defaultdict(dict)
-    rows = [row for row in flatten(judge.rows for judge in judges) if row.texts[0][0] != "item"]
-    for row in rows:
-        for name in row.names:
-            index[name].setdefault(row.texts, row)
-    known = {row.texts for row in rows}
-    unknown = []
-    for position, rater in enumerate((*judges, *people)):
-        is_judge = position < len(judges)
-        kept = []
-        rated: set[Texts] = set()
-        for row in rater.rows:
-            is_named = row.answer_id is not None or row.item is not None
-            if not row.names or (row.texts in known and (is_judge or not is_named)):
-                kept.append(row)
-                continue
-            name = row.names[0]
-            for other in row.names if is_judge and not index[name] else ():
-                index[other].setdefault(row.texts, row)
-            same = index[name]
-            has_question = not is_named and row.input is not None
-            if has_question:
-                same = {texts: other for texts, other in same.items() if other.input in (None, row.input)}
-            if not same:
-                if has_question:
-                    kept.append(row)
-                else:
-                    unknown.append(name)
-                continue
-            first = same.get(row.texts) or next(iter(same.values()))
-            if len(same) > 1 and row.answer_id is None and first.texts != row.texts:
-                advice = "name one by answer_id, or by system and question_id"
-                problems.append(f"{row.place}{name} is the name of {len(same)} answers: {advice}")
-            elif first.texts in rated:
-                problems.append(f"{row.place}a second rating of {name} by {rater.name}")
-            row.texts = first.texts
-            row.source = first.source
+
+class RatedAnswers:
+    """The answers that judges have rated, by each name that a judge's row has for it."""
+
+    def __init__(self, rows: Sequence[DecisionRow]) -> None:
+        self.texts = {row.texts for row in rows if not row.is_only_named}
+        self.rows: dict[str, dict[Texts, DecisionRow]] = {}
+        for row in sorted(rows, key=attrgetter("is_only_named")):
+            if row.is_only_named and row.names[0] in self.rows:
+                continue  # otherwise a name alone is that of an answer that no other row has
+            for name in row.names:
+                self.rows.setdefault(name, {}).setdefault(row.texts, row)
+
+    def find(self, row: DecisionRow, *, is_judge: bool) -> list[DecisionRow]:
+        """Return rows of the answers that a row may mean; the row itself if its texts say which.
+
+        An answer's ID alone counts; another ID, which may be a position, only if the question is the same.
+        """
+        is_named = row.answer_id is not None or row.item is not None
+        if not row.names or (row.texts in self.texts and (is_judge or not is_named)):
+            return [row]
+        same = self.rows.get(row.names[0], {})
+        if not is_named and row.input is not None:
+            same = {texts: other for texts, other in same.items() if other.input in (None, row.input)}
+            same = same or {row.texts: row}
+        if row.texts in same:
+            return [same[row.texts]]
+        return list(same.values())[: None if row.answer_id is None else 1]
+
+
+def identify_rows(
+    rater: Rater, index: RatedAnswers, problems: list[str], *, is_judge: bool
+) -> list[DecisionRow]:
+    """Return a rater's rows of known answers. One that only names its answer gets texts and source of it."""
+    rows = []
+    rated: set[Texts] = set()
+    for row in rater.rows:
+        found = index.find(row, is_judge=is_judge)
+        if len(found) > 1:
+            advice = "name one by answer_id, or by system and question_id"
+            problems.append(f"{row.place}{row.names[0]} is the name of {len(found)} answers: {advice}")
+        elif found:
+            [answer] = found
+            if answer is not row and answer.texts in rated:
+                problems.append(f"{row.place}a second rating of {row.names[0]} by {rater.name}")
+            row.texts = answer.texts
+            row.source = answer.source
             rated.add(row.texts)
-            kept.append(row)
-        rater.rows = kept
-    if people and not any(rater.rows for rater in people) and not problems:
-        what = f"no rating of an item that a judge has, found {shorten_names(unknown)}"
-        example = shorten_names(list(index)[:1])
-        problems.append(f"{people[0].files[0].file}: {what}; expected names such as {example}")
-    return unknown
+            rows.append(row)
+    return rows
 
 
 # -- Comparing
@@ -12431,28 +12529,25 @@ def identify_rows(judges: Sequence[Rater], people: Sequence[Rater], problems: li
 
 def choose_kind(raters: Sequence[Rater]) -> str:
     """Return what all raters gave: verdicts, or scores. Raises UsageError if they gave different things."""
-    lacking: dict[str, list[str]] = {}
+    found = []
     for kind in LEVELS:
-        lacking[kind] = []
-        for rater in raters:
-            if all(getattr(row, kind) is None for row in rater.rows):
-                lacking[kind].append(rater.name)
-        if not lacking[kind]:
+        lacking = [rater.name for rater in raters if all(getattr(row, kind) is None for row in rater.rows)]
+        if not lacking:
             return kind
-    found = [f"no {kind} by {shorten_names(names)}" for kind, names in lacking.items()]
+        found.append(f"no {kind} by {shorten_names(lacking)}")
     raise UsageError(f"verdicts and scores cannot be compared: {', '.join(found)}")
 
 
-def describe_raters(raters: Sequence[Rater]) -> dict[str, Any]:
-    counts = sum((Counter(rater.counts) for rater in raters), Counter())
-    name = raters[0].name if len(raters) == 1 else "people"
-    counted = {what: counts[what] for what in raters[0].counts}
-    return {"judge": name, **counted, "files": [file.named for file in raters[0].files]}
+def join_people(people: Sequence[Rater]) -> Rater:
+    """Return people as one rater."""
+    name = people[0].name if len(people) == 1 else "people"
+    counts = {what: sum(rater.counts[what] for rater in people) for what in people[0].counts}
+    return Rater(name, people[0].files, list_decisions(people), counts)
 
 
 def collect_items(raters: Sequence[Rater], kind: str) -> list[RatedItem]:
     """Return each item once. Those of several sources are told apart if all of these raters name them."""
-    by_source = all(row.source for row in flatten(rater.rows for rater in raters))
+    by_source = all(row.source for row in list_decisions(raters))
     items: dict[Hashable, RatedItem] = {}
     for index, rater in enumerate(raters):
         for row in rater.rows:
@@ -12470,33 +12565,33 @@ def collect_items(raters: Sequence[Rater], kind: str) -> list[RatedItem]:
     return list(items.values())
 
 
-def measure_group(judges: Sequence[Rater], items: Sequence[RatedItem], kind: str) -> dict[str, Any]:
+def measure_group(judges: Sequence[Rater], items: Sequence[RatedItem], kind: str) -> Agreement:
     """Measure how far all judges agree, and each two of them. `items` have the ratings of these judges."""
     complete = [item for item in items if None not in item.ratings]
-    several = [item for item in items if len(item.ratings) - item.ratings.count(None) > 1]
+    several = [item for item in items if len(item.known) > 1]
     [fleiss] = measure_ratings(complete, "nominal", correction=0)
     [alpha] = measure_ratings(several, LEVELS[kind][1], correction=1)
     pairs = []
-    for pair in itertools.combinations(range(len(judges)), 2):
-        names = {"judge": judges[pair[0]].name, "with": judges[pair[1]].name}
-        pairs.append(names | compare_pairs(items, [pair], kind, "agreement"))
-    return {
+    for first, second in itertools.combinations(range(len(judges)), 2):
+        names = {"judge": judges[first].name, "with": judges[second].name}
+        pairs.append(compare_pairs(names, items, [(first, second)], kind, "agreement"))
+    counts = {
         "items": len(items),
         "contradicted": sum(bool(item.contradicted) for item in items),
         "items_of_all": len(complete),
-        "fleiss_kappa": fleiss.value,
         "items_of_several": len(several),
-        "krippendorff_alpha": alpha.value,
-        "alpha_level": LEVELS[kind][1],
-        "ci95": {"fleiss_kappa": fleiss.interval, "krippendorff_alpha": alpha.interval},
-        "ci95_reason": {"fleiss_kappa": fleiss.reason, "krippendorff_alpha": alpha.reason},
-        "pairs": pairs,
     }
+    means = {"fleiss_kappa": fleiss, "krippendorff_alpha": alpha}
+    return Agreement({"alpha_level": LEVELS[kind][1]}, counts, means, pairs)
 
 
 def compare_pairs(
-    items: Sequence[RatedItem], pairs: Sequence[tuple[int, int]], kind: str, rate: str
-) -> dict[str, Any]:
+    names: dict[str, str],
+    items: Iterable[RatedItem],
+    pairs: Sequence[tuple[int, int]],
+    kind: str,
+    rate: str,
+) -> Agreement:
     """Compare pairs of raters on what both have rated, as one. `rate` names the share of equal ratings."""
     rated = []
     n_contradicted = 0
@@ -12510,19 +12605,16 @@ def compare_pairs(
     if values.max(initial=0) > 1:  # from 0 to 1 all ratings are within 1
         widths[f"{rate}_within_1"] = 1.0
     estimates = measure_ratings(rated, LEVELS[kind][0], widths.values())
-    n_items = len({(item.source, item.texts) for item in rated})
-    row: dict[str, Any] = {"items": n_items, "ratings": len(rated)}
-    row["questions"] = len({item.texts[0] for item in rated})
-    row["contradicted"] = n_contradicted
-    row["ci95"] = {}
-    for name, estimate in zip([*widths, "kappa"], estimates, strict=True):
-        row[name] = estimate.value
-        row["ci95"][name] = estimate.interval
-    row["ci95_reason"] = {"kappa": estimates[-1].reason}
+    counts = {
+        "items": len({(item.source, item.texts) for item in rated}),
+        "ratings": len(rated),
+        "questions": len({item.texts[0] for item in rated}),
+        "contradicted": n_contradicted,
+    }
     if rate == "accuracy":
-        row["too_kind"] = int((values[:, 0] > values[:, 1]).sum())
-        row["too_strict"] = int((values[:, 0] < values[:, 1]).sum())
-    return row
+        counts["too_kind"] = int((values[:, 0] > values[:, 1]).sum())
+        counts["too_strict"] = int((values[:, 0] < values[:, 1]).sum())
+    return Agreement(names, counts, dict(zip([*widths, "kappa"], estimates, strict=True)))
 
 
 def measure_ratings(
@@ -12544,156 +12636,125 @@ def measure_ratings(
     for width in widths:
         shares = []
         for item in rated:
-            known = [rating for rating in item.ratings if rating is not None]
-            gaps = [abs(first - second) for first, second in itertools.combinations(known, 2)]
+            gaps = [abs(first - second) for first, second in itertools.combinations(item.known, 2)]
             shares.append(sum(gap <= width + 1e-9 for gap in gaps) / len(gaps))
         found.append(compute_mean(make_sample(shares, questions), SHARE))
     return [*found, measure_coefficient(encoded, level, "questions", correction)]
 
 
-def compare_people(judges: Sequence[Rater], people: Sequence[Rater], kind: str) -> dict[str, Any]:
+def compare_people(judges: Sequence[Rater], people: Sequence[Rater], kind: str) -> Agreement:
     """Compare each judge, and then votes, with people: with each rating that one of them gave."""
-    last = len(judges)
-    places = range(last, last + len(people))
+    n = len(judges)
     items = collect_items([*judges, *people], kind)
-    known = [item for item in items if set(item.ratings[last:]) != {None}]
-    rows = []
+    known = [item for item in items if set(item.ratings[n:]) != {None}]
+    name = join_people(people).name
+    compared = []
     for index, judge in enumerate(judges):
-        pairs = [(index, place) for place in places]
-        rows.append({"judge": judge.name, **compare_pairs(items, pairs, kind, "accuracy")})
-    votes = ("majority", "unanimous") if len(judges) > 1 else ()
-    return {
-        **describe_raters(people),
-        "items": len(known),
-        "items_without_judge": sum(set(item.ratings[:last]) == {None} for item in known),
-        "judges": rows,
-        "votes": [compare_vote(name, known, last, kind) for name in votes],
-    }
+        pairs = [(index, n + place) for place in range(len(people))]
+        names = {"judge": judge.name, "with": name}
+        compared.append(compare_pairs(names, items, pairs, kind, "accuracy"))
+    for vote in VOTES if n > 1 else ():
+        voted, counts = count_votes(vote, known, n)
+        pairs = [(0, 1 + place) for place in range(len(people))]
+        row = compare_pairs({"judge": vote, "with": name}, voted, pairs, kind, "accuracy")
+        compared.append(row._replace(counts=counts | row.counts))
+    n_without_judge = sum(set(item.ratings[:n]) == {None} for item in known)
+    counts = {"items": len(known), "items_without_judge": n_without_judge}
+    return Agreement({"judge": name}, counts, {}, compared)
 
 
-def compare_vote(name: str, known: Iterable[RatedItem], n_judges: int, kind: str) -> dict[str, Any]:
-    """Compare the vote on each item with people: of more than half of two judges or more, or of all."""
+def count_votes(
+    vote: str, items: Iterable[RatedItem], n_judges: int
+) -> tuple[list[RatedItem], dict[str, int]]:
+    """Return (items with the vote as their first rating, counts of those without one).
+
+    The vote is that of more than half of two judges or more, or of all judges.
+    """
     voted = []
-    counts = Counter(left_out=0, fewer_judges=0)
-    for item in known:
+    counts = {"left_out": 0, "fewer_judges": 0}
+    for item in items:
         given = [rating for rating in item.ratings[:n_judges] if rating is not None]
         [(winner, count)] = Counter(given).most_common(1) or [(0.0, 0)]
-        if len(given) < (2 if name == "majority" else n_judges):
+        if len(given) < (2 if vote == "majority" else n_judges):
             counts["fewer_judges"] += bool(given)
-        elif count < len(given) if name == "unanimous" else 2 * count <= len(given):
+        elif count < len(given) if vote == "unanimous" else 2 * count <= len(given):
             counts["left_out"] += 1
         else:
             voted.append(RatedItem(item.source, item.texts, [winner, *item.ratings[n_judges:]]))
-    pairs = [(0, place) for place in range(1, max((len(item.ratings) for item in voted), default=0))]
-    return {"judge": name, **counts, **compare_pairs(voted, pairs, kind, "accuracy")}
+    return voted, counts
 
 
-def list_disagreements(judges: Sequence[Rater], items: Iterable[RatedItem]) -> list[dict[str, Any]]:
+def list_disagreements(items: Iterable[RatedItem]) -> list[RatedItem]:
     """Return the items that judges rate differently: the widest apart first, then the most evenly split."""
-    apart: list[tuple[tuple[float, float], dict[str, Any]]] = []
-    for item in items:
-        row: dict[str, Any] = {"source": item.source, **dict(item.texts), "decisions": {}, "reasoning": {}}
-        for judge, rating, reason in zip(judges, item.ratings, item.reasons, strict=True):
-            if rating is not None:
-                row["decisions"][judge.name] = rating
-                row["reasoning"][judge.name] = reason
-        known = list(row["decisions"].values())
-        if len(set(known)) > 1:
-            apart.append(((max(known) - min(known), statistics.pvariance(known)), row))
-    return [row for _, row in sorted(apart, key=itemgetter(0), reverse=True)]
+    apart = [item for item in items if len(set(item.known)) > 1]
+    apart.sort(key=lambda item: statistics.pvariance(item.known), reverse=True)
+    return sorted(apart, key=lambda item: max(item.known) - min(item.known), reverse=True)
 
 
 # -- Reports
 
 
-def list_agreement_parts(results: Mapping[str, Any], is_page: bool = False) -> list[Part]:
-    """Return the report; a page has room for whole texts."""
-    people = results.get("people")
-    rows: list[list[Cell]] = []
-    for rater in [*results["judges"], *([people] if people else [])]:
-        counts = [rater[name] for name in ("decisions", "left_out", "undecided")]
-        rows.append([rater["judge"], *counts, len(rater["files"])])
-    weights = " with quadratic weights" if results["compared"] == "score" else ""
-    how = f"{IN_BRACKETS}, from {MIN_CLUSTERS} questions on: by questions; of coefficients a bootstrap."
-    header = ["Judge", "Decisions", "Left out", "Undecided", "Files"]
-    parts = [Part("Agreement between judges", header, rows, [how, f"Kappa is Cohen's{weights}."])]
-    if results["all"]["pairs"]:
-        parts.append(build_group_part("All items", results["all"]))
-    sources = [row for row in results["sources"].items() if row[1]["items_of_several"]]
-    if len(sources) > MAX_SOURCES_SHOWN and not is_page:
-        note = f"{len(sources)} sources: those with the lowest alpha follow, the results file has all."
-        parts[-1] = parts[-1]._replace(lines=[*parts[-1].lines, note])
-        alphas = {name: group["krippendorff_alpha"] for name, group in sources}
-        sources.sort(key=lambda row: (alphas[row[0]] is None, alphas[row[0]]))
-        sources = sources[:MAX_NAMES_SHOWN]
-    for source, group in sources:
-        name = source or "none"
-        parts.append(build_group_part(f"Source: {name}", group)._replace(name=name))
-    if people:
-        notes = [f"Of {people['items']} items {people['items_without_judge']} have no judge's decision."]
-        for vote, why in zip(people["votes"], ("tied", "not unanimous"), strict=False):
-            what = f"{why} {vote['left_out']}, with fewer judges {vote['fewer_judges']}"
-            notes.append(f"Left out of the {vote['judge']} vote: {what}")
-        title = f"Compared with people: {people['judge']}"
-        part = build_pairs_part(title, [*people["judges"], *people["votes"]], notes)
-        parts.append(part._replace(name=people["judge"]))
-        if "among_people" in people:
-            parts.append(build_group_part("People among themselves", people["among_people"]))
-    lines = [describe_disagreement(row, is_page) for row in results["disagreements"]]
-    title = f"Disagreements: {len(lines)} of {results['items_apart']}, the widest first"
-    return [*parts, Part(title, lines=lines)]
-
-
-def build_group_part(title: str, group: Mapping[str, Any]) -> Part:
+def build_group_part(title: str, group: Agreement, kind: str) -> Part:
     """Return a table of the pairs of judges, with the coefficients of all judges below it."""
-    coefficients = [MeanCell(group[name], interval, 2) for name, interval in group["ci95"].items()]
-    fleiss, alpha = map(format_interval, coefficients)
+    cells = [MeanCell(mean.value, mean.interval, 2) for mean in group.means.values()]
+    fleiss, alpha = map(format_interval, cells)
+    n_of_all = group.counts["items_of_all"]
+    n_of_several = group.counts["items_of_several"]
     lines = [
-        f"Fleiss' kappa of the {group['items_of_all']} items that all judged: {fleiss}",
-        f"Krippendorff's {group['alpha_level']} alpha of the {group['items_of_several']} items that several "
-        f"judged: {alpha}",
+        f"Fleiss' kappa of the {n_of_all} items that all judged: {fleiss}",
+        f"Krippendorff's {LEVELS[kind][1]} alpha of the {n_of_several} items that several judged: {alpha}",
     ]
-    return build_pairs_part(title, group["pairs"], lines)
+    return build_pairs_part(title, ["Pair", "Items"], group.pairs, lines)
 
 
-def build_pairs_part(title: str, pairs: Sequence[Mapping[str, Any]], lines: Sequence[str]) -> Part:
-    """Return a table of pairs of judges, or of judges and people, with `lines` below it."""
+def build_people_agreement_part(found: Agreement) -> Part:
+    """Return a table of judges and votes, each compared with people."""
+    lines = ["Of {items} items {items_without_judge} have no judge's decision.".format(**found.counts)]
+    for pair in found.pairs:
+        vote = pair.names["judge"]
+        if "left_out" in pair.counts:
+            what = "{left_out}, with fewer judges {fewer_judges}".format(**pair.counts)
+            lines.append(f"Left out of the {vote} vote: {VOTES[vote]} {what}")
+    name = found.names["judge"]
+    header = ["Judge", "Items", "Ratings", "Too kind", "Too strict"]
+    return build_pairs_part(f"Compared with people: {name}", header, found.pairs, lines)._replace(name=name)
+
+
+def build_pairs_part(
+    title: str, header: Sequence[str], pairs: Iterable[Agreement], lines: Sequence[str]
+) -> Part:
+    """Return a table of pairs of raters: their names, counts, rates and kappa."""
     rows: list[MeansRow] = []
     notes = []
     for pair in pairs:
-        name = f"{pair['judge']} - {pair['with']}" if "with" in pair else pair["judge"]
-        cells: list[Cell] = [name, pair["items"]]
-        if "with" not in pair:
-            cells += [pair["ratings"], str(pair["too_kind"]), str(pair["too_strict"])]
-        means = {key: Mean(pair[key], interval, pair["items"]) for key, interval in pair["ci95"].items()}
-        rows.append((cells, means))
-        reason = pair["ci95_reason"]["kappa"]
-        if pair["kappa"] is None:
-            notes.append(f"{name}: no kappa: {reason}")
-        elif reason and pair["questions"] >= MIN_CLUSTERS:
-            notes.append(f"{name}: no interval of kappa: {reason}")
-        if pair["contradicted"]:
+        names = pair.names.values() if header[0] == "Pair" else [pair.names["judge"]]
+        name = " - ".join(names)
+        counts = [pair.counts[heading.lower().replace(" ", "_")] for heading in header[1:]]
+        rows.append(([name, *map(str, counts)], pair.means))
+        kappa = pair.means["kappa"]
+        if kappa.value is None:
+            notes.append(f"{name}: no kappa: {kappa.reason}")
+        elif kappa.reason and pair.counts["questions"] >= MIN_CLUSTERS:
+            notes.append(f"{name}: no interval of kappa: {kappa.reason}")
+        if pair.counts["contradicted"]:
             what = "left out, since equal items were decided differently"
-            notes.append(f"{name}: {what}: {pair['contradicted']}")
-    headings = (
-        ["Pair", "Items"] if "with" in pairs[0] else ["Judge", "Items", "Ratings", "Too kind", "Too strict"]
-    )
-    part = build_means_part(title, headings, rows, AGREEMENT_MEASURES)
+            notes.append(f"{name}: {what}: {pair.counts['contradicted']}")
+    part = build_means_part(title, header, rows, AGREEMENT_MEASURES)
     table = [list(map(format_cell, row)) for row in part.rows]  # intervals in brackets: few are symmetric
     return part._replace(rows=table, lines=[*notes, *lines])
 
 
-def describe_disagreement(row: Mapping[str, Any], is_page: bool) -> str:
+def describe_disagreement(item: RatedItem, judges: Sequence[Rater], is_page: bool) -> str:
     """Return the texts and each judge's rating in one line; on a page with whole texts and reasons."""
     texts = []
-    for name, text in row.items():
-        if text and isinstance(text, str):
+    for name, text in (("source", item.source), *item.texts):
+        if text:
             texts.append(f"{name} {text if is_page else show_json(text)}")
     ratings = []
-    for judge, value in row["decisions"].items():
-        shown = ("yes" if value else "no") if isinstance(value, bool) else f"{value:g}"
-        reason = f" ({row['reasoning'][judge]})" if is_page and row["reasoning"][judge] else ""
-        ratings.append(f"{judge} {shown}{reason}")
+    for judge, rating, reason in zip(judges, item.ratings, item.reasons, strict=True):
+        if rating is not None:
+            shown = ("yes" if rating else "no") if isinstance(rating, bool) else f"{rating:g}"
+            ratings.append(f"{judge.name} {shown}{f' ({reason})' if is_page and reason else ''}")
     return f"{', '.join(texts)}: {', '.join(ratings)}"
 
 
@@ -12703,21 +12764,6 @@ AGREEMENT_HEADER = [
     *("fleiss_kappa", "krippendorff_alpha", "fleiss_kappa_low", "fleiss_kappa_high"),
     *("krippendorff_alpha_low", "krippendorff_alpha_high", "questions", "contradicted"),
 ]
-
-
-def list_agreement_rows(results: Mapping[str, Any]) -> Iterator[list[object]]:
-    """Yield the rows of the CSV: people with each judge and vote, then each pair of judges and all judges."""
-    rows: list[dict[str, Any]] = []
-    people = results.get("people", {"judges": [], "votes": []})
-    for pair in (*people["judges"], *people["votes"]):
-        rows.append({**pair, "with": people["judge"]})
-    for source, group in {"": results["all"], **results["sources"]}.items():
-        for row in (*group["pairs"], group):
-            rows.append({"judge": "all", "source": source, **row})
-    for cells in rows:
-        for name, interval in cells["ci95"].items():
-            cells[f"{name}_low"], cells[f"{name}_high"] = interval or (None, None)
-        yield [cells.get(name) for name in AGREEMENT_HEADER]
 
 
 # ------------------------------------------------------------------ 17. Summaries
