@@ -8263,8 +8263,7 @@ class GradeSplit(Command):
             attention, board, *_ = self.leaderboard.parts
             lines.append(render_text([list_on_console(attention), narrow_leaderboard(board, self.judging)]))
             for system in self.systems:
-                cases = describe_cases(system, [])["Overridden scores"]
-                lines += map(escape_console, prefix_lines(system.title, cases))
+                lines += map(escape_console, prefix_lines(system.title, describe_decisions(system)))
         else:
             lines.append(render_split_text(self.submissions[0], self.split))
             lines.append(render_text([self.baseline_part]))
@@ -9856,33 +9855,11 @@ def list_concerns(
     for name in filter(re.compile(r"\\").search, (submission.name, *submission.names)):
         yield ESCAPED, LinkCell(submission.name, page, name)
     for system in submission.systems:
-        title = system.title if len(submission.systems) > 1 else submission.name
-        for kind in ODDITIES:
-            for line in list_oddities(system, kind):
-                yield kind, LinkCell(title, page, line.removeprefix(f"{system.file.file}: "))
-        for criterion in split.criteria:
-            ids = list_ids(system.find_missing(criterion))
-            if ids:
-                note = f"{criterion.prefix}{len(ids)} ({shorten_names(ids)})"
-                yield UNJUDGED, LinkCell(title, submission.link_page(split, ids[0]), note, len(ids))
-        n_blank = sum(is_blank(answer.prediction.answer) for answer in system.answers)
-        if 2 * n_blank >= len(system.answers) > 0:
-            yield UNANSWERED, LinkCell(title, page, f"{n_blank} of {len(system.answers)}")
-        f1 = system.find_mean(F1_MEASURE)
-        if f1.is_submitted and f1.value == 0:
-            yield NOTHING_RIGHT, LinkCell(title, page)
-        for answer in system.flagged:
-            name = answer.question.question_id
-            note = f"{name} ({', '.join(answer.flags)})"
-            yield FLAGGED, LinkCell(title, submission.link_page(split, name), note)
-        for answer, criterion in system.disputed:
-            name = answer.question.question_id
-            note = f"{criterion.prefix}{name} ({criterion.describe_marks(answer)})"
-            yield DISPUTED, LinkCell(title, submission.link_page(split, name), note)
+        yield from list_system_concerns(split, submission, system)
         for group in groups:
             others = [other.title for other in group if other is not system]
             if len(others) < len(group):
-                yield EQUAL, LinkCell(title, page, shorten_names(others))
+                yield EQUAL, LinkCell(choose_title(submission, system), page, shorten_names(others))
     if len(submission.systems) > 1 and choose_final(submission) is None:
         yield BEST, LinkCell(submission.name, page, f"best of {len(submission.systems)} systems")
     for decision in decisions:
@@ -9891,6 +9868,37 @@ def list_concerns(
             yield UNEQUAL, LinkCell(submission.name, page, decision.describe())
     for name in find_files_beside(split, submission):
         yield BESIDE, LinkCell(submission.name, page, name)
+
+
+def list_system_concerns(
+    split: Split, submission: Submission, system: System
+) -> Iterator[tuple[str, LinkCell]]:
+    page = submission.link_page(split)
+    title = choose_title(submission, system)
+    for kind in ODDITIES:
+        for line in list_oddities(system, kind):
+            yield kind, LinkCell(title, page, line.removeprefix(f"{system.file.file}: "))
+    for criterion in split.criteria:
+        ids = list_ids(system.find_missing(criterion))
+        if ids:
+            note = f"{criterion.prefix}{len(ids)} ({shorten_names(ids)})"
+            yield UNJUDGED, LinkCell(title, submission.link_page(split, ids[0]), note, len(ids))
+    n_blank = sum(is_blank(answer.prediction.answer) for answer in system.answers)
+    if 2 * n_blank >= len(system.answers) > 0:
+        yield UNANSWERED, LinkCell(title, page, f"{n_blank} of {len(system.answers)}")
+    f1 = system.find_mean(F1_MEASURE)
+    if f1.is_submitted and f1.value == 0:
+        yield NOTHING_RIGHT, LinkCell(title, page)
+    cases = [(FLAGGED, answer, "", ", ".join(answer.flags)) for answer in system.flagged]
+    for answer, criterion in system.disputed:
+        cases.append((DISPUTED, answer, criterion.prefix, criterion.describe_marks(answer)))
+    for kind, answer, prefix, why in cases:
+        name = answer.question.question_id
+        yield kind, LinkCell(title, submission.link_page(split, name), f"{prefix}{name} ({why})")
+
+
+def choose_title(submission: Submission, system: System) -> str:
+    return system.title if len(submission.systems) > 1 else submission.name
 
 
 def list_oddities(system: System, kind: str) -> list[str]:
@@ -10083,34 +10091,37 @@ JUDGEMENTS_MISSING = "judgements missing"
 NOBODY = JudgedBy("", "")  # points of F1 rest on no judge
 
 
-class Basis(NamedTuple):
-    """What points rest on. If it has changed since the last points, that is why they differ."""
-
-    kind: str  # the reason, in which {then} and {now} are states
-    read: Callable[[Grade], dict[str, str]]  # question ID, or "" -> state
-    names_questions: bool = False
+# Reasons for which points differ that name the questions
+GOLD_CHANGED = "gold, rubric or evidence changed"
+ANSWERS_CHANGED = "its answers changed"
+DECISIONS = "decisions"
 
 
-# A question is named by the first reason that holds for it: a new system's answers are not changed ones
-BASES = (
-    Basis("gold, rubric or evidence changed", lambda grade: read_states(grade, hash_evidence), True),
-    Basis("another system counts", lambda grade: read_states(grade, lambda _: grade.system.name)),
-    Basis("its answers changed", lambda grade: read_states(grade, hash_prediction), True),
-    Basis("{now} instead of {then}", lambda grade: {"": "F1" if grade.measure is F1_MEASURE else "combined"}),
-    Basis("another judge", lambda grade: read_judge(grade, grade.judged_by.model)),
-    Basis("another prompt", lambda grade: read_judge(grade, grade.judged_by.prompt_hash)),
-    Basis("another number of repeats", lambda grade: read_judge(grade, str(grade.judged_by.repeats))),
-    Basis("decisions", lambda grade: read_states(grade, describe_decision), True),
-    Basis("another version of this program", lambda _: {"": VERSION}),
-)
-
-
-def read_states(grade: Grade, read: Callable[[GradedAnswer], str]) -> dict[str, str]:
-    return {answer.question.question_id: read(answer) for answer in grade.system.answers}
-
-
-def read_judge(grade: Grade, state: str) -> dict[str, str]:
-    return {"": state} if grade.judged_by.model else {}
+def find_basis(grade: Grade) -> dict[str, dict[str, str]]:
+    """Return what points rest on: by reason for a change, the state of each question, or of "" for all."""
+    evidence = {}
+    predictions = {}
+    decisions = {}
+    for answer in grade.system.answers:
+        name = answer.question.question_id
+        decision = answer.find_decision(RUBRIC)
+        evidence[name] = hash_evidence(answer)
+        predictions[name] = hash_texts(answer.prediction.answer, *answer.cited)
+        decisions[name] = f"{decision.score:g}" if decision else ""
+    # A question is named by the first reason that holds for it: a new system's answers are not changed ones
+    basis = {
+        GOLD_CHANGED: evidence,
+        "another system counts": dict.fromkeys(evidence, grade.system.name),
+        ANSWERS_CHANGED: predictions,
+        "{now} instead of {then}": {"": "F1" if grade.measure is F1_MEASURE else "combined"},
+    }
+    if grade.judged_by.model:
+        basis["another judge"] = {"": grade.judged_by.model}
+        basis["another prompt"] = {"": grade.judged_by.prompt_hash}
+        basis["another number of repeats"] = {"": str(grade.judged_by.repeats)}
+    basis[DECISIONS] = decisions
+    basis["another version of this program"] = {"": VERSION}
+    return basis
 
 
 def hash_evidence(answer: GradedAnswer) -> str:
@@ -10119,40 +10130,25 @@ def hash_evidence(answer: GradedAnswer) -> str:
     return hash_texts(answer.gold_id, *(sentences.get(name, "") for name in answer.gold))
 
 
-def hash_prediction(answer: GradedAnswer) -> str:
-    return hash_texts(answer.prediction.answer, *answer.cited)
-
-
 @functools.lru_cache(10_000)  # the same gold for each submission
 def hash_texts(*texts: str) -> str:
     return hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
-def describe_decision(answer: GradedAnswer) -> str:
-    decision = answer.find_decision(RUBRIC)
-    return f"{decision.score:g}" if decision else ""
-
-
-def list_changes(grade: Grade) -> Iterator[tuple[str, str]]:
-    """Yield the reasons for which points differ from the last ones, each also with its questions."""
-    seen: set[str] = set()
-    for basis in BASES:
-        then = grade.last.basis.get(basis.kind)
-        now = basis.read(grade)
-        if not then or not now:
-            continue
-        changed = [key for key in {**then, **now} if then.get(key) != now.get(key) and key not in seen]
-        if changed:
-            seen.update(filter(None, changed))
-            kind = basis.kind.format(then=then.get(""), now=now.get(""))
-            yield kind, f"{kind}: {shorten_names(changed)}" if basis.names_questions else kind
-
-
-def explain_grade(grade: Grade) -> dict[str, str]:
-    """Return why a grade differs from that of the last run: each kind of reason, with its questions."""
+def explain_change(grade: Grade) -> dict[str, str]:
+    """Return why points differ from the last ones: each kind of reason, also with its questions."""
     if grade.points is None:
         return {grade.obstacle: grade.obstacle}
-    reasons = dict(list_changes(grade))
+    reasons = {}
+    seen: set[str] = set()
+    for kind, now in find_basis(grade).items():
+        then = grade.last.basis.get(kind, now)
+        changed = [name for name in {**then, **now} if then.get(name) != now.get(name) and name not in seen]
+        if changed:
+            seen.update(filter(None, changed))
+            reason = kind.format(then=then.get(""), now=now.get(""))
+            is_named = kind in (GOLD_CHANGED, ANSWERS_CHANGED, DECISIONS)
+            reasons[reason] = f"{reason}: {shorten_names(changed)}" if is_named else reason
     if grade.last.points is None:
         is_judged = grade.last.obstacle == JUDGEMENTS_MISSING
         arrived = "judgements arrived" if is_judged else f"was {grade.last.obstacle}"
@@ -10166,7 +10162,7 @@ def compare_with_last(split: Split, grades: Mapping[str, Grade], last: LastGrade
     kinds: Counter[str] = Counter()
     for name, grade in grades.items():
         if grade.last is not NO_LAST_GRADE and grade.points != grade.last.points:
-            reasons = explain_grade(grade)
+            reasons = explain_change(grade)
             kinds.update(reasons.keys())
             points = f"{format_points(grade.points)}, before {format_points(grade.last.points)}"
             cases.append((name, f"{points}: {'; '.join(reasons.values())}"))
@@ -10255,10 +10251,8 @@ def build_gradebook_document(
             "points": grade.points,
             "obstacle": grade.obstacle,
             "history": grade.history,
-            "basis": submission.last.basis,
+            "basis": submission.last.basis if grade.points is None else find_basis(grade),
         }
-        if grade.points is not None:
-            grades[submission.name]["basis"] = {basis.kind: basis.read(grade) for basis in BASES}
     for name, gone in last.grades.items():
         grades[name] = {"obstacle": NOT_GRADED, "history": gone.history, "basis": gone.basis}
     asked = {criterion.name for criterion in split.criteria}
@@ -10284,7 +10278,7 @@ def make_relative(path: str) -> str:
 def render_split_text(submission: Submission, split: Split) -> str:
     """Return the console report of one folder: a block per system, then the comparison."""
     systems = submission.systems
-    blocks = [render_system(system, split.criteria) for system in systems]
+    blocks = list(map(render_system, systems))
     if len(systems) > 1:
         pairs = build_comparison_part(submission.differences)
         certainty = [
@@ -10300,7 +10294,7 @@ def render_split_text(submission: Submission, split: Split) -> str:
     return "\n".join(blocks)
 
 
-def render_system(system: System, criteria: Sequence[SplitCriterion]) -> str:
+def render_system(system: System) -> str:
     """Return one system's blocks, as the course defines them."""
     answers = system.answers
     recalls = []
@@ -10338,10 +10332,7 @@ Average Combined Score (0-1): {format_mean(system, COMBINED_MEASURE, 2)}"""
         measure = criterion.measure
         lowest = min(PROMPTS[criterion.prompt].choices.values())
         text += f"\nAverage {measure.title} ({lowest}-{measure.highest:g}): {format_mean(system, measure, 2)}"
-    cases = describe_cases(system, criteria)
-    remarks = describe_scored(system)
-    for title in ("Flagged questions", "Judges differ", "Overridden scores"):
-        remarks += cases[title]
+    remarks = [*describe_scored(system), *describe_cases(system)]
     return "\n".join([text, *map(escape_console, remarks)])
 
 
@@ -10358,31 +10349,30 @@ def describe_scored(system: System) -> list[str]:
     return [f"Averages of {n_scored} of {n_questions} questions: the others have no score"]
 
 
-def describe_cases(system: System, criteria: Iterable[SplitCriterion]) -> dict[str, list[str]]:
-    """Return the answers that a person should look at, by title."""
-    cases: dict[str, list[str]] = {"Questions without a judgement": [], "Flagged questions": []}
-    cases |= {"Judges differ": [], "Overridden scores": []}
-    for answer, criterion in system.disputed if not system.submission else ():  # no student's page has them
-        text = f"{answer.question.question_id}: {criterion.prefix}{criterion.describe_marks(answer)}"
-        cases["Judges differ"].append(f"Judges differ: {text}")
-    for answer in system.answers:
-        name = answer.question.question_id
-        for criterion in criteria:
-            failure = answer.find_failure(criterion)
-            if failure:
-                reason = f"{name}: {criterion.prefix}{failure.reason}"
-                cases["Questions without a judgement"].append(reason)
-        if answer.flags and not answer.failure:
+def describe_cases(system: System) -> list[str]:
+    """Return the answers that a person should look at: flagged, judged differently, and decided on."""
+    lines = []
+    for answer in system.flagged:
+        if not answer.failure:
+            name = answer.question.question_id
             score = "no score" if answer.score is None else f"{answer.score:.3g}"
-            cases["Flagged questions"].append(f"Flagged {name} ({', '.join(answer.flags)}): {score}")
-        for criterion in system.judged:
-            decision = answer.find_decision(criterion)
-            if decision:
-                judgement = answer.find_judgement(criterion)
-                by_judge = f"the judge's {criterion.format_score(judgement)}" if judgement else "no score"
-                text = f"{criterion.format_score(decision)} instead of {by_judge}: {decision.reason}"
-                cases["Overridden scores"].append(f"Overridden {name}: {criterion.prefix}{text}")
-    return cases
+            lines.append(f"Flagged {name} ({', '.join(answer.flags)}): {score}")
+    for answer, criterion in system.disputed if not system.submission else ():  # no student's page has them
+        marks = f"{criterion.prefix}{criterion.describe_marks(answer)}"
+        lines.append(f"Judges differ: {answer.question.question_id}: {marks}")
+    return lines + describe_decisions(system)
+
+
+def describe_decisions(system: System) -> list[str]:
+    lines = []
+    for answer, criterion in itertools.product(system.answers, system.judged):
+        decision = answer.find_decision(criterion)
+        if decision:
+            judgement = answer.find_judgement(criterion)
+            by_judge = f"the judge's {criterion.format_score(judgement)}" if judgement else "no score"
+            text = f"{criterion.format_score(decision)} instead of {by_judge}: {decision.reason}"
+            lines.append(f"Overridden {answer.question.question_id}: {criterion.prefix}{text}")
+    return lines
 
 
 def describe_missing(system: System, criteria: Iterable[SplitCriterion]) -> list[str]:
@@ -10485,41 +10475,25 @@ def build_split_report(
 ) -> Report:
     """Return the report on one submission, for its authors, or on the systems of the current directory."""
     systems = submission.systems
-    lines = [*prefix_lines("not graded", submission.reasons), *submission.warnings]
-    lines += prefix_lines("a file beside, not graded", find_files_beside(split, submission))
-    cases: dict[str, list[str]] = defaultdict(list)
-    distributions = {}
-    for system in systems:
-        lines += [line.removeprefix("warning: ") for line in describe_missing(system, split.criteria)]
-        for title, own in describe_cases(system, split.criteria).items():
-            cases[title] += prefix_lines(system.name, own)
-        scores = [answer.score for answer in system.scored if answer.score is not None]
-        if scores:
-            title = f"{system.name}: {len(scores)} judged"
-            title += f", {len(system.missing)} missing" if system.missing else ""
-            distributions[title] = Distribution(scores, list(map(float, RUBRIC_LEVELS)))
-    if not distributions:
-        lines.append("No answer was judged.")
     n_evidence = sum(bool(question.evidence_sentences) for question in split.questions)
-    counts = f"Questions: {len(split.questions)}, with gold evidence (precision, recall, F1): {n_evidence}"
-    remarks = [
-        counts,
-        *describe_certainty(systems, split.measures, submission.differences),
-        *list_origins(systems),
-    ]
+    remarks = [f"Questions: {len(split.questions)}, with gold evidence (precision, recall, F1): {n_evidence}"]
+    remarks += describe_certainty(systems, split.measures, submission.differences)
+    remarks += list_origins(systems)
+    cases: list[str] = []
     for system in systems:
         remarks += prefix_lines(system.name, describe_scored(system))
+        cases += prefix_lines(system.name, describe_cases(system))
     parts = [
         build_systems_part("Systems", systems, split.measures, remarks),
         baseline,
         build_comparison_part(submission.differences, lists_unsubmitted=False)._replace(place="folded"),
         *(build_slice_part(systems, label, split.measures) for label in LABELS),
-        *(Part(title, lines=own, place="last") for title, own in cases.items()),
+        Part("Answers to look at", lines=cases, place="last"),
     ]
-    facts = describe_run(split, systems, judging)
+    lines = list_page_warnings(split, submission)
     if submission.name:
         first = list_first_parts(split, submission, gradebook)
-        lines = [line for line in lines if line not in first[0].lines]
+        lines = [line for line in lines if line not in first[0].lines]  # which has the mistaken IDs
         parts = [*first, *parts]
     else:
         lines += split.warnings
@@ -10535,9 +10509,31 @@ def build_split_report(
         entries=lambda: build_entries(split, systems),
         header=list_csv_header(split.measures, split.criteria, split.further),
         rows=lambda: list_csv_rows(split, systems),
-        distributions=distributions,
-        facts=facts | {"Warnings": str(len(lines))},
+        distributions=find_distributions(systems),
+        facts=describe_run(split, systems, judging) | {"Warnings": str(len(lines))},
     )
+
+
+def list_page_warnings(split: Split, submission: Submission) -> list[str]:
+    lines = [*prefix_lines("not graded", submission.reasons), *submission.warnings]
+    lines += prefix_lines("a file beside, not graded", find_files_beside(split, submission))
+    for system in submission.systems:
+        lines += [line.removeprefix("warning: ") for line in describe_missing(system, split.criteria)]
+    if not any(system.scored for system in submission.systems):
+        lines.append("No answer was judged.")
+    return lines
+
+
+def find_distributions(systems: Iterable[System]) -> dict[str, Distribution]:
+    """Return the answer scores of each system by what a picture of them is called."""
+    distributions = {}
+    for system in systems:
+        scores = [answer.score for answer in system.scored if answer.score is not None]
+        if scores:
+            missing = f", {len(system.missing)} missing" if system.missing else ""
+            title = f"{system.name}: {len(scores)} judged{missing}"
+            distributions[title] = Distribution(scores, list(map(float, RUBRIC_LEVELS)))
+    return distributions
 
 
 def list_first_parts(split: Split, submission: Submission, gradebook: Gradebook) -> list[Part]:
@@ -10637,19 +10633,16 @@ def list_csv_rows(split: Split, systems: Sequence[System]) -> Iterator[list[obje
 
 # -- The page: each question with all its answers
 
-PAGE_BYTES = 8_000_000  # of one page; if it would be larger, documents are shown in excerpts
-ANSWER_BYTES = 1_400  # that an answer, or a question with its rubric, takes up
-SENTENCE_BYTES = 25  # of markup
+PAGE_CHARS = 2_000_000  # of the gold documents of a page; with more they are shown in excerpts
 EXCERPT_CHARS = 600  # of a plain text that is not shown whole
 
 
 def build_entries(split: Split, systems: Sequence[System]) -> Iterator[Entry]:
     """Yield each question with all its answers, its rubric and its document, to open on the page."""
-    n_bytes = ANSWER_BYTES * len(split.questions) * (1 + len(systems))
+    n_chars = 0
     for question in split.questions:
         document = split.documents[question.doc_id]
-        texts = [document.text, *(document.sentences or {}).values()]
-        n_bytes += sum(len(text) + SENTENCE_BYTES for text in texts)
+        n_chars += len(document.text) + sum(map(len, (document.sentences or {}).values()))
     for position, question in enumerate(split.questions):
         answers = {system.name: system.answers[position] for system in systems}
         labels = [f"document: {question.doc_id}"]
@@ -10659,7 +10652,7 @@ def build_entries(split: Split, systems: Sequence[System]) -> Iterator[Entry]:
         document = split.documents[question.doc_id]
         lists = {
             "Rubric": list_rubric_lines(question, answers),
-            "Gold document": list_document_lines(question, answers, document, n_bytes <= PAGE_BYTES),
+            "Gold document": list_document_lines(question, answers, document, n_chars <= PAGE_CHARS),
         }
         cards = [build_answer_card(system, answers[system.name]) for system in systems]
         name = question.question_id
@@ -12151,7 +12144,7 @@ class Agreement(NamedTuple):
         values = {name: mean.value for name, mean in self.means.items()}
         intervals = {name: mean.interval for name, mean in self.means.items()}
         reasons = {name: mean.reason for name, mean in self.means.items() if mean.reason}
-        return {**self.names, **self.counts, **values, "ci95": intervals, "ci95_reason": reasons}
+        return {**self.names, **self.counts, "ci95": intervals, **values, "ci95_reason": reasons}
 
     def build_block(self) -> dict[str, Any]:
         return {**self.build_row(), "pairs": [pair.build_row() for pair in self.pairs]}

@@ -132,7 +132,8 @@ def test_markdown(hostile: Project) -> None:
     )
     assert "| =a\\_b\\$x\\$한 - strong | Combined | 4 | +0.050 | n/a | judgements missing |" in lines
     assert mentions(lines, "dev\\_simple\\_output.json", "4, e.g. =cmd\\|' /C calc'!A0")
-    assert "\n## Questions without a judgement\n\n- strong: q4: no score in " in page
+    assert "\n## Questions without a judgement" not in page  # the warning has them
+    assert mentions(lines, "judging failed: q4 (1 in all, each counts 0), e.g. no score in ")
     assert "- strong: Flagged =cmd\\|' /C calc'!A0 (score-like, role-like): 3" in lines
     origins = page.partition("\n## Where this comes from\n\n")[2].splitlines()
     run = outcome.results["strong"]["run"]
