@@ -9718,7 +9718,10 @@ class BoardRow(NamedTuple):
 
 
 def choose_measure(systems: Sequence[System]) -> Measure:
-    """Return the measure that ranks: combined, answer if nothing is cited, F1 without answer scores."""
+    """Return the measure that ranks: combined, answer if nothing is cited, F1 without answer scores.
+
+    A board may rank by answer alone, points may not: the first late student who cites would change them all.
+    """
     if not has_scores(systems):
         return F1_MEASURE
     judged = [system for system in systems if system.scored]
@@ -9782,7 +9785,7 @@ def build_gradebook(
 ) -> Gradebook:
     """Grade each submission: by the combined score, or F1 if nobody asked for a judge."""
     systems = list(flatten(submission.systems for submission in submissions))
-    # One measure for all, or points would not be comparable: not "answer", by which a board may rank
+    # One measure for all, or points would not be comparable; never answer alone (see choose_measure)
     measure = COMBINED_MEASURE if needs_judge or has_scores(systems) else F1_MEASURE
     grades = {}
     for submission in submissions:
@@ -9823,7 +9826,6 @@ def build_grade(
     if not submission.systems:
         obstacle = NOT_GRADED
     elif measure is F1_MEASURE:
-        judged_by = NOBODY
         n_missing = 0
     elif n_missing:
         obstacle = JUDGEMENTS_MISSING
@@ -10088,7 +10090,6 @@ def build_question_part(split: Split, gradebook: Gradebook) -> Part:
 
 NOT_GRADED = "not graded"
 JUDGEMENTS_MISSING = "judgements missing"
-NOBODY = JudgedBy("", "")  # points of F1 rest on no judge
 
 
 # Reasons for which points differ that name the questions
@@ -10115,7 +10116,7 @@ def find_basis(grade: Grade) -> dict[str, dict[str, str]]:
         ANSWERS_CHANGED: predictions,
         "{now} instead of {then}": {"": "F1" if grade.measure is F1_MEASURE else "combined"},
     }
-    if grade.judged_by.model:
+    if grade.judged_by.model and grade.measure is not F1_MEASURE:
         basis["another judge"] = {"": grade.judged_by.model}
         basis["another prompt"] = {"": grade.judged_by.prompt_hash}
         basis["another number of repeats"] = {"": str(grade.judged_by.repeats)}
@@ -10223,8 +10224,7 @@ def add_last_grades(split: Split, submissions: Sequence[Submission], last: LastG
     withdrawn = []
     for name, grade in last.grades.items():
         path = os.path.abspath(grade.folder)
-        is_gone = not os.path.lexists(path) and os.path.isdir(os.path.dirname(path))
-        if grade.folder and is_gone and os.path.dirname(path) in parents:
+        if grade.folder and not os.path.lexists(path) and os.path.dirname(path) in parents:
             withdrawn.append(grade.folder)
         elif grade.folder:
             unnamed.append(name)
@@ -10397,9 +10397,14 @@ def describe_certainty(
     if not systems:
         return []
     n_documents = systems[0].means[RETRIEVAL_MEASURES[0].name].n_clusters
-    lines = [
-        f"{IN_BRACKETS}, by {n_documents} gold documents{describe_fewer(systems, measures, n_documents)}."
-    ]
+    fewer: dict[int, list[str]] = defaultdict(list)
+    for measure in measures:
+        means = [system.find_mean(measure) for system in systems]
+        number = min((mean.n_clusters for mean in means if mean.n), default=n_documents)
+        if number < n_documents:
+            fewer[number].append(measure.title)
+    by_measure = [f"{', '.join(titles)} by {number}" for number, titles in fewer.items()]
+    lines = ["; ".join([f"{IN_BRACKETS}, by {n_documents} gold documents", *by_measure]) + "."]
     if n_documents < MIN_CLUSTERS:
         lines = [f"No intervals: fewer than {MIN_CLUSTERS} documents: {n_documents}."]
     n_tested = Counter(row.measure.name for row in differences if row.p is not None)
@@ -10412,16 +10417,6 @@ def describe_certainty(
 
 def list_origins(systems: Iterable[System]) -> list[str]:
     return list(dict.fromkeys(flatten(system.origins for system in systems)))
-
-
-def describe_fewer(systems: Iterable[System], measures: Iterable[Measure], n_documents: int) -> str:
-    """Return the measures that fewer documents have, each with their number; "" if there are none."""
-    titles: dict[int, list[str]] = defaultdict(list)
-    for measure in measures:
-        known = [mean.n_clusters for system in systems for mean in [system.find_mean(measure)] if mean.n]
-        if known and min(known) < n_documents:
-            titles[min(known)].append(measure.title)
-    return "".join(f"; {', '.join(names)} by {number}" for number, names in titles.items())
 
 
 def build_systems_part(
@@ -10537,7 +10532,10 @@ def find_distributions(systems: Iterable[System]) -> dict[str, Distribution]:
 
 
 def list_first_parts(split: Split, submission: Submission, gradebook: Gradebook) -> list[Part]:
-    """Return what a student's page shows first: mistaken IDs, the grade, and how to appeal."""
+    """Return what a student's page shows first: mistaken IDs, the grade, and how to appeal.
+
+    Mistaken IDs come before the grade, and nowhere else, since they explain it: all citations are wrong.
+    """
     grade = gradebook.grades[submission.name]
     system = grade.system
     measure = grade.measure
@@ -10547,17 +10545,16 @@ def list_first_parts(split: Split, submission: Submission, gradebook: Gradebook)
         points = f"not final: {grade.n_missing} judgement{'s' * (grade.n_missing > 1)} missing"
     elif grade.points is not None:
         points = f"{grade.points:.2f} of 100"
-    lines = [f"The grade is 100 times {measure.title}."]
-    is_compared = gradebook.median is not None and grade.points is not None  # else of other questions
-    if is_compared:
-        lines.append(f"The median of the class is {gradebook.median:.2f}.")
+    lines = []
     if len(submission.systems) > 1:
         names = ", ".join(own.name for own in submission.systems)
-        lines.insert(0, f"Of your systems {names}, the one that counts is {system.name}.")
+        lines.append(f"Of your systems {names}, the one that counts is {system.name}.")
+    lines.append(f"The grade is 100 times {measure.title}.")
     shown: Sequence[Measure] = CITATION_MEASURES if measure is F1_MEASURE else JUDGE_MEASURES
     shown = (*shown, *[criterion.measure for criterion in system.judged_beside])
     rows: list[MeansRow] = [(["yours"], system.means)]
-    rows += [(["median of the class"], gradebook.medians)] if is_compared else []
+    if gradebook.median is not None and grade.points is not None:  # else the mean is of other questions
+        rows.append((["median of the class"], gradebook.medians))
     made_of = build_means_part(f"Your grade: {points}", ["Mean"], rows, shown)
     path = os.path.join(split.root, APPEAL_FILE.format(split=split.name))
     text = read_file(path, []).text if os.path.isfile(path) else ""
@@ -12081,7 +12078,6 @@ LEVELS: Mapping[str, tuple[str, str]] = {  # by kind of rating: of Cohen's kappa
     "correct": ("nominal", "nominal"),
     "score": ("quadratic", "ordinal"),
 }
-VOTES = {"majority": "tied", "unanimous": "not unanimous"}  # of judges, and why an item has none
 MAX_SOURCES_SHOWN = 20  # with more, the console lists the lowest
 MAX_RATING_VALUES = 1_000  # coefficients take a table of all pairs of values
 AGREEMENT_MEASURES = (
@@ -12567,7 +12563,7 @@ def measure_group(judges: Sequence[Rater], items: Sequence[RatedItem], kind: str
     pairs = []
     for first, second in itertools.combinations(range(len(judges)), 2):
         names = {"judge": judges[first].name, "with": judges[second].name}
-        pairs.append(compare_pairs(names, items, [(first, second)], kind, "agreement"))
+        pairs.append(Agreement(names, *compare_pairs(items, [(first, second)], kind, "agreement")))
     counts = {
         "items": len(items),
         "contradicted": sum(bool(item.contradicted) for item in items),
@@ -12579,12 +12575,8 @@ def measure_group(judges: Sequence[Rater], items: Sequence[RatedItem], kind: str
 
 
 def compare_pairs(
-    names: dict[str, str],
-    items: Iterable[RatedItem],
-    pairs: Sequence[tuple[int, int]],
-    kind: str,
-    rate: str,
-) -> Agreement:
+    items: Iterable[RatedItem], pairs: Sequence[tuple[int, int]], kind: str, rate: str
+) -> tuple[dict[str, int], dict[str, Mean]]:
     """Compare pairs of raters on what both have rated, as one. `rate` names the share of equal ratings."""
     rated = []
     n_contradicted = 0
@@ -12607,7 +12599,7 @@ def compare_pairs(
     if rate == "accuracy":
         counts["too_kind"] = int((values[:, 0] > values[:, 1]).sum())
         counts["too_strict"] = int((values[:, 0] < values[:, 1]).sum())
-    return Agreement(names, counts, dict(zip([*widths, "kappa"], estimates, strict=True)))
+    return counts, dict(zip([*widths, "kappa"], estimates, strict=True))
 
 
 def measure_ratings(
@@ -12645,12 +12637,12 @@ def compare_people(judges: Sequence[Rater], people: Sequence[Rater], kind: str) 
     for index, judge in enumerate(judges):
         pairs = [(index, n + place) for place in range(len(people))]
         names = {"judge": judge.name, "with": name}
-        compared.append(compare_pairs(names, items, pairs, kind, "accuracy"))
-    for vote in VOTES if n > 1 else ():
-        voted, counts = count_votes(vote, known, n)
+        compared.append(Agreement(names, *compare_pairs(items, pairs, kind, "accuracy")))
+    for vote in ("majority", "unanimous") if n > 1 else ():
+        voted, left_out = count_votes(vote, known, n)
         pairs = [(0, 1 + place) for place in range(len(people))]
-        row = compare_pairs({"judge": vote, "with": name}, voted, pairs, kind, "accuracy")
-        compared.append(row._replace(counts=counts | row.counts))
+        counts, means = compare_pairs(voted, pairs, kind, "accuracy")
+        compared.append(Agreement({"judge": vote, "with": name}, left_out | counts, means))
     n_without_judge = sum(set(item.ratings[:n]) == {None} for item in known)
     counts = {"items": len(known), "items_without_judge": n_without_judge}
     return Agreement({"judge": name}, counts, {}, compared)
@@ -12659,7 +12651,7 @@ def compare_people(judges: Sequence[Rater], people: Sequence[Rater], kind: str) 
 def count_votes(
     vote: str, items: Iterable[RatedItem], n_judges: int
 ) -> tuple[list[RatedItem], dict[str, int]]:
-    """Return (items with the vote as their first rating, counts of those without one).
+    """Return (items whose first rating is the vote of judges, counts of those that have none).
 
     The vote is that of more than half of two judges or more, or of all judges.
     """
@@ -12702,12 +12694,14 @@ def build_group_part(title: str, group: Agreement, kind: str) -> Part:
 
 def build_people_agreement_part(found: Agreement) -> Part:
     """Return a table of judges and votes, each compared with people."""
-    lines = ["Of {items} items {items_without_judge} have no judge's decision.".format(**found.counts)]
+    n_without_judge = found.counts["items_without_judge"]
+    lines = [f"Of {found.counts['items']} items {n_without_judge} have no judge's decision."]
     for pair in found.pairs:
-        vote = pair.names["judge"]
         if "left_out" in pair.counts:
-            what = "{left_out}, with fewer judges {fewer_judges}".format(**pair.counts)
-            lines.append(f"Left out of the {vote} vote: {VOTES[vote]} {what}")
+            vote = pair.names["judge"]
+            why = "tied" if vote == "majority" else "not unanimous"
+            what = f"{why} {pair.counts['left_out']}, with fewer judges {pair.counts['fewer_judges']}"
+            lines.append(f"Left out of the {vote} vote: {what}")
     name = found.names["judge"]
     header = ["Judge", "Items", "Ratings", "Too kind", "Too strict"]
     return build_pairs_part(f"Compared with people: {name}", header, found.pairs, lines)._replace(name=name)
