@@ -9948,7 +9948,7 @@ def build_leaderboard(
         build_judges_part(split.criteria, list_answers(systems)),
         build_question_part(split, gradebook),
         Part("Data warnings", lines=lines, place="last"),
-        build_origins_part(split, [split.file, *people.files], judging),
+        build_origins_part(split, [split.file, *people.files]),
     ]
     columns = [build_leaderboard_row(row, measures) for row in rows]
     n_graded = sum(bool(submission.systems) for submission in submissions)
@@ -10496,7 +10496,7 @@ def build_split_report(
         parts += [
             build_people_part(people, systems),
             build_judges_part(split.criteria, list_answers(systems)),
-            build_origins_part(split, files, judging),
+            build_origins_part(split, files),
         ]
     return Report(
         ": ".join(filter(None, [f"Evaluation of the {split.name} split", submission.name])),
@@ -10581,14 +10581,10 @@ def describe_run(split: Split, systems: Sequence[System], judging: Judging) -> d
     }
 
 
-def build_origins_part(split: Split, files: Iterable[InputFile], judging: Judging) -> Part:
+def build_origins_part(split: Split, files: Iterable[InputFile]) -> Part:
     lines = [f"{file.file}: SHA-256 {file.sha256}" for file in files]
     lines.append(f"Corpus: {len(split.documents)} documents, SHA-256 {split.corpus_sha256}")
-    if judging.model:
-        for criterion in split.criteria:
-            title = "Judge" if criterion is RUBRIC else criterion.measure.title
-            lines.append(f"{title}: {judging.model}, prompt {criterion.prompt_hash}")
-    return Part("Where this comes from", lines=[*lines, f"evaluation.py {VERSION}"], place="folded")
+    return Part("Where this comes from", lines=lines, place="folded")
 
 
 def list_csv_header(
@@ -12294,8 +12290,7 @@ answer, row or question, or system/question, or the columns question, gold and p
             sources.sort(key=lambda row: (alphas[row[0]] is None, alphas[row[0]]))
             sources = sources[:MAX_NAMES_SHOWN]
         for source, group in sources:
-            name = source or "none"
-            parts.append(build_group_part(f"Source: {name}", group, self.kind)._replace(name=name))
+            parts.append(build_group_part(f"Source: {source}", group, self.kind)._replace(name=source))
         if self.people:
             parts.append(build_people_agreement_part(self.with_people))
         if self.among_people:

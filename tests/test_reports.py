@@ -141,8 +141,8 @@ def test_markdown(hostile: Project) -> None:
         digest = hashlib.sha256(hostile.files()[file]).hexdigest()
         assert f"- {file}: SHA-256 {digest}".replace("_", "\\_") in origins
     assert f"- Corpus: 5 documents, SHA-256 {run['corpus']['sha256']}" in origins
-    assert f"- Judge: llama-3.1-8b-instant, prompt {run['prompt_hash']}" in origins
-    assert f"- evaluation.py {evaluation.VERSION}" in origins
+    judge = f"judge:llama-3.1-8b-instant\\|repeats:1\\|prompt:{run['prompt_hash'][:8]}"
+    assert f"- Answer\\|{judge}\\|v:{evaluation.VERSION}" in lines
     assert (
         page.partition("\n## Judge and people\n\n")[2].splitlines()[2].startswith("| all | 1 | 0% | 100% |")
     )
