@@ -12281,7 +12281,7 @@ answer, row or question, or system/question, or the columns question, gold and p
         header = ["Judge", "Decisions", "Left out", "Undecided", "Files"]
         parts = [Part("Agreement between judges", header, rows, [how, f"Kappa is Cohen's{weights}."])]
         if self.all.pairs:
-            parts.append(build_group_part("All items", self.all, self.kind))
+            parts.append(build_group_part("All items", self.all))
         sources = [row for row in self.sources.items() if row[1].counts["items_of_several"]]
         if len(sources) > MAX_SOURCES_SHOWN and not is_page:
             note = f"{len(sources)} sources: those with the lowest alpha follow, the results file has all."
@@ -12290,11 +12290,11 @@ answer, row or question, or system/question, or the columns question, gold and p
             sources.sort(key=lambda row: (alphas[row[0]] is None, alphas[row[0]]))
             sources = sources[:MAX_NAMES_SHOWN]
         for source, group in sources:
-            parts.append(build_group_part(f"Source: {source}", group, self.kind)._replace(name=source))
+            parts.append(build_group_part(f"Source: {source}", group)._replace(name=source))
         if self.people:
             parts.append(build_people_agreement_part(self.with_people))
         if self.among_people:
-            parts.append(build_group_part("People among themselves", self.among_people, self.kind))
+            parts.append(build_group_part("People among themselves", self.among_people))
         lines = [describe_disagreement(item, self.judges, is_page) for item in self.shown]
         title = f"Disagreements: {len(lines)} of {len(self.apart)}, the widest first"
         return [*parts, Part(title, lines=lines)]
@@ -12634,34 +12634,29 @@ def compare_people(judges: Sequence[Rater], people: Sequence[Rater], kind: str) 
         names = {"judge": judge.name, "with": name}
         compared.append(Agreement(names, *compare_pairs(items, pairs, kind, "accuracy")))
     for vote in ("majority", "unanimous") if n > 1 else ():
-        voted, left_out = count_votes(vote, known, n)
-        pairs = [(0, 1 + place) for place in range(len(people))]
-        counts, means = compare_pairs(voted, pairs, kind, "accuracy")
-        compared.append(Agreement({"judge": vote, "with": name}, left_out | counts, means))
+        compared.append(compare_vote({"judge": vote, "with": name}, known, n, kind))
     n_without_judge = sum(set(item.ratings[:n]) == {None} for item in known)
     counts = {"items": len(known), "items_without_judge": n_without_judge}
     return Agreement({"judge": name}, counts, {}, compared)
 
 
-def count_votes(
-    vote: str, items: Iterable[RatedItem], n_judges: int
-) -> tuple[list[RatedItem], dict[str, int]]:
-    """Return (items whose first rating is the vote of judges, counts of those that have none).
-
-    The vote is that of more than half of two judges or more, or of all judges.
-    """
+def compare_vote(names: dict[str, str], known: Iterable[RatedItem], n_judges: int, kind: str) -> Agreement:
+    """Compare the vote on each item with people: of more than half of two judges or more, or of all."""
+    is_majority = names["judge"] == "majority"
     voted = []
-    counts = {"left_out": 0, "fewer_judges": 0}
-    for item in items:
+    left_out = {"left_out": 0, "fewer_judges": 0}
+    for item in known:
         given = [rating for rating in item.ratings[:n_judges] if rating is not None]
         [(winner, count)] = Counter(given).most_common(1) or [(0.0, 0)]
-        if len(given) < (2 if vote == "majority" else n_judges):
-            counts["fewer_judges"] += bool(given)
-        elif count < len(given) if vote == "unanimous" else 2 * count <= len(given):
-            counts["left_out"] += 1
+        if len(given) < (2 if is_majority else n_judges):
+            left_out["fewer_judges"] += bool(given)
+        elif 2 * count <= len(given) if is_majority else count < len(given):
+            left_out["left_out"] += 1
         else:
             voted.append(RatedItem(item.source, item.texts, [winner, *item.ratings[n_judges:]]))
-    return voted, counts
+    pairs = [(0, place) for place in range(1, max((len(item.ratings) for item in voted), default=0))]
+    counts, means = compare_pairs(voted, pairs, kind, "accuracy")
+    return Agreement(names, left_out | counts, means)
 
 
 def list_disagreements(items: Iterable[RatedItem]) -> list[RatedItem]:
@@ -12674,16 +12669,13 @@ def list_disagreements(items: Iterable[RatedItem]) -> list[RatedItem]:
 # -- Reports
 
 
-def build_group_part(title: str, group: Agreement, kind: str) -> Part:
+def build_group_part(title: str, group: Agreement) -> Part:
     """Return a table of the pairs of judges, with the coefficients of all judges below it."""
     cells = [MeanCell(mean.value, mean.interval, 2) for mean in group.means.values()]
     fleiss, alpha = map(format_interval, cells)
-    n_of_all = group.counts["items_of_all"]
-    n_of_several = group.counts["items_of_several"]
-    lines = [
-        f"Fleiss' kappa of the {n_of_all} items that all judged: {fleiss}",
-        f"Krippendorff's {LEVELS[kind][1]} alpha of the {n_of_several} items that several judged: {alpha}",
-    ]
+    lines = [f"Fleiss' kappa of the {group.counts['items_of_all']} items that all judged: {fleiss}"]
+    of_several = f"of the {group.counts['items_of_several']} items that several judged"
+    lines.append(f"Krippendorff's {group.names['alpha_level']} alpha {of_several}: {alpha}")
     return build_pairs_part(title, ["Pair", "Items"], group.pairs, lines)
 
 
