@@ -9729,17 +9729,12 @@ def choose_measure(systems: Sequence[System]) -> Measure:
     return COMBINED_MEASURE if has_evidence else ANSWER_MEASURE
 
 
-def has_scores(systems: Iterable[System]) -> bool:
+def has_scores(systems: Sequence[System]) -> bool:
     """Return whether a model has judged, or people all answers of a system of each submission."""
-    submissions = set()
-    decided = set()
-    for system in systems:
-        if any(answer.judgement not in (None, NO_ANSWER) for answer in system.scored):
-            return True
-        submissions.add(system.submission)
-        if system.scored and not system.missing:
-            decided.add(system.submission)
-    return bool(decided) and decided == submissions
+    if any(answer.judgement not in (None, NO_ANSWER) for answer in list_answers(systems)):
+        return True
+    decided = {system.submission for system in systems if system.scored and not system.missing}
+    return bool(decided) and decided == {system.submission for system in systems}
 
 
 def rank_submissions(submissions: Sequence[Submission]) -> tuple[Measure, list[BoardRow]]:
@@ -9854,8 +9849,9 @@ def list_concerns(
     page = submission.link_page(split)
     for reason in (*submission.reasons, *submission.notices):
         yield UNGRADED, LinkCell(submission.name, page, cut_text(reason))
-    for name in filter(re.compile(r"\\").search, (submission.name, *submission.names)):
-        yield ESCAPED, LinkCell(submission.name, page, name)
+    for name in (submission.name, *submission.names):
+        if "\\" in name:
+            yield ESCAPED, LinkCell(submission.name, page, name)
     for system in submission.systems:
         yield from list_system_concerns(split, submission, system)
         for group in groups:
@@ -10076,9 +10072,9 @@ def build_question_part(split: Split, gradebook: Gradebook) -> Part:
     noise /= math.sqrt(len(systems) - 2 + noise**2)  # r = t / sqrt(n - 2 + t^2)
     lines = [
         "Correlation: of the scores with the means of the same submissions' other questions. "
-        f"With {len(systems)} submissions chance alone makes it up to {noise:.2f} (95 %)."
+        f"With {len(systems)} submissions chance alone makes it up to {noise:.2f} (95 %).",
+        "A question that good submissions fail often has a wrong gold answer or an unclear rubric.",
     ]
-    lines.append("A question that good submissions fail often has a wrong gold answer or an unclear rubric.")
     return part._replace(
         header=["Question", "Text", "Answers", "Mean", "Lowest level", "Highest level", "Correlation"],
         rows=[cells for _, cells in sorted(rows, key=itemgetter(0))],
@@ -10281,12 +10277,10 @@ def render_split_text(submission: Submission, split: Split) -> str:
     blocks = list(map(render_system, systems))
     if len(systems) > 1:
         pairs = build_comparison_part(submission.differences)
-        certainty = [
-            *describe_certainty(systems, split.measures, submission.differences),
-            *list_origins(systems),
-        ]
+        lines = ["", *describe_certainty(systems, split.measures, submission.differences)]
+        lines += list_origins(systems)
         blocks += [
-            render_text([build_systems_part("System comparison", systems, split.measures, ["", *certainty])]),
+            render_text([build_systems_part("System comparison", systems, split.measures, lines)]),
             "\n--- PAIRED DIFFERENCES (sign flips over documents, Holm over the pairs of a measure) ---",
             *([render_text_table(pairs)] if pairs.rows else []),
             *pairs.lines,
@@ -10451,10 +10445,8 @@ def build_empty_report(split: Split, name: str, reasons: Iterable[str], found: S
     """Return the report on a submission that cannot be graded: why, and what was found."""
     lines = [f"This submission is not graded: {reason}." for reason in reasons]
     if found:
-        expected, example = [
-            PREDICTIONS_FILE.format(split=split.name, system=name) for name in ("NAME", "final")
-        ]
-        lines += [f"Found: {shorten_names(found)}.", f"Expected: {expected}, such as {example}."]
+        expected = PREDICTIONS_FILE.format(split=split.name, system="NAME")
+        lines += [f"Found: {shorten_names(found)}.", f"Expected: {expected}."]
     part = Part("Not graded", lines=lines, place="box")
     title = f"Evaluation of the {split.name} split: {name}"
     return Report(title, [part], header=list_csv_header(split.measures, split.criteria, split.further))
@@ -12132,7 +12124,6 @@ class Agreement(NamedTuple):
     pairs: Sequence[Agreement] = ()  # each two, if they are more
 
     def build_row(self) -> dict[str, Any]:
-        """Return a row of the results file."""
         values = {name: mean.value for name, mean in self.means.items()}
         intervals = {name: mean.interval for name, mean in self.means.items()}
         reasons = {name: mean.reason for name, mean in self.means.items() if mean.reason}
@@ -12523,7 +12514,6 @@ def choose_kind(raters: Sequence[Rater]) -> str:
 
 
 def join_people(people: Sequence[Rater]) -> Rater:
-    """Return people as one rater."""
     name = people[0].name if len(people) == 1 else "people"
     counts = {what: sum(rater.counts[what] for rater in people) for what in people[0].counts}
     return Rater(name, people[0].files, list_decisions(people), counts)
