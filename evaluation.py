@@ -10102,7 +10102,8 @@ def find_basis(grade: Grade) -> dict[str, dict[str, str]]:
     for answer in grade.system.answers:
         name = answer.question.question_id
         decision = answer.find_decision(RUBRIC)
-        evidence[name] = hash_evidence(answer)
+        sentences = answer.document.sentences or {}
+        evidence[name] = hash_texts(answer.gold_id, *(sentences.get(gold, "") for gold in answer.gold))
         predictions[name] = hash_texts(answer.prediction.answer, *answer.cited)
         decisions[name] = f"{decision.score:g}" if decision else ""
     # A question is named by the first reason that holds for it: a new system's answers are not changed ones
@@ -10121,12 +10122,6 @@ def find_basis(grade: Grade) -> dict[str, dict[str, str]]:
     return basis
 
 
-def hash_evidence(answer: GradedAnswer) -> str:
-    """Return what changes with the gold of a question and the text of its gold sentences."""
-    sentences = answer.document.sentences or {}
-    return hash_texts(answer.gold_id, *(sentences.get(name, "") for name in answer.gold))
-
-
 @functools.lru_cache(10_000)  # the same gold for each submission
 def hash_texts(*texts: str) -> str:
     return hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()[:12]
@@ -10139,7 +10134,7 @@ def explain_change(grade: Grade) -> dict[str, str]:
     reasons = {}
     seen: set[str] = set()
     for kind, now in find_basis(grade).items():
-        then = grade.last.basis.get(kind, now)
+        then = grade.last.basis.get(kind) or now
         changed = [name for name in {**then, **now} if then.get(name) != now.get(name) and name not in seen]
         if changed:
             seen.update(filter(None, changed))
@@ -12179,7 +12174,8 @@ answer, row or question, or system/question, or the columns question, gold and p
             row.source = shown.setdefault(re.sub(r"\.(jsonl?|csv|tsv|txt)$", "", row.source), row.source)
         index = RatedAnswers(list_decisions(self.judges))
         rated = list_decisions(self.people)
-        self.unknown = [row.names[0] for row in rated if not index.find(row, is_judge=False)]  # by a judge
+        # What people call answers that no judge has rated
+        self.unknown = [row.names[0] for row in rated if not index.find(row, is_judge=False)]
         for rater in self.raters:
             rater.rows = identify_rows(rater, index, problems, is_judge=rater in self.judges)
         if rated and len(self.unknown) == len(rated):
