@@ -9674,11 +9674,6 @@ class Grade(NamedTuple):
         return [points, *self.last.history[:1]]
 
     @property
-    def previous(self) -> float | None:
-        """The last points that differ."""
-        return next((points for points in self.history if points != self.points), None)
-
-    @property
     def reason(self) -> str:
         """Whatever there is to know about the grade."""
         texts = []
@@ -10039,7 +10034,8 @@ def list_grades(
         status = "graded" if submission.systems else "not graded"
         n_flagged = sum(len(system.flagged) for system in submission.systems)
         page = submission.name_page(split) if has_pages else ""
-        row: list[object] = [submission.name, grade.points, grade.previous, grade.system.name]
+        previous = next((points for points in grade.history if points != grade.points), None)
+        row: list[object] = [submission.name, grade.points, previous, grade.system.name]
         n_disputed = sum(len(system.disputed) for system in submission.systems)
         n_decisions = sum(len(answer.decisions) for answer in grade.system.answers)
         yield [*row, status, grade.reason, n_flagged, n_disputed, n_decisions, page]
@@ -10556,7 +10552,7 @@ def list_first_parts(split: Split, submission: Submission, gradebook: Gradebook)
 
 def describe_run(split: Split, systems: Sequence[System], judging: Judging) -> dict[str, str]:
     """Return what was graded and judged, for the top of a page."""
-    judgements = [answer.judgement for system in systems for answer in system.answers]
+    judgements = [answer.judgement for answer in list_answers(systems)]
     replies = [judgement.reply for judgement in judgements if judgement and judgement.reply]
     newest = max((str(reply.time or "") for reply in replies), default="")
     return {
@@ -10719,8 +10715,7 @@ def list_document_lines(
     """Return the gold document's sentences, marked as gold and with the systems that cited them."""
     if document.sentences is None:
         if document.state != "plain":
-            text = f"The document is {document.state}: its sentences cannot be shown."
-            return [Line("", text)]
+            return [Line("", f"The document is {document.state}: its sentences cannot be shown.")]
         text = document.text if shows_whole else document.text[:EXCERPT_CHARS]
         return [Line("", text if text == document.text else f"{text} …")]
     lines: list[Line] = []
@@ -12667,15 +12662,9 @@ def build_group_part(title: str, group: Agreement) -> Part:
 
 def build_people_agreement_part(found: Agreement) -> Part:
     """Return a table of judges and votes, each compared with people."""
+    name = found.names["judge"]
     n_without_judge = found.counts["items_without_judge"]
     lines = [f"Of {found.counts['items']} items {n_without_judge} have no judge's decision."]
-    for pair in found.pairs:
-        if "left_out" in pair.counts:
-            vote = pair.names["judge"]
-            why = "tied" if vote == "majority" else "not unanimous"
-            what = f"{why} {pair.counts['left_out']}, with fewer judges {pair.counts['fewer_judges']}"
-            lines.append(f"Left out of the {vote} vote: {what}")
-    name = found.names["judge"]
     header = ["Judge", "Items", "Ratings", "Too kind", "Too strict"]
     return build_pairs_part(f"Compared with people: {name}", header, found.pairs, lines)._replace(name=name)
 
@@ -12699,6 +12688,10 @@ def build_pairs_part(
         if pair.counts["contradicted"]:
             what = "left out, since equal items were decided differently"
             notes.append(f"{name}: {what}: {pair.counts['contradicted']}")
+        if "left_out" in pair.counts:
+            why = "tied" if name == "majority" else "not unanimous"
+            counted = f"{why} {pair.counts['left_out']}, with fewer judges {pair.counts['fewer_judges']}"
+            notes.append(f"Left out of the {name} vote: {counted}")
     part = build_means_part(title, header, rows, AGREEMENT_MEASURES)
     table = [list(map(format_cell, row)) for row in part.rows]  # intervals in brackets: few are symmetric
     return part._replace(rows=table, lines=[*notes, *lines])
