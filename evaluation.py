@@ -8261,7 +8261,7 @@ class GradeSplit(Command):
         ]
         if self.options.outputs:
             attention, board, *_ = self.leaderboard.parts
-            lines.append(render_text([list_on_console(attention), narrow_leaderboard(board, self.judging)]))
+            lines.append(render_text([narrow_attention(attention), narrow_leaderboard(board, self.judging)]))
             for system in self.systems:
                 lines += map(escape_console, prefix_lines(system.title, describe_decisions(system)))
         else:
@@ -9912,7 +9912,7 @@ def build_attention_part(concerns: Concerns) -> Part:
     return Part("Needs attention", ["What", "Where"], rows, place="box")
 
 
-def list_on_console(attention: Part) -> Part:
+def narrow_attention(attention: Part) -> Part:
     lines = []
     for kind, cells in attention.rows:
         lines += [str(kind), *[f"  {format_cell(cell)}" for cell in cast("list[LinkCell]", cells)]]
@@ -9950,7 +9950,7 @@ def build_leaderboard(
         parts,
         header=list(columns[0]),
         rows=lambda: [list(cells.values()) for cells in columns],
-        facts=describe_run(split, systems, judging)
+        facts=build_run_facts(split, systems, judging)
         | {"Submissions": counts, "Median of the class": median, "Data warnings": str(len(lines))},
     )
 
@@ -10488,7 +10488,7 @@ def build_split_report(
         header=list_csv_header(split.measures, split.criteria, split.further),
         rows=lambda: list_csv_rows(split, systems),
         distributions=find_distributions(systems),
-        facts=describe_run(split, systems, judging) | {"Warnings": str(len(lines))},
+        facts=build_run_facts(split, systems, judging) | {"Warnings": str(len(lines))},
     )
 
 
@@ -10497,8 +10497,6 @@ def list_page_warnings(split: Split, submission: Submission) -> list[str]:
     lines += prefix_lines("a file beside, not graded", find_files_beside(split, submission))
     for system in submission.systems:
         lines += [line.removeprefix("warning: ") for line in describe_missing(system, split.criteria)]
-    if not any(system.scored for system in submission.systems):
-        lines.append("No answer was judged.")
     return lines
 
 
@@ -10550,7 +10548,7 @@ def list_first_parts(split: Split, submission: Submission, gradebook: Gradebook)
     ]
 
 
-def describe_run(split: Split, systems: Sequence[System], judging: Judging) -> dict[str, str]:
+def build_run_facts(split: Split, systems: Sequence[System], judging: Judging) -> dict[str, str]:
     """Return what was graded and judged, for the top of a page."""
     judgements = [answer.judgement for answer in list_answers(systems)]
     replies = [judgement.reply for judgement in judgements if judgement and judgement.reply]
@@ -10609,13 +10607,14 @@ def list_csv_rows(split: Split, systems: Sequence[System]) -> Iterator[list[obje
 
 # -- The page: each question with all its answers
 
-PAGE_CHARS = 2_000_000  # of the gold documents of a page; with more they are shown in excerpts
+PAGE_CHARS = 8_000_000  # of one page; if it would have more, documents are shown in excerpts
+ANSWER_CHARS = 1_400  # that an answer, or a question with its rubric, takes up
 EXCERPT_CHARS = 600  # of a plain text that is not shown whole
 
 
 def build_entries(split: Split, systems: Sequence[System]) -> Iterator[Entry]:
     """Yield each question with all its answers, its rubric and its document, to open on the page."""
-    n_chars = 0
+    n_chars = ANSWER_CHARS * len(split.questions) * (1 + len(systems))
     for question in split.questions:
         document = split.documents[question.doc_id]
         n_chars += len(document.text) + sum(map(len, (document.sentences or {}).values()))
@@ -10643,7 +10642,7 @@ def build_answer_card(system: System, answer: GradedAnswer) -> Card:
     return Card(
         system.name,
         text,
-        describe_answer(system, answer),
+        build_answer_facts(system, answer),
         verdict="" if answer.score is None else f"{answer.score:.3g}",
         score=answer.score,
         marks=[mark for mark, reason in cases.items() if reason],
@@ -10652,7 +10651,7 @@ def build_answer_card(system: System, answer: GradedAnswer) -> Card:
     )
 
 
-def describe_answer(system: System, answer: GradedAnswer) -> dict[str, str]:
+def build_answer_facts(system: System, answer: GradedAnswer) -> dict[str, str]:
     retrieved = answer.prediction.retrieved_ids
     gold = answer.question.doc_id
     place = f"at place {retrieved.index(gold) + 1}" if gold in retrieved else "not"
