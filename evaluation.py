@@ -10455,8 +10455,7 @@ def build_split_report(
     systems = submission.systems
     n_evidence = sum(bool(question.evidence_sentences) for question in split.questions)
     remarks = [f"Questions: {len(split.questions)}, with gold evidence (precision, recall, F1): {n_evidence}"]
-    remarks += describe_certainty(systems, split.measures, submission.differences)
-    remarks += list_origins(systems)
+    remarks += [*describe_certainty(systems, split.measures, submission.differences), *list_origins(systems)]
     cases: list[str] = []
     for system in systems:
         remarks += prefix_lines(system.name, describe_scored(system))
@@ -10475,11 +10474,10 @@ def build_split_report(
         parts = [*first, *parts]
     else:
         lines += split.warnings
-        files = [split.file, *[system.file for system in systems], *people.files]
         parts += [
             build_people_part(people, systems),
             build_judges_part(split.criteria, list_answers(systems)),
-            build_origins_part(split, files),
+            build_origins_part(split, [split.file, *[system.file for system in systems], *people.files]),
         ]
     return Report(
         ": ".join(filter(None, [f"Evaluation of the {split.name} split", submission.name])),
