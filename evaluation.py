@@ -896,6 +896,10 @@ class DecisionRow(RunHead, kw_only=True):
     names: Any = None  # that the answer may be called by, the surest first
     texts: Any = None  # Texts, which identify the answer
 
+    @property
+    def is_only_named(self) -> bool:
+        return bool(self.texts[0][0] == "item")
+
     @classmethod
     def choose(cls, row: Mapping[str, Any]) -> dict[str, Any]:
         """Return a row by the names of fields. Those of an answer's texts are any that `answers` accepts."""
@@ -8283,10 +8287,9 @@ class GradeSplit(Command):
         ]
         if self.options.submissions:
             attention, board, *_ = self.leaderboard.parts
-            lines.append(render_text([list_on_console(attention), narrow_leaderboard(board, self.judging)]))
+            lines.append(render_text([narrow_attention(attention), narrow_leaderboard(board, self.judging)]))
             for system in self.systems:
-                cases = describe_cases(system, [])["Overridden scores"]
-                lines += map(escape_console, prefix_lines(system.title, cases))
+                lines += map(escape_console, prefix_lines(system.title, describe_decisions(system)))
         else:
             lines.append(render_split_text(self.submissions[0], self.split))
             lines.append(render_text([self.baseline_part]))
@@ -9702,11 +9705,6 @@ class Grade(NamedTuple):
         return [points, *self.last.history[:1]]
 
     @property
-    def previous(self) -> float | None:
-        """The last points that differ."""
-        return next((points for points in self.history if points != self.points), None)
-
-    @property
     def reason(self) -> str:
         """Whatever there is to know about the grade."""
         texts = []
@@ -9746,7 +9744,10 @@ class BoardRow(NamedTuple):
 
 
 def choose_measure(systems: Sequence[System]) -> Measure:
-    """Return the measure that ranks: combined, answer if nothing is cited, F1 without answer scores."""
+    """Return the measure that ranks: combined, answer if nothing is cited, F1 without answer scores.
+
+    A board may rank by answer alone, points may not: the first late student who cites would change them all.
+    """
     if not has_scores(systems):
         return F1_MEASURE
     judged = [system for system in systems if system.scored]
@@ -9754,17 +9755,12 @@ def choose_measure(systems: Sequence[System]) -> Measure:
     return COMBINED_MEASURE if has_evidence else ANSWER_MEASURE
 
 
-def has_scores(systems: Iterable[System]) -> bool:
+def has_scores(systems: Sequence[System]) -> bool:
     """Return whether a model has judged, or people all answers of a system of each submission."""
-    submissions = set()
-    decided = set()
-    for system in systems:
-        if any(answer.judgement not in (None, NO_ANSWER) for answer in system.scored):
-            return True
-        submissions.add(system.submission)
-        if system.scored and not system.missing:
-            decided.add(system.submission)
-    return bool(decided) and decided == submissions
+    if any(answer.judgement not in (None, NO_ANSWER) for answer in list_answers(systems)):
+        return True
+    decided = {system.submission for system in systems if system.scored and not system.missing}
+    return bool(decided) and decided == {system.submission for system in systems}
 
 
 def rank_submissions(submissions: Sequence[Submission]) -> tuple[Measure, list[BoardRow]]:
@@ -9810,7 +9806,7 @@ def build_gradebook(
 ) -> Gradebook:
     """Grade each submission: by the combined score, or F1 if nobody asked for a judge."""
     systems = list(flatten(submission.systems for submission in submissions))
-    # One measure for all, or points would not be comparable: not "answer", by which a board may rank
+    # One measure for all, or points would not be comparable; never answer alone (see choose_measure)
     measure = COMBINED_MEASURE if needs_judge or has_scores(systems) else F1_MEASURE
     grades = {}
     for submission in submissions:
@@ -9851,7 +9847,6 @@ def build_grade(
     if not submission.systems:
         obstacle = NOT_GRADED
     elif measure is F1_MEASURE:
-        judged_by = NOBODY
         n_missing = 0
     elif n_missing:
         obstacle = JUDGEMENTS_MISSING
@@ -9880,36 +9875,15 @@ def list_concerns(
     page = submission.link_page(split)
     for reason in (*submission.reasons, *submission.notices):
         yield UNGRADED, LinkCell(submission.name, page, cut_text(reason))
-    for name in filter(re.compile(r"\\").search, (submission.name, *submission.names)):
-        yield ESCAPED, LinkCell(submission.name, page, name)
+    for name in (submission.name, *submission.names):
+        if "\\" in name:
+            yield ESCAPED, LinkCell(submission.name, page, name)
     for system in submission.systems:
-        title = system.title if len(submission.systems) > 1 else submission.name
-        for kind in ODDITIES:
-            for line in list_oddities(system, kind):
-                yield kind, LinkCell(title, page, line.removeprefix(f"{system.file.file}: "))
-        for criterion in split.criteria:
-            ids = list_ids(system.find_missing(criterion))
-            if ids:
-                note = f"{criterion.prefix}{len(ids)} ({shorten_names(ids)})"
-                yield UNJUDGED, LinkCell(title, submission.link_page(split, ids[0]), note, len(ids))
-        n_blank = sum(is_blank(answer.prediction.answer) for answer in system.answers)
-        if 2 * n_blank >= len(system.answers) > 0:
-            yield UNANSWERED, LinkCell(title, page, f"{n_blank} of {len(system.answers)}")
-        f1 = system.find_mean(F1_MEASURE)
-        if f1.is_submitted and f1.value == 0:
-            yield NOTHING_RIGHT, LinkCell(title, page)
-        for answer in system.flagged:
-            name = answer.question.question_id
-            note = f"{name} ({', '.join(answer.flags)})"
-            yield FLAGGED, LinkCell(title, submission.link_page(split, name), note)
-        for answer, criterion in system.disputed:
-            name = answer.question.question_id
-            note = f"{criterion.prefix}{name} ({criterion.describe_marks(answer)})"
-            yield DISPUTED, LinkCell(title, submission.link_page(split, name), note)
+        yield from list_system_concerns(split, submission, system)
         for group in groups:
             others = [other.title for other in group if other is not system]
             if len(others) < len(group):
-                yield EQUAL, LinkCell(title, page, shorten_names(others))
+                yield EQUAL, LinkCell(choose_title(submission, system), page, shorten_names(others))
     if len(submission.systems) > 1 and choose_final(submission) is None:
         yield BEST, LinkCell(submission.name, page, f"best of {len(submission.systems)} systems")
     for decision in decisions:
@@ -9918,6 +9892,37 @@ def list_concerns(
             yield UNEQUAL, LinkCell(submission.name, page, decision.describe())
     for name in find_files_beside(split, submission):
         yield BESIDE, LinkCell(submission.name, page, name)
+
+
+def list_system_concerns(
+    split: Split, submission: Submission, system: System
+) -> Iterator[tuple[str, LinkCell]]:
+    page = submission.link_page(split)
+    title = choose_title(submission, system)
+    for kind in ODDITIES:
+        for line in list_oddities(system, kind):
+            yield kind, LinkCell(title, page, line.removeprefix(f"{system.file.file}: "))
+    for criterion in split.criteria:
+        ids = list_ids(system.find_missing(criterion))
+        if ids:
+            note = f"{criterion.prefix}{len(ids)} ({shorten_names(ids)})"
+            yield UNJUDGED, LinkCell(title, submission.link_page(split, ids[0]), note, len(ids))
+    n_blank = sum(is_blank(answer.prediction.answer) for answer in system.answers)
+    if 2 * n_blank >= len(system.answers) > 0:
+        yield UNANSWERED, LinkCell(title, page, f"{n_blank} of {len(system.answers)}")
+    f1 = system.find_mean(F1_MEASURE)
+    if f1.is_submitted and f1.value == 0:
+        yield NOTHING_RIGHT, LinkCell(title, page)
+    cases = [(FLAGGED, answer, "", ", ".join(answer.flags)) for answer in system.flagged]
+    for answer, criterion in system.disputed:
+        cases.append((DISPUTED, answer, criterion.prefix, criterion.describe_marks(answer)))
+    for kind, answer, prefix, why in cases:
+        name = answer.question.question_id
+        yield kind, LinkCell(title, submission.link_page(split, name), f"{prefix}{name} ({why})")
+
+
+def choose_title(submission: Submission, system: System) -> str:
+    return system.title if len(submission.systems) > 1 else submission.name
 
 
 def list_oddities(system: System, kind: str) -> list[str]:
@@ -9938,7 +9943,7 @@ def build_attention_part(concerns: Concerns) -> Part:
     return Part("Needs attention", ["What", "Where"], rows, place="box")
 
 
-def list_on_console(attention: Part) -> Part:
+def narrow_attention(attention: Part) -> Part:
     lines = []
     for kind, cells in attention.rows:
         lines += [str(kind), *[f"  {format_cell(cell)}" for cell in cast("list[LinkCell]", cells)]]
@@ -9965,7 +9970,7 @@ def build_leaderboard(
         build_judges_part(split.criteria, list_answers(systems)),
         build_question_part(split, gradebook),
         Part("Data warnings", lines=lines, place="last"),
-        build_origins_part(split, [split.file, *people.files], judging),
+        build_origins_part(split, [split.file, *people.files]),
     ]
     columns = [build_leaderboard_row(row, measures) for row in rows]
     n_graded = sum(bool(submission.systems) for submission in submissions)
@@ -9976,7 +9981,7 @@ def build_leaderboard(
         parts,
         header=list(columns[0]),
         rows=lambda: [list(cells.values()) for cells in columns],
-        facts=describe_run(split, systems, judging)
+        facts=build_run_facts(split, systems, judging)
         | {"Submissions": counts, "Median of the class": median, "Data warnings": str(len(lines))},
     )
 
@@ -10060,7 +10065,8 @@ def list_grades(
         status = "graded" if submission.systems else "not graded"
         n_flagged = sum(len(system.flagged) for system in submission.systems)
         page = submission.name_page(split) if has_pages else ""
-        row: list[object] = [submission.name, grade.points, grade.previous, grade.system.name]
+        previous = next((points for points in grade.history if points != grade.points), None)
+        row: list[object] = [submission.name, grade.points, previous, grade.system.name]
         n_disputed = sum(len(system.disputed) for system in submission.systems)
         n_decisions = sum(len(answer.decisions) for answer in grade.system.answers)
         yield [*row, status, grade.reason, n_flagged, n_disputed, n_decisions, page]
@@ -10093,9 +10099,9 @@ def build_question_part(split: Split, gradebook: Gradebook) -> Part:
     noise /= math.sqrt(len(systems) - 2 + noise**2)  # r = t / sqrt(n - 2 + t^2)
     lines = [
         "Correlation: of the scores with the means of the same submissions' other questions. "
-        f"With {len(systems)} submissions chance alone makes it up to {noise:.2f} (95 %)."
+        f"With {len(systems)} submissions chance alone makes it up to {noise:.2f} (95 %).",
+        "A question that good submissions fail often has a wrong gold answer or an unclear rubric.",
     ]
-    lines.append("A question that good submissions fail often has a wrong gold answer or an unclear rubric.")
     return part._replace(
         header=["Question", "Text", "Answers", "Mean", "Lowest level", "Highest level", "Correlation"],
         rows=[cells for _, cells in sorted(rows, key=itemgetter(0))],
@@ -10107,47 +10113,40 @@ def build_question_part(split: Split, gradebook: Gradebook) -> Part:
 
 NOT_GRADED = "not graded"
 JUDGEMENTS_MISSING = "judgements missing"
-NOBODY = JudgedBy("", "")  # points of F1 rest on no judge
 
 
-class Basis(NamedTuple):
-    """What points rest on. If it has changed since the last points, that is why they differ."""
-
-    kind: str  # the reason, in which {then} and {now} are states
-    read: Callable[[Grade], dict[str, str]]  # question ID, or "" -> state
-    names_questions: bool = False
+# Reasons for which points differ that name the questions
+GOLD_CHANGED = "gold, rubric or evidence changed"
+ANSWERS_CHANGED = "its answers changed"
+DECISIONS = "decisions"
 
 
-# A question is named by the first reason that holds for it: a new system's answers are not changed ones
-BASES = (
-    Basis("gold, rubric or evidence changed", lambda grade: read_states(grade, hash_evidence), True),
-    Basis("another system counts", lambda grade: read_states(grade, lambda _: grade.system.name)),
-    Basis("its answers changed", lambda grade: read_states(grade, hash_prediction), True),
-    Basis("{now} instead of {then}", lambda grade: {"": "F1" if grade.measure is F1_MEASURE else "combined"}),
-    Basis("another judge", lambda grade: read_judge(grade, grade.judged_by.model)),
-    Basis("another prompt", lambda grade: read_judge(grade, grade.judged_by.prompt_hash)),
-    Basis("another number of repeats", lambda grade: read_judge(grade, str(grade.judged_by.repeats))),
-    Basis("decisions", lambda grade: read_states(grade, describe_decision), True),
-    Basis("another version of this program", lambda _: {"": VERSION}),
-)
-
-
-def read_states(grade: Grade, read: Callable[[GradedAnswer], str]) -> dict[str, str]:
-    return {answer.question.question_id: read(answer) for answer in grade.system.answers}
-
-
-def read_judge(grade: Grade, state: str) -> dict[str, str]:
-    return {"": state} if grade.judged_by.model else {}
-
-
-def hash_evidence(answer: GradedAnswer) -> str:
-    """Return what changes with the gold of a question and the text of its gold sentences."""
-    sentences = answer.document.sentences or {}
-    return hash_texts(answer.gold_id, *(sentences.get(name, "") for name in answer.gold))
-
-
-def hash_prediction(answer: GradedAnswer) -> str:
-    return hash_texts(answer.prediction.answer, *answer.cited)
+def find_basis(grade: Grade) -> dict[str, dict[str, str]]:
+    """Return what points rest on: by reason for a change, the state of each question, or of "" for all."""
+    evidence = {}
+    predictions = {}
+    decisions = {}
+    for answer in grade.system.answers:
+        name = answer.question.question_id
+        decision = answer.find_decision(RUBRIC)
+        sentences = answer.document.sentences or {}
+        evidence[name] = hash_texts(answer.gold_id, *(sentences.get(gold, "") for gold in answer.gold))
+        predictions[name] = hash_texts(answer.prediction.answer, *answer.cited)
+        decisions[name] = f"{decision.score:g}" if decision else ""
+    # A question is named by the first reason that holds for it: a new system's answers are not changed ones
+    basis = {
+        GOLD_CHANGED: evidence,
+        "another system counts": dict.fromkeys(evidence, grade.system.name),
+        ANSWERS_CHANGED: predictions,
+        "{now} instead of {then}": {"": "F1" if grade.measure is F1_MEASURE else "combined"},
+    }
+    if grade.judged_by.model and grade.measure is not F1_MEASURE:
+        basis["another judge"] = {"": grade.judged_by.model}
+        basis["another prompt"] = {"": grade.judged_by.prompt_hash}
+        basis["another number of repeats"] = {"": str(grade.judged_by.repeats)}
+    basis[DECISIONS] = decisions
+    basis["another version of this program"] = {"": VERSION}
+    return basis
 
 
 @functools.lru_cache(10_000)  # the same gold for each submission
@@ -10155,31 +10154,20 @@ def hash_texts(*texts: str) -> str:
     return hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
-def describe_decision(answer: GradedAnswer) -> str:
-    decision = answer.find_decision(RUBRIC)
-    return f"{decision.score:g}" if decision else ""
-
-
-def list_changes(grade: Grade) -> Iterator[tuple[str, str]]:
-    """Yield the reasons for which points differ from the last ones, each also with its questions."""
-    seen: set[str] = set()
-    for basis in BASES:
-        then = grade.last.basis.get(basis.kind)
-        now = basis.read(grade)
-        if not then or not now:
-            continue
-        changed = [key for key in {**then, **now} if then.get(key) != now.get(key) and key not in seen]
-        if changed:
-            seen.update(filter(None, changed))
-            kind = basis.kind.format(then=then.get(""), now=now.get(""))
-            yield kind, f"{kind}: {shorten_names(changed)}" if basis.names_questions else kind
-
-
-def explain_grade(grade: Grade) -> dict[str, str]:
-    """Return why a grade differs from that of the last run: each kind of reason, with its questions."""
+def explain_change(grade: Grade) -> dict[str, str]:
+    """Return why points differ from the last ones: each kind of reason, also with its questions."""
     if grade.points is None:
         return {grade.obstacle: grade.obstacle}
-    reasons = dict(list_changes(grade))
+    reasons = {}
+    seen: set[str] = set()
+    for kind, now in find_basis(grade).items():
+        then = grade.last.basis.get(kind) or now
+        changed = [name for name in {**then, **now} if then.get(name) != now.get(name) and name not in seen]
+        if changed:
+            seen.update(filter(None, changed))
+            reason = kind.format(then=then.get(""), now=now.get(""))
+            is_named = kind in (GOLD_CHANGED, ANSWERS_CHANGED, DECISIONS)
+            reasons[reason] = f"{reason}: {shorten_names(changed)}" if is_named else reason
     if grade.last.points is None:
         is_judged = grade.last.obstacle == JUDGEMENTS_MISSING
         arrived = "judgements arrived" if is_judged else f"was {grade.last.obstacle}"
@@ -10193,7 +10181,7 @@ def compare_with_last(split: Split, grades: Mapping[str, Grade], last: LastGrade
     kinds: Counter[str] = Counter()
     for name, grade in grades.items():
         if grade.last is not NO_LAST_GRADE and grade.points != grade.last.points:
-            reasons = explain_grade(grade)
+            reasons = explain_change(grade)
             kinds.update(reasons.keys())
             points = f"{format_points(grade.points)}, before {format_points(grade.last.points)}"
             cases.append((name, f"{points}: {'; '.join(reasons.values())}"))
@@ -10254,8 +10242,7 @@ def add_last_grades(split: Split, submissions: Sequence[Submission], last: LastG
     withdrawn = []
     for name, grade in last.grades.items():
         path = os.path.abspath(grade.folder)
-        is_gone = not os.path.lexists(path) and os.path.isdir(os.path.dirname(path))
-        if grade.folder and is_gone and os.path.dirname(path) in parents:
+        if grade.folder and not os.path.lexists(path) and os.path.dirname(path) in parents:
             withdrawn.append(grade.folder)
         elif grade.folder:
             unnamed.append(name)
@@ -10282,10 +10269,8 @@ def build_gradebook_document(
             "points": grade.points,
             "obstacle": grade.obstacle,
             "history": grade.history,
-            "basis": submission.last.basis,
+            "basis": submission.last.basis if grade.points is None else find_basis(grade),
         }
-        if grade.points is not None:
-            grades[submission.name]["basis"] = {basis.kind: basis.read(grade) for basis in BASES}
     for name, gone in last.grades.items():
         grades[name] = {"obstacle": NOT_GRADED, "history": gone.history, "basis": gone.basis}
     asked = {criterion.name for criterion in split.criteria}
@@ -10311,15 +10296,13 @@ def make_relative(path: str) -> str:
 def render_split_text(submission: Submission, split: Split) -> str:
     """Return the console report of one folder: a block per system, then the comparison."""
     systems = submission.systems
-    blocks = [render_system(system, split.criteria) for system in systems]
+    blocks = list(map(render_system, systems))
     if len(systems) > 1:
         pairs = build_comparison_part(submission.differences)
-        certainty = [
-            *describe_certainty(systems, split.measures, submission.differences),
-            *list_origins(systems),
-        ]
+        lines = ["", *describe_certainty(systems, split.measures, submission.differences)]
+        lines += list_origins(systems)
         blocks += [
-            render_text([build_systems_part("System comparison", systems, split.measures, ["", *certainty])]),
+            render_text([build_systems_part("System comparison", systems, split.measures, lines)]),
             "\n--- PAIRED DIFFERENCES (sign flips over documents, Holm over the pairs of a measure) ---",
             *([render_text_table(pairs)] if pairs.rows else []),
             *pairs.lines,
@@ -10327,7 +10310,7 @@ def render_split_text(submission: Submission, split: Split) -> str:
     return "\n".join(blocks)
 
 
-def render_system(system: System, criteria: Sequence[SplitCriterion]) -> str:
+def render_system(system: System) -> str:
     """Return one system's blocks, as the course defines them."""
     answers = system.answers
     recalls = []
@@ -10365,10 +10348,7 @@ Average Combined Score (0-1): {format_mean(system, COMBINED_MEASURE, 2)}"""
         measure = criterion.measure
         lowest = min(PROMPTS[criterion.prompt].choices.values())
         text += f"\nAverage {measure.title} ({lowest}-{measure.highest:g}): {format_mean(system, measure, 2)}"
-    cases = describe_cases(system, criteria)
-    remarks = describe_scored(system)
-    for title in ("Flagged questions", "Judges differ", "Overridden scores"):
-        remarks += cases[title]
+    remarks = [*describe_scored(system), *describe_cases(system)]
     return "\n".join([text, *map(escape_console, remarks)])
 
 
@@ -10385,31 +10365,30 @@ def describe_scored(system: System) -> list[str]:
     return [f"Averages of {n_scored} of {n_questions} questions: the others have no score"]
 
 
-def describe_cases(system: System, criteria: Iterable[SplitCriterion]) -> dict[str, list[str]]:
-    """Return the answers that a person should look at, by title."""
-    cases: dict[str, list[str]] = {"Questions without a judgement": [], "Flagged questions": []}
-    cases |= {"Judges differ": [], "Overridden scores": []}
-    for answer, criterion in system.disputed if not system.submission else ():  # no student's page has them
-        text = f"{answer.question.question_id}: {criterion.prefix}{criterion.describe_marks(answer)}"
-        cases["Judges differ"].append(f"Judges differ: {text}")
-    for answer in system.answers:
-        name = answer.question.question_id
-        for criterion in criteria:
-            failure = answer.find_failure(criterion)
-            if failure:
-                reason = f"{name}: {criterion.prefix}{failure.reason}"
-                cases["Questions without a judgement"].append(reason)
-        if answer.flags and not answer.failure:
+def describe_cases(system: System) -> list[str]:
+    """Return the answers that a person should look at: flagged, judged differently, and decided on."""
+    lines = []
+    for answer in system.flagged:
+        if not answer.failure:
+            name = answer.question.question_id
             score = "no score" if answer.score is None else f"{answer.score:.3g}"
-            cases["Flagged questions"].append(f"Flagged {name} ({', '.join(answer.flags)}): {score}")
-        for criterion in system.judged:
-            decision = answer.find_decision(criterion)
-            if decision:
-                judgement = answer.find_judgement(criterion)
-                by_judge = f"the judge's {criterion.format_score(judgement)}" if judgement else "no score"
-                text = f"{criterion.format_score(decision)} instead of {by_judge}: {decision.reason}"
-                cases["Overridden scores"].append(f"Overridden {name}: {criterion.prefix}{text}")
-    return cases
+            lines.append(f"Flagged {name} ({', '.join(answer.flags)}): {score}")
+    for answer, criterion in system.disputed if not system.submission else ():  # no student's page has them
+        marks = f"{criterion.prefix}{criterion.describe_marks(answer)}"
+        lines.append(f"Judges differ: {answer.question.question_id}: {marks}")
+    return lines + describe_decisions(system)
+
+
+def describe_decisions(system: System) -> list[str]:
+    lines = []
+    for answer, criterion in itertools.product(system.answers, system.judged):
+        decision = answer.find_decision(criterion)
+        if decision:
+            judgement = answer.find_judgement(criterion)
+            by_judge = f"the judge's {criterion.format_score(judgement)}" if judgement else "no score"
+            text = f"{criterion.format_score(decision)} instead of {by_judge}: {decision.reason}"
+            lines.append(f"Overridden {answer.question.question_id}: {criterion.prefix}{text}")
+    return lines
 
 
 def describe_missing(system: System, criteria: Iterable[SplitCriterion]) -> list[str]:
@@ -10434,9 +10413,14 @@ def describe_certainty(
     if not systems:
         return []
     n_documents = systems[0].means[RETRIEVAL_MEASURES[0].name].n_clusters
-    lines = [
-        f"{IN_BRACKETS}, by {n_documents} gold documents{describe_fewer(systems, measures, n_documents)}."
-    ]
+    fewer: dict[int, list[str]] = defaultdict(list)
+    for measure in measures:
+        means = [system.find_mean(measure) for system in systems]
+        number = min((mean.n_clusters for mean in means if mean.n), default=n_documents)
+        if number < n_documents:
+            fewer[number].append(measure.title)
+    by_measure = [f"{', '.join(titles)} by {number}" for number, titles in fewer.items()]
+    lines = ["; ".join([f"{IN_BRACKETS}, by {n_documents} gold documents", *by_measure]) + "."]
     if n_documents < MIN_CLUSTERS:
         lines = [f"No intervals: fewer than {MIN_CLUSTERS} documents: {n_documents}."]
     n_tested = Counter(row.measure.name for row in differences if row.p is not None)
@@ -10449,16 +10433,6 @@ def describe_certainty(
 
 def list_origins(systems: Iterable[System]) -> list[str]:
     return list(dict.fromkeys(flatten(system.origins for system in systems)))
-
-
-def describe_fewer(systems: Iterable[System], measures: Iterable[Measure], n_documents: int) -> str:
-    """Return the measures that fewer documents have, each with their number; "" if there are none."""
-    titles: dict[int, list[str]] = defaultdict(list)
-    for measure in measures:
-        known = [mean.n_clusters for system in systems for mean in [system.find_mean(measure)] if mean.n]
-        if known and min(known) < n_documents:
-            titles[min(known)].append(measure.title)
-    return "".join(f"; {', '.join(names)} by {number}" for number, names in titles.items())
 
 
 def build_systems_part(
@@ -10493,10 +10467,8 @@ def build_empty_report(split: Split, name: str, reasons: Iterable[str], found: S
     """Return the report on a submission that cannot be graded: why, and what was found."""
     lines = [f"This submission is not graded: {reason}." for reason in reasons]
     if found:
-        expected, example = [
-            PREDICTIONS_FILE.format(split=split.name, system=name) for name in ("NAME", "final")
-        ]
-        lines += [f"Found: {shorten_names(found)}.", f"Expected: {expected}, such as {example}."]
+        expected = PREDICTIONS_FILE.format(split=split.name, system="NAME")
+        lines += [f"Found: {shorten_names(found)}.", f"Expected: {expected}."]
     part = Part("Not graded", lines=lines, place="box")
     title = f"Evaluation of the {split.name} split: {name}"
     return Report(title, [part], header=list_csv_header(split.measures, split.criteria, split.further))
@@ -10512,49 +10484,31 @@ def build_split_report(
 ) -> Report:
     """Return the report on one submission, for its authors, or on the systems of the current directory."""
     systems = submission.systems
-    lines = [*prefix_lines("not graded", submission.reasons), *submission.warnings]
-    lines += prefix_lines("a file beside, not graded", find_files_beside(split, submission))
-    cases: dict[str, list[str]] = defaultdict(list)
-    distributions = {}
-    for system in systems:
-        lines += [line.removeprefix("warning: ") for line in describe_missing(system, split.criteria)]
-        for title, own in describe_cases(system, split.criteria).items():
-            cases[title] += prefix_lines(system.name, own)
-        scores = [answer.score for answer in system.scored if answer.score is not None]
-        if scores:
-            title = f"{system.name}: {len(scores)} judged"
-            title += f", {len(system.missing)} missing" if system.missing else ""
-            distributions[title] = Distribution(scores, list(map(float, RUBRIC_LEVELS)))
-    if not distributions:
-        lines.append("No answer was judged.")
     n_evidence = sum(bool(question.evidence_sentences) for question in split.questions)
-    counts = f"Questions: {len(split.questions)}, with gold evidence (precision, recall, F1): {n_evidence}"
-    remarks = [
-        counts,
-        *describe_certainty(systems, split.measures, submission.differences),
-        *list_origins(systems),
-    ]
+    remarks = [f"Questions: {len(split.questions)}, with gold evidence (precision, recall, F1): {n_evidence}"]
+    remarks += [*describe_certainty(systems, split.measures, submission.differences), *list_origins(systems)]
+    cases: list[str] = []
     for system in systems:
         remarks += prefix_lines(system.name, describe_scored(system))
+        cases += prefix_lines(system.name, describe_cases(system))
     parts = [
         build_systems_part("Systems", systems, split.measures, remarks),
         baseline,
         build_comparison_part(submission.differences, lists_unsubmitted=False)._replace(place="folded"),
         *(build_slice_part(systems, label, split.measures) for label in LABELS),
-        *(Part(title, lines=own, place="last") for title, own in cases.items()),
+        Part("Answers to look at", lines=cases, place="last"),
     ]
-    facts = describe_run(split, systems, judging)
+    lines = list_page_warnings(split, submission)
     if submission.name:
         first = list_first_parts(split, submission, gradebook)
-        lines = [line for line in lines if line not in first[0].lines]
+        lines = [line for line in lines if line not in first[0].lines]  # which has the mistaken IDs
         parts = [*first, *parts]
     else:
         lines += split.warnings
-        files = [split.file, *[system.file for system in systems], *people.files]
         parts += [
             build_people_part(people, systems),
             build_judges_part(split.criteria, list_answers(systems)),
-            build_origins_part(split, files, judging),
+            build_origins_part(split, [split.file, *[system.file for system in systems], *people.files]),
         ]
     return Report(
         ": ".join(filter(None, [f"Evaluation of the {split.name} split", submission.name])),
@@ -10562,13 +10516,36 @@ def build_split_report(
         entries=lambda: build_entries(split, systems),
         header=list_csv_header(split.measures, split.criteria, split.further),
         rows=lambda: list_csv_rows(split, systems),
-        distributions=distributions,
-        facts=facts | {"Warnings": str(len(lines))},
+        distributions=find_distributions(systems),
+        facts=build_run_facts(split, systems, judging) | {"Warnings": str(len(lines))},
     )
 
 
+def list_page_warnings(split: Split, submission: Submission) -> list[str]:
+    lines = [*prefix_lines("not graded", submission.reasons), *submission.warnings]
+    lines += prefix_lines("a file beside, not graded", find_files_beside(split, submission))
+    for system in submission.systems:
+        lines += [line.removeprefix("warning: ") for line in describe_missing(system, split.criteria)]
+    return lines
+
+
+def find_distributions(systems: Iterable[System]) -> dict[str, Distribution]:
+    """Return the answer scores of each system by what a picture of them is called."""
+    distributions = {}
+    for system in systems:
+        scores = [answer.score for answer in system.scored if answer.score is not None]
+        if scores:
+            missing = f", {len(system.missing)} missing" if system.missing else ""
+            title = f"{system.name}: {len(scores)} judged{missing}"
+            distributions[title] = Distribution(scores, list(map(float, RUBRIC_LEVELS)))
+    return distributions
+
+
 def list_first_parts(split: Split, submission: Submission, gradebook: Gradebook) -> list[Part]:
-    """Return what a student's page shows first: mistaken IDs, the grade, and how to appeal."""
+    """Return what a student's page shows first: mistaken IDs, the grade, and how to appeal.
+
+    Mistaken IDs come before the grade, and nowhere else, since they explain it: all citations are wrong.
+    """
     grade = gradebook.grades[submission.name]
     system = grade.system
     measure = grade.measure
@@ -10578,17 +10555,16 @@ def list_first_parts(split: Split, submission: Submission, gradebook: Gradebook)
         points = f"not final: {grade.n_missing} judgement{'s' * (grade.n_missing > 1)} missing"
     elif grade.points is not None:
         points = f"{grade.points:.2f} of 100"
-    lines = [f"The grade is 100 times {measure.title}."]
-    is_compared = gradebook.median is not None and grade.points is not None  # else of other questions
-    if is_compared:
-        lines.append(f"The median of the class is {gradebook.median:.2f}.")
+    lines = []
     if len(submission.systems) > 1:
         names = ", ".join(own.name for own in submission.systems)
-        lines.insert(0, f"Of your systems {names}, the one that counts is {system.name}.")
+        lines.append(f"Of your systems {names}, the one that counts is {system.name}.")
+    lines.append(f"The grade is 100 times {measure.title}.")
     shown: Sequence[Measure] = CITATION_MEASURES if measure is F1_MEASURE else JUDGE_MEASURES
     shown = (*shown, *[criterion.measure for criterion in system.judged_beside])
     rows: list[MeansRow] = [(["yours"], system.means)]
-    rows += [(["median of the class"], gradebook.medians)] if is_compared else []
+    if gradebook.median is not None and grade.points is not None:  # else the mean is of other questions
+        rows.append((["median of the class"], gradebook.medians))
     made_of = build_means_part(f"Your grade: {points}", ["Mean"], rows, shown)
     path = os.path.join(split.root, APPEAL_FILE.format(split=split.name))
     text = read_file(path, []).text if os.path.isfile(path) else ""
@@ -10601,9 +10577,9 @@ def list_first_parts(split: Split, submission: Submission, gradebook: Gradebook)
     ]
 
 
-def describe_run(split: Split, systems: Sequence[System], judging: Judging) -> dict[str, str]:
+def build_run_facts(split: Split, systems: Sequence[System], judging: Judging) -> dict[str, str]:
     """Return what was graded and judged, for the top of a page."""
-    judgements = [answer.judgement for system in systems for answer in system.answers]
+    judgements = [answer.judgement for answer in list_answers(systems)]
     replies = [judgement.reply for judgement in judgements if judgement and judgement.reply]
     newest = max((str(reply.time or "") for reply in replies), default="")
     return {
@@ -10615,14 +10591,10 @@ def describe_run(split: Split, systems: Sequence[System], judging: Judging) -> d
     }
 
 
-def build_origins_part(split: Split, files: Iterable[InputFile], judging: Judging) -> Part:
+def build_origins_part(split: Split, files: Iterable[InputFile]) -> Part:
     lines = [f"{file.file}: SHA-256 {file.sha256}" for file in files]
     lines.append(f"Corpus: {len(split.documents)} documents, SHA-256 {split.corpus_sha256}")
-    if judging.model:
-        for criterion in split.criteria:
-            title = "Judge" if criterion is RUBRIC else criterion.measure.title
-            lines.append(f"{title}: {judging.model}, prompt {criterion.prompt_hash}")
-    return Part("Where this comes from", lines=[*lines, f"evaluation.py {VERSION}"], place="folded")
+    return Part("Where this comes from", lines=lines, place="folded")
 
 
 def list_csv_header(
@@ -10664,19 +10636,17 @@ def list_csv_rows(split: Split, systems: Sequence[System]) -> Iterator[list[obje
 
 # -- The page: each question with all its answers
 
-PAGE_BYTES = 8_000_000  # of one page; if it would be larger, documents are shown in excerpts
-ANSWER_BYTES = 1_400  # that an answer, or a question with its rubric, takes up
-SENTENCE_BYTES = 25  # of markup
+PAGE_CHARS = 8_000_000  # of one page; if it would have more, documents are shown in excerpts
+ANSWER_CHARS = 1_400  # that an answer, or a question with its rubric, takes up
 EXCERPT_CHARS = 600  # of a plain text that is not shown whole
 
 
 def build_entries(split: Split, systems: Sequence[System]) -> Iterator[Entry]:
     """Yield each question with all its answers, its rubric and its document, to open on the page."""
-    n_bytes = ANSWER_BYTES * len(split.questions) * (1 + len(systems))
+    n_chars = ANSWER_CHARS * len(split.questions) * (1 + len(systems))
     for question in split.questions:
         document = split.documents[question.doc_id]
-        texts = [document.text, *(document.sentences or {}).values()]
-        n_bytes += sum(len(text) + SENTENCE_BYTES for text in texts)
+        n_chars += len(document.text) + sum(map(len, (document.sentences or {}).values()))
     for position, question in enumerate(split.questions):
         answers = {system.name: system.answers[position] for system in systems}
         labels = [f"document: {question.doc_id}"]
@@ -10686,7 +10656,7 @@ def build_entries(split: Split, systems: Sequence[System]) -> Iterator[Entry]:
         document = split.documents[question.doc_id]
         lists = {
             "Rubric": list_rubric_lines(question, answers),
-            "Gold document": list_document_lines(question, answers, document, n_bytes <= PAGE_BYTES),
+            "Gold document": list_document_lines(question, answers, document, n_chars <= PAGE_CHARS),
         }
         cards = [build_answer_card(system, answers[system.name]) for system in systems]
         name = question.question_id
@@ -10701,7 +10671,7 @@ def build_answer_card(system: System, answer: GradedAnswer) -> Card:
     return Card(
         system.name,
         text,
-        describe_answer(system, answer),
+        build_answer_facts(system, answer),
         verdict="" if answer.score is None else f"{answer.score:.3g}",
         score=answer.score,
         marks=[mark for mark, reason in cases.items() if reason],
@@ -10710,7 +10680,7 @@ def build_answer_card(system: System, answer: GradedAnswer) -> Card:
     )
 
 
-def describe_answer(system: System, answer: GradedAnswer) -> dict[str, str]:
+def build_answer_facts(system: System, answer: GradedAnswer) -> dict[str, str]:
     retrieved = answer.prediction.retrieved_ids
     gold = answer.question.doc_id
     place = f"at place {retrieved.index(gold) + 1}" if gold in retrieved else "not"
@@ -10773,8 +10743,7 @@ def list_document_lines(
     """Return the gold document's sentences, marked as gold and with the systems that cited them."""
     if document.sentences is None:
         if document.state != "plain":
-            text = f"The document is {document.state}: its sentences cannot be shown."
-            return [Line("", text)]
+            return [Line("", f"The document is {document.state}: its sentences cannot be shown.")]
         text = document.text if shows_whole else document.text[:EXCERPT_CHARS]
         return [Line("", text if text == document.text else f"{text} …")]
     lines: list[Line] = []
@@ -12174,6 +12143,28 @@ class RatedItem(msgspec.Struct):
     reasons: list[str] = []
     contradicted: set[int] = set()  # the raters with two that differ
 
+    @property
+    def known(self) -> list[float]:
+        return [rating for rating in self.ratings if rating is not None]
+
+
+class Agreement(NamedTuple):
+    """How far two raters or more agree, by the names that the results file has."""
+
+    names: dict[str, str]  # of two: judge, or a vote of judges, and with
+    counts: dict[str, int]
+    means: dict[str, Mean]  # rates and coefficients
+    pairs: Sequence[Agreement] = ()  # each two, if they are more
+
+    def build_row(self) -> dict[str, Any]:
+        values = {name: mean.value for name, mean in self.means.items()}
+        intervals = {name: mean.interval for name, mean in self.means.items()}
+        reasons = {name: mean.reason for name, mean in self.means.items() if mean.reason}
+        return {**self.names, **self.counts, "ci95": intervals, **values, "ci95_reason": reasons}
+
+    def build_block(self) -> dict[str, Any]:
+        return {**self.build_row(), "pairs": [pair.build_row() for pair in self.pairs]}
+
 
 # -- The command
 
@@ -12202,7 +12193,8 @@ A FILE is JSON or CSV: results of `answers` or a split, a label sheet, or rows o
 correct), perhaps with rater. CSV may have a column for each rater instead. An item is the ID of an
 answer, row or question, or system/question, or the columns question, gold and prediction that
 `answers` reads."""
-    unknown: Sequence[str] = ()  # items that people rated and no judge has
+    with_people = Agreement({}, {}, {})
+    among_people: Agreement | None = None
 
     def read(self) -> None:
         options = self.options
@@ -12214,13 +12206,22 @@ answer, row or question, or system/question, or the columns question, gold and p
         if not self.judges:  # people are compared with each other
             self.judges = self.people
             self.people = []
+        self.raters = [*self.judges, *self.people]
         shown: dict[str, str] = {}
-        for row in flatten(rater.rows for rater in (*self.judges, *self.people)):
+        for row in list_decisions(self.raters):
             row.source = shown.setdefault(re.sub(r"\.(jsonl?|csv|tsv|txt)$", "", row.source), row.source)
-        self.unknown = identify_rows(self.judges, self.people, problems)
+        index = RatedAnswers(list_decisions(self.judges))
+        rated = list_decisions(self.people)
+        # What people call answers that no judge has rated
+        self.unknown = [row.names[0] for row in rated if not index.find(row, is_judge=False)]
+        for rater in self.raters:
+            rater.rows = identify_rows(rater, index, problems, is_judge=rater in self.judges)
+        if rated and len(self.unknown) == len(rated):
+            what = f"no rating of an item that a judge has, found {shorten_names(self.unknown)}"
+            example = shorten_names(list(index.rows)[:1])
+            problems.append(f"{options.human}: {what}; expected names such as {example}")
         if problems:
             raise InputError(problems)
-        self.raters = [*self.judges, *self.people]
         if len(self.raters) < 2:
             raise UsageError(f"agreement needs two judges, or one and --human, got {len(self.judges)}")
         files = flatten(rater.files for rater in self.raters)
@@ -12236,55 +12237,116 @@ answer, row or question, or system/question, or the columns question, gold and p
         return lines
 
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:  # noqa: ARG002
-        kind = choose_kind(self.raters)
+        judges = self.judges
+        people = self.people
+        self.kind = choose_kind(self.raters)
         for rater in self.raters:
-            keeps_unjudged = self.options.all_decisions or rater not in self.judges
-            rater.choose_rows(kind, keeps_unjudged=keeps_unjudged)
-        items = collect_items(self.judges, kind)
-        apart = list_disagreements(self.judges, items)
-        self.compared: dict[str, Any] = {
-            "program_version": VERSION,
-            "compared": kind,
-            "judges": [describe_raters([judge]) for judge in self.judges],
-            "all": measure_group(self.judges, items, kind),
-            "sources": {},
-            "items_apart": len(apart),
-            "disagreements": apart[: max(0, self.options.samples)],
-        }
+            rater.choose_rows(self.kind, keeps_unjudged=self.options.all_decisions or rater not in judges)
+        items = collect_items(judges, self.kind)
+        self.apart = list_disagreements(items)
+        self.shown = self.apart[: max(0, self.options.samples)]
+        self.all = measure_group(judges, items, self.kind)
         sources = sorted({item.source for item in items})
+        self.sources = {}
         for source in sources if len(sources) > 1 else ():
             own = [item for item in items if item.source == source]
-            self.compared["sources"][source] = measure_group(self.judges, own, kind)
-        if self.people:
-            self.compared["people"] = compare_people(self.judges, self.people, kind)
-        if len(self.people) > 1:
-            items = collect_items(self.people, kind)
-            self.compared["people"]["among_people"] = measure_group(self.people, items, kind)
+            self.sources[source] = measure_group(judges, own, self.kind)
+        self.compared = list(judges)
+        if people:
+            self.compared.append(join_people(people))
+            self.with_people = compare_people(judges, people, self.kind)
+        if len(people) > 1:
+            self.among_people = measure_group(people, collect_items(people, self.kind), self.kind)
 
     def results(self) -> Iterator[OutputFile]:
-        yield OutputFile(self.options.out, functools.partial(render_results, self.compared))
-        parts = list_agreement_parts(self.compared, is_page=True)
-        rows = functools.partial(list_agreement_rows, self.compared)
-        report = Report("How far judges agree", parts, header=AGREEMENT_HEADER, rows=rows)
+        yield OutputFile(self.options.out, functools.partial(render_results, self.build_document()))
+        parts = self.list_parts(is_page=True)
+        report = Report("How far judges agree", parts, header=AGREEMENT_HEADER, rows=self.list_rows)
         yield from list_report_files(report, self.options.out.removesuffix(".json"), self.options.report)
 
+    def build_document(self) -> dict[str, Any]:
+        n = len(self.judges)
+        rows = []
+        for rater in self.compared:
+            files = [file.named for file in rater.files]
+            rows.append({"judge": rater.name, **rater.counts, "files": files})
+        document: dict[str, Any] = {
+            "program_version": VERSION,
+            "compared": self.kind,
+            "judges": rows[:n],
+            "all": self.all.build_block(),
+            "sources": {source: group.build_block() for source, group in self.sources.items()},
+            "items_apart": len(self.apart),
+            "disagreements": [],
+        }
+        for item in self.shown:
+            rated = [place for place, rating in enumerate(item.ratings) if rating is not None]
+            decisions = {self.judges[place].name: item.ratings[place] for place in rated}
+            reasoning = {self.judges[place].name: item.reasons[place] for place in rated}
+            row = {"source": item.source, **dict(item.texts), "decisions": decisions, "reasoning": reasoning}
+            document["disagreements"].append(row)
+        if self.people:
+            pairs = [pair.build_row() for pair in self.with_people.pairs]
+            compared = {"judges": pairs[:n], "votes": pairs[n:]}
+            document["people"] = {**rows[n], **self.with_people.counts, **compared}
+        if self.among_people:
+            document["people"]["among_people"] = self.among_people.build_block()
+        return document
+
     def console(self) -> str:
-        return render_text(list_agreement_parts(self.compared))
+        return render_text(self.list_parts())
+
+    def list_parts(self, *, is_page: bool = False) -> list[Part]:
+        """Return the report; a page has room for whole texts."""
+        rows: list[list[Cell]] = []
+        for rater in self.compared:
+            rows.append([rater.name, *rater.counts.values(), len(rater.files)])
+        weights = " with quadratic weights" if self.kind == "score" else ""
+        how = f"{IN_BRACKETS}, from {MIN_CLUSTERS} questions on: by questions; of coefficients a bootstrap."
+        header = ["Judge", "Decisions", "Left out", "Undecided", "Files"]
+        parts = [Part("Agreement between judges", header, rows, [how, f"Kappa is Cohen's{weights}."])]
+        if self.all.pairs:
+            parts.append(build_group_part("All items", self.all))
+        sources = [row for row in self.sources.items() if row[1].counts["items_of_several"]]
+        if len(sources) > MAX_SOURCES_SHOWN and not is_page:
+            note = f"{len(sources)} sources: those with the lowest alpha follow, the results file has all."
+            parts[-1] = parts[-1]._replace(lines=[*parts[-1].lines, note])
+            alphas = {name: group.means["krippendorff_alpha"].value for name, group in sources}
+            sources.sort(key=lambda row: (alphas[row[0]] is None, alphas[row[0]]))
+            sources = sources[:MAX_NAMES_SHOWN]
+        for source, group in sources:
+            parts.append(build_group_part(f"Source: {source}", group)._replace(name=source))
+        if self.people:
+            parts.append(build_people_agreement_part(self.with_people))
+        if self.among_people:
+            parts.append(build_group_part("People among themselves", self.among_people))
+        lines = [describe_disagreement(item, self.judges, is_page) for item in self.shown]
+        title = f"Disagreements: {len(lines)} of {len(self.apart)}, the widest first"
+        return [*parts, Part(title, lines=lines)]
+
+    def list_rows(self) -> Iterator[list[object]]:
+        """Yield the rows of the CSV: people with each judge and vote, then each pair of judges and all."""
+        rows = [("", pair) for pair in self.with_people.pairs]
+        for source, group in {"": self.all, **self.sources}.items():
+            rows += [(source, row) for row in (*group.pairs, group)]
+        for source, row in rows:
+            cells = {"judge": "all", "source": source, **row.build_row()}
+            for name, interval in cells["ci95"].items():
+                cells[f"{name}_low"], cells[f"{name}_high"] = interval or (None, None)
+            yield [cells.get(name) for name in AGREEMENT_HEADER]
 
     def remarks(self) -> list[str]:
         """Return the pairs of raters without a common item, with their sources."""
-        pairs = list(self.compared["all"]["pairs"])
-        if self.people:
-            pairs += [{"with": self.people[0].name, **row} for row in self.compared["people"]["judges"]]
         sources = {}
-        for rater in self.raters:
+        for rater in self.compared:
             own = sorted({row.source or "(none)" for row in rater.rows})
             sources[rater.name] = f"{rater.name} has {shorten_names(own)}"
         lines = []
-        for pair in [pair for pair in pairs if not pair["items"]]:
-            names = (pair["judge"], pair["with"])
-            found = ", ".join(sources[name] for name in names)
-            lines.append(f"warning: {' and '.join(names)} have no item in common; sources: {found}")
+        for pair in (*self.all.pairs, *self.with_people.pairs[: len(self.judges)]):
+            if not pair.counts["items"]:
+                names = list(pair.names.values())
+                found = ", ".join(sources[name] for name in names)
+                lines.append(f"warning: {' and '.join(names)} have no item in common; sources: {found}")
         return lines
 
     def is_complete(self) -> bool:
@@ -12326,22 +12388,30 @@ def read_raters(paths: Iterable[str], folder: str | None, problems: list[str]) -
                 number += 1
                 name = f"{model or stem} ({number})"
         if not rows and not found:
-            first = next(iter(list_item_rows(file, [], kind=DecisionRow)), JsonRow(path, {}))
-            fields = shorten_names(list(only_dict(first.data))) or "nothing"
-            expected = "score, correct, a column for each rater, or a split's llm_judge"
-            found.append(f"{path}:1: no decisions: expected {expected}, found {fields}")
+            found.append(describe_undecided(file))
         problems += found
-        own_source = stem if suffix or path in subfolders else ""  # such a file has one
         for row in rows:
-            names = ["" if own_source else row.source, row.source_file, head.source_file]
-            texts = map(format_plain, [*names, row.run_name, head.run_name, own_source])
-            row.source = cut_text(next((text for text in texts if text and text.strip()), ""))
+            row.source = choose_source(row, head, stem if suffix or path in subfolders else "")
             rater_name = fold_cell(format_plain(row.rater) or "") or name
             rater = raters.setdefault(rater_name, Rater(rater_name))
             rater.rows.append(row)
             if file.source not in rater.files:
                 rater.files.append(file.source)
     return list(raters.values()), n_ignored
+
+
+def describe_undecided(file: FileData) -> str:
+    first = next(iter(list_item_rows(file, [], kind=DecisionRow)), JsonRow(file.name, {}))
+    fields = shorten_names(list(only_dict(first.data))) or "nothing"
+    expected = "score, correct, a column for each rater, or a split's llm_judge"
+    return f"{file.name}:1: no decisions: expected {expected}, found {fields}"
+
+
+def choose_source(row: DecisionRow, head: RunHead, own: str) -> str:
+    """Return the source that a row or its file names. `own` is that of a file which has one source."""
+    names = ["" if own else row.source, row.source_file, head.source_file, row.run_name, head.run_name, own]
+    texts = map(format_plain, names)
+    return cut_text(next((text for text in texts if text and text.strip()), ""))
 
 
 def read_decisions(path: str, problems: list[str]) -> tuple[FileData, RunHead, list[DecisionRow]]:
@@ -12377,99 +12447,90 @@ def list_ratings(file: FileData, problems: list[str]) -> Iterable[JsonRow]:
     if is_json(file):
         return list_rows(file, problems, DecisionRow)
     rows = read_csv_rows(file, problems)
-    is_long = any(LEVELS.keys() & row.data.keys() for row in rows)
-    ratings = []
-    for row in rows:
-        cells = row.data
-        columns = [name for name in cells if fold_name(name) not in OTHER_COLUMNS]
-        for column in ["score"] if is_long else columns:
-            word = cells.get(column, "").strip().lower()
-            rating = {**cells, "score": None}
-            if not is_long:
-                rating["rater"] = column
-            if word or "correct" in cells:
-                ratings.append((row, column, word, rating))
-    has_scores = any(word not in ("", *VERDICT_WORDS) for _, _, word, _ in ratings)  # then 0 and 1 are scores
-    for row, column, word, rating in ratings:
-        if re.fullmatch(NUMBER, word):
-            rating["score"] = float(word)
+    is_wide = not any(LEVELS.keys() & row.data.keys() for row in rows)
+    if is_wide:
+        rows = list(flatten(map(split_by_rater, rows)))
+    words = [row.data.pop("score", "").strip().lower() for row in rows]
+    has_scores = any(word not in ("", *VERDICT_WORDS) for word in words)  # then 0 and 1 are scores
+    for row, word in zip(rows, words, strict=True):
+        is_score = bool(re.fullmatch(NUMBER, word))
+        if is_score:
+            row.data["score"] = float(word)
         elif word and word not in VERDICT_WORDS:
+            column = row.data["rater"] if is_wide else "score"
             problems.append(f"{row.locate()}{column}: expected a number, yes or no, got {cut_text(word)}")
-        if word in VERDICT_WORDS and not (has_scores and rating["score"] is not None):
-            rating["correct"] = word
-    return [row._replace(data=rating) for row, _, _, rating in ratings]
+        if word in VERDICT_WORDS and not (has_scores and is_score):
+            row.data["correct"] = word
+    return [row for row in rows if LEVELS.keys() & row.data.keys()]
+
+
+def split_by_rater(row: JsonRow) -> list[JsonRow]:
+    """Return a row for each column of a rater, with the columns rater and score."""
+    raters = [name for name in row.data if fold_name(name) not in OTHER_COLUMNS]
+    return [row._replace(data={**row.data, "rater": name, "score": row.data[name]}) for name in raters]
 
 
 NUMBER = r"[-+]?\d*\.?\d+(e[-+]?\d\d?)?"
 OTHER_COLUMNS = {  # that are no rater's
     *map(fold_name, flatten(Item.aliases[field] for field in ("question", "gold", "options", "prediction"))),
-    *(
-        "answer",
-        "answerid",
-        "item",
-        "id",
-        "questionid",
-        "system",
-        "submission",
-        "rater",
-        "reason",
-        "goldanswer",
-    ),
-    *("note", "why", *map(fold_name, Scale.__struct_fields__)),
+    *map(fold_name, (*DecisionRow.__struct_fields__, *Scale.__struct_fields__)),
+    *("answer", "goldanswer", "note", "reason", "submission"),
 }
 
 
-def identify_rows(judges: Sequence[Rater], people: Sequence[Rater], problems: list[str]) -> list[str]:
-    """Have rows that only name an answer identify it as a judge's row of that name does.
+def list_decisions(raters: Iterable[Rater]) -> list[DecisionRow]:
+    return list(flatten(rater.rows for rater in raters))
 
-    Return the names that no judge has: a judge's row is then of an answer of its own, people's is left out.
-    An answer's ID alone counts; another ID, which may be a position, only if the question is the same.
-    """
-    index: dict[str, dict[Texts, DecisionRow]] = defaultdict(dict)
-    rows = [row for row in flatten(judge.rows for judge in judges) if row.texts[0][0] != "item"]
-    for row in rows:
-        for name in row.names:
-            index[name].setdefault(row.texts, row)
-    known = {row.texts for row in rows}
-    unknown = []
-    for position, rater in enumerate((*judges, *people)):
-        is_judge = position < len(judges)
-        kept = []
-        rated: set[Texts] = set()
-        for row in rater.rows:
-            is_named = row.answer_id is not None or row.item is not None
-            if not row.names or (row.texts in known and (is_judge or not is_named)):
-                kept.append(row)
-                continue
-            name = row.names[0]
-            for other in row.names if is_judge and not index[name] else ():
-                index[other].setdefault(row.texts, row)
-            same = index[name]
-            has_question = not is_named and row.input is not None
-            if has_question:
-                same = {texts: other for texts, other in same.items() if other.input in (None, row.input)}
-            if not same:
-                if has_question:
-                    kept.append(row)
-                else:
-                    unknown.append(name)
-                continue
-            first = same.get(row.texts) or next(iter(same.values()))
-            if len(same) > 1 and row.answer_id is None and first.texts != row.texts:
-                advice = "name one by answer_id, or by system and question_id"
-                problems.append(f"{row.place}{name} is the name of {len(same)} answers: {advice}")
-            elif first.texts in rated:
-                problems.append(f"{row.place}a second rating of {name} by {rater.name}")
-            row.texts = first.texts
-            row.source = first.source
+
+class RatedAnswers:
+    """The answers that judges have rated, by each name that a judge's row has for it."""
+
+    def __init__(self, rows: Sequence[DecisionRow]) -> None:
+        self.texts = {row.texts for row in rows if not row.is_only_named}
+        self.rows: dict[str, dict[Texts, DecisionRow]] = {}
+        for row in sorted(rows, key=attrgetter("is_only_named")):
+            if row.is_only_named and row.names[0] in self.rows:
+                continue  # otherwise a name alone is that of an answer that no other row has
+            for name in row.names:
+                self.rows.setdefault(name, {}).setdefault(row.texts, row)
+
+    def find(self, row: DecisionRow, *, is_judge: bool) -> list[DecisionRow]:
+        """Return rows of the answers that a row may mean; the row itself if its texts say which.
+
+        An answer's ID alone counts; another ID, which may be a position, only if the question is the same.
+        """
+        is_named = row.answer_id is not None or row.item is not None
+        if not row.names or (row.texts in self.texts and (is_judge or not is_named)):
+            return [row]
+        same = self.rows.get(row.names[0], {})
+        if not is_named and row.input is not None:
+            same = {texts: other for texts, other in same.items() if other.input in (None, row.input)}
+            same = same or {row.texts: row}
+        if row.texts in same:
+            return [same[row.texts]]
+        return list(same.values())[: None if row.answer_id is None else 1]
+
+
+def identify_rows(
+    rater: Rater, index: RatedAnswers, problems: list[str], *, is_judge: bool
+) -> list[DecisionRow]:
+    """Return a rater's rows of known answers. One that only names its answer gets texts and source of it."""
+    rows = []
+    rated: set[Texts] = set()
+    for row in rater.rows:
+        found = index.find(row, is_judge=is_judge)
+        if len(found) > 1:
+            advice = "name one by answer_id, or by system and question_id"
+            problems.append(f"{row.place}{row.names[0]} is the name of {len(found)} answers: {advice}")
+        elif found:
+            [answer] = found
+            if answer is not row and answer.texts in rated:
+                problems.append(f"{row.place}a second rating of {row.names[0]} by {rater.name}")
+            row.texts = answer.texts
+            row.source = answer.source
             rated.add(row.texts)
-            kept.append(row)
-        rater.rows = kept
-    if people and not any(rater.rows for rater in people) and not problems:
-        what = f"no rating of an item that a judge has, found {shorten_names(unknown)}"
-        example = shorten_names(list(index)[:1])
-        problems.append(f"{people[0].files[0].file}: {what}; expected names such as {example}")
-    return unknown
+            rows.append(row)
+    return rows
 
 
 # -- Comparing
@@ -12477,28 +12538,24 @@ def identify_rows(judges: Sequence[Rater], people: Sequence[Rater], problems: li
 
 def choose_kind(raters: Sequence[Rater]) -> str:
     """Return what all raters gave: verdicts, or scores. Raises UsageError if they gave different things."""
-    lacking: dict[str, list[str]] = {}
+    found = []
     for kind in LEVELS:
-        lacking[kind] = []
-        for rater in raters:
-            if all(getattr(row, kind) is None for row in rater.rows):
-                lacking[kind].append(rater.name)
-        if not lacking[kind]:
+        lacking = [rater.name for rater in raters if all(getattr(row, kind) is None for row in rater.rows)]
+        if not lacking:
             return kind
-    found = [f"no {kind} by {shorten_names(names)}" for kind, names in lacking.items()]
+        found.append(f"no {kind} by {shorten_names(lacking)}")
     raise UsageError(f"verdicts and scores cannot be compared: {', '.join(found)}")
 
 
-def describe_raters(raters: Sequence[Rater]) -> dict[str, Any]:
-    counts = sum((Counter(rater.counts) for rater in raters), Counter())
-    name = raters[0].name if len(raters) == 1 else "people"
-    counted = {what: counts[what] for what in raters[0].counts}
-    return {"judge": name, **counted, "files": [file.named for file in raters[0].files]}
+def join_people(people: Sequence[Rater]) -> Rater:
+    name = people[0].name if len(people) == 1 else "people"
+    counts = {what: sum(rater.counts[what] for rater in people) for what in people[0].counts}
+    return Rater(name, people[0].files, list_decisions(people), counts)
 
 
 def collect_items(raters: Sequence[Rater], kind: str) -> list[RatedItem]:
     """Return each item once. Those of several sources are told apart if all of these raters name them."""
-    by_source = all(row.source for row in flatten(rater.rows for rater in raters))
+    by_source = all(row.source for row in list_decisions(raters))
     items: dict[Hashable, RatedItem] = {}
     for index, rater in enumerate(raters):
         for row in rater.rows:
@@ -12516,33 +12573,29 @@ def collect_items(raters: Sequence[Rater], kind: str) -> list[RatedItem]:
     return list(items.values())
 
 
-def measure_group(judges: Sequence[Rater], items: Sequence[RatedItem], kind: str) -> dict[str, Any]:
+def measure_group(judges: Sequence[Rater], items: Sequence[RatedItem], kind: str) -> Agreement:
     """Measure how far all judges agree, and each two of them. `items` have the ratings of these judges."""
     complete = [item for item in items if None not in item.ratings]
-    several = [item for item in items if len(item.ratings) - item.ratings.count(None) > 1]
+    several = [item for item in items if len(item.known) > 1]
     [fleiss] = measure_ratings(complete, "nominal", correction=0)
     [alpha] = measure_ratings(several, LEVELS[kind][1], correction=1)
     pairs = []
-    for pair in itertools.combinations(range(len(judges)), 2):
-        names = {"judge": judges[pair[0]].name, "with": judges[pair[1]].name}
-        pairs.append(names | compare_pairs(items, [pair], kind, "agreement"))
-    return {
+    for first, second in itertools.combinations(range(len(judges)), 2):
+        names = {"judge": judges[first].name, "with": judges[second].name}
+        pairs.append(Agreement(names, *compare_pairs(items, [(first, second)], kind, "agreement")))
+    counts = {
         "items": len(items),
         "contradicted": sum(bool(item.contradicted) for item in items),
         "items_of_all": len(complete),
-        "fleiss_kappa": fleiss.value,
         "items_of_several": len(several),
-        "krippendorff_alpha": alpha.value,
-        "alpha_level": LEVELS[kind][1],
-        "ci95": {"fleiss_kappa": fleiss.interval, "krippendorff_alpha": alpha.interval},
-        "ci95_reason": {"fleiss_kappa": fleiss.reason, "krippendorff_alpha": alpha.reason},
-        "pairs": pairs,
     }
+    means = {"fleiss_kappa": fleiss, "krippendorff_alpha": alpha}
+    return Agreement({"alpha_level": LEVELS[kind][1]}, counts, means, pairs)
 
 
 def compare_pairs(
-    items: Sequence[RatedItem], pairs: Sequence[tuple[int, int]], kind: str, rate: str
-) -> dict[str, Any]:
+    items: Iterable[RatedItem], pairs: Sequence[tuple[int, int]], kind: str, rate: str
+) -> tuple[dict[str, int], dict[str, Mean]]:
     """Compare pairs of raters on what both have rated, as one. `rate` names the share of equal ratings."""
     rated = []
     n_contradicted = 0
@@ -12556,19 +12609,16 @@ def compare_pairs(
     if values.max(initial=0) > 1:  # from 0 to 1 all ratings are within 1
         widths[f"{rate}_within_1"] = 1.0
     estimates = measure_ratings(rated, LEVELS[kind][0], widths.values())
-    n_items = len({(item.source, item.texts) for item in rated})
-    row: dict[str, Any] = {"items": n_items, "ratings": len(rated)}
-    row["questions"] = len({item.texts[0] for item in rated})
-    row["contradicted"] = n_contradicted
-    row["ci95"] = {}
-    for name, estimate in zip([*widths, "kappa"], estimates, strict=True):
-        row[name] = estimate.value
-        row["ci95"][name] = estimate.interval
-    row["ci95_reason"] = {"kappa": estimates[-1].reason}
+    counts = {
+        "items": len({(item.source, item.texts) for item in rated}),
+        "ratings": len(rated),
+        "questions": len({item.texts[0] for item in rated}),
+        "contradicted": n_contradicted,
+    }
     if rate == "accuracy":
-        row["too_kind"] = int((values[:, 0] > values[:, 1]).sum())
-        row["too_strict"] = int((values[:, 0] < values[:, 1]).sum())
-    return row
+        counts["too_kind"] = int((values[:, 0] > values[:, 1]).sum())
+        counts["too_strict"] = int((values[:, 0] < values[:, 1]).sum())
+    return counts, dict(zip([*widths, "kappa"], estimates, strict=True))
 
 
 def measure_ratings(
@@ -12590,156 +12640,117 @@ def measure_ratings(
     for width in widths:
         shares = []
         for item in rated:
-            known = [rating for rating in item.ratings if rating is not None]
-            gaps = [abs(first - second) for first, second in itertools.combinations(known, 2)]
+            gaps = [abs(first - second) for first, second in itertools.combinations(item.known, 2)]
             shares.append(sum(gap <= width + 1e-9 for gap in gaps) / len(gaps))
         found.append(compute_mean(make_sample(shares, questions), SHARE))
     return [*found, measure_coefficient(encoded, level, "questions", correction)]
 
 
-def compare_people(judges: Sequence[Rater], people: Sequence[Rater], kind: str) -> dict[str, Any]:
+def compare_people(judges: Sequence[Rater], people: Sequence[Rater], kind: str) -> Agreement:
     """Compare each judge, and then votes, with people: with each rating that one of them gave."""
-    last = len(judges)
-    places = range(last, last + len(people))
+    n = len(judges)
     items = collect_items([*judges, *people], kind)
-    known = [item for item in items if set(item.ratings[last:]) != {None}]
-    rows = []
+    known = [item for item in items if set(item.ratings[n:]) != {None}]
+    name = join_people(people).name
+    compared = []
     for index, judge in enumerate(judges):
-        pairs = [(index, place) for place in places]
-        rows.append({"judge": judge.name, **compare_pairs(items, pairs, kind, "accuracy")})
-    votes = ("majority", "unanimous") if len(judges) > 1 else ()
-    return {
-        **describe_raters(people),
-        "items": len(known),
-        "items_without_judge": sum(set(item.ratings[:last]) == {None} for item in known),
-        "judges": rows,
-        "votes": [compare_vote(name, known, last, kind) for name in votes],
-    }
+        pairs = [(index, n + place) for place in range(len(people))]
+        names = {"judge": judge.name, "with": name}
+        compared.append(Agreement(names, *compare_pairs(items, pairs, kind, "accuracy")))
+    for vote in ("majority", "unanimous") if n > 1 else ():
+        compared.append(compare_vote({"judge": vote, "with": name}, known, n, kind))
+    n_without_judge = sum(set(item.ratings[:n]) == {None} for item in known)
+    counts = {"items": len(known), "items_without_judge": n_without_judge}
+    return Agreement({"judge": name}, counts, {}, compared)
 
 
-def compare_vote(name: str, known: Iterable[RatedItem], n_judges: int, kind: str) -> dict[str, Any]:
+def compare_vote(names: dict[str, str], known: Iterable[RatedItem], n_judges: int, kind: str) -> Agreement:
     """Compare the vote on each item with people: of more than half of two judges or more, or of all."""
+    is_majority = names["judge"] == "majority"
     voted = []
-    counts = Counter(left_out=0, fewer_judges=0)
+    left_out = {"left_out": 0, "fewer_judges": 0}
     for item in known:
         given = [rating for rating in item.ratings[:n_judges] if rating is not None]
         [(winner, count)] = Counter(given).most_common(1) or [(0.0, 0)]
-        if len(given) < (2 if name == "majority" else n_judges):
-            counts["fewer_judges"] += bool(given)
-        elif count < len(given) if name == "unanimous" else 2 * count <= len(given):
-            counts["left_out"] += 1
+        if len(given) < (2 if is_majority else n_judges):
+            left_out["fewer_judges"] += bool(given)
+        elif 2 * count <= len(given) if is_majority else count < len(given):
+            left_out["left_out"] += 1
         else:
             voted.append(RatedItem(item.source, item.texts, [winner, *item.ratings[n_judges:]]))
     pairs = [(0, place) for place in range(1, max((len(item.ratings) for item in voted), default=0))]
-    return {"judge": name, **counts, **compare_pairs(voted, pairs, kind, "accuracy")}
+    counts, means = compare_pairs(voted, pairs, kind, "accuracy")
+    return Agreement(names, left_out | counts, means)
 
 
-def list_disagreements(judges: Sequence[Rater], items: Iterable[RatedItem]) -> list[dict[str, Any]]:
+def list_disagreements(items: Iterable[RatedItem]) -> list[RatedItem]:
     """Return the items that judges rate differently: the widest apart first, then the most evenly split."""
-    apart: list[tuple[tuple[float, float], dict[str, Any]]] = []
-    for item in items:
-        row: dict[str, Any] = {"source": item.source, **dict(item.texts), "decisions": {}, "reasoning": {}}
-        for judge, rating, reason in zip(judges, item.ratings, item.reasons, strict=True):
-            if rating is not None:
-                row["decisions"][judge.name] = rating
-                row["reasoning"][judge.name] = reason
-        known = list(row["decisions"].values())
-        if len(set(known)) > 1:
-            apart.append(((max(known) - min(known), statistics.pvariance(known)), row))
-    return [row for _, row in sorted(apart, key=itemgetter(0), reverse=True)]
+    apart = [item for item in items if len(set(item.known)) > 1]
+    apart.sort(key=lambda item: statistics.pvariance(item.known), reverse=True)
+    return sorted(apart, key=lambda item: max(item.known) - min(item.known), reverse=True)
 
 
 # -- Reports
 
 
-def list_agreement_parts(results: Mapping[str, Any], is_page: bool = False) -> list[Part]:
-    """Return the report; a page has room for whole texts."""
-    people = results.get("people")
-    rows: list[list[Cell]] = []
-    for rater in [*results["judges"], *([people] if people else [])]:
-        counts = [rater[name] for name in ("decisions", "left_out", "undecided")]
-        rows.append([rater["judge"], *counts, len(rater["files"])])
-    weights = " with quadratic weights" if results["compared"] == "score" else ""
-    how = f"{IN_BRACKETS}, from {MIN_CLUSTERS} questions on: by questions; of coefficients a bootstrap."
-    header = ["Judge", "Decisions", "Left out", "Undecided", "Files"]
-    parts = [Part("Agreement between judges", header, rows, [how, f"Kappa is Cohen's{weights}."])]
-    if results["all"]["pairs"]:
-        parts.append(build_group_part("All items", results["all"]))
-    sources = [row for row in results["sources"].items() if row[1]["items_of_several"]]
-    if len(sources) > MAX_SOURCES_SHOWN and not is_page:
-        note = f"{len(sources)} sources: those with the lowest alpha follow, the results file has all."
-        parts[-1] = parts[-1]._replace(lines=[*parts[-1].lines, note])
-        alphas = {name: group["krippendorff_alpha"] for name, group in sources}
-        sources.sort(key=lambda row: (alphas[row[0]] is None, alphas[row[0]]))
-        sources = sources[:MAX_NAMES_SHOWN]
-    for source, group in sources:
-        name = source or "none"
-        parts.append(build_group_part(f"Source: {name}", group)._replace(name=name))
-    if people:
-        notes = [f"Of {people['items']} items {people['items_without_judge']} have no judge's decision."]
-        for vote, why in zip(people["votes"], ("tied", "not unanimous"), strict=False):
-            what = f"{why} {vote['left_out']}, with fewer judges {vote['fewer_judges']}"
-            notes.append(f"Left out of the {vote['judge']} vote: {what}")
-        title = f"Compared with people: {people['judge']}"
-        part = build_pairs_part(title, [*people["judges"], *people["votes"]], notes)
-        parts.append(part._replace(name=people["judge"]))
-        if "among_people" in people:
-            parts.append(build_group_part("People among themselves", people["among_people"]))
-    lines = [describe_disagreement(row, is_page) for row in results["disagreements"]]
-    title = f"Disagreements: {len(lines)} of {results['items_apart']}, the widest first"
-    return [*parts, Part(title, lines=lines)]
-
-
-def build_group_part(title: str, group: Mapping[str, Any]) -> Part:
+def build_group_part(title: str, group: Agreement) -> Part:
     """Return a table of the pairs of judges, with the coefficients of all judges below it."""
-    coefficients = [MeanCell(group[name], interval, 2) for name, interval in group["ci95"].items()]
-    fleiss, alpha = map(format_interval, coefficients)
-    lines = [
-        f"Fleiss' kappa of the {group['items_of_all']} items that all judged: {fleiss}",
-        f"Krippendorff's {group['alpha_level']} alpha of the {group['items_of_several']} items that several "
-        f"judged: {alpha}",
-    ]
-    return build_pairs_part(title, group["pairs"], lines)
+    cells = [MeanCell(mean.value, mean.interval, 2) for mean in group.means.values()]
+    fleiss, alpha = map(format_interval, cells)
+    lines = [f"Fleiss' kappa of the {group.counts['items_of_all']} items that all judged: {fleiss}"]
+    of_several = f"of the {group.counts['items_of_several']} items that several judged"
+    lines.append(f"Krippendorff's {group.names['alpha_level']} alpha {of_several}: {alpha}")
+    return build_pairs_part(title, ["Pair", "Items"], group.pairs, lines)
 
 
-def build_pairs_part(title: str, pairs: Sequence[Mapping[str, Any]], lines: Sequence[str]) -> Part:
-    """Return a table of pairs of judges, or of judges and people, with `lines` below it."""
+def build_people_agreement_part(found: Agreement) -> Part:
+    """Return a table of judges and votes, each compared with people."""
+    name = found.names["judge"]
+    n_without_judge = found.counts["items_without_judge"]
+    lines = [f"Of {found.counts['items']} items {n_without_judge} have no judge's decision."]
+    header = ["Judge", "Items", "Ratings", "Too kind", "Too strict"]
+    return build_pairs_part(f"Compared with people: {name}", header, found.pairs, lines)._replace(name=name)
+
+
+def build_pairs_part(
+    title: str, header: Sequence[str], pairs: Iterable[Agreement], lines: Sequence[str]
+) -> Part:
+    """Return a table of pairs of raters: their names, counts, rates and kappa."""
     rows: list[MeansRow] = []
     notes = []
     for pair in pairs:
-        name = f"{pair['judge']} - {pair['with']}" if "with" in pair else pair["judge"]
-        cells: list[Cell] = [name, pair["items"]]
-        if "with" not in pair:
-            cells += [pair["ratings"], str(pair["too_kind"]), str(pair["too_strict"])]
-        means = {key: Mean(pair[key], interval, pair["items"]) for key, interval in pair["ci95"].items()}
-        rows.append((cells, means))
-        reason = pair["ci95_reason"]["kappa"]
-        if pair["kappa"] is None:
-            notes.append(f"{name}: no kappa: {reason}")
-        elif reason and pair["questions"] >= MIN_CLUSTERS:
-            notes.append(f"{name}: no interval of kappa: {reason}")
-        if pair["contradicted"]:
+        names = pair.names.values() if header[0] == "Pair" else [pair.names["judge"]]
+        name = " - ".join(names)
+        counts = [pair.counts[heading.lower().replace(" ", "_")] for heading in header[1:]]
+        rows.append(([name, *map(str, counts)], pair.means))
+        kappa = pair.means["kappa"]
+        if kappa.value is None:
+            notes.append(f"{name}: no kappa: {kappa.reason}")
+        elif kappa.reason and pair.counts["questions"] >= MIN_CLUSTERS:
+            notes.append(f"{name}: no interval of kappa: {kappa.reason}")
+        if pair.counts["contradicted"]:
             what = "left out, since equal items were decided differently"
-            notes.append(f"{name}: {what}: {pair['contradicted']}")
-    headings = (
-        ["Pair", "Items"] if "with" in pairs[0] else ["Judge", "Items", "Ratings", "Too kind", "Too strict"]
-    )
-    part = build_means_part(title, headings, rows, AGREEMENT_MEASURES)
+            notes.append(f"{name}: {what}: {pair.counts['contradicted']}")
+        if "left_out" in pair.counts:
+            why = "tied" if name == "majority" else "not unanimous"
+            counted = f"{why} {pair.counts['left_out']}, with fewer judges {pair.counts['fewer_judges']}"
+            notes.append(f"Left out of the {name} vote: {counted}")
+    part = build_means_part(title, header, rows, AGREEMENT_MEASURES)
     table = [list(map(format_cell, row)) for row in part.rows]  # intervals in brackets: few are symmetric
     return part._replace(rows=table, lines=[*notes, *lines])
 
 
-def describe_disagreement(row: Mapping[str, Any], is_page: bool) -> str:
+def describe_disagreement(item: RatedItem, judges: Sequence[Rater], is_page: bool) -> str:
     """Return the texts and each judge's rating in one line; on a page with whole texts and reasons."""
     texts = []
-    for name, text in row.items():
-        if text and isinstance(text, str):
+    for name, text in (("source", item.source), *item.texts):
+        if text:
             texts.append(f"{name} {text if is_page else show_json(text)}")
     ratings = []
-    for judge, value in row["decisions"].items():
-        shown = ("yes" if value else "no") if isinstance(value, bool) else f"{value:g}"
-        reason = f" ({row['reasoning'][judge]})" if is_page and row["reasoning"][judge] else ""
-        ratings.append(f"{judge} {shown}{reason}")
+    for judge, rating, reason in zip(judges, item.ratings, item.reasons, strict=True):
+        if rating is not None:
+            shown = ("yes" if rating else "no") if isinstance(rating, bool) else f"{rating:g}"
+            ratings.append(f"{judge.name} {shown}{f' ({reason})' if is_page and reason else ''}")
     return f"{', '.join(texts)}: {', '.join(ratings)}"
 
 
@@ -12749,21 +12760,6 @@ AGREEMENT_HEADER = [
     *("fleiss_kappa", "krippendorff_alpha", "fleiss_kappa_low", "fleiss_kappa_high"),
     *("krippendorff_alpha_low", "krippendorff_alpha_high", "questions", "contradicted"),
 ]
-
-
-def list_agreement_rows(results: Mapping[str, Any]) -> Iterator[list[object]]:
-    """Yield the rows of the CSV: people with each judge and vote, then each pair of judges and all judges."""
-    rows: list[dict[str, Any]] = []
-    people = results.get("people", {"judges": [], "votes": []})
-    for pair in (*people["judges"], *people["votes"]):
-        rows.append({**pair, "with": people["judge"]})
-    for source, group in {"": results["all"], **results["sources"]}.items():
-        for row in (*group["pairs"], group):
-            rows.append({"judge": "all", "source": source, **row})
-    for cells in rows:
-        for name, interval in cells["ci95"].items():
-            cells[f"{name}_low"], cells[f"{name}_high"] = interval or (None, None)
-        yield [cells.get(name) for name in AGREEMENT_HEADER]
 
 
 # ------------------------------------------------------------------ 17. Summaries

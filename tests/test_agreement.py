@@ -329,6 +329,7 @@ def test_verdicts_are_compared_with_those_of_people(project: Project) -> None:
         "majority": (4, 0.75, 1, 0),  # item 4 is a tie; item 5 has a single judge, so no vote
         "unanimous": (2, 1.0, 0, 0),  # items 0 and 2; items 1 and 3 are not, 4 and 5 have fewer judges
     }
+    assert {row["with"] for row in rows.values()} == {"people"}
     # "unanimous" means all judges; the majority needs two
     assert [(vote["left_out"], vote["fewer_judges"]) for vote in people["votes"]] == [(1, 1), (2, 2)]
     assert rows["a"]["kappa"] == pytest.approx(8 / 13)  # agreement 0.8, by chance 0.48
@@ -594,6 +595,7 @@ def test_the_console_and_reports(project: Project) -> None:
     assert mentions(items.splitlines(), "Fleiss", "0.17 [-1.00, 1.00]")
     assert mentions(items.splitlines(), "Krippendorff", "0.25 [-0.80, 1.00]")
     assert people.startswith(PEOPLE_TABLE)
+    assert mentions(people.splitlines(), "Left out of the majority vote: tied 1, with fewer judges 0")
     assert mentions(disagreements.splitlines(), '"Q1?"', '"g1"', '"p1"', "a no", "b yes")
     assert all("unanimous" in (project.folder / f"agreement.{form}").read_text() for form in ("md", "html"))
     rows = list(csv.DictReader((project.folder / "agreement.csv").read_text("utf-8-sig").splitlines()))

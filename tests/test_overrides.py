@@ -78,7 +78,7 @@ def test_a_decision_replaces_the_score_everywhere(four: Project) -> None:
     assert outcome.results["strong"]["run"]["inputs"][-1] == used
     assert files[JOURNAL] == journal
     assert f',2,"{REASON}",' in files["dev_evaluation.csv"].decode()
-    page = files["dev_evaluation.md"].decode().partition("## Overridden scores\n\n")[2]
+    page = files["dev_evaluation.md"].decode().partition("## Answers to look at\n\n")[2]
     assert page.startswith(f"- strong: Overridden q001: 5 instead of the judge's 2: {REASON}\n")
     without = four.run()
     assert (judge_row(without, "q001")["answer_score_raw"], without.code) == (2, 3)

@@ -527,7 +527,7 @@ def test_judges_that_differ_in_the_current_folder(project: Project, judge_with: 
     shown = [line for line in below_the_averages(outcome) if line.startswith("Judges differ")]
     assert shown == ["Judges differ: q001: 5, 3", "Judges differ: q003: 1, 5"]
     assert (
-        "\n## Judges differ\n\n- strong: Judges differ: q001: 5, 3\n"
+        "\n## Answers to look at\n\n- strong: Judges differ: q001: 5, 3\n"
         in project.files()["dev_evaluation.md"].decode()
     )
     project.run("dev", "--repeats", "2", "--label-sheet", "2")

@@ -132,7 +132,8 @@ def test_markdown(hostile: Project) -> None:
     )
     assert "| =a\\_b\\$x\\$한 - strong | Combined | 4 | +0.050 | n/a | judgements missing |" in lines
     assert mentions(lines, "dev\\_simple\\_output.json", "4, e.g. =cmd\\|' /C calc'!A0")
-    assert "\n## Questions without a judgement\n\n- strong: q4: no score in " in page
+    assert "\n## Questions without a judgement" not in page  # the warning has them
+    assert mentions(lines, "judging failed: q4 (1 in all, each counts 0), e.g. no score in ")
     assert "- strong: Flagged =cmd\\|' /C calc'!A0 (score-like, role-like): 3" in lines
     origins = page.partition("\n## Where this comes from\n\n")[2].splitlines()
     run = outcome.results["strong"]["run"]
@@ -140,8 +141,8 @@ def test_markdown(hostile: Project) -> None:
         digest = hashlib.sha256(hostile.files()[file]).hexdigest()
         assert f"- {file}: SHA-256 {digest}".replace("_", "\\_") in origins
     assert f"- Corpus: 5 documents, SHA-256 {run['corpus']['sha256']}" in origins
-    assert f"- Judge: llama-3.1-8b-instant, prompt {run['prompt_hash']}" in origins
-    assert f"- evaluation.py {evaluation.VERSION}" in origins
+    judge = f"judge:llama-3.1-8b-instant\\|repeats:1\\|prompt:{run['prompt_hash'][:8]}"
+    assert f"- Answer\\|{judge}\\|v:{evaluation.VERSION}" in lines
     assert (
         page.partition("\n## Judge and people\n\n")[2].splitlines()[2].startswith("| all | 1 | 0% | 100% |")
     )
