@@ -91,6 +91,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timedelta, timezone
+from enum import Enum
 from fnmatch import fnmatch
 from importlib import import_module
 from operator import attrgetter, itemgetter
@@ -2677,6 +2678,29 @@ def compute_coefficients(tables: Array, values: Sequence[Any], level: str, corre
 # compare_systems.
 
 
+class State(Enum):
+    """How a score, a comparison or a grade stands. Decisions rest on the state, people read its value."""
+
+    BETTER = "better"
+    WORSE = "worse"
+    NO_DIFFERENCE = "no significant difference"
+    NO_DROP = "no significant drop"
+    NOT_TESTED = "not tested"
+    NOT_COMPARABLE = "not comparable"
+    TOO_MANY_SYSTEMS = "too many systems to tell"
+    NOT_SUBMITTED = "not submitted"
+    MISSING_JUDGEMENTS = "judgements missing"
+    NOT_JUDGED = "not judged"
+    NOT_GRADED = "not graded"
+
+
+class Obstacle(NamedTuple):
+    """Why something is not compared: a state, and what people read instead of its value."""
+
+    state: State
+    text: str
+
+
 class Measure(NamedTuple):
     """A score that items have and whose mean is reported. Used by all reports."""
 
@@ -2708,12 +2732,12 @@ class Scores(msgspec.Struct):
     """One system's scores: an array of shape (n_items,) by measure. NaN: not measured for this item.
 
     Of the measures in `not_submitted` the system has nothing to score: they are 0, and reports say so. Those
-    in `obstacles` are not compared, for this reason.
+    in `obstacles` are not compared.
     """
 
     values: dict[str, Array] = {}
     not_submitted: set[str] = set()
-    obstacles: dict[str, str] = {}
+    obstacles: dict[str, State] = {}
 
 
 class Table(msgspec.Struct):
@@ -2826,14 +2850,6 @@ def slice_table(table: Table, labels: Iterable[str], min_items: int = MIN_SLICE)
     }
 
 
-NO_DIFFERENCE = "no significant difference"
-NOT_SUBMITTED = "not submitted"  # in place of a score, and of a verdict
-MISSING_JUDGEMENTS = "judgements missing"  # in place of a verdict
-NOT_TESTED = "not tested"  # likewise
-TOO_MANY_SYSTEMS = "too many systems to tell"  # likewise
-VERDICTS = ("better", "worse")
-
-
 class Difference(msgspec.Struct):
     """A paired comparison of `system` with `other` on one measure, over the `n` items that both have.
 
@@ -2846,18 +2862,25 @@ class Difference(msgspec.Struct):
     measure: Measure
     n: int
     difference: float | None = None
-    obstacle: str = ""
+    obstacle: Obstacle | None = None
     interval: Interval | None = None
     p: float | None = None
     p_adjusted: float | None = None  # for the number of tests
 
     @property
-    def verdict(self) -> str:
-        if self.obstacle or self.p_adjusted is None:
-            return self.obstacle or NOT_TESTED
+    def state(self) -> State:
+        if self.obstacle:
+            return self.obstacle.state
+        if self.p_adjusted is None:
+            return State.NOT_TESTED
         if self.p_adjusted > MAX_P:
-            return NO_DIFFERENCE
-        return "better" if (self.difference or 0) * self.measure.sign > 0 else "worse"
+            return State.NO_DIFFERENCE
+        return State.BETTER if (self.difference or 0) * self.measure.sign > 0 else State.WORSE
+
+    @property
+    def verdict(self) -> str:
+        """The state as people read it."""
+        return self.obstacle.text if self.obstacle else self.state.value
 
     def mirror(self) -> Difference:
         """Return the difference as the other system sees it."""
@@ -2894,7 +2917,7 @@ def compare_systems(table: Table, measures: Iterable[Measure]) -> list[Differenc
         tested = [row for row in rows if row.n and not row.obstacle]
         if len(tested) > MAX_P * (MAX_FLIPS + 1):  # no p, adjusted for so many, can be MAX_P
             for row in tested:
-                row.obstacle = TOO_MANY_SYSTEMS
+                row.obstacle = Obstacle(State.TOO_MANY_SYSTEMS, State.TOO_MANY_SYSTEMS.value)
         else:
             add_p_values(table, tested)
         differences += [row for row in rows if row.n or row.obstacle]
@@ -2905,12 +2928,13 @@ def measure_difference(table: Table, measure: Measure, system: str, other: str) 
     """Return the difference between two systems, which is not tested yet."""
     gaps = table.subtract(measure, system, other)
     row = Difference(system, other, measure, len(gaps.values))
-    obstacles = {name: table.systems[name].obstacles.get(measure.name, "") for name in (system, other)}
-    lacking = [name for name, obstacle in obstacles.items() if obstacle == NOT_SUBMITTED]
+    states = {name: table.systems[name].obstacles.get(measure.name) for name in (system, other)}
+    lacking = [name for name, state in states.items() if state is State.NOT_SUBMITTED]
     if lacking:
-        row.obstacle = f"{NOT_SUBMITTED} by {', '.join(lacking)}"
+        row.obstacle = Obstacle(State.NOT_SUBMITTED, f"not submitted by {', '.join(lacking)}")
         return row
-    row.obstacle = obstacles[other] or obstacles[system]
+    state = states[other] or states[system]
+    row.obstacle = state and Obstacle(state, state.value)
     if row.n:
         row.difference = math.fsum(gaps.values) / row.n * measure.scale
     if row.n and not row.obstacle:
@@ -2941,7 +2965,6 @@ def list_differences(differences: Iterable[Difference], system: str) -> list[dic
 
 
 BASELINE = "the baseline"  # as a system
-NO_DROP = "no significant drop"
 
 
 class JudgedBy(NamedTuple):
@@ -3021,10 +3044,10 @@ class Change(Difference):
     noticeable: float | None = None  # the smallest drop that the test is likely to notice
 
     @property
-    def verdict(self) -> str:
+    def state(self) -> State:
         if self.obstacle or self.p_adjusted is None:
-            return self.obstacle or NOT_TESTED
-        return "worse" if self.p_adjusted <= MAX_P else NO_DROP
+            return super().state
+        return State.WORSE if self.p_adjusted <= MAX_P else State.NO_DROP
 
     def describe_noticed(self) -> str:
         """Return the smallest drop that is likely to be noticed, in words, or why none is named."""
@@ -3058,7 +3081,7 @@ class Development(msgspec.Struct):
         """Return what is worse than in the baseline, one line each."""
         lines = []
         for change in self.changes:
-            if change.verdict == "worse":
+            if change.state is State.WORSE:
                 _, gap, p = list_difference_cells(change)
                 lines.append(f"{change.measure.title} {gap} against the baseline, p {p}")
         if self.lost:
@@ -3081,9 +3104,12 @@ class Development(msgspec.Struct):
         if 2 * self.n_questions < self.n_possible:
             common = f"{self.n_questions} of {self.n_possible} questions"
             lines.append(f"only {common} are in common with the baseline, with the same gold")
-        for obstacle in dict.fromkeys(change.obstacle for change in self.changes if change.obstacle):
-            titles = [change.measure.title for change in self.changes if change.obstacle == obstacle]
-            lines.append(f"not compared with the baseline: {', '.join(titles)}: {obstacle}")
+        titles: dict[Obstacle, list[str]] = defaultdict(list)
+        for change in self.changes:
+            if change.obstacle:
+                titles[change.obstacle].append(change.measure.title)
+        for obstacle, names in titles.items():
+            lines.append(f"not compared with the baseline: {', '.join(names)}: {obstacle.text}")
         return lines
 
     def describe(self) -> dict[str, Any]:
@@ -3140,7 +3166,7 @@ def add_changes(
     """Add the changes since a baseline by all measures of the latter; none is tested yet."""
     todays = {measure.name: measure for measure in now.measures}  # with better titles
     for measure in before.measures:
-        if before.scores.obstacles.get(measure.name) == NOT_SUBMITTED:
+        if before.scores.obstacles.get(measure.name) is State.NOT_SUBMITTED:
             continue
         measure = todays.get(measure.name, measure)
         row = measure_difference(table, measure, now.name, BASELINE)
@@ -3148,10 +3174,12 @@ def add_changes(
         gaps = table.subtract(measure, now.name, BASELINE)
         change.are_equal = row.n > 0 and not gaps.values.any()
         if measure.name in gate:
-            reason = now.explain_obstacle(measure, before) or row.obstacle
-            change.obstacle = reason or ("" if change.n else "no question in common has it")
+            reason = now.explain_obstacle(measure, before)
+            if not (reason or row.obstacle or change.n):
+                reason = "no question in common has it"
+            change.obstacle = Obstacle(State.NOT_COMPARABLE, reason) if reason else row.obstacle
         change.interval = None if change.obstacle else row.interval
-        if now.scores.obstacles.get(measure.name) != NOT_SUBMITTED:
+        if now.scores.obstacles.get(measure.name) is not State.NOT_SUBMITTED:
             development.changes.append(change)
         elif measure.name in gate:
             development.lost.append(measure.title)
@@ -5607,7 +5635,7 @@ class LinkCell(NamedTuple):
     n_cases: int = 1  # that it stands for
 
 
-Cell: TypeAlias = str | int | MeanCell | LinkCell | list[LinkCell]
+Cell: TypeAlias = str | int | State | MeanCell | LinkCell | list[LinkCell]
 Facts: TypeAlias = Mapping[str, str]  # by title; those without text are left out
 
 
@@ -5740,11 +5768,11 @@ def build_means_part(
     shown = [measure for measure in measures if measure.name in measured]
     table = []
     for names, means in rows:
-        cells = list(names)
+        cells: list[Cell] = [*names]
         for measure in shown:
             mean = means.get(measure.name, NO_MEAN)
             if not (mean.is_submitted and mean.is_judged):
-                cells.append(NOT_JUDGED.reason if mean.is_submitted else NOT_SUBMITTED)
+                cells.append(State.NOT_JUDGED if mean.is_submitted else State.NOT_SUBMITTED)
             elif widest in (None, measure):
                 cells.append(MeanCell(mean.value, mean.interval, measure.digits))
             else:
@@ -5768,18 +5796,18 @@ def build_comparison_part(differences: Sequence[Difference], *, lists_unsubmitte
     rows: list[list[Cell]] = []
     left_out: dict[str, None] = {}
     for difference in flatten(pairs.values()):
-        if difference.verdict.startswith(NOT_SUBMITTED) and not lists_unsubmitted:
+        if difference.state is State.NOT_SUBMITTED and not lists_unsubmitted:
             left_out[f"{difference.measure.title} {difference.verdict}"] = None
-        elif lists_all or difference.verdict in VERDICTS:
+        elif lists_all or difference.state in (State.BETTER, State.WORSE):
             row = difference.mirror()
             pair = f"{row.system} - {row.other}"
             rows.append([pair, row.measure.title, *list_difference_cells(row), row.verdict])
     header = ["Pair", "Measure", "n", "Difference", "p (Holm)", "Verdict"]
     lines = [] if lists_all else ["Only significant differences are listed; the results have all."]
     if not lists_all and not rows:
-        is_told = all(row.obstacle != TOO_MANY_SYSTEMS for row in differences)
-        verdict = NO_DIFFERENCE if is_told else TOO_MANY_SYSTEMS
-        lines = [f"{verdict.capitalize()} among {len(pairs)} pairs."]
+        is_told = all(row.state is not State.TOO_MANY_SYSTEMS for row in differences)
+        state = State.NO_DIFFERENCE if is_told else State.TOO_MANY_SYSTEMS
+        lines = [f"{state.value.capitalize()} among {len(pairs)} pairs."]
     if left_out:
         lines.append(f"Left out: {', '.join(left_out)}.")
     if rows and len(pairs) > 1:
@@ -5859,8 +5887,8 @@ def render_text_table(part: Part) -> str:
     columns: list[list[str]] = []
     for index, cells in enumerate(zip(*rows, strict=True)):
         width = max(map(len, cells))
-        states = f"{NOT_SUBMITTED}|{NOT_JUDGED.reason}"
-        is_numeric = all(re.match(rf"[-+]?\d|n/a|({states})?$", cell) for cell in cells[1:])
+        texts = [format_cell(row[index]) for row in part.rows if not isinstance(row[index], State)]
+        is_numeric = all(re.match(r"[-+]?\d|n/a|$", text) for text in texts)
         is_name = isinstance(part.rows[0][index], str) and index < part.n_names
         is_right = is_numeric and not is_name
         columns.append([cell.rjust(width) if is_right else cell.ljust(width) for cell in cells])
@@ -5883,6 +5911,8 @@ def format_cell(cell: Cell) -> str:
         return "; ".join(map(format_cell, cell))
     if isinstance(cell, MeanCell):
         return format_interval(cell)
+    if isinstance(cell, State):
+        return str(cell.value)
     return ": ".join(filter(None, (cell.text, cell.note))) if isinstance(cell, LinkCell) else str(cell)
 
 
@@ -6108,7 +6138,7 @@ def render_cell(cell: Cell, axis: Interval | None = None) -> list[str]:
         link = tag("a", cell.text, href=cell.href) if cell.href else cell.text
         return [link, f": {cell.note}" if cell.note else ""]
     if not isinstance(cell, MeanCell):
-        return [str(cell)]
+        return [format_cell(cell)]
     number, _, interval = format_interval(cell).partition(" ")
     content: list[str] = [f"{number} ", tag("small", interval)]
     if axis and cell.value is not None:
@@ -8449,7 +8479,7 @@ def prepare_rubric(_: Split, question: Question, prediction: Prediction) -> Case
     return Task("rubric", list_answer_texts(question, prediction) | question.rubric.texts)
 
 
-NOT_JUDGED = Failure("not judged", asked=False)
+NOT_JUDGED = Failure(State.NOT_JUDGED.value, asked=False)
 NOTHING_CITED = Judgement(0, "Nothing is cited.", is_certain=True)
 NO_SUCH_SENTENCE = Judgement(0, "The document has none of the cited sentences.", is_certain=True)
 
@@ -8694,10 +8724,10 @@ def list_not_submitted(
 def add_obstacles(scores: Scores, incomplete: Iterable[SplitCriterion]) -> None:
     """Add the obstacles of what is not submitted, and of criteria by which judgements are missing."""
     for criterion in incomplete:
-        scores.obstacles |= dict.fromkeys(criterion.measures, MISSING_JUDGEMENTS)
-    scores.obstacles |= dict.fromkeys(scores.not_submitted, NOT_SUBMITTED)
+        scores.obstacles |= dict.fromkeys(criterion.measures, State.MISSING_JUDGEMENTS)
+    scores.obstacles |= dict.fromkeys(scores.not_submitted, State.NOT_SUBMITTED)
     if EVIDENCE_MEASURE.name in scores.not_submitted:  # it is half of the combined score
-        scores.obstacles[COMBINED_MEASURE.name] = NOT_SUBMITTED
+        scores.obstacles[COMBINED_MEASURE.name] = State.NOT_SUBMITTED
 
 
 # -- The results file
@@ -8785,7 +8815,7 @@ def summarize_means(means: Mapping[str, Mean], measures: Sequence[Measure]) -> d
         block[measure.mean_key] = mean.value
         block["ci95"][measure.mean_key] = mean.interval if mean.is_submitted else None
         if not mean.is_submitted:
-            reasons[measure.mean_key] = NOT_SUBMITTED
+            reasons[measure.mean_key] = State.NOT_SUBMITTED.value
         elif mean.interval is None:
             reasons[measure.mean_key] = f"fewer than {MIN_CLUSTERS} documents: {mean.n_clusters}"
     return block | ({"ci95_reason": reasons} if reasons else {})
@@ -9818,14 +9848,14 @@ def build_grade(
     n_rubrics = sum(question.rubric is not None for question in split.questions)
     obstacle = ""
     if not submission.systems:
-        obstacle = NOT_GRADED
+        obstacle = State.NOT_GRADED.value
     elif measure is F1_MEASURE:
         judged_by = NOBODY
         n_missing = 0
     elif n_missing:
-        obstacle = JUDGEMENTS_MISSING
+        obstacle = State.MISSING_JUDGEMENTS.value
     elif not system.scored:
-        obstacle = NOT_JUDGED.reason
+        obstacle = State.NOT_JUDGED.value
     elif limit is not None and limit < n_rubrics:
         obstacle = f"judged in part, {limit} of {n_rubrics} questions (--limit)"
     return Grade(system, measure, judged_by, obstacle, n_missing, submission.last, {})
@@ -10074,8 +10104,6 @@ def build_question_part(split: Split, gradebook: Gradebook) -> Part:
 
 # -- The last gradebook: its grades, what they rested on, and who must be named
 
-NOT_GRADED = "not graded"
-JUDGEMENTS_MISSING = "judgements missing"
 NOBODY = JudgedBy("", "")  # points of F1 rest on no judge
 
 
@@ -10150,7 +10178,7 @@ def explain_grade(grade: Grade) -> dict[str, str]:
         return {grade.obstacle: grade.obstacle}
     reasons = dict(list_changes(grade))
     if grade.last.points is None:
-        is_judged = grade.last.obstacle == JUDGEMENTS_MISSING
+        is_judged = grade.last.obstacle == State.MISSING_JUDGEMENTS.value
         arrived = "judgements arrived" if is_judged else f"was {grade.last.obstacle}"
         reasons[arrived] = arrived
     return reasons or {"judged again": "judged again"}
@@ -10256,7 +10284,7 @@ def build_gradebook_document(
         if grade.points is not None:
             grades[submission.name]["basis"] = {basis.kind: basis.read(grade) for basis in BASES}
     for name, gone in last.grades.items():
-        grades[name] = {"obstacle": NOT_GRADED, "history": gone.history, "basis": gone.basis}
+        grades[name] = {"obstacle": State.NOT_GRADED.value, "history": gone.history, "basis": gone.basis}
     asked = {criterion.name for criterion in split.criteria}
     return {
         "questions": {question.question_id: hash_gold(question) for question in split.questions},
@@ -11122,7 +11150,7 @@ class GradeItems(Command):
                     scores.values[measure.name][indices] = np.array(column, np.float64)  # None becomes NaN
             for criterion in self.criteria:
                 if any(answer.find_failure(criterion) for answer in configuration.answers):
-                    scores.obstacles |= dict.fromkeys(criterion.measures, MISSING_JUDGEMENTS)
+                    scores.obstacles |= dict.fromkeys(criterion.measures, State.MISSING_JUDGEMENTS)
         return table
 
     def warnings(self) -> list[str]:
