@@ -2005,10 +2005,30 @@ class Interval(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """The values of some items, and the number of each item's cluster."""
+    """The values of some items, and the number of each item's cluster: all that a statistic needs to know."""
 
     values: Array
     clusters: Array
+
+    @property
+    def n(self) -> int:
+        return len(self.values)
+
+    @property
+    def mean(self) -> float:
+        """The arithmetic mean of one value or more, with an exact sum."""
+        return math.fsum(self.values) / len(self.values)
+
+    def scale(self, factor: float) -> Sample:
+        return self._replace(values=self.values * factor)
+
+    def select(self, rows: Array) -> Sample:
+        """Return the items at some positions, or those for which `rows` is true."""
+        return Sample(*(column[rows] for column in self))
+
+    def score(self, values: Array) -> Sample:
+        """Return other values of the same items, without the items that have none (NaN)."""
+        return self._replace(values=values).select(~np.isnan(values))
 
     def sum_clusters(self) -> Array:
         """Return a row for each cluster, in the order of their numbers: its sum and its number of items."""
@@ -2023,8 +2043,7 @@ def make_sample(values: Values, clusters: Clusters = None) -> Sample:
     if len(numbers) != len(values):
         raise ValueError("values and clusters differ in length")
     column = np.asarray(values, np.float64)
-    is_known = ~np.isnan(column)
-    return Sample(column[is_known], numbers[is_known])
+    return Sample(column, numbers).score(column)
 
 
 def number_labels(labels: Sequence[Hashable] | Array) -> Array:
@@ -2110,25 +2129,18 @@ def compute_mean_interval(sample: Sample, lowest: float, highest: float) -> Inte
         if sample.values.min() < 0 or sample.values.max() > 1:
             return bootstrap_statistics(sample.sum_clusters(), divide_by_sizes)[0]
         return compute_mean_interval(sample, 0, 1)
-    sizes = sample.sum_clusters()[:, 1]
-    g = len(sizes)
+    scores = sample._replace(values=np.clip((sample.values - lowest) / (highest - lowest), 0, 1))
+    g = len(scores.sum_clusters())
     if g < MIN_CLUSTERS:
         return None
-    scores = np.clip((sample.values - lowest) / (highest - lowest), 0, 1)
-    average = math.fsum(scores) / len(scores)
-    deviations = scores - average
-    between = g / (g - 1) * float((np.bincount(sample.clusters, deviations) ** 2).sum())
-    low, high = add_ends(average, deviations, between, sizes, g - 1)
+    deviations = scores._replace(values=scores.values - scores.mean)
+    between = g / (g - 1) * float((deviations.sum_clusters()[:, 0] ** 2).sum())
+    low, high = add_ends(scores.mean, deviations, between, g - 1)
     return round_interval(lowest + low * (highest - lowest), lowest + high * (highest - lowest))
 
 
 def add_ends(
-    average: float,
-    deviations: Array,
-    between: float,
-    sizes: Array,
-    df: float,
-    confidence: float = CONFIDENCE,
+    average: float, deviations: Sample, between: float, df: float, confidence: float = CONFIDENCE
 ) -> tuple[float, float]:
     """Return the t interval of a mean from 0 to 1, with a few observations added at both ends.
 
@@ -2140,10 +2152,11 @@ def add_ends(
 
     `between` is the sum of squares of the clusters' sums of deviations, with the factor g / (g - 1).
     """
-    n = len(deviations)
-    _, counts = np.unique(deviations.round(9), return_counts=True)
+    sizes = deviations.sum_clusters()[:, 1]
+    n = int(sizes.sum())
+    _, counts = np.unique(deviations.values.round(9), return_counts=True)
     unseen = UNSEEN_VARIANCE * int(counts.max())
-    squares = float((deviations**2).sum())
+    squares = float((deviations.values**2).sum())
     alike = float((sizes**2).sum()) / n  # the design effect if the values of a cluster are equal
     spread = min((squares + unseen) / (n * average * (1 - average) + unseen), 1)
     effect = min(max((between + UNSEEN_BETWEEN * alike) / (squares + UNSEEN_BETWEEN), 1), alike)
@@ -2493,9 +2506,8 @@ def corrected_mean(
     influence[is_labelled] += residuals / len(labelled)
     estimate = weight * average + correction
     sample = make_sample(influence, clusters)
-    sizes = np.bincount(sample.clusters[is_labelled])
-    sizes = sizes[sizes > 0]
-    g = len(sizes)
+    deviations = Sample(residuals, sample.clusters[is_labelled])
+    g = len(deviations.sum_clusters())
     low, high = bounds or (-math.inf, math.inf)
     estimate = min(max(estimate, low), high)
     if g < MIN_CLUSTERS:
@@ -2504,7 +2516,7 @@ def corrected_mean(
     if bounds:
         place = (estimate - low) / (high - low)
         between = variance * (len(labelled) / (high - low)) ** 2
-        ends = add_ends(place, residuals / (high - low), between, sizes, g - 2, confidence)
+        ends = add_ends(place, deviations.scale(1 / (high - low)), between, g - 2, confidence)
         return CorrectedMean(estimate, *round_interval(*(low + end * (high - low) for end in ends)), weight)
     half = compute_t_quantile((1 + confidence) / 2, g - 2) * math.sqrt(variance)
     return CorrectedMean(estimate, *round_interval(estimate - half, estimate + half), weight)
@@ -2741,15 +2753,16 @@ class Scores(msgspec.Struct):
 
 
 class Table(msgspec.Struct):
-    """The scores of all systems for the same items; `clusters` has the number of each item's cluster."""
+    """The scores of all systems for the same items, and a sample of these whose values are not used."""
 
-    clusters: Array
+    items: Sample
     systems: dict[str, Scores] = {}
     keys: Sequence[Hashable] = ()  # of the items, if they are compared with earlier results
 
     def select(self, rows: Array) -> Table:
         """Return the items at some positions."""
-        selected = Table(self.clusters[rows], keys=[self.keys[row] for row in rows] if self.keys else ())
+        keys = [self.keys[row] for row in rows] if self.keys else ()
+        selected = Table(self.items.select(rows), keys=keys)
         for name, scores in self.systems.items():
             values = {measure: column[rows] for measure, column in scores.values.items()}
             selected.systems[name] = Scores(values, scores.not_submitted, scores.obstacles)
@@ -2757,13 +2770,9 @@ class Table(msgspec.Struct):
 
     def subtract(self, measure: Measure, system: str, other: str) -> Sample:
         """Return how much better a system is than another one, on the items of which both have scores."""
-        unknown = np.full(len(self.clusters), np.nan)
+        unknown = np.full(self.items.n, np.nan)
         ours = self.systems[system].values.get(measure.name, unknown)
-        return self.sample(ours - self.systems[other].values.get(measure.name, unknown))
-
-    def sample(self, column: Array) -> Sample:
-        is_known = ~np.isnan(column)
-        return Sample(column[is_known], self.clusters[is_known])
+        return self.items.score(ours - self.systems[other].values.get(measure.name, unknown))
 
 
 class Mean(NamedTuple):
@@ -2791,20 +2800,19 @@ def compute_means(table: Table, system: str, measures: Iterable[Measure]) -> dic
     means = {}
     for measure in measures:
         if measure.name in scores.values:
-            mean = compute_mean(table.sample(scores.values[measure.name]), measure)
+            mean = compute_mean(table.items.score(scores.values[measure.name]), measure)
             means[measure.name] = mean._replace(is_submitted=measure.name not in scores.not_submitted)
     return means
 
 
 def compute_mean(sample: Sample, measure: Measure) -> Mean:
     """Return the mean of a measure's scores, with its interval."""
-    n = len(sample.values)
-    if not n:
+    if not sample.n:
         return NO_MEAN
-    scaled = sample._replace(values=sample.values * measure.scale)
-    interval = compute_mean_interval(scaled, measure.lowest * measure.scale, measure.highest * measure.scale)
-    value = math.fsum(sample.values) / n * measure.scale
-    return Mean(value, interval, n, len(sample.sum_clusters()))
+    lowest = measure.lowest * measure.scale
+    highest = measure.highest * measure.scale
+    interval = compute_mean_interval(sample.scale(measure.scale), lowest, highest)
+    return Mean(sample.mean * measure.scale, interval, sample.n, len(sample.sum_clusters()))
 
 
 MAX_INTERVAL_VALUES = 25  # of a coefficient: its interval takes a table for each cluster
@@ -2927,7 +2935,7 @@ def compare_systems(table: Table, measures: Iterable[Measure]) -> list[Differenc
 def measure_difference(table: Table, measure: Measure, system: str, other: str) -> Difference:
     """Return the difference between two systems, which is not tested yet."""
     gaps = table.subtract(measure, system, other)
-    row = Difference(system, other, measure, len(gaps.values))
+    row = Difference(system, other, measure, gaps.n)
     states = {name: table.systems[name].obstacles.get(measure.name) for name in (system, other)}
     lacking = [name for name, state in states.items() if state is State.NOT_SUBMITTED]
     if lacking:
@@ -2936,11 +2944,10 @@ def measure_difference(table: Table, measure: Measure, system: str, other: str) 
     state = states[other] or states[system]
     row.obstacle = state and Obstacle(state, state.value)
     if row.n:
-        row.difference = math.fsum(gaps.values) / row.n * measure.scale
+        row.difference = gaps.mean * measure.scale
     if row.n and not row.obstacle:
-        scaled = gaps._replace(values=gaps.values * measure.scale)
         largest = (measure.highest - measure.lowest) * measure.scale
-        row.interval = compute_difference_interval(scaled, largest)
+        row.interval = compute_difference_interval(gaps.scale(measure.scale), largest)
     return row
 
 
@@ -3125,22 +3132,22 @@ class Development(msgspec.Struct):
 
 
 def compare_runs(
-    pairs: Iterable[tuple[ScoredRun, StoredRun]], clusters: Mapping[Hashable, Hashable], gate: Collection[str]
+    pairs: Iterable[tuple[ScoredRun, StoredRun]], today: Table, gate: Collection[str]
 ) -> dict[str, Development]:
-    """Compare runs with earlier ones, over the items that both have; `clusters` has each item's by key.
+    """Compare runs with earlier ones, over the items of today's table that both have.
 
     The measures that the `gate` names are tested for a drop, together.
     """
-    codes = number_labels(list(clusters.values()))
     developments = {}
     tested: list[Change] = []
     gaps = []
     scores = []
     for now, before in pairs:
-        table = Table(codes, {now.name: now.align(clusters), BASELINE: before.align(clusters)})
+        table = Table(today.items, {now.name: now.align(today.keys), BASELINE: before.align(today.keys)})
         common = set(now.keys) & set(before.keys)
         n_possible = max(len(now.keys), len(before.keys))
-        n_documents = len({clusters[key] for key in common})
+        is_common = np.array([key in common for key in today.keys], bool)
+        n_documents = len(today.items.select(is_common).sum_clusters())
         development = Development(before.file, len(common), n_possible, n_documents)
         add_changes(development, table, now, before, gate)
         developments[now.name] = development
@@ -3151,8 +3158,8 @@ def compare_runs(
                 ours = table.systems[now.name].values[measure.name]
                 theirs = table.systems[BASELINE].values[measure.name]
                 lowest = measure.lowest if math.isfinite(measure.lowest) else 0
-                gaps.append(table.sample(measure.sign * (ours - theirs)))
-                scores.append(table.sample(np.where(np.isnan(theirs), np.nan, ours - lowest)))
+                gaps.append(table.items.score(measure.sign * (ours - theirs)))
+                scores.append(table.items.score(np.where(np.isnan(theirs), np.nan, ours - lowest)))
     for change, test in zip(tested, paired_drop_tests(gaps, scores), strict=True):
         change.p = test.p
         change.p_adjusted = test.p_adjusted
@@ -8149,7 +8156,8 @@ class GradeSplit(Command):
         questions = self.split.questions
         measures = self.split.measures
         systems = {system.name: collect_scores(system) for system in submission.systems}
-        table = Table(number_labels([question.doc_id for question in questions]), systems)
+        items = make_sample(range(len(questions)), [question.doc_id for question in questions])
+        table = Table(items, systems)
         for system in submission.systems:
             system.means |= compute_means(table, system.name, measures)
         for label in LABELS:
@@ -8159,16 +8167,14 @@ class GradeSplit(Command):
                 system.slices[label] = means
         submission.differences = compare_systems(table, measures)
         pairs = []
-        documents: dict[Hashable, str] = {}
         for system in submission.systems:
             if system.name in self.baseline:
-                keys = [(answer.question.question_id, answer.gold_id) for answer in system.answers]
-                documents |= zip(keys, [question.doc_id for question in questions], strict=True)
+                table.keys = [(answer.question.question_id, answer.gold_id) for answer in system.answers]
                 todays = list(flatten(system.blocks.values()))
                 judges = list_judges(system.judged, self.judging)
-                run = ScoredRun(system.name, keys, table.systems[system.name], todays, judges)
+                run = ScoredRun(system.name, table.keys, table.systems[system.name], todays, judges)
                 pairs.append((run, self.baseline[run.name]))
-        self.developments = compare_runs(pairs, documents, self.gate)
+        self.developments = compare_runs(pairs, table, self.gate)
 
     def results(self) -> Iterator[OutputFile]:
         name = RESULTS_FILE.format(split=self.split.name)
@@ -11139,7 +11145,7 @@ class GradeItems(Command):
                 answer.place = places.setdefault((name, copies[name]), len(places))
                 if answer.place == len(clusters):
                     clusters.append(answer.cluster)
-        table = Table(number_labels(clusters), keys=list(places))
+        table = Table(make_sample(range(len(clusters)), clusters), keys=list(places))
         for configuration in configurations:
             table.systems[configuration.name] = scores = Scores()
             indices = [answer.place for answer in configuration.answers]
@@ -11369,7 +11375,7 @@ class GradeAnswers(GradeItems):
 
     def warn_about_lacking_questions(self) -> None:
         """Warn of each file that lacks questions of the others: its means are not over the same ones."""
-        n_questions = len(self.build_table(self.configurations, ()).clusters)
+        n_questions = self.build_table(self.configurations, ()).items.n
         for row in self.configurations:
             n_lacking = n_questions - len(row.answers)
             if n_lacking:
@@ -11526,8 +11532,7 @@ class GradeAnswers(GradeItems):
         judges = list_judges(self.criteria if is_judged else (), self.judging)
         scores = part.systems[configuration.name]
         now = ScoredRun(configuration.name, part.keys, scores, self.measures, judges)
-        clusters = dict(zip(self.table.keys, self.table.clusters.tolist(), strict=True))
-        self.developments = compare_runs([(now, self.baseline)], clusters, self.gate)
+        self.developments = compare_runs([(now, self.baseline)], self.table, self.gate)
 
     def build_results(self, configuration: Configuration) -> dict[str, Any]:
         rows = [self.build_row(configuration, answer) for answer in configuration.answers]
@@ -11538,7 +11543,7 @@ class GradeAnswers(GradeItems):
             "measures": describe_means(self.table, configuration.name, configuration.means),
             "by_category": {},
         }
-        categories = [""] * len(self.table.clusters)
+        categories = [""] * self.table.items.n
         for answer in configuration.answers:
             categories[answer.place] = answer.item.category
         for category, part in slice_table(self.table, categories, min_items=1).items():
@@ -11633,13 +11638,13 @@ class GradeAnswers(GradeItems):
         """Return the mean of each criterion from 1 to 5, without failed calls, and as a share of 5."""
         quality = {}
         for name in PROMPTS[self.protocol.prompt].score_names:
-            column = np.full(len(self.table.clusters), np.nan)
+            column = np.full(self.table.items.n, np.nan)
             for answer in configuration.answers:
                 judgement = answer.find_judgement(self.protocol)
                 if judgement:
                     column[answer.place] = judgement.scores[name]
             measure = Measure(name, name, lowest=min(LEVEL_SCORES.values()), highest=TOP_SCORE)
-            mean = compute_mean(self.table.sample(column), measure)
+            mean = compute_mean(self.table.items.score(column), measure)
             share = None if mean.value is None else normalize_score(mean.value)
             quality[name] = {"n": mean.n, "mean": mean.value, "normalized": share, "ci95": mean.interval}
         return quality
@@ -13045,10 +13050,10 @@ def describe_rows(rows: Sequence[ScoredSummary]) -> dict[str, Any]:
 def describe_scores(rows: Sequence[ScoredSummary]) -> dict[str, dict[str, Any]]:
     """Return how the scores of summaries are distributed, by criterion and for the total."""
     columns = [[row.scores[measure.name] for row in rows] for measure in SUMMARY_MEASURES]
-    table = Table(number_labels([fold_text(row.query) or number for number, row in enumerate(rows)]))
+    queries = [fold_text(row.query) or number for number, row in enumerate(rows)]
     described = {}
     for measure, column in zip(SUMMARY_MEASURES, columns, strict=True):
-        sample = table.sample(np.array(column, np.float64))  # None becomes NaN
+        sample = make_sample(np.array(column, np.float64), queries)  # None becomes NaN
         [interval] = bootstrap_statistics(sample.sum_clusters(), divide_by_sizes)
         known = [score for score in column if score is not None]
         nearest = list(map(find_nearest_level, known))
