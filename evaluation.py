@@ -2030,11 +2030,15 @@ class Sample(NamedTuple):
         """Return other values of the same items, without the items that have none (NaN)."""
         return self._replace(values=values).select(~np.isnan(values))
 
+    def tabulate(self, n_clusters: int) -> Array:
+        """Return a row for each of at least so many clusters: its sum and its number of items."""
+        sums = np.bincount(self.clusters, self.values, n_clusters)
+        return np.stack([sums, np.bincount(self.clusters, minlength=n_clusters)], axis=1)
+
     def sum_clusters(self) -> Array:
-        """Return a row for each cluster, in the order of their numbers: its sum and its number of items."""
-        sizes = np.bincount(self.clusters)
-        sums = np.bincount(self.clusters, self.values)
-        return np.stack([sums, sizes], axis=1)[sizes > 0]
+        """Return the rows of the clusters that have items, in the order of their numbers."""
+        rows = self.tabulate(0)
+        return rows[rows[:, 1] > 0]
 
 
 def make_sample(values: Values, clusters: Clusters = None) -> Sample:
@@ -2373,9 +2377,10 @@ def paired_drop_tests(samples: Sequence[Sample], scores: Sequence[Sample] = ()) 
     """
     if not samples:
         return []
-    sums = sum_samples(samples)
-    sizes = sum_samples([sample._replace(values=np.ones_like(sample.values)) for sample in samples])
-    losses = sum_samples(scores) if scores else None
+    totals = sum_samples(samples)
+    sums = totals[:, :, 0]
+    sizes = totals[:, :, 1]
+    losses = sum_samples(scores)[:, :, 0] if scores else None
     roots = np.sqrt((sums**2).sum(axis=0))
     scaled = sums / np.maximum(roots, 1e-12)
     flipped = np.concatenate(list(flip_signs(scaled, RESAMPLES, seed=0)))
@@ -2394,7 +2399,7 @@ def paired_drop_tests(samples: Sequence[Sample], scores: Sequence[Sample] = ()) 
         has_item = sizes[:, index] > 0
         if losses is not None and 2.0 ** -np.count_nonzero(has_item) <= MAX_P:
             drop = find_noticeable_drop(sums[has_item, index], losses[has_item, index], critical)
-            noticeable = drop and drop / int(n)
+            noticeable = drop and drop / float(n)
         p = float((flipped[:, index] <= observed[index]).mean())
         p_adjusted = float((smallest <= observed[index]).mean())
         tests.append(DropTest(p, p_adjusted, noticeable))
@@ -2402,10 +2407,9 @@ def paired_drop_tests(samples: Sequence[Sample], scores: Sequence[Sample] = ()) 
 
 
 def sum_samples(samples: Sequence[Sample]) -> Array:
-    """Return the sum of each sample (a column) over each cluster (a row)."""
+    """Return the sum and the number of items of each sample (a column) in each cluster (a row)."""
     n_clusters = max(sample.clusters.max(initial=-1) for sample in samples) + 1
-    sums = [np.bincount(sample.clusters, sample.values, n_clusters) for sample in samples]
-    return merge_rows(np.stack(sums, axis=1))
+    return merge_rows(np.stack([sample.tabulate(n_clusters) for sample in samples], axis=1))
 
 
 def find_noticeable_drop(gaps: Array, scores: Array, critical: float) -> float | None:
