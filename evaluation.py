@@ -96,7 +96,7 @@ from fnmatch import fnmatch
 from importlib import import_module
 from operator import attrgetter, itemgetter
 from pathlib import Path
-from types import GenericAlias, MappingProxyType
+from types import MappingProxyType
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -362,9 +362,13 @@ class Rubric(Record):
     scale: Scale = Scale()
 
     @property
+    def level_texts(self) -> tuple[str, ...]:
+        return msgspec.structs.astuple(self.scale)
+
+    @property
     def levels(self) -> dict[str, str]:
         """The levels that have a text, lowest first."""
-        texts = zip(RUBRIC_LEVELS, msgspec.structs.astuple(self.scale), strict=True)
+        texts = zip(RUBRIC_LEVELS, self.level_texts, strict=True)
         return {level: text for level, text in texts if text.strip()}
 
     @property
@@ -393,8 +397,8 @@ class OwnCriterion(Rubric, kw_only=True):
             raise ValueError('scale: expected texts for levels "1" to "5", of which some may be missing')
 
     @property
-    def levels(self) -> dict[str, str]:
-        return {level: text for level, text in sorted(self.scale.items()) if text.strip()}
+    def level_texts(self) -> tuple[str, ...]:
+        return tuple(self.scale.get(level, "") for level in RUBRIC_LEVELS)
 
 
 LabelValue: TypeAlias = Annotated[Any, msgspec.Meta(description="a label")]  # of any type, kept as text
@@ -467,9 +471,8 @@ class Prediction(Record):
     evidence_sentences: list[Scalar] = []
     retrieved_docs: Sequence[RetrievedDocument | Scalar] = []
     model: Any = None
-    further: dict[str, Any] | None = msgspec.field(
-        name="(further)", default=None
-    )  # no name of a file's field
+    # `extra`, by a name that no field of a file has
+    further: dict[str, Any] | None = msgspec.field(name="(further)", default=None)
 
     def __post_init__(self) -> None:
         """Keep the IDs of the documents only: by rank if all have one, otherwise in the given order."""
@@ -947,9 +950,8 @@ class LastGrade(msgspec.Struct, frozen=True):
     points: float | None = None
     obstacle: str = ""  # why there were none
     history: list[float] = []
-    basis: dict[
-        str, dict[str, str]
-    ] = {}  # of the newest points, by kind of reason: question ID, or "" -> state
+    # What the newest points rest on, by kind of reason: question ID, or "" -> state
+    basis: dict[str, dict[str, str]] = {}
 
 
 class Notice(msgspec.Struct, frozen=True):
@@ -1314,11 +1316,6 @@ def has_marks(
     return False
 
 
-def dict_by_key(kind: type) -> Any:
-    """Return the type of an object whose keys are given to `dec_hook`."""
-    return GenericAlias(dict, (Key, kind))
-
-
 class KeyFilter(msgspec.Struct):
     """Called with each key of a predictions file, it returns the key to keep it by: "" if it is unknown."""
 
@@ -1340,15 +1337,14 @@ def split_members(row: JsonRow, keys: KeyFilter | None = None) -> dict[str, Json
     Of equal names the last member counts.
     """
     keys = keys or KeyFilter(())
-    kind = dict_by_key(msgspec.Raw)
+    members: dict[str, Any]
     try:
-        members = msgspec.json.decode(row.data, type=kind, dec_hook=keys)
+        members = msgspec.json.decode(row.data, type=dict[Key, msgspec.Raw], dec_hook=keys)
     except msgspec.DecodeError:  # perhaps for a NaN or half a character, which Python's json module reads
         keys.found.clear()
         keys.unknown.clear()
-        value = json.loads(bytes(row.data), parse_constant=lambda _: None)
-        data = json.dumps(value, ensure_ascii=False).encode("utf-8", "ignore")
-        members = msgspec.json.decode(data, type=kind, dec_hook=keys)
+        value = decode_json(dict[str, Any], row.data)
+        members = {keys(str, key): member for key, member in value.items()}
     return {key: JsonRow(row.file, member, row.line, key) for key, member in members.items()}
 
 
@@ -1435,16 +1431,11 @@ def describe_fault(error: Exception, row: JsonRow) -> str:
         json.loads(bytes(row.data) if isinstance(row.data, ENCODED) else b"0")
     except json.JSONDecodeError as fault:
         text = fault.doc.rstrip()
-        position = fault.pos
-        comma = re.compile(r",?\s*([]}])").match(text, position)
         message = f"not JSON: {fault.msg} at column {fault.colno}"
-        if position >= len(text) or fault.msg.startswith("Unterminated string"):
-            message = "JSON is cut off"
-        elif comma and (text[position] == "," or text[:position].rstrip().endswith(",")):
-            message = f"a comma too many before this {comma[1]}"
-            position = comma.end()
-        line = max(row.line, 1) + text.count("\n", 0, position)
-        return row._replace(line=line).locate() + (message if text else "the file is empty")
+        if fault.pos >= len(text) or fault.msg.startswith("Unterminated string"):
+            message = "JSON is cut off" if text else "the file is empty"
+        line = max(row.line, 1) + text.count("\n", 0, fault.pos)
+        return row._replace(line=line).locate() + message
     except JSON_ERRORS as fault:
         error = fault
     return f"{row.locate()}cannot be read as JSON: {error}"
@@ -2510,7 +2501,7 @@ def corrected_mean(
     influence[is_labelled] += residuals / len(labelled)
     estimate = weight * average + correction
     sample = make_sample(influence, clusters)
-    deviations = Sample(residuals, sample.clusters[is_labelled])
+    deviations = sample.select(is_labelled)._replace(values=residuals)
     g = len(deviations.sum_clusters())
     low, high = bounds or (-math.inf, math.inf)
     estimate = min(max(estimate, low), high)
@@ -2710,13 +2701,6 @@ class State(Enum):
     NOT_GRADED = "not graded"
 
 
-class Obstacle(NamedTuple):
-    """Why something is not compared: a state, and what people read instead of its value."""
-
-    state: State
-    text: str
-
-
 class Measure(NamedTuple):
     """A score that items have and whose mean is reported. Used by all reports."""
 
@@ -2866,7 +2850,7 @@ class Difference(msgspec.Struct):
     """A paired comparison of `system` with `other` on one measure, over the `n` items that both have.
 
     With an obstacle, such as missing judgements, it is not tested and has no p. If one of the two has not
-    submitted the measure there is no difference either.
+    submitted the measure there is no difference either. `reason` says more than the obstacle does.
     """
 
     system: str
@@ -2874,7 +2858,8 @@ class Difference(msgspec.Struct):
     measure: Measure
     n: int
     difference: float | None = None
-    obstacle: Obstacle | None = None
+    obstacle: State | None = None
+    reason: str = ""
     interval: Interval | None = None
     p: float | None = None
     p_adjusted: float | None = None  # for the number of tests
@@ -2882,7 +2867,7 @@ class Difference(msgspec.Struct):
     @property
     def state(self) -> State:
         if self.obstacle:
-            return self.obstacle.state
+            return self.obstacle
         if self.p_adjusted is None:
             return State.NOT_TESTED
         if self.p_adjusted > MAX_P:
@@ -2892,7 +2877,7 @@ class Difference(msgspec.Struct):
     @property
     def verdict(self) -> str:
         """The state as people read it."""
-        return self.obstacle.text if self.obstacle else self.state.value
+        return self.reason or self.state.value
 
     def mirror(self) -> Difference:
         """Return the difference as the other system sees it."""
@@ -2929,7 +2914,7 @@ def compare_systems(table: Table, measures: Iterable[Measure]) -> list[Differenc
         tested = [row for row in rows if row.n and not row.obstacle]
         if len(tested) > MAX_P * (MAX_FLIPS + 1):  # no p, adjusted for so many, can be MAX_P
             for row in tested:
-                row.obstacle = Obstacle(State.TOO_MANY_SYSTEMS, State.TOO_MANY_SYSTEMS.value)
+                row.obstacle = State.TOO_MANY_SYSTEMS
         else:
             add_p_values(table, tested)
         differences += [row for row in rows if row.n or row.obstacle]
@@ -2943,10 +2928,10 @@ def measure_difference(table: Table, measure: Measure, system: str, other: str) 
     states = {name: table.systems[name].obstacles.get(measure.name) for name in (system, other)}
     lacking = [name for name, state in states.items() if state is State.NOT_SUBMITTED]
     if lacking:
-        row.obstacle = Obstacle(State.NOT_SUBMITTED, f"not submitted by {', '.join(lacking)}")
+        row.obstacle = State.NOT_SUBMITTED
+        row.reason = f"not submitted by {', '.join(lacking)}"
         return row
-    state = states[other] or states[system]
-    row.obstacle = state and Obstacle(state, state.value)
+    row.obstacle = states[other] or states[system]
     if row.n:
         row.difference = gaps.mean * measure.scale
     if row.n and not row.obstacle:
@@ -3115,12 +3100,12 @@ class Development(msgspec.Struct):
         if 2 * self.n_questions < self.n_possible:
             common = f"{self.n_questions} of {self.n_possible} questions"
             lines.append(f"only {common} are in common with the baseline, with the same gold")
-        titles: dict[Obstacle, list[str]] = defaultdict(list)
+        titles: dict[str, list[str]] = defaultdict(list)
         for change in self.changes:
             if change.obstacle:
-                titles[change.obstacle].append(change.measure.title)
-        for obstacle, names in titles.items():
-            lines.append(f"not compared with the baseline: {', '.join(names)}: {obstacle.text}")
+                titles[change.verdict].append(change.measure.title)
+        for verdict, names in titles.items():
+            lines.append(f"not compared with the baseline: {', '.join(names)}: {verdict}")
         return lines
 
     def describe(self) -> dict[str, Any]:
@@ -3185,10 +3170,10 @@ def add_changes(
         gaps = table.subtract(measure, now.name, BASELINE)
         change.are_equal = row.n > 0 and not gaps.values.any()
         if measure.name in gate:
-            reason = now.explain_obstacle(measure, before)
-            if not (reason or row.obstacle or change.n):
-                reason = "no question in common has it"
-            change.obstacle = Obstacle(State.NOT_COMPARABLE, reason) if reason else row.obstacle
+            change.reason = now.explain_obstacle(measure, before) or row.reason
+            if not (change.reason or row.obstacle or change.n):
+                change.reason = "no question in common has it"
+            change.obstacle = row.obstacle or (State.NOT_COMPARABLE if change.reason else None)
         change.interval = None if change.obstacle else row.interval
         if now.scores.obstacles.get(measure.name) is not State.NOT_SUBMITTED:
             development.changes.append(change)
@@ -7600,7 +7585,7 @@ def parse_predictions(
         elif each_alone:
             members = split_members(whole, keys)
         else:
-            rows = msgspec.json.decode(whole.data, type=dict_by_key(Prediction), dec_hook=keys)
+            rows = msgspec.json.decode(whole.data, type=dict[Key, Prediction], dec_hook=keys)
     except JSON_ERRORS as error:
         if not each_alone:
             return parse_predictions(file, known, problems, each_alone=True)
@@ -7648,7 +7633,7 @@ def check_gold(split: Split, *, is_check: bool) -> list[str]:
         earlier = first.setdefault(fold_text(question.question), name)
         if earlier != name:
             repeats.append(f"{earlier} and {name}")
-        if question.rubric and not all(map(str.strip, msgspec.structs.astuple(question.rubric.scale))):
+        if question.rubric and not all(map(str.strip, question.rubric.level_texts)):
             levels = [level for level in RUBRIC_LEVELS if level not in question.rubric.levels]
             lacking.append(f"{name} lacks {', '.join(levels)}")
         sentences = split.documents[question.doc_id].sentences
@@ -8430,15 +8415,14 @@ def hash_gold(question: Question) -> str:
     """Return what changes with everything in the gold set that an answer's scores rest on."""
     rubric = question.rubric or Rubric()
     gold = (question.question, question.doc_id, question.answer, *question.evidence_sentences)
-    return hash_texts(*gold, rubric.description, *msgspec.structs.astuple(rubric.scale))
+    return hash_texts(*gold, rubric.description, *rubric.level_texts)
 
 
 def hash_answer(question: Question, prediction: Prediction, *, covers_citations: bool = False) -> str:
     """Return the ID of an answer and of what a person's score rests on; no spreadsheet makes it a number."""
     rubric = question.rubric or Rubric()
-    levels = msgspec.structs.astuple(rubric.scale)
-    texts = [question.question_id, question.question, question.answer, rubric.description, *levels]
-    texts.append(prediction.answer)
+    texts = [question.question_id, question.question, question.answer, rubric.description]
+    texts += [*rubric.level_texts, prediction.answer]
     if covers_citations:
         texts += ["citations", *sorted(set(prediction.evidence_sentences))]
     return "a" + hash_json(texts)[:15]
@@ -9627,7 +9611,7 @@ def list_sheet_cells(answer: GradedAnswer, why: str) -> list[object]:
     text = answer.prediction.answer[:MAX_ANSWER_CHARS]
     if len(answer.prediction.answer) > MAX_ANSWER_CHARS:
         text += "\n[cut off, as for the judge]"
-    levels = msgspec.structs.astuple(question.rubric.scale) if question.rubric else ()
+    levels = question.rubric.level_texts if question.rubric else ()
     cells = [answer.identify(RUBRIC), question.question_id, question.question, question.answer, text]
     return [*cells, *levels, "", "", why]
 
@@ -12406,7 +12390,7 @@ OTHER_COLUMNS = {  # that are no rater's
         "reason",
         "goldanswer",
     ),
-    *("note", "why", *map(fold_name, Scale.__struct_fields__)),
+    *("note", "why", *(f"level{level}" for level in RUBRIC_LEVELS)),
 }
 
 
