@@ -1159,7 +1159,7 @@ def list_item_rows(
     """Return the rows of JSON or CSV. `columns` may name the list that has them as "rows"."""
     if is_json(file):
         return list_rows(file, problems, kind, columns)
-    return read_csv_rows(file, problems, keeps_empty=kind is OpenItem)
+    return read_csv_rows(file, problems, keeps_empty=True)
 
 
 def is_json(file: FileData) -> bool:
@@ -1309,8 +1309,7 @@ def has_marks(
     """Return whether one of the first rows has one of some fields, by a name of it or as `columns` says."""
     for row in itertools.islice(rows, SAMPLE_SIZE):
         with suppress(msgspec.ValidationError):
-            named = {field: find_member(row, path)[0] for field, path in columns.items()}
-            chosen = kind.choose(rename_fields(kind, only_dict(row))) | named
+            chosen = kind.choose(rename_fields(kind, only_dict(pick_columns(row, columns))))
             if not all(is_empty(chosen.get(field)) for field in marks):
                 return True
     return False
@@ -1447,14 +1446,6 @@ def find_repeated(names: Iterable[str]) -> list[str]:
 
 
 # -- CSV
-
-
-def list_column_names(file: FileData, rows: Iterable[JsonRow]) -> set[str]:
-    """Return the folded names of the columns of a table, JSON or CSV, also of those without a value."""
-    if is_json(file):
-        return set(map(fold_name, flatten(only_dict(row.data) for row in rows)))
-    header = file.text.strip().partition("\n")[0]
-    return {fold_name(cell.strip().strip('"')) for cell in re.split("[,;\t]", header)}
 
 
 def read_csv_rows(file: FileData, problems: list[str], *, keeps_empty: bool = False) -> list[JsonRow]:
@@ -2728,6 +2719,9 @@ class Measure(NamedTuple):
 SHARE = Measure("share", "Share")  # of items that are alike in some way
 
 
+ItemKey: TypeAlias = tuple[Hashable, ...]  # changes with all of the gold set that an item's scores rest on
+
+
 class Scores(msgspec.Struct):
     """One system's scores: an array of shape (n_items,) by measure. NaN: not measured for this item.
 
@@ -2745,7 +2739,7 @@ class Table(msgspec.Struct):
 
     items: Sample
     systems: dict[str, Scores] = {}
-    keys: Sequence[Hashable] = ()  # of the items, if they are compared with earlier results
+    keys: Sequence[ItemKey] = ()  # of the items, if they are compared with earlier results
 
     def select(self, rows: Array) -> Table:
         """Return the items at some positions."""
@@ -2776,7 +2770,6 @@ class Mean(NamedTuple):
 
 
 NO_MEAN = Mean(None, None, 0)
-NOT_JUDGED_MEAN = NO_MEAN._replace(is_judged=False)
 
 
 def compute_means(table: Table, system: str, measures: Iterable[Measure]) -> dict[str, Mean]:
@@ -2979,17 +2972,16 @@ class JudgedBy(NamedTuple):
 class ScoredRun(msgspec.Struct):
     """The scores of one system in a run: today's, or one that a results file has stored.
 
-    An item's key changes with everything in the gold set that its scores rest on. Of the measures in
-    `judges` a model or people gave the scores.
+    Of the measures in `judges` a model or people gave the scores.
     """
 
     name: str
-    keys: Sequence[Hashable]
+    keys: Sequence[ItemKey]
     scores: Scores
     measures: Sequence[Measure]
     judges: dict[str, JudgedBy]
 
-    def align(self, keys: Iterable[Hashable]) -> Scores:
+    def align(self, keys: Iterable[ItemKey]) -> Scores:
         """Return the scores of the items with these keys; NaN for an item that the run lacks."""
         positions = {key: position for position, key in enumerate(self.keys)}
         rows = np.array([positions.get(key, -1) for key in keys], np.intp)
@@ -3013,23 +3005,20 @@ class StoredRun(ScoredRun):
     """A run as a results file has it: its table of scores, the keys of its gold, and its judges."""
 
     file: InputFile
-    rows: Sequence[Mapping[str, Any]] = ()  # what the file says of each item
 
 
-def read_stored_scores(
-    rows: Sequence[tuple[JsonRow, Mapping[str, Any]]], measures: Iterable[Measure], problems: list[str]
-) -> Scores:
+def read_stored_scores(rows: Sequence[JsonRow], measures: Iterable[Measure], problems: list[str]) -> Scores:
     """Return the columns of measures. It is a problem if a score is no number, or too large for sums."""
     scores = Scores()
     for measure in measures:
         scores.values[measure.name] = column = np.full(len(rows), np.nan)
-        for position, (place, row) in enumerate(rows):
-            score = row.get(measure.name)
+        for position, row in enumerate(rows):
+            score = row.data.get(measure.name)
             if is_number(score) and abs(score) <= MAX_RATING:
                 column[position] = score
             elif score is not None:
                 expected = f"expected a number, at most {MAX_RATING:,}"
-                problems.append(f"{place.locate()}{measure.name}: {expected}")
+                problems.append(f"{row.locate()}{measure.name}: {expected}")
     return scores
 
 
@@ -8950,8 +8939,8 @@ def restore_run(
         found = set(flatten(content.per_question))
         known = SPLIT_BLOCKS.get(block) or ([criterion.measure] if criterion else [])
         measures += [measure for measure in known if measure.name in found]
-    places = [JsonRow(file.name, b"", key=f"{name}: {question_id}") for question_id in rows]
-    scores = read_stored_scores(list(zip(places, rows.values(), strict=True)), measures, problems)
+    stored = [JsonRow(file.name, row, key=f"{name}: {question_id}") for question_id, row in rows.items()]
+    scores = read_stored_scores(stored, measures, problems)
     has_retrieved, has_cited, has_gold = (
         any(row.get(column) for row in rows.values())
         for column in ("retrieved_top_1", "pred_sentences", "gold_sentences")
@@ -8959,7 +8948,7 @@ def restore_run(
     scores.not_submitted = list_not_submitted(has_retrieved, has_cited, has_gold, criteria)
     add_obstacles(scores, incomplete)
     keys = [(question_id, str(row.get("gold_id") or "")) for question_id, row in rows.items()]
-    return StoredRun(name, keys, scores, measures, judges, file.source, list(rows.values()))
+    return StoredRun(name, keys, scores, measures, judges, file.source)
 
 
 def find_criterion(block: str) -> SplitCriterion | None:
@@ -8986,8 +8975,8 @@ def read_baseline(options: SplitOptions, problems: list[str]) -> Mapping[str, St
         if inputs and inputs[0] != questions_file:
             problems.append(f"{path}: {name}: run: results of {inputs[0]}, not of {questions_file}")
         runs[name] = restore_run(name, blocks, file, problems)
-    rows = flatten(run.rows for run in runs.values())
-    if file.data is not None and not problems and not any(row.get("gold_id") for row in rows):
+    keys = flatten(run.keys for run in runs.values())
+    if file.data is not None and not problems and not any(gold_id for _, gold_id in keys):
         problems.append(f"{path}: no row has a gold_id: grade that input again with this version")
     return runs
 
@@ -9176,7 +9165,7 @@ def read_people_rows(
     file = read_file(path, problems)
     people.files.append(file.source)
     raw_rows = list_item_rows(file, problems, kind=kind)
-    columns = list_column_names(file, raw_rows)
+    columns = set(map(fold_name, flatten(only_dict(row.data) for row in raw_rows)))
     if raw_rows and "score" not in columns:
         problems.append(f"{path}: no column score; found {shorten_names(sorted(columns))}")
         return []
@@ -11114,7 +11103,7 @@ class GradeItems(Command):
         for configuration in self.configurations:
             configuration.means = compute_means(self.table, configuration.name, self.measures)
             if self.why_not or not configuration.is_judged:
-                configuration.means |= dict.fromkeys(judged, NOT_JUDGED_MEAN)
+                configuration.means |= dict.fromkeys(judged, NO_MEAN._replace(is_judged=False))
         self.differences = compare_systems(self.table, self.compared)
 
     def build_table(self, configurations: Sequence[Configuration], measures: Sequence[Measure]) -> Table:
@@ -11123,7 +11112,7 @@ class GradeItems(Command):
         The n-th of equal items is one with the n-th of another. Answers about the same sources, or to a
         question, are a cluster: the first one says which.
         """
-        places: dict[Hashable, int] = {}
+        places: dict[ItemKey, int] = {}
         clusters: list[Hashable] = []
         for configuration in configurations:
             copies: Counter[Hashable] = Counter()
@@ -11944,17 +11933,15 @@ def read_stored_answers(file: FileData, problems: list[str]) -> StoredRun | None
     stored = parse_value(StoredAnswers, file, problems)
     if stored is None:
         return None
-    keys: list[Hashable] = []
+    keys: list[ItemKey] = []
     copies: Counter[Hashable] = Counter()
     rows = []
     for index, row in enumerate(stored.detailed_results):
         name = (fold_text(format_compact(row.get("input"))), format_compact(row.get("gold")))
         copies[name] += 1
         keys.append((name, copies[name]))
-        rows.append(
-            (JsonRow(file.name, b"", key=f"detailed_results: [{index}]"), only_dict(row.get("scores")))
-        )
-    measures = [Measure(name, name) for name in dict.fromkeys(flatten(row for _, row in rows))]
+        rows.append(JsonRow(file.name, only_dict(row.get("scores")), key=f"detailed_results: [{index}]"))
+    measures = [Measure(name, name) for name in dict.fromkeys(flatten(row.data for row in rows))]
     judged = ("llm_judge", "hybrid", *flatten(PROMPTS[name].parts for name in ANSWER_PROMPTS))
     prompts = dict.fromkeys(judged, stored.setup.prompt_hash) | stored.setup.criteria
     judges: dict[str, JudgedBy] = {}
