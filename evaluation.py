@@ -471,8 +471,8 @@ class Prediction(Record):
     evidence_sentences: list[Scalar] = []
     retrieved_docs: Sequence[RetrievedDocument | Scalar] = []
     model: Any = None
-    # `extra`, by a name that no field of a file has
-    further: dict[str, Any] | None = msgspec.field(name="(further)", default=None)
+    # The fields that this program does not know; read for functions of the user's only. No file has the name
+    extra: Mapping[str, Any] = msgspec.field(name="(extra)", default=MappingProxyType({}))
 
     def __post_init__(self) -> None:
         """Keep the IDs of the documents only: by rank if all have one, otherwise in the given order."""
@@ -487,11 +487,6 @@ class Prediction(Record):
         ids = read_ids("retrieved_docs", ids)
         self.retrieved_docs = [unicodedata.normalize("NFC", name) for name in ids]
         self.evidence_sentences = read_ids("evidence_sentences", self.evidence_sentences)
-
-    @property
-    def extra(self) -> dict[str, Any]:
-        """The fields that this program does not know. They are read for functions of the user's only."""
-        return self.further or {}
 
     @property
     def retrieved_ids(self) -> list[str]:
@@ -2751,7 +2746,7 @@ class Table(msgspec.Struct):
         return selected
 
     def subtract(self, measure: Measure, system: str, other: str) -> Sample:
-        """Return how much better a system is than another one, on the items of which both have scores."""
+        """Return the system's scores less those of another one, for the items of which both have scores."""
         unknown = np.full(self.items.n, np.nan)
         ours = self.systems[system].values.get(measure.name, unknown)
         return self.items.score(ours - self.systems[other].values.get(measure.name, unknown))
@@ -2773,10 +2768,7 @@ NO_MEAN = Mean(None, None, 0)
 
 
 def compute_means(table: Table, system: str, measures: Iterable[Measure]) -> dict[str, Mean]:
-    """Return the mean of each measure that the system has, by the measure's name.
-
-    It does not depend on the other systems.
-    """
+    """Return the mean of each measure that the system has, whatever the other systems are."""
     scores = table.systems[system]
     means = {}
     for measure in measures:
@@ -2849,7 +2841,7 @@ class Difference(msgspec.Struct):
     system: str
     other: str
     measure: Measure
-    n: int
+    n: int = 0
     difference: float | None = None
     obstacle: State | None = None
     reason: str = ""
@@ -2903,7 +2895,9 @@ def compare_systems(table: Table, measures: Iterable[Measure]) -> list[Differenc
     differences = []
     for measure in measures:
         names = [name for name, scores in table.systems.items() if measure.name in scores.values]
-        rows = [measure_difference(table, measure, *pair) for pair in itertools.combinations(names, 2)]
+        rows = [Difference(*pair, measure) for pair in itertools.combinations(names, 2)]
+        for row in rows:
+            measure_difference(table, row)
         tested = [row for row in rows if row.n and not row.obstacle]
         if len(tested) > MAX_P * (MAX_FLIPS + 1):  # no p, adjusted for so many, can be MAX_P
             for row in tested:
@@ -2914,23 +2908,24 @@ def compare_systems(table: Table, measures: Iterable[Measure]) -> list[Differenc
     return differences
 
 
-def measure_difference(table: Table, measure: Measure, system: str, other: str) -> Difference:
-    """Return the difference between two systems, which is not tested yet."""
-    gaps = table.subtract(measure, system, other)
-    row = Difference(system, other, measure, gaps.n)
-    states = {name: table.systems[name].obstacles.get(measure.name) for name in (system, other)}
+def measure_difference(table: Table, row: Difference) -> Sample:
+    """Add the difference of two systems, which is not tested yet. Return the differences of the items."""
+    measure = row.measure
+    gaps = table.subtract(measure, row.system, row.other)
+    row.n = gaps.n
+    states = {name: table.systems[name].obstacles.get(measure.name) for name in (row.system, row.other)}
     lacking = [name for name, state in states.items() if state is State.NOT_SUBMITTED]
     if lacking:
         row.obstacle = State.NOT_SUBMITTED
         row.reason = f"not submitted by {', '.join(lacking)}"
-        return row
-    row.obstacle = states[other] or states[system]
+        return gaps
+    row.obstacle = states[row.other] or states[row.system]
     if row.n:
         row.difference = gaps.mean * measure.scale
     if row.n and not row.obstacle:
         largest = (measure.highest - measure.lowest) * measure.scale
         row.interval = compute_difference_interval(gaps.scale(measure.scale), largest)
-    return row
+    return gaps
 
 
 def add_p_values(table: Table, rows: Sequence[Difference]) -> None:
@@ -3133,10 +3128,10 @@ def compare_runs(
             if not change.obstacle and change.measure.name in gate:
                 tested.append(change)
                 measure = change.measure
+                gaps.append(table.subtract(measure, now.name, BASELINE).scale(measure.sign))
                 ours = table.systems[now.name].values[measure.name]
                 theirs = table.systems[BASELINE].values[measure.name]
                 lowest = measure.lowest if math.isfinite(measure.lowest) else 0
-                gaps.append(table.items.score(measure.sign * (ours - theirs)))
                 scores.append(table.items.score(np.where(np.isnan(theirs), np.nan, ours - lowest)))
     for change, test in zip(tested, paired_drop_tests(gaps, scores), strict=True):
         change.p = test.p
@@ -3154,16 +3149,19 @@ def add_changes(
         if before.scores.obstacles.get(measure.name) is State.NOT_SUBMITTED:
             continue
         measure = todays.get(measure.name, measure)
-        row = measure_difference(table, measure, now.name, BASELINE)
-        change = Change(now.name, BASELINE, measure, row.n, row.difference)
-        gaps = table.subtract(measure, now.name, BASELINE)
-        change.are_equal = row.n > 0 and not gaps.values.any()
+        change = Change(now.name, BASELINE, measure)
+        gaps = measure_difference(table, change)
+        change.are_equal = change.n > 0 and not gaps.values.any()
         if measure.name in gate:
-            change.reason = now.explain_obstacle(measure, before) or row.reason
-            if not (change.reason or row.obstacle or change.n):
+            change.reason = now.explain_obstacle(measure, before) or change.reason
+            if not (change.reason or change.obstacle or change.n):
                 change.reason = "no question in common has it"
-            change.obstacle = row.obstacle or (State.NOT_COMPARABLE if change.reason else None)
-        change.interval = None if change.obstacle else row.interval
+            if change.reason:
+                change.obstacle = change.obstacle or State.NOT_COMPARABLE
+                change.interval = None
+        else:
+            change.obstacle = None
+            change.reason = ""
         if now.scores.obstacles.get(measure.name) is not State.NOT_SUBMITTED:
             development.changes.append(change)
         elif measure.name in gate:
@@ -14076,7 +14074,7 @@ def add_extra_fields(systems: Iterable[System]) -> None:
             prediction = system.predictions.rows.get(key)
             if prediction is not None:
                 fields = parse_row(dict[str, Any], row, []) or {}
-                prediction.further = {name: value for name, value in fields.items() if name not in known}
+                prediction.extra = {name: value for name, value in fields.items() if name not in known}
 
 
 def is_number(value: object) -> TypeGuard[float]:
