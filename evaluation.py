@@ -301,9 +301,15 @@ Rating = Annotated[int, RATING_RANGE] | Annotated[float, RATING_RANGE]
 Texts: TypeAlias = tuple[tuple[str, str], ...]  # what identifies an answer: fields, the question first
 
 
-class Lenient(type):
-    """The type of the types that `convert_lenient` converts to. msgspec does not check what it returns."""
+Fields: TypeAlias = dict[str, Any]  # of a row as a file has it, before it is a record
 
+
+# People write yes, 1 or "true", and numbers without quotes. msgspec leaves types that it does not know to
+# `convert_lenient`, and then checks with isinstance what that returns. So at run time Plain, Verdict and Key
+# are types of our own, of which any value is an instance; in a record they are texts and booleans.
+
+
+class Lenient(type):
     def __instancecheck__(cls, value: object) -> bool:
         return True
 
@@ -335,9 +341,9 @@ class Record(msgspec.Struct, gc=False):
     marks: ClassVar[Sequence[Collection[str]]] = ()  # fields, one of which a row has; the surest first
 
     @classmethod
-    def choose(cls, row: Mapping[str, Any]) -> dict[str, Any]:
+    def choose(cls, row: Fields) -> Fields:
         """Return the fields of a row that `rename_fields` has renamed."""
-        chosen: dict[str, Any] = {}
+        chosen: Fields = {}
         for field, names in list_names(cls).items():
             for name in names:
                 if name in row and field not in chosen and not is_empty(row[name]):
@@ -626,7 +632,7 @@ class Item(RunHead, kw_only=True):
     extra: dict[str, Any] = {}  # the row's other fields
 
     @classmethod
-    def choose(cls, row: Mapping[str, Any]) -> dict[str, Any]:
+    def choose(cls, row: Fields) -> Fields:
         """Return a row by the names of fields.
 
         `answer` is the system's beside a gold answer or, where none is needed, if there is no other one.
@@ -724,7 +730,7 @@ def parse_cell(text: str) -> list[Any]:
 CONTAINERS = {path.partition(".")[0] for path in flatten(SHAPES.values())}
 
 
-def read_shapes(row: Mapping[str, Any]) -> Mapping[str, Any]:
+def read_shapes(row: Fields) -> Fields:
     """Return a row with the fields that SHAPES finds inside its members, where it has none of their names."""
     inner = {name: row[name] for name in CONTAINERS & row.keys() if isinstance(row[name], (dict, list))}
     if not inner:
@@ -893,7 +899,7 @@ class DecisionRow(RunHead, kw_only=True):
     texts: Any = None  # Texts, which identify the answer
 
     @classmethod
-    def choose(cls, row: Mapping[str, Any]) -> dict[str, Any]:
+    def choose(cls, row: Fields) -> Fields:
         """Return a row by the names of fields. Those of an answer's texts are any that `answers` accepts."""
         item = OpenItem.choose(rename_fields(OpenItem, row))
         texts = {"input": item.get("question"), "prediction": item.get("prediction")}
@@ -1010,7 +1016,6 @@ class FileData(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The text; empty if it could not be read."""
         return (self.data or b"").decode()
 
 
@@ -1080,6 +1085,12 @@ def shorten_problems(problems: Iterable[str]) -> list[str]:
 
 
 # -- JSON: a file is split into rows, and each is decoded alone
+#
+# read_file -> FileData; list_rows -> a JsonRow each, with its place; parse_row -> a record, or a problem that
+# begins with the place. parse_rows does the last two; parse_value decodes a file that is one record, and
+# split_members gives a JsonRow for each member of an object. Files of other programs, JSON or CSV, come in by
+# list_item_rows and are searched for their rows (find_list). Below all is decode_json: msgspec reads fast and
+# strictly, and what it refuses Python's json module may still read.
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
 
@@ -1103,7 +1114,6 @@ class JsonRow(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Where it is in its file."""
         return self.key or f"line {self.line}"
 
 
@@ -1271,7 +1281,7 @@ def choose_rows(value: Any, kind: type[Record], columns: Mapping[str, str]) -> A
     return rows
 
 
-def find_list(value: dict[str, Any], kind: type[Record], columns: Mapping[str, str]) -> Any:
+def find_list(value: Fields, kind: type[Record], columns: Mapping[str, str]) -> Any:
     """Return the one list in an object, at most two members deep, that has rows of a kind; or the object."""
     names = value.get("columns")
     cells = value.get("data")
@@ -1311,7 +1321,11 @@ def has_marks(
 
 
 class KeyFilter(msgspec.Struct):
-    """Called with each key of a predictions file, it returns the key to keep it by: "" if it is unknown."""
+    """Called with each key of a predictions file, it returns the key to keep it by: "" if it is unknown.
+
+    In a `dict[Key, ...]` each key is of a type that msgspec does not know, so that it calls this while it
+    reads: millions of unknown predictions take no memory, and a key that repeats is seen, which a dict hides.
+    """
 
     known: Collection[str]  # IDs of questions; if empty, any ID is known
     found: list[str] = []  # the known ones; one that repeats is repeated here
@@ -1393,7 +1407,7 @@ def index_names(kind: type[Record]) -> dict[str, str]:
     return {fold_name(name): name for name in flatten(list_names(kind).values())}
 
 
-def rename_fields(kind: type[Record], row: Mapping[str, Any]) -> dict[str, Any]:
+def rename_fields(kind: type[Record], row: Fields) -> Fields:
     """Return a row by the accepted names of fields. An exact name counts before others like it."""
     names = index_names(kind)
     renamed = {names.get(fold_name(name), name): value for name, value in row.items()}
@@ -1488,10 +1502,9 @@ def read_document(doc_id: str, problems: list[str], root: str = "") -> tuple[Doc
     forms = dict.fromkeys([doc_id, unicodedata.normalize("NFD", doc_id)])
     for suffix, name in itertools.product(DOCUMENT_SUFFIXES, forms):
         path = f"{corpus}/{name}{suffix}"
-        if os.path.lexists(path) and not is_inside(corpus, path):
-            return Document("outside"), ""
         if os.path.lexists(path):
-            return read_document_file(path, problems)
+            is_ours = is_inside(corpus, path)
+            return read_document_file(path, problems) if is_ours else (Document("outside"), "")
     return Document("missing"), ""
 
 
