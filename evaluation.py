@@ -299,10 +299,7 @@ MAX_RATING = 10**9  # so that a square is exact enough
 RATING_RANGE = msgspec.Meta(ge=-MAX_RATING, le=MAX_RATING)
 Rating = Annotated[int, RATING_RANGE] | Annotated[float, RATING_RANGE]
 Texts: TypeAlias = tuple[tuple[str, str], ...]  # what identifies an answer: fields, the question first
-
-
 Fields: TypeAlias = dict[str, Any]  # of a row as a file has it, before it is a record
-
 
 # People write yes, 1 or "true", and numbers without quotes. msgspec leaves types that it does not know to
 # `convert_lenient`, and then checks with isinstance what that returns. So at run time Plain, Verdict and Key
@@ -478,7 +475,7 @@ class Prediction(Record):
     retrieved_docs: Sequence[RetrievedDocument | Scalar] = []
     model: Any = None
     # The fields that this program does not know; read for functions of the user's only. No file has the name
-    extra: Mapping[str, Any] = msgspec.field(name="(extra)", default=MappingProxyType({}))
+    extra: dict[str, Any] = msgspec.field(name="(extra)", default_factory=dict)
 
     def __post_init__(self) -> None:
         """Keep the IDs of the documents only: by rank if all have one, otherwise in the given order."""
