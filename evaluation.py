@@ -1294,27 +1294,25 @@ def find_list(value: Fields, kind: type[Record], columns: Mapping[str, str]) -> 
     lists = {
         path: rows for path, rows in lists.items() if isinstance(rows, list) and any(map(only_dict, rows))
     }
-    found = list(lists) if len(lists) == 1 else []
-    for marks in kind.marks:
-        matches = [path for path, rows in lists.items() if has_marks(rows, kind, marks, columns)]
-        if matches or has_marks([value], kind, marks, columns):
-            found = matches
-            break
+    ranks = {path: rank_rows(rows, kind, columns) for path, rows in lists.items()}
+    best = min([rank_rows([value], kind, columns), *ranks.values()])
+    found = [path for path, rank in ranks.items() if rank == best]
+    if best == len(kind.marks) and len(found) > 1:
+        return value
     if len(found) > 1:
         raise InputError([f"lists of rows: {', '.join(found)}: name one, as --columns rows={found[0]}"])
     return lists[found[0]] if found else value
 
 
-def has_marks(
-    rows: Iterable[Any], kind: type[Record], marks: Collection[str], columns: Mapping[str, str]
-) -> bool:
-    """Return whether one of the first rows has one of some fields, by a name of it or as `columns` says."""
+def rank_rows(rows: Iterable[Any], kind: type[Record], columns: Mapping[str, str]) -> int:
+    """Return the position of the surest marks of which one of the first rows has a field, or how many."""
+    filled: set[str] = set()
     for row in itertools.islice(rows, SAMPLE_SIZE):
         with suppress(msgspec.ValidationError):
             chosen = kind.choose(rename_fields(kind, only_dict(pick_columns(row, columns))))
-            if not all(is_empty(chosen.get(field)) for field in marks):
-                return True
-    return False
+            filled |= {field for field, value in chosen.items() if not is_empty(value)}
+    ranks = [rank for rank, marks in enumerate(kind.marks) if not filled.isdisjoint(marks)]
+    return min(ranks, default=len(kind.marks))
 
 
 class KeyFilter(msgspec.Struct):
