@@ -646,8 +646,7 @@ class Item(RunHead, kw_only=True):
             if isinstance(chosen.get(name), str):  # of a CSV file
                 chosen[name] = parse_cell(chosen[name])
         if isinstance(chosen.get("gold"), list):
-            chosen["options"] = [*chosen["gold"], *chosen.get("options", [])]
-            del chosen["gold"]
+            chosen["options"] = [*chosen.pop("gold"), *chosen.get("options", [])]
         for name in ("question", "prediction"):
             text = read_last_message(chosen.pop(name, None))
             if not is_empty(text):
@@ -2736,6 +2735,11 @@ class Scores(msgspec.Struct):
     not_submitted: set[str] = set()
     obstacles: dict[str, State] = {}
 
+    def select(self, rows: Array) -> Scores:
+        """Return the scores at some positions; at -1 is an item without any."""
+        values = {measure: np.append(column, np.nan)[rows] for measure, column in self.values.items()}
+        return msgspec.structs.replace(self, values=values)
+
 
 class Table(msgspec.Struct):
     """The scores of all systems for the same items, and a sample of these whose values are not used."""
@@ -2745,13 +2749,9 @@ class Table(msgspec.Struct):
     keys: Sequence[ItemKey] = ()  # of the items, if they are compared with earlier results
 
     def select(self, rows: Array) -> Table:
-        """Return the items at some positions."""
+        systems = {name: scores.select(rows) for name, scores in self.systems.items()}
         keys = [self.keys[row] for row in rows] if self.keys else ()
-        selected = Table(self.items.select(rows), keys=keys)
-        for name, scores in self.systems.items():
-            values = {measure: column[rows] for measure, column in scores.values.items()}
-            selected.systems[name] = Scores(values, scores.not_submitted, scores.obstacles)
-        return selected
+        return Table(self.items.select(rows), systems, keys)
 
     def subtract(self, measure: Measure, system: str, other: str) -> Sample:
         """Return the system's scores less those of another one, for the items of which both have scores."""
@@ -2987,9 +2987,7 @@ class ScoredRun(msgspec.Struct):
     def align(self, keys: Iterable[ItemKey]) -> Scores:
         """Return the scores of the items with these keys; NaN for an item that the run lacks."""
         positions = {key: position for position, key in enumerate(self.keys)}
-        rows = np.array([positions.get(key, -1) for key in keys], np.intp)
-        values = {name: np.append(column, np.nan)[rows] for name, column in self.scores.values.items()}
-        return Scores(values, self.scores.not_submitted, self.scores.obstacles)
+        return self.scores.select(np.array([positions.get(key, -1) for key in keys], np.intp))
 
     def explain_obstacle(self, measure: Measure, before: ScoredRun) -> str:
         """Return why the scores of a measure cannot be compared with earlier ones; "" if they can."""
