@@ -1333,12 +1333,8 @@ class KeyFilter(msgspec.Struct):
         return key
 
 
-def split_members(row: JsonRow, keys: KeyFilter | None = None) -> dict[str, JsonRow]:
-    """Return the members of a JSON object by key. Raises one of JSON_ERRORS.
-
-    Of equal names the last member counts.
-    """
-    keys = keys or KeyFilter(())
+def split_members(row: JsonRow, keys: KeyFilter) -> dict[str, JsonRow]:
+    """Return the members of a JSON object by key, of equal ones the last. Raises one of JSON_ERRORS."""
     members: dict[str, Any]
     try:
         members = msgspec.json.decode(row.data, type=dict[Key, msgspec.Raw], dec_hook=keys)
@@ -14076,7 +14072,8 @@ def add_extra_fields(systems: Iterable[System]) -> None:
     known = Prediction.__struct_encode_fields__
     for system in systems:
         file = read_file(system.file.file, [])
-        for key, row in split_members(JsonRow(file.name, file.data or b"{}")).items():
+        keys = KeyFilter(system.predictions.rows)
+        for key, row in split_members(JsonRow(file.name, file.data or b"{}"), keys).items():
             prediction = system.predictions.rows.get(key)
             if prediction is not None:
                 fields = parse_row(dict[str, Any], row, []) or {}
