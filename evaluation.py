@@ -474,7 +474,7 @@ class Prediction(Record):
     evidence_sentences: list[Scalar] = []
     retrieved_docs: Sequence[RetrievedDocument | Scalar] = []
     model: Any = None
-    # The fields that this program does not know; read for functions of the user's only. No file has the name
+    # What this program does not know, read for functions of the user's only; no field of a file is named so
     extra: dict[str, Any] = msgspec.field(name="(extra)", default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -845,16 +845,14 @@ class ScoredSummary(Record, kw_only=True):
 
     def __post_init__(self) -> None:
         given = [self.scores.setdefault(criterion, None) for criterion in CRITERIA]
-        for score in given:
-            if score is not None and not (is_number(score) and 0 <= score <= max(CRITERION_LEVELS)):
-                raise ValueError("scores must be numbers from 0 to 2")
-        total = self.scores.get(TOTAL)
         known = [score for score in given if score is not None]
+        top = max(CRITERION_LEVELS)
+        if not all(is_number(score) and 0 <= score <= top for score in known):
+            raise ValueError("scores must be numbers from 0 to 2")
+        total = self.scores.get(TOTAL)
         if known:
             total = sum(known) if len(known) == len(given) else None
-        if total is not None and not (
-            is_number(total) and 0 <= total <= max(CRITERION_LEVELS) * len(CRITERIA)
-        ):
+        if total is not None and not (is_number(total) and 0 <= total <= top * len(CRITERIA)):
             raise ValueError("total_score must be a number from 0 to 10")
         self.scores[TOTAL] = total
 
@@ -1160,7 +1158,7 @@ def list_item_rows(
     """Return the rows of JSON or CSV. `columns` may name the list that has them as "rows"."""
     if is_json(file):
         return list_rows(file, problems, kind, columns)
-    return read_csv_rows(file, problems, keeps_empty=True)
+    return read_csv_rows(file, problems)
 
 
 def is_json(file: FileData) -> bool:
@@ -1447,8 +1445,8 @@ def find_repeated(names: Iterable[str]) -> list[str]:
 # -- CSV
 
 
-def read_csv_rows(file: FileData, problems: list[str], *, keeps_empty: bool = False) -> list[JsonRow]:
-    """Return each row as an object of its cells by lower-case column name. What is empty is left out.
+def read_csv_rows(file: FileData, problems: list[str]) -> list[JsonRow]:
+    """Return each row as an object of its cells by lower-case column name. A blank cell is empty.
 
     The delimiter is a comma, semicolon or tab, whichever the header has most of.
     """
@@ -1465,9 +1463,7 @@ def read_csv_rows(file: FileData, problems: list[str], *, keeps_empty: bool = Fa
                 advice = f"put texts with {delimiter!r} in quotes"
                 problems.append(f"{file.name}:{line}: more cells than columns: {advice}")
             if header and any(cells):
-                pairs = zip(header, cells, strict=False)
-                record = {name: cell for name, cell in pairs if cell or keeps_empty}
-                rows.append(JsonRow(file.name, record, line))
+                rows.append(JsonRow(file.name, dict(zip(header, cells, strict=False)), line))
             elif any(cells):
                 header = [cell.strip().lower() for cell in cells]
                 for name in find_repeated(filter(None, header)):
@@ -12339,10 +12335,10 @@ def list_ratings(file: FileData, problems: list[str]) -> Iterable[JsonRow]:
     if is_json(file):
         return list_rows(file, problems, DecisionRow)
     rows = read_csv_rows(file, problems)
-    is_long = any(LEVELS.keys() & row.data.keys() for row in rows)
+    is_long = any(row.data.get(name) for row in rows for name in LEVELS)
     ratings = []
     for row in rows:
-        cells = row.data
+        cells = {name: cell for name, cell in row.data.items() if cell}
         columns = [name for name in cells if fold_name(name) not in OTHER_COLUMNS]
         for column in ["score"] if is_long else columns:
             word = cells.get(column, "").strip().lower()
