@@ -12335,7 +12335,7 @@ def list_ratings(file: FileData, problems: list[str]) -> Iterable[JsonRow]:
     if is_json(file):
         return list_rows(file, problems, DecisionRow)
     rows = read_csv_rows(file, problems)
-    is_long = any(row.data.get(name) for row in rows for name in LEVELS)
+    is_long = any(any(map(row.data.get, LEVELS)) for row in rows)
     ratings = []
     for row in rows:
         cells = {name: cell for name, cell in row.data.items() if cell}
