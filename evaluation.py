@@ -92,11 +92,12 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timedelta, timezone
+from enum import Enum
 from fnmatch import fnmatch
 from importlib import import_module
 from operator import attrgetter, itemgetter
 from pathlib import Path
-from types import GenericAlias, MappingProxyType
+from types import MappingProxyType
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -301,11 +302,14 @@ MAX_RATING = 10**9  # so that a square is exact enough
 RATING_RANGE = msgspec.Meta(ge=-MAX_RATING, le=MAX_RATING)
 Rating = Annotated[int, RATING_RANGE] | Annotated[float, RATING_RANGE]
 Texts: TypeAlias = tuple[tuple[str, str], ...]  # what identifies an answer: fields, the question first
+Fields: TypeAlias = dict[str, Any]  # of a row as a file has it, before it is a record
+
+# People write yes, 1 or "true", and numbers without quotes. msgspec leaves types that it does not know to
+# `convert_lenient`, and then checks with isinstance what that returns. So at run time Plain, Verdict and Key
+# are types of our own, of which any value is an instance; in a record they are texts and booleans.
 
 
 class Lenient(type):
-    """The type of the types that `convert_lenient` converts to. msgspec does not check what it returns."""
-
     def __instancecheck__(cls, value: object) -> bool:
         return True
 
@@ -337,9 +341,9 @@ class Record(msgspec.Struct, gc=False):
     marks: ClassVar[Sequence[Collection[str]]] = ()  # fields, one of which a row has; the surest first
 
     @classmethod
-    def choose(cls, row: Mapping[str, Any]) -> dict[str, Any]:
+    def choose(cls, row: Fields) -> Fields:
         """Return the fields of a row that `rename_fields` has renamed."""
-        chosen: dict[str, Any] = {}
+        chosen: Fields = {}
         for field, names in list_names(cls).items():
             for name in names:
                 if name in row and field not in chosen and not is_empty(row[name]):
@@ -364,9 +368,13 @@ class Rubric(Record):
     scale: Scale = Scale()
 
     @property
+    def level_texts(self) -> tuple[str, ...]:
+        return msgspec.structs.astuple(self.scale)
+
+    @property
     def levels(self) -> dict[str, str]:
         """The levels that have a text, lowest first."""
-        texts = zip(RUBRIC_LEVELS, msgspec.structs.astuple(self.scale), strict=True)
+        texts = zip(RUBRIC_LEVELS, self.level_texts, strict=True)
         return {level: text for level, text in texts if text.strip()}
 
     @property
@@ -395,8 +403,8 @@ class OwnCriterion(Rubric, kw_only=True):
             raise ValueError('scale: expected texts for levels "1" to "5", of which some may be missing')
 
     @property
-    def levels(self) -> dict[str, str]:
-        return {level: text for level, text in sorted(self.scale.items()) if text.strip()}
+    def level_texts(self) -> tuple[str, ...]:
+        return tuple(self.scale.get(level, "") for level in RUBRIC_LEVELS)
 
 
 LabelValue: TypeAlias = Annotated[Any, msgspec.Meta(description="a label")]  # of any type, kept as text
@@ -469,9 +477,8 @@ class Prediction(Record):
     evidence_sentences: list[Scalar] = []
     retrieved_docs: Sequence[RetrievedDocument | Scalar] = []
     model: Any = None
-    further: dict[str, Any] | None = msgspec.field(
-        name="(further)", default=None
-    )  # no name of a file's field
+    # What this program does not know, read for functions of the user's only; no field of a file is named so
+    extra: dict[str, Any] = msgspec.field(name="(extra)", default_factory=dict)
 
     def __post_init__(self) -> None:
         """Keep the IDs of the documents only: by rank if all have one, otherwise in the given order."""
@@ -486,11 +493,6 @@ class Prediction(Record):
         ids = read_ids("retrieved_docs", ids)
         self.retrieved_docs = [unicodedata.normalize("NFC", name) for name in ids]
         self.evidence_sentences = read_ids("evidence_sentences", self.evidence_sentences)
-
-    @property
-    def extra(self) -> dict[str, Any]:
-        """The fields that this program does not know. They are read for functions of the user's only."""
-        return self.further or {}
 
     @property
     def retrieved_ids(self) -> list[str]:
@@ -630,7 +632,7 @@ class Item(RunHead, kw_only=True):
     extra: dict[str, Any] = {}  # the row's other fields
 
     @classmethod
-    def choose(cls, row: Mapping[str, Any]) -> dict[str, Any]:
+    def choose(cls, row: Fields) -> Fields:
         """Return a row by the names of fields.
 
         `answer` is the system's beside a gold answer or, where none is needed, if there is no other one.
@@ -647,8 +649,7 @@ class Item(RunHead, kw_only=True):
             if isinstance(chosen.get(name), str):  # of a CSV file
                 chosen[name] = parse_cell(chosen[name])
         if isinstance(chosen.get("gold"), list):
-            chosen["options"] = [*chosen["gold"], *chosen.get("options", [])]
-            del chosen["gold"]
+            chosen["options"] = [*chosen.pop("gold"), *chosen.get("options", [])]
         for name in ("question", "prediction"):
             text = read_last_message(chosen.pop(name, None))
             if not is_empty(text):
@@ -728,7 +729,7 @@ def parse_cell(text: str) -> list[Any]:
 CONTAINERS = {path.partition(".")[0] for path in flatten(SHAPES.values())}
 
 
-def read_shapes(row: Mapping[str, Any]) -> Mapping[str, Any]:
+def read_shapes(row: Fields) -> Fields:
     """Return a row with the fields that SHAPES finds inside its members, where it has none of their names."""
     inner = {name: row[name] for name in CONTAINERS & row.keys() if isinstance(row[name], (dict, list))}
     if not inner:
@@ -847,16 +848,14 @@ class ScoredSummary(Record, kw_only=True):
 
     def __post_init__(self) -> None:
         given = [self.scores.setdefault(criterion, None) for criterion in CRITERIA]
-        for score in given:
-            if score is not None and not (is_number(score) and 0 <= score <= max(CRITERION_LEVELS)):
-                raise ValueError("scores must be numbers from 0 to 2")
-        total = self.scores.get(TOTAL)
         known = [score for score in given if score is not None]
+        top = max(CRITERION_LEVELS)
+        if not all(is_number(score) and 0 <= score <= top for score in known):
+            raise ValueError("scores must be numbers from 0 to 2")
+        total = self.scores.get(TOTAL)
         if known:
             total = sum(known) if len(known) == len(given) else None
-        if total is not None and not (
-            is_number(total) and 0 <= total <= max(CRITERION_LEVELS) * len(CRITERIA)
-        ):
+        if total is not None and not (is_number(total) and 0 <= total <= top * len(CRITERIA)):
             raise ValueError("total_score must be a number from 0 to 10")
         self.scores[TOTAL] = total
 
@@ -901,7 +900,7 @@ class DecisionRow(RunHead, kw_only=True):
         return bool(self.texts[0][0] == "item")
 
     @classmethod
-    def choose(cls, row: Mapping[str, Any]) -> dict[str, Any]:
+    def choose(cls, row: Fields) -> Fields:
         """Return a row by the names of fields. Those of an answer's texts are any that `answers` accepts."""
         item = OpenItem.choose(rename_fields(OpenItem, row))
         texts = {"input": item.get("question"), "prediction": item.get("prediction")}
@@ -953,9 +952,8 @@ class LastGrade(msgspec.Struct, frozen=True):
     points: float | None = None
     obstacle: str = ""  # why there were none
     history: list[float] = []
-    basis: dict[
-        str, dict[str, str]
-    ] = {}  # of the newest points, by kind of reason: question ID, or "" -> state
+    # What the newest points rest on, by kind of reason: question ID, or "" -> state
+    basis: dict[str, dict[str, str]] = {}
 
 
 class Notice(msgspec.Struct, frozen=True):
@@ -1019,7 +1017,6 @@ class FileData(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The text; empty if it could not be read."""
         return (self.data or b"").decode()
 
 
@@ -1089,6 +1086,12 @@ def shorten_problems(problems: Iterable[str]) -> list[str]:
 
 
 # -- JSON: a file is split into rows, and each is decoded alone
+#
+# read_file -> FileData; list_rows -> a JsonRow each, with its place; parse_row -> a record, or a problem that
+# begins with the place. parse_rows does the last two; parse_value decodes a file that is one record, and
+# split_members gives a JsonRow for each member of an object. Files of other programs, JSON or CSV, come in by
+# list_item_rows and are searched for their rows (find_list). Below all is decode_json: msgspec reads fast and
+# strictly, and what it refuses Python's json module may still read.
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
 
@@ -1112,7 +1115,6 @@ class JsonRow(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Where it is in its file."""
         return self.key or f"line {self.line}"
 
 
@@ -1163,7 +1165,7 @@ def list_item_rows(
     """Return the rows of JSON or CSV. `columns` may name the list that has them as "rows"."""
     if is_json(file):
         return list_rows(file, problems, kind, columns)
-    return read_csv_rows(file, problems, keeps_empty=kind is OpenItem)
+    return read_csv_rows(file, problems)
 
 
 def is_json(file: FileData) -> bool:
@@ -1280,7 +1282,7 @@ def choose_rows(value: Any, kind: type[Record], columns: Mapping[str, str]) -> A
     return rows
 
 
-def find_list(value: dict[str, Any], kind: type[Record], columns: Mapping[str, str]) -> Any:
+def find_list(value: Fields, kind: type[Record], columns: Mapping[str, str]) -> Any:
     """Return the one list in an object, at most two members deep, that has rows of a kind; or the object."""
     names = value.get("columns")
     cells = value.get("data")
@@ -1296,37 +1298,33 @@ def find_list(value: dict[str, Any], kind: type[Record], columns: Mapping[str, s
     lists = {
         path: rows for path, rows in lists.items() if isinstance(rows, list) and any(map(only_dict, rows))
     }
-    found = list(lists) if len(lists) == 1 else []
-    for marks in kind.marks:
-        matches = [path for path, rows in lists.items() if has_marks(rows, kind, marks, columns)]
-        if matches or has_marks([value], kind, marks, columns):
-            found = matches
-            break
+    ranks = {path: rank_rows(rows, kind, columns) for path, rows in lists.items()}
+    best = min([rank_rows([value], kind, columns), *ranks.values()])
+    found = [path for path, rank in ranks.items() if rank == best]
+    if best == len(kind.marks) and len(found) > 1:
+        return value
     if len(found) > 1:
         raise InputError([f"lists of rows: {', '.join(found)}: name one, as --columns rows={found[0]}"])
     return lists[found[0]] if found else value
 
 
-def has_marks(
-    rows: Iterable[Any], kind: type[Record], marks: Collection[str], columns: Mapping[str, str]
-) -> bool:
-    """Return whether one of the first rows has one of some fields, by a name of it or as `columns` says."""
+def rank_rows(rows: Iterable[Any], kind: type[Record], columns: Mapping[str, str]) -> int:
+    """Return the position of the surest marks of which one of the first rows has a field, or how many."""
+    filled: set[str] = set()
     for row in itertools.islice(rows, SAMPLE_SIZE):
         with suppress(msgspec.ValidationError):
-            named = {field: find_member(row, path)[0] for field, path in columns.items()}
-            chosen = kind.choose(rename_fields(kind, only_dict(row))) | named
-            if not all(is_empty(chosen.get(field)) for field in marks):
-                return True
-    return False
-
-
-def dict_by_key(kind: type) -> Any:
-    """Return the type of an object whose keys are given to `dec_hook`."""
-    return GenericAlias(dict, (Key, kind))
+            chosen = kind.choose(rename_fields(kind, only_dict(pick_columns(row, columns))))
+            filled |= {field for field, value in chosen.items() if not is_empty(value)}
+    ranks = [rank for rank, marks in enumerate(kind.marks) if not filled.isdisjoint(marks)]
+    return min(ranks, default=len(kind.marks))
 
 
 class KeyFilter(msgspec.Struct):
-    """Called with each key of a predictions file, it returns the key to keep it by: "" if it is unknown."""
+    """Called with each key of a predictions file, it returns the key to keep it by: "" if it is unknown.
+
+    In a `dict[Key, ...]` each key is of a type that msgspec does not know, so that it calls this while it
+    reads: millions of unknown predictions take no memory, and a key that repeats is seen, which a dict hides.
+    """
 
     known: Collection[str]  # IDs of questions; if empty, any ID is known
     found: list[str] = []  # the known ones; one that repeats is repeated here
@@ -1340,21 +1338,16 @@ class KeyFilter(msgspec.Struct):
         return key
 
 
-def split_members(row: JsonRow, keys: KeyFilter | None = None) -> dict[str, JsonRow]:
-    """Return the members of a JSON object by key. Raises one of JSON_ERRORS.
-
-    Of equal names the last member counts.
-    """
-    keys = keys or KeyFilter(())
-    kind = dict_by_key(msgspec.Raw)
+def split_members(row: JsonRow, keys: KeyFilter) -> dict[str, JsonRow]:
+    """Return the members of a JSON object by key, of equal ones the last. Raises one of JSON_ERRORS."""
+    members: dict[str, Any]
     try:
-        members = msgspec.json.decode(row.data, type=kind, dec_hook=keys)
+        members = msgspec.json.decode(row.data, type=dict[Key, msgspec.Raw], dec_hook=keys)
     except msgspec.DecodeError:  # perhaps for a NaN or half a character, which Python's json module reads
         keys.found.clear()
         keys.unknown.clear()
-        value = json.loads(bytes(row.data), parse_constant=lambda _: None)
-        data = json.dumps(value, ensure_ascii=False).encode("utf-8", "ignore")
-        members = msgspec.json.decode(data, type=kind, dec_hook=keys)
+        value = decode_json(dict[str, Any], row.data)
+        members = {keys(str, key): member for key, member in value.items()}
     return {key: JsonRow(row.file, member, row.line, key) for key, member in members.items()}
 
 
@@ -1409,7 +1402,7 @@ def index_names(kind: type[Record]) -> dict[str, str]:
     return {fold_name(name): name for name in flatten(list_names(kind).values())}
 
 
-def rename_fields(kind: type[Record], row: Mapping[str, Any]) -> dict[str, Any]:
+def rename_fields(kind: type[Record], row: Fields) -> Fields:
     """Return a row by the accepted names of fields. An exact name counts before others like it."""
     names = index_names(kind)
     renamed = {names.get(fold_name(name), name): value for name, value in row.items()}
@@ -1441,16 +1434,11 @@ def describe_fault(error: Exception, row: JsonRow) -> str:
         json.loads(bytes(row.data) if isinstance(row.data, ENCODED) else b"0")
     except json.JSONDecodeError as fault:
         text = fault.doc.rstrip()
-        position = fault.pos
-        comma = re.compile(r",?\s*([]}])").match(text, position)
         message = f"not JSON: {fault.msg} at column {fault.colno}"
-        if position >= len(text) or fault.msg.startswith("Unterminated string"):
-            message = "JSON is cut off"
-        elif comma and (text[position] == "," or text[:position].rstrip().endswith(",")):
-            message = f"a comma too many before this {comma[1]}"
-            position = comma.end()
-        line = max(row.line, 1) + text.count("\n", 0, position)
-        return row._replace(line=line).locate() + (message if text else "the file is empty")
+        if fault.pos >= len(text) or fault.msg.startswith("Unterminated string"):
+            message = "JSON is cut off" if text else "the file is empty"
+        line = max(row.line, 1) + text.count("\n", 0, fault.pos)
+        return row._replace(line=line).locate() + message
     except JSON_ERRORS as fault:
         error = fault
     return f"{row.locate()}cannot be read as JSON: {error}"
@@ -1464,16 +1452,8 @@ def find_repeated(names: Iterable[str]) -> list[str]:
 # -- CSV
 
 
-def list_column_names(file: FileData, rows: Iterable[JsonRow]) -> set[str]:
-    """Return the folded names of the columns of a table, JSON or CSV, also of those without a value."""
-    if is_json(file):
-        return set(map(fold_name, flatten(only_dict(row.data) for row in rows)))
-    header = file.text.strip().partition("\n")[0]
-    return {fold_name(cell.strip().strip('"')) for cell in re.split("[,;\t]", header)}
-
-
-def read_csv_rows(file: FileData, problems: list[str], *, keeps_empty: bool = False) -> list[JsonRow]:
-    """Return each row as an object of its cells by lower-case column name. What is empty is left out.
+def read_csv_rows(file: FileData, problems: list[str]) -> list[JsonRow]:
+    """Return each row as an object of its cells by lower-case column name. A blank cell is empty.
 
     The delimiter is a comma, semicolon or tab, whichever the header has most of.
     """
@@ -1490,9 +1470,7 @@ def read_csv_rows(file: FileData, problems: list[str], *, keeps_empty: bool = Fa
                 advice = f"put texts with {delimiter!r} in quotes"
                 problems.append(f"{file.name}:{line}: more cells than columns: {advice}")
             if header and any(cells):
-                pairs = zip(header, cells, strict=False)
-                record = {name: cell for name, cell in pairs if cell or keeps_empty}
-                rows.append(JsonRow(file.name, record, line))
+                rows.append(JsonRow(file.name, dict(zip(header, cells, strict=False)), line))
             elif any(cells):
                 header = [cell.strip().lower() for cell in cells]
                 for name in find_repeated(filter(None, header)):
@@ -1517,10 +1495,9 @@ def read_document(doc_id: str, problems: list[str], root: str = "") -> tuple[Doc
     forms = dict.fromkeys([doc_id, unicodedata.normalize("NFD", doc_id)])
     for suffix, name in itertools.product(DOCUMENT_SUFFIXES, forms):
         path = f"{corpus}/{name}{suffix}"
-        if os.path.lexists(path) and not is_inside(corpus, path):
-            return Document("outside"), ""
         if os.path.lexists(path):
-            return read_document_file(path, problems)
+            is_ours = is_inside(corpus, path)
+            return read_document_file(path, problems) if is_ours else (Document("outside"), "")
     return Document("missing"), ""
 
 
@@ -2013,16 +1990,40 @@ class Interval(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """The values of some items, and the number of each item's cluster."""
+    """The values of some items, and the number of each item's cluster: all that a statistic needs to know."""
 
     values: Array
     clusters: Array
 
+    @property
+    def n(self) -> int:
+        return len(self.values)
+
+    @property
+    def mean(self) -> float:
+        """The arithmetic mean of one value or more, with an exact sum."""
+        return math.fsum(self.values) / len(self.values)
+
+    def scale(self, factor: float) -> Sample:
+        return self._replace(values=self.values * factor)
+
+    def select(self, rows: Array) -> Sample:
+        """Return the items at some positions, or those for which `rows` is true."""
+        return Sample(*(column[rows] for column in self))
+
+    def score(self, values: Array) -> Sample:
+        """Return other values of the same items, without the items that have none (NaN)."""
+        return self._replace(values=values).select(~np.isnan(values))
+
+    def tabulate(self, n_clusters: int) -> Array:
+        """Return a row for each of at least so many clusters: its sum and its number of items."""
+        sums = np.bincount(self.clusters, self.values, n_clusters)
+        return np.stack([sums, np.bincount(self.clusters, minlength=n_clusters)], axis=1)
+
     def sum_clusters(self) -> Array:
-        """Return a row for each cluster, in the order of their numbers: its sum and its number of items."""
-        sizes = np.bincount(self.clusters)
-        sums = np.bincount(self.clusters, self.values)
-        return np.stack([sums, sizes], axis=1)[sizes > 0]
+        """Return the rows of the clusters that have items, in the order of their numbers."""
+        rows = self.tabulate(0)
+        return rows[rows[:, 1] > 0]
 
 
 def make_sample(values: Values, clusters: Clusters = None) -> Sample:
@@ -2031,8 +2032,7 @@ def make_sample(values: Values, clusters: Clusters = None) -> Sample:
     if len(numbers) != len(values):
         raise ValueError("values and clusters differ in length")
     column = np.asarray(values, np.float64)
-    is_known = ~np.isnan(column)
-    return Sample(column[is_known], numbers[is_known])
+    return Sample(column, numbers).score(column)
 
 
 def number_labels(labels: Sequence[Hashable] | Array) -> Array:
@@ -2118,25 +2118,18 @@ def compute_mean_interval(sample: Sample, lowest: float, highest: float) -> Inte
         if sample.values.min() < 0 or sample.values.max() > 1:
             return bootstrap_statistics(sample.sum_clusters(), divide_by_sizes)[0]
         return compute_mean_interval(sample, 0, 1)
-    sizes = sample.sum_clusters()[:, 1]
-    g = len(sizes)
+    scores = sample._replace(values=np.clip((sample.values - lowest) / (highest - lowest), 0, 1))
+    g = len(scores.sum_clusters())
     if g < MIN_CLUSTERS:
         return None
-    scores = np.clip((sample.values - lowest) / (highest - lowest), 0, 1)
-    average = math.fsum(scores) / len(scores)
-    deviations = scores - average
-    between = g / (g - 1) * float((np.bincount(sample.clusters, deviations) ** 2).sum())
-    low, high = add_ends(average, deviations, between, sizes, g - 1)
+    deviations = scores._replace(values=scores.values - scores.mean)
+    between = g / (g - 1) * float((deviations.sum_clusters()[:, 0] ** 2).sum())
+    low, high = add_ends(scores.mean, deviations, between, g - 1)
     return round_interval(lowest + low * (highest - lowest), lowest + high * (highest - lowest))
 
 
 def add_ends(
-    average: float,
-    deviations: Array,
-    between: float,
-    sizes: Array,
-    df: float,
-    confidence: float = CONFIDENCE,
+    average: float, deviations: Sample, between: float, df: float, confidence: float = CONFIDENCE
 ) -> tuple[float, float]:
     """Return the t interval of a mean from 0 to 1, with a few observations added at both ends.
 
@@ -2148,10 +2141,11 @@ def add_ends(
 
     `between` is the sum of squares of the clusters' sums of deviations, with the factor g / (g - 1).
     """
-    n = len(deviations)
-    _, counts = np.unique(deviations.round(9), return_counts=True)
+    sizes = deviations.sum_clusters()[:, 1]
+    n = int(sizes.sum())
+    _, counts = np.unique(deviations.values.round(9), return_counts=True)
     unseen = UNSEEN_VARIANCE * int(counts.max())
-    squares = float((deviations**2).sum())
+    squares = float((deviations.values**2).sum())
     alike = float((sizes**2).sum()) / n  # the design effect if the values of a cluster are equal
     spread = min((squares + unseen) / (n * average * (1 - average) + unseen), 1)
     effect = min(max((between + UNSEEN_BETWEEN * alike) / (squares + UNSEEN_BETWEEN), 1), alike)
@@ -2368,9 +2362,10 @@ def paired_drop_tests(samples: Sequence[Sample], scores: Sequence[Sample] = ()) 
     """
     if not samples:
         return []
-    sums = sum_samples(samples)
-    sizes = sum_samples([sample._replace(values=np.ones_like(sample.values)) for sample in samples])
-    losses = sum_samples(scores) if scores else None
+    totals = sum_samples(samples)
+    sums = totals[:, :, 0]
+    sizes = totals[:, :, 1]
+    losses = sum_samples(scores)[:, :, 0] if scores else None
     roots = np.sqrt((sums**2).sum(axis=0))
     scaled = sums / np.maximum(roots, 1e-12)
     flipped = np.concatenate(list(flip_signs(scaled, RESAMPLES, seed=0)))
@@ -2389,7 +2384,7 @@ def paired_drop_tests(samples: Sequence[Sample], scores: Sequence[Sample] = ()) 
         has_item = sizes[:, index] > 0
         if losses is not None and 2.0 ** -np.count_nonzero(has_item) <= MAX_P:
             drop = find_noticeable_drop(sums[has_item, index], losses[has_item, index], critical)
-            noticeable = drop and drop / int(n)
+            noticeable = drop and drop / float(n)
         p = float((flipped[:, index] <= observed[index]).mean())
         p_adjusted = float((smallest <= observed[index]).mean())
         tests.append(DropTest(p, p_adjusted, noticeable))
@@ -2397,10 +2392,9 @@ def paired_drop_tests(samples: Sequence[Sample], scores: Sequence[Sample] = ()) 
 
 
 def sum_samples(samples: Sequence[Sample]) -> Array:
-    """Return the sum of each sample (a column) over each cluster (a row)."""
+    """Return the sum and the number of items of each sample (a column) in each cluster (a row)."""
     n_clusters = max(sample.clusters.max(initial=-1) for sample in samples) + 1
-    sums = [np.bincount(sample.clusters, sample.values, n_clusters) for sample in samples]
-    return merge_rows(np.stack(sums, axis=1))
+    return merge_rows(np.stack([sample.tabulate(n_clusters) for sample in samples], axis=1))
 
 
 def find_noticeable_drop(gaps: Array, scores: Array, critical: float) -> float | None:
@@ -2501,9 +2495,8 @@ def corrected_mean(
     influence[is_labelled] += residuals / len(labelled)
     estimate = weight * average + correction
     sample = make_sample(influence, clusters)
-    sizes = np.bincount(sample.clusters[is_labelled])
-    sizes = sizes[sizes > 0]
-    g = len(sizes)
+    deviations = sample.select(is_labelled)._replace(values=residuals)
+    g = len(deviations.sum_clusters())
     low, high = bounds or (-math.inf, math.inf)
     estimate = min(max(estimate, low), high)
     if g < MIN_CLUSTERS:
@@ -2512,7 +2505,7 @@ def corrected_mean(
     if bounds:
         place = (estimate - low) / (high - low)
         between = variance * (len(labelled) / (high - low)) ** 2
-        ends = add_ends(place, residuals / (high - low), between, sizes, g - 2, confidence)
+        ends = add_ends(place, deviations.scale(1 / (high - low)), between, g - 2, confidence)
         return CorrectedMean(estimate, *round_interval(*(low + end * (high - low) for end in ends)), weight)
     half = compute_t_quantile((1 + confidence) / 2, g - 2) * math.sqrt(variance)
     return CorrectedMean(estimate, *round_interval(estimate - half, estimate + half), weight)
@@ -2686,6 +2679,22 @@ def compute_coefficients(tables: Array, values: Sequence[Any], level: str, corre
 # compare_systems.
 
 
+class State(Enum):
+    """How a score, a comparison or a grade stands. Decisions rest on the state, people read its value."""
+
+    BETTER = "better"
+    WORSE = "worse"
+    NO_DIFFERENCE = "no significant difference"
+    NO_DROP = "no significant drop"
+    NOT_TESTED = "not tested"
+    NOT_COMPARABLE = "not comparable"
+    TOO_MANY_SYSTEMS = "too many systems to tell"
+    NOT_SUBMITTED = "not submitted"
+    MISSING_JUDGEMENTS = "judgements missing"
+    NOT_JUDGED = "not judged"
+    NOT_GRADED = "not graded"
+
+
 class Measure(NamedTuple):
     """A score that items have and whose mean is reported. Used by all reports."""
 
@@ -2713,42 +2722,43 @@ class Measure(NamedTuple):
 SHARE = Measure("share", "Share")  # of items that are alike in some way
 
 
+ItemKey: TypeAlias = tuple[Hashable, ...]  # changes with all of the gold set that an item's scores rest on
+
+
 class Scores(msgspec.Struct):
     """One system's scores: an array of shape (n_items,) by measure. NaN: not measured for this item.
 
     Of the measures in `not_submitted` the system has nothing to score: they are 0, and reports say so. Those
-    in `obstacles` are not compared, for this reason.
+    in `obstacles` are not compared.
     """
 
     values: dict[str, Array] = {}
     not_submitted: set[str] = set()
-    obstacles: dict[str, str] = {}
+    obstacles: dict[str, State] = {}
+
+    def select(self, rows: Array) -> Scores:
+        """Return the scores at some positions; at -1 is an item without any."""
+        values = {measure: np.append(column, np.nan)[rows] for measure, column in self.values.items()}
+        return msgspec.structs.replace(self, values=values)
 
 
 class Table(msgspec.Struct):
-    """The scores of all systems for the same items; `clusters` has the number of each item's cluster."""
+    """The scores of all systems for the same items, and a sample of these whose values are not used."""
 
-    clusters: Array
+    items: Sample
     systems: dict[str, Scores] = {}
-    keys: Sequence[Hashable] = ()  # of the items, if they are compared with earlier results
+    keys: Sequence[ItemKey] = ()  # of the items, if they are compared with earlier results
 
     def select(self, rows: Array) -> Table:
-        """Return the items at some positions."""
-        selected = Table(self.clusters[rows], keys=[self.keys[row] for row in rows] if self.keys else ())
-        for name, scores in self.systems.items():
-            values = {measure: column[rows] for measure, column in scores.values.items()}
-            selected.systems[name] = Scores(values, scores.not_submitted, scores.obstacles)
-        return selected
+        systems = {name: scores.select(rows) for name, scores in self.systems.items()}
+        keys = [self.keys[row] for row in rows] if self.keys else ()
+        return Table(self.items.select(rows), systems, keys)
 
     def subtract(self, measure: Measure, system: str, other: str) -> Sample:
-        """Return how much better a system is than another one, on the items of which both have scores."""
-        unknown = np.full(len(self.clusters), np.nan)
+        """Return the system's scores less those of another one, for the items of which both have scores."""
+        unknown = np.full(self.items.n, np.nan)
         ours = self.systems[system].values.get(measure.name, unknown)
-        return self.sample(ours - self.systems[other].values.get(measure.name, unknown))
-
-    def sample(self, column: Array) -> Sample:
-        is_known = ~np.isnan(column)
-        return Sample(column[is_known], self.clusters[is_known])
+        return self.items.score(ours - self.systems[other].values.get(measure.name, unknown))
 
 
 class Mean(NamedTuple):
@@ -2764,32 +2774,27 @@ class Mean(NamedTuple):
 
 
 NO_MEAN = Mean(None, None, 0)
-NOT_JUDGED_MEAN = NO_MEAN._replace(is_judged=False)
 
 
 def compute_means(table: Table, system: str, measures: Iterable[Measure]) -> dict[str, Mean]:
-    """Return the mean of each measure that the system has, by the measure's name.
-
-    It does not depend on the other systems.
-    """
+    """Return the mean of each measure that the system has, whatever the other systems are."""
     scores = table.systems[system]
     means = {}
     for measure in measures:
         if measure.name in scores.values:
-            mean = compute_mean(table.sample(scores.values[measure.name]), measure)
+            mean = compute_mean(table.items.score(scores.values[measure.name]), measure)
             means[measure.name] = mean._replace(is_submitted=measure.name not in scores.not_submitted)
     return means
 
 
 def compute_mean(sample: Sample, measure: Measure) -> Mean:
     """Return the mean of a measure's scores, with its interval."""
-    n = len(sample.values)
-    if not n:
+    if not sample.n:
         return NO_MEAN
-    scaled = sample._replace(values=sample.values * measure.scale)
-    interval = compute_mean_interval(scaled, measure.lowest * measure.scale, measure.highest * measure.scale)
-    value = math.fsum(sample.values) / n * measure.scale
-    return Mean(value, interval, n, len(sample.sum_clusters()))
+    lowest = measure.lowest * measure.scale
+    highest = measure.highest * measure.scale
+    interval = compute_mean_interval(sample.scale(measure.scale), lowest, highest)
+    return Mean(sample.mean * measure.scale, interval, sample.n, len(sample.sum_clusters()))
 
 
 MAX_INTERVAL_VALUES = 25  # of a coefficient: its interval takes a table for each cluster
@@ -2835,38 +2840,38 @@ def slice_table(table: Table, labels: Iterable[str], min_items: int = MIN_SLICE)
     }
 
 
-NO_DIFFERENCE = "no significant difference"
-NOT_SUBMITTED = "not submitted"  # in place of a score, and of a verdict
-MISSING_JUDGEMENTS = "judgements missing"  # in place of a verdict
-NOT_TESTED = "not tested"  # likewise
-TOO_MANY_SYSTEMS = "too many systems to tell"  # likewise
-VERDICTS = ("better", "worse")
-
-
 class Difference(msgspec.Struct):
     """A paired comparison of `system` with `other` on one measure, over the `n` items that both have.
 
     With an obstacle, such as missing judgements, it is not tested and has no p. If one of the two has not
-    submitted the measure there is no difference either.
+    submitted the measure there is no difference either. `reason` says more than the obstacle does.
     """
 
     system: str
     other: str
     measure: Measure
-    n: int
+    n: int = 0
     difference: float | None = None
-    obstacle: str = ""
+    obstacle: State | None = None
+    reason: str = ""
     interval: Interval | None = None
     p: float | None = None
     p_adjusted: float | None = None  # for the number of tests
 
     @property
-    def verdict(self) -> str:
-        if self.obstacle or self.p_adjusted is None:
-            return self.obstacle or NOT_TESTED
+    def state(self) -> State:
+        if self.obstacle:
+            return self.obstacle
+        if self.p_adjusted is None:
+            return State.NOT_TESTED
         if self.p_adjusted > MAX_P:
-            return NO_DIFFERENCE
-        return "better" if (self.difference or 0) * self.measure.sign > 0 else "worse"
+            return State.NO_DIFFERENCE
+        return State.BETTER if (self.difference or 0) * self.measure.sign > 0 else State.WORSE
+
+    @property
+    def verdict(self) -> str:
+        """The state as people read it."""
+        return self.reason or self.state.value
 
     def mirror(self) -> Difference:
         """Return the difference as the other system sees it."""
@@ -2899,34 +2904,37 @@ def compare_systems(table: Table, measures: Iterable[Measure]) -> list[Differenc
     differences = []
     for measure in measures:
         names = [name for name, scores in table.systems.items() if measure.name in scores.values]
-        rows = [measure_difference(table, measure, *pair) for pair in itertools.combinations(names, 2)]
+        rows = [Difference(*pair, measure) for pair in itertools.combinations(names, 2)]
+        for row in rows:
+            measure_difference(table, row)
         tested = [row for row in rows if row.n and not row.obstacle]
         if len(tested) > MAX_P * (MAX_FLIPS + 1):  # no p, adjusted for so many, can be MAX_P
             for row in tested:
-                row.obstacle = TOO_MANY_SYSTEMS
+                row.obstacle = State.TOO_MANY_SYSTEMS
         else:
             add_p_values(table, tested)
         differences += [row for row in rows if row.n or row.obstacle]
     return differences
 
 
-def measure_difference(table: Table, measure: Measure, system: str, other: str) -> Difference:
-    """Return the difference between two systems, which is not tested yet."""
-    gaps = table.subtract(measure, system, other)
-    row = Difference(system, other, measure, len(gaps.values))
-    obstacles = {name: table.systems[name].obstacles.get(measure.name, "") for name in (system, other)}
-    lacking = [name for name, obstacle in obstacles.items() if obstacle == NOT_SUBMITTED]
+def measure_difference(table: Table, row: Difference) -> Sample:
+    """Add the difference of two systems, which is not tested yet. Return the differences of the items."""
+    measure = row.measure
+    gaps = table.subtract(measure, row.system, row.other)
+    row.n = gaps.n
+    states = {name: table.systems[name].obstacles.get(measure.name) for name in (row.system, row.other)}
+    lacking = [name for name, state in states.items() if state is State.NOT_SUBMITTED]
     if lacking:
-        row.obstacle = f"{NOT_SUBMITTED} by {', '.join(lacking)}"
-        return row
-    row.obstacle = obstacles[other] or obstacles[system]
+        row.obstacle = State.NOT_SUBMITTED
+        row.reason = f"not submitted by {', '.join(lacking)}"
+        return gaps
+    row.obstacle = states[row.other] or states[row.system]
     if row.n:
-        row.difference = math.fsum(gaps.values) / row.n * measure.scale
+        row.difference = gaps.mean * measure.scale
     if row.n and not row.obstacle:
-        scaled = gaps._replace(values=gaps.values * measure.scale)
         largest = (measure.highest - measure.lowest) * measure.scale
-        row.interval = compute_difference_interval(scaled, largest)
-    return row
+        row.interval = compute_difference_interval(gaps.scale(measure.scale), largest)
+    return gaps
 
 
 def add_p_values(table: Table, rows: Sequence[Difference]) -> None:
@@ -2950,7 +2958,6 @@ def list_differences(differences: Iterable[Difference], system: str) -> list[dic
 
 
 BASELINE = "the baseline"  # as a system
-NO_DROP = "no significant drop"
 
 
 class JudgedBy(NamedTuple):
@@ -2969,22 +2976,19 @@ class JudgedBy(NamedTuple):
 class ScoredRun(msgspec.Struct):
     """The scores of one system in a run: today's, or one that a results file has stored.
 
-    An item's key changes with everything in the gold set that its scores rest on. Of the measures in
-    `judges` a model or people gave the scores.
+    Of the measures in `judges` a model or people gave the scores.
     """
 
     name: str
-    keys: Sequence[Hashable]
+    keys: Sequence[ItemKey]
     scores: Scores
     measures: Sequence[Measure]
     judges: dict[str, JudgedBy]
 
-    def align(self, keys: Iterable[Hashable]) -> Scores:
+    def align(self, keys: Iterable[ItemKey]) -> Scores:
         """Return the scores of the items with these keys; NaN for an item that the run lacks."""
         positions = {key: position for position, key in enumerate(self.keys)}
-        rows = np.array([positions.get(key, -1) for key in keys], np.intp)
-        values = {name: np.append(column, np.nan)[rows] for name, column in self.scores.values.items()}
-        return Scores(values, self.scores.not_submitted, self.scores.obstacles)
+        return self.scores.select(np.array([positions.get(key, -1) for key in keys], np.intp))
 
     def explain_obstacle(self, measure: Measure, before: ScoredRun) -> str:
         """Return why the scores of a measure cannot be compared with earlier ones; "" if they can."""
@@ -3003,23 +3007,20 @@ class StoredRun(ScoredRun):
     """A run as a results file has it: its table of scores, the keys of its gold, and its judges."""
 
     file: InputFile
-    rows: Sequence[Mapping[str, Any]] = ()  # what the file says of each item
 
 
-def read_stored_scores(
-    rows: Sequence[tuple[JsonRow, Mapping[str, Any]]], measures: Iterable[Measure], problems: list[str]
-) -> Scores:
+def read_stored_scores(rows: Sequence[JsonRow], measures: Iterable[Measure], problems: list[str]) -> Scores:
     """Return the columns of measures. It is a problem if a score is no number, or too large for sums."""
     scores = Scores()
     for measure in measures:
         scores.values[measure.name] = column = np.full(len(rows), np.nan)
-        for position, (place, row) in enumerate(rows):
-            score = row.get(measure.name)
+        for position, row in enumerate(rows):
+            score = row.data.get(measure.name)
             if is_number(score) and abs(score) <= MAX_RATING:
                 column[position] = score
             elif score is not None:
                 expected = f"expected a number, at most {MAX_RATING:,}"
-                problems.append(f"{place.locate()}{measure.name}: {expected}")
+                problems.append(f"{row.locate()}{measure.name}: {expected}")
     return scores
 
 
@@ -3030,10 +3031,10 @@ class Change(Difference):
     noticeable: float | None = None  # the smallest drop that the test is likely to notice
 
     @property
-    def verdict(self) -> str:
+    def state(self) -> State:
         if self.obstacle or self.p_adjusted is None:
-            return self.obstacle or NOT_TESTED
-        return "worse" if self.p_adjusted <= MAX_P else NO_DROP
+            return super().state
+        return State.WORSE if self.p_adjusted <= MAX_P else State.NO_DROP
 
     def describe_noticed(self) -> str:
         """Return the smallest drop that is likely to be noticed, in words, or why none is named."""
@@ -3067,7 +3068,7 @@ class Development(msgspec.Struct):
         """Return what is worse than in the baseline, one line each."""
         lines = []
         for change in self.changes:
-            if change.verdict == "worse":
+            if change.state is State.WORSE:
                 _, gap, p = list_difference_cells(change)
                 lines.append(f"{change.measure.title} {gap} against the baseline, p {p}")
         if self.lost:
@@ -3090,9 +3091,12 @@ class Development(msgspec.Struct):
         if 2 * self.n_questions < self.n_possible:
             common = f"{self.n_questions} of {self.n_possible} questions"
             lines.append(f"only {common} are in common with the baseline, with the same gold")
-        for obstacle in dict.fromkeys(change.obstacle for change in self.changes if change.obstacle):
-            titles = [change.measure.title for change in self.changes if change.obstacle == obstacle]
-            lines.append(f"not compared with the baseline: {', '.join(titles)}: {obstacle}")
+        titles: dict[str, list[str]] = defaultdict(list)
+        for change in self.changes:
+            if change.obstacle:
+                titles[change.verdict].append(change.measure.title)
+        for verdict, names in titles.items():
+            lines.append(f"not compared with the baseline: {', '.join(names)}: {verdict}")
         return lines
 
     def describe(self) -> dict[str, Any]:
@@ -3108,22 +3112,22 @@ class Development(msgspec.Struct):
 
 
 def compare_runs(
-    pairs: Iterable[tuple[ScoredRun, StoredRun]], clusters: Mapping[Hashable, Hashable], gate: Collection[str]
+    pairs: Iterable[tuple[ScoredRun, StoredRun]], today: Table, gate: Collection[str]
 ) -> dict[str, Development]:
-    """Compare runs with earlier ones, over the items that both have; `clusters` has each item's by key.
+    """Compare runs with earlier ones, over the items of today's table that both have.
 
     The measures that the `gate` names are tested for a drop, together.
     """
-    codes = number_labels(list(clusters.values()))
     developments = {}
     tested: list[Change] = []
     gaps = []
     scores = []
     for now, before in pairs:
-        table = Table(codes, {now.name: now.align(clusters), BASELINE: before.align(clusters)})
+        table = Table(today.items, {now.name: now.align(today.keys), BASELINE: before.align(today.keys)})
         common = set(now.keys) & set(before.keys)
         n_possible = max(len(now.keys), len(before.keys))
-        n_documents = len({clusters[key] for key in common})
+        is_common = np.array([key in common for key in today.keys], bool)
+        n_documents = len(today.items.select(is_common).sum_clusters())
         development = Development(before.file, len(common), n_possible, n_documents)
         add_changes(development, table, now, before, gate)
         developments[now.name] = development
@@ -3131,11 +3135,11 @@ def compare_runs(
             if not change.obstacle and change.measure.name in gate:
                 tested.append(change)
                 measure = change.measure
+                gaps.append(table.subtract(measure, now.name, BASELINE).scale(measure.sign))
                 ours = table.systems[now.name].values[measure.name]
                 theirs = table.systems[BASELINE].values[measure.name]
                 lowest = measure.lowest if math.isfinite(measure.lowest) else 0
-                gaps.append(table.sample(measure.sign * (ours - theirs)))
-                scores.append(table.sample(np.where(np.isnan(theirs), np.nan, ours - lowest)))
+                scores.append(table.items.score(np.where(np.isnan(theirs), np.nan, ours - lowest)))
     for change, test in zip(tested, paired_drop_tests(gaps, scores), strict=True):
         change.p = test.p
         change.p_adjusted = test.p_adjusted
@@ -3149,18 +3153,23 @@ def add_changes(
     """Add the changes since a baseline by all measures of the latter; none is tested yet."""
     todays = {measure.name: measure for measure in now.measures}  # with better titles
     for measure in before.measures:
-        if before.scores.obstacles.get(measure.name) == NOT_SUBMITTED:
+        if before.scores.obstacles.get(measure.name) is State.NOT_SUBMITTED:
             continue
         measure = todays.get(measure.name, measure)
-        row = measure_difference(table, measure, now.name, BASELINE)
-        change = Change(now.name, BASELINE, measure, row.n, row.difference)
-        gaps = table.subtract(measure, now.name, BASELINE)
-        change.are_equal = row.n > 0 and not gaps.values.any()
+        change = Change(now.name, BASELINE, measure)
+        gaps = measure_difference(table, change)
+        change.are_equal = change.n > 0 and not gaps.values.any()
         if measure.name in gate:
-            reason = now.explain_obstacle(measure, before) or row.obstacle
-            change.obstacle = reason or ("" if change.n else "no question in common has it")
-        change.interval = None if change.obstacle else row.interval
-        if now.scores.obstacles.get(measure.name) != NOT_SUBMITTED:
+            change.reason = now.explain_obstacle(measure, before) or change.reason
+            if not (change.reason or change.obstacle or change.n):
+                change.reason = "no question in common has it"
+            if change.reason:
+                change.obstacle = change.obstacle or State.NOT_COMPARABLE
+                change.interval = None
+        else:
+            change.obstacle = None
+            change.reason = ""
+        if now.scores.obstacles.get(measure.name) is not State.NOT_SUBMITTED:
             development.changes.append(change)
         elif measure.name in gate:
             development.lost.append(measure.title)
@@ -5623,7 +5632,7 @@ class LinkCell(NamedTuple):
     n_cases: int = 1  # that it stands for
 
 
-Cell: TypeAlias = str | int | MeanCell | LinkCell | list[LinkCell]
+Cell: TypeAlias = str | int | State | MeanCell | LinkCell | list[LinkCell]
 Facts: TypeAlias = Mapping[str, str]  # by title; those without text are left out
 
 
@@ -5756,11 +5765,11 @@ def build_means_part(
     shown = [measure for measure in measures if measure.name in measured]
     table = []
     for names, means in rows:
-        cells = list(names)
+        cells: list[Cell] = [*names]
         for measure in shown:
             mean = means.get(measure.name, NO_MEAN)
             if not (mean.is_submitted and mean.is_judged):
-                cells.append(NOT_JUDGED.reason if mean.is_submitted else NOT_SUBMITTED)
+                cells.append(State.NOT_JUDGED if mean.is_submitted else State.NOT_SUBMITTED)
             elif widest in (None, measure):
                 cells.append(MeanCell(mean.value, mean.interval, measure.digits))
             else:
@@ -5784,18 +5793,18 @@ def build_comparison_part(differences: Sequence[Difference], *, lists_unsubmitte
     rows: list[list[Cell]] = []
     left_out: dict[str, None] = {}
     for difference in flatten(pairs.values()):
-        if difference.verdict.startswith(NOT_SUBMITTED) and not lists_unsubmitted:
+        if difference.state is State.NOT_SUBMITTED and not lists_unsubmitted:
             left_out[f"{difference.measure.title} {difference.verdict}"] = None
-        elif lists_all or difference.verdict in VERDICTS:
+        elif lists_all or difference.state in (State.BETTER, State.WORSE):
             row = difference.mirror()
             pair = f"{row.system} - {row.other}"
             rows.append([pair, row.measure.title, *list_difference_cells(row), row.verdict])
     header = ["Pair", "Measure", "n", "Difference", "p (Holm)", "Verdict"]
     lines = [] if lists_all else ["Only significant differences are listed; the results have all."]
     if not lists_all and not rows:
-        is_told = all(row.obstacle != TOO_MANY_SYSTEMS for row in differences)
-        verdict = NO_DIFFERENCE if is_told else TOO_MANY_SYSTEMS
-        lines = [f"{verdict.capitalize()} among {len(pairs)} pairs."]
+        is_told = all(row.state is not State.TOO_MANY_SYSTEMS for row in differences)
+        state = State.NO_DIFFERENCE if is_told else State.TOO_MANY_SYSTEMS
+        lines = [f"{state.value.capitalize()} among {len(pairs)} pairs."]
     if left_out:
         lines.append(f"Left out: {', '.join(left_out)}.")
     if rows and len(pairs) > 1:
@@ -5875,8 +5884,8 @@ def render_text_table(part: Part) -> str:
     columns: list[list[str]] = []
     for index, cells in enumerate(zip(*rows, strict=True)):
         width = max(map(len, cells))
-        states = f"{NOT_SUBMITTED}|{NOT_JUDGED.reason}"
-        is_numeric = all(re.match(rf"[-+]?\d|n/a|({states})?$", cell) for cell in cells[1:])
+        texts = [format_cell(row[index]) for row in part.rows if not isinstance(row[index], State)]
+        is_numeric = all(re.match(r"[-+]?\d|n/a|$", text) for text in texts)
         is_name = isinstance(part.rows[0][index], str) and index < part.n_names
         is_right = is_numeric and not is_name
         columns.append([cell.rjust(width) if is_right else cell.ljust(width) for cell in cells])
@@ -5899,6 +5908,8 @@ def format_cell(cell: Cell) -> str:
         return "; ".join(map(format_cell, cell))
     if isinstance(cell, MeanCell):
         return format_interval(cell)
+    if isinstance(cell, State):
+        return str(cell.value)
     return ": ".join(filter(None, (cell.text, cell.note))) if isinstance(cell, LinkCell) else str(cell)
 
 
@@ -6124,7 +6135,7 @@ def render_cell(cell: Cell, axis: Interval | None = None) -> list[str]:
         link = tag("a", cell.text, href=cell.href) if cell.href else cell.text
         return [link, f": {cell.note}" if cell.note else ""]
     if not isinstance(cell, MeanCell):
-        return [str(cell)]
+        return [format_cell(cell)]
     number, _, interval = format_interval(cell).partition(" ")
     content: list[str] = [f"{number} ", tag("small", interval)]
     if axis and cell.value is not None:
@@ -7581,7 +7592,7 @@ def parse_predictions(
         elif each_alone:
             members = split_members(whole, keys)
         else:
-            rows = msgspec.json.decode(whole.data, type=dict_by_key(Prediction), dec_hook=keys)
+            rows = msgspec.json.decode(whole.data, type=dict[Key, Prediction], dec_hook=keys)
     except JSON_ERRORS as error:
         if not each_alone:
             return parse_predictions(file, known, problems, each_alone=True)
@@ -7629,7 +7640,7 @@ def check_gold(split: Split, *, is_check: bool) -> list[str]:
         earlier = first.setdefault(fold_text(question.question), name)
         if earlier != name:
             repeats.append(f"{earlier} and {name}")
-        if question.rubric and not all(map(str.strip, msgspec.structs.astuple(question.rubric.scale))):
+        if question.rubric and not all(map(str.strip, question.rubric.level_texts)):
             levels = [level for level in RUBRIC_LEVELS if level not in question.rubric.levels]
             lacking.append(f"{name} lacks {', '.join(levels)}")
         sentences = split.documents[question.doc_id].sentences
@@ -8149,7 +8160,8 @@ class GradeSplit(Command):
         questions = self.split.questions
         measures = self.split.measures
         systems = {system.name: collect_scores(system) for system in submission.systems}
-        table = Table(number_labels([question.doc_id for question in questions]), systems)
+        items = make_sample(range(len(questions)), [question.doc_id for question in questions])
+        table = Table(items, systems)
         for system in submission.systems:
             system.means |= compute_means(table, system.name, measures)
         for label in LABELS:
@@ -8159,16 +8171,14 @@ class GradeSplit(Command):
                 system.slices[label] = means
         submission.differences = compare_systems(table, measures)
         pairs = []
-        documents: dict[Hashable, str] = {}
         for system in submission.systems:
             if system.name in self.baseline:
-                keys = [(answer.question.question_id, answer.gold_id) for answer in system.answers]
-                documents |= zip(keys, [question.doc_id for question in questions], strict=True)
+                table.keys = [(answer.question.question_id, answer.gold_id) for answer in system.answers]
                 todays = list(flatten(system.blocks.values()))
                 judges = list_judges(system.judged, self.judging)
-                run = ScoredRun(system.name, keys, table.systems[system.name], todays, judges)
+                run = ScoredRun(system.name, table.keys, table.systems[system.name], todays, judges)
                 pairs.append((run, self.baseline[run.name]))
-        self.developments = compare_runs(pairs, documents, self.gate)
+        self.developments = compare_runs(pairs, table, self.gate)
 
     def results(self) -> Iterator[OutputFile]:
         name = RESULTS_FILE.format(split=self.split.name)
@@ -8427,15 +8437,14 @@ def hash_gold(question: Question) -> str:
     """Return what changes with everything in the gold set that an answer's scores rest on."""
     rubric = question.rubric or Rubric()
     gold = (question.question, question.doc_id, question.answer, *question.evidence_sentences)
-    return hash_texts(*gold, rubric.description, *msgspec.structs.astuple(rubric.scale))
+    return hash_texts(*gold, rubric.description, *rubric.level_texts)
 
 
 def hash_answer(question: Question, prediction: Prediction, *, covers_citations: bool = False) -> str:
     """Return the ID of an answer and of what a person's score rests on; no spreadsheet makes it a number."""
     rubric = question.rubric or Rubric()
-    levels = msgspec.structs.astuple(rubric.scale)
-    texts = [question.question_id, question.question, question.answer, rubric.description, *levels]
-    texts.append(prediction.answer)
+    texts = [question.question_id, question.question, question.answer, rubric.description]
+    texts += [*rubric.level_texts, prediction.answer]
     if covers_citations:
         texts += ["citations", *sorted(set(prediction.evidence_sentences))]
     return "a" + hash_json(texts)[:15]
@@ -8486,7 +8495,7 @@ def prepare_rubric(_: Split, question: Question, prediction: Prediction) -> Case
     return Task("rubric", list_answer_texts(question, prediction) | question.rubric.texts)
 
 
-NOT_JUDGED = Failure("not judged", asked=False)
+NOT_JUDGED = Failure(State.NOT_JUDGED.value, asked=False)
 NOTHING_CITED = Judgement(0, "Nothing is cited.", is_certain=True)
 NO_SUCH_SENTENCE = Judgement(0, "The document has none of the cited sentences.", is_certain=True)
 
@@ -8731,10 +8740,10 @@ def list_not_submitted(
 def add_obstacles(scores: Scores, incomplete: Iterable[SplitCriterion]) -> None:
     """Add the obstacles of what is not submitted, and of criteria by which judgements are missing."""
     for criterion in incomplete:
-        scores.obstacles |= dict.fromkeys(criterion.measures, MISSING_JUDGEMENTS)
-    scores.obstacles |= dict.fromkeys(scores.not_submitted, NOT_SUBMITTED)
+        scores.obstacles |= dict.fromkeys(criterion.measures, State.MISSING_JUDGEMENTS)
+    scores.obstacles |= dict.fromkeys(scores.not_submitted, State.NOT_SUBMITTED)
     if EVIDENCE_MEASURE.name in scores.not_submitted:  # it is half of the combined score
-        scores.obstacles[COMBINED_MEASURE.name] = NOT_SUBMITTED
+        scores.obstacles[COMBINED_MEASURE.name] = State.NOT_SUBMITTED
 
 
 # -- The results file
@@ -8822,7 +8831,7 @@ def summarize_means(means: Mapping[str, Mean], measures: Sequence[Measure]) -> d
         block[measure.mean_key] = mean.value
         block["ci95"][measure.mean_key] = mean.interval if mean.is_submitted else None
         if not mean.is_submitted:
-            reasons[measure.mean_key] = NOT_SUBMITTED
+            reasons[measure.mean_key] = State.NOT_SUBMITTED.value
         elif mean.interval is None:
             reasons[measure.mean_key] = f"fewer than {MIN_CLUSTERS} documents: {mean.n_clusters}"
     return block | ({"ci95_reason": reasons} if reasons else {})
@@ -8960,8 +8969,8 @@ def restore_run(
         found = set(flatten(content.per_question))
         known = SPLIT_BLOCKS.get(block) or ([criterion.measure] if criterion else [])
         measures += [measure for measure in known if measure.name in found]
-    places = [JsonRow(file.name, b"", key=f"{name}: {question_id}") for question_id in rows]
-    scores = read_stored_scores(list(zip(places, rows.values(), strict=True)), measures, problems)
+    stored = [JsonRow(file.name, row, key=f"{name}: {question_id}") for question_id, row in rows.items()]
+    scores = read_stored_scores(stored, measures, problems)
     has_retrieved, has_cited, has_gold = (
         any(row.get(column) for row in rows.values())
         for column in ("retrieved_top_1", "pred_sentences", "gold_sentences")
@@ -8969,7 +8978,7 @@ def restore_run(
     scores.not_submitted = list_not_submitted(has_retrieved, has_cited, has_gold, criteria)
     add_obstacles(scores, incomplete)
     keys = [(question_id, str(row.get("gold_id") or "")) for question_id, row in rows.items()]
-    return StoredRun(name, keys, scores, measures, judges, file.source, list(rows.values()))
+    return StoredRun(name, keys, scores, measures, judges, file.source)
 
 
 def find_criterion(block: str) -> SplitCriterion | None:
@@ -8996,8 +9005,8 @@ def read_baseline(options: SplitOptions, problems: list[str]) -> Mapping[str, St
         if inputs and inputs[0] != questions_file:
             problems.append(f"{path}: {name}: run: results of {inputs[0]}, not of {questions_file}")
         runs[name] = restore_run(name, blocks, file, problems)
-    rows = flatten(run.rows for run in runs.values())
-    if file.data is not None and not problems and not any(row.get("gold_id") for row in rows):
+    keys = flatten(run.keys for run in runs.values())
+    if file.data is not None and not problems and not any(gold_id for _, gold_id in keys):
         problems.append(f"{path}: no row has a gold_id: grade that input again with this version")
     return runs
 
@@ -9186,7 +9195,7 @@ def read_people_rows(
     file = read_file(path, problems)
     people.files.append(file.source)
     raw_rows = list_item_rows(file, problems, kind=kind)
-    columns = list_column_names(file, raw_rows)
+    columns = set(map(fold_name, flatten(only_dict(row.data) for row in raw_rows)))
     if raw_rows and "score" not in columns:
         problems.append(f"{path}: no column score; found {shorten_names(sorted(columns))}")
         return []
@@ -9621,7 +9630,7 @@ def list_sheet_cells(answer: GradedAnswer, why: str) -> list[object]:
     text = answer.prediction.answer[:MAX_ANSWER_CHARS]
     if len(answer.prediction.answer) > MAX_ANSWER_CHARS:
         text += "\n[cut off, as for the judge]"
-    levels = msgspec.structs.astuple(question.rubric.scale) if question.rubric else ()
+    levels = question.rubric.level_texts if question.rubric else ()
     cells = [answer.identify(RUBRIC), question.question_id, question.question, question.answer, text]
     return [*cells, *levels, "", "", why]
 
@@ -9845,13 +9854,13 @@ def build_grade(
     n_rubrics = sum(question.rubric is not None for question in split.questions)
     obstacle = ""
     if not submission.systems:
-        obstacle = NOT_GRADED
+        obstacle = State.NOT_GRADED.value
     elif measure is F1_MEASURE:
         n_missing = 0
     elif n_missing:
-        obstacle = JUDGEMENTS_MISSING
+        obstacle = State.MISSING_JUDGEMENTS.value
     elif not system.scored:
-        obstacle = NOT_JUDGED.reason
+        obstacle = State.NOT_JUDGED.value
     elif limit is not None and limit < n_rubrics:
         obstacle = f"judged in part, {limit} of {n_rubrics} questions (--limit)"
     return Grade(system, measure, judged_by, obstacle, n_missing, submission.last, {})
@@ -10111,9 +10120,6 @@ def build_question_part(split: Split, gradebook: Gradebook) -> Part:
 
 # -- The last gradebook: its grades, what they rested on, and who must be named
 
-NOT_GRADED = "not graded"
-JUDGEMENTS_MISSING = "judgements missing"
-
 
 # Reasons for which points differ that name the questions
 GOLD_CHANGED = "gold, rubric or evidence changed"
@@ -10169,7 +10175,7 @@ def explain_change(grade: Grade) -> dict[str, str]:
             is_named = kind in (GOLD_CHANGED, ANSWERS_CHANGED, DECISIONS)
             reasons[reason] = f"{reason}: {shorten_names(changed)}" if is_named else reason
     if grade.last.points is None:
-        is_judged = grade.last.obstacle == JUDGEMENTS_MISSING
+        is_judged = grade.last.obstacle == State.MISSING_JUDGEMENTS.value
         arrived = "judgements arrived" if is_judged else f"was {grade.last.obstacle}"
         reasons[arrived] = arrived
     return reasons or {"judged again": "judged again"}
@@ -10272,7 +10278,7 @@ def build_gradebook_document(
             "basis": submission.last.basis if grade.points is None else find_basis(grade),
         }
     for name, gone in last.grades.items():
-        grades[name] = {"obstacle": NOT_GRADED, "history": gone.history, "basis": gone.basis}
+        grades[name] = {"obstacle": State.NOT_GRADED.value, "history": gone.history, "basis": gone.basis}
     asked = {criterion.name for criterion in split.criteria}
     return {
         "questions": {question.question_id: hash_gold(question) for question in split.questions},
@@ -11118,7 +11124,7 @@ class GradeItems(Command):
         for configuration in self.configurations:
             configuration.means = compute_means(self.table, configuration.name, self.measures)
             if self.why_not or not configuration.is_judged:
-                configuration.means |= dict.fromkeys(judged, NOT_JUDGED_MEAN)
+                configuration.means |= dict.fromkeys(judged, NO_MEAN._replace(is_judged=False))
         self.differences = compare_systems(self.table, self.compared)
 
     def build_table(self, configurations: Sequence[Configuration], measures: Sequence[Measure]) -> Table:
@@ -11126,7 +11132,7 @@ class GradeItems(Command):
 
         Answers about the same sources, or to a question, are a cluster: the first one says which.
         """
-        places: dict[Hashable, int] = {}
+        places: dict[ItemKey, int] = {}
         clusters: list[Hashable] = []
         for configuration in configurations:
             keys = number_copies((answer.item.question, answer.gold) for answer in configuration.answers)
@@ -11134,7 +11140,7 @@ class GradeItems(Command):
                 answer.place = places.setdefault(key, len(places))
                 if answer.place == len(clusters):
                     clusters.append(answer.cluster)
-        table = Table(number_labels(clusters), keys=list(places))
+        table = Table(make_sample(range(len(clusters)), clusters), keys=list(places))
         for configuration in configurations:
             table.systems[configuration.name] = scores = Scores()
             indices = [answer.place for answer in configuration.answers]
@@ -11145,7 +11151,7 @@ class GradeItems(Command):
                     scores.values[measure.name][indices] = np.array(column, np.float64)  # None becomes NaN
             for criterion in self.criteria:
                 if any(answer.find_failure(criterion) for answer in configuration.answers):
-                    scores.obstacles |= dict.fromkeys(criterion.measures, MISSING_JUDGEMENTS)
+                    scores.obstacles |= dict.fromkeys(criterion.measures, State.MISSING_JUDGEMENTS)
         return table
 
     def warnings(self) -> list[str]:
@@ -11486,7 +11492,7 @@ class GradeAnswers(GradeItems):
 
     def warn_about_lacking_questions(self) -> None:
         """Warn of each file that lacks questions of the others: its means are not over the same ones."""
-        n_questions = len(self.build_table(self.configurations, ()).clusters)
+        n_questions = self.build_table(self.configurations, ()).items.n
         for row in self.configurations:
             n_lacking = n_questions - len(row.answers)
             if n_lacking:
@@ -11541,8 +11547,7 @@ class GradeAnswers(GradeItems):
         judges = list_judges(self.criteria if is_judged else (), self.judging)
         scores = part.systems[configuration.name]
         now = ScoredRun(configuration.name, part.keys, scores, self.measures, judges)
-        clusters = dict(zip(self.table.keys, self.table.clusters.tolist(), strict=True))
-        self.developments = compare_runs([(now, self.baseline)], clusters, self.gate)
+        self.developments = compare_runs([(now, self.baseline)], self.table, self.gate)
 
     def decide(self, configuration: Configuration, answer: GradedItem) -> None:
         """Note whether an answer is right: by the judge, or if none is asked by the last such method."""
@@ -11598,7 +11603,7 @@ class GradeAnswers(GradeItems):
 
     def describe_categories(self, configuration: Configuration) -> dict[str, Any]:
         """Return the means of each category, and note them for the report."""
-        categories = [""] * len(self.table.clusters)
+        categories = [""] * self.table.items.n
         for answer in configuration.answers:
             categories[answer.place] = answer.item.category
         described = {}
@@ -11970,9 +11975,8 @@ def read_stored_answers(file: FileData, problems: list[str]) -> StoredRun | None
         return None
     rows = []
     for index, row in enumerate(stored.detailed_results):
-        place = JsonRow(file.name, b"", key=f"detailed_results: [{index}]")
-        rows.append((place, only_dict(row.get("scores"))))
-    measures = [Measure(name, name) for name in dict.fromkeys(flatten(scores for _, scores in rows))]
+        rows.append(JsonRow(file.name, only_dict(row.get("scores")), key=f"detailed_results: [{index}]"))
+    measures = [Measure(name, name) for name in dict.fromkeys(flatten(row.data for row in rows))]
     judged = ("llm_judge", "hybrid", *flatten(PROMPTS[name].parts for name in ANSWER_PROMPTS))
     prompts = dict.fromkeys(judged, stored.setup.get("prompt_hash", ""))
     judges = {}
@@ -11985,9 +11989,9 @@ def read_stored_answers(file: FileData, problems: list[str]) -> StoredRun | None
     return StoredRun(stored.configuration, keys, scores, measures, judges, file.source)
 
 
-def number_copies(texts: Iterable[tuple[str, str]]) -> list[Hashable]:
+def number_copies(texts: Iterable[tuple[str, str]]) -> list[ItemKey]:
     """Return a key for each pair of question and gold answer: the n-th of equal ones is that of others."""
-    keys: list[Hashable] = []
+    keys: list[ItemKey] = []
     copies: Counter[Hashable] = Counter()
     for question, gold in texts:
         name = (fold_text(question), gold)
@@ -12446,7 +12450,9 @@ def list_ratings(file: FileData, problems: list[str]) -> Iterable[JsonRow]:
     """Return a row for each rating. A CSV file has them in one column, or in one for each rater."""
     if is_json(file):
         return list_rows(file, problems, DecisionRow)
-    rows = read_csv_rows(file, problems)
+    rows = []
+    for row in read_csv_rows(file, problems):
+        rows.append(row._replace(data={name: cell for name, cell in row.data.items() if cell}))
     is_wide = not any(LEVELS.keys() & row.data.keys() for row in rows)
     if is_wide:
         rows = list(flatten(map(split_by_rater, rows)))
@@ -12473,8 +12479,8 @@ def split_by_rater(row: JsonRow) -> list[JsonRow]:
 NUMBER = r"[-+]?\d*\.?\d+(e[-+]?\d\d?)?"
 OTHER_COLUMNS = {  # that are no rater's
     *map(fold_name, flatten(Item.aliases[field] for field in ("question", "gold", "options", "prediction"))),
-    *map(fold_name, (*DecisionRow.__struct_fields__, *Scale.__struct_fields__)),
-    *("answer", "goldanswer", "note", "reason", "submission"),
+    *map(fold_name, DecisionRow.__struct_fields__),
+    *("answer", "goldanswer", "note", "reason", "submission", *(f"level{level}" for level in RUBRIC_LEVELS)),
 }
 
 
@@ -13073,11 +13079,11 @@ def describe_rows(rows: Sequence[ScoredSummary]) -> dict[str, Spreads]:
 
 
 def describe_scores(rows: Sequence[ScoredSummary]) -> Spreads:
-    table = Table(number_labels([fold_text(row.query) or number for number, row in enumerate(rows)]))
+    queries = [fold_text(row.query) or number for number, row in enumerate(rows)]
     described = {}
     for measure in SUMMARY_MEASURES:
         column = [row.scores[measure.name] for row in rows]
-        sample = table.sample(np.array(column, np.float64))  # None becomes NaN
+        sample = make_sample(np.array(column, np.float64), queries)  # None becomes NaN
         [interval] = bootstrap_statistics(sample.sum_clusters(), divide_by_sizes)
         known = [score for score in column if score is not None]
         nearest = list(map(find_nearest_level, known))
@@ -14043,11 +14049,12 @@ def add_extra_fields(systems: Iterable[System]) -> None:
     known = Prediction.__struct_encode_fields__
     for system in systems:
         file = read_file(system.file.file, [])
-        for key, row in split_members(JsonRow(file.name, file.data or b"{}")).items():
+        keys = KeyFilter(system.predictions.rows)
+        for key, row in split_members(JsonRow(file.name, file.data or b"{}"), keys).items():
             prediction = system.predictions.rows.get(key)
             if prediction is not None:
                 fields = parse_row(dict[str, Any], row, []) or {}
-                prediction.further = {name: value for name, value in fields.items() if name not in known}
+                prediction.extra = {name: value for name, value in fields.items() if name not in known}
 
 
 def is_number(value: object) -> TypeGuard[float]:

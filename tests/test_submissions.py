@@ -681,9 +681,9 @@ CUT_OFF = {"strong": '{"q001": {},\n\n"q002": {"ans', "other": CORRECT}
         ),
         "an empty file": ({"strong": ""}, "dev_strong_output.json, line 1: the file is empty"),
         "one of its files": (CUT_OFF, "dev_strong_output.json, line 3: JSON is cut off"),
-        "a comma too many": (
-            {"strong": '{"q001": {},\n}'},
-            "dev_strong_output.json, line 2: a comma too many before this }",
+        "a colon missing": (
+            {"strong": '{"q001": {},\n"q002" {}}'},
+            "dev_strong_output.json, line 2: not JSON: Expecting ':' delimiter at column 8",
         ),
         "no files": ({}, "dev_*_output.json: file not found: expected"),
         "missing": (None, "folder not found"),
