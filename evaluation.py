@@ -3308,7 +3308,7 @@ EXPLANATION_FORM = ", ".join(f'"{criterion}": "at most 25 words"' for criterion 
 CRITERIA_FORM = ", ".join(f'"{criterion}": 0, 1 or 2' for criterion in CRITERIA)
 
 
-PROMPTS: Mapping[str, Prompt] = {
+BASE_PROMPTS: Mapping[str, Prompt] = {
     "rubric": Prompt(
         """\
 You grade an answer: compare it with the reference and give the score, 1 to 5, of the rubric level that fits \
@@ -3445,18 +3445,18 @@ def name_own_prompt(own: OwnCriterion, shown: Iterable[str] = ()) -> str:
     return "_".join(["scale" if own.levels else "criterion", *shown])
 
 
-def list_variants() -> dict[str, Prompt]:
-    """Return the prompts that show a context, or for criteria of the user's own what an answer has."""
-    prompts = {}
+def build_prompts() -> dict[str, Prompt]:
+    """Return all prompts, with those that show a context, or more than the answer, beside the base."""
+    prompts = {**BASE_PROMPTS}
     for base, name in CONTEXT_PROMPTS.items():  # the answer is then to be faithful to the context
-        prompt = PROMPTS[base]
+        prompt = BASE_PROMPTS[base]
         basis = QUALITY_INSTRUCTIONS.format(basis="context reference")
         instructions = (basis if base == "quality" else prompt.instructions) + CONTEXT_INSTRUCTIONS
         data = ("question", "context", *prompt.data[1:])
         prompts[name] = msgspec.structs.replace(prompt, instructions=instructions, data=data)
     for base in ("criterion", "scale"):
         for shown in (["gold"], ["context"], ["context", "gold"]):
-            prompt = PROMPTS[base]
+            prompt = BASE_PROMPTS[base]
             instructions = prompt.instructions + "".join(OWN_INSTRUCTIONS[name] for name in shown)
             data = ("question", *shown, "answer")
             name = "_".join([base, *shown])
@@ -3464,7 +3464,7 @@ def list_variants() -> dict[str, Prompt]:
     return prompts
 
 
-PROMPTS = {**PROMPTS, **list_variants()}
+PROMPTS = build_prompts()
 
 
 def hash_prompt(name: str) -> str:
@@ -4310,6 +4310,13 @@ class Judging(msgspec.Struct):
         return lines
 
 
+class Candidate(NamedTuple):
+    """A model that may judge, at the endpoint whose replies count then."""
+
+    endpoint: str
+    model: str
+
+
 class Judge(msgspec.Struct):
     """Answers requests: from the journal, else from batches or calls, whose replies the journal keeps."""
 
@@ -4355,7 +4362,7 @@ class Judge(msgspec.Struct):
             unasked.reason = "left out" if judging.is_complete() else f"{judging.activity} ended early"
         answered: list[tuple[Request, Outcome]] = []
         for call in self.calls:
-            stored = self.journal.find(call.key, call.prompt)
+            stored = self.journal.find(self.journal.endpoint, call.key, call.prompt)
             answered.append((call.request, stored or self.failures.get(call.key, unasked)))
         judging.n_replies = sum(isinstance(outcome, Judgement) for _, outcome in answered)
         if not (judging.n_replies or judging.stopped):
@@ -4402,84 +4409,85 @@ class Judge(msgspec.Struct):
         self.requests = list_repeats(requests, options.repeats)
         if options.judge_model:  # it is named, so it is nobody's successor
             journal.withdrawn.clear()
-        usual = options.judge_model or DEFAULT_JUDGE_MODEL
-        today = (journal.endpoint, usual)
-        judges = dict.fromkeys([*journal.list_judges(options), today])
-        counts = {judge: self.count_answered(judge) for judge in judges}
+        usual = Candidate(journal.endpoint, options.judge_model or DEFAULT_JUDGE_MODEL)
+        # A key is the hash of a whole request to one model: what a candidate has answered shows only when
+        # all of its requests are planned.
+        candidates = dict.fromkeys([*journal.list_candidates(options), usual])
+        counts = {candidate: self.count_answered(candidate) for candidate in candidates}
         most = max(counts.values())
-        equal = [judge for judge in counts if counts[judge] == most > 0]
-        best = today
-        if equal:
-            is_whole = most == len({call.key for call in self.plan(usual)})
-            best = self.choose_of_equal(equal, is_whole=is_whole)
-        elif journal.has_key and options.follows_journal and not options.judge_model:
-            best = self.choose_elsewhere(today)
-        journal.endpoint, model = best
-        self.calls = self.plan(model)
-        self.judging.model = model
-        self.judging.requested_model = journal.withdrawn.get(model, model)
-        is_open = not journal.endpoint.endswith(GROQ_PREFIX)
-        if self.calls and journal.has_key and is_open and not (self.choice or most or options.judge_model):
-            raise UsageError(f"{journal.endpoint}: name one of its models with --model")
+        chosen = usual
+        if most:
+            equal = [candidate for candidate in counts if counts[candidate] == most]
+            chosen = self.choose_of_equal(equal, most)
+        elif journal.asks_service and options.follows_journal and not options.judge_model:
+            chosen = self.choose_elsewhere(usual)
+        journal.endpoint = chosen.endpoint
+        self.calls = self.plan(chosen.model)
+        self.judging.model = chosen.model
+        self.judging.requested_model = journal.withdrawn.get(chosen.model, chosen.model)
+        is_open = not chosen.endpoint.endswith(GROQ_PREFIX)
+        has_name = bool(self.choice or most or options.judge_model)
+        if self.calls and journal.asks_service and is_open and not has_name:
+            raise UsageError(f"{chosen.endpoint}: name one of its models with --model")
 
     def plan(self, model: str) -> list[Call]:
         if model not in self.plans:
             self.plans[model] = self.journal.plan_calls(model, self.requests)
         return self.plans[model]
 
-    def count_answered(self, judge: tuple[str, str]) -> int:
+    def count_answered(self, candidate: Candidate) -> int:
         journal = self.journal
-        journal.endpoint, model = judge
-        calls = self.plan(model)
-        answered = {call.key for call in calls if journal.find(call.key, call.prompt)}
-        if journal.has_key:  # otherwise no batch can be collected
-            answered |= {call.key for call in calls} & journal.list_under_way()
+        calls = self.plan(candidate.model)
+        answered = {call.key for call in calls if journal.find(candidate.endpoint, call.key, call.prompt)}
+        if journal.asks_service:  # otherwise no batch can be collected
+            answered |= {call.key for call in calls} & journal.find_under_way(candidate.endpoint)
         return len(answered)
 
-    def name_judge(self, endpoint: str, model: str) -> str:
-        withdrawn = self.journal.withdrawn.get(model, "")
-        name = f"{model}, successor of {withdrawn}" if withdrawn else model
-        is_named = not (self.journal.has_key or endpoint.startswith(GROQ_URL))
-        return f"{name} at {endpoint}" if is_named else name
+    def name_candidate(self, candidate: Candidate) -> str:
+        withdrawn = self.journal.withdrawn.get(candidate.model, "")
+        name = f"{candidate.model}, successor of {withdrawn}" if withdrawn else candidate.model
+        is_named = not (self.journal.asks_service or candidate.endpoint.startswith(GROQ_URL))
+        return f"{name} at {candidate.endpoint}" if is_named else name
 
-    def choose_of_equal(self, judges: Sequence[tuple[str, str]], *, is_whole: bool) -> tuple[str, str]:
-        """Return which of the judges counts that have answered as many requests, the newest first.
+    def choose_of_equal(self, candidates: Sequence[Candidate], n_answered: int) -> Candidate:
+        """Return which of the candidates counts that have answered as many requests, the newest first.
 
         It is that of the last results; else of those that have answered all the one that did so first.
         """
-        last_model = self.find_last_model() if len(judges) > 1 else ""
-        of_last = [judge for judge in judges if judge[1] == last_model]
-        best = (of_last or judges)[0]
+        last_model = self.find_last_model() if len(candidates) > 1 else ""
+        of_last = [candidate for candidate in candidates if candidate.model == last_model]
+        best = (of_last or candidates)[0]
         why = ", as in the last results" if of_last else ""
-        if is_whole and len(judges) > 1 and not of_last:
-            best = min(judges, key=self.find_end)
+        is_whole = n_answered == len({call.key for call in self.plan(best.model)})
+        if is_whole and len(candidates) > 1 and not of_last:
+            best = min(candidates, key=self.find_end)
             why = ", as it was complete first"
         if why:
-            others = [self.name_judge(*judge) for judge in judges if judge != best]
+            others = [self.name_candidate(candidate) for candidate in candidates if candidate != best]
             why += f"; as many are also there by {shorten_names(others)}"
-        name = self.name_judge(*best)
+        name = self.name_candidate(best)
         if why or name != (self.options.judge_model or DEFAULT_JUDGE_MODEL):
             self.choice = f"{name}: it is used{why}."
         return best
 
-    def find_end(self, judge: tuple[str, str]) -> int:
-        """Return the place in the journal of the last reply of a judge that has answered everything."""
+    def find_end(self, candidate: Candidate) -> int:
+        """Return the place in the journal of the last reply of a candidate that has answered everything."""
         order = {place: index for index, place in enumerate(self.journal.replies)}
-        places = [((judge[0], call.key), ("", call.key)) for call in self.plan(judge[1])]
+        places = [((candidate.endpoint, call.key), ("", call.key)) for call in self.plan(candidate.model)]
         return max(order.get(place, order.get(other, -1)) for place, other in places)
 
-    def choose_elsewhere(self, today: tuple[str, str]) -> tuple[str, str]:
-        """Return today's judge of the name that has answered most at another endpoint, if any has."""
-        counts = {judge: self.count_answered(judge) for judge in self.journal.times}
-        self.journal.endpoint = endpoint = today[0]
-        best = max(counts, key=counts.__getitem__, default=today)
+    def choose_elsewhere(self, usual: Candidate) -> Candidate:
+        """Return today's candidate of the model that has answered most elsewhere; `usual` if none has."""
+        counts = {candidate: self.count_answered(candidate) for candidate in self.journal.times}
+        best = max(counts, key=counts.__getitem__, default=usual)
         if not counts.get(best):
-            return today
-        where = f"{best[1]} at {best[0]}"
-        if best[1] not in MODELS:
-            raise UsageError(f"{endpoint}: name one of its models with --model; the journal's is {where}")
-        self.choice = f"{where}: it is asked again at {endpoint}, at the cost of a new judge."
-        return endpoint, best[1]
+            return usual
+        where = f"{best.model} at {best.endpoint}"
+        if best.model not in MODELS:
+            advice = f"name one of its models with --model; the journal's is {where}"
+            raise UsageError(f"{usual.endpoint}: {advice}")
+        self.choice = f"{where}: it is asked again at {usual.endpoint}, at the cost of a new judge."
+        return Candidate(usual.endpoint, best.model)
 
     def ask_service(self, service: Service) -> None:
         """Put what the journal lacks into it; the successor's replies if the model is withdrawn."""
@@ -5246,10 +5254,10 @@ class Journal(msgspec.Struct):
 
     path: str
     endpoint: str  # whose replies and batches count, with those of none
-    has_key: bool  # otherwise another endpoint may be chosen
+    asks_service: bool  # otherwise it alone answers, and another endpoint may be chosen
     replies: dict[tuple[str, str], list[Reply]] = {}  # the first usable one counts
     notes: dict[tuple[str, str], BatchNote] = {}  # on batches that have not ended
-    times: dict[tuple[str, str], str] = {}  # of the newest line by endpoint and model, the last line's last
+    times: dict[Candidate, str] = {}  # of the newest line of each, the last line's last
     answers: dict[str, str] = {}  # that the planned calls are about, by key
     judgements: dict[tuple[str, str], Judgement] = {}  # that were read from replies
     unreadable: int = 0  # lines
@@ -5257,9 +5265,8 @@ class Journal(msgspec.Struct):
     withdrawn: dict[str, str] = {}  # models that were withdrawn, by their successor
     stream: BinaryIO = msgspec.field(default_factory=io.BytesIO)  # unless it is opened, nothing is kept
 
-    @property
-    def batches(self) -> list[BatchNote]:
-        return [note for (endpoint, _), note in self.notes.items() if endpoint in ("", self.endpoint)]
+    def list_batches(self, endpoint: str) -> list[BatchNote]:
+        return [note for (known, _), note in self.notes.items() if known in ("", endpoint)]
 
     def plan_calls(self, model: str, requests: Iterable[Request]) -> list[Call]:
         """Return the call of each request to a model. What its answer says is then no reply to it."""
@@ -5271,20 +5278,20 @@ class Journal(msgspec.Struct):
             calls.append(call)
         return calls
 
-    def list_judges(self, options: JudgeOptions) -> list[tuple[str, str]]:
-        """Return endpoint and model of those whose replies may count, the newest first."""
+    def list_candidates(self, options: JudgeOptions) -> list[Candidate]:
+        """Return whose replies may count, the newest first."""
         named = (options.judge_model,) if options.judge_model else (DEFAULT_JUDGE_MODEL, SUCCESSOR_MODEL)
         is_any = options.follows_journal and not options.judge_model
-        judges = []
+        candidates = []
         for endpoint, model in sorted(self.times, key=self.times.__getitem__)[::-1]:
-            is_reached = endpoint in ("", self.endpoint) or not self.has_key
+            is_reached = endpoint in ("", self.endpoint) or not self.asks_service
             if is_reached and (is_any or model in named):
-                judges.append((endpoint or self.endpoint, model))
-        return judges
+                candidates.append(Candidate(endpoint or self.endpoint, model))
+        return candidates
 
-    def find(self, key: str, prompt: Prompt) -> Judgement | None:
+    def find(self, endpoint: str, key: str, prompt: Prompt) -> Judgement | None:
         """Return the judgement of a request: that of the first reply which has a possible one."""
-        return self.find_at((self.endpoint, key), prompt) or self.find_at(("", key), prompt)
+        return self.find_at((endpoint, key), prompt) or self.find_at(("", key), prompt)
 
     def find_at(self, place: tuple[str, str], prompt: Prompt) -> Judgement | None:
         found = self.judgements.get(place) or next(self.read_judgements(place, prompt), None)
@@ -5304,7 +5311,7 @@ class Journal(msgspec.Struct):
         for call in calls:
             place = (self.endpoint, call.key)
             n_replies = len(self.replies.get(place, ()))
-            if not self.find(call.key, call.prompt):
+            if not self.find(self.endpoint, call.key, call.prompt):
                 if n_replies or ("", call.key) in self.replies:
                     unusable[call.key] = call.request.name
             elif n_replies > 1:
@@ -5315,21 +5322,21 @@ class Journal(msgspec.Struct):
 
     def list_open(self, calls: Iterable[Call]) -> list[Call]:
         """Return what is to be asked: equal requests once, nothing that is stored or under way in a batch."""
-        under_way = self.list_under_way()
+        under_way = self.find_under_way(self.endpoint)
         todo: dict[str, Call] = {}
         for call in calls:
-            if call.key not in under_way and self.find(call.key, call.prompt) is None:
+            if call.key not in under_way and self.find(self.endpoint, call.key, call.prompt) is None:
                 todo.setdefault(call.key, call)
         return list(todo.values())
 
-    def list_under_way(self) -> set[str]:
+    def find_under_way(self, endpoint: str) -> set[str]:
         """Return the keys of the requests in batches that have not ended."""
-        return set(flatten(map(self.list_missing, self.batches)))
+        return set(flatten(self.list_missing(endpoint, note) for note in self.list_batches(endpoint)))
 
-    def list_missing(self, note: BatchNote) -> list[str]:
+    def list_missing(self, endpoint: str, note: BatchNote) -> list[str]:
         """Return the keys of a batch's requests that have no judgement."""
         prompt = PROMPTS[note.prompt]
-        return [request.key for request in note.requests if self.find(request.key, prompt) is None]
+        return [request.key for request in note.requests if self.find(endpoint, request.key, prompt) is None]
 
     def read(self) -> None:
         """Add what the file holds, if it exists. Raises OSError, or UsageError if it is mostly unreadable."""
@@ -5354,11 +5361,11 @@ class Journal(msgspec.Struct):
         with suppress(*JSON_ERRORS):
             reply = decode_json(Reply, line)
             if reply.key and reply.content:
-                judge = (fold_endpoint(reply.endpoint), reply.requested or reply.model)
+                source = Candidate(fold_endpoint(reply.endpoint), reply.requested or reply.model)
                 if reply.instead_of:
-                    self.withdrawn[judge[1]] = reply.instead_of
-                self.replies.setdefault((judge[0], reply.key), []).append(reply)
-                self.times[judge] = max(self.times.pop(judge, ""), str(reply.time or ""))
+                    self.withdrawn[source.model] = reply.instead_of
+                self.replies.setdefault((source.endpoint, reply.key), []).append(reply)
+                self.times[source] = max(self.times.pop(source, ""), str(reply.time or ""))
                 return True
         with suppress(*JSON_ERRORS):
             note = decode_json(BatchNote, line)
@@ -5375,7 +5382,7 @@ class Journal(msgspec.Struct):
             known.unread = note.unread
             known.time = note.time
         if note.model:
-            self.times[place[0], note.model] = note.time
+            self.times[Candidate(place[0], note.model)] = note.time
         if note.ended:
             del self.notes[place]
 
@@ -5455,8 +5462,8 @@ class Batches:
 
     def collect(self) -> None:
         """Store the results of every batch that has ended. Raises ModelWithdrawn if the model is."""
-        for note in self.journal.batches:
-            if not self.journal.list_missing(note):  # it could not be read for a day
+        for note in self.journal.list_batches(self.journal.endpoint):
+            if not self.journal.list_missing(self.journal.endpoint, note):  # it could not be read for a day
                 continue
             with self.service.explain_errors():
                 state = self.fetch(note)
@@ -5521,7 +5528,7 @@ class Batches:
                 problems[str(error)] += 1
                 withdrawn = error.message if error.code in WITHDRAWN_CODES else withdrawn
             else:
-                if key in requests and self.journal.find(key, prompt) is None:
+                if key in requests and self.journal.find(self.journal.endpoint, key, prompt) is None:
                     reply.batch = state.id
                     usage += reply.usage
                     self.journal.append(reply, note.model, requests[key])
@@ -5531,7 +5538,7 @@ class Batches:
         if n_read < n_expected and len(executed) < len(requests):
             self.wait_for(note, f"{n_read} of {n_expected} results can be read")
             return
-        n_done = len(requests) - len(self.journal.list_missing(note))
+        n_done = len(requests) - len(self.journal.list_missing(self.journal.endpoint, note))
         parts = [f"{n_done} of {len(requests)} calls"]
         parts += [f"{count} {what}" for what, count in problems.most_common(MAX_NAMES_SHOWN)]
         parts.append(self.judging.describe_usage(note.model, usage, usage))
@@ -6583,14 +6590,15 @@ class Command:
         if not calls:
             return "No model is asked."
         judging = judge.judging
-        sent = judge.journal.list_under_way()
+        sent = judge.journal.find_under_way(judge.journal.endpoint)
         n_sent = sum(call.key in sent for call in calls)
         todo = judge.journal.list_open(judge.calls)
         open_keys = {call.key for call in todo}
         n_stored = sum(call.key not in open_keys for call in calls) - n_sent
         usage = sum(map(estimate_usage, todo), NO_USAGE)
         cost, most_usd = judging.describe_cost(todo, is_batch=self.options.batch)
-        name = judge.name_judge(judge.journal.endpoint, judging.model) if judge.choice else judging.model
+        chosen = Candidate(judge.journal.endpoint, judging.model)
+        name = judge.name_candidate(chosen) if judge.choice else judging.model
         lines = [
             f"With {name}:",
             f"  {self.noun.capitalize()}: {len(calls)}, of which {n_stored} are stored already",
@@ -6667,8 +6675,8 @@ def make_judge(command: Command, console: Console) -> Judge:
     options = command.options
     price = Price(*options.price) if options.price else None
     judging = Judging(activity=command.activity, noun=command.noun, price=price, repeats=options.repeats)
-    has_key = bool(read_api_key()) and not options.journal_only
-    journal = Journal(command.journal_file, fold_endpoint(read_endpoint().name), has_key)
+    asks_service = bool(read_api_key()) and not options.journal_only
+    journal = Journal(command.journal_file, fold_endpoint(read_endpoint().name), asks_service)
     judge = Judge(journal, None, judging, options, console.note)
     judge.find_last_model = command.find_last_model
     return judge
@@ -6678,7 +6686,7 @@ def open_judge(command: Command, console: Console, resources: ExitStack) -> Judg
     """Open a command's journal and, with a key, the service, until `resources` are closed."""
     judge = make_judge(command, console)
     journal = judge.journal
-    if journal.has_key:
+    if journal.asks_service:
         endpoint = read_endpoint()
         judge.judging.url = "" if endpoint.name.startswith(GROQ_URL) else endpoint.name
         judge.service = Service(endpoint, command.options, console.note, resources)
