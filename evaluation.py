@@ -3256,11 +3256,6 @@ class Prompt(msgspec.Struct, frozen=True, dict=True):
         texts = [f"[{{marker}} {TITLES.get(name, name)}]\n{{{name}}}\n" for name in self.data]
         return f"{self.before}{''.join(texts)}[{{marker}} end]{self.after}"
 
-    @functools.cached_property
-    def own_chars(self) -> int:
-        """Return the number of characters that are this program's, in every request with this prompt."""
-        return len(self.system_message) + len(self.template)
-
     @property
     def complaint(self) -> str:
         """Return the template of the message after an invalid reply; {complaint} says what is wrong."""
@@ -3845,7 +3840,7 @@ class Judged(msgspec.Struct, kw_only=True):
         """Return how many levels lie between repeats, or between judges; 0 if a person has decided."""
         judgement = self.find_judgement(criterion)
         others = self.list_others(criterion).values()
-        if judgement is None or not (judgement.repeats or others) or self.find_decision(criterion):
+        if judgement is None or self.find_decision(criterion):
             return 0.0
         judges = [judgement.score, *others]
         repeats = self.list_repeats(criterion) or judges
@@ -4196,7 +4191,7 @@ WORKERS_PER_CLIENT = 16  # httpx searches its whole connection pool for each cal
 FIRST_WINDOW = 4  # calls in flight until the service's limits are known
 MAX_ATTEMPTS = 6  # calls for one reply while the service is overloaded, slow or out of reach
 MAX_COMPLAINTS = 2  # an invalid reply is asked for again so often, with the complaint added
-MAX_FAILURES_IN_A_ROW = 20  # calls that did not reach the service, or refusals, before judging stops
+MAX_FAILURES_IN_A_ROW = 20  # lost calls, limits, or refused answers before judging stops
 TIMEOUT_S = 300.0  # of a call; a local model on a processor is slow
 GRACE_S = 2.0  # how long calls in flight are awaited when judging stops early
 BACKOFF_S = 0.5  # after the first error; twice as long after each other one
@@ -4207,7 +4202,7 @@ CHARS_PER_TOKEN = 4.0  # of English text, until the service has counted
 WITHDRAWN_CODES = ("model_not_found", "model_decommissioned")
 ENDING_STATUSES = (401, 402)  # the key or the account: nothing can be judged
 REFUSING_STATUSES = (*range(300, 400), 403, 404, 405)  # of all, or of one answer that a firewall dislikes
-MIN_REFUSED = 3  # submissions, or questions, that are refused alike before judging stops
+MIN_REFUSED = 3  # submissions, or questions, whose answers are among them
 PASSING_STATUSES = (None, 200, 408, 409, 498, *range(500, 600))  # 200: see read_completion; 498: no capacity
 
 Notify: TypeAlias = Callable[[str], None]
@@ -4552,7 +4547,7 @@ def estimate_usage(call: Call) -> Usage:
 
 def limit_usage(call: Call, body: RequestBody, tokens_per_char: float = 1 / CHARS_PER_TOKEN) -> Usage:
     """Return the most that one call can take: a token for each byte, but of our own text the usual rate."""
-    own_chars = call.prompt.own_chars
+    own_chars = len(call.prompt.system_message) + len(call.prompt.template)
     others_bytes = max(body.prompt_bytes - own_chars, 0)
     return Usage(others_bytes + math.ceil(own_chars * tokens_per_char), body.max_completion_tokens)
 
@@ -4622,8 +4617,6 @@ class Runner:
         self.refused_in_a_row = 0  # of the calls that were in flight together one counts
         self.in_flight: list[Turn] = []
         self.refused: dict[tuple[int | None, str], list[str]] = {}  # answers since the last reply
-        self.first_refused_s = 0.0
-        self.was_answered = False
         self.refused_at_s = -math.inf
         self.tokens_per_char = 1 / CHARS_PER_TOKEN
 
@@ -4754,7 +4747,6 @@ class Runner:
                     self.lost_in_a_row = 0
                     self.refused_in_a_row = 0
                     self.refused.clear()
-                    self.was_answered = True
                     if 0 < 2 * CHARS_PER_TOKEN * used.prompt < body.prompt_chars:
                         self.judging.shortened.append(call.request.name)
                     # Too low a guess is a 429, too high costs nothing: the most that was seen, and more.
@@ -4794,20 +4786,15 @@ class Runner:
     def count_refused(self, request: Request, error: ServiceError) -> None:
         """Raise JudgeUnavailable if a refused answer is one of many: then it is not the answer's fault.
 
-        They are in a row, with one status, and of several submissions or else on several questions. Calls
-        that were made before them are awaited: a firewall is faster than a model.
+        They are in a row, with one status, and of several submissions or else on several questions.
         """
         with self.changed:
-            if not self.refused:
-                self.first_refused_s = time.monotonic()
             place = (error.status, request.submission or request.item_id)
             self.refused.setdefault(place, []).append(request.name)
             alike = [names for (status, _), names in self.refused.items() if status == error.status]
             names = list(flatten(alike))
             self.judging.refused = f"{error} ({shorten_names(names)})"
-            n_needed = MAX_FAILURES_IN_A_ROW if self.was_answered else MIN_REFUSED
-            is_due = any(other.started_s < self.first_refused_s for other in self.in_flight)
-            if len(alike) >= MIN_REFUSED and len(names) >= n_needed and not is_due:
+            if len(alike) >= MIN_REFUSED and len(names) >= MAX_FAILURES_IN_A_ROW:
                 raise JudgeUnavailable(self.judging.refused)
 
     def handle_refusal(self, refusal: RateLimited, started_s: float) -> bool:
