@@ -3654,7 +3654,8 @@ def build_messages(prompt: Prompt, texts: Mapping[str, str]) -> list[dict[str, s
     filled = dict(texts)
     for name in prompt.data:
         filled[name] = escape_delimiters(texts[name]).strip()
-    marker = choose_marker([filled[name] for name in prompt.data])
+    joined = "\0".join(filled[name] for name in prompt.data)  # a writer of one text cannot know its hash
+    marker = hashlib.sha256(joined.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     content = prompt.template.format(marker=marker, **filled)
     return [{"role": "system", "content": prompt.system_message}, {"role": "user", "content": content}]
 
@@ -3957,16 +3958,6 @@ def escape_delimiters(text: str) -> str:
     return re.sub(DELIMITER, lambda match: match[0].translate(ROUND_BRACKETS), remove_invisible(text))
 
 
-def choose_marker(texts: Sequence[str]) -> str:
-    """Return a word that none of the texts contains; the same for the same texts, to keep journal keys."""
-    joined = "\0".join(texts)
-    digest = hashlib.sha256(joined.encode("utf-8", "surrogatepass")).hexdigest()
-    for length in range(8, len(digest)):
-        if digest[:length] not in joined:
-            return digest[:length]
-    return digest
-
-
 # -- Reading replies
 
 
@@ -4004,7 +3995,11 @@ class Reply(msgspec.Struct, kw_only=True, omit_defaults=True):
         """Return the judgement in the reply, a new or a stored one, on an answer. Raises InvalidReply."""
         value, source = parse_reply(self.content, self.cut_off)
         if prompt.reply_type:
-            judgement = read_writing(value, prompt.reply_type)
+            try:
+                written = msgspec.convert(value, prompt.reply_type)
+            except msgspec.ValidationError as error:
+                raise InvalidReply(f"it is not as asked for: {error}") from None
+            judgement = Judgement(0, "", value=msgspec.to_builtins(written))
         else:
             judgement = read_scores(only_dict(value), prompt)
             if "{" in answer and fold_json(source) in fold_json(escape_delimiters(answer)):
@@ -4059,15 +4054,6 @@ def reject_repeated_names(members: list[tuple[str, object]]) -> Mapping[str, obj
 REPLY_DECODER = json.JSONDecoder(object_pairs_hook=reject_repeated_names, strict=False)
 QUOTES = "\"'`\u00b4<>\uff02\uff07\uff1c\uff1e"  # and angle brackets
 HARMFUL = ("Nd", "Nl", "No", "Pi", "Pf", "Ps", "Pe")  # categories of numbers, other quotes and brackets
-
-
-def read_writing(value: object, reply_type: type[msgspec.Struct]) -> Judgement:
-    """Return what a model has written. Raises InvalidReply."""
-    try:
-        reply = msgspec.convert(value, reply_type)
-    except msgspec.ValidationError as error:
-        raise InvalidReply(f"it is not as asked for: {error}") from None
-    return Judgement(0, "", value=msgspec.to_builtins(reply))
 
 
 def read_scores(value: Mapping[str, object], prompt: Prompt) -> Judgement:
@@ -4373,24 +4359,20 @@ class Judge(msgspec.Struct):
         return collect_outcomes(answered)
 
     def find_others(self) -> dict[str, dict[RequestId, Judgement]]:
-        """Return what other judges, whose replies the journal has, say of what this one is asked, by name.
-
-        Of an answer that such a judge has not judged as often as this one its first judgement is taken.
-        """
+        """Return what other judges, whose replies the journal has, say of what this one is asked, by name."""
         model = self.judging.model
         others: dict[str, dict[RequestId, Judgement]] = {}
         for endpoint, other in sorted(self.journal.times):
             if other == model and endpoint in ("", self.journal.endpoint):
                 continue
-            found: dict[RequestId, list[Judgement | None]] = defaultdict(list)
+            found: dict[RequestId, list[Judgement]] = defaultdict(list)
             for call in self.plan(other):
-                found[call.request.id].append(self.journal.find_at((endpoint, call.key), call.prompt))
+                judgement = self.journal.find_at((endpoint, call.key), call.prompt)
+                if judgement:
+                    found[call.request.id].append(judgement)
             name = f"{other} at {endpoint}" if other == model or other in others else other
-            for request_id, judgements in found.items():
-                given = judgements if all(judgements) else judgements[:1]
-                if all(given):
-                    outcome = average_repeats(list(filter(None, given)))
-                    others.setdefault(name, {})[request_id] = outcome
+            if found:
+                others[name] = {request_id: average_repeats(given) for request_id, given in found.items()}
         return others
 
     def choose(self, requests: Sequence[Request]) -> None:
@@ -4892,7 +4874,10 @@ class RateLimiter:
         if "TPM" in self.buckets:
             self.buckets["TPM"].take(used - tokens, now_s)
         if limit:
-            self.learn(limit, now_s)
+            bucket = self.find_bucket("TPM", limit.limit, limit.remaining, now_s)
+            # Some of the calls in flight are in `remaining`, others are not; a small bucket is not meant.
+            is_exact = not self.in_flight and bucket.capacity == math.inf
+            bucket.level = limit.remaining if is_exact else min(bucket.level, limit.remaining)
         if answered:
             # A service that states limits has others that it does not state: approach them step by step.
             self.window = min(self.workers, self.window + 1) if limit else self.workers
@@ -4906,12 +4891,6 @@ class RateLimiter:
             bucket = TokenBucket(limit, level, now_s)
             self.buckets[kind] = bucket
         return bucket
-
-    def learn(self, stated: TokenLimit, now_s: float) -> None:
-        bucket = self.find_bucket("TPM", stated.limit, stated.remaining, now_s)
-        # Some of the calls in flight are in `remaining` already, others are not; a small bucket is not meant.
-        is_exact = not self.in_flight and bucket.capacity == math.inf
-        bucket.level = stated.remaining if is_exact else min(bucket.level, stated.remaining)
 
     def refuse(self, refusal: RateLimited, now_s: float, *, is_first: bool = True) -> None:
         """Keep to the limit for which the service has refused a call, the first of those in flight or not."""
@@ -4997,7 +4976,6 @@ class Endpoint(NamedTuple):
     url: str  # without the prefix; it may hold a user's name and password
     prefix: str  # of the API's paths
     name: str  # scheme, host, port and path, and nothing that is secret
-    password: str
 
     @property
     def is_open(self) -> bool:
@@ -5022,7 +5000,7 @@ def read_endpoint() -> Endpoint:
     path = path.removesuffix(prefix)
     url = parts._replace(path=path, query="", fragment="").geturl()
     host = parts.netloc.rpartition("@")[2].lower()
-    return Endpoint(url, prefix, f"{parts.scheme}://{host}{path}{prefix}", parts.password or "")
+    return Endpoint(url, prefix, f"{parts.scheme}://{host}{path}{prefix}")
 
 
 @functools.cache
@@ -5055,7 +5033,8 @@ class Service:
         """Open a client until `stack` is closed. Raises UsageError."""
         self.endpoint = endpoint
         self.api_key = read_api_key()
-        self.secrets = {endpoint.password, unquote(endpoint.password)} - {""}
+        password = urlsplit(endpoint.url).password or ""
+        self.secrets = {password, unquote(password)} - {""}
         if len(self.api_key) >= MIN_SECRET_CHARS:
             self.secrets.add(self.api_key)
         self.notify = notify
