@@ -3586,7 +3586,7 @@ class Request(NamedTuple):
 Outcomes: TypeAlias = dict[RequestId, Outcome]
 
 
-def list_repeats(requests: Iterable[Request], n_repeats: int) -> list[Request]:
+def repeat_requests(requests: Iterable[Request], n_repeats: int) -> list[Request]:
     """Return each request and its repeats. Further ones are sampled: at temperature 0 they are copies."""
     repeated = []
     for request in requests:
@@ -3778,8 +3778,8 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
     def describe_marks(self, answer: Judged) -> str:
         """Return the scores by all judges, "5, 3, 5; openai/gpt-oss-20b: 2"; "" if there is only one."""
         judgement = answer.find_judgement(self)
-        others = answer.others.get(self.name, {})
-        marks = [f"{name}: {self.format_score(other)}" for name, other in others.items()]
+        given = answer.second_marks.get(self.name, {})
+        marks = [f"{name}: {self.format_score(mark)}" for name, mark in given.items()]
         if judgement is None or len(judgement.repeats) + len(marks) < 2:
             return ""
         return "; ".join([self.list_words(judgement), *marks])
@@ -3797,7 +3797,7 @@ class Judged(msgspec.Struct, kw_only=True):
 
     scores: dict[str, float] = {}
     outcomes: dict[str, Outcome | Decision] = {}  # by criterion; a decision keeps the judge's
-    others: dict[str, dict[str, Judgement]] = {}  # by criterion and second marker, whose scores never count
+    second_marks: dict[str, dict[str, Judgement]] = {}  # by criterion and second marker; they never count
 
     def find_decision(self, criterion: Criterion) -> Decision | None:
         outcome = self.outcomes.get(criterion.name)
@@ -3832,15 +3832,15 @@ class Judged(msgspec.Struct, kw_only=True):
         judgement = self.find_judgement(criterion)
         return [repeat.score for repeat in judgement.repeats] if judgement else []
 
-    def list_others(self, criterion: Criterion) -> dict[str, float]:
+    def find_second_scores(self, criterion: Criterion) -> dict[str, float]:
         """Return the scores that second markers have given, by their names."""
-        given = self.others.get(criterion.name, {})
+        given = self.second_marks.get(criterion.name, {})
         return {name: judgement.score for name, judgement in given.items()}
 
     def measure_gap(self, criterion: Criterion) -> float:
         """Return how many levels lie between repeats, or between judges; 0 if a person has decided."""
         judgement = self.find_judgement(criterion)
-        others = self.list_others(criterion).values()
+        others = self.find_second_scores(criterion).values()
         if judgement is None or self.find_decision(criterion):
             return 0.0
         judges = [judgement.score, *others]
@@ -3856,15 +3856,7 @@ class Judged(msgspec.Struct, kw_only=True):
 
 
 # Columns of each criterion, with the judgements beside the score that counts
-FURTHER_COLUMNS = {"repeats": Judged.list_repeats, "second_markers": Judged.list_others}
-
-
-def list_judges(criteria: Iterable[Criterion], judging: Judging) -> dict[str, JudgedBy]:
-    """Return by whom the measures that rest on some criteria are judged."""
-    judges: dict[str, JudgedBy] = {}
-    for criterion in criteria:
-        judges |= dict.fromkeys(criterion.measures, judging.sign(criterion))
-    return judges
+FURTHER_COLUMNS = {"repeats": Judged.list_repeats, "second_markers": Judged.find_second_scores}
 
 
 def prepare_own(own: OwnCriterion, texts: Mapping[str, str]) -> Case:
@@ -4205,9 +4197,9 @@ class Judging(msgspec.Struct):
     url: str = ""  # of another service than Groq's
     stopped: str = ""  # why it ended early
     unavailable: str = ""  # why nothing could be asked
-    without_key: str = ""  # what to do about judgements that are missing because there is no key
+    without_api_key: str = ""  # what to do about judgements that are missing because there is no key
     repeats: int = 1  # how often each judgement is asked for
-    others: dict[str, dict[RequestId, Judgement]] = {}  # of second markers, by their names; they never count
+    second_markers: dict[str, dict[RequestId, Judgement]] = {}  # by name; they never count
     refused: str = ""  # the last answer's refusal
     shortened: list[str] = []  # answers whose prompts the service does not seem to have read whole
     n_replies: int = 0  # that can be used, of this run and from the journal
@@ -4223,10 +4215,16 @@ class Judging(msgspec.Struct):
         return f" (asked: {self.url})" if self.url else ""
 
     def is_complete(self) -> bool:
-        return not (self.stopped or self.unavailable or self.without_key)
+        return not (self.stopped or self.unavailable or self.without_api_key)
 
     def sign(self, criterion: Criterion) -> JudgedBy:
         return JudgedBy(self.model, criterion.prompt_hash, self.repeats)
+
+    def sign_measures(self, criteria: Iterable[Criterion]) -> dict[str, JudgedBy]:
+        judges: dict[str, JudgedBy] = {}
+        for criterion in criteria:
+            judges |= dict.fromkeys(criterion.measures, self.sign(criterion))
+        return judges
 
     def list_origins(self, criteria: Iterable[Criterion]) -> list[str]:
         """Return a line for each criterion, to be quoted with its figures."""
@@ -4234,11 +4232,11 @@ class Judging(msgspec.Struct):
 
     def list_further(self) -> list[str]:
         """Return those of FURTHER_COLUMNS that have something to show."""
-        return list(itertools.compress(FURTHER_COLUMNS, [self.repeats > 1, bool(self.others)]))
+        return list(itertools.compress(FURTHER_COLUMNS, [self.repeats > 1, bool(self.second_markers)]))
 
-    def find_others(self, request_id: RequestId) -> dict[str, Judgement]:
+    def find_second_marks(self, request_id: RequestId) -> dict[str, Judgement]:
         """Return the second markers' judgements of an answer."""
-        return {name: given[request_id] for name, given in self.others.items() if request_id in given}
+        return {name: given[request_id] for name, given in self.second_markers.items() if request_id in given}
 
     def compute_cost(self, model: str, usage: Usage, batched: Usage = NO_USAGE) -> float | None:
         """Return US dollars; None for an unknown price. `batched` is the part of the usage in batches."""
@@ -4286,8 +4284,8 @@ class Judging(msgspec.Struct):
             lines.append(f"error: {self.activity} ended: {self.unavailable}{self.where}")
         elif self.stopped:
             lines.append(f"error: {self.activity} ended early: {self.stopped}{self.where}")
-        elif self.without_key:
-            lines.append(f"warning: {self.without_key}")
+        elif self.without_api_key:
+            lines.append(f"warning: {self.without_api_key}")
         return lines
 
 
@@ -4354,14 +4352,14 @@ class Judge(msgspec.Struct):
             endpoint = self.journal.endpoint
             is_today = endpoint == fold_endpoint(read_endpoint().name)
             variables = KEY_VARIABLE if is_today else f"{KEY_VARIABLE} and {BASE_URL_VARIABLE}={endpoint}"
-            judging.without_key = f"set {variables} for the remaining {missing}"
-        judging.others = self.find_others()
+            judging.without_api_key = f"set {variables} for the remaining {missing}"
+        judging.second_markers = self.find_second_markers()
         return collect_outcomes(answered)
 
-    def find_others(self) -> dict[str, dict[RequestId, Judgement]]:
+    def find_second_markers(self) -> dict[str, dict[RequestId, Judgement]]:
         """Return what other judges, whose replies the journal has, say of what this one is asked, by name."""
         model = self.judging.model
-        others: dict[str, dict[RequestId, Judgement]] = {}
+        markers: dict[str, dict[RequestId, Judgement]] = {}
         for endpoint, other in sorted(self.journal.times):
             if other == model and endpoint in ("", self.journal.endpoint):
                 continue
@@ -4370,10 +4368,10 @@ class Judge(msgspec.Struct):
                 judgement = self.journal.find_at((endpoint, call.key), call.prompt)
                 if judgement:
                     found[call.request.id].append(judgement)
-            name = f"{other} at {endpoint}" if other == model or other in others else other
+            name = f"{other} at {endpoint}" if other == model or other in markers else other
             if found:
-                others[name] = {request_id: average_repeats(given) for request_id, given in found.items()}
-        return others
+                markers[name] = {request_id: average_repeats(given) for request_id, given in found.items()}
+        return markers
 
     def choose(self, requests: Sequence[Request]) -> None:
         """Choose the model, and without a key the endpoint, whose replies answer most of the requests.
@@ -4383,7 +4381,7 @@ class Judge(msgspec.Struct):
         """
         journal = self.journal
         options = self.options
-        self.requests = list_repeats(requests, options.repeats)
+        self.requests = repeat_requests(requests, options.repeats)
         if options.judge_model:  # it is named, so it is nobody's successor
             journal.withdrawn.clear()
         usual = Candidate(journal.endpoint, options.judge_model or DEFAULT_JUDGE_MODEL)
@@ -8074,7 +8072,7 @@ class GradeSplit(Command):
                     cases = list_cases(self.split, system, criterion, self.options.limit)
                     judged = outcomes if has_outcomes else None
                     add_outcomes(system, criterion, cases, judged, self.people.overrides)
-                if judging.others:
+                if judging.second_markers:
                     add_others(system, self.split.criteria, judging)
                 add_combined_scores(system)
                 add_own_scores(list_own_cases(system), self.functions, self.function_workers)
@@ -8109,7 +8107,7 @@ class GradeSplit(Command):
                 keys = [(answer.question.question_id, answer.gold_id) for answer in system.answers]
                 documents |= zip(keys, [question.doc_id for question in questions], strict=True)
                 todays = list(flatten(system.blocks.values()))
-                judges = list_judges(system.judged, self.judging)
+                judges = self.judging.sign_measures(system.judged)
                 run = ScoredRun(system.name, keys, table.systems[system.name], todays, judges)
                 pairs.append((run, self.baseline[run.name]))
         self.developments = compare_runs(pairs, documents, self.gate)
@@ -8613,13 +8611,13 @@ def add_others(system: System, criteria: Iterable[SplitCriterion], judging: Judg
     """Add what second markers say, and the mean by those that have judged all answers that were judged."""
     for criterion, (position, answer) in itertools.product(criteria, enumerate(system.answers)):
         request_id = RequestId(system.title, position, criterion.name)
-        answer.others[criterion.name] = judging.find_others(request_id)
-    for name, measure in zip(judging.others, list_marker_measures(judging), strict=True):
+        answer.second_marks[criterion.name] = judging.find_second_marks(request_id)
+    for name, measure in zip(judging.second_markers, list_marker_measures(judging), strict=True):
         scores: list[float | None] = []
         for answer in system.answers:
             if answer.judgement:
                 known = answer.judgement.score if answer.judgement.is_certain else None
-                scores.append(answer.list_others(RUBRIC).get(name, known))
+                scores.append(answer.find_second_scores(RUBRIC).get(name, known))
         if None not in scores:
             given = [score for score in scores if score is not None]
             system.means[measure.name] = Mean(mean(given), None, len(given))
@@ -8816,7 +8814,7 @@ CRITERION_FACTS: Mapping[str, Callable[[SplitCriterion, GradedAnswer], Any]] = {
     "answer_id": lambda criterion, answer: answer.identify(criterion),
     "rationale": lambda criterion, answer: answer.find_rationale(criterion),
     "repeats": lambda criterion, answer: answer.list_repeats(criterion),
-    "second_markers": lambda criterion, answer: answer.list_others(criterion),
+    "second_markers": lambda criterion, answer: answer.find_second_scores(criterion),
     "failure": lambda criterion, answer: answer.explain_failures([criterion]),
     "judge_score": lambda criterion, answer: getattr(answer.find_judgement(criterion), "score", None),
     "override_reason": lambda criterion, answer: getattr(answer.find_decision(criterion), "reason", None),
@@ -9451,7 +9449,7 @@ def describe_judges(criterion: Criterion, answers: Iterable[Judged]) -> dict[str
         repeats = answer.list_repeats(criterion)
         if len(repeats) > 1:
             rated[ITSELF].append((answer, repeats))
-        for name, score in answer.list_others(criterion).items():
+        for name, score in answer.find_second_scores(criterion).items():
             rated[name].append((answer, [judgement.score, score]))
     return {name: compare_judges(criterion, name, rows) for name, rows in rated.items()}
 
@@ -9966,7 +9964,7 @@ def build_leaderboard_row(row: BoardRow, measures: Iterable[Measure]) -> dict[st
 
 def list_marker_measures(judging: Judging) -> list[Measure]:
     """Return a column for each second marker: the mean answer score by it."""
-    return [Measure(f"answer by {name}", f"Answer by {name}", 2) for name in judging.others]
+    return [Measure(f"answer by {name}", f"Answer by {name}", 2) for name in judging.second_markers]
 
 
 def narrow_leaderboard(board: Part, judging: Judging) -> Part:
@@ -10666,7 +10664,7 @@ def describe_answer(system: System, answer: GradedAnswer) -> dict[str, str]:
         facts["Judge's score"] = f"{answer.judgement.score:.3g}" if answer.judgement else "none"
     if answer.judgement and len(answer.judgement.repeats) > 1:
         facts["Judge's scores"] = RUBRIC.list_words(answer.judgement)
-    for name, score in answer.list_others(RUBRIC).items() if not system.submission else ():
+    for name, score in answer.find_second_scores(RUBRIC).items() if not system.submission else ():
         facts[f"By {name}"] = f"{score:.3g}"
     facts["Flags"] = ", ".join(answer.flags)
     has_citations = system.find_mean(F1_MEASURE).is_submitted
@@ -11058,7 +11056,7 @@ class GradeItems(Command):
             outcome = found.get(request_id) if isinstance(case, Task) else case
             if outcome:
                 answer.outcomes[criterion.name] = outcome
-                answer.others[criterion.name] = judging.find_others(request_id)
+                answer.second_marks[criterion.name] = judging.find_second_marks(request_id)
                 if not self.why_not:  # what is known without a judge would be a mean of few answers
                     answer.scores |= criterion.list_scores(outcome)
         self.table = self.build_table(self.configurations, self.measures)
@@ -11469,7 +11467,7 @@ class GradeAnswers(GradeItems):
         configuration = self.configurations[position]
         part = self.table.select(np.array([answer.place for answer in configuration.answers], np.intp))
         is_judged = self.judging.model and not self.explain_unjudged(configuration)
-        judges = list_judges(self.criteria if is_judged else (), self.judging)
+        judges = self.judging.sign_measures(self.criteria if is_judged else ())
         scores = part.systems[configuration.name]
         now = ScoredRun(configuration.name, part.keys, scores, self.measures, judges)
         clusters = dict(zip(self.table.keys, self.table.clusters.tolist(), strict=True))
@@ -13939,7 +13937,7 @@ def run_silently(command: GradeSplit | GradeRows, judge: object, bounds: Bounds)
             if callable(judge):
                 name = getattr(judge, "__name__", type(judge).__name__)
                 judging = Judging(name, name, repeats=options.repeats)
-                requests = list_repeats(command.requests(), options.repeats)
+                requests = repeat_requests(command.requests(), options.repeats)
                 places = [f"{name}: {request.system}, {request.item_id}" for request in requests]
                 arguments = list(map(command.find_arguments, requests))
                 scores = call_function(judge, arguments, places, bounds, command.function_workers)
