@@ -3723,13 +3723,11 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def prompt_hash(self) -> str:
-        """Return the hash of what the judge is told: scores by another one are not comparable."""
         digest = hash_prompt(self.prompt)
         return hash_json([digest, self.own.texts]) if self.own else digest
 
     @property
     def measures(self) -> list[str]:
-        """The names of the measures that rest on the judgement."""
         return [self.measure.name, *self.derived]
 
     def find_word(self, scored: Judgement | Decision) -> Any:
@@ -3772,7 +3770,6 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
         return f"{word}{remark}: {outcome.rationale}"
 
     def list_columns(self, further: Iterable[str]) -> list[str]:
-        """Return the columns of the judgements beside the one that counts."""
         return [f"{self.name}_{kind}" for kind in further]
 
     def describe_marks(self, answer: Judged) -> str:
@@ -3833,7 +3830,6 @@ class Judged(msgspec.Struct, kw_only=True):
         return [repeat.score for repeat in judgement.repeats] if judgement else []
 
     def find_second_scores(self, criterion: Criterion) -> dict[str, float]:
-        """Return the scores that second markers have given, by their names."""
         given = self.second_marks.get(criterion.name, {})
         return {name: judgement.score for name, judgement in given.items()}
 
@@ -3869,7 +3865,6 @@ def prepare_own(own: OwnCriterion, texts: Mapping[str, str]) -> Case:
 
 
 def measure_own(own: OwnCriterion, name: str, key: str = "") -> Measure:
-    """Return the measure that has the scores by a criterion of the user's own."""
     if own.levels:
         return Measure(name, own.name, 2, highest=TOP_SCORE, key=key, explanation=own.description)
     explanation = f"{own.description} The share of answers for which the judge says yes."
@@ -4078,7 +4073,6 @@ def parse_choice(value: object, prompt: Prompt, name: str) -> float:
 
 
 def show_json(value: object) -> str:
-    """Return a value as JSON, cut off if it is long."""
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 60 else f"{text[:60]}..."
 
@@ -4103,7 +4097,6 @@ def find_families(model: str) -> set[str]:
 
 
 def warn_about_family(judge: str, generators: Iterable[str]) -> list[str]:
-    """Return a warning if the judge is of one family with models whose answers it judges."""
     alike = [generator for generator in generators if find_families(generator) & find_families(judge)]
     if not alike:
         return []
@@ -4161,7 +4154,7 @@ KEY_VARIABLE = "GROQ_API_KEY"
 BASE_URL_VARIABLE = "GROQ_BASE_URL"
 GROQ_URL = "https://api.groq.com"
 GROQ_PREFIX = "/openai/v1"  # of the paths of Groq's API
-OPEN_PREFIX = "/v1"  # of those of other servers with OpenAI's API
+PREFIXES = (GROQ_PREFIX, "/v1")  # the second one is that of other servers with OpenAI's API
 MIN_SECRET_CHARS = 12  # a shorter "key", as local servers take it, may be a word and is not redacted
 
 MAX_WORKERS = 128
@@ -4227,7 +4220,6 @@ class Judging(msgspec.Struct):
         return judges
 
     def list_origins(self, criteria: Iterable[Criterion]) -> list[str]:
-        """Return a line for each criterion, to be quoted with its figures."""
         return [self.sign(criterion).describe(criterion.measure.title) for criterion in criteria]
 
     def list_further(self) -> list[str]:
@@ -4235,7 +4227,6 @@ class Judging(msgspec.Struct):
         return list(itertools.compress(FURTHER_COLUMNS, [self.repeats > 1, bool(self.second_markers)]))
 
     def find_second_marks(self, request_id: RequestId) -> dict[str, Judgement]:
-        """Return the second markers' judgements of an answer."""
         return {name: given[request_id] for name, given in self.second_markers.items() if request_id in given}
 
     def compute_cost(self, model: str, usage: Usage, batched: Usage = NO_USAGE) -> float | None:
@@ -4476,7 +4467,9 @@ class Judge(msgspec.Struct):
                 batches.submit(todo)
             else:
                 self.run_calls(service, todo)
-            judging.stopped = judging.stopped or batches.describe()
+            if batches.under_way and not judging.stopped:
+                names = shorten_names(batches.under_way)
+                judging.stopped = f"batches are under way ({names}); run again within {BATCH_HOURS} hours"
         except ModelWithdrawn as error:
             if judging.model != DEFAULT_JUDGE_MODEL or self.options.judge_model:
                 raise JudgeUnavailable(f"the model {judging.model} is not available: {error}") from error
@@ -4977,8 +4970,8 @@ class Endpoint(NamedTuple):
 
     @property
     def is_open(self) -> bool:
-        """Return whether the service has OpenAI's API: its models and abilities are unknown."""
-        return self.prefix == OPEN_PREFIX
+        """Return whether the service is not Groq's: its models and abilities are unknown."""
+        return self.prefix != GROQ_PREFIX
 
 
 def read_endpoint() -> Endpoint:
@@ -4994,7 +4987,7 @@ def read_endpoint() -> Endpoint:
         hint = "in a password write %40 for @, %2F for /, %3F for ?, %23 for #"
         raise UsageError(f"{BASE_URL_VARIABLE}: {form}; {hint}") from None
     path = parts.path.rstrip("/")
-    prefix = OPEN_PREFIX if path.endswith(OPEN_PREFIX) and not path.endswith(GROQ_PREFIX) else GROQ_PREFIX
+    prefix = next(filter(path.endswith, PREFIXES), GROQ_PREFIX)
     path = path.removesuffix(prefix)
     url = parts._replace(path=path, query="", fragment="").geturl()
     host = parts.netloc.rpartition("@")[2].lower()
@@ -5243,7 +5236,6 @@ class Journal(msgspec.Struct):
         return calls
 
     def list_candidates(self, options: JudgeOptions) -> list[Candidate]:
-        """Return whose replies may count, the newest first."""
         named = (options.judge_model,) if options.judge_model else (DEFAULT_JUDGE_MODEL, SUCCESSOR_MODEL)
         is_any = options.follows_journal and not options.judge_model
         candidates = []
@@ -5298,7 +5290,6 @@ class Journal(msgspec.Struct):
         return set(flatten(self.list_missing(endpoint, note) for note in self.list_batches(endpoint)))
 
     def list_missing(self, endpoint: str, note: BatchNote) -> list[str]:
-        """Return the keys of a batch's requests that have no judgement."""
         prompt = PROMPTS[note.prompt]
         return [request.key for request in note.requests if self.find(endpoint, request.key, prompt) is None]
 
@@ -5398,6 +5389,14 @@ LAG_HOURS = 1 / 60  # by which the service's list of batches may be late
 BATCH_ENDS = ("completed", "failed", "expired", "cancelled")
 
 
+class BatchResult(msgspec.Struct):
+    """A line of a batch's results; without `custom_id` what is wrong with the whole batch."""
+
+    custom_id: str = ""
+    response: Any = None
+    error: Any = None
+
+
 class Batches:
     """Judging by the Batch API. A run submits, and every later run collects what has ended."""
 
@@ -5479,12 +5478,11 @@ class Batches:
         withdrawn = ""
         usage = NO_USAGE
         for result in self.read_results(state):
-            key = str(result.get("custom_id"))
-            response = only_dict(result.get("response"))
+            key = result.custom_id
             if key in requests:
-                executed[key] = "status_code" in response or executed.get(key, False)
+                executed[key] = "status_code" in only_dict(result.response) or executed.get(key, False)
             try:
-                reply = self.read_reply(response, result.get("error"))
+                reply = self.read_reply(result)
                 reply.read(prompt, self.journal.answers.get(key, ""))
             except InvalidReply:
                 problems["no usable text" if prompt.reply_type else "no score"] += 1
@@ -5511,29 +5509,24 @@ class Batches:
         if withdrawn and note.model == self.judging.model:
             raise ModelWithdrawn(withdrawn)
 
-    def read_results(self, state: Any) -> Iterator[dict[str, Any]]:
-        """Yield the results of a batch, and one without a request for what is wrong with all of it."""
+    def read_results(self, state: Any) -> Iterator[BatchResult]:
         for problem in (state.errors and state.errors.data) or ():
-            yield {"error": {"code": problem.code, "message": problem.message}}
+            yield BatchResult(error={"code": problem.code, "message": problem.message})
         for file_id in filter(None, (state.output_file_id, state.error_file_id)):
             with suppress(ServiceError), self.service.explain_errors():  # then results are missing
                 for line in self.client.files.content(file_id).read().splitlines():
                     with suppress(*JSON_ERRORS):
-                        yield decode_json(dict[str, Any], line)
+                        yield decode_json(BatchResult, line)
 
-    def read_reply(self, response: Mapping[str, Any], problem: object) -> Reply:
+    def read_reply(self, result: BatchResult) -> Reply:
         """Return the reply in a request's result. Raises ServiceError."""
+        response = only_dict(result.response)
         body = response.get("body")
         status = response.get("status_code")
         if status != 200 or not isinstance(body, dict):
-            raise self.service.read_error(problem or body, status, "no reply", {})
+            raise self.service.read_error(result.error or body, status, "no reply", {})
         with self.service.explain_errors():
             return self.service.read_completion(body)
-
-    def describe(self) -> str:
-        """Return what is under way, and when to come back; "" for nothing."""
-        names = shorten_names(self.under_way)
-        return f"batches are under way ({names}); run again within {BATCH_HOURS} hours" if names else ""
 
 
 def split_batch_files(calls: Iterable[Call]) -> Iterator[tuple[bytes, list[Call]]]:
