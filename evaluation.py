@@ -3746,7 +3746,7 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
         word = self.find_word(scored)
         return word if isinstance(word, str) else f"{scored.score:.3g}"
 
-    def read_score(self, value: object) -> float:
+    def parse_score(self, value: object) -> float:
         """Return the score that a person has given, as a number or the judge's word. Raises ValueError."""
         prompt = PROMPTS[self.prompt]
         text = (format_plain(value) or "").strip().casefold().replace(",", ".")
@@ -3766,7 +3766,7 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
             return f"{self.find_word(outcome)}{remark}, overridden: {outcome.reason} (The judge: {judged})"
         word = str(self.find_word(outcome))
         if len(outcome.repeats) > 1:
-            word += f" ({self.list_words(outcome)})"
+            word += f" ({self.describe_words(outcome)})"
         return f"{word}{remark}: {outcome.rationale}"
 
     def list_columns(self, further: Iterable[str]) -> list[str]:
@@ -3779,9 +3779,9 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
         marks = [f"{name}: {self.format_score(mark)}" for name, mark in given.items()]
         if judgement is None or len(judgement.repeats) + len(marks) < 2:
             return ""
-        return "; ".join([self.list_words(judgement), *marks])
+        return "; ".join([self.describe_words(judgement), *marks])
 
-    def list_words(self, judgement: Judgement) -> str:
+    def describe_words(self, judgement: Judgement) -> str:
         """Return "yes, no, yes": the judge's word each time that it was asked."""
         return ", ".join(str(self.find_word(repeat)) for repeat in judgement.repeats)
 
@@ -4240,7 +4240,7 @@ class Judging(msgspec.Struct):
             cost += share * (prompt * price[0] + part.completion * price[1]) / 1e6
         return cost
 
-    def describe_cost(self, calls: Sequence[Call], *, is_batch: bool) -> tuple[str, float | None]:
+    def estimate_cost(self, calls: Sequence[Call], *, is_batch: bool) -> tuple[str, float | None]:
         """Return the estimated cost of calls in words, and the most that they may cost; None if unknown."""
         usage = sum(map(estimate_usage, calls), NO_USAGE)
         most = sum((limit_usage(call, call.body) for call in calls), NO_USAGE)
@@ -4255,7 +4255,7 @@ class Judging(msgspec.Struct):
         price = "price unknown" if cost is None else f"${cost:.4f}"
         return f"{usage.prompt} tokens in, {usage.completion} out, {price}"
 
-    def describe_use(self) -> list[str]:
+    def report_use(self) -> list[str]:
         """Return who has replied how often, and what the calls of this run took."""
         title = "Judge" if self.activity == "judging" else "Model"
         replies = f"{title}: {self.model}, {self.n_replies} {self.noun}"
@@ -4264,7 +4264,7 @@ class Judging(msgspec.Struct):
         calls = f"{self.calls} calls, {self.retries} retries, {self.refusals} rate limits (429)"
         return [f"{replies}; {calls}, {self.describe_usage(self.model, self.usage)}, {self.seconds:.1f} s"]
 
-    def describe_end(self) -> list[str]:
+    def report_end(self) -> list[str]:
         """Return why not everything was judged, or perhaps not by the whole prompt."""
         lines = []
         if self.shortened:
@@ -4341,7 +4341,7 @@ class Judge(msgspec.Struct):
         if n_missing and self.service is None:
             missing = f"{n_missing} of {len(answered)} {judging.noun}"
             endpoint = self.journal.endpoint
-            is_today = endpoint == fold_endpoint(read_endpoint().name)
+            is_today = endpoint == fold_endpoint(find_endpoint().name)
             variables = KEY_VARIABLE if is_today else f"{KEY_VARIABLE} and {BASE_URL_VARIABLE}={endpoint}"
             judging.without_api_key = f"set {variables} for the remaining {missing}"
         judging.second_markers = self.find_second_markers()
@@ -4486,7 +4486,7 @@ class Judge(msgspec.Struct):
         is_batch = self.options.batch
         if not calls or (max_usd is None and not is_batch):
             return
-        cost, most_usd = self.judging.describe_cost(calls, is_batch=is_batch)
+        cost, most_usd = self.judging.estimate_cost(calls, is_batch=is_batch)
         if max_usd is not None and most_usd is None:
             raise UsageError(f"--max-usd: the price of {calls[0].model} is unknown: say it with --price")
         if is_batch and max_usd is not None and (most_usd or 0.0) > max_usd:
@@ -4974,7 +4974,7 @@ class Endpoint(NamedTuple):
         return self.prefix != GROQ_PREFIX
 
 
-def read_endpoint() -> Endpoint:
+def find_endpoint() -> Endpoint:
     """Return the service that the environment names. Raises UsageError."""
     text = os.environ.get(BASE_URL_VARIABLE, "").strip().rstrip("/") or GROQ_URL
     try:
@@ -5008,7 +5008,7 @@ def describe_other_key() -> str:
     return f" (to use OPENAI_API_KEY: {how} and --model)"
 
 
-def read_api_key() -> str:
+def find_api_key() -> str:
     return os.environ.get(KEY_VARIABLE, "").strip()
 
 
@@ -5023,7 +5023,7 @@ class Service:
     def __init__(self, endpoint: Endpoint, options: JudgeOptions, notify: Notify, stack: ExitStack) -> None:
         """Open a client until `stack` is closed. Raises UsageError."""
         self.endpoint = endpoint
-        self.api_key = read_api_key()
+        self.api_key = find_api_key()
         password = urlsplit(endpoint.url).password or ""
         self.secrets = {password, unquote(password)} - {""}
         if len(self.api_key) >= MIN_SECRET_CHARS:
@@ -6553,7 +6553,7 @@ class Command:
         open_keys = {call.key for call in todo}
         n_stored = sum(call.key not in open_keys for call in calls) - n_sent
         usage = sum(map(estimate_usage, todo), NO_USAGE)
-        cost, most_usd = judging.describe_cost(todo, is_batch=self.options.batch)
+        cost, most_usd = judging.estimate_cost(todo, is_batch=self.options.batch)
         chosen = Candidate(judge.journal.endpoint, judging.model)
         name = judge.name_candidate(chosen) if judge.choice else judging.model
         lines = [
@@ -6576,7 +6576,7 @@ class Command:
             return EXIT_OK if self.is_complete() else EXIT_INCOMPLETE
         with ExitStack() as resources:  # the journal stays locked until the results are written
             outcomes, judging = ask_requests(self, console, resources)
-            use = judging.describe_use()  # now: `grade` takes the model away if nothing is judged
+            use = judging.report_use()  # now: `grade` takes the model away if nothing is judged
             self.grade(outcomes, judging)
             files, is_written = write_outputs(self.results(), console)
         console.print(self.console())
@@ -6589,7 +6589,7 @@ class Command:
             console.print(escape_console(f"Reports saved to: {shorten_names(reports)}"))
         console.note(*use)
         shortfalls = self.shortfalls()
-        console.warn(*judging.describe_end(), *self.remarks(), *(f"worse: {line}" for line in shortfalls))
+        console.warn(*judging.report_end(), *self.remarks(), *(f"worse: {line}" for line in shortfalls))
         if shortfalls:
             return EXIT_WORSE
         is_complete = is_written and judging.is_complete() and self.is_complete()
@@ -6605,7 +6605,7 @@ def ask_requests(command: Command, console: Console, resources: ExitStack) -> tu
     requests = iter(command.requests())
     first = next(requests, None)  # the others, which may be many, only if anything can answer
     if first is None:  # all answers are blank, or nothing is judged
-        has_judge = isinstance(options, JudgeOptions) and not options.journal_only and read_api_key()
+        has_judge = isinstance(options, JudgeOptions) and not options.journal_only and find_api_key()
         model = options.judge_model or DEFAULT_JUDGE_MODEL if has_judge else ""
         return {}, Judging(model, model)
     judge = open_judge(command, console, resources)
@@ -6632,8 +6632,8 @@ def make_judge(command: Command, console: Console) -> Judge:
     options = command.options
     price = Price(*options.price) if options.price else None
     judging = Judging(activity=command.activity, noun=command.noun, price=price, repeats=options.repeats)
-    asks_service = bool(read_api_key()) and not options.journal_only
-    journal = Journal(command.journal_file, fold_endpoint(read_endpoint().name), asks_service)
+    asks_service = bool(find_api_key()) and not options.journal_only
+    journal = Journal(command.journal_file, fold_endpoint(find_endpoint().name), asks_service)
     judge = Judge(journal, None, judging, options, console.note)
     judge.find_last_model = command.find_last_model
     return judge
@@ -6644,7 +6644,7 @@ def open_judge(command: Command, console: Console, resources: ExitStack) -> Judg
     judge = make_judge(command, console)
     journal = judge.journal
     if journal.asks_service:
-        endpoint = read_endpoint()
+        endpoint = find_endpoint()
         judge.judging.url = "" if endpoint.name.startswith(GROQ_URL) else endpoint.name
         judge.service = Service(endpoint, command.options, console.note, resources)
         resources.callback(lambda: journal.stream.close())
@@ -8032,7 +8032,7 @@ class GradeSplit(Command):
     def expects_judge(self) -> bool:
         """Return whether there is something to judge, and this run or the last one asks for that."""
         options = self.options
-        has_key = bool(read_api_key()) and not options.journal_only
+        has_key = bool(find_api_key()) and not options.journal_only
         is_asked = has_key or bool(options.judge_model or self.last.judge)
         has_rubric = any(question.rubric for question in self.split.questions)
         return is_asked and has_rubric and any(map(options.judges, self.systems))
@@ -8041,7 +8041,7 @@ class GradeSplit(Command):
         """Return the outcomes of a class if nothing was judged. Raises UsageError if nothing can be."""
         requests = list(self.requests())
         model = self.options.judge_model
-        if requests and model and not (read_api_key() or self.options.journal_only):
+        if requests and model and not (find_api_key() or self.options.journal_only):
             raise UsageError(f"--model {model}: the journal has nothing by it, and {KEY_VARIABLE} is not set")
         failure = Failure(judging.unavailable or NOT_JUDGED.reason, asked=False)
         return {request.id: failure for request in requests}
@@ -9158,7 +9158,7 @@ def parse_people_rows(
         name = names.get(fold_text(row.criterion), row.criterion)
         criterion = index.criteria.get(name)
         try:
-            score = criterion.read_score(row.score) if criterion and row.score is not None else None
+            score = criterion.parse_score(row.score) if criterion and row.score is not None else None
             yield FoundRow(raw.locate(), row, name, score)
         except ValueError as error:
             problems.append(f"{raw.locate()}{error}")
@@ -10656,7 +10656,7 @@ def describe_answer(system: System, answer: GradedAnswer) -> dict[str, str]:
         facts["Overridden"] = decision.reason
         facts["Judge's score"] = f"{answer.judgement.score:.3g}" if answer.judgement else "none"
     if answer.judgement and len(answer.judgement.repeats) > 1:
-        facts["Judge's scores"] = RUBRIC.list_words(answer.judgement)
+        facts["Judge's scores"] = RUBRIC.describe_words(answer.judgement)
     for name, score in answer.find_second_scores(RUBRIC).items() if not system.submission else ():
         facts[f"By {name}"] = f"{score:.3g}"
     facts["Flags"] = ", ".join(answer.flags)
@@ -13922,7 +13922,7 @@ def run_silently(command: GradeSplit | GradeRows, judge: object, bounds: Bounds)
         folder = os.path.dirname(command.journal_file)
         if folder and not os.path.isdir(folder):
             raise UsageError(f"{folder}: there is no such folder")
-        if isinstance(judge, str) and not read_api_key():
+        if isinstance(judge, str) and not find_api_key():
             raise UsageError(f"set {KEY_VARIABLE} to judge with {judge}{describe_other_key()}")
         command.read()
         command.needs_judge = bool(options.criteria)  # without a judge they would have no scores
