@@ -4306,29 +4306,10 @@ class Judge(msgspec.Struct):
         """Return the outcome of every request, all by one model: scores by two are not comparable."""
         judging = self.judging
         self.choose(requests)
-        if self.choice:
-            self.notify(f"The journal's {judging.noun} are by {self.choice}")
-        unusable, contradictory = self.journal.find_faults(self.calls)
-        if unusable:  # an earlier version may have counted them
-            end = "are asked for again" if self.service else "count as missing"
-            named = f"{len(unusable)}, {shorten_names(unusable)}"
-            self.notify(f"{self.journal.path}: stored replies that are not usable: {named}; they {end}.")
-        if contradictory:
-            what = f"requests with replies of different scores: {len(contradictory)}; the first reply counts"
-            self.notify(f"{self.journal.path}: {what} ({shorten_names(contradictory)}).")
+        self.report_journal()
         unasked = Failure("not in the journal", asked=False)
         if self.service is not None:
-            try:
-                self.ask_service(self.service)
-            except JudgeUnavailable as error:
-                judging.unavailable = str(error)
-            except JudgingStopped as error:
-                judging.stopped = str(error)
-            except ServiceError as error:  # a request for a batch failed
-                if error.status in ENDING_STATUSES + REFUSING_STATUSES:
-                    judging.unavailable = str(error)
-                else:
-                    judging.stopped = f"a request for a batch failed: {error}; run again later"
+            self.ask_service(self.service)
             unasked.reason = "left out" if judging.is_complete() else f"{judging.activity} ended early"
         answered: list[tuple[Request, Outcome]] = []
         for call in self.calls:
@@ -4346,6 +4327,19 @@ class Judge(msgspec.Struct):
             judging.without_api_key = f"set {variables} for the remaining {missing}"
         judging.second_markers = self.find_second_markers()
         return collect_outcomes(answered)
+
+    def report_journal(self) -> None:
+        """Say by whom the stored replies are, and which of them do not count."""
+        if self.choice:
+            self.notify(f"The journal's {self.judging.noun} are by {self.choice}")
+        unusable, contradictory = self.journal.find_faults(self.calls)
+        if unusable:  # an earlier version may have counted them
+            end = "are asked for again" if self.service else "count as missing"
+            named = f"{len(unusable)}, {shorten_names(unusable)}"
+            self.notify(f"{self.journal.path}: stored replies that are not usable: {named}; they {end}.")
+        if contradictory:
+            what = f"requests with replies of different scores: {len(contradictory)}; the first reply counts"
+            self.notify(f"{self.journal.path}: {what} ({shorten_names(contradictory)}).")
 
     def find_second_markers(self) -> dict[str, dict[RequestId, Judgement]]:
         """Return what other judges, whose replies the journal has, say of what this one is asked, by name."""
@@ -4456,6 +4450,21 @@ class Judge(msgspec.Struct):
         return Candidate(usual.endpoint, best.model)
 
     def ask_service(self, service: Service) -> None:
+        """Put what the journal lacks into it, and why if some of it is missing."""
+        judging = self.judging
+        try:
+            self.fill_journal(service)
+        except JudgeUnavailable as error:
+            judging.unavailable = str(error)
+        except JudgingStopped as error:
+            judging.stopped = str(error)
+        except ServiceError as error:  # a request for a batch failed
+            if error.status in ENDING_STATUSES + REFUSING_STATUSES:
+                judging.unavailable = str(error)
+            else:
+                judging.stopped = f"a request for a batch failed: {error}; run again later"
+
+    def fill_journal(self, service: Service) -> None:
         """Put what the journal lacks into it; the successor's replies if the model is withdrawn."""
         judging = self.judging
         try:
@@ -4478,7 +4487,7 @@ class Judge(msgspec.Struct):
             self.journal.withdrawn[SUCCESSOR_MODEL] = judging.model
             judging.model = SUCCESSOR_MODEL
             self.calls = self.plan(SUCCESSOR_MODEL)
-            self.ask_service(service)
+            self.fill_journal(service)
 
     def check_budget(self, calls: Sequence[Call]) -> None:
         """Raise UsageError if --max-usd cannot be kept, JudgingStopped for a batch that is too expensive."""
@@ -4589,7 +4598,7 @@ class Runner:
         self.lost_in_a_row = 0
         self.refused_in_a_row = 0  # of the calls that were in flight together one counts
         self.in_flight: list[Turn] = []
-        self.refused: dict[tuple[int | None, str], list[str]] = {}  # answers since the last reply
+        self.refused: dict[str, list[str]] = {}  # answers since the last reply, by submission or question
         self.refused_at_s = -math.inf
         self.tokens_per_char = 1 / CHARS_PER_TOKEN
 
@@ -4694,10 +4703,9 @@ class Runner:
         used = turn.expected
         cost_usd = turn.cost_usd
         limit = None
-        was_answered = False
+        reply = None
         try:
             reply, limit = self.service.complete_in_time(body, call.prompt)
-            was_answered = True
             if reply.usage.total:
                 used = reply.usage
                 cost_usd = self.judging.compute_cost(body.model, used) or 0.0
@@ -4711,10 +4719,10 @@ class Runner:
         finally:
             with self.changed:
                 now_s = time.monotonic()
-                self.limiter.finish(turn.expected.total, used.total, limit, now_s, answered=was_answered)
+                self.limiter.finish(turn.expected.total, used.total, limit, now_s, answered=reply is not None)
                 self.in_flight.remove(turn)
                 self.judging.cost_usd += cost_usd
-                if was_answered:
+                if reply is not None:
                     self.judging.usage += used
                     self.was_reached = True
                     self.lost_in_a_row = 0
@@ -4759,15 +4767,13 @@ class Runner:
     def count_refused(self, request: Request, error: ServiceError) -> None:
         """Raise JudgeUnavailable if a refused answer is one of many: then it is not the answer's fault.
 
-        They are in a row, with one status, and of several submissions or else on several questions.
+        They are in a row, and of several submissions or else on several questions.
         """
         with self.changed:
-            place = (error.status, request.submission or request.item_id)
-            self.refused.setdefault(place, []).append(request.name)
-            alike = [names for (status, _), names in self.refused.items() if status == error.status]
-            names = list(flatten(alike))
+            self.refused.setdefault(request.submission or request.item_id, []).append(request.name)
+            names = list(flatten(self.refused.values()))
             self.judging.refused = f"{error} ({shorten_names(names)})"
-            if len(alike) >= MIN_REFUSED and len(names) >= MAX_FAILURES_IN_A_ROW:
+            if len(self.refused) >= MIN_REFUSED and len(names) >= MAX_FAILURES_IN_A_ROW:
                 raise JudgeUnavailable(self.judging.refused)
 
     def handle_refusal(self, refusal: RateLimited, started_s: float) -> bool:
