@@ -3836,10 +3836,9 @@ class Judged(msgspec.Struct, kw_only=True):
     def measure_gap(self, criterion: Criterion) -> float:
         """Return how many levels lie between repeats, or between judges; 0 if a person has decided."""
         judgement = self.find_judgement(criterion)
-        others = self.find_second_scores(criterion).values()
         if judgement is None or self.find_decision(criterion):
             return 0.0
-        judges = [judgement.score, *others]
+        judges = [judgement.score, *self.find_second_scores(criterion).values()]
         repeats = self.list_repeats(criterion) or judges
         levels = sorted(PROMPTS[criterion.prompt].choices.values())
         steps = (len(levels) - 1) / (levels[-1] - levels[0])
@@ -4517,8 +4516,7 @@ class Judge(msgspec.Struct):
                     self.failures[call.key] = outcome
                 progress.update()
 
-            if calls:
-                Runner(service, self.options, self.judging, keep).run(calls)
+            Runner(service, self.options, self.judging, keep).run(calls)
 
 
 def estimate_usage(call: Call) -> Usage:
@@ -5118,9 +5116,8 @@ class Service:
 
     def refuse_format(self, tried: int, error: ServiceError) -> bool:
         """Return whether a call failed because of its response format. From now on the next one is used."""
-        is_last = tried == len(RESPONSE_FORMATS) - 1
         is_about_format = error.status in FORMAT_STATUSES and re.search(FORMAT_REFUSED, str(error))
-        if is_last or not is_about_format:
+        if tried == len(RESPONSE_FORMATS) - 1 or not is_about_format:
             return False
         with self.lock:
             if self.format == tried:  # the first of the calls in flight
