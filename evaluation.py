@@ -4535,13 +4535,6 @@ def limit_usage(call: Call, body: RequestBody, tokens_per_char: float = 1 / CHAR
 # -- Calls: each worker takes a request to its end; the rate limiter says when a call may start
 
 
-class TokenLimit(NamedTuple):
-    """The minute's tokens in an answer's headers."""
-
-    limit: float
-    remaining: float
-
-
 class ServiceError(Exception):
     """A call that brought no reply. `status` is None if the service was not reached, or not in time."""
 
@@ -4774,7 +4767,7 @@ class Runner:
             if len(self.refused) >= MIN_REFUSED and len(names) >= MAX_FAILURES_IN_A_ROW:
                 raise JudgeUnavailable(self.judging.refused)
 
-    def handle_refusal(self, refusal: RateLimited, started_s: float) -> bool:
+    def handle_refusal(self, refusal: RateLimit, started_s: float) -> bool:
         """Make all calls wait. Return False if the request exceeds the limit. Raises JudgingStopped."""
         with self.changed:
             self.judging.refusals += 1
@@ -4862,41 +4855,41 @@ class RateLimiter:
         return wait_s
 
     def finish(
-        self, tokens: float, used: float, limit: TokenLimit | None, now_s: float, *, answered: bool = True
+        self, tokens: float, used: float, limit: RateLimit | None, now_s: float, *, answered: bool = True
     ) -> None:
         """Count a call that has ended: `tokens` were set aside for it, `used` were taken."""
         self.in_flight -= 1
         if "TPM" in self.buckets:
             self.buckets["TPM"].take(used - tokens, now_s)
         if limit:
-            bucket = self.find_bucket("TPM", limit.limit, limit.remaining, now_s)
-            # Some of the calls in flight are in `remaining`, others are not; a small bucket is not meant.
-            is_exact = not self.in_flight and bucket.capacity == math.inf
-            bucket.level = limit.remaining if is_exact else min(bucket.level, limit.remaining)
+            bucket = self.find_bucket(limit, now_s)
+            # Some of the calls in flight are counted as used, others are not; a small bucket is not meant.
+            if not self.in_flight and bucket.capacity == math.inf:
+                bucket.level = limit.limit - limit.used
         if answered:
             # A service that states limits has others that it does not state: approach them step by step.
             self.window = min(self.workers, self.window + 1) if limit else self.workers
             for bucket in self.buckets.values():
                 bucket.pace = min(1.0, bucket.pace + FASTER)
 
-    def find_bucket(self, kind: str, limit: float, level: float, now_s: float) -> TokenBucket:
-        """Return the bucket of a minute's limit that the service has stated: a new one if it has changed."""
-        bucket = self.buckets.get(kind)
-        if bucket is None or bucket.limit != limit:
-            bucket = TokenBucket(limit, level, now_s)
-            self.buckets[kind] = bucket
+    def find_bucket(self, stated: RateLimit, now_s: float) -> TokenBucket:
+        """Return the bucket of a minute's limit, with at most what is left: a new one if it has changed."""
+        left = stated.limit - stated.used
+        bucket = self.buckets.get(stated.kind)
+        if bucket is None or bucket.limit != stated.limit:
+            bucket = TokenBucket(stated.limit, left, now_s)
+            self.buckets[stated.kind] = bucket
+        bucket.level = min(bucket.level, left)
         return bucket
 
-    def refuse(self, refusal: RateLimited, now_s: float, *, is_first: bool = True) -> None:
+    def refuse(self, refusal: RateLimit, now_s: float, *, is_first: bool = True) -> None:
         """Keep to the limit for which the service has refused a call, the first of those in flight or not."""
         self.window = 1  # one call at a time finds out when calls are accepted again
         self.next_s = max(self.next_s, now_s + refusal.wait_s)
         if refusal.kind not in ("RPM", "TPM"):
             return
-        left = refusal.limit - refusal.used
-        bucket = self.find_bucket(refusal.kind, refusal.limit, left, now_s)
-        bucket.level = min(bucket.level, left)
-        if refusal.requested <= left:  # and yet refused: a small bucket, which is empty now
+        bucket = self.find_bucket(refusal, now_s)
+        if refusal.used + refusal.requested <= refusal.limit:  # and yet refused: a small bucket, empty now
             bucket.capacity = min(bucket.capacity, max(refusal.used, 1.0))
             bucket.level = min(bucket.level, 0.0)
             if is_first:
@@ -4913,8 +4906,8 @@ STATED_LIMIT = (
 )
 
 
-class RateLimited(NamedTuple):
-    """The limit that a 429 names, and the seconds to wait. A limit of 0: it names none."""
+class RateLimit(NamedTuple):
+    """What a 429, or the headers of any answer, say of a limit. A limit of 0: none is named."""
 
     kind: str = ""  # "RPM", "TPM", "RPD", "TPD"; "" if it is not named
     limit: float = 0.0
@@ -4927,7 +4920,7 @@ class RateLimited(NamedTuple):
         return f"the limit {limit} is reached" if self.limit else "a limit is reached"
 
 
-def read_refusal(error: ServiceError) -> RateLimited:
+def read_refusal(error: ServiceError) -> RateLimit:
     """Read a 429. Without any time in it the wait is a second.
 
     The header `retry-after` counts before the message, unless it is the message's time rounded up.
@@ -4939,10 +4932,10 @@ def read_refusal(error: ServiceError) -> RateLimited:
         wait_s = 1.0 if stated_s is None else stated_s
     match = re.search(STATED_LIMIT, error.message)
     if match is None:
-        return RateLimited(wait_s=wait_s)
+        return RateLimit(wait_s=wait_s)
     limit = float(match["limit"])
     used = float(match["used"] or limit)
-    return RateLimited(match["kind"] or "", limit, used, float(match["requested"] or 1), wait_s)
+    return RateLimit(match["kind"] or "", limit, used, float(match["requested"] or 1), wait_s)
 
 
 def parse_duration(text: str) -> float | None:
@@ -4955,11 +4948,11 @@ def parse_duration(text: str) -> float | None:
     return min(sum(seconds), 1e9)
 
 
-def read_token_limit(headers: Mapping[str, str]) -> TokenLimit | None:
+def read_token_limit(headers: Mapping[str, str]) -> RateLimit | None:
     """Return the minute's tokens in an answer's headers; None if they do not say."""
     limit = parse_duration(headers.get("x-ratelimit-limit-tokens", ""))
     remaining = parse_duration(headers.get("x-ratelimit-remaining-tokens", ""))
-    return TokenLimit(limit, remaining) if limit and remaining is not None else None
+    return RateLimit("TPM", limit, limit - remaining) if limit and remaining is not None else None
 
 
 # -- The service
@@ -5074,11 +5067,11 @@ class Service:
             text = text.replace(secret, "***")
         return text
 
-    def complete_in_time(self, body: RequestBody, prompt: Prompt) -> tuple[Reply, TokenLimit | None]:
+    def complete_in_time(self, body: RequestBody, prompt: Prompt) -> tuple[Reply, RateLimit | None]:
         """Make a call in a thread of its own, to give it up after `timeout`: httpx times each byte alone."""
         from concurrent import futures
 
-        ended: futures.Future[tuple[Reply, TokenLimit | None]] = futures.Future()
+        ended: futures.Future[tuple[Reply, RateLimit | None]] = futures.Future()
 
         def work() -> None:
             try:
@@ -5092,7 +5085,7 @@ class Service:
         except futures.TimeoutError:
             raise ServiceError(f"no whole answer within {self.timeout_s:g} s", is_lost=True) from None
 
-    def complete(self, body: RequestBody, prompt: Prompt) -> tuple[Reply, TokenLimit | None]:
+    def complete(self, body: RequestBody, prompt: Prompt) -> tuple[Reply, RateLimit | None]:
         """Make a call. What JSON mode gave up on is a reply, too: it may be usable."""
         import httpx
 

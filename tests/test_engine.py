@@ -349,12 +349,12 @@ class Limiter:
 
     def end(self, tokens: float, used: float, headers: tuple[float, float] | None = None) -> None:
         """End a call that used so many tokens. The headers are limit and remaining tokens."""
-        limit = evaluation.TokenLimit(*headers) if headers else None
+        limit = evaluation.RateLimit("TPM", headers[0], headers[0] - headers[1]) if headers else None
         self.limiter.finish(tokens, used, limit, self.now_s)
 
     def refuse(self, *numbers: Any) -> None:
         """Tell of a 429: kind, limit, used and requested in its message, and the wait."""
-        self.limiter.refuse(evaluation.RateLimited(*numbers), self.now_s)
+        self.limiter.refuse(evaluation.RateLimit(*numbers), self.now_s)
 
 
 Step = tuple[Any, ...]  # name of a method and its arguments
