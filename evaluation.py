@@ -4475,7 +4475,7 @@ class Judge(msgspec.Struct):
                 batches.submit(todo)
             else:
                 self.run_calls(service, todo)
-            if batches.under_way and not judging.stopped:
+            if batches.under_way:
                 names = shorten_names(batches.under_way)
                 judging.stopped = f"batches are under way ({names}); run again within {BATCH_HOURS} hours"
         except ModelWithdrawn as error:
