@@ -4172,7 +4172,7 @@ CHARS_PER_TOKEN = 4.0  # of English text, until the service has counted
 WITHDRAWN_CODES = ("model_not_found", "model_decommissioned")
 ENDING_STATUSES = (401, 402)  # the key or the account: nothing can be judged
 REFUSING_STATUSES = (*range(300, 400), 403, 404, 405)  # of all, or of one answer that a firewall dislikes
-MIN_REFUSED = 3  # submissions, or questions, whose answers are among them
+MIN_REFUSED = 3  # submissions, or questions, that so many refused answers come from
 PASSING_STATUSES = (None, 200, 408, 409, 498, *range(500, 600))  # 200: see read_completion; 498: no capacity
 
 Notify: TypeAlias = Callable[[str], None]
