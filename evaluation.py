@@ -3274,11 +3274,6 @@ class Prompt(msgspec.Struct, frozen=True, dict=True):
         texts = [f"[{{marker}} {TITLES.get(name, name)}]\n{{{name}}}\n" for name in self.data]
         return f"{self.before}{''.join(texts)}[{{marker}} end]{self.after}"
 
-    @functools.cached_property
-    def own_chars(self) -> int:
-        """Return the number of characters that are this program's, in every request with this prompt."""
-        return len(self.system_message) + len(self.template)
-
     @property
     def complaint(self) -> str:
         """Return the template of the message after an invalid reply; {complaint} says what is wrong."""
@@ -3326,7 +3321,7 @@ EXPLANATION_FORM = ", ".join(f'"{criterion}": "at most 25 words"' for criterion 
 CRITERIA_FORM = ", ".join(f'"{criterion}": 0, 1 or 2' for criterion in CRITERIA)
 
 
-PROMPTS: Mapping[str, Prompt] = {
+BASE_PROMPTS: Mapping[str, Prompt] = {
     "rubric": Prompt(
         """\
 You grade an answer: compare it with the reference and give the score, 1 to 5, of the rubric level that fits \
@@ -3463,18 +3458,18 @@ def name_own_prompt(own: OwnCriterion, shown: Iterable[str] = ()) -> str:
     return "_".join(["scale" if own.levels else "criterion", *shown])
 
 
-def list_variants() -> dict[str, Prompt]:
-    """Return the prompts that show a context, or for criteria of the user's own what an answer has."""
-    prompts = {}
+def build_prompts() -> dict[str, Prompt]:
+    """Return all prompts, with those that show a context, or more than the answer, beside the base."""
+    prompts = {**BASE_PROMPTS}
     for base, name in CONTEXT_PROMPTS.items():  # the answer is then to be faithful to the context
-        prompt = PROMPTS[base]
+        prompt = BASE_PROMPTS[base]
         basis = QUALITY_INSTRUCTIONS.format(basis="context reference")
         instructions = (basis if base == "quality" else prompt.instructions) + CONTEXT_INSTRUCTIONS
         data = ("question", "context", *prompt.data[1:])
         prompts[name] = msgspec.structs.replace(prompt, instructions=instructions, data=data)
     for base in ("criterion", "scale"):
         for shown in (["gold"], ["context"], ["context", "gold"]):
-            prompt = PROMPTS[base]
+            prompt = BASE_PROMPTS[base]
             instructions = prompt.instructions + "".join(OWN_INSTRUCTIONS[name] for name in shown)
             data = ("question", *shown, "answer")
             name = "_".join([base, *shown])
@@ -3482,7 +3477,7 @@ def list_variants() -> dict[str, Prompt]:
     return prompts
 
 
-PROMPTS = {**PROMPTS, **list_variants()}
+PROMPTS = build_prompts()
 
 
 def hash_prompt(name: str) -> str:
@@ -3609,7 +3604,7 @@ class Request(NamedTuple):
 Outcomes: TypeAlias = dict[RequestId, Outcome]
 
 
-def list_repeats(requests: Iterable[Request], n_repeats: int) -> list[Request]:
+def repeat_requests(requests: Iterable[Request], n_repeats: int) -> list[Request]:
     """Return each request and its repeats. Further ones are sampled: at temperature 0 they are copies."""
     repeated = []
     for request in requests:
@@ -3677,7 +3672,8 @@ def build_messages(prompt: Prompt, texts: Mapping[str, str]) -> list[dict[str, s
     filled = dict(texts)
     for name in prompt.data:
         filled[name] = escape_delimiters(texts[name]).strip()
-    marker = choose_marker([filled[name] for name in prompt.data])
+    joined = "\0".join(filled[name] for name in prompt.data)  # a writer of one text cannot know its hash
+    marker = hashlib.sha256(joined.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     content = prompt.template.format(marker=marker, **filled)
     return [{"role": "system", "content": prompt.system_message}, {"role": "user", "content": content}]
 
@@ -3745,13 +3741,11 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def prompt_hash(self) -> str:
-        """Return the hash of what the judge is told: scores by another one are not comparable."""
         digest = hash_prompt(self.prompt)
         return hash_json([digest, self.own.texts]) if self.own else digest
 
     @property
     def measures(self) -> list[str]:
-        """The names of the measures that rest on the judgement."""
         return [self.measure.name, *self.derived]
 
     def find_word(self, scored: Judgement | Decision) -> Any:
@@ -3770,7 +3764,7 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
         word = self.find_word(scored)
         return word if isinstance(word, str) else f"{scored.score:.3g}"
 
-    def read_score(self, value: object) -> float:
+    def parse_score(self, value: object) -> float:
         """Return the score that a person has given, as a number or the judge's word. Raises ValueError."""
         prompt = PROMPTS[self.prompt]
         text = (format_plain(value) or "").strip().casefold().replace(",", ".")
@@ -3790,23 +3784,22 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
             return f"{self.find_word(outcome)}{remark}, overridden: {outcome.reason} (The judge: {judged})"
         word = str(self.find_word(outcome))
         if len(outcome.repeats) > 1:
-            word += f" ({self.list_words(outcome)})"
+            word += f" ({self.describe_words(outcome)})"
         return f"{word}{remark}: {outcome.rationale}"
 
     def list_columns(self, further: Iterable[str]) -> list[str]:
-        """Return the columns of the judgements beside the one that counts."""
         return [f"{self.name}_{kind}" for kind in further]
 
     def describe_marks(self, answer: Judged) -> str:
         """Return the scores by all judges, "5, 3, 5; openai/gpt-oss-20b: 2"; "" if there is only one."""
         judgement = answer.find_judgement(self)
-        others = answer.others.get(self.name, {})
-        marks = [f"{name}: {self.format_score(other)}" for name, other in others.items()]
+        given = answer.second_marks.get(self.name, {})
+        marks = [f"{name}: {self.format_score(mark)}" for name, mark in given.items()]
         if judgement is None or len(judgement.repeats) + len(marks) < 2:
             return ""
-        return "; ".join([self.list_words(judgement), *marks])
+        return "; ".join([self.describe_words(judgement), *marks])
 
-    def list_words(self, judgement: Judgement) -> str:
+    def describe_words(self, judgement: Judgement) -> str:
         """Return "yes, no, yes": the judge's word each time that it was asked."""
         return ", ".join(str(self.find_word(repeat)) for repeat in judgement.repeats)
 
@@ -3819,7 +3812,7 @@ class Judged(msgspec.Struct, kw_only=True):
 
     scores: dict[str, float] = {}
     outcomes: dict[str, Outcome | Decision] = {}  # by criterion; a decision keeps the judge's
-    others: dict[str, dict[str, Judgement]] = {}  # by criterion and second marker, whose scores never count
+    second_marks: dict[str, dict[str, Judgement]] = {}  # by criterion and second marker; they never count
     flags: Sequence[str] = ()  # of what speaks to the judge; only where one was asked
 
     def find_decision(self, criterion: Criterion) -> Decision | None:
@@ -3855,18 +3848,16 @@ class Judged(msgspec.Struct, kw_only=True):
         judgement = self.find_judgement(criterion)
         return [repeat.score for repeat in judgement.repeats] if judgement else []
 
-    def list_others(self, criterion: Criterion) -> dict[str, float]:
-        """Return the scores that second markers have given, by their names."""
-        given = self.others.get(criterion.name, {})
+    def find_second_scores(self, criterion: Criterion) -> dict[str, float]:
+        given = self.second_marks.get(criterion.name, {})
         return {name: judgement.score for name, judgement in given.items()}
 
     def measure_gap(self, criterion: Criterion) -> float:
         """Return how many levels lie between repeats, or between judges; 0 if a person has decided."""
         judgement = self.find_judgement(criterion)
-        others = self.list_others(criterion).values()
-        if judgement is None or not (judgement.repeats or others) or self.find_decision(criterion):
+        if judgement is None or self.find_decision(criterion):
             return 0.0
-        judges = [judgement.score, *others]
+        judges = [judgement.score, *self.find_second_scores(criterion).values()]
         repeats = self.list_repeats(criterion) or judges
         levels = sorted(PROMPTS[criterion.prompt].choices.values())
         steps = (len(levels) - 1) / (levels[-1] - levels[0])
@@ -3883,17 +3874,9 @@ JUDGED_COLUMNS: Mapping[str, Callable[..., Any]] = {
     "rationale": Judged.find_rationale,
     "failure": lambda answer, criterion: answer.explain_failures([criterion]),
     "repeats": Judged.list_repeats,
-    "second_markers": Judged.list_others,
+    "second_markers": Judged.find_second_scores,
 }
 FURTHER_COLUMNS = ("repeats", "second_markers")  # those with the judgements beside the score that counts
-
-
-def list_judges(criteria: Iterable[Criterion], judging: Judging) -> dict[str, JudgedBy]:
-    """Return by whom the measures that rest on some criteria are judged."""
-    judges: dict[str, JudgedBy] = {}
-    for criterion in criteria:
-        judges |= dict.fromkeys(criterion.measures, judging.sign(criterion))
-    return judges
 
 
 def prepare_own(own: OwnCriterion, texts: Mapping[str, str]) -> Case:
@@ -3906,7 +3889,6 @@ def prepare_own(own: OwnCriterion, texts: Mapping[str, str]) -> Case:
 
 
 def measure_own(own: OwnCriterion, name: str, key: str = "") -> Measure:
-    """Return the measure that has the scores by a criterion of the user's own."""
     if own.levels:
         return Measure(name, own.name, 2, highest=TOP_SCORE, key=key, explanation=own.description)
     explanation = f"{own.description} The share of answers for which the judge says yes."
@@ -3987,16 +3969,6 @@ def escape_delimiters(text: str) -> str:
     return re.sub(DELIMITER, lambda match: match[0].translate(ROUND_BRACKETS), remove_invisible(text))
 
 
-def choose_marker(texts: Sequence[str]) -> str:
-    """Return a word that none of the texts contains; the same for the same texts, to keep journal keys."""
-    joined = "\0".join(texts)
-    digest = hashlib.sha256(joined.encode("utf-8", "surrogatepass")).hexdigest()
-    for length in range(8, len(digest)):
-        if digest[:length] not in joined:
-            return digest[:length]
-    return digest
-
-
 # -- Reading replies
 
 
@@ -4034,7 +4006,11 @@ class Reply(msgspec.Struct, kw_only=True, omit_defaults=True):
         """Return the judgement in the reply, a new or a stored one, on an answer. Raises InvalidReply."""
         value, source = parse_reply(self.content, self.cut_off)
         if prompt.reply_type:
-            judgement = read_writing(value, prompt.reply_type)
+            try:
+                written = msgspec.convert(value, prompt.reply_type)
+            except msgspec.ValidationError as error:
+                raise InvalidReply(f"it is not as asked for: {error}") from None
+            judgement = Judgement(0, "", value=msgspec.to_builtins(written))
         else:
             judgement = read_scores(only_dict(value), prompt)
             if "{" in answer and fold_json(source) in fold_json(escape_delimiters(answer)):
@@ -4091,15 +4067,6 @@ QUOTES = "\"'`\u00b4<>\uff02\uff07\uff1c\uff1e"  # and angle brackets
 HARMFUL = ("Nd", "Nl", "No", "Pi", "Pf", "Ps", "Pe")  # categories of numbers, other quotes and brackets
 
 
-def read_writing(value: object, reply_type: type[msgspec.Struct]) -> Judgement:
-    """Return what a model has written. Raises InvalidReply."""
-    try:
-        reply = msgspec.convert(value, reply_type)
-    except msgspec.ValidationError as error:
-        raise InvalidReply(f"it is not as asked for: {error}") from None
-    return Judgement(0, "", value=msgspec.to_builtins(reply))
-
-
 def read_scores(value: Mapping[str, object], prompt: Prompt) -> Judgement:
     """Return the scores and the reason, or a line per score if each has one. Raises InvalidReply."""
     group = only_dict(value.get(prompt.group)) if prompt.group else value
@@ -4130,7 +4097,6 @@ def parse_choice(value: object, prompt: Prompt, name: str) -> float:
 
 
 def show_json(value: object) -> str:
-    """Return a value as JSON, cut off if it is long."""
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 60 else f"{text[:60]}..."
 
@@ -4155,7 +4121,6 @@ def find_families(model: str) -> set[str]:
 
 
 def warn_about_family(judge: str, generators: Iterable[str]) -> list[str]:
-    """Return a warning if the judge is of one family with models whose answers it judges."""
     alike = [generator for generator in generators if find_families(generator) & find_families(judge)]
     if not alike:
         return []
@@ -4213,7 +4178,7 @@ KEY_VARIABLE = "GROQ_API_KEY"
 BASE_URL_VARIABLE = "GROQ_BASE_URL"
 GROQ_URL = "https://api.groq.com"
 GROQ_PREFIX = "/openai/v1"  # of the paths of Groq's API
-OPEN_PREFIX = "/v1"  # of those of other servers with OpenAI's API
+PREFIXES = (GROQ_PREFIX, "/v1")  # the second one is that of other servers with OpenAI's API
 MIN_SECRET_CHARS = 12  # a shorter "key", as local servers take it, may be a word and is not redacted
 
 MAX_WORKERS = 128
@@ -4221,7 +4186,7 @@ WORKERS_PER_CLIENT = 16  # httpx searches its whole connection pool for each cal
 FIRST_WINDOW = 4  # calls in flight until the service's limits are known
 MAX_ATTEMPTS = 6  # calls for one reply while the service is overloaded, slow or out of reach
 MAX_COMPLAINTS = 2  # an invalid reply is asked for again so often, with the complaint added
-MAX_FAILURES_IN_A_ROW = 20  # calls that did not reach the service, or refusals, before judging stops
+MAX_FAILURES_IN_A_ROW = 20  # lost calls, limits, or refused answers before judging stops
 TIMEOUT_S = 300.0  # of a call; a local model on a processor is slow
 GRACE_S = 2.0  # how long calls in flight are awaited when judging stops early
 BACKOFF_S = 0.5  # after the first error; twice as long after each other one
@@ -4232,7 +4197,7 @@ CHARS_PER_TOKEN = 4.0  # of English text, until the service has counted
 WITHDRAWN_CODES = ("model_not_found", "model_decommissioned")
 ENDING_STATUSES = (401, 402)  # the key or the account: nothing can be judged
 REFUSING_STATUSES = (*range(300, 400), 403, 404, 405)  # of all, or of one answer that a firewall dislikes
-MIN_REFUSED = 3  # submissions, or questions, that are refused alike before judging stops
+MIN_REFUSED = 3  # submissions, or questions, that so many refused answers come from
 PASSING_STATUSES = (None, 200, 408, 409, 498, *range(500, 600))  # 200: see read_completion; 498: no capacity
 
 Notify: TypeAlias = Callable[[str], None]
@@ -4249,9 +4214,9 @@ class Judging(msgspec.Struct):
     url: str = ""  # of another service than Groq's
     stopped: str = ""  # why it ended early
     unavailable: str = ""  # why nothing could be asked
-    without_key: str = ""  # what to do about judgements that are missing because there is no key
+    without_api_key: str = ""  # what to do about judgements that are missing because there is no key
     repeats: int = 1  # how often each judgement is asked for
-    others: dict[str, dict[RequestId, Judgement]] = {}  # of second markers, by their names; they never count
+    second_markers: dict[str, dict[RequestId, Judgement]] = {}  # by name; they never count
     refused: str = ""  # the last answer's refusal
     shortened: list[str] = []  # answers whose prompts the service does not seem to have read whole
     n_replies: int = 0  # that can be used, of this run and from the journal
@@ -4267,22 +4232,26 @@ class Judging(msgspec.Struct):
         return f" (asked: {self.url})" if self.url else ""
 
     def is_complete(self) -> bool:
-        return not (self.stopped or self.unavailable or self.without_key)
+        return not (self.stopped or self.unavailable or self.without_api_key)
 
     def sign(self, criterion: Criterion) -> JudgedBy:
         return JudgedBy(self.model, criterion.prompt_hash, self.repeats)
 
+    def sign_measures(self, criteria: Iterable[Criterion]) -> dict[str, JudgedBy]:
+        judges: dict[str, JudgedBy] = {}
+        for criterion in criteria:
+            judges |= dict.fromkeys(criterion.measures, self.sign(criterion))
+        return judges
+
     def list_origins(self, criteria: Iterable[Criterion]) -> list[str]:
-        """Return a line for each criterion, to be quoted with its figures."""
         return [self.sign(criterion).describe(criterion.measure.title) for criterion in criteria]
 
     def list_further(self) -> list[str]:
         """Return those of FURTHER_COLUMNS that have something to show."""
-        return list(itertools.compress(FURTHER_COLUMNS, [self.repeats > 1, bool(self.others)]))
+        return list(itertools.compress(FURTHER_COLUMNS, [self.repeats > 1, bool(self.second_markers)]))
 
-    def find_others(self, request_id: RequestId) -> dict[str, Judgement]:
-        """Return the second markers' judgements of an answer."""
-        return {name: given[request_id] for name, given in self.others.items() if request_id in given}
+    def find_second_marks(self, request_id: RequestId) -> dict[str, Judgement]:
+        return {name: given[request_id] for name, given in self.second_markers.items() if request_id in given}
 
     def compute_cost(self, model: str, usage: Usage, batched: Usage = NO_USAGE) -> float | None:
         """Return US dollars; None for an unknown price. `batched` is the part of the usage in batches."""
@@ -4295,7 +4264,7 @@ class Judging(msgspec.Struct):
             cost += share * (prompt * price[0] + part.completion * price[1]) / 1e6
         return cost
 
-    def describe_cost(self, calls: Sequence[Call], *, is_batch: bool) -> tuple[str, float | None]:
+    def estimate_cost(self, calls: Sequence[Call], *, is_batch: bool) -> tuple[str, float | None]:
         """Return the estimated cost of calls in words, and the most that they may cost; None if unknown."""
         usage = sum(map(estimate_usage, calls), NO_USAGE)
         most = sum((limit_usage(call, call.body) for call in calls), NO_USAGE)
@@ -4310,7 +4279,7 @@ class Judging(msgspec.Struct):
         price = "price unknown" if cost is None else f"${cost:.4f}"
         return f"{usage.prompt} tokens in, {usage.completion} out, {price}"
 
-    def describe_use(self) -> list[str]:
+    def report_use(self) -> list[str]:
         """Return who has replied how often, and what the calls of this run took."""
         title = "Judge" if self.activity == "judging" else "Model"
         replies = f"{title}: {self.model}, {self.n_replies} {self.noun}"
@@ -4319,7 +4288,7 @@ class Judging(msgspec.Struct):
         calls = f"{self.calls} calls, {self.retries} retries, {self.refusals} rate limits (429)"
         return [f"{replies}; {calls}, {self.describe_usage(self.model, self.usage)}, {self.seconds:.1f} s"]
 
-    def describe_end(self) -> list[str]:
+    def report_end(self) -> list[str]:
         """Return why not everything was judged, or perhaps not by the whole prompt."""
         lines = []
         if self.shortened:
@@ -4330,9 +4299,16 @@ class Judging(msgspec.Struct):
             lines.append(f"error: {self.activity} ended: {self.unavailable}{self.where}")
         elif self.stopped:
             lines.append(f"error: {self.activity} ended early: {self.stopped}{self.where}")
-        elif self.without_key:
-            lines.append(f"warning: {self.without_key}")
+        elif self.without_api_key:
+            lines.append(f"warning: {self.without_api_key}")
         return lines
+
+
+class Candidate(NamedTuple):
+    """A model that may judge, at the endpoint whose replies count then."""
+
+    endpoint: str
+    model: str
 
 
 class Judge(msgspec.Struct):
@@ -4354,33 +4330,14 @@ class Judge(msgspec.Struct):
         """Return the outcome of every request, all by one model: scores by two are not comparable."""
         judging = self.judging
         self.choose(requests)
-        if self.choice:
-            self.notify(f"The journal's {judging.noun} are by {self.choice}")
-        unusable, contradictory = self.journal.find_faults(self.calls)
-        if unusable:  # an earlier version may have counted them
-            end = "are asked for again" if self.service else "count as missing"
-            named = f"{len(unusable)}, {shorten_names(unusable)}"
-            self.notify(f"{self.journal.path}: stored replies that are not usable: {named}; they {end}.")
-        if contradictory:
-            what = f"requests with replies of different scores: {len(contradictory)}; the first reply counts"
-            self.notify(f"{self.journal.path}: {what} ({shorten_names(contradictory)}).")
+        self.report_journal()
         unasked = Failure("not in the journal", asked=False)
         if self.service is not None:
-            try:
-                self.ask_service(self.service)
-            except JudgeUnavailable as error:
-                judging.unavailable = str(error)
-            except JudgingStopped as error:
-                judging.stopped = str(error)
-            except ServiceError as error:  # a request for a batch failed
-                if error.status in ENDING_STATUSES + REFUSING_STATUSES:
-                    judging.unavailable = str(error)
-                else:
-                    judging.stopped = f"a request for a batch failed: {error}; run again later"
+            self.ask_service(self.service)
             unasked.reason = "left out" if judging.is_complete() else f"{judging.activity} ended early"
         answered: list[tuple[Request, Outcome]] = []
         for call in self.calls:
-            stored = self.journal.find(call.key, call.prompt)
+            stored = self.journal.find(self.journal.endpoint, call.key, call.prompt)
             answered.append((call.request, stored or self.failures.get(call.key, unasked)))
         judging.n_replies = sum(isinstance(outcome, Judgement) for _, outcome in answered)
         if not (judging.n_replies or judging.stopped):
@@ -4389,32 +4346,41 @@ class Judge(msgspec.Struct):
         if n_missing and self.service is None:
             missing = f"{n_missing} of {len(answered)} {judging.noun}"
             endpoint = self.journal.endpoint
-            is_today = endpoint == fold_endpoint(read_endpoint().name)
+            is_today = endpoint == fold_endpoint(find_endpoint().name)
             variables = KEY_VARIABLE if is_today else f"{KEY_VARIABLE} and {BASE_URL_VARIABLE}={endpoint}"
-            judging.without_key = f"set {variables} for the remaining {missing}"
-        judging.others = self.find_others()
+            judging.without_api_key = f"set {variables} for the remaining {missing}"
+        judging.second_markers = self.find_second_markers()
         return collect_outcomes(answered)
 
-    def find_others(self) -> dict[str, dict[RequestId, Judgement]]:
-        """Return what other judges, whose replies the journal has, say of what this one is asked, by name.
+    def report_journal(self) -> None:
+        """Say by whom the stored replies are, and which of them do not count."""
+        if self.choice:
+            self.notify(f"The journal's {self.judging.noun} are by {self.choice}")
+        unusable, contradictory = self.journal.find_faults(self.calls)
+        if unusable:  # an earlier version may have counted them
+            end = "are asked for again" if self.service else "count as missing"
+            named = f"{len(unusable)}, {shorten_names(unusable)}"
+            self.notify(f"{self.journal.path}: stored replies that are not usable: {named}; they {end}.")
+        if contradictory:
+            what = f"requests with replies of different scores: {len(contradictory)}; the first reply counts"
+            self.notify(f"{self.journal.path}: {what} ({shorten_names(contradictory)}).")
 
-        Of an answer that such a judge has not judged as often as this one its first judgement is taken.
-        """
+    def find_second_markers(self) -> dict[str, dict[RequestId, Judgement]]:
+        """Return what other judges, whose replies the journal has, say of what this one is asked, by name."""
         model = self.judging.model
-        others: dict[str, dict[RequestId, Judgement]] = {}
+        markers: dict[str, dict[RequestId, Judgement]] = {}
         for endpoint, other in sorted(self.journal.times):
             if other == model and endpoint in ("", self.journal.endpoint):
                 continue
-            found: dict[RequestId, list[Judgement | None]] = defaultdict(list)
+            found: dict[RequestId, list[Judgement]] = defaultdict(list)
             for call in self.plan(other):
-                found[call.request.id].append(self.journal.find_at((endpoint, call.key), call.prompt))
-            name = f"{other} at {endpoint}" if other == model or other in others else other
-            for request_id, judgements in found.items():
-                given = judgements if all(judgements) else judgements[:1]
-                if all(given):
-                    outcome = average_repeats(list(filter(None, given)))
-                    others.setdefault(name, {})[request_id] = outcome
-        return others
+                judgement = self.journal.find_at((endpoint, call.key), call.prompt)
+                if judgement:
+                    found[call.request.id].append(judgement)
+            name = f"{other} at {endpoint}" if other == model or other in markers else other
+            if found:
+                markers[name] = {request_id: average_repeats(given) for request_id, given in found.items()}
+        return markers
 
     def choose(self, requests: Sequence[Request]) -> None:
         """Choose the model, and without a key the endpoint, whose replies answer most of the requests.
@@ -4424,89 +4390,105 @@ class Judge(msgspec.Struct):
         """
         journal = self.journal
         options = self.options
-        self.requests = list_repeats(requests, options.repeats)
+        self.requests = repeat_requests(requests, options.repeats)
         if options.judge_model:  # it is named, so it is nobody's successor
             journal.withdrawn.clear()
-        usual = options.judge_model or DEFAULT_JUDGE_MODEL
-        today = (journal.endpoint, usual)
-        judges = dict.fromkeys([*journal.list_judges(options), today])
-        counts = {judge: self.count_answered(judge) for judge in judges}
+        usual = Candidate(journal.endpoint, options.judge_model or DEFAULT_JUDGE_MODEL)
+        # A key is the hash of a whole request to one model: what a candidate has answered shows only when
+        # all of its requests are planned.
+        candidates = dict.fromkeys([*journal.list_candidates(options), usual])
+        counts = {candidate: self.count_answered(candidate) for candidate in candidates}
         most = max(counts.values())
-        equal = [judge for judge in counts if counts[judge] == most > 0]
-        best = today
-        if equal:
-            is_whole = most == len({call.key for call in self.plan(usual)})
-            best = self.choose_of_equal(equal, is_whole=is_whole)
-        elif journal.has_key and options.follows_journal and not options.judge_model:
-            best = self.choose_elsewhere(today)
-        journal.endpoint, model = best
-        self.calls = self.plan(model)
-        self.judging.model = model
-        self.judging.requested_model = journal.withdrawn.get(model, model)
-        is_open = not journal.endpoint.endswith(GROQ_PREFIX)
-        if self.calls and journal.has_key and is_open and not (self.choice or most or options.judge_model):
-            raise UsageError(f"{journal.endpoint}: name one of its models with --model")
+        chosen = usual
+        if most:
+            equal = [candidate for candidate in counts if counts[candidate] == most]
+            chosen = self.choose_of_equal(equal, most)
+        elif journal.asks_service and options.follows_journal and not options.judge_model:
+            chosen = self.choose_elsewhere(usual)
+        journal.endpoint = chosen.endpoint
+        self.calls = self.plan(chosen.model)
+        self.judging.model = chosen.model
+        self.judging.requested_model = journal.withdrawn.get(chosen.model, chosen.model)
+        is_open = not chosen.endpoint.endswith(GROQ_PREFIX)
+        has_name = bool(self.choice or most or options.judge_model)
+        if self.calls and journal.asks_service and is_open and not has_name:
+            raise UsageError(f"{chosen.endpoint}: name one of its models with --model")
 
     def plan(self, model: str) -> list[Call]:
         if model not in self.plans:
             self.plans[model] = self.journal.plan_calls(model, self.requests)
         return self.plans[model]
 
-    def count_answered(self, judge: tuple[str, str]) -> int:
+    def count_answered(self, candidate: Candidate) -> int:
         journal = self.journal
-        journal.endpoint, model = judge
-        calls = self.plan(model)
-        answered = {call.key for call in calls if journal.find(call.key, call.prompt)}
-        if journal.has_key:  # otherwise no batch can be collected
-            answered |= {call.key for call in calls} & journal.list_under_way()
+        calls = self.plan(candidate.model)
+        answered = {call.key for call in calls if journal.find(candidate.endpoint, call.key, call.prompt)}
+        if journal.asks_service:  # otherwise no batch can be collected
+            answered |= {call.key for call in calls} & journal.find_under_way(candidate.endpoint)
         return len(answered)
 
-    def name_judge(self, endpoint: str, model: str) -> str:
-        withdrawn = self.journal.withdrawn.get(model, "")
-        name = f"{model}, successor of {withdrawn}" if withdrawn else model
-        is_named = not (self.journal.has_key or endpoint.startswith(GROQ_URL))
-        return f"{name} at {endpoint}" if is_named else name
+    def name_candidate(self, candidate: Candidate) -> str:
+        withdrawn = self.journal.withdrawn.get(candidate.model, "")
+        name = f"{candidate.model}, successor of {withdrawn}" if withdrawn else candidate.model
+        is_named = not (self.journal.asks_service or candidate.endpoint.startswith(GROQ_URL))
+        return f"{name} at {candidate.endpoint}" if is_named else name
 
-    def choose_of_equal(self, judges: Sequence[tuple[str, str]], *, is_whole: bool) -> tuple[str, str]:
-        """Return which of the judges counts that have answered as many requests, the newest first.
+    def choose_of_equal(self, candidates: Sequence[Candidate], n_answered: int) -> Candidate:
+        """Return which of the candidates counts that have answered as many requests, the newest first.
 
         It is that of the last results; else of those that have answered all the one that did so first.
         """
-        last_model = self.find_last_model() if len(judges) > 1 else ""
-        of_last = [judge for judge in judges if judge[1] == last_model]
-        best = (of_last or judges)[0]
+        last_model = self.find_last_model() if len(candidates) > 1 else ""
+        of_last = [candidate for candidate in candidates if candidate.model == last_model]
+        best = (of_last or candidates)[0]
         why = ", as in the last results" if of_last else ""
-        if is_whole and len(judges) > 1 and not of_last:
-            best = min(judges, key=self.find_end)
+        is_whole = n_answered == len({call.key for call in self.plan(best.model)})
+        if is_whole and len(candidates) > 1 and not of_last:
+            best = min(candidates, key=self.find_end)
             why = ", as it was complete first"
         if why:
-            others = [self.name_judge(*judge) for judge in judges if judge != best]
+            others = [self.name_candidate(candidate) for candidate in candidates if candidate != best]
             why += f"; as many are also there by {shorten_names(others)}"
-        name = self.name_judge(*best)
+        name = self.name_candidate(best)
         if why or name != (self.options.judge_model or DEFAULT_JUDGE_MODEL):
             self.choice = f"{name}: it is used{why}."
         return best
 
-    def find_end(self, judge: tuple[str, str]) -> int:
-        """Return the place in the journal of the last reply of a judge that has answered everything."""
+    def find_end(self, candidate: Candidate) -> int:
+        """Return the place in the journal of the last reply of a candidate that has answered everything."""
         order = {place: index for index, place in enumerate(self.journal.replies)}
-        places = [((judge[0], call.key), ("", call.key)) for call in self.plan(judge[1])]
+        places = [((candidate.endpoint, call.key), ("", call.key)) for call in self.plan(candidate.model)]
         return max(order.get(place, order.get(other, -1)) for place, other in places)
 
-    def choose_elsewhere(self, today: tuple[str, str]) -> tuple[str, str]:
-        """Return today's judge of the name that has answered most at another endpoint, if any has."""
-        counts = {judge: self.count_answered(judge) for judge in self.journal.times}
-        self.journal.endpoint = endpoint = today[0]
-        best = max(counts, key=counts.__getitem__, default=today)
+    def choose_elsewhere(self, usual: Candidate) -> Candidate:
+        """Return today's candidate of the model that has answered most elsewhere; `usual` if none has."""
+        counts = {candidate: self.count_answered(candidate) for candidate in self.journal.times}
+        best = max(counts, key=counts.__getitem__, default=usual)
         if not counts.get(best):
-            return today
-        where = f"{best[1]} at {best[0]}"
-        if best[1] not in MODELS:
-            raise UsageError(f"{endpoint}: name one of its models with --model; the journal's is {where}")
-        self.choice = f"{where}: it is asked again at {endpoint}, at the cost of a new judge."
-        return endpoint, best[1]
+            return usual
+        where = f"{best.model} at {best.endpoint}"
+        if best.model not in MODELS:
+            advice = f"name one of its models with --model; the journal's is {where}"
+            raise UsageError(f"{usual.endpoint}: {advice}")
+        self.choice = f"{where}: it is asked again at {usual.endpoint}, at the cost of a new judge."
+        return Candidate(usual.endpoint, best.model)
 
     def ask_service(self, service: Service) -> None:
+        """Put what the journal lacks into it, and why if some of it is missing."""
+        judging = self.judging
+        try:
+            self.fill_journal(service)
+        except JudgeUnavailable as error:
+            judging.unavailable = str(error)
+        except JudgingStopped as error:
+            judging.stopped = str(error)
+        except ServiceError as error:  # a request for a batch failed
+            if error.status in ENDING_STATUSES + REFUSING_STATUSES:
+                judging.unavailable = str(error)
+            else:
+                judging.stopped = f"a request for a batch failed: {error}; run again later"
+
+    def fill_journal(self, service: Service) -> None:
         """Put what the journal lacks into it; the successor's replies if the model is withdrawn."""
         judging = self.judging
         try:
@@ -4518,7 +4500,9 @@ class Judge(msgspec.Struct):
                 batches.submit(todo)
             else:
                 self.run_calls(service, todo)
-            judging.stopped = judging.stopped or batches.describe()
+            if batches.under_way:
+                names = shorten_names(batches.under_way)
+                judging.stopped = f"batches are under way ({names}); run again within {BATCH_HOURS} hours"
         except ModelWithdrawn as error:
             if judging.model != DEFAULT_JUDGE_MODEL or self.options.judge_model:
                 raise JudgeUnavailable(f"the model {judging.model} is not available: {error}") from error
@@ -4527,7 +4511,7 @@ class Judge(msgspec.Struct):
             self.journal.withdrawn[SUCCESSOR_MODEL] = judging.model
             judging.model = SUCCESSOR_MODEL
             self.calls = self.plan(SUCCESSOR_MODEL)
-            self.ask_service(service)
+            self.fill_journal(service)
 
     def check_budget(self, calls: Sequence[Call]) -> None:
         """Raise UsageError if --max-usd cannot be kept, JudgingStopped for a batch that is too expensive."""
@@ -4535,7 +4519,7 @@ class Judge(msgspec.Struct):
         is_batch = self.options.batch
         if not calls or (max_usd is None and not is_batch):
             return
-        cost, most_usd = self.judging.describe_cost(calls, is_batch=is_batch)
+        cost, most_usd = self.judging.estimate_cost(calls, is_batch=is_batch)
         if max_usd is not None and most_usd is None:
             raise UsageError(f"--max-usd: the price of {calls[0].model} is unknown: say it with --price")
         if is_batch and max_usd is not None and (most_usd or 0.0) > max_usd:
@@ -4557,8 +4541,7 @@ class Judge(msgspec.Struct):
                     self.failures[call.key] = outcome
                 progress.update()
 
-            if calls:
-                Runner(service, self.options, self.judging, keep).run(calls)
+            Runner(service, self.options, self.judging, keep).run(calls)
 
 
 def estimate_usage(call: Call) -> Usage:
@@ -4569,19 +4552,12 @@ def estimate_usage(call: Call) -> Usage:
 
 def limit_usage(call: Call, body: RequestBody, tokens_per_char: float = 1 / CHARS_PER_TOKEN) -> Usage:
     """Return the most that one call can take: a token for each byte, but of our own text the usual rate."""
-    own_chars = call.prompt.own_chars
+    own_chars = len(call.prompt.system_message) + len(call.prompt.template)
     others_bytes = max(body.prompt_bytes - own_chars, 0)
     return Usage(others_bytes + math.ceil(own_chars * tokens_per_char), body.max_completion_tokens)
 
 
 # -- Calls: each worker takes a request to its end; the rate limiter says when a call may start
-
-
-class TokenLimit(NamedTuple):
-    """The minute's tokens in an answer's headers."""
-
-    limit: float
-    remaining: float
 
 
 class ServiceError(Exception):
@@ -4638,9 +4614,7 @@ class Runner:
         self.lost_in_a_row = 0
         self.refused_in_a_row = 0  # of the calls that were in flight together one counts
         self.in_flight: list[Turn] = []
-        self.refused: dict[tuple[int | None, str], list[str]] = {}  # answers since the last reply
-        self.first_refused_s = 0.0
-        self.was_answered = False
+        self.refused: dict[str, list[str]] = {}  # answers since the last reply, by submission or question
         self.refused_at_s = -math.inf
         self.tokens_per_char = 1 / CHARS_PER_TOKEN
 
@@ -4745,10 +4719,9 @@ class Runner:
         used = turn.expected
         cost_usd = turn.cost_usd
         limit = None
-        was_answered = False
+        reply = None
         try:
             reply, limit = self.service.complete_in_time(body, call.prompt)
-            was_answered = True
             if reply.usage.total:
                 used = reply.usage
                 cost_usd = self.judging.compute_cost(body.model, used) or 0.0
@@ -4762,16 +4735,15 @@ class Runner:
         finally:
             with self.changed:
                 now_s = time.monotonic()
-                self.limiter.finish(turn.expected.total, used.total, limit, now_s, answered=was_answered)
+                self.limiter.finish(turn.expected.total, used.total, limit, now_s, answered=reply is not None)
                 self.in_flight.remove(turn)
                 self.judging.cost_usd += cost_usd
-                if was_answered:
+                if reply is not None:
                     self.judging.usage += used
                     self.was_reached = True
                     self.lost_in_a_row = 0
                     self.refused_in_a_row = 0
                     self.refused.clear()
-                    self.was_answered = True
                     if 0 < 2 * CHARS_PER_TOKEN * used.prompt < body.prompt_chars:
                         self.judging.shortened.append(call.request.name)
                     # Too low a guess is a 429, too high costs nothing: the most that was seen, and more.
@@ -4811,23 +4783,16 @@ class Runner:
     def count_refused(self, request: Request, error: ServiceError) -> None:
         """Raise JudgeUnavailable if a refused answer is one of many: then it is not the answer's fault.
 
-        They are in a row, with one status, and of several submissions or else on several questions. Calls
-        that were made before them are awaited: a firewall is faster than a model.
+        They are in a row, and of several submissions or else on several questions.
         """
         with self.changed:
-            if not self.refused:
-                self.first_refused_s = time.monotonic()
-            place = (error.status, request.submission or request.item_id)
-            self.refused.setdefault(place, []).append(request.name)
-            alike = [names for (status, _), names in self.refused.items() if status == error.status]
-            names = list(flatten(alike))
+            self.refused.setdefault(request.submission or request.item_id, []).append(request.name)
+            names = list(flatten(self.refused.values()))
             self.judging.refused = f"{error} ({shorten_names(names)})"
-            n_needed = MAX_FAILURES_IN_A_ROW if self.was_answered else MIN_REFUSED
-            is_due = any(other.started_s < self.first_refused_s for other in self.in_flight)
-            if len(alike) >= MIN_REFUSED and len(names) >= n_needed and not is_due:
+            if len(self.refused) >= MIN_REFUSED and len(names) >= MAX_FAILURES_IN_A_ROW:
                 raise JudgeUnavailable(self.judging.refused)
 
-    def handle_refusal(self, refusal: RateLimited, started_s: float) -> bool:
+    def handle_refusal(self, refusal: RateLimit, started_s: float) -> bool:
         """Make all calls wait. Return False if the request exceeds the limit. Raises JudgingStopped."""
         with self.changed:
             self.judging.refusals += 1
@@ -4915,44 +4880,41 @@ class RateLimiter:
         return wait_s
 
     def finish(
-        self, tokens: float, used: float, limit: TokenLimit | None, now_s: float, *, answered: bool = True
+        self, tokens: float, used: float, limit: RateLimit | None, now_s: float, *, answered: bool = True
     ) -> None:
         """Count a call that has ended: `tokens` were set aside for it, `used` were taken."""
         self.in_flight -= 1
         if "TPM" in self.buckets:
             self.buckets["TPM"].take(used - tokens, now_s)
         if limit:
-            self.learn(limit, now_s)
+            bucket = self.find_bucket(limit, now_s)
+            # Some of the calls in flight are counted as used, others are not; a small bucket is not meant.
+            if not self.in_flight and bucket.capacity == math.inf:
+                bucket.level = limit.limit - limit.used
         if answered:
             # A service that states limits has others that it does not state: approach them step by step.
             self.window = min(self.workers, self.window + 1) if limit else self.workers
             for bucket in self.buckets.values():
                 bucket.pace = min(1.0, bucket.pace + FASTER)
 
-    def find_bucket(self, kind: str, limit: float, level: float, now_s: float) -> TokenBucket:
-        """Return the bucket of a minute's limit that the service has stated: a new one if it has changed."""
-        bucket = self.buckets.get(kind)
-        if bucket is None or bucket.limit != limit:
-            bucket = TokenBucket(limit, level, now_s)
-            self.buckets[kind] = bucket
+    def find_bucket(self, stated: RateLimit, now_s: float) -> TokenBucket:
+        """Return the bucket of a minute's limit, with at most what is left: a new one if it has changed."""
+        left = stated.limit - stated.used
+        bucket = self.buckets.get(stated.kind)
+        if bucket is None or bucket.limit != stated.limit:
+            bucket = TokenBucket(stated.limit, left, now_s)
+            self.buckets[stated.kind] = bucket
+        bucket.level = min(bucket.level, left)
         return bucket
 
-    def learn(self, stated: TokenLimit, now_s: float) -> None:
-        bucket = self.find_bucket("TPM", stated.limit, stated.remaining, now_s)
-        # Some of the calls in flight are in `remaining` already, others are not; a small bucket is not meant.
-        is_exact = not self.in_flight and bucket.capacity == math.inf
-        bucket.level = stated.remaining if is_exact else min(bucket.level, stated.remaining)
-
-    def refuse(self, refusal: RateLimited, now_s: float, *, is_first: bool = True) -> None:
+    def refuse(self, refusal: RateLimit, now_s: float, *, is_first: bool = True) -> None:
         """Keep to the limit for which the service has refused a call, the first of those in flight or not."""
         self.window = 1  # one call at a time finds out when calls are accepted again
         self.next_s = max(self.next_s, now_s + refusal.wait_s)
         if refusal.kind not in ("RPM", "TPM"):
             return
-        left = refusal.limit - refusal.used
-        bucket = self.find_bucket(refusal.kind, refusal.limit, left, now_s)
-        bucket.level = min(bucket.level, left)
-        if refusal.requested <= left:  # and yet refused: a small bucket, which is empty now
+        bucket = self.find_bucket(refusal, now_s)
+        if refusal.used + refusal.requested <= refusal.limit:  # and yet refused: a small bucket, empty now
             bucket.capacity = min(bucket.capacity, max(refusal.used, 1.0))
             bucket.level = min(bucket.level, 0.0)
             if is_first:
@@ -4969,8 +4931,8 @@ STATED_LIMIT = (
 )
 
 
-class RateLimited(NamedTuple):
-    """The limit that a 429 names, and the seconds to wait. A limit of 0: it names none."""
+class RateLimit(NamedTuple):
+    """What a 429, or the headers of any answer, say of a limit. A limit of 0: none is named."""
 
     kind: str = ""  # "RPM", "TPM", "RPD", "TPD"; "" if it is not named
     limit: float = 0.0
@@ -4983,7 +4945,7 @@ class RateLimited(NamedTuple):
         return f"the limit {limit} is reached" if self.limit else "a limit is reached"
 
 
-def read_refusal(error: ServiceError) -> RateLimited:
+def read_refusal(error: ServiceError) -> RateLimit:
     """Read a 429. Without any time in it the wait is a second.
 
     The header `retry-after` counts before the message, unless it is the message's time rounded up.
@@ -4995,10 +4957,10 @@ def read_refusal(error: ServiceError) -> RateLimited:
         wait_s = 1.0 if stated_s is None else stated_s
     match = re.search(STATED_LIMIT, error.message)
     if match is None:
-        return RateLimited(wait_s=wait_s)
+        return RateLimit(wait_s=wait_s)
     limit = float(match["limit"])
     used = float(match["used"] or limit)
-    return RateLimited(match["kind"] or "", limit, used, float(match["requested"] or 1), wait_s)
+    return RateLimit(match["kind"] or "", limit, used, float(match["requested"] or 1), wait_s)
 
 
 def parse_duration(text: str) -> float | None:
@@ -5011,11 +4973,11 @@ def parse_duration(text: str) -> float | None:
     return min(sum(seconds), 1e9)
 
 
-def read_token_limit(headers: Mapping[str, str]) -> TokenLimit | None:
+def read_token_limit(headers: Mapping[str, str]) -> RateLimit | None:
     """Return the minute's tokens in an answer's headers; None if they do not say."""
     limit = parse_duration(headers.get("x-ratelimit-limit-tokens", ""))
     remaining = parse_duration(headers.get("x-ratelimit-remaining-tokens", ""))
-    return TokenLimit(limit, remaining) if limit and remaining is not None else None
+    return RateLimit("TPM", limit, limit - remaining) if limit and remaining is not None else None
 
 
 # -- The service
@@ -5027,15 +4989,14 @@ class Endpoint(NamedTuple):
     url: str  # without the prefix; it may hold a user's name and password
     prefix: str  # of the API's paths
     name: str  # scheme, host, port and path, and nothing that is secret
-    password: str
 
     @property
     def is_open(self) -> bool:
-        """Return whether the service has OpenAI's API: its models and abilities are unknown."""
-        return self.prefix == OPEN_PREFIX
+        """Return whether the service is not Groq's: its models and abilities are unknown."""
+        return self.prefix != GROQ_PREFIX
 
 
-def read_endpoint() -> Endpoint:
+def find_endpoint() -> Endpoint:
     """Return the service that the environment names. Raises UsageError."""
     text = os.environ.get(BASE_URL_VARIABLE, "").strip().rstrip("/") or GROQ_URL
     try:
@@ -5048,11 +5009,11 @@ def read_endpoint() -> Endpoint:
         hint = "in a password write %40 for @, %2F for /, %3F for ?, %23 for #"
         raise UsageError(f"{BASE_URL_VARIABLE}: {form}; {hint}") from None
     path = parts.path.rstrip("/")
-    prefix = OPEN_PREFIX if path.endswith(OPEN_PREFIX) and not path.endswith(GROQ_PREFIX) else GROQ_PREFIX
+    prefix = next(filter(path.endswith, PREFIXES), GROQ_PREFIX)
     path = path.removesuffix(prefix)
     url = parts._replace(path=path, query="", fragment="").geturl()
     host = parts.netloc.rpartition("@")[2].lower()
-    return Endpoint(url, prefix, f"{parts.scheme}://{host}{path}{prefix}", parts.password or "")
+    return Endpoint(url, prefix, f"{parts.scheme}://{host}{path}{prefix}")
 
 
 @functools.cache
@@ -5069,7 +5030,7 @@ def describe_other_key() -> str:
     return f" (to use OPENAI_API_KEY: {how} and --model)"
 
 
-def read_api_key() -> str:
+def find_api_key() -> str:
     return os.environ.get(KEY_VARIABLE, "").strip()
 
 
@@ -5084,8 +5045,9 @@ class Service:
     def __init__(self, endpoint: Endpoint, options: JudgeOptions, notify: Notify, stack: ExitStack) -> None:
         """Open a client until `stack` is closed. Raises UsageError."""
         self.endpoint = endpoint
-        self.api_key = read_api_key()
-        self.secrets = {endpoint.password, unquote(endpoint.password)} - {""}
+        self.api_key = find_api_key()
+        password = urlsplit(endpoint.url).password or ""
+        self.secrets = {password, unquote(password)} - {""}
         if len(self.api_key) >= MIN_SECRET_CHARS:
             self.secrets.add(self.api_key)
         self.notify = notify
@@ -5130,11 +5092,11 @@ class Service:
             text = text.replace(secret, "***")
         return text
 
-    def complete_in_time(self, body: RequestBody, prompt: Prompt) -> tuple[Reply, TokenLimit | None]:
+    def complete_in_time(self, body: RequestBody, prompt: Prompt) -> tuple[Reply, RateLimit | None]:
         """Make a call in a thread of its own, to give it up after `timeout`: httpx times each byte alone."""
         from concurrent import futures
 
-        ended: futures.Future[tuple[Reply, TokenLimit | None]] = futures.Future()
+        ended: futures.Future[tuple[Reply, RateLimit | None]] = futures.Future()
 
         def work() -> None:
             try:
@@ -5148,7 +5110,7 @@ class Service:
         except futures.TimeoutError:
             raise ServiceError(f"no whole answer within {self.timeout_s:g} s", is_lost=True) from None
 
-    def complete(self, body: RequestBody, prompt: Prompt) -> tuple[Reply, TokenLimit | None]:
+    def complete(self, body: RequestBody, prompt: Prompt) -> tuple[Reply, RateLimit | None]:
         """Make a call. What JSON mode gave up on is a reply, too: it may be usable."""
         import httpx
 
@@ -5172,9 +5134,8 @@ class Service:
 
     def refuse_format(self, tried: int, error: ServiceError) -> bool:
         """Return whether a call failed because of its response format. From now on the next one is used."""
-        is_last = tried == len(RESPONSE_FORMATS) - 1
         is_about_format = error.status in FORMAT_STATUSES and re.search(FORMAT_REFUSED, str(error))
-        if is_last or not is_about_format:
+        if tried == len(RESPONSE_FORMATS) - 1 or not is_about_format:
             return False
         with self.lock:
             if self.format == tried:  # the first of the calls in flight
@@ -5271,10 +5232,10 @@ class Journal(msgspec.Struct):
 
     path: str
     endpoint: str  # whose replies and batches count, with those of none
-    has_key: bool  # otherwise another endpoint may be chosen
+    asks_service: bool  # otherwise it alone answers, and another endpoint may be chosen
     replies: dict[tuple[str, str], list[Reply]] = {}  # the first usable one counts
     notes: dict[tuple[str, str], BatchNote] = {}  # on batches that have not ended
-    times: dict[tuple[str, str], str] = {}  # of the newest line by endpoint and model, the last line's last
+    times: dict[Candidate, str] = {}  # of the newest line of each, the last line's last
     answers: dict[str, str] = {}  # that the planned calls are about, by key
     judgements: dict[tuple[str, str], Judgement] = {}  # that were read from replies
     unreadable: int = 0  # lines
@@ -5282,9 +5243,8 @@ class Journal(msgspec.Struct):
     withdrawn: dict[str, str] = {}  # models that were withdrawn, by their successor
     stream: BinaryIO = msgspec.field(default_factory=io.BytesIO)  # unless it is opened, nothing is kept
 
-    @property
-    def batches(self) -> list[BatchNote]:
-        return [note for (endpoint, _), note in self.notes.items() if endpoint in ("", self.endpoint)]
+    def list_batches(self, endpoint: str) -> list[BatchNote]:
+        return [note for (known, _), note in self.notes.items() if known in ("", endpoint)]
 
     def plan_calls(self, model: str, requests: Iterable[Request]) -> list[Call]:
         """Return the call of each request to a model. What its answer says is then no reply to it."""
@@ -5296,20 +5256,19 @@ class Journal(msgspec.Struct):
             calls.append(call)
         return calls
 
-    def list_judges(self, options: JudgeOptions) -> list[tuple[str, str]]:
-        """Return endpoint and model of those whose replies may count, the newest first."""
+    def list_candidates(self, options: JudgeOptions) -> list[Candidate]:
         named = (options.judge_model,) if options.judge_model else (DEFAULT_JUDGE_MODEL, SUCCESSOR_MODEL)
         is_any = options.follows_journal and not options.judge_model
-        judges = []
+        candidates = []
         for endpoint, model in sorted(self.times, key=self.times.__getitem__)[::-1]:
-            is_reached = endpoint in ("", self.endpoint) or not self.has_key
+            is_reached = endpoint in ("", self.endpoint) or not self.asks_service
             if is_reached and (is_any or model in named):
-                judges.append((endpoint or self.endpoint, model))
-        return judges
+                candidates.append(Candidate(endpoint or self.endpoint, model))
+        return candidates
 
-    def find(self, key: str, prompt: Prompt) -> Judgement | None:
+    def find(self, endpoint: str, key: str, prompt: Prompt) -> Judgement | None:
         """Return the judgement of a request: that of the first reply which has a possible one."""
-        return self.find_at((self.endpoint, key), prompt) or self.find_at(("", key), prompt)
+        return self.find_at((endpoint, key), prompt) or self.find_at(("", key), prompt)
 
     def find_at(self, place: tuple[str, str], prompt: Prompt) -> Judgement | None:
         found = self.judgements.get(place) or next(self.read_judgements(place, prompt), None)
@@ -5329,7 +5288,7 @@ class Journal(msgspec.Struct):
         for call in calls:
             place = (self.endpoint, call.key)
             n_replies = len(self.replies.get(place, ()))
-            if not self.find(call.key, call.prompt):
+            if not self.find(self.endpoint, call.key, call.prompt):
                 if n_replies or ("", call.key) in self.replies:
                     unusable[call.key] = call.request.name
             elif n_replies > 1:
@@ -5340,21 +5299,20 @@ class Journal(msgspec.Struct):
 
     def list_open(self, calls: Iterable[Call]) -> list[Call]:
         """Return what is to be asked: equal requests once, nothing that is stored or under way in a batch."""
-        under_way = self.list_under_way()
+        under_way = self.find_under_way(self.endpoint)
         todo: dict[str, Call] = {}
         for call in calls:
-            if call.key not in under_way and self.find(call.key, call.prompt) is None:
+            if call.key not in under_way and self.find(self.endpoint, call.key, call.prompt) is None:
                 todo.setdefault(call.key, call)
         return list(todo.values())
 
-    def list_under_way(self) -> set[str]:
+    def find_under_way(self, endpoint: str) -> set[str]:
         """Return the keys of the requests in batches that have not ended."""
-        return set(flatten(map(self.list_missing, self.batches)))
+        return set(flatten(self.list_missing(endpoint, note) for note in self.list_batches(endpoint)))
 
-    def list_missing(self, note: BatchNote) -> list[str]:
-        """Return the keys of a batch's requests that have no judgement."""
+    def list_missing(self, endpoint: str, note: BatchNote) -> list[str]:
         prompt = PROMPTS[note.prompt]
-        return [request.key for request in note.requests if self.find(request.key, prompt) is None]
+        return [request.key for request in note.requests if self.find(endpoint, request.key, prompt) is None]
 
     def read(self) -> None:
         """Add what the file holds, if it exists. Raises OSError, or UsageError if it is mostly unreadable."""
@@ -5379,11 +5337,11 @@ class Journal(msgspec.Struct):
         with suppress(*JSON_ERRORS):
             reply = decode_json(Reply, line)
             if reply.key and reply.content:
-                judge = (fold_endpoint(reply.endpoint), reply.requested or reply.model)
+                source = Candidate(fold_endpoint(reply.endpoint), reply.requested or reply.model)
                 if reply.instead_of:
-                    self.withdrawn[judge[1]] = reply.instead_of
-                self.replies.setdefault((judge[0], reply.key), []).append(reply)
-                self.times[judge] = max(self.times.pop(judge, ""), str(reply.time or ""))
+                    self.withdrawn[source.model] = reply.instead_of
+                self.replies.setdefault((source.endpoint, reply.key), []).append(reply)
+                self.times[source] = max(self.times.pop(source, ""), str(reply.time or ""))
                 return True
         with suppress(*JSON_ERRORS):
             note = decode_json(BatchNote, line)
@@ -5400,7 +5358,7 @@ class Journal(msgspec.Struct):
             known.unread = note.unread
             known.time = note.time
         if note.model:
-            self.times[place[0], note.model] = note.time
+            self.times[Candidate(place[0], note.model)] = note.time
         if note.ended:
             del self.notes[place]
 
@@ -5452,6 +5410,14 @@ LAG_HOURS = 1 / 60  # by which the service's list of batches may be late
 BATCH_ENDS = ("completed", "failed", "expired", "cancelled")
 
 
+class BatchResult(msgspec.Struct):
+    """A line of a batch's results; without `custom_id` what is wrong with the whole batch."""
+
+    custom_id: str = ""
+    response: Any = None
+    error: Any = None
+
+
 class Batches:
     """Judging by the Batch API. A run submits, and every later run collects what has ended."""
 
@@ -5480,8 +5446,8 @@ class Batches:
 
     def collect(self) -> None:
         """Store the results of every batch that has ended. Raises ModelWithdrawn if the model is."""
-        for note in self.journal.batches:
-            if not self.journal.list_missing(note):  # it could not be read for a day
+        for note in self.journal.list_batches(self.journal.endpoint):
+            if not self.journal.list_missing(self.journal.endpoint, note):  # it could not be read for a day
                 continue
             with self.service.explain_errors():
                 state = self.fetch(note)
@@ -5533,12 +5499,11 @@ class Batches:
         withdrawn = ""
         usage = NO_USAGE
         for result in self.read_results(state):
-            key = str(result.get("custom_id"))
-            response = only_dict(result.get("response"))
+            key = result.custom_id
             if key in requests:
-                executed[key] = "status_code" in response or executed.get(key, False)
+                executed[key] = "status_code" in only_dict(result.response) or executed.get(key, False)
             try:
-                reply = self.read_reply(response, result.get("error"))
+                reply = self.read_reply(result)
                 reply.read(prompt, self.journal.answers.get(key, ""))
             except InvalidReply:
                 problems["no usable text" if prompt.reply_type else "no score"] += 1
@@ -5546,7 +5511,7 @@ class Batches:
                 problems[str(error)] += 1
                 withdrawn = error.message if error.code in WITHDRAWN_CODES else withdrawn
             else:
-                if key in requests and self.journal.find(key, prompt) is None:
+                if key in requests and self.journal.find(self.journal.endpoint, key, prompt) is None:
                     reply.batch = state.id
                     usage += reply.usage
                     self.journal.append(reply, note.model, requests[key])
@@ -5556,7 +5521,7 @@ class Batches:
         if n_read < n_expected and len(executed) < len(requests):
             self.wait_for(note, f"{n_read} of {n_expected} results can be read")
             return
-        n_done = len(requests) - len(self.journal.list_missing(note))
+        n_done = len(requests) - len(self.journal.list_missing(self.journal.endpoint, note))
         parts = [f"{n_done} of {len(requests)} calls"]
         parts += [f"{count} {what}" for what, count in problems.most_common(MAX_NAMES_SHOWN)]
         parts.append(self.judging.describe_usage(note.model, usage, usage))
@@ -5565,29 +5530,24 @@ class Batches:
         if withdrawn and note.model == self.judging.model:
             raise ModelWithdrawn(withdrawn)
 
-    def read_results(self, state: Any) -> Iterator[dict[str, Any]]:
-        """Yield the results of a batch, and one without a request for what is wrong with all of it."""
+    def read_results(self, state: Any) -> Iterator[BatchResult]:
         for problem in (state.errors and state.errors.data) or ():
-            yield {"error": {"code": problem.code, "message": problem.message}}
+            yield BatchResult(error={"code": problem.code, "message": problem.message})
         for file_id in filter(None, (state.output_file_id, state.error_file_id)):
             with suppress(ServiceError), self.service.explain_errors():  # then results are missing
                 for line in self.client.files.content(file_id).read().splitlines():
                     with suppress(*JSON_ERRORS):
-                        yield decode_json(dict[str, Any], line)
+                        yield decode_json(BatchResult, line)
 
-    def read_reply(self, response: Mapping[str, Any], problem: object) -> Reply:
+    def read_reply(self, result: BatchResult) -> Reply:
         """Return the reply in a request's result. Raises ServiceError."""
+        response = only_dict(result.response)
         body = response.get("body")
         status = response.get("status_code")
         if status != 200 or not isinstance(body, dict):
-            raise self.service.read_error(problem or body, status, "no reply", {})
+            raise self.service.read_error(result.error or body, status, "no reply", {})
         with self.service.explain_errors():
             return self.service.read_completion(body)
-
-    def describe(self) -> str:
-        """Return what is under way, and when to come back; "" for nothing."""
-        names = shorten_names(self.under_way)
-        return f"batches are under way ({names}); run again within {BATCH_HOURS} hours" if names else ""
 
 
 def split_batch_files(calls: Iterable[Call]) -> Iterator[tuple[bytes, list[Call]]]:
@@ -6614,14 +6574,15 @@ class Command:
         if not calls:
             return "No model is asked."
         judging = judge.judging
-        sent = judge.journal.list_under_way()
+        sent = judge.journal.find_under_way(judge.journal.endpoint)
         n_sent = sum(call.key in sent for call in calls)
         todo = judge.journal.list_open(judge.calls)
         open_keys = {call.key for call in todo}
         n_stored = sum(call.key not in open_keys for call in calls) - n_sent
         usage = sum(map(estimate_usage, todo), NO_USAGE)
-        cost, most_usd = judging.describe_cost(todo, is_batch=self.options.batch)
-        name = judge.name_judge(judge.journal.endpoint, judging.model) if judge.choice else judging.model
+        cost, most_usd = judging.estimate_cost(todo, is_batch=self.options.batch)
+        chosen = Candidate(judge.journal.endpoint, judging.model)
+        name = judge.name_candidate(chosen) if judge.choice else judging.model
         lines = [
             f"With {name}:",
             f"  {self.noun.capitalize()}: {len(calls)}, of which {n_stored} are stored already",
@@ -6645,7 +6606,7 @@ class Command:
             return EXIT_OK if self.is_complete() else EXIT_INCOMPLETE
         with ExitStack() as resources:  # the journal stays locked until the results are written
             outcomes, judging = ask_requests(self, console, resources)
-            use = judging.describe_use()  # now: `grade` takes the model away if nothing is judged
+            use = judging.report_use()  # now: `grade` takes the model away if nothing is judged
             self.grade(outcomes, judging)
             files, is_written = write_outputs(self.results(), console)
         console.print(self.console())
@@ -6658,7 +6619,7 @@ class Command:
             console.print(escape_console(f"Reports saved to: {shorten_names(reports)}"))
         console.note(*use)
         shortfalls = self.shortfalls()
-        console.warn(*judging.describe_end(), *self.remarks(), *(f"worse: {line}" for line in shortfalls))
+        console.warn(*judging.report_end(), *self.remarks(), *(f"worse: {line}" for line in shortfalls))
         if shortfalls:
             return EXIT_WORSE
         is_complete = is_written and judging.is_complete() and self.is_complete()
@@ -6674,7 +6635,7 @@ def ask_requests(command: Command, console: Console, resources: ExitStack) -> tu
     requests = iter(command.requests())
     first = next(requests, None)  # the others, which may be many, only if anything can answer
     if first is None:  # all answers are blank, or nothing is judged
-        has_judge = isinstance(options, JudgeOptions) and not options.journal_only and read_api_key()
+        has_judge = isinstance(options, JudgeOptions) and not options.journal_only and find_api_key()
         model = options.judge_model or DEFAULT_JUDGE_MODEL if has_judge else ""
         return {}, Judging(model, model)
     judge = open_judge(command, console, resources)
@@ -6701,8 +6662,8 @@ def make_judge(command: Command, console: Console) -> Judge:
     options = command.options
     price = Price(*options.price) if options.price else None
     judging = Judging(activity=command.activity, noun=command.noun, price=price, repeats=options.repeats)
-    has_key = bool(read_api_key()) and not options.journal_only
-    journal = Journal(command.journal_file, fold_endpoint(read_endpoint().name), has_key)
+    asks_service = bool(find_api_key()) and not options.journal_only
+    journal = Journal(command.journal_file, fold_endpoint(find_endpoint().name), asks_service)
     judge = Judge(journal, None, judging, options, console.note)
     judge.find_last_model = command.find_last_model
     return judge
@@ -6712,8 +6673,8 @@ def open_judge(command: Command, console: Console, resources: ExitStack) -> Judg
     """Open a command's journal and, with a key, the service, until `resources` are closed."""
     judge = make_judge(command, console)
     journal = judge.journal
-    if journal.has_key:
-        endpoint = read_endpoint()
+    if journal.asks_service:
+        endpoint = find_endpoint()
         judge.judging.url = "" if endpoint.name.startswith(GROQ_URL) else endpoint.name
         judge.service = Service(endpoint, command.options, console.note, resources)
         resources.callback(lambda: journal.stream.close())
@@ -8108,7 +8069,7 @@ class GradeSplit(Command):
     def expects_judge(self) -> bool:
         """Return whether there is something to judge, and this run or the last one asks for that."""
         options = self.options
-        has_key = bool(read_api_key()) and not options.journal_only
+        has_key = bool(find_api_key()) and not options.journal_only
         is_asked = has_key or bool(options.judge_model or self.last.judge)
         has_rubric = any(question.rubric for question in self.split.questions)
         return is_asked and has_rubric and any(map(options.judges, self.systems))
@@ -8117,7 +8078,7 @@ class GradeSplit(Command):
         """Return the outcomes of a class if nothing was judged. Raises UsageError if nothing can be."""
         requests = list(self.requests())
         model = self.options.judge_model
-        if requests and model and not (read_api_key() or self.options.journal_only):
+        if requests and model and not (find_api_key() or self.options.journal_only):
             raise UsageError(f"--model {model}: the journal has nothing by it, and {KEY_VARIABLE} is not set")
         failure = Failure(judging.unavailable or NOT_JUDGED.reason, asked=False)
         return {request.id: failure for request in requests}
@@ -8141,7 +8102,7 @@ class GradeSplit(Command):
                     cases = list_cases(self.split, system, criterion, self.options.limit)
                     judged = outcomes if has_outcomes else None
                     add_outcomes(system, criterion, cases, judged, self.people.overrides)
-                if judging.others:
+                if judging.second_markers:
                     add_others(system, self.split.criteria, judging)
                 add_combined_scores(system)
                 add_own_scores(system.title, system.answers, self)
@@ -8175,7 +8136,7 @@ class GradeSplit(Command):
             if system.name in self.baseline:
                 table.keys = [(answer.question.question_id, answer.gold_id) for answer in system.answers]
                 todays = list(flatten(system.blocks.values()))
-                judges = list_judges(system.judged, self.judging)
+                judges = self.judging.sign_measures(system.judged)
                 run = ScoredRun(system.name, table.keys, table.systems[system.name], todays, judges)
                 pairs.append((run, self.baseline[run.name]))
         self.developments = compare_runs(pairs, table, self.gate)
@@ -8685,13 +8646,13 @@ def add_others(system: System, criteria: Iterable[SplitCriterion], judging: Judg
     """Add what second markers say, and the mean by those that have judged all answers that were judged."""
     for criterion, (position, answer) in itertools.product(criteria, enumerate(system.answers)):
         request_id = RequestId(system.title, position, criterion.name)
-        answer.others[criterion.name] = judging.find_others(request_id)
-    for name, measure in zip(judging.others, list_marker_measures(judging), strict=True):
+        answer.second_marks[criterion.name] = judging.find_second_marks(request_id)
+    for name, measure in zip(judging.second_markers, list_marker_measures(judging), strict=True):
         scores: list[float | None] = []
         for answer in system.answers:
             if answer.judgement:
                 known = answer.judgement.score if answer.judgement.is_certain else None
-                scores.append(answer.list_others(RUBRIC).get(name, known))
+                scores.append(answer.find_second_scores(RUBRIC).get(name, known))
         if None not in scores:
             given = [score for score in scores if score is not None]
             system.means[measure.name] = Mean(mean(given), None, len(given))
@@ -9236,7 +9197,7 @@ def parse_people_rows(
         name = names.get(fold_text(row.criterion), row.criterion)
         criterion = index.criteria.get(name)
         try:
-            score = criterion.read_score(row.score) if criterion and row.score is not None else None
+            score = criterion.parse_score(row.score) if criterion and row.score is not None else None
             yield FoundRow(raw.locate(), row, name, score)
         except ValueError as error:
             problems.append(f"{raw.locate()}{error}")
@@ -9520,7 +9481,7 @@ def describe_judges(criterion: Criterion, answers: Iterable[Judged]) -> dict[str
         repeats = answer.list_repeats(criterion)
         if len(repeats) > 1:
             rated[ITSELF].append((answer, repeats))
-        for name, score in answer.list_others(criterion).items():
+        for name, score in answer.find_second_scores(criterion).items():
             rated[name].append((answer, [judgement.score, score]))
     return {name: compare_judges(criterion, name, rows) for name, rows in rated.items()}
 
@@ -10037,7 +9998,7 @@ def build_leaderboard_row(row: BoardRow, measures: Iterable[Measure]) -> dict[st
 
 def list_marker_measures(judging: Judging) -> list[Measure]:
     """Return a column for each second marker: the mean answer score by it."""
-    return [Measure(f"answer by {name}", f"Answer by {name}", 2) for name in judging.others]
+    return [Measure(f"answer by {name}", f"Answer by {name}", 2) for name in judging.second_markers]
 
 
 def narrow_leaderboard(board: Part, judging: Judging) -> Part:
@@ -10698,8 +10659,8 @@ def build_answer_facts(system: System, answer: GradedAnswer) -> dict[str, str]:
         facts["Overridden"] = decision.reason
         facts["Judge's score"] = f"{answer.judgement.score:.3g}" if answer.judgement else "none"
     if answer.judgement and len(answer.judgement.repeats) > 1:
-        facts["Judge's scores"] = RUBRIC.list_words(answer.judgement)
-    for name, score in answer.list_others(RUBRIC).items() if not system.submission else ():
+        facts["Judge's scores"] = RUBRIC.describe_words(answer.judgement)
+    for name, score in answer.find_second_scores(RUBRIC).items() if not system.submission else ():
         facts[f"By {name}"] = f"{score:.3g}"
     facts["Flags"] = ", ".join(answer.flags)
     has_citations = system.find_mean(F1_MEASURE).is_submitted
@@ -11116,7 +11077,7 @@ class GradeItems(Command):
             outcome = found.get(request_id) if isinstance(case, Task) else case
             if outcome:
                 answer.outcomes[criterion.name] = outcome
-                answer.others[criterion.name] = judging.find_others(request_id)
+                answer.second_marks[criterion.name] = judging.find_second_marks(request_id)
                 if not self.why_not:  # what is known without a judge would be a mean of few answers
                     answer.scores |= criterion.list_scores(outcome)
         self.table = self.build_table(self.configurations, self.measures)
@@ -11544,7 +11505,7 @@ class GradeAnswers(GradeItems):
         configuration = self.configurations[position]
         part = self.table.select(np.array([answer.place for answer in configuration.answers], np.intp))
         is_judged = self.judging.model and configuration.is_judged
-        judges = list_judges(self.criteria if is_judged else (), self.judging)
+        judges = self.judging.sign_measures(self.criteria if is_judged else ())
         scores = part.systems[configuration.name]
         now = ScoredRun(configuration.name, part.keys, scores, self.measures, judges)
         self.developments = compare_runs([(now, self.baseline)], self.table, self.gate)
@@ -13944,7 +13905,7 @@ def run_silently(
         folder = os.path.dirname(command.journal_file)
         if folder and not os.path.isdir(folder):
             raise UsageError(f"{folder}: there is no such folder")
-        if isinstance(judge, str) and not read_api_key():
+        if isinstance(judge, str) and not find_api_key():
             raise UsageError(f"set {KEY_VARIABLE} to judge with {judge}{describe_other_key()}")
         command.read()
         command.needs_judge = bool(options.criteria)  # without a judge they would have no scores
@@ -13983,7 +13944,7 @@ def ask_function(
 ) -> tuple[Outcomes, Judging]:
     """Have a function of the user's own judge what the command requests."""
     name = getattr(judge, "__name__", type(judge).__name__)
-    requests = list_repeats(command.requests(), command.options.repeats)
+    requests = repeat_requests(command.requests(), command.options.repeats)
     places = [f"{name}: {request.system}, {request.item_id}" for request in requests]
     arguments = list(map(command.find_arguments, requests))
     scores = call_function(judge, arguments, places, bounds, command.function_workers)

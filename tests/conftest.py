@@ -36,8 +36,7 @@ SEAMS = (
     "BACKOFF_S",
     "GRACE_S",
     "RateLimiter",
-    "TokenLimit",
-    "RateLimited",
+    "RateLimit",
     "paired_drop_tests",  # these two are simulated by bench_statistics.py
     "Sample",
     "make_sample",

@@ -183,13 +183,20 @@ def test_a_question_that_is_refused_ends_nothing(project: Project, serve: Serve)
     assert (len(server.calls), outcome.code) == (4, 3)
 
 
-def test_a_service_that_refuses_all_is_asked_for_three_submissions(project: Project, serve: Serve) -> None:
-    write_class(project, dict.fromkeys(("ann", "bob", "cat", "dan"), ()), count=2)
+def test_a_service_that_refuses_all_is_asked_twenty_times(project: Project, serve: Serve) -> None:
+    write_class(project, dict.fromkeys(("ann", "bob", "cat", "dan"), ()))
     server = serve(Reply(403, b"Blocked"))
     outcome = project.run("dev", "--submissions", "class/*", "--workers", "1")
-    names = ", ".join(f"{name}/final q00{n}" for name in ("ann", "bob") for n in (1, 2))
-    assert mentions(outcome.err, f"judging ended: HTTP 403: Blocked ({names}, cat/final q001)")
-    assert (len(server.calls), outcome.code) == (5, 3)
+    assert mentions(outcome.err, "judging ended: HTTP 403: Blocked (ann/final q001, ", ", ... (20 in all)")
+    assert (len(server.calls), outcome.code) == (20, 3)
+
+
+def test_refused_answers_that_are_all_there_are_end_judging(project: Project, serve: Serve) -> None:
+    write_class(project, dict.fromkeys(("ann", "bob"), ()), count=1)
+    server = serve(Reply(403, b"Blocked"))
+    outcome = project.run("dev", "--submissions", "class/*", "--workers", "1")
+    assert mentions(outcome.err, "judging ended: HTTP 403: Blocked (ann/final q001, bob/final q001)")
+    assert (len(server.calls), outcome.code) == (2, 3)
 
 
 def test_a_service_that_refuses_all_from_now_on_is_asked_twenty_times(project: Project, serve: Serve) -> None:
@@ -352,12 +359,12 @@ class Limiter:
 
     def end(self, tokens: float, used: float, headers: tuple[float, float] | None = None) -> None:
         """End a call that used so many tokens. The headers are limit and remaining tokens."""
-        limit = evaluation.TokenLimit(*headers) if headers else None
+        limit = evaluation.RateLimit("TPM", headers[0], headers[0] - headers[1]) if headers else None
         self.limiter.finish(tokens, used, limit, self.now_s)
 
     def refuse(self, *numbers: Any) -> None:
         """Tell of a 429: kind, limit, used and requested in its message, and the wait."""
-        self.limiter.refuse(evaluation.RateLimited(*numbers), self.now_s)
+        self.limiter.refuse(evaluation.RateLimit(*numbers), self.now_s)
 
 
 Step = tuple[Any, ...]  # name of a method and its arguments
