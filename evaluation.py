@@ -4129,13 +4129,13 @@ def find_families(model: str) -> set[str]:
     return {family for pattern, family in FAMILIES.items() if re.search(pattern, model.lower())}
 
 
-def warn_about_family(judge: str, generators: Iterable[str]) -> list[str]:
+def warn_about_family(judge: str, generators: Iterable[str]) -> list[WarningRecord]:
     """Return a warning if the judge is of one family with models whose answers it judges."""
     alike = [generator for generator in generators if find_families(generator) & find_families(judge)]
     if not alike:
         return []
     names = shorten_names(alike)
-    return [f"warning: the judge {judge} is of one family with {names} and may prefer its answers."]
+    return [WarningRecord(f"the judge {judge} is of one family with {names} and may prefer its answers.")]
 
 
 # -- Flags: text in an answer that speaks to the judge. A flag is a hint; a person decides.
@@ -4294,19 +4294,19 @@ class Judging(msgspec.Struct):
         calls = f"{self.calls} calls, {self.retries} retries, {self.refusals} rate limits (429)"
         return [f"{replies}; {calls}, {self.describe_usage(self.model, self.usage)}, {self.seconds:.1f} s"]
 
-    def describe_end(self) -> list[str]:
+    def describe_end(self) -> list[Message]:
         """Return why not everything was judged, or perhaps not by the whole prompt."""
-        lines = []
+        lines: list[Message] = []
         if self.shortened:
             what = "the service counts less than half of a prompt's tokens, and may not have read the rubric"
             advice = f"give the model a longer context ({shorten_names(self.shortened)})"
-            lines.append(f"warning: {what}: {advice}")
+            lines.append(WarningRecord(f"{what}: {advice}"))
         if self.unavailable:
             lines.append(f"error: {self.activity} ended: {self.unavailable}{self.where}")
         elif self.stopped:
             lines.append(f"error: {self.activity} ended early: {self.stopped}{self.where}")
         elif self.without_key:
-            lines.append(f"warning: {self.without_key}")
+            lines.append(WarningRecord(self.without_key))
         return lines
 
 
@@ -5071,8 +5071,6 @@ class Service:
             raise UsageError(f"{KEY_VARIABLE} holds a character that no key has")
         if endpoint.is_open and options.batch:
             raise UsageError(f"{endpoint.name}: --batch needs Groq's API")
-        if re.match(r"http://(?!(localhost|127\.[\d.]+|\[::1\])[:/])", endpoint.name):
-            notify(f"warning: {endpoint.name}: answers and the key travel in the open: use https.")
         import groq
         import httpx
 
@@ -5799,17 +5797,34 @@ def list_difference_cells(row: Difference) -> list[Cell]:
     ]
 
 
-def list_warnings(file: str, cases: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return a line for each kind of warning that has cases. What to do, after a semicolon, comes last."""
-    lines = []
-    for kind, names in cases.items():
-        if names:
-            what, semicolon, advice = kind.partition("; ")
-            lines.append(f"{file}: {what}: {len(names)}, e.g. {cut_text(names[0])}{semicolon}{advice}")
-    n_more = len(lines) - MAX_NAMES_SHOWN
+class WarningRecord(NamedTuple):
+    """What a user should know before believing a score."""
+
+    kind: str
+    cases: Sequence[str] = ()
+    advice: str = ""  # what to do
+    file: str = ""  # or system that it is about
+
+    def describe(self) -> str:
+        what = f"{self.kind}: {len(self.cases)}, e.g. {cut_text(self.cases[0])}" if self.cases else self.kind
+        return (f"{self.file}: " if self.file else "") + what + (f"; {self.advice}" if self.advice else "")
+
+
+Message: TypeAlias = str | WarningRecord  # for stderr; a text is none of the warnings, which are counted
+
+
+def list_warnings(file: str, warnings: Iterable[WarningRecord]) -> list[WarningRecord]:
+    """Return the warnings that have cases, as those of a file; of many kinds the first ten."""
+    listed = [warning._replace(file=file) for warning in warnings if warning.cases]
+    n_more = len(listed) - MAX_NAMES_SHOWN
     if n_more > 0:
-        lines[MAX_NAMES_SHOWN:] = [f"{file}: kinds of warning that are not shown: {n_more}"]
-    return lines
+        more = f"kinds of warning that are not shown: {n_more}"
+        listed[MAX_NAMES_SHOWN:] = [WarningRecord(more, file=file)]
+    return listed
+
+
+def describe_warnings(warnings: Iterable[WarningRecord]) -> list[str]:
+    return [warning.describe() for warning in warnings]
 
 
 def prefix_lines(name: str, lines: Iterable[str]) -> list[str]:
@@ -6529,8 +6544,8 @@ class Command:
     def read(self) -> None:
         """Read and check all input. Raises InputError with every problem, UsageError, or NothingToDo."""
 
-    def warnings(self) -> list[str]:
-        """Return the data warnings: what a user should know before believing a score, one line each."""
+    def warnings(self) -> Sequence[Message]:
+        """Return what a user should know before believing a score."""
         return []
 
     def requests(self) -> Iterable[Request]:
@@ -6552,8 +6567,8 @@ class Command:
         """Return the report for stdout."""
         return ""
 
-    def remarks(self) -> list[str]:
-        """Return the lines for stderr at the end, such as missing judgements."""
+    def remarks(self) -> Sequence[Message]:
+        """Return what stderr says at the end, such as missing judgements."""
         return []
 
     def is_complete(self) -> bool:
@@ -6604,7 +6619,7 @@ class Command:
     def run(self, console: Console) -> int:
         options = self.options
         self.read()
-        console.warn(*self.warnings())
+        console.tell(*self.warnings())
         if isinstance(options, JudgeOptions) and options.dry_run:
             plan = self.render_plan()
             console.print(f"Dry run: nothing is sent.\n{plan}")
@@ -6624,7 +6639,7 @@ class Command:
             console.print(escape_console(f"Reports saved to: {shorten_names(reports)}"))
         console.note(*use)
         shortfalls = self.shortfalls()
-        console.warn(*judging.describe_end(), *self.remarks(), *(f"worse: {line}" for line in shortfalls))
+        console.tell(*judging.describe_end(), *self.remarks(), *prefix_lines("worse", shortfalls))
         if shortfalls:
             return EXIT_WORSE
         is_complete = is_written and judging.is_complete() and self.is_complete()
@@ -6658,7 +6673,7 @@ def ask_requests(command: Command, console: Console, resources: ExitStack) -> tu
             advice = f"{command.journal_file} has no {command.noun}, so name a judge: judge=MODEL"
         raise UsageError(f"this needs a model: {advice}")
     if not judging.unavailable:
-        console.warn(f"{KEY_VARIABLE} is not set: answers are not judged.{describe_other_key()}")
+        console.error(f"{KEY_VARIABLE} is not set: answers are not judged.{describe_other_key()}")
     return {}, Judging(activity=command.activity, url=judging.url, unavailable=judging.unavailable)
 
 
@@ -6681,6 +6696,9 @@ def open_judge(command: Command, console: Console, resources: ExitStack) -> Judg
     if journal.has_key:
         endpoint = read_endpoint()
         judge.judging.url = "" if endpoint.name.startswith(GROQ_URL) else endpoint.name
+        if re.match(r"http://(?!(localhost|127\.[\d.]+|\[::1\])[:/])", endpoint.name):
+            advice = "answers and the key travel in the open: use https."
+            console.warn(WarningRecord(f"{endpoint.name}: {advice}"))
         judge.service = Service(endpoint, command.options, console.note, resources)
         resources.callback(lambda: journal.stream.close())
         journal.open()
@@ -6688,9 +6706,9 @@ def open_judge(command: Command, console: Console, resources: ExitStack) -> Judg
         journal.read()
     if journal.unlocked:
         advice = "do not start a second run meanwhile"
-        console.warn(f"warning: {journal.path} cannot be locked ({journal.unlocked}): {advice}")
+        console.warn(WarningRecord(f"{journal.path} cannot be locked ({journal.unlocked}): {advice}"))
     if journal.unreadable:
-        console.warn(f"warning: {journal.path}: unreadable lines: {journal.unreadable}")
+        console.warn(WarningRecord(f"{journal.path}: unreadable lines: {journal.unreadable}"))
     return judge
 
 
@@ -6706,13 +6724,13 @@ def write_outputs(files: Iterable[OutputFile], console: Console) -> tuple[list[O
             console.note(f"{file.path} is not written: {reason}")
         except (OSError, UsageError) as error:
             errors.append(error)
-            console.warn(f"error: {file.path} is not written: {getattr(error, 'strerror', '') or error}")
+            console.error(f"error: {file.path} is not written: {getattr(error, 'strerror', '') or error}")
         else:
             written.append(file)
     if errors and not written:
         raise errors[0]
     if errors:
-        console.warn(f"Written are {shorten_names([file.path for file in written])}")
+        console.error(f"Written are {shorten_names([file.path for file in written])}")
     return written, not errors
 
 
@@ -6996,7 +7014,7 @@ class Split(NamedTuple):
     documents: dict[str, Document]  # those of the questions; if these name none, all
     others: dict[Hashable, Document]  # that were read since, by ID and by file
     corpus_sha256: str  # of the documents of the questions; "" without gold
-    warnings: list[str]
+    warnings: list[WarningRecord]
     root: str = ""
     criteria: Sequence[SplitCriterion] = ()
     further: Sequence[str] = ()  # those of FURTHER_COLUMNS that have something
@@ -7034,7 +7052,7 @@ class System(msgspec.Struct):
     submission: str  # "" in the current directory
     file: InputFile
     predictions: Predictions
-    oddities: Mapping[str, Sequence[str]] = {}  # of the data: cases by kind of warning
+    oddities: Sequence[WarningRecord] = ()  # of the data
     answers: list[GradedAnswer] = []
     judged: list[SplitCriterion] = []  # that its answers have scores by
     origins: Sequence[str] = ()  # of these scores, a line for each criterion
@@ -7047,7 +7065,7 @@ class System(msgspec.Struct):
         return join_folder(self.submission, self.name)
 
     @property
-    def warnings(self) -> list[str]:
+    def warnings(self) -> list[WarningRecord]:
         return list_warnings(self.file.file, self.oddities)
 
     @property
@@ -7115,7 +7133,7 @@ class Submission(msgspec.Struct):
     found: list[str] = []  # all files and folders in it
     systems: list[System] = []
     problems: list[str] = []  # each keeps one system out, and no other
-    notices: list[str] = []  # warnings about its folder
+    notices: list[WarningRecord] = []  # about its folder
     differences: list[Difference] = []
 
     @property
@@ -7131,7 +7149,7 @@ class Submission(msgspec.Struct):
         return reasons
 
     @property
-    def warnings(self) -> list[str]:
+    def warnings(self) -> list[WarningRecord]:
         return [*self.notices, *flatten(system.warnings for system in self.systems)]
 
     def name_page(self, split: Split) -> str:
@@ -7202,14 +7220,15 @@ class CheckInputs(Command):
             ungraded += submission.problems
             warnings += submission.warnings
             beside = find_files_beside(split, submission)
-            warnings += list_warnings(submission.folder, {"files beside, not graded": beside})
+            warnings += list_warnings(submission.folder, [WarningRecord("files beside, not graded", beside)])
         has_any = any(submission.names for submission in submissions)
         is_early = has_gold and not (has_any or options.outputs or options.systems)
         if is_early:
             console.note(*ungraded)
             console.print("no predictions yet")
             ungraded = []
-        console.warn(*shorten_problems([*problems, *ungraded]), *(f"warning: {line}" for line in warnings))
+        console.error(*shorten_problems([*problems, *ungraded]))
+        console.warn(*warnings)
         for submission in submissions:
             texts = {system.name: describe_submitted(split, system) for system in submission.systems}
             for name in submission.names:
@@ -7219,7 +7238,7 @@ class CheckInputs(Command):
             n_graded = sum(bool(submission.systems) for submission in submissions)
             console.print(f"{n_graded} can be graded, {len(submissions) - n_graded} cannot")
         if problems or not (has_any or is_early) or (ungraded and not options.outputs):
-            console.warn(f"error: problems in the input: {len(problems) + len(ungraded)}")
+            console.error(f"error: problems in the input: {len(problems) + len(ungraded)}")
             return EXIT_BAD_INPUT
         return EXIT_INCOMPLETE if ungraded else EXIT_OK
 
@@ -7433,7 +7452,7 @@ def read_submission(split: Split, submission: Submission, options: InputOptions)
         submission.others = submission.names[MAX_SYSTEMS:]
         submission.names = sorted(submission.names[:MAX_SYSTEMS], key=compute_system_order)
         what = f"more than {MAX_SYSTEMS} systems, not graded: {shorten_names(submission.others)}"
-        submission.notices.append(f"{folder}: {what}; choose with --systems")
+        submission.notices.append(WarningRecord(what, advice="choose with --systems", file=folder))
     for name in submission.names or ["*"]:  # if there is none, reading says that
         read_system(split, submission, name)
 
@@ -7584,10 +7603,10 @@ FIELD_NAMES = {  # a prediction's field -> what it may be called, in letters onl
 
 
 # Kinds of warning that a teacher should see first: see list_concerns in section 14.
-QUESTION_FORM = "IDs unlike those of the questions, counted as misses; write them as in the questions file"
-DOCUMENT_FORM = "retrieved IDs unlike those of the documents; write them as in the corpus"
-SENTENCE_FORM = "cited IDs unlike those of the sentences; write them as in the documents"
-BROAD = "more than half of the documents' sentences cited on average; cite those that support the answer"
+QUESTION_FORM = "IDs unlike those of the questions, counted as misses"
+DOCUMENT_FORM = "retrieved IDs unlike those of the documents"
+SENTENCE_FORM = "cited IDs unlike those of the sentences"
+BROAD = "more than half of the documents' sentences cited on average"
 
 
 def fold_text(text: str) -> str:
@@ -7595,7 +7614,7 @@ def fold_text(text: str) -> str:
     return " ".join(unicodedata.normalize("NFC", text).casefold().split())
 
 
-def check_gold(split: Split, *, is_check: bool) -> list[str]:
+def check_gold(split: Split, *, is_check: bool) -> list[WarningRecord]:
     """Return a warning for each thing that is odd about the gold; to check there are more than to grade."""
     questions = split.questions
     first: dict[str, str] = {}
@@ -7620,35 +7639,34 @@ def check_gold(split: Split, *, is_check: bool) -> list[str]:
     is_usual = not is_check and 2 * len(by_state["missing"]) <= len(split.documents)
     checked = questions if is_check else []
     cited = [row for row in checked if row.evidence_sentences]
-    plain = [row for row in cited if split.documents[row.doc_id].state == "plain"]
-    has_evidence = any(question.evidence_sentences for question in questions)
+    plain = [row.question_id for row in cited if split.documents[row.doc_id].state == "plain"]
     names = [question.question_id for question in questions]
-    cases = {
-        "question IDs that occur more than once": find_repeated(names),
-        "questions whose text occurred before": repeats,
-        "questions that a model drafted and no person has checked": [
-            row.question_id for row in questions if row.synthetic is True and row.reviewed is not True
-        ],
-        "rubrics that lack a level": lacking,
-        "gold documents that are not in the corpus": [] if is_usual else by_state["missing"],
-        "gold documents outside the corpus folder, not opened": by_state["outside"],
-        "gold documents that look like JSON but cannot be read as it": by_state["malformed"],
-        "questions with gold sentences that are not in their document": strange,
-        "questions with gold sentences of a plain text, which has none": [row.question_id for row in plain],
-        "questions without evidence_sentences, which count as none": [
-            row.question_id for row in questions if row.lacks_evidence
-        ],
-        "questions with a blank gold answer": [row.question_id for row in checked if is_blank(row.answer)],
-        "questions without a rubric, not judged": [row.question_id for row in checked if not row.rubric],
-        "no question has gold evidence, so citations are not graded; fill in evidence_sentences": (
-            [] if has_evidence or len(names) < MIN_ALIKE else names
-        ),
-    }
-    return list_warnings(split.file.file, cases)
+    drafted = [row.question_id for row in questions if row.synthetic is True and row.reviewed is not True]
+    uncited = [row.question_id for row in questions if row.lacks_evidence]
+    unanswered = [row.question_id for row in checked if is_blank(row.answer)]
+    unjudged = [row.question_id for row in checked if not row.rubric]
+    warnings = [
+        WarningRecord("question IDs that occur more than once", find_repeated(names)),
+        WarningRecord("questions whose text occurred before", repeats),
+        WarningRecord("questions that a model drafted and no person has checked", drafted),
+        WarningRecord("rubrics that lack a level", lacking),
+        WarningRecord("gold documents that are not in the corpus", [] if is_usual else by_state["missing"]),
+        WarningRecord("gold documents outside the corpus folder, not opened", by_state["outside"]),
+        WarningRecord("gold documents that look like JSON but cannot be read as it", by_state["malformed"]),
+        WarningRecord("questions with gold sentences that are not in their document", strange),
+        WarningRecord("questions with gold sentences of a plain text, which has none", plain),
+        WarningRecord("questions without evidence_sentences, which count as none", uncited),
+        WarningRecord("questions with a blank gold answer", unanswered),
+        WarningRecord("questions without a rubric, not judged", unjudged),
+    ]
+    if len(names) >= MIN_ALIKE and not any(question.evidence_sentences for question in questions):
+        what = "no question has gold evidence, so citations are not graded"
+        warnings.append(WarningRecord(what, names, "fill in evidence_sentences"))
+    return list_warnings(split.file.file, warnings)
 
 
-def check_predictions(file: FileData, split: Split, predictions: Predictions) -> dict[str, list[str]]:
-    """Return the cases of each thing that may be odd about a system's predictions."""
+def check_predictions(file: FileData, split: Split, predictions: Predictions) -> list[WarningRecord]:
+    """Return each thing that may be odd about a system's predictions, with or without cases."""
     rows = predictions.rows
     swapped = []
     missing = []
@@ -7667,27 +7685,32 @@ def check_predictions(file: FileData, split: Split, predictions: Predictions) ->
     first_answer = next((row.answer.strip() for row in rows.values()), "")
     is_alike = all(row.answer.strip() == first_answer for row in rows.values())
     alike = list(rows) if len(rows) >= MIN_ALIKE and is_alike else []
-    is_empty = is_blank(first_answer)
+    if is_blank(first_answer):
+        equal = WarningRecord("all answers are blank", alike, "fill in `answer`")
+    else:
+        equal = WarningRecord("all answers are the same", alike, "check the system that gave them")
     long = [name for name, row in rows.items() if len(row.retrieved_docs) > MAX_RETRIEVED]
     n_beyond = sum(len(rows[name].retrieved_docs) - MAX_RETRIEVED for name in long)
-    return {
-        "predictions that cannot be read, counted as blank": predictions.unreadable,
-        "IDs that occur more than once, the last counts": predictions.repeated,
-        QUESTION_FORM: [f"{name} for {question_id}" for name, question_id in forms.items()],
-        "questions without a prediction, counted as misses": [name for name in missing if name not in named],
-        "predictions for IDs that no question has": unknown,
-        "predictions with another text than the question's": swapped,
-        **check_documents(split, rows),
-        f"{n_beyond} retrieved IDs beyond the first {MAX_RETRIEVED}, which do not count": long,
-        **check_citations(split, rows),
-        BROAD: find_broad_citations(split, rows),
-        "all answers are blank; fill in `answer`": alike if is_empty else [],
-        "all answers are the same; check the system that gave them": [] if is_empty else alike,
-        f"answers of more than {MAX_ANSWER_CHARS} characters, judged cut off": [
-            name for name, row in rows.items() if len(row.answer) > MAX_ANSWER_CHARS
-        ],
-        **find_misspelt_fields(file, predictions),  # last, as there may be many
-    }
+    beyond = f"{n_beyond} retrieved IDs beyond the first {MAX_RETRIEVED}, which do not count"
+    renamed = [f"{name} for {question_id}" for name, question_id in forms.items()]
+    missing = [name for name in missing if name not in named]
+    broad = find_broad_citations(split, rows)
+    cut = [name for name, row in rows.items() if len(row.answer) > MAX_ANSWER_CHARS]
+    return [
+        WarningRecord("predictions that cannot be read, counted as blank", predictions.unreadable),
+        WarningRecord("IDs that occur more than once, the last counts", predictions.repeated),
+        WarningRecord(QUESTION_FORM, renamed, "write them as in the questions file"),
+        WarningRecord("questions without a prediction, counted as misses", missing),
+        WarningRecord("predictions for IDs that no question has", unknown),
+        WarningRecord("predictions with another text than the question's", swapped),
+        *check_documents(split, rows),
+        WarningRecord(beyond, long),
+        *check_citations(split, rows),
+        WarningRecord(BROAD, broad, "cite those that support the answer"),
+        equal,
+        WarningRecord(f"answers of more than {MAX_ANSWER_CHARS} characters, judged cut off", cut),
+        *find_misspelt_fields(file, predictions),  # last, as there may be many
+    ]
 
 
 def match_forms(names: Iterable[str], known: Iterable[str], fold: Callable[[str], str]) -> dict[str, str]:
@@ -7718,8 +7741,8 @@ def strip_path_and_suffix(doc_id: str) -> str:
     return re.sub(r"\.(json|jsonl|txt|md|html?|pdf|xml)$", "", re.split(r"[/\\]", doc_id)[-1].casefold())
 
 
-def check_documents(split: Split, rows: Mapping[str, Prediction]) -> dict[str, list[str]]:
-    """Return the retrieved IDs that no document has, by kind of warning.
+def check_documents(split: Split, rows: Mapping[str, Prediction]) -> list[WarningRecord]:
+    """Return warnings of the retrieved IDs that no document has.
 
     Without gold all documents are known. With gold, an ID with another folder may be that of another document
     if some gold documents were retrieved.
@@ -7736,14 +7759,14 @@ def check_documents(split: Split, rows: Mapping[str, Prediction]) -> dict[str, l
         if is_sure and not any(os.path.lexists(f"{corpus}/{name}{suffix}") for suffix in DOCUMENT_SUFFIXES):
             similar.append(f"{name} for {doc_id}")
     others = [name for name in unknown if name not in matches]
-    return {
-        DOCUMENT_FORM: similar,
-        "retrieved IDs that no document of the corpus has": [] if has_gold else others,
-    }
+    return [
+        WarningRecord(DOCUMENT_FORM, similar, "write them as in the corpus"),
+        WarningRecord("retrieved IDs that no document of the corpus has", [] if has_gold else others),
+    ]
 
 
-def check_citations(split: Split, rows: Mapping[str, Prediction]) -> dict[str, list[str]]:
-    """Return the cited IDs that neither the gold document nor a retrieved one has, by kind of warning.
+def check_citations(split: Split, rows: Mapping[str, Prediction]) -> list[WarningRecord]:
+    """Return a warning of the cited IDs that neither the gold document nor a retrieved one has.
 
     If at least half of all citations are like an ID of the gold document in another form, the form is the
     problem; without gold, an ID of a retrieved document. Otherwise a document without sentences excuses all.
@@ -7772,8 +7795,8 @@ def check_citations(split: Split, rows: Mapping[str, Prediction]) -> dict[str, l
             names = [] if has_gold else sorted(set(names) - everywhere)  # they may be another document's
         unknown += [f"{name} of {question_id}" for name in names]
     if 2 * n_similar >= max(n_cited, 1):
-        return {SENTENCE_FORM: list(similar)}
-    return {"cited IDs that neither the gold document nor a retrieved one has": unknown}
+        return [WarningRecord(SENTENCE_FORM, list(similar), "write them as in the documents")]
+    return [WarningRecord("cited IDs that neither the gold document nor a retrieved one has", unknown)]
 
 
 def find_broad_citations(split: Split, rows: Mapping[str, Prediction]) -> list[str]:
@@ -7811,19 +7834,21 @@ def find_equal_predictions(submissions: Sequence[Submission]) -> list[list[Syste
     return [group for group in groups.values() if len({system.submission for system in group}) > 1]
 
 
-def warn_about_equal_predictions(submissions: Sequence[Submission]) -> list[str]:
-    groups = find_equal_predictions(submissions)
-    return [f"equal predictions: {', '.join(system.title for system in group)}" for group in groups]
+def warn_about_equal_predictions(submissions: Sequence[Submission]) -> list[WarningRecord]:
+    warnings = []
+    for group in find_equal_predictions(submissions):
+        warnings.append(WarningRecord(f"equal predictions: {', '.join(system.title for system in group)}"))
+    return warnings
 
 
-def find_misspelt_fields(file: FileData, predictions: Predictions) -> dict[str, list[str]]:
+def find_misspelt_fields(file: FileData, predictions: Predictions) -> list[WarningRecord]:
     """Return a warning for each field that looks like another name for one that a prediction lacks."""
     lacking = set()
     for key, row in predictions.rows.items():
         if not (row.answer and row.evidence_sentences and row.retrieved_docs):
             lacking.add(key)
     if not lacking or file.data is None:
-        return {}
+        return []
     members = split_members(JsonRow(file.name, file.data), KeyFilter(lacking))
     members.pop("", None)
     rows = {key: parse_row(dict[str, Any], row, []) or {} for key, row in members.items()}
@@ -7833,19 +7858,18 @@ def find_misspelt_fields(file: FileData, predictions: Predictions) -> dict[str, 
 
 def describe_unknown_fields(
     rows: Mapping[str, Mapping[str, Any]], known: Mapping[str, str], noun: str
-) -> dict[str, list[str]]:
+) -> list[WarningRecord]:
     """Return a warning for each field like a known one, which maps what it may be called to its name."""
-    cases: dict[str, list[str]] = defaultdict(list)
+    cases: dict[tuple[str, str], list[str]] = defaultdict(list)
     find_similar = functools.cache(functools.partial(difflib.get_close_matches, n=1, cutoff=0.82))
     names = tuple(known)
     for key, fields in rows.items():
         for name, value in itertools.islice(fields.items(), SAMPLE_SIZE):
             similar = find_similar(re.sub(r"[\W_]", "", name).lower(), names)
             if similar and not fields.get(known[similar[0]]) and value and name not in known.values():
-                advice = f'did you mean "{known[similar[0]]}"?'
-                kind = f'{noun} with the unknown field "{cut_text(name)}"; {advice}'
-                cases[kind].append(key)
-    return cases
+                kind = f'{noun} with the unknown field "{cut_text(name)}"'
+                cases[kind, f'did you mean "{known[similar[0]]}"?'].append(key)
+    return [WarningRecord(kind, keys, advice) for (kind, advice), keys in cases.items()]
 
 
 # ------------------------------------------------------------------ 12. Grading a split
@@ -7980,7 +8004,7 @@ class GradeSplit(Command):
         """Write a sheet of answers. The journal tells which are doubtful; nothing is sent."""
         self.options.journal_only = True
         self.read()
-        console.warn(*self.warnings())
+        console.tell(*self.warnings())
         with ExitStack() as resources:
             self.grade(*ask_requests(self, Console(None, None), resources))
         path = LABELS_FILE.format(split=self.split.name)
@@ -8036,11 +8060,11 @@ class GradeSplit(Command):
         if not options.dry_run:
             self.withdrawn = add_last_grades(self.split, self.submissions, self.last)
 
-    def warnings(self) -> list[str]:
-        lines = prefix_lines("warning", [*self.split.warnings, *self.people.warnings])
+    def warnings(self) -> list[Message]:
+        messages: list[Message] = [*self.split.warnings, *self.people.warnings]
         for submission in self.submissions:
-            lines += [*prefix_lines("warning", submission.warnings), *shorten_problems(submission.problems)]
-        return lines + prefix_lines("warning", warn_about_equal_predictions(self.submissions))
+            messages += [*submission.warnings, *shorten_problems(submission.problems)]
+        return [*messages, *warn_about_equal_predictions(self.submissions)]
 
     def requests(self) -> Iterator[Request]:
         systems = list(filter(self.options.judges, self.systems))
@@ -8161,6 +8185,7 @@ class GradeSplit(Command):
             if self.people.labels and system.is_judged:
                 results["llm_judge"]["human"] = compare_with_people(self.people, [system])
             inputs = (self.split.file, system.file, *self.people.files)
+            warnings = [*self.split.warnings, *system.warnings]
             results["run"] = {
                 "schema": RESULTS_SCHEMA,
                 "program_version": VERSION,
@@ -8168,7 +8193,7 @@ class GradeSplit(Command):
                 "inputs": [InputFile(row.file.removeprefix(root), row.sha256) for row in inputs],
                 "struck_questions": self.people.struck,
                 "corpus": {"documents": len(self.split.documents), "sha256": self.split.corpus_sha256},
-                "warnings": [line.removeprefix(root) for line in (*self.split.warnings, *system.warnings)],
+                "warnings": [line.removeprefix(root) for line in describe_warnings(warnings)],
             }
             if system.name in self.developments:
                 results["baseline"] = self.developments[system.name].describe()
@@ -8271,21 +8296,21 @@ class GradeSplit(Command):
         lines.append(render_text([build_people_part(self.people, self.systems), judges]))
         return "\n".join(filter(None, lines))
 
-    def remarks(self) -> list[str]:
-        lines = self.describe_unused()
+    def remarks(self) -> list[WarningRecord]:
+        warnings = self.warn_about_unused()
         generators: set[str] = set()
         for system in self.systems:
             if system.is_judged:
                 generators.update(system.list_generators())
-                lines += describe_missing(system, self.split.criteria)
-        lines += prefix_lines("warning", self.list_obstacles())
-        return lines + warn_about_family(self.judging.model, sorted(generators))
+                warnings += list_missing(system, self.split.criteria)
+        warnings += map(WarningRecord, self.list_obstacles())
+        return warnings + warn_about_family(self.judging.model, sorted(generators))
 
-    def describe_unused(self) -> list[str]:
+    def warn_about_unused(self) -> list[WarningRecord]:
         """Return a warning for people's scores that say nothing about an answer of this run."""
-        lines = []
+        warnings = []
         if self.people.labels and not build_people_part(self.people, self.systems).rows:
-            lines.append("warning: labels: none of these answers was judged: nothing to compare.")
+            warnings.append(WarningRecord("labels: none of these answers was judged: nothing to compare."))
         used = set()
         for system in self.systems:
             for answer in system.overridden:
@@ -8293,13 +8318,13 @@ class GradeSplit(Command):
         unused = [f"{key[1]} of {key[0]}" for key in self.people.overrides if key not in used]
         if unused:
             what = f"no effect on answers that are not judged: {shorten_names(unused)}"
-            lines.append(f"warning: overrides: {what}")
+            warnings.append(WarningRecord(f"overrides: {what}"))
         is_f1 = not self.needs_scores and choose_measure(self.systems) is F1_MEASURE
         if used and self.options.outputs and is_f1:
             undecided = [row.title for row in self.systems if row.missing or not row.scored]
             what = "no effect on points, which are F1: nothing is judged, and people have not decided on all"
-            lines.append(f"warning: overrides: {what} answers of {shorten_names(undecided)}")
-        return lines
+            warnings.append(WarningRecord(f"overrides: {what} answers of {shorten_names(undecided)}"))
+        return warnings
 
     def shortfalls(self) -> list[str]:
         chosen = self.options.systems or self.baseline
@@ -9009,7 +9034,7 @@ class People(msgspec.Struct):
     labels: dict[AnswerKey, dict[str, FoundRow]] = {}  # by rater; equal answers may share one
     files: list[InputFile] = []  # that of labels is the last one
     remarks: list[str] = []  # which files are used
-    warnings: list[str] = []
+    warnings: list[WarningRecord] = []
     notes: list[str] = []  # rows that do not count, which is right
     rejected: list[str] = []  # rows that do not count, which a person must mend
     struck: list[str] = []  # questions of the last results that rows are about and that are gone
@@ -9176,8 +9201,12 @@ def read_people_rows(
         people.struck = sorted(index.list_earlier() - index.gold.keys())
     for name, lines in faults.items():
         people.rejected += lines if name in REJECTED_ROWS else []
-        listed = people.notes if name in NOTED_ROWS else people.warnings
-        listed += shorten_problems(lines) if name == CONTRADICTIONS else list_warnings(path, {name: lines})
+        if name == CONTRADICTIONS:
+            people.warnings += map(WarningRecord, shorten_problems(lines))
+        elif name in NOTED_ROWS:
+            people.notes.append(WarningRecord(name, lines, file=path).describe())
+        else:
+            people.warnings.append(WarningRecord(name, lines, file=path))
     return complete
 
 
@@ -9619,26 +9648,39 @@ GRADES_HEADER = (
     *("flagged", "judges_differ", "decisions", "page"),
 )
 
-# What needs attention, in this order; what to do comes after a semicolon
+# What needs attention
 CHANGED = "Not as in the last run"
 UNGRADED = "Not graded"
-ESCAPED = "Names with characters that nobody sees, shown as escapes; rename the folder or file"
+ESCAPED = "Names with characters that nobody sees, shown as escapes"
 OTHER_FORM = "IDs in another form"
 ALL_CITED = "Nearly everything cited"
-UNJUDGED = "Judgements missing; run again, or override them"
+UNJUDGED = "Judgements missing"
 UNANSWERED = "Half of the questions or more not answered"
-NOTHING_RIGHT = "F1 of 0 with citations; compare their IDs with those of the documents"
+NOTHING_RIGHT = "F1 of 0 with citations"
 BESIDE = "Files beside, not graded"
-FLAGGED = "Flagged answers; read them and decide"
-DISPUTED = "Judges differ; read the answers and decide"
+FLAGGED = "Flagged answers"
+DISPUTED = "Judges differ"
 EQUAL = "Equal predictions"
 UNEQUAL = "Overridden, but not for all with this answer"
 REJECTED = "Rows of people's files that do not count"
-BEST = "The best system counts; ask for one file, or `final`"
-CONCERNS = (
-    *(CHANGED, UNGRADED, ESCAPED, OTHER_FORM, ALL_CITED, UNJUDGED, UNANSWERED, NOTHING_RIGHT),
-    *(BESIDE, FLAGGED, DISPUTED, EQUAL, BEST, UNEQUAL, REJECTED),
-)
+BEST = "The best system counts"
+CONCERNS = {  # in this order, with what to do
+    CHANGED: "",
+    UNGRADED: "",
+    ESCAPED: "rename the folder or file",
+    OTHER_FORM: "",
+    ALL_CITED: "",
+    UNJUDGED: "run again, or override them",
+    UNANSWERED: "",
+    NOTHING_RIGHT: "compare their IDs with those of the documents",
+    BESIDE: "",
+    FLAGGED: "read them and decide",
+    DISPUTED: "read the answers and decide",
+    EQUAL: "",
+    BEST: "ask for one file, or `final`",
+    UNEQUAL: "",
+    REJECTED: "",
+}
 # Which of these data warnings are, by their kind
 ODDITIES = {OTHER_FORM: (QUESTION_FORM, DOCUMENT_FORM, SENTENCE_FORM), ALL_CITED: (BROAD,)}
 
@@ -9680,10 +9722,9 @@ class Grade(NamedTuple):
         """Whatever there is to know about the grade."""
         texts = []
         for kind, cells in self.concerns.items():
-            what, _, advice = kind.partition("; ")
             notes = [cell.note for cell in cells[:MAX_NAMES_SHOWN]]
             notes += [f"... ({len(cells)} in all)"] if len(cells) > len(notes) else []
-            texts.append(": ".join(filter(None, [what, ", ".join(notes), advice])))
+            texts.append(": ".join(filter(None, [kind, ", ".join(notes), CONCERNS[kind]])))
         if self.obstacle and not {UNGRADED, UNJUDGED} & self.concerns.keys():
             texts.append(self.obstacle)
         if not self.system.find_mean(F1_MEASURE).is_submitted:
@@ -9847,15 +9888,15 @@ def list_concerns(
     The box on the leaderboard, the console and the reason of the grade are made of the same cells.
     """
     page = submission.link_page(split)
-    for reason in (*submission.reasons, *submission.notices):
+    for reason in (*submission.reasons, *describe_warnings(submission.notices)):
         yield UNGRADED, LinkCell(submission.name, page, cut_text(reason))
     for name in filter(re.compile(r"\\").search, (submission.name, *submission.names)):
         yield ESCAPED, LinkCell(submission.name, page, name)
     for system in submission.systems:
         title = system.title if len(submission.systems) > 1 else submission.name
         for kind in ODDITIES:
-            for line in list_oddities(system, kind):
-                yield kind, LinkCell(title, page, line.removeprefix(f"{system.file.file}: "))
+            for oddity in list_oddities(system, kind):
+                yield kind, LinkCell(title, page, oddity.describe())
         for criterion in split.criteria:
             ids = list_ids(system.find_missing(criterion))
             if ids:
@@ -9889,21 +9930,21 @@ def list_concerns(
         yield BESIDE, LinkCell(submission.name, page, name)
 
 
-def list_oddities(system: System, kind: str) -> list[str]:
+def list_oddities(system: System, kind: str) -> list[WarningRecord]:
     """Return the data warnings of a system that are of a kind that needs attention."""
-    return list_warnings(system.file.file, {name: system.oddities.get(name, ()) for name in ODDITIES[kind]})
+    return [oddity for oddity in system.oddities if oddity.kind in ODDITIES[kind] and oddity.cases]
 
 
 def build_attention_part(concerns: Concerns) -> Part:
     """Return the box on top of the leaderboard, with at most ten cases of a kind."""
     rows: list[list[Cell]] = []
     for kind, cells in concerns.items():
-        what, semicolon, advice = kind.partition(";")
         shown = list(cells[:MAX_NAMES_SHOWN])
         if len(cells) > len(shown):
             shown.append(LinkCell(f"and {len(cells) - len(shown)} more"))
         if shown:
-            rows.append([f"{what}: {sum(cell.n_cases for cell in cells)}{semicolon}{advice}", shown])
+            what = WarningRecord(f"{kind}: {sum(cell.n_cases for cell in cells)}", advice=CONCERNS[kind])
+            rows.append([what.describe(), shown])
     return Part("Needs attention", ["What", "Where"], rows, place="box")
 
 
@@ -9924,9 +9965,9 @@ def build_leaderboard(
     measures = [*LEADERBOARD_MEASURES, *more_measures, *list_marker_measures(judging)]
     board = build_board(split, rows, measures, measure)
     remarks = [f"Ranked by: {measure.title}", *describe_certainty(systems, measures), *list_origins(systems)]
-    lines = list(split.warnings)
+    lines = describe_warnings(split.warnings)
     for submission in submissions:
-        lines += prefix_lines(submission.name, submission.warnings)
+        lines += prefix_lines(submission.name, describe_warnings(submission.warnings))
     parts = [
         build_attention_part(gradebook.concerns),
         board._replace(lines=remarks),
@@ -10381,9 +10422,9 @@ def describe_cases(system: System, criteria: Iterable[SplitCriterion]) -> dict[s
     return cases
 
 
-def describe_missing(system: System, criteria: Iterable[SplitCriterion]) -> list[str]:
+def list_missing(system: System, criteria: Iterable[SplitCriterion]) -> list[WarningRecord]:
     """Return a warning that names the answers without a score."""
-    lines = []
+    warnings = []
     for criterion in criteria:
         counts = "each counts 0" if criterion in system.judged else "without a score"
         for asked, what in ((True, "judging failed"), (False, "not judged")):
@@ -10392,8 +10433,8 @@ def describe_missing(system: System, criteria: Iterable[SplitCriterion]) -> list
                 failure = answers[0].find_failure(criterion) or NOT_JUDGED
                 names = f"{', '.join(list_ids(answers))} ({len(answers)} in all, {counts})"
                 text = f"{criterion.prefix}{what}: {names}, e.g. {failure.reason}"
-                lines.append(f"warning: {system.file.file}: {text}")
-    return lines
+                warnings.append(WarningRecord(text, file=system.file.file))
+    return warnings
 
 
 def describe_certainty(
@@ -10481,12 +10522,12 @@ def build_split_report(
 ) -> Report:
     """Return the report on one submission, for its authors, or on the systems of the current directory."""
     systems = submission.systems
-    lines = [*prefix_lines("not graded", submission.reasons), *submission.warnings]
+    lines = [*prefix_lines("not graded", submission.reasons), *describe_warnings(submission.warnings)]
     lines += prefix_lines("a file beside, not graded", find_files_beside(split, submission))
     cases: dict[str, list[str]] = defaultdict(list)
     distributions = {}
     for system in systems:
-        lines += [line.removeprefix("warning: ") for line in describe_missing(system, split.criteria)]
+        lines += describe_warnings(list_missing(system, split.criteria))
         for title, own in describe_cases(system, split.criteria).items():
             cases[title] += prefix_lines(system.name, own)
         scores = [answer.score for answer in system.scored if answer.score is not None]
@@ -10518,7 +10559,7 @@ def build_split_report(
         lines = [line for line in lines if line not in first[0].lines]
         parts = [*first, *parts]
     else:
-        lines += split.warnings
+        lines += describe_warnings(split.warnings)
         files = [split.file, *[system.file for system in systems], *people.files]
         parts += [
             build_people_part(people, systems),
@@ -10541,7 +10582,9 @@ def list_first_parts(split: Split, submission: Submission, gradebook: Gradebook)
     grade = gradebook.grades[submission.name]
     system = grade.system
     measure = grade.measure
-    forms = list(flatten(list_oddities(own, OTHER_FORM) for own in submission.systems))
+    forms = []
+    for own in submission.systems:
+        forms += describe_warnings(list_warnings(own.file.file, list_oddities(own, OTHER_FORM)))
     points = f"not final: {grade.obstacle}"
     if grade.n_missing:
         points = f"not final: {grade.n_missing} judgement{'s' * (grade.n_missing > 1)} missing"
@@ -10808,7 +10851,7 @@ class Configuration(msgspec.Struct):
     name: str
     file: InputFile
     answers: list[GradedItem]
-    warnings: list[str] = []
+    warnings: list[WarningRecord] = []
     system: str = ""  # if the file has several
     is_judged: bool = False
     means: dict[str, Mean] = {}
@@ -11125,21 +11168,22 @@ class GradeItems(Command):
                     scores.obstacles |= dict.fromkeys(criterion.measures, MISSING_JUDGEMENTS)
         return table
 
-    def warnings(self) -> list[str]:
-        lines = dict.fromkeys(flatten(configuration.warnings for configuration in self.configurations))
-        return [f"warning: {line}" for line in lines]
+    def warnings(self) -> list[Message]:
+        warnings = flatten(configuration.warnings for configuration in self.configurations)
+        return list({warning.describe(): warning for warning in warnings}.values())
 
-    def remarks(self) -> list[str]:
-        return [f"warning: {line}" for line in flatten(map(self.list_failures, self.configurations))]
+    def remarks(self) -> list[Message]:
+        return list(flatten(map(self.list_failures, self.configurations)))
 
-    def list_failures(self, configuration: Configuration) -> list[str]:
+    def list_failures(self, configuration: Configuration) -> list[WarningRecord]:
         """Return a warning that counts the missing judgements."""
         failures = []
         for criterion, answer in itertools.product(self.criteria, configuration.answers):
             failure = answer.find_failure(criterion)
             if failure:
                 failures.append(f"{answer.item.id}: {criterion.prefix}{failure.reason}")
-        return list_warnings(configuration.name, {"judgements missing, each counts 0": failures})
+        missing = WarningRecord("judgements missing, each counts 0", failures)
+        return list_warnings(configuration.name, [missing])
 
     def is_complete(self) -> bool:
         return not (self.why_not or any(answer.is_failed for answer in self.answers))
@@ -11259,7 +11303,7 @@ class GradeAnswers(GradeItems):
     rankers: Sequence[str] = ()  # the methods that choose what is judged of many files
     choice = ""  # in words, what is judged of them; "" for all
     generators: Sequence[str] = ()
-    judge_notes: Sequence[str] = ()
+    judge_notes: Sequence[Message] = ()
     chosen: Mapping[str, Any] = {}  # the threshold of semantic_dynamic
     imperfect: Sequence[str] = ()  # scores of gold answers that were graded as answers
 
@@ -11346,7 +11390,8 @@ class GradeAnswers(GradeItems):
             n_lacking = n_questions - len(row.answers)
             if n_lacking:
                 lacks = f"lacks {n_lacking} of the {n_questions} questions of all files"
-                row.warnings = [*row.warnings, f"{row.name}: {lacks}: its means are over the others"]
+                warning = WarningRecord(f"{lacks}: its means are over the others", file=row.name)
+                row.warnings = [*row.warnings, warning]
 
     def check_baseline(self, stored: StoredRun) -> Sequence[Measure]:
         """Return the measures of earlier results, and note which are lost. Raises UsageError for others'."""
@@ -11363,12 +11408,12 @@ class GradeAnswers(GradeItems):
         self.configurations = sorted(self.configurations, key=lambda row: ranks[row.name] or math.inf)
         return ranks
 
-    def choose_judge(self) -> list[str]:
+    def choose_judge(self) -> list[Message]:
         """Choose a judge of another family than the generators, if that is asked for. Return notes on it."""
         options = self.options
         models = {options.generator, *[format_plain(answer.item.model) for answer in self.answers]}
         self.generators = sorted(map(cut_text, filter(None, models)))
-        notes = []
+        notes: list[Message] = []
         if (options.auto_diverse_judge or options.diverse_judge) and not options.judge_model:
             families = set().union(*map(find_families, self.generators))
             pairs = [model for family, model in options.diverse_judge if family in families]
@@ -11379,9 +11424,9 @@ class GradeAnswers(GradeItems):
             notes.append(f"The judge is {judges[0]}.")
             for generator in self.generators:
                 if not find_families(generator):
-                    unknown = f"warning: the family of {generator} is unknown: it may be the judge's."
-                    notes.append(unknown)
-        return notes + warn_about_family(options.judge_model or DEFAULT_JUDGE_MODEL, self.generators)
+                    unknown = f"the family of {generator} is unknown: it may be the judge's."
+                    notes.append(WarningRecord(unknown))
+        return [*notes, *warn_about_family(options.judge_model or DEFAULT_JUDGE_MODEL, self.generators)]
 
     def name_results(self, configuration: Configuration) -> str:
         path = Path(configuration.file.file)
@@ -11456,7 +11501,7 @@ class GradeAnswers(GradeItems):
                 answer.scores |= measure_item(answer.item, has_sources)
             add_own_scores(list_own_item_cases(configuration), self.functions, self.function_workers)
 
-    def warnings(self) -> list[str]:
+    def warnings(self) -> list[Message]:
         lines = [*super().warnings(), *self.judge_notes]
         names = [configuration.name for configuration in self.judged]
         if self.choice:
@@ -11538,7 +11583,8 @@ class GradeAnswers(GradeItems):
             results["flagged"] = [row["id"] for row in rows if row["flags"]]
         if configuration.name in self.developments:
             results["baseline"] = self.developments[configuration.name].describe()
-        results["warnings"] = [*configuration.warnings, *self.list_answer_warnings(configuration, rows)]
+        warnings = [*configuration.warnings, *self.list_answer_warnings(configuration, rows)]
+        results["warnings"] = describe_warnings(warnings)
         results["detailed_results"] = rows
         results["comparison"] = list_differences(self.differences, configuration.name)
         return results
@@ -11622,33 +11668,37 @@ class GradeAnswers(GradeItems):
             return self.why_not
         return f"it is not one of the {self.choice}"
 
-    def list_answer_warnings(self, configuration: Configuration, rows: Iterable[dict[str, Any]]) -> list[str]:
+    def list_answer_warnings(
+        self, configuration: Configuration, rows: Iterable[dict[str, Any]]
+    ) -> list[WarningRecord]:
         """Return what a reader should know before believing one configuration's scores."""
         blank = [row["id"] for row in rows if is_blank(row["prediction"])]
         flagged = [row["id"] for row in rows if row.get("flags")]
-        cases = {
-            "missing or blank answers, counted as wrong": blank,
-            "flagged answers: text for the judge, or judged cut off": flagged,
-        }
-        lines = [*list_warnings(configuration.name, cases), *self.list_failures(configuration)]
-        korean = [answer.item.id for answer in configuration.answers if has_hangul(answer.item)]
+        warnings = [
+            WarningRecord("missing or blank answers, counted as wrong", blank),
+            WarningRecord("flagged answers: text for the judge, or judged cut off", flagged),
+            *self.list_failures(configuration),
+        ]
         is_english = self.options.embedding_model == EMBEDDING_MODEL
-        if korean and is_english and any(METHODS[name].needs_similarity for name in self.options.methods):
+        if is_english and any(METHODS[name].needs_similarity for name in self.options.methods):
+            korean = [answer.item.id for answer in configuration.answers if has_hangul(answer.item)]
             advice = f"{EMBEDDING_MODEL} is made for English: name a model for Korean with --embedding-model"
-            lines += list_warnings(configuration.name, {f"rows with Korean; {advice}": korean})
+            warnings.append(WarningRecord("rows with Korean", korean, advice))
+        warnings = list_warnings(configuration.name, warnings)
+        texts = []
         reason = self.explain_unjudged(configuration)
         if reason:
             names = ", ".join(criterion.name for criterion in self.criteria)
-            lines.append(f"{configuration.name}: {names}: not judged: {reason}")
+            texts.append(f"{names}: not judged: {reason}")
         if self.chosen.get("proxy"):
             proxy = f"a similarity above {PROXY_SIMILARITY} counted as correct"
             definition = f"a threshold of {PROXY_SIMILARITY:.2f} is right by definition"
-            lines.append(f"{configuration.name}: no row has a person's `correct`, so {proxy}: {definition}")
+            texts.append(f"no row has a person's `correct`, so {proxy}: {definition}")
         labels = {answer.item.label for answer in configuration.answers} - {None}
         if len(labels) == 1:
             verdict = "yes" if labels.pop() else "no"
-            lines.append(f"{configuration.name}: all people's labels are {verdict}: F1 means little")
-        return lines
+            texts.append(f"all people's labels are {verdict}: F1 means little")
+        return warnings + [WarningRecord(text, file=configuration.name) for text in texts]
 
     def results(self) -> Iterator[OutputFile]:
         if self.options.reference_check:
@@ -11745,11 +11795,11 @@ class GradeAnswers(GradeItems):
         passed = f"Reference check not finished: {self.why_not}" if self.why_not else "Reference check passed"
         return failed if self.imperfect else passed
 
-    def remarks(self) -> list[str]:
-        lines = prefix_lines("not perfect", self.imperfect[:MAX_NAMES_SHOWN])
+    def remarks(self) -> list[Message]:
+        lines: list[Message] = [*prefix_lines("not perfect", self.imperfect[:MAX_NAMES_SHOWN])]
         if self.judging.model not in ("", self.model):  # a successor
             lines += warn_about_family(self.judging.model, self.generators)
-        return [*lines, *prefix_lines("warning", self.list_obstacles()), *super().remarks()]
+        return [*lines, *map(WarningRecord, self.list_obstacles()), *super().remarks()]
 
     def is_complete(self) -> bool:
         return super().is_complete() and not (self.imperfect or self.list_obstacles())
@@ -11809,8 +11859,8 @@ def read_configurations(
             problems += submission.problems
             for system in submission.systems:
                 answers = [convert_question(question, system) for question in split.questions]
-                lines = [*split.warnings, *system.warnings]
-                configurations.append(Configuration(system.name, system.file, answers, lines))
+                warnings = [*split.warnings, *system.warnings]
+                configurations.append(Configuration(system.name, system.file, answers, warnings))
         else:
             file = read_file(path, problems)
             configurations += read_answer_file(Path(path).stem, file, options, problems)
@@ -11853,16 +11903,16 @@ def read_answer_file(
         problems.append(f"{file.name}: rows without {columns['system']}: {places}")
     if not by_system and len(problems) == n_problems and file.data is not None:
         problems.append(f"{file.name}:1: no rows{' with all that --columns names' if rows else ''}")
-    cases = {"rows without a gold answer, or any field, that --columns names, left out": left_out}
-    cases |= find_unknown_item_fields(rows)
+    lacking = "rows without a gold answer, or any field, that --columns names, left out"
+    oddities = [WarningRecord(lacking, left_out), *find_unknown_item_fields(rows)]
     item_type = Item if options.methods or options.reference_check else OpenItem
     is_judged = bool(options.criteria) or not all(METHODS[name].score for name in options.methods)
     configurations = []
     for system, own_rows in by_system.items():
         items = parse_items(own_rows, problems, item_type)
-        lines = list_warnings(file.name, cases | find_missing_texts(items, is_judged))
+        warnings = list_warnings(file.name, [*oddities, *find_missing_texts(items, is_judged)])
         answers = list(map(GradedItem, items))
-        configurations.append(Configuration(system or name, file.source, answers, lines, system))
+        configurations.append(Configuration(system or name, file.source, answers, warnings, system))
     is_answered = any(answer.item.prediction for row in configurations for answer in row.answers)
     is_answered = is_answered or "prediction" in columns or any(map(has_answer_field, rows))
     if by_system and not (is_answered or options.reference_check) and len(problems) == n_problems:
@@ -11880,16 +11930,18 @@ def has_answer_field(row: JsonRow) -> bool:
     return not names.isdisjoint(Item.aliases["prediction"]) or (has_gold and "answer" in names)
 
 
-def find_missing_texts(items: Sequence[Item], is_judged: bool) -> dict[str, list[str]]:
+def find_missing_texts(items: Sequence[Item], is_judged: bool) -> list[WarningRecord]:
     """Return warnings of answers that are all blank, and of texts that a judge would have to do without."""
     answered = [item for item in items if not is_blank(item.prediction)]
     without_context = [item.id for item in items if not item.context]
-    cases = {"no row has an answer, all count as wrong": [] if answered else [item.id for item in items]}
+    blank = [] if answered else [item.id for item in items]
+    warnings = [WarningRecord("no row has an answer, all count as wrong", blank)]
     if is_judged:
-        cases["rows without a question"] = [item.id for item in items if not item.question]
+        without_question = [item.id for item in items if not item.question]
+        warnings.append(WarningRecord("rows without a question", without_question))
         if len(without_context) < len(items):
-            cases["rows without a context, which others have"] = without_context
-    return cases
+            warnings.append(WarningRecord("rows without a context, which others have", without_context))
+    return warnings
 
 
 def list_columns(row: Mapping[str, Any]) -> str:
@@ -11945,7 +11997,7 @@ def read_stored_answers(file: FileData, problems: list[str]) -> StoredRun | None
     return StoredRun(stored.configuration, keys, scores, measures, judges, file.source)
 
 
-def find_unknown_item_fields(rows: Sequence[JsonRow]) -> dict[str, list[str]]:
+def find_unknown_item_fields(rows: Sequence[JsonRow]) -> list[WarningRecord]:
     """Return a warning for each field of a file's first rows that looks like an accepted one."""
     known = {folded: name for folded, name in index_names(Item).items() if name != "extra"}
     sample = {row.place: rename_fields(Item, only_dict(row.data)) for row in rows[:SAMPLE_SIZE]}
@@ -12181,9 +12233,9 @@ answer, row or question, or system/question, or the columns question, gold and p
         if os.path.realpath(options.out) in [os.path.realpath(file.file) for file in files]:
             raise UsageError(f"{options.out} is an input: name another file with --out")
 
-    def warnings(self) -> list[str]:
-        unknown = {"ratings of items that no judge has, which do not count": self.unknown}
-        lines = prefix_lines("warning", list_warnings(self.options.human or "", unknown))
+    def warnings(self) -> list[Message]:
+        unknown = WarningRecord("ratings of items that no judge has, which do not count", self.unknown)
+        lines: list[Message] = [*list_warnings(self.options.human or "", [unknown])]
         if self.n_ignored:
             what = "JSON files without a judge's decisions, ignored"
             lines.append(f"{self.options.eval_dir}: {what}: {self.n_ignored}")
@@ -12225,7 +12277,7 @@ answer, row or question, or system/question, or the columns question, gold and p
     def console(self) -> str:
         return render_text(list_agreement_parts(self.compared))
 
-    def remarks(self) -> list[str]:
+    def remarks(self) -> list[WarningRecord]:
         """Return the pairs of raters without a common item, with their sources."""
         pairs = list(self.compared["all"]["pairs"])
         if self.people:
@@ -12234,12 +12286,13 @@ answer, row or question, or system/question, or the columns question, gold and p
         for rater in self.raters:
             own = sorted({row.source or "(none)" for row in rater.rows})
             sources[rater.name] = f"{rater.name} has {shorten_names(own)}"
-        lines = []
+        warnings = []
         for pair in [pair for pair in pairs if not pair["items"]]:
             names = (pair["judge"], pair["with"])
             found = ", ".join(sources[name] for name in names)
-            lines.append(f"warning: {' and '.join(names)} have no item in common; sources: {found}")
-        return lines
+            what = f"{' and '.join(names)} have no item in common; sources: {found}"
+            warnings.append(WarningRecord(what))
+        return warnings
 
     def is_complete(self) -> bool:
         return not self.remarks() and not self.unknown
@@ -12871,7 +12924,8 @@ class JudgeSummaries(GradeItems):
             answers.append(GradedItem(item))
         outside = [str(index) for index in indices if not 0 <= index < len(rows)]
         cases[f"indices outside 0 to {len(rows) - 1}, left out"] = outside
-        found = SummaryFile(f"{kind} {k}", file.source, answers, list_warnings(path, cases), is_judged=True)
+        warnings = list_warnings(path, itertools.starmap(WarningRecord, cases.items()))
+        found = SummaryFile(f"{kind} {k}", file.source, answers, warnings, is_judged=True)
         return msgspec.structs.replace(found, kind=kind, k=k, n_skipped=n_skipped)
 
     def prepare(self, answer: GradedItem) -> Case:
@@ -12895,8 +12949,8 @@ class JudgeSummaries(GradeItems):
             texts.setdefault(fold_text(row.query), "\n".join(lines))
         return texts
 
-    def warnings(self) -> list[str]:
-        missing = f"warning: {GOLD_SUMMARIES_FILE} is not there: no scores of coverage, and no totals."
+    def warnings(self) -> list[Message]:
+        missing = WarningRecord(f"{GOLD_SUMMARIES_FILE} is not there: no scores of coverage, and no totals.")
         return [*super().warnings(), *([] if self.has_gold else [missing])]
 
     def results(self) -> Iterator[OutputFile]:
@@ -12942,7 +12996,7 @@ class JudgeSummaries(GradeItems):
             **describe_rows(rows),
             "judges": describe_judges(self.criteria[0], configuration.answers),
             "comparison": list_differences(self.differences, configuration.name),
-            "warnings": configuration.warnings,
+            "warnings": describe_warnings(configuration.warnings),
             "run": {
                 "schema": RESULTS_SCHEMA,
                 "program_version": VERSION,
@@ -13114,11 +13168,11 @@ class MeasureWeb(Command):
         if not self.metrics:
             raise UsageError(f"no {WEB_FILE} or {MERGED_FILE} with a k of {', '.join(map(str, WEB_DEPTHS))}")
 
-    def warnings(self) -> list[str]:
+    def warnings(self) -> list[WarningRecord]:
         pairs = itertools.product(self.metrics, (WEB_FILE, MERGED_FILE))
         files = [pattern.format(k=k) for k, pattern in pairs]
-        what = "is not there: its metrics are left out"
-        return [f"warning: {file} {what}" for file in files if not os.path.lexists(file)]
+        missing = [file for file in files if not os.path.lexists(file)]
+        return [WarningRecord(f"{file} is not there: its metrics are left out") for file in missing]
 
     def results(self) -> Iterator[OutputFile]:
         path = Path(self.options.folder, "web-metrics/web_metrics_results.json").as_posix()
@@ -13228,7 +13282,7 @@ class GeneratePredictions(Command):
             try:
                 code = max(code, super().run(console))
             except JudgeUnavailable as error:
-                console.warn(f"error: {self.file} was not written: {error}")
+                console.error(f"error: {self.file} was not written: {error}")
                 code = EXIT_INCOMPLETE
         return code
 
@@ -13270,9 +13324,10 @@ class GeneratePredictions(Command):
         problems += [f"{path}: question ID occurs more than once: {name}" for name in repeated]
         return dict(rows)
 
-    def warnings(self) -> list[str]:
-        cases = {"rows without a question, left out": self.left_out}
-        return prefix_lines("warning", list_warnings(self.options.split, cases))
+    def warnings(self) -> list[WarningRecord]:
+        return list_warnings(
+            self.options.split, [WarningRecord("rows without a question, left out", self.left_out)]
+        )
 
     def plan_systems(self) -> list[tuple[str | None, str, str]]:
         """Return (model, system, file) of each. Raises UsageError for options that contradict."""
@@ -13377,16 +13432,17 @@ class GeneratePredictions(Command):
     def console(self) -> str:
         return f"{self.file}: {len(self.rows)} predictions" if self.rows else ""
 
-    def remarks(self) -> list[str]:
-        lines = []
-        start = f"warning: {self.file}:"
+    def remarks(self) -> list[WarningRecord]:
+        warnings = []
         if self.n_unknown:
-            lines.append(f"{start} cited sentences that were not shown, left out: {self.n_unknown}")
+            what = f"cited sentences that were not shown, left out: {self.n_unknown}"
+            warnings.append(WarningRecord(what, file=self.file))
         if self.failures:
             names = shorten_names(list(self.failures))
             reason = next(iter(self.failures.values()))
-            lines.append(f"{start} no answer, left out: {names}, e.g. {reason}; run again with --overwrite")
-        return lines
+            what = f"no answer, left out: {names}, e.g. {reason}"
+            warnings.append(WarningRecord(what, advice="run again with --overwrite", file=self.file))
+        return warnings
 
     def is_complete(self) -> bool:
         return not self.failures
@@ -13553,13 +13609,13 @@ class DraftQuestions(Command):
         rows = [("kept", len(self.kept)), *sorted(self.lost.items())]
         return render_text([Part(self.results_title, ["What", "Drafts"], rows)])
 
-    def remarks(self) -> list[str]:
-        lines = ['Check each question, and then set its "reviewed" to true.']
+    def remarks(self) -> list[Message]:
+        lines: list[Message] = ['Check each question, and then set its "reviewed" to true.']
         if not self.kept:
             lines = [f"error: no draft was kept: {self.options.out} was not written"]
         if self.n_missing:
             again = "run again with --overwrite" if self.kept else "run again"
-            lines.append(f"warning: drafts missing: {self.n_missing}; {again}")
+            lines.append(WarningRecord(f"drafts missing: {self.n_missing}", advice=again))
         return lines
 
     def is_complete(self) -> bool:
@@ -14116,25 +14172,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         console.print(str(done))
         return EXIT_OK
     except InputError as error:
-        console.warn(*shorten_problems(error.problems))
+        console.error(*shorten_problems(error.problems))
         n_problems = len(error.problems)
-        console.warn(f"error: problems in the input: {n_problems}; nothing was graded or written.")
+        console.error(f"error: problems in the input: {n_problems}; nothing was graded or written.")
     except UsageError as error:
-        console.warn(f"error: {error}")
+        console.error(f"error: {error}")
     except ImportError as error:
-        console.warn(describe_missing_package(error))
+        console.error(describe_missing_package(error))
     except JudgeUnavailable as error:
-        console.warn(f"error: no results were written: {error}")
+        console.error(f"error: no results were written: {error}")
         return EXIT_INCOMPLETE
     except OSError as error:
-        console.warn(f"error: {error.filename or 'a file'}: {error.strerror or error}")
+        console.error(f"error: {error.filename or 'a file'}: {error.strerror or error}")
         if command and command.journal_file != error.filename and os.path.exists(command.journal_file):
             kept = f"The model's replies are kept in {command.journal_file}"
-            console.warn(f"{kept}: run the same command again.")
+            console.error(f"{kept}: run the same command again.")
     except MemoryError:
-        console.warn("error: there is not enough memory: nothing was written")
+        console.error("error: there is not enough memory: nothing was written")
     except KeyboardInterrupt:
-        console.warn("interrupted: the model's replies are kept; run the same command again to continue.")
+        console.error("interrupted: the model's replies are kept; run the same command again to continue.")
         return EXIT_INTERRUPTED
     finally:
         console.count_warnings()
@@ -14289,15 +14345,27 @@ class Console:
         for line in () if self.is_quiet else lines:
             print_on(self.stderr, escape_console(line))
 
-    def warn(self, *lines: str) -> None:
+    def error(self, *lines: str) -> None:
         """Print lines on stderr that say what is wrong."""
         for line in lines:
-            self.n_warnings += line.startswith("warning: ")
             print_on(self.stderr, escape_console(line))
+
+    def warn(self, *warnings: WarningRecord) -> None:
+        """Print warnings on stderr, and count them."""
+        self.n_warnings += len(warnings)
+        self.error(*prefix_lines("warning", describe_warnings(warnings)))
+
+    def tell(self, *messages: Message) -> None:
+        """Print warnings and other lines on stderr, in this order."""
+        for message in messages:
+            if isinstance(message, WarningRecord):
+                self.warn(message)
+            else:
+                self.error(message)
 
     def count_warnings(self) -> None:
         if self.n_warnings:
-            self.warn("1 warning" if self.n_warnings == 1 else f"{self.n_warnings} warnings")
+            self.error("1 warning" if self.n_warnings == 1 else f"{self.n_warnings} warnings")
 
 
 def print_on(stream: TextIO | None, text: str) -> None:
