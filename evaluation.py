@@ -5703,6 +5703,8 @@ class Report(NamedTuple):
     distributions: Mapping[str, Distribution] = MappingProxyType({})  # by title
     entries_title: str = "Questions"
     facts: Facts = MappingProxyType({})  # at the top of a page: what was graded, and by what
+    shortfalls: Sequence[str] = ()  # of the gate: what is worse than asked for,
+    obstacles: Sequence[str] = ()  # and what keeps it from telling
 
 
 def name_for_file(model: str) -> str:
@@ -5711,7 +5713,9 @@ def name_for_file(model: str) -> str:
 
 def list_report_files(report: Report, stem: str, forms: Iterable[str]) -> Iterator[OutputFile]:
     for form in dict.fromkeys(forms):
-        yield OutputFile(f"{stem}.{form}", functools.partial(RENDERERS[form], report), is_report=True)
+        renderer = RENDERERS[form]
+        render = functools.partial(renderer.render, report)
+        yield OutputFile(f"{stem}.{renderer.ending}", render, is_report=True)
 
 
 # -- Tables and lines that several commands report
@@ -5753,21 +5757,20 @@ def build_means_part(
     return Part(title, header, table, n_names=n_names, explanations=explanations)
 
 
-def build_comparison_part(differences: Sequence[Difference], *, lists_unsubmitted: bool = True) -> Part:
+def build_comparison_part(differences: Sequence[Difference]) -> Part:
     """Return a table of paired differences, as seen from the later system of each pair; p is adjusted.
 
-    Of many systems only the significant differences are listed. What a system has not submitted has a row, or
-    all of it has one line.
+    Of many systems only the significant differences are listed. What a system has not submitted has one line.
     """
     pairs: dict[tuple[str, str], list[Difference]] = defaultdict(list)
     for difference in differences:
         pairs[difference.system, difference.other].append(difference)
     lists_all = len(pairs) <= math.comb(MAX_SYSTEMS_SHOWN, 2)
     rows: list[list[Cell]] = []
-    left_out: dict[str, None] = {}
+    left_out: dict[str, dict[str, None]] = defaultdict(dict)
     for difference in flatten(pairs.values()):
-        if difference.verdict.startswith(NOT_SUBMITTED) and not lists_unsubmitted:
-            left_out[f"{difference.measure.title} {difference.verdict}"] = None
+        if difference.verdict.startswith(NOT_SUBMITTED):
+            left_out[difference.verdict][difference.measure.title] = None
         elif lists_all or difference.verdict in VERDICTS:
             row = difference.mirror()
             pair = f"{row.system} - {row.other}"
@@ -5778,8 +5781,8 @@ def build_comparison_part(differences: Sequence[Difference], *, lists_unsubmitte
         is_told = all(row.obstacle != TOO_MANY_SYSTEMS for row in differences)
         verdict = NO_DIFFERENCE if is_told else TOO_MANY_SYSTEMS
         lines = [f"{verdict.capitalize()} among {len(pairs)} pairs."]
-    if left_out:
-        lines.append(f"Left out: {', '.join(left_out)}.")
+    for verdict, titles in left_out.items():
+        lines.append(f"Left out, {verdict}: {', '.join(titles)}.")
     if rows and len(pairs) > 1:
         lines.append("Intervals are of one pair each, p and verdicts of all pairs.")
     return Part("Comparison", header, rows, lines, n_names=2)
@@ -5969,13 +5972,13 @@ def format_csv_cell(value: object) -> object:
 
 
 class Html(str):
-    """Markup. All other text is escaped when it becomes part of an element."""
+    """Markup of a page. All other text is escaped for it, and for no other format, by `tag`."""
 
     __slots__ = ()
 
 
 def tag(element: str, *content: str, **attributes: str | float | None) -> Html:
-    """Return an element. Attributes are `class_`, `data_score` and so on; None leaves one out."""
+    """Return an element of a page. Attributes are `class_`, `data_score` and so on; None leaves one out."""
     start = f"<{element}"
     for key, value in attributes.items():
         if value is not None:
@@ -6004,10 +6007,13 @@ def render_html(report: Report) -> str:
         form = render_form(report.entries_title.lower())
         listed = tag("div", *entries, class_="entries")
         questions.append(tag("section", tag("h2", report.entries_title), form, listed))
+    # The first part is special. A student's report has one (how to appeal), and then the answers come before
+    # the tables; a teacher's has none, and begins with the tables. Above both is what cannot wait: the box of
+    # what needs attention, a student's grade as the head, what was graded, and the warnings.
     first = render_parts(report, "first")
     content = [tag("h1", report.title), *render_parts(report, "box"), *render_parts(report, "head")]
     content += [*render_facts(report.facts), *render_parts(report, "warnings"), *first]
-    content += questions if first else []  # students look for their answers, others for the tables
+    content += questions if first else []
     content += [*render_parts(report, ""), *render_distributions(report), *render_parts(report, "folded")]
     content += [] if first else questions
     content += render_parts(report, "last")
@@ -6286,11 +6292,16 @@ def draw_distribution(axes: Sequence[Any], title: str, drawn: Distribution, colo
     spread.set(yticks=[lowest, highest], ylim=(lowest - margin, highest + margin), xlim=(-0.6, 1.6))
 
 
-RENDERERS: Mapping[str, Callable[[Report], str | bytes]] = {
-    "md": render_markdown,
-    "csv": lambda report: render_csv(report.header, report.rows()),
-    "html": render_html,
-    "png": render_png,
+class Renderer(NamedTuple):
+    render: Callable[[Report], str | bytes]
+    ending: str  # of its files, which need not be the format's name
+
+
+RENDERERS = {  # by format
+    "md": Renderer(render_markdown, "md"),
+    "csv": Renderer(lambda report: render_csv(report.header, report.rows()), "csv"),
+    "html": Renderer(render_html, "html"),
+    "png": Renderer(render_png, "png"),
 }
 REPORT_FORMATS = ("md", "csv", "html")  # of most commands
 
@@ -6589,6 +6600,13 @@ class Command:
             lines += prefix_lines(name, development.list_obstacles())
         return lines
 
+    def add_gate(self, report: Report) -> Report:
+        """Return a report with what the gate says of all systems: not for the page of one student."""
+        shortfalls = self.shortfalls()
+        obstacles = self.list_obstacles()
+        gate = Part("Gate", lines=[*prefix_lines("worse", shortfalls), *obstacles], place="warnings")
+        return report._replace(parts=[*report.parts, gate], shortfalls=shortfalls, obstacles=obstacles)
+
     def render_plan(self) -> str:
         """Return the number, estimated tokens and price of the calls that are to be made."""
         judge = make_judge(self, Console(None, None))
@@ -6617,6 +6635,9 @@ class Command:
         return "\n".join(lines)
 
     def run(self, console: Console) -> int:
+        # All input is read before the first call is paid for, and warnings are printed before it, too: who
+        # sees one can interrupt. Files are written before anything is printed about them. What is missing or
+        # worse comes last, where it is seen, and worse (exit code 1) goes before incomplete (3).
         options = self.options
         self.read()
         console.tell(*self.warnings())
@@ -8213,7 +8234,7 @@ class GradeSplit(Command):
         pages = {"html"} & self.choose_forms(stem)
         boards = [
             file._replace(is_report=False)
-            for file in list_report_files(self.leaderboard, stem, ["csv", "md", *pages])
+            for file in list_report_files(self.add_gate(self.leaderboard), stem, ["csv", "md", *pages])
         ]
         yield from boards[:2]
         rows = list_grades(split, self.submissions, self.gradebook, has_pages=bool(pages))
@@ -8253,6 +8274,8 @@ class GradeSplit(Command):
                 report = build_split_report(
                     split, submission, self.judging, self.people, self.gradebook, self.baseline_part
                 )
+            if not submission.name:
+                report = self.add_gate(report)
             yield from list_report_files(report, stem, forms)
 
     @property
@@ -8284,7 +8307,7 @@ class GradeSplit(Command):
             attention, board, *_ = self.leaderboard.parts
             lines.append(render_text([list_on_console(attention), narrow_leaderboard(board, self.judging)]))
             for system in self.systems:
-                cases = describe_cases(system, [])["Overridden scores"]
+                cases = describe_cases(system)["Overridden scores"]
                 lines += map(escape_console, prefix_lines(system.title, cases))
         else:
             lines.append(render_split_text(self.submissions[0], self.split))
@@ -10321,7 +10344,7 @@ def make_relative(path: str) -> str:
 def render_split_text(submission: Submission, split: Split) -> str:
     """Return the console report of one folder: a block per system, then the comparison."""
     systems = submission.systems
-    blocks = [render_system(system, split.criteria) for system in systems]
+    blocks = list(map(render_system, systems))
     if len(systems) > 1:
         pairs = build_comparison_part(submission.differences)
         certainty = [
@@ -10337,7 +10360,7 @@ def render_split_text(submission: Submission, split: Split) -> str:
     return "\n".join(blocks)
 
 
-def render_system(system: System, criteria: Sequence[SplitCriterion]) -> str:
+def render_system(system: System) -> str:
     """Return one system's blocks, as the course defines them."""
     answers = system.answers
     recalls = []
@@ -10375,10 +10398,7 @@ Average Combined Score (0-1): {format_mean(system, COMBINED_MEASURE, 2)}"""
         measure = criterion.measure
         lowest = min(PROMPTS[criterion.prompt].choices.values())
         text += f"\nAverage {measure.title} ({lowest}-{measure.highest:g}): {format_mean(system, measure, 2)}"
-    cases = describe_cases(system, criteria)
-    remarks = describe_scored(system)
-    for title in ("Flagged questions", "Judges differ", "Overridden scores"):
-        remarks += cases[title]
+    remarks = [*describe_scored(system), *flatten(describe_cases(system).values())]
     return "\n".join([text, *map(escape_console, remarks)])
 
 
@@ -10395,20 +10415,14 @@ def describe_scored(system: System) -> list[str]:
     return [f"Averages of {n_scored} of {n_questions} questions: the others have no score"]
 
 
-def describe_cases(system: System, criteria: Iterable[SplitCriterion]) -> dict[str, list[str]]:
+def describe_cases(system: System) -> dict[str, list[str]]:
     """Return the answers that a person should look at, by title."""
-    cases: dict[str, list[str]] = {"Questions without a judgement": [], "Flagged questions": []}
-    cases |= {"Judges differ": [], "Overridden scores": []}
+    cases: dict[str, list[str]] = {"Flagged questions": [], "Judges differ": [], "Overridden scores": []}
     for answer, criterion in system.disputed if not system.submission else ():  # no student's page has them
         text = f"{answer.question.question_id}: {criterion.prefix}{criterion.describe_marks(answer)}"
         cases["Judges differ"].append(f"Judges differ: {text}")
     for answer in system.answers:
         name = answer.question.question_id
-        for criterion in criteria:
-            failure = answer.find_failure(criterion)
-            if failure:
-                reason = f"{name}: {criterion.prefix}{failure.reason}"
-                cases["Questions without a judgement"].append(reason)
         if answer.flags and not answer.failure:
             score = "no score" if answer.score is None else f"{answer.score:.3g}"
             cases["Flagged questions"].append(f"Flagged {name} ({', '.join(answer.flags)}): {score}")
@@ -10496,7 +10510,7 @@ def build_slice_part(systems: Sequence[System], label: str, measures: Sequence[M
 
 def find_report_forms(stem: str) -> list[str]:
     """Return the forms of report that an earlier run has left."""
-    return [form for form in REPORT_FORMATS if os.path.isfile(f"{stem}.{form}")]
+    return [form for form in REPORT_FORMATS if os.path.isfile(f"{stem}.{RENDERERS[form].ending}")]
 
 
 def build_empty_report(split: Split, name: str, reasons: Iterable[str], found: Sequence[str] = ()) -> Report:
@@ -10528,7 +10542,7 @@ def build_split_report(
     distributions = {}
     for system in systems:
         lines += describe_warnings(list_missing(system, split.criteria))
-        for title, own in describe_cases(system, split.criteria).items():
+        for title, own in describe_cases(system).items():
             cases[title] += prefix_lines(system.name, own)
         scores = [answer.score for answer in system.scored if answer.score is not None]
         if scores:
@@ -10549,7 +10563,7 @@ def build_split_report(
     parts = [
         build_systems_part("Systems", systems, split.measures, remarks),
         baseline,
-        build_comparison_part(submission.differences, lists_unsubmitted=False)._replace(place="folded"),
+        build_comparison_part(submission.differences)._replace(place="folded"),
         *(build_slice_part(systems, label, split.measures) for label in LABELS),
         *(Part(title, lines=own, place="last") for title, own in cases.items()),
     ]
@@ -11706,7 +11720,8 @@ class GradeAnswers(GradeItems):
         for configuration in self.configurations:
             render = functools.partial(render_results, configuration.results)
             yield OutputFile(self.name_results(configuration), render)
-        yield from list_report_files(self.report, self.report_stem, self.options.report)
+        report = self.add_gate(self.report)
+        yield from list_report_files(report, self.report_stem, self.options.report)
 
     @functools.cached_property
     def report(self) -> Report:

@@ -127,12 +127,10 @@ def test_markdown(hostile: Project) -> None:
     slices = ["question type", "edge case type", "source dataset"]
     assert re.findall(r"^## Results by (.+)$", page, re.MULTILINE) == slices
     lines = page.splitlines()
-    assert mentions(
-        lines, "- Left out: Recall@1 % not submitted by simple, Recall@5 % not submitted by simple, "
-    )
+    assert "- Left out, not submitted by simple: Recall@1 %, Recall@5 %, Precision, Recall, F1." in lines
     assert "| =a\\_b\\$x\\$한 - strong | Combined | 4 | +0.050 | n/a | judgements missing |" in lines
     assert mentions(lines, "dev\\_simple\\_output.json", "4, e.g. =cmd\\|' /C calc'!A0")
-    assert "\n## Questions without a judgement\n\n- strong: q4: no score in " in page
+    assert mentions(lines, "judging failed: q4 (1 in all, each counts 0), e.g. no score in ")
     assert "- strong: Flagged =cmd\\|' /C calc'!A0 (score-like, role-like): 3" in lines
     origins = page.partition("\n## Where this comes from\n\n")[2].splitlines()
     run = outcome.results["strong"]["run"]
