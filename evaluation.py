@@ -5675,12 +5675,10 @@ class Distribution(NamedTuple):
 
     def count_levels(self) -> list[int]:
         """Return how many values are nearest to each level."""
-        highest_first = self.levels[::-1]
-        counts = dict.fromkeys(self.levels, 0)
+        counts: Counter[float] = Counter()
         for value in self.values:
-            nearest = min(highest_first, key=lambda level: abs(level - value))
-            counts[nearest] += 1
-        return list(counts.values())
+            counts[min(self.levels[::-1], key=lambda level: abs(level - value))] += 1
+        return [counts[level] for level in self.levels]
 
     def choose_colours(self) -> list[str]:
         """Return the CSS class of each level."""
@@ -5801,7 +5799,7 @@ def list_difference_cells(row: Difference) -> list[Cell]:
 
 
 class WarningRecord(NamedTuple):
-    """What a user should know before believing a score."""
+    """Something that a user should know before believing a score."""
 
     kind: str
     cases: Sequence[str] = ()
@@ -6053,7 +6051,7 @@ def render_parts(report: Report, place: str) -> list[Html]:
         content = [tag(heading, part.title)]
         if part.keys:
             part = drop_constant_columns(part)
-            content.append(tag("form", *render_search(), hidden=""))
+            content.append(tag("form", *render_search(), data_noun="rows", hidden=""))
         if part.rows:
             label = part.title
             table = render_table(part)
@@ -6103,7 +6101,7 @@ def render_table(part: Part) -> Html:
                 notes.append(tag("tr", tag("td", str(cell), colspan=len(shown)), class_="note"))
         bodies.append(tag("tbody", tag("tr", *cells), *notes))
     head = tag("thead", tag("tr", *headings))
-    return tag("table", tag("caption", part.title), head, *bodies, class_="sortable" if part.keys else None)
+    return tag("table", head, *bodies, class_="sortable" if part.keys else None, aria_label=part.title)
 
 
 def choose_class(part: Part, title: str, cell: Cell) -> str | None:
@@ -6192,13 +6190,12 @@ def render_search() -> list[Html]:
 
 
 def render_form(noun: str) -> Html:
-    """Return the search box and the menus of the entries. The form is hidden until the script runs."""
+    """Return the search box and the menu of the entries. The form is hidden until the script runs."""
     search, output = render_search()
     orders = [tag("option", text, value=value) for value, text in PAGE_ORDERS.items()]
     order = tag("label", "Order ", tag("select", *orders, name="order"))
-    most = tag("label", "Score ", tag("select", tag("option", "all", value=""), name="most"))
     buttons = [tag("button", f"{name} all", name=name, type="button") for name in ("open", "close")]
-    fields = (search, order, most, *buttons, output)
+    fields = (search, order, *buttons, output)
     return tag("form", *fields, data_noun=noun, autocomplete="off", hidden="")
 
 
@@ -6324,7 +6321,6 @@ main:has(.sortable) { max-width: none; }
 h2, .box, .warnings { margin-top: 2rem; }
 a { color: var(--accent); }
 :focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
-section:not([class]) > ul { columns: 28rem; column-gap: 3rem; }
 li { break-inside: avoid; }
 .box, .warnings { background: var(--warn); border: 2px solid var(--edge); border-left-width: 1em;
   padding: 0 1em; }
@@ -6334,7 +6330,6 @@ li { break-inside: avoid; }
 .head h2 { margin: 0; font-size: 2rem; }
 .scroll { overflow-x: auto; margin: 1rem 0; }
 table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
-caption { position: absolute; clip-path: inset(50%); }  /* the heading above says it */
 th, td { border-bottom: 1px solid var(--line); padding: .4em .8em .4em 0; text-align: left;
   vertical-align: top; white-space: pre-wrap; }
 tbody th, td { min-width: 5rem; }
@@ -6357,12 +6352,9 @@ summary h3 { margin: 0; font: inherit; }
 [aria-sort=ascending] button::after { content: " \\25b2"; }
 [aria-sort=descending] button::after { content: " \\25bc"; }
 .sortable tr > * { max-width: 40rem; min-width: 0; padding: .1em .6em .1em 0; font-size: .85rem; }
-.sortable [data-title=Status] { white-space: pre; }
 .sortable thead th { vertical-align: bottom; white-space: normal; }
 .sortable .number small { display: inline; }
 .number .ends.ends { display: flex; justify-content: space-between; width: 84px; margin-left: auto; }
-.sortable svg { vertical-align: middle; }
-.sortable tbody:has(.note) tr:first-child > * { border: 0; }
 .sortable .note td { padding-left: 3rem; max-width: none; }
 .question summary::before, .sortable tbody tr:first-child::before { width: .6em; height: .7em;
   margin-top: .4em; background: var(--grey); clip-path: polygon(0 0, 100% 50%, 0 100%); }
@@ -6437,20 +6429,17 @@ select, input, form button { font: inherit; max-width: 14rem; }
 """
 
 PAGE_SCRIPT = """
-function filterRows(rows, form, isShown) {
+function filterRows(rows, form) {
   const words = form.search.value.toLowerCase().split(/\\s+/);
-  let count = 0;
-  for (const row of rows) {
-    row.element.hidden = !isShown(row) || !words.every(word => row.text.includes(word));
-    count += !row.element.hidden;
-  }
-  form.querySelector("output").textContent = `${count} of ${rows.length} ${form.dataset.noun ?? "rows"}`;
+  for (const row of rows) row.element.hidden = !words.every(word => row.text.includes(word));
+  const shown = rows.filter(row => !row.element.hidden);
+  form.querySelector("output").textContent = `${shown.length} of ${rows.length} ${form.dataset.noun}`;
 }
-function start(form, update) {
+function start(form, rows) {
   form.hidden = false;
-  form.addEventListener("input", update);
+  form.addEventListener("input", () => filterRows(rows, form));
   form.addEventListener("submit", event => event.preventDefault());
-  update();
+  filterRows(rows, form);
 }
 function compareCells(a, b) {
   const [x, y] = [a, b].map(text => parseFloat(text));
@@ -6458,10 +6447,9 @@ function compareCells(a, b) {
   return isNaN(x) ? a.localeCompare(b) : x - y;
 }
 for (const table of document.querySelectorAll(".sortable")) {
-  const form = table.closest("section, details").querySelector("form");
   const rows = [...table.tBodies].map(element => ({ element, text: element.textContent.toLowerCase() }));
   const headings = [...table.tHead.rows[0].cells];
-  start(form, () => filterRows(rows, form, () => true));
+  start(table.closest("section, details").querySelector("form"), rows);
   headings.forEach((heading, column) => heading.addEventListener("click", () => {
     const isRising = heading.ariaSort !== "ascending";
     for (const other of headings) other.ariaSort = null;
@@ -6475,25 +6463,24 @@ for (const table of document.querySelectorAll(".sortable")) {
 
 const list = document.querySelector(".entries");
 const form = list?.previousElementSibling;
-const entries = [...list?.children ?? []].map((element, place) => {
+const entries = [...list?.children ?? []].map(element => {
   const parts = [...element.querySelectorAll("h3, .about, .card p")];
   const text = parts.map(part => part.textContent).join("\\n").toLowerCase();
-  return { element, place, text, score: parseFloat(element.dataset.score) };  // NaN without a score
+  return { element, text, score: parseFloat(element.dataset.score) };  // NaN without a score
 });
-function update() {
-  filterRows(entries, form, ({ score }) => form.most.value === "" || score <= Number(form.most.value));
+function sortEntries() {
   const direction = Number(form.order.value);
   const key = entry => isNaN(entry.score) ? Infinity : direction * entry.score;
-  const sorted = [...entries].sort((a, b) => (direction && key(a) - key(b)) || a.place - b.place);
-  if (sorted.some(({ element }, index) => element !== list.children[index]))
-    list.append(...sorted.map(entry => entry.element));
+  const sorted = direction ? [...entries].sort((a, b) => key(a) - key(b)) : entries;
+  list.append(...sorted.map(entry => entry.element));
 }
 function reveal() {
   const question = document.querySelector("article:target")?.closest(".question");
   if (!question) return;
   if (question.hidden) {
     form.reset();
-    update();
+    filterRows(entries, form);
+    sortEntries();
   }
   question.open = true;
   question.scrollIntoView();
@@ -6502,10 +6489,9 @@ if (list) {
   for (const button of form.querySelectorAll("button")) button.addEventListener("click", () => {
     for (const { element } of entries) if (!element.hidden) element.open = button.name === "open";
   });
-  const scores = new Set(entries.map(entry => entry.score).filter(score => score >= 0));
-  for (const score of [...scores].sort((a, b) => a - b)) form.most.add(new Option(`${score} or less`, score));
-  form.order.parentElement.hidden = form.most.parentElement.hidden = scores.size === 0;
-  start(form, update);
+  form.order.addEventListener("change", sortEntries);
+  form.order.parentElement.hidden = entries.every(entry => isNaN(entry.score));
+  start(form, entries);
   addEventListener("hashchange", reveal);
   addEventListener("load", reveal);
 }
@@ -9672,43 +9658,35 @@ GRADES_HEADER = (
 )
 
 # What needs attention
-CHANGED = "Not as in the last run"
-UNGRADED = "Not graded"
-ESCAPED = "Names with characters that nobody sees, shown as escapes"
-OTHER_FORM = "IDs in another form"
-ALL_CITED = "Nearly everything cited"
-UNJUDGED = "Judgements missing"
-UNANSWERED = "Half of the questions or more not answered"
-NOTHING_RIGHT = "F1 of 0 with citations"
-BESIDE = "Files beside, not graded"
-FLAGGED = "Flagged answers"
-DISPUTED = "Judges differ"
-EQUAL = "Equal predictions"
-UNEQUAL = "Overridden, but not for all with this answer"
-REJECTED = "Rows of people's files that do not count"
-BEST = "The best system counts"
-CONCERNS = {  # in this order, with what to do
-    CHANGED: "",
-    UNGRADED: "",
-    ESCAPED: "rename the folder or file",
-    OTHER_FORM: "",
-    ALL_CITED: "",
-    UNJUDGED: "run again, or override them",
-    UNANSWERED: "",
-    NOTHING_RIGHT: "compare their IDs with those of the documents",
-    BESIDE: "",
-    FLAGGED: "read them and decide",
-    DISPUTED: "read the answers and decide",
-    EQUAL: "",
-    BEST: "ask for one file, or `final`",
-    UNEQUAL: "",
-    REJECTED: "",
-}
+CHANGED = WarningRecord("Not as in the last run")
+UNGRADED = WarningRecord("Not graded")
+ESCAPED = WarningRecord(
+    "Names with characters that nobody sees, shown as escapes", advice="rename the folder or file"
+)
+OTHER_FORM = WarningRecord("IDs in another form")
+ALL_CITED = WarningRecord("Nearly everything cited")
+UNJUDGED = WarningRecord("Judgements missing", advice="run again, or override them")
+UNANSWERED = WarningRecord("Half of the questions or more not answered")
+NOTHING_RIGHT = WarningRecord(
+    "F1 of 0 with citations", advice="compare their IDs with those of the documents"
+)
+BESIDE = WarningRecord("Files beside, not graded")
+FLAGGED = WarningRecord("Flagged answers", advice="read them and decide")
+DISPUTED = WarningRecord("Judges differ", advice="read the answers and decide")
+EQUAL = WarningRecord("Equal predictions")
+UNEQUAL = WarningRecord("Overridden, but not for all with this answer")
+REJECTED = WarningRecord("Rows of people's files that do not count")
+BEST = WarningRecord("The best system counts", advice="ask for one file, or `final`")
+CONCERNS = (
+    *(CHANGED, UNGRADED, ESCAPED, OTHER_FORM, ALL_CITED, UNJUDGED, UNANSWERED, NOTHING_RIGHT),
+    *(BESIDE, FLAGGED, DISPUTED, EQUAL, BEST, UNEQUAL, REJECTED),
+)
 # Which of these data warnings are, by their kind
 ODDITIES = {OTHER_FORM: (QUESTION_FORM, DOCUMENT_FORM, SENTENCE_FORM), ALL_CITED: (BROAD,)}
 
 NO_SYSTEM = System("", "", InputFile("", ""), Predictions({}, [], [], []))  # of a submission without any
-Concerns: TypeAlias = Mapping[str, Sequence[LinkCell]]  # by kind: whose it is, with a link, and a note
+# By one of CONCERNS: whose it is, with a link, and a note
+Concerns: TypeAlias = Mapping[WarningRecord, Sequence[LinkCell]]
 
 
 class Grade(NamedTuple):
@@ -9720,7 +9698,7 @@ class Grade(NamedTuple):
     obstacle: str  # why there are no points; "" if there are
     n_missing: int  # judgements
     last: LastGrade
-    concerns: dict[str, list[LinkCell]]  # by kind, as those of a gradebook
+    concerns: dict[WarningRecord, list[LinkCell]]  # as those of a gradebook
 
     @property
     def points(self) -> float | None:
@@ -9744,15 +9722,15 @@ class Grade(NamedTuple):
     def reason(self) -> str:
         """Whatever there is to know about the grade."""
         texts = []
-        for kind, cells in self.concerns.items():
+        for concern, cells in self.concerns.items():
             notes = [cell.note for cell in cells[:MAX_NAMES_SHOWN]]
             notes += [f"... ({len(cells)} in all)"] if len(cells) > len(notes) else []
-            texts.append(": ".join(filter(None, [kind, ", ".join(notes), CONCERNS[kind]])))
+            texts.append(": ".join(filter(None, [concern.kind, ", ".join(notes), concern.advice])))
         if self.obstacle and not {UNGRADED, UNJUDGED} & self.concerns.keys():
             texts.append(self.obstacle)
         if not self.system.find_mean(F1_MEASURE).is_submitted:
             texts.append("no citations, which counts 0")
-        return "; ".join(texts).removeprefix("" if self.system.answers else f"{UNGRADED}: ")
+        return "; ".join(texts).removeprefix("" if self.system.answers else f"{UNGRADED.kind}: ")
 
 
 class Gradebook(NamedTuple):
@@ -9852,7 +9830,7 @@ def build_gradebook(
     judged = [system for system in systems if system.judged]
     decisions = find_unequal_decisions(judged, split.criteria)
     groups = find_equal_predictions(submissions)
-    concerns: dict[str, list[LinkCell]] = {kind: [] for kind in CONCERNS}
+    concerns: dict[WarningRecord, list[LinkCell]] = {concern: [] for concern in CONCERNS}
     pages = {submission.name: submission.link_page(split) for submission in submissions}
     for name, note in notice.cases:
         cell = LinkCell(name, pages.get(name, ""), note)
@@ -9860,9 +9838,9 @@ def build_gradebook(
         if name in grades:
             grades[name].concerns[CHANGED] = [cell]
     for submission in submissions:
-        for kind, cell in list_concerns(split, submission, groups, decisions):
-            grades[submission.name].concerns.setdefault(kind, []).append(cell)
-            concerns[kind].append(cell)
+        for concern, cell in list_concerns(split, submission, groups, decisions):
+            grades[submission.name].concerns.setdefault(concern, []).append(cell)
+            concerns[concern].append(cell)
     concerns[REJECTED] += map(LinkCell, people.rejected)
     medians = {}
     for other in split.measures:
@@ -9905,8 +9883,8 @@ def list_concerns(
     submission: Submission,
     groups: Iterable[Sequence[System]],
     decisions: Iterable[UnequalDecision],
-) -> Iterator[tuple[str, LinkCell]]:
-    """Yield what about a submission needs attention, by kind. `groups` have equal predictions.
+) -> Iterator[tuple[WarningRecord, LinkCell]]:
+    """Yield what about a submission needs attention. `groups` have equal predictions.
 
     The box on the leaderboard, the console and the reason of the grade are made of the same cells.
     """
@@ -9917,9 +9895,9 @@ def list_concerns(
         yield ESCAPED, LinkCell(submission.name, page, name)
     for system in submission.systems:
         title = system.title if len(submission.systems) > 1 else submission.name
-        for kind in ODDITIES:
-            for oddity in list_oddities(system, kind):
-                yield kind, LinkCell(title, page, oddity.describe())
+        for concern in ODDITIES:
+            for oddity in list_oddities(system, concern):
+                yield concern, LinkCell(title, page, oddity.describe())
         for criterion in split.criteria:
             ids = list_ids(system.find_missing(criterion))
             if ids:
@@ -9953,21 +9931,21 @@ def list_concerns(
         yield BESIDE, LinkCell(submission.name, page, name)
 
 
-def list_oddities(system: System, kind: str) -> list[WarningRecord]:
+def list_oddities(system: System, concern: WarningRecord) -> list[WarningRecord]:
     """Return the data warnings of a system that are of a kind that needs attention."""
-    return [oddity for oddity in system.oddities if oddity.kind in ODDITIES[kind] and oddity.cases]
+    return [oddity for oddity in system.oddities if oddity.kind in ODDITIES[concern] and oddity.cases]
 
 
 def build_attention_part(concerns: Concerns) -> Part:
     """Return the box on top of the leaderboard, with at most ten cases of a kind."""
     rows: list[list[Cell]] = []
-    for kind, cells in concerns.items():
+    for concern, cells in concerns.items():
         shown = list(cells[:MAX_NAMES_SHOWN])
         if len(cells) > len(shown):
             shown.append(LinkCell(f"and {len(cells) - len(shown)} more"))
         if shown:
-            what = WarningRecord(f"{kind}: {sum(cell.n_cases for cell in cells)}", advice=CONCERNS[kind])
-            rows.append([what.describe(), shown])
+            what = f"{concern.kind}: {sum(cell.n_cases for cell in cells)}"
+            rows.append([concern._replace(kind=what).describe(), shown])
     return Part("Needs attention", ["What", "Where"], rows, place="box")
 
 
@@ -10621,7 +10599,7 @@ def list_first_parts(split: Split, submission: Submission, gradebook: Gradebook)
     appeal = [line for line in map(str.strip, text.splitlines()) if line]
     appeal.append("Name the question and the answer ID, which is at the end of each answer below.")
     return [
-        Part(OTHER_FORM, lines=forms, place="box"),
+        Part(OTHER_FORM.kind, lines=forms, place="box"),
         made_of._replace(lines=lines, place="head"),
         Part("How to appeal", lines=appeal, place="first"),
     ]
