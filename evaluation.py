@@ -5811,7 +5811,7 @@ class WarningRecord(NamedTuple):
         return (f"{self.file}: " if self.file else "") + what + (f"; {self.advice}" if self.advice else "")
 
 
-Message: TypeAlias = str | WarningRecord  # for stderr; a text is none of the warnings, which are counted
+Message: TypeAlias = str | WarningRecord  # for stderr; a text is no warning
 
 
 def list_warnings(file: str, warnings: Iterable[WarningRecord]) -> list[WarningRecord]:
@@ -6300,7 +6300,7 @@ RENDERERS = {  # by format
     "html": Renderer(render_html, "html"),
     "png": Renderer(render_png, "png"),
 }
-REPORT_FORMATS = ("md", "csv", "html")  # of most commands
+REPORT_FORMATS = tuple(form for form in RENDERERS if form != "png")  # of most commands
 
 
 PAGE_STYLE = """
@@ -6415,16 +6415,9 @@ select, input, form button { font: inherit; max-width: 14rem; }
   .scroll { overflow: visible; }
   .question, ::details-content { content-visibility: visible; block-size: auto; }
   .list { columns: 2; }
-  .list li { padding: .05rem .4rem; }
-  article { padding-bottom: .5rem; }
-  h2, .box, .warnings { margin-top: 1rem; }
-  h4, .card > p, .card dl { margin: .4rem 0; }
-  .card :is(dl, dl > div) { display: block; }
-  .card :is(dt, dd) { display: inline; margin-right: .5em; }
   tr, figure, summary { break-inside: avoid; }
   h2, h4, summary { break-after: avoid; }
   .marked { text-decoration: underline; }
-  th, td { padding-right: .4em; font-size: .8rem; min-width: 0; }
 }
 """
 
@@ -6626,7 +6619,7 @@ class Command:
         # worse comes last, where it is seen, and worse (exit code 1) goes before incomplete (3).
         options = self.options
         self.read()
-        console.tell(*self.warnings())
+        console.warn(*self.warnings())
         if isinstance(options, JudgeOptions) and options.dry_run:
             plan = self.render_plan()
             console.print(f"Dry run: nothing is sent.\n{plan}")
@@ -6646,7 +6639,7 @@ class Command:
             console.print(escape_console(f"Reports saved to: {shorten_names(reports)}"))
         console.note(*use)
         shortfalls = self.shortfalls()
-        console.tell(*judging.describe_end(), *self.remarks(), *prefix_lines("worse", shortfalls))
+        console.warn(*judging.describe_end(), *self.remarks(), *prefix_lines("worse", shortfalls))
         if shortfalls:
             return EXIT_WORSE
         is_complete = is_written and judging.is_complete() and self.is_complete()
@@ -8011,7 +8004,7 @@ class GradeSplit(Command):
         """Write a sheet of answers. The journal tells which are doubtful; nothing is sent."""
         self.options.journal_only = True
         self.read()
-        console.tell(*self.warnings())
+        console.warn(*self.warnings())
         with ExitStack() as resources:
             self.grade(*ask_requests(self, Console(None, None), resources))
         path = LABELS_FILE.format(split=self.split.name)
@@ -10475,7 +10468,9 @@ def build_slice_part(systems: Sequence[System], label: str, measures: Sequence[M
     for system in systems:
         for value, means in system.slices[label].items():
             name = value.replace("_", " ")
-            rows.append(([name, system.name, means[RETRIEVAL_MEASURES[0].name].n], means))
+            n_questions = means[RETRIEVAL_MEASURES[0].name].n
+            if n_questions < len(system.answers):  # otherwise these are the means of all again
+                rows.append(([name, system.name, n_questions], means))
     rows.sort(key=lambda row: str(row[0][0]))
     title = label.replace("_", " ")
     header = [title.capitalize(), "System", "Questions"]
@@ -14343,18 +14338,13 @@ class Console:
         for line in lines:
             print_on(self.stderr, escape_console(line))
 
-    def warn(self, *warnings: WarningRecord) -> None:
-        """Print warnings on stderr, and count them."""
-        self.n_warnings += len(warnings)
-        self.error(*prefix_lines("warning", describe_warnings(warnings)))
-
-    def tell(self, *messages: Message) -> None:
-        """Print warnings and other lines on stderr, in this order."""
+    def warn(self, *messages: Message) -> None:
+        """Print messages on stderr; the warnings among them say what they are, and are counted."""
         for message in messages:
             if isinstance(message, WarningRecord):
-                self.warn(message)
-            else:
-                self.error(message)
+                self.n_warnings += 1
+                message = f"warning: {message.describe()}"
+            self.error(message)
 
     def count_warnings(self) -> None:
         if self.n_warnings:
