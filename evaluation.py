@@ -5627,7 +5627,6 @@ class Part(NamedTuple):
     name: str = ""
 
     def select(self, titles: Collection[str]) -> Part:
-        """Return the table with these columns."""
         is_shown = [title in titles for title in self.header]
         rows = [list(itertools.compress(row, is_shown)) for row in self.rows]
         return self._replace(header=list(itertools.compress(self.header, is_shown)), rows=rows)
@@ -5674,7 +5673,6 @@ class Distribution(NamedTuple):
     interval: Interval | None = None  # of the mean
 
     def count_levels(self) -> list[int]:
-        """Return how many values are nearest to each level."""
         counts: Counter[float] = Counter()
         for value in self.values:
             counts[min(self.levels[::-1], key=lambda level: abs(level - value))] += 1
@@ -6005,15 +6003,14 @@ def render_html(report: Report) -> str:
         form = render_form(report.entries_title.lower())
         listed = tag("div", *entries, class_="entries")
         questions.append(tag("section", tag("h2", report.entries_title), form, listed))
-    # The first part is special. A student's report has one (how to appeal), and then the answers come before
-    # the tables; a teacher's has none, and begins with the tables. Above both is what cannot wait: the box of
-    # what needs attention, a student's grade as the head, what was graded, and the warnings.
+    # A part in the place "first" is special: only a student's report has one (how to appeal), and then the
+    # answers come before the tables. A teacher's report begins with the tables. Above both is what cannot
+    # wait: what needs attention, a student's grade, what was graded, and the warnings.
     first = render_parts(report, "first")
+    tables = [*render_parts(report, ""), *render_distributions(report), *render_parts(report, "folded")]
     content = [tag("h1", report.title), *render_parts(report, "box"), *render_parts(report, "head")]
     content += [*render_facts(report.facts), *render_parts(report, "warnings"), *first]
-    content += questions if first else []
-    content += [*render_parts(report, ""), *render_distributions(report), *render_parts(report, "folded")]
-    content += [] if first else questions
+    content += [*questions, *tables] if first else [*tables, *questions]
     content += render_parts(report, "last")
     has_script = bool(entries) or any(part.keys for part in report.parts)
     policy = "default-src 'none'"
@@ -6321,7 +6318,6 @@ main:has(.sortable) { max-width: none; }
 h2, .box, .warnings { margin-top: 2rem; }
 a { color: var(--accent); }
 :focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
-li { break-inside: avoid; }
 .box, .warnings { background: var(--warn); border: 2px solid var(--edge); border-left-width: 1em;
   padding: 0 1em; }
 .box h2, .warnings h2 { margin: .5em 0 0; }
@@ -6341,7 +6337,6 @@ small, .about, .reason, dt, .note td, [data-title]::before { color: var(--grey);
 .mean { fill: var(--accent); }
 .column { fill: var(--level); stroke: var(--grey); }
 figure { margin: 0; width: 18rem; max-width: 100%; }
-figcaption { font-weight: bold; }
 svg text { fill: currentColor; font-size: 10px; }
 .middle { text-anchor: middle; }
 summary { cursor: pointer; padding: .5rem 0; }
@@ -6365,12 +6360,11 @@ summary h3 { margin: 0; font: inherit; }
 article { padding-bottom: 2rem; scroll-margin-top: 8rem; }
 article:target { border-left: .3rem solid var(--accent); padding-left: 1rem; }
 .badge { display: inline-block; border: 1px solid var(--grey); border-radius: 1rem; padding: 0 .6rem;
-  background: var(--level, var(--soft)); font-weight: normal; print-color-adjust: exact; }
-.badge, dl { font-size: .9rem; }
+  background: var(--level, var(--soft)); font-weight: normal; font-size: .9rem; print-color-adjust: exact; }
 .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 15rem), 1fr)); gap: 1rem; }
 .card { border: 1px solid var(--line); border-radius: .5rem; padding: 0 1rem; min-width: 0; }
 .card > p, dd, .list li { white-space: pre-wrap; unicode-bidi: plaintext; }
-dl { display: grid; grid-template-columns: 2fr 3fr; gap: .3rem 1rem; }
+dl { display: grid; grid-template-columns: 2fr 3fr; gap: .3rem 1rem; font-size: .9rem; }
 dl > div { display: contents; }
 main > dl, main > dl > div { display: flex; flex-wrap: wrap; gap: 0 .5rem; }
 main > dl { gap: .3rem 1.5rem; }
@@ -6415,7 +6409,7 @@ select, input, form button { font: inherit; max-width: 14rem; }
   .scroll { overflow: visible; }
   .question, ::details-content { content-visibility: visible; block-size: auto; }
   .list { columns: 2; }
-  tr, figure, summary { break-inside: avoid; }
+  tr, li, figure, summary { break-inside: avoid; }
   h2, h4, summary { break-after: avoid; }
   .marked { text-decoration: underline; }
 }
