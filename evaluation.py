@@ -5619,7 +5619,7 @@ class Part(NamedTuple):
     header: Sequence[str] = ()
     rows: Sequence[Sequence[Cell]] = ()
     lines: Sequence[str] = ()
-    place: Literal["box", "head", "warnings", "first", "", "folded", "last"] = ""  # on a page, top to bottom
+    place: Literal["box", "head", "warnings", "first", "", "folded"] = ""  # on a page, top to bottom
     n_names: int = 1  # columns that name a row, which a console repeats in each part of a wide table
     explanations: Facts = MappingProxyType({})  # on a page: of columns, by heading
     keys: Sequence[str] = ()  # columns that a narrow window shows; the table can then be sorted and searched
@@ -5707,11 +5707,14 @@ def name_for_file(model: str) -> str:
     return re.sub(r"[^\w.-]+", "-", model).strip("-")
 
 
+def name_report(stem: str, form: str) -> str:
+    return f"{stem}.{RENDERERS[form].ending}"
+
+
 def list_report_files(report: Report, stem: str, forms: Iterable[str]) -> Iterator[OutputFile]:
     for form in dict.fromkeys(forms):
-        renderer = RENDERERS[form]
-        render = functools.partial(renderer.render, report)
-        yield OutputFile(f"{stem}.{renderer.ending}", render, is_report=True)
+        render = functools.partial(RENDERERS[form].render, report)
+        yield OutputFile(name_report(stem, form), render, is_report=True)
 
 
 # -- Tables and lines that several commands report
@@ -5805,8 +5808,10 @@ class WarningRecord(NamedTuple):
     file: str = ""  # or system that it is about
 
     def describe(self) -> str:
-        what = f"{self.kind}: {len(self.cases)}, e.g. {cut_text(self.cases[0])}" if self.cases else self.kind
-        return (f"{self.file}: " if self.file else "") + what + (f"; {self.advice}" if self.advice else "")
+        text = f"{self.file}: {self.kind}" if self.file else self.kind
+        if self.cases:
+            text += f": {len(self.cases)}, e.g. {cut_text(self.cases[0])}"
+        return f"{text}; {self.advice}" if self.advice else text
 
 
 Message: TypeAlias = str | WarningRecord  # for stderr; a text is no warning
@@ -6011,7 +6016,6 @@ def render_html(report: Report) -> str:
     content = [tag("h1", report.title), *render_parts(report, "box"), *render_parts(report, "head")]
     content += [*render_facts(report.facts), *render_parts(report, "warnings"), *first]
     content += [*questions, *tables] if first else [*tables, *questions]
-    content += render_parts(report, "last")
     has_script = bool(entries) or any(part.keys for part in report.parts)
     policy = "default-src 'none'"
     for directive, text in (("style-src", PAGE_STYLE), ("script-src", PAGE_SCRIPT)):
@@ -6189,14 +6193,12 @@ def render_search() -> list[Html]:
 def render_form(noun: str) -> Html:
     """Return the search box and the menu of the entries. The form is hidden until the script runs."""
     search, output = render_search()
-    orders = [tag("option", text, value=value) for value, text in PAGE_ORDERS.items()]
-    order = tag("label", "Order ", tag("select", *orders, name="order"))
+    orders = {"0": "as listed", "1": "lowest score first", "-1": "highest score first"}
+    options = [tag("option", text, value=value) for value, text in orders.items()]
+    order = tag("label", "Order ", tag("select", *options, name="order"))
     buttons = [tag("button", f"{name} all", name=name, type="button") for name in ("open", "close")]
     fields = (search, order, *buttons, output)
     return tag("form", *fields, data_noun=noun, autocomplete="off", hidden="")
-
-
-PAGE_ORDERS = {"0": "as listed", "1": "lowest score first", "-1": "highest score first"}
 
 
 def render_entry(entry: Entry) -> Html:
@@ -9962,7 +9964,7 @@ def build_leaderboard(
         build_people_part(people, systems),
         build_judges_part(split.criteria, list_answers(systems)),
         build_question_part(split, gradebook),
-        Part("Data warnings", lines=lines, place="last"),
+        Part("Data warnings", lines=lines, place="folded"),
         build_origins_part(split, [split.file, *people.files], judging),
     ]
     columns = [build_leaderboard_row(row, measures) for row in rows]
@@ -10477,7 +10479,7 @@ def build_slice_part(systems: Sequence[System], label: str, measures: Sequence[M
 
 def find_report_forms(stem: str) -> list[str]:
     """Return the forms of report that an earlier run has left."""
-    return [form for form in REPORT_FORMATS if os.path.isfile(f"{stem}.{RENDERERS[form].ending}")]
+    return [form for form in REPORT_FORMATS if os.path.isfile(name_report(stem, form))]
 
 
 def build_empty_report(split: Split, name: str, reasons: Iterable[str], found: Sequence[str] = ()) -> Report:
@@ -10532,7 +10534,7 @@ def build_split_report(
         baseline,
         build_comparison_part(submission.differences)._replace(place="folded"),
         *(build_slice_part(systems, label, split.measures) for label in LABELS),
-        *(Part(title, lines=own, place="last") for title, own in cases.items()),
+        *(Part(title, lines=own, place="folded") for title, own in cases.items()),
     ]
     facts = describe_run(split, systems, judging)
     if submission.name:
@@ -11440,7 +11442,7 @@ class GradeAnswers(GradeItems):
             raise UsageError(f"{name} would be written for two files, or over one of them: rename one")
         if options.overwrite or options.dry_run or options.reference_check:
             return
-        reports = [f"{self.report_stem}.{form}" for form in options.report]
+        reports = [name_report(self.report_stem, form) for form in options.report]
         is_complete = all(map(os.path.exists, [*files, *reports]))
         for file, configuration in zip(files, self.configurations, strict=True):
             if not os.path.exists(file):
