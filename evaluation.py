@@ -6466,11 +6466,6 @@ function sortEntries() {
 function reveal() {
   const question = document.querySelector("article:target")?.closest(".question");
   if (!question) return;
-  if (question.hidden) {
-    form.reset();
-    filterRows(entries, form);
-    sortEntries();
-  }
   question.open = true;
   question.scrollIntoView();
 }
