@@ -4120,12 +4120,12 @@ def find_families(model: str) -> set[str]:
     return {family for pattern, family in FAMILIES.items() if re.search(pattern, model.lower())}
 
 
-def warn_about_family(judge: str, generators: Iterable[str]) -> list[str]:
+def warn_about_family(judge: str, generators: Iterable[str]) -> list[WarningRecord]:
     alike = [generator for generator in generators if find_families(generator) & find_families(judge)]
     if not alike:
         return []
     names = shorten_names(alike)
-    return [f"warning: the judge {judge} is of one family with {names} and may prefer its answers."]
+    return [WarningRecord(f"the judge {judge} is of one family with {names} and may prefer its answers.")]
 
 
 # -- Flags: text in an answer that speaks to the judge. A flag is a hint; a person decides.
@@ -4288,19 +4288,19 @@ class Judging(msgspec.Struct):
         calls = f"{self.calls} calls, {self.retries} retries, {self.refusals} rate limits (429)"
         return [f"{replies}; {calls}, {self.describe_usage(self.model, self.usage)}, {self.seconds:.1f} s"]
 
-    def report_end(self) -> list[str]:
+    def report_end(self) -> list[Message]:
         """Return why not everything was judged, or perhaps not by the whole prompt."""
-        lines = []
+        lines: list[Message] = []
         if self.shortened:
             what = "the service counts less than half of a prompt's tokens, and may not have read the rubric"
             advice = f"give the model a longer context ({shorten_names(self.shortened)})"
-            lines.append(f"warning: {what}: {advice}")
+            lines.append(WarningRecord(f"{what}: {advice}"))
         if self.unavailable:
             lines.append(f"error: {self.activity} ended: {self.unavailable}{self.where}")
         elif self.stopped:
             lines.append(f"error: {self.activity} ended early: {self.stopped}{self.where}")
         elif self.without_api_key:
-            lines.append(f"warning: {self.without_api_key}")
+            lines.append(WarningRecord(self.without_api_key))
         return lines
 
 
@@ -5058,8 +5058,6 @@ class Service:
             raise UsageError(f"{KEY_VARIABLE} holds a character that no key has")
         if endpoint.is_open and options.batch:
             raise UsageError(f"{endpoint.name}: --batch needs Groq's API")
-        if re.match(r"http://(?!(localhost|127\.[\d.]+|\[::1\])[:/])", endpoint.name):
-            notify(f"warning: {endpoint.name}: answers and the key travel in the open: use https.")
         import groq
         import httpx
 
@@ -5606,7 +5604,7 @@ class Part(NamedTuple):
     header: Sequence[str] = ()
     rows: Sequence[Sequence[Cell]] = ()
     lines: Sequence[str] = ()
-    place: Literal["box", "head", "warnings", "first", "", "folded", "last"] = ""  # on a page, top to bottom
+    place: Literal["box", "head", "warnings", "first", "", "folded"] = ""  # on a page, top to bottom
     n_names: int = 1  # columns that name a row, which a console repeats in each part of a wide table
     explanations: Facts = MappingProxyType({})  # on a page: of columns, by heading
     keys: Sequence[str] = ()  # columns that a narrow window shows; the table can then be sorted and searched
@@ -5614,7 +5612,6 @@ class Part(NamedTuple):
     name: str = ""
 
     def select(self, titles: Collection[str]) -> Part:
-        """Return the table with these columns."""
         is_shown = [title in titles for title in self.header]
         rows = [list(itertools.compress(row, is_shown)) for row in self.rows]
         return self._replace(header=list(itertools.compress(self.header, is_shown)), rows=rows)
@@ -5661,13 +5658,10 @@ class Distribution(NamedTuple):
     interval: Interval | None = None  # of the mean
 
     def count_levels(self) -> list[int]:
-        """Return how many values are nearest to each level."""
-        highest_first = self.levels[::-1]
-        counts = dict.fromkeys(self.levels, 0)
+        counts: Counter[float] = Counter()
         for value in self.values:
-            nearest = min(highest_first, key=lambda level: abs(level - value))
-            counts[nearest] += 1
-        return list(counts.values())
+            counts[min(self.levels[::-1], key=lambda level: abs(level - value))] += 1
+        return [counts[level] for level in self.levels]
 
     def choose_colours(self) -> list[str]:
         """Return the CSS class of each level."""
@@ -5690,15 +5684,22 @@ class Report(NamedTuple):
     distributions: Mapping[str, Distribution] = MappingProxyType({})  # by title
     entries_title: str = "Questions"
     facts: Facts = MappingProxyType({})  # at the top of a page: what was graded, and by what
+    shortfalls: Sequence[str] = ()  # of the gate: what is worse than asked for,
+    obstacles: Sequence[str] = ()  # and what keeps it from telling
 
 
 def name_for_file(model: str) -> str:
     return re.sub(r"[^\w.-]+", "-", model).strip("-")
 
 
+def name_report(stem: str, form: str) -> str:
+    return f"{stem}.{RENDERERS[form].ending}"
+
+
 def list_report_files(report: Report, stem: str, forms: Iterable[str]) -> Iterator[OutputFile]:
     for form in dict.fromkeys(forms):
-        yield OutputFile(f"{stem}.{form}", functools.partial(RENDERERS[form], report), is_report=True)
+        render = functools.partial(RENDERERS[form].render, report)
+        yield OutputFile(name_report(stem, form), render, is_report=True)
 
 
 # -- Tables and lines that several commands report
@@ -5740,21 +5741,20 @@ def build_means_part(
     return Part(title, header, table, n_names=n_names, explanations=explanations)
 
 
-def build_comparison_part(differences: Sequence[Difference], *, lists_unsubmitted: bool = True) -> Part:
+def build_comparison_part(differences: Sequence[Difference]) -> Part:
     """Return a table of paired differences, as seen from the later system of each pair; p is adjusted.
 
-    Of many systems only the significant differences are listed. What a system has not submitted has a row, or
-    all of it has one line.
+    Of many systems only the significant differences are listed. What a system has not submitted has one line.
     """
     pairs: dict[tuple[str, str], list[Difference]] = defaultdict(list)
     for difference in differences:
         pairs[difference.system, difference.other].append(difference)
     lists_all = len(pairs) <= math.comb(MAX_SYSTEMS_SHOWN, 2)
     rows: list[list[Cell]] = []
-    left_out: dict[str, None] = {}
+    left_out: dict[str, dict[str, None]] = defaultdict(dict)
     for difference in flatten(pairs.values()):
-        if difference.state is State.NOT_SUBMITTED and not lists_unsubmitted:
-            left_out[f"{difference.measure.title} {difference.verdict}"] = None
+        if difference.state is State.NOT_SUBMITTED:
+            left_out[difference.verdict][difference.measure.title] = None
         elif lists_all or difference.state in (State.BETTER, State.WORSE):
             row = difference.mirror()
             pair = f"{row.system} - {row.other}"
@@ -5765,8 +5765,8 @@ def build_comparison_part(differences: Sequence[Difference], *, lists_unsubmitte
         is_told = all(row.state is not State.TOO_MANY_SYSTEMS for row in differences)
         state = State.NO_DIFFERENCE if is_told else State.TOO_MANY_SYSTEMS
         lines = [f"{state.value.capitalize()} among {len(pairs)} pairs."]
-    if left_out:
-        lines.append(f"Left out: {', '.join(left_out)}.")
+    for verdict, titles in left_out.items():
+        lines.append(f"Left out, {verdict}: {', '.join(titles)}.")
     if rows and len(pairs) > 1:
         lines.append("Intervals are of one pair each, p and verdicts of all pairs.")
     return Part("Comparison", header, rows, lines, n_names=2)
@@ -5784,17 +5784,36 @@ def list_difference_cells(row: Difference) -> list[Cell]:
     ]
 
 
-def list_warnings(file: str, cases: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return a line for each kind of warning that has cases. What to do, after a semicolon, comes last."""
-    lines = []
-    for kind, names in cases.items():
-        if names:
-            what, semicolon, advice = kind.partition("; ")
-            lines.append(f"{file}: {what}: {len(names)}, e.g. {cut_text(names[0])}{semicolon}{advice}")
-    n_more = len(lines) - MAX_NAMES_SHOWN
+class WarningRecord(NamedTuple):
+    """Something that a user should know before believing a score."""
+
+    kind: str
+    cases: Sequence[str] = ()
+    advice: str = ""  # what to do
+    file: str = ""  # or system that it is about
+
+    def describe(self) -> str:
+        text = f"{self.file}: {self.kind}" if self.file else self.kind
+        if self.cases:
+            text += f": {len(self.cases)}, e.g. {cut_text(self.cases[0])}"
+        return f"{text}; {self.advice}" if self.advice else text
+
+
+Message: TypeAlias = str | WarningRecord  # for stderr; a text is no warning
+
+
+def list_warnings(file: str, warnings: Iterable[WarningRecord]) -> list[WarningRecord]:
+    """Return the warnings that have cases, as those of a file; of many kinds the first ten."""
+    listed = [warning._replace(file=file) for warning in warnings if warning.cases]
+    n_more = len(listed) - MAX_NAMES_SHOWN
     if n_more > 0:
-        lines[MAX_NAMES_SHOWN:] = [f"{file}: kinds of warning that are not shown: {n_more}"]
-    return lines
+        more = f"kinds of warning that are not shown: {n_more}"
+        listed[MAX_NAMES_SHOWN:] = [WarningRecord(more, file=file)]
+    return listed
+
+
+def describe_warnings(warnings: Iterable[WarningRecord]) -> list[str]:
+    return [warning.describe() for warning in warnings]
 
 
 def prefix_lines(name: str, lines: Iterable[str]) -> list[str]:
@@ -5941,13 +5960,13 @@ def format_csv_cell(value: object) -> object:
 
 
 class Html(str):
-    """Markup. All other text is escaped when it becomes part of an element."""
+    """Markup of a page. All other text is escaped for it, and for no other format, by `tag`."""
 
     __slots__ = ()
 
 
 def tag(element: str, *content: str, **attributes: str | float | None) -> Html:
-    """Return an element. Attributes are `class_`, `data_score` and so on; None leaves one out."""
+    """Return an element of a page. Attributes are `class_`, `data_score` and so on; None leaves one out."""
     start = f"<{element}"
     for key, value in attributes.items():
         if value is not None:
@@ -5976,13 +5995,14 @@ def render_html(report: Report) -> str:
         form = render_form(report.entries_title.lower())
         listed = tag("div", *entries, class_="entries")
         questions.append(tag("section", tag("h2", report.entries_title), form, listed))
+    # A part in the place "first" is special: only a student's report has one (how to appeal), and then the
+    # answers come before the tables. A teacher's report begins with the tables. Above both is what cannot
+    # wait: what needs attention, a student's grade, what was graded, and the warnings.
     first = render_parts(report, "first")
+    tables = [*render_parts(report, ""), *render_distributions(report), *render_parts(report, "folded")]
     content = [tag("h1", report.title), *render_parts(report, "box"), *render_parts(report, "head")]
     content += [*render_facts(report.facts), *render_parts(report, "warnings"), *first]
-    content += questions if first else []  # students look for their answers, others for the tables
-    content += [*render_parts(report, ""), *render_distributions(report), *render_parts(report, "folded")]
-    content += [] if first else questions
-    content += render_parts(report, "last")
+    content += [*questions, *tables] if first else [*tables, *questions]
     has_script = bool(entries) or any(part.keys for part in report.parts)
     policy = "default-src 'none'"
     for directive, text in (("style-src", PAGE_STYLE), ("script-src", PAGE_SCRIPT)):
@@ -6019,7 +6039,7 @@ def render_parts(report: Report, place: str) -> list[Html]:
         content = [tag(heading, part.title)]
         if part.keys:
             part = drop_constant_columns(part)
-            content.append(tag("form", *render_search(), hidden=""))
+            content.append(tag("form", *render_search(), data_noun="rows", hidden=""))
         if part.rows:
             label = part.title
             table = render_table(part)
@@ -6069,7 +6089,7 @@ def render_table(part: Part) -> Html:
                 notes.append(tag("tr", tag("td", str(cell), colspan=len(shown)), class_="note"))
         bodies.append(tag("tbody", tag("tr", *cells), *notes))
     head = tag("thead", tag("tr", *headings))
-    return tag("table", tag("caption", part.title), head, *bodies, class_="sortable" if part.keys else None)
+    return tag("table", head, *bodies, class_="sortable" if part.keys else None, aria_label=part.title)
 
 
 def choose_class(part: Part, title: str, cell: Cell) -> str | None:
@@ -6158,17 +6178,14 @@ def render_search() -> list[Html]:
 
 
 def render_form(noun: str) -> Html:
-    """Return the search box and the menus of the entries. The form is hidden until the script runs."""
+    """Return the search box and the menu of the entries. The form is hidden until the script runs."""
     search, output = render_search()
-    orders = [tag("option", text, value=value) for value, text in PAGE_ORDERS.items()]
-    order = tag("label", "Order ", tag("select", *orders, name="order"))
-    most = tag("label", "Score ", tag("select", tag("option", "all", value=""), name="most"))
+    orders = {"0": "as listed", "1": "lowest score first", "-1": "highest score first"}
+    options = [tag("option", text, value=value) for value, text in orders.items()]
+    order = tag("label", "Order ", tag("select", *options, name="order"))
     buttons = [tag("button", f"{name} all", name=name, type="button") for name in ("open", "close")]
-    fields = (search, order, most, *buttons, output)
+    fields = (search, order, *buttons, output)
     return tag("form", *fields, data_noun=noun, autocomplete="off", hidden="")
-
-
-PAGE_ORDERS = {"0": "as listed", "1": "lowest score first", "-1": "highest score first"}
 
 
 def render_entry(entry: Entry) -> Html:
@@ -6258,13 +6275,18 @@ def draw_distribution(axes: Sequence[Any], title: str, drawn: Distribution, colo
     spread.set(yticks=[lowest, highest], ylim=(lowest - margin, highest + margin), xlim=(-0.6, 1.6))
 
 
-RENDERERS: Mapping[str, Callable[[Report], str | bytes]] = {
-    "md": render_markdown,
-    "csv": lambda report: render_csv(report.header, report.rows()),
-    "html": render_html,
-    "png": render_png,
+class Renderer(NamedTuple):
+    render: Callable[[Report], str | bytes]
+    ending: str  # of its files, which need not be the format's name
+
+
+RENDERERS = {  # by format
+    "md": Renderer(render_markdown, "md"),
+    "csv": Renderer(lambda report: render_csv(report.header, report.rows()), "csv"),
+    "html": Renderer(render_html, "html"),
+    "png": Renderer(render_png, "png"),
 }
-REPORT_FORMATS = ("md", "csv", "html")  # of most commands
+REPORT_FORMATS = tuple(form for form in RENDERERS if form != "png")  # of most commands
 
 
 PAGE_STYLE = """
@@ -6285,8 +6307,6 @@ main:has(.sortable) { max-width: none; }
 h2, .box, .warnings { margin-top: 2rem; }
 a { color: var(--accent); }
 :focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
-section:not([class]) > ul { columns: 28rem; column-gap: 3rem; }
-li { break-inside: avoid; }
 .box, .warnings { background: var(--warn); border: 2px solid var(--edge); border-left-width: 1em;
   padding: 0 1em; }
 .box h2, .warnings h2 { margin: .5em 0 0; }
@@ -6295,7 +6315,6 @@ li { break-inside: avoid; }
 .head h2 { margin: 0; font-size: 2rem; }
 .scroll { overflow-x: auto; margin: 1rem 0; }
 table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
-caption { position: absolute; clip-path: inset(50%); }  /* the heading above says it */
 th, td { border-bottom: 1px solid var(--line); padding: .4em .8em .4em 0; text-align: left;
   vertical-align: top; white-space: pre-wrap; }
 tbody th, td { min-width: 5rem; }
@@ -6307,7 +6326,6 @@ small, .about, .reason, dt, .note td, [data-title]::before { color: var(--grey);
 .mean { fill: var(--accent); }
 .column { fill: var(--level); stroke: var(--grey); }
 figure { margin: 0; width: 18rem; max-width: 100%; }
-figcaption { font-weight: bold; }
 svg text { fill: currentColor; font-size: 10px; }
 .middle { text-anchor: middle; }
 summary { cursor: pointer; padding: .5rem 0; }
@@ -6318,12 +6336,9 @@ summary h3 { margin: 0; font: inherit; }
 [aria-sort=ascending] button::after { content: " \\25b2"; }
 [aria-sort=descending] button::after { content: " \\25bc"; }
 .sortable tr > * { max-width: 40rem; min-width: 0; padding: .1em .6em .1em 0; font-size: .85rem; }
-.sortable [data-title=Status] { white-space: pre; }
 .sortable thead th { vertical-align: bottom; white-space: normal; }
 .sortable .number small { display: inline; }
 .number .ends.ends { display: flex; justify-content: space-between; width: 84px; margin-left: auto; }
-.sortable svg { vertical-align: middle; }
-.sortable tbody:has(.note) tr:first-child > * { border: 0; }
 .sortable .note td { padding-left: 3rem; max-width: none; }
 .question summary::before, .sortable tbody tr:first-child::before { width: .6em; height: .7em;
   margin-top: .4em; background: var(--grey); clip-path: polygon(0 0, 100% 50%, 0 100%); }
@@ -6334,12 +6349,11 @@ summary h3 { margin: 0; font: inherit; }
 article { padding-bottom: 2rem; scroll-margin-top: 8rem; }
 article:target { border-left: .3rem solid var(--accent); padding-left: 1rem; }
 .badge { display: inline-block; border: 1px solid var(--grey); border-radius: 1rem; padding: 0 .6rem;
-  background: var(--level, var(--soft)); font-weight: normal; print-color-adjust: exact; }
-.badge, dl { font-size: .9rem; }
+  background: var(--level, var(--soft)); font-weight: normal; font-size: .9rem; print-color-adjust: exact; }
 .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 15rem), 1fr)); gap: 1rem; }
 .card { border: 1px solid var(--line); border-radius: .5rem; padding: 0 1rem; min-width: 0; }
 .card > p, dd, .list li { white-space: pre-wrap; unicode-bidi: plaintext; }
-dl { display: grid; grid-template-columns: 2fr 3fr; gap: .3rem 1rem; }
+dl { display: grid; grid-template-columns: 2fr 3fr; gap: .3rem 1rem; font-size: .9rem; }
 dl > div { display: contents; }
 main > dl, main > dl > div { display: flex; flex-wrap: wrap; gap: 0 .5rem; }
 main > dl { gap: .3rem 1.5rem; }
@@ -6384,34 +6398,24 @@ select, input, form button { font: inherit; max-width: 14rem; }
   .scroll { overflow: visible; }
   .question, ::details-content { content-visibility: visible; block-size: auto; }
   .list { columns: 2; }
-  .list li { padding: .05rem .4rem; }
-  article { padding-bottom: .5rem; }
-  h2, .box, .warnings { margin-top: 1rem; }
-  h4, .card > p, .card dl { margin: .4rem 0; }
-  .card :is(dl, dl > div) { display: block; }
-  .card :is(dt, dd) { display: inline; margin-right: .5em; }
-  tr, figure, summary { break-inside: avoid; }
+  tr, li, figure, summary { break-inside: avoid; }
   h2, h4, summary { break-after: avoid; }
   .marked { text-decoration: underline; }
-  th, td { padding-right: .4em; font-size: .8rem; min-width: 0; }
 }
 """
 
 PAGE_SCRIPT = """
-function filterRows(rows, form, isShown) {
+function filterRows(rows, form) {
   const words = form.search.value.toLowerCase().split(/\\s+/);
-  let count = 0;
-  for (const row of rows) {
-    row.element.hidden = !isShown(row) || !words.every(word => row.text.includes(word));
-    count += !row.element.hidden;
-  }
-  form.querySelector("output").textContent = `${count} of ${rows.length} ${form.dataset.noun ?? "rows"}`;
+  for (const row of rows) row.element.hidden = !words.every(word => row.text.includes(word));
+  const shown = rows.filter(row => !row.element.hidden);
+  form.querySelector("output").textContent = `${shown.length} of ${rows.length} ${form.dataset.noun}`;
 }
-function start(form, update) {
+function start(form, rows) {
   form.hidden = false;
-  form.addEventListener("input", update);
+  form.addEventListener("input", () => filterRows(rows, form));
   form.addEventListener("submit", event => event.preventDefault());
-  update();
+  filterRows(rows, form);
 }
 function compareCells(a, b) {
   const [x, y] = [a, b].map(text => parseFloat(text));
@@ -6419,10 +6423,9 @@ function compareCells(a, b) {
   return isNaN(x) ? a.localeCompare(b) : x - y;
 }
 for (const table of document.querySelectorAll(".sortable")) {
-  const form = table.closest("section, details").querySelector("form");
   const rows = [...table.tBodies].map(element => ({ element, text: element.textContent.toLowerCase() }));
   const headings = [...table.tHead.rows[0].cells];
-  start(form, () => filterRows(rows, form, () => true));
+  start(table.closest("section, details").querySelector("form"), rows);
   headings.forEach((heading, column) => heading.addEventListener("click", () => {
     const isRising = heading.ariaSort !== "ascending";
     for (const other of headings) other.ariaSort = null;
@@ -6436,26 +6439,20 @@ for (const table of document.querySelectorAll(".sortable")) {
 
 const list = document.querySelector(".entries");
 const form = list?.previousElementSibling;
-const entries = [...list?.children ?? []].map((element, place) => {
+const entries = [...list?.children ?? []].map(element => {
   const parts = [...element.querySelectorAll("h3, .about, .card p")];
   const text = parts.map(part => part.textContent).join("\\n").toLowerCase();
-  return { element, place, text, score: parseFloat(element.dataset.score) };  // NaN without a score
+  return { element, text, score: parseFloat(element.dataset.score) };  // NaN without a score
 });
-function update() {
-  filterRows(entries, form, ({ score }) => form.most.value === "" || score <= Number(form.most.value));
+function sortEntries() {
   const direction = Number(form.order.value);
   const key = entry => isNaN(entry.score) ? Infinity : direction * entry.score;
-  const sorted = [...entries].sort((a, b) => (direction && key(a) - key(b)) || a.place - b.place);
-  if (sorted.some(({ element }, index) => element !== list.children[index]))
-    list.append(...sorted.map(entry => entry.element));
+  const sorted = direction ? [...entries].sort((a, b) => key(a) - key(b)) : entries;
+  list.append(...sorted.map(entry => entry.element));
 }
 function reveal() {
   const question = document.querySelector("article:target")?.closest(".question");
   if (!question) return;
-  if (question.hidden) {
-    form.reset();
-    update();
-  }
   question.open = true;
   question.scrollIntoView();
 }
@@ -6463,10 +6460,9 @@ if (list) {
   for (const button of form.querySelectorAll("button")) button.addEventListener("click", () => {
     for (const { element } of entries) if (!element.hidden) element.open = button.name === "open";
   });
-  const scores = new Set(entries.map(entry => entry.score).filter(score => score >= 0));
-  for (const score of [...scores].sort((a, b) => a - b)) form.most.add(new Option(`${score} or less`, score));
-  form.order.parentElement.hidden = form.most.parentElement.hidden = scores.size === 0;
-  start(form, update);
+  form.order.addEventListener("change", sortEntries);
+  form.order.parentElement.hidden = entries.every(entry => isNaN(entry.score));
+  start(form, entries);
   addEventListener("hashchange", reveal);
   addEventListener("load", reveal);
 }
@@ -6516,8 +6512,8 @@ class Command:
     def read(self) -> None:
         """Read and check all input. Raises InputError with every problem, UsageError, or NothingToDo."""
 
-    def warnings(self) -> list[str]:
-        """Return the data warnings: what a user should know before believing a score, one line each."""
+    def warnings(self) -> Sequence[Message]:
+        """Return what a user should know before believing a score."""
         return []
 
     def describe_choice(self) -> list[str]:
@@ -6543,8 +6539,8 @@ class Command:
         """Return the report for stdout."""
         return ""
 
-    def remarks(self) -> list[str]:
-        """Return the lines for stderr at the end, such as missing judgements."""
+    def remarks(self) -> Sequence[Message]:
+        """Return what stderr says at the end, such as missing judgements."""
         return []
 
     def is_complete(self) -> bool:
@@ -6564,6 +6560,13 @@ class Command:
         for name, development in self.developments.items():
             lines += prefix_lines(name, development.list_obstacles())
         return lines
+
+    def add_gate(self, report: Report) -> Report:
+        """Return a report with what the gate says of all systems: not for the page of one student."""
+        shortfalls = self.shortfalls()
+        obstacles = self.list_obstacles()
+        gate = Part("Gate", lines=[*prefix_lines("worse", shortfalls), *obstacles], place="warnings")
+        return report._replace(parts=[*report.parts, gate], shortfalls=shortfalls, obstacles=obstacles)
 
     def render_plan(self) -> str:
         """Return the number, estimated tokens and price of the calls that are to be made."""
@@ -6594,6 +6597,9 @@ class Command:
         return "\n".join(lines)
 
     def run(self, console: Console) -> int:
+        # All input is read before the first call is paid for, and warnings are printed before it, too: who
+        # sees one can interrupt. Files are written before anything is printed about them. What is missing or
+        # worse comes last, where it is seen, and worse (exit code 1) goes before incomplete (3).
         options = self.options
         self.read()
         console.warn(*self.warnings())
@@ -6619,7 +6625,7 @@ class Command:
             console.print(escape_console(f"Reports saved to: {shorten_names(reports)}"))
         console.note(*use)
         shortfalls = self.shortfalls()
-        console.warn(*judging.report_end(), *self.remarks(), *(f"worse: {line}" for line in shortfalls))
+        console.warn(*judging.report_end(), *self.remarks(), *prefix_lines("worse", shortfalls))
         if shortfalls:
             return EXIT_WORSE
         is_complete = is_written and judging.is_complete() and self.is_complete()
@@ -6653,7 +6659,7 @@ def ask_requests(command: Command, console: Console, resources: ExitStack) -> tu
             advice = f"{command.journal_file} has no {command.noun}, so name a judge: judge=MODEL"
         raise UsageError(f"this needs a model: {advice}")
     if not judging.unavailable:
-        console.warn(f"{KEY_VARIABLE} is not set: answers are not judged.{describe_other_key()}")
+        console.error(f"{KEY_VARIABLE} is not set: answers are not judged.{describe_other_key()}")
     return {}, Judging(activity=command.activity, url=judging.url, unavailable=judging.unavailable)
 
 
@@ -6676,6 +6682,9 @@ def open_judge(command: Command, console: Console, resources: ExitStack) -> Judg
     if journal.asks_service:
         endpoint = find_endpoint()
         judge.judging.url = "" if endpoint.name.startswith(GROQ_URL) else endpoint.name
+        if re.match(r"http://(?!(localhost|127\.[\d.]+|\[::1\])[:/])", endpoint.name):
+            advice = "answers and the key travel in the open: use https."
+            console.warn(WarningRecord(f"{endpoint.name}: {advice}"))
         judge.service = Service(endpoint, command.options, console.note, resources)
         resources.callback(lambda: journal.stream.close())
         journal.open()
@@ -6683,9 +6692,9 @@ def open_judge(command: Command, console: Console, resources: ExitStack) -> Judg
         journal.read()
     if journal.unlocked:
         advice = "do not start a second run meanwhile"
-        console.warn(f"warning: {journal.path} cannot be locked ({journal.unlocked}): {advice}")
+        console.warn(WarningRecord(f"{journal.path} cannot be locked ({journal.unlocked}): {advice}"))
     if journal.unreadable:
-        console.warn(f"warning: {journal.path}: unreadable lines: {journal.unreadable}")
+        console.warn(WarningRecord(f"{journal.path}: unreadable lines: {journal.unreadable}"))
     return judge
 
 
@@ -6701,13 +6710,13 @@ def write_outputs(files: Iterable[OutputFile], console: Console) -> tuple[list[O
             console.note(f"{file.path} is not written: {reason}")
         except (OSError, UsageError) as error:
             errors.append(error)
-            console.warn(f"error: {file.path} is not written: {getattr(error, 'strerror', '') or error}")
+            console.error(f"error: {file.path} is not written: {getattr(error, 'strerror', '') or error}")
         else:
             written.append(file)
     if errors and not written:
         raise errors[0]
     if errors:
-        console.warn(f"Written are {shorten_names([file.path for file in written])}")
+        console.error(f"Written are {shorten_names([file.path for file in written])}")
     return written, not errors
 
 
@@ -6973,7 +6982,7 @@ class Split(NamedTuple):
     documents: dict[str, Document]  # those of the questions; if these name none, all
     others: dict[Hashable, Document]  # that were read since, by ID and by file
     corpus_sha256: str  # of the documents of the questions; "" without gold
-    warnings: list[str]
+    warnings: list[WarningRecord]
     root: str = ""
     criteria: Sequence[SplitCriterion] = ()
     further: Sequence[str] = ()  # those of FURTHER_COLUMNS that have something
@@ -7011,7 +7020,7 @@ class System(msgspec.Struct):
     submission: str  # "" in the current directory
     file: InputFile
     predictions: Predictions
-    oddities: Mapping[str, Sequence[str]] = {}  # of the data: cases by kind of warning
+    oddities: Sequence[WarningRecord] = ()  # of the data
     answers: list[GradedAnswer] = []
     judged: list[SplitCriterion] = []  # that its answers have scores by
     origins: Sequence[str] = ()  # of these scores, a line for each criterion
@@ -7024,7 +7033,7 @@ class System(msgspec.Struct):
         return join_folder(self.submission, self.name)
 
     @property
-    def warnings(self) -> list[str]:
+    def warnings(self) -> list[WarningRecord]:
         return list_warnings(self.file.file, self.oddities)
 
     @property
@@ -7092,7 +7101,7 @@ class Submission(msgspec.Struct):
     found: list[str] = []  # all files and folders in it
     systems: list[System] = []
     problems: list[str] = []  # each keeps one system out, and no other
-    notices: list[str] = []  # warnings about its folder
+    notices: list[WarningRecord] = []  # about its folder
     differences: list[Difference] = []
 
     @property
@@ -7108,7 +7117,7 @@ class Submission(msgspec.Struct):
         return reasons
 
     @property
-    def warnings(self) -> list[str]:
+    def warnings(self) -> list[WarningRecord]:
         return [*self.notices, *flatten(system.warnings for system in self.systems)]
 
     def name_page(self, split: Split) -> str:
@@ -7179,14 +7188,15 @@ class CheckInputs(Command):
             ungraded += submission.problems
             warnings += submission.warnings
             beside = find_files_beside(split, submission)
-            warnings += list_warnings(submission.folder, {"files beside, not graded": beside})
+            warnings += list_warnings(submission.folder, [WarningRecord("files beside, not graded", beside)])
         has_any = any(submission.names for submission in submissions)
         is_early = has_gold and not (has_any or options.submissions or options.systems)
         if is_early:
             console.note(*ungraded)
             console.print("no predictions yet")
             ungraded = []
-        console.warn(*shorten_problems([*problems, *ungraded]), *(f"warning: {line}" for line in warnings))
+        console.error(*shorten_problems([*problems, *ungraded]))
+        console.warn(*warnings)
         for submission in submissions:
             texts = {system.name: describe_submitted(split, system) for system in submission.systems}
             for name in submission.names:
@@ -7196,7 +7206,7 @@ class CheckInputs(Command):
             n_graded = sum(bool(submission.systems) for submission in submissions)
             console.print(f"{n_graded} can be graded, {len(submissions) - n_graded} cannot")
         if problems or not (has_any or is_early) or (ungraded and not options.submissions):
-            console.warn(f"error: problems in the input: {len(problems) + len(ungraded)}")
+            console.error(f"error: problems in the input: {len(problems) + len(ungraded)}")
             return EXIT_BAD_INPUT
         return EXIT_INCOMPLETE if ungraded else EXIT_OK
 
@@ -7427,7 +7437,7 @@ def read_submission(split: Split, submission: Submission, options: InputOptions)
         submission.others = submission.names[MAX_SYSTEMS:]
         submission.names = sorted(submission.names[:MAX_SYSTEMS], key=compute_system_order)
         what = f"more than {MAX_SYSTEMS} systems, not graded: {shorten_names(submission.others)}"
-        submission.notices.append(f"{folder}: {what}; choose with --systems")
+        submission.notices.append(WarningRecord(what, advice="choose with --systems", file=folder))
     for name in submission.names or ["*"]:  # if there is none, reading says that
         read_system(split, submission, name)
 
@@ -7578,10 +7588,10 @@ FIELD_NAMES = {  # a prediction's field -> what it may be called, in letters onl
 
 
 # Kinds of warning that a teacher should see first: see list_concerns in section 14.
-QUESTION_FORM = "IDs unlike those of the questions, counted as misses; write them as in the questions file"
-DOCUMENT_FORM = "retrieved IDs unlike those of the documents; write them as in the corpus"
-SENTENCE_FORM = "cited IDs unlike those of the sentences; write them as in the documents"
-BROAD = "more than half of the documents' sentences cited on average; cite those that support the answer"
+QUESTION_FORM = "IDs unlike those of the questions, counted as misses"
+DOCUMENT_FORM = "retrieved IDs unlike those of the documents"
+SENTENCE_FORM = "cited IDs unlike those of the sentences"
+BROAD = "more than half of the documents' sentences cited on average"
 
 
 def fold_text(text: str) -> str:
@@ -7589,7 +7599,7 @@ def fold_text(text: str) -> str:
     return " ".join(unicodedata.normalize("NFC", text).casefold().split())
 
 
-def check_gold(split: Split, *, is_check: bool) -> list[str]:
+def check_gold(split: Split, *, is_check: bool) -> list[WarningRecord]:
     """Return a warning for each thing that is odd about the gold; to check there are more than to grade."""
     questions = split.questions
     first: dict[str, str] = {}
@@ -7614,35 +7624,34 @@ def check_gold(split: Split, *, is_check: bool) -> list[str]:
     is_usual = not is_check and 2 * len(by_state["missing"]) <= len(split.documents)
     checked = questions if is_check else []
     cited = [row for row in checked if row.evidence_sentences]
-    plain = [row for row in cited if split.documents[row.doc_id].state == "plain"]
-    has_evidence = any(question.evidence_sentences for question in questions)
+    plain = [row.question_id for row in cited if split.documents[row.doc_id].state == "plain"]
     names = [question.question_id for question in questions]
-    cases = {
-        "question IDs that occur more than once": find_repeated(names),
-        "questions whose text occurred before": repeats,
-        "questions that a model drafted and no person has checked": [
-            row.question_id for row in questions if row.synthetic is True and row.reviewed is not True
-        ],
-        "rubrics that lack a level": lacking,
-        "gold documents that are not in the corpus": [] if is_usual else by_state["missing"],
-        "gold documents outside the corpus folder, not opened": by_state["outside"],
-        "gold documents that look like JSON but cannot be read as it": by_state["malformed"],
-        "questions with gold sentences that are not in their document": strange,
-        "questions with gold sentences of a plain text, which has none": [row.question_id for row in plain],
-        "questions without evidence_sentences, which count as none": [
-            row.question_id for row in questions if row.lacks_evidence
-        ],
-        "questions with a blank gold answer": [row.question_id for row in checked if is_blank(row.answer)],
-        "questions without a rubric, not judged": [row.question_id for row in checked if not row.rubric],
-        "no question has gold evidence, so citations are not graded; fill in evidence_sentences": (
-            [] if has_evidence or len(names) < MIN_ALIKE else names
-        ),
-    }
-    return list_warnings(split.file.file, cases)
+    drafted = [row.question_id for row in questions if row.synthetic is True and row.reviewed is not True]
+    uncited = [row.question_id for row in questions if row.lacks_evidence]
+    unanswered = [row.question_id for row in checked if is_blank(row.answer)]
+    unjudged = [row.question_id for row in checked if not row.rubric]
+    warnings = [
+        WarningRecord("question IDs that occur more than once", find_repeated(names)),
+        WarningRecord("questions whose text occurred before", repeats),
+        WarningRecord("questions that a model drafted and no person has checked", drafted),
+        WarningRecord("rubrics that lack a level", lacking),
+        WarningRecord("gold documents that are not in the corpus", [] if is_usual else by_state["missing"]),
+        WarningRecord("gold documents outside the corpus folder, not opened", by_state["outside"]),
+        WarningRecord("gold documents that look like JSON but cannot be read as it", by_state["malformed"]),
+        WarningRecord("questions with gold sentences that are not in their document", strange),
+        WarningRecord("questions with gold sentences of a plain text, which has none", plain),
+        WarningRecord("questions without evidence_sentences, which count as none", uncited),
+        WarningRecord("questions with a blank gold answer", unanswered),
+        WarningRecord("questions without a rubric, not judged", unjudged),
+    ]
+    if len(names) >= MIN_ALIKE and not any(question.evidence_sentences for question in questions):
+        what = "no question has gold evidence, so citations are not graded"
+        warnings.append(WarningRecord(what, names, "fill in evidence_sentences"))
+    return list_warnings(split.file.file, warnings)
 
 
-def check_predictions(file: FileData, split: Split, predictions: Predictions) -> dict[str, list[str]]:
-    """Return the cases of each thing that may be odd about a system's predictions."""
+def check_predictions(file: FileData, split: Split, predictions: Predictions) -> list[WarningRecord]:
+    """Return each thing that may be odd about a system's predictions, with or without cases."""
     rows = predictions.rows
     swapped = []
     missing = []
@@ -7661,27 +7670,32 @@ def check_predictions(file: FileData, split: Split, predictions: Predictions) ->
     first_answer = next((row.answer.strip() for row in rows.values()), "")
     is_alike = all(row.answer.strip() == first_answer for row in rows.values())
     alike = list(rows) if len(rows) >= MIN_ALIKE and is_alike else []
-    is_empty = is_blank(first_answer)
+    if is_blank(first_answer):
+        equal = WarningRecord("all answers are blank", alike, "fill in `answer`")
+    else:
+        equal = WarningRecord("all answers are the same", alike, "check the system that gave them")
     long = [name for name, row in rows.items() if len(row.retrieved_docs) > MAX_RETRIEVED]
     n_beyond = sum(len(rows[name].retrieved_docs) - MAX_RETRIEVED for name in long)
-    return {
-        "predictions that cannot be read, counted as blank": predictions.unreadable,
-        "IDs that occur more than once, the last counts": predictions.repeated,
-        QUESTION_FORM: [f"{name} for {question_id}" for name, question_id in forms.items()],
-        "questions without a prediction, counted as misses": [name for name in missing if name not in named],
-        "predictions for IDs that no question has": unknown,
-        "predictions with another text than the question's": swapped,
-        **check_documents(split, rows),
-        f"{n_beyond} retrieved IDs beyond the first {MAX_RETRIEVED}, which do not count": long,
-        **check_citations(split, rows),
-        BROAD: find_broad_citations(split, rows),
-        "all answers are blank; fill in `answer`": alike if is_empty else [],
-        "all answers are the same; check the system that gave them": [] if is_empty else alike,
-        f"answers of more than {MAX_ANSWER_CHARS} characters, judged cut off": [
-            name for name, row in rows.items() if len(row.answer) > MAX_ANSWER_CHARS
-        ],
-        **find_misspelt_fields(file, predictions),  # last, as there may be many
-    }
+    beyond = f"{n_beyond} retrieved IDs beyond the first {MAX_RETRIEVED}, which do not count"
+    renamed = [f"{name} for {question_id}" for name, question_id in forms.items()]
+    missing = [name for name in missing if name not in named]
+    broad = find_broad_citations(split, rows)
+    cut = [name for name, row in rows.items() if len(row.answer) > MAX_ANSWER_CHARS]
+    return [
+        WarningRecord("predictions that cannot be read, counted as blank", predictions.unreadable),
+        WarningRecord("IDs that occur more than once, the last counts", predictions.repeated),
+        WarningRecord(QUESTION_FORM, renamed, "write them as in the questions file"),
+        WarningRecord("questions without a prediction, counted as misses", missing),
+        WarningRecord("predictions for IDs that no question has", unknown),
+        WarningRecord("predictions with another text than the question's", swapped),
+        *check_documents(split, rows),
+        WarningRecord(beyond, long),
+        *check_citations(split, rows),
+        WarningRecord(BROAD, broad, "cite those that support the answer"),
+        equal,
+        WarningRecord(f"answers of more than {MAX_ANSWER_CHARS} characters, judged cut off", cut),
+        *find_misspelt_fields(file, predictions),  # last, as there may be many
+    ]
 
 
 def match_forms(names: Iterable[str], known: Iterable[str], fold: Callable[[str], str]) -> dict[str, str]:
@@ -7712,8 +7726,8 @@ def strip_path_and_suffix(doc_id: str) -> str:
     return re.sub(r"\.(json|jsonl|txt|md|html?|pdf|xml)$", "", re.split(r"[/\\]", doc_id)[-1].casefold())
 
 
-def check_documents(split: Split, rows: Mapping[str, Prediction]) -> dict[str, list[str]]:
-    """Return the retrieved IDs that no document has, by kind of warning.
+def check_documents(split: Split, rows: Mapping[str, Prediction]) -> list[WarningRecord]:
+    """Return warnings of the retrieved IDs that no document has.
 
     Without gold all documents are known. With gold, an ID with another folder may be that of another document
     if some gold documents were retrieved.
@@ -7730,14 +7744,14 @@ def check_documents(split: Split, rows: Mapping[str, Prediction]) -> dict[str, l
         if is_sure and not any(os.path.lexists(f"{corpus}/{name}{suffix}") for suffix in DOCUMENT_SUFFIXES):
             similar.append(f"{name} for {doc_id}")
     others = [name for name in unknown if name not in matches]
-    return {
-        DOCUMENT_FORM: similar,
-        "retrieved IDs that no document of the corpus has": [] if has_gold else others,
-    }
+    return [
+        WarningRecord(DOCUMENT_FORM, similar, "write them as in the corpus"),
+        WarningRecord("retrieved IDs that no document of the corpus has", [] if has_gold else others),
+    ]
 
 
-def check_citations(split: Split, rows: Mapping[str, Prediction]) -> dict[str, list[str]]:
-    """Return the cited IDs that neither the gold document nor a retrieved one has, by kind of warning.
+def check_citations(split: Split, rows: Mapping[str, Prediction]) -> list[WarningRecord]:
+    """Return a warning of the cited IDs that neither the gold document nor a retrieved one has.
 
     If at least half of all citations are like an ID of the gold document in another form, the form is the
     problem; without gold, an ID of a retrieved document. Otherwise a document without sentences excuses all.
@@ -7766,8 +7780,8 @@ def check_citations(split: Split, rows: Mapping[str, Prediction]) -> dict[str, l
             names = [] if has_gold else sorted(set(names) - everywhere)  # they may be another document's
         unknown += [f"{name} of {question_id}" for name in names]
     if 2 * n_similar >= max(n_cited, 1):
-        return {SENTENCE_FORM: list(similar)}
-    return {"cited IDs that neither the gold document nor a retrieved one has": unknown}
+        return [WarningRecord(SENTENCE_FORM, list(similar), "write them as in the documents")]
+    return [WarningRecord("cited IDs that neither the gold document nor a retrieved one has", unknown)]
 
 
 def find_broad_citations(split: Split, rows: Mapping[str, Prediction]) -> list[str]:
@@ -7805,19 +7819,21 @@ def find_equal_predictions(submissions: Sequence[Submission]) -> list[list[Syste
     return [group for group in groups.values() if len({system.submission for system in group}) > 1]
 
 
-def warn_about_equal_predictions(submissions: Sequence[Submission]) -> list[str]:
-    groups = find_equal_predictions(submissions)
-    return [f"equal predictions: {', '.join(system.title for system in group)}" for group in groups]
+def warn_about_equal_predictions(submissions: Sequence[Submission]) -> list[WarningRecord]:
+    warnings = []
+    for group in find_equal_predictions(submissions):
+        warnings.append(WarningRecord(f"equal predictions: {', '.join(system.title for system in group)}"))
+    return warnings
 
 
-def find_misspelt_fields(file: FileData, predictions: Predictions) -> dict[str, list[str]]:
+def find_misspelt_fields(file: FileData, predictions: Predictions) -> list[WarningRecord]:
     """Return a warning for each field that looks like another name for one that a prediction lacks."""
     lacking = set()
     for key, row in predictions.rows.items():
         if not (row.answer and row.evidence_sentences and row.retrieved_docs):
             lacking.add(key)
     if not lacking or file.data is None:
-        return {}
+        return []
     members = split_members(JsonRow(file.name, file.data), KeyFilter(lacking))
     members.pop("", None)
     rows = {key: parse_row(dict[str, Any], row, []) or {} for key, row in members.items()}
@@ -7827,19 +7843,18 @@ def find_misspelt_fields(file: FileData, predictions: Predictions) -> dict[str, 
 
 def describe_unknown_fields(
     rows: Mapping[str, Mapping[str, Any]], known: Mapping[str, str], noun: str
-) -> dict[str, list[str]]:
+) -> list[WarningRecord]:
     """Return a warning for each field like a known one, which maps what it may be called to its name."""
-    cases: dict[str, list[str]] = defaultdict(list)
+    cases: dict[tuple[str, str], list[str]] = defaultdict(list)
     find_similar = functools.cache(functools.partial(difflib.get_close_matches, n=1, cutoff=0.82))
     names = tuple(known)
     for key, fields in rows.items():
         for name, value in itertools.islice(fields.items(), SAMPLE_SIZE):
             similar = find_similar(re.sub(r"[\W_]", "", name).lower(), names)
             if similar and not fields.get(known[similar[0]]) and value and name not in known.values():
-                advice = f'did you mean "{known[similar[0]]}"?'
-                kind = f'{noun} with the unknown field "{cut_text(name)}"; {advice}'
-                cases[kind].append(key)
-    return cases
+                kind = f'{noun} with the unknown field "{cut_text(name)}"'
+                cases[kind, f'did you mean "{known[similar[0]]}"?'].append(key)
+    return [WarningRecord(kind, keys, advice) for (kind, advice), keys in cases.items()]
 
 
 # ------------------------------------------------------------------ 12. Grading a split
@@ -8030,11 +8045,11 @@ class GradeSplit(Command):
         if not options.dry_run:
             self.withdrawn = add_last_grades(self.split, self.submissions, self.last)
 
-    def warnings(self) -> list[str]:
-        lines = prefix_lines("warning", [*self.split.warnings, *self.people.warnings])
+    def warnings(self) -> list[Message]:
+        messages: list[Message] = [*self.split.warnings, *self.people.warnings]
         for submission in self.submissions:
-            lines += [*prefix_lines("warning", submission.warnings), *shorten_problems(submission.problems)]
-        return lines + prefix_lines("warning", warn_about_equal_predictions(self.submissions))
+            messages += [*submission.warnings, *shorten_problems(submission.problems)]
+        return [*messages, *warn_about_equal_predictions(self.submissions)]
 
     def requests(self) -> Iterator[Request]:
         systems = list(filter(self.options.judges, self.systems))
@@ -8162,6 +8177,7 @@ class GradeSplit(Command):
             if self.people.labels and system.is_judged:
                 results["llm_judge"]["human"] = compare_with_people(self.people, [system])
             inputs = (self.split.file, system.file, *self.people.files)
+            warnings = [*self.split.warnings, *system.warnings]
             results["run"] = {
                 "schema": RESULTS_SCHEMA,
                 "program_version": VERSION,
@@ -8169,7 +8185,7 @@ class GradeSplit(Command):
                 "inputs": [InputFile(row.file.removeprefix(root), row.sha256) for row in inputs],
                 "struck_questions": self.people.struck,
                 "corpus": {"documents": len(self.split.documents), "sha256": self.split.corpus_sha256},
-                "warnings": [line.removeprefix(root) for line in (*self.split.warnings, *system.warnings)],
+                "warnings": [line.removeprefix(root) for line in describe_warnings(warnings)],
             }
             if system.name in self.developments:
                 results["baseline"] = self.developments[system.name].describe()
@@ -8189,7 +8205,7 @@ class GradeSplit(Command):
         pages = {"html"} & self.choose_forms(stem)
         boards = [
             file._replace(is_report=False)
-            for file in list_report_files(self.leaderboard, stem, ["csv", "md", *pages])
+            for file in list_report_files(self.add_gate(self.leaderboard), stem, ["csv", "md", *pages])
         ]
         yield from boards[:2]
         rows = list_grades(split, self.submissions, self.gradebook, has_pages=bool(pages))
@@ -8229,6 +8245,8 @@ class GradeSplit(Command):
                 report = build_split_report(
                     split, submission, self.judging, self.people, self.gradebook, self.baseline_part
                 )
+            if not submission.name:
+                report = self.add_gate(report)
             yield from list_report_files(report, stem, forms)
 
     @property
@@ -8271,21 +8289,21 @@ class GradeSplit(Command):
         lines.append(render_text([build_people_part(self.people, self.systems), judges]))
         return "\n".join(filter(None, lines))
 
-    def remarks(self) -> list[str]:
-        lines = self.describe_unused()
+    def remarks(self) -> list[WarningRecord]:
+        warnings = self.warn_about_unused()
         generators: set[str] = set()
         for system in self.systems:
             if system.is_judged:
                 generators.update(system.list_generators())
-                lines += describe_missing(system, self.split.criteria)
-        lines += prefix_lines("warning", self.list_obstacles())
-        return lines + warn_about_family(self.judging.model, sorted(generators))
+                warnings += list_missing(system, self.split.criteria)
+        warnings += map(WarningRecord, self.list_obstacles())
+        return warnings + warn_about_family(self.judging.model, sorted(generators))
 
-    def describe_unused(self) -> list[str]:
+    def warn_about_unused(self) -> list[WarningRecord]:
         """Return a warning for people's scores that say nothing about an answer of this run."""
-        lines = []
+        warnings = []
         if self.people.labels and not build_people_part(self.people, self.systems).rows:
-            lines.append("warning: labels: none of these answers was judged: nothing to compare.")
+            warnings.append(WarningRecord("labels: none of these answers was judged: nothing to compare."))
         used = set()
         for system in self.systems:
             for answer in system.overridden:
@@ -8293,13 +8311,13 @@ class GradeSplit(Command):
         unused = [f"{key[1]} of {key[0]}" for key in self.people.overrides if key not in used]
         if unused:
             what = f"no effect on answers that are not judged: {shorten_names(unused)}"
-            lines.append(f"warning: overrides: {what}")
+            warnings.append(WarningRecord(f"overrides: {what}"))
         is_f1 = not self.needs_scores and choose_measure(self.systems) is F1_MEASURE
         if used and self.options.submissions and is_f1:
             undecided = [row.title for row in self.systems if row.missing or not row.scored]
             what = "no effect on points, which are F1: nothing is judged, and people have not decided on all"
-            lines.append(f"warning: overrides: {what} answers of {shorten_names(undecided)}")
-        return lines
+            warnings.append(WarningRecord(f"overrides: {what} answers of {shorten_names(undecided)}"))
+        return warnings
 
     def shortfalls(self) -> list[str]:
         chosen = self.options.systems or self.baseline
@@ -9013,7 +9031,7 @@ class People(msgspec.Struct):
     labels: dict[AnswerKey, dict[str, FoundRow]] = {}  # by rater; equal answers may share one
     files: list[InputFile] = []  # that of labels is the last one
     remarks: list[str] = []  # which files are used
-    warnings: list[str] = []
+    warnings: list[WarningRecord] = []
     notes: list[str] = []  # rows that do not count, which is right
     rejected: list[str] = []  # rows that do not count, which a person must mend
     struck: list[str] = []  # questions of the last results that rows are about and that are gone
@@ -9180,8 +9198,12 @@ def read_people_rows(
         people.struck = sorted(index.list_earlier() - index.gold.keys())
     for name, lines in faults.items():
         people.rejected += lines if name in REJECTED_ROWS else []
-        listed = people.notes if name in NOTED_ROWS else people.warnings
-        listed += shorten_problems(lines) if name == CONTRADICTIONS else list_warnings(path, {name: lines})
+        if name == CONTRADICTIONS:
+            people.warnings += map(WarningRecord, shorten_problems(lines))
+        elif name in NOTED_ROWS:
+            people.notes.append(WarningRecord(name, lines, file=path).describe())
+        else:
+            people.warnings.append(WarningRecord(name, lines, file=path))
     return complete
 
 
@@ -9623,22 +9645,26 @@ GRADES_HEADER = (
     *("flagged", "judges_differ", "decisions", "page"),
 )
 
-# What needs attention, in this order; what to do comes after a semicolon
-CHANGED = "Not as in the last run"
-UNGRADED = "Not graded"
-ESCAPED = "Names with characters that nobody sees, shown as escapes; rename the folder or file"
-OTHER_FORM = "IDs in another form"
-ALL_CITED = "Nearly everything cited"
-UNJUDGED = "Judgements missing; run again, or override them"
-UNANSWERED = "Half of the questions or more not answered"
-NOTHING_RIGHT = "F1 of 0 with citations; compare their IDs with those of the documents"
-BESIDE = "Files beside, not graded"
-FLAGGED = "Flagged answers; read them and decide"
-DISPUTED = "Judges differ; read the answers and decide"
-EQUAL = "Equal predictions"
-UNEQUAL = "Overridden, but not for all with this answer"
-REJECTED = "Rows of people's files that do not count"
-BEST = "The best system counts; ask for one file, or `final`"
+# What needs attention
+CHANGED = WarningRecord("Not as in the last run")
+UNGRADED = WarningRecord("Not graded")
+ESCAPED = WarningRecord(
+    "Names with characters that nobody sees, shown as escapes", advice="rename the folder or file"
+)
+OTHER_FORM = WarningRecord("IDs in another form")
+ALL_CITED = WarningRecord("Nearly everything cited")
+UNJUDGED = WarningRecord("Judgements missing", advice="run again, or override them")
+UNANSWERED = WarningRecord("Half of the questions or more not answered")
+NOTHING_RIGHT = WarningRecord(
+    "F1 of 0 with citations", advice="compare their IDs with those of the documents"
+)
+BESIDE = WarningRecord("Files beside, not graded")
+FLAGGED = WarningRecord("Flagged answers", advice="read them and decide")
+DISPUTED = WarningRecord("Judges differ", advice="read the answers and decide")
+EQUAL = WarningRecord("Equal predictions")
+UNEQUAL = WarningRecord("Overridden, but not for all with this answer")
+REJECTED = WarningRecord("Rows of people's files that do not count")
+BEST = WarningRecord("The best system counts", advice="ask for one file, or `final`")
 CONCERNS = (
     *(CHANGED, UNGRADED, ESCAPED, OTHER_FORM, ALL_CITED, UNJUDGED, UNANSWERED, NOTHING_RIGHT),
     *(BESIDE, FLAGGED, DISPUTED, EQUAL, BEST, UNEQUAL, REJECTED),
@@ -9647,7 +9673,8 @@ CONCERNS = (
 ODDITIES = {OTHER_FORM: (QUESTION_FORM, DOCUMENT_FORM, SENTENCE_FORM), ALL_CITED: (BROAD,)}
 
 NO_SYSTEM = System("", "", InputFile("", ""), Predictions({}, [], [], []))  # of a submission without any
-Concerns: TypeAlias = Mapping[str, Sequence[LinkCell]]  # by kind: whose it is, with a link, and a note
+# By one of CONCERNS: whose it is, with a link, and a note
+Concerns: TypeAlias = Mapping[WarningRecord, Sequence[LinkCell]]
 
 
 class Grade(NamedTuple):
@@ -9659,7 +9686,7 @@ class Grade(NamedTuple):
     obstacle: str  # why there are no points; "" if there are
     n_missing: int  # judgements
     last: LastGrade
-    concerns: dict[str, list[LinkCell]]  # by kind, as those of a gradebook
+    concerns: dict[WarningRecord, list[LinkCell]]  # as those of a gradebook
 
     @property
     def points(self) -> float | None:
@@ -9678,16 +9705,15 @@ class Grade(NamedTuple):
     def reason(self) -> str:
         """Whatever there is to know about the grade."""
         texts = []
-        for kind, cells in self.concerns.items():
-            what, _, advice = kind.partition("; ")
+        for concern, cells in self.concerns.items():
             notes = [cell.note for cell in cells[:MAX_NAMES_SHOWN]]
             notes += [f"... ({len(cells)} in all)"] if len(cells) > len(notes) else []
-            texts.append(": ".join(filter(None, [what, ", ".join(notes), advice])))
+            texts.append(": ".join(filter(None, [concern.kind, ", ".join(notes), concern.advice])))
         if self.obstacle and not {UNGRADED, UNJUDGED} & self.concerns.keys():
             texts.append(self.obstacle)
         if not self.system.find_mean(F1_MEASURE).is_submitted:
             texts.append("no citations, which counts 0")
-        return "; ".join(texts).removeprefix("" if self.system.answers else f"{UNGRADED}: ")
+        return "; ".join(texts).removeprefix("" if self.system.answers else f"{UNGRADED.kind}: ")
 
 
 class Gradebook(NamedTuple):
@@ -9785,7 +9811,7 @@ def build_gradebook(
     judged = [system for system in systems if system.judged]
     decisions = find_unequal_decisions(judged, split.criteria)
     groups = find_equal_predictions(submissions)
-    concerns: dict[str, list[LinkCell]] = {kind: [] for kind in CONCERNS}
+    concerns: dict[WarningRecord, list[LinkCell]] = {concern: [] for concern in CONCERNS}
     pages = {submission.name: submission.link_page(split) for submission in submissions}
     for name, note in notice.cases:
         cell = LinkCell(name, pages.get(name, ""), note)
@@ -9793,9 +9819,9 @@ def build_gradebook(
         if name in grades:
             grades[name].concerns[CHANGED] = [cell]
     for submission in submissions:
-        for kind, cell in list_concerns(split, submission, groups, decisions):
-            grades[submission.name].concerns.setdefault(kind, []).append(cell)
-            concerns[kind].append(cell)
+        for concern, cell in list_concerns(split, submission, groups, decisions):
+            grades[submission.name].concerns.setdefault(concern, []).append(cell)
+            concerns[concern].append(cell)
     concerns[REJECTED] += map(LinkCell, people.rejected)
     medians = {}
     for other in split.measures:
@@ -9837,13 +9863,13 @@ def list_concerns(
     submission: Submission,
     groups: Iterable[Sequence[System]],
     decisions: Iterable[UnequalDecision],
-) -> Iterator[tuple[str, LinkCell]]:
-    """Yield what about a submission needs attention, by kind. `groups` have equal predictions.
+) -> Iterator[tuple[WarningRecord, LinkCell]]:
+    """Yield what about a submission needs attention. `groups` have equal predictions.
 
     The box on the leaderboard, the console and the reason of the grade are made of the same cells.
     """
     page = submission.link_page(split)
-    for reason in (*submission.reasons, *submission.notices):
+    for reason in (*submission.reasons, *describe_warnings(submission.notices)):
         yield UNGRADED, LinkCell(submission.name, page, cut_text(reason))
     for name in (submission.name, *submission.names):
         if "\\" in name:
@@ -9866,12 +9892,12 @@ def list_concerns(
 
 def list_system_concerns(
     split: Split, submission: Submission, system: System
-) -> Iterator[tuple[str, LinkCell]]:
+) -> Iterator[tuple[WarningRecord, LinkCell]]:
     page = submission.link_page(split)
     title = choose_title(submission, system)
-    for kind in ODDITIES:
-        for line in list_oddities(system, kind):
-            yield kind, LinkCell(title, page, line.removeprefix(f"{system.file.file}: "))
+    for concern in ODDITIES:
+        for oddity in list_oddities(system, concern):
+            yield concern, LinkCell(title, page, oddity.describe())
     for criterion in split.criteria:
         ids = list_ids(system.find_missing(criterion))
         if ids:
@@ -9886,30 +9912,30 @@ def list_system_concerns(
     cases = [(FLAGGED, answer, "", ", ".join(answer.flags)) for answer in system.flagged]
     for answer, criterion in system.disputed:
         cases.append((DISPUTED, answer, criterion.prefix, criterion.describe_marks(answer)))
-    for kind, answer, prefix, why in cases:
+    for concern, answer, prefix, why in cases:
         name = answer.question.question_id
-        yield kind, LinkCell(title, submission.link_page(split, name), f"{prefix}{name} ({why})")
+        yield concern, LinkCell(title, submission.link_page(split, name), f"{prefix}{name} ({why})")
 
 
 def choose_title(submission: Submission, system: System) -> str:
     return system.title if len(submission.systems) > 1 else submission.name
 
 
-def list_oddities(system: System, kind: str) -> list[str]:
+def list_oddities(system: System, concern: WarningRecord) -> list[WarningRecord]:
     """Return the data warnings of a system that are of a kind that needs attention."""
-    return list_warnings(system.file.file, {name: system.oddities.get(name, ()) for name in ODDITIES[kind]})
+    return [oddity for oddity in system.oddities if oddity.kind in ODDITIES[concern] and oddity.cases]
 
 
 def build_attention_part(concerns: Concerns) -> Part:
     """Return the box on top of the leaderboard, with at most ten cases of a kind."""
     rows: list[list[Cell]] = []
-    for kind, cells in concerns.items():
-        what, semicolon, advice = kind.partition(";")
+    for concern, cells in concerns.items():
         shown = list(cells[:MAX_NAMES_SHOWN])
         if len(cells) > len(shown):
             shown.append(LinkCell(f"and {len(cells) - len(shown)} more"))
         if shown:
-            rows.append([f"{what}: {sum(cell.n_cases for cell in cells)}{semicolon}{advice}", shown])
+            what = f"{concern.kind}: {sum(cell.n_cases for cell in cells)}"
+            rows.append([concern._replace(kind=what).describe(), shown])
     return Part("Needs attention", ["What", "Where"], rows, place="box")
 
 
@@ -9930,16 +9956,16 @@ def build_leaderboard(
     measures = [*LEADERBOARD_MEASURES, *more_measures, *list_marker_measures(judging)]
     board = build_board(split, rows, measures, measure)
     remarks = [f"Ranked by: {measure.title}", *describe_certainty(systems, measures), *list_origins(systems)]
-    lines = list(split.warnings)
+    lines = describe_warnings(split.warnings)
     for submission in submissions:
-        lines += prefix_lines(submission.name, submission.warnings)
+        lines += prefix_lines(submission.name, describe_warnings(submission.warnings))
     parts = [
         build_attention_part(gradebook.concerns),
         board._replace(lines=remarks),
         build_people_part(people, systems),
         build_judges_part(split.criteria, list_answers(systems)),
         build_question_part(split, gradebook),
-        Part("Data warnings", lines=lines, place="last"),
+        Part("Data warnings", lines=lines, place="folded"),
         build_origins_part(split, [split.file, *people.files]),
     ]
     columns = [build_leaderboard_row(row, measures) for row in rows]
@@ -10358,9 +10384,9 @@ def describe_decisions(system: System) -> list[str]:
     return lines
 
 
-def describe_missing(system: System, criteria: Iterable[SplitCriterion]) -> list[str]:
+def list_missing(system: System, criteria: Iterable[SplitCriterion]) -> list[WarningRecord]:
     """Return a warning that names the answers without a score."""
-    lines = []
+    warnings = []
     for criterion in criteria:
         counts = "each counts 0" if criterion in system.judged else "without a score"
         for asked, what in ((True, "judging failed"), (False, "not judged")):
@@ -10369,8 +10395,8 @@ def describe_missing(system: System, criteria: Iterable[SplitCriterion]) -> list
                 failure = answers[0].find_failure(criterion) or NOT_JUDGED
                 names = f"{', '.join(list_ids(answers))} ({len(answers)} in all, {counts})"
                 text = f"{criterion.prefix}{what}: {names}, e.g. {failure.reason}"
-                lines.append(f"warning: {system.file.file}: {text}")
-    return lines
+                warnings.append(WarningRecord(text, file=system.file.file))
+    return warnings
 
 
 def describe_certainty(
@@ -10414,7 +10440,9 @@ def build_slice_part(systems: Sequence[System], label: str, measures: Sequence[M
     for system in systems:
         for value, means in system.slices[label].items():
             name = value.replace("_", " ")
-            rows.append(([name, system.name, means[RETRIEVAL_MEASURES[0].name].n], means))
+            n_questions = means[RETRIEVAL_MEASURES[0].name].n
+            if n_questions < len(system.answers):  # otherwise these are the means of all again
+                rows.append(([name, system.name, n_questions], means))
     rows.sort(key=lambda row: str(row[0][0]))
     title = label.replace("_", " ")
     header = [title.capitalize(), "System", "Questions"]
@@ -10427,7 +10455,7 @@ def build_slice_part(systems: Sequence[System], label: str, measures: Sequence[M
 
 def find_report_forms(stem: str) -> list[str]:
     """Return the forms of report that an earlier run has left."""
-    return [form for form in REPORT_FORMATS if os.path.isfile(f"{stem}.{form}")]
+    return [form for form in REPORT_FORMATS if os.path.isfile(name_report(stem, form))]
 
 
 def build_empty_report(split: Split, name: str, reasons: Iterable[str], found: Sequence[str] = ()) -> Report:
@@ -10461,9 +10489,9 @@ def build_split_report(
     parts = [
         build_systems_part("Systems", systems, split.measures, remarks),
         baseline,
-        build_comparison_part(submission.differences, lists_unsubmitted=False)._replace(place="folded"),
+        build_comparison_part(submission.differences)._replace(place="folded"),
         *(build_slice_part(systems, label, split.measures) for label in LABELS),
-        Part("Answers to look at", lines=cases, place="last"),
+        Part("Answers to look at", lines=cases, place="folded"),
     ]
     lines = list_page_warnings(split, submission)
     if submission.name:
@@ -10471,7 +10499,7 @@ def build_split_report(
         lines = [line for line in lines if line not in first[0].lines]  # which has the mistaken IDs
         parts = [*first, *parts]
     else:
-        lines += split.warnings
+        lines += describe_warnings(split.warnings)
         parts += [
             build_people_part(people, systems),
             build_judges_part(split.criteria, list_answers(systems)),
@@ -10489,10 +10517,10 @@ def build_split_report(
 
 
 def list_page_warnings(split: Split, submission: Submission) -> list[str]:
-    lines = [*prefix_lines("not graded", submission.reasons), *submission.warnings]
+    lines = [*prefix_lines("not graded", submission.reasons), *describe_warnings(submission.warnings)]
     lines += prefix_lines("a file beside, not graded", find_files_beside(split, submission))
     for system in submission.systems:
-        lines += [line.removeprefix("warning: ") for line in describe_missing(system, split.criteria)]
+        lines += describe_warnings(list_missing(system, split.criteria))
     return lines
 
 
@@ -10516,7 +10544,9 @@ def list_first_parts(split: Split, submission: Submission, gradebook: Gradebook)
     grade = gradebook.grades[submission.name]
     system = grade.system
     measure = grade.measure
-    forms = list(flatten(list_oddities(own, OTHER_FORM) for own in submission.systems))
+    forms = []
+    for own in submission.systems:
+        forms += describe_warnings(list_warnings(own.file.file, list_oddities(own, OTHER_FORM)))
     points = f"not final: {grade.obstacle}"
     if grade.n_missing:
         points = f"not final: {grade.n_missing} judgement{'s' * (grade.n_missing > 1)} missing"
@@ -10538,7 +10568,7 @@ def list_first_parts(split: Split, submission: Submission, gradebook: Gradebook)
     appeal = [line for line in map(str.strip, text.splitlines()) if line]
     appeal.append("Name the question and the answer ID, which is at the end of each answer below.")
     return [
-        Part(OTHER_FORM, lines=forms, place="box"),
+        Part(OTHER_FORM.kind, lines=forms, place="box"),
         made_of._replace(lines=lines, place="head"),
         Part("How to appeal", lines=appeal, place="first"),
     ]
@@ -10790,7 +10820,7 @@ class Configuration(msgspec.Struct):
     name: str
     file: InputFile
     answers: list[GradedItem]
-    warnings: list[str] = []
+    warnings: list[WarningRecord] = []
     system: str = ""  # if the file has several
     is_judged: bool = False
     means: dict[str, Mean] = {}
@@ -11115,20 +11145,21 @@ class GradeItems(Command):
                     scores.obstacles |= dict.fromkeys(criterion.measures, State.MISSING_JUDGEMENTS)
         return table
 
-    def warnings(self) -> list[str]:
-        lines = dict.fromkeys(flatten(configuration.warnings for configuration in self.configurations))
-        return [f"warning: {line}" for line in lines]
+    def warnings(self) -> list[Message]:
+        warnings = flatten(configuration.warnings for configuration in self.configurations)
+        return list({warning.describe(): warning for warning in warnings}.values())
 
-    def remarks(self) -> list[str]:
-        return [f"warning: {line}" for line in flatten(map(self.list_failures, self.configurations))]
+    def remarks(self) -> list[Message]:
+        return list(flatten(map(self.list_failures, self.configurations)))
 
-    def list_failures(self, configuration: Configuration) -> list[str]:
+    def list_failures(self, configuration: Configuration) -> list[WarningRecord]:
         failures = []
         for criterion, answer in itertools.product(self.criteria, configuration.answers):
             failure = answer.find_failure(criterion)
             if failure:
                 failures.append(f"{answer.item.id}: {criterion.prefix}{failure.reason}")
-        return list_warnings(configuration.name, {"judgements missing, each counts 0": failures})
+        missing = WarningRecord("judgements missing, each counts 0", failures)
+        return list_warnings(configuration.name, [missing])
 
     def is_complete(self) -> bool:
         return not (self.why_not or any(answer.is_failed for answer in self.answers))
@@ -11249,7 +11280,7 @@ class GradeAnswers(GradeItems):
     function_workers = 1
     choice = ""  # in words, what is judged of them; "" for all
     generators: Sequence[str] = ()
-    judge_notes: Sequence[str] = ()
+    judge_notes: Sequence[Message] = ()
     tuning: Tuning | None = None  # of semantic_dynamic
     imperfect: Sequence[str] = ()  # scores of gold answers that were graded as answers
 
@@ -11320,12 +11351,12 @@ class GradeAnswers(GradeItems):
         self.own_criteria = list(map(build_item_criterion, own))
         self.criteria = [*([self.protocol] if judged else []), *self.own_criteria]
 
-    def choose_judge(self) -> list[str]:
+    def choose_judge(self) -> list[Message]:
         """Choose a judge of another family than the generators, if that is asked for. Return notes on it."""
         options = self.options
         models = {options.generator, *[format_plain(answer.item.model) for answer in self.answers]}
         self.generators = sorted(map(cut_text, filter(None, models)))
-        notes = []
+        notes: list[Message] = []
         if (options.auto_diverse_judge or options.diverse_judge) and not options.judge_model:
             families = set().union(*map(find_families, self.generators))
             pairs = [model for family, model in options.diverse_judge if family in families]
@@ -11335,8 +11366,9 @@ class GradeAnswers(GradeItems):
             options.judge_model = judges[0]
             notes.append(f"The judge is {judges[0]}.")
             for generator in itertools.filterfalse(find_families, self.generators):
-                notes.append(f"warning: the family of {generator} is unknown: it may be the judge's.")
-        return notes + warn_about_family(options.judge_model or DEFAULT_JUDGE_MODEL, self.generators)
+                unknown = f"the family of {generator} is unknown: it may be the judge's."
+                notes.append(WarningRecord(unknown))
+        return [*notes, *warn_about_family(options.judge_model or DEFAULT_JUDGE_MODEL, self.generators)]
 
     def choose_gate(self) -> None:
         """Choose what is tested against the baseline. Raises UsageError if that is of other files."""
@@ -11458,9 +11490,10 @@ class GradeAnswers(GradeItems):
             n_lacking = n_questions - len(row.answers)
             if n_lacking:
                 lacks = f"lacks {n_lacking} of the {n_questions} questions of all files"
-                row.warnings = [*row.warnings, f"{row.name}: {lacks}: its means are over the others"]
+                warning = WarningRecord(f"{lacks}: its means are over the others", file=row.name)
+                row.warnings = [*row.warnings, warning]
 
-    def warnings(self) -> list[str]:
+    def warnings(self) -> list[Message]:
         return [*super().warnings(), *self.judge_notes]
 
     def describe_choice(self) -> list[str]:
@@ -11557,7 +11590,8 @@ class GradeAnswers(GradeItems):
             results["flagged"] = [answer.id for answer in answers if answer.flags]
         if configuration.name in self.developments:
             results["baseline"] = self.developments[configuration.name].describe()
-        results["warnings"] = [*configuration.warnings, *self.list_answer_warnings(configuration)]
+        warnings = [*configuration.warnings, *self.list_answer_warnings(configuration)]
+        results["warnings"] = describe_warnings(warnings)
         results["detailed_results"] = [self.build_row(configuration, answer) for answer in answers]
         results["comparison"] = list_differences(self.differences, configuration.name)
         return results
@@ -11623,30 +11657,33 @@ class GradeAnswers(GradeItems):
         further = itertools.product(self.criteria, self.judging.list_further())
         return {f"{criterion.name}_{kind}": (criterion, kind) for criterion, kind in (*own, *further)}
 
-    def list_answer_warnings(self, configuration: Configuration) -> list[str]:
+    def list_answer_warnings(self, configuration: Configuration) -> list[WarningRecord]:
         """Return what a reader should know before believing one configuration's scores."""
         answers = configuration.answers
         blank = [answer.id for answer in answers if is_blank(answer.item.prediction)]
         flagged = [answer.id for answer in answers if answer.flags]
-        cases = {
-            "missing or blank answers, counted as wrong": blank,
-            "flagged answers: text for the judge, or judged cut off": flagged,
-        }
-        lines = [*list_warnings(configuration.name, cases), *self.list_failures(configuration)]
+        warnings = [
+            WarningRecord("missing or blank answers, counted as wrong", blank),
+            WarningRecord("flagged answers: text for the judge, or judged cut off", flagged),
+            *self.list_failures(configuration),
+        ]
         korean = [answer.id for answer in answers if has_hangul(answer.item)]
         is_english = self.options.embedding_model == EMBEDDING_MODEL
-        if korean and is_english and any(METHODS[name].needs_similarity for name in self.options.methods):
+        if is_english and any(METHODS[name].needs_similarity for name in self.options.methods):
+            korean = [answer.item.id for answer in configuration.answers if has_hangul(answer.item)]
             advice = f"{EMBEDDING_MODEL} is made for English: name a model for Korean with --embedding-model"
-            lines += list_warnings(configuration.name, {f"rows with Korean; {advice}": korean})
+            warnings.append(WarningRecord("rows with Korean", korean, advice))
+        warnings = list_warnings(configuration.name, warnings)
+        texts = []
         reason = self.why_not or ("" if configuration.is_judged else f"it is not one of the {self.choice}")
         if self.criteria and reason:
             names = ", ".join(criterion.name for criterion in self.criteria)
-            lines.append(f"{configuration.name}: {names}: not judged: {reason}")
+            texts.append(f"{names}: not judged: {reason}")
         if self.tuning and self.tuning.proxy:
             proxy = f"a similarity above {PROXY_SIMILARITY} counted as correct"
             definition = f"a threshold of {PROXY_SIMILARITY:.2f} is right by definition"
-            lines.append(f"{configuration.name}: no row has a person's `correct`, so {proxy}: {definition}")
-        return lines
+            texts.append(f"no row has a person's `correct`, so {proxy}: {definition}")
+        return warnings + [WarningRecord(text, file=configuration.name) for text in texts]
 
     def find_imperfect(self) -> Iterator[str]:
         """Yield the scores of gold answers that are below 1."""
@@ -11662,7 +11699,8 @@ class GradeAnswers(GradeItems):
         for configuration in self.configurations:
             render = functools.partial(render_results, configuration.results)
             yield OutputFile(self.name_results(configuration), render)
-        yield from list_report_files(self.report, self.report_stem, self.options.report)
+        report = self.add_gate(self.report)
+        yield from list_report_files(report, self.report_stem, self.options.report)
 
     def collect_results(self) -> Results:
         content = {configuration.name: configuration.results for configuration in self.configurations}
@@ -11766,11 +11804,11 @@ class GradeAnswers(GradeItems):
         passed = f"Reference check not finished: {self.why_not}" if self.why_not else "Reference check passed"
         return failed if self.imperfect else passed
 
-    def remarks(self) -> list[str]:
-        lines = prefix_lines("not perfect", self.imperfect[:MAX_NAMES_SHOWN])
+    def remarks(self) -> list[Message]:
+        lines: list[Message] = [*prefix_lines("not perfect", self.imperfect[:MAX_NAMES_SHOWN])]
         if self.judging.model not in ("", self.model):  # a successor
             lines += warn_about_family(self.judging.model, self.generators)
-        return [*lines, *prefix_lines("warning", self.list_obstacles()), *super().remarks()]
+        return [*lines, *map(WarningRecord, self.list_obstacles()), *super().remarks()]
 
     def is_complete(self) -> bool:
         return super().is_complete() and not (self.imperfect or self.list_obstacles())
@@ -11830,8 +11868,8 @@ def read_configurations(
             problems += submission.problems
             for system in submission.systems:
                 answers = [convert_question(question, system) for question in split.questions]
-                lines = [*split.warnings, *system.warnings]
-                configurations.append(Configuration(system.name, system.file, answers, lines))
+                warnings = [*split.warnings, *system.warnings]
+                configurations.append(Configuration(system.name, system.file, answers, warnings))
         else:
             file = read_file(path, problems)
             configurations += read_answer_file(Path(path).stem, file, options, problems)
@@ -11854,16 +11892,16 @@ def read_answer_file(
     """Read the answers in a file: of one system, or of those that --columns tells apart."""
     own_problems: list[str] = []
     by_system, left_out = pick_rows(file, dict(options.columns), own_problems)
-    cases = {"rows without a gold answer, or any field, that --columns names, left out": left_out}
+    lacking = "rows without a gold answer, or any field, that --columns names, left out"
     rows = list(flatten(by_system.values()))
-    cases |= find_unknown_item_fields(rows)
+    oddities = [WarningRecord(lacking, left_out), *find_unknown_item_fields(rows)]
     item_type = Item if options.methods or options.reference_check else OpenItem
     is_judged = bool(options.criteria) or not all(METHODS[name].score for name in options.methods)
     configurations = []
     for system, own_rows in by_system.items():
         answers = list(map(GradedItem, parse_items(own_rows, own_problems, item_type)))
-        lines = list_warnings(file.name, cases | find_missing_texts(answers, is_judged))
-        configurations.append(Configuration(system or name, file.source, answers, lines, system))
+        warnings = list_warnings(file.name, [*oddities, *find_missing_texts(answers, is_judged)])
+        configurations.append(Configuration(system or name, file.source, answers, warnings, system))
     is_answered = any(answer.item.prediction for row in configurations for answer in row.answers)
     is_answered = is_answered or options.reference_check or any(map(has_answer_field, rows))
     if rows and not (is_answered or own_problems):
@@ -11909,16 +11947,18 @@ def has_answer_field(row: JsonRow) -> bool:
     return not names.isdisjoint(Item.aliases["prediction"]) or (has_gold and "answer" in names)
 
 
-def find_missing_texts(answers: Sequence[GradedItem], is_judged: bool) -> dict[str, list[str]]:
+def find_missing_texts(answers: Sequence[GradedItem], is_judged: bool) -> list[WarningRecord]:
     """Return warnings of answers that are all blank, and of texts that a judge would have to do without."""
     ids = [answer.id for answer in answers]
     is_answered = any(answer.arguments for answer in answers)
-    cases = {"no row has an answer, all count as wrong": [] if is_answered else ids}
+    warnings = [WarningRecord("no row has an answer, all count as wrong", [] if is_answered else ids)]
     if is_judged:
+        without_question = [answer.id for answer in answers if not answer.item.question]
+        warnings.append(WarningRecord("rows without a question", without_question))
         without_context = [answer.id for answer in answers if not answer.item.context]
-        cases["rows without a question"] = [answer.id for answer in answers if not answer.item.question]
-        cases["rows without a context, which others have"] = without_context if without_context != ids else []
-    return cases
+        if without_context != ids:
+            warnings.append(WarningRecord("rows without a context, which others have", without_context))
+    return warnings
 
 
 class StoredAnswers(Record):
@@ -11961,7 +12001,7 @@ def number_copies(texts: Iterable[tuple[str, str]]) -> list[ItemKey]:
     return keys
 
 
-def find_unknown_item_fields(rows: Sequence[JsonRow]) -> dict[str, list[str]]:
+def find_unknown_item_fields(rows: Sequence[JsonRow]) -> list[WarningRecord]:
     """Return a warning for each field of a file's first rows that looks like an accepted one."""
     known = {folded: name for folded, name in index_names(Item).items() if name != "extra"}
     sample = {row.place: rename_fields(Item, only_dict(row.data)) for row in rows[:SAMPLE_SIZE]}
@@ -12193,9 +12233,9 @@ answer, row or question, or system/question, or the columns question, gold and p
         if os.path.realpath(options.out) in [os.path.realpath(file.file) for file in files]:
             raise UsageError(f"{options.out} is an input: name another file with --out")
 
-    def warnings(self) -> list[str]:
-        unknown = {"ratings of items that no judge has, which do not count": self.unknown}
-        lines = prefix_lines("warning", list_warnings(self.options.human or "", unknown))
+    def warnings(self) -> list[Message]:
+        unknown = WarningRecord("ratings of items that no judge has, which do not count", self.unknown)
+        lines: list[Message] = [*list_warnings(self.options.human or "", [unknown])]
         if self.n_ignored:
             what = "JSON files without a judge's decisions, ignored"
             lines.append(f"{self.options.eval_dir}: {what}: {self.n_ignored}")
@@ -12300,19 +12340,20 @@ answer, row or question, or system/question, or the columns question, gold and p
                 cells[f"{name}_low"], cells[f"{name}_high"] = interval or (None, None)
             yield [cells.get(name) for name in AGREEMENT_HEADER]
 
-    def remarks(self) -> list[str]:
+    def remarks(self) -> list[WarningRecord]:
         """Return the pairs of raters without a common item, with their sources."""
         sources = {}
         for rater in self.compared:
             own = sorted({row.source or "(none)" for row in rater.rows})
             sources[rater.name] = f"{rater.name} has {shorten_names(own)}"
-        lines = []
+        warnings = []
         for pair in (*self.all.pairs, *self.with_people.pairs[: len(self.judges)]):
             if not pair.counts["items"]:
                 names = list(pair.names.values())
                 found = ", ".join(sources[name] for name in names)
-                lines.append(f"warning: {' and '.join(names)} have no item in common; sources: {found}")
-        return lines
+                what = f"{' and '.join(names)} have no item in common; sources: {found}"
+                warnings.append(WarningRecord(what))
+        return warnings
 
     def is_complete(self) -> bool:
         return not self.remarks() and not self.unknown
@@ -12888,7 +12929,7 @@ class JudgeSummaries(GradeItems):
             found.answers.append(GradedItem(item))
         outside = [str(index) for index in self.options.indices or () if not 0 <= index < len(rows)]
         cases[f"indices outside 0 to {len(rows) - 1}, left out"] = outside
-        found.warnings = list_warnings(path, cases)
+        found.warnings = list_warnings(path, itertools.starmap(WarningRecord, cases.items()))
         return found
 
     def prepare(self, answer: GradedItem) -> Case:
@@ -12898,8 +12939,8 @@ class JudgeSummaries(GradeItems):
             return judge_blank(PROMPTS["summary"])
         return Task("summary", list_item_texts(answer.item))
 
-    def warnings(self) -> list[str]:
-        missing = f"warning: {GOLD_SUMMARIES_FILE} is not there: no scores of coverage, and no totals."
+    def warnings(self) -> list[Message]:
+        missing = WarningRecord(f"{GOLD_SUMMARIES_FILE} is not there: no scores of coverage, and no totals.")
         return [*super().warnings(), *([] if self.has_gold else [missing])]
 
     def results(self) -> Iterator[OutputFile]:
@@ -12930,7 +12971,7 @@ class JudgeSummaries(GradeItems):
             **describe_rows(rows),
             "judges": describe_judges(self.criteria[0], configuration.answers),
             "comparison": list_differences(self.differences, configuration.name),
-            "warnings": configuration.warnings,
+            "warnings": describe_warnings(configuration.warnings),
             "run": {
                 "schema": RESULTS_SCHEMA,
                 "program_version": VERSION,
@@ -13131,11 +13172,11 @@ class MeasureWeb(Command):
         if not self.metrics:
             raise UsageError(f"no {WEB_FILE} or {MERGED_FILE} with a k of {', '.join(map(str, WEB_DEPTHS))}")
 
-    def warnings(self) -> list[str]:
+    def warnings(self) -> list[WarningRecord]:
         pairs = itertools.product(self.metrics, (WEB_FILE, MERGED_FILE))
         files = [pattern.format(k=k) for k, pattern in pairs]
-        what = "is not there: its metrics are left out"
-        return [f"warning: {file} {what}" for file in files if not os.path.lexists(file)]
+        missing = [file for file in files if not os.path.lexists(file)]
+        return [WarningRecord(f"{file} is not there: its metrics are left out") for file in missing]
 
     def results(self) -> Iterator[OutputFile]:
         path = Path(self.options.folder, "web-metrics/web_metrics_results.json").as_posix()
@@ -13248,7 +13289,7 @@ class GeneratePredictions(Command):
             try:
                 code = max(code, super().run(console))
             except JudgeUnavailable as error:
-                console.warn(f"error: {self.file} was not written: {error}")
+                console.error(f"error: {self.file} was not written: {error}")
                 code = EXIT_INCOMPLETE
         return code
 
@@ -13290,9 +13331,10 @@ class GeneratePredictions(Command):
         problems += [f"{path}: question ID occurs more than once: {name}" for name in repeated]
         return dict(rows)
 
-    def warnings(self) -> list[str]:
-        cases = {"rows without a question, left out": self.left_out}
-        return prefix_lines("warning", list_warnings(self.options.split, cases))
+    def warnings(self) -> list[WarningRecord]:
+        return list_warnings(
+            self.options.split, [WarningRecord("rows without a question, left out", self.left_out)]
+        )
 
     def plan_systems(self) -> list[tuple[str | None, str, str]]:
         """Return (model, system, file) of each. Raises UsageError for options that contradict."""
@@ -13395,16 +13437,17 @@ class GeneratePredictions(Command):
     def console(self) -> str:
         return f"{self.file}: {len(self.rows)} predictions" if self.rows else ""
 
-    def remarks(self) -> list[str]:
-        lines = []
-        start = f"warning: {self.file}:"
+    def remarks(self) -> list[WarningRecord]:
+        warnings = []
         if self.n_unknown:
-            lines.append(f"{start} cited sentences that were not shown, left out: {self.n_unknown}")
+            what = f"cited sentences that were not shown, left out: {self.n_unknown}"
+            warnings.append(WarningRecord(what, file=self.file))
         if self.failures:
             names = shorten_names(list(self.failures))
             reason = next(iter(self.failures.values()))
-            lines.append(f"{start} no answer, left out: {names}, e.g. {reason}; run again with --overwrite")
-        return lines
+            what = f"no answer, left out: {names}, e.g. {reason}"
+            warnings.append(WarningRecord(what, advice="run again with --overwrite", file=self.file))
+        return warnings
 
     def is_complete(self) -> bool:
         return not self.failures
@@ -13572,13 +13615,13 @@ class DraftQuestions(Command):
         rows = [("kept", len(self.kept)), *sorted(self.lost.items())]
         return render_text([Part(self.results_title, ["What", "Drafts"], rows)])
 
-    def remarks(self) -> list[str]:
-        lines = ['Check each question, and then set its "reviewed" to true.']
+    def remarks(self) -> list[Message]:
+        lines: list[Message] = ['Check each question, and then set its "reviewed" to true.']
         if not self.kept:
             lines = [f"error: no draft was kept: {self.options.out} was not written"]
         if self.n_missing:
             again = "run again with --overwrite" if self.kept else "run again"
-            lines.append(f"warning: drafts missing: {self.n_missing}; {again}")
+            lines.append(WarningRecord(f"drafts missing: {self.n_missing}", advice=again))
         return lines
 
     def is_complete(self) -> bool:
@@ -14064,26 +14107,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         console.print(str(done))
         return console.exit_code
     except InputError as error:
-        console.warn(*shorten_problems(error.problems))
+        console.error(*shorten_problems(error.problems))
         n_problems = len(error.problems)
-        console.warn(f"error: problems in the input: {n_problems}; nothing was graded or written.")
+        console.error(f"error: problems in the input: {n_problems}; nothing was graded or written.")
     except UsageError as error:
         known = [name for name in arguments[:1] if name and (name in COMMANDS or is_split(name))]
-        console.warn(f"error: {error}", f"see: {' '.join(['evaluation.py', *known, '--help'])}")
+        console.error(f"error: {error}", f"see: {' '.join(['evaluation.py', *known, '--help'])}")
     except ImportError as error:
-        console.warn(describe_missing_package(error))
+        console.error(describe_missing_package(error))
     except JudgeUnavailable as error:
-        console.warn(f"error: no results were written: {error}")
+        console.error(f"error: no results were written: {error}")
         return EXIT_INCOMPLETE
     except OSError as error:
-        console.warn(f"error: {error.filename or 'a file'}: {error.strerror or error}")
+        console.error(f"error: {error.filename or 'a file'}: {error.strerror or error}")
         if command and command.journal_file != error.filename and os.path.exists(command.journal_file):
             kept = f"The model's replies are kept in {command.journal_file}"
-            console.warn(f"{kept}: run the same command again.")
+            console.error(f"{kept}: run the same command again.")
     except MemoryError:
-        console.warn("error: there is not enough memory: nothing was written")
+        console.error("error: there is not enough memory: nothing was written")
     except KeyboardInterrupt:
-        console.warn("interrupted: the model's replies are kept; run the same command again to continue.")
+        console.error("interrupted: the model's replies are kept; run the same command again to continue.")
         return EXIT_INTERRUPTED
     finally:
         console.count_warnings()
@@ -14254,22 +14297,29 @@ class Console:
         problem = print_on(self.stdout, remove_invisible(text)) if text else ""
         if problem:
             self.exit_code = EXIT_INCOMPLETE
-            self.warn(f"error: stdout: {problem}")
+            self.error(f"error: stdout: {problem}")
 
     def note(self, *lines: str) -> None:
         """Print lines on stderr that are no reason to worry."""
         for line in () if self.is_quiet else lines:
             print_on(self.stderr, escape_console(line))
 
-    def warn(self, *lines: str) -> None:
+    def error(self, *lines: str) -> None:
         """Print lines on stderr that say what is wrong."""
         for line in lines:
-            self.n_warnings += line.startswith("warning: ")
             print_on(self.stderr, escape_console(line))
+
+    def warn(self, *messages: Message) -> None:
+        """Print messages on stderr; the warnings among them say what they are, and are counted."""
+        for message in messages:
+            if isinstance(message, WarningRecord):
+                self.n_warnings += 1
+                message = f"warning: {message.describe()}"
+            self.error(message)
 
     def count_warnings(self) -> None:
         if self.n_warnings:
-            self.warn("1 warning" if self.n_warnings == 1 else f"{self.n_warnings} warnings")
+            self.error("1 warning" if self.n_warnings == 1 else f"{self.n_warnings} warnings")
 
 
 def print_on(stream: TextIO | None, text: str) -> str:

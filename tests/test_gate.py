@@ -47,8 +47,10 @@ THRESHOLDS = {  # options, exit code, lines
 @table("options, code, lines", THRESHOLDS)
 def test_means_that_are_too_low(six: Project, options: str, code: int, lines: Sequence[str]) -> None:
     six.predictions("half", HALF)
-    outcome = six.run("dev", "--fail-under", *options.split())
+    outcome = six.run("dev", "--report", "md", "--fail-under", *options.split())
     worse = [line.removeprefix("worse: ") for line in outcome.err if line.startswith("worse: ")]
+    report = (six.folder / "dev_evaluation.md").read_text("utf-8")
+    assert (report.count("\n- worse: "), "## Gate" in report) == (len(worse), code > 0)
     for line, start in zip(worse, lines, strict=True):
         assert line.startswith(start)
     assert (outcome.code, list(outcome.results)) == (code, ["half", "own"])

@@ -138,7 +138,7 @@ def test_plain_http_to_another_machine_is_a_warning(
     monkeypatch.setenv("GROQ_BASE_URL", url)
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")  # nothing leaves this machine
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    outcome = small.run(*MODEL)
+    outcome = small.run(*MODEL, "--quiet")
     warning = f"warning: {url}: answers and the key travel in the open: use https."
     assert (outcome.err.count(warning), outcome.code) == (int(is_warned), 3)
 
