@@ -8159,7 +8159,7 @@ class GradeSplit(Command):
         for system in submission.systems:
             results = build_results(self.split, system, self.judging)
             if self.people.labels and system.is_judged:
-                results["llm_judge"]["human"] = compare_with_people(self.people, [system])
+                results["llm_judge"]["human"] = describe_people(self.people, system)
             inputs = (self.split.file, system.file, *self.people.files)
             results["run"] = {
                 "schema": RESULTS_SCHEMA,
@@ -9269,80 +9269,122 @@ def compute_draw(key: AnswerKey, gold_id: str) -> bytes:
     return hashlib.sha256(f"{question_id}\0{title}\0{gold_id}".encode("utf-8", "replace")).digest()
 
 
-def compare_with_people(people: People, systems: Iterable[System]) -> dict[str, Any]:
-    """Compare the judge's scores, rounded to levels, with people's.
+class PeopleAgreement(NamedTuple):
+    """How far the judge's scores agree with people's, by the names that results have for it."""
 
-    Blank answers, whose score is known, need no label; they count in the corrected mean. There the label of
-    equal answers counts for each of them.
-    """
-    answers: list[tuple[GradedAnswer, Judgement]] = []
-    n_blank = 0
-    means: list[float | None] = []  # of people
-    labels: list[dict[str, float]] = []  # by rater, each once: on the first of equal answers
+    labels: int
+    raters: int
+    questions: int  # labelled answers
+    documents: int
+    most_common_label: float | None
+    most_common_label_share: float | None
+    krippendorff_alpha: float | None
+    krippendorff_alpha_of_people: float | None
+    answers_judged: int
+    judge_weight: float | None  # in the corrected mean
+    rates: dict[str, Mean]  # the others
+
+
+class LabelledAnswer(NamedTuple):
+    """A judged answer that is not blank, with people's scores if it has any."""
+
+    score: float  # the judge's
+    document: str
+    mean: float | None  # of people; equal answers share their labels
+    labels: dict[str, float]  # by rater, on the first of equal answers only: each counts once
+
+
+def collect_labels(people: People, systems: Iterable[System]) -> list[LabelledAnswer]:
+    answers = []
     counted: set[int] = set()
     for system in systems:
         for answer in system.answers:
-            if answer.judgement is NO_ANSWER:
-                n_blank += 1
-            elif answer.judgement:
+            judgement = answer.judgement
+            if judgement is not None and judgement is not NO_ANSWER:
                 given = people.labels.get((system.title, answer.question.question_id), {})
-                answers.append((answer, answer.judgement))
-                means.append(mean([row.score or 0 for row in given.values()]))
+                human = mean([row.score or 0 for row in given.values()])
                 new = {rater: row.score or 0 for rater, row in given.items() if id(row) not in counted}
-                labels.append(new)
+                answers.append(LabelledAnswer(judgement.score, answer.question.doc_id, human, new))
                 counted.update(map(id, given.values()))
-    scores = [judgement.score for _, judgement in answers]
-    documents = [answer.question.doc_id for answer, _ in answers]
-    levels = list(map(find_nearest_level, scores))
-    pairs: list[tuple[int, float]] = []
-    clusters: list[str] = []  # the documents of the pairs
-    for level, row, document in zip(levels, labels, documents, strict=True):
-        pairs += [(level, human) for human in row.values()]
-        clusters += [document] * len(row)
-    kappa = measure_coefficient(encode_ratings(pairs, clusters), "quadratic", "documents")
-    apart = [abs(level - human) for level, human in pairs]
-    exact = compute_mean(make_sample([gap == 0 for gap in apart], clusters), SHARE)
-    near = compute_mean(make_sample([gap <= 1 for gap in apart], clusters), SHARE)
-    counts = Counter(human for _, human in pairs)
-    raters = sorted(set().union(*labels))
-    ratings = [[row.get(rater) for row in labels] for rater in raters]
-    labelled = [index for index, row in enumerate(labels) if row]
-    gaps = [(mean(list(labels[index].values())) or 0) - scores[index] for index in labelled]
-    gap_sample = make_sample(gaps, [documents[index] for index in labelled])
-    lowest = min(LEVEL_SCORES.values())
-    corrected = corrected_mean(scores, means, documents, bounds=(lowest, TOP_SCORE))
-    intervals = {"exact_agreement": exact.interval, "agreement_within_1": near.interval}
-    shares = {name: interval for name, interval in intervals.items() if interval}
-    n_judged = len(scores) + n_blank
+    return answers
+
+
+def compare_with_people(people: People, systems: Sequence[System]) -> PeopleAgreement:
+    """Compare the judge's scores, rounded to levels, with people's."""
+    answers = collect_labels(people, systems)
+    n_blank = sum(answer.judgement is NO_ANSWER for answer in list_answers(systems))
+    levels = [find_nearest_level(answer.score) for answer in answers]
+    labelled = [answer for answer in answers if answer.labels]
+    items = []
+    for level, answer in zip(levels, answers, strict=True):
+        for label in answer.labels.values():
+            items.append(RatedItem("", (("document", answer.document),), [level, label]))
+    exact, near, kappa = measure_ratings(items, "quadratic", (0.0, 1.0), clustered_by="documents")
+    gaps = [(mean(list(answer.labels.values())) or 0) - answer.score for answer in labelled]
+    counts = Counter(item.ratings[1] for item in items)
+    raters = sorted(set().union(*(answer.labels for answer in labelled)))
+    ratings = [[answer.labels.get(rater) for answer in answers] for rater in raters]
+    corrected, weight = estimate_people_mean(answers, n_blank)
+    return PeopleAgreement(
+        labels=len(items),
+        raters=len(raters),
+        questions=len(labelled),
+        documents=len({answer.document for answer in labelled}),
+        most_common_label=max(counts, key=counts.__getitem__, default=None),
+        most_common_label_share=max(counts.values()) / len(items) if items else None,
+        krippendorff_alpha=krippendorff_alpha([levels, *ratings], "ordinal") if items else None,
+        krippendorff_alpha_of_people=krippendorff_alpha(ratings, "ordinal") if len(raters) > 1 else None,
+        answers_judged=len(answers) + n_blank,
+        judge_weight=weight,
+        rates={
+            "exact_agreement": exact,
+            "agreement_within_1": near,
+            "weighted_kappa": kappa,
+            "people_minus_judge": measure_gaps(
+                gaps, [answer.document for answer in labelled], TOP_SCORE - min(LEVEL_SCORES.values())
+            ),
+            "corrected_answer_score": corrected,
+        },
+    )
+
+
+def measure_gaps(gaps: Sequence[float], clusters: Sequence[Hashable], largest: float) -> Mean:
+    """Return how much higher one judge scores than another, on a scale of so many levels."""
+    interval = compute_mean_interval(make_sample(gaps, clusters), -largest, largest)
+    return Mean(mean(gaps), interval, len(gaps))
+
+
+def estimate_people_mean(answers: Sequence[LabelledAnswer], n_blank: int) -> tuple[Mean, float | None]:
+    """Return the mean that people would give to all answers, and the judge's weight in it.
+
+    Blank answers, whose score is known, need no label.
+    """
+    scores = [answer.score for answer in answers]
+    means = [answer.mean for answer in answers]
+    documents = [answer.document for answer in answers]
+    bounds = (min(LEVEL_SCORES.values()), TOP_SCORE)
+    corrected = corrected_mean(scores, means, documents, bounds=bounds)
+    n_all = len(answers) + n_blank
     estimate, low, high = [
-        value if value is None else (value * len(scores) + NO_ANSWER.score * n_blank) / n_judged
+        value if value is None else (value * len(answers) + NO_ANSWER.score * n_blank) / n_all
         for value in corrected[:3]
     ]
-    return {
-        **people.files[-1].named,
-        "labels": len(pairs),
-        "raters": len(raters),
-        "questions": len(labelled),
-        "documents": len({documents[index] for index in labelled}),
-        "most_common_label": max(counts, key=counts.__getitem__, default=None),
-        "most_common_label_share": max(counts.values()) / len(pairs) if pairs else None,
-        "exact_agreement": exact.value,
-        "agreement_within_1": near.value,
-        "weighted_kappa": kappa.value,
-        "krippendorff_alpha": krippendorff_alpha([levels, *ratings], "ordinal") if pairs else None,
-        "krippendorff_alpha_of_people": krippendorff_alpha(ratings, "ordinal") if len(raters) > 1 else None,
-        "people_minus_judge": mean(gaps),
-        "answers_judged": n_judged,
-        "corrected_answer_score": estimate,
-        "judge_weight": corrected.lambda_,
-        "ci95": shares
-        | {
-            "weighted_kappa": kappa.interval,
-            "people_minus_judge": compute_mean_interval(gap_sample, lowest - TOP_SCORE, TOP_SCORE - lowest),
-            "corrected_answer_score": None if low is None or high is None else [low, high],
-        },
-        "ci95_reason": {"weighted_kappa": kappa.reason},
-    }
+    interval = None if low is None or high is None else Interval(low, high)
+    return Mean(estimate, interval, n_all), corrected.lambda_
+
+
+def describe_people(people: People, system: System) -> dict[str, Any]:
+    """Return how far judge and people agree on a system's answers, as results have it."""
+    found = compare_with_people(people, [system])
+    counts = found._asdict()
+    rates = counts.pop("rates")
+    reason = {"weighted_kappa": found.rates["weighted_kappa"].reason}
+    return {**people.files[-1].named, **counts, **describe_rates(rates), "ci95_reason": reason}
+
+
+def describe_rates(rates: Mapping[str, Mean]) -> dict[str, Any]:
+    values = {name: rate.value for name, rate in rates.items()}
+    return {**values, "ci95": {name: rate.interval for name, rate in rates.items()}}
 
 
 PEOPLE_HEADER = (
@@ -9360,69 +9402,68 @@ def build_people_part(people: People, systems: Sequence[System]) -> Part:
     if not people.labels or not judged:
         return Part("Judge and people")
     pooled = compare_with_people(people, judged)
-    if not pooled["labels"]:
+    if not pooled.labels:
         return Part("Judge and people")
     rows = [list_people_cells("all", pooled)]
     lacking = []
     for system in judged if len(judged) > 1 else ():
         compared = compare_with_people(people, [system])
-        if compared["documents"] >= MIN_CLUSTERS:
+        if compared.documents >= MIN_CLUSTERS:
             rows.append(list_people_cells(system.title, compared))
         else:
             lacking.append(system)
-    weight = format_number(pooled["judge_weight"], 2)
-    of_all = f"of all {pooled['answers_judged']} judged answers"
+    weight = format_number(pooled.judge_weight, 2)
+    of_all = f"of all {pooled.answers_judged} judged answers"
     lines = [
-        f"{pooled['labels']} labels on {pooled['questions']} answers in {people.files[-1].file}",
+        f"{pooled.labels} labels on {pooled.questions} answers in {people.files[-1].file}",
         *describe_reliability(pooled),
         "Kappa has quadratic weights, alpha is ordinal.",
         f"People's mean: {of_all}, estimated from the judge's scores (weight {weight}) and the labels.",
     ]
-    if pooled["raters"] > 1:
-        alpha = format_number(pooled["krippendorff_alpha_of_people"], 2)
-        lines.append(f"Alpha of the {pooled['raters']} people among themselves: {alpha}")
+    if pooled.raters > 1:
+        alpha = format_number(pooled.krippendorff_alpha_of_people, 2)
+        lines.append(f"Alpha of the {pooled.raters} people among themselves: {alpha}")
     if lacking:
         lines.append(f"n/a, with labels on fewer than {MIN_CLUSTERS} documents: {len(lacking)} systems")
     return Part("Judge and people", PEOPLE_HEADER, rows, lines)
 
 
-def describe_reliability(compared: Mapping[str, Any]) -> list[str]:
+def describe_reliability(compared: PeopleAgreement) -> list[str]:
     """Return what it means for grades if judge and people hardly agree, or one is kinder than the other."""
     lines = []
-    kappa = compared["weighted_kappa"]
-    interval = compared["ci95"]["weighted_kappa"]
-    exact = compared["exact_agreement"]
-    common = compared["most_common_label_share"]
-    if kappa is not None and kappa < MIN_KAPPA:
-        if interval and interval.high < MIN_KAPPA and exact <= MAX_COMMON:
+    kappa = compared.rates["weighted_kappa"]
+    exact = compared.rates["exact_agreement"].value or 0
+    common = compared.most_common_label_share or 0
+    if kappa.value is not None and kappa.value < MIN_KAPPA:
+        if kappa.interval and kappa.interval.high < MIN_KAPPA and exact <= MAX_COMMON:
             lines.append(f"Kappa is below {MIN_KAPPA}: the judge's scores alone are no basis for grades.")
         else:
-            shown = format_interval(MeanCell(kappa, interval, 2))
+            shown = format_interval(MeanCell(kappa.value, kappa.interval, 2))
             lines.append(f"Kappa {shown}: cannot tell yet, label more.")
-    if kappa is not None and not interval and compared["documents"] >= MIN_CLUSTERS:
-        lines.append(f"Kappa has no interval: {compared['ci95_reason']['weighted_kappa']}.")
+    if kappa.value is not None and not kappa.interval and compared.documents >= MIN_CLUSTERS:
+        lines.append(f"Kappa has no interval: {kappa.reason}.")
     if common > MAX_COMMON:
-        labels = f"{common:.0%} of people's labels are {compared['most_common_label']}"
+        labels = f"{common:.0%} of people's labels are {compared.most_common_label}"
         lines.append(f"{labels}: kappa tells little then; exact agreement is {exact:.0%}.")
-    gap = compared["people_minus_judge"]
-    low, high = compared["ci95"]["people_minus_judge"] or (0, 0)
-    if abs(gap) > MAX_SHIFT and (low > 0 or high < 0):
-        manner = "strict" if gap > 0 else "kind"
-        effect = "low" if gap > 0 else "high"
-        points = abs(gap) * 100 * ANSWER_WEIGHT / TOP_SCORE
+    gap = compared.rates["people_minus_judge"]
+    shift = gap.value or 0
+    low, high = gap.interval or (0, 0)
+    if abs(shift) > MAX_SHIFT and (low > 0 or high < 0):
+        manner = "strict" if shift > 0 else "kind"
+        effect = "low" if shift > 0 else "high"
+        points = abs(shift) * 100 * ANSWER_WEIGHT / TOP_SCORE
         grades = f"grades by its scores are too {effect}, by about {points:.0f} of 100 points"
         lines.append(f"The judge is too {manner}: {grades}.")
     return lines
 
 
-def list_people_cells(name: str, compared: Mapping[str, Any]) -> list[Cell]:
-    cells: list[Cell] = [name, compared["labels"]]
-    for key in ("exact_agreement", "agreement_within_1"):
-        cells.append("n/a" if compared[key] is None else f"{compared[key] * 100:.0f}%")
-    for key in ("weighted_kappa", "krippendorff_alpha", "people_minus_judge", "corrected_answer_score"):
-        interval = compared["ci95"].get(key)
-        cells.append(MeanCell(compared[key], interval and Interval(*interval), 2))
-    return cells
+def list_people_cells(name: str, compared: PeopleAgreement) -> list[Cell]:
+    exact, near, *others = compared.rates.values()
+    cells: list[Cell] = [name, compared.labels]
+    for share in (exact, near):
+        cells.append("n/a" if share.value is None else f"{share.value * 100:.0f}%")
+    others.insert(1, NO_MEAN._replace(value=compared.krippendorff_alpha))
+    return [*cells, *(MeanCell(rate.value, rate.interval, 2) for rate in others)]
 
 
 class UnequalDecision(NamedTuple):
@@ -9463,12 +9504,29 @@ def find_unequal_decisions(
 ITSELF = "itself"
 MIN_ALPHA = 0.8  # below it a judge is called unstable (Krippendorff 2004)
 MAX_LEVEL_SHARE = 0.8  # of scores that are one level; above it alpha tells little
-SELF_RATES = ("exact_agreement", "agreement_within_1", "krippendorff_alpha")
-MARKER_RATES = ("exact_agreement", "agreement_within_1", "weighted_kappa", "minus_judge")
+
+
+class JudgeAgreement(NamedTuple):
+    """How far the judge agrees with itself or with a second marker."""
+
+    name: str  # ITSELF, or the marker's
+    answers: int
+    scores_of_each: int
+    largest_level_share: float
+    rates: dict[str, Mean]  # by their names in the results
 
 
 def describe_judges(criterion: Criterion, answers: Iterable[Judged]) -> dict[str, dict[str, Any]]:
-    """Return how far the judge agrees with itself and with second markers, by name; {} without any."""
+    """Return how far the judge agrees with itself and with second markers, as results have it."""
+    blocks = {}
+    for found in compare_judges(criterion, answers):
+        counts = found._asdict()
+        blocks[counts.pop("name")] = {**counts, **describe_rates(counts.pop("rates"))}
+    return blocks
+
+
+def compare_judges(criterion: Criterion, answers: Iterable[Judged]) -> list[JudgeAgreement]:
+    """Compare the scores of answers: all repeats of the judge, and its scores with each second marker's."""
     rated: dict[str, list[tuple[Judged, list[float]]]] = defaultdict(list)
     for answer in answers:
         judgement = answer.find_judgement(criterion)
@@ -9479,39 +9537,32 @@ def describe_judges(criterion: Criterion, answers: Iterable[Judged]) -> dict[str
             rated[ITSELF].append((answer, repeats))
         for name, score in answer.list_others(criterion).items():
             rated[name].append((answer, [judgement.score, score]))
-    return {name: compare_judges(criterion, name, rows) for name, rows in rated.items()}
+    return [compare_scores(criterion, name, rows) for name, rows in rated.items()]
 
 
-def compare_judges(
+def compare_scores(
     criterion: Criterion, name: str, rated: Sequence[tuple[Judged, list[float]]]
-) -> dict[str, Any]:
-    """Return the agreement of the scores of answers: all repeats of one judge, or those of two judges."""
+) -> JudgeAgreement:
     prompt = PROMPTS[criterion.prompt]
-    levels = {score: criterion.find_level(score) for score in set(flatten(scores for _, scores in rated))}
     items = []
     for answer, scores in rated:
-        items.append(RatedItem("", (("cluster", str(answer.cluster)),), [levels[score] for score in scores]))
-    counts = Counter(flatten(item.ratings for item in items))
-    names: Sequence[str] = SELF_RATES
+        levels: list[float | None] = [criterion.find_level(score) for score in scores]
+        items.append(RatedItem("", (("cluster", str(answer.cluster)),), levels))
     if name == ITSELF:
-        found = measure_ratings(items, "ordinal", (0.0, 1.0), 1)
+        exact, near, alpha = measure_ratings(items, "ordinal", (0.0, 1.0), 1)
+        rates = {"krippendorff_alpha": alpha}
     else:
-        names = MARKER_RATES
-        found = measure_ratings(items, "quadratic", (0.0, 1.0))
+        exact, near, kappa = measure_ratings(items, "quadratic", (0.0, 1.0))
         gaps = [second - first for _, (first, second) in rated]
-        sample = make_sample(gaps, [answer.cluster for answer, _ in rated])
-        span = prompt.top - judge_blank(prompt).score
-        interval = compute_mean_interval(sample, -span, span)
-        found.append(Mean(mean(gaps), interval, len(gaps)))
+        clusters = [answer.cluster for answer, _ in rated]
+        gap = measure_gaps(gaps, clusters, prompt.top - judge_blank(prompt).score)
+        rates = {"weighted_kappa": kappa, "minus_judge": gap}
     if prompt.top <= 1:  # all are within 1
-        found[1] = NO_MEAN
-    return {
-        "answers": len(rated),
-        "scores_of_each": len(rated[0][1]),
-        **{name: rate.value for name, rate in zip(names, found, strict=True)},
-        "largest_level_share": max(counts.values()) / counts.total(),
-        "ci95": {name: rate.interval for name, rate in zip(names, found, strict=True)},
-    }
+        near = NO_MEAN
+    rates = {"exact_agreement": exact, "agreement_within_1": near, **rates}
+    counts = Counter(flatten(item.ratings for item in items))
+    share = max(counts.values()) / counts.total()
+    return JudgeAgreement(name, len(rated), len(rated[0][1]), share, rates)
 
 
 def build_judges_part(criteria: Iterable[Criterion], answers: Sequence[Judged]) -> Part:
@@ -9519,16 +9570,15 @@ def build_judges_part(criteria: Iterable[Criterion], answers: Sequence[Judged]) 
     names = set()
     lines = []
     for criterion in criteria:
-        for name, row in describe_judges(criterion, answers).items():
-            names.add(name)
+        for row in compare_judges(criterion, answers):
+            names.add(row.name)
             title = criterion.measure.title
-            rates = SELF_RATES if name == ITSELF else MARKER_RATES
-            cells: list[Cell] = [MeanCell(row[rate], row["ci95"][rate], 2) for rate in rates]
-            if name == ITSELF:
-                rows.append([f"{name}, {row['scores_of_each']} times", title, row["answers"], *cells, ""])
+            cells: list[Cell] = [MeanCell(rate.value, rate.interval, 2) for rate in row.rates.values()]
+            if row.name == ITSELF:
+                rows.append([f"{row.name}, {row.scores_of_each} times", title, row.answers, *cells, ""])
                 lines += prefix_lines(title, describe_stability(row))
             else:
-                rows.append([name, title, row["answers"], *cells])
+                rows.append([row.name, title, row.answers, *cells])
     if ITSELF in names:
         lines.append("Itself: its scores of the same answers, asked again. Alpha is ordinal.")
     if names - {ITSELF}:
@@ -9538,14 +9588,15 @@ def build_judges_part(criteria: Iterable[Criterion], answers: Sequence[Judged]) 
     return Part("Judges", header, rows, lines)
 
 
-def describe_stability(row: Mapping[str, Any]) -> list[str]:
+def describe_stability(row: JudgeAgreement) -> list[str]:
     """Return a sentence about a judge that does not give its own scores again."""
-    alpha = row["krippendorff_alpha"]
+    alpha = row.rates["krippendorff_alpha"].value
     if alpha is None or alpha >= MIN_ALPHA:
         return []
-    if row["largest_level_share"] > MAX_LEVEL_SHARE:
+    if row.largest_level_share > MAX_LEVEL_SHARE:
         share = f"more than {100 * MAX_LEVEL_SHARE:.0f} % of the scores are one level"
-        return [f"{share}: alpha tells little, and exact agreement is {row['exact_agreement']:.2f}."]
+        exact = format_number(row.rates["exact_agreement"].value, 2)
+        return [f"{share}: alpha tells little, and exact agreement is {exact}."]
     return [f"alpha is below {MIN_ALPHA}: asked again, the judge gives other scores."]
 
 
@@ -12530,10 +12581,11 @@ def measure_ratings(
     level: str,
     widths: Iterable[float] = (),
     correction: int | None = None,
+    clustered_by: str = "questions",
 ) -> list[Mean]:
     """Return the shares of pairs of ratings that differ by no more than each width, and the coefficient.
 
-    Questions are what is drawn. With a `correction` the order of the raters does not matter.
+    What the first text of an item says is drawn. With a `correction` the order of the raters does not matter.
     """
     questions = [item.texts[0] for item in rated]
     encoded = encode_ratings((item.ratings for item in rated), questions)
@@ -12548,7 +12600,7 @@ def measure_ratings(
             gaps = [abs(first - second) for first, second in itertools.combinations(known, 2)]
             shares.append(sum(gap <= width + 1e-9 for gap in gaps) / len(gaps))
         found.append(compute_mean(make_sample(shares, questions), SHARE))
-    return [*found, measure_coefficient(encoded, level, "questions", correction)]
+    return [*found, measure_coefficient(encoded, level, clustered_by, correction)]
 
 
 def compare_people(judges: Sequence[Rater], people: Sequence[Rater], kind: str) -> dict[str, Any]:
