@@ -7867,7 +7867,9 @@ RECALL_MEASURES = {
     )
     for k in RECALL_CUTOFFS
 }
-RETRIEVAL_MEASURES = tuple(RECALL_MEASURES.values())
+RETRIEVAL_MEASURES = (
+    *RECALL_MEASURES.values(),  # which results have as numbers of questions, too
+)
 F1_MEASURE = Measure("f1", "F1", key="avg_f1", explanation="The harmonic mean of precision and recall.")
 CITATION_MEASURES = (
     Measure("precision", "Precision", key="avg_precision", explanation="The share of right citations."),
@@ -8431,7 +8433,7 @@ class SplitCriterion(Criterion, frozen=True, kw_only=True):
     prepare: Callable[[Split, Question, Prediction], Case | None]  # None: nothing to judge, counts nowhere
     block: str  # of the results file
     columns: Sequence[str]  # of the CSV file, beside that of the measure
-    details: Sequence[str] = ()  # further members of its rows in the results file
+    list_details: Callable[[GradedAnswer], Mapping[str, Any]] = lambda _: {}  # of its rows in the results
     needs_citations: bool = False  # whether a system that cites nothing has submitted nothing for it
     qualify: Callable[[GradedAnswer], str] = lambda _: ""  # what people should know of the judge's word
 
@@ -8480,6 +8482,24 @@ def qualify_support(answer: GradedAnswer) -> str:
     return text
 
 
+def list_answer_details(answer: GradedAnswer) -> Mapping[str, Any]:
+    score = answer.scores.get(ANSWER_MEASURE.name)
+    return {
+        "answer_score_normalized": None if score is None else normalize_score(score),
+        EVIDENCE_MEASURE.name: answer.scores.get(EVIDENCE_MEASURE.name),
+        "evidence_method": choose_evidence_method(answer.gold, answer.document.sentences),
+        COMBINED_MEASURE.name: answer.scores.get(COMBINED_MEASURE.name),
+        "gold_sentences": answer.gold,
+        "pred_sentences": answer.cited,
+    }
+
+
+def list_support_details(answer: GradedAnswer) -> Mapping[str, Any]:
+    scored = answer.find_decision(SUPPORT) or answer.find_judgement(SUPPORT)
+    word = SUPPORT.find_word(scored) if scored else None
+    return {"support": word, "cited_doc_id": answer.cited_doc_id or None, "pred_sentences": answer.cited}
+
+
 def prepare_answer(prompt: str, _: Split, question: Question, prediction: Prediction) -> Case:
     """Return the usual case: a blank answer has the lowest score, any other is shown to the judge."""
     texts = list_answer_texts(question, prediction)
@@ -8508,10 +8528,7 @@ RUBRIC = build_criterion(
     block="llm_judge",
     prefix="",
     columns=("answer_id", "answer_rationale", "failure", "flags", *OVERRIDE_COLUMNS),
-    details=(
-        *("answer_score_normalized", EVIDENCE_MEASURE.name, "evidence_method", COMBINED_MEASURE.name),
-        *("gold_sentences", "pred_sentences"),
-    ),
+    list_details=list_answer_details,
 )
 SUPPORT = build_criterion(
     "support",
@@ -8525,7 +8542,7 @@ SUPPORT = build_criterion(
     ),
     prepare=prepare_support,
     columns=["support", *(f"support_{name}" for name in ("rationale", "failure", *OVERRIDE_COLUMNS))],
-    details=("support", "cited_doc_id", "pred_sentences"),
+    list_details=list_support_details,
     needs_citations=True,
     qualify=qualify_support,
 )
@@ -8714,13 +8731,13 @@ def build_results(split: Split, system: System, judging: Judging) -> dict[str, A
             for measure in RECALL_MEASURES.values()
         },
         "total": len(answers),
-        "per_question": build_rows(answers, RETRIEVAL_COLUMNS),
+        "per_question": map(build_retrieval_row, answers),
     }
     results["citation"] |= {
         "total_questions": len(answers),
         "questions_with_evidence": len(cited),
         **sum_scores(cited, CITATION_MEASURES),
-        "per_question": build_rows(cited, CITATION_COLUMNS),
+        "per_question": map(build_citation_row, cited),
     }
     for criterion in system.judged:
         results[criterion.block] |= build_judge_results(split, system, criterion, judging)
@@ -8747,10 +8764,6 @@ def build_judge_results(
     score = criterion.measure.name
     rows = [answer for answer in system.answers if score in answer.scores or answer.find_failure(criterion)]
     scored = [answer for answer in rows if score in answer.scores]
-    columns = [
-        *("question_id", "gold_id", "answer_id", score, f"{criterion.name}_rationale", "failure"),
-        *(*criterion.details, *OVERRIDE_COLUMNS, *criterion.list_columns(split.further), "flags"),
-    ]
     further = {"repeats": judging.repeats, "judges": describe_judges(criterion, rows)}
     return {
         "total_questions": len(system.answers),
@@ -8764,7 +8777,7 @@ def build_judge_results(
         "unjudged_questions": list_ids(system.find_missing(criterion, False)),
         "flagged_questions": list_ids(answer for answer in rows if answer.flags),
         "usage": describe_judge_usage(judging, [answer.find_judgement(criterion) for answer in rows]),
-        "per_question": build_rows(rows, columns, [criterion]),
+        "per_question": (build_judged_row(answer, criterion, split.further) for answer in rows),
     }
 
 
@@ -8799,71 +8812,46 @@ def sum_scores(answers: Sequence[GradedAnswer], measures: Iterable[Measure]) -> 
     return sums
 
 
-RETRIEVAL_COLUMNS = (
-    *("question_id", "gold_id", "gold_doc_id", "retrieved_top_1"),
-    *(measure.name for measure in RETRIEVAL_MEASURES),
-)
-CITATION_COLUMNS = (
-    *("question_id", "gold_id", "gold_doc_id", "gold_sentences", "pred_sentences"),
-    *(measure.name for measure in CITATION_MEASURES),
-)
-
-Fact: TypeAlias = Callable[["GradedAnswer"], Any]
-# What results say of an answer, by column. Each is computed only where it is asked for: rows are many.
-ANSWER_FACTS: Mapping[str, Fact] = {
-    "question_id": lambda answer: answer.question.question_id,
-    "gold_id": attrgetter("gold_id"),
-    "gold_doc_id": lambda answer: answer.question.doc_id,
-    "retrieved_top_1": lambda answer: next(iter(answer.prediction.retrieved_ids), None),
-    "gold_sentences": attrgetter("gold"),
-    "pred_sentences": attrgetter("cited"),
-    "answer_score_normalized": lambda answer: (
-        normalize_score(answer.scores[ANSWER_MEASURE.name]) if ANSWER_MEASURE.name in answer.scores else None
-    ),
-    "evidence_method": lambda answer: choose_evidence_method(answer.gold, answer.document.sentences),
-    "cited_doc_id": lambda answer: answer.cited_doc_id or None,
-    "flags": attrgetter("flags"),
-}
+def build_retrieval_row(answer: GradedAnswer) -> Mapping[str, Any]:
+    return {
+        "question_id": answer.question.question_id,
+        "gold_id": answer.gold_id,
+        "gold_doc_id": answer.question.doc_id,
+        "retrieved_top_1": next(iter(answer.prediction.retrieved_ids), None),
+        **{measure.name: answer.scores[measure.name] for measure in RETRIEVAL_MEASURES},
+    }
 
 
-def list_facts(columns: Iterable[str], criteria: Sequence[SplitCriterion]) -> dict[str, Fact]:
-    """Return how to compute columns of an answer: `judge_score` and the like are by the first criterion."""
-    facts: dict[str, Fact] = {**ANSWER_FACTS, "failure": lambda answer: answer.explain_failures(criteria)}
-    for criterion in criteria:
-        for name, find in CRITERION_FACTS.items():
-            facts[f"{criterion.name}_{name}"] = functools.partial(find, criterion)
-            facts.setdefault(name, functools.partial(find, criterion))
-        facts[criterion.name] = functools.partial(find_judged_word, criterion)
-    return {column: facts.get(column) or functools.partial(find_score, column) for column in columns}
+def build_citation_row(answer: GradedAnswer) -> Mapping[str, Any]:
+    return {
+        "question_id": answer.question.question_id,
+        "gold_id": answer.gold_id,
+        "gold_doc_id": answer.question.doc_id,
+        "gold_sentences": answer.gold,
+        "pred_sentences": answer.cited,
+        **{measure.name: answer.scores[measure.name] for measure in CITATION_MEASURES},
+    }
 
 
-# Likewise, by a criterion
-CRITERION_FACTS: Mapping[str, Callable[[SplitCriterion, GradedAnswer], Any]] = {
-    "answer_id": lambda criterion, answer: answer.identify(criterion),
-    "rationale": lambda criterion, answer: answer.find_rationale(criterion),
-    "repeats": lambda criterion, answer: answer.list_repeats(criterion),
-    "second_markers": lambda criterion, answer: answer.list_others(criterion),
-    "failure": lambda criterion, answer: answer.explain_failures([criterion]),
-    "judge_score": lambda criterion, answer: getattr(answer.find_judgement(criterion), "score", None),
-    "override_reason": lambda criterion, answer: getattr(answer.find_decision(criterion), "reason", None),
-}
-
-
-def find_judged_word(criterion: SplitCriterion, answer: GradedAnswer) -> Any:
-    scored = answer.find_decision(criterion) or answer.find_judgement(criterion)
-    return criterion.find_word(scored) if scored else None
-
-
-def find_score(measure: str, answer: GradedAnswer) -> float | None:
-    return answer.scores.get(measure)
-
-
-def build_rows(
-    answers: Iterable[GradedAnswer], columns: Sequence[str], criteria: Sequence[SplitCriterion] = ()
-) -> Iterator[dict[str, Any]]:
-    facts = list_facts(columns, criteria)
-    for answer in answers:
-        yield {column: find(answer) for column, find in facts.items()}
+def build_judged_row(
+    answer: GradedAnswer, criterion: SplitCriterion, further: Iterable[str]
+) -> Mapping[str, Any]:
+    """Return what results say of an answer by a criterion. Its keys are columns of the CSV, too."""
+    judgement = answer.find_judgement(criterion)
+    decision = answer.find_decision(criterion)
+    return {
+        "question_id": answer.question.question_id,
+        "gold_id": answer.gold_id,
+        "answer_id": answer.identify(criterion),
+        criterion.measure.name: answer.scores.get(criterion.measure.name),
+        f"{criterion.name}_rationale": answer.find_rationale(criterion),
+        "failure": answer.explain_failures([criterion]),
+        **criterion.list_details(answer),
+        "judge_score": judgement.score if judgement else None,
+        "override_reason": decision.reason if decision else None,
+        **{f"{criterion.name}_{kind}": FURTHER_COLUMNS[kind](answer, criterion) for kind in further},
+        "flags": answer.flags,
+    }
 
 
 def describe_judge_usage(judging: Judging, outcomes: Iterable[Judgement | None]) -> dict[str, Any]:
@@ -10350,10 +10338,13 @@ def render_split_text(submission: Submission, split: Split) -> str:
 def render_system(system: System, criteria: Sequence[SplitCriterion]) -> str:
     """Return one system's blocks, as the course defines them."""
     answers = system.answers
-    recalls = []
-    for k, measure in RECALL_MEASURES.items():
-        hits = f"{sum(answer.scores[measure.name] for answer in answers):.0f}/{len(answers)}"
-        recalls.append(f"Recall@{k}: {hits} = {format_mean(system, measure, 2)}%")
+    retrieval = []
+    for measure in RETRIEVAL_MEASURES:
+        mean = format_mean(system, measure, 4)
+        if measure in RECALL_MEASURES.values():
+            hits = f"{sum(answer.scores[measure.name] for answer in answers):.0f}/{len(answers)}"
+            mean = f"{hits} = {format_mean(system, measure, 2)}%"
+        retrieval.append(f"{measure.title.removesuffix(' %')}: {mean}")
     averages = []
     for measure in CITATION_MEASURES:
         averages.append(f"Average {measure.title}: {format_mean(system, measure, 4)}")
@@ -10362,7 +10353,7 @@ Loaded predictions for {len(system.predictions.rows) + len(system.predictions.un
 {render_title("RETRIEVAL EVALUATION RESULTS")}
 Total Questions: {len(answers)}
 
-{chr(10).join(recalls)}
+{chr(10).join(retrieval)}
 {render_title("CITATION EVALUATION RESULTS")}
 Total Questions: {len(answers)}
 Questions with Evidence: {sum(bool(answer.question.evidence_sentences) for answer in answers)}
@@ -10663,16 +10654,17 @@ def list_csv_header(
 def list_csv_rows(split: Split, systems: Sequence[System]) -> Iterator[list[object]]:
     """Yield a row for each answer to the first question, then for each to the second, and so on."""
     header = list_csv_header(split.measures, split.criteria, split.further)
-    facts = list_facts(header, split.criteria)
-    unjudged = set(facts).difference(*(criterion.columns for criterion in split.criteria))
     for position, system in itertools.product(range(len(split.questions)), systems):
         answer = system.answers[position]
         question = answer.question
-        columns = facts if answer.outcomes else unjudged
-        cells = {
-            **{column: facts[column](answer) for column in columns},
+        cells: dict[str, Any] = {**answer.scores}
+        for criterion in split.criteria[::-1] if answer.outcomes else ():  # the rubric's have no prefix
+            row = build_judged_row(answer, criterion, split.further)
+            cells |= {**{f"{criterion.name}_{name}": cell for name, cell in row.items()}, **row}
+        cells |= {
             **msgspec.structs.asdict(question),
             **{kind: ", ".join(names) for kind, names in answer.sort_citations().items()},
+            "failure": answer.explain_failures(split.criteria),
             "system": system.name,
             "flags": ", ".join(answer.flags),
             "gold_answer": question.answer,
