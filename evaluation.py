@@ -7110,7 +7110,7 @@ class Submission(msgspec.Struct):
     path: str = ""  # of the folder that was named, which may hold the other one
     last: LastGrade = NO_LAST_GRADE
     names: list[str] = []  # of the systems to grade
-    files: dict[str, str] = {}  # the systems that it has -> what their files call them
+    files: dict[str, str] = {}  # the systems that it has -> the paths of their files
     others: list[str] = []  # that it has files of
     found: list[str] = []  # all files and folders in it
     systems: list[System] = []
@@ -7252,11 +7252,11 @@ class CheckInputs(Command):
 def describe_submitted(split: Split, system: System) -> str:
     """Return how much of what is asked for a system has submitted."""
     noun = "questions" if split.questions else "predictions"
-    rows = list(map(system.predict, split.questions)) or list(system.predictions.rows.values())
-    names = [question.question_id for question in split.questions] or list(system.predictions.rows)
-    blank = [name for name, row in zip(names, rows, strict=True) if is_blank(row.answer)]
-    n_cited = sum(bool(row.evidence_sentences) for row in rows)
-    n_retrieved = sum(bool(row.retrieved_ids) for row in rows)
+    rows = {question.question_id: system.predict(question) for question in split.questions}
+    rows = rows or system.predictions.rows
+    blank = [name for name, row in rows.items() if is_blank(row.answer)]
+    n_cited = sum(bool(row.evidence_sentences) for row in rows.values())
+    n_retrieved = sum(bool(row.retrieved_ids) for row in rows.values())
     counts = f"{n_cited} with citations, {n_retrieved} with retrieval"
     text = f"{len(rows) - len(blank)} of {len(rows)} {noun} answered, {counts}"
     return f"{text}; not answered: {shorten_names(blank)}" if blank else text
@@ -7272,11 +7272,17 @@ def is_split(name: str) -> bool:
 
 def find_splits(root: str = "") -> list[str]:
     """Return the splits that have questions, the usual ones first."""
-    start, end = QUESTIONS_FILE.split("{split}")
-    paths = glob.glob(f"{glob.escape(os.path.join(root, start))}*{end}")
-    names = [Path(path).name.removesuffix(end) for path in paths]
-    found = [name for name in sorted(names) if re.fullmatch(SPLIT_NAME, name)]
+    names = find_files(root, QUESTIONS_FILE.format(split="*"))
+    found = [name for name in names if re.fullmatch(SPLIT_NAME, name)]
     return [name for name in SPLITS if name in found] + [name for name in found if name not in SPLITS]
+
+
+def find_files(folder: str, form: str) -> dict[str, str]:
+    """Map what stands for the * in the names of the files of a form to their paths, in alphabetical order."""
+    start, _, end = os.path.join(folder, form).rpartition("*")
+    paths = sorted(glob.glob(f"{glob.escape(start)}*{glob.escape(end)}"))
+    names = {path[len(start) : len(path) - len(end)]: path for path in paths}
+    return {name: path for name, path in names.items() if name}
 
 
 def read_split(name: str, problems: list[str], root: str = "", *, is_check: bool = False) -> Split:
@@ -7455,15 +7461,14 @@ def find_inner_folder(folder: str) -> str:
 
 def explain_no_predictions(folder: str, split: Split) -> str:
     """Return the problem that no file of a submission has the name of predictions."""
-    copies: dict[str, list[str]] = defaultdict(list)
+    by_advice: dict[str, list[str]] = defaultdict(list)
     for name in list_visible(folder):
-        copies[re.sub(COPY_MARK, "", name)].append(name)
-    for plain, names in copies.items():
-        advice = advise_on_file(plain, split)
-        if advice:
-            keep = "keep one, and " if len(names) > 1 else ""
-            return f"{folder}: found {shorten_names(names)}: {keep}{advice}"
-    if glob.glob(f"{glob.escape(folder)}/*/"):
+        by_advice[advise_on_file(name, split)].append(name)
+    by_advice.pop("", None)
+    for advice, names in by_advice.items():
+        keep = "keep one, and " if len(names) > 1 else ""
+        return f"{folder}: found {shorten_names(names)}: {keep}{advice}"
+    if find_files(folder, "*/"):
         return f"{folder}: no predictions, but folders: did you mean {folder}/*?"
     wanted, expected = [PREDICTIONS_FILE.format(split=split.name, system=name) for name in ("*", "NAME")]
     return explain_not_found(f"{folder}/{wanted}", expected)
@@ -7488,8 +7493,8 @@ def advise_on_file(name: str, split: Split) -> str:
 
 def read_system(split: Split, submission: Submission, name: str) -> None:
     """Add a system to its submission, or what is wrong with its file to the submission's problems."""
-    file_name = PREDICTIONS_FILE.format(split=split.name, system=submission.files.get(name, name))
-    path = os.path.join(submission.folder, file_name)
+    usual = os.path.join(submission.folder, PREDICTIONS_FILE.format(split=split.name, system=name))
+    path = submission.files.get(name, usual)
     max_bytes = MAX_FILE_BYTES
     if submission.name:
         max_bytes = max(MIN_SUBMISSION_BYTES, QUESTION_BYTES * len(split.questions))
@@ -7499,8 +7504,9 @@ def read_system(split: Split, submission: Submission, name: str) -> None:
     problems: list[str] = []
     pattern = PREDICTIONS_FILE.format(split=split.name, system="NAME")
     file = read_file(path, problems, pattern, max_bytes)
-    known = {question.question_id for question in split.questions}
-    predictions = parse_predictions(file, known, problems, each_alone=bool(submission.name))
+    if not problems:
+        known = {question.question_id for question in split.questions}
+        predictions = parse_predictions(file, known, problems, each_alone=bool(submission.name))
     submission.problems += problems
     if not problems:
         oddities = check_predictions(file, split, predictions)
@@ -7509,17 +7515,15 @@ def read_system(split: Split, submission: Submission, name: str) -> None:
 
 def find_files_beside(split: Split, submission: Submission) -> list[str]:
     """Return the files that a student may have meant: copies of predictions, archives, newer ones within."""
-    predictions = {
-        PREDICTIONS_FILE.format(split=split.name, system=name) for name in submission.files.values()
-    }
-    if not submission.name or not predictions:
+    if not submission.name or not submission.files:
         return []
+    graded = list(map(Path, submission.files.values()))
+    names = {path.name for path in graded}
     copy = PREDICTIONS_FILE.format(split=re.escape(split.name), system=".+").removesuffix(".json")
     pattern = re.compile(rf"{copy}|(?i:{ARCHIVE})")
-    beside = [name for name in submission.found if name not in predictions and pattern.search(name)]
+    beside = [name for name in submission.found if name not in names and pattern.search(name)]
+    newest = max((path.stat().st_mtime for path in graded if path.is_file()), default=0)
     folder = Path(submission.folder)
-    graded = filter(Path.is_file, map(folder.joinpath, predictions))
-    newest = max((path.stat().st_mtime for path in graded), default=0)
     wanted = PREDICTIONS_FILE.format(split=split.name, system="*")
     for path in sorted([*folder.glob(f"*/{wanted}"), *folder.glob(f"*/*/{wanted}")]):
         if path.is_file() and path.stat().st_mtime >= newest:
@@ -7532,12 +7536,18 @@ def compute_system_order(name: str) -> tuple[bool, str]:
 
 
 def find_systems(folder: str, split: str) -> dict[str, str]:
-    """Map each system with a predictions file in the folder to its name there. Raises OSError."""
-    start, end = PREDICTIONS_FILE.format(split=split, system="\n").split("\n")
-    pattern = re.compile(f"{re.escape(start)}(.+){re.escape(end)}")
-    matches = map(pattern.fullmatch, os.listdir(folder or "."))
-    found = sorted([match[1] for match in matches if match], key=compute_system_order)
-    return dict(zip(tell_apart(found, list(map(show_name, found))), found, strict=True))
+    """Map each system with a predictions file in the folder to the path of the file."""
+    paths = find_files(folder, PREDICTIONS_FILE.format(split=split, system="*"))
+    names = sorted(paths, key=compute_system_order)
+    shown = tell_apart(names, list(map(show_name, names)))
+    return {system: paths[name] for system, name in zip(shown, names, strict=True)}
+
+
+def split_predictions(file: FileData, keys: KeyFilter) -> dict[str, JsonRow]:
+    """Return the predictions of a file, still to be decoded, by question ID. Raises one of JSON_ERRORS."""
+    members = split_members(JsonRow(file.name, file.data), keys)
+    members.pop("", None)
+    return members
 
 
 def parse_predictions(
@@ -7547,28 +7557,23 @@ def parse_predictions(
 
     All at once is faster, and each alone does not build those of unknown questions first.
     """
-    whole = JsonRow(file.name, b"{}" if file.data is None else file.data)
     rows: dict[str, Prediction] = {}
-    members: dict[str, JsonRow] = {}
+    unreadable: list[str] = []
     keys = KeyFilter(known)
     try:
-        if whole.data[:MAX_SHOWN_CHARS].lstrip().startswith(b"["):
-            problems.append(
-                f'{file.name}: expected an object by question ID, {{"q001": {{...}}, ...}}, got a list'
-            )
-        elif each_alone:
-            members = split_members(whole, keys)
+        if each_alone:
+            for key, row in split_predictions(file, keys).items():
+                rows[key] = parse_row(Prediction, row, unreadable) or Prediction()
         else:
-            rows = msgspec.json.decode(whole.data, type=dict_by_key(Prediction), dec_hook=keys)
+            rows = msgspec.json.decode(file.data or b"", type=dict_by_key(Prediction), dec_hook=keys)
+            rows.pop("", None)
     except JSON_ERRORS as error:
         if not each_alone:
             return parse_predictions(file, known, problems, each_alone=True)
-        problems.append(describe_fault(error, whole))
-    unreadable: list[str] = []
-    for key, member in members.items():
-        if key:
-            rows[key] = parse_row(Prediction, member, unreadable) or Prediction()
-    rows.pop("", None)
+        problem = describe_fault(error, JsonRow(file.name, file.data))
+        if file.text.lstrip().startswith("["):
+            problem = f'{file.name}: expected an object by question ID, {{"q001": {{...}}, ...}}, got a list'
+        problems.append(problem)
     unreadable = [line.removeprefix(f"{file.name}: ") for line in unreadable]
     return Predictions(rows, find_repeated(keys.found), keys.unknown, unreadable)
 
@@ -7822,10 +7827,9 @@ def find_misspelt_fields(file: FileData, predictions: Predictions) -> dict[str, 
     for key, row in predictions.rows.items():
         if not (row.answer and row.evidence_sentences and row.retrieved_docs):
             lacking.add(key)
-    if not lacking or file.data is None:
+    if not lacking:
         return {}
-    members = split_members(JsonRow(file.name, file.data), KeyFilter(lacking))
-    members.pop("", None)
+    members = split_predictions(file, KeyFilter(lacking))
     rows = {key: parse_row(dict[str, Any], row, []) or {} for key, row in members.items()}
     known = {name: field for field, names in FIELD_NAMES.items() for name in names.split()}
     return describe_unknown_fields(rows, known, "predictions")
@@ -8205,13 +8209,14 @@ class GradeSplit(Command):
     @functools.cached_property
     def left(self) -> list[Submission]:
         """Those that earlier runs have graded, and this one has not: nothing of them is current."""
-        folders = sorted(glob.glob(f"{glob.escape(GRADED_FOLDER.format(split=self.split.name))}/*/"))
+        folders = find_files(GRADED_FOLDER.format(split=self.split.name), "*/")
         current = {fold_text(submission.output_folder) for submission in self.submissions}
         left = []
-        for path in map(Path, folders if self.options.outputs else ()):
-            if fold_text(path.as_posix()) not in current:
+        for name, path in folders.items() if self.options.outputs else ():
+            folder = Path(path).as_posix()
+            if fold_text(folder) not in current:
                 problem = "no submission of the class has this name any more"
-                left.append(Submission(path.name, output_folder=path.as_posix(), problems=[problem]))
+                left.append(Submission(name, output_folder=folder, problems=[problem]))
         return left
 
     def list_reports(self) -> Iterator[OutputFile]:
@@ -9085,9 +9090,12 @@ def index_answers(split: Split, submissions: Sequence[Submission], options: Spli
 
 def list_earlier_questions(split: Split, *, is_class: bool) -> set[str]:
     """Return the IDs of the questions in the last results, and of those that were struck before."""
-    folder = GRADED_FOLDER.format(split=split.name) + "/*" if is_class else glob.escape(split.root)
+    file_name = RESULTS_FILE.format(split=split.name)
+    paths: Iterable[str] = [os.path.join(split.root, file_name)]
+    if is_class:
+        paths = find_files(GRADED_FOLDER.format(split=split.name), f"*/{file_name}").values()
     names: set[str] = set()
-    for path in glob.glob(os.path.join(folder, RESULTS_FILE.format(split=split.name))):
+    for path in paths:
         for blocks in read_results(read_file(path, []), []).values():
             names.update(str(row.get("question_id")) for row in blocks["retrieval"].per_question)
             names.update(blocks["run"].struck_questions)
@@ -10497,7 +10505,7 @@ def build_slice_part(systems: Sequence[System], label: str, measures: Sequence[M
 
 def find_report_forms(stem: str) -> list[str]:
     """Return the forms of report that an earlier run has left."""
-    return [form for form in REPORT_FORMATS if os.path.isfile(f"{stem}.{form}")]
+    return [form for form in find_files("", f"{stem}.*") if form in REPORT_FORMATS]
 
 
 def build_empty_report(split: Split, name: str, reasons: Iterable[str], found: Sequence[str] = ()) -> Report:
@@ -14108,11 +14116,10 @@ def add_extra_fields(systems: Iterable[System]) -> None:
     known = Prediction.__struct_encode_fields__
     for system in systems:
         file = read_file(system.file.file, [])
-        for key, row in split_members(JsonRow(file.name, file.data or b"{}")).items():
-            prediction = system.predictions.rows.get(key)
-            if prediction is not None:
-                fields = parse_row(dict[str, Any], row, []) or {}
-                prediction.further = {name: value for name, value in fields.items() if name not in known}
+        rows = system.predictions.rows
+        for key, row in split_predictions(file, KeyFilter(rows)).items():
+            fields = parse_row(dict[str, Any], row, []) or {}
+            rows[key].further = {name: value for name, value in fields.items() if name not in known}
 
 
 def is_number(value: object) -> TypeGuard[float]:
