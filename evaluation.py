@@ -9015,7 +9015,7 @@ class FoundRow(NamedTuple):
     row: Label
     criterion: str  # its name
     score: float | None
-    keys: Sequence[AnswerKey] = ()
+    keys: Sequence[AnswerKey]
 
 
 class AnswerIndex(NamedTuple):
@@ -9024,14 +9024,17 @@ class AnswerIndex(NamedTuple):
     # What a row may call a system -> its title. A submission's name is also that of its only system.
     titles: dict[str, str]
     gold: dict[str, str]  # question ID -> hash of the gold
-    criteria: Mapping[str, SplitCriterion]  # by name
-    # Equal answers by ID, without citations and with them, in the order in which a sheet draws them.
-    copies: dict[bool, dict[str, list[AnswerKey]]]
+    criteria: dict[str, SplitCriterion]  # by what a row may call them
+    # Equal answers by whether their citations count, and by ID, in the order in which a sheet draws them
+    copies: dict[tuple[bool, str], list[AnswerKey]]
     judged: set[AnswerKey]  # that a sheet may have
     list_earlier: Callable[[], set[str]]  # the IDs of the questions of the last results
 
     def compute_draw(self, key: AnswerKey) -> bytes:
         return compute_draw(key, self.gold[key[1]])
+
+
+RUBRIC_NAMES = {"": RUBRIC, "rubric": RUBRIC, RUBRIC.name: RUBRIC}
 
 
 def read_people(
@@ -9059,32 +9062,28 @@ def find_people_file(named: str | None, usual: str, split: Split) -> str:
 
 
 def index_answers(split: Split, submissions: Sequence[Submission], options: SplitOptions) -> AnswerIndex:
-    titles: dict[str, str] = {}
     gold = {question.question_id: hash_gold(question) for question in split.questions}
-    criteria = {criterion.name: criterion for criterion in split.criteria}
-    copies: dict[bool, dict[str, list[AnswerKey]]] = {
-        criterion.needs_citations: defaultdict(list) for criterion in split.criteria
-    }
-    judged: set[AnswerKey] = set()
+    criteria = {fold_text(criterion.name): criterion for criterion in split.criteria}
     is_class = bool(options.outputs)
     list_earlier = functools.cache(functools.partial(list_earlier_questions, split, is_class=is_class))
-    index = AnswerIndex(titles, gold, criteria, copies, judged, list_earlier)
+    index = AnswerIndex({}, gold, criteria | RUBRIC_NAMES, defaultdict(list), set(), list_earlier)
+    forms = {criterion.needs_citations for criterion in split.criteria}
     for submission in submissions:
         if submission.name and len(submission.names) < 2:
-            titles[submission.name] = join_folder(submission.name, *submission.names)
+            index.titles[submission.name] = join_folder(submission.name, *submission.names)
         for name in (*submission.names, *submission.others):
             title = join_folder(submission.name, name)
-            titles[title] = title
+            index.titles[title] = title
         for system, question in itertools.product(submission.systems, split.questions):
             prediction = system.predict(question)
             key = (system.title, question.question_id)
-            for covers, by_id in copies.items():
-                by_id[hash_answer(question, prediction, covers_citations=covers)].append(key)
+            for covers in forms:
+                answer_id = hash_answer(question, prediction, covers_citations=covers)
+                index.copies[covers, answer_id].append(key)
             if question.rubric and not is_blank(prediction.answer) and options.judges(system):
-                judged.add(key)
-    for by_id in copies.values():
-        for keys in by_id.values():
-            keys.sort(key=index.compute_draw)
+                index.judged.add(key)
+    for keys in index.copies.values():
+        keys.sort(key=index.compute_draw)
     return index
 
 
@@ -9121,7 +9120,7 @@ def read_overrides(path: str, people: People, index: AnswerIndex, problems: list
 
 def read_labels(path: str, people: People, index: AnswerIndex, problems: list[str]) -> None:
     """Read people's scores of drawn answers. A row of the sheet counts for those that were drawn only."""
-    rows = read_people_rows(Label, path, people, index._replace(criteria={RUBRIC.name: RUBRIC}), problems)
+    rows = read_people_rows(Label, path, people, index._replace(criteria=RUBRIC_NAMES), problems)
     drawn = [found for found in rows if not found.row.why.strip()]
     first_copies = [found.keys[0] for found in drawn if not found.row.system]
     last_draw = max((index.compute_draw(key) for key in first_copies), default=b"")
@@ -9152,22 +9151,25 @@ def read_people_rows(
     if raw_rows and "score" not in columns:
         problems.append(f"{path}: no column score; found {shorten_names(sorted(columns))}")
         return []
-    rows = list(parse_people_rows(kind, raw_rows, index, problems))
-    titles = match_forms([found.row.system for found in rows], index.titles, fold_cell)
-    names = match_forms([found.row.question_id for found in rows], index.gold, fold_cell)
+    parsed = [(raw.locate(), parse_row(kind, raw, problems)) for raw in raw_rows]
+    rows = [(place, row) for place, row in parsed if row is not None]
+    titles = match_forms([row.system for _, row in rows], index.titles, fold_cell)
+    names = match_forms([row.question_id for _, row in rows], index.gold, fold_cell)
     faults: dict[str, list[str]] = defaultdict(list)
     complete = []
-    for found in rows:
-        row = found.row
+    for place, row in rows:
         title = titles.get(row.system, row.system)
         if title not in (row.system, fold_cell(row.system)):
-            faults[RENAMED_ROWS].append(f'{found.place}"{row.system}" for "{title}"')
+            faults[RENAMED_ROWS].append(f'{place}"{row.system}" for "{title}"')
         row.system = title
         row.question_id = names.get(row.question_id, row.question_id)
         try:
-            complete.append(found._replace(keys=find_row_answers(found, index)))
+            complete.append(find_row(place, row, index))
         except RowFault as fault:
-            faults[fault.kind].append(f"{found.place}{fault}")
+            kind_of_fault, text = fault.args
+            faults[kind_of_fault].append(f"{place}{text}")
+        except ValueError as error:
+            problems.append(f"{place}{error}")
     if STRUCK_ROWS in faults:
         people.struck = sorted(index.list_earlier() - index.gold.keys())
     for name, lines in faults.items():
@@ -9177,30 +9179,8 @@ def read_people_rows(
     return complete
 
 
-def parse_people_rows(
-    kind: type[Label], rows: Iterable[JsonRow], index: AnswerIndex, problems: list[str]
-) -> Iterator[FoundRow]:
-    """Yield the rows with their scores, and still without answers."""
-    names = {"": RUBRIC.name, "rubric": RUBRIC.name, **{fold_text(name): name for name in index.criteria}}
-    for raw in rows:
-        row = parse_row(kind, raw, problems)
-        if row is None:
-            continue
-        name = names.get(fold_text(row.criterion), row.criterion)
-        criterion = index.criteria.get(name)
-        try:
-            score = criterion.read_score(row.score) if criterion and row.score is not None else None
-            yield FoundRow(raw.locate(), row, name, score)
-        except ValueError as error:
-            problems.append(f"{raw.locate()}{error}")
-
-
 class RowFault(Exception):
-    """A row of people's files does not count."""
-
-    def __init__(self, kind: str, text: str) -> None:
-        super().__init__(text)
-        self.kind = kind
+    """A row of people's files does not count: the kind of fault, and what is wrong."""
 
 
 UNKNOWN_ROWS = "rows for unknown systems or questions, which do not count"
@@ -9217,9 +9197,19 @@ REJECTED_ROWS = {UNKNOWN_ROWS, UNKNOWN_CRITERIA, OUTDATED_DECISIONS, CONTRADICTI
 NOTED_ROWS = {STRUCK_ROWS, OUTDATED_LABELS}  # there is nothing to do about them
 
 
-def find_row_answers(found: FoundRow, index: AnswerIndex) -> list[AnswerKey]:
+def find_row(place: str, row: Label, index: AnswerIndex) -> FoundRow:
+    """Return a row with its score and its answers. Raises ValueError for the one, RowFault for the others."""
+    criterion = index.criteria.get(fold_text(row.criterion))
+    if criterion is None:
+        known = dict.fromkeys(criterion.name for criterion in index.criteria.values())
+        advice = f"criterion {row.criterion}; the criteria are {shorten_names(list(known))}"
+        raise RowFault(UNKNOWN_CRITERIA, advice)
+    score = None if row.score is None else criterion.read_score(row.score)
+    return FoundRow(place, row, criterion.name, score, find_row_answers(row, criterion, index))
+
+
+def find_row_answers(row: Label, criterion: SplitCriterion, index: AnswerIndex) -> list[AnswerKey]:
     """Return the answers that a row is about. Raises RowFault if there are none."""
-    row = found.row
     what = f"{row.question_id} {row.system}".strip()
     title = index.titles.get(row.system, "")
     if row.question_id not in index.gold:
@@ -9230,11 +9220,7 @@ def find_row_answers(found: FoundRow, index: AnswerIndex) -> list[AnswerKey]:
         own = [name for name in index.titles if name.startswith(f"{row.system}/")]
         advice = f"; name one of {shorten_names(own)}" if own else suggest(row.system, index.titles)
         raise RowFault(UNKNOWN_ROWS, f"system {row.system}{advice}")
-    if found.criterion not in index.criteria:
-        advice = f"criterion {found.criterion}; the criteria are {shorten_names(list(index.criteria))}"
-        raise RowFault(UNKNOWN_CRITERIA, advice)
-    by_id = index.copies[index.criteria[found.criterion].needs_citations]
-    copies = by_id.get(fold_cell(row.answer_id), [])
+    copies = index.copies.get((criterion.needs_citations, fold_cell(row.answer_id)), [])
     equal = [key for key in copies if key[1] == row.question_id and title in ("", key[0])]
     if copies and not equal:
         owner = f"{copies[0][1]} of {copies[0][0]}"

@@ -115,8 +115,8 @@ IN_JSON = """[{"question_id": "q001", "system": "strong", "score": 4, "rater": "
 {"question_id": "q001", "system": "strong", "score": 4, "rater": "anna"}, 5]"""
 PROBLEMS_IN_JSON = [
     " [1]: question_id: Expected str, got array",
-    f" [2]: {WHOLE}",
     " [4]: Expected object, got int",
+    f" [2]: {WHOLE}",
     " [3]: two scores by anna for q001 of strong",
 ]
 PROBLEMS: dict[str, tuple[object, list[str]]] = {  # the file, starts of the messages about it
