@@ -209,7 +209,6 @@ MAX_SHOWN_CHARS = 200  # of a text of others in one line of ours
 MIN_ALIKE = 3  # answers or questions; fewer may be alike by chance
 MAX_NAME_BYTES = 150  # of a folder to write
 MAX_CRITERION_CHARS = 40  # of the name of a criterion: it is a heading
-MAX_FOLDERS = 10  # within each other, around a submission's files
 MAX_SYSTEMS = 10  # of a submission that are graded; --systems chooses
 MAX_RETRIEVED = 1_000  # documents of a prediction that count
 MAX_SYSTEMS_SHOWN = 10  # with more, the console lists significant differences only
@@ -7185,14 +7184,8 @@ class CheckInputs(Command):
         problems: list[str] = []
         if options.student_kit:
             return self.write_kit(options.student_kit, console)
-        questions_file = QUESTIONS_FILE.format(split=options.split)
-        has_gold = os.path.exists(questions_file)
-        if has_gold:
-            split = read_split(options.split, problems, is_check=True)
-            problems += find_renumbered(split, read_last_gradebook(split, problems))
-        else:
-            console.note(f"{questions_file} is not there: question IDs are not checked.")
-            split = Split(options.split, InputFile(questions_file, ""), [], read_corpus("*", []), {}, "", [])
+        split = read_split(options.split, problems, is_check=True)
+        problems += find_renumbered(split, read_last_gradebook(split, problems))
         if problems:  # the questions that could be read say nothing about the others
             split = split._replace(questions=[])
         submissions = read_submissions(split, options)
@@ -7204,7 +7197,7 @@ class CheckInputs(Command):
             beside = find_files_beside(split, submission)
             warnings += list_warnings(submission.folder, {"files beside, not graded": beside})
         has_any = any(submission.names for submission in submissions)
-        is_early = has_gold and not (has_any or options.outputs or options.systems)
+        is_early = not (has_any or options.outputs or options.systems)
         if is_early:
             console.note(*ungraded)
             console.print("no predictions yet")
@@ -7390,16 +7383,15 @@ def tell_apart(names: Sequence[str], shown: Sequence[str]) -> list[str]:
 def choose_folders(names: Sequence[str]) -> list[str]:
     """Return a folder for each name that no other one has, not even where capitals do not count.
 
-    Of names that are alike the first one keeps its own; each other one gets a hash that makes it unlike all.
+    Of names that are alike the first one keeps its own; each other one gets a hash.
     """
-    folders = list(map(make_safe_name, names))
-    owners = {fold_text(folder): name for folder, name in zip(folders[::-1], names[::-1], strict=True)}
-    for index, name in enumerate(names):
-        seed = name
-        while owners.setdefault(fold_text(folders[index]), name) != name:
-            folders[index] = f"{make_safe_name(name)}-{hashlib.sha256(os.fsencode(seed)).hexdigest()[:8]}"
-            seed += folders[index]
-    return folders
+    folders: dict[str, str] = {}
+    for name in names:
+        folder = make_safe_name(name)
+        if fold_text(folder) in folders:
+            folder += f"-{hashlib.sha256(os.fsencode(name)).hexdigest()[:8]}"
+        folders[fold_text(folder)] = folder
+    return list(folders.values())
 
 
 def make_safe_name(text: str) -> str:
@@ -7450,13 +7442,12 @@ def list_visible(folder: str) -> list[str]:
 
 def find_inner_folder(folder: str) -> str:
     """Return the folder, or the one that is its only content, as it is after a zip was unpacked."""
-    for _ in range(MAX_FOLDERS):
+    while True:
         names = list_visible(folder)
         inner = f"{folder}/{names[0]}" if len(names) == 1 else ""
         if not os.path.isdir(inner) or os.path.islink(inner):
             return folder
         folder = inner
-    raise OSError(errno.ELOOP, f"more than {MAX_FOLDERS} folders within each other")
 
 
 def explain_no_predictions(folder: str, split: Split) -> str:
@@ -7998,28 +7989,43 @@ class GradeSplit(Command):
         return EXIT_INCOMPLETE if self.problems else EXIT_OK
 
     def read(self) -> None:
-        options = self.options
         problems: list[str] = []
-        criteria = read_criteria(options, self.functions, problems)
+        self.split = self.read_gold(problems)
+        self.read_class(problems)
+        self.check_names()
+        self.read_decisions(problems)
+
+    def read_gold(self, problems: list[str]) -> Split:
+        """Return the gold side of the split, with what is to be measured."""
+        criteria = read_criteria(self.options, self.functions, problems)
         blocks = {**SPLIT_BLOCKS}
         for criterion in criteria:
             blocks.setdefault(criterion.block, [criterion.measure])
         if self.functions:
             blocks["measures"] = [measure_function(name) for name in self.functions]
-        self.split = read_split(options.split, problems, options.root)
-        self.split = self.split._replace(criteria=criteria, blocks=blocks)
+        split = read_split(self.options.split, problems, self.options.root)
+        return split._replace(criteria=criteria, blocks=blocks)
+
+    def read_class(self, problems: list[str]) -> None:
+        """Read the submissions, and the last gradebook of several. Raises InputError with all problems."""
         split = self.split._replace(questions=[]) if problems else self.split  # any ID may be a question's
-        self.submissions = read_submissions(split, options)
+        self.submissions = read_submissions(split, self.options)
         self.last = LastGradebook()
-        if options.outputs:
+        if self.options.outputs:
             self.last = read_last_gradebook(self.split, problems)
             problems += find_renumbered(self.split, self.last)
         has_any = any(submission.names for submission in self.submissions)
-        if problems or not has_any or (self.problems and not options.outputs):
+        if problems or not has_any or (self.problems and not self.options.outputs):
             raise InputError([*problems, *self.problems])
-        if options.judge and not self.problems:  # otherwise it may be a system that could not be read
+        if self.functions:
+            add_extra_fields(self.systems)
+
+    def check_names(self) -> None:
+        """Raise UsageError if an option names a system that is not there."""
+        judged = self.options.judge
+        if judged and not self.problems:  # otherwise it may be a system that could not be read
             names = set(flatten((system.name, system.title) for system in self.systems))
-            unknown = sorted(set(options.judge) - names)
+            unknown = sorted(set(judged) - names)
             if unknown:
                 advice = suggest(unknown[0], names)
                 if not advice and find_families(unknown[0]):
@@ -8029,17 +8035,18 @@ class GradeSplit(Command):
         for submission in self.submissions:
             known += [submission.name, *submission.names]
             known += [join_folder(submission.name, name) for name in submission.names]
-        check_thresholds(options, known, self.split.measures)
-        if self.functions:
-            add_extra_fields(self.systems)
-        self.people = read_people(self.split, self.submissions, options, problems)
-        if options.baseline:
-            self.baseline = read_baseline(options, problems)
+        check_thresholds(self.options, known, self.split.measures)
+
+    def read_decisions(self, problems: list[str]) -> None:
+        """Read what people decided, the baseline and the last grades. Raises InputError, or UsageError."""
+        self.people = read_people(self.split, self.submissions, self.options, problems)
+        if self.options.baseline:
+            self.baseline = read_baseline(self.options, problems)
         if problems:
             raise InputError(problems)
         stored = list(flatten(run.measures for run in self.baseline.values()))
-        self.gate = choose_gate(options, self.split.measures, stored, stored)
-        if not options.dry_run:
+        self.gate = choose_gate(self.options, self.split.measures, stored, stored)
+        if not self.options.dry_run:
             self.withdrawn = add_last_grades(self.split, self.submissions, self.last)
 
     def warnings(self) -> list[str]:
@@ -8631,7 +8638,7 @@ def add_outcomes(
     outcomes: Outcomes | None,
     decisions: Mapping[DecisionKey, Decision],
 ) -> None:
-    """Add scores by a criterion: people's, and the judge's unless there is none. A missing one counts 0."""
+    """Add scores by a criterion: people's, and the judge's unless there is none (None for the outcomes)."""
     found: list[tuple[GradedAnswer, Outcome | Decision]] = []
     is_asked = False
     for position, case in cases:
@@ -8643,16 +8650,18 @@ def add_outcomes(
         is_asked = is_asked or case.asked
         decision = decisions.get((system.title, answer.question.question_id, criterion.name))
         found.append((answer, msgspec.structs.replace(decision, judged=case) if decision else case))
+    # A system is scored by a model, and what it has missed counts 0, so that a lost call never helps; or by
+    # people alone, and an answer on which they have not decided has no score; or by nobody. Then answers that
+    # a model was to judge say so, which keeps points blank and the exit code at 3.
     is_by_model = outcomes is not None and (is_asked or not found)
-    if is_by_model or any(isinstance(counted, Decision) for _, counted in found):
+    is_judged = is_by_model or any(isinstance(counted, Decision) for _, counted in found)
+    if is_judged:
         system.judged.append(criterion)
-    elif outcomes is None:
-        return
-    for answer, counted in found:
+    for answer, counted in found if is_judged or outcomes is not None else ():
         question = answer.question
-        if criterion in system.judged:
-            answer.flags = find_flags(answer.prediction.answer, question.question, question.answer)
         answer.outcomes[criterion.name] = counted
+        if is_judged:
+            answer.flags = find_flags(answer.prediction.answer, question.question, question.answer)
         if is_by_model or not isinstance(counted, Failure):
             answer.scores[criterion.measure.name] = counted.score
 
@@ -8911,8 +8920,7 @@ def restore_run(
         criterion = find_criterion(block)
         if criterion and content.per_question:
             criteria.append(criterion)
-            prompt_hash = content.prompt_hash or blocks["run"].prompt_hash
-            judged_by = JudgedBy(content.judge_model, prompt_hash, content.repeats)
+            judged_by = JudgedBy(content.judge_model, content.prompt_hash, content.repeats)
             judges |= dict.fromkeys(criterion.measures, judged_by)
             if any(row.get("failure") for row in content.per_question):
                 incomplete.append(criterion)
@@ -8928,7 +8936,7 @@ def restore_run(
     scores.not_submitted = list_not_submitted(has_retrieved, has_cited, has_gold, criteria)
     add_obstacles(scores, incomplete)
     keys = [(question_id, str(row.get("gold_id") or "")) for question_id, row in rows.items()]
-    return StoredRun(name, keys, scores, measures, judges, file.source, list(rows.values()))
+    return StoredRun(name, keys, scores, measures, judges, file.source)
 
 
 def find_criterion(block: str) -> SplitCriterion | None:
@@ -8955,9 +8963,6 @@ def read_baseline(options: SplitOptions, problems: list[str]) -> Mapping[str, St
         if inputs and inputs[0] != questions_file:
             problems.append(f"{path}: {name}: run: results of {inputs[0]}, not of {questions_file}")
         runs[name] = restore_run(name, blocks, file, problems)
-    rows = flatten(run.rows for run in runs.values())
-    if file.data is not None and not problems and not any(row.get("gold_id") for row in rows):
-        problems.append(f"{path}: no row has a gold_id: grade that input again with this version")
     return runs
 
 
