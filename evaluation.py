@@ -7497,7 +7497,7 @@ def read_system(split: Split, submission: Submission, name: str) -> None:
     file = read_file(path, problems, pattern, max_bytes)
     if not problems:
         known = {question.question_id for question in split.questions}
-        predictions = parse_predictions(file, known, problems, each_alone=bool(submission.name))
+        predictions = parse_predictions(file, known, problems)
     submission.problems += problems
     if not problems:
         oddities = check_predictions(file, split, predictions)
@@ -7541,26 +7541,15 @@ def split_predictions(file: FileData, keys: KeyFilter) -> dict[str, JsonRow]:
     return members
 
 
-def parse_predictions(
-    file: FileData, known: Collection[str], problems: list[str], *, each_alone: bool = False
-) -> Predictions:
-    """Decode the predictions for known questions, or without questions all; others are only counted.
-
-    All at once is faster, and each alone does not build those of unknown questions first.
-    """
+def parse_predictions(file: FileData, known: Collection[str], problems: list[str]) -> Predictions:
+    """Decode the predictions for known questions, or without questions all; others are only counted."""
     rows: dict[str, Prediction] = {}
     unreadable: list[str] = []
     keys = KeyFilter(known)
     try:
-        if each_alone:
-            for key, row in split_predictions(file, keys).items():
-                rows[key] = parse_row(Prediction, row, unreadable) or Prediction()
-        else:
-            rows = msgspec.json.decode(file.data or b"", type=dict_by_key(Prediction), dec_hook=keys)
-            rows.pop("", None)
+        for key, row in split_predictions(file, keys).items():
+            rows[key] = parse_row(Prediction, row, unreadable) or Prediction()
     except JSON_ERRORS as error:
-        if not each_alone:
-            return parse_predictions(file, known, problems, each_alone=True)
         problem = describe_fault(error, JsonRow(file.name, file.data))
         if file.text.lstrip().startswith("["):
             problem = f'{file.name}: expected an object by question ID, {{"q001": {{...}}, ...}}, got a list'
@@ -8358,19 +8347,17 @@ class GradedAnswer(Judged, gc=False):
     def decisions(self) -> dict[str, Decision]:
         return {name: row for name, row in self.outcomes.items() if isinstance(row, Decision)}
 
+    # By the rubric
     @property
     def judgement(self) -> Judgement | None:
-        """The judge's, by the rubric; whether it counts or not."""
         return self.find_judgement(RUBRIC)
 
     @property
     def failure(self) -> Failure | None:
-        """Why there is no answer score."""
         return self.find_failure(RUBRIC)
 
     @property
     def score(self) -> float | None:
-        """The answer score that counts; None without one."""
         return self.find_score(RUBRIC)
 
     def find_score(self, criterion: Criterion) -> float | None:
@@ -8400,15 +8387,19 @@ class GradedAnswer(Judged, gc=False):
 CITATION_KINDS = ("right", "missed", "not_in_gold", "invented")
 
 
+# The gold_id tells whether a question is still the same one: baseline and gradebook compare it, so it changes
+# with everything that any score rests on. The answer_id is what people write into their files: besides the
+# answer it changes with all that they are shown to decide, and not with the citations, which are only part of
+# a decision on the support. The letter before the digits keeps spreadsheets from making it a number.
+
+
 def hash_gold(question: Question) -> str:
-    """Return what changes with everything in the gold set that an answer's scores rest on."""
     rubric = question.rubric or Rubric()
     gold = (question.question, question.doc_id, question.answer, *question.evidence_sentences)
     return hash_texts(*gold, rubric.description, *msgspec.structs.astuple(rubric.scale))
 
 
 def hash_answer(question: Question, prediction: Prediction, *, covers_citations: bool = False) -> str:
-    """Return the ID of an answer and of what a person's score rests on; no spreadsheet makes it a number."""
     rubric = question.rubric or Rubric()
     levels = msgspec.structs.astuple(rubric.scale)
     texts = [question.question_id, question.question, question.answer, rubric.description, *levels]
@@ -8727,7 +8718,9 @@ def add_obstacles(scores: Scores, incomplete: Iterable[SplitCriterion]) -> None:
     for criterion in incomplete:
         scores.obstacles |= dict.fromkeys(criterion.measures, MISSING_JUDGEMENTS)
     scores.obstacles |= dict.fromkeys(scores.not_submitted, NOT_SUBMITTED)
-    if EVIDENCE_MEASURE.name in scores.not_submitted:  # it is half of the combined score
+    # The combined score is half evidence. Without any citation it still counts, as half of the answer score,
+    # but a difference to a system that cites would be called one of quality.
+    if EVIDENCE_MEASURE.name in scores.not_submitted:
         scores.obstacles[COMBINED_MEASURE.name] = NOT_SUBMITTED
 
 
