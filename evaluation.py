@@ -1312,11 +1312,6 @@ def has_marks(
     return False
 
 
-def dict_by_key(kind: type) -> Any:
-    """Return the type of an object whose keys are given to `dec_hook`."""
-    return GenericAlias(dict, (Key, kind))
-
-
 class KeyFilter(msgspec.Struct):
     """Called with each key of a predictions file, it returns the key to keep it by: "" if it is unknown."""
 
@@ -1338,7 +1333,7 @@ def split_members(row: JsonRow, keys: KeyFilter | None = None) -> dict[str, Json
     Of equal names the last member counts.
     """
     keys = keys or KeyFilter(())
-    kind = dict_by_key(msgspec.Raw)
+    kind: Any = GenericAlias(dict, (Key, msgspec.Raw))  # its keys are given to `dec_hook`
     try:
         members = msgspec.json.decode(row.data, type=kind, dec_hook=keys)
     except msgspec.DecodeError:  # perhaps for a NaN or half a character, which Python's json module reads
@@ -7404,36 +7399,41 @@ def make_safe_name(text: str) -> str:
 
 def read_submission(split: Split, submission: Submission, options: InputOptions) -> None:
     """Read the systems in a submission's folder, or those of --systems. Raises InputError if it has none."""
-    folder = submission.folder
-    if submission.name and os.path.islink(folder):
-        raise InputError([f"{folder}: a link: put the folder itself here"])
-    if submission.name and os.path.isfile(folder):
-        advice = advise_on_file(Path(folder).name, split)
-        raise InputError([": ".join(filter(None, [folder, "not a folder", advice]))])
-    try:
-        folder = find_inner_folder(folder) if submission.name else folder
-        submission.folder = folder
-        submission.found = list_visible(folder) if submission.name else []
-        submission.files = find_systems(folder, split.name)
-        submission.names = list(submission.files)
-        if submission.name and not submission.names and not options.systems:
-            raise InputError([explain_no_predictions(folder, split)])
-    except OSError as error:
-        problem = f"{folder}: not a readable folder of predictions: {error.strerror or error}"
-        if not os.path.exists(folder):
-            problem = explain_not_found(folder, what="folder")
-        raise InputError([problem]) from error
+    if submission.name:
+        open_folder(split, submission)
+    submission.files = find_systems(submission.folder, split.name)
+    submission.names = list(submission.files)
     if options.systems:
         submission.others = [name for name in submission.names if name not in options.systems]
         submission.names = sorted(set(options.systems), key=compute_system_order)
+    elif submission.name and not submission.names:
+        raise InputError([explain_no_predictions(submission.folder, split)])
     elif submission.name and len(submission.names) > MAX_SYSTEMS:
         submission.names.sort(key=lambda name: name != FINAL_SYSTEM)
         submission.others = submission.names[MAX_SYSTEMS:]
         submission.names = sorted(submission.names[:MAX_SYSTEMS], key=compute_system_order)
         what = f"more than {MAX_SYSTEMS} systems, not graded: {shorten_names(submission.others)}"
-        submission.notices.append(f"{folder}: {what}; choose with --systems")
+        submission.notices.append(f"{submission.folder}: {what}; choose with --systems")
     for name in submission.names or ["*"]:  # if there is none, reading says that
         read_system(split, submission, name)
+
+
+def open_folder(split: Split, submission: Submission) -> None:
+    """List what is in a submission's folder. Raises InputError if that cannot be done."""
+    folder = submission.folder
+    if os.path.islink(folder):
+        raise InputError([f"{folder}: a link: put the folder itself here"])
+    if os.path.isfile(folder):
+        advice = advise_on_file(Path(folder).name, split)
+        raise InputError([": ".join(filter(None, [folder, "not a folder", advice]))])
+    if not os.path.exists(folder):
+        raise InputError([explain_not_found(folder, what="folder")])
+    try:
+        submission.folder = find_inner_folder(folder)
+        submission.found = list_visible(submission.folder)
+    except OSError as error:
+        problem = f"{folder}: not a readable folder of predictions: {error.strerror or error}"
+        raise InputError([problem]) from error
 
 
 def list_visible(folder: str) -> list[str]:
@@ -8335,6 +8335,10 @@ class GradedAnswer(Judged, gc=False):
     def cited(self) -> list[str]:
         return sorted(set(self.prediction.evidence_sentences))
 
+    @property
+    def top_document(self) -> str | None:
+        return next(iter(self.prediction.retrieved_ids), None)
+
     def identify(self, criterion: SplitCriterion) -> str:
         """Return the ID that ties people's scores by a criterion to this answer."""
         return hash_answer(self.question, self.prediction, covers_citations=criterion.needs_citations)
@@ -8435,7 +8439,7 @@ class SplitCriterion(Criterion, frozen=True, kw_only=True):
 
     prepare: Callable[[Split, Question, Prediction], Case | None]  # None: nothing to judge, counts nowhere
     block: str  # of the results file
-    columns: Sequence[str]  # of the CSV file, beside that of the measure
+    columns: Sequence[str]  # of the CSV file, beside that of the measure: keys of its rows in the results
     list_details: Callable[[GradedAnswer], Mapping[str, Any]] = lambda _: {}  # of its rows in the results
     needs_citations: bool = False  # whether a system that cites nothing has submitted nothing for it
     qualify: Callable[[GradedAnswer], str] = lambda _: ""  # what people should know of the judge's word
@@ -8738,13 +8742,18 @@ def build_results(split: Split, system: System, judging: Judging) -> dict[str, A
             for measure in RECALL_MEASURES.values()
         },
         "total": len(answers),
-        "per_question": map(build_retrieval_row, answers),
+        "per_question": (
+            build_row(answer, RETRIEVAL_MEASURES, retrieved_top_1=answer.top_document) for answer in answers
+        ),
     }
     results["citation"] |= {
         "total_questions": len(answers),
         "questions_with_evidence": len(cited),
         **sum_scores(cited, CITATION_MEASURES),
-        "per_question": map(build_citation_row, cited),
+        "per_question": (
+            build_row(answer, CITATION_MEASURES, gold_sentences=answer.gold, pred_sentences=answer.cited)
+            for answer in cited
+        ),
     }
     for criterion in system.judged:
         results[criterion.block] |= build_judge_results(split, system, criterion, judging)
@@ -8819,24 +8828,13 @@ def sum_scores(answers: Sequence[GradedAnswer], measures: Iterable[Measure]) -> 
     return sums
 
 
-def build_retrieval_row(answer: GradedAnswer) -> Mapping[str, Any]:
+def build_row(answer: GradedAnswer, measures: Iterable[Measure], **columns: Any) -> Mapping[str, Any]:
     return {
         "question_id": answer.question.question_id,
         "gold_id": answer.gold_id,
         "gold_doc_id": answer.question.doc_id,
-        "retrieved_top_1": next(iter(answer.prediction.retrieved_ids), None),
-        **{measure.name: answer.scores[measure.name] for measure in RETRIEVAL_MEASURES},
-    }
-
-
-def build_citation_row(answer: GradedAnswer) -> Mapping[str, Any]:
-    return {
-        "question_id": answer.question.question_id,
-        "gold_id": answer.gold_id,
-        "gold_doc_id": answer.question.doc_id,
-        "gold_sentences": answer.gold,
-        "pred_sentences": answer.cited,
-        **{measure.name: answer.scores[measure.name] for measure in CITATION_MEASURES},
+        **columns,
+        **{measure.name: answer.scores[measure.name] for measure in measures},
     }
 
 
