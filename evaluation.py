@@ -7239,8 +7239,8 @@ class CheckInputs(Command):
 
 def describe_submitted(split: Split, system: System) -> str:
     """Return how much of what is asked for a system has submitted."""
-    noun = "questions" if split.questions else "predictions"
     rows = {question.question_id: system.predict(question) for question in split.questions}
+    noun = "questions" if rows else "predictions"
     rows = rows or system.predictions.rows
     blank = [name for name, row in rows.items() if is_blank(row.answer)]
     n_cited = sum(bool(row.evidence_sentences) for row in rows.values())
@@ -7365,14 +7365,11 @@ def escape_text(text: str) -> str:
     return re.sub(r"\\udc([89a-f][0-9a-f])", r"\\x\1", escaped)
 
 
-def tell_apart(names: Sequence[str], shown: Sequence[str]) -> list[str]:
+def tell_apart(names: Iterable[str], shown: Sequence[str]) -> list[str]:
     """Return what is shown for names of files. Those that are alike in NFC only are shown in ASCII."""
     repeated = find_repeated(shown)
-    distinct = []
-    for name, text in zip(names, shown, strict=True):
-        is_other_form = text in repeated and not unicodedata.is_normalized("NFC", name)
-        distinct.append(escape_text(name) if is_other_form else text)
-    return distinct
+    pairs = zip(names, shown, strict=True)
+    return [escape_text(name) if text in repeated else text for name, text in pairs]
 
 
 def choose_folders(names: Sequence[str]) -> list[str]:
@@ -7699,7 +7696,6 @@ def fold_id(name: str) -> str:
 
 
 def strip_path_and_suffix(doc_id: str) -> str:
-    """Return a document ID without its folder, extension and case."""
     return re.sub(r"\.(json|jsonl|txt|md|html?|pdf|xml)$", "", re.split(r"[/\\]", doc_id)[-1].casefold())
 
 
@@ -8770,7 +8766,6 @@ def build_results(split: Split, system: System, judging: Judging) -> dict[str, A
 
 
 def summarize_blocks(system: System, means: Mapping[str, Mean]) -> dict[str, dict[str, Any]]:
-    """Return the means by their block of the results file."""
     return {block: summarize_means(means, measures) for block, measures in system.blocks.items()}
 
 
@@ -9131,9 +9126,7 @@ def read_labels(path: str, people: People, index: AnswerIndex, problems: list[st
                 what = f"two scores by {rater or 'the same person'} for {key[1]} of {key[0]}"
                 problems.append(f"{found.place}{what}; the first: {first.place.rstrip(': ')}")
                 break
-    n_by_hand = sum(not found.row.answer_id for found in labels)
-    by_hand = f", {n_by_hand} without answer_id" if n_by_hand else ""
-    people.remarks.append(f"Labels: {len(labels)} in {path}{by_hand}")
+    people.remarks.append(f"Labels: {len(labels)} in {path}")
 
 
 def read_people_rows(
@@ -9354,10 +9347,9 @@ def estimate_people_mean(answers: Sequence[LabelledAnswer], n_blank: int) -> tup
 def describe_people(people: People, system: System) -> dict[str, Any]:
     """Return how far judge and people agree on a system's answers, as results have it."""
     found = compare_with_people(people, [system])
-    counts = found._asdict()
-    rates = counts.pop("rates")
-    reason = {"weighted_kappa": found.rates["weighted_kappa"].reason}
-    return {**people.files[-1].named, **counts, **describe_rates(rates), "ci95_reason": reason}
+    block = {**people.files[-1].named, **found._asdict(), **describe_rates(found.rates)}
+    del block["rates"]
+    return {**block, "ci95_reason": {"weighted_kappa": found.rates["weighted_kappa"].reason}}
 
 
 def describe_rates(rates: Mapping[str, Mean]) -> dict[str, Any]:
@@ -9436,12 +9428,10 @@ def describe_reliability(compared: PeopleAgreement) -> list[str]:
 
 
 def list_people_cells(name: str, compared: PeopleAgreement) -> list[Cell]:
-    exact, near, *others = compared.rates.values()
-    cells: list[Cell] = [name, compared.labels]
-    for share in (exact, near):
-        cells.append("n/a" if share.value is None else f"{share.value * 100:.0f}%")
-    others.insert(1, NO_MEAN._replace(value=compared.krippendorff_alpha))
-    return [*cells, *(MeanCell(rate.value, rate.interval, 2) for rate in others)]
+    exact, near, kappa, *others = compared.rates.values()
+    shares = ["n/a" if rate.value is None else f"{rate.value:.0%}" for rate in (exact, near)]
+    rates = [kappa, NO_MEAN._replace(value=compared.krippendorff_alpha), *others]
+    return [name, compared.labels, *shares, *(MeanCell(rate.value, rate.interval, 2) for rate in rates)]
 
 
 class UnequalDecision(NamedTuple):
@@ -9498,8 +9488,9 @@ def describe_judges(criterion: Criterion, answers: Iterable[Judged]) -> dict[str
     """Return how far the judge agrees with itself and with second markers, as results have it."""
     blocks = {}
     for found in compare_judges(criterion, answers):
-        counts = found._asdict()
-        blocks[counts.pop("name")] = {**counts, **describe_rates(counts.pop("rates"))}
+        block = {**found._asdict(), **describe_rates(found.rates)}
+        del block["name"], block["rates"]
+        blocks[found.name] = block
     return blocks
 
 

@@ -625,7 +625,7 @@ def test_usual_files_are_used_without_being_named(eight: Project) -> None:
     out = eight.run().out.splitlines()
     assert out[3:5] == [
         "Overrides: 1 in dev_overrides.csv",
-        "Labels: 2 in dev_labels.csv, 2 without answer_id",
+        "Labels: 2 in dev_labels.csv",
     ]
     assert "Overridden q001: 5 instead of the judge's 4: Appeal." in out
     eight.write("other.csv", labels_csv({"anna": [4, 2, 5]}))

@@ -563,7 +563,7 @@ def test_ids_of_documents_are_compared_in_composed_letters(project: Project) -> 
         "capitals": (["a/Team", "b/team"], ["Team", "team"], ["Team", "team{}"]),
         "composed letters": (["a/\u00e9", "b/e\u0301"], ["a-\u00e9", "b-\u00e9"], None),
         "composed letters in a folder": pytest.param(
-            ["\u00e9", "e\u0301"], ["\u00e9", r"e\u0301"], ["\u00e9", "e_u0301"], marks=posix_only
+            ["\u00e9", "e\u0301"], [r"\xe9", r"e\u0301"], ["_xe9", "e_u0301"], marks=posix_only
         ),
         "what nobody sees": pytest.param(
             ["ann", "ann\u200b"], ["ann", r"ann\u200b"], ["ann", "ann_u200b"], marks=posix_only
