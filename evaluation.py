@@ -2988,7 +2988,6 @@ class StoredRun(ScoredRun):
     """A run as a results file has it: its table of scores, the keys of its gold, and its judges."""
 
     file: InputFile
-    rows: Sequence[Mapping[str, Any]] = ()  # what the file says of each item
 
 
 def read_stored_scores(
@@ -8264,8 +8263,8 @@ class GradeSplit(Command):
             lines.append(render_split_text(self.submissions[0], self.split))
             lines.append(render_text([self.baseline_part]))
         systems = filter(self.options.judges, self.systems)
-        for decision in find_unequal_decisions(systems, self.split.criteria):
-            lines.append(escape_console(f"{decision.system.title}: Overridden {decision.describe()}"))
+        for system, _, text in find_unequal_decisions(systems, self.split.criteria):
+            lines.append(escape_console(f"{system.title}: Overridden {text}"))
         judges = build_judges_part(self.split.criteria, list_answers(self.systems))
         lines.append(render_text([build_people_part(self.people, self.systems), judges]))
         return "\n".join(filter(None, lines))
@@ -9434,23 +9433,10 @@ def list_people_cells(name: str, compared: PeopleAgreement) -> list[Cell]:
     return [name, compared.labels, *shares, *(MeanCell(rate.value, rate.interval, 2) for rate in rates)]
 
 
-class UnequalDecision(NamedTuple):
-    """An override of an answer that others gave, too, and have another score for. Not for students."""
-
-    system: System
-    answer: GradedAnswer
-    criterion: SplitCriterion
-    others: list[str]  # titles of systems
-
-    def describe(self) -> str:
-        answer_id = self.answer.identify(self.criterion)
-        what = f"{self.criterion.prefix}the same answer (answer_id {answer_id}) keeps another score"
-        return f"{self.answer.question.question_id}: {what}: {shorten_names(self.others)}"
-
-
 def find_unequal_decisions(
     systems: Iterable[System], criteria: Iterable[SplitCriterion]
-) -> list[UnequalDecision]:
+) -> list[tuple[System, GradedAnswer, str]]:
+    """Return overridden answers that others gave, too, and have another score for. Not for students."""
     answers = [(system, answer) for system in systems for answer in system.answers]
     decided = set(flatten(answer.decisions for _, answer in answers))
     decisions = []
@@ -9458,12 +9444,14 @@ def find_unequal_decisions(
         groups: dict[str, list[tuple[System, GradedAnswer]]] = defaultdict(list)
         for system, answer in answers if criterion.name in decided else ():
             groups[answer.identify(criterion)].append((system, answer))
-        for group in groups.values():
+        for answer_id, group in groups.items():
             for system, answer in group:
                 score = answer.find_score(criterion)
                 others = [other.title for other, copy in group if copy.find_score(criterion) != score]
                 if others and answer.find_decision(criterion):
-                    decisions.append(UnequalDecision(system, answer, criterion, others))
+                    what = f"the same answer (answer_id {answer_id}) keeps another score"
+                    text = f"{answer.question.question_id}: {criterion.prefix}{what}: {shorten_names(others)}"
+                    decisions.append((system, answer, text))
     return decisions
 
 
@@ -9860,7 +9848,7 @@ def list_concerns(
     split: Split,
     submission: Submission,
     groups: Iterable[Sequence[System]],
-    decisions: Iterable[UnequalDecision],
+    decisions: Iterable[tuple[System, GradedAnswer, str]],
 ) -> Iterator[tuple[str, LinkCell]]:
     """Yield what about a submission needs attention, by kind. `groups` have equal predictions.
 
@@ -9901,10 +9889,10 @@ def list_concerns(
                 yield EQUAL, LinkCell(title, page, shorten_names(others))
     if len(submission.systems) > 1 and choose_final(submission) is None:
         yield BEST, LinkCell(submission.name, page, f"best of {len(submission.systems)} systems")
-    for decision in decisions:
-        if decision.system.submission == submission.name:
-            page = submission.link_page(split, decision.answer.question.question_id)
-            yield UNEQUAL, LinkCell(submission.name, page, decision.describe())
+    for system, answer, text in decisions:
+        if system.submission == submission.name:
+            page = submission.link_page(split, answer.question.question_id)
+            yield UNEQUAL, LinkCell(submission.name, page, text)
     for name in find_files_beside(split, submission):
         yield BESIDE, LinkCell(submission.name, page, name)
 
