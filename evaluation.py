@@ -7507,8 +7507,8 @@ def find_files_beside(split: Split, submission: Submission) -> list[str]:
     graded = list(map(Path, submission.files.values()))
     names = {path.name for path in graded}
     copy = PREDICTIONS_FILE.format(split=re.escape(split.name), system=".+").removesuffix(".json")
-    pattern = re.compile(rf"{copy}|(?i:{ARCHIVE})")
-    beside = [name for name in submission.found if name not in names and pattern.search(name)]
+    pattern = rf"{copy}|(?i:{ARCHIVE})"
+    beside = [name for name in submission.found if name not in names and re.search(pattern, name)]
     newest = max((path.stat().st_mtime for path in graded if path.is_file()), default=0)
     folder = Path(submission.folder)
     wanted = PREDICTIONS_FILE.format(split=split.name, system="*")
@@ -8006,20 +8006,18 @@ class GradeSplit(Command):
 
     def check_names(self) -> None:
         """Raise UsageError if an option names a system that is not there."""
-        judged = self.options.judge
-        if judged and not self.problems:  # otherwise it may be a system that could not be read
-            names = set(flatten((system.name, system.title) for system in self.systems))
-            unknown = sorted(set(judged) - names)
-            if unknown:
-                advice = suggest(unknown[0], names)
-                if not advice and find_families(unknown[0]):
-                    advice = ": did you mean --model?"
-                raise UsageError(f"--judge: unknown system: {', '.join(unknown)}{advice}")
-        known: list[str] = []
+        names: list[str] = []
         for submission in self.submissions:
-            known += [submission.name, *submission.names]
-            known += [join_folder(submission.name, name) for name in submission.names]
-        check_thresholds(self.options, known, self.split.measures)
+            names += submission.names
+            names += [join_folder(submission.name, name) for name in submission.names]
+        unknown = sorted(set(self.options.judge or ()).difference(names))
+        if unknown:
+            advice = suggest(unknown[0], names)
+            if not advice and find_families(unknown[0]):
+                advice = ": did you mean --model?"
+            raise UsageError(f"--judge: unknown system: {', '.join(unknown)}{advice}")
+        names += [submission.name for submission in self.submissions]
+        check_thresholds(self.options, names, self.split.measures)
 
     def read_decisions(self, problems: list[str]) -> None:
         """Read what people decided, the baseline and the last grades. Raises InputError, or UsageError."""
