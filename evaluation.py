@@ -7088,7 +7088,6 @@ class System(msgspec.Struct):
         return [answer for answer, failure in rows if failure and failure.asked in (asked or (True, False))]
 
     def list_generators(self) -> list[str]:
-        """Return the models that made the predictions, as far as these name them."""
         rows = self.predictions.rows.values()
         models = dict.fromkeys(row.model for row in rows if isinstance(row.model, str))
         return [cut_text(model) for model in models if model.strip()]
@@ -7237,7 +7236,6 @@ class CheckInputs(Command):
 
 
 def describe_submitted(split: Split, system: System) -> str:
-    """Return how much of what is asked for a system has submitted."""
     rows = {question.question_id: system.predict(question) for question in split.questions}
     noun = "questions" if rows else "predictions"
     rows = rows or system.predictions.rows
@@ -7447,7 +7445,6 @@ def find_inner_folder(folder: str) -> str:
 
 
 def explain_no_predictions(folder: str, split: Split) -> str:
-    """Return the problem that no file of a submission has the name of predictions."""
     by_advice: dict[str, list[str]] = defaultdict(list)
     for name in list_visible(folder):
         by_advice[advise_on_file(name, split)].append(name)
@@ -7980,7 +7977,6 @@ class GradeSplit(Command):
         self.read_decisions(problems)
 
     def read_gold(self, problems: list[str]) -> Split:
-        """Return the gold side of the split, with what is to be measured."""
         criteria = read_criteria(self.options, self.functions, problems)
         blocks = {**SPLIT_BLOCKS}
         for criterion in criteria:
@@ -8360,11 +8356,6 @@ class GradedAnswer(Judged, gc=False):
     def find_score(self, criterion: Criterion) -> float | None:
         """Return the score by a criterion that counts; None without one."""
         return None if self.find_failure(criterion) else self.scores.get(criterion.measure.name)
-
-    @property
-    def level(self) -> str:
-        """The rubric level that the answer was given; "" without a score."""
-        return "" if self.score is None else str(find_nearest_level(self.score))
 
     def sort_citations(self) -> dict[str, list[str]]:
         """Return gold and cited sentences by kind; none is invented if the document's are unknown."""
@@ -9018,9 +9009,6 @@ class AnswerIndex(NamedTuple):
     judged: set[AnswerKey]  # that a sheet may have
     list_earlier: Callable[[], set[str]]  # the IDs of the questions of the last results
 
-    def compute_draw(self, key: AnswerKey) -> bytes:
-        return compute_draw(key, self.gold[key[1]])
-
 
 RUBRIC_NAMES = {"": RUBRIC, "rubric": RUBRIC, RUBRIC.name: RUBRIC}
 
@@ -9052,8 +9040,7 @@ def find_people_file(named: str | None, usual: str, split: Split) -> str:
 def index_answers(split: Split, submissions: Sequence[Submission], options: SplitOptions) -> AnswerIndex:
     gold = {question.question_id: hash_gold(question) for question in split.questions}
     criteria = {fold_text(criterion.name): criterion for criterion in split.criteria}
-    is_class = bool(options.outputs)
-    list_earlier = functools.cache(functools.partial(list_earlier_questions, split, is_class=is_class))
+    list_earlier = functools.cache(functools.partial(list_earlier_questions, split))
     index = AnswerIndex({}, gold, criteria | RUBRIC_NAMES, defaultdict(list), set(), list_earlier)
     forms = {criterion.needs_citations for criterion in split.criteria}
     for submission in submissions:
@@ -9071,18 +9058,16 @@ def index_answers(split: Split, submissions: Sequence[Submission], options: Spli
             if question.rubric and not is_blank(prediction.answer) and options.judges(system):
                 index.judged.add(key)
     for keys in index.copies.values():
-        keys.sort(key=index.compute_draw)
+        keys.sort(key=lambda key: compute_draw(key, gold[key[1]]))
     return index
 
 
-def list_earlier_questions(split: Split, *, is_class: bool) -> set[str]:
+def list_earlier_questions(split: Split) -> set[str]:
     """Return the IDs of the questions in the last results, and of those that were struck before."""
     file_name = RESULTS_FILE.format(split=split.name)
-    paths: Iterable[str] = [os.path.join(split.root, file_name)]
-    if is_class:
-        paths = find_files(GRADED_FOLDER.format(split=split.name), f"*/{file_name}").values()
+    graded = find_files(GRADED_FOLDER.format(split=split.name), f"*/{file_name}")
     names: set[str] = set()
-    for path in paths:
+    for path in (os.path.join(split.root, file_name), *graded.values()):
         for blocks in read_results(read_file(path, []), []).values():
             names.update(str(row.get("question_id")) for row in blocks["retrieval"].per_question)
             names.update(blocks["run"].struck_questions)
@@ -9111,12 +9096,12 @@ def read_labels(path: str, people: People, index: AnswerIndex, problems: list[st
     rows = read_people_rows(Label, path, people, index._replace(criteria=RUBRIC_NAMES), problems)
     drawn = [found for found in rows if not found.row.why.strip()]
     first_copies = [found.keys[0] for found in drawn if not found.row.system]
-    last_draw = max((index.compute_draw(key) for key in first_copies), default=b"")
+    last_draw = max((compute_draw(key, index.gold[key[1]]) for key in first_copies), default=b"")
     labels = [found for found in drawn if found.score is not None]
     for found in labels:
         rater = fold_cell(found.row.rater)
         for key in found.keys:
-            if not found.row.system and index.compute_draw(key) > last_draw:
+            if not found.row.system and compute_draw(key, index.gold[key[1]]) > last_draw:
                 continue  # it is equal to one that was drawn
             first = people.labels.setdefault(key, {}).setdefault(rater, found)
             if first is not found:
@@ -9342,7 +9327,6 @@ def estimate_people_mean(answers: Sequence[LabelledAnswer], n_blank: int) -> tup
 
 
 def describe_people(people: People, system: System) -> dict[str, Any]:
-    """Return how far judge and people agree on a system's answers, as results have it."""
     found = compare_with_people(people, [system])
     block = {**people.files[-1].named, **found._asdict(), **describe_rates(found.rates)}
     del block["rates"]
@@ -9366,10 +9350,8 @@ MAX_SHIFT = 0.5  # levels between people and judge
 def build_people_part(people: People, systems: Sequence[System]) -> Part:
     """Return how far judge and people agree, over all judged answers and for each system with labels."""
     judged = [system for system in systems if any(answer.judgement for answer in system.answers)]
-    if not people.labels or not judged:
-        return Part("Judge and people")
-    pooled = compare_with_people(people, judged)
-    if not pooled.labels:
+    pooled = compare_with_people(people, judged) if people.labels and judged else None
+    if not pooled or not pooled.labels:
         return Part("Judge and people")
     rows = [list_people_cells("all", pooled)]
     lacking = []
@@ -9471,7 +9453,6 @@ class JudgeAgreement(NamedTuple):
 
 
 def describe_judges(criterion: Criterion, answers: Iterable[Judged]) -> dict[str, dict[str, Any]]:
-    """Return how far the judge agrees with itself and with second markers, as results have it."""
     blocks = {}
     for found in compare_judges(criterion, answers):
         block = {**found._asdict(), **describe_rates(found.rates)}
@@ -10305,13 +10286,6 @@ def render_split_text(submission: Submission, split: Split) -> str:
 def render_system(system: System, criteria: Sequence[SplitCriterion]) -> str:
     """Return one system's blocks, as the course defines them."""
     answers = system.answers
-    retrieval = []
-    for measure in RETRIEVAL_MEASURES:
-        mean = format_mean(system, measure, 4)
-        if measure in RECALL_MEASURES.values():
-            hits = f"{sum(answer.scores[measure.name] for answer in answers):.0f}/{len(answers)}"
-            mean = f"{hits} = {format_mean(system, measure, 2)}%"
-        retrieval.append(f"{measure.title.removesuffix(' %')}: {mean}")
     averages = []
     for measure in CITATION_MEASURES:
         averages.append(f"Average {measure.title}: {format_mean(system, measure, 4)}")
@@ -10320,7 +10294,7 @@ Loaded predictions for {len(system.predictions.rows) + len(system.predictions.un
 {render_title("RETRIEVAL EVALUATION RESULTS")}
 Total Questions: {len(answers)}
 
-{chr(10).join(retrieval)}
+{chr(10).join(list_retrieval_lines(system))}
 {render_title("CITATION EVALUATION RESULTS")}
 Total Questions: {len(answers)}
 Questions with Evidence: {sum(bool(answer.question.evidence_sentences) for answer in answers)}
@@ -10348,6 +10322,17 @@ Average Combined Score (0-1): {format_mean(system, COMBINED_MEASURE, 2)}"""
     for title in ("Flagged questions", "Judges differ", "Overridden scores"):
         remarks += cases[title]
     return "\n".join([text, *map(escape_console, remarks)])
+
+
+def list_retrieval_lines(system: System) -> list[str]:
+    lines = []
+    for measure in RETRIEVAL_MEASURES:
+        mean = format_mean(system, measure, 4)
+        if measure in RECALL_MEASURES.values():
+            n_hits = sum(answer.scores[measure.name] for answer in system.answers)
+            mean = f"{n_hits:.0f}/{len(system.answers)} = {format_mean(system, measure, 2)}%"
+        lines.append(f"{measure.title.removesuffix(' %')}: {mean}")
+    return lines
 
 
 def format_mean(system: System, measure: Measure, digits: int) -> str:
@@ -10739,8 +10724,9 @@ def list_rubric_lines(question: Question, answers: Mapping[str, GradedAnswer]) -
     if question.rubric is None:
         return [Line("", "This question has no rubric: its answers are not judged.")]
     lines = [Line("", question.rubric.description)] if question.rubric.description else []
+    scores = {system: answer.score for system, answer in answers.items() if answer.score is not None}
     for level in RUBRIC_LEVELS:
-        given = [system for system, answer in answers.items() if answer.level == level]
+        given = [system for system, score in scores.items() if str(find_nearest_level(score)) == level]
         badges = {f"given to {system}": float(level) for system in given}
         lines.append(Line(level, question.rubric.levels.get(level, ""), badges))
     return lines
