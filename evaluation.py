@@ -14061,10 +14061,11 @@ def add_extra_fields(systems: Iterable[System]) -> None:
     known = Prediction.__struct_encode_fields__
     for system in systems:
         file = read_file(system.file.file, [])
-        rows = system.predictions.rows
-        for key, row in split_predictions(file, KeyFilter(rows)).items():
-            fields = parse_row(dict[str, Any], row, []) or {}
-            rows[key].further = {name: value for name, value in fields.items() if name not in known}
+        for key, row in split_predictions(file, KeyFilter(())).items():
+            prediction = system.predictions.rows.get(key)
+            if prediction is not None:
+                fields = parse_row(dict[str, Any], row, []) or {}
+                prediction.further = {name: value for name, value in fields.items() if name not in known}
 
 
 def is_number(value: object) -> TypeGuard[float]:
