@@ -213,7 +213,6 @@ MAX_SHOWN_CHARS = 200  # of a text of others in one line of ours
 MIN_ALIKE = 3  # answers or questions; fewer may be alike by chance
 MAX_NAME_BYTES = 150  # of a folder to write
 MAX_CRITERION_CHARS = 40  # of the name of a criterion: it is a heading
-MAX_FOLDERS = 10  # within each other, around a submission's files
 MAX_SYSTEMS = 10  # of a submission that are graded; --systems chooses
 MAX_RETRIEVED = 1_000  # documents of a prediction that count
 MAX_SYSTEMS_SHOWN = 10  # with more, the console lists significant differences only
@@ -7081,7 +7080,6 @@ class System(msgspec.Struct):
         return [answer for answer, failure in rows if failure and failure.asked in (asked or (True, False))]
 
     def list_generators(self) -> list[str]:
-        """Return the models that made the predictions, as far as these name them."""
         rows = self.predictions.rows.values()
         models = dict.fromkeys(row.model for row in rows if isinstance(row.model, str))
         return [cut_text(model) for model in models if model.strip()]
@@ -7096,7 +7094,7 @@ class Submission(msgspec.Struct):
     path: str = ""  # of the folder that was named, which may hold the other one
     last: LastGrade = NO_LAST_GRADE
     names: list[str] = []  # of the systems to grade
-    files: dict[str, str] = {}  # the systems that it has -> what their files call them
+    files: dict[str, str] = {}  # the systems that it has -> the paths of their files
     others: list[str] = []  # that it has files of
     found: list[str] = []  # all files and folders in it
     systems: list[System] = []
@@ -7237,13 +7235,12 @@ class CheckInputs(Command):
 
 
 def describe_submitted(split: Split, system: System) -> str:
-    """Return how much of what is asked for a system has submitted."""
-    noun = "questions" if split.questions else "predictions"
-    rows = list(map(system.predict, split.questions)) or list(system.predictions.rows.values())
-    names = [question.question_id for question in split.questions] or list(system.predictions.rows)
-    blank = [name for name, row in zip(names, rows, strict=True) if is_blank(row.answer)]
-    n_cited = sum(bool(row.evidence_sentences) for row in rows)
-    n_retrieved = sum(bool(row.retrieved_ids) for row in rows)
+    rows = {question.question_id: system.predict(question) for question in split.questions}
+    noun = "questions" if rows else "predictions"
+    rows = rows or system.predictions.rows
+    blank = [name for name, row in rows.items() if is_blank(row.answer)]
+    n_cited = sum(bool(row.evidence_sentences) for row in rows.values())
+    n_retrieved = sum(bool(row.retrieved_ids) for row in rows.values())
     counts = f"{n_cited} with citations, {n_retrieved} with retrieval"
     text = f"{len(rows) - len(blank)} of {len(rows)} {noun} answered, {counts}"
     return f"{text}; not answered: {shorten_names(blank)}" if blank else text
@@ -7259,10 +7256,8 @@ def is_split(name: str) -> bool:
 
 def find_splits(root: str = "") -> list[str]:
     """Return the splits that have questions, the usual ones first."""
-    start, end = QUESTIONS_FILE.split("{split}")
-    paths = glob.glob(f"{glob.escape(os.path.join(root, start))}*{end}")
-    names = [Path(path).name.removesuffix(end) for path in paths]
-    found = [name for name in sorted(names) if re.fullmatch(SPLIT_NAME, name)]
+    names = find_files(root, QUESTIONS_FILE.format(split="*"))
+    found = [name for name in names if re.fullmatch(SPLIT_NAME, name)]
     return [name for name in SPLITS if name in found] + [name for name in found if name not in SPLITS]
 
 
@@ -7281,6 +7276,14 @@ def find_home() -> str:
     """Return the program's own folder if questions are there and have no folder here; "" otherwise."""
     home = os.path.dirname(os.path.abspath(__file__))
     return home if find_splits(home) and not os.path.isdir(os.path.dirname(QUESTIONS_FILE)) else ""
+
+
+def find_files(folder: str, form: str) -> dict[str, str]:
+    """Map what stands for the * in the names of the files of a form to their paths, in alphabetical order."""
+    start, _, end = os.path.join(folder, form).rpartition("*")
+    paths = sorted(glob.glob(f"{glob.escape(start)}*{glob.escape(end)}"))
+    names = {path[len(start) : len(path) - len(end)]: path for path in paths}
+    return {name: path for name, path in names.items() if name}
 
 
 def read_split(name: str, problems: list[str], root: str = "", *, is_check: bool = False) -> Split:
@@ -7375,29 +7378,25 @@ def escape_text(text: str) -> str:
     return re.sub(r"\\udc([89a-f][0-9a-f])", r"\\x\1", escaped)
 
 
-def tell_apart(names: Sequence[str], shown: Sequence[str]) -> list[str]:
+def tell_apart(names: Iterable[str], shown: Sequence[str]) -> list[str]:
     """Return what is shown for names of files. Those that are alike in NFC only are shown in ASCII."""
     repeated = find_repeated(shown)
-    distinct = []
-    for name, text in zip(names, shown, strict=True):
-        is_other_form = text in repeated and not unicodedata.is_normalized("NFC", name)
-        distinct.append(escape_text(name) if is_other_form else text)
-    return distinct
+    pairs = zip(names, shown, strict=True)
+    return [escape_text(name) if text in repeated else text for name, text in pairs]
 
 
 def choose_folders(names: Sequence[str]) -> list[str]:
     """Return a folder for each name that no other one has, not even where capitals do not count.
 
-    Of names that are alike the first one keeps its own; each other one gets a hash that makes it unlike all.
+    Of names that are alike the first one keeps its own; each other one gets a hash.
     """
-    folders = list(map(make_safe_name, names))
-    owners = {fold_text(folder): name for folder, name in zip(folders[::-1], names[::-1], strict=True)}
-    for index, name in enumerate(names):
-        seed = name
-        while owners.setdefault(fold_text(folders[index]), name) != name:
-            folders[index] = f"{make_safe_name(name)}-{hashlib.sha256(os.fsencode(seed)).hexdigest()[:8]}"
-            seed += folders[index]
-    return folders
+    folders: dict[str, str] = {}
+    for name in names:
+        folder = make_safe_name(name)
+        if fold_text(folder) in folders:
+            folder += f"-{hashlib.sha256(os.fsencode(name)).hexdigest()[:8]}"
+        folders[fold_text(folder)] = folder
+    return list(folders.values())
 
 
 def make_safe_name(text: str) -> str:
@@ -7410,36 +7409,42 @@ def make_safe_name(text: str) -> str:
 
 def read_submission(split: Split, submission: Submission, options: InputOptions) -> None:
     """Read the systems in a submission's folder, or those of --systems. Raises InputError if it has none."""
-    folder = submission.folder
-    if submission.name and os.path.islink(folder):
-        raise InputError([f"{folder}: a link: put the folder itself here"])
-    if submission.name and os.path.isfile(folder):
-        advice = advise_on_file(Path(folder).name, split)
-        raise InputError([": ".join(filter(None, [folder, "not a folder", advice]))])
-    try:
-        folder = find_inner_folder(folder) if submission.name else folder
-        submission.folder = folder
-        submission.found = list_visible(folder) if submission.name else []
-        submission.files = find_systems(folder, split.name)
-        submission.names = list(submission.files)
-        if submission.name and not submission.names and not options.systems:
-            raise InputError([explain_no_predictions(folder, split)])
-    except OSError as error:
-        problem = f"{folder}: not a readable folder of predictions: {error.strerror or error}"
-        if not os.path.exists(folder):
-            problem = explain_not_found(folder, what="folder")
-        raise InputError([problem]) from error
+    if submission.name:
+        open_folder(split, submission)
+    submission.files = find_systems(submission.folder, split.name)
+    submission.names = list(submission.files)
     if options.systems:
         submission.others = [name for name in submission.names if name not in options.systems]
         submission.names = sorted(set(options.systems), key=compute_system_order)
+    elif submission.name and not submission.names:
+        raise InputError([explain_no_predictions(submission.folder, split)])
     elif submission.name and len(submission.names) > MAX_SYSTEMS:
         submission.names.sort(key=lambda name: name != FINAL_SYSTEM)
         submission.others = submission.names[MAX_SYSTEMS:]
         submission.names = sorted(submission.names[:MAX_SYSTEMS], key=compute_system_order)
         what = f"more than {MAX_SYSTEMS} systems, not graded: {shorten_names(submission.others)}"
-        submission.notices.append(WarningRecord(what, advice="choose with --systems", file=folder))
+        warning = WarningRecord(what, advice="choose with --systems", file=submission.folder)
+        submission.notices.append(warning)
     for name in submission.names or ["*"]:  # if there is none, reading says that
         read_system(split, submission, name)
+
+
+def open_folder(split: Split, submission: Submission) -> None:
+    """List what is in a submission's folder. Raises InputError if that cannot be done."""
+    folder = submission.folder
+    if os.path.islink(folder):
+        raise InputError([f"{folder}: a link: put the folder itself here"])
+    if os.path.isfile(folder):
+        advice = advise_on_file(Path(folder).name, split)
+        raise InputError([": ".join(filter(None, [folder, "not a folder", advice]))])
+    if not os.path.exists(folder):
+        raise InputError([explain_not_found(folder, what="folder")])
+    try:
+        submission.folder = find_inner_folder(folder)
+        submission.found = list_visible(submission.folder)
+    except OSError as error:
+        problem = f"{folder}: not a readable folder of predictions: {error.strerror or error}"
+        raise InputError([problem]) from error
 
 
 def list_visible(folder: str) -> list[str]:
@@ -7448,26 +7453,23 @@ def list_visible(folder: str) -> list[str]:
 
 def find_inner_folder(folder: str) -> str:
     """Return the folder, or the one that is its only content, as it is after a zip was unpacked."""
-    for _ in range(MAX_FOLDERS):
+    while True:
         names = list_visible(folder)
         inner = f"{folder}/{names[0]}" if len(names) == 1 else ""
         if not os.path.isdir(inner) or os.path.islink(inner):
             return folder
         folder = inner
-    raise OSError(errno.ELOOP, f"more than {MAX_FOLDERS} folders within each other")
 
 
 def explain_no_predictions(folder: str, split: Split) -> str:
-    """Return the problem that no file of a submission has the name of predictions."""
-    copies: dict[str, list[str]] = defaultdict(list)
+    by_advice: dict[str, list[str]] = defaultdict(list)
     for name in list_visible(folder):
-        copies[re.sub(COPY_MARK, "", name)].append(name)
-    for plain, names in copies.items():
-        advice = advise_on_file(plain, split)
-        if advice:
-            keep = "keep one, and " if len(names) > 1 else ""
-            return f"{folder}: found {shorten_names(names)}: {keep}{advice}"
-    if glob.glob(f"{glob.escape(folder)}/*/"):
+        by_advice[advise_on_file(name, split)].append(name)
+    by_advice.pop("", None)
+    for advice, names in by_advice.items():
+        keep = "keep one, and " if len(names) > 1 else ""
+        return f"{folder}: found {shorten_names(names)}: {keep}{advice}"
+    if find_files(folder, "*/"):
         return f"{folder}: no predictions, but folders: did you mean {folder}/*?"
     wanted, expected = [PREDICTIONS_FILE.format(split=split.name, system=name) for name in ("*", "NAME")]
     return explain_not_found(f"{folder}/{wanted}", expected)
@@ -7492,8 +7494,8 @@ def advise_on_file(name: str, split: Split) -> str:
 
 def read_system(split: Split, submission: Submission, name: str) -> None:
     """Add a system to its submission, or what is wrong with its file to the submission's problems."""
-    file_name = PREDICTIONS_FILE.format(split=split.name, system=submission.files.get(name, name))
-    path = os.path.join(submission.folder, file_name)
+    usual = os.path.join(submission.folder, PREDICTIONS_FILE.format(split=split.name, system=name))
+    path = submission.files.get(name, usual)
     max_bytes = MAX_FILE_BYTES
     if submission.name:
         max_bytes = max(MIN_SUBMISSION_BYTES, QUESTION_BYTES * len(split.questions))
@@ -7503,8 +7505,9 @@ def read_system(split: Split, submission: Submission, name: str) -> None:
     problems: list[str] = []
     pattern = PREDICTIONS_FILE.format(split=split.name, system="NAME")
     file = read_file(path, problems, pattern, max_bytes)
-    known = {question.question_id for question in split.questions}
-    predictions = parse_predictions(file, known, problems, each_alone=bool(submission.name))
+    if not problems:
+        known = {question.question_id for question in split.questions}
+        predictions = parse_predictions(file, known, problems)
     submission.problems += problems
     if not problems:
         oddities = check_predictions(file, split, predictions)
@@ -7513,17 +7516,15 @@ def read_system(split: Split, submission: Submission, name: str) -> None:
 
 def find_files_beside(split: Split, submission: Submission) -> list[str]:
     """Return the files that a student may have meant: copies of predictions, archives, newer ones within."""
-    predictions = {
-        PREDICTIONS_FILE.format(split=split.name, system=name) for name in submission.files.values()
-    }
-    if not submission.name or not predictions:
+    if not submission.name or not submission.files:
         return []
+    graded = list(map(Path, submission.files.values()))
+    names = {path.name for path in graded}
     copy = PREDICTIONS_FILE.format(split=re.escape(split.name), system=".+").removesuffix(".json")
-    pattern = re.compile(rf"{copy}|(?i:{ARCHIVE})")
-    beside = [name for name in submission.found if name not in predictions and pattern.search(name)]
+    pattern = rf"{copy}|(?i:{ARCHIVE})"
+    beside = [name for name in submission.found if name not in names and re.search(pattern, name)]
+    newest = max((path.stat().st_mtime for path in graded if path.is_file()), default=0)
     folder = Path(submission.folder)
-    graded = filter(Path.is_file, map(folder.joinpath, predictions))
-    newest = max((path.stat().st_mtime for path in graded), default=0)
     wanted = PREDICTIONS_FILE.format(split=split.name, system="*")
     for path in sorted([*folder.glob(f"*/{wanted}"), *folder.glob(f"*/*/{wanted}")]):
         if path.is_file() and path.stat().st_mtime >= newest:
@@ -7536,43 +7537,33 @@ def compute_system_order(name: str) -> tuple[bool, str]:
 
 
 def find_systems(folder: str, split: str) -> dict[str, str]:
-    """Map each system with a predictions file in the folder to its name there. Raises OSError."""
-    start, end = PREDICTIONS_FILE.format(split=split, system="\n").split("\n")
-    pattern = re.compile(f"{re.escape(start)}(.+){re.escape(end)}")
-    matches = map(pattern.fullmatch, os.listdir(folder or "."))
-    found = sorted([match[1] for match in matches if match], key=compute_system_order)
-    return dict(zip(tell_apart(found, list(map(show_name, found))), found, strict=True))
+    """Map each system with a predictions file in the folder to the path of the file."""
+    paths = find_files(folder, PREDICTIONS_FILE.format(split=split, system="*"))
+    names = sorted(paths, key=compute_system_order)
+    shown = tell_apart(names, list(map(show_name, names)))
+    return {system: paths[name] for system, name in zip(shown, names, strict=True)}
 
 
-def parse_predictions(
-    file: FileData, known: Collection[str], problems: list[str], *, each_alone: bool = False
-) -> Predictions:
-    """Decode the predictions for known questions, or without questions all; others are only counted.
+def split_predictions(file: FileData, keys: KeyFilter) -> dict[str, JsonRow]:
+    """Return the predictions of a file, still to be decoded, by question ID. Raises one of JSON_ERRORS."""
+    members = split_members(JsonRow(file.name, file.data), keys)
+    members.pop("", None)
+    return members
 
-    All at once is faster, and each alone does not build those of unknown questions first.
-    """
-    whole = JsonRow(file.name, b"{}" if file.data is None else file.data)
+
+def parse_predictions(file: FileData, known: Collection[str], problems: list[str]) -> Predictions:
+    """Decode the predictions for known questions, or without questions all; others are only counted."""
     rows: dict[str, Prediction] = {}
-    members: dict[str, JsonRow] = {}
+    unreadable: list[str] = []
     keys = KeyFilter(known)
     try:
-        if whole.data[:MAX_SHOWN_CHARS].lstrip().startswith(b"["):
-            problems.append(
-                f'{file.name}: expected an object by question ID, {{"q001": {{...}}, ...}}, got a list'
-            )
-        elif each_alone:
-            members = split_members(whole, keys)
-        else:
-            rows = msgspec.json.decode(whole.data, type=dict[Key, Prediction], dec_hook=keys)
+        for key, row in split_predictions(file, keys).items():
+            rows[key] = parse_row(Prediction, row, unreadable) or Prediction()
     except JSON_ERRORS as error:
-        if not each_alone:
-            return parse_predictions(file, known, problems, each_alone=True)
-        problems.append(describe_fault(error, whole))
-    unreadable: list[str] = []
-    for key, member in members.items():
-        if key:
-            rows[key] = parse_row(Prediction, member, unreadable) or Prediction()
-    rows.pop("", None)
+        problem = describe_fault(error, JsonRow(file.name, file.data))
+        if file.text.lstrip().startswith("["):
+            problem = f'{file.name}: expected an object by question ID, {{"q001": {{...}}, ...}}, got a list'
+        problems.append(problem)
     unreadable = [line.removeprefix(f"{file.name}: ") for line in unreadable]
     return Predictions(rows, find_repeated(keys.found), keys.unknown, unreadable)
 
@@ -7722,7 +7713,6 @@ def fold_id(name: str) -> str:
 
 
 def strip_path_and_suffix(doc_id: str) -> str:
-    """Return a document ID without its folder, extension and case."""
     return re.sub(r"\.(json|jsonl|txt|md|html?|pdf|xml)$", "", re.split(r"[/\\]", doc_id)[-1].casefold())
 
 
@@ -7832,10 +7822,9 @@ def find_misspelt_fields(file: FileData, predictions: Predictions) -> list[Warni
     for key, row in predictions.rows.items():
         if not (row.answer and row.evidence_sentences and row.retrieved_docs):
             lacking.add(key)
-    if not lacking or file.data is None:
+    if not lacking:
         return []
-    members = split_members(JsonRow(file.name, file.data), KeyFilter(lacking))
-    members.pop("", None)
+    members = split_predictions(file, KeyFilter(lacking))
     rows = {key: parse_row(dict[str, Any], row, []) or {} for key, row in members.items()}
     known = {name: field for field, names in FIELD_NAMES.items() for name in names.split()}
     return describe_unknown_fields(rows, known, "predictions")
@@ -7876,7 +7865,9 @@ RECALL_MEASURES = {
     )
     for k in RECALL_CUTOFFS
 }
-RETRIEVAL_MEASURES = tuple(RECALL_MEASURES.values())
+RETRIEVAL_MEASURES = (
+    *RECALL_MEASURES.values(),  # which results have as numbers of questions, too
+)
 F1_MEASURE = Measure("f1", "F1", key="avg_f1", explanation="The harmonic mean of precision and recall.")
 CITATION_MEASURES = (
     Measure("precision", "Precision", key="avg_precision", explanation="The share of right citations."),
@@ -8001,48 +7992,61 @@ class GradeSplit(Command):
         return EXIT_INCOMPLETE if self.problems else EXIT_OK
 
     def read(self) -> None:
-        options = self.options
         problems: list[str] = []
-        criteria = read_criteria(options, self.functions, problems)
+        self.split = self.read_gold(problems)
+        self.read_class(problems)
+        self.check_names()
+        self.read_decisions(problems)
+
+    def read_gold(self, problems: list[str]) -> Split:
+        criteria = read_criteria(self.options, self.functions, problems)
         blocks = {**SPLIT_BLOCKS}
         for criterion in criteria:
             blocks.setdefault(criterion.block, [criterion.measure])
         if self.functions:
             blocks["measures"] = [measure_function(name) for name in self.functions]
-        self.split = read_split(options.split, problems, options.root)
-        self.split = self.split._replace(criteria=criteria, blocks=blocks)
+        split = read_split(self.options.split, problems, self.options.root)
+        return split._replace(criteria=criteria, blocks=blocks)
+
+    def read_class(self, problems: list[str]) -> None:
+        """Read the submissions, and the last gradebook of several. Raises InputError with all problems."""
         split = self.split._replace(questions=[]) if problems else self.split  # any ID may be a question's
-        self.submissions = read_submissions(split, options)
+        self.submissions = read_submissions(split, self.options)
         self.last = LastGradebook()
-        if options.submissions:
+        if self.options.submissions:
             self.last = read_last_gradebook(self.split, problems)
             problems += find_renumbered(self.split, self.last)
         has_any = any(submission.names for submission in self.submissions)
-        if problems or not has_any or (self.problems and not options.submissions):
+        if problems or not has_any or (self.problems and not self.options.submissions):
             raise InputError([*problems, *self.problems])
-        if options.judge and not self.problems:  # otherwise it may be a system that could not be read
-            names = set(flatten((system.name, system.title) for system in self.systems))
-            unknown = sorted(set(options.judge) - names)
-            if unknown:
-                advice = suggest(unknown[0], names)
-                if not advice and find_families(unknown[0]):
-                    advice = ": did you mean --model?"
-                raise UsageError(f"--judge: unknown system: {', '.join(unknown)}{advice}")
-        known: list[str] = []
-        for submission in self.submissions:
-            known += [submission.name, *submission.names]
-            known += [join_folder(submission.name, name) for name in submission.names]
-        check_thresholds(options, known, self.split.measures)
         if self.functions:
             add_extra_fields(self.systems)
-        self.people = read_people(self.split, self.submissions, options, problems)
-        if options.baseline:
-            self.baseline = read_baseline(options, problems)
+
+    def check_names(self) -> None:
+        """Raise UsageError if an option names a system that is not there."""
+        names: list[str] = []
+        for submission in self.submissions:
+            names += submission.names
+            names += [join_folder(submission.name, name) for name in submission.names]
+        unknown = sorted(set(self.options.judge or ()).difference(names))
+        if unknown:
+            advice = suggest(unknown[0], names)
+            if not advice and find_families(unknown[0]):
+                advice = ": did you mean --model?"
+            raise UsageError(f"--judge: unknown system: {', '.join(unknown)}{advice}")
+        names += [submission.name for submission in self.submissions]
+        check_thresholds(self.options, names, self.split.measures)
+
+    def read_decisions(self, problems: list[str]) -> None:
+        """Read what people decided, the baseline and the last grades. Raises InputError, or UsageError."""
+        self.people = read_people(self.split, self.submissions, self.options, problems)
+        if self.options.baseline:
+            self.baseline = read_baseline(self.options, problems)
         if problems:
             raise InputError(problems)
         stored = list(flatten(run.measures for run in self.baseline.values()))
-        self.gate = choose_gate(options, self.split.measures, stored, stored)
-        if not options.dry_run:
+        self.gate = choose_gate(self.options, self.split.measures, stored, stored)
+        if not self.options.dry_run:
             self.withdrawn = add_last_grades(self.split, self.submissions, self.last)
 
     def warnings(self) -> list[Message]:
@@ -8175,7 +8179,7 @@ class GradeSplit(Command):
         for system in submission.systems:
             results = build_results(self.split, system, self.judging)
             if self.people.labels and system.is_judged:
-                results["llm_judge"]["human"] = compare_with_people(self.people, [system])
+                results["llm_judge"]["human"] = describe_people(self.people, system)
             inputs = (self.split.file, system.file, *self.people.files)
             warnings = [*self.split.warnings, *system.warnings]
             results["run"] = {
@@ -8220,13 +8224,14 @@ class GradeSplit(Command):
     @functools.cached_property
     def left(self) -> list[Submission]:
         """Those that earlier runs have graded, and this one has not: nothing of them is current."""
-        folders = sorted(glob.glob(f"{glob.escape(GRADED_FOLDER.format(split=self.split.name))}/*/"))
+        folders = find_files(GRADED_FOLDER.format(split=self.split.name), "*/")
         current = {fold_text(submission.output_folder) for submission in self.submissions}
         left = []
-        for path in map(Path, folders if self.options.submissions else ()):
-            if fold_text(path.as_posix()) not in current:
+        for name, path in folders.items() if self.options.submissions else ():
+            folder = Path(path).as_posix()
+            if fold_text(folder) not in current:
                 problem = "no submission of the class has this name any more"
-                left.append(Submission(path.name, output_folder=path.as_posix(), problems=[problem]))
+                left.append(Submission(name, output_folder=folder, problems=[problem]))
         return left
 
     def list_reports(self) -> Iterator[OutputFile]:
@@ -8283,8 +8288,8 @@ class GradeSplit(Command):
             lines.append(render_split_text(self.submissions[0], self.split))
             lines.append(render_text([self.baseline_part]))
         systems = filter(self.options.judges, self.systems)
-        for decision in find_unequal_decisions(systems, self.split.criteria):
-            lines.append(escape_console(f"{decision.system.title}: Overridden {decision.describe()}"))
+        for system, _, text in find_unequal_decisions(systems, self.split.criteria):
+            lines.append(escape_console(f"{system.title}: Overridden {text}"))
         judges = build_judges_part(self.split.criteria, list_answers(self.systems))
         lines.append(render_text([build_people_part(self.people, self.systems), judges]))
         return "\n".join(filter(None, lines))
@@ -8349,6 +8354,10 @@ class GradedAnswer(Judged, gc=False):
     def cited(self) -> list[str]:
         return sorted(set(self.prediction.evidence_sentences))
 
+    @property
+    def top_document(self) -> str | None:
+        return next(iter(self.prediction.retrieved_ids), None)
+
     def identify(self, criterion: SplitCriterion) -> str:
         """Return the ID that ties people's scores by a criterion to this answer."""
         return hash_answer(self.question, self.prediction, covers_citations=criterion.needs_citations)
@@ -8370,29 +8379,22 @@ class GradedAnswer(Judged, gc=False):
     def decisions(self) -> dict[str, Decision]:
         return {name: row for name, row in self.outcomes.items() if isinstance(row, Decision)}
 
+    # By the rubric
     @property
     def judgement(self) -> Judgement | None:
-        """The judge's, by the rubric; whether it counts or not."""
         return self.find_judgement(RUBRIC)
 
     @property
     def failure(self) -> Failure | None:
-        """Why there is no answer score."""
         return self.find_failure(RUBRIC)
 
     @property
     def score(self) -> float | None:
-        """The answer score that counts; None without one."""
         return self.find_score(RUBRIC)
 
     def find_score(self, criterion: Criterion) -> float | None:
         """Return the score by a criterion that counts; None without one."""
         return None if self.find_failure(criterion) else self.scores.get(criterion.measure.name)
-
-    @property
-    def level(self) -> str:
-        """The rubric level that the answer was given; "" without a score."""
-        return "" if self.score is None else str(find_nearest_level(self.score))
 
     def sort_citations(self) -> dict[str, list[str]]:
         """Return gold and cited sentences by kind; none is invented if the document's are unknown."""
@@ -8412,15 +8414,19 @@ class GradedAnswer(Judged, gc=False):
 CITATION_KINDS = ("right", "missed", "not_in_gold", "invented")
 
 
+# The gold_id tells whether a question is still the same one: baseline and gradebook compare it, so it changes
+# with everything that any score rests on. The answer_id is what people write into their files: besides the
+# answer it changes with all that they are shown to decide, and not with the citations, which are only part of
+# a decision on the support. The letter before the digits keeps spreadsheets from making it a number.
+
+
 def hash_gold(question: Question) -> str:
-    """Return what changes with everything in the gold set that an answer's scores rest on."""
     rubric = question.rubric or Rubric()
     gold = (question.question, question.doc_id, question.answer, *question.evidence_sentences)
     return hash_texts(*gold, rubric.description, *rubric.level_texts)
 
 
 def hash_answer(question: Question, prediction: Prediction, *, covers_citations: bool = False) -> str:
-    """Return the ID of an answer and of what a person's score rests on; no spreadsheet makes it a number."""
     rubric = question.rubric or Rubric()
     texts = [question.question_id, question.question, question.answer, rubric.description]
     texts += [*rubric.level_texts, prediction.answer]
@@ -8455,8 +8461,8 @@ class SplitCriterion(Criterion, frozen=True, kw_only=True):
 
     prepare: Callable[[Split, Question, Prediction], Case | None]  # None: nothing to judge, counts nowhere
     block: str  # of the results file
-    columns: Sequence[str]  # of the CSV file, beside that of the measure
-    details: Sequence[str] = ()  # further members of its rows in the results file
+    columns: Sequence[str]  # of the CSV file, beside that of the measure: keys of its rows in the results
+    list_details: Callable[[GradedAnswer], Mapping[str, Any]] = lambda _: {}  # of its rows in the results
     needs_citations: bool = False  # whether a system that cites nothing has submitted nothing for it
     qualify: Callable[[GradedAnswer], str] = lambda _: ""  # what people should know of the judge's word
 
@@ -8505,6 +8511,24 @@ def qualify_support(answer: GradedAnswer) -> str:
     return text
 
 
+def list_answer_details(answer: GradedAnswer) -> Mapping[str, Any]:
+    score = answer.scores.get(ANSWER_MEASURE.name)
+    return {
+        "answer_score_normalized": None if score is None else normalize_score(score),
+        EVIDENCE_MEASURE.name: answer.scores.get(EVIDENCE_MEASURE.name),
+        "evidence_method": choose_evidence_method(answer.gold, answer.document.sentences),
+        COMBINED_MEASURE.name: answer.scores.get(COMBINED_MEASURE.name),
+        "gold_sentences": answer.gold,
+        "pred_sentences": answer.cited,
+    }
+
+
+def list_support_details(answer: GradedAnswer) -> Mapping[str, Any]:
+    scored = answer.find_decision(SUPPORT) or answer.find_judgement(SUPPORT)
+    word = SUPPORT.find_word(scored) if scored else None
+    return {"support": word, "cited_doc_id": answer.cited_doc_id or None, "pred_sentences": answer.cited}
+
+
 def prepare_answer(prompt: str, _: Split, question: Question, prediction: Prediction) -> Case:
     """Return the usual case: a blank answer has the lowest score, any other is shown to the judge."""
     texts = list_answer_texts(question, prediction)
@@ -8533,10 +8557,7 @@ RUBRIC = build_criterion(
     block="llm_judge",
     prefix="",
     columns=("answer_id", "answer_rationale", "failure", "flags", *OVERRIDE_COLUMNS),
-    details=(
-        *("answer_score_normalized", EVIDENCE_MEASURE.name, "evidence_method", COMBINED_MEASURE.name),
-        *("gold_sentences", "pred_sentences"),
-    ),
+    list_details=list_answer_details,
 )
 SUPPORT = build_criterion(
     "support",
@@ -8550,7 +8571,7 @@ SUPPORT = build_criterion(
     ),
     prepare=prepare_support,
     columns=["support", *(f"support_{name}" for name in ("rationale", "failure", *OVERRIDE_COLUMNS))],
-    details=("support", "cited_doc_id", "pred_sentences"),
+    list_details=list_support_details,
     needs_citations=True,
     qualify=qualify_support,
 )
@@ -8634,7 +8655,7 @@ def add_outcomes(
     outcomes: Outcomes | None,
     decisions: Mapping[DecisionKey, Decision],
 ) -> None:
-    """Add scores by a criterion: people's, and the judge's unless there is none. A missing one counts 0."""
+    """Add scores by a criterion: people's, and the judge's unless there is none (None for the outcomes)."""
     found: list[tuple[GradedAnswer, Outcome | Decision]] = []
     is_asked = False
     for position, case in cases:
@@ -8646,16 +8667,18 @@ def add_outcomes(
         is_asked = is_asked or case.asked
         decision = decisions.get((system.title, answer.question.question_id, criterion.name))
         found.append((answer, msgspec.structs.replace(decision, judged=case) if decision else case))
+    # A system is scored by a model, and what it has missed counts 0, so that a lost call never helps; or by
+    # people alone, and an answer on which they have not decided has no score; or by nobody. Then answers that
+    # a model was to judge say so, which keeps points blank and the exit code at 3.
     is_by_model = outcomes is not None and (is_asked or not found)
-    if is_by_model or any(isinstance(counted, Decision) for _, counted in found):
+    is_judged = is_by_model or any(isinstance(counted, Decision) for _, counted in found)
+    if is_judged:
         system.judged.append(criterion)
-    elif outcomes is None:
-        return
-    for answer, counted in found:
+    for answer, counted in found if is_judged or outcomes is not None else ():
         question = answer.question
-        if criterion in system.judged:
-            answer.flags = find_flags(answer.prediction.answer, question.question, question.answer)
         answer.outcomes[criterion.name] = counted
+        if is_judged:
+            answer.flags = find_flags(answer.prediction.answer, question.question, question.answer)
         if is_by_model or not isinstance(counted, Failure):
             answer.scores[criterion.measure.name] = counted.score
 
@@ -8721,7 +8744,9 @@ def add_obstacles(scores: Scores, incomplete: Iterable[SplitCriterion]) -> None:
     for criterion in incomplete:
         scores.obstacles |= dict.fromkeys(criterion.measures, State.MISSING_JUDGEMENTS)
     scores.obstacles |= dict.fromkeys(scores.not_submitted, State.NOT_SUBMITTED)
-    if EVIDENCE_MEASURE.name in scores.not_submitted:  # it is half of the combined score
+    # The combined score is half evidence. Without any citation it still counts, as half of the answer score,
+    # but a difference to a system that cites would be called one of quality.
+    if EVIDENCE_MEASURE.name in scores.not_submitted:
         scores.obstacles[COMBINED_MEASURE.name] = State.NOT_SUBMITTED
 
 
@@ -8739,13 +8764,18 @@ def build_results(split: Split, system: System, judging: Judging) -> dict[str, A
             for measure in RECALL_MEASURES.values()
         },
         "total": len(answers),
-        "per_question": build_rows(answers, RETRIEVAL_COLUMNS),
+        "per_question": (
+            build_row(answer, RETRIEVAL_MEASURES, retrieved_top_1=answer.top_document) for answer in answers
+        ),
     }
     results["citation"] |= {
         "total_questions": len(answers),
         "questions_with_evidence": len(cited),
         **sum_scores(cited, CITATION_MEASURES),
-        "per_question": build_rows(cited, CITATION_COLUMNS),
+        "per_question": (
+            build_row(answer, CITATION_MEASURES, gold_sentences=answer.gold, pred_sentences=answer.cited)
+            for answer in cited
+        ),
     }
     for criterion in system.judged:
         results[criterion.block] |= build_judge_results(split, system, criterion, judging)
@@ -8762,7 +8792,6 @@ def build_results(split: Split, system: System, judging: Judging) -> dict[str, A
 
 
 def summarize_blocks(system: System, means: Mapping[str, Mean]) -> dict[str, dict[str, Any]]:
-    """Return the means by their block of the results file."""
     return {block: summarize_means(means, measures) for block, measures in system.blocks.items()}
 
 
@@ -8772,10 +8801,6 @@ def build_judge_results(
     score = criterion.measure.name
     rows = [answer for answer in system.answers if score in answer.scores or answer.find_failure(criterion)]
     scored = [answer for answer in rows if score in answer.scores]
-    columns = [
-        *("question_id", "gold_id", "answer_id", score, f"{criterion.name}_rationale", "failure"),
-        *(*criterion.details, *OVERRIDE_COLUMNS, *criterion.list_columns(split.further), "flags"),
-    ]
     further = {"repeats": judging.repeats, "judges": describe_judges(criterion, rows)}
     return {
         "total_questions": len(system.answers),
@@ -8789,7 +8814,7 @@ def build_judge_results(
         "unjudged_questions": list_ids(system.find_missing(criterion, False)),
         "flagged_questions": list_ids(answer for answer in rows if answer.flags),
         "usage": describe_judge_usage(judging, [answer.find_judgement(criterion) for answer in rows]),
-        "per_question": build_rows(rows, columns, [criterion]),
+        "per_question": (build_judged_row(answer, criterion, split.further) for answer in rows),
     }
 
 
@@ -8824,68 +8849,35 @@ def sum_scores(answers: Sequence[GradedAnswer], measures: Iterable[Measure]) -> 
     return sums
 
 
-RETRIEVAL_COLUMNS = (
-    *("question_id", "gold_id", "gold_doc_id", "retrieved_top_1"),
-    *(measure.name for measure in RETRIEVAL_MEASURES),
-)
-CITATION_COLUMNS = (
-    *("question_id", "gold_id", "gold_doc_id", "gold_sentences", "pred_sentences"),
-    *(measure.name for measure in CITATION_MEASURES),
-)
-
-Fact: TypeAlias = Callable[["GradedAnswer"], Any]
-# What results say of an answer, by column. Each is computed only where it is asked for: rows are many.
-ANSWER_FACTS: Mapping[str, Fact] = {
-    "question_id": lambda answer: answer.question.question_id,
-    "gold_id": attrgetter("gold_id"),
-    "gold_doc_id": lambda answer: answer.question.doc_id,
-    "retrieved_top_1": lambda answer: next(iter(answer.prediction.retrieved_ids), None),
-    "gold_sentences": attrgetter("gold"),
-    "pred_sentences": attrgetter("cited"),
-    "answer_score_normalized": lambda answer: (
-        normalize_score(answer.scores[ANSWER_MEASURE.name]) if ANSWER_MEASURE.name in answer.scores else None
-    ),
-    "evidence_method": lambda answer: choose_evidence_method(answer.gold, answer.document.sentences),
-    "cited_doc_id": lambda answer: answer.cited_doc_id or None,
-    "flags": attrgetter("flags"),
-}
+def build_row(answer: GradedAnswer, measures: Iterable[Measure], **columns: Any) -> Mapping[str, Any]:
+    return {
+        "question_id": answer.question.question_id,
+        "gold_id": answer.gold_id,
+        "gold_doc_id": answer.question.doc_id,
+        **columns,
+        **{measure.name: answer.scores[measure.name] for measure in measures},
+    }
 
 
-def list_facts(columns: Iterable[str], criteria: Sequence[SplitCriterion]) -> dict[str, Fact]:
-    """Return how to compute columns of an answer: `judge_score` and the like are by the first criterion."""
-    facts: dict[str, Fact] = {**ANSWER_FACTS, "failure": lambda answer: answer.explain_failures(criteria)}
-    for criterion in criteria:
-        for name, find in CRITERION_FACTS.items():
-            facts[f"{criterion.name}_{name}"] = functools.partial(find, criterion=criterion)
-            facts.setdefault(name, facts[f"{criterion.name}_{name}"])
-        facts[criterion.name] = functools.partial(find_judged_word, criterion)
-    return {column: facts.get(column) or functools.partial(find_score, column) for column in columns}
-
-
-# Likewise, by a criterion
-CRITERION_FACTS: Mapping[str, Callable[..., Any]] = {
-    **JUDGED_COLUMNS,
-    "answer_id": GradedAnswer.identify,
-    "judge_score": lambda answer, criterion: getattr(answer.find_judgement(criterion), "score", None),
-    "override_reason": lambda answer, criterion: getattr(answer.find_decision(criterion), "reason", None),
-}
-
-
-def find_judged_word(criterion: SplitCriterion, answer: GradedAnswer) -> Any:
-    scored = answer.find_decision(criterion) or answer.find_judgement(criterion)
-    return criterion.find_word(scored) if scored else None
-
-
-def find_score(measure: str, answer: GradedAnswer) -> float | None:
-    return answer.scores.get(measure)
-
-
-def build_rows(
-    answers: Iterable[GradedAnswer], columns: Sequence[str], criteria: Sequence[SplitCriterion] = ()
-) -> Iterator[dict[str, Any]]:
-    facts = list_facts(columns, criteria)
-    for answer in answers:
-        yield {column: find(answer) for column, find in facts.items()}
+def build_judged_row(
+    answer: GradedAnswer, criterion: SplitCriterion, further: Iterable[str]
+) -> Mapping[str, Any]:
+    """Return what results say of an answer by a criterion. Its keys are columns of the CSV, too."""
+    judgement = answer.find_judgement(criterion)
+    decision = answer.find_decision(criterion)
+    return {
+        "question_id": answer.question.question_id,
+        "gold_id": answer.gold_id,
+        "answer_id": answer.identify(criterion),
+        criterion.measure.name: answer.scores.get(criterion.measure.name),
+        f"{criterion.name}_rationale": answer.find_rationale(criterion),
+        "failure": answer.explain_failures([criterion]),
+        **criterion.list_details(answer),
+        "judge_score": judgement.score if judgement else None,
+        "override_reason": decision.reason if decision else None,
+        **{f"{criterion.name}_{kind}": JUDGED_COLUMNS[kind](answer, criterion) for kind in further},
+        "flags": answer.flags,
+    }
 
 
 def describe_judge_usage(judging: Judging, outcomes: Iterable[Judgement | None]) -> dict[str, Any]:
@@ -8940,8 +8932,7 @@ def restore_run(
         criterion = find_criterion(block)
         if criterion and content.per_question:
             criteria.append(criterion)
-            prompt_hash = content.prompt_hash or blocks["run"].prompt_hash
-            judged_by = JudgedBy(content.judge_model, prompt_hash, content.repeats)
+            judged_by = JudgedBy(content.judge_model, content.prompt_hash, content.repeats)
             judges |= dict.fromkeys(criterion.measures, judged_by)
             if any(row.get("failure") for row in content.per_question):
                 incomplete.append(criterion)
@@ -8984,9 +8975,6 @@ def read_baseline(options: SplitOptions, problems: list[str]) -> Mapping[str, St
         if inputs and inputs[0] != questions_file:
             problems.append(f"{path}: {name}: run: results of {inputs[0]}, not of {questions_file}")
         runs[name] = restore_run(name, blocks, file, problems)
-    keys = flatten(run.keys for run in runs.values())
-    if file.data is not None and not problems and not any(gold_id for _, gold_id in keys):
-        problems.append(f"{path}: no row has a gold_id: grade that input again with this version")
     return runs
 
 
@@ -9044,7 +9032,7 @@ class FoundRow(NamedTuple):
     row: Label
     criterion: str  # its name
     score: float | None
-    keys: Sequence[AnswerKey] = ()
+    keys: Sequence[AnswerKey]
 
 
 class AnswerIndex(NamedTuple):
@@ -9053,14 +9041,14 @@ class AnswerIndex(NamedTuple):
     # What a row may call a system -> its title. A submission's name is also that of its only system.
     titles: dict[str, str]
     gold: dict[str, str]  # question ID -> hash of the gold
-    criteria: Mapping[str, SplitCriterion]  # by name
-    # Equal answers by ID, without citations and with them, in the order in which a sheet draws them.
-    copies: dict[bool, dict[str, list[AnswerKey]]]
+    criteria: dict[str, SplitCriterion]  # by what a row may call them
+    # Equal answers by whether their citations count, and by ID, in the order in which a sheet draws them
+    copies: dict[tuple[bool, str], list[AnswerKey]]
     judged: set[AnswerKey]  # that a sheet may have
     list_earlier: Callable[[], set[str]]  # the IDs of the questions of the last results
 
-    def compute_draw(self, key: AnswerKey) -> bytes:
-        return compute_draw(key, self.gold[key[1]])
+
+RUBRIC_NAMES = {"": RUBRIC, "rubric": RUBRIC, RUBRIC.name: RUBRIC}
 
 
 def read_people(
@@ -9088,40 +9076,36 @@ def find_people_file(named: str | None, usual: str, split: Split) -> str:
 
 
 def index_answers(split: Split, submissions: Sequence[Submission], options: SplitOptions) -> AnswerIndex:
-    titles: dict[str, str] = {}
     gold = {question.question_id: hash_gold(question) for question in split.questions}
-    criteria = {criterion.name: criterion for criterion in split.criteria}
-    copies: dict[bool, dict[str, list[AnswerKey]]] = {
-        criterion.needs_citations: defaultdict(list) for criterion in split.criteria
-    }
-    judged: set[AnswerKey] = set()
-    is_class = bool(options.submissions)
-    list_earlier = functools.cache(functools.partial(list_earlier_questions, split, is_class=is_class))
-    index = AnswerIndex(titles, gold, criteria, copies, judged, list_earlier)
+    criteria = {fold_text(criterion.name): criterion for criterion in split.criteria}
+    list_earlier = functools.cache(functools.partial(list_earlier_questions, split))
+    index = AnswerIndex({}, gold, criteria | RUBRIC_NAMES, defaultdict(list), set(), list_earlier)
+    forms = {criterion.needs_citations for criterion in split.criteria}
     for submission in submissions:
         if submission.name and len(submission.names) < 2:
-            titles[submission.name] = join_folder(submission.name, *submission.names)
+            index.titles[submission.name] = join_folder(submission.name, *submission.names)
         for name in (*submission.names, *submission.others):
             title = join_folder(submission.name, name)
-            titles[title] = title
+            index.titles[title] = title
         for system, question in itertools.product(submission.systems, split.questions):
             prediction = system.predict(question)
             key = (system.title, question.question_id)
-            for covers, by_id in copies.items():
-                by_id[hash_answer(question, prediction, covers_citations=covers)].append(key)
+            for covers in forms:
+                answer_id = hash_answer(question, prediction, covers_citations=covers)
+                index.copies[covers, answer_id].append(key)
             if question.rubric and not is_blank(prediction.answer) and options.judges(system):
-                judged.add(key)
-    for by_id in copies.values():
-        for keys in by_id.values():
-            keys.sort(key=index.compute_draw)
+                index.judged.add(key)
+    for keys in index.copies.values():
+        keys.sort(key=lambda key: compute_draw(key, gold[key[1]]))
     return index
 
 
-def list_earlier_questions(split: Split, *, is_class: bool) -> set[str]:
+def list_earlier_questions(split: Split) -> set[str]:
     """Return the IDs of the questions in the last results, and of those that were struck before."""
-    folder = GRADED_FOLDER.format(split=split.name) + "/*" if is_class else glob.escape(split.root)
+    file_name = RESULTS_FILE.format(split=split.name)
+    graded = find_files(GRADED_FOLDER.format(split=split.name), f"*/{file_name}")
     names: set[str] = set()
-    for path in glob.glob(os.path.join(folder, RESULTS_FILE.format(split=split.name))):
+    for path in (os.path.join(split.root, file_name), *graded.values()):
         for blocks in read_results(read_file(path, []), []).values():
             names.update(str(row.get("question_id")) for row in blocks["retrieval"].per_question)
             names.update(blocks["run"].struck_questions)
@@ -9147,24 +9131,22 @@ def read_overrides(path: str, people: People, index: AnswerIndex, problems: list
 
 def read_labels(path: str, people: People, index: AnswerIndex, problems: list[str]) -> None:
     """Read people's scores of drawn answers. A row of the sheet counts for those that were drawn only."""
-    rows = read_people_rows(Label, path, people, index._replace(criteria={RUBRIC.name: RUBRIC}), problems)
+    rows = read_people_rows(Label, path, people, index._replace(criteria=RUBRIC_NAMES), problems)
     drawn = [found for found in rows if not found.row.why.strip()]
     first_copies = [found.keys[0] for found in drawn if not found.row.system]
-    last_draw = max((index.compute_draw(key) for key in first_copies), default=b"")
+    last_draw = max((compute_draw(key, index.gold[key[1]]) for key in first_copies), default=b"")
     labels = [found for found in drawn if found.score is not None]
     for found in labels:
         rater = fold_cell(found.row.rater)
         for key in found.keys:
-            if not found.row.system and index.compute_draw(key) > last_draw:
+            if not found.row.system and compute_draw(key, index.gold[key[1]]) > last_draw:
                 continue  # it is equal to one that was drawn
             first = people.labels.setdefault(key, {}).setdefault(rater, found)
             if first is not found:
                 what = f"two scores by {rater or 'the same person'} for {key[1]} of {key[0]}"
                 problems.append(f"{found.place}{what}; the first: {first.place.rstrip(': ')}")
                 break
-    n_by_hand = sum(not found.row.answer_id for found in labels)
-    by_hand = f", {n_by_hand} without answer_id" if n_by_hand else ""
-    people.remarks.append(f"Labels: {len(labels)} in {path}{by_hand}")
+    people.remarks.append(f"Labels: {len(labels)} in {path}")
 
 
 def read_people_rows(
@@ -9178,22 +9160,25 @@ def read_people_rows(
     if raw_rows and "score" not in columns:
         problems.append(f"{path}: no column score; found {shorten_names(sorted(columns))}")
         return []
-    rows = list(parse_people_rows(kind, raw_rows, index, problems))
-    titles = match_forms([found.row.system for found in rows], index.titles, fold_cell)
-    names = match_forms([found.row.question_id for found in rows], index.gold, fold_cell)
+    parsed = [(raw.locate(), parse_row(kind, raw, problems)) for raw in raw_rows]
+    rows = [(place, row) for place, row in parsed if row is not None]
+    titles = match_forms([row.system for _, row in rows], index.titles, fold_cell)
+    names = match_forms([row.question_id for _, row in rows], index.gold, fold_cell)
     faults: dict[str, list[str]] = defaultdict(list)
     complete = []
-    for found in rows:
-        row = found.row
+    for place, row in rows:
         title = titles.get(row.system, row.system)
         if title not in (row.system, fold_cell(row.system)):
-            faults[RENAMED_ROWS].append(f'{found.place}"{row.system}" for "{title}"')
+            faults[RENAMED_ROWS].append(f'{place}"{row.system}" for "{title}"')
         row.system = title
         row.question_id = names.get(row.question_id, row.question_id)
         try:
-            complete.append(found._replace(keys=find_row_answers(found, index)))
+            complete.append(find_row(place, row, index))
         except RowFault as fault:
-            faults[fault.kind].append(f"{found.place}{fault}")
+            kind_of_fault, text = fault.args
+            faults[kind_of_fault].append(f"{place}{text}")
+        except ValueError as error:
+            problems.append(f"{place}{error}")
     if STRUCK_ROWS in faults:
         people.struck = sorted(index.list_earlier() - index.gold.keys())
     for name, lines in faults.items():
@@ -9207,30 +9192,8 @@ def read_people_rows(
     return complete
 
 
-def parse_people_rows(
-    kind: type[Label], rows: Iterable[JsonRow], index: AnswerIndex, problems: list[str]
-) -> Iterator[FoundRow]:
-    """Yield the rows with their scores, and still without answers."""
-    names = {"": RUBRIC.name, "rubric": RUBRIC.name, **{fold_text(name): name for name in index.criteria}}
-    for raw in rows:
-        row = parse_row(kind, raw, problems)
-        if row is None:
-            continue
-        name = names.get(fold_text(row.criterion), row.criterion)
-        criterion = index.criteria.get(name)
-        try:
-            score = criterion.parse_score(row.score) if criterion and row.score is not None else None
-            yield FoundRow(raw.locate(), row, name, score)
-        except ValueError as error:
-            problems.append(f"{raw.locate()}{error}")
-
-
 class RowFault(Exception):
-    """A row of people's files does not count."""
-
-    def __init__(self, kind: str, text: str) -> None:
-        super().__init__(text)
-        self.kind = kind
+    """A row of people's files does not count: the kind of fault, and what is wrong."""
 
 
 UNKNOWN_ROWS = "rows for unknown systems or questions, which do not count"
@@ -9247,9 +9210,19 @@ REJECTED_ROWS = {UNKNOWN_ROWS, UNKNOWN_CRITERIA, OUTDATED_DECISIONS, CONTRADICTI
 NOTED_ROWS = {STRUCK_ROWS, OUTDATED_LABELS}  # there is nothing to do about them
 
 
-def find_row_answers(found: FoundRow, index: AnswerIndex) -> list[AnswerKey]:
+def find_row(place: str, row: Label, index: AnswerIndex) -> FoundRow:
+    """Return a row with its score and its answers. Raises ValueError for the one, RowFault for the others."""
+    criterion = index.criteria.get(fold_text(row.criterion))
+    if criterion is None:
+        known = dict.fromkeys(criterion.name for criterion in index.criteria.values())
+        advice = f"criterion {row.criterion}; the criteria are {shorten_names(list(known))}"
+        raise RowFault(UNKNOWN_CRITERIA, advice)
+    score = None if row.score is None else criterion.parse_score(row.score)
+    return FoundRow(place, row, criterion.name, score, find_row_answers(row, criterion, index))
+
+
+def find_row_answers(row: Label, criterion: SplitCriterion, index: AnswerIndex) -> list[AnswerKey]:
     """Return the answers that a row is about. Raises RowFault if there are none."""
-    row = found.row
     what = f"{row.question_id} {row.system}".strip()
     title = index.titles.get(row.system, "")
     if row.question_id not in index.gold:
@@ -9260,11 +9233,7 @@ def find_row_answers(found: FoundRow, index: AnswerIndex) -> list[AnswerKey]:
         own = [name for name in index.titles if name.startswith(f"{row.system}/")]
         advice = f"; name one of {shorten_names(own)}" if own else suggest(row.system, index.titles)
         raise RowFault(UNKNOWN_ROWS, f"system {row.system}{advice}")
-    if found.criterion not in index.criteria:
-        advice = f"criterion {found.criterion}; the criteria are {shorten_names(list(index.criteria))}"
-        raise RowFault(UNKNOWN_CRITERIA, advice)
-    by_id = index.copies[index.criteria[found.criterion].needs_citations]
-    copies = by_id.get(fold_cell(row.answer_id), [])
+    copies = index.copies.get((criterion.needs_citations, fold_cell(row.answer_id)), [])
     equal = [key for key in copies if key[1] == row.question_id and title in ("", key[0])]
     if copies and not equal:
         owner = f"{copies[0][1]} of {copies[0][0]}"
@@ -9295,80 +9264,120 @@ def compute_draw(key: AnswerKey, gold_id: str) -> bytes:
     return hashlib.sha256(f"{question_id}\0{title}\0{gold_id}".encode("utf-8", "replace")).digest()
 
 
-def compare_with_people(people: People, systems: Iterable[System]) -> dict[str, Any]:
-    """Compare the judge's scores, rounded to levels, with people's.
+class PeopleAgreement(NamedTuple):
+    """How far the judge's scores agree with people's, by the names that results have for it."""
 
-    Blank answers, whose score is known, need no label; they count in the corrected mean. There the label of
-    equal answers counts for each of them.
-    """
-    answers: list[tuple[GradedAnswer, Judgement]] = []
-    n_blank = 0
-    means: list[float | None] = []  # of people
-    labels: list[dict[str, float]] = []  # by rater, each once: on the first of equal answers
+    labels: int
+    raters: int
+    questions: int  # labelled answers
+    documents: int
+    most_common_label: float | None
+    most_common_label_share: float | None
+    krippendorff_alpha: float | None
+    krippendorff_alpha_of_people: float | None
+    answers_judged: int
+    judge_weight: float | None  # in the corrected mean
+    rates: dict[str, Mean]  # the others
+
+
+class LabelledAnswer(NamedTuple):
+    """A judged answer that is not blank, with people's scores if it has any."""
+
+    score: float  # the judge's
+    document: str
+    mean: float | None  # of people; equal answers share their labels
+    labels: dict[str, float]  # by rater, on the first of equal answers only: each counts once
+
+
+def collect_labels(people: People, systems: Iterable[System]) -> list[LabelledAnswer]:
+    answers = []
     counted: set[int] = set()
     for system in systems:
         for answer in system.answers:
-            if answer.judgement is NO_ANSWER:
-                n_blank += 1
-            elif answer.judgement:
+            judgement = answer.judgement
+            if judgement is not None and judgement is not NO_ANSWER:
                 given = people.labels.get((system.title, answer.question.question_id), {})
-                answers.append((answer, answer.judgement))
-                means.append(mean([row.score or 0 for row in given.values()]))
+                human = mean([row.score or 0 for row in given.values()])
                 new = {rater: row.score or 0 for rater, row in given.items() if id(row) not in counted}
-                labels.append(new)
+                answers.append(LabelledAnswer(judgement.score, answer.question.doc_id, human, new))
                 counted.update(map(id, given.values()))
-    scores = [judgement.score for _, judgement in answers]
-    documents = [answer.question.doc_id for answer, _ in answers]
-    levels = list(map(find_nearest_level, scores))
-    pairs: list[tuple[int, float]] = []
-    clusters: list[str] = []  # the documents of the pairs
-    for level, row, document in zip(levels, labels, documents, strict=True):
-        pairs += [(level, human) for human in row.values()]
-        clusters += [document] * len(row)
-    kappa = measure_coefficient(encode_ratings(pairs, clusters), "quadratic", "documents")
-    apart = [abs(level - human) for level, human in pairs]
-    exact = compute_mean(make_sample([gap == 0 for gap in apart], clusters), SHARE)
-    near = compute_mean(make_sample([gap <= 1 for gap in apart], clusters), SHARE)
-    counts = Counter(human for _, human in pairs)
-    raters = sorted(set().union(*labels))
-    ratings = [[row.get(rater) for row in labels] for rater in raters]
-    labelled = [index for index, row in enumerate(labels) if row]
-    gaps = [(mean(list(labels[index].values())) or 0) - scores[index] for index in labelled]
-    gap_sample = make_sample(gaps, [documents[index] for index in labelled])
-    lowest = min(LEVEL_SCORES.values())
-    corrected = corrected_mean(scores, means, documents, bounds=(lowest, TOP_SCORE))
-    intervals = {"exact_agreement": exact.interval, "agreement_within_1": near.interval}
-    shares = {name: interval for name, interval in intervals.items() if interval}
-    n_judged = len(scores) + n_blank
+    return answers
+
+
+def compare_with_people(people: People, systems: Sequence[System]) -> PeopleAgreement:
+    """Compare the judge's scores, rounded to levels, with people's."""
+    answers = collect_labels(people, systems)
+    n_blank = sum(answer.judgement is NO_ANSWER for answer in list_answers(systems))
+    levels = [find_nearest_level(answer.score) for answer in answers]
+    labelled = [answer for answer in answers if answer.labels]
+    items = []
+    for level, answer in zip(levels, answers, strict=True):
+        for label in answer.labels.values():
+            items.append(RatedItem("", (("document", answer.document),), [level, label]))
+    exact, near, kappa = measure_ratings(items, "quadratic", (0.0, 1.0), clustered_by="documents")
+    gaps = [(mean(list(answer.labels.values())) or 0) - answer.score for answer in labelled]
+    counts = Counter(item.ratings[1] for item in items)
+    raters = sorted(set().union(*(answer.labels for answer in labelled)))
+    ratings = [[answer.labels.get(rater) for answer in answers] for rater in raters]
+    corrected, weight = estimate_people_mean(answers, n_blank)
+    return PeopleAgreement(
+        labels=len(items),
+        raters=len(raters),
+        questions=len(labelled),
+        documents=len({answer.document for answer in labelled}),
+        most_common_label=max(counts, key=counts.__getitem__, default=None),
+        most_common_label_share=max(counts.values()) / len(items) if items else None,
+        krippendorff_alpha=krippendorff_alpha([levels, *ratings], "ordinal") if items else None,
+        krippendorff_alpha_of_people=krippendorff_alpha(ratings, "ordinal") if len(raters) > 1 else None,
+        answers_judged=len(answers) + n_blank,
+        judge_weight=weight,
+        rates={
+            "exact_agreement": exact,
+            "agreement_within_1": near,
+            "weighted_kappa": kappa,
+            "people_minus_judge": measure_gaps(
+                gaps, [answer.document for answer in labelled], TOP_SCORE - min(LEVEL_SCORES.values())
+            ),
+            "corrected_answer_score": corrected,
+        },
+    )
+
+
+def measure_gaps(gaps: Sequence[float], clusters: Sequence[Hashable], largest: float) -> Mean:
+    """Return how much higher one judge scores than another, on a scale of so many levels."""
+    interval = compute_mean_interval(make_sample(gaps, clusters), -largest, largest)
+    return Mean(mean(gaps), interval, len(gaps))
+
+
+def estimate_people_mean(answers: Sequence[LabelledAnswer], n_blank: int) -> tuple[Mean, float | None]:
+    """Return the mean that people would give to all answers, and the judge's weight in it.
+
+    Blank answers, whose score is known, need no label.
+    """
+    scores = [answer.score for answer in answers]
+    means = [answer.mean for answer in answers]
+    documents = [answer.document for answer in answers]
+    bounds = (min(LEVEL_SCORES.values()), TOP_SCORE)
+    corrected = corrected_mean(scores, means, documents, bounds=bounds)
+    n_all = len(answers) + n_blank
     estimate, low, high = [
-        value if value is None else (value * len(scores) + NO_ANSWER.score * n_blank) / n_judged
+        value if value is None else (value * len(answers) + NO_ANSWER.score * n_blank) / n_all
         for value in corrected[:3]
     ]
-    return {
-        **people.files[-1].named,
-        "labels": len(pairs),
-        "raters": len(raters),
-        "questions": len(labelled),
-        "documents": len({documents[index] for index in labelled}),
-        "most_common_label": max(counts, key=counts.__getitem__, default=None),
-        "most_common_label_share": max(counts.values()) / len(pairs) if pairs else None,
-        "exact_agreement": exact.value,
-        "agreement_within_1": near.value,
-        "weighted_kappa": kappa.value,
-        "krippendorff_alpha": krippendorff_alpha([levels, *ratings], "ordinal") if pairs else None,
-        "krippendorff_alpha_of_people": krippendorff_alpha(ratings, "ordinal") if len(raters) > 1 else None,
-        "people_minus_judge": mean(gaps),
-        "answers_judged": n_judged,
-        "corrected_answer_score": estimate,
-        "judge_weight": corrected.lambda_,
-        "ci95": shares
-        | {
-            "weighted_kappa": kappa.interval,
-            "people_minus_judge": compute_mean_interval(gap_sample, lowest - TOP_SCORE, TOP_SCORE - lowest),
-            "corrected_answer_score": None if low is None or high is None else [low, high],
-        },
-        "ci95_reason": {"weighted_kappa": kappa.reason},
-    }
+    interval = None if low is None or high is None else Interval(low, high)
+    return Mean(estimate, interval, n_all), corrected.lambda_
+
+
+def describe_people(people: People, system: System) -> dict[str, Any]:
+    found = compare_with_people(people, [system])
+    block = {**people.files[-1].named, **found._asdict(), **describe_rates(found.rates)}
+    del block["rates"]
+    return {**block, "ci95_reason": {"weighted_kappa": found.rates["weighted_kappa"].reason}}
+
+
+def describe_rates(rates: Mapping[str, Mean]) -> dict[str, Any]:
+    values = {name: rate.value for name, rate in rates.items()}
+    return {**values, "ci95": {name: rate.interval for name, rate in rates.items()}}
 
 
 PEOPLE_HEADER = (
@@ -9383,91 +9392,73 @@ MAX_SHIFT = 0.5  # levels between people and judge
 def build_people_part(people: People, systems: Sequence[System]) -> Part:
     """Return how far judge and people agree, over all judged answers and for each system with labels."""
     judged = [system for system in systems if any(answer.judgement for answer in system.answers)]
-    if not people.labels or not judged:
-        return Part("Judge and people")
-    pooled = compare_with_people(people, judged)
-    if not pooled["labels"]:
+    pooled = compare_with_people(people, judged) if people.labels and judged else None
+    if not pooled or not pooled.labels:
         return Part("Judge and people")
     rows = [list_people_cells("all", pooled)]
     lacking = []
     for system in judged if len(judged) > 1 else ():
         compared = compare_with_people(people, [system])
-        if compared["documents"] >= MIN_CLUSTERS:
+        if compared.documents >= MIN_CLUSTERS:
             rows.append(list_people_cells(system.title, compared))
         else:
             lacking.append(system)
-    weight = format_number(pooled["judge_weight"], 2)
-    of_all = f"of all {pooled['answers_judged']} judged answers"
+    weight = format_number(pooled.judge_weight, 2)
+    of_all = f"of all {pooled.answers_judged} judged answers"
     lines = [
-        f"{pooled['labels']} labels on {pooled['questions']} answers in {people.files[-1].file}",
+        f"{pooled.labels} labels on {pooled.questions} answers in {people.files[-1].file}",
         *describe_reliability(pooled),
         "Kappa has quadratic weights, alpha is ordinal.",
         f"People's mean: {of_all}, estimated from the judge's scores (weight {weight}) and the labels.",
     ]
-    if pooled["raters"] > 1:
-        alpha = format_number(pooled["krippendorff_alpha_of_people"], 2)
-        lines.append(f"Alpha of the {pooled['raters']} people among themselves: {alpha}")
+    if pooled.raters > 1:
+        alpha = format_number(pooled.krippendorff_alpha_of_people, 2)
+        lines.append(f"Alpha of the {pooled.raters} people among themselves: {alpha}")
     if lacking:
         lines.append(f"n/a, with labels on fewer than {MIN_CLUSTERS} documents: {len(lacking)} systems")
     return Part("Judge and people", PEOPLE_HEADER, rows, lines)
 
 
-def describe_reliability(compared: Mapping[str, Any]) -> list[str]:
+def describe_reliability(compared: PeopleAgreement) -> list[str]:
     """Return what it means for grades if judge and people hardly agree, or one is kinder than the other."""
     lines = []
-    kappa = compared["weighted_kappa"]
-    interval = compared["ci95"]["weighted_kappa"]
-    exact = compared["exact_agreement"]
-    common = compared["most_common_label_share"]
-    if kappa is not None and kappa < MIN_KAPPA:
-        if interval and interval.high < MIN_KAPPA and exact <= MAX_COMMON:
+    kappa = compared.rates["weighted_kappa"]
+    exact = compared.rates["exact_agreement"].value or 0
+    common = compared.most_common_label_share or 0
+    if kappa.value is not None and kappa.value < MIN_KAPPA:
+        if kappa.interval and kappa.interval.high < MIN_KAPPA and exact <= MAX_COMMON:
             lines.append(f"Kappa is below {MIN_KAPPA}: the judge's scores alone are no basis for grades.")
         else:
-            shown = format_interval(MeanCell(kappa, interval, 2))
+            shown = format_interval(MeanCell(kappa.value, kappa.interval, 2))
             lines.append(f"Kappa {shown}: cannot tell yet, label more.")
-    if kappa is not None and not interval and compared["documents"] >= MIN_CLUSTERS:
-        lines.append(f"Kappa has no interval: {compared['ci95_reason']['weighted_kappa']}.")
+    if kappa.value is not None and not kappa.interval and compared.documents >= MIN_CLUSTERS:
+        lines.append(f"Kappa has no interval: {kappa.reason}.")
     if common > MAX_COMMON:
-        labels = f"{common:.0%} of people's labels are {compared['most_common_label']}"
+        labels = f"{common:.0%} of people's labels are {compared.most_common_label}"
         lines.append(f"{labels}: kappa tells little then; exact agreement is {exact:.0%}.")
-    gap = compared["people_minus_judge"]
-    low, high = compared["ci95"]["people_minus_judge"] or (0, 0)
-    if abs(gap) > MAX_SHIFT and (low > 0 or high < 0):
-        manner = "strict" if gap > 0 else "kind"
-        effect = "low" if gap > 0 else "high"
-        points = abs(gap) * 100 * ANSWER_WEIGHT / TOP_SCORE
+    gap = compared.rates["people_minus_judge"]
+    shift = gap.value or 0
+    low, high = gap.interval or (0, 0)
+    if abs(shift) > MAX_SHIFT and (low > 0 or high < 0):
+        manner = "strict" if shift > 0 else "kind"
+        effect = "low" if shift > 0 else "high"
+        points = abs(shift) * 100 * ANSWER_WEIGHT / TOP_SCORE
         grades = f"grades by its scores are too {effect}, by about {points:.0f} of 100 points"
         lines.append(f"The judge is too {manner}: {grades}.")
     return lines
 
 
-def list_people_cells(name: str, compared: Mapping[str, Any]) -> list[Cell]:
-    cells: list[Cell] = [name, compared["labels"]]
-    for key in ("exact_agreement", "agreement_within_1"):
-        cells.append("n/a" if compared[key] is None else f"{compared[key] * 100:.0f}%")
-    for key in ("weighted_kappa", "krippendorff_alpha", "people_minus_judge", "corrected_answer_score"):
-        interval = compared["ci95"].get(key)
-        cells.append(MeanCell(compared[key], interval and Interval(*interval), 2))
-    return cells
-
-
-class UnequalDecision(NamedTuple):
-    """An override of an answer that others gave, too, and have another score for. Not for students."""
-
-    system: System
-    answer: GradedAnswer
-    criterion: SplitCriterion
-    others: list[str]  # titles of systems
-
-    def describe(self) -> str:
-        answer_id = self.answer.identify(self.criterion)
-        what = f"{self.criterion.prefix}the same answer (answer_id {answer_id}) keeps another score"
-        return f"{self.answer.question.question_id}: {what}: {shorten_names(self.others)}"
+def list_people_cells(name: str, compared: PeopleAgreement) -> list[Cell]:
+    exact, near, kappa, *others = compared.rates.values()
+    shares = ["n/a" if rate.value is None else f"{rate.value:.0%}" for rate in (exact, near)]
+    rates = [kappa, NO_MEAN._replace(value=compared.krippendorff_alpha), *others]
+    return [name, compared.labels, *shares, *(MeanCell(rate.value, rate.interval, 2) for rate in rates)]
 
 
 def find_unequal_decisions(
     systems: Iterable[System], criteria: Iterable[SplitCriterion]
-) -> list[UnequalDecision]:
+) -> list[tuple[System, GradedAnswer, str]]:
+    """Return overridden answers that others gave, too, and have another score for. Not for students."""
     answers = [(system, answer) for system in systems for answer in system.answers]
     decided = set(flatten(answer.decisions for _, answer in answers))
     decisions = []
@@ -9475,12 +9466,14 @@ def find_unequal_decisions(
         groups: dict[str, list[tuple[System, GradedAnswer]]] = defaultdict(list)
         for system, answer in answers if criterion.name in decided else ():
             groups[answer.identify(criterion)].append((system, answer))
-        for group in groups.values():
+        for answer_id, group in groups.items():
             for system, answer in group:
                 score = answer.find_score(criterion)
                 others = [other.title for other, copy in group if copy.find_score(criterion) != score]
                 if others and answer.find_decision(criterion):
-                    decisions.append(UnequalDecision(system, answer, criterion, others))
+                    what = f"the same answer (answer_id {answer_id}) keeps another score"
+                    text = f"{answer.question.question_id}: {criterion.prefix}{what}: {shorten_names(others)}"
+                    decisions.append((system, answer, text))
     return decisions
 
 
@@ -9489,12 +9482,29 @@ def find_unequal_decisions(
 ITSELF = "itself"
 MIN_ALPHA = 0.8  # below it a judge is called unstable (Krippendorff 2004)
 MAX_LEVEL_SHARE = 0.8  # of scores that are one level; above it alpha tells little
-SELF_RATES = ("exact_agreement", "agreement_within_1", "krippendorff_alpha")
-MARKER_RATES = ("exact_agreement", "agreement_within_1", "weighted_kappa", "minus_judge")
+
+
+class JudgeAgreement(NamedTuple):
+    """How far the judge agrees with itself or with a second marker."""
+
+    name: str  # ITSELF, or the marker's
+    answers: int
+    scores_of_each: int
+    largest_level_share: float
+    rates: dict[str, Mean]  # by their names in the results
 
 
 def describe_judges(criterion: Criterion, answers: Iterable[Judged]) -> dict[str, dict[str, Any]]:
-    """Return how far the judge agrees with itself and with second markers, by name; {} without any."""
+    blocks = {}
+    for found in compare_judges(criterion, answers):
+        block = {**found._asdict(), **describe_rates(found.rates)}
+        del block["name"], block["rates"]
+        blocks[found.name] = block
+    return blocks
+
+
+def compare_judges(criterion: Criterion, answers: Iterable[Judged]) -> list[JudgeAgreement]:
+    """Compare the scores of answers: all repeats of the judge, and its scores with each second marker's."""
     rated: dict[str, list[tuple[Judged, list[float]]]] = defaultdict(list)
     for answer in answers:
         judgement = answer.find_judgement(criterion)
@@ -9505,39 +9515,32 @@ def describe_judges(criterion: Criterion, answers: Iterable[Judged]) -> dict[str
             rated[ITSELF].append((answer, repeats))
         for name, score in answer.find_second_scores(criterion).items():
             rated[name].append((answer, [judgement.score, score]))
-    return {name: compare_judges(criterion, name, rows) for name, rows in rated.items()}
+    return [compare_scores(criterion, name, rows) for name, rows in rated.items()]
 
 
-def compare_judges(
+def compare_scores(
     criterion: Criterion, name: str, rated: Sequence[tuple[Judged, list[float]]]
-) -> dict[str, Any]:
-    """Return the agreement of the scores of answers: all repeats of one judge, or those of two judges."""
+) -> JudgeAgreement:
     prompt = PROMPTS[criterion.prompt]
-    levels = {score: criterion.find_level(score) for score in set(flatten(scores for _, scores in rated))}
     items = []
     for answer, scores in rated:
-        items.append(RatedItem("", (("cluster", str(answer.cluster)),), [levels[score] for score in scores]))
-    counts = Counter(flatten(item.ratings for item in items))
-    names: Sequence[str] = SELF_RATES
+        levels: list[float | None] = [criterion.find_level(score) for score in scores]
+        items.append(RatedItem("", (("cluster", str(answer.cluster)),), levels))
     if name == ITSELF:
-        found = measure_ratings(items, "ordinal", (0.0, 1.0), 1)
+        exact, near, alpha = measure_ratings(items, "ordinal", (0.0, 1.0), 1)
+        rates = {"krippendorff_alpha": alpha}
     else:
-        names = MARKER_RATES
-        found = measure_ratings(items, "quadratic", (0.0, 1.0))
+        exact, near, kappa = measure_ratings(items, "quadratic", (0.0, 1.0))
         gaps = [second - first for _, (first, second) in rated]
-        sample = make_sample(gaps, [answer.cluster for answer, _ in rated])
-        span = prompt.top - judge_blank(prompt).score
-        interval = compute_mean_interval(sample, -span, span)
-        found.append(Mean(mean(gaps), interval, len(gaps)))
+        clusters = [answer.cluster for answer, _ in rated]
+        gap = measure_gaps(gaps, clusters, prompt.top - judge_blank(prompt).score)
+        rates = {"weighted_kappa": kappa, "minus_judge": gap}
     if prompt.top <= 1:  # all are within 1
-        found[1] = NO_MEAN
-    return {
-        "answers": len(rated),
-        "scores_of_each": len(rated[0][1]),
-        **{name: rate.value for name, rate in zip(names, found, strict=True)},
-        "largest_level_share": max(counts.values()) / counts.total(),
-        "ci95": {name: rate.interval for name, rate in zip(names, found, strict=True)},
-    }
+        near = NO_MEAN
+    rates = {"exact_agreement": exact, "agreement_within_1": near, **rates}
+    counts = Counter(flatten(item.ratings for item in items))
+    share = max(counts.values()) / counts.total()
+    return JudgeAgreement(name, len(rated), len(rated[0][1]), share, rates)
 
 
 def build_judges_part(criteria: Iterable[Criterion], answers: Sequence[Judged]) -> Part:
@@ -9545,16 +9548,15 @@ def build_judges_part(criteria: Iterable[Criterion], answers: Sequence[Judged]) 
     names = set()
     lines = []
     for criterion in criteria:
-        for name, row in describe_judges(criterion, answers).items():
-            names.add(name)
+        for row in compare_judges(criterion, answers):
+            names.add(row.name)
             title = criterion.measure.title
-            rates = SELF_RATES if name == ITSELF else MARKER_RATES
-            cells: list[Cell] = [MeanCell(row[rate], row["ci95"][rate], 2) for rate in rates]
-            if name == ITSELF:
-                rows.append([f"{name}, {row['scores_of_each']} times", title, row["answers"], *cells, ""])
+            cells: list[Cell] = [MeanCell(rate.value, rate.interval, 2) for rate in row.rates.values()]
+            if row.name == ITSELF:
+                rows.append([f"{row.name}, {row.scores_of_each} times", title, row.answers, *cells, ""])
                 lines += prefix_lines(title, describe_stability(row))
             else:
-                rows.append([name, title, row["answers"], *cells])
+                rows.append([row.name, title, row.answers, *cells])
     if ITSELF in names:
         lines.append("Itself: its scores of the same answers, asked again. Alpha is ordinal.")
     if names - {ITSELF}:
@@ -9564,14 +9566,15 @@ def build_judges_part(criteria: Iterable[Criterion], answers: Sequence[Judged]) 
     return Part("Judges", header, rows, lines)
 
 
-def describe_stability(row: Mapping[str, Any]) -> list[str]:
+def describe_stability(row: JudgeAgreement) -> list[str]:
     """Return a sentence about a judge that does not give its own scores again."""
-    alpha = row["krippendorff_alpha"]
+    alpha = row.rates["krippendorff_alpha"].value
     if alpha is None or alpha >= MIN_ALPHA:
         return []
-    if row["largest_level_share"] > MAX_LEVEL_SHARE:
+    if row.largest_level_share > MAX_LEVEL_SHARE:
         share = f"more than {100 * MAX_LEVEL_SHARE:.0f} % of the scores are one level"
-        return [f"{share}: alpha tells little, and exact agreement is {row['exact_agreement']:.2f}."]
+        exact = format_number(row.rates["exact_agreement"].value, 2)
+        return [f"{share}: alpha tells little, and exact agreement is {exact}."]
     return [f"alpha is below {MIN_ALPHA}: asked again, the judge gives other scores."]
 
 
@@ -9862,7 +9865,7 @@ def list_concerns(
     split: Split,
     submission: Submission,
     groups: Iterable[Sequence[System]],
-    decisions: Iterable[UnequalDecision],
+    decisions: Iterable[tuple[System, GradedAnswer, str]],
 ) -> Iterator[tuple[WarningRecord, LinkCell]]:
     """Yield what about a submission needs attention. `groups` have equal predictions.
 
@@ -9882,10 +9885,10 @@ def list_concerns(
                 yield EQUAL, LinkCell(choose_title(submission, system), page, shorten_names(others))
     if len(submission.systems) > 1 and choose_final(submission) is None:
         yield BEST, LinkCell(submission.name, page, f"best of {len(submission.systems)} systems")
-    for decision in decisions:
-        if decision.system.submission == submission.name:
-            page = submission.link_page(split, decision.answer.question.question_id)
-            yield UNEQUAL, LinkCell(submission.name, page, decision.describe())
+    for system, answer, text in decisions:
+        if system.submission == submission.name:
+            page = submission.link_page(split, answer.question.question_id)
+            yield UNEQUAL, LinkCell(submission.name, page, text)
     for name in find_files_beside(split, submission):
         yield BESIDE, LinkCell(submission.name, page, name)
 
@@ -10306,10 +10309,6 @@ def render_split_text(submission: Submission, split: Split) -> str:
 def render_system(system: System) -> str:
     """Return one system's blocks, as the course defines them."""
     answers = system.answers
-    recalls = []
-    for k, measure in RECALL_MEASURES.items():
-        hits = f"{sum(answer.scores[measure.name] for answer in answers):.0f}/{len(answers)}"
-        recalls.append(f"Recall@{k}: {hits} = {format_mean(system, measure, 2)}%")
     averages = []
     for measure in CITATION_MEASURES:
         averages.append(f"Average {measure.title}: {format_mean(system, measure, 4)}")
@@ -10318,7 +10317,7 @@ Loaded predictions for {len(system.predictions.rows) + len(system.predictions.un
 {render_title("RETRIEVAL EVALUATION RESULTS")}
 Total Questions: {len(answers)}
 
-{chr(10).join(recalls)}
+{chr(10).join(list_retrieval_lines(system))}
 {render_title("CITATION EVALUATION RESULTS")}
 Total Questions: {len(answers)}
 Questions with Evidence: {sum(bool(answer.question.evidence_sentences) for answer in answers)}
@@ -10343,6 +10342,17 @@ Average Combined Score (0-1): {format_mean(system, COMBINED_MEASURE, 2)}"""
         text += f"\nAverage {measure.title} ({lowest}-{measure.highest:g}): {format_mean(system, measure, 2)}"
     remarks = [*describe_scored(system), *describe_cases(system)]
     return "\n".join([text, *map(escape_console, remarks)])
+
+
+def list_retrieval_lines(system: System) -> list[str]:
+    lines = []
+    for measure in RETRIEVAL_MEASURES:
+        mean = format_mean(system, measure, 4)
+        if measure in RECALL_MEASURES.values():
+            n_hits = sum(answer.scores[measure.name] for answer in system.answers)
+            mean = f"{n_hits:.0f}/{len(system.answers)} = {format_mean(system, measure, 2)}%"
+        lines.append(f"{measure.title.removesuffix(' %')}: {mean}")
+    return lines
 
 
 def format_mean(system: System, measure: Measure, digits: int) -> str:
@@ -10612,16 +10622,17 @@ def list_csv_header(
 def list_csv_rows(split: Split, systems: Sequence[System]) -> Iterator[list[object]]:
     """Yield a row for each answer to the first question, then for each to the second, and so on."""
     header = list_csv_header(split.measures, split.criteria, split.further)
-    facts = list_facts(header, split.criteria)
-    unjudged = set(facts).difference(*(criterion.columns for criterion in split.criteria))
     for position, system in itertools.product(range(len(split.questions)), systems):
         answer = system.answers[position]
         question = answer.question
-        columns = facts if answer.outcomes else unjudged
-        cells = {
-            **{column: facts[column](answer) for column in columns},
+        cells: dict[str, Any] = {**answer.scores}
+        for criterion in split.criteria[::-1] if answer.outcomes else ():  # the rubric's have no prefix
+            row = build_judged_row(answer, criterion, split.further)
+            cells |= {**{f"{criterion.name}_{name}": cell for name, cell in row.items()}, **row}
+        cells |= {
             **msgspec.structs.asdict(question),
             **{kind: ", ".join(names) for kind, names in answer.sort_citations().items()},
+            "failure": answer.explain_failures(split.criteria),
             "system": system.name,
             "flags": ", ".join(answer.flags),
             "gold_answer": question.answer,
@@ -10727,8 +10738,9 @@ def list_rubric_lines(question: Question, answers: Mapping[str, GradedAnswer]) -
     if question.rubric is None:
         return [Line("", "This question has no rubric: its answers are not judged.")]
     lines = [Line("", question.rubric.description)] if question.rubric.description else []
+    scores = {system: answer.score for system, answer in answers.items() if answer.score is not None}
     for level in RUBRIC_LEVELS:
-        given = [system for system, answer in answers.items() if answer.level == level]
+        given = [system for system, score in scores.items() if str(find_nearest_level(score)) == level]
         badges = {f"given to {system}": float(level) for system in given}
         lines.append(Line(level, question.rubric.levels.get(level, ""), badges))
     return lines
@@ -12634,10 +12646,11 @@ def measure_ratings(
     level: str,
     widths: Iterable[float] = (),
     correction: int | None = None,
+    clustered_by: str = "questions",
 ) -> list[Mean]:
     """Return the shares of pairs of ratings that differ by no more than each width, and the coefficient.
 
-    Questions are what is drawn. With a `correction` the order of the raters does not matter.
+    What the first text of an item says is drawn. With a `correction` the order of the raters does not matter.
     """
     questions = [item.texts[0] for item in rated]
     encoded = encode_ratings((item.ratings for item in rated), questions)
@@ -12651,7 +12664,7 @@ def measure_ratings(
             gaps = [abs(first - second) for first, second in itertools.combinations(item.known, 2)]
             shares.append(sum(gap <= width + 1e-9 for gap in gaps) / len(gaps))
         found.append(compute_mean(make_sample(shares, questions), SHARE))
-    return [*found, measure_coefficient(encoded, level, "questions", correction)]
+    return [*found, measure_coefficient(encoded, level, clustered_by, correction)]
 
 
 def compare_people(judges: Sequence[Rater], people: Sequence[Rater], kind: str) -> Agreement:
@@ -14053,8 +14066,7 @@ def add_extra_fields(systems: Iterable[System]) -> None:
     known = Prediction.__struct_encode_fields__
     for system in systems:
         file = read_file(system.file.file, [])
-        keys = KeyFilter(system.predictions.rows)
-        for key, row in split_members(JsonRow(file.name, file.data or b"{}"), keys).items():
+        for key, row in split_predictions(file, KeyFilter(())).items():
             prediction = system.predictions.rows.get(key)
             if prediction is not None:
                 fields = parse_row(dict[str, Any], row, []) or {}

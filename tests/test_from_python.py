@@ -273,6 +273,9 @@ def test_functions_may_return_booleans_and_see_further_fields(both: Project) -> 
     both.write("dev_strong_output.json", {"q001": {"answer": "a", "tokens": 7}, "q002": ["no object"]})
     results = evaluation.grade("dev", systems=["strong"], measures={"long": is_long})
     assert (results["strong"]["measures"]["long"], seen[2:]) == (0.5, [{"tokens": 7}, {}])
+    both.write("dev_strong_output.json", {"q9": {"answer": "a"}})  # the ID of no question
+    results = evaluation.grade("dev", systems=["strong"], measures={"long": is_long})
+    assert results["strong"]["measures"]["long"] == 0
 
 
 def test_an_exception_names_measure_system_and_question(both: Project) -> None:

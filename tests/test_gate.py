@@ -416,9 +416,6 @@ EDITED = {  # a row, or what the run says -> the message
         ),
     )
 }
-WITHOUT_IDS = {
-    "own": {"run": {}, "retrieval": {"per_question": [{"question_id": "q001", "gold_doc_id": "d1"}]}}
-}
 
 
 @table(
@@ -432,7 +429,6 @@ WITHOUT_IDS = {
         ),
         "missing": (None, [], "baseline.json: file not found"),
         "not results": ('{"own": 3}', [], "baseline.json: "),
-        "version 2": (WITHOUT_IDS, [], "baseline.json: no row has a gold_id"),
         **{name: (EDITED[name][0], [], EDITED[name][1]) for name in EDITED},
     },
 )

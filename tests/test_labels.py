@@ -115,8 +115,8 @@ IN_JSON = """[{"question_id": "q001", "system": "strong", "score": 4, "rater": "
 {"question_id": "q001", "system": "strong", "score": 4, "rater": "anna"}, 5]"""
 PROBLEMS_IN_JSON = [
     " [1]: question_id: Expected str, got array",
-    f" [2]: {WHOLE}",
     " [4]: Expected object, got int",
+    f" [2]: {WHOLE}",
     " [3]: two scores by anna for q001 of strong",
 ]
 PROBLEMS: dict[str, tuple[object, list[str]]] = {  # the file, starts of the messages about it
@@ -625,7 +625,7 @@ def test_usual_files_are_used_without_being_named(eight: Project) -> None:
     out = eight.run().out.splitlines()
     assert out[3:5] == [
         "Overrides: 1 in dev_overrides.csv",
-        "Labels: 2 in dev_labels.csv, 2 without answer_id",
+        "Labels: 2 in dev_labels.csv",
     ]
     assert "Overridden q001: 5 instead of the judge's 4: Appeal." in out
     eight.write("other.csv", labels_csv({"anna": [4, 2, 5]}))

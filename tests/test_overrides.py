@@ -255,7 +255,7 @@ MISSING_REASON = "Object missing required field reason"
     {
         "scores": (
             ["strong,q001,6,So.", "strong,q002,2.5,So.", "strong,q003,,So."],
-            [*(f"{n}: score: expected a whole number from 1 to 5" for n in (2, 3)), "4: Object missing"],
+            ["4: Object missing", *(f"{n}: score: expected a whole number from 1 to 5" for n in (2, 3))],
         ),
         "blank reasons": (
             ["strong,q001,4.0,", "strong,q002,5, "],
@@ -266,7 +266,7 @@ MISSING_REASON = "Object missing required field reason"
             ["strong,q001,5,So, far"],
             ["2: more cells than columns: put texts with ','"],
         ),
-        "two at once": (["strong,q001,7,So.", "strong,q002,5,"], ["2: score", f"3: {MISSING_REASON}"]),
+        "two at once": (["strong,q001,7,So.", "strong,q002,5,"], [f"3: {MISSING_REASON}", "2: score"]),
     },
 )
 def test_problems_in_overrides(four: Project, rows: list[str], problems: list[str]) -> None:

@@ -558,12 +558,12 @@ def test_ids_of_documents_are_compared_in_composed_letters(project: Project) -> 
         "a name like that of capitals": (
             ["a/Bob", "b/bob", "c/bob-81b637d8"],
             ["Bob", "bob", "bob-81b637d8"],
-            ["Bob", "bob{}", "bob-81b637d8"],
+            ["Bob", "bob-81b637d8", "bob-81b637d8{}"],
         ),
         "capitals": (["a/Team", "b/team"], ["Team", "team"], ["Team", "team{}"]),
         "composed letters": (["a/\u00e9", "b/e\u0301"], ["a-\u00e9", "b-\u00e9"], None),
         "composed letters in a folder": pytest.param(
-            ["\u00e9", "e\u0301"], ["\u00e9", r"e\u0301"], ["\u00e9", "e_u0301"], marks=posix_only
+            ["\u00e9", "e\u0301"], [r"\xe9", r"e\u0301"], ["_xe9", "e_u0301"], marks=posix_only
         ),
         "what nobody sees": pytest.param(
             ["ann", "ann\u200b"], ["ann", r"ann\u200b"], ["ann", "ann_u200b"], marks=posix_only
@@ -730,22 +730,6 @@ def test_a_file_that_may_be_meant_is_named(course: Project, files: Sequence[str]
     course.submission("in/bob", strong=CORRECT)
     assert course.run("dev", "--submissions", "in/*").code == 3
     assert leaderboard(course, "submission", "reason")[-1] == ("ann", reason.format(", ".join(files)))
-
-
-@posix_only
-def test_a_thousand_folders_within_each_other_are_one_problem(three: Project) -> None:
-    folders = ["in/deep" + "/a" * depth for depth in range(1001)]
-    for folder in folders:
-        (three.folder / folder).mkdir()
-    outcome = three.run(*THREE)
-    for folder in reversed(folders):  # which is too deep for a recursive removal
-        (three.folder / folder).rmdir()
-    assert leaderboard(three, "submission", "status", "reason")[-1] == (
-        *("deep", "not graded"),
-        "not a readable folder of predictions: more than 10 folders within each other",
-    )
-    lines = [line for line in outcome.err if "deep" in line]
-    assert (outcome.code, len(leaderboard(three, "rank")), len(lines)) == (3, 5, 1)
 
 
 def test_a_submission_has_at_most_ten_systems(course: Project) -> None:
