@@ -343,9 +343,9 @@ class Record(msgspec.Struct, gc=False):
     def choose(cls, row: Fields) -> Fields:
         """Return the fields of a row that `rename_fields` has renamed."""
         chosen: Fields = {}
-        for field, names in list_names(cls).items():
+        for field, names in map_names(cls).items():
             for name in names:
-                if name in row and field not in chosen and not is_empty(row[name]):
+                if name in row and field not in chosen and not is_missing(row[name]):
                     chosen[field] = row[name]
         return chosen
 
@@ -406,7 +406,7 @@ class OwnCriterion(Rubric, kw_only=True):
         return tuple(self.scale.get(level, "") for level in RUBRIC_LEVELS)
 
 
-LabelValue: TypeAlias = Annotated[Any, msgspec.Meta(description="a label")]  # of any type, kept as text
+Facet: TypeAlias = Annotated[Any, msgspec.Meta(description="a facet")]  # of any type, kept as text
 
 
 NOT_GIVEN = "(not given)"
@@ -426,9 +426,9 @@ class Question(Record, kw_only=True):
     evidence_sentences: list[str] = msgspec.field(default_factory=lambda: [NOT_GIVEN])
     lacks_evidence: Any = False  # whether the field is missing in the file
     rubric: Rubric | None = None
-    question_type: LabelValue = ""
-    edge_case_type: LabelValue = ""
-    source_dataset: LabelValue = ""
+    question_type: Facet = ""
+    edge_case_type: Facet = ""
+    source_dataset: Facet = ""
     source: str = ""
     synthetic: Any = False
     reviewed: Any = False  # whether a person has checked a synthetic question
@@ -436,16 +436,16 @@ class Question(Record, kw_only=True):
     def __post_init__(self) -> None:
         self.lacks_evidence = self.evidence_sentences == [NOT_GIVEN]
         ids = [] if self.lacks_evidence else self.evidence_sentences
-        self.evidence_sentences = read_ids("evidence_sentences", ids)
+        self.evidence_sentences = convert_ids("evidence_sentences", ids)
         self.doc_id = unicodedata.normalize("NFC", self.doc_id)
-        for label in LABELS:
-            value = getattr(self, label)
+        for facet in FACETS:
+            value = getattr(self, facet)
             if not isinstance(value, str):
-                setattr(self, label, format_compact(value))
+                setattr(self, facet, format_compact(value))
 
 
-# The labels of a question, by which results are sliced. A further field of this type is one more.
-LABELS = [field.name for field in msgspec.structs.fields(Question) if field.type == LabelValue]
+# The facets of a question, by which results are sliced. A further field of this type is one more.
+FACETS = [field.name for field in msgspec.structs.fields(Question) if field.type == Facet]
 
 
 class OpenQuestion(Record):
@@ -489,9 +489,9 @@ class Prediction(Record):
         if not (isinstance(self.question, str) and isinstance(self.answer, str)):
             self.question = format_plain(self.question) or ""
             self.answer = format_plain(self.answer) or ""
-        ids = read_ids("retrieved_docs", ids)
+        ids = convert_ids("retrieved_docs", ids)
         self.retrieved_docs = [unicodedata.normalize("NFC", name) for name in ids]
-        self.evidence_sentences = read_ids("evidence_sentences", self.evidence_sentences)
+        self.evidence_sentences = convert_ids("evidence_sentences", self.evidence_sentences)
 
     @property
     def retrieved_ids(self) -> list[str]:
@@ -500,7 +500,7 @@ class Prediction(Record):
         return ids if len(ids) <= MAX_RETRIEVED else ids[:MAX_RETRIEVED]
 
 
-def read_ids(field: str, values: Iterable[Any]) -> list[str]:
+def convert_ids(field: str, values: Iterable[Any]) -> list[str]:
     """Return IDs as texts. Raises ValueError if one is blank; the type Name would take four times as long."""
     try:
         ids = list(map(sys.intern, values))  # the same few IDs occur in many predictions
@@ -636,10 +636,10 @@ class Item(RunHead, kw_only=True):
 
         `answer` is the system's beside a gold answer or, where none is needed, if there is no other one.
         """
-        row = read_shapes(row)
+        row = find_shapes(row)
         chosen = super().choose(row)
         gold = [row[name] for name in GOLD_NAMES if row.get(name) is not None]
-        if gold and is_empty(gold[0]):
+        if gold and is_missing(gold[0]):
             chosen.pop("gold", None)  # no other name counts
         if "answer" in chosen:
             is_gold = not gold and (cls.needs_gold or "prediction" in chosen)
@@ -650,8 +650,8 @@ class Item(RunHead, kw_only=True):
         if isinstance(chosen.get("gold"), list):
             chosen["options"] = [*chosen.pop("gold"), *chosen.get("options", [])]
         for name in ("question", "prediction"):
-            text = read_last_message(chosen.pop(name, None))
-            if not is_empty(text):
+            text = find_last_message(chosen.pop(name, None))
+            if not is_missing(text):
                 chosen[name] = text
         for name in AMOUNTS:
             if isinstance(chosen.get(name), str):
@@ -667,11 +667,11 @@ class Item(RunHead, kw_only=True):
 
     def __post_init__(self) -> None:
         passages = self.context if isinstance(self.context, list) else [self.context]
-        self.context = [read_names("context", passage, *TEXT_FIELDS)[0] for passage in passages]
+        self.context = [collect_texts("context", passage, *TEXT_FIELDS)[0] for passage in passages]
         for index, source in enumerate(self.expected_sources):
-            self.expected_sources[index] = read_names("expected_sources", source, *SOURCE_FIELDS)[0]
+            self.expected_sources[index] = collect_texts("expected_sources", source, *SOURCE_FIELDS)[0]
         for index, source in enumerate(self.sources):
-            names = read_names("sources", source, *SOURCE_FIELDS)
+            names = collect_texts("sources", source, *SOURCE_FIELDS)
             matches = [name for name in names if name in self.expected_sources]
             self.sources[index] = (matches or names)[0]
 
@@ -712,7 +712,7 @@ AMOUNTS = {"latency_ms": "ms", "input_tokens": "tokens", "output_tokens": "token
 RUN_FIELDS = ("run_name", "model", "condition", "finetuned", "few_shot", "seed", "source_file")
 
 
-def is_empty(value: Any) -> bool:
+def is_missing(value: Any) -> bool:
     return value in (None, []) or (isinstance(value, str) and not value.strip())
 
 
@@ -728,7 +728,7 @@ def parse_cell(text: str) -> list[Any]:
 CONTAINERS = {path.partition(".")[0] for path in flatten(SHAPES.values())}
 
 
-def read_shapes(row: Fields) -> Fields:
+def find_shapes(row: Fields) -> Fields:
     """Return a row with the fields that SHAPES finds inside its members, where it has none of their names."""
     inner = {name: row[name] for name in CONTAINERS & row.keys() if isinstance(row[name], (dict, list))}
     if not inner:
@@ -736,18 +736,18 @@ def read_shapes(row: Fields) -> Fields:
     shaped = {name: member for name, member in row.items() if not isinstance(inner.get(name), dict)}
     for field, paths in SHAPES.items():
         names = Item.aliases.get(field, [field])
-        if not all(is_empty(shaped.get(name)) for name in names):
+        if not all(is_missing(shaped.get(name)) for name in names):
             continue
         found = [find_member(inner, path)[0] for path in paths]
         if field == "correct":
             found = [value for value in found if value in ("C", "I")]  # other scores are no verdicts
         found = [value for value in found if value is not None]  # it may be blank
         if found:
-            shaped[names[0]] = next(itertools.filterfalse(is_empty, found), "")
+            shaped[names[0]] = next(itertools.filterfalse(is_missing, found), "")
     return shaped
 
 
-def read_last_message(value: Any) -> Any:
+def find_last_message(value: Any) -> Any:
     """Return the text of a chat's last message, or of content in parts; anything else as it is."""
     if isinstance(value, list) and value and isinstance(value[-1], dict):
         value = value[-1].get("content", value)
@@ -761,7 +761,7 @@ def read_last_message(value: Any) -> Any:
     return value
 
 
-def read_names(member: str, value: Any, *fields: str) -> list[str]:
+def collect_texts(member: str, value: Any, *fields: str) -> list[str]:
     """Return a text, or those of an object in these fields. Raises ValueError if there is none."""
     candidates = [value.get(field) for field in fields] if isinstance(value, dict) else [value]
     texts = [text for text in map(format_plain, candidates) if text and text.strip()]
@@ -1210,11 +1210,11 @@ def pick_columns(row: Any, columns: Mapping[str, str]) -> Any:
     found = {field: find_member(row, path)[0] for field, path in columns.items() if field != "system"}
     if not (found and isinstance(row, dict)):
         return row
-    if all(map(is_empty, found.values())) or ("gold" in columns and is_empty(found["gold"])):
+    if all(map(is_missing, found.values())) or ("gold" in columns and is_missing(found["gold"])):
         return None
-    fields = {fold_name(name): field for field, names in list_names(Item).items() for name in names}
+    fields = {fold_name(name): field for field, names in map_names(Item).items() for name in names}
     picked = {name: member for name, member in row.items() if fields.get(fold_name(name)) not in found}
-    return picked | {list_names(Item)[field][0]: member for field, member in found.items()}
+    return picked | {map_names(Item)[field][0]: member for field, member in found.items()}
 
 
 def list_rows(
@@ -1275,9 +1275,9 @@ def choose_rows(value: Any, kind: type[Record], columns: Mapping[str, str]) -> A
     elif isinstance(value, dict):
         rows = find_list(value, kind, columns)
     if rows is not value:
-        names = [name for name in RunHead.__struct_fields__ if not is_empty(value.get(name))]
+        names = [name for name in RunHead.__struct_fields__ if not is_missing(value.get(name))]
         for row in filter(only_dict, rows if names else ()):
-            row |= {name: value[name] for name in names if is_empty(row.get(name))}
+            row |= {name: value[name] for name in names if is_missing(row.get(name))}
     return rows
 
 
@@ -1313,7 +1313,7 @@ def rank_rows(rows: Iterable[Any], kind: type[Record], columns: Mapping[str, str
     for row in itertools.islice(rows, SAMPLE_SIZE):
         with suppress(msgspec.ValidationError):
             chosen = kind.choose(rename_fields(kind, only_dict(pick_columns(row, columns))))
-            filled |= {field for field, value in chosen.items() if not is_empty(value)}
+            filled |= {field for field, value in chosen.items() if not is_missing(value)}
     ranks = [rank for rank, marks in enumerate(kind.marks) if not filled.isdisjoint(marks)]
     return min(ranks, default=len(kind.marks))
 
@@ -1390,7 +1390,7 @@ def fold_name(name: str) -> str:
 
 
 @functools.cache
-def list_names(kind: type[Record]) -> dict[str, Sequence[str]]:
+def map_names(kind: type[Record]) -> dict[str, Sequence[str]]:
     """Return the accepted names of each field of a record, the first one first."""
     return {name: [name] for name in kind.__struct_encode_fields__} | dict(kind.aliases)
 
@@ -1398,7 +1398,7 @@ def list_names(kind: type[Record]) -> dict[str, Sequence[str]]:
 @functools.cache
 def index_names(kind: type[Record]) -> dict[str, str]:
     """Return the accepted names of a record's fields, by their folded form."""
-    return {fold_name(name): name for name in flatten(list_names(kind).values())}
+    return {fold_name(name): name for name in flatten(map_names(kind).values())}
 
 
 def rename_fields(kind: type[Record], row: Fields) -> Fields:
@@ -2027,23 +2027,23 @@ class Sample(NamedTuple):
 
 def make_sample(values: Values, clusters: Clusters = None) -> Sample:
     """Return the sample of the items with a value (no NaN). Raises ValueError if the lengths differ."""
-    numbers = number_labels(range(len(values)) if clusters is None else clusters)
+    numbers = number_clusters(range(len(values)) if clusters is None else clusters)
     if len(numbers) != len(values):
         raise ValueError("values and clusters differ in length")
     column = np.asarray(values, np.float64)
     return Sample(column, numbers).score(column)
 
 
-def number_labels(labels: Sequence[Hashable] | Array) -> Array:
-    """Return the number of each label, in their order: results do not depend on the order of the items."""
-    labels = labels.tolist() if isinstance(labels, np.ndarray) else labels
-    distinct = set(labels)
+def number_clusters(clusters: Sequence[Hashable] | Array) -> Array:
+    """Return the number of each cluster, in their order: results do not depend on the order of the items."""
+    clusters = clusters.tolist() if isinstance(clusters, np.ndarray) else clusters
+    distinct = set(clusters)
     try:
         ordered = sorted(distinct)
     except TypeError:
         ordered = sorted(distinct, key=repr)
-    numbers = {label: number for number, label in enumerate(ordered)}
-    return np.array([numbers[label] for label in labels], np.intp)
+    numbers = {cluster: number for number, cluster in enumerate(ordered)}
+    return np.array([numbers[cluster] for cluster in clusters], np.intp)
 
 
 def mean(values: Values) -> float | None:
@@ -2063,7 +2063,7 @@ class Description(msgspec.Struct):
     max: float | None = None
 
 
-def describe_values(values: Sequence[float]) -> Description:
+def summarize_values(values: Sequence[float]) -> Description:
     """Return the summary statistics of some values; all None for no values."""
     if not values:
         return Description()
@@ -2205,7 +2205,7 @@ def bootstrap_statistics(
         return [None] * compute(sums).shape[1]
     t = compute_t_quantile((1 + confidence) / 2, n_clusters - 1)
     tail = statistics.NormalDist().cdf(-math.sqrt(n_clusters / (n_clusters - 1)) * t)
-    resampled = compute(draw_resamples(n_clusters, resamples, seed) @ sums)
+    resampled = compute(resample_clusters(n_clusters, resamples, seed) @ sums)
     intervals: list[Interval | None] = []
     for column in np.sort(resampled, axis=0).T:  # np.quantile would take 20 ms to import
         known = column[~np.isnan(column)]
@@ -2224,7 +2224,7 @@ def merge_rows(sums: Array) -> Array:
 
 
 @functools.lru_cache(maxsize=8)
-def draw_resamples(n_clusters: int, resamples: int, seed: int) -> Array:
+def resample_clusters(n_clusters: int, resamples: int, seed: int) -> Array:
     """Return how often each resample (a row) draws each cluster. Many clusters get fewer resamples."""
     resamples = min(resamples, MAX_RESAMPLED_CELLS // n_clusters)
     noise = hashlib.shake_128(f"resample {seed}".encode()).digest(4 * resamples * n_clusters)
@@ -2614,7 +2614,7 @@ def encode_ratings(items: Iterable[Sequence[Any]], clusters: Sequence[Hashable] 
     indices = {value: index for index, value in enumerate(values)}
     codes = [[indices.get(value, -1) for value in row] for row in rows]
     n_raters = len(rows[0]) if rows else 0
-    numbers = number_labels(clusters or [""] * len(rows))
+    numbers = number_clusters(clusters or [""] * len(rows))
     return EncodedRatings(values, np.array(codes, np.intp).reshape(len(rows), n_raters), numbers)
 
 
@@ -2746,11 +2746,11 @@ class Table(msgspec.Struct):
 
     items: Sample
     systems: dict[str, Scores] = {}
-    keys: Sequence[ItemKey] = ()  # of the items, if they are compared with earlier results
+    item_keys: Sequence[ItemKey] = ()  # if the items are compared with earlier results
 
     def select(self, rows: Array) -> Table:
         systems = {name: scores.select(rows) for name, scores in self.systems.items()}
-        keys = [self.keys[row] for row in rows] if self.keys else ()
+        keys = [self.item_keys[row] for row in rows] if self.item_keys else ()
         return Table(self.items.select(rows), systems, keys)
 
     def subtract(self, measure: Measure, system: str, other: str) -> Sample:
@@ -2827,15 +2827,15 @@ def measure_coefficient(
     return Mean(value, None if reason else interval, len(ratings.codes), len(tables), reason=reason)
 
 
-def slice_table(table: Table, labels: Iterable[str], min_items: int = MIN_SLICE) -> dict[str, Table]:
-    """Return the part of the table for each label, one per item, that enough items have."""
+def slice_table(table: Table, values: Iterable[str], min_items: int = MIN_SLICE) -> dict[str, Table]:
+    """Return the part of the table for each value, one per item, that enough items have."""
     positions: dict[str, list[int]] = defaultdict(list)
-    for position, label in enumerate(labels):
-        positions[cut_text(label)].append(position)
+    for position, value in enumerate(values):
+        positions[cut_text(value)].append(position)
     return {
-        label: table.select(np.array(rows))
-        for label, rows in sorted(positions.items())
-        if label and len(rows) >= min_items
+        value: table.select(np.array(rows))
+        for value, rows in sorted(positions.items())
+        if value and len(rows) >= min_items
     }
 
 
@@ -2956,7 +2956,7 @@ def list_differences(differences: Iterable[Difference], system: str) -> list[dic
     return rows
 
 
-BASELINE = "the baseline"  # as a system
+BASELINE_SYSTEM = "the baseline"  # as a system
 
 
 class JudgedBy(NamedTuple):
@@ -2975,24 +2975,24 @@ class JudgedBy(NamedTuple):
 class ScoredRun(msgspec.Struct):
     """The scores of one system in a run: today's, or one that a results file has stored.
 
-    Of the measures in `judges` a model or people gave the scores.
+    Of the measures in `signatures` a model or people gave the scores.
     """
 
     name: str
-    keys: Sequence[ItemKey]
+    item_keys: Sequence[ItemKey]
     scores: Scores
     measures: Sequence[Measure]
-    judges: dict[str, JudgedBy]
+    signatures: dict[str, JudgedBy]
 
     def align(self, keys: Iterable[ItemKey]) -> Scores:
         """Return the scores of the items with these keys; NaN for an item that the run lacks."""
-        positions = {key: position for position, key in enumerate(self.keys)}
+        positions = {key: position for position, key in enumerate(self.item_keys)}
         return self.scores.select(np.array([positions.get(key, -1) for key in keys], np.intp))
 
     def explain_obstacle(self, measure: Measure, before: ScoredRun) -> str:
         """Return why the scores of a measure cannot be compared with earlier ones; "" if they can."""
-        then = before.judges.get(measure.name)
-        now = self.judges.get(measure.name)
+        then = before.signatures.get(measure.name)
+        now = self.signatures.get(measure.name)
         if measure.name not in self.scores.values:
             return "not judged" if then else "not measured now"
         if then is None or now is None:
@@ -3008,7 +3008,7 @@ class StoredRun(ScoredRun):
     file: InputFile
 
 
-def read_stored_scores(rows: Sequence[JsonRow], measures: Iterable[Measure], problems: list[str]) -> Scores:
+def restore_scores(rows: Sequence[JsonRow], measures: Iterable[Measure], problems: list[str]) -> Scores:
     """Return the columns of measures. It is a problem if a score is no number, or too large for sums."""
     scores = Scores()
     for measure in measures:
@@ -3122,10 +3122,11 @@ def compare_runs(
     gaps = []
     scores = []
     for now, before in pairs:
-        table = Table(today.items, {now.name: now.align(today.keys), BASELINE: before.align(today.keys)})
-        common = set(now.keys) & set(before.keys)
-        n_possible = max(len(now.keys), len(before.keys))
-        is_common = np.array([key in common for key in today.keys], bool)
+        systems = {now.name: now.align(today.item_keys), BASELINE_SYSTEM: before.align(today.item_keys)}
+        table = Table(today.items, systems)
+        common = set(now.item_keys) & set(before.item_keys)
+        n_possible = max(len(now.item_keys), len(before.item_keys))
+        is_common = np.array([key in common for key in today.item_keys], bool)
         n_documents = len(today.items.select(is_common).sum_clusters())
         development = Development(before.file, len(common), n_possible, n_documents)
         add_changes(development, table, now, before, gate)
@@ -3134,9 +3135,9 @@ def compare_runs(
             if not change.obstacle and change.measure.name in gate:
                 tested.append(change)
                 measure = change.measure
-                gaps.append(table.subtract(measure, now.name, BASELINE).scale(measure.sign))
+                gaps.append(table.subtract(measure, now.name, BASELINE_SYSTEM).scale(measure.sign))
                 ours = table.systems[now.name].values[measure.name]
-                theirs = table.systems[BASELINE].values[measure.name]
+                theirs = table.systems[BASELINE_SYSTEM].values[measure.name]
                 lowest = measure.lowest if math.isfinite(measure.lowest) else 0
                 scores.append(table.items.score(np.where(np.isnan(theirs), np.nan, ours - lowest)))
     for change, test in zip(tested, paired_drop_tests(gaps, scores), strict=True):
@@ -3155,7 +3156,7 @@ def add_changes(
         if before.scores.obstacles.get(measure.name) is State.NOT_SUBMITTED:
             continue
         measure = todays.get(measure.name, measure)
-        change = Change(now.name, BASELINE, measure)
+        change = Change(now.name, BASELINE_SYSTEM, measure)
         gaps = measure_difference(table, change)
         change.are_equal = change.n > 0 and not gaps.values.any()
         if measure.name in gate:
@@ -3172,8 +3173,8 @@ def add_changes(
             development.changes.append(change)
         elif measure.name in gate:
             development.lost.append(measure.title)
-        then = before.judges.get(measure.name)
-        today = now.judges.get(measure.name)
+        then = before.signatures.get(measure.name)
+        today = now.signatures.get(measure.name)
         if then and today and then.repeats != today.repeats:
             note = f"repeats of each judgement: {then.repeats} in the baseline, {today.repeats} now"
             development.notes[note] = None
@@ -4173,7 +4174,7 @@ def find_flags(answer: str, *allowed: str) -> list[str]:
 # In: requests. Out: an outcome for each, from the journal, a batch or a call; what arrives is in the
 # journal before anything else happens to it. Read first: Judge.ask, then Runner (calls), Journal, Batches.
 
-KEY_VARIABLE = "GROQ_API_KEY"
+API_KEY = "GROQ_API_KEY"
 BASE_URL_VARIABLE = "GROQ_BASE_URL"
 GROQ_URL = "https://api.groq.com"
 GROQ_PREFIX = "/openai/v1"  # of the paths of Groq's API
@@ -4346,7 +4347,7 @@ class Judge(msgspec.Struct):
             missing = f"{n_missing} of {len(answered)} {judging.noun}"
             endpoint = self.journal.endpoint
             is_today = endpoint == fold_endpoint(find_endpoint().name)
-            variables = KEY_VARIABLE if is_today else f"{KEY_VARIABLE} and {BASE_URL_VARIABLE}={endpoint}"
+            variables = API_KEY if is_today else f"{API_KEY} and {BASE_URL_VARIABLE}={endpoint}"
             judging.without_api_key = f"set {variables} for the remaining {missing}"
         judging.second_markers = self.find_second_markers()
         return collect_outcomes(answered)
@@ -5021,16 +5022,16 @@ def fold_endpoint(name: str) -> str:
     return re.sub(r"(?<=://)(localhost|\[::1\])(?=[:/])", "127.0.0.1", name, count=1)
 
 
-def describe_other_key() -> str:
+def advise_on_other_key() -> str:
     """Return how to use a key of OpenAI, in parentheses; "" if there is none."""
     if not os.environ.get("OPENAI_API_KEY"):
         return ""
-    how = f'{BASE_URL_VARIABLE}=https://api.openai.com/v1 {KEY_VARIABLE}="$OPENAI_API_KEY"'
+    how = f'{BASE_URL_VARIABLE}=https://api.openai.com/v1 {API_KEY}="$OPENAI_API_KEY"'
     return f" (to use OPENAI_API_KEY: {how} and --model)"
 
 
 def find_api_key() -> str:
-    return os.environ.get(KEY_VARIABLE, "").strip()
+    return os.environ.get(API_KEY, "").strip()
 
 
 RESPONSE_FORMATS = ("a JSON schema", "JSON mode", "no response_format")  # what is asked for, in this order
@@ -5054,7 +5055,7 @@ class Service:
         self.format = 0  # of RESPONSE_FORMATS; those before it were refused
         self.lock = threading.Lock()  # guards `format`
         if not re.fullmatch(r"[!-~]+", self.api_key):
-            raise UsageError(f"{KEY_VARIABLE} holds a character that no key has")
+            raise UsageError(f"{API_KEY} holds a character that no key has")
         if endpoint.is_open and options.batch:
             raise UsageError(f"{endpoint.name}: --batch needs Groq's API")
         import groq
@@ -5606,7 +5607,7 @@ class Part(NamedTuple):
     place: Literal["box", "head", "warnings", "first", "", "folded"] = ""  # on a page, top to bottom
     n_names: int = 1  # columns that name a row, which a console repeats in each part of a wide table
     explanations: Facts = MappingProxyType({})  # on a page: of columns, by heading
-    keys: Sequence[str] = ()  # columns that a narrow window shows; the table can then be sorted and searched
+    main_columns: Sequence[str] = ()  # that a narrow window shows; the table can then be sorted and searched
     note: str = ""  # the column whose texts have a line of their own on a page
     name: str = ""
 
@@ -6002,7 +6003,7 @@ def render_html(report: Report) -> str:
     content = [tag("h1", report.title), *render_parts(report, "box"), *render_parts(report, "head")]
     content += [*render_facts(report.facts), *render_parts(report, "warnings"), *first]
     content += [*questions, *tables] if first else [*tables, *questions]
-    has_script = bool(entries) or any(part.keys for part in report.parts)
+    has_script = bool(entries) or any(part.main_columns for part in report.parts)
     policy = "default-src 'none'"
     for directive, text in (("style-src", PAGE_STYLE), ("script-src", PAGE_SCRIPT)):
         digest = hashlib.sha256(text.encode()).digest()
@@ -6036,7 +6037,7 @@ def render_parts(report: Report, place: str) -> list[Html]:
         if part.place != place or not (part.rows or part.lines):
             continue
         content = [tag(heading, part.title)]
-        if part.keys:
+        if part.main_columns:
             part = drop_constant_columns(part)
             content.append(tag("form", *render_search(), data_noun="rows", hidden=""))
         if part.rows:
@@ -6055,7 +6056,7 @@ def render_parts(report: Report, place: str) -> list[Html]:
 
 def drop_constant_columns(part: Part) -> Part:
     """Return a table without the columns that say nothing, or the same in all rows."""
-    shown = {*part.keys, part.note}
+    shown = {*part.main_columns, part.note}
     for title, cells in zip(part.header, zip(*part.rows, strict=True), strict=True):
         texts = set(map(format_cell, cells)) - {"", "n/a"}
         if len(texts) > 1 or (len(part.rows) == 1 and texts != {"0"}):
@@ -6071,7 +6072,7 @@ def render_table(part: Part) -> Html:
     for title, cell in zip(part.header, part.rows[0], strict=True):
         if title in shown:
             ends = [tag("span", f"{end:.3g}") for end in axes[title] or ()]
-            text = tag("button", title, type="button") if part.keys else title
+            text = tag("button", title, type="button") if part.main_columns else title
             content = [text, tag("small", *ends, class_="ends")] if ends else [text]
             headings.append(tag("th", *content, scope="col", class_=choose_class(part, title, cell)))
     bodies = []
@@ -6088,13 +6089,15 @@ def render_table(part: Part) -> Html:
                 notes.append(tag("tr", tag("td", str(cell), colspan=len(shown)), class_="note"))
         bodies.append(tag("tbody", tag("tr", *cells), *notes))
     head = tag("thead", tag("tr", *headings))
-    return tag("table", head, *bodies, class_="sortable" if part.keys else None, aria_label=part.title)
+    return tag(
+        "table", head, *bodies, class_="sortable" if part.main_columns else None, aria_label=part.title
+    )
 
 
 def choose_class(part: Part, title: str, cell: Cell) -> str | None:
     is_number = isinstance(cell, (int, MeanCell)) or re.fullmatch(r"[-+]?[\d.]+ ?%?|n/a", format_cell(cell))
     classes = ["number"] if is_number else []
-    return " ".join([*classes, "key"] if title in part.keys else classes) or None
+    return " ".join([*classes, "key"] if title in part.main_columns else classes) or None
 
 
 def find_axis(column: Sequence[Cell]) -> Interval | None:
@@ -6144,7 +6147,7 @@ def render_distributions(report: Report) -> list[Html]:
 
 def render_histogram(title: str, distribution: Distribution) -> Html:
     """Draw a histogram as SVG; its label has the counts."""
-    described = describe_values(distribution.values)
+    described = summarize_values(distribution.values)
     means = f", mean {described.mean:.2f}, median {described.median:.2f}"
     levels = distribution.levels
     counts = distribution.count_levels()
@@ -6247,15 +6250,15 @@ def render_png(report: Report) -> bytes:
         figure.suptitle(escape_console(report.title))
         rows = figure.subplots(n_rows, 2, squeeze=False, gridspec_kw={"width_ratios": (2, 1)})
         for axes, (title, distribution) in zip(rows, report.distributions.items(), strict=True):
-            draw_distribution(axes, title, distribution, colours)
+            plot_distribution(axes, title, distribution, colours)
         figure.savefig(stream, format="png", dpi=100, metadata={"Software": None})
     return stream.getvalue()
 
 
-def draw_distribution(axes: Sequence[Any], title: str, drawn: Distribution, colours: Facts) -> None:
+def plot_distribution(axes: Sequence[Any], title: str, drawn: Distribution, colours: Facts) -> None:
     """Draw a histogram, then a box plot and the mean with its interval."""
     histogram, spread = axes
-    described = describe_values(drawn.values)
+    described = summarize_values(drawn.values)
     mean = described.mean or 0.0
     low, high = drawn.interval or (mean, mean)
     shades = [colours[name] for name in drawn.choose_colours()]
@@ -6653,12 +6656,12 @@ def ask_requests(command: Command, console: Console, resources: ExitStack) -> tu
     if command.needs_judge and judging.unavailable:
         raise JudgeUnavailable(judging.unavailable + judging.where)
     if command.needs_judge:
-        advice = f"set {KEY_VARIABLE}, or see --dry-run{describe_other_key()}"
+        advice = f"set {API_KEY}, or see --dry-run{advise_on_other_key()}"
         if options.journal_only:
             advice = f"{command.journal_file} has no {command.noun}, so name a judge: judge=MODEL"
         raise UsageError(f"this needs a model: {advice}")
     if not judging.unavailable:
-        console.error(f"{KEY_VARIABLE} is not set: answers are not judged.{describe_other_key()}")
+        console.error(f"{API_KEY} is not set: answers are not judged.{advise_on_other_key()}")
     return {}, Judging(activity=command.activity, url=judging.url, unavailable=judging.unavailable)
 
 
@@ -6953,7 +6956,7 @@ LEADERBOARD_FILE = "{split}_leaderboard"
 GRADES_FILE = "{split}_grades.csv"
 GRADEBOOK_FILE = f"{GRADED_FOLDER}/gradebook.json"
 JUDGEMENTS_FILE = "{split}_judgements.jsonl"
-SHOWN_LABELS = (*LABELS, "source")
+SHOWN_FACETS = (*FACETS, "source")
 NUMBERED_ID = "q{:03d}"  # of a question without one, by its position
 FINAL_SYSTEM = "final"  # of a submission's systems the one that is its grade
 
@@ -7025,7 +7028,7 @@ class System(msgspec.Struct):
     origins: Sequence[str] = ()  # of these scores, a line for each criterion
     blocks: dict[str, Sequence[Measure]] = {}  # of the results file, with the measures of its answers
     means: dict[str, Mean] = {}
-    slices: dict[str, dict[str, dict[str, Mean]]] = {}  # label -> value -> means
+    slices: dict[str, dict[str, dict[str, Mean]]] = {}  # facet -> value -> means
 
     @property
     def title(self) -> str:
@@ -7827,10 +7830,10 @@ def find_misspelt_fields(file: FileData, predictions: Predictions) -> list[Warni
     members = split_predictions(file, KeyFilter(lacking))
     rows = {key: parse_row(dict[str, Any], row, []) or {} for key, row in members.items()}
     known = {name: field for field, names in FIELD_NAMES.items() for name in names.split()}
-    return describe_unknown_fields(rows, known, "predictions")
+    return find_unknown_fields(rows, known, "predictions")
 
 
-def describe_unknown_fields(
+def find_unknown_fields(
     rows: Mapping[str, Mapping[str, Any]], known: Mapping[str, str], noun: str
 ) -> list[WarningRecord]:
     """Return a warning for each field like a known one, which maps what it may be called to its name."""
@@ -7930,7 +7933,8 @@ class SplitOptions(InputOptions, JudgeOptions, GateOptions):
         metavar="N",
     )
 
-    def judges(self, system: System) -> bool:
+    def asks_about(self, system: System) -> bool:
+        """Return whether a system's answers are to be judged."""
         if self.judge is None:
             return bool(self.submissions) or system.name not in UNJUDGED_SYSTEMS
         return system.name in self.judge or system.title in self.judge
@@ -7950,7 +7954,7 @@ class GradeSplit(Command):
     submissions: Sequence[Submission] = ()  # without --submissions the current directory is the only one
     withdrawn: Sequence[str] = ()  # folders of the last gradebook that are gone
     needs_scores = False  # of answers: then F1 is no grade
-    baseline: Mapping[str, StoredRun] = MappingProxyType({})
+    earlier_runs: Mapping[str, StoredRun] = MappingProxyType({})
 
     @property
     def journal_file(self) -> str:
@@ -7986,7 +7990,7 @@ class GradeSplit(Command):
         path = LABELS_FILE.format(split=self.split.name)
         if os.path.lexists(path):
             raise UsageError(f"{path} exists and may hold scores: move it away")
-        systems = list(filter(self.options.judges, self.systems))
+        systems = list(filter(self.options.asks_about, self.systems))
         write_file(path, build_label_sheet(systems, n_drawn))
         console.print(f"Label sheet saved to: {path}")
         return EXIT_INCOMPLETE if self.problems else EXIT_OK
@@ -8041,10 +8045,10 @@ class GradeSplit(Command):
         """Read what people decided, the baseline and the last grades. Raises InputError, or UsageError."""
         self.people = read_people(self.split, self.submissions, self.options, problems)
         if self.options.baseline:
-            self.baseline = read_baseline(self.options, problems)
+            self.earlier_runs = read_baseline(self.options, problems)
         if problems:
             raise InputError(problems)
-        stored = list(flatten(run.measures for run in self.baseline.values()))
+        stored = list(flatten(run.measures for run in self.earlier_runs.values()))
         self.gate = choose_gate(self.options, self.split.measures, stored, stored)
         if not self.options.dry_run:
             self.withdrawn = add_last_grades(self.split, self.submissions, self.last)
@@ -8056,7 +8060,7 @@ class GradeSplit(Command):
         return [*messages, *warn_about_equal_predictions(self.submissions)]
 
     def requests(self) -> Iterator[Request]:
-        systems = list(filter(self.options.judges, self.systems))
+        systems = list(filter(self.options.asks_about, self.systems))
         for criterion, system in itertools.product(self.split.criteria, systems):
             for position, case in list_cases(self.split, system, criterion, self.options.limit):
                 if isinstance(case, Task):
@@ -8088,17 +8092,17 @@ class GradeSplit(Command):
     def expects_judge(self) -> bool:
         """Return whether there is something to judge, and this run or the last one asks for that."""
         options = self.options
-        has_key = bool(find_api_key()) and not options.journal_only
-        is_asked = has_key or bool(options.judge_model or self.last.judge)
+        has_api_key = bool(find_api_key()) and not options.journal_only
+        is_asked = has_api_key or bool(options.judge_model or self.last.judge)
         has_rubric = any(question.rubric for question in self.split.questions)
-        return is_asked and has_rubric and any(map(options.judges, self.systems))
+        return is_asked and has_rubric and any(map(options.asks_about, self.systems))
 
     def explain_unjudged(self, judging: Judging) -> Outcomes:
         """Return the outcomes of a class if nothing was judged. Raises UsageError if nothing can be."""
         requests = list(self.requests())
         model = self.options.judge_model
         if requests and model and not (find_api_key() or self.options.journal_only):
-            raise UsageError(f"--model {model}: the journal has nothing by it, and {KEY_VARIABLE} is not set")
+            raise UsageError(f"--model {model}: the journal has nothing by it, and {API_KEY} is not set")
         failure = Failure(judging.unavailable or NOT_JUDGED.reason, asked=False)
         return {request.id: failure for request in requests}
 
@@ -8116,7 +8120,7 @@ class GradeSplit(Command):
                     document = self.split.documents[question.doc_id]
                     prediction = system.predict(question)
                     system.answers.append(score_answer(question, prediction, document, gold_id))
-                has_scores = (has_outcomes or bool(self.people.overrides)) and self.options.judges(system)
+                has_scores = (has_outcomes or bool(self.people.overrides)) and self.options.asks_about(system)
                 for criterion in self.split.criteria if has_scores else ():
                     cases = list_cases(self.split, system, criterion, self.options.limit)
                     judged = outcomes if has_outcomes else None
@@ -8144,20 +8148,20 @@ class GradeSplit(Command):
         table = Table(items, systems)
         for system in submission.systems:
             system.means |= compute_means(table, system.name, measures)
-        for label in LABELS:
-            parts = slice_table(table, map(attrgetter(label), questions)).items()
+        for facet in FACETS:
+            parts = slice_table(table, map(attrgetter(facet), questions)).items()
             for system in submission.systems:
                 means = {value: compute_means(part, system.name, measures) for value, part in parts}
-                system.slices[label] = means
+                system.slices[facet] = means
         submission.differences = compare_systems(table, measures)
         pairs = []
         for system in submission.systems:
-            if system.name in self.baseline:
-                table.keys = [(answer.question.question_id, answer.gold_id) for answer in system.answers]
+            if system.name in self.earlier_runs:
+                table.item_keys = [(answer.question.question_id, answer.gold_id) for answer in system.answers]
                 todays = list(flatten(system.blocks.values()))
                 judges = self.judging.sign_measures(system.judged)
-                run = ScoredRun(system.name, table.keys, table.systems[system.name], todays, judges)
-                pairs.append((run, self.baseline[run.name]))
+                run = ScoredRun(system.name, table.item_keys, table.systems[system.name], todays, judges)
+                pairs.append((run, self.earlier_runs[run.name]))
         self.developments = compare_runs(pairs, table, self.gate)
 
     def results(self) -> Iterator[OutputFile]:
@@ -8179,7 +8183,7 @@ class GradeSplit(Command):
         for system in submission.systems:
             results = build_results(self.split, system, self.judging)
             if self.people.labels and system.is_judged:
-                results["llm_judge"]["human"] = describe_people(self.people, system)
+                results["llm_judge"]["human"] = build_people_block(self.people, system)
             inputs = (self.split.file, system.file, *self.people.files)
             warnings = [*self.split.warnings, *system.warnings]
             results["run"] = {
@@ -8287,7 +8291,7 @@ class GradeSplit(Command):
         else:
             lines.append(render_split_text(self.submissions[0], self.split))
             lines.append(render_text([self.baseline_part]))
-        systems = filter(self.options.judges, self.systems)
+        systems = filter(self.options.asks_about, self.systems)
         for system, _, text in find_unequal_decisions(systems, self.split.criteria):
             lines.append(escape_console(f"{system.title}: Overridden {text}"))
         judges = build_judges_part(self.split.criteria, list_answers(self.systems))
@@ -8325,9 +8329,9 @@ class GradeSplit(Command):
         return warnings
 
     def shortfalls(self) -> list[str]:
-        chosen = self.options.systems or self.baseline
+        chosen = self.options.systems or self.earlier_runs
         names = [system.name for system in self.systems]
-        lost = [name for name in self.baseline if name in chosen and name not in names]
+        lost = [name for name in self.earlier_runs if name in chosen and name not in names]
         lines = [f"{name}: in the baseline, and not submitted now" for name in lost]
         return super().shortfalls() + lines
 
@@ -8462,12 +8466,12 @@ class SplitCriterion(Criterion, frozen=True, kw_only=True):
     prepare: Callable[[Split, Question, Prediction], Case | None]  # None: nothing to judge, counts nowhere
     block: str  # of the results file
     columns: Sequence[str]  # of the CSV file, beside that of the measure: keys of its rows in the results
-    list_details: Callable[[GradedAnswer], Mapping[str, Any]] = lambda _: {}  # of its rows in the results
+    build_details: Callable[[GradedAnswer], Mapping[str, Any]] = lambda _: {}  # of its rows in the results
     needs_citations: bool = False  # whether a system that cites nothing has submitted nothing for it
     qualify: Callable[[GradedAnswer], str] = lambda _: ""  # what people should know of the judge's word
 
 
-def list_answer_texts(question: Question, prediction: Prediction) -> dict[str, str]:
+def build_answer_texts(question: Question, prediction: Prediction) -> dict[str, str]:
     answer = prediction.answer[:MAX_ANSWER_CHARS]
     return {"question": question.question, "gold": question.answer, "answer": answer}
 
@@ -8477,7 +8481,7 @@ def prepare_rubric(_: Split, question: Question, prediction: Prediction) -> Case
         return None
     if is_blank(prediction.answer[:MAX_ANSWER_CHARS]):
         return NO_ANSWER
-    return Task("rubric", list_answer_texts(question, prediction) | question.rubric.texts)
+    return Task("rubric", build_answer_texts(question, prediction) | question.rubric.texts)
 
 
 NOT_JUDGED = Failure(State.NOT_JUDGED.value, asked=False)
@@ -8486,7 +8490,7 @@ NO_SUCH_SENTENCE = Judgement(0, "The document has none of the cited sentences.",
 
 
 def prepare_support(split: Split, question: Question, prediction: Prediction) -> Case | None:
-    texts = list_answer_texts(question, prediction)
+    texts = build_answer_texts(question, prediction)
     if is_blank(texts["answer"]):
         return None
     if not prediction.evidence_sentences:
@@ -8511,7 +8515,7 @@ def qualify_support(answer: GradedAnswer) -> str:
     return text
 
 
-def list_answer_details(answer: GradedAnswer) -> Mapping[str, Any]:
+def build_answer_details(answer: GradedAnswer) -> Mapping[str, Any]:
     score = answer.scores.get(ANSWER_MEASURE.name)
     return {
         "answer_score_normalized": None if score is None else normalize_score(score),
@@ -8523,7 +8527,7 @@ def list_answer_details(answer: GradedAnswer) -> Mapping[str, Any]:
     }
 
 
-def list_support_details(answer: GradedAnswer) -> Mapping[str, Any]:
+def build_support_details(answer: GradedAnswer) -> Mapping[str, Any]:
     scored = answer.find_decision(SUPPORT) or answer.find_judgement(SUPPORT)
     word = SUPPORT.find_word(scored) if scored else None
     return {"support": word, "cited_doc_id": answer.cited_doc_id or None, "pred_sentences": answer.cited}
@@ -8531,7 +8535,7 @@ def list_support_details(answer: GradedAnswer) -> Mapping[str, Any]:
 
 def prepare_answer(prompt: str, _: Split, question: Question, prediction: Prediction) -> Case:
     """Return the usual case: a blank answer has the lowest score, any other is shown to the judge."""
-    texts = list_answer_texts(question, prediction)
+    texts = build_answer_texts(question, prediction)
     return judge_blank(PROMPTS[prompt]) if is_blank(texts["answer"]) else Task(prompt, texts)
 
 
@@ -8557,7 +8561,7 @@ RUBRIC = build_criterion(
     block="llm_judge",
     prefix="",
     columns=("answer_id", "answer_rationale", "failure", "flags", *OVERRIDE_COLUMNS),
-    list_details=list_answer_details,
+    build_details=build_answer_details,
 )
 SUPPORT = build_criterion(
     "support",
@@ -8571,7 +8575,7 @@ SUPPORT = build_criterion(
     ),
     prepare=prepare_support,
     columns=["support", *(f"support_{name}" for name in ("rationale", "failure", *OVERRIDE_COLUMNS))],
-    list_details=list_support_details,
+    build_details=build_support_details,
     needs_citations=True,
     qualify=qualify_support,
 )
@@ -8609,7 +8613,7 @@ def read_criteria(
             named[value] = BUILT_IN_CRITERIA[value]
         else:
             values.append(value)
-    own = read_own_criteria(values, options.root, list_taken_names().union(functions), problems)
+    own = read_own_criteria(values, options.root, collect_taken_names().union(functions), problems)
     return [RUBRIC, *named.values(), *map(build_own_criterion, own)]
 
 
@@ -8619,11 +8623,11 @@ def build_own_criterion(own: OwnCriterion) -> SplitCriterion:
         measure_own(own, f"{own.name}_score", f"avg_{own.name}"),
         prompt=name_own_prompt(own),
         own=own,
-        prepare=lambda _, *answer: prepare_own(own, list_answer_texts(*answer)),
+        prepare=lambda _, *answer: prepare_own(own, build_answer_texts(*answer)),
     )
 
 
-def list_taken_names() -> set[str]:
+def collect_taken_names() -> set[str]:
     """Return the names that a measure, a column or a block of the results has already."""
     built_in = [RUBRIC, *BUILT_IN_CRITERIA.values()]
     measures = [*flatten(SPLIT_BLOCKS.values()), *(criterion.measure for criterion in built_in)]
@@ -8722,12 +8726,12 @@ def collect_scores(system: System) -> Scores:
     has_cited = any(answer.prediction.evidence_sentences for answer in answers)
     has_gold = any(answer.gold for answer in answers)
     if answers:
-        scores.not_submitted = list_not_submitted(has_retrieved, has_cited, has_gold, system.judged)
+        scores.not_submitted = find_not_submitted(has_retrieved, has_cited, has_gold, system.judged)
     add_obstacles(scores, list(filter(system.find_missing, system.judged)))
     return scores
 
 
-def list_not_submitted(
+def find_not_submitted(
     has_retrieved: bool, has_cited: bool, has_gold: bool, criteria: Iterable[SplitCriterion]
 ) -> set[str]:
     """Return the measures that a system has submitted nothing for. Without gold it is right to cite none."""
@@ -8783,11 +8787,11 @@ def build_results(split: Split, system: System, judging: Judging) -> dict[str, A
         n_rubrics = sum(question.rubric is not None for question in split.questions)
         results["llm_judge"] |= {"questions_with_rubrics": n_rubrics, "lambda_weight": ANSWER_WEIGHT}
     results["slices"] = {}
-    for label, slices in system.slices.items():
-        results["slices"][label] = {}
+    for facet, slices in system.slices.items():
+        results["slices"][facet] = {}
         for value, means in slices.items():
             n_questions = means[RETRIEVAL_MEASURES[0].name].n
-            results["slices"][label][value] = {"questions": n_questions, **summarize_blocks(system, means)}
+            results["slices"][facet][value] = {"questions": n_questions, **summarize_blocks(system, means)}
     return results
 
 
@@ -8801,7 +8805,7 @@ def build_judge_results(
     score = criterion.measure.name
     rows = [answer for answer in system.answers if score in answer.scores or answer.find_failure(criterion)]
     scored = [answer for answer in rows if score in answer.scores]
-    further = {"repeats": judging.repeats, "judges": describe_judges(criterion, rows)}
+    further = {"repeats": judging.repeats, "judges": summarize_judges(criterion, rows)}
     return {
         "total_questions": len(system.answers),
         "questions_scored": len(scored),
@@ -8813,7 +8817,7 @@ def build_judge_results(
         "failed_questions": list_ids(system.find_missing(criterion, True)),
         "unjudged_questions": list_ids(system.find_missing(criterion, False)),
         "flagged_questions": list_ids(answer for answer in rows if answer.flags),
-        "usage": describe_judge_usage(judging, [answer.find_judgement(criterion) for answer in rows]),
+        "usage": summarize_usage(judging, [answer.find_judgement(criterion) for answer in rows]),
         "per_question": (build_judged_row(answer, criterion, split.further) for answer in rows),
     }
 
@@ -8872,7 +8876,7 @@ def build_judged_row(
         criterion.measure.name: answer.scores.get(criterion.measure.name),
         f"{criterion.name}_rationale": answer.find_rationale(criterion),
         "failure": answer.explain_failures([criterion]),
-        **criterion.list_details(answer),
+        **criterion.build_details(answer),
         "judge_score": judgement.score if judgement else None,
         "override_reason": decision.reason if decision else None,
         **{f"{criterion.name}_{kind}": JUDGED_COLUMNS[kind](answer, criterion) for kind in further},
@@ -8880,7 +8884,7 @@ def build_judged_row(
     }
 
 
-def describe_judge_usage(judging: Judging, outcomes: Iterable[Judgement | None]) -> dict[str, Any]:
+def summarize_usage(judging: Judging, outcomes: Iterable[Judgement | None]) -> dict[str, Any]:
     """Return what the judgements cost when they were made, whichever run paid for them."""
     judgements = list(flatten(row.repeats for row in outcomes if row))
     replies = [judgement.reply for judgement in judgements if judgement.reply]
@@ -8940,12 +8944,12 @@ def restore_run(
         known = SPLIT_BLOCKS.get(block) or ([criterion.measure] if criterion else [])
         measures += [measure for measure in known if measure.name in found]
     stored = [JsonRow(file.name, row, key=f"{name}: {question_id}") for question_id, row in rows.items()]
-    scores = read_stored_scores(stored, measures, problems)
+    scores = restore_scores(stored, measures, problems)
     has_retrieved, has_cited, has_gold = (
         any(row.get(column) for row in rows.values())
         for column in ("retrieved_top_1", "pred_sentences", "gold_sentences")
     )
-    scores.not_submitted = list_not_submitted(has_retrieved, has_cited, has_gold, criteria)
+    scores.not_submitted = find_not_submitted(has_retrieved, has_cited, has_gold, criteria)
     add_obstacles(scores, incomplete)
     keys = [(question_id, str(row.get("gold_id") or "")) for question_id, row in rows.items()]
     return StoredRun(name, keys, scores, measures, judges, file.source)
@@ -9045,7 +9049,7 @@ class AnswerIndex(NamedTuple):
     # Equal answers by whether their citations count, and by ID, in the order in which a sheet draws them
     copies: dict[tuple[bool, str], list[AnswerKey]]
     judged: set[AnswerKey]  # that a sheet may have
-    list_earlier: Callable[[], set[str]]  # the IDs of the questions of the last results
+    find_earlier: Callable[[], set[str]]  # the IDs of the questions of the last results
 
 
 RUBRIC_NAMES = {"": RUBRIC, "rubric": RUBRIC, RUBRIC.name: RUBRIC}
@@ -9078,8 +9082,8 @@ def find_people_file(named: str | None, usual: str, split: Split) -> str:
 def index_answers(split: Split, submissions: Sequence[Submission], options: SplitOptions) -> AnswerIndex:
     gold = {question.question_id: hash_gold(question) for question in split.questions}
     criteria = {fold_text(criterion.name): criterion for criterion in split.criteria}
-    list_earlier = functools.cache(functools.partial(list_earlier_questions, split))
-    index = AnswerIndex({}, gold, criteria | RUBRIC_NAMES, defaultdict(list), set(), list_earlier)
+    find_earlier = functools.cache(functools.partial(find_earlier_questions, split))
+    index = AnswerIndex({}, gold, criteria | RUBRIC_NAMES, defaultdict(list), set(), find_earlier)
     forms = {criterion.needs_citations for criterion in split.criteria}
     for submission in submissions:
         if submission.name and len(submission.names) < 2:
@@ -9093,14 +9097,14 @@ def index_answers(split: Split, submissions: Sequence[Submission], options: Spli
             for covers in forms:
                 answer_id = hash_answer(question, prediction, covers_citations=covers)
                 index.copies[covers, answer_id].append(key)
-            if question.rubric and not is_blank(prediction.answer) and options.judges(system):
+            if question.rubric and not is_blank(prediction.answer) and options.asks_about(system):
                 index.judged.add(key)
     for keys in index.copies.values():
         keys.sort(key=lambda key: compute_draw(key, gold[key[1]]))
     return index
 
 
-def list_earlier_questions(split: Split) -> set[str]:
+def find_earlier_questions(split: Split) -> set[str]:
     """Return the IDs of the questions in the last results, and of those that were struck before."""
     file_name = RESULTS_FILE.format(split=split.name)
     graded = find_files(GRADED_FOLDER.format(split=split.name), f"*/{file_name}")
@@ -9180,7 +9184,7 @@ def read_people_rows(
         except ValueError as error:
             problems.append(f"{place}{error}")
     if STRUCK_ROWS in faults:
-        people.struck = sorted(index.list_earlier() - index.gold.keys())
+        people.struck = sorted(index.find_earlier() - index.gold.keys())
     for name, lines in faults.items():
         people.rejected += lines if name in REJECTED_ROWS else []
         if name == CONTRADICTIONS:
@@ -9226,7 +9230,7 @@ def find_row_answers(row: Label, criterion: SplitCriterion, index: AnswerIndex) 
     what = f"{row.question_id} {row.system}".strip()
     title = index.titles.get(row.system, "")
     if row.question_id not in index.gold:
-        if row.question_id in index.list_earlier():
+        if row.question_id in index.find_earlier():
             raise RowFault(STRUCK_ROWS, what)
         raise RowFault(UNKNOWN_ROWS, f"question {row.question_id}{suggest(row.question_id, index.gold)}")
     if row.system and not title:
@@ -9368,14 +9372,14 @@ def estimate_people_mean(answers: Sequence[LabelledAnswer], n_blank: int) -> tup
     return Mean(estimate, interval, n_all), corrected.lambda_
 
 
-def describe_people(people: People, system: System) -> dict[str, Any]:
+def build_people_block(people: People, system: System) -> dict[str, Any]:
     found = compare_with_people(people, [system])
-    block = {**people.files[-1].named, **found._asdict(), **describe_rates(found.rates)}
+    block = {**people.files[-1].named, **found._asdict(), **build_rates(found.rates)}
     del block["rates"]
     return {**block, "ci95_reason": {"weighted_kappa": found.rates["weighted_kappa"].reason}}
 
 
-def describe_rates(rates: Mapping[str, Mean]) -> dict[str, Any]:
+def build_rates(rates: Mapping[str, Mean]) -> dict[str, Any]:
     values = {name: rate.value for name, rate in rates.items()}
     return {**values, "ci95": {name: rate.interval for name, rate in rates.items()}}
 
@@ -9494,10 +9498,10 @@ class JudgeAgreement(NamedTuple):
     rates: dict[str, Mean]  # by their names in the results
 
 
-def describe_judges(criterion: Criterion, answers: Iterable[Judged]) -> dict[str, dict[str, Any]]:
+def summarize_judges(criterion: Criterion, answers: Iterable[Judged]) -> dict[str, dict[str, Any]]:
     blocks = {}
     for found in compare_judges(criterion, answers):
-        block = {**found._asdict(), **describe_rates(found.rates)}
+        block = {**found._asdict(), **build_rates(found.rates)}
         del block["name"], block["rates"]
         blocks[found.name] = block
     return blocks
@@ -10002,11 +10006,10 @@ def build_board(split: Split, rows: Sequence[BoardRow], measures: Sequence[Measu
             link = row.submission.link_page(split, ids[0]) if ids and title != "Judged" else ""
             more.append(LinkCell(str(len(ids)), link))
         table.append([*cells, *more, len(row.submission.warnings), row.reason])
-    keys = ["Rank", "Submission", "System", widest.title]
     return board._replace(
         header=[*board.header, *COUNTS, "Warnings", "Reason"],
         rows=table,
-        keys=keys,
+        main_columns=["Rank", "Submission", "System", widest.title],
         note="Reason",
     )
 
@@ -10077,7 +10080,7 @@ def build_question_part(split: Split, gradebook: Gradebook) -> Part:
     The correlation is Pearson's, of a question's scores with the means of the same students' other questions.
     """
     systems = [grade.system for grade in gradebook.grades.values() if grade.system.scored]
-    part = Part("Questions", place="folded", keys=("Question", "Mean", "Correlation"))
+    part = Part("Questions", place="folded", main_columns=("Question", "Mean", "Correlation"))
     if len(systems) < MIN_CLASS:
         return part
     scores = np.array([[answer.score for answer in system.answers] for system in systems], np.float64)
@@ -10419,7 +10422,8 @@ def describe_certainty(
     fewer: dict[int, list[str]] = defaultdict(list)
     for measure in measures:
         means = [system.find_mean(measure) for system in systems]
-        number = min((mean.n_clusters for mean in means if mean.n), default=n_documents)
+        # A mean by a second marker has no interval, and so no documents that one rests on
+        number = min((mean.n_clusters for mean in means if mean.n_clusters), default=n_documents)
         if number < n_documents:
             fewer[number].append(measure.title)
     by_measure = [f"{', '.join(titles)} by {number}" for number, titles in fewer.items()]
@@ -10445,16 +10449,16 @@ def build_systems_part(
     return build_means_part(title, ["System"], rows, measures)._replace(lines=lines)
 
 
-def build_slice_part(systems: Sequence[System], label: str, measures: Sequence[Measure]) -> Part:
+def build_slice_part(systems: Sequence[System], facet: str, measures: Sequence[Measure]) -> Part:
     rows: list[MeansRow] = []
     for system in systems:
-        for value, means in system.slices[label].items():
+        for value, means in system.slices[facet].items():
             name = value.replace("_", " ")
             n_questions = means[RETRIEVAL_MEASURES[0].name].n
             if n_questions < len(system.answers):  # otherwise these are the means of all again
                 rows.append(([name, system.name, n_questions], means))
     rows.sort(key=lambda row: str(row[0][0]))
-    title = label.replace("_", " ")
+    title = facet.replace("_", " ")
     header = [title.capitalize(), "System", "Questions"]
     part = build_means_part(f"Results by {title}", header, rows, measures, n_names=2)
     return part._replace(place="folded", explanations={})
@@ -10500,7 +10504,7 @@ def build_split_report(
         build_systems_part("Systems", systems, split.measures, remarks),
         baseline,
         build_comparison_part(submission.differences)._replace(place="folded"),
-        *(build_slice_part(systems, label, split.measures) for label in LABELS),
+        *(build_slice_part(systems, facet, split.measures) for facet in FACETS),
         Part("Answers to look at", lines=cases, place="folded"),
     ]
     lines = list_page_warnings(split, submission)
@@ -10610,7 +10614,7 @@ def list_csv_header(
     further: Iterable[str] = FURTHER_COLUMNS,
 ) -> list[str]:
     return [
-        *("question_id", "system", "doc_id", *SHOWN_LABELS),
+        *("question_id", "system", "doc_id", *SHOWN_FACETS),
         *(measure.name for measure in measures),
         *flatten(criterion.columns for criterion in criteria),
         *flatten(criterion.list_columns(further) for criterion in criteria),
@@ -10657,10 +10661,10 @@ def build_entries(split: Split, systems: Sequence[System]) -> Iterator[Entry]:
         n_chars += len(document.text) + sum(map(len, (document.sentences or {}).values()))
     for position, question in enumerate(split.questions):
         answers = {system.name: system.answers[position] for system in systems}
-        labels = [f"document: {question.doc_id}"]
-        for label in SHOWN_LABELS:
-            if getattr(question, label):
-                labels.append(f"{label}: {getattr(question, label)}".replace("_", " "))
+        facts = [f"document: {question.doc_id}"]
+        for facet in SHOWN_FACETS:
+            if getattr(question, facet):
+                facts.append(f"{facet}: {getattr(question, facet)}".replace("_", " "))
         document = split.documents[question.doc_id]
         lists = {
             "Rubric": list_rubric_lines(question, answers),
@@ -10668,7 +10672,7 @@ def build_entries(split: Split, systems: Sequence[System]) -> Iterator[Entry]:
         }
         cards = [build_answer_card(system, answers[system.name]) for system in systems]
         name = question.question_id
-        yield Entry(name, question.question, question.answer, cards, "; ".join(labels), lists)
+        yield Entry(name, question.question, question.answer, cards, "; ".join(facts), lists)
 
 
 def build_answer_card(system: System, answer: GradedAnswer) -> Card:
@@ -11058,7 +11062,7 @@ class ItemCriterion(Criterion, frozen=True, kw_only=True):
 
     prepare: Callable[[GradedItem], Case]  # returns what there is to judge about an answer
 
-    def list_scores(self, outcome: Outcome) -> dict[str, float]:
+    def score_outcome(self, outcome: Outcome) -> dict[str, float]:
         """Return the scores of an outcome in the measure's unit. A missing judgement counts 0."""
         if isinstance(outcome, Failure):
             return dict.fromkeys(self.measures, 0.0)
@@ -11111,7 +11115,7 @@ class GradeItems(Command):
         if self.why_not and not self.unjudged:
             raise JudgeUnavailable(self.why_not)  # no results rather than a file without scores
         if not (self.why_not or outcomes) and next(self.requests(), None):
-            self.why_not = "no judge is named" if self.options.journal_only else f"{KEY_VARIABLE} is not set"
+            self.why_not = "no judge is named" if self.options.journal_only else f"{API_KEY} is not set"
         if self.why_not:
             judging.model = ""
         for criterion, answer, request_id, case in self.list_cases():
@@ -11121,7 +11125,7 @@ class GradeItems(Command):
                 answer.outcomes[criterion.name] = outcome
                 answer.second_marks[criterion.name] = judging.find_second_marks(request_id)
                 if not self.why_not:  # what is known without a judge would be a mean of few answers
-                    answer.scores |= criterion.list_scores(outcome)
+                    answer.scores |= criterion.score_outcome(outcome)
         self.table = self.build_table(self.configurations, self.measures)
         judged = [criterion.measure.name for criterion in self.criteria]
         for configuration in self.configurations:
@@ -11143,7 +11147,7 @@ class GradeItems(Command):
                 answer.place = places.setdefault(key, len(places))
                 if answer.place == len(clusters):
                     clusters.append(answer.cluster)
-        table = Table(make_sample(range(len(clusters)), clusters), keys=list(places))
+        table = Table(make_sample(range(len(clusters)), clusters), item_keys=list(places))
         for configuration in configurations:
             table.systems[configuration.name] = scores = Scores()
             indices = [answer.place for answer in configuration.answers]
@@ -11177,7 +11181,7 @@ class GradeItems(Command):
         return not (self.why_not or any(answer.is_failed for answer in self.answers))
 
 
-def list_item_texts(item: Item) -> dict[str, str]:
+def build_item_texts(item: Item) -> dict[str, str]:
     several = "\n".join(["Any of these:", *item.accepted])
     context = "\n\n".join(item.context)
     return {
@@ -11287,7 +11291,7 @@ class GradeAnswers(GradeItems):
     # Rows of a Python program, by name, as the content of files: so they are read and checked as files are
     sources: Mapping[str, FileData] = MappingProxyType({})
     folder = ""  # of the journal
-    baseline: StoredRun | None = None
+    earlier_run: StoredRun | None = None
     functions: Mapping[str, ItemFunction] = MappingProxyType({})  # measures of the user's own
     function_workers = 1
     choice = ""  # in words, what is judged of them; "" for all
@@ -11322,11 +11326,11 @@ class GradeAnswers(GradeItems):
         self.measures = [*self.compared, *derived, *OPTIONAL_MEASURES]
         check_thresholds(options, self.names, self.measures)
         if options.baseline:
-            self.baseline = read_stored_answers(read_file(options.baseline, problems), problems)
+            self.earlier_run = read_stored_answers(read_file(options.baseline, problems), problems)
         if problems:
             raise InputError(problems)
         self.choose_gate()
-        self.setup = self.describe_setup()
+        self.setup = self.build_setup()
         if not self.sources:
             self.check_results()
         self.score_without_judge()
@@ -11384,15 +11388,15 @@ class GradeAnswers(GradeItems):
 
     def choose_gate(self) -> None:
         """Choose what is tested against the baseline. Raises UsageError if that is of other files."""
-        stored = self.baseline.measures if self.baseline else ()
-        if self.baseline and len(self.names) > 1 and self.baseline.name not in self.names:
-            name = self.baseline.name
+        stored = self.earlier_run.measures if self.earlier_run else ()
+        if self.earlier_run and len(self.names) > 1 and self.earlier_run.name not in self.names:
+            name = self.earlier_run.name
             raise UsageError(f"--baseline: it has the results of {name}, which is none of the files")
         todays = {measure.name for measure in self.measures}
         lost = [measure for measure in stored if measure.name not in todays]
         self.gate = choose_gate(self.options, [*self.measures, *lost], stored, [*self.compared, *lost])
 
-    def describe_setup(self) -> dict[str, Any]:
+    def build_setup(self) -> dict[str, Any]:
         """Return what scores rest on: results of another set-up are replaced only if that is asked for."""
         setup: dict[str, Any] = {"program_version": VERSION}
         setup |= {name: getattr(self.options, name) for name in SETUP_OPTIONS}
@@ -11534,7 +11538,7 @@ class GradeAnswers(GradeItems):
         names = [self.protocol.name, *self.unjudged, *own, *self.functions]
         self.ranked_by = next((name for name in names if name in columns), "")
         self.ranks = self.rank(self.ranked_by)
-        self.judge_columns = self.list_judge_columns()
+        self.judge_columns = self.map_judge_columns()
         for configuration in self.configurations:
             for answer in configuration.answers:
                 self.decide(configuration, answer)
@@ -11544,16 +11548,16 @@ class GradeAnswers(GradeItems):
 
     def compare_with_baseline(self) -> None:
         """Compare the configuration that the baseline is of with it, on the answers to the same questions."""
-        if self.baseline is None:
+        if self.earlier_run is None:
             return
-        position = self.names.index(self.baseline.name) if len(self.names) > 1 else 0
+        position = self.names.index(self.earlier_run.name) if len(self.names) > 1 else 0
         configuration = self.configurations[position]
         part = self.table.select(np.array([answer.place for answer in configuration.answers], np.intp))
         is_judged = self.judging.model and configuration.is_judged
         judges = self.judging.sign_measures(self.criteria if is_judged else ())
         scores = part.systems[configuration.name]
-        now = ScoredRun(configuration.name, part.keys, scores, self.measures, judges)
-        self.developments = compare_runs([(now, self.baseline)], self.table, self.gate)
+        now = ScoredRun(configuration.name, part.item_keys, scores, self.measures, judges)
+        self.developments = compare_runs([(now, self.earlier_run)], self.table, self.gate)
 
     def decide(self, configuration: Configuration, answer: GradedItem) -> None:
         """Note whether an answer is right: by the judge, or if none is asked by the last such method."""
@@ -11579,15 +11583,15 @@ class GradeAnswers(GradeItems):
             "configuration": configuration.name,
             "setup": self.setup,
             "complete": self.is_done,  # or the next run tries again
-            "measures": describe_means(self.table, configuration.name, configuration.means),
-            "by_category": self.describe_categories(configuration),
+            "measures": summarize_columns(self.table, configuration.name, configuration.means),
+            "by_category": self.summarize_categories(configuration),
         }
         for name in ("input_tokens", "output_tokens"):
             if name in self.table.systems[configuration.name].values:
                 results[f"total_{name}"] = sum(configuration.list_scores(name))
         if configuration.is_judged and self.protocol in self.criteria:
             if self.protocol.prompt == "quality" and not self.why_not:
-                results["quality"] = self.describe_quality(configuration)
+                results["quality"] = self.summarize_quality(configuration)
             if self.protocol.prompt == "verdict":
                 results |= count_verdicts(answers, self.why_not)
         if self.tuning:
@@ -11598,7 +11602,7 @@ class GradeAnswers(GradeItems):
             results |= {"requested_model": self.judging.requested_model, "judge_model": self.judging.model}
             results["failed"] = [answer.id for answer in answers if answer.is_failed]
             if self.judging.list_further():
-                results["judges"] = {row.name: describe_judges(row, answers) for row in self.criteria}
+                results["judges"] = {row.name: summarize_judges(row, answers) for row in self.criteria}
             results["flagged"] = [answer.id for answer in answers if answer.flags]
         if configuration.name in self.developments:
             results["baseline"] = self.developments[configuration.name].describe()
@@ -11608,7 +11612,7 @@ class GradeAnswers(GradeItems):
         results["comparison"] = list_differences(self.differences, configuration.name)
         return results
 
-    def describe_categories(self, configuration: Configuration) -> dict[str, Any]:
+    def summarize_categories(self, configuration: Configuration) -> dict[str, Any]:
         """Return the means of each category, and note them for the report."""
         categories = [""] * self.table.items.n
         for answer in configuration.answers:
@@ -11617,10 +11621,10 @@ class GradeAnswers(GradeItems):
         for category, part in slice_table(self.table, categories, min_items=1).items():
             means = compute_means(part, configuration.name, self.measures)
             configuration.categories[category] = means
-            described[category] = describe_means(part, configuration.name, means)
+            described[category] = summarize_columns(part, configuration.name, means)
         return described
 
-    def describe_quality(self, configuration: Configuration) -> dict[str, Any]:
+    def summarize_quality(self, configuration: Configuration) -> dict[str, Any]:
         """Return the mean of each criterion from 1 to 5, without failed calls, and as a share of 5."""
         found = [answer.find_judgement(self.protocol) for answer in configuration.answers]
         judgements = list(filter(None, found))
@@ -11663,7 +11667,7 @@ class GradeAnswers(GradeItems):
             row[name] = JUDGED_COLUMNS[kind](answer, criterion)
         return row | {"flags": answer.flags}
 
-    def list_judge_columns(self) -> dict[str, tuple[ItemCriterion, str]]:
+    def map_judge_columns(self) -> dict[str, tuple[ItemCriterion, str]]:
         """Return the columns of results and CSV with what the judge says: criterion, and kind of column."""
         own = itertools.product(self.own_criteria, ("rationale", "failure"))
         further = itertools.product(self.criteria, self.judging.list_further())
@@ -11756,7 +11760,7 @@ class GradeAnswers(GradeItems):
             entries=self.build_entries,
             header=["configuration", *columns, "provenance"],
             rows=self.list_rows,
-            distributions=self.list_distributions(),
+            distributions=self.build_distributions(),
             entries_title="Answers",
             facts={"Judge": self.configurations[0].results.get("judge_model", "none")},
         )
@@ -11768,7 +11772,7 @@ class GradeAnswers(GradeItems):
         differ = ", over different questions: these means cannot be compared" if len(questions) > 1 else ""
         return f"Ranked by: {self.ranked_by or 'nothing'}{differ}"
 
-    def list_distributions(self) -> dict[str, Distribution]:
+    def build_distributions(self) -> dict[str, Distribution]:
         distributions = {}
         for configuration, measure in itertools.product(self.configurations, self.compared):
             scores = configuration.list_scores(measure.name)
@@ -11843,7 +11847,7 @@ def build_protocol(name: str, options: AnswerOptions) -> ItemCriterion:
             is_right = int(answer.similarity >= HYBRID_ACCEPTS)
             return Judgement(is_right, f"Similarity {answer.similarity:.2f}.", is_certain=True)
         shown = CONTEXT_PROMPTS[options.protocol] if answer.has_context else options.protocol
-        return Task(shown, list_item_texts(item))
+        return Task(shown, build_item_texts(item))
 
     return ItemCriterion(
         name=name,
@@ -11861,7 +11865,7 @@ def build_item_criterion(own: OwnCriterion) -> ItemCriterion:
         prompt=name_own_prompt(own),
         prefix=f"{own.name}: ",
         own=own,
-        prepare=lambda answer: prepare_own(own, list_item_texts(answer.item)),
+        prepare=lambda answer: prepare_own(own, build_item_texts(answer.item)),
     )
 
 
@@ -11954,7 +11958,7 @@ def pick_rows(
 
 def has_answer_field(row: JsonRow) -> bool:
     """Return whether a row has a field for the system's answer, which may be blank."""
-    names = read_shapes(rename_fields(Item, only_dict(row.data))).keys()
+    names = find_shapes(rename_fields(Item, only_dict(row.data))).keys()
     has_gold = not names.isdisjoint(GOLD_NAMES)
     return not names.isdisjoint(Item.aliases["prediction"]) or (has_gold and "answer" in names)
 
@@ -11998,7 +12002,7 @@ def read_stored_answers(file: FileData, problems: list[str]) -> StoredRun | None
             judges[name] = JudgedBy(stored.judge_model, prompt_hash, stored.setup.get("repeats", 1))
     texts = [(row.get("input"), row.get("gold")) for row in stored.detailed_results]
     keys = number_copies((format_compact(question), format_compact(gold)) for question, gold in texts)
-    scores = read_stored_scores(rows, measures, problems)
+    scores = restore_scores(rows, measures, problems)
     return StoredRun(stored.configuration, keys, scores, measures, judges, file.source)
 
 
@@ -12017,7 +12021,7 @@ def find_unknown_item_fields(rows: Sequence[JsonRow]) -> list[WarningRecord]:
     """Return a warning for each field of a file's first rows that looks like an accepted one."""
     known = {folded: name for folded, name in index_names(Item).items() if name != "extra"}
     sample = {row.place: rename_fields(Item, only_dict(row.data)) for row in rows[:SAMPLE_SIZE]}
-    return describe_unknown_fields(sample, known, "rows")
+    return find_unknown_fields(sample, known, "rows")
 
 
 def convert_question(question: Question, system: System) -> GradedItem:
@@ -12041,7 +12045,7 @@ ANSWER_COLUMNS = (
 )
 
 
-def describe_means(table: Table, system: str, means: Mapping[str, Mean]) -> dict[str, dict[str, Any]]:
+def summarize_columns(table: Table, system: str, means: Mapping[str, Mean]) -> dict[str, dict[str, Any]]:
     described = {}
     for name, mean in means.items():
         if name in table.systems[system].values:
@@ -12950,7 +12954,7 @@ class JudgeSummaries(GradeItems):
             return Failure("no gold summary has this query as its title", asked=False)
         if is_blank(answer.item.prediction):
             return judge_blank(PROMPTS["summary"])
-        return Task("summary", list_item_texts(answer.item))
+        return Task("summary", build_item_texts(answer.item))
 
     def warnings(self) -> list[Message]:
         missing = WarningRecord(f"{GOLD_SUMMARIES_FILE} is not there: no scores of coverage, and no totals.")
@@ -12966,7 +12970,7 @@ class JudgeSummaries(GradeItems):
                 stem = f"{first_stem}_{next(numbers)}"
             results = self.build_results(configuration) | {"timestamp": now.isoformat(timespec="seconds")}
             yield OutputFile(f"{stem}.json", functools.partial(render_results, results))
-            report = draw_scores(f"{stem}.json", results["statistics_without_errors"])
+            report = plot_scores(f"{stem}.json", results["statistics_without_errors"])
             yield from list_report_files(report, stem, self.options.report)
 
     def build_results(self, configuration: SummaryFile) -> dict[str, Any]:
@@ -12981,8 +12985,8 @@ class JudgeSummaries(GradeItems):
             "num_evaluated": len(rows),
             "num_skipped_errors": configuration.n_skipped,
             "num_failed": sum(row.error is not None for row in rows),
-            **describe_rows(rows),
-            "judges": describe_judges(self.criteria[0], configuration.answers),
+            **summarize_rows(rows),
+            "judges": summarize_judges(self.criteria[0], configuration.answers),
             "comparison": list_differences(self.differences, configuration.name),
             "warnings": describe_warnings(configuration.warnings),
             "run": {
@@ -13088,12 +13092,12 @@ class Spread(Description, kw_only=True):
 Spreads: TypeAlias = Mapping[str, Spread]  # by measure
 
 
-def describe_rows(rows: Sequence[ScoredSummary]) -> dict[str, Spreads]:
+def summarize_rows(rows: Sequence[ScoredSummary]) -> dict[str, Spreads]:
     judged = [row for row in rows if not row.error]
-    return {"statistics": describe_scores(rows), "statistics_without_errors": describe_scores(judged)}
+    return {"statistics": summarize_scores(rows), "statistics_without_errors": summarize_scores(judged)}
 
 
-def describe_scores(rows: Sequence[ScoredSummary]) -> Spreads:
+def summarize_scores(rows: Sequence[ScoredSummary]) -> Spreads:
     queries = [fold_text(row.query) or number for number, row in enumerate(rows)]
     described = {}
     for measure in SUMMARY_MEASURES:
@@ -13102,13 +13106,13 @@ def describe_scores(rows: Sequence[ScoredSummary]) -> Spreads:
         [interval] = bootstrap_statistics(sample.sum_clusters(), divide_by_sizes)
         known = [score for score in column if score is not None]
         nearest = list(map(find_nearest_level, known))
-        described[measure.name] = spread = describe_spread(known, interval)
+        described[measure.name] = spread = measure_spread(known, interval)
         spread.distribution = {str(level): nearest.count(level) for level in range(int(measure.highest) + 1)}
     return described
 
 
-def describe_spread(values: Sequence[float], interval: Interval | None) -> Spread:
-    description = describe_values(values)
+def measure_spread(values: Sequence[float], interval: Interval | None) -> Spread:
+    description = summarize_values(values)
     low, high = interval or (None, None)
     return Spread(
         *msgspec.structs.astuple(description),
@@ -13121,7 +13125,7 @@ def describe_spread(values: Sequence[float], interval: Interval | None) -> Sprea
     )
 
 
-def draw_scores(name: str, statistics: Spreads) -> Report:
+def plot_scores(name: str, statistics: Spreads) -> Report:
     distributions = {}
     for measure in SUMMARY_MEASURES:
         spread = statistics[measure.name]
@@ -13163,8 +13167,8 @@ class PlotSummaries(Command):
     def results(self) -> Iterator[OutputFile]:
         for file, rows in self.files.items():
             stem = self.name_stem(file)
-            statistics = describe_rows(rows)
-            report = draw_scores(file.file, statistics["statistics_without_errors"])
+            statistics = summarize_rows(rows)
+            report = plot_scores(file.file, statistics["statistics_without_errors"])
             content = {"file": file.named, **statistics}
             yield OutputFile(f"{stem}.png", functools.partial(render_png, report))
             yield OutputFile(f"{stem}_statistics.json", functools.partial(render_results, content))
@@ -13227,7 +13231,7 @@ def measure_web(k: int, problems: list[str]) -> Spreads:
     metrics = {}
     for name, column in columns.items():
         values = [value for value in column if value is not None]
-        metrics[name] = spread = describe_spread(values, bootstrap_interval(values))
+        metrics[name] = spread = measure_spread(values, bootstrap_interval(values))
         spread.values = values
         spread.left_out = len(column) - len(values) or msgspec.UNSET
     return metrics
@@ -13318,7 +13322,7 @@ class GeneratePredictions(Command):
         texts = {}
         if self.options.pipeline != "llm":
             for doc_id, document in read_corpus("*", problems).items():
-                self.documents[doc_id] = list_sentences(document)
+                self.documents[doc_id] = number_sentences(document)
                 texts[doc_id] = " ".join(self.documents[doc_id].values())
         if problems:
             raise InputError(problems)
@@ -13489,7 +13493,7 @@ def show_documents(documents: Mapping[str, Sentences], max_chars: float) -> tupl
     return "\n".join(lines), shown
 
 
-def list_sentences(document: Document) -> Sentences:
+def number_sentences(document: Document) -> Sentences:
     """Return a document's sentences; a plain text is split into S1, S2, ... after each ".", "!" and "?"."""
     if document.sentences is not None:
         return document.sentences
@@ -13775,7 +13779,7 @@ def grade(
     >>> grade("dev")["simple"]["retrieval"]["recall_at_1"]  # doctest: +SKIP
     6
     """
-    check_measure_names(measures, list_taken_names())
+    check_measure_names(measures, collect_taken_names())
     values = [*list_criterion_values(criteria), *(["support"] if judge_support else [])]
     options = build_split_options(split, str(folder), systems, values, judge)
     options.repeats = check_count("repeats", repeats)
@@ -13846,7 +13850,7 @@ def grade_answers(
     options.repeats = check_count("repeats", repeats)
     command = GradeAnswers(options)
     command.folder = str(folder)
-    command.sources = list_sources(rows)
+    command.sources = encode_sources(rows)
     return run_silently(command, judge, SHARE_BOUNDS, measures, workers)
 
 
@@ -13886,7 +13890,7 @@ def check_count(name: str, count: int) -> int:
     return count
 
 
-def list_sources(rows: Any) -> dict[str, FileData]:
+def encode_sources(rows: Any) -> dict[str, FileData]:
     """Return the rows of each system as the content of a file. Raises InputError."""
     if not isinstance(rows, Mapping):
         rows = {Path(rows).stem if isinstance(rows, (str, Path)) else "answers": rows}
@@ -13962,7 +13966,7 @@ def run_silently(
         if folder and not os.path.isdir(folder):
             raise UsageError(f"{folder}: there is no such folder")
         if isinstance(judge, str) and not find_api_key():
-            raise UsageError(f"set {KEY_VARIABLE} to judge with {judge}{describe_other_key()}")
+            raise UsageError(f"set {API_KEY} to judge with {judge}{advise_on_other_key()}")
         command.read()
         command.needs_judge = bool(options.criteria)  # without a judge they would have no scores
         with ExitStack() as resources:

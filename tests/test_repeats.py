@@ -405,6 +405,18 @@ def test_second_markers_of_a_class_are_on_the_leaderboard_and_on_no_students_pag
         assert LLAMA in page
 
 
+def test_a_second_markers_mean_has_no_interval(project: Project, judge_with: JudgeWith) -> None:
+    write_many(project, 5)
+    for name in ("ann", "bob"):
+        project.submission(f"in/{name}", final=project.read("dev_strong_output.json"))
+    judge_with({"in/ann/final": [1, 2, 3, 4, 5], "in/bob/final": [1, 2, 3, 4, 5]})
+    for model in (GPT_OSS, LLAMA):
+        project.run("dev", "--submissions", "in/ann", "in/bob", "--model", model)
+    lines = (project.folder / "dev_leaderboard.md").read_text("utf-8").splitlines()
+    assert mentions(lines, "| Rank | Submission |", f"Answer by {GPT_OSS}")
+    assert "- 95 % intervals in brackets, by 5 gold documents." in lines
+
+
 def test_a_late_student_is_judged_as_often_as_the_class(small: Project, serve: Serve) -> None:
     strong = small.read("dev_strong_output.json")
     small.submission("in/ann", final=strong)
