@@ -19,6 +19,7 @@ from conftest import (
     Outcome,
     Project,
     Serve,
+    assert_refused,
     blocks,
     document,
     mentions,
@@ -140,14 +141,6 @@ def graded(course: Project) -> Project:
     return course
 
 
-def assert_refused(project: Project, *arguments: str, **environment: str) -> str:
-    """Run, assert that nothing was asked and written, and return what stderr says is wrong."""
-    before = project.files()
-    outcome = project.run("dev", *arguments, **environment)
-    assert (outcome.code, outcome.out, project.files()) == (2, "", before)
-    return outcome.usage_error
-
-
 def test_a_late_student_is_graded_by_the_same_command(graded: Project, judge_with: JudgeWith) -> None:
     graded.submission("in/fay", own=answers("fay", **CITED))
     server = judge_with({"in/fay/own": [5, 5]})
@@ -168,8 +161,8 @@ def test_who_was_graded_and_is_not_named_is_an_error(graded: Project) -> None:
     graded.submission("late/zoe", own=answers("zoe", **CITED))
     for named, unnamed in {"in/one": "bare, third, two", "late/zoe": "bare, one, third, two"}.items():
         message = f"error: graded earlier and not named: {unnamed}: {advice} if this is another class"
-        assert assert_refused(graded, "--submissions", named) == message
-        assert assert_refused(graded, "--submissions", named, GROQ_API_KEY="") == message
+        assert assert_refused(graded, "dev", "--submissions", named) == [message]
+        assert assert_refused(graded, "dev", "--submissions", named, GROQ_API_KEY="") == [message]
     (graded.folder / "dev_graded").rename(graded.folder / "last_week")
     graded.run("dev", "--submissions", "late/zoe", GROQ_API_KEY="")
     assert list(read_grades(graded)) == ["zoe"]
@@ -182,7 +175,7 @@ def test_unpacked_folders_are_named_as_the_others(course: Project) -> None:
     command = ("--submissions", "s/Team", "s/team", "s/lab1/ann", "s/lab2/ann")
     course.run("dev", *command, GROQ_API_KEY="")
     course.submission("s/zoe", own=answers("zoe", **CITED))
-    message = assert_refused(course, "--submissions", "s/zoe", GROQ_API_KEY="")
+    [message] = assert_refused(course, "dev", "--submissions", "s/zoe", GROQ_API_KEY="")
     assert "not named: Team, lab1-ann, lab2-ann, team: name all" in message
     assert course.run("dev", *command, "s/zoe", GROQ_API_KEY="").code == 0
     assert list(read_grades(course)) == ["lab1-ann", "lab2-ann", "Team", "team", "zoe"]
@@ -205,7 +198,8 @@ def test_folders_that_are_gone_with_all_beside_them_are_an_error(graded: Project
     """They may be on a stick. The same names under a new path are the same submissions."""
     shutil.move(graded.folder / "in", graded.folder / "moved")
     shutil.move(graded.folder / "moved/one", graded.folder / "one")
-    assert "not named: one: name all" in assert_refused(graded, "--submissions", "moved/*")
+    [message] = assert_refused(graded, "dev", "--submissions", "moved/*")
+    assert message.startswith("error: graded earlier and not named: one: name all folders; ")
     shutil.move(graded.folder / "one", graded.folder / "moved/one")
     outcome = graded.run("dev", "--submissions", "moved/*")
     assert (outcome.code, "differ" in outcome.out) == (0, False)
@@ -471,9 +465,9 @@ def test_without_rubrics_points_are_of_f1(course: Project, serve: Serve) -> None
 
 def test_a_model_without_a_key_must_be_in_the_journal(graded: Project) -> None:
     message = f"error: --model {GPT_OSS}: the journal has nothing by it, and GROQ_API_KEY is not set"
-    command = ("--submissions", "in/*", "--model", GPT_OSS)
-    assert assert_refused(graded, *command, GROQ_API_KEY="") == message
-    assert graded.run("dev", *command, "--dry-run", GROQ_API_KEY="").code == 0
+    command = ("dev", "--submissions", "in/*", "--model", GPT_OSS)
+    assert assert_refused(graded, *command, GROQ_API_KEY="")[-1] == message
+    assert graded.run(*command, "--dry-run", GROQ_API_KEY="").code == 0
     assert graded.run("dev", "--submissions", "in/*", "--model", LLAMA, GROQ_API_KEY="").code == 0
 
 
