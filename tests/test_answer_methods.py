@@ -15,7 +15,7 @@ import evaluation
 import pytest
 import sacrebleu
 
-from conftest import README, Embed, Project, fake_module, json_lines, mentions, table
+from conftest import README, Embed, Project, assert_refused, fake_module, json_lines, mentions, table
 
 Row = dict[str, Any]
 Cases = Mapping[str, tuple[Row, float | None]]  # a row and its score
@@ -114,23 +114,48 @@ def test_numbers_labels_and_keywords_in_csv(project: Project) -> None:
     assert means == scores | {"exact": 0.5, "f1": 0.5, "input_tokens": 3.5}
 
 
-NO_GOLD = (" [0]: no gold answer", *GOLD_NAMES, "answer", "ground_truths")
-OTHER_CODE = ("not UTF-8", "save it as CSV UTF-8")
-PROBLEMS: dict[str, tuple[object, tuple[str, ...]]] = {  # content of a file, and what its problem says
-    "no gold.json": ([{"question": "What?", "response": "b"}], NO_GOLD),
-    "blank.json": ([{"expected_answer": " ", "gold": "a", "answer": "b"}], NO_GOLD),
-    "none.json": ([{"ground_truths": [], "answer": "b"}], NO_GOLD),
-    "no answer.json": (
-        [{"reference": "a"}],
-        ("1: no row has a system's answer", *PREDICTION_NAMES, "answer"),
+def no_gold(found: str, place: str = ": [0]") -> str:
+    names = f"{', '.join(GOLD_NAMES)}, reference_answer, answer or ground_truths"
+    return (
+        f"{place}: no gold answer, as {names}; found {found}; name it with --columns gold=, or use --criteria"
+    )
+
+
+NOT_UTF8 = "; save it as CSV UTF-8"
+NO_ANSWER = (
+    f"no row has a system's answer, as {', '.join(PREDICTION_NAMES)}, outputs, or answer beside a gold "
+    "answer; found reference: run generate first, use --reference-check, or name it with --columns"
+)
+PROBLEMS: dict[str, tuple[object, str]] = {  # content of a file, and what its problem says behind the name
+    "no gold.json": (
+        [{"question": "What?", "response": "b"}],
+        no_gold("question, response"),
     ),
-    "utf-16.csv": ("gold,output\nÖl,Öl\n".encode("utf-16"), OTHER_CODE),
-    "windows.csv": ("gold,output\nÖl,Öl\n".encode("cp1252"), OTHER_CODE),
-    "a table.xlsx": (b"PK\x03\x04\xff", ("cannot be read: export it as CSV UTF-8 or JSON",)),
-    "other names.csv": ("Frage,Soll,Ist\nWas?,a,b\n", ("2: no gold answer", "found frage, soll, ist")),
-    "no rows.csv": ("gold,output\n", ("no rows",)),
-    "no number.csv": ("gold,output,latency_ms\na,a,fast\n", ("2: latency_ms: ",)),
-    "no text.json": ([{"gold": "a", "context": ["x", {"id": 5}]}], ("[0]: ", "context")),
+    "blank.json": (
+        [{"expected_answer": " ", "gold": "a", "answer": "b"}],
+        no_gold("expected_answer, gold, answer"),
+    ),
+    "none.json": (
+        [{"ground_truths": [], "answer": "b"}],
+        no_gold("ground_truths, answer"),
+    ),
+    "no answer.json": ([{"reference": "a"}], f":1: {NO_ANSWER}"),
+    "utf-16.csv": ("gold,output\nÖl,Öl\n".encode("utf-16"), f":1: not UTF-8: byte 0xff{NOT_UTF8}"),
+    "windows.csv": (
+        "gold,output\nÖl,Öl\n".encode("cp1252"),
+        f":2: not UTF-8: byte 0xd6{NOT_UTF8}",
+    ),
+    "a table.xlsx": (b"PK\x03\x04\xff", ": cannot be read: export it as CSV UTF-8 or JSON"),
+    "other names.csv": ("Frage,Soll,Ist\nWas?,a,b\n", no_gold("frage, soll, ist", ":2")),
+    "no rows.csv": ("gold,output\n", ":1: no rows"),
+    "no number.csv": (
+        "gold,output,latency_ms\na,a,fast\n",
+        ":2: latency_ms: Expected int | float | null, got str",
+    ),
+    "no text.json": (
+        [{"gold": "a", "context": ["x", {"id": 5}]}],
+        ": [0]: context: expected a text, or an object with text",
+    ),
 }
 
 
@@ -138,11 +163,9 @@ def test_the_problems_of_all_files_are_named_with_row_and_field(project: Project
     """A blank gold answer is no reason to take another field."""
     for name, (content, _) in PROBLEMS.items():
         project.write(name, content)
-    outcome = project.run("answers", *PROBLEMS, "missing.json")
-    assert (outcome.code, len(outcome.err), len(project.files())) == (2, len(PROBLEMS) + 2, len(PROBLEMS))
-    for name, (_, words) in PROBLEMS.items():
-        assert mentions(outcome.err, f"{name}:", *words), name
-    assert mentions(outcome.err, "missing.json: file not found")
+    problems = [f"{name}{problem}" for name, (_, problem) in PROBLEMS.items()]
+    problems.append(f"missing.json: file not found in {project.folder}")
+    assert assert_refused(project, "answers", *PROBLEMS, "missing.json") == problems
 
 
 PROMPTFOO = {
@@ -764,10 +787,14 @@ def test_a_model_that_cannot_be_loaded(project: Project, monkeypatch: pytest.Mon
     package = fake_module("sentence_transformers", SentenceTransformer=refuse)
     monkeypatch.setitem(sys.modules, "sentence_transformers", package)
     project.write("a.json", [RAGAS])
-    outcome = project.run("answers", "a.json", "--method", "similarity", "--embedding-model", "m")
-    assert (outcome.code, len(outcome.err)) == (2, 2)
-    words = ("error: ", "embedding model m", "no model m", "download it once: python -c")
-    assert mentions([outcome.usage_error], *words)
+    [problem] = assert_refused(
+        project, "answers", "a.json", "--method", "similarity", "--embedding-model", "m"
+    )
+    assert problem == (
+        "error: the embedding model m is not on this machine (no model m); "
+        "name its folder, or download it once: "
+        "python -c \"from sentence_transformers import SentenceTransformer as S; S('m')\""
+    )
 
 
 def rows_of(similarities: Sequence[float], correct: str = "") -> tuple[list[Row], dict[str, Sequence[float]]]:

@@ -9,7 +9,18 @@ from typing import Any
 import evaluation
 import pytest
 
-from conftest import GPT_OSS, JudgeWith, Outcome, Project, blocks, document, mentions, question, table
+from conftest import (
+    GPT_OSS,
+    JudgeWith,
+    Outcome,
+    Project,
+    assert_refused,
+    blocks,
+    document,
+    mentions,
+    question,
+    table,
+)
 
 RESULTS, BASELINE = "dev_evaluation.json", "baseline.json"
 MEASURES = ("recall_at_1_pct", "recall_at_5_pct", "avg_precision", "avg_recall", "avg_f1")
@@ -232,7 +243,8 @@ def test_only_named_measures_count(six: Project) -> None:
         assert (verdicts["recall_at_5_pct"], verdicts["avg_recall"]) == ("not tested", "not tested")
     six.predictions("own", rows(6, retrieved_docs=[]))
     assert [compare(six, "--gate", name).code for name in ("f1", "recall@5")] == [0, 1]
-    assert mentions([six.run("dev", "--gate", "f1").usage_error], "error: --gate: it needs --baseline FILE")
+    needs = "error: --gate: it needs --baseline FILE, the results to compare with"
+    assert assert_refused(six, "dev", "--gate", "f1") == [needs]
     outcome = compare(six, "--gate", "answer")
     assert (outcome.code, outcome.usage_error.split(";")[0]) == (2, "error: --gate answer: unknown measure")
 
@@ -400,20 +412,23 @@ def test_a_new_system_is_no_reason_for_anything(six: Project) -> None:
 
 ROW = {"question_id": "q001", "gold_id": "a", "gold_doc_id": "d1", "recall_at_5": 1}
 PLACE = "baseline.json: own: q001: "
+NUMBER = "expected a number, at most 1,000,000,000"
 EDITED = {  # a row, or what the run says -> the message
     name: ({"own": {"run": run, "retrieval": {"per_question": [{**ROW, **row}]}}}, message)
     for name, run, row, message in (
-        ("1e308", {}, {"recall_at_5": 1e308}, f"{PLACE}recall_at_5: expected a number"),
-        ("10**400", {}, {"recall_at_5": 10**400}, f"{PLACE}recall_at_5: expected a number"),
-        ("a text as score", {}, {"recall_at_1": "1"}, f"{PLACE}recall_at_1: expected a number"),
+        ("1e308", {}, {"recall_at_5": 1e308}, f"{PLACE}recall_at_5: {NUMBER}"),
+        ("10**400", {}, {"recall_at_5": 10**400}, f"{PLACE}recall_at_5: {NUMBER}"),
+        ("a text as score", {}, {"recall_at_1": "1"}, f"{PLACE}recall_at_1: {NUMBER}"),
         (
             "another split's",
             {"inputs": [{"file": "NLP Project Data/train_final_jsonl.txt", "sha256": "0"}]},
             {},
-            "baseline.json: own: run: results of NLP Project Data/train_final_jsonl.txt, not of",
+            "baseline.json: own: run: results of NLP Project Data/train_final_jsonl.txt, not of "
+            "NLP Project Data/dev_final_jsonl.txt",
         ),
     )
 }
+REPLACED = "this run replaces it; keep a copy under another name"
 WITHOUT_IDS = {
     "own": {"run": {}, "retrieval": {"per_question": [{"question_id": "q001", "gold_doc_id": "d1"}]}}
 }
@@ -422,15 +437,19 @@ WITHOUT_IDS = {
 @table(
     "content, arguments, message",
     {
-        "itself": (None, ["--baseline", RESULTS], f"error: --baseline {RESULTS}: this run replaces it"),
+        "itself": (None, ["--baseline", RESULTS], f"error: --baseline {RESULTS}: {REPLACED}"),
         "submissions": (
             {},
             ["--submissions", "in/ann"],
-            "error: --baseline compares the current directory's",
+            "error: --baseline compares the current directory's systems: leave out --submissions",
         ),
-        "missing": (None, [], "baseline.json: file not found"),
-        "not results": ('{"own": 3}', [], "baseline.json: "),
-        "version 2": (WITHOUT_IDS, [], "baseline.json: no row has a gold_id"),
+        "missing": (None, [], "baseline.json: file not found in {}"),
+        "not results": ('{"own": 3}', [], "baseline.json: [...]: Expected object, got int"),
+        "version 2": (
+            WITHOUT_IDS,
+            [],
+            "baseline.json: no row has a gold_id: grade that input again with this version",
+        ),
         **{name: (EDITED[name][0], [], EDITED[name][1]) for name in EDITED},
     },
 )
@@ -439,9 +458,8 @@ def test_what_cannot_be_a_baseline(six: Project, content: Any, arguments: list[s
     six.write(RESULTS, {"old": {}})
     if content is not None:
         six.write(BASELINE, content if isinstance(content, str) else json.dumps(content))
-    outcome = six.run("dev", "--baseline", BASELINE, *arguments)
-    assert mentions(outcome.err, message)
-    assert (outcome.code, outcome.results) == (2, {"old": {}})
+    problems = assert_refused(six, "dev", "--baseline", BASELINE, *arguments)
+    assert problems == [message.format(six.folder)]
 
 
 def test_gold_ids_change_with_all_that_scores_rest_on(six: Project) -> None:

@@ -152,15 +152,16 @@ def test_a_row_without_a_question_is_left_out(lamps: Project) -> None:
     assert [row["id"] for row in lamps.read("chat_simple_output.json")] == ["2"]
 
 
+TWICE = "would name two systems: use one --model and --system"
 REFUSED = {
     "a model for a search": ("--pipeline bm25 --model a", "--model: it needs --pipeline llm or rag"),
     "one name for two systems": (
         "--pipeline llm --system s --model a b",
-        "s would name two systems: use one --model and --system",
+        f"s {TWICE}",
     ),
     "two models with the same name": (
         "--pipeline rag --model a/b a-b",
-        "a-b would name two systems: use one --model and --system",
+        f"a-b {TWICE}",
     ),
 }
 

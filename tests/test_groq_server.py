@@ -49,7 +49,7 @@ def test_an_exception_in_the_tests_function_fails_the_test() -> None:
         raise LookupError("unexpected request")
 
     failed = pytest.raises(groq.InternalServerError)
-    with pytest.raises(LookupError, match="unexpected"), serving(fail) as (_, client), failed:
+    with pytest.raises(LookupError, match=r"^unexpected request$"), serving(fail) as (_, client), failed:
         client.chat.completions.create(model=MODEL, messages=MESSAGES)
 
 

@@ -92,7 +92,7 @@ def test_wrong_key_does_not_hide_the_grades_in_the_journal(four: Project, serve:
     serve(error(401, "invalid_api_key", "Invalid API Key"))
     outcome = four.run()
     assert outcome.code == 3
-    assert mentions(outcome.err, "error: judging ended: HTTP 401")
+    assert mentions(outcome.err, "error: judging ended: HTTP 401: Invalid API Key (strong q00")
     assert sorted(judge_scores(outcome).values()) == [0, 3, 3, 3]
 
 

@@ -22,6 +22,7 @@ from conftest import (
     Outcome,
     Project,
     Serve,
+    assert_refused,
     blocks,
     document,
     mentions,
@@ -214,14 +215,17 @@ def test_a_label_under_an_earlier_rubric_does_not_count(eight: Project) -> None:
 
 def test_a_sheet_without_a_column_of_scores_is_refused(eight: Project) -> None:
     [row, *_] = write_sheet(eight)
-    for content in (f"answer_id,question_id,punkte\n{row['answer_id']},q001,4\n", [{**row, "points": 4}]):
-        if isinstance(content, list):
-            del content[0]["score"]
+    del row["score"]
+    columns = (
+        "answer, answerid, goldanswer, level1, level2, level3, level4, level5, note, points, ... (13 in all)"
+    )
+    for content, found in (
+        (f"answer_id,question_id,punkte\n{row['answer_id']},q001,4\n", "answerid, punkte, questionid"),
+        ([{**row, "points": 4}], columns),
+    ):
         eight.write("labels.csv", content)
-        outcome = eight.run("dev", "--labels", "labels.csv")
-        found = ", ".join(sorted({"answerid", "questionid", "punkte"} if isinstance(content, str) else ()))
-        assert mentions(outcome.err, f"labels.csv: no column score; found {found}")
-        assert outcome.code == 2
+        [problem] = assert_refused(eight, "dev", "--labels", "labels.csv")
+        assert problem == f"labels.csv: no column score; found {found}"
 
 
 @table(
@@ -485,9 +489,9 @@ def test_a_sheet_with_one_row_is_never_overwritten(project: Project, serve: Serv
     assert re.fullmatch("a[0-9a-f]{15}", row["answer_id"])
     assert project.files() == {**before, SHEET: ONE_ROW.format(row["answer_id"]).encode()}
     project.write(SHEET, "filled in")
+    problem = f"error: {SHEET} exists and may hold scores: move it away"
     outcome = project.run("dev", "--label-sheet", "--labels", "none")
-    assert mentions(outcome.err, "error: ", SHEET, "move it away")
-    assert (outcome.code, outcome.out) == (2, "")
+    assert (outcome.code, outcome.out, problem in outcome.err) == (2, "", True)
     assert project.files() == {**before, SHEET: b"filled in"}
     assert server.calls == []
 
@@ -590,7 +594,8 @@ def test_the_sheet_has_the_systems_to_be_judged(eight: Project) -> None:
     (eight.folder / SHEET).unlink()
     for arguments in (["--judge"], ["--systems", "simple"]):
         outcome = eight.run("dev", "--label-sheet", *arguments)
-        assert mentions(outcome.err, "error: ", "--judge")
+        problem = "error: no answer is judged, so there is nothing to label: name a system with --judge"
+        assert problem in outcome.err
         assert (outcome.code, outcome.out, SHEET in eight.files()) == (2, "", False)
 
 

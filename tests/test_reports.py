@@ -275,7 +275,7 @@ def test_reports_that_cannot_be_written(small: Project, judge_with: JudgeWith) -
     judge_with({"strong": [3, 3]})
     (small.folder / MARKDOWN).mkdir()
     outcome = small.run("dev", "--report", "md", "csv")
-    assert mentions(outcome.err, "error", MARKDOWN)
+    assert f"error: {MARKDOWN} is not written: a directory" in outcome.err
     assert (saved_reports(outcome), list(outcome.results), outcome.code) == ([CSV], ["strong"], 3)
 
 
