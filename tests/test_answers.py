@@ -793,7 +793,7 @@ def test_what_nobody_judged_has_no_verdict(
     monkeypatch.delenv("GROQ_API_KEY")
     before.write("a.json", [*eight(6)[:7], *rows("tar")])
     outcome = before.run(*GATED, *JUDGED, "exact", "--fail-under", "llm_judge=0.9")
-    assert (outcome.code, mentions(outcome.err, "worse")) == (3, False)
+    assert (outcome.code, mentions(outcome.err, "worse: ")) == (3, False)
     assert mentions(outcome.err, "--fail-under llm_judge: cannot be compared: not measured for a")
     assert mentions(outcome.err, "not compared with the baseline: llm_judge: not judged")
     assert changes(before)["llm_judge"]["verdict"] == "not judged"

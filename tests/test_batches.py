@@ -175,7 +175,7 @@ def test_only_new_requests_are_asked_meanwhile(four: Project, submit: Submit, co
     server = submit("--limit", "3", batches=BatchScript(polls=9))
     outcome = four.run(*command, "--limit", "3")
     assert (outcome.code, asked_again(server)) == (3, [])
-    assert mentions(outcome.err, "error: ", f"{FIRST}: validating")
+    assert mentions(outcome.err, f"error: judging ended early: batches are under way ({FIRST}: validating)")
     assert mentions(four.run(*command, "--limit", "3").err, "error: ", f"{FIRST}: 0 of 3 done")
     planned = four.run(*command, "--dry-run").out
     assert "Under way in batches: 3\n" in planned
@@ -248,13 +248,6 @@ NOT_FOUND = error(404, "not_found", "There is no such thing.")
 PAGE = Reply(200, b"<html>", (("content-type", "text/html"),))
 EXPIRED = BatchScript(end="expired", answered=3)
 RESULTS = "file_loopback_2/content"
-
-
-def cut_in_half(server: GroqServer) -> Reply:
-    """Return the results of the first batch without the second half."""
-    server.retrieve(server.batches[FIRST])
-    content = server.files["file_loopback_2"]
-    return Reply(200, content[: len(content) // 2])
 
 
 def cut_off(server: GroqServer) -> Reply:

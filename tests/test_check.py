@@ -82,9 +82,7 @@ def test_predictions_of_a_malformed_question_are_not_unknown(small: Project) -> 
 # -- What students check with
 
 
-def test_students_check_in_the_kit_which_has_nothing_of_the_gold(
-    small: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_students_check_in_the_kit_which_has_nothing_of_the_gold(small: Project) -> None:
     small.questions(question("d2"), question("d1", question_id="x"))
     small.write("corpus/more/d3.txt", "Lamps.")
     small.write("corpus/notes.md", "The gold is S1.")

@@ -391,8 +391,7 @@ def test_an_option_of_before_does_what_its_new_name_does(small: Project, serve: 
     small.write("scores.csv", "system,question_id,score\nstrong,q001,4\n")
     small.write("a.json", [{"question": "Who?", "gold": "Bee", "answer": "Bee"}])
     new, old = (small.run(*command.split()) for command in OLD_NAMES[name])
-    assert (old.out, old.code) == (new.out, new.code)
-    assert new.code in (0, 3)
+    assert (old.out, old.code, new.code) == (new.out, 0, 0)
     assert name not in small.run(OLD_NAMES[name][0].split()[0], "--help").out
 
 

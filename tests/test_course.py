@@ -101,7 +101,7 @@ def text_of(project: Project, path: str) -> str:
     return (project.folder / path).read_text("utf-8")
 
 
-def test_every_report_that_is_there_is_written_again(course: Project, judge_with: JudgeWith) -> None:
+def test_every_report_that_is_there_is_written_again(course: Project) -> None:
     grade(course, "--report", "html", "md", "csv")
     page = "dev_graded/one/dev_evaluation.html"
     assert "1 by one." in text_of(course, page)
@@ -248,12 +248,6 @@ def change_answers(project: Project, judge_with: JudgeWith) -> tuple[str, ...]:
     return ()
 
 
-def change_gold(project: Project, judge_with: JudgeWith) -> tuple[str, ...]:
-    rewrite_question(project, 1, evidence_sentences=[])
-    judge_with({})
-    return ()
-
-
 def change_judge(project: Project, judge_with: JudgeWith) -> tuple[str, ...]:
     judge_with(
         {
@@ -331,17 +325,17 @@ def read_previous(project: Project) -> dict[str, str]:
     return {row["submission"]: row["previous"] for row in csv.DictReader(io.StringIO(text, newline=""))}
 
 
-NOTHING_ARRIVES: dict[str, tuple[Sequence[str], Callable[[], Reply | None], str]] = {
-    "service down": ((), lambda: error(503, "down", "Down"), "judgements missing"),
-    "key refused": ((), lambda: error(401, "invalid_api_key", "Invalid API Key"), "judgements missing"),
-    "nothing to spend": (("--max-usd", "0"), lambda: score_reply(5), "judgements missing"),
-    "unknown model": (("--model", "own"), decommissioned, "judgements missing"),
+NOTHING_ARRIVES: dict[str, tuple[Sequence[str], Callable[[], Reply | None]]] = {
+    "service down": ((), lambda: error(503, "down", "Down")),
+    "key refused": ((), lambda: error(401, "invalid_api_key", "Invalid API Key")),
+    "nothing to spend": (("--max-usd", "0"), lambda: score_reply(5)),
+    "unknown model": (("--model", "own"), decommissioned),
 }
 
 
-@table("options, reply, why", NOTHING_ARRIVES)
+@table("options, reply", NOTHING_ARRIVES)
 def test_without_judgements_there_are_no_points(
-    course: Project, serve: Serve, options: Sequence[str], reply: Callable[[], Reply], why: str
+    course: Project, serve: Serve, options: Sequence[str], reply: Callable[[], Reply]
 ) -> None:
     shutil.rmtree(course.folder / "in/torn")
     serve(reply())
@@ -358,7 +352,7 @@ def test_without_judgements_there_are_no_points(
     assert (outcome.code, read_grades(course)["one"][0]) == (0, "100.0")
 
 
-def test_other_gold_and_another_measure_are_reasons(graded: Project, judge_with: JudgeWith) -> None:
+def test_other_gold_and_another_measure_are_reasons(graded: Project) -> None:
     """Without evidence in q002, bare cites all that there is to cite in half of the questions."""
     rows = [question("d1"), question("d2", evidence_sentences=[])]
     graded.questions(*rows)
@@ -377,7 +371,7 @@ def test_a_forgotten_criterion_is_named(graded: Project, serve: Serve) -> None:
     assert (outcome.out.splitlines()[-1], grade(graded).out.splitlines()[-1]) == (line, line)
 
 
-def test_previous_points_are_the_last_that_differ(graded: Project, judge_with: JudgeWith) -> None:
+def test_previous_points_are_the_last_that_differ(graded: Project) -> None:
     """80, 100, none, 100, 80: blanks are skipped."""
     (graded.folder / "dev_overrides.csv").write_text(
         "submission,question_id,score,reason\none,q001,5,So.\none,q002,5,So.\n"

@@ -484,9 +484,7 @@ def test_a_measure_and_a_judge_of_ones_own_for_rows(project: Project) -> None:
     assert project.files() == {}
 
 
-def test_a_model_judges_rows_by_criteria_without_gold_answers(
-    project: Project, serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_judges_rows_by_criteria_without_gold_answers(project: Project, serve: Serve) -> None:
     reply = json.dumps({"rationale": "It is.", "decision": "yes"})
     server = serve(completion(reply))
     rows = [{"question": "Who?", "answer": "Ann"}, {"question": "Where?", "answer": "Ulm"}]

@@ -588,7 +588,8 @@ def test_doubtful_answers_follow_and_do_not_count(eight: Project, serve: Serve) 
 def test_the_sheet_has_the_systems_to_be_judged(eight: Project) -> None:
     for name in ("simple", "other"):
         eight.predictions(name, {"q001": {"answer": f"By {name}."}})
-    assert {row["answer"] for row in write_sheet(eight)} >= {"By other."}
+    of_strong = {f"Answer to {name}." for name in IDS}
+    assert {row["answer"] for row in write_sheet(eight)} == {*of_strong, "By other."}
     assert [row["answer"] for row in write_sheet(eight, "--judge", "simple")] == ["By simple."]
     assert [row["answer"] for row in write_sheet(eight, "--systems", "other", "simple")] == ["By other."]
     (eight.folder / SHEET).unlink()

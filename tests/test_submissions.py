@@ -336,8 +336,8 @@ def test_fifos_and_links_out_of_a_submission_are_not_read(three: Project, serve:
         os.mkfifo(three.folder / "in" / "bad" / name)
     (three.folder / A_FILE).symlink_to("../ann/dev_strong_output.json")
     outcome = three.run(*THREE)
-    assert mentions(outcome.err, A_FILE, "link")
-    assert mentions(outcome.err, "in/bad/dev_fifo_output.json: ", "not a file")
+    assert f"{A_FILE}: a link out of the submission's folder" in outcome.err
+    assert "in/bad/dev_fifo_output.json: cannot be read: not a file" in outcome.err
     assert list(three.read(f"dev_graded/bad/{RESULTS}")) == ["other"]
     rows = leaderboard(three, "submission", "status", "system", "answer")
     assert {("bad", "graded", "other", "5.0"), ("bad", "not graded", "", "")} <= set(rows)
@@ -533,10 +533,10 @@ def test_ids_of_documents_are_compared_in_composed_letters(project: Project) -> 
         project.predictions("own", {"q001": {"answer": "It is.", "retrieved_docs": [of_prediction]}})
         for path in project.folder.glob("corpus/*"):
             path.unlink()
-        project.documents(document(of_file))
+        project.documents(document(of_file, "It is."))
         outcome = project.run("dev", "--judge")
         assert outcome.results["own"]["retrieval"]["recall_at_1"] == 1
-        assert not mentions(outcome.err, "gold documents")
+        assert outcome.err == []
 
 
 @table(
@@ -759,7 +759,7 @@ def test_a_submission_has_at_most_ten_systems(course: Project) -> None:
     assert sorted(graded) == ["final", *names[:8], "strong"]
     left_out = "not graded: s08, s09, s10, s11, zeta; choose with --systems"
     assert mentions(outcome.err, "warning: in/ann: more than 10 systems", left_out)
-    assert (outcome.code, mentions(outcome.err, "2 warnings")) == (0, False)
+    assert (outcome.code, outcome.err[-1]) == (0, "1 warning")
     assert leaderboard(course, "warnings")[0] == ("1",)
     beside = (course.folder / "dev_grades.csv").read_text("utf-8").partition("Files beside, not graded: ")[2]
     assert beside.partition('"')[0] == f"{', '.join(copies[:10])}, ... (11 in all)"
