@@ -358,7 +358,8 @@ def test_if_the_judge_is_unavailable_the_other_methods_are_written(lamps: Projec
     serve(rate_limited(RPD, 14_400, 5780))
     command = ("answers", "a.json", "--method", "exact", "llm_judge")
     outcome = lamps.run(*command)
-    assert (outcome.code, mentions(outcome.err, "error: ", "RPD", "1:36:20")) == (3, True)
+    reason = "the limit RPD 14400 is reached; the next call must wait long; run again in 1:36:20, at 2"
+    assert (outcome.code, mentions(outcome.err, f"error: judging ended early: {reason}")) == (3, True)
     assert means(lamps) == {"exact": 0.25}
     server = serve(verdict("yes"))
     assert (lamps.run(*command).code, len(server.calls)) == (0, 2)

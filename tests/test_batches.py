@@ -176,7 +176,9 @@ def test_only_new_requests_are_asked_meanwhile(four: Project, submit: Submit, co
     outcome = four.run(*command, "--limit", "3")
     assert (outcome.code, asked_again(server)) == (3, [])
     assert mentions(outcome.err, f"error: judging ended early: batches are under way ({FIRST}: validating)")
-    assert mentions(four.run(*command, "--limit", "3").err, "error: ", f"{FIRST}: 0 of 3 done")
+    assert mentions(
+        four.run(*command, "--limit", "3").err, f"are under way ({FIRST}: 0 of 3 done); run again"
+    )
     planned = four.run(*command, "--dry-run").out
     assert "Under way in batches: 3\n" in planned
     assert "Calls to make: 1\n" in planned

@@ -102,7 +102,9 @@ def test_service_that_is_lost_stops_judging(project: Project, serve: Serve, work
     write_many(project, 100)
     lost = replace(drop(), latency_s=0.05)  # after the first reply was read
     server = serve(first(score_reply(4), then=lost))
-    assert mentions(project.run("dev", "--workers", str(workers)).err, "the service cannot be reached")
+    outcome = project.run("dev", "--workers", str(workers))
+    reason = "the service cannot be reached (Connection error. Server disconnected without "
+    assert mentions(outcome.err, f"error: judging ended early: {reason}")
     assert least < len(server.calls) < least + 2 * workers
 
 
@@ -222,25 +224,33 @@ def test_the_key_the_account_and_the_model_end_judging_at_once(
 
 RETRY_1000 = (("retry-after", "1000"),)
 UNREADABLE = (*JSON_TYPE, ("retry-after", "soon"))
-LONG_WAITS = {  # refusal, wait; up to 90 s are waited for
-    "a day's limit": (recorded("TPD"), "0:09:39"),
-    "told by its wait": (recorded("TPD, unnamed"), "0:01:48"),
-    "header before message": (rate_limited(RPD, 14_400, 7200, wait_s=86.4), "2:00:00"),
-    "unreadable header": (replace(rate_limited(RPD, 14_400, wait_s=3723.5), headers=UNREADABLE), "1:02:04"),
-    "429 without numbers": (error(429, "", "Slow down.", headers=RETRY_1000), "0:16:40"),
-    "503": (error(503, "", "Busy.", headers=RETRY_1000), "0:16:40"),
-    "a day": (error(503, "", "Busy.", headers=(("retry-after", "86400"),)), "1 day, 0:00:00"),
+LONG = "the next call must wait long; run again in"
+REQUESTS = f"the limit RPD 14400 is reached; {LONG}"
+LONG_WAITS = {  # refusal, reason; up to 90 s are waited for
+    "a day's limit": (recorded("TPD"), f"the limit TPD 100000 is reached; {LONG} 0:09:39"),
+    "told by its wait": (recorded("TPD, unnamed"), f"the limit 500000 is reached; {LONG} 0:01:48"),
+    "header before message": (rate_limited(RPD, 14_400, 7200, wait_s=86.4), f"{REQUESTS} 2:00:00"),
+    "unreadable header": (
+        replace(rate_limited(RPD, 14_400, wait_s=3723.5), headers=UNREADABLE),
+        f"{REQUESTS} 1:02:04",
+    ),
+    "429 without numbers": (
+        error(429, "", "Slow down.", headers=RETRY_1000),
+        f"a limit is reached; {LONG} 0:16:40",
+    ),
+    "503": (error(503, "", "Busy.", headers=RETRY_1000), f"{LONG} 0:16:40"),
+    "a day": (error(503, "", "Busy.", headers=(("retry-after", "86400"),)), f"{LONG} 1 day, 0:00:00"),
 }
 
 
-@table("refusal, wait", LONG_WAITS)
+@table("refusal, reason", LONG_WAITS)
 def test_a_wait_of_more_than_90_s_ends_judging_until_the_next_run(
-    project: Project, serve: Serve, refusal: Reply, wait: str
+    project: Project, serve: Serve, refusal: Reply, reason: str
 ) -> None:
     write_many(project, 4)
     server = serve(first(score_reply(5), score_reply(5), then=refusal))
     outcome = project.run("dev", "--workers", "1")
-    assert mentions(outcome.err, "error: judging ended early: ", f"run again in {wait}, at 2", " UTC")
+    assert mentions(outcome.err, f"error: judging ended early: {reason}, at 2", " UTC (asked: ")
     assert mentions(outcome.err, "warning: dev_strong_output.json: not judged: q003, q004 ")
     assert judge_scores(outcome) == {"q001": 5, "q002": 5, "q003": 0, "q004": 0}
     block = judge_block(outcome)
@@ -257,7 +267,8 @@ def test_a_wait_of_more_than_90_s_ends_judging_until_the_next_run(
 def test_a_wait_of_more_than_a_day_is_called_so(small: Project, serve: Serve) -> None:
     serve(error(503, "", "Busy.", headers=(("retry-after", "9" * 400),)))
     outcome = small.run("dev", "--workers", "1")
-    assert mentions(outcome.err, "ended early: the service asks for more than a day; run again later")
+    reason = "the service asks for more than a day; run again later"
+    assert mentions(outcome.err, f"error: judging ended early: {reason} (asked: ")
 
 
 def test_a_call_has_its_time_in_all(small: Project, serve: Serve) -> None:
@@ -494,7 +505,11 @@ def test_a_journal_of_which_most_cannot_be_read_is_not_paid_for_again(
     before = small.files()
     for options in ((), ("--dry-run",)):
         outcome = small.run("dev", *options)
-        assert mentions(outcome.err, f"error: {JOURNAL}: ", "lines cannot be read: restore the file")
+        assert re.fullmatch(
+            rf"error: {JOURNAL}: \d+ of \d+ lines cannot be read: "
+            "restore the file, or move it away to ask everything again",
+            outcome.usage_error,
+        )
         assert (outcome.code, small.files(), len(server.calls)) == (2, before, 2)
     small.write(JOURNAL, journal)
     assert (judge_scores(small.run()), len(server.calls)) == (judge_scores(judged), 2)

@@ -380,7 +380,7 @@ def test_what_nobody_judged_is_not_measured(project: Project) -> None:
 
 def test_criteria_need_a_judge(small: Project) -> None:
     polite = {"polite": "Is it polite?"}
-    advice = r"judgements\.jsonl has no judgements, so name a judge"
+    advice = r"^this needs a model: \S+_judgements\.jsonl has no judgements, so name a judge: judge=MODEL$"
     with pytest.raises(evaluation.InputError, match=advice):
         evaluation.grade_answers(ROWS, criteria=polite)
     with pytest.raises(evaluation.InputError, match=advice):

@@ -103,7 +103,8 @@ def test_a_server_needs_a_model_and_is_named_in_errors(small: Project, open_serv
     assert outcome.usage_error == f"error: {server.url}/v1: name one of its models with --model"
     assert (outcome.code, outcome.results) == (2, None)
     outcome = small.run(*MODEL)
-    assert mentions(outcome.err, "error: ", f"(asked: {server.url}/v1)")
+    reason = "the model own is not available: No such model."
+    assert f"error: judging ended: {reason} (asked: {server.url}/v1)" in outcome.err
 
 
 SECRET_URL = "http://anna:pass-word-7@{host}/v1?token=token-8#part"
