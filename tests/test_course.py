@@ -105,6 +105,8 @@ def test_every_report_that_is_there_is_written_again(course: Project) -> None:
     grade(course, "--report", "html", "md", "csv")
     page = "dev_graded/one/dev_evaluation.html"
     assert "1 by one." in text_of(course, page)
+    assert "1 by one." in text_of(course, "dev_graded/one/dev_evaluation.csv")
+    assert "1 by final." in text_of(course, "dev_graded/third/dev_evaluation.csv")
     course.submission("in/one", own=answers("One, again", **CITED))
     (course.folder / "in/two/dev_good_output.json").write_text("{", "utf-8")
     (course.folder / "in/two/dev_weak_output.json").write_text("{", "utf-8")
@@ -124,6 +126,7 @@ def test_every_report_that_is_there_is_written_again(course: Project) -> None:
 
 def test_reports_of_the_current_directory_are_written_again(small: Project) -> None:
     small.run("dev", "--report", "md")
+    assert "| strong | 0.0 " in text_of(small, "dev_evaluation.md")
     small.predictions("strong", {"q001": {"evidence_sentences": ["S1"]}})
     small.run()
     assert "| strong | 0.0 " not in text_of(small, "dev_evaluation.md")

@@ -687,6 +687,19 @@ def test_labels_are_pooled_over_all_submissions(submissions: Project) -> None:
     assert (block["labels"], block["exact_agreement"], block["people_minus_judge"]) == (8, 0, 2)
 
 
+def test_a_system_has_a_row_if_its_labels_are_on_five_documents(submissions: Project) -> None:
+    of_document = dict(zip(GOLD_DOCUMENTS, IDS, strict=True))
+    names = sorted(of_document.values())
+    labels = [f"{name},a/strong,4,anna" for name in names[:5]] + [f"{name},b,4,anna" for name in names[:4]]
+    lines = blocks(run_with_labels(submissions, "\n".join([HEAD, *labels]), *FOLDERS).out)["JUDGE AND PEOPLE"]
+    assert [line.split()[:2] for line in lines.splitlines()[1:4]] == [
+        ["all", "9"],
+        ["a/strong", "5"],
+        ["9", "labels"],
+    ]
+    assert "n/a, with labels on fewer than 5 documents: 2 systems\n" in lines
+
+
 def test_labels_name_the_submission(submissions: Project) -> None:
     labels = [f"q001,{system},4,anna" for system in ("strong", "a/strong", "b")]  # which has one system
     outcome = run_with_labels(submissions, "\n".join([HEAD, *labels]), *FOLDERS)

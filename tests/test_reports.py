@@ -303,6 +303,7 @@ def test_every_submission_has_its_reports(two: Project) -> None:
     page = text_of(two, f"{bob}/{MARKDOWN}")
     assert page.startswith("# Evaluation of the dev split: bob\n")
     assert "ann" not in page
+    assert "ann" in text_of(two, f"{ann}/{MARKDOWN}")
     assert {row["system"] for row in rows_of(two, f"{bob}/{CSV}")} == {"strong"}
     assert [row["system"] for row in rows_of(two, f"{ann}/{CSV}")] == ["strong", "own"] * 2
     assert outcome.code == 0
