@@ -873,7 +873,9 @@ def test_the_threshold_is_chosen_on_a_share_of_the_questions(
     assert chosen["accuracy"] == pytest.approx(accuracy)
     assert chosen["precision"] == pytest.approx(right / (right + counts[False, True]))
     assert chosen["recall"] == pytest.approx(right / (right + counts[True, False]))
-    shown = f"on the {len(others)} others: accuracy {accuracy:.3f}, F1 {chosen['f1']:.3f}"
+    f1 = 2 * right / (2 * right + counts[False, True] + counts[True, False])
+    assert chosen["f1"] == pytest.approx(f1)
+    shown = f"on the {len(others)} others: accuracy {accuracy:.3f}, F1 {f1:.3f}"
     assert mentions(outcome.out.splitlines(), shown)
     project.run(*command)
     assert [project.read(f"{stem}_answers.json") for stem in "ab"] == files
