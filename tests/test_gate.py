@@ -65,11 +65,21 @@ def test_means_that_are_too_low(six: Project, options: str, code: int, lines: Se
     assert (outcome.code, list(outcome.results)) == (code, ["half", "own"])
 
 
-@pytest.mark.parametrize("option", ["recall@7=1", "f11=1", "support=1", "owm:f1=1"])
-def test_an_unknown_name_is_bad_usage(six: Project, option: str) -> None:
-    outcome = six.run("dev", "--fail-under", option)
-    assert (outcome.code, outcome.results, len(outcome.err)) == (2, None, 2)
-    assert outcome.usage_error.startswith(f"error: --fail-under {option.split('=')[0]}: unknown ")
+MEASURE_NAMES = "recall@1, recall@5, precision, recall, f1, answer, evidence, combined"
+
+
+@table(
+    "name, reason",
+    {
+        "a number": ("recall@7", f"measure: did you mean recall@5?; the measures are {MEASURE_NAMES}"),
+        "misspelt": ("f11", f"measure: did you mean f1?; the measures are {MEASURE_NAMES}"),
+        "not asked for": ("support", f"measure; the measures are {MEASURE_NAMES}"),
+        "a system": ("owm:f1", "system: did you mean own?"),
+    },
+)
+def test_an_unknown_name_is_bad_usage(six: Project, name: str, reason: str) -> None:
+    problems = assert_refused(six, "dev", "--fail-under", f"{name}=1")
+    assert problems == [f"error: --fail-under {name}: unknown {reason}"]
 
 
 @table(
@@ -81,9 +91,8 @@ def test_an_unknown_name_is_bad_usage(six: Project, option: str) -> None:
     },
 )
 def test_a_share_for_a_percentage_is_bad_usage(six: Project, option: str, advice: str) -> None:
-    outcome = six.run("dev", "--fail-under", option)
-    assert (outcome.code, outcome.results, len(outcome.err)) == (2, None, 2)
-    assert outcome.usage_error.endswith(f"in percent, say {advice}")
+    problems = assert_refused(six, "dev", "--fail-under", option)
+    assert problems == [f"error: --fail-under {option.replace('=.', '=0.')}: in percent, say {advice}"]
     for fine in ("recall@5=0", "f1=0.8", "recall@5=1.5"):
         assert six.run("dev", "--fail-under", fine).code == 0
 
@@ -192,6 +201,16 @@ def test_documents_are_flipped_as_a_whole(project: Project) -> None:
     )
 
 
+def test_a_drop_is_noticed_on_the_documents_that_have_the_measure(six: Project) -> None:
+    """Two of six have no gold evidence: of four documents no p is below 0.05."""
+    without = [question(f"d{n}", evidence_sentences=[]) for n in (5, 6)]
+    six.questions(*(question(f"d{n}") for n in range(1, 5)), *without)
+    keep_baseline(six)
+    found = changes(compare(six))
+    assert (found["avg_f1"]["n"], found["avg_f1"]["smallest_noticeable_drop"]) == (4, None)
+    assert found["recall_at_5_pct"]["smallest_noticeable_drop"] == pytest.approx(86.5)
+
+
 def test_the_smallest_drop_that_is_likely_to_be_noticed(six: Project) -> None:
     keep_baseline(six)
     outcome = compare(six)
@@ -246,7 +265,8 @@ def test_only_named_measures_count(six: Project) -> None:
     needs = "error: --gate: it needs --baseline FILE, the results to compare with"
     assert assert_refused(six, "dev", "--gate", "f1") == [needs]
     outcome = compare(six, "--gate", "answer")
-    assert (outcome.code, outcome.usage_error.split(";")[0]) == (2, "error: --gate answer: unknown measure")
+    advice = f"the measures are {MEASURE_NAMES.partition(', answer')[0]}"
+    assert (outcome.code, outcome.usage_error) == (2, f"error: --gate answer: unknown measure; {advice}")
 
 
 def test_questions_whose_gold_has_changed_are_left_out(six: Project) -> None:
