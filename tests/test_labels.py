@@ -341,6 +341,8 @@ MEANINGS = {  # people's scores -> starts of the sentences on what they mean for
         [3, 1, 4, 2, 3, None, 4],
         ["The judge is too kind: grades by its scores are too high, by about 10 of 100 points."],
     ),
+    "lower, on three documents": ([2, 1, 3], []),
+    "higher, on two documents": ([5, 4], []),
     "higher and random": (
         [5, 5, None, 5, 5, 4, None, 5],
         [
