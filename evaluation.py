@@ -6684,10 +6684,10 @@ def open_judge(command: Command, console: Console, resources: ExitStack) -> Judg
     if journal.asks_service:
         endpoint = find_endpoint()
         judge.judging.url = "" if endpoint.name.startswith(GROQ_URL) else endpoint.name
+        judge.service = Service(endpoint, command.options, console.note, resources)
         if re.match(r"http://(?!(localhost|127\.[\d.]+|\[::1\])[:/])", endpoint.name):
             advice = "answers and the key travel in the open: use https."
             console.warn(WarningRecord(f"{endpoint.name}: {advice}"))
-        judge.service = Service(endpoint, command.options, console.note, resources)
         resources.callback(lambda: journal.stream.close())
         journal.open()
     else:

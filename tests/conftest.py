@@ -243,6 +243,17 @@ class Project:
         return self.outcome(done.returncode, done.stdout, done.stderr)
 
 
+def assert_refused(project: Project, *arguments: str, **environment: str) -> list[str]:
+    """Run, assert that nothing is printed or written, and return what stderr says is wrong."""
+    before = project.files()
+    outcome = project.run(*arguments, **environment)
+    assert (outcome.code, outcome.out, project.files()) == (2, "", before)
+    *problems, last = outcome.err
+    counted = f"error: problems in the input: {len(problems)}; nothing was graded or written."
+    assert last == counted or last.startswith("see: evaluation.py ")
+    return problems
+
+
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Project:
     """An empty folder, no key in the environment."""

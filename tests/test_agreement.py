@@ -15,7 +15,18 @@ import pytest
 from scipy.stats import norm
 from scipy.stats import t as student_t
 
-from conftest import LLAMA, RESULTS, JudgeWith, Outcome, Project, blocks, mentions, reference_numbers, table
+from conftest import (
+    LLAMA,
+    RESULTS,
+    JudgeWith,
+    Outcome,
+    Project,
+    assert_refused,
+    blocks,
+    mentions,
+    reference_numbers,
+    table,
+)
 
 Row = dict[str, Any]
 
@@ -76,7 +87,7 @@ def test_fleiss_kappa() -> None:
     cases: list[list[list[int]]] = [[], [[]], [[1, 0], [0, 1]], [[3, 0], [3, 0]], [[0, 0]]]
     for undefined in cases:
         assert evaluation.fleiss_kappa(undefined) is None
-    with pytest.raises(ValueError, match="raters"):
+    with pytest.raises(ValueError, match=r"^items differ in their number of raters: \[2, 3\]$"):
         evaluation.fleiss_kappa([[2, 0], [3, 0]])
 
 
@@ -606,24 +617,35 @@ def test_the_console_and_reports(project: Project) -> None:
 
 
 MANY = scores(*range(2_000))
-BAD_USAGE: dict[str, tuple[str, list[str]]] = {
-    "one judge": ("a.json ./a.json", ["two"]),
-    "verdicts and scores": ("a.json score.json", ["verdicts", "scores"]),
-    "too many scores": ("many.json too_many.json", ["2000 different scores", "round them"]),
-    "an empty folder": ("a.json --eval-dir nowhere", ["nowhere: no files *__judge-NAME.json"]),
-    "results over an input": ("a.json b.json --out ./b.json", ["b.json", "--out"]),
+BAD_USAGE = {
+    "one judge": ("a.json ./a.json", "agreement needs two judges, or one and --human, got 1"),
+    "verdicts and scores": (
+        "a.json score.json",
+        "verdicts and scores cannot be compared: no correct by score, no score by a",
+    ),
+    "too many scores": (
+        "many.json too_many.json",
+        "there are 2000 different scores, more than 1000: round them",
+    ),
+    "results over an input": (
+        "a.json b.json --out ./b.json",
+        "./b.json is an input: name another file with --out",
+    ),
 }
 
 
-@table("arguments, words", BAD_USAGE)
-def test_bad_usage(project: Project, arguments: str, words: list[str]) -> None:
+@table("arguments, message", BAD_USAGE)
+def test_bad_usage(project: Project, arguments: str, message: str) -> None:
     files = {"a": answers("yes"), "b": answers("yes"), "score": scores(3), "many": MANY, "too_many": MANY}
     for name, content in files.items():
         project.write(f"{name}.json", content)
-    before = project.files()
-    outcome = project.run("agreement", *arguments.split())
-    assert (outcome.code, outcome.out, project.files()) == (2, "", before)
-    assert mentions(outcome.err, *words)
+    assert assert_refused(project, "agreement", *arguments.split()) == [f"error: {message}"]
+
+
+def test_an_empty_folder(project: Project) -> None:
+    project.write("a.json", answers("yes"))
+    problem = "nowhere: no files *__judge-NAME.json, nor a folder for each judge"
+    assert assert_refused(project, "agreement", "a.json", "--eval-dir", "nowhere") == [problem]
 
 
 def test_the_problems_of_all_files_are_listed(project: Project) -> None:
@@ -631,9 +653,14 @@ def test_the_problems_of_all_files_are_listed(project: Project) -> None:
     split = {"strong": {"llm_judge": {"per_question": [{"question_id": "q1", "answer_score_raw": "high"}]}}}
     files = {"rows": rows, "split": split, "undecided": [row(0, None)], "torn": "[{"}
     names = [f"{name}.json" for name in (*files, "missing")]
-    outcome, results = agree(project, files, *names)
-    assert (outcome.code, outcome.out, results) == (2, "", None)
-    places = ["rows.json: [0]: correct: ", "rows.json: [1]: score: ", "split.json: strong: [0]: "]
-    places += ["undecided.json:1: no decisions", "torn.json:1: ", "missing.json: file not found in "]
-    for start in places:
-        assert any(line.startswith(start) for line in outcome.err), start
+    for name, content in files.items():
+        project.write(f"{name}.json", content)
+    assert assert_refused(project, "agreement", *names) == [
+        "rows.json: [0]: correct: expected yes or no, got maybe",
+        "rows.json: [1]: score: Expected int | float | null, got bool",
+        "split.json: strong: [0]: score: Expected int | float | null, got str",
+        "undecided.json:1: no decisions: expected score, correct, a column for each rater, or a split's "
+        "llm_judge, found input, gold, prediction, correct, reasoning, decision_method",
+        "torn.json:1: JSON is cut off",
+        f"missing.json: file not found in {project.folder}; found split.json",
+    ]

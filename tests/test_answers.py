@@ -19,6 +19,7 @@ from conftest import (
     Outcome,
     Project,
     Serve,
+    assert_refused,
     blocks,
     first,
     mentions,
@@ -358,7 +359,8 @@ def test_if_the_judge_is_unavailable_the_other_methods_are_written(lamps: Projec
     serve(rate_limited(RPD, 14_400, 5780))
     command = ("answers", "a.json", "--method", "exact", "llm_judge")
     outcome = lamps.run(*command)
-    assert (outcome.code, mentions(outcome.err, "error: ", "RPD", "1:36:20")) == (3, True)
+    reason = "the limit RPD 14400 is reached; the next call must wait long; run again in 1:36:20, at 2"
+    assert (outcome.code, mentions(outcome.err, f"error: judging ended early: {reason}")) == (3, True)
     assert means(lamps) == {"exact": 0.25}
     server = serve(verdict("yes"))
     assert (lamps.run(*command).code, len(server.calls)) == (0, 2)
@@ -401,6 +403,12 @@ EXISTING = {
 }
 
 
+OTHER_SETUP = (
+    "no results, or results of another set-up: "
+    "choose another folder with --out, or replace them with --overwrite"
+)
+
+
 @table("options, expected", EXISTING)
 def test_what_happens_to_results_that_exist(lamps: Project, options: list[str], expected: str) -> None:
     lamps.run("answers", "a.json")
@@ -408,7 +416,7 @@ def test_what_happens_to_results_that_exist(lamps: Project, options: list[str], 
     outcome = lamps.run("answers", "a.json", *options)
     assert ("mark" in results(lamps)) is (expected != REPLACED)
     if expected == REFUSED_SETUP:
-        assert mentions(outcome.err, "a_answers.json", "another set-up", "--out", "--overwrite")
+        assert outcome.usage_error == f"error: a_answers.json: {OTHER_SETUP}"
     assert outcome.code == (2 if expected == REFUSED_SETUP else 0)
     assert ("RESULTS" in outcome.out) is (expected == REPLACED or "--out" in options)
 
@@ -425,8 +433,7 @@ def test_one_more_file_beside_graded_ones_is_graded(lamps: Project) -> None:
         assert "Results of the same set-up exist" in lamps.run("answers", *names).out
     lamps.write("b.json", rows("oil", "oil", "oil", "fat"))
     outcome = lamps.run("answers", "a.json", "b.json")
-    assert outcome.code == 2
-    assert mentions(outcome.err, "b_answers.json", "another set-up")
+    assert (outcome.code, outcome.usage_error) == (2, f"error: b_answers.json: {OTHER_SETUP}")
 
 
 def test_a_row_without_a_token_count(lamps: Project) -> None:
@@ -441,12 +448,11 @@ def test_other_files_are_not_overwritten(lamps: Project) -> None:
     lamps.write("a.json", LAMPS[:3])
     for content in (results(lamps), rows("oil"), "My notes."):
         lamps.write("a_answers.json", content)
-        before = lamps.files()
-        outcome = lamps.run("answers", "a.json")
-        assert (outcome.code, mentions(outcome.err, "a_answers.json", "--overwrite")) == (2, True)
-        assert lamps.files() == before
+        assert assert_refused(lamps, "answers", "a.json") == [f"error: a_answers.json: {OTHER_SETUP}"]
     lamps.write("a.jsonl", LAMPS)
-    assert lamps.run("answers", "a.json", "a.jsonl", "--overwrite").code == 2
+    [problem] = assert_refused(lamps, "answers", "a.json", "a.jsonl", "--overwrite")
+    path = lamps.folder / "a_answers.json"
+    assert problem == f"error: {path} would be written twice, or over a file that is read: rename one"
     assert lamps.run("answers", "a.json", "--overwrite").code == 0
     assert scores(lamps, "exact") == [1.0, 0.0, 0.0]
 
@@ -570,26 +576,37 @@ def test_a_split_with_a_file_that_cannot_be_read(small: Project) -> None:
     assert (outcome.code, small.files() == before) == (2, True)
 
 
-BAD_USAGE: dict[str, tuple[str, list[str]]] = {
-    "no file": ("", ["FILE"]),
-    "a protocol without a judge": ("a.json --protocol fraction", ["--protocol", "llm_judge"]),
-    "no generator": ("a.json --method llm_judge --auto-diverse-judge", ["--generator"]),
-    "a pair of judges without a family": ("a.json --diverse-judge gpt=m", ["FAMILY=MODEL"]),
+FAMILIES = "claude, deepseek, gemini, kimi, llama, mistral, openai, qwen"
+BAD_USAGE = {
+    "no file": ("", "the following arguments are required: FILE"),
+    "a protocol without a judge": ("a.json --protocol fraction", "--protocol: it needs --method llm_judge"),
+    "no generator": (
+        "a.json --method llm_judge --auto-diverse-judge",
+        "--auto-diverse-judge finds no judge: name it, or its --generator",
+    ),
+    "a pair of judges without a family": (
+        "a.json --diverse-judge gpt=m",
+        f"argument --diverse-judge: expected FAMILY=MODEL, of {FAMILIES}",
+    ),
     "a criterion of splits": (
         "a.json --criteria support",
-        ["--criteria support: for splits only", "NAME=QUESTION"],
+        "--criteria support: for splits only; here ask a question, as in NAME=QUESTION",
     ),
-    "a threshold in percent": ("a.json --method semantic_fixed --threshold 75", ["from 0 to 1, got '75'"]),
-    "a missing package": ("a.json --method bleu", ["--method bleu", "pip install sacrebleu"]),
+    "a threshold in percent": (
+        "a.json --method semantic_fixed --threshold 75",
+        "argument --threshold: expected a number from 0 to 1, got '75'",
+    ),
+    "a missing package": (
+        "a.json --method bleu",
+        f'--method bleu needs the package sacrebleu: run "{sys.executable}" -m pip install sacrebleu',
+    ),
 }
 
 
-@table("arguments, words", BAD_USAGE)
-def test_bad_usage(lamps: Project, monkeypatch: pytest.MonkeyPatch, arguments: str, words: list[str]) -> None:
+@table("arguments, message", BAD_USAGE)
+def test_bad_usage(lamps: Project, monkeypatch: pytest.MonkeyPatch, arguments: str, message: str) -> None:
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
-    outcome = lamps.run("answers", *arguments.split())
-    assert (outcome.code, outcome.out, result_files(lamps)) == (2, "", set())
-    assert mentions(outcome.err, *words)
+    assert assert_refused(lamps, "answers", *arguments.split()) == [f"error: {message}"]
 
 
 def test_the_key_of_another_service_is_explained(lamps: Project) -> None:
@@ -605,12 +622,15 @@ def test_the_reference_check_includes_the_judge(project: Project, serve: Serve) 
     project.write("a.json", rows("", ""))
     assert project.run("answers", "a.json", "--reference-check").code == 0
     project.write("open.json", [{"question": "Who?", "prediction": "Ann"}])
-    outcome = project.run("answers", "open.json", "--criteria", "kind=Is it?", "--reference-check")
-    assert mentions(outcome.err, "open.json: [0]: no gold answer, as expected_answer,")
+    [problem] = assert_refused(
+        project, "answers", "open.json", "--criteria", "kind=Is it?", "--reference-check"
+    )
+    assert problem.startswith("open.json: [0]: no gold answer, as expected_answer,")
     command = ("answers", "a.json", "--reference-check", *JUDGED, "--protocol", "fraction")
     serve(error(401, "invalid_api_key", "Invalid API Key"))
     outcome = project.run(*command)
-    assert (outcome.code, mentions(outcome.err, "error: ", "Invalid API Key")) == (3, True)
+    assert mentions(outcome.err, "error: no results were written: HTTP 401: Invalid API Key (a ")
+    assert outcome.code == 3
     server = serve(says(score=0.8))
     outcome = project.run(*command)
     assert {pasted(call) for call in server.calls} == {"oil"}
@@ -776,7 +796,7 @@ def test_what_nobody_judged_has_no_verdict(
     monkeypatch.delenv("GROQ_API_KEY")
     before.write("a.json", [*eight(6)[:7], *rows("tar")])
     outcome = before.run(*GATED, *JUDGED, "exact", "--fail-under", "llm_judge=0.9")
-    assert (outcome.code, mentions(outcome.err, "worse")) == (3, False)
+    assert (outcome.code, mentions(outcome.err, "worse: ")) == (3, False)
     assert mentions(outcome.err, "--fail-under llm_judge: cannot be compared: not measured for a")
     assert mentions(outcome.err, "not compared with the baseline: llm_judge: not judged")
     assert changes(before)["llm_judge"]["verdict"] == "not judged"
@@ -810,31 +830,34 @@ def test_what_is_not_measured_now_or_by_another_judge_is_not_compared(before: Pr
     assert verdicts["llm_judge"] == f"judged by {LLAMA}, now by {GPT_OSS}"
 
 
+NO_NUMBER = "before.json: detailed_results: [0]: exact: expected a number, at most 1,000,000,000"
+
+
 @table(
-    "content, words",
+    "content, message",
     {
-        "another file": ([], "before.json: "),
-        "no number": ({"scores": {"exact": "1"}}, "detailed_results: [0]: exact: expected a number"),
-        "a large number": ({"scores": {"exact": 10**400}}, "before.json: "),
+        "another file": ([], "before.json: Expected object, got array"),
+        "no number": ({"scores": {"exact": "1"}}, NO_NUMBER),
+        "a large number": ({"scores": {"exact": 10**400}}, NO_NUMBER),
     },
 )
-def test_what_cannot_be_a_baseline(before: Project, content: Any, words: str) -> None:
+def test_what_cannot_be_a_baseline(before: Project, content: Any, message: str) -> None:
     if content:
         stored = before.read("before.json")
         stored["detailed_results"][0] |= content
         content = stored
     before.write("before.json", json.dumps(content))
-    outcome = before.run(*GATED)
-    assert mentions(outcome.err, words)
-    assert outcome.code == 2
+    assert assert_refused(before, *GATED) == [message]
 
 
 def test_a_baseline_is_of_one_of_the_files(before: Project) -> None:
     before.write("b.json", eight(1))
     before.write("c.json", eight(1))
-    outcome = before.run("answers", "b.json", "c.json", "--baseline", "before.json")
-    assert mentions(outcome.err, "--baseline: it has the results of a, which is none of the files")
-    outcome = before.run("answers", "a.json", "--baseline", "a_answers.json", "--overwrite")
-    assert mentions(outcome.err, "a_answers.json would be written twice, or over a file that is read")
+    problem = "error: --baseline: it has the results of a, which is none of the files"
+    assert assert_refused(before, "answers", "b.json", "c.json", "--baseline", "before.json") == [problem]
+    command = ("answers", "a.json", "--baseline", "a_answers.json", "--overwrite")
+    [problem] = assert_refused(before, *command)
+    path = before.folder / "a_answers.json"
+    assert problem == f"error: {path} would be written twice, or over a file that is read: rename one"
     before.run("answers", "b.json", "--baseline", "before.json")
     assert before.read("b_answers.json")["baseline"]["name"] == "before.json"

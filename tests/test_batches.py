@@ -139,7 +139,8 @@ def test_a_batch_is_submitted_and_the_next_run_collects_it(
     server = serve(score_by_number)
     outcome = four.run(*BATCH)
     assert (outcome.code, scores(outcome), submitted(server)) == (3, {}, [ALL])
-    assert mentions(outcome.err, "error: judging ended early: ", FIRST, "4 requests", "within 24 hours")
+    waits = f"batches are under way ({FIRST}: 4 requests are sent); run again within 24 hours"
+    assert mentions(outcome.err, f"error: judging ended early: {waits} (asked: ")
     outcome = four.run(*command)
     assert (outcome.code, scores(outcome)) == (0, SCORES)
     rows = outcome.results["strong"]["llm_judge"]["per_question"]
@@ -174,8 +175,10 @@ def test_only_new_requests_are_asked_meanwhile(four: Project, submit: Submit, co
     server = submit("--limit", "3", batches=BatchScript(polls=9))
     outcome = four.run(*command, "--limit", "3")
     assert (outcome.code, asked_again(server)) == (3, [])
-    assert mentions(outcome.err, "error: ", f"{FIRST}: validating")
-    assert mentions(four.run(*command, "--limit", "3").err, "error: ", f"{FIRST}: 0 of 3 done")
+    assert mentions(outcome.err, f"error: judging ended early: batches are under way ({FIRST}: validating)")
+    assert mentions(
+        four.run(*command, "--limit", "3").err, f"are under way ({FIRST}: 0 of 3 done); run again"
+    )
     planned = four.run(*command, "--dry-run").out
     assert "Under way in batches: 3\n" in planned
     assert "Calls to make: 1\n" in planned
@@ -249,13 +252,6 @@ EXPIRED = BatchScript(end="expired", answered=3)
 RESULTS = "file_loopback_2/content"
 
 
-def cut_in_half(server: GroqServer) -> Reply:
-    """Return the results of the first batch without the second half."""
-    server.retrieve(server.batches[FIRST])
-    content = server.files["file_loopback_2"]
-    return Reply(200, content[: len(content) // 2])
-
-
 def cut_off(server: GroqServer) -> Reply:
     """Return the results of the first batch without the end."""
     server.retrieve(server.batches[FIRST])
@@ -263,14 +259,21 @@ def cut_off(server: GroqServer) -> Reply:
 
 
 Unread = tuple[str, Reply | Callable[[GroqServer], Reply], BatchScript, str, list[str]]
+CAN_BE_READ = "results can be read"
 UNREAD: dict[str, Unread] = {  # path, reply, batch, what the message says, what was not read
     "a batch that is not found": (FIRST, NOT_FOUND, BatchScript(), "not found", ALL),
     "a page instead of the batch": (FIRST, PAGE, BatchScript(), "not found", ALL),
-    "results that are not found": (RESULTS, NOT_FOUND, BatchScript(), "0 of 4 results", ALL),
-    "a page instead of results": (RESULTS, PAGE, BatchScript(), "0 of 4 results", ALL),
-    "a broken download": (RESULTS, groq_server.tear(b'{"custom_id": "x"'), BatchScript(), "0 of 4", ALL),
-    "a torn file": (RESULTS, cut_off, BatchScript(), "3 of 4 results", ["d0"]),
-    "results of an expired batch": (RESULTS, NOT_FOUND, EXPIRED, "0 of 3 results", ALL),
+    "results that are not found": (RESULTS, NOT_FOUND, BatchScript(), f"0 of 4 {CAN_BE_READ}", ALL),
+    "a page instead of results": (RESULTS, PAGE, BatchScript(), f"0 of 4 {CAN_BE_READ}", ALL),
+    "a broken download": (
+        RESULTS,
+        groq_server.tear(b'{"custom_id": "x"'),
+        BatchScript(),
+        f"0 of 4 {CAN_BE_READ}",
+        ALL,
+    ),
+    "a torn file": (RESULTS, cut_off, BatchScript(), f"3 of 4 {CAN_BE_READ}", ["d0"]),
+    "results of an expired batch": (RESULTS, NOT_FOUND, EXPIRED, f"0 of 3 {CAN_BE_READ}", ALL),
 }
 
 
@@ -294,7 +297,7 @@ def test_a_batch_that_cannot_be_read_is_waited_for_a_day(
     for _ in range(2):
         outcome = four.run(*command)
         assert (outcome.code, asked_again(server)) == (3, [])
-        assert mentions(outcome.err, "error: ", FIRST, words)
+        assert mentions(outcome.err, f"error: judging ended early: batches are under way ({FIRST}: {words})")
     age_notes(four, hours=25)
     waiting = four.files()[JOURNAL]
     assert (scores(run_until_done(four, *command)), asked_again(server)) == (SCORES, missing)

@@ -19,6 +19,7 @@ from conftest import (
     Outcome,
     Project,
     Serve,
+    assert_refused,
     blocks,
     document,
     mentions,
@@ -100,10 +101,12 @@ def text_of(project: Project, path: str) -> str:
     return (project.folder / path).read_text("utf-8")
 
 
-def test_every_report_that_is_there_is_written_again(course: Project, judge_with: JudgeWith) -> None:
+def test_every_report_that_is_there_is_written_again(course: Project) -> None:
     grade(course, "--report", "html", "md", "csv")
     page = "dev_graded/one/dev_evaluation.html"
     assert "1 by one." in text_of(course, page)
+    assert "1 by one." in text_of(course, "dev_graded/one/dev_evaluation.csv")
+    assert "1 by final." in text_of(course, "dev_graded/third/dev_evaluation.csv")
     course.submission("in/one", own=answers("One, again", **CITED))
     (course.folder / "in/two/dev_good_output.json").write_text("{", "utf-8")
     (course.folder / "in/two/dev_weak_output.json").write_text("{", "utf-8")
@@ -123,6 +126,7 @@ def test_every_report_that_is_there_is_written_again(course: Project, judge_with
 
 def test_reports_of_the_current_directory_are_written_again(small: Project) -> None:
     small.run("dev", "--report", "md")
+    assert "| strong | 0.0 " in text_of(small, "dev_evaluation.md")
     small.predictions("strong", {"q001": {"evidence_sentences": ["S1"]}})
     small.run()
     assert "| strong | 0.0 " not in text_of(small, "dev_evaluation.md")
@@ -138,14 +142,6 @@ def graded(course: Project) -> Project:
     shutil.rmtree(course.folder / "in/torn")
     grade(course, "--report", "html")
     return course
-
-
-def assert_refused(project: Project, *arguments: str, **environment: str) -> str:
-    """Run, assert that nothing was asked and written, and return what stderr says is wrong."""
-    before = project.files()
-    outcome = project.run("dev", *arguments, **environment)
-    assert (outcome.code, outcome.out, project.files()) == (2, "", before)
-    return outcome.usage_error
 
 
 def test_a_late_student_is_graded_by_the_same_command(graded: Project, judge_with: JudgeWith) -> None:
@@ -168,8 +164,8 @@ def test_who_was_graded_and_is_not_named_is_an_error(graded: Project) -> None:
     graded.submission("late/zoe", own=answers("zoe", **CITED))
     for named, unnamed in {"in/one": "bare, third, two", "late/zoe": "bare, one, third, two"}.items():
         message = f"error: graded earlier and not named: {unnamed}: {advice} if this is another class"
-        assert assert_refused(graded, "--submissions", named) == message
-        assert assert_refused(graded, "--submissions", named, GROQ_API_KEY="") == message
+        assert assert_refused(graded, "dev", "--submissions", named) == [message]
+        assert assert_refused(graded, "dev", "--submissions", named, GROQ_API_KEY="") == [message]
     (graded.folder / "dev_graded").rename(graded.folder / "last_week")
     graded.run("dev", "--submissions", "late/zoe", GROQ_API_KEY="")
     assert list(read_grades(graded)) == ["zoe"]
@@ -182,7 +178,7 @@ def test_unpacked_folders_are_named_as_the_others(course: Project) -> None:
     command = ("--submissions", "s/Team", "s/team", "s/lab1/ann", "s/lab2/ann")
     course.run("dev", *command, GROQ_API_KEY="")
     course.submission("s/zoe", own=answers("zoe", **CITED))
-    message = assert_refused(course, "--submissions", "s/zoe", GROQ_API_KEY="")
+    [message] = assert_refused(course, "dev", "--submissions", "s/zoe", GROQ_API_KEY="")
     assert "not named: Team, lab1-ann, lab2-ann, team: name all" in message
     assert course.run("dev", *command, "s/zoe", GROQ_API_KEY="").code == 0
     assert list(read_grades(course)) == ["lab1-ann", "lab2-ann", "Team", "team", "zoe"]
@@ -205,7 +201,8 @@ def test_folders_that_are_gone_with_all_beside_them_are_an_error(graded: Project
     """They may be on a stick. The same names under a new path are the same submissions."""
     shutil.move(graded.folder / "in", graded.folder / "moved")
     shutil.move(graded.folder / "moved/one", graded.folder / "one")
-    assert "not named: one: name all" in assert_refused(graded, "--submissions", "moved/*")
+    [message] = assert_refused(graded, "dev", "--submissions", "moved/*")
+    assert message.startswith("error: graded earlier and not named: one: name all folders; ")
     shutil.move(graded.folder / "one", graded.folder / "moved/one")
     outcome = graded.run("dev", "--submissions", "moved/*")
     assert (outcome.code, "differ" in outcome.out) == (0, False)
@@ -251,12 +248,6 @@ def rewrite_question(project: Project, position: int, **changes: Any) -> None:
 def change_answers(project: Project, judge_with: JudgeWith) -> tuple[str, ...]:
     project.submission("in/one", own={**answers("one", **CITED), "q002": {"answer": "Changed.", **CITED}})
     judge_with({"in/one/own": [3, 5]})
-    return ()
-
-
-def change_gold(project: Project, judge_with: JudgeWith) -> tuple[str, ...]:
-    rewrite_question(project, 1, evidence_sentences=[])
-    judge_with({})
     return ()
 
 
@@ -337,17 +328,17 @@ def read_previous(project: Project) -> dict[str, str]:
     return {row["submission"]: row["previous"] for row in csv.DictReader(io.StringIO(text, newline=""))}
 
 
-NOTHING_ARRIVES: dict[str, tuple[Sequence[str], Callable[[], Reply | None], str]] = {
-    "service down": ((), lambda: error(503, "down", "Down"), "judgements missing"),
-    "key refused": ((), lambda: error(401, "invalid_api_key", "Invalid API Key"), "judgements missing"),
-    "nothing to spend": (("--max-usd", "0"), lambda: score_reply(5), "judgements missing"),
-    "unknown model": (("--model", "own"), decommissioned, "judgements missing"),
+NOTHING_ARRIVES: dict[str, tuple[Sequence[str], Callable[[], Reply | None]]] = {
+    "service down": ((), lambda: error(503, "down", "Down")),
+    "key refused": ((), lambda: error(401, "invalid_api_key", "Invalid API Key")),
+    "nothing to spend": (("--max-usd", "0"), lambda: score_reply(5)),
+    "unknown model": (("--model", "own"), decommissioned),
 }
 
 
-@table("options, reply, why", NOTHING_ARRIVES)
+@table("options, reply", NOTHING_ARRIVES)
 def test_without_judgements_there_are_no_points(
-    course: Project, serve: Serve, options: Sequence[str], reply: Callable[[], Reply], why: str
+    course: Project, serve: Serve, options: Sequence[str], reply: Callable[[], Reply]
 ) -> None:
     shutil.rmtree(course.folder / "in/torn")
     serve(reply())
@@ -364,7 +355,7 @@ def test_without_judgements_there_are_no_points(
     assert (outcome.code, read_grades(course)["one"][0]) == (0, "100.0")
 
 
-def test_other_gold_and_another_measure_are_reasons(graded: Project, judge_with: JudgeWith) -> None:
+def test_other_gold_and_another_measure_are_reasons(graded: Project) -> None:
     """Without evidence in q002, bare cites all that there is to cite in half of the questions."""
     rows = [question("d1"), question("d2", evidence_sentences=[])]
     graded.questions(*rows)
@@ -383,7 +374,7 @@ def test_a_forgotten_criterion_is_named(graded: Project, serve: Serve) -> None:
     assert (outcome.out.splitlines()[-1], grade(graded).out.splitlines()[-1]) == (line, line)
 
 
-def test_previous_points_are_the_last_that_differ(graded: Project, judge_with: JudgeWith) -> None:
+def test_previous_points_are_the_last_that_differ(graded: Project) -> None:
     """80, 100, none, 100, 80: blanks are skipped."""
     (graded.folder / "dev_overrides.csv").write_text(
         "submission,question_id,score,reason\none,q001,5,So.\none,q002,5,So.\n"
@@ -471,9 +462,9 @@ def test_without_rubrics_points_are_of_f1(course: Project, serve: Serve) -> None
 
 def test_a_model_without_a_key_must_be_in_the_journal(graded: Project) -> None:
     message = f"error: --model {GPT_OSS}: the journal has nothing by it, and GROQ_API_KEY is not set"
-    command = ("--submissions", "in/*", "--model", GPT_OSS)
-    assert assert_refused(graded, *command, GROQ_API_KEY="") == message
-    assert graded.run("dev", *command, "--dry-run", GROQ_API_KEY="").code == 0
+    command = ("dev", "--submissions", "in/*", "--model", GPT_OSS)
+    assert assert_refused(graded, *command, GROQ_API_KEY="")[-1] == message
+    assert graded.run(*command, "--dry-run", GROQ_API_KEY="").code == 0
     assert graded.run("dev", "--submissions", "in/*", "--model", LLAMA, GROQ_API_KEY="").code == 0
 
 

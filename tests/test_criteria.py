@@ -10,7 +10,18 @@ from typing import Any
 import evaluation
 import pytest
 
-from conftest import FAILED_CALL, LLAMA, Project, Serve, mentions, pasted, prompt_of, question, table
+from conftest import (
+    FAILED_CALL,
+    LLAMA,
+    Project,
+    Serve,
+    assert_refused,
+    mentions,
+    pasted,
+    prompt_of,
+    question,
+    table,
+)
 from groq_server import BatchScript, Call, GroqServer, Reply, completion, score_reply
 
 POLITE = "polite=Is the tone polite?"
@@ -186,40 +197,52 @@ def test_from_python(three: Project, serve: Serve, criteria: Any, n_own: int) ->
     assert len(found) == n_own
     for name in found:
         assert [row[name] for row in results.rows()] == scores[name]
-    with pytest.raises(ValueError, match="a function judges by the rubric only, name a model"):
+    with pytest.raises(ValueError, match=r"^judge: a function judges by the rubric only, name a model$"):
         evaluation.grade("dev", judge=lambda _question, _answer: 3, criteria=criteria)
-    with pytest.raises(evaluation.InputError, match="the name is taken: f1"):
+    with pytest.raises(evaluation.InputError, match=r"^--criteria: the name is taken: f1$"):
         evaluation.grade("dev", criteria={"f1": "Is it?"})
+
+
+NAME = "name: expected at most 40 letters, digits, spaces, and . _ -"
+ROW = "criteria.json: [1]"
+LEVELS = 'scale: expected texts for levels "1" to "5", of which some may be missing'
 
 
 @table(
     "value, message",
     {
         "a name that is taken": ("Combined=Is it?", "--criteria Combined: the name is taken: Combined"),
-        "a block that is taken": ("run=Is it?", "the name is taken: run"),
-        "a column that is taken": ("judge=Is it?", "the name is taken: judge"),
+        "a block that is taken": ("run=Is it?", "--criteria run: the name is taken: run"),
+        "a column that is taken": ("judge=Is it?", "--criteria judge: the name is taken: judge"),
         "the same twice": (BREVITY, "criteria.json: [1]: the name is taken: brevity"),
-        "the same in another spelling": ("POLITE=Is it?", "the name is taken: POLITE"),
-        "no name": ("=Is it?", "name: expected at most 40 letters"),
-        "a long name": (f"{'x' * 41}=Is it?", "name: expected at most 40 letters"),
-        "a name of signs": ("a/b=Is it?", "name: expected at most 40 letters"),
+        "the same in another spelling": ("POLITE=Is it?", "--criteria POLITE: the name is taken: POLITE"),
+        "no name": ("=Is it?", f"--criteria: {NAME}, got ''"),
+        "a long name": (f"{'x' * 41}=Is it?", f"--criteria {'x' * 41}: {NAME}, got '{'x' * 41}'"),
+        "a name of signs": ("a/b=Is it?", f"--criteria a/b: {NAME}, got 'a/b'"),
         "no question": ("kind= ", "--criteria kind: description: must not be blank"),
         "a row without a name": (
             {"description": "x"},
-            "criteria.json: [1]: Object missing required field name",
+            f"{ROW}: Object missing required field name",
         ),
-        "a row without a question": ({"name": "x"}, "Object missing required field description"),
-        "a scale of other levels": ({**CLEAR, "scale": {"0": "no", "1": "yes"}}, 'levels "1" to "5"'),
-        "neither a question nor a file": ("other", ": expected NAME=QUESTION, or a file"),
+        "a row without a question": (
+            {"name": "x"},
+            f"{ROW}: Object missing required field description",
+        ),
+        "a scale of other levels": (
+            {**CLEAR, "scale": {"0": "no", "1": "yes"}},
+            f"{ROW}: {LEVELS}",
+        ),
+        "neither a question nor a file": (
+            "other",
+            "other: file not found in {}: expected NAME=QUESTION, or a file",
+        ),
     },
 )
 def test_what_cannot_be_a_criterion(three: Project, value: Any, message: str) -> None:
     if not isinstance(value, str):
         three.write("criteria.json", [BREVITY, value])
         value = "criteria.json"
-    outcome = three.run("dev", "--criteria", POLITE, value)
-    assert mentions(outcome.err, message)
-    assert (outcome.code, outcome.results) == (2, None)
+    assert assert_refused(three, "dev", "--criteria", POLITE, value) == [message.format(three.folder)]
 
 
 def test_a_flagged_answer_without_a_rubric_has_no_score(three: Project, serve: Serve) -> None:
@@ -312,8 +335,8 @@ def test_a_changed_criterion_is_another_set_up(log: Project, serve: Serve) -> No
     log.run(*ALONE)
     assert "Results of the same set-up exist" in log.run(*ALONE).out
     outcome = log.run("answers", "log.json", "--criteria", "grounded=Is it?")
-    assert mentions(outcome.err, "log_answers.json: no results, or results of another set-up")
-    assert outcome.code == 2
+    problem = "error: log_answers.json: no results, or results of another set-up: choose another folder with "
+    assert (outcome.code, outcome.usage_error.startswith(problem)) == (2, True)
 
 
 def test_without_a_judge_there_is_nothing_to_write(log: Project) -> None:
@@ -328,6 +351,5 @@ def test_without_a_judge_there_is_nothing_to_write(log: Project) -> None:
     {"a method": "exact", "the judge": "llm_judge", "a column": "correct", "a measure": "context_recall"},
 )
 def test_names_that_are_taken_in_answers(log: Project, name: str) -> None:
-    outcome = log.run("answers", "log.json", "--criteria", f"{name}=Is it?")
-    assert mentions(outcome.err, f"the name is taken: {name}")
-    assert outcome.code == 2
+    problems = assert_refused(log, "answers", "log.json", "--criteria", f"{name}=Is it?")
+    assert problems == [f"--criteria {name}: the name is taken: {name}"]

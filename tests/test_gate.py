@@ -9,7 +9,18 @@ from typing import Any
 import evaluation
 import pytest
 
-from conftest import GPT_OSS, JudgeWith, Outcome, Project, blocks, document, mentions, question, table
+from conftest import (
+    GPT_OSS,
+    JudgeWith,
+    Outcome,
+    Project,
+    assert_refused,
+    blocks,
+    document,
+    mentions,
+    question,
+    table,
+)
 
 RESULTS, BASELINE = "dev_evaluation.json", "baseline.json"
 MEASURES = ("recall_at_1_pct", "recall_at_5_pct", "avg_precision", "avg_recall", "avg_f1")
@@ -56,11 +67,21 @@ def test_means_that_are_too_low(six: Project, options: str, code: int, lines: Se
     assert (outcome.code, list(outcome.results)) == (code, ["half", "own"])
 
 
-@pytest.mark.parametrize("option", ["recall@7=1", "f11=1", "support=1", "owm:f1=1"])
-def test_an_unknown_name_is_bad_usage(six: Project, option: str) -> None:
-    outcome = six.run("dev", "--fail-under", option)
-    assert (outcome.code, outcome.results, len(outcome.err)) == (2, None, 2)
-    assert outcome.usage_error.startswith(f"error: --fail-under {option.split('=')[0]}: unknown ")
+MEASURE_NAMES = "recall@1, recall@5, precision, recall, f1, answer, evidence, combined"
+
+
+@table(
+    "name, reason",
+    {
+        "a number": ("recall@7", f"measure: did you mean recall@5?; the measures are {MEASURE_NAMES}"),
+        "misspelt": ("f11", f"measure: did you mean f1?; the measures are {MEASURE_NAMES}"),
+        "not asked for": ("support", f"measure; the measures are {MEASURE_NAMES}"),
+        "a system": ("owm:f1", "system: did you mean own?"),
+    },
+)
+def test_an_unknown_name_is_bad_usage(six: Project, name: str, reason: str) -> None:
+    problems = assert_refused(six, "dev", "--fail-under", f"{name}=1")
+    assert problems == [f"error: --fail-under {name}: unknown {reason}"]
 
 
 @table(
@@ -72,9 +93,8 @@ def test_an_unknown_name_is_bad_usage(six: Project, option: str) -> None:
     },
 )
 def test_a_share_for_a_percentage_is_bad_usage(six: Project, option: str, advice: str) -> None:
-    outcome = six.run("dev", "--fail-under", option)
-    assert (outcome.code, outcome.results, len(outcome.err)) == (2, None, 2)
-    assert outcome.usage_error.endswith(f"in percent, say {advice}")
+    problems = assert_refused(six, "dev", "--fail-under", option)
+    assert problems == [f"error: --fail-under {option.replace('=.', '=0.')}: in percent, say {advice}"]
     for fine in ("recall@5=0", "f1=0.8", "recall@5=1.5"):
         assert six.run("dev", "--fail-under", fine).code == 0
 
@@ -183,6 +203,16 @@ def test_documents_are_flipped_as_a_whole(project: Project) -> None:
     )
 
 
+def test_a_drop_is_noticed_on_the_documents_that_have_the_measure(six: Project) -> None:
+    """Two of six have no gold evidence: of four documents no p is below 0.05."""
+    without = [question(f"d{n}", evidence_sentences=[]) for n in (5, 6)]
+    six.questions(*(question(f"d{n}") for n in range(1, 5)), *without)
+    keep_baseline(six)
+    found = changes(compare(six))
+    assert (found["avg_f1"]["n"], found["avg_f1"]["smallest_noticeable_drop"]) == (4, None)
+    assert found["recall_at_5_pct"]["smallest_noticeable_drop"] == pytest.approx(86.5)
+
+
 def test_the_smallest_drop_that_is_likely_to_be_noticed(six: Project) -> None:
     keep_baseline(six)
     outcome = compare(six)
@@ -234,9 +264,11 @@ def test_only_named_measures_count(six: Project) -> None:
         assert (verdicts["recall_at_5_pct"], verdicts["avg_recall"]) == ("not tested", "not tested")
     six.predictions("own", rows(6, retrieved_docs=[]))
     assert [compare(six, "--gate", name).code for name in ("f1", "recall@5")] == [0, 1]
-    assert mentions([six.run("dev", "--gate", "f1").usage_error], "error: --gate: it needs --baseline FILE")
+    needs = "error: --gate: it needs --baseline FILE, the results to compare with"
+    assert assert_refused(six, "dev", "--gate", "f1") == [needs]
     outcome = compare(six, "--gate", "answer")
-    assert (outcome.code, outcome.usage_error.split(";")[0]) == (2, "error: --gate answer: unknown measure")
+    advice = f"the measures are {MEASURE_NAMES.partition(', answer')[0]}"
+    assert (outcome.code, outcome.usage_error) == (2, f"error: --gate answer: unknown measure; {advice}")
 
 
 def test_questions_whose_gold_has_changed_are_left_out(six: Project) -> None:
@@ -402,33 +434,36 @@ def test_a_new_system_is_no_reason_for_anything(six: Project) -> None:
 
 ROW = {"question_id": "q001", "gold_id": "a", "gold_doc_id": "d1", "recall_at_5": 1}
 PLACE = "baseline.json: own: q001: "
+NUMBER = "expected a number, at most 1,000,000,000"
 EDITED = {  # a row, or what the run says -> the message
     name: ({"own": {"run": run, "retrieval": {"per_question": [{**ROW, **row}]}}}, message)
     for name, run, row, message in (
-        ("1e308", {}, {"recall_at_5": 1e308}, f"{PLACE}recall_at_5: expected a number"),
-        ("10**400", {}, {"recall_at_5": 10**400}, f"{PLACE}recall_at_5: expected a number"),
-        ("a text as score", {}, {"recall_at_1": "1"}, f"{PLACE}recall_at_1: expected a number"),
+        ("1e308", {}, {"recall_at_5": 1e308}, f"{PLACE}recall_at_5: {NUMBER}"),
+        ("10**400", {}, {"recall_at_5": 10**400}, f"{PLACE}recall_at_5: {NUMBER}"),
+        ("a text as score", {}, {"recall_at_1": "1"}, f"{PLACE}recall_at_1: {NUMBER}"),
         (
             "another split's",
             {"inputs": [{"file": "NLP Project Data/train_final_jsonl.txt", "sha256": "0"}]},
             {},
-            "baseline.json: own: run: results of NLP Project Data/train_final_jsonl.txt, not of",
+            "baseline.json: own: run: results of NLP Project Data/train_final_jsonl.txt, not of "
+            "NLP Project Data/dev_final_jsonl.txt",
         ),
     )
 }
+REPLACED = "this run replaces it; keep a copy under another name"
 
 
 @table(
     "content, arguments, message",
     {
-        "itself": (None, ["--baseline", RESULTS], f"error: --baseline {RESULTS}: this run replaces it"),
+        "itself": (None, ["--baseline", RESULTS], f"error: --baseline {RESULTS}: {REPLACED}"),
         "submissions": (
             {},
             ["--submissions", "in/ann"],
-            "error: --baseline compares the current directory's",
+            "error: --baseline compares the current directory's systems: leave out --submissions",
         ),
-        "missing": (None, [], "baseline.json: file not found"),
-        "not results": ('{"own": 3}', [], "baseline.json: "),
+        "missing": (None, [], "baseline.json: file not found in {}"),
+        "not results": ('{"own": 3}', [], "baseline.json: [...]: Expected object, got int"),
         **{name: (EDITED[name][0], [], EDITED[name][1]) for name in EDITED},
     },
 )
@@ -437,9 +472,8 @@ def test_what_cannot_be_a_baseline(six: Project, content: Any, arguments: list[s
     six.write(RESULTS, {"old": {}})
     if content is not None:
         six.write(BASELINE, content if isinstance(content, str) else json.dumps(content))
-    outcome = six.run("dev", "--baseline", BASELINE, *arguments)
-    assert mentions(outcome.err, message)
-    assert (outcome.code, outcome.results) == (2, {"old": {}})
+    problems = assert_refused(six, "dev", "--baseline", BASELINE, *arguments)
+    assert problems == [message.format(six.folder)]
 
 
 def test_gold_ids_change_with_all_that_scores_rest_on(six: Project) -> None:

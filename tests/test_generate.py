@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+from pathlib import Path
 from typing import Any
 
 import evaluation
@@ -14,10 +15,12 @@ import pytest
 from conftest import (
     GPT_OSS,
     LLAMA,
+    QUESTIONS_FILE,
     README,
     Outcome,
     Project,
     Serve,
+    assert_refused,
     document,
     first,
     mentions,
@@ -123,17 +126,19 @@ def test_the_corpus_is_its_json_and_text_files_alone(lamps: Project, tmp_path_fa
 def test_bad_input_is_refused_before_a_model_is_asked(lamps: Project, serve: Serve) -> None:
     server = serve(cited())
     lamps.questions(question(question_id="a"), question(question_id="a"))
-    assert_refused(generate(lamps, "rag"), "question ID", "more than once", "a")
+    command = ("generate", "dev", "--pipeline", "rag")
+    assert assert_refused(lamps, *command) == [f"{QUESTIONS_FILE}: question ID occurs more than once: a"]
     lamps.write("chat.json", [{"id": "a", "gold": "x"}])
-    assert_refused(
-        lamps.run("generate", "chat.json", "--pipeline", "rag"), "chat.json:1: no row has a question"
-    )
-    lamps.write("corpus/a/broken.json", '{"sentences": [}')
-    assert_refused(generate(lamps, "rag"), "corpus/a/broken.json")
+    asked_nothing = assert_refused(lamps, "generate", "chat.json", "--pipeline", "rag")
+    assert asked_nothing == ["chat.json:1: no row has a question"]
+    lamps.write("corpus/a/broken.json", '{"sentences": [')
+    assert "corpus/a/broken.json:1: JSON is cut off" in assert_refused(lamps, *command)
     shutil.rmtree("corpus")
-    assert_refused(generate(lamps, "rag"), "corpus", ".json or .txt")
+    assert "corpus: no document (.json or .txt) matches *" in assert_refused(lamps, *command)
     shutil.rmtree("NLP Project Data")
-    assert_refused(generate(lamps, "rag"), "no questions of dev; splits with questions: none here: cd to ")
+    home = Path(evaluation.__file__).parent
+    message = f"error: no questions of dev; splits with questions: none here: cd to {home}"
+    assert assert_refused(lamps, *command) == [message]
     assert (len(server.calls), list(lamps.folder.glob("*_output.json"))) == (0, [])
 
 
@@ -147,22 +152,23 @@ def test_a_row_without_a_question_is_left_out(lamps: Project) -> None:
     assert [row["id"] for row in lamps.read("chat_simple_output.json")] == ["2"]
 
 
-def assert_refused(outcome: Outcome, *words: str) -> None:
-    assert (outcome.code, outcome.out, mentions(outcome.err, *words)) == (2, "", True)
-
-
+TWICE = "would name two systems: use one --model and --system"
 REFUSED = {
     "a model for a search": ("--pipeline bm25 --model a", "--model: it needs --pipeline llm or rag"),
-    "one name for two systems": ("--pipeline llm --system s --model a b", "--system"),
-    "two models with the same name": ("--pipeline rag --model a/b a-b", "a-b"),
+    "one name for two systems": (
+        "--pipeline llm --system s --model a b",
+        f"s {TWICE}",
+    ),
+    "two models with the same name": (
+        "--pipeline rag --model a/b a-b",
+        f"a-b {TWICE}",
+    ),
 }
 
 
-@table("options, word", REFUSED)
-def test_options_that_contradict_are_refused(lamps: Project, options: str, word: str) -> None:
-    before = lamps.files()
-    outcome = lamps.run("generate", "dev", *options.split())
-    assert (outcome.code, word in outcome.usage_error, lamps.files()) == (2, True, before)
+@table("options, message", REFUSED)
+def test_options_that_contradict_are_refused(lamps: Project, options: str, message: str) -> None:
+    assert assert_refused(lamps, "generate", "dev", *options.split()) == [f"error: {message}"]
 
 
 # ------------------------------------------------------------------ llm
@@ -172,7 +178,8 @@ def test_a_model_is_given_the_question_alone(lamps: Project, serve: Serve) -> No
     """A file that exists is replaced with --overwrite alone."""
     server = serve(wrote("It burned oil."))
     lamps.write(STRONG, "{")
-    assert_refused(generate(lamps, "llm", "--workers", "1"), STRONG, "--overwrite")
+    problems = assert_refused(lamps, "generate", "dev", "--pipeline", "llm")
+    assert problems == [f"error: {STRONG} exists: --overwrite replaces it"]
     assert (lamps.files()[STRONG], len(server.calls)) == (b"{", 0)
     outcome = generate(lamps, "llm", "--workers", "1", "--overwrite")
     assert (outcome.code, outcome.out) == (0, counted(strong=3))
@@ -244,7 +251,8 @@ def test_a_model_that_fails_stops_no_other(lamps: Project, serve: Serve) -> None
     serve(lambda call: model_gone() if call.body["model"] == LLAMA else wrote())
     outcome = generate(lamps, "llm", "--model", LLAMA, GPT_OSS, "--workers", "1")
     assert (outcome.code, outcome.out) == (3, counted(**{"openai-gpt-oss-20b": 3}))
-    assert mentions(outcome.err, "does not exist")
+    gone = f"was not written: the model {LLAMA} is not available: The model `{LLAMA}` does not exist"
+    assert mentions(outcome.err, f"error: dev_{LLAMA}_output.json {gone}")
     server = serve(wrote())
     outcome = generate(lamps, "llm", "--model", LLAMA, GPT_OSS, "--overwrite")
     assert (outcome.code, len(server.calls)) == (0, 3)

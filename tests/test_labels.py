@@ -22,6 +22,7 @@ from conftest import (
     Outcome,
     Project,
     Serve,
+    assert_refused,
     blocks,
     document,
     mentions,
@@ -214,14 +215,17 @@ def test_a_label_under_an_earlier_rubric_does_not_count(eight: Project) -> None:
 
 def test_a_sheet_without_a_column_of_scores_is_refused(eight: Project) -> None:
     [row, *_] = write_sheet(eight)
-    for content in (f"answer_id,question_id,punkte\n{row['answer_id']},q001,4\n", [{**row, "points": 4}]):
-        if isinstance(content, list):
-            del content[0]["score"]
+    del row["score"]
+    columns = (
+        "answer, answerid, goldanswer, level1, level2, level3, level4, level5, note, points, ... (13 in all)"
+    )
+    for content, found in (
+        (f"answer_id,question_id,punkte\n{row['answer_id']},q001,4\n", "answerid, punkte, questionid"),
+        ([{**row, "points": 4}], columns),
+    ):
         eight.write("labels.csv", content)
-        outcome = eight.run("dev", "--labels", "labels.csv")
-        found = ", ".join(sorted({"answerid", "questionid", "punkte"} if isinstance(content, str) else ()))
-        assert mentions(outcome.err, f"labels.csv: no column score; found {found}")
-        assert outcome.code == 2
+        [problem] = assert_refused(eight, "dev", "--labels", "labels.csv")
+        assert problem == f"labels.csv: no column score; found {found}"
 
 
 @table(
@@ -337,6 +341,8 @@ MEANINGS = {  # people's scores -> starts of the sentences on what they mean for
         [3, 1, 4, 2, 3, None, 4],
         ["The judge is too kind: grades by its scores are too high, by about 10 of 100 points."],
     ),
+    "lower, on three documents": ([2, 1, 3], []),
+    "higher, on two documents": ([5, 4], []),
     "higher and random": (
         [5, 5, None, 5, 5, 4, None, 5],
         [
@@ -485,9 +491,9 @@ def test_a_sheet_with_one_row_is_never_overwritten(project: Project, serve: Serv
     assert re.fullmatch("a[0-9a-f]{15}", row["answer_id"])
     assert project.files() == {**before, SHEET: ONE_ROW.format(row["answer_id"]).encode()}
     project.write(SHEET, "filled in")
+    problem = f"error: {SHEET} exists and may hold scores: move it away"
     outcome = project.run("dev", "--label-sheet", "--labels", "none")
-    assert mentions(outcome.err, "error: ", SHEET, "move it away")
-    assert (outcome.code, outcome.out) == (2, "")
+    assert (outcome.code, outcome.out, problem in outcome.err) == (2, "", True)
     assert project.files() == {**before, SHEET: b"filled in"}
     assert server.calls == []
 
@@ -584,13 +590,15 @@ def test_doubtful_answers_follow_and_do_not_count(eight: Project, serve: Serve) 
 def test_the_sheet_has_the_systems_to_be_judged(eight: Project) -> None:
     for name in ("simple", "other"):
         eight.predictions(name, {"q001": {"answer": f"By {name}."}})
-    assert {row["answer"] for row in write_sheet(eight)} >= {"By other."}
+    of_strong = {f"Answer to {name}." for name in IDS}
+    assert {row["answer"] for row in write_sheet(eight)} == {*of_strong, "By other."}
     assert [row["answer"] for row in write_sheet(eight, "--judge", "simple")] == ["By simple."]
     assert [row["answer"] for row in write_sheet(eight, "--systems", "other", "simple")] == ["By other."]
     (eight.folder / SHEET).unlink()
     for arguments in (["--judge"], ["--systems", "simple"]):
         outcome = eight.run("dev", "--label-sheet", *arguments)
-        assert mentions(outcome.err, "error: ", "--judge")
+        problem = "error: no answer is judged, so there is nothing to label: name a system with --judge"
+        assert problem in outcome.err
         assert (outcome.code, outcome.out, SHEET in eight.files()) == (2, "", False)
 
 
@@ -679,6 +687,19 @@ def test_labels_are_pooled_over_all_submissions(submissions: Project) -> None:
     assert lines[5] == f"24 labels on 24 answers in {SHEET}"
     block = submissions.read(f"dev_graded/a/{RESULTS}")["other"]["llm_judge"]["human"]
     assert (block["labels"], block["exact_agreement"], block["people_minus_judge"]) == (8, 0, 2)
+
+
+def test_a_system_has_a_row_if_its_labels_are_on_five_documents(submissions: Project) -> None:
+    of_document = dict(zip(GOLD_DOCUMENTS, IDS, strict=True))
+    names = sorted(of_document.values())
+    labels = [f"{name},a/strong,4,anna" for name in names[:5]] + [f"{name},b,4,anna" for name in names[:4]]
+    lines = blocks(run_with_labels(submissions, "\n".join([HEAD, *labels]), *FOLDERS).out)["JUDGE AND PEOPLE"]
+    assert [line.split()[:2] for line in lines.splitlines()[1:4]] == [
+        ["all", "9"],
+        ["a/strong", "5"],
+        ["9", "labels"],
+    ]
+    assert "n/a, with labels on fewer than 5 documents: 2 systems\n" in lines
 
 
 def test_labels_name_the_submission(submissions: Project) -> None:

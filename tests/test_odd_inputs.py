@@ -18,9 +18,8 @@ and below stand statements. What is indented below a statement is the content of
     line 2: TEXT             another second line in the FILE
     OLD => NEW               another text for OLD, which is there once
     cut after TEXT           nothing behind TEXT, which is there once
-    exit 2: MESSAGE          a refusal. A line of stderr begins like MESSAGE, contains what is between dots
-                             and is about what the brackets name (see MESSAGES)
-    says TEXT | TEXT         a line of stderr contains these texts
+    exit 2: LINE             a refusal, and a line of stderr; ... stands for any text
+    says LINE                a line of stderr
 
 In contents <E9> is this byte, <U+2028> this character, <[ x 9> nine brackets, <UTF-16 TEXT> text in UTF-16,
 <key 1> the first key of the project, and <end> at the end of a file takes its last newline away.
@@ -40,7 +39,7 @@ import evaluation
 import httpx
 import pytest
 
-from conftest import KEY, NO_CERTIFICATES, Project, json_lines, mentions, table
+from conftest import KEY, NO_CERTIFICATES, Project, json_lines, table
 
 FOLDER = Path(__file__).with_name("odd_inputs")
 CLOSED_PORT = "http://127.0.0.1:9"  # all judgements are stored: a request would be a fault
@@ -53,32 +52,6 @@ MARKS = {  # in contents, and their bytes
     rb"<(.+?) x (\d+)>": lambda mark: mark[1] * int(mark[2]),
     rb"<UTF-16 ([^<>]+)>": lambda mark: mark[1].decode().encode("utf-16-le"),
     rb"<end>\n": lambda mark: b"",
-}
-
-MESSAGES = {
-    "blank": r"blank|empty",
-    "cut-off": r"JSON|cut off|truncated",
-    "empty-file": r"empty|blank|no (rows|lines)",
-    "exists": r"exists|already|--overwrite",
-    "file-missing": r"not found|nothing of that name|no such file|does not exist|missing",
-    "missing-field": r"missing|required|nothing|lacks|has no|without|needs",
-    "mixed": r"cannot be (compared|mixed)|both|verdicts",
-    "most-lines": r"restore the file, or move it away",
-    "no-gold": r"no gold answer",
-    "no-rows": r"empty|no |none|only|at least one|nothing|rows|list|without",
-    "not-a-file": r"director|folder|not a (regular )?file",
-    "not-a-number": r"number|int|float",
-    "not-a-verdict": r"yes or no|true or false|verdict",
-    "not-csv": r"CSV|quot",
-    "not-json": r"JSON",
-    "not-utf8": r"UTF-?8",
-    "null-for-item": r"input|cannot be compared",
-    "out-of-range": r"from -?\d|between|range|at least|at most|[<>]=|0, 1 or 2|too (large|small)|number",
-    "repeated": r"more than once|repeat|twice|two|duplicate|already|one score",
-    "too-deep": r"nest|deep|recursion",
-    "unknown-id": r"unknown|no question|ID of a question|not (a|an|in|the)",
-    "unknown-system": r"unknown|no system|name of a system|not (a|an|in|the)",
-    "wrong-type": r"expected|must be|should be|is not|not an?\b",
 }
 
 
@@ -98,8 +71,7 @@ class Case:
     results: str = ""
     values: dict[str, Any] = field(default_factory=dict)
     code: int = 0
-    message: str = ""
-    says: list[str] = field(default_factory=list)
+    says: str = ""  # a line of stderr
 
     def encode(self, text: str) -> bytes:
         for number, key in enumerate(self.keys, start=1):
@@ -145,10 +117,10 @@ class Case:
             self.values.update([read_values(rest)])
         elif word == "exit":
             self.code = int(second[:-1])
-            self.message = name
+            self.says = name
         else:
             assert word == "says", statement
-            self.says = rest.split(" | ")
+            self.says = rest
 
 
 def read_values(text: str) -> tuple[str, Any]:
@@ -218,12 +190,10 @@ def read_result(project: Project, case: Case, out: str) -> dict[str, list[Any]]:
     return {key: list(values_of(results, key)) for key in case.values}
 
 
-def is_reported(message: str, line: str) -> bool:
-    """Return whether a line of stderr says what is wrong, and where."""
-    place, *contained, kind = (part.strip() for part in message.split("..."))
-    rest = line.removeprefix(place)
-    about = re.search(MESSAGES[kind.strip("[]")], rest, re.IGNORECASE)
-    return line.startswith(place) and all(text in rest for text in contained) and about is not None
+def is_said(expected: str, err: list[str]) -> bool:
+    """Return whether a line of stderr is the expected one, in which ... stands for any text."""
+    pattern = ".*".join(map(re.escape, expected.split("...")))
+    return any(re.fullmatch(pattern, line) for line in err)
 
 
 @table("case", CASES)
@@ -242,13 +212,7 @@ def test_odd_input(project: Project, monkeypatch: pytest.MonkeyPatch, case: Case
     assert outcome.code == case.code, outcome.err
     if case.code == 0:
         assert read_result(project, case, outcome.out) == case.values
-    else:
-        assert any(is_reported(case.message, line) for line in outcome.err), outcome.err
     if case.code == 2:
         assert project.files() == before
-    assert mentions(["", *outcome.err], *case.says), outcome.err
-
-
-def test_every_kind_of_refusal_is_in_the_table() -> None:
-    refused = {case.message.split("... ")[-1] for case in CASES.values() if case.code != 0}
-    assert refused == {f"[{kind}]" for kind in MESSAGES}
+    if case.says:
+        assert is_said(case.says, outcome.err), outcome.err

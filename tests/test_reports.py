@@ -273,7 +273,7 @@ def test_reports_that_cannot_be_written(small: Project, judge_with: JudgeWith) -
     judge_with({"strong": [3, 3]})
     (small.folder / MARKDOWN).mkdir()
     outcome = small.run("dev", "--report", "md", "csv")
-    assert mentions(outcome.err, "error", MARKDOWN)
+    assert f"error: {MARKDOWN} is not written: a directory" in outcome.err
     assert (saved_reports(outcome), list(outcome.results), outcome.code) == ([CSV], ["strong"], 3)
 
 
@@ -301,6 +301,7 @@ def test_every_submission_has_its_reports(two: Project) -> None:
     page = text_of(two, f"{bob}/{MARKDOWN}")
     assert page.startswith("# Evaluation of the dev split: bob\n")
     assert "ann" not in page
+    assert "ann" in text_of(two, f"{ann}/{MARKDOWN}")
     assert {row["system"] for row in rows_of(two, f"{bob}/{CSV}")} == {"strong"}
     assert [row["system"] for row in rows_of(two, f"{ann}/{CSV}")] == ["strong", "own"] * 2
     assert outcome.code == 0

@@ -103,7 +103,8 @@ def test_a_server_needs_a_model_and_is_named_in_errors(small: Project, open_serv
     assert outcome.usage_error == f"error: {server.url}/v1: name one of its models with --model"
     assert (outcome.code, outcome.results) == (2, None)
     outcome = small.run(*MODEL)
-    assert mentions(outcome.err, "error: ", f"(asked: {server.url}/v1)")
+    reason = "the model own is not available: No such model."
+    assert f"error: judging ended: {reason} (asked: {server.url}/v1)" in outcome.err
 
 
 SECRET_URL = "http://anna:pass-word-7@{host}/v1?token=token-8#part"
@@ -120,7 +121,7 @@ def test_nothing_secret_of_a_url_is_printed_or_stored(
         written = b"".join(small.files().values()).decode("utf-8", "replace")
         shown = "\n".join([outcome.out, *outcome.err, written])
         assert not re.search(f"anna|pass-word-7|token-8|{KEY}", shown)
-        assert len(server.calls) > 0
+        assert len(server.calls) == 2
 
 
 @table(
@@ -430,8 +431,11 @@ def test_a_password_is_never_printed_whatever_it_holds(
     serve(score_reply(4))
     monkeypatch.setenv("GROQ_BASE_URL", f"http://anna:{password}@{host}/v1")
     outcome = small.run(*MODEL)
-    assert outcome.code in (2, 3)
-    assert mentions(outcome.err, "error: ")
+    if host == "127.0.0.1:9" and not re.search(r"[][/#?\u2100\x01]", password):  # an address
+        assert outcome.code == 3
+        assert mentions(outcome.err, "error: judging ended early: the service cannot be reached (Connection ")
+    else:
+        assert (outcome.code, outcome.usage_error.startswith("error: GROQ_BASE_URL")) == (2, True)
     assert not re.search("frgmnt|6502|ssw0rd", "\n".join([outcome.out, *outcome.err]))
 
 

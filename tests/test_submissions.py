@@ -16,9 +16,9 @@ import pytest
 
 from conftest import (
     JudgeWith,
-    Outcome,
     Project,
     Serve,
+    assert_refused,
     below_the_averages,
     blocks,
     document,
@@ -91,14 +91,6 @@ def judged_answers(server: GroqServer) -> list[str]:
     return sorted(map(pasted, server.calls))
 
 
-def assert_refused(project: Project, *arguments: str) -> Outcome:
-    """Run and assert exit code 2, nothing on stdout and no file written."""
-    before = project.files()
-    outcome = project.run(*arguments)
-    assert (outcome.code, outcome.out, project.files()) == (2, "", before)
-    return outcome
-
-
 def test_every_predictions_file_is_a_system(course: Project) -> None:
     others = ["(b)", "..", "B", "a[1]", "bm25+rerank", "größe", "my_own", "simple_output", "v1.2", "灯台"]
     for name in ("strong", *reversed(others), "simple"):
@@ -156,19 +148,27 @@ def test_without_a_key_blank_answers_are_not_judged(course: Project) -> None:
 
 
 @table(
-    "arguments, words",
+    "arguments, message",
     {
-        "graded system": (["--systems", "strong", "beta"], ["dev_beta_output.json"]),
-        "judged systems": (["--judge", "strong", "omega", "beta"], ["--judge", "beta, omega"]),
-        "judged system that is not graded": (["--systems", "strong", "--judge", "zeta"], ["--judge", "zeta"]),
+        "graded system": (
+            "--systems strong beta",
+            "dev_beta_output.json: file not found in {}: expected dev_NAME_output.json; "
+            "found dev_zeta_output.json, dev_alpha_output.json, dev_strong_output.json",
+        ),
+        "judged systems": (
+            "--judge strong omega beta",
+            "error: --judge: unknown system: beta, omega: did you mean zeta?",
+        ),
+        "judged system that is not graded": (
+            "--systems strong --judge zeta",
+            "error: --judge: unknown system: zeta",
+        ),
     },
 )
-def test_unknown_names_in_options(
-    four_systems: Project, serve: Serve, arguments: list[str], words: list[str]
-) -> None:
+def test_unknown_names_in_options(four_systems: Project, serve: Serve, arguments: str, message: str) -> None:
     server = serve(judge_by_reference)
-    assert mentions(assert_refused(four_systems, "dev", *arguments).err, *words)
-    assert server.calls == []
+    problems = assert_refused(four_systems, "dev", *arguments.split())
+    assert (problems, server.calls) == ([message.format(four_systems.folder)], [])
 
 
 def test_a_limit_leaves_the_other_questions_out(project: Project, judge_with: JudgeWith) -> None:
@@ -276,7 +276,7 @@ def test_judge_names_the_systems_to_judge(three: Project, serve: Serve) -> None:
         ("", "aa", "", "", "0", "dev_*_output.json: file not found: expected dev_NAME_output.json"),
     ]
     (three.folder / "in" / "aa").rmdir()
-    assert mentions(assert_refused(three, *THREE, "--judge", "beta").err, "--judge", "beta")
+    assert assert_refused(three, *THREE, "--judge", "beta") == ["error: --judge: unknown system: beta"]
 
 
 def test_missing_judgements_flags_and_warnings_are_counted(course: Project, judge_with: JudgeWith) -> None:
@@ -336,8 +336,8 @@ def test_fifos_and_links_out_of_a_submission_are_not_read(three: Project, serve:
         os.mkfifo(three.folder / "in" / "bad" / name)
     (three.folder / A_FILE).symlink_to("../ann/dev_strong_output.json")
     outcome = three.run(*THREE)
-    assert mentions(outcome.err, A_FILE, "link")
-    assert mentions(outcome.err, "in/bad/dev_fifo_output.json: ", "not a file")
+    assert f"{A_FILE}: a link out of the submission's folder" in outcome.err
+    assert "in/bad/dev_fifo_output.json: cannot be read: not a file" in outcome.err
     assert list(three.read(f"dev_graded/bad/{RESULTS}")) == ["other"]
     rows = leaderboard(three, "submission", "status", "system", "answer")
     assert {("bad", "graded", "other", "5.0"), ("bad", "not graded", "", "")} <= set(rows)
@@ -533,10 +533,10 @@ def test_ids_of_documents_are_compared_in_composed_letters(project: Project) -> 
         project.predictions("own", {"q001": {"answer": "It is.", "retrieved_docs": [of_prediction]}})
         for path in project.folder.glob("corpus/*"):
             path.unlink()
-        project.documents(document(of_file))
+        project.documents(document(of_file, "It is."))
         outcome = project.run("dev", "--judge")
         assert outcome.results["own"]["retrieval"]["recall_at_1"] == 1
-        assert not mentions(outcome.err, "gold documents")
+        assert outcome.err == []
 
 
 @table(
@@ -743,7 +743,7 @@ def test_a_submission_has_at_most_ten_systems(course: Project) -> None:
     assert sorted(graded) == ["final", *names[:8], "strong"]
     left_out = "not graded: s08, s09, s10, s11, zeta; choose with --systems"
     assert mentions(outcome.err, "warning: in/ann: more than 10 systems", left_out)
-    assert (outcome.code, mentions(outcome.err, "2 warnings")) == (0, False)
+    assert (outcome.code, outcome.err[-1]) == (0, "1 warning")
     assert leaderboard(course, "warnings")[0] == ("1",)
     beside = (course.folder / "dev_grades.csv").read_text("utf-8").partition("Files beside, not graded: ")[2]
     assert beside.partition('"')[0] == f"{', '.join(copies[:10])}, ... (11 in all)"
@@ -808,9 +808,11 @@ def test_no_submission_can_be_graded(course: Project) -> None:
     course.submission("bob/team")
     course.submission("bob/others")
     course.write(CSV, "the last leaderboard")
-    outcome = assert_refused(course, "dev", "--submissions", "ann", "bob")
-    assert mentions(outcome.err, "ann", "dev_*_output.json")
-    assert mentions(outcome.err, "bob", "did you mean bob/*?")
+    folder = course.folder / "ann"
+    assert assert_refused(course, "dev", "--submissions", "ann", "bob") == [
+        f"ann/dev_*_output.json: file not found in {folder}: expected dev_NAME_output.json",
+        "bob: no predictions, but folders: did you mean bob/*?",
+    ]
     course.submission("ann", strong="{")
     assert course.run("dev", "--submissions", "ann", "bob", "--report", "html").code == 3
     assert leaderboard(course, "submission", "status") == [("ann", "not graded"), ("bob", "not graded")]
@@ -819,14 +821,15 @@ def test_no_submission_can_be_graded(course: Project) -> None:
 def test_a_problem_with_the_gold_files_stops_everything(three: Project) -> None:
     three.write("corpus/d2.json", {"doc_id": "d2"})
     three.write(A_FILE, "{")
-    outcome = assert_refused(three, *THREE)
-    assert mentions(outcome.err, "corpus/d2.json", "sentences")
-    assert mentions(outcome.err, A_FILE)
+    assert assert_refused(three, *THREE) == [
+        "corpus/d2.json: Object missing required field sentences",
+        f"{A_FILE}:1: JSON is cut off",
+    ]
 
 
 def test_results_that_cannot_be_written(three: Project) -> None:
     three.write(f"dev_graded/bob/{RESULTS}/file", "")
     outcome = three.run(*THREE)
-    assert mentions(outcome.err, "error", f"dev_graded/bob/{RESULTS}")
+    assert f"error: dev_graded/bob/{RESULTS} is not written: a directory" in outcome.err
     assert {name for (name,) in leaderboard(three, "submission")} == {"ann", "bob", "cem"}
     assert outcome.code == 3

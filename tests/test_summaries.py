@@ -11,7 +11,7 @@ from typing import Any
 import evaluation
 import pytest
 
-from conftest import LLAMA, Project, Serve, blocks, json_lines, mentions, pasted, table
+from conftest import LLAMA, Project, Serve, assert_refused, blocks, json_lines, mentions, pasted, table
 from groq_server import Call, Reply, completion
 
 OFFLINE = "results/offline-summaries-JSON-enforced/results-5-offline-0.json"
@@ -185,8 +185,11 @@ def test_type_and_k(project: Project) -> None:
         content = project.read(path.as_posix())
         assert (content["summary_file"], content["summary_type"], content["k"]) == (file, kind, k)
         assert [(row["scores"][TOTAL], row["error"]) for row in content["results"]] == [(0, None)]
-    outcome = project.run("summaries", "--summary-file", "merged.json")
-    assert (outcome.code, mentions(outcome.err, "merged.json: ", "type", "k")) == (2, True)
+    problems = assert_refused(project, "summaries", "--summary-file", "merged.json")
+    assert problems == [
+        "merged.json: its name says no type and k, as results-5-offline.json or merged-5.json do",
+        f"merged.json: file not found in {project.folder}; found merged-5-1.json",
+    ]
 
 
 def test_the_problems_of_all_files_are_listed_at_once(project: Project) -> None:
@@ -194,12 +197,15 @@ def test_the_problems_of_all_files_are_listed_at_once(project: Project) -> None:
     project.write(MERGED, [])
     project.write(GOLD, '{"title": "Q?", "t1": "A", "t2": "B", "response1": ["C"]}\n\n[]\n{"title": 5')
     project.write(CORPUS, '[{"query": "Q?",\n"merged": [{"id": "", "content": 5, "score": "high"}]}]')
-    before = project.files()
-    outcome = project.run("summaries")
-    rows = [f"{OFFLINE}: [0]", f"{OFFLINE}: [1]", f"{CORPUS}: [0]"]
-    for place in (*rows, f"{MERGED}:1", f"{GOLD}:1", f"{GOLD}:3", f"{GOLD}:4"):
-        assert mentions(outcome.err, f"{place}: "), place
-    assert (outcome.code, outcome.out, project.files()) == (2, "", before)
+    assert sorted(assert_refused(project, "summaries")) == [
+        f"{CORPUS}: [0]: merged[0].id: expected a text that is not blank",
+        f"{GOLD}:1: Object missing required field response2",
+        f"{GOLD}:3: Expected object, got array",
+        f"{GOLD}:4: JSON is cut off",
+        f"{MERGED}:1: no rows: expected a list of rows, one object per line",
+        f"{OFFLINE}: [0]: query: must not be blank",
+        f"{OFFLINE}: [1]: summary[0]: Object missing required field claim",
+    ]
 
 
 def test_the_gold_summary(project: Project, serve: Serve) -> None:
@@ -307,36 +313,34 @@ def test_summaries_that_were_not_generated_are_left_out(project: Project, serve:
 
 
 FOUR = ("Oil", "Gas", "Tar", "Fat")
-SELECTED: dict[str, tuple[list[str], list[str]]] = {  # options, the summaries that are judged; [] is refused
+SELECTED: dict[str, tuple[list[str], list[str] | str]] = {  # options, and what is judged, or why nothing is
     "the first": (["--limit", "2"], ["s-Oil", "s-Gas"]),
     "indices in their order": (["--indices", "3, 1"], ["s-Fat", "s-Gas"]),
     "the first of the indices": (["--indices", "3,1,1,0", "--limit", "2"], ["s-Fat", "s-Gas"]),
     "an index out of range": (["--indices", "2,4"], ["s-Tar"]),
-    "all out of range": (["--indices", "4,5"], []),
-    "a gap": (["--indices", "0,,2"], []),
-    "two other tasks": (["--plot", OFFLINE, "--web-metrics"], []),
+    "all out of range": (["--indices", "4,5"], "--indices: no summary is at these positions"),
+    "a gap": (["--indices", "0,,2"], "argument --indices: expected whole numbers, such as 0,2,4, got '0,,2'"),
+    "two other tasks": (["--plot", OFFLINE, "--web-metrics"], "--web-metrics: it needs no --plot"),
 }
 
 
 @table("options, judged", SELECTED)
-def test_summaries_are_selected(project: Project, options: list[str], judged: list[str]) -> None:
+def test_summaries_are_selected(project: Project, options: list[str], judged: list[str] | str) -> None:
     write_debates(project, *FOUR)
     project.write(OFFLINE, [summary(topic, summary=[]) for topic in FOUR])
-    before = project.files()
-    outcome = project.run("summaries", *options)
-    if judged:
-        assert (outcome.code, column(project, "id")) == (0, judged)
+    if isinstance(judged, str):
+        assert assert_refused(project, "summaries", *options) == [f"error: {judged}"]
     else:
-        assert (outcome.code, outcome.out, project.files()) == (2, "", before)
-        assert mentions(outcome.err, "error: ")
+        outcome = project.run("summaries", *options)
+        assert (outcome.code, column(project, "id")) == (0, judged)
 
 
 def test_the_statistics_and_a_failed_judgement(project: Project, serve: Serve) -> None:
     """After a failure a row has zeros, the error and the reply; the second statistics are without it."""
     levels = (2, 0, 2, 1, 2)
     write_debates(project, *"ABCDEF")
-    outcome = project.run("summaries")
-    assert (outcome.code, mentions(outcome.err, "error: ", "GROQ_API_KEY", "--dry-run")) == (2, True)
+    problems = assert_refused(project, "summaries")
+    assert problems == ["error: this needs a model: set GROQ_API_KEY, or see --dry-run"]
     refusal = completion("I cannot assist with that.")
     replies = {topic: scored(2, 2, 2, 2, level) for topic, level in zip("ABCDE", levels, strict=True)}
     serve(lambda call: replies.get(topic_of(call), refusal))

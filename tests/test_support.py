@@ -226,5 +226,5 @@ def test_from_python(three: Project, serve: Serve) -> None:
     assert [row["support"] for row in results.rows()] == ["full", "partial", "none"]
     assert "avg_support" in {row["measure"] for row in results.summary()}
     for arguments in ({"judge_support": True}, {"criteria": ["support"]}):
-        with pytest.raises(ValueError, match="a function judges by the rubric only"):
+        with pytest.raises(ValueError, match=r"^judge: a function judges by the rubric only, name a model$"):
             evaluation.grade("dev", judge=lambda _question, _answer: 3, **arguments)
