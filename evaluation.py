@@ -175,7 +175,7 @@ SPLITS = ("train", "dev", "test")  # listed first
 SPLIT_NAME = r"[A-Za-z0-9.-]+"  # has no "_", or files of its systems could be those of another split
 SPLIT_FORM = "letters, digits, . and -, but no _"
 SYSTEMS = ("simple", "strong")  # listed first; all others follow in alphabetical order
-UNJUDGED_SYSTEMS = ("simple",)  # not judged unless --judge names them, but in submissions
+UNJUDGED_SYSTEMS = ("simple",)  # judged only if --judge names them, or in a submission
 
 QUESTIONS_FILE = "NLP Project Data/{split}_final_jsonl.txt"
 PREDICTIONS_FILE = "{split}_{system}_output.json"
@@ -190,10 +190,10 @@ RUBRIC_LEVELS = ("1", "2", "3", "4", "5")
 
 CONFIDENCE = 0.95
 MIN_CLUSTERS = 5  # with fewer documents an interval is not credible
-UNSEEN_VARIANCE = 0.02  # of each of the most common scores, on a scale from 0 to 1; decides if all are equal
-UNSEEN_BETWEEN = 0.1  # of all scores, between clusters; likewise
+UNSEEN_VARIANCE = 0.02  # `add_ends` adds it for each score equal to the most common one
+UNSEEN_BETWEEN = 0.1  # and this to the variance within and between clusters
 RESAMPLES = 10_000  # of a bootstrap, and at least so many random sign flips
-FLIPS_PER_PAIR = 40  # of systems: with fewer, the least possible p times the number of pairs exceeds MAX_P
+FLIPS_PER_PAIR = 40  # of systems: with fewer flips the least p, times the number of pairs, exceeds MAX_P
 MAX_FLIPS = 200_000  # of random signs, however many pairs there are
 MAX_RESAMPLED_CELLS = 2_000_000  # clusters x resamples; many clusters need fewer resamples
 MAX_CLUSTERS = 1_000  # beyond this, clusters are resampled in groups
@@ -202,6 +202,7 @@ FLIPS_AT_A_TIME = 1_000  # likewise
 POWER = 0.85  # for which a noticeable drop is computed; in simulations it is noticed in 76 to 98 %
 MAX_P = 0.05  # a difference is significant if its adjusted p is at most this
 MIN_SLICE = 3  # questions
+SAMPLE_SIZE = 100  # rows of a file whose fields are looked at, and fields of each
 
 MAX_ANSWER_CHARS = 20_000  # of an answer that are judged
 MAX_FILE_BYTES = 1_000_000_000
@@ -209,7 +210,7 @@ MIN_SUBMISSION_BYTES = 10_000_000  # that a file of a submission may have, and m
 QUESTION_BYTES = 20_000
 MIN_CLASS = 10  # submissions, for statistics of the questions
 MAX_NAMES_SHOWN = 10  # more are counted
-MAX_SHOWN_CHARS = 200  # of a text of others in one line of ours
+MAX_SHOWN_CHARS = 200  # of a text from a file, in a line of output
 MIN_ALIKE = 3  # answers or questions; fewer may be alike by chance
 MAX_NAME_BYTES = 150  # of a folder to write
 MAX_CRITERION_CHARS = 40  # of the name of a criterion: it is a heading
@@ -294,13 +295,13 @@ class JudgingStopped(Exception):
 # as missing. Read first: Question, Prediction, Item; their aliases are the names of fields that are
 # accepted.
 
-Name = Annotated[str, msgspec.Meta(pattern=r"\S")]  # not blank
+NonBlank = Annotated[str, msgspec.Meta(pattern=r"\S")]
 Amount = Annotated[float, msgspec.Meta(ge=0, le=MAX_AMOUNT)] | None
 ItemAmount = Annotated[int, msgspec.Meta(ge=0, le=MAX_AMOUNT)] | Amount
 MAX_RATING = 10**9  # so that a square is exact enough
 RATING_RANGE = msgspec.Meta(ge=-MAX_RATING, le=MAX_RATING)
 Rating = Annotated[int, RATING_RANGE] | Annotated[float, RATING_RANGE]
-Texts: TypeAlias = tuple[tuple[str, str], ...]  # what identifies an answer: fields, the question first
+Texts: TypeAlias = tuple[tuple[str, str], ...]  # what identifies an answer: (field, text), the question first
 Fields: TypeAlias = dict[str, Any]  # of a row as a file has it, before it is a record
 
 # People write yes, 1 or "true", and numbers without quotes. msgspec leaves types that it does not know to
@@ -330,18 +331,16 @@ LEVEL_WORDS = f"a whole number from 1 to {TOP_SCORE}"
 
 
 class Record(msgspec.Struct, gc=False):
-    """A record of an input file.
+    """A record of an input file."""
 
-    `aliases` has the accepted names of fields, in any case and with spaces or underscores: the first that is
-    filled counts. A blank field is then null. Of the lists in a file the rows are those that have `marks`.
-    """
-
+    # The accepted names of fields, in any case, with spaces or underscores. The first that is filled counts.
     aliases: ClassVar[Mapping[str, Sequence[str]]] = {}
-    marks: ClassVar[Sequence[Collection[str]]] = ()  # fields, one of which a row has; the surest first
+    # Which of a file's lists has the rows: the one whose objects have a field of a set; the surest set first
+    marks: ClassVar[Sequence[Collection[str]]] = ()
 
     @classmethod
     def choose(cls, row: Fields) -> Fields:
-        """Return the fields of a row that `rename_fields` has renamed."""
+        """Return the fields that are filled of a row that `rename_fields` has renamed."""
         chosen: Fields = {}
         for field, names in map_names(cls).items():
             for name in names:
@@ -351,7 +350,7 @@ class Record(msgspec.Struct, gc=False):
 
 
 class Scale(msgspec.Struct, frozen=True, gc=False, rename=lambda field: field.removeprefix("level_")):
-    """What each level of a rubric asks for."""
+    """The text of each level of a rubric; other members are ignored."""
 
     level_1: str = ""
     level_2: str = ""
@@ -378,20 +377,17 @@ class Rubric(Record):
 
     @property
     def texts(self) -> dict[str, str]:
-        """What a prompt says of the rubric."""
-        levels = [f"{level}: {text}" for level, text in self.levels.items()]
-        return {
-            "description": remove_invisible(self.description),
-            "levels": remove_invisible("\n".join(levels)),
-        }
+        """The texts of a prompt that say what the rubric asks for."""
+        levels = "\n".join(f"{level}: {text}" for level, text in self.levels.items())
+        return {"description": remove_invisible(self.description), "levels": remove_invisible(levels)}
 
 
 class OwnCriterion(Rubric, kw_only=True):
     """A criterion of the user's own, for all answers: a yes-or-no question, or with levels a rubric."""
 
     name: str
-    description: Name
-    scale: dict[str, str] = {}  # type: ignore[assignment] # with another message for other levels
+    description: NonBlank
+    scale: dict[str, str] = {}  # type: ignore[assignment] # other levels are a problem here, not ignored
 
     def __post_init__(self) -> None:
         self.name = self.name.strip()
@@ -407,8 +403,6 @@ class OwnCriterion(Rubric, kw_only=True):
 
 
 Facet: TypeAlias = Annotated[Any, msgspec.Meta(description="a facet")]  # of any type, kept as text
-
-
 NOT_GIVEN = "(not given)"
 
 
@@ -419,9 +413,9 @@ class Question(Record, kw_only=True):
     `description` and a `scale`, or is None.
     """
 
-    question_id: Name = ""
-    doc_id: Name
-    question: Name
+    question_id: NonBlank = ""
+    doc_id: NonBlank
+    question: NonBlank
     answer: str
     evidence_sentences: list[str] = msgspec.field(default_factory=lambda: [NOT_GIVEN])
     lacks_evidence: Any = False  # whether the field is missing in the file
@@ -451,17 +445,13 @@ FACETS = [field.name for field in msgspec.structs.fields(Question) if field.type
 class OpenQuestion(Record):
     """A question without anything of the gold, as students have it."""
 
-    question_id: Name = ""
-    question: Name = ""
+    question_id: NonBlank = ""
+    question: NonBlank = ""
 
 
 class RetrievedDocument(Record):
     doc_id: Scalar
     rank: int | float | None = None
-
-
-GET_DOC_ID = attrgetter("doc_id")
-GET_RANK = attrgetter("rank")
 
 
 class Prediction(Record):
@@ -483,7 +473,7 @@ class Prediction(Record):
         """Keep the IDs of the documents only: by rank if all have one, otherwise in the given order."""
         documents = self.retrieved_docs
         try:
-            ids = list(map(GET_DOC_ID, sorted(documents, key=GET_RANK)))
+            ids = list(map(attrgetter("doc_id"), sorted(documents, key=attrgetter("rank"))))
         except (AttributeError, TypeError):  # a text has no rank, and None cannot be compared
             ids = [row.doc_id if isinstance(row, RetrievedDocument) else row for row in documents]
         if not (isinstance(self.question, str) and isinstance(self.answer, str)):
@@ -497,11 +487,11 @@ class Prediction(Record):
     def retrieved_ids(self) -> list[str]:
         """Document IDs, best first. Those beyond the limit do not count."""
         ids = cast("list[str]", self.retrieved_docs)  # see __post_init__
-        return ids if len(ids) <= MAX_RETRIEVED else ids[:MAX_RETRIEVED]
+        return ids[:MAX_RETRIEVED]
 
 
 def convert_ids(field: str, values: Iterable[Any]) -> list[str]:
-    """Return IDs as texts. Raises ValueError if one is blank; the type Name would take four times as long."""
+    """Return IDs as texts. Raises ValueError if one is blank: NonBlank would take four times as long."""
     try:
         ids = list(map(sys.intern, values))  # the same few IDs occur in many predictions
     except TypeError:  # a number
@@ -511,10 +501,13 @@ def convert_ids(field: str, values: Iterable[Any]) -> list[str]:
     return ids
 
 
+NO_PREDICTION = Prediction()  # a missing prediction is a miss everywhere
+
+
 class Sentence(Record):
     text: str
-    sid: Name | None = None
-    id: Name | None = None
+    sid: NonBlank | None = None
+    id: NonBlank | None = None
 
     def __post_init__(self) -> None:
         if self.sid is None and self.id is None:
@@ -537,15 +530,12 @@ class Document(NamedTuple):
     text: str = ""
 
 
-NO_DOCUMENT = Document("missing")
-
-
 class Label(Record):
     """A person's score for an answer, which `answer_id` or `system` tells. `why` marks a doubtful one."""
 
     marks: ClassVar[Sequence[Collection[str]]] = ({"score"},)
 
-    question_id: Name
+    question_id: NonBlank
     system: str = ""  # with its submission, as in "ann/final", or the submission
     submission: str = ""
     answer_id: str = ""
@@ -566,7 +556,7 @@ class Override(Label, kw_only=True):
     """A person's decision on an answer, or without a system on all equal ones: the score, and why."""
 
     score: Scalar
-    reason: Name
+    reason: NonBlank
 
 
 class RunHead(Record, kw_only=True):
@@ -593,22 +583,18 @@ class Item(RunHead, kw_only=True):
     """
 
     aliases: ClassVar[Mapping[str, Sequence[str]]] = {
-        "gold": (
-            *("expected_answer", "gold", "expected", "ground_truth", "reference", "expected_output"),
-            *("target", "reference_answer"),
-        ),
+        "gold": ("expected_answer", "gold", "expected", "ground_truth", "reference", "expected_output",
+                 "target", "reference_answer"),
         "options": ("expected_options", "ground_truths"),
         "question": ("question", "instruction", "input", "query", "user_input", "prompt", "inputs"),
-        "prediction": (
-            *("generated_answer", "prediction", "generated", "response", "output", "actual_output"),
-            *("completion", "outputs"),
-        ),
+        "prediction": ("generated_answer", "prediction", "generated", "response", "output", "actual_output",
+                       "completion", "outputs"),
         "context": ("context", "contexts", "retrieved_contexts", "retrieval_context"),
         "id": ("id", "question_id"),
         "input_tokens": ("input_tokens", "tokens_input"),
         "output_tokens": ("output_tokens", "tokens_output"),
         "answer": ("answer",),  # the gold or the system's one
-    }
+    }  # fmt: skip
 
     marks: ClassVar[Sequence[Collection[str]]] = ({"prediction"}, {"gold", "options", "question"})
     needs_gold: ClassVar[bool] = True
@@ -632,15 +618,13 @@ class Item(RunHead, kw_only=True):
 
     @classmethod
     def choose(cls, row: Fields) -> Fields:
-        """Return a row by the names of fields.
-
-        `answer` is the system's beside a gold answer or, where none is needed, if there is no other one.
-        """
+        """Return a row by the names of fields."""
         row = find_shapes(row)
         chosen = super().choose(row)
         gold = [row[name] for name in GOLD_NAMES if row.get(name) is not None]
         if gold and is_missing(gold[0]):
             chosen.pop("gold", None)  # no other name counts
+        # `answer` is the system's beside a gold answer or, where none is needed, if there is no other one
         if "answer" in chosen:
             is_gold = not gold and (cls.needs_gold or "prediction" in chosen)
             chosen.setdefault("gold" if is_gold else "prediction", chosen.pop("answer"))
@@ -708,12 +692,21 @@ SHAPES: Mapping[str, Sequence[str]] = {  # where rows of inspect, promptfoo and 
     "context": [f"vars.{name}" for name in Item.aliases["context"]],
     "correct": ["scores.*.value"],
 }
+SHAPE_NAMES = {path.partition(".")[0] for path in flatten(SHAPES.values())}  # of the members with these paths
 AMOUNTS = {"latency_ms": "ms", "input_tokens": "tokens", "output_tokens": "tokens"}  # with their unit
 RUN_FIELDS = ("run_name", "model", "condition", "finetuned", "few_shot", "seed", "source_file")
 
 
 def is_missing(value: Any) -> bool:
     return value in (None, []) or (isinstance(value, str) and not value.strip())
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+
+
+def only_dict(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def parse_cell(text: str) -> list[Any]:
@@ -725,12 +718,9 @@ def parse_cell(text: str) -> list[Any]:
     return [text]
 
 
-CONTAINERS = {path.partition(".")[0] for path in flatten(SHAPES.values())}
-
-
 def find_shapes(row: Fields) -> Fields:
     """Return a row with the fields that SHAPES finds inside its members, where it has none of their names."""
-    inner = {name: row[name] for name in CONTAINERS & row.keys() if isinstance(row[name], (dict, list))}
+    inner = {name: row[name] for name in SHAPE_NAMES & row.keys() if isinstance(row[name], (dict, list))}
     if not inner:
         return row
     shaped = {name: member for name, member in row.items() if not isinstance(inner.get(name), dict)}
@@ -784,7 +774,7 @@ class Summary(Record):
     """Claims for and against a query, each with its perspectives."""
 
     id: Plain
-    query: Name
+    query: NonBlank
     claims: list[Claim] = msgspec.field(name="summary")
 
 
@@ -792,7 +782,7 @@ class GoldSummary(Record, kw_only=True):
     """A reference summary: two claims with their arguments and supporting documents."""
 
     id: Plain = ""
-    title: Name
+    title: NonBlank
     t1: str
     t2: str
     response1: list[str]
@@ -813,7 +803,7 @@ class MergedDocument(Record):
 
 
 class MergedDocuments(Record):
-    query: Name
+    query: NonBlank
     merged: list[MergedDocument]
 
 
@@ -826,7 +816,7 @@ class WebResults(Record):
 
 
 class WebDocuments(Record):
-    query: Name
+    query: NonBlank
     web_docs: WebResults
 
 
@@ -890,6 +880,7 @@ class DecisionRow(RunHead, kw_only=True):
     failure: str | None = None
     decision_method: str | None = None
     reasoning: Any = None
+    # Computed, whatever a file has in fields of these names:
     place: Any = None  # in a file, as problems begin with it
     names: Any = None  # that the answer may be called by, the surest first
     texts: Any = None  # Texts, which identify the answer
@@ -930,11 +921,8 @@ def format_plain(value: object) -> str | None:
     """Return text as it is, a number or boolean as JSON writes it (42, 1.5, true), None for anything else."""
     if isinstance(value, str):
         return value
-    is_number = isinstance(value, (int, float)) and -math.inf < value < math.inf  # false for NaN
-    return json.dumps(value) if is_number else None
-
-
-NO_PREDICTION = Prediction()  # a missing prediction is a miss everywhere
+    is_finite = isinstance(value, (int, float)) and -math.inf < value < math.inf  # false for NaN
+    return json.dumps(value) if is_finite else None
 
 
 def format_compact(value: object) -> str:
@@ -963,7 +951,7 @@ class Notice(msgspec.Struct, frozen=True):
 
 
 class LastGradebook(msgspec.Struct):
-    """The gradebook of the last run, as the folder of the results keeps it."""
+    """The gradebook of the last run, from the folder of the results."""
 
     questions: dict[str, str] = {}  # ID -> hash of the gold
     judge: str = ""  # "" if nothing was judged
@@ -981,7 +969,6 @@ def hash_json(value: object) -> str:
 
 
 def cut_text(text: str) -> str:
-    """Return a text of others, cut off if it is long."""
     return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}..."
 
 
@@ -1020,10 +1007,7 @@ class FileData(NamedTuple):
 
 
 def read_file(path: str, problems: list[str], pattern: str = "", max_bytes: int = MAX_FILE_BYTES) -> FileData:
-    """Read a UTF-8 file. A file that is missing, unreadable, too large or not UTF-8 adds a problem.
-
-    `pattern` is the form of the name, if users choose a part of it.
-    """
+    """Read a UTF-8 file, or add a problem. `pattern` is the form of a name of which users choose a part."""
     try:
         check_regular(path)
         if path.lower().endswith((".xlsx", ".xls", ".ods", ".parquet")) and os.path.exists(path):
@@ -1063,8 +1047,8 @@ def explain_not_found(path: str, pattern: str = "", what: str = "file") -> str:
     if pattern:
         problem += f": expected {pattern}"
     with suppress(OSError):  # the folder may not be listed
-        own = re.compile(r"_(evaluation|judgements|leaderboard|graded)\b")
-        names = [other for other in sorted(os.listdir(folder)) if not own.search(other)]
+        written = re.compile(r"_(evaluation|judgements|leaderboard|graded)\b")  # by this program
+        names = [other for other in sorted(os.listdir(folder)) if not written.search(other)]
         similar = difflib.get_close_matches(name, names)
         if similar:
             problem += f"; found {', '.join(similar)}"
@@ -1076,12 +1060,26 @@ def shorten_problems(problems: Iterable[str]) -> list[str]:
     by_file: dict[str, list[str]] = {}
     for problem in problems:
         by_file.setdefault(problem.partition(":")[0], []).append(problem)
-    lines = []
-    for own in by_file.values():
-        lines += own[:MAX_NAMES_SHOWN]
-        if len(own) > MAX_NAMES_SHOWN:
-            lines[-1] += f" (and {len(own) - MAX_NAMES_SHOWN} more problems in this file)"
-    return lines
+    shown = []
+    for lines in by_file.values():
+        shown += lines[:MAX_NAMES_SHOWN]
+        if len(lines) > MAX_NAMES_SHOWN:
+            shown[-1] += f" (and {len(lines) - MAX_NAMES_SHOWN} more problems in this file)"
+    return shown
+
+
+def list_paths(patterns: Iterable[str]) -> list[str]:
+    """Return each file or folder once. A pattern that no shell has expanded is replaced by its matches."""
+    paths: dict[str, str] = {}
+    for pattern in patterns:
+        forms = [unicodedata.normalize(form, pattern) for form in ("NFC", "NFD")]
+        pattern = next(filter(os.path.lexists, [pattern, *forms]), pattern)
+        matches = set(glob.glob(pattern))
+        if os.path.exists(pattern) or not matches:  # a file whose name is also a pattern, or a typing mistake
+            matches.add(pattern)
+        for path in sorted(matches):
+            paths.setdefault(os.path.abspath(path), Path(path).as_posix())
+    return list(paths.values())
 
 
 # -- JSON: a file is split into rows, and each is decoded alone
@@ -1100,11 +1098,11 @@ JSON_ERRORS = (msgspec.DecodeError, RecursionError, ValueError, OverflowError)
 
 
 class JsonRow(NamedTuple):
-    """JSON or a value read from it, the line of the file on which it begins if that is known, and its key."""
+    """JSON or a value read from it, and where it is: its line, or its key in an object or list."""
 
     file: str
     data: Any  # one of ENCODED if it is still to be decoded
-    line: int = 0
+    line: int = 0  # 0 if it is not known
     key: str = ""
 
     def locate(self) -> str:
@@ -1176,14 +1174,14 @@ def is_json(file: FileData) -> bool:
 def find_member(value: Any, path: str) -> tuple[Any, str]:
     """Return (what is at a path or None, how far the path goes if there is nothing).
 
-    A path has names, in any case, and positions, such as "results.0.text"; * is the only member. In an empty
-    list every position is blank.
+    A path has names, in any case, and positions, such as "results.0.text"; * is the only member.
     """
     done = ""
     for part in path.split("."):
         before = value
         if isinstance(value, list) and part.isdecimal():
-            value = value[int(part)] if int(part) < len(value) else None if value else ""
+            outside = None if value else ""  # an empty list is a blank field
+            value = value[int(part)] if int(part) < len(value) else outside
         elif isinstance(value, dict):
             folded = {fold_name(name): member for name, member in value.items()}
             only = next(iter(value.values())) if part == "*" and len(value) == 1 else None
@@ -1202,19 +1200,18 @@ def name_type(value: object) -> str:
 
 
 def pick_columns(row: Any, columns: Mapping[str, str]) -> Any:
-    """Return a row of another program with the fields that `columns` names; None if it has none of them.
-
-    Its other members keep their names, but for other names of the same fields. A row without the gold answer
-    that `columns` names is none: logs have other events beside.
-    """
+    """Return a row of another program with the fields that `columns` names; None if it has none of them."""
     found = {field: find_member(row, path)[0] for field, path in columns.items() if field != "system"}
     if not (found and isinstance(row, dict)):
         return row
-    if all(map(is_missing, found.values())) or ("gold" in columns and is_missing(found["gold"])):
+    if all(map(is_missing, found.values())):
         return None
-    fields = {fold_name(name): field for field, names in map_names(Item).items() for name in names}
-    picked = {name: member for name, member in row.items() if fields.get(fold_name(name)) not in found}
-    return picked | {map_names(Item)[field][0]: member for field, member in found.items()}
+    if "gold" in columns and is_missing(found["gold"]):  # logs have other events beside
+        return None
+    names = map_names(Item)
+    replaced = set(map(fold_name, flatten(names[field] for field in found)))  # other names of the same fields
+    picked = {name: member for name, member in row.items() if fold_name(name) not in replaced}
+    return picked | {names[field][0]: member for field, member in found.items()}
 
 
 def list_rows(
@@ -1223,10 +1220,7 @@ def list_rows(
     kind: type[Record] = Record,
     columns: Mapping[str, str] = MappingProxyType({}),
 ) -> list[JsonRow]:
-    """Return the rows of a JSON list, of JSON lines, or of the one list in an object that has rows of a kind.
-
-    An object without such a list is a row.
-    """
+    """Return the rows of a list, of JSON lines, or of the one list in an object that has rows of a kind."""
     if file.data is None:
         return []
     try:
@@ -1242,7 +1236,7 @@ def list_rows(
             return list_lines(file)
         problems.append(describe_fault(error, JsonRow(file.name, file.data)))
         return []
-    if not isinstance(rows, list):
+    if not isinstance(rows, list):  # an object without such a list is a row
         return [JsonRow(file.name, value)]
     if not rows:
         objects = ", or an object with such a list" if kind.marks else ""
@@ -1262,10 +1256,7 @@ def list_lines(file: FileData) -> list[JsonRow]:
 
 
 def choose_rows(value: Any, kind: type[Record], columns: Mapping[str, str]) -> Any:
-    """Return the list of rows in a JSON value, or the value. Raises InputError.
-
-    What an object says of its run holds for every row that does not say it.
-    """
+    """Return the list of rows in a JSON value, or the value. Raises InputError."""
     rows = value
     if "rows" in columns:
         rows, end = find_member(value, columns["rows"])
@@ -1274,7 +1265,7 @@ def choose_rows(value: Any, kind: type[Record], columns: Mapping[str, str]) -> A
             raise InputError([f"no list of rows at {columns['rows']}: {reason}"])
     elif isinstance(value, dict):
         rows = find_list(value, kind, columns)
-    if rows is not value:
+    if rows is not value:  # what an object says of its run holds for every row that does not say it
         names = [name for name in RunHead.__struct_fields__ if not is_missing(value.get(name))]
         for row in filter(only_dict, rows if names else ()):
             row |= {name: value[name] for name in names if is_missing(row.get(name))}
@@ -1287,28 +1278,28 @@ def find_list(value: Fields, kind: type[Record], columns: Mapping[str, str]) -> 
     cells = value.get("data")
     if isinstance(names, list) and isinstance(cells, list) and all(isinstance(row, list) for row in cells):
         return [dict(zip(map(str, names), row, strict=False)) for row in cells]  # of pandas and MLflow
-    tables = [cells for cells in value.values() if isinstance(cells, list) or "0" in only_dict(cells)]
     has_known = any(fold_name(name) in index_names(kind) for name in value)
-    if has_known and len(tables) == len(value) > 1 and len(set(map(len, tables))) == 1:
+    are_columns = all(isinstance(cells, list) or "0" in only_dict(cells) for cells in value.values())
+    if has_known and are_columns and len(value) > 1 and len(set(map(len, value.values()))) == 1:
         raise InputError(['a table in columns: write its rows, as to_json(orient="records") of pandas does'])
-    lists = dict(value)
+    members = dict(value)
     for name, member in value.items():
-        lists |= {f"{name}.{key}": inner for key, inner in only_dict(member).items()}
-    lists = {
-        path: rows for path, rows in lists.items() if isinstance(rows, list) and any(map(only_dict, rows))
-    }
-    ranks = {path: rank_rows(rows, kind, columns) for path, rows in lists.items()}
+        members |= {f"{name}.{inner_name}": inner for inner_name, inner in only_dict(member).items()}
+    ranks = {}
+    for path, rows in members.items():
+        if isinstance(rows, list) and any(map(only_dict, rows)):
+            ranks[path] = rank_rows(rows, kind, columns)
     best = min([rank_rows([value], kind, columns), *ranks.values()])
     found = [path for path, rank in ranks.items() if rank == best]
-    if best == len(kind.marks) and len(found) > 1:
+    if not found or (best == len(kind.marks) and len(found) > 1):
         return value
     if len(found) > 1:
         raise InputError([f"lists of rows: {', '.join(found)}: name one, as --columns rows={found[0]}"])
-    return lists[found[0]] if found else value
+    return members[found[0]]
 
 
 def rank_rows(rows: Iterable[Any], kind: type[Record], columns: Mapping[str, str]) -> int:
-    """Return the position of the surest marks of which one of the first rows has a field, or how many."""
+    """Return the position of the surest of a kind's `marks` that the first rows have, or how many."""
     filled: set[str] = set()
     for row in itertools.islice(rows, SAMPLE_SIZE):
         with suppress(msgspec.ValidationError):
@@ -1351,12 +1342,8 @@ def split_members(row: JsonRow, keys: KeyFilter) -> dict[str, JsonRow]:
 
 
 def decode_json(kind: type[T], data: Any) -> T:
-    """Decode JSON, or convert a value that was read from it. Null and NaN count as missing.
-
-    What msgspec refuses and Python's json module reads, such as null for a field with a default, is read with
-    the latter and converted. Raises one of JSON_ERRORS.
-    """
-    if isinstance(data, ENCODED):
+    """Decode JSON, or convert a value from it. Null and NaN count as missing. Raises one of JSON_ERRORS."""
+    if isinstance(data, ENCODED):  # what msgspec refuses, such as null for a text, Python's json module reads
         with suppress(msgspec.DecodeError):
             return cast(T, get_decoder(cast(Hashable, kind)).decode(data))
         data = json.loads(bytes(data), parse_constant=lambda _: None)
@@ -1423,7 +1410,6 @@ def convert_lenient(kind: type, value: Any) -> Any:
 
 
 def describe_fault(error: Exception, row: JsonRow) -> str:
-    """Return the problem that an error of decoding means."""
     if isinstance(error, msgspec.ValidationError):
         text = str(error).replace("`", "").replace("bool | int | float | str", "str")  # a Scalar
         message, _, path = text.partition(" - at $")
@@ -1452,10 +1438,7 @@ def find_repeated(names: Iterable[str]) -> list[str]:
 
 
 def read_csv_rows(file: FileData, problems: list[str]) -> list[JsonRow]:
-    """Return each row as an object of its cells by lower-case column name. A blank cell is empty.
-
-    The delimiter is a comma, semicolon or tab, whichever the header has most of.
-    """
+    """Return each row as an object of its cells by lower-case column name. A blank cell is empty."""
     delimiter = max(",;\t", key=file.text.lstrip().partition("\n")[0].count)
     csv.field_size_limit(2**31 - 1)  # an answer may be long
     reader = csv.reader(io.StringIO(file.text, newline=""), delimiter=delimiter, strict=True)
@@ -1548,16 +1531,11 @@ def find_documents(problems: list[str]) -> list[Path]:
 
 # -- Writing
 
-LOCKED_BYTE = 1 << 40  # far behind the end: Windows lets nobody read what is locked
-
 
 def write_file(path: str, content: str | bytes | Iterable[bytes]) -> None:
-    """Write a whole file or nothing: readers see the old file until the new one is complete.
-
-    Text is written as UTF-8, a lone surrogate as its JSON escape. Raises OSError with this path.
-    """
+    """Write a whole file or nothing: readers see the old one until then. Raises OSError with this path."""
     if isinstance(content, str):
-        content = content.encode("utf-8", "backslashreplace")
+        content = content.encode("utf-8", "backslashreplace")  # a lone surrogate as its JSON escape
     target = Path(path)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
@@ -1573,15 +1551,11 @@ def write_file(path: str, content: str | bytes | Iterable[bytes]) -> None:
 
 
 def lock_file(stream: BinaryIO) -> None:
-    """Lock an open file until it is closed.
-
-    Raises BlockingIOError or PermissionError if another process has locked it, another OSError if the file
-    system has no locks.
-    """
+    """Lock an open file. Raises BlockingIOError or PermissionError if it is locked, OSError without locks."""
     if sys.platform == "win32":
         import msvcrt
 
-        stream.seek(LOCKED_BYTE)
+        stream.seek(1 << 40)  # far behind the end: Windows lets nobody read what is locked
         msvcrt.locking(stream.fileno(), msvcrt.LK_NBLCK, 1)
     else:
         import fcntl
@@ -1599,22 +1573,19 @@ def encode_json(value: Any) -> bytes:
 
 
 def render_results(value: Any, indent: bytes = b"\n") -> Iterator[bytes]:
-    """Encode a results file: objects are indented, and each row of a list of records has a line.
-
-    An iterator is a list whose rows are built one by one as they are written.
-    """
+    """Encode a results file: objects are indented, and each row of a list of records has a line."""
     inner = indent + b"  "
     if isinstance(value, msgspec.Struct):
         value = msgspec.to_builtins(value)
     is_list_of_records = isinstance(value, list) and value and isinstance(value[0], (dict, msgspec.Struct))
     if isinstance(value, dict) and value:
         separator = b"{"
-        for key, member in value.items():
-            yield separator + inner + encode_json(key) + b": "
+        for name, member in value.items():
+            yield separator + inner + encode_json(name) + b": "
             yield from render_results(member, inner)
             separator = b","
         yield indent + b"}"
-    elif is_list_of_records or isinstance(value, Iterator):
+    elif is_list_of_records or isinstance(value, Iterator):  # which builds the rows one by one
         separator = b"["
         for row in value:
             yield separator + inner + encode_json(row)
@@ -1624,23 +1595,6 @@ def render_results(value: Any, indent: bytes = b"\n") -> Iterator[bytes]:
         yield encode_json(value)
     if indent == b"\n":  # the end of the file
         yield indent
-
-
-def list_paths(patterns: Iterable[str]) -> list[str]:
-    """Return each file or folder once. A pattern that no shell has expanded is replaced by its matches.
-
-    One that has matches is also a file's name, if there is one, and neither hides the other.
-    """
-    paths: dict[str, str] = {}
-    for pattern in patterns:
-        forms = [unicodedata.normalize(form, pattern) for form in ("NFC", "NFD")]
-        pattern = next(filter(os.path.lexists, [pattern, *forms]), pattern)
-        matches = set(glob.glob(pattern))
-        if os.path.exists(pattern) or not matches:
-            matches.add(pattern)
-        for path in sorted(matches):
-            paths.setdefault(os.path.abspath(path), Path(path).as_posix())
-    return list(paths.values())
 
 
 def import_optional(module: str, needed_by: str) -> Any:
@@ -1847,14 +1801,10 @@ def exact_match(gold: str | Iterable[str], predicted: str, normalize: str = "tex
 
 @functools.lru_cache(maxsize=64)  # several methods normalize the same answer one after the other
 def normalize_text(text: str) -> str:
-    """Return text in lower case without ASCII punctuation, articles and needless white space.
-
-    Unlike SQuAD's script it keeps the signs of numbers, as `exact_match` explains, and a text that is all
-    articles or punctuation: the answer "A" is not empty.
-    """
+    """Return text in lower case without ASCII punctuation, articles and needless white space."""
     bare = PUNCTUATION.sub("", fold_numbers(text.lower()))
     words = re.sub(r"\b(a|an|the)\b", " ", bare).split()
-    return " ".join(words or bare.split() or text.lower().split())
+    return " ".join(words or bare.split() or text.lower().split())  # the answer "A" is not empty
 
 
 def fold_numbers(text: str) -> str:
@@ -1904,16 +1854,13 @@ NORMALIZERS: Mapping[str, Callable[[str], str]] = {"text": normalize_text, "form
 
 
 def contains_keyword(keywords: Iterable[str], predicted: str) -> bool:
-    """Return whether a prediction contains a keyword as whole words. Case and punctuation do not count.
-
-    The signs of numbers do, as `exact_match` explains: 5 is not in 3.5, -5 or 12:5. Beside Hangul a part of
-    a word counts, because Korean adds particles to words.
-    """
+    """Return whether a prediction contains a keyword as whole words. Case and punctuation do not count."""
     text = drop_punctuation(predicted)
     for words in map(drop_punctuation, keywords):
         start = text.find(words) if words else -1
         while start >= 0:
             end = start + len(words)
+            # 5 is not in 3.5, -5 or 12:5; beside Hangul a part of a word counts, as Korean adds particles
             if not re.search(rf"[^\W{HANGUL}]|[./:-]", text[start - 1 : start] + text[end : end + 1]):
                 return True
             start = text.find(words, start + 1)
@@ -1962,10 +1909,7 @@ def collect_content_words(text: str) -> set[str]:
 
 
 def measure_faithfulness(answer: str, context: Iterable[str]) -> float | None:
-    """Return the share of an answer's distinct content words that are in the context, from 0 to 1.
-
-    None if either has no content words. Words are compared whole, so other forms of a word count as others.
-    """
+    """Return the share of an answer's distinct content words that are in the context; None without any."""
     known = collect_content_words("\n".join(context))
     words = collect_content_words(answer)
     return len(words & known) / len(words) if known and words else None
@@ -1974,8 +1918,8 @@ def measure_faithfulness(answer: str, context: Iterable[str]) -> float | None:
 # ------------------------------------------------------------------ 5. Statistics
 
 # In: samples of scores. Out: intervals, p-values, coefficients. Questions about one document succeed or fail
-# together, so documents (clusters) are what is drawn, not questions. All random bytes come from SHAKE-128, so
-# that every version of Python and numpy draws the same. Read first: Sample, compute_mean_interval,
+# together, so documents (clusters) are resampled, not questions. All random bytes come from SHAKE-128, so
+# that every version of Python and numpy has the same resamples. Read first: Sample, compute_mean_interval,
 # compute_difference_interval, paired_test, corrected_mean.
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -2000,7 +1944,6 @@ class Sample(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """The arithmetic mean of one value or more, with an exact sum."""
         return math.fsum(self.values) / len(self.values)
 
     def scale(self, factor: float) -> Sample:
@@ -2010,7 +1953,7 @@ class Sample(NamedTuple):
         """Return the items at some positions, or those for which `rows` is true."""
         return Sample(*(column[rows] for column in self))
 
-    def score(self, values: Array) -> Sample:
+    def replace_values(self, values: Array) -> Sample:
         """Return other values of the same items, without the items that have none (NaN)."""
         return self._replace(values=values).select(~np.isnan(values))
 
@@ -2031,7 +1974,7 @@ def make_sample(values: Values, clusters: Clusters = None) -> Sample:
     if len(numbers) != len(values):
         raise ValueError("values and clusters differ in length")
     column = np.asarray(values, np.float64)
-    return Sample(column, numbers).score(column)
+    return Sample(column, numbers).replace_values(column)
 
 
 def number_clusters(clusters: Sequence[Hashable] | Array) -> Array:
@@ -2064,7 +2007,6 @@ class Description(msgspec.Struct):
 
 
 def summarize_values(values: Sequence[float]) -> Description:
-    """Return the summary statistics of some values; all None for no values."""
     if not values:
         return Description()
     std = statistics.stdev(values) if len(values) > 1 else None
@@ -2090,9 +2032,9 @@ def bootstrap_interval(
 
     Args:
         values: shape (n,), one value per item.
-        clusters: shape (n,), any labels; None if every item is its own cluster.
+        clusters: shape (n,), any IDs; None if every item is its own cluster.
         confidence: from 0 to 1, exclusive.
-        resamples: how many resamples to draw.
+        resamples: how many resamples.
         seed: of the random bytes; the same seed gives the same interval everywhere.
 
     Returns:
@@ -2109,11 +2051,8 @@ def bootstrap_interval(
 
 
 def compute_mean_interval(sample: Sample, lowest: float, highest: float) -> Interval | None:
-    """Return the interval of the mean of values on a scale; None for fewer than MIN_CLUSTERS clusters.
-
-    A scale without an end has a bootstrap interval, unless all values are shares from 0 to 1.
-    """
-    if math.isinf(highest - lowest):
+    """Return the interval of the mean of values on a scale; None for fewer than MIN_CLUSTERS clusters."""
+    if math.isinf(highest - lowest):  # a bootstrap interval, unless all values are shares from 0 to 1
         if sample.values.min() < 0 or sample.values.max() > 1:
             return bootstrap_statistics(sample.sum_clusters(), divide_by_sizes)[0]
         return compute_mean_interval(sample, 0, 1)
@@ -2157,14 +2096,12 @@ def add_ends(
 
 
 def compute_difference_interval(sample: Sample, largest: float) -> Interval | None:
-    """Return the interval of a mean difference; `largest` is the largest possible one.
+    """Return the interval of a mean difference, of which `largest` is the largest possible one.
 
     One cluster up and one down are added, as Bonett and Price (2012) add one to each kind of pair of hits:
     each of the average size and of a typical change, the root mean square of the clusters' sums that are not
-    0, or of the largest one if nothing changed. Then it is a t interval over clusters.
-
-    Returns:
-        None for fewer than MIN_CLUSTERS clusters, and if nothing changed on a scale without an end.
+    0, or of the largest one if nothing changed. Then it is a t interval over clusters; None for fewer than
+    MIN_CLUSTERS, and if nothing changed on a scale without an end.
     """
     sums, sizes = sample.sum_clusters().T
     size = sizes.mean() if len(sizes) else 0
@@ -2225,7 +2162,7 @@ def merge_rows(sums: Array) -> Array:
 
 @functools.lru_cache(maxsize=8)
 def resample_clusters(n_clusters: int, resamples: int, seed: int) -> Array:
-    """Return how often each resample (a row) draws each cluster. Many clusters get fewer resamples."""
+    """Return how often each resample (a row) has each cluster. Many clusters get fewer resamples."""
     resamples = min(resamples, MAX_RESAMPLED_CELLS // n_clusters)
     noise = hashlib.shake_128(f"resample {seed}".encode()).digest(4 * resamples * n_clusters)
     cells = (np.frombuffer(noise, "<u4") % n_clusters).astype(np.intp).reshape(resamples, n_clusters)
@@ -2272,9 +2209,9 @@ def paired_test(
 
     Args:
         a, b: shape (n,), the values of the same items.
-        clusters: shape (n,), any labels; None if every item is its own cluster.
+        clusters: shape (n,), any IDs; None if every item is its own cluster.
         alternative: "less" asks only whether a is lower than b, "greater" whether it is higher.
-        resamples: how many sign flips to draw.
+        resamples: how many sign flips.
         seed: of the random bytes.
 
     Returns:
@@ -2321,14 +2258,10 @@ def paired_tests(
 
 
 def flip_signs(sums: Array, resamples: int, seed: int) -> Iterator[Array]:
-    """Yield the columns' totals with flipped signs of whole clusters, a row for each flip, in blocks.
-
-    All 2^clusters flips if these are at most `resamples`; else the observed totals, which count as one of the
-    flips, and so many random ones.
-    """
+    """Yield the columns' totals with flipped signs of whole clusters, a row for each flip, in blocks."""
     n_clusters = len(sums)
     total = sums.sum(axis=0)
-    if n_clusters < resamples.bit_length():
+    if n_clusters < resamples.bit_length():  # all 2^clusters flips; else the observed totals and random ones
         packed = np.arange(2**n_clusters, dtype="<u4").view(np.uint8).reshape(-1, 4)
     else:
         yield total[np.newaxis]
@@ -2467,7 +2400,7 @@ def corrected_mean(
     Args:
         judge: shape (n,), a score per item.
         human: shape (n,), a score or None per item.
-        clusters: shape (n,), any labels; None if every item is its own cluster.
+        clusters: shape (n,), any IDs; None if every item is its own cluster.
         confidence: from 0 to 1, exclusive.
         bounds: the lowest and the highest score that people can give. With them a few labels are added at
             both ends, as to the mean of any scores: nearly equal labels may be so by chance.
@@ -2603,10 +2536,7 @@ class EncodedRatings(NamedTuple):
 
 
 def encode_ratings(items: Iterable[Sequence[Any]], clusters: Sequence[Hashable] = ()) -> EncodedRatings:
-    """Encode each item's ratings, of which missing ones are None. The values ascend if they have an order.
-
-    Without clusters all items are in one.
-    """
+    """Encode each item's ratings, of which missing ones are None. The values ascend if they have an order."""
     rows = list(items)
     values = [value for value in dict.fromkeys(flatten(rows)) if value is not None]
     with suppress(TypeError):
@@ -2614,7 +2544,7 @@ def encode_ratings(items: Iterable[Sequence[Any]], clusters: Sequence[Hashable] 
     indices = {value: index for index, value in enumerate(values)}
     codes = [[indices.get(value, -1) for value in row] for row in rows]
     n_raters = len(rows[0]) if rows else 0
-    numbers = number_clusters(clusters or [""] * len(rows))
+    numbers = number_clusters(clusters or [""] * len(rows))  # or all items in one cluster
     return EncodedRatings(values, np.array(codes, np.intp).reshape(len(rows), n_raters), numbers)
 
 
@@ -2631,8 +2561,8 @@ def tabulate_ratings(ratings: EncodedRatings, *, both_orders: bool = False) -> A
     weights = 1 / np.maximum(is_known.sum(axis=1) - 1, 1)
     n_clusters = numbers.max(initial=-1) + 1
     tables = np.zeros(n_clusters * size**2)
-    list_pairs = itertools.permutations if both_orders else itertools.combinations
-    for first, second in list_pairs(range(n_raters), 2):
+    arrange = itertools.permutations if both_orders else itertools.combinations
+    for first, second in arrange(range(n_raters), 2):
         both = is_known[:, first] & is_known[:, second]
         cells = (numbers * size + ratings.codes[:, first]) * size + ratings.codes[:, second]
         tables += np.bincount(cells[both], weights[both], minlength=len(tables))
@@ -2642,13 +2572,13 @@ def tabulate_ratings(ratings: EncodedRatings, *, both_orders: bool = False) -> A
 def compute_coefficient(
     tables: Array, values: Sequence[Any], level: str, correction: int = 0
 ) -> float | None:
-    """Return the `compute_coefficients` of the sum of tables; None if it is undefined."""
-    coefficient = float(compute_coefficients(tables.sum(axis=0)[np.newaxis], values, level, correction)[0])
+    """Return the coefficient of the sum of tables; None if it is undefined."""
+    coefficient = float(compute_coefficients(tables.sum(axis=0)[np.newaxis], values, level, correction)[0, 0])
     return None if math.isnan(coefficient) else coefficient
 
 
 def compute_coefficients(tables: Array, values: Sequence[Any], level: str, correction: int = 0) -> Array:
-    """Return 1 - observed / expected disagreement of each table; NaN if none is expected.
+    """Return 1 - observed / expected disagreement of each table, shape (n, 1); NaN if none is expected.
 
     Tables have the shape (n, n_values^2). Values ascend, unless the level is "nominal". "ordinal" distances
     are the ratings between two values, squared (Krippendorff 2011). Alpha has the correction 1, for the size
@@ -2668,7 +2598,7 @@ def compute_coefficients(tables: Array, values: Sequence[Any], level: str, corre
     observed = (tables * distances).sum(axis=(1, 2))
     expected = (rows[:, :, np.newaxis] * columns[:, np.newaxis, :] * distances).sum(axis=(1, 2))
     total = rows.sum(axis=1) - correction
-    return np.asarray(1 - observed * total / np.where(expected > 0, expected, np.nan))
+    return np.asarray(1 - observed * total / np.where(expected > 0, expected, np.nan))[:, np.newaxis]
 
 
 # ------------------------------------------------------------------ 6. Score table
@@ -2713,7 +2643,7 @@ class Measure(NamedTuple):
         return self.key or self.name
 
     @property
-    def sign(self) -> int:
+    def direction(self) -> int:
         """1 if higher scores are better, else -1."""
         return -1 if self.lower_is_better else 1
 
@@ -2757,7 +2687,7 @@ class Table(msgspec.Struct):
         """Return the system's scores less those of another one, for the items of which both have scores."""
         unknown = np.full(self.items.n, np.nan)
         ours = self.systems[system].values.get(measure.name, unknown)
-        return self.items.score(ours - self.systems[other].values.get(measure.name, unknown))
+        return self.items.replace_values(ours - self.systems[other].values.get(measure.name, unknown))
 
 
 class Mean(NamedTuple):
@@ -2781,13 +2711,13 @@ def compute_means(table: Table, system: str, measures: Iterable[Measure]) -> dic
     means = {}
     for measure in measures:
         if measure.name in scores.values:
-            mean = compute_mean(table.items.score(scores.values[measure.name]), measure)
-            means[measure.name] = mean._replace(is_submitted=measure.name not in scores.not_submitted)
+            sample = table.items.replace_values(scores.values[measure.name])
+            is_submitted = measure.name not in scores.not_submitted
+            means[measure.name] = compute_mean(sample, measure)._replace(is_submitted=is_submitted)
     return means
 
 
 def compute_mean(sample: Sample, measure: Measure) -> Mean:
-    """Return the mean of a measure's scores, with its interval."""
     if not sample.n:
         return NO_MEAN
     lowest = measure.lowest * measure.scale
@@ -2802,18 +2732,17 @@ MAX_INTERVAL_VALUES = 25  # of a coefficient: its interval takes a table for eac
 def measure_coefficient(
     ratings: EncodedRatings, level: str, clustered_by: str, correction: int | None = None
 ) -> Mean:
-    """Return a coefficient of ratings with its bootstrap interval, or the reason why there is none.
+    """Return a coefficient with its interval, or the reason why there is none.
 
-    Resamples that all agree know no variance. With a `correction` the order of the raters does not matter.
+    With a `correction`, that of `compute_coefficients`, the order of the raters does not matter.
     """
     if len(ratings.values) > MAX_INTERVAL_VALUES:
         ratings = ratings._replace(clusters=np.zeros_like(ratings.clusters))
     tables = tabulate_ratings(ratings, both_orders=correction is not None)
     value = compute_coefficient(tables, ratings.values, level, correction or 0)
-
-    def compute(totals: Array) -> Array:
-        return compute_coefficients(totals, ratings.values, level, correction or 0)[:, np.newaxis]
-
+    compute = functools.partial(
+        compute_coefficients, values=ratings.values, level=level, correction=correction or 0
+    )
     [interval] = bootstrap_statistics(tables, compute)
     reason = None
     if value is None:
@@ -2822,7 +2751,7 @@ def measure_coefficient(
         reason = f"more than {MAX_INTERVAL_VALUES} different ratings"
     elif len(tables) < MIN_CLUSTERS:
         reason = f"fewer than {MIN_CLUSTERS} {clustered_by}: {len(tables)}"
-    elif interval is None or interval.low == interval.high:
+    elif interval is None or interval.low == interval.high:  # resamples that all agree know no variance
         reason = f"resamples of {clustered_by} have {'the same' if interval else 'mostly none'}"
     return Mean(value, None if reason else interval, len(ratings.codes), len(tables), reason=reason)
 
@@ -2865,11 +2794,10 @@ class Difference(msgspec.Struct):
             return State.NOT_TESTED
         if self.p_adjusted > MAX_P:
             return State.NO_DIFFERENCE
-        return State.BETTER if (self.difference or 0) * self.measure.sign > 0 else State.WORSE
+        return State.BETTER if (self.difference or 0) * self.measure.direction > 0 else State.WORSE
 
     @property
     def verdict(self) -> str:
-        """The state as people read it."""
         return self.reason or self.state.value
 
     def mirror(self) -> Difference:
@@ -2937,7 +2865,7 @@ def measure_difference(table: Table, row: Difference) -> Sample:
 
 
 def add_p_values(table: Table, rows: Sequence[Difference]) -> None:
-    """Add p, adjusted for the number of tests (Holm); the more there are, the more sign flips are drawn."""
+    """Add p, adjusted for the number of tests (Holm)."""
     gaps = [table.subtract(row.measure, row.system, row.other) for row in rows]
     n_flips = min(max(RESAMPLES, FLIPS_PER_PAIR * len(rows)), MAX_FLIPS)
     p_values = paired_tests(gaps, resamples=n_flips)
@@ -2956,7 +2884,7 @@ def list_differences(differences: Iterable[Difference], system: str) -> list[dic
     return rows
 
 
-BASELINE_SYSTEM = "the baseline"  # as a system
+BASELINE_SYSTEM = "the baseline"  # the name of its system in a table beside today's
 
 
 class JudgedBy(NamedTuple):
@@ -3039,9 +2967,9 @@ class Change(Difference):
         """Return the smallest drop that is likely to be noticed, in words, or why none is named."""
         if self.p is None:
             return self.verdict
-        return (
-            format_number(self.noticeable, self.measure.digits) if self.noticeable else "none can be noticed"
-        )
+        if not self.noticeable:
+            return "none can be noticed"
+        return format_number(self.noticeable, self.measure.digits)
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -3076,8 +3004,10 @@ class Development(msgspec.Struct):
 
     def list_remarks(self) -> list[str]:
         """Return what is better than in the baseline, which is not tested, and what is equal."""
-        improved = [change for change in self.changes if (change.difference or 0) * change.measure.sign > 0]
-        better = [change.measure.title for change in improved]
+        better = []
+        for change in self.changes:
+            if (change.difference or 0) * change.measure.direction > 0:
+                better.append(change.measure.title)
         equal = [change.measure.title for change in self.changes if change.are_equal]
         cases = {"better than in the baseline (not tested)": better, "all are equal": equal}
         return [f"{what}: {', '.join(titles)}" for what, titles in cases.items() if titles]
@@ -3135,11 +3065,11 @@ def compare_runs(
             if not change.obstacle and change.measure.name in gate:
                 tested.append(change)
                 measure = change.measure
-                gaps.append(table.subtract(measure, now.name, BASELINE_SYSTEM).scale(measure.sign))
+                gaps.append(table.subtract(measure, now.name, BASELINE_SYSTEM).scale(measure.direction))
                 ours = table.systems[now.name].values[measure.name]
                 theirs = table.systems[BASELINE_SYSTEM].values[measure.name]
                 lowest = measure.lowest if math.isfinite(measure.lowest) else 0
-                scores.append(table.items.score(np.where(np.isnan(theirs), np.nan, ours - lowest)))
+                scores.append(table.items.replace_values(np.where(np.isnan(theirs), np.nan, ours - lowest)))
     for change, test in zip(tested, paired_drop_tests(gaps, scores), strict=True):
         change.p = test.p
         change.p_adjusted = test.p_adjusted
@@ -3152,10 +3082,10 @@ def add_changes(
 ) -> None:
     """Add the changes since a baseline by all measures of the latter; none is tested yet."""
     todays = {measure.name: measure for measure in now.measures}  # with better titles
-    for measure in before.measures:
-        if before.scores.obstacles.get(measure.name) is State.NOT_SUBMITTED:
+    for stored in before.measures:
+        if before.scores.obstacles.get(stored.name) is State.NOT_SUBMITTED:
             continue
-        measure = todays.get(measure.name, measure)
+        measure = todays.get(stored.name, stored)
         change = Change(now.name, BASELINE_SYSTEM, measure)
         gaps = measure_difference(table, change)
         change.are_equal = change.n > 0 and not gaps.values.any()
@@ -3510,10 +3440,6 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 NO_USAGE = Usage()
-
-
-def only_dict(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 class Judgement(msgspec.Struct):
@@ -3979,7 +3905,7 @@ class InvalidReply(Exception):
 class Reply(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A model's reply, as a line of the journal has it."""
 
-    key: Name = ""
+    key: NonBlank = ""
     content: str = msgspec.field(name="reply", default="")
     model: str = ""
     requested: str = ""  # the model's name in the request, if the service has another one
@@ -5206,7 +5132,7 @@ class Service:
 class BatchNote(msgspec.Struct, omit_defaults=True):
     """A step of a batch: its file was uploaded, the batch was created, could not be read, or ended."""
 
-    batch_file: Name
+    batch_file: NonBlank
     endpoint: str = ""  # the service that has it; version 3 did not keep that
     model: str = ""
     prompt: str = msgspec.field(default="rubric", name="protocol")
@@ -6901,7 +6827,7 @@ def find_low_means(
                 values[title] = mean.value
         lacking = [title for title, value in values.items() if value is None]
         for title, value in values.items():
-            if value is not None and measure.sign * (value - threshold.value) < -1e-9:
+            if value is not None and measure.direction * (value - threshold.value) < -1e-9:
                 shown = format_number(value, measure.digits + 1)
                 low.append(f"{title}: {measure.title} {shown} is {side} {threshold.value:g}")
         if not values:
@@ -7573,7 +7499,6 @@ def parse_predictions(file: FileData, known: Collection[str], problems: list[str
 
 # -- Data warnings: what silently ruins a grade. Nothing is repaired.
 
-SAMPLE_SIZE = 100  # predictions whose fields are looked at, and fields of each
 FIELD_NAMES = {  # a prediction's field -> what it may be called, in letters only
     "answer": "answer response prediction generatedanswer predictedanswer output",
     "evidence_sentences": "evidencesentences evidence sentenceids citedsentences cited citations",
@@ -7759,7 +7684,7 @@ def check_citations(split: Split, rows: Mapping[str, Prediction]) -> list[Warnin
     for question_id, row in rows.items():
         n_cited += len(row.evidence_sentences)
         gold_id = gold.get(question_id, "")
-        sentences = split.documents.get(gold_id, NO_DOCUMENT).sentences or {}
+        sentences = split.documents.get(gold_id, Document("missing")).sentences or {}
         if all(map(sentences.__contains__, row.evidence_sentences)):
             continue  # as nearly always
         doc_ids = list(filter(None, [gold_id, *row.retrieved_ids]))
@@ -11980,7 +11905,7 @@ def find_missing_texts(answers: Sequence[GradedItem], is_judged: bool) -> list[W
 class StoredAnswers(Record):
     """Earlier results of one configuration, as far as they are read."""
 
-    configuration: Name
+    configuration: NonBlank
     detailed_results: list[dict[str, Any]]
     judge_model: str = ""
     setup: dict[str, Any] = {}  # with the hashes of the prompts
@@ -14075,10 +14000,6 @@ def add_extra_fields(systems: Iterable[System]) -> None:
             if prediction is not None:
                 fields = parse_row(dict[str, Any], row, []) or {}
                 prediction.extra = {name: value for name, value in fields.items() if name not in known}
-
-
-def is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
 
 
 # ------------------------------------------------------------------ 20. Command line
