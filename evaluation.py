@@ -162,6 +162,8 @@ __all__ = [
 flatten = itertools.chain.from_iterable
 T = TypeVar("T")
 H = TypeVar("H", bound=Hashable)
+F = TypeVar("F", float, "Array")
+AnyRecord = TypeVar("AnyRecord", bound="Record")
 
 # ------------------------------------------------------------------ 1. Settings
 
@@ -197,6 +199,7 @@ FLIPS_PER_PAIR = 40  # of systems: with fewer flips the least p, times the numbe
 MAX_FLIPS = 200_000  # of random signs, however many pairs there are
 MAX_RESAMPLED_CELLS = 2_000_000  # clusters x resamples; many clusters need fewer resamples
 MAX_CLUSTERS = 1_000  # beyond this, clusters are resampled in groups
+MAX_INTERVAL_VALUES = 25  # of a coefficient: its interval takes a table for each cluster
 MAX_COLUMNS = 200  # pairs of systems tested at a time, to bound memory
 FLIPS_AT_A_TIME = 1_000  # likewise
 POWER = 0.85  # for which a noticeable drop is computed; in simulations it is noticed in 76 to 98 %
@@ -292,8 +295,7 @@ class JudgingStopped(Exception):
 # ------------------------------------------------------------------ 2. Records
 
 # In: rows of the input files. Out: records with checked fields; unknown fields are ignored, and null counts
-# as missing. Read first: Question, Prediction, Item; their aliases are the names of fields that are
-# accepted.
+# as missing. Read first: Record, Question, Prediction, Item.
 
 NonBlank = Annotated[str, msgspec.Meta(pattern=r"\S")]
 Amount = Annotated[float, msgspec.Meta(ge=0, le=MAX_AMOUNT)] | None
@@ -343,9 +345,9 @@ class Record(msgspec.Struct, gc=False):
         """Return the fields that are filled of a row that `rename_fields` has renamed."""
         chosen: Fields = {}
         for field, names in map_names(cls).items():
-            for name in names:
-                if name in row and field not in chosen and not is_missing(row[name]):
-                    chosen[field] = row[name]
+            filled = [row[name] for name in names if not is_missing(row.get(name))]
+            if filled:
+                chosen[field] = filled[0]
         return chosen
 
 
@@ -418,7 +420,7 @@ class Question(Record, kw_only=True):
     question: NonBlank
     answer: str
     evidence_sentences: list[str] = msgspec.field(default_factory=lambda: [NOT_GIVEN])
-    lacks_evidence: Any = False  # whether the field is missing in the file
+    lacks_evidence: Any = False  # computed: whether the field is missing in the file
     rubric: Rubric | None = None
     question_type: Facet = ""
     edge_case_type: Facet = ""
@@ -1082,6 +1084,16 @@ def list_paths(patterns: Iterable[str]) -> list[str]:
     return list(paths.values())
 
 
+def import_optional(module: str, needed_by: str) -> Any:
+    """Import a package that only some features need. Raises UsageError if it is not installed."""
+    try:
+        return import_module(module)
+    except ImportError:
+        package = module.replace("_", "-")
+        command = f'"{sys.executable}" -m pip install {package}'
+        raise UsageError(f"{needed_by} needs the package {package}: run {command}") from None
+
+
 # -- JSON: a file is split into rows, and each is decoded alone
 #
 # read_file -> FileData; list_rows -> a JsonRow each, with its place; parse_row -> a record, or a problem that
@@ -1089,8 +1101,6 @@ def list_paths(patterns: Iterable[str]) -> list[str]:
 # split_members gives a JsonRow for each member of an object. Files of other programs, JSON or CSV, come in by
 # list_item_rows and are searched for their rows (find_list). Below all is decode_json: msgspec reads fast and
 # strictly, and what it refuses Python's json module may still read.
-
-AnyRecord = TypeVar("AnyRecord", bound=Record)
 
 ENCODED = (bytes, msgspec.Raw)
 # Everything that decoding can raise, the last two for numbers with too many digits.
@@ -1597,16 +1607,6 @@ def render_results(value: Any, indent: bytes = b"\n") -> Iterator[bytes]:
         yield indent
 
 
-def import_optional(module: str, needed_by: str) -> Any:
-    """Import a package that only some features need. Raises UsageError if it is not installed."""
-    try:
-        return import_module(module)
-    except ImportError:
-        package = module.replace("_", "-")
-        command = f'"{sys.executable}" -m pip install {package}'
-        raise UsageError(f"{needed_by} needs the package {package}: run {command}") from None
-
-
 # ------------------------------------------------------------------ 4. Metrics
 
 # In: plain values, such as IDs and texts. Out: scores of one answer, from 0 to 1. Nothing here knows of
@@ -1730,9 +1730,6 @@ def collect_words(sentence_ids: Iterable[str], sentences: Mapping[str, str]) -> 
         text = unicodedata.normalize("NFC", sentences.get(sentence_id, ""))
         words.update(text.lower().split())
     return words
-
-
-F = TypeVar("F", float, "Array")
 
 
 def normalize_score(score: F) -> F:
@@ -2437,8 +2434,8 @@ def corrected_mean(
     if bounds:
         place = (estimate - low) / (high - low)
         between = variance * (len(labelled) / (high - low)) ** 2
-        ends = add_ends(place, deviations.scale(1 / (high - low)), between, g - 2, confidence)
-        return CorrectedMean(estimate, *round_interval(*(low + end * (high - low) for end in ends)), weight)
+        ends = np.array(add_ends(place, deviations.scale(1 / (high - low)), between, g - 2, confidence))
+        return CorrectedMean(estimate, *round_interval(*(low + ends * (high - low))), weight)
     half = compute_t_quantile((1 + confidence) / 2, g - 2) * math.sqrt(variance)
     return CorrectedMean(estimate, *round_interval(estimate - half, estimate + half), weight)
 
@@ -2604,8 +2601,7 @@ def compute_coefficients(tables: Array, values: Sequence[Any], level: str, corre
 # ------------------------------------------------------------------ 6. Score table
 
 # In: the scores of items. Out: means, comparisons of systems, slices. Every command fills one Table: a row
-# per item, and for each system a column per measure. Read first: Measure, Scores, Table, then
-# compare_systems.
+# per item, and for each system a column per measure. Read first: Measure, Scores, Table; compare_systems.
 
 
 class State(Enum):
@@ -2649,8 +2645,7 @@ class Measure(NamedTuple):
 
 
 SHARE = Measure("share", "Share")  # of items that are alike in some way
-
-
+BASELINE_SYSTEM = "the baseline"  # the name of its system in a table beside today's
 ItemKey: TypeAlias = tuple[Hashable, ...]  # changes with all of the gold set that an item's scores rest on
 
 
@@ -2691,7 +2686,7 @@ class Table(msgspec.Struct):
 
 
 class Mean(NamedTuple):
-    """The mean of a measure over the `n` items that have it, in the measure's unit."""
+    """The mean of a measure over the `n` items that have it, in its unit; or a coefficient of `n` items."""
 
     value: float | None
     interval: Interval | None
@@ -2724,9 +2719,6 @@ def compute_mean(sample: Sample, measure: Measure) -> Mean:
     highest = measure.highest * measure.scale
     interval = compute_mean_interval(sample.scale(measure.scale), lowest, highest)
     return Mean(sample.mean * measure.scale, interval, sample.n, len(sample.sum_clusters()))
-
-
-MAX_INTERVAL_VALUES = 25  # of a coefficient: its interval takes a table for each cluster
 
 
 def measure_coefficient(
@@ -2844,8 +2836,8 @@ def compare_systems(table: Table, measures: Iterable[Measure]) -> list[Differenc
     return differences
 
 
-def measure_difference(table: Table, row: Difference) -> Sample:
-    """Add the difference of two systems, which is not tested yet. Return the differences of the items."""
+def measure_difference(table: Table, row: Difference) -> None:
+    """Add the difference of two systems, which is not tested yet."""
     measure = row.measure
     gaps = table.subtract(measure, row.system, row.other)
     row.n = gaps.n
@@ -2854,14 +2846,13 @@ def measure_difference(table: Table, row: Difference) -> Sample:
     if lacking:
         row.obstacle = State.NOT_SUBMITTED
         row.reason = f"not submitted by {', '.join(lacking)}"
-        return gaps
+        return
     row.obstacle = states[row.other] or states[row.system]
     if row.n:
         row.difference = gaps.mean * measure.scale
     if row.n and not row.obstacle:
         largest = (measure.highest - measure.lowest) * measure.scale
         row.interval = compute_difference_interval(gaps.scale(measure.scale), largest)
-    return gaps
 
 
 def add_p_values(table: Table, rows: Sequence[Difference]) -> None:
@@ -2882,9 +2873,6 @@ def list_differences(differences: Iterable[Difference], system: str) -> list[dic
             seen = row if system == row.system else row.mirror()
             rows.append({"with": seen.other, **seen.describe()})
     return rows
-
-
-BASELINE_SYSTEM = "the baseline"  # the name of its system in a table beside today's
 
 
 class JudgedBy(NamedTuple):
@@ -3080,16 +3068,17 @@ def compare_runs(
 def add_changes(
     development: Development, table: Table, now: ScoredRun, before: StoredRun, gate: Collection[str]
 ) -> None:
-    """Add the changes since a baseline by all measures of the latter; none is tested yet."""
+    """Add the changes since a baseline by all its measures; none is tested yet."""
     todays = {measure.name: measure for measure in now.measures}  # with better titles
     for stored in before.measures:
         if before.scores.obstacles.get(stored.name) is State.NOT_SUBMITTED:
             continue
         measure = todays.get(stored.name, stored)
         change = Change(now.name, BASELINE_SYSTEM, measure)
-        gaps = measure_difference(table, change)
-        change.are_equal = change.n > 0 and not gaps.values.any()
-        if measure.name in gate:
+        measure_difference(table, change)
+        gaps = table.subtract(measure, now.name, BASELINE_SYSTEM)
+        change.are_equal = gaps.n > 0 and not gaps.values.any()
+        if measure.name in gate:  # other measures, such as latency, are compared whatever has changed
             change.reason = now.explain_obstacle(measure, before) or change.reason
             if not (change.reason or change.obstacle or change.n):
                 change.reason = "no question in common has it"
