@@ -1199,14 +1199,16 @@ def find_member(value: Any, path: str) -> tuple[Any, str]:
         elif value != "":
             value = None
         if value is None:
-            names = shorten_names(list(before)) if isinstance(before, dict) else name_type(before)
+            names = shorten_names(list(before)) if isinstance(before, dict) else describe_type(before)
             return None, f"{done} has {names}" if done else f"found {names}"
         done = f"{done}.{part}".removeprefix(".")
     return value, ""
 
 
-def name_type(value: object) -> str:
-    return "a list" if isinstance(value, list) else "an object" if isinstance(value, dict) else "a value"
+def describe_type(value: object) -> str:
+    if isinstance(value, list):
+        return "a list"
+    return "an object" if isinstance(value, dict) else "a value"
 
 
 def pick_columns(row: Any, columns: Mapping[str, str]) -> Any:
@@ -1271,7 +1273,7 @@ def choose_rows(value: Any, kind: type[Record], columns: Mapping[str, str]) -> A
     if "rows" in columns:
         rows, end = find_member(value, columns["rows"])
         if not isinstance(rows, list):
-            reason = end or f"it is {name_type(rows)}"
+            reason = end or f"it is {describe_type(rows)}"
             raise InputError([f"no list of rows at {columns['rows']}: {reason}"])
     elif isinstance(value, dict):
         rows = find_list(value, kind, columns)
@@ -1413,7 +1415,7 @@ def convert_lenient(kind: type, value: Any) -> Any:
             raise ValueError(f"expected yes or no, got {cut_text(format_compact(value))}")
         return VERDICT_WORDS[text.lower()]
     if isinstance(value, (list, dict)):
-        raise ValueError(f"expected a text, got {name_type(value)}")
+        raise ValueError(f"expected a text, got {describe_type(value)}")
     if not text:
         raise ValueError("expected a text that is not blank")
     return format_plain(value)
@@ -1975,7 +1977,7 @@ def make_sample(values: Values, clusters: Clusters = None) -> Sample:
 
 
 def number_clusters(clusters: Sequence[Hashable] | Array) -> Array:
-    """Return the number of each cluster, in their order: results do not depend on the order of the items."""
+    """Return the number of each item's cluster, whatever the order of the items: clusters are sorted."""
     clusters = clusters.tolist() if isinstance(clusters, np.ndarray) else clusters
     distinct = set(clusters)
     try:
@@ -2798,7 +2800,7 @@ class Difference(msgspec.Struct):
             self,
             system=self.other,
             other=self.system,
-            difference=None if self.difference is None else 0.0 - self.difference,
+            difference=None if self.difference is None else 0.0 - self.difference,  # never -0.0
             interval=self.interval and Interval(0.0 - self.interval.high, 0.0 - self.interval.low),
         )
 
@@ -2972,9 +2974,9 @@ class Development(msgspec.Struct):
     """The changes of a system since a baseline, over the questions that both have with the same gold."""
 
     file: InputFile  # the baseline
-    n_questions: int
-    n_possible: int  # that the larger of the two has in all
-    n_documents: int
+    n_questions: int  # in common, with the same gold
+    n_possible: int  # questions that the larger of the two has
+    n_documents: int  # of the questions in common
     changes: list[Change] = []
     lost: list[str] = []  # titles of the measures that the system does not submit any more
     notes: dict[str, None] = {}  # on what differs, and is compared
@@ -3037,8 +3039,8 @@ def compare_runs(
     """
     developments = {}
     tested: list[Change] = []
-    gaps = []
-    scores = []
+    gaps = []  # of each tested change: the differences of the items, positive if better
+    scores = []  # and what each item can lose
     for now, before in pairs:
         systems = {now.name: now.align(today.item_keys), BASELINE_SYSTEM: before.align(today.item_keys)}
         table = Table(today.items, systems)
