@@ -621,7 +621,7 @@ class Item(RunHead, kw_only=True):
     @classmethod
     def choose(cls, row: Fields) -> Fields:
         """Return a row by the names of fields."""
-        row = find_shapes(row)
+        row = lift_fields(row)
         chosen = super().choose(row)
         gold = [row[name] for name in GOLD_NAMES if row.get(name) is not None]
         if gold and is_missing(gold[0]):
@@ -720,7 +720,7 @@ def parse_cell(text: str) -> list[Any]:
     return [text]
 
 
-def find_shapes(row: Fields) -> Fields:
+def lift_fields(row: Fields) -> Fields:
     """Return a row with the fields that SHAPES finds inside its members, where it has none of their names."""
     inner = {name: row[name] for name in SHAPE_NAMES & row.keys() if isinstance(row[name], (dict, list))}
     if not inner:
@@ -823,10 +823,7 @@ class WebDocuments(Record):
 
 
 class ScoredSummary(Record, kw_only=True):
-    """A row of the results for summaries. After an error the scores are 0.
-
-    The total is computed, unless it is all that the row has.
-    """
+    """A row of the results for summaries. After an error the scores are 0."""
 
     marks: ClassVar[Sequence[Collection[str]]] = ({"scores"},)
 
@@ -844,7 +841,7 @@ class ScoredSummary(Record, kw_only=True):
         if not all(is_number(score) and 0 <= score <= top for score in known):
             raise ValueError("scores must be numbers from 0 to 2")
         total = self.scores.get(TOTAL)
-        if known:
+        if known:  # otherwise the total is all that the row has
             total = sum(known) if len(known) == len(given) else None
         if total is not None and not (is_number(total) and 0 <= total <= top * len(CRITERIA)):
             raise ValueError("total_score must be a number from 0 to 10")
@@ -1196,7 +1193,7 @@ def find_member(value: Any, path: str) -> tuple[Any, str]:
             folded = {fold_name(name): member for name, member in value.items()}
             only = next(iter(value.values())) if part == "*" and len(value) == 1 else None
             value = value.get(part, folded.get(fold_name(part), only))
-        elif value != "":
+        elif value != "":  # a blank field stays blank
             value = None
         if value is None:
             names = shorten_names(list(before)) if isinstance(before, dict) else describe_type(before)
@@ -1427,7 +1424,7 @@ def describe_fault(error: Exception, row: JsonRow) -> str:
         message, _, path = text.partition(" - at $")
         message = "must not be blank" if "matching regex" in message else message
         return row.locate() + (f"{path.removeprefix('.')}: {message}" if path else message)
-    try:
+    try:  # Python's json module says in which line and column
         json.loads(bytes(row.data) if isinstance(row.data, ENCODED) else b"0")
     except json.JSONDecodeError as fault:
         text = fault.doc.rstrip()
@@ -1469,7 +1466,7 @@ def read_csv_rows(file: FileData, problems: list[str]) -> list[JsonRow]:
                 header = [cell.strip().lower() for cell in cells]
                 for name in find_repeated(filter(None, header)):
                     problems.append(f"{file.name}:{line}: two columns are named {name}")
-            line = reader.line_num + 1
+            line = reader.line_num + 1  # on which the next row begins
     except csv.Error as error:
         problems.append(f"{file.name}:{line}: not CSV: {error}")
     return rows
@@ -2550,14 +2547,13 @@ def encode_ratings(items: Iterable[Sequence[Any]], clusters: Sequence[Hashable] 
 def tabulate_ratings(ratings: EncodedRatings, *, both_orders: bool = False) -> Array:
     """Count the pairs of values that two raters gave to an item: a row per cluster, n_values^2 counts in it.
 
-    An item's pairs weigh 1 / (its ratings - 1), so that each of its ratings counts once. Of two raters the
-    first one's value is the table's row, unless pairs count in `both_orders`.
+    Of two raters the first one's value is the table's row, unless pairs count in `both_orders`.
     """
     n_raters = ratings.codes.shape[1]
     size = len(ratings.values)
     numbers = ratings.clusters % MAX_CLUSTERS
     is_known = ratings.codes >= 0
-    weights = 1 / np.maximum(is_known.sum(axis=1) - 1, 1)
+    weights = 1 / np.maximum(is_known.sum(axis=1) - 1, 1)  # so that each rating of an item counts once
     n_clusters = numbers.max(initial=-1) + 1
     tables = np.zeros(n_clusters * size**2)
     arrange = itertools.permutations if both_orders else itertools.combinations
@@ -2579,16 +2575,15 @@ def compute_coefficient(
 def compute_coefficients(tables: Array, values: Sequence[Any], level: str, correction: int = 0) -> Array:
     """Return 1 - observed / expected disagreement of each table, shape (n, 1); NaN if none is expected.
 
-    Tables have the shape (n, n_values^2). Values ascend, unless the level is "nominal". "ordinal" distances
-    are the ratings between two values, squared (Krippendorff 2011). Alpha has the correction 1, for the size
-    of the sample.
+    Tables have the shape (n, n_values^2). Values ascend, unless the level is "nominal". Alpha has the
+    correction 1, for the size of the sample.
     """
     size = len(values)
     tables = tables.reshape(len(tables), size, size)
     rows = tables.sum(axis=2)
     columns = tables.sum(axis=1)
     power = DISTANCE_POWERS[level]
-    if level == "ordinal":
+    if level == "ordinal":  # a distance is the number of ratings between two values (Krippendorff 2011)
         scale = np.cumsum(rows, axis=1) - rows / 2
     else:
         scale = np.array([values if power else range(size)], np.float64)
@@ -2652,15 +2647,11 @@ ItemKey: TypeAlias = tuple[Hashable, ...]  # changes with all of the gold set th
 
 
 class Scores(msgspec.Struct):
-    """One system's scores: an array of shape (n_items,) by measure. NaN: not measured for this item.
-
-    Of the measures in `not_submitted` the system has nothing to score: they are 0, and reports say so. Those
-    in `obstacles` are not compared.
-    """
+    """One system's scores: an array of shape (n_items,) by measure. NaN: not measured for this item."""
 
     values: dict[str, Array] = {}
-    not_submitted: set[str] = set()
-    obstacles: dict[str, State] = {}
+    not_submitted: set[str] = set()  # measures of what the system lacks: they are 0, and reports say so
+    obstacles: dict[str, State] = {}  # of measures that are not compared
 
     def select(self, rows: Array) -> Scores:
         """Return the scores at some positions; at -1 is an item without any."""
@@ -2730,7 +2721,7 @@ def measure_coefficient(
 
     With a `correction`, that of `compute_coefficients`, the order of the raters does not matter.
     """
-    if len(ratings.values) > MAX_INTERVAL_VALUES:
+    if len(ratings.values) > MAX_INTERVAL_VALUES:  # one table, and no interval
         ratings = ratings._replace(clusters=np.zeros_like(ratings.clusters))
     tables = tabulate_ratings(ratings, both_orders=correction is not None)
     value = compute_coefficient(tables, ratings.values, level, correction or 0)
@@ -2751,7 +2742,7 @@ def measure_coefficient(
 
 
 def slice_table(table: Table, values: Iterable[str], min_items: int = MIN_SLICE) -> dict[str, Table]:
-    """Return the part of the table for each value, one per item, that enough items have."""
+    """Return the part of the table for each value, one per item, that enough items have; not for ""."""
     positions: dict[str, list[int]] = defaultdict(list)
     for position, value in enumerate(values):
         positions[cut_text(value)].append(position)
@@ -2763,19 +2754,15 @@ def slice_table(table: Table, values: Iterable[str], min_items: int = MIN_SLICE)
 
 
 class Difference(msgspec.Struct):
-    """A paired comparison of `system` with `other` on one measure, over the `n` items that both have.
-
-    With an obstacle, such as missing judgements, it is not tested and has no p. If one of the two has not
-    submitted the measure there is no difference either. `reason` says more than the obstacle does.
-    """
+    """A paired comparison of `system` with `other` on one measure, over the `n` items that both have."""
 
     system: str
     other: str
     measure: Measure
     n: int = 0
-    difference: float | None = None
-    obstacle: State | None = None
-    reason: str = ""
+    difference: float | None = None  # None also if one of the two has not submitted the measure
+    obstacle: State | None = None  # why it is not tested, and has no p
+    reason: str = ""  # says more than the obstacle
     interval: Interval | None = None
     p: float | None = None
     p_adjusted: float | None = None  # for the number of tests
@@ -2818,10 +2805,7 @@ class Difference(msgspec.Struct):
 
 
 def compare_systems(table: Table, measures: Iterable[Measure]) -> list[Difference]:
-    """Compare every pair of systems on every measure: the earlier system minus the later one.
-
-    p is adjusted for the pairs of a measure that can be tested (Holm).
-    """
+    """Compare every pair of systems on every measure: the earlier system minus the later one."""
     differences = []
     for measure in measures:
         names = [name for name, scores in table.systems.items() if measure.name in scores.values]
@@ -2858,7 +2842,7 @@ def measure_difference(table: Table, row: Difference) -> None:
 
 
 def add_p_values(table: Table, rows: Sequence[Difference]) -> None:
-    """Add p, adjusted for the number of tests (Holm)."""
+    """Add p, and p adjusted for the number of these tests (Holm)."""
     gaps = [table.subtract(row.measure, row.system, row.other) for row in rows]
     n_flips = min(max(RESAMPLES, FLIPS_PER_PAIR * len(rows)), MAX_FLIPS)
     p_values = paired_tests(gaps, resamples=n_flips)
@@ -2891,16 +2875,13 @@ class JudgedBy(NamedTuple):
 
 
 class ScoredRun(msgspec.Struct):
-    """The scores of one system in a run: today's, or one that a results file has stored.
-
-    Of the measures in `signatures` a model or people gave the scores.
-    """
+    """The scores of one system in a run: today's, or one that a results file has stored."""
 
     name: str
     item_keys: Sequence[ItemKey]
     scores: Scores
     measures: Sequence[Measure]
-    signatures: dict[str, JudgedBy]
+    signatures: dict[str, JudgedBy]  # of the measures whose scores a model or people gave
 
     def align(self, keys: Iterable[ItemKey]) -> Scores:
         """Return the scores of the items with these keys; NaN for an item that the run lacks."""
@@ -3033,10 +3014,7 @@ class Development(msgspec.Struct):
 def compare_runs(
     pairs: Iterable[tuple[ScoredRun, StoredRun]], today: Table, gate: Collection[str]
 ) -> dict[str, Development]:
-    """Compare runs with earlier ones, over the items of today's table that both have.
-
-    The measures that the `gate` names are tested for a drop, together.
-    """
+    """Compare runs with earlier ones, over today's items. Measures of the `gate` are tested for a drop."""
     developments = {}
     tested: list[Change] = []
     gaps = []  # of each tested change: the differences of the items, positive if better
@@ -3060,6 +3038,7 @@ def compare_runs(
                 theirs = table.systems[BASELINE_SYSTEM].values[measure.name]
                 lowest = measure.lowest if math.isfinite(measure.lowest) else 0
                 scores.append(table.items.replace_values(np.where(np.isnan(theirs), np.nan, ours - lowest)))
+    # All together, and not system by system: p is adjusted for the number of tests.
     for change, test in zip(tested, paired_drop_tests(gaps, scores), strict=True):
         change.p = test.p
         change.p_adjusted = test.p_adjusted
@@ -11874,7 +11853,7 @@ def pick_rows(
 
 def has_answer_field(row: JsonRow) -> bool:
     """Return whether a row has a field for the system's answer, which may be blank."""
-    names = find_shapes(rename_fields(Item, only_dict(row.data))).keys()
+    names = lift_fields(rename_fields(Item, only_dict(row.data))).keys()
     has_gold = not names.isdisjoint(GOLD_NAMES)
     return not names.isdisjoint(Item.aliases["prediction"]) or (has_gold and "answer" in names)
 
