@@ -1356,7 +1356,7 @@ def decode_json(kind: type[T], data: Any) -> T:
         with suppress(msgspec.DecodeError):
             return cast(T, get_decoder(cast(Hashable, kind)).decode(data))
         data = json.loads(bytes(data), parse_constant=lambda _: None)
-    if isinstance(data, dict) and getattr(kind, "marks", False):
+    if isinstance(data, dict) and getattr(kind, "marks", False):  # a row that may be of another program
         record = cast("type[Record]", kind)
         value: Any = record.choose(rename_fields(record, data))
     else:
@@ -2592,7 +2592,8 @@ def compute_coefficients(tables: Array, values: Sequence[Any], level: str, corre
     observed = (tables * distances).sum(axis=(1, 2))
     expected = (rows[:, :, np.newaxis] * columns[:, np.newaxis, :] * distances).sum(axis=(1, 2))
     total = rows.sum(axis=1) - correction
-    return np.asarray(1 - observed * total / np.where(expected > 0, expected, np.nan))[:, np.newaxis]
+    disagreement = observed * total / np.where(expected > 0, expected, np.nan)
+    return np.asarray(1 - disagreement)[:, np.newaxis]
 
 
 # ------------------------------------------------------------------ 6. Score table
