@@ -162,6 +162,8 @@ __all__ = [
 flatten = itertools.chain.from_iterable
 T = TypeVar("T")
 H = TypeVar("H", bound=Hashable)
+F = TypeVar("F", float, "Array")
+AnyRecord = TypeVar("AnyRecord", bound="Record")
 
 # ------------------------------------------------------------------ 1. Settings
 
@@ -175,7 +177,7 @@ SPLITS = ("train", "dev", "test")  # listed first
 SPLIT_NAME = r"[A-Za-z0-9.-]+"  # has no "_", or files of its systems could be those of another split
 SPLIT_FORM = "letters, digits, . and -, but no _"
 SYSTEMS = ("simple", "strong")  # listed first; all others follow in alphabetical order
-UNJUDGED_SYSTEMS = ("simple",)  # not judged unless --judge names them, but in submissions
+UNJUDGED_SYSTEMS = ("simple",)  # judged only if --judge names them, or in a submission
 
 QUESTIONS_FILE = "NLP Project Data/{split}_final_jsonl.txt"
 PREDICTIONS_FILE = "{split}_{system}_output.json"
@@ -190,18 +192,20 @@ RUBRIC_LEVELS = ("1", "2", "3", "4", "5")
 
 CONFIDENCE = 0.95
 MIN_CLUSTERS = 5  # with fewer documents an interval is not credible
-UNSEEN_VARIANCE = 0.02  # of each of the most common scores, on a scale from 0 to 1; decides if all are equal
-UNSEEN_BETWEEN = 0.1  # of all scores, between clusters; likewise
+UNSEEN_VARIANCE = 0.02  # `add_ends` adds it for each score equal to the most common one
+UNSEEN_BETWEEN = 0.1  # and this to the variance within and between clusters
 RESAMPLES = 10_000  # of a bootstrap, and at least so many random sign flips
-FLIPS_PER_PAIR = 40  # of systems: with fewer, the least possible p times the number of pairs exceeds MAX_P
+FLIPS_PER_PAIR = 40  # of systems: with fewer flips the least p, times the number of pairs, exceeds MAX_P
 MAX_FLIPS = 200_000  # of random signs, however many pairs there are
 MAX_RESAMPLED_CELLS = 2_000_000  # clusters x resamples; many clusters need fewer resamples
 MAX_CLUSTERS = 1_000  # beyond this, clusters are resampled in groups
+MAX_INTERVAL_VALUES = 25  # of a coefficient: its interval takes a table for each cluster
 MAX_COLUMNS = 200  # pairs of systems tested at a time, to bound memory
 FLIPS_AT_A_TIME = 1_000  # likewise
 POWER = 0.85  # for which a noticeable drop is computed; in simulations it is noticed in 76 to 98 %
 MAX_P = 0.05  # a difference is significant if its adjusted p is at most this
 MIN_SLICE = 3  # questions
+SAMPLE_SIZE = 100  # rows of a file whose fields are looked at, and fields of each
 
 MAX_ANSWER_CHARS = 20_000  # of an answer that are judged
 MAX_FILE_BYTES = 1_000_000_000
@@ -209,7 +213,7 @@ MIN_SUBMISSION_BYTES = 10_000_000  # that a file of a submission may have, and m
 QUESTION_BYTES = 20_000
 MIN_CLASS = 10  # submissions, for statistics of the questions
 MAX_NAMES_SHOWN = 10  # more are counted
-MAX_SHOWN_CHARS = 200  # of a text of others in one line of ours
+MAX_SHOWN_CHARS = 200  # of a text from a file, in a line of output
 MIN_ALIKE = 3  # answers or questions; fewer may be alike by chance
 MAX_NAME_BYTES = 150  # of a folder to write
 MAX_CRITERION_CHARS = 40  # of the name of a criterion: it is a heading
@@ -291,16 +295,15 @@ class JudgingStopped(Exception):
 # ------------------------------------------------------------------ 2. Records
 
 # In: rows of the input files. Out: records with checked fields; unknown fields are ignored, and null counts
-# as missing. Read first: Question, Prediction, Item; their aliases are the names of fields that are
-# accepted.
+# as missing. Read first: Record, Question, Prediction, Item.
 
-Name = Annotated[str, msgspec.Meta(pattern=r"\S")]  # not blank
+NonBlank = Annotated[str, msgspec.Meta(pattern=r"\S")]
 Amount = Annotated[float, msgspec.Meta(ge=0, le=MAX_AMOUNT)] | None
 ItemAmount = Annotated[int, msgspec.Meta(ge=0, le=MAX_AMOUNT)] | Amount
 MAX_RATING = 10**9  # so that a square is exact enough
 RATING_RANGE = msgspec.Meta(ge=-MAX_RATING, le=MAX_RATING)
 Rating = Annotated[int, RATING_RANGE] | Annotated[float, RATING_RANGE]
-Texts: TypeAlias = tuple[tuple[str, str], ...]  # what identifies an answer: fields, the question first
+Texts: TypeAlias = tuple[tuple[str, str], ...]  # what identifies an answer: (field, text), the question first
 Fields: TypeAlias = dict[str, Any]  # of a row as a file has it, before it is a record
 
 # People write yes, 1 or "true", and numbers without quotes. msgspec leaves types that it does not know to
@@ -330,28 +333,26 @@ LEVEL_WORDS = f"a whole number from 1 to {TOP_SCORE}"
 
 
 class Record(msgspec.Struct, gc=False):
-    """A record of an input file.
+    """A record of an input file."""
 
-    `aliases` has the accepted names of fields, in any case and with spaces or underscores: the first that is
-    filled counts. A blank field is then null. Of the lists in a file the rows are those that have `marks`.
-    """
-
+    # The accepted names of fields, in any case, with spaces or underscores. The first that is filled counts.
     aliases: ClassVar[Mapping[str, Sequence[str]]] = {}
-    marks: ClassVar[Sequence[Collection[str]]] = ()  # fields, one of which a row has; the surest first
+    # Which of a file's lists has the rows: the one whose objects have a field of a set; the surest set first
+    marks: ClassVar[Sequence[Collection[str]]] = ()
 
     @classmethod
     def choose(cls, row: Fields) -> Fields:
-        """Return the fields of a row that `rename_fields` has renamed."""
+        """Return the fields that are filled of a row that `rename_fields` has renamed."""
         chosen: Fields = {}
         for field, names in map_names(cls).items():
-            for name in names:
-                if name in row and field not in chosen and not is_missing(row[name]):
-                    chosen[field] = row[name]
+            filled = [row[name] for name in names if not is_missing(row.get(name))]
+            if filled:
+                chosen[field] = filled[0]
         return chosen
 
 
 class Scale(msgspec.Struct, frozen=True, gc=False, rename=lambda field: field.removeprefix("level_")):
-    """What each level of a rubric asks for."""
+    """The text of each level of a rubric; other members are ignored."""
 
     level_1: str = ""
     level_2: str = ""
@@ -378,20 +379,17 @@ class Rubric(Record):
 
     @property
     def texts(self) -> dict[str, str]:
-        """What a prompt says of the rubric."""
-        levels = [f"{level}: {text}" for level, text in self.levels.items()]
-        return {
-            "description": remove_invisible(self.description),
-            "levels": remove_invisible("\n".join(levels)),
-        }
+        """The texts of a prompt that say what the rubric asks for."""
+        levels = "\n".join(f"{level}: {text}" for level, text in self.levels.items())
+        return {"description": remove_invisible(self.description), "levels": remove_invisible(levels)}
 
 
 class OwnCriterion(Rubric, kw_only=True):
     """A criterion of the user's own, for all answers: a yes-or-no question, or with levels a rubric."""
 
     name: str
-    description: Name
-    scale: dict[str, str] = {}  # type: ignore[assignment] # with another message for other levels
+    description: NonBlank
+    scale: dict[str, str] = {}  # type: ignore[assignment] # other levels are a problem here, not ignored
 
     def __post_init__(self) -> None:
         self.name = self.name.strip()
@@ -407,8 +405,6 @@ class OwnCriterion(Rubric, kw_only=True):
 
 
 Facet: TypeAlias = Annotated[Any, msgspec.Meta(description="a facet")]  # of any type, kept as text
-
-
 NOT_GIVEN = "(not given)"
 
 
@@ -419,12 +415,12 @@ class Question(Record, kw_only=True):
     `description` and a `scale`, or is None.
     """
 
-    question_id: Name = ""
-    doc_id: Name
-    question: Name
+    question_id: NonBlank = ""
+    doc_id: NonBlank
+    question: NonBlank
     answer: str
     evidence_sentences: list[str] = msgspec.field(default_factory=lambda: [NOT_GIVEN])
-    lacks_evidence: Any = False  # whether the field is missing in the file
+    lacks_evidence: Any = False  # computed: whether the field is missing in the file
     rubric: Rubric | None = None
     question_type: Facet = ""
     edge_case_type: Facet = ""
@@ -451,17 +447,13 @@ FACETS = [field.name for field in msgspec.structs.fields(Question) if field.type
 class OpenQuestion(Record):
     """A question without anything of the gold, as students have it."""
 
-    question_id: Name = ""
-    question: Name = ""
+    question_id: NonBlank = ""
+    question: NonBlank = ""
 
 
 class RetrievedDocument(Record):
     doc_id: Scalar
     rank: int | float | None = None
-
-
-GET_DOC_ID = attrgetter("doc_id")
-GET_RANK = attrgetter("rank")
 
 
 class Prediction(Record):
@@ -483,7 +475,7 @@ class Prediction(Record):
         """Keep the IDs of the documents only: by rank if all have one, otherwise in the given order."""
         documents = self.retrieved_docs
         try:
-            ids = list(map(GET_DOC_ID, sorted(documents, key=GET_RANK)))
+            ids = list(map(attrgetter("doc_id"), sorted(documents, key=attrgetter("rank"))))
         except (AttributeError, TypeError):  # a text has no rank, and None cannot be compared
             ids = [row.doc_id if isinstance(row, RetrievedDocument) else row for row in documents]
         if not (isinstance(self.question, str) and isinstance(self.answer, str)):
@@ -497,11 +489,11 @@ class Prediction(Record):
     def retrieved_ids(self) -> list[str]:
         """Document IDs, best first. Those beyond the limit do not count."""
         ids = cast("list[str]", self.retrieved_docs)  # see __post_init__
-        return ids if len(ids) <= MAX_RETRIEVED else ids[:MAX_RETRIEVED]
+        return ids[:MAX_RETRIEVED]
 
 
 def convert_ids(field: str, values: Iterable[Any]) -> list[str]:
-    """Return IDs as texts. Raises ValueError if one is blank; the type Name would take four times as long."""
+    """Return IDs as texts. Raises ValueError if one is blank: NonBlank would take four times as long."""
     try:
         ids = list(map(sys.intern, values))  # the same few IDs occur in many predictions
     except TypeError:  # a number
@@ -511,10 +503,13 @@ def convert_ids(field: str, values: Iterable[Any]) -> list[str]:
     return ids
 
 
+NO_PREDICTION = Prediction()  # a missing prediction is a miss everywhere
+
+
 class Sentence(Record):
     text: str
-    sid: Name | None = None
-    id: Name | None = None
+    sid: NonBlank | None = None
+    id: NonBlank | None = None
 
     def __post_init__(self) -> None:
         if self.sid is None and self.id is None:
@@ -537,15 +532,12 @@ class Document(NamedTuple):
     text: str = ""
 
 
-NO_DOCUMENT = Document("missing")
-
-
 class Label(Record):
     """A person's score for an answer, which `answer_id` or `system` tells. `why` marks a doubtful one."""
 
     marks: ClassVar[Sequence[Collection[str]]] = ({"score"},)
 
-    question_id: Name
+    question_id: NonBlank
     system: str = ""  # with its submission, as in "ann/final", or the submission
     submission: str = ""
     answer_id: str = ""
@@ -566,7 +558,7 @@ class Override(Label, kw_only=True):
     """A person's decision on an answer, or without a system on all equal ones: the score, and why."""
 
     score: Scalar
-    reason: Name
+    reason: NonBlank
 
 
 class RunHead(Record, kw_only=True):
@@ -593,22 +585,18 @@ class Item(RunHead, kw_only=True):
     """
 
     aliases: ClassVar[Mapping[str, Sequence[str]]] = {
-        "gold": (
-            *("expected_answer", "gold", "expected", "ground_truth", "reference", "expected_output"),
-            *("target", "reference_answer"),
-        ),
+        "gold": ("expected_answer", "gold", "expected", "ground_truth", "reference", "expected_output",
+                 "target", "reference_answer"),
         "options": ("expected_options", "ground_truths"),
         "question": ("question", "instruction", "input", "query", "user_input", "prompt", "inputs"),
-        "prediction": (
-            *("generated_answer", "prediction", "generated", "response", "output", "actual_output"),
-            *("completion", "outputs"),
-        ),
+        "prediction": ("generated_answer", "prediction", "generated", "response", "output", "actual_output",
+                       "completion", "outputs"),
         "context": ("context", "contexts", "retrieved_contexts", "retrieval_context"),
         "id": ("id", "question_id"),
         "input_tokens": ("input_tokens", "tokens_input"),
         "output_tokens": ("output_tokens", "tokens_output"),
         "answer": ("answer",),  # the gold or the system's one
-    }
+    }  # fmt: skip
 
     marks: ClassVar[Sequence[Collection[str]]] = ({"prediction"}, {"gold", "options", "question"})
     needs_gold: ClassVar[bool] = True
@@ -632,15 +620,13 @@ class Item(RunHead, kw_only=True):
 
     @classmethod
     def choose(cls, row: Fields) -> Fields:
-        """Return a row by the names of fields.
-
-        `answer` is the system's beside a gold answer or, where none is needed, if there is no other one.
-        """
-        row = find_shapes(row)
+        """Return a row by the names of fields."""
+        row = lift_fields(row)
         chosen = super().choose(row)
         gold = [row[name] for name in GOLD_NAMES if row.get(name) is not None]
         if gold and is_missing(gold[0]):
             chosen.pop("gold", None)  # no other name counts
+        # `answer` is the system's beside a gold answer or, where none is needed, if there is no other one
         if "answer" in chosen:
             is_gold = not gold and (cls.needs_gold or "prediction" in chosen)
             chosen.setdefault("gold" if is_gold else "prediction", chosen.pop("answer"))
@@ -708,12 +694,21 @@ SHAPES: Mapping[str, Sequence[str]] = {  # where rows of inspect, promptfoo and 
     "context": [f"vars.{name}" for name in Item.aliases["context"]],
     "correct": ["scores.*.value"],
 }
+SHAPE_NAMES = {path.partition(".")[0] for path in flatten(SHAPES.values())}  # of the members with these paths
 AMOUNTS = {"latency_ms": "ms", "input_tokens": "tokens", "output_tokens": "tokens"}  # with their unit
 RUN_FIELDS = ("run_name", "model", "condition", "finetuned", "few_shot", "seed", "source_file")
 
 
 def is_missing(value: Any) -> bool:
     return value in (None, []) or (isinstance(value, str) and not value.strip())
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+
+
+def only_dict(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def parse_cell(text: str) -> list[Any]:
@@ -725,12 +720,9 @@ def parse_cell(text: str) -> list[Any]:
     return [text]
 
 
-CONTAINERS = {path.partition(".")[0] for path in flatten(SHAPES.values())}
-
-
-def find_shapes(row: Fields) -> Fields:
+def lift_fields(row: Fields) -> Fields:
     """Return a row with the fields that SHAPES finds inside its members, where it has none of their names."""
-    inner = {name: row[name] for name in CONTAINERS & row.keys() if isinstance(row[name], (dict, list))}
+    inner = {name: row[name] for name in SHAPE_NAMES & row.keys() if isinstance(row[name], (dict, list))}
     if not inner:
         return row
     shaped = {name: member for name, member in row.items() if not isinstance(inner.get(name), dict)}
@@ -784,7 +776,7 @@ class Summary(Record):
     """Claims for and against a query, each with its perspectives."""
 
     id: Plain
-    query: Name
+    query: NonBlank
     claims: list[Claim] = msgspec.field(name="summary")
 
 
@@ -792,7 +784,7 @@ class GoldSummary(Record, kw_only=True):
     """A reference summary: two claims with their arguments and supporting documents."""
 
     id: Plain = ""
-    title: Name
+    title: NonBlank
     t1: str
     t2: str
     response1: list[str]
@@ -813,7 +805,7 @@ class MergedDocument(Record):
 
 
 class MergedDocuments(Record):
-    query: Name
+    query: NonBlank
     merged: list[MergedDocument]
 
 
@@ -826,15 +818,12 @@ class WebResults(Record):
 
 
 class WebDocuments(Record):
-    query: Name
+    query: NonBlank
     web_docs: WebResults
 
 
 class ScoredSummary(Record, kw_only=True):
-    """A row of the results for summaries. After an error the scores are 0.
-
-    The total is computed, unless it is all that the row has.
-    """
+    """A row of the results for summaries. After an error the scores are 0."""
 
     marks: ClassVar[Sequence[Collection[str]]] = ({"scores"},)
 
@@ -852,7 +841,7 @@ class ScoredSummary(Record, kw_only=True):
         if not all(is_number(score) and 0 <= score <= top for score in known):
             raise ValueError("scores must be numbers from 0 to 2")
         total = self.scores.get(TOTAL)
-        if known:
+        if known:  # otherwise the total is all that the row has
             total = sum(known) if len(known) == len(given) else None
         if total is not None and not (is_number(total) and 0 <= total <= top * len(CRITERIA)):
             raise ValueError("total_score must be a number from 0 to 10")
@@ -890,6 +879,7 @@ class DecisionRow(RunHead, kw_only=True):
     failure: str | None = None
     decision_method: str | None = None
     reasoning: Any = None
+    # Computed, whatever a file has in fields of these names:
     place: Any = None  # in a file, as problems begin with it
     names: Any = None  # that the answer may be called by, the surest first
     texts: Any = None  # Texts, which identify the answer
@@ -930,11 +920,8 @@ def format_plain(value: object) -> str | None:
     """Return text as it is, a number or boolean as JSON writes it (42, 1.5, true), None for anything else."""
     if isinstance(value, str):
         return value
-    is_number = isinstance(value, (int, float)) and -math.inf < value < math.inf  # false for NaN
-    return json.dumps(value) if is_number else None
-
-
-NO_PREDICTION = Prediction()  # a missing prediction is a miss everywhere
+    is_finite = isinstance(value, (int, float)) and -math.inf < value < math.inf  # false for NaN
+    return json.dumps(value) if is_finite else None
 
 
 def format_compact(value: object) -> str:
@@ -963,7 +950,7 @@ class Notice(msgspec.Struct, frozen=True):
 
 
 class LastGradebook(msgspec.Struct):
-    """The gradebook of the last run, as the folder of the results keeps it."""
+    """The gradebook of the last run, from the folder of the results."""
 
     questions: dict[str, str] = {}  # ID -> hash of the gold
     judge: str = ""  # "" if nothing was judged
@@ -981,7 +968,6 @@ def hash_json(value: object) -> str:
 
 
 def cut_text(text: str) -> str:
-    """Return a text of others, cut off if it is long."""
     return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}..."
 
 
@@ -1020,10 +1006,7 @@ class FileData(NamedTuple):
 
 
 def read_file(path: str, problems: list[str], pattern: str = "", max_bytes: int = MAX_FILE_BYTES) -> FileData:
-    """Read a UTF-8 file. A file that is missing, unreadable, too large or not UTF-8 adds a problem.
-
-    `pattern` is the form of the name, if users choose a part of it.
-    """
+    """Read a UTF-8 file, or add a problem. `pattern` is the form of a name of which users choose a part."""
     try:
         check_regular(path)
         if path.lower().endswith((".xlsx", ".xls", ".ods", ".parquet")) and os.path.exists(path):
@@ -1063,8 +1046,8 @@ def explain_not_found(path: str, pattern: str = "", what: str = "file") -> str:
     if pattern:
         problem += f": expected {pattern}"
     with suppress(OSError):  # the folder may not be listed
-        own = re.compile(r"_(evaluation|judgements|leaderboard|graded)\b")
-        names = [other for other in sorted(os.listdir(folder)) if not own.search(other)]
+        written = re.compile(r"_(evaluation|judgements|leaderboard|graded)\b")  # by this program
+        names = [other for other in sorted(os.listdir(folder)) if not written.search(other)]
         similar = difflib.get_close_matches(name, names)
         if similar:
             problem += f"; found {', '.join(similar)}"
@@ -1076,12 +1059,36 @@ def shorten_problems(problems: Iterable[str]) -> list[str]:
     by_file: dict[str, list[str]] = {}
     for problem in problems:
         by_file.setdefault(problem.partition(":")[0], []).append(problem)
-    lines = []
-    for own in by_file.values():
-        lines += own[:MAX_NAMES_SHOWN]
-        if len(own) > MAX_NAMES_SHOWN:
-            lines[-1] += f" (and {len(own) - MAX_NAMES_SHOWN} more problems in this file)"
-    return lines
+    shown = []
+    for lines in by_file.values():
+        shown += lines[:MAX_NAMES_SHOWN]
+        if len(lines) > MAX_NAMES_SHOWN:
+            shown[-1] += f" (and {len(lines) - MAX_NAMES_SHOWN} more problems in this file)"
+    return shown
+
+
+def list_paths(patterns: Iterable[str]) -> list[str]:
+    """Return each file or folder once. A pattern that no shell has expanded is replaced by its matches."""
+    paths: dict[str, str] = {}
+    for pattern in patterns:
+        forms = [unicodedata.normalize(form, pattern) for form in ("NFC", "NFD")]
+        pattern = next(filter(os.path.lexists, [pattern, *forms]), pattern)
+        matches = set(glob.glob(pattern))
+        if os.path.exists(pattern) or not matches:  # a file whose name is also a pattern, or a typing mistake
+            matches.add(pattern)
+        for path in sorted(matches):
+            paths.setdefault(os.path.abspath(path), Path(path).as_posix())
+    return list(paths.values())
+
+
+def import_optional(module: str, needed_by: str) -> Any:
+    """Import a package that only some features need. Raises UsageError if it is not installed."""
+    try:
+        return import_module(module)
+    except ImportError:
+        package = module.replace("_", "-")
+        command = f'"{sys.executable}" -m pip install {package}'
+        raise UsageError(f"{needed_by} needs the package {package}: run {command}") from None
 
 
 # -- JSON: a file is split into rows, and each is decoded alone
@@ -1092,19 +1099,17 @@ def shorten_problems(problems: Iterable[str]) -> list[str]:
 # list_item_rows and are searched for their rows (find_list). Below all is decode_json: msgspec reads fast and
 # strictly, and what it refuses Python's json module may still read.
 
-AnyRecord = TypeVar("AnyRecord", bound=Record)
-
 ENCODED = (bytes, msgspec.Raw)
 # Everything that decoding can raise, the last two for numbers with too many digits.
 JSON_ERRORS = (msgspec.DecodeError, RecursionError, ValueError, OverflowError)
 
 
 class JsonRow(NamedTuple):
-    """JSON or a value read from it, the line of the file on which it begins if that is known, and its key."""
+    """JSON or a value read from it, and where it is: its line, or its key in an object or list."""
 
     file: str
     data: Any  # one of ENCODED if it is still to be decoded
-    line: int = 0
+    line: int = 0  # 0 if it is not known
     key: str = ""
 
     def locate(self) -> str:
@@ -1176,45 +1181,46 @@ def is_json(file: FileData) -> bool:
 def find_member(value: Any, path: str) -> tuple[Any, str]:
     """Return (what is at a path or None, how far the path goes if there is nothing).
 
-    A path has names, in any case, and positions, such as "results.0.text"; * is the only member. In an empty
-    list every position is blank.
+    A path has names, in any case, and positions, such as "results.0.text"; * is the only member.
     """
     done = ""
     for part in path.split("."):
         before = value
         if isinstance(value, list) and part.isdecimal():
-            value = value[int(part)] if int(part) < len(value) else None if value else ""
+            outside = None if value else ""  # an empty list is a blank field
+            value = value[int(part)] if int(part) < len(value) else outside
         elif isinstance(value, dict):
             folded = {fold_name(name): member for name, member in value.items()}
             only = next(iter(value.values())) if part == "*" and len(value) == 1 else None
             value = value.get(part, folded.get(fold_name(part), only))
-        elif value != "":
+        elif value != "":  # a blank field stays blank
             value = None
         if value is None:
-            names = shorten_names(list(before)) if isinstance(before, dict) else name_type(before)
+            names = shorten_names(list(before)) if isinstance(before, dict) else describe_type(before)
             return None, f"{done} has {names}" if done else f"found {names}"
         done = f"{done}.{part}".removeprefix(".")
     return value, ""
 
 
-def name_type(value: object) -> str:
-    return "a list" if isinstance(value, list) else "an object" if isinstance(value, dict) else "a value"
+def describe_type(value: object) -> str:
+    if isinstance(value, list):
+        return "a list"
+    return "an object" if isinstance(value, dict) else "a value"
 
 
 def pick_columns(row: Any, columns: Mapping[str, str]) -> Any:
-    """Return a row of another program with the fields that `columns` names; None if it has none of them.
-
-    Its other members keep their names, but for other names of the same fields. A row without the gold answer
-    that `columns` names is none: logs have other events beside.
-    """
+    """Return a row of another program with the fields that `columns` names; None if it has none of them."""
     found = {field: find_member(row, path)[0] for field, path in columns.items() if field != "system"}
     if not (found and isinstance(row, dict)):
         return row
-    if all(map(is_missing, found.values())) or ("gold" in columns and is_missing(found["gold"])):
+    if all(map(is_missing, found.values())):
         return None
-    fields = {fold_name(name): field for field, names in map_names(Item).items() for name in names}
-    picked = {name: member for name, member in row.items() if fields.get(fold_name(name)) not in found}
-    return picked | {map_names(Item)[field][0]: member for field, member in found.items()}
+    if "gold" in columns and is_missing(found["gold"]):  # logs have other events beside
+        return None
+    names = map_names(Item)
+    replaced = set(map(fold_name, flatten(names[field] for field in found)))  # other names of the same fields
+    picked = {name: member for name, member in row.items() if fold_name(name) not in replaced}
+    return picked | {names[field][0]: member for field, member in found.items()}
 
 
 def list_rows(
@@ -1223,10 +1229,7 @@ def list_rows(
     kind: type[Record] = Record,
     columns: Mapping[str, str] = MappingProxyType({}),
 ) -> list[JsonRow]:
-    """Return the rows of a JSON list, of JSON lines, or of the one list in an object that has rows of a kind.
-
-    An object without such a list is a row.
-    """
+    """Return the rows of a list, of JSON lines, or of the one list in an object that has rows of a kind."""
     if file.data is None:
         return []
     try:
@@ -1242,7 +1245,7 @@ def list_rows(
             return list_lines(file)
         problems.append(describe_fault(error, JsonRow(file.name, file.data)))
         return []
-    if not isinstance(rows, list):
+    if not isinstance(rows, list):  # an object without such a list is a row
         return [JsonRow(file.name, value)]
     if not rows:
         objects = ", or an object with such a list" if kind.marks else ""
@@ -1262,19 +1265,16 @@ def list_lines(file: FileData) -> list[JsonRow]:
 
 
 def choose_rows(value: Any, kind: type[Record], columns: Mapping[str, str]) -> Any:
-    """Return the list of rows in a JSON value, or the value. Raises InputError.
-
-    What an object says of its run holds for every row that does not say it.
-    """
+    """Return the list of rows in a JSON value, or the value. Raises InputError."""
     rows = value
     if "rows" in columns:
         rows, end = find_member(value, columns["rows"])
         if not isinstance(rows, list):
-            reason = end or f"it is {name_type(rows)}"
+            reason = end or f"it is {describe_type(rows)}"
             raise InputError([f"no list of rows at {columns['rows']}: {reason}"])
     elif isinstance(value, dict):
         rows = find_list(value, kind, columns)
-    if rows is not value:
+    if rows is not value:  # what an object says of its run holds for every row that does not say it
         names = [name for name in RunHead.__struct_fields__ if not is_missing(value.get(name))]
         for row in filter(only_dict, rows if names else ()):
             row |= {name: value[name] for name in names if is_missing(row.get(name))}
@@ -1287,28 +1287,28 @@ def find_list(value: Fields, kind: type[Record], columns: Mapping[str, str]) -> 
     cells = value.get("data")
     if isinstance(names, list) and isinstance(cells, list) and all(isinstance(row, list) for row in cells):
         return [dict(zip(map(str, names), row, strict=False)) for row in cells]  # of pandas and MLflow
-    tables = [cells for cells in value.values() if isinstance(cells, list) or "0" in only_dict(cells)]
     has_known = any(fold_name(name) in index_names(kind) for name in value)
-    if has_known and len(tables) == len(value) > 1 and len(set(map(len, tables))) == 1:
+    are_columns = all(isinstance(cells, list) or "0" in only_dict(cells) for cells in value.values())
+    if has_known and are_columns and len(value) > 1 and len(set(map(len, value.values()))) == 1:
         raise InputError(['a table in columns: write its rows, as to_json(orient="records") of pandas does'])
-    lists = dict(value)
+    members = dict(value)
     for name, member in value.items():
-        lists |= {f"{name}.{key}": inner for key, inner in only_dict(member).items()}
-    lists = {
-        path: rows for path, rows in lists.items() if isinstance(rows, list) and any(map(only_dict, rows))
-    }
-    ranks = {path: rank_rows(rows, kind, columns) for path, rows in lists.items()}
+        members |= {f"{name}.{inner_name}": inner for inner_name, inner in only_dict(member).items()}
+    ranks = {}
+    for path, rows in members.items():
+        if isinstance(rows, list) and any(map(only_dict, rows)):
+            ranks[path] = rank_rows(rows, kind, columns)
     best = min([rank_rows([value], kind, columns), *ranks.values()])
     found = [path for path, rank in ranks.items() if rank == best]
-    if best == len(kind.marks) and len(found) > 1:
+    if not found or (best == len(kind.marks) and len(found) > 1):
         return value
     if len(found) > 1:
         raise InputError([f"lists of rows: {', '.join(found)}: name one, as --columns rows={found[0]}"])
-    return lists[found[0]] if found else value
+    return members[found[0]]
 
 
 def rank_rows(rows: Iterable[Any], kind: type[Record], columns: Mapping[str, str]) -> int:
-    """Return the position of the surest marks of which one of the first rows has a field, or how many."""
+    """Return the position of the surest of a kind's `marks` that the first rows have, or how many."""
     filled: set[str] = set()
     for row in itertools.islice(rows, SAMPLE_SIZE):
         with suppress(msgspec.ValidationError):
@@ -1351,16 +1351,12 @@ def split_members(row: JsonRow, keys: KeyFilter) -> dict[str, JsonRow]:
 
 
 def decode_json(kind: type[T], data: Any) -> T:
-    """Decode JSON, or convert a value that was read from it. Null and NaN count as missing.
-
-    What msgspec refuses and Python's json module reads, such as null for a field with a default, is read with
-    the latter and converted. Raises one of JSON_ERRORS.
-    """
-    if isinstance(data, ENCODED):
+    """Decode JSON, or convert a value from it. Null and NaN count as missing. Raises one of JSON_ERRORS."""
+    if isinstance(data, ENCODED):  # what msgspec refuses, such as null for a text, Python's json module reads
         with suppress(msgspec.DecodeError):
             return cast(T, get_decoder(cast(Hashable, kind)).decode(data))
         data = json.loads(bytes(data), parse_constant=lambda _: None)
-    if isinstance(data, dict) and getattr(kind, "marks", False):
+    if isinstance(data, dict) and getattr(kind, "marks", False):  # a row that may be of another program
         record = cast("type[Record]", kind)
         value: Any = record.choose(rename_fields(record, data))
     else:
@@ -1416,20 +1412,19 @@ def convert_lenient(kind: type, value: Any) -> Any:
             raise ValueError(f"expected yes or no, got {cut_text(format_compact(value))}")
         return VERDICT_WORDS[text.lower()]
     if isinstance(value, (list, dict)):
-        raise ValueError(f"expected a text, got {name_type(value)}")
+        raise ValueError(f"expected a text, got {describe_type(value)}")
     if not text:
         raise ValueError("expected a text that is not blank")
     return format_plain(value)
 
 
 def describe_fault(error: Exception, row: JsonRow) -> str:
-    """Return the problem that an error of decoding means."""
     if isinstance(error, msgspec.ValidationError):
         text = str(error).replace("`", "").replace("bool | int | float | str", "str")  # a Scalar
         message, _, path = text.partition(" - at $")
         message = "must not be blank" if "matching regex" in message else message
         return row.locate() + (f"{path.removeprefix('.')}: {message}" if path else message)
-    try:
+    try:  # Python's json module says in which line and column
         json.loads(bytes(row.data) if isinstance(row.data, ENCODED) else b"0")
     except json.JSONDecodeError as fault:
         text = fault.doc.rstrip()
@@ -1452,10 +1447,7 @@ def find_repeated(names: Iterable[str]) -> list[str]:
 
 
 def read_csv_rows(file: FileData, problems: list[str]) -> list[JsonRow]:
-    """Return each row as an object of its cells by lower-case column name. A blank cell is empty.
-
-    The delimiter is a comma, semicolon or tab, whichever the header has most of.
-    """
+    """Return each row as an object of its cells by lower-case column name. A blank cell is empty."""
     delimiter = max(",;\t", key=file.text.lstrip().partition("\n")[0].count)
     csv.field_size_limit(2**31 - 1)  # an answer may be long
     reader = csv.reader(io.StringIO(file.text, newline=""), delimiter=delimiter, strict=True)
@@ -1474,7 +1466,7 @@ def read_csv_rows(file: FileData, problems: list[str]) -> list[JsonRow]:
                 header = [cell.strip().lower() for cell in cells]
                 for name in find_repeated(filter(None, header)):
                     problems.append(f"{file.name}:{line}: two columns are named {name}")
-            line = reader.line_num + 1
+            line = reader.line_num + 1  # on which the next row begins
     except csv.Error as error:
         problems.append(f"{file.name}:{line}: not CSV: {error}")
     return rows
@@ -1548,16 +1540,11 @@ def find_documents(problems: list[str]) -> list[Path]:
 
 # -- Writing
 
-LOCKED_BYTE = 1 << 40  # far behind the end: Windows lets nobody read what is locked
-
 
 def write_file(path: str, content: str | bytes | Iterable[bytes]) -> None:
-    """Write a whole file or nothing: readers see the old file until the new one is complete.
-
-    Text is written as UTF-8, a lone surrogate as its JSON escape. Raises OSError with this path.
-    """
+    """Write a whole file or nothing: readers see the old one until then. Raises OSError with this path."""
     if isinstance(content, str):
-        content = content.encode("utf-8", "backslashreplace")
+        content = content.encode("utf-8", "backslashreplace")  # a lone surrogate as its JSON escape
     target = Path(path)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
@@ -1573,15 +1560,11 @@ def write_file(path: str, content: str | bytes | Iterable[bytes]) -> None:
 
 
 def lock_file(stream: BinaryIO) -> None:
-    """Lock an open file until it is closed.
-
-    Raises BlockingIOError or PermissionError if another process has locked it, another OSError if the file
-    system has no locks.
-    """
+    """Lock an open file. Raises BlockingIOError or PermissionError if it is locked, OSError without locks."""
     if sys.platform == "win32":
         import msvcrt
 
-        stream.seek(LOCKED_BYTE)
+        stream.seek(1 << 40)  # far behind the end: Windows lets nobody read what is locked
         msvcrt.locking(stream.fileno(), msvcrt.LK_NBLCK, 1)
     else:
         import fcntl
@@ -1599,22 +1582,19 @@ def encode_json(value: Any) -> bytes:
 
 
 def render_results(value: Any, indent: bytes = b"\n") -> Iterator[bytes]:
-    """Encode a results file: objects are indented, and each row of a list of records has a line.
-
-    An iterator is a list whose rows are built one by one as they are written.
-    """
+    """Encode a results file: objects are indented, and each row of a list of records has a line."""
     inner = indent + b"  "
     if isinstance(value, msgspec.Struct):
         value = msgspec.to_builtins(value)
     is_list_of_records = isinstance(value, list) and value and isinstance(value[0], (dict, msgspec.Struct))
     if isinstance(value, dict) and value:
         separator = b"{"
-        for key, member in value.items():
-            yield separator + inner + encode_json(key) + b": "
+        for name, member in value.items():
+            yield separator + inner + encode_json(name) + b": "
             yield from render_results(member, inner)
             separator = b","
         yield indent + b"}"
-    elif is_list_of_records or isinstance(value, Iterator):
+    elif is_list_of_records or isinstance(value, Iterator):  # which builds the rows one by one
         separator = b"["
         for row in value:
             yield separator + inner + encode_json(row)
@@ -1624,33 +1604,6 @@ def render_results(value: Any, indent: bytes = b"\n") -> Iterator[bytes]:
         yield encode_json(value)
     if indent == b"\n":  # the end of the file
         yield indent
-
-
-def list_paths(patterns: Iterable[str]) -> list[str]:
-    """Return each file or folder once. A pattern that no shell has expanded is replaced by its matches.
-
-    One that has matches is also a file's name, if there is one, and neither hides the other.
-    """
-    paths: dict[str, str] = {}
-    for pattern in patterns:
-        forms = [unicodedata.normalize(form, pattern) for form in ("NFC", "NFD")]
-        pattern = next(filter(os.path.lexists, [pattern, *forms]), pattern)
-        matches = set(glob.glob(pattern))
-        if os.path.exists(pattern) or not matches:
-            matches.add(pattern)
-        for path in sorted(matches):
-            paths.setdefault(os.path.abspath(path), Path(path).as_posix())
-    return list(paths.values())
-
-
-def import_optional(module: str, needed_by: str) -> Any:
-    """Import a package that only some features need. Raises UsageError if it is not installed."""
-    try:
-        return import_module(module)
-    except ImportError:
-        package = module.replace("_", "-")
-        command = f'"{sys.executable}" -m pip install {package}'
-        raise UsageError(f"{needed_by} needs the package {package}: run {command}") from None
 
 
 # ------------------------------------------------------------------ 4. Metrics
@@ -1778,9 +1731,6 @@ def collect_words(sentence_ids: Iterable[str], sentences: Mapping[str, str]) -> 
     return words
 
 
-F = TypeVar("F", float, "Array")
-
-
 def normalize_score(score: F) -> F:
     """Return a rubric score, 0 (failed) or 1 to 5, as a share of the highest: a = A / 5."""
     return score / TOP_SCORE
@@ -1847,14 +1797,10 @@ def exact_match(gold: str | Iterable[str], predicted: str, normalize: str = "tex
 
 @functools.lru_cache(maxsize=64)  # several methods normalize the same answer one after the other
 def normalize_text(text: str) -> str:
-    """Return text in lower case without ASCII punctuation, articles and needless white space.
-
-    Unlike SQuAD's script it keeps the signs of numbers, as `exact_match` explains, and a text that is all
-    articles or punctuation: the answer "A" is not empty.
-    """
+    """Return text in lower case without ASCII punctuation, articles and needless white space."""
     bare = PUNCTUATION.sub("", fold_numbers(text.lower()))
     words = re.sub(r"\b(a|an|the)\b", " ", bare).split()
-    return " ".join(words or bare.split() or text.lower().split())
+    return " ".join(words or bare.split() or text.lower().split())  # the answer "A" is not empty
 
 
 def fold_numbers(text: str) -> str:
@@ -1904,16 +1850,13 @@ NORMALIZERS: Mapping[str, Callable[[str], str]] = {"text": normalize_text, "form
 
 
 def contains_keyword(keywords: Iterable[str], predicted: str) -> bool:
-    """Return whether a prediction contains a keyword as whole words. Case and punctuation do not count.
-
-    The signs of numbers do, as `exact_match` explains: 5 is not in 3.5, -5 or 12:5. Beside Hangul a part of
-    a word counts, because Korean adds particles to words.
-    """
+    """Return whether a prediction contains a keyword as whole words. Case and punctuation do not count."""
     text = drop_punctuation(predicted)
     for words in map(drop_punctuation, keywords):
         start = text.find(words) if words else -1
         while start >= 0:
             end = start + len(words)
+            # 5 is not in 3.5, -5 or 12:5; beside Hangul a part of a word counts, as Korean adds particles
             if not re.search(rf"[^\W{HANGUL}]|[./:-]", text[start - 1 : start] + text[end : end + 1]):
                 return True
             start = text.find(words, start + 1)
@@ -1962,10 +1905,7 @@ def collect_content_words(text: str) -> set[str]:
 
 
 def measure_faithfulness(answer: str, context: Iterable[str]) -> float | None:
-    """Return the share of an answer's distinct content words that are in the context, from 0 to 1.
-
-    None if either has no content words. Words are compared whole, so other forms of a word count as others.
-    """
+    """Return the share of an answer's distinct content words that are in the context; None without any."""
     known = collect_content_words("\n".join(context))
     words = collect_content_words(answer)
     return len(words & known) / len(words) if known and words else None
@@ -1974,8 +1914,8 @@ def measure_faithfulness(answer: str, context: Iterable[str]) -> float | None:
 # ------------------------------------------------------------------ 5. Statistics
 
 # In: samples of scores. Out: intervals, p-values, coefficients. Questions about one document succeed or fail
-# together, so documents (clusters) are what is drawn, not questions. All random bytes come from SHAKE-128, so
-# that every version of Python and numpy draws the same. Read first: Sample, compute_mean_interval,
+# together, so documents (clusters) are resampled, not questions. All random bytes come from SHAKE-128, so
+# that every version of Python and numpy has the same resamples. Read first: Sample, compute_mean_interval,
 # compute_difference_interval, paired_test, corrected_mean.
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -2000,7 +1940,6 @@ class Sample(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """The arithmetic mean of one value or more, with an exact sum."""
         return math.fsum(self.values) / len(self.values)
 
     def scale(self, factor: float) -> Sample:
@@ -2010,7 +1949,7 @@ class Sample(NamedTuple):
         """Return the items at some positions, or those for which `rows` is true."""
         return Sample(*(column[rows] for column in self))
 
-    def score(self, values: Array) -> Sample:
+    def replace_values(self, values: Array) -> Sample:
         """Return other values of the same items, without the items that have none (NaN)."""
         return self._replace(values=values).select(~np.isnan(values))
 
@@ -2031,11 +1970,11 @@ def make_sample(values: Values, clusters: Clusters = None) -> Sample:
     if len(numbers) != len(values):
         raise ValueError("values and clusters differ in length")
     column = np.asarray(values, np.float64)
-    return Sample(column, numbers).score(column)
+    return Sample(column, numbers).replace_values(column)
 
 
 def number_clusters(clusters: Sequence[Hashable] | Array) -> Array:
-    """Return the number of each cluster, in their order: results do not depend on the order of the items."""
+    """Return the number of each item's cluster, whatever the order of the items: clusters are sorted."""
     clusters = clusters.tolist() if isinstance(clusters, np.ndarray) else clusters
     distinct = set(clusters)
     try:
@@ -2064,7 +2003,6 @@ class Description(msgspec.Struct):
 
 
 def summarize_values(values: Sequence[float]) -> Description:
-    """Return the summary statistics of some values; all None for no values."""
     if not values:
         return Description()
     std = statistics.stdev(values) if len(values) > 1 else None
@@ -2090,9 +2028,9 @@ def bootstrap_interval(
 
     Args:
         values: shape (n,), one value per item.
-        clusters: shape (n,), any labels; None if every item is its own cluster.
+        clusters: shape (n,), any IDs; None if every item is its own cluster.
         confidence: from 0 to 1, exclusive.
-        resamples: how many resamples to draw.
+        resamples: how many resamples.
         seed: of the random bytes; the same seed gives the same interval everywhere.
 
     Returns:
@@ -2109,11 +2047,8 @@ def bootstrap_interval(
 
 
 def compute_mean_interval(sample: Sample, lowest: float, highest: float) -> Interval | None:
-    """Return the interval of the mean of values on a scale; None for fewer than MIN_CLUSTERS clusters.
-
-    A scale without an end has a bootstrap interval, unless all values are shares from 0 to 1.
-    """
-    if math.isinf(highest - lowest):
+    """Return the interval of the mean of values on a scale; None for fewer than MIN_CLUSTERS clusters."""
+    if math.isinf(highest - lowest):  # a bootstrap interval, unless all values are shares from 0 to 1
         if sample.values.min() < 0 or sample.values.max() > 1:
             return bootstrap_statistics(sample.sum_clusters(), divide_by_sizes)[0]
         return compute_mean_interval(sample, 0, 1)
@@ -2157,14 +2092,12 @@ def add_ends(
 
 
 def compute_difference_interval(sample: Sample, largest: float) -> Interval | None:
-    """Return the interval of a mean difference; `largest` is the largest possible one.
+    """Return the interval of a mean difference, of which `largest` is the largest possible one.
 
     One cluster up and one down are added, as Bonett and Price (2012) add one to each kind of pair of hits:
     each of the average size and of a typical change, the root mean square of the clusters' sums that are not
-    0, or of the largest one if nothing changed. Then it is a t interval over clusters.
-
-    Returns:
-        None for fewer than MIN_CLUSTERS clusters, and if nothing changed on a scale without an end.
+    0, or of the largest one if nothing changed. Then it is a t interval over clusters; None for fewer than
+    MIN_CLUSTERS, and if nothing changed on a scale without an end.
     """
     sums, sizes = sample.sum_clusters().T
     size = sizes.mean() if len(sizes) else 0
@@ -2225,7 +2158,7 @@ def merge_rows(sums: Array) -> Array:
 
 @functools.lru_cache(maxsize=8)
 def resample_clusters(n_clusters: int, resamples: int, seed: int) -> Array:
-    """Return how often each resample (a row) draws each cluster. Many clusters get fewer resamples."""
+    """Return how often each resample (a row) has each cluster. Many clusters get fewer resamples."""
     resamples = min(resamples, MAX_RESAMPLED_CELLS // n_clusters)
     noise = hashlib.shake_128(f"resample {seed}".encode()).digest(4 * resamples * n_clusters)
     cells = (np.frombuffer(noise, "<u4") % n_clusters).astype(np.intp).reshape(resamples, n_clusters)
@@ -2272,9 +2205,9 @@ def paired_test(
 
     Args:
         a, b: shape (n,), the values of the same items.
-        clusters: shape (n,), any labels; None if every item is its own cluster.
+        clusters: shape (n,), any IDs; None if every item is its own cluster.
         alternative: "less" asks only whether a is lower than b, "greater" whether it is higher.
-        resamples: how many sign flips to draw.
+        resamples: how many sign flips.
         seed: of the random bytes.
 
     Returns:
@@ -2321,14 +2254,10 @@ def paired_tests(
 
 
 def flip_signs(sums: Array, resamples: int, seed: int) -> Iterator[Array]:
-    """Yield the columns' totals with flipped signs of whole clusters, a row for each flip, in blocks.
-
-    All 2^clusters flips if these are at most `resamples`; else the observed totals, which count as one of the
-    flips, and so many random ones.
-    """
+    """Yield the columns' totals with flipped signs of whole clusters, a row for each flip, in blocks."""
     n_clusters = len(sums)
     total = sums.sum(axis=0)
-    if n_clusters < resamples.bit_length():
+    if n_clusters < resamples.bit_length():  # all 2^clusters flips; else the observed totals and random ones
         packed = np.arange(2**n_clusters, dtype="<u4").view(np.uint8).reshape(-1, 4)
     else:
         yield total[np.newaxis]
@@ -2467,7 +2396,7 @@ def corrected_mean(
     Args:
         judge: shape (n,), a score per item.
         human: shape (n,), a score or None per item.
-        clusters: shape (n,), any labels; None if every item is its own cluster.
+        clusters: shape (n,), any IDs; None if every item is its own cluster.
         confidence: from 0 to 1, exclusive.
         bounds: the lowest and the highest score that people can give. With them a few labels are added at
             both ends, as to the mean of any scores: nearly equal labels may be so by chance.
@@ -2504,8 +2433,8 @@ def corrected_mean(
     if bounds:
         place = (estimate - low) / (high - low)
         between = variance * (len(labelled) / (high - low)) ** 2
-        ends = add_ends(place, deviations.scale(1 / (high - low)), between, g - 2, confidence)
-        return CorrectedMean(estimate, *round_interval(*(low + end * (high - low) for end in ends)), weight)
+        ends = np.array(add_ends(place, deviations.scale(1 / (high - low)), between, g - 2, confidence))
+        return CorrectedMean(estimate, *round_interval(*(low + ends * (high - low))), weight)
     half = compute_t_quantile((1 + confidence) / 2, g - 2) * math.sqrt(variance)
     return CorrectedMean(estimate, *round_interval(estimate - half, estimate + half), weight)
 
@@ -2603,10 +2532,7 @@ class EncodedRatings(NamedTuple):
 
 
 def encode_ratings(items: Iterable[Sequence[Any]], clusters: Sequence[Hashable] = ()) -> EncodedRatings:
-    """Encode each item's ratings, of which missing ones are None. The values ascend if they have an order.
-
-    Without clusters all items are in one.
-    """
+    """Encode each item's ratings, of which missing ones are None. The values ascend if they have an order."""
     rows = list(items)
     values = [value for value in dict.fromkeys(flatten(rows)) if value is not None]
     with suppress(TypeError):
@@ -2614,25 +2540,24 @@ def encode_ratings(items: Iterable[Sequence[Any]], clusters: Sequence[Hashable] 
     indices = {value: index for index, value in enumerate(values)}
     codes = [[indices.get(value, -1) for value in row] for row in rows]
     n_raters = len(rows[0]) if rows else 0
-    numbers = number_clusters(clusters or [""] * len(rows))
+    numbers = number_clusters(clusters or [""] * len(rows))  # or all items in one cluster
     return EncodedRatings(values, np.array(codes, np.intp).reshape(len(rows), n_raters), numbers)
 
 
 def tabulate_ratings(ratings: EncodedRatings, *, both_orders: bool = False) -> Array:
     """Count the pairs of values that two raters gave to an item: a row per cluster, n_values^2 counts in it.
 
-    An item's pairs weigh 1 / (its ratings - 1), so that each of its ratings counts once. Of two raters the
-    first one's value is the table's row, unless pairs count in `both_orders`.
+    Of two raters the first one's value is the table's row, unless pairs count in `both_orders`.
     """
     n_raters = ratings.codes.shape[1]
     size = len(ratings.values)
     numbers = ratings.clusters % MAX_CLUSTERS
     is_known = ratings.codes >= 0
-    weights = 1 / np.maximum(is_known.sum(axis=1) - 1, 1)
+    weights = 1 / np.maximum(is_known.sum(axis=1) - 1, 1)  # so that each rating of an item counts once
     n_clusters = numbers.max(initial=-1) + 1
     tables = np.zeros(n_clusters * size**2)
-    list_pairs = itertools.permutations if both_orders else itertools.combinations
-    for first, second in list_pairs(range(n_raters), 2):
+    arrange = itertools.permutations if both_orders else itertools.combinations
+    for first, second in arrange(range(n_raters), 2):
         both = is_known[:, first] & is_known[:, second]
         cells = (numbers * size + ratings.codes[:, first]) * size + ratings.codes[:, second]
         tables += np.bincount(cells[both], weights[both], minlength=len(tables))
@@ -2642,24 +2567,23 @@ def tabulate_ratings(ratings: EncodedRatings, *, both_orders: bool = False) -> A
 def compute_coefficient(
     tables: Array, values: Sequence[Any], level: str, correction: int = 0
 ) -> float | None:
-    """Return the `compute_coefficients` of the sum of tables; None if it is undefined."""
-    coefficient = float(compute_coefficients(tables.sum(axis=0)[np.newaxis], values, level, correction)[0])
+    """Return the coefficient of the sum of tables; None if it is undefined."""
+    coefficient = float(compute_coefficients(tables.sum(axis=0)[np.newaxis], values, level, correction)[0, 0])
     return None if math.isnan(coefficient) else coefficient
 
 
 def compute_coefficients(tables: Array, values: Sequence[Any], level: str, correction: int = 0) -> Array:
-    """Return 1 - observed / expected disagreement of each table; NaN if none is expected.
+    """Return 1 - observed / expected disagreement of each table, shape (n, 1); NaN if none is expected.
 
-    Tables have the shape (n, n_values^2). Values ascend, unless the level is "nominal". "ordinal" distances
-    are the ratings between two values, squared (Krippendorff 2011). Alpha has the correction 1, for the size
-    of the sample.
+    Tables have the shape (n, n_values^2). Values ascend, unless the level is "nominal". Alpha has the
+    correction 1, for the size of the sample.
     """
     size = len(values)
     tables = tables.reshape(len(tables), size, size)
     rows = tables.sum(axis=2)
     columns = tables.sum(axis=1)
     power = DISTANCE_POWERS[level]
-    if level == "ordinal":
+    if level == "ordinal":  # a distance is the number of ratings between two values (Krippendorff 2011)
         scale = np.cumsum(rows, axis=1) - rows / 2
     else:
         scale = np.array([values if power else range(size)], np.float64)
@@ -2668,14 +2592,14 @@ def compute_coefficients(tables: Array, values: Sequence[Any], level: str, corre
     observed = (tables * distances).sum(axis=(1, 2))
     expected = (rows[:, :, np.newaxis] * columns[:, np.newaxis, :] * distances).sum(axis=(1, 2))
     total = rows.sum(axis=1) - correction
-    return np.asarray(1 - observed * total / np.where(expected > 0, expected, np.nan))
+    disagreement = observed * total / np.where(expected > 0, expected, np.nan)
+    return np.asarray(1 - disagreement)[:, np.newaxis]
 
 
 # ------------------------------------------------------------------ 6. Score table
 
 # In: the scores of items. Out: means, comparisons of systems, slices. Every command fills one Table: a row
-# per item, and for each system a column per measure. Read first: Measure, Scores, Table, then
-# compare_systems.
+# per item, and for each system a column per measure. Read first: Measure, Scores, Table; compare_systems.
 
 
 class State(Enum):
@@ -2713,27 +2637,22 @@ class Measure(NamedTuple):
         return self.key or self.name
 
     @property
-    def sign(self) -> int:
+    def direction(self) -> int:
         """1 if higher scores are better, else -1."""
         return -1 if self.lower_is_better else 1
 
 
 SHARE = Measure("share", "Share")  # of items that are alike in some way
-
-
+BASELINE_SYSTEM = "the baseline"  # the name of its system in a table beside today's
 ItemKey: TypeAlias = tuple[Hashable, ...]  # changes with all of the gold set that an item's scores rest on
 
 
 class Scores(msgspec.Struct):
-    """One system's scores: an array of shape (n_items,) by measure. NaN: not measured for this item.
-
-    Of the measures in `not_submitted` the system has nothing to score: they are 0, and reports say so. Those
-    in `obstacles` are not compared.
-    """
+    """One system's scores: an array of shape (n_items,) by measure. NaN: not measured for this item."""
 
     values: dict[str, Array] = {}
-    not_submitted: set[str] = set()
-    obstacles: dict[str, State] = {}
+    not_submitted: set[str] = set()  # measures of what the system lacks: they are 0, and reports say so
+    obstacles: dict[str, State] = {}  # of measures that are not compared
 
     def select(self, rows: Array) -> Scores:
         """Return the scores at some positions; at -1 is an item without any."""
@@ -2757,11 +2676,11 @@ class Table(msgspec.Struct):
         """Return the system's scores less those of another one, for the items of which both have scores."""
         unknown = np.full(self.items.n, np.nan)
         ours = self.systems[system].values.get(measure.name, unknown)
-        return self.items.score(ours - self.systems[other].values.get(measure.name, unknown))
+        return self.items.replace_values(ours - self.systems[other].values.get(measure.name, unknown))
 
 
 class Mean(NamedTuple):
-    """The mean of a measure over the `n` items that have it, in the measure's unit."""
+    """The mean of a measure over the `n` items that have it, in its unit; or a coefficient of `n` items."""
 
     value: float | None
     interval: Interval | None
@@ -2781,13 +2700,13 @@ def compute_means(table: Table, system: str, measures: Iterable[Measure]) -> dic
     means = {}
     for measure in measures:
         if measure.name in scores.values:
-            mean = compute_mean(table.items.score(scores.values[measure.name]), measure)
-            means[measure.name] = mean._replace(is_submitted=measure.name not in scores.not_submitted)
+            sample = table.items.replace_values(scores.values[measure.name])
+            is_submitted = measure.name not in scores.not_submitted
+            means[measure.name] = compute_mean(sample, measure)._replace(is_submitted=is_submitted)
     return means
 
 
 def compute_mean(sample: Sample, measure: Measure) -> Mean:
-    """Return the mean of a measure's scores, with its interval."""
     if not sample.n:
         return NO_MEAN
     lowest = measure.lowest * measure.scale
@@ -2796,24 +2715,20 @@ def compute_mean(sample: Sample, measure: Measure) -> Mean:
     return Mean(sample.mean * measure.scale, interval, sample.n, len(sample.sum_clusters()))
 
 
-MAX_INTERVAL_VALUES = 25  # of a coefficient: its interval takes a table for each cluster
-
-
 def measure_coefficient(
     ratings: EncodedRatings, level: str, clustered_by: str, correction: int | None = None
 ) -> Mean:
-    """Return a coefficient of ratings with its bootstrap interval, or the reason why there is none.
+    """Return a coefficient with its interval, or the reason why there is none.
 
-    Resamples that all agree know no variance. With a `correction` the order of the raters does not matter.
+    With a `correction`, that of `compute_coefficients`, the order of the raters does not matter.
     """
-    if len(ratings.values) > MAX_INTERVAL_VALUES:
+    if len(ratings.values) > MAX_INTERVAL_VALUES:  # one table, and no interval
         ratings = ratings._replace(clusters=np.zeros_like(ratings.clusters))
     tables = tabulate_ratings(ratings, both_orders=correction is not None)
     value = compute_coefficient(tables, ratings.values, level, correction or 0)
-
-    def compute(totals: Array) -> Array:
-        return compute_coefficients(totals, ratings.values, level, correction or 0)[:, np.newaxis]
-
+    compute = functools.partial(
+        compute_coefficients, values=ratings.values, level=level, correction=correction or 0
+    )
     [interval] = bootstrap_statistics(tables, compute)
     reason = None
     if value is None:
@@ -2822,13 +2737,13 @@ def measure_coefficient(
         reason = f"more than {MAX_INTERVAL_VALUES} different ratings"
     elif len(tables) < MIN_CLUSTERS:
         reason = f"fewer than {MIN_CLUSTERS} {clustered_by}: {len(tables)}"
-    elif interval is None or interval.low == interval.high:
+    elif interval is None or interval.low == interval.high:  # resamples that all agree know no variance
         reason = f"resamples of {clustered_by} have {'the same' if interval else 'mostly none'}"
     return Mean(value, None if reason else interval, len(ratings.codes), len(tables), reason=reason)
 
 
 def slice_table(table: Table, values: Iterable[str], min_items: int = MIN_SLICE) -> dict[str, Table]:
-    """Return the part of the table for each value, one per item, that enough items have."""
+    """Return the part of the table for each value, one per item, that enough items have; not for ""."""
     positions: dict[str, list[int]] = defaultdict(list)
     for position, value in enumerate(values):
         positions[cut_text(value)].append(position)
@@ -2840,19 +2755,15 @@ def slice_table(table: Table, values: Iterable[str], min_items: int = MIN_SLICE)
 
 
 class Difference(msgspec.Struct):
-    """A paired comparison of `system` with `other` on one measure, over the `n` items that both have.
-
-    With an obstacle, such as missing judgements, it is not tested and has no p. If one of the two has not
-    submitted the measure there is no difference either. `reason` says more than the obstacle does.
-    """
+    """A paired comparison of `system` with `other` on one measure, over the `n` items that both have."""
 
     system: str
     other: str
     measure: Measure
     n: int = 0
-    difference: float | None = None
-    obstacle: State | None = None
-    reason: str = ""
+    difference: float | None = None  # None also if one of the two has not submitted the measure
+    obstacle: State | None = None  # why it is not tested, and has no p
+    reason: str = ""  # says more than the obstacle
     interval: Interval | None = None
     p: float | None = None
     p_adjusted: float | None = None  # for the number of tests
@@ -2865,11 +2776,10 @@ class Difference(msgspec.Struct):
             return State.NOT_TESTED
         if self.p_adjusted > MAX_P:
             return State.NO_DIFFERENCE
-        return State.BETTER if (self.difference or 0) * self.measure.sign > 0 else State.WORSE
+        return State.BETTER if (self.difference or 0) * self.measure.direction > 0 else State.WORSE
 
     @property
     def verdict(self) -> str:
-        """The state as people read it."""
         return self.reason or self.state.value
 
     def mirror(self) -> Difference:
@@ -2878,7 +2788,7 @@ class Difference(msgspec.Struct):
             self,
             system=self.other,
             other=self.system,
-            difference=None if self.difference is None else 0.0 - self.difference,
+            difference=None if self.difference is None else 0.0 - self.difference,  # never -0.0
             interval=self.interval and Interval(0.0 - self.interval.high, 0.0 - self.interval.low),
         )
 
@@ -2896,10 +2806,7 @@ class Difference(msgspec.Struct):
 
 
 def compare_systems(table: Table, measures: Iterable[Measure]) -> list[Difference]:
-    """Compare every pair of systems on every measure: the earlier system minus the later one.
-
-    p is adjusted for the pairs of a measure that can be tested (Holm).
-    """
+    """Compare every pair of systems on every measure: the earlier system minus the later one."""
     differences = []
     for measure in measures:
         names = [name for name, scores in table.systems.items() if measure.name in scores.values]
@@ -2916,8 +2823,8 @@ def compare_systems(table: Table, measures: Iterable[Measure]) -> list[Differenc
     return differences
 
 
-def measure_difference(table: Table, row: Difference) -> Sample:
-    """Add the difference of two systems, which is not tested yet. Return the differences of the items."""
+def measure_difference(table: Table, row: Difference) -> None:
+    """Add the difference of two systems, which is not tested yet."""
     measure = row.measure
     gaps = table.subtract(measure, row.system, row.other)
     row.n = gaps.n
@@ -2926,18 +2833,17 @@ def measure_difference(table: Table, row: Difference) -> Sample:
     if lacking:
         row.obstacle = State.NOT_SUBMITTED
         row.reason = f"not submitted by {', '.join(lacking)}"
-        return gaps
+        return
     row.obstacle = states[row.other] or states[row.system]
     if row.n:
         row.difference = gaps.mean * measure.scale
     if row.n and not row.obstacle:
         largest = (measure.highest - measure.lowest) * measure.scale
         row.interval = compute_difference_interval(gaps.scale(measure.scale), largest)
-    return gaps
 
 
 def add_p_values(table: Table, rows: Sequence[Difference]) -> None:
-    """Add p, adjusted for the number of tests (Holm); the more there are, the more sign flips are drawn."""
+    """Add p, and p adjusted for the number of these tests (Holm)."""
     gaps = [table.subtract(row.measure, row.system, row.other) for row in rows]
     n_flips = min(max(RESAMPLES, FLIPS_PER_PAIR * len(rows)), MAX_FLIPS)
     p_values = paired_tests(gaps, resamples=n_flips)
@@ -2956,9 +2862,6 @@ def list_differences(differences: Iterable[Difference], system: str) -> list[dic
     return rows
 
 
-BASELINE_SYSTEM = "the baseline"  # as a system
-
-
 class JudgedBy(NamedTuple):
     """Who gave the scores of a measure. Those by another model or prompt are not comparable."""
 
@@ -2973,16 +2876,13 @@ class JudgedBy(NamedTuple):
 
 
 class ScoredRun(msgspec.Struct):
-    """The scores of one system in a run: today's, or one that a results file has stored.
-
-    Of the measures in `signatures` a model or people gave the scores.
-    """
+    """The scores of one system in a run: today's, or one that a results file has stored."""
 
     name: str
     item_keys: Sequence[ItemKey]
     scores: Scores
     measures: Sequence[Measure]
-    signatures: dict[str, JudgedBy]
+    signatures: dict[str, JudgedBy]  # of the measures whose scores a model or people gave
 
     def align(self, keys: Iterable[ItemKey]) -> Scores:
         """Return the scores of the items with these keys; NaN for an item that the run lacks."""
@@ -3039,9 +2939,9 @@ class Change(Difference):
         """Return the smallest drop that is likely to be noticed, in words, or why none is named."""
         if self.p is None:
             return self.verdict
-        return (
-            format_number(self.noticeable, self.measure.digits) if self.noticeable else "none can be noticed"
-        )
+        if not self.noticeable:
+            return "none can be noticed"
+        return format_number(self.noticeable, self.measure.digits)
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -3056,9 +2956,9 @@ class Development(msgspec.Struct):
     """The changes of a system since a baseline, over the questions that both have with the same gold."""
 
     file: InputFile  # the baseline
-    n_questions: int
-    n_possible: int  # that the larger of the two has in all
-    n_documents: int
+    n_questions: int  # in common, with the same gold
+    n_possible: int  # questions that the larger of the two has
+    n_documents: int  # of the questions in common
     changes: list[Change] = []
     lost: list[str] = []  # titles of the measures that the system does not submit any more
     notes: dict[str, None] = {}  # on what differs, and is compared
@@ -3076,8 +2976,10 @@ class Development(msgspec.Struct):
 
     def list_remarks(self) -> list[str]:
         """Return what is better than in the baseline, which is not tested, and what is equal."""
-        improved = [change for change in self.changes if (change.difference or 0) * change.measure.sign > 0]
-        better = [change.measure.title for change in improved]
+        better = []
+        for change in self.changes:
+            if (change.difference or 0) * change.measure.direction > 0:
+                better.append(change.measure.title)
         equal = [change.measure.title for change in self.changes if change.are_equal]
         cases = {"better than in the baseline (not tested)": better, "all are equal": equal}
         return [f"{what}: {', '.join(titles)}" for what, titles in cases.items() if titles]
@@ -3113,14 +3015,11 @@ class Development(msgspec.Struct):
 def compare_runs(
     pairs: Iterable[tuple[ScoredRun, StoredRun]], today: Table, gate: Collection[str]
 ) -> dict[str, Development]:
-    """Compare runs with earlier ones, over the items of today's table that both have.
-
-    The measures that the `gate` names are tested for a drop, together.
-    """
+    """Compare runs with earlier ones, over today's items. Measures of the `gate` are tested for a drop."""
     developments = {}
     tested: list[Change] = []
-    gaps = []
-    scores = []
+    gaps = []  # of each tested change: the differences of the items, positive if better
+    scores = []  # and what each item can lose
     for now, before in pairs:
         systems = {now.name: now.align(today.item_keys), BASELINE_SYSTEM: before.align(today.item_keys)}
         table = Table(today.items, systems)
@@ -3135,11 +3034,12 @@ def compare_runs(
             if not change.obstacle and change.measure.name in gate:
                 tested.append(change)
                 measure = change.measure
-                gaps.append(table.subtract(measure, now.name, BASELINE_SYSTEM).scale(measure.sign))
+                gaps.append(table.subtract(measure, now.name, BASELINE_SYSTEM).scale(measure.direction))
                 ours = table.systems[now.name].values[measure.name]
                 theirs = table.systems[BASELINE_SYSTEM].values[measure.name]
                 lowest = measure.lowest if math.isfinite(measure.lowest) else 0
-                scores.append(table.items.score(np.where(np.isnan(theirs), np.nan, ours - lowest)))
+                scores.append(table.items.replace_values(np.where(np.isnan(theirs), np.nan, ours - lowest)))
+    # All together, and not system by system: p is adjusted for the number of tests.
     for change, test in zip(tested, paired_drop_tests(gaps, scores), strict=True):
         change.p = test.p
         change.p_adjusted = test.p_adjusted
@@ -3150,16 +3050,17 @@ def compare_runs(
 def add_changes(
     development: Development, table: Table, now: ScoredRun, before: StoredRun, gate: Collection[str]
 ) -> None:
-    """Add the changes since a baseline by all measures of the latter; none is tested yet."""
+    """Add the changes since a baseline by all its measures; none is tested yet."""
     todays = {measure.name: measure for measure in now.measures}  # with better titles
-    for measure in before.measures:
-        if before.scores.obstacles.get(measure.name) is State.NOT_SUBMITTED:
+    for stored in before.measures:
+        if before.scores.obstacles.get(stored.name) is State.NOT_SUBMITTED:
             continue
-        measure = todays.get(measure.name, measure)
+        measure = todays.get(stored.name, stored)
         change = Change(now.name, BASELINE_SYSTEM, measure)
-        gaps = measure_difference(table, change)
-        change.are_equal = change.n > 0 and not gaps.values.any()
-        if measure.name in gate:
+        measure_difference(table, change)
+        gaps = table.subtract(measure, now.name, BASELINE_SYSTEM)
+        change.are_equal = gaps.n > 0 and not gaps.values.any()
+        if measure.name in gate:  # other measures, such as latency, are compared whatever has changed
             change.reason = now.explain_obstacle(measure, before) or change.reason
             if not (change.reason or change.obstacle or change.n):
                 change.reason = "no question in common has it"
@@ -3510,10 +3411,6 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 NO_USAGE = Usage()
-
-
-def only_dict(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 class Judgement(msgspec.Struct):
@@ -3979,7 +3876,7 @@ class InvalidReply(Exception):
 class Reply(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A model's reply, as a line of the journal has it."""
 
-    key: Name = ""
+    key: NonBlank = ""
     content: str = msgspec.field(name="reply", default="")
     model: str = ""
     requested: str = ""  # the model's name in the request, if the service has another one
@@ -5206,7 +5103,7 @@ class Service:
 class BatchNote(msgspec.Struct, omit_defaults=True):
     """A step of a batch: its file was uploaded, the batch was created, could not be read, or ended."""
 
-    batch_file: Name
+    batch_file: NonBlank
     endpoint: str = ""  # the service that has it; version 3 did not keep that
     model: str = ""
     prompt: str = msgspec.field(default="rubric", name="protocol")
@@ -6901,7 +6798,7 @@ def find_low_means(
                 values[title] = mean.value
         lacking = [title for title, value in values.items() if value is None]
         for title, value in values.items():
-            if value is not None and measure.sign * (value - threshold.value) < -1e-9:
+            if value is not None and measure.direction * (value - threshold.value) < -1e-9:
                 shown = format_number(value, measure.digits + 1)
                 low.append(f"{title}: {measure.title} {shown} is {side} {threshold.value:g}")
         if not values:
@@ -7573,7 +7470,6 @@ def parse_predictions(file: FileData, known: Collection[str], problems: list[str
 
 # -- Data warnings: what silently ruins a grade. Nothing is repaired.
 
-SAMPLE_SIZE = 100  # predictions whose fields are looked at, and fields of each
 FIELD_NAMES = {  # a prediction's field -> what it may be called, in letters only
     "answer": "answer response prediction generatedanswer predictedanswer output",
     "evidence_sentences": "evidencesentences evidence sentenceids citedsentences cited citations",
@@ -7759,7 +7655,7 @@ def check_citations(split: Split, rows: Mapping[str, Prediction]) -> list[Warnin
     for question_id, row in rows.items():
         n_cited += len(row.evidence_sentences)
         gold_id = gold.get(question_id, "")
-        sentences = split.documents.get(gold_id, NO_DOCUMENT).sentences or {}
+        sentences = split.documents.get(gold_id, Document("missing")).sentences or {}
         if all(map(sentences.__contains__, row.evidence_sentences)):
             continue  # as nearly always
         doc_ids = list(filter(None, [gold_id, *row.retrieved_ids]))
@@ -11958,7 +11854,7 @@ def pick_rows(
 
 def has_answer_field(row: JsonRow) -> bool:
     """Return whether a row has a field for the system's answer, which may be blank."""
-    names = find_shapes(rename_fields(Item, only_dict(row.data))).keys()
+    names = lift_fields(rename_fields(Item, only_dict(row.data))).keys()
     has_gold = not names.isdisjoint(GOLD_NAMES)
     return not names.isdisjoint(Item.aliases["prediction"]) or (has_gold and "answer" in names)
 
@@ -11980,7 +11876,7 @@ def find_missing_texts(answers: Sequence[GradedItem], is_judged: bool) -> list[W
 class StoredAnswers(Record):
     """Earlier results of one configuration, as far as they are read."""
 
-    configuration: Name
+    configuration: NonBlank
     detailed_results: list[dict[str, Any]]
     judge_model: str = ""
     setup: dict[str, Any] = {}  # with the hashes of the prompts
@@ -14075,10 +13971,6 @@ def add_extra_fields(systems: Iterable[System]) -> None:
             if prediction is not None:
                 fields = parse_row(dict[str, Any], row, []) or {}
                 prediction.extra = {name: value for name, value in fields.items() if name not in known}
-
-
-def is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
 
 
 # ------------------------------------------------------------------ 20. Command line
