@@ -3267,14 +3267,12 @@ class Prompt(msgspec.Struct, frozen=True, dict=True):  # the dict is for the cac
         return f"{self.instructions}{AS_DATA}{self.reply_form}"
 
     @property
-    def template(self) -> str:
-        """Return the template of the user's message: a delimiter line precedes each text of `data`."""
+    def user_template(self) -> str:
         texts = [f"[{{marker}} {TITLES.get(name, name)}]\n{{{name}}}\n" for name in self.data]
         return f"{self.before}{''.join(texts)}[{{marker}} end]{self.after}"
 
     @property
-    def complaint(self) -> str:
-        """Return the template of the message after an invalid reply; {complaint} says what is wrong."""
+    def complaint_template(self) -> str:
         form = self.short_reply_form or re.sub('"at most [^"]*"', '"..."', self.reply_form)
         form = form.replace("{", "{{").replace("}", "}}")
         return f"That was not a usable reply: {{complaint}}. Reply only with JSON: {form}"
@@ -3479,7 +3477,8 @@ PROMPTS = build_prompts()
 def hash_prompt(name: str) -> str:
     """Return the SHA-256 of a prompt: scores by different prompts are not comparable."""
     prompt = PROMPTS[name]
-    parts = (prompt.system_message, prompt.template, prompt.complaint, json.dumps(prompt.schema))
+    schema = json.dumps(prompt.schema)
+    parts = (prompt.system_message, prompt.user_template, prompt.complaint_template, schema)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
@@ -3663,13 +3662,13 @@ def build_messages(prompt: Prompt, texts: Mapping[str, str]) -> list[dict[str, s
         filled[name] = escape_delimiters(texts[name]).strip()
     joined = "\0".join(filled[name] for name in prompt.data)  # a writer of one text cannot know its hash
     marker = hashlib.sha256(joined.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    content = prompt.template.format(marker=marker, **filled)
+    content = prompt.user_template.format(marker=marker, **filled)
     return [{"role": "system", "content": prompt.system_message}, {"role": "user", "content": content}]
 
 
 def build_complaint(prompt: Prompt, invalid_reply: str, reason: str) -> list[dict[str, str]]:
     beginning = remove_invisible(invalid_reply)[:500] or "(nothing)"
-    complaint = prompt.complaint.format(complaint=reason)
+    complaint = prompt.complaint_template.format(complaint=reason)
     return [{"role": "assistant", "content": beginning}, {"role": "user", "content": complaint}]
 
 
@@ -4049,7 +4048,6 @@ HARMFUL = ("Nd", "Nl", "No", "Pi", "Pf", "Ps", "Pe")  # categories of numbers, o
 
 
 def read_scores(value: Mapping[str, object], prompt: Prompt) -> Judgement:
-    """Return the scores and the reason, or a line per score if each has one. Raises InvalidReply."""
     group = only_dict(value.get(prompt.group)) if prompt.group else value
     if prompt.score_names[-1] not in group:
         raise InvalidReply(f"it holds no JSON object with {prompt.group or f'a {prompt.score_field}'}")
@@ -4331,16 +4329,27 @@ class Judge(msgspec.Struct):
         return collect_outcomes(answered)
 
     def report_journal(self) -> None:
+        journal = self.journal
         if self.choice:
             self.notify(f"The journal's {self.judging.noun} are by {self.choice}")
-        unusable, contradictory = self.journal.find_faults(self.calls)
+        unusable = {}  # names of requests, by key
+        contradictory = {}
+        for call in self.calls:
+            place = (journal.endpoint, call.key)
+            if not journal.find(journal.endpoint, call.key, call.prompt):
+                if place in journal.replies or ("", call.key) in journal.replies:
+                    unusable[call.key] = call.request.name
+            elif len(journal.replies.get(place, ())) > 1:
+                scores = {judgement.score for judgement in journal.read_judgements(place, call.prompt)}
+                if len(scores) > 1:
+                    contradictory[call.key] = call.request.name
         if unusable:  # an earlier version may have counted them
             end = "are asked for again" if self.service else "count as missing"
-            named = f"{len(unusable)}, {shorten_names(unusable)}"
-            self.notify(f"{self.journal.path}: stored replies that are not usable: {named}; they {end}.")
+            named = f"{len(unusable)}, {shorten_names([*unusable.values()])}"
+            self.notify(f"{journal.path}: stored replies that are not usable: {named}; they {end}.")
         if contradictory:
             what = f"requests with replies of different scores: {len(contradictory)}; the first reply counts"
-            self.notify(f"{self.journal.path}: {what} ({shorten_names(contradictory)}).")
+            self.notify(f"{journal.path}: {what} ({shorten_names([*contradictory.values()])}).")
 
     def find_second_markers(self) -> dict[str, dict[RequestId, Judgement]]:
         """Return what other judges, whose replies the journal has, say of what this one is asked, by name."""
@@ -4362,8 +4371,7 @@ class Judge(msgspec.Struct):
     def choose(self, requests: Sequence[Request]) -> None:
         """Choose the model, and without an API key the endpoint, whose replies answer most of the requests.
 
-        If none are answered, it is the model that the options name, that of replies of another endpoint, or
-        the default one, at today's endpoint. Raises UsageError if that endpoint has its own models.
+        Raises UsageError if there are none, no model is named, and the endpoint has its own models.
         """
         journal = self.journal
         options = self.options
@@ -4499,7 +4507,6 @@ class Judge(msgspec.Struct):
             self.judging.stopped = f"batches are under way ({names}); run again within {BATCH_HOURS} hours"
 
     def check_budget(self, calls: Sequence[Call]) -> None:
-        """Raise UsageError if --max-usd cannot be kept, JudgingStopped for a batch that is too expensive."""
         max_usd = self.options.max_usd
         is_batch = self.options.batch
         if not calls or (max_usd is None and not is_batch):
@@ -4538,7 +4545,7 @@ def estimate_usage(call: Call) -> Usage:
 
 def limit_usage(call: Call, body: RequestBody, tokens_per_char: float = 1 / CHARS_PER_TOKEN) -> Usage:
     """Return the most that one call can take: a token for each byte, but of our own text the usual rate."""
-    own_chars = len(call.prompt.system_message) + len(call.prompt.template)
+    own_chars = len(call.prompt.system_message) + len(call.prompt.user_template)
     n_bytes = sum(len(message["content"].encode("utf-8", "surrogatepass")) for message in body.messages)
     others_bytes = max(n_bytes - own_chars, 0)
     return Usage(others_bytes + math.ceil(own_chars * tokens_per_char), body.max_completion_tokens)
@@ -4791,7 +4798,6 @@ class Runner:
 
 
 def check_wait(wait_s: float, reason: str = "") -> None:
-    """Raise JudgingStopped for too long a wait."""
     if wait_s > 86_400:
         raise JudgingStopped(f"{reason}the service asks for more than a day; run again later")
     if wait_s > MAX_WAIT_S:
@@ -4927,13 +4933,10 @@ class RateLimit(NamedTuple):
 
 
 def read_refusal(error: ServiceError) -> RateLimit:
-    """Read a 429. Without any time in it the wait is a second.
-
-    The header `retry-after` counts before the message, unless it is the message's time rounded up.
-    """
+    """Read a 429. Without any time in it the wait is a second."""
     again = re.search(f"try again in ((?:{DURATION})+)", error.message)
     stated_s = parse_duration(again[1]) if again else None
-    wait_s = error.retry_after_s
+    wait_s = error.retry_after_s  # it goes before the message, unless it is the message's time rounded up
     if wait_s is None or (stated_s is not None and wait_s - 1 < stated_s < wait_s):
         wait_s = 1.0 if stated_s is None else stated_s
     match = re.search(STATED_LIMIT, error.message)
@@ -4973,7 +4976,6 @@ class Endpoint(NamedTuple):
 
 
 def find_endpoint() -> Endpoint:
-    """Return the service that the environment names. Raises UsageError."""
     text = os.environ.get(BASE_URL_VARIABLE, "").strip().rstrip("/") or GROQ_URL
     try:
         parts = urlsplit(text)
@@ -5245,21 +5247,6 @@ class Journal(msgspec.Struct):
             with suppress(InvalidReply):
                 yield reply.read(prompt, self.answers.get(place[1], ""))
 
-    def find_faults(self, calls: Iterable[Call]) -> tuple[list[str], list[str]]:
-        """Return the names of requests whose stored replies are not usable, or have different scores."""
-        unusable = {}
-        contradictory = {}
-        for call in calls:
-            place = (self.endpoint, call.key)
-            if not self.find(self.endpoint, call.key, call.prompt):
-                if place in self.replies or ("", call.key) in self.replies:
-                    unusable[call.key] = call.request.name
-            elif len(self.replies.get(place, ())) > 1:
-                scores = {judgement.score for judgement in self.read_judgements(place, call.prompt)}
-                if len(scores) > 1:
-                    contradictory[call.key] = call.request.name
-        return list(unusable.values()), list(contradictory.values())
-
     def list_todo(self, calls: Iterable[Call]) -> list[Call]:
         """Return what is to be asked: equal requests once, nothing that is stored or under way in a batch."""
         under_way = self.find_under_way(self.endpoint)
@@ -5437,13 +5424,11 @@ class Batches:
         return None
 
     def wait_for(self, note: BatchNote, why: str) -> None:
-        """Leave a batch that cannot be read to later runs: once is no proof that it is lost.
-
-        A day after the first time its requests may be asked again, or soon if it may never have been created.
-        """
+        """Leave a batch that cannot be read to later runs for a day: once is no proof that it is lost."""
         if note.batch and not note.unread:
             self.journal.write_note(BatchNote(note.batch_file, note.endpoint, unread=why))
         name = note.batch or note.batch_file
+        # Without an ID it may never have been created: its requests may soon be asked again.
         if note.age <= timedelta(hours=BATCH_HOURS if note.batch else LAG_HOURS):
             self.under_way.append(f"{name}: {why}")
         else:
