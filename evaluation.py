@@ -3272,7 +3272,7 @@ class Prompt(msgspec.Struct, frozen=True, dict=True):  # the dict is for the cac
         return f"{self.before}{''.join(texts)}[{{marker}} end]{self.after}"
 
     @property
-    def complaint_template(self) -> str:
+    def retry_template(self) -> str:
         form = self.short_reply_form or re.sub('"at most [^"]*"', '"..."', self.reply_form)
         form = form.replace("{", "{{").replace("}", "}}")
         return f"That was not a usable reply: {{complaint}}. Reply only with JSON: {form}"
@@ -3477,8 +3477,7 @@ PROMPTS = build_prompts()
 def hash_prompt(name: str) -> str:
     """Return the SHA-256 of a prompt: scores by different prompts are not comparable."""
     prompt = PROMPTS[name]
-    schema = json.dumps(prompt.schema)
-    parts = (prompt.system_message, prompt.user_template, prompt.complaint_template, schema)
+    parts = (prompt.system_message, prompt.user_template, prompt.retry_template, json.dumps(prompt.schema))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
@@ -3579,7 +3578,7 @@ class Request(NamedTuple):
     position: int  # of the item in the system, from 0: IDs may repeat
     prompt: str
     texts: Mapping[str, str]
-    repeat: int = 0  # of several requests on one item
+    repeat: int = 0  # of several requests on one item; of a draft its number
     criterion: str = ""  # if several have the prompt
     temperature: int = 0
     submission: str = ""  # whose answer it is, of several
@@ -3668,7 +3667,7 @@ def build_messages(prompt: Prompt, texts: Mapping[str, str]) -> list[dict[str, s
 
 def build_complaint(prompt: Prompt, invalid_reply: str, reason: str) -> list[dict[str, str]]:
     beginning = remove_invisible(invalid_reply)[:500] or "(nothing)"
-    complaint = prompt.complaint_template.format(complaint=reason)
+    complaint = prompt.retry_template.format(complaint=reason)
     return [{"role": "assistant", "content": beginning}, {"role": "user", "content": complaint}]
 
 
@@ -4371,7 +4370,7 @@ class Judge(msgspec.Struct):
     def choose(self, requests: Sequence[Request]) -> None:
         """Choose the model, and without an API key the endpoint, whose replies answer most of the requests.
 
-        Raises UsageError if there are none, no model is named, and the endpoint has its own models.
+        Raises UsageError if none is answered, no model is named, and the endpoint has its own models.
         """
         journal = self.journal
         options = self.options
@@ -4422,8 +4421,9 @@ class Judge(msgspec.Struct):
     def name_candidate(self, candidate: Candidate) -> str:
         withdrawn = self.journal.withdrawn.get(candidate.model, "")
         name = f"{candidate.model}, successor of {withdrawn}" if withdrawn else candidate.model
-        is_named = not (self.journal.asks_service or candidate.endpoint.startswith(GROQ_URL))
-        return f"{name} at {candidate.endpoint}" if is_named else name
+        if self.journal.asks_service or candidate.endpoint.startswith(GROQ_URL):
+            return name
+        return f"{name} at {candidate.endpoint}"
 
     def choose_of_equal(self, candidates: Sequence[Candidate], n_answered: int) -> Candidate:
         """Return the candidate that judges, of those (newest first) that have answered as many requests."""
@@ -4494,7 +4494,7 @@ class Judge(msgspec.Struct):
                 judging.stopped = f"a request for a batch failed: {error}; run again later"
 
     def fill_journal(self, service: Service) -> None:
-        batches = Batches(service, self.journal, self.judging, self.notify)
+        batches = Batches(service, self.journal, self.judging)
         batches.collect()
         todo = self.journal.list_todo(self.calls)
         self.check_budget(todo)
@@ -4635,7 +4635,7 @@ class Runner:
     def work(self) -> None:
         try:
             for call in self.todo:
-                outcome = self.answer(call)
+                outcome = self.get_reply(call)
                 if outcome is None:
                     break
                 with self.changed:
@@ -4648,7 +4648,7 @@ class Runner:
             self.n_active -= 1
             self.changed.notify_all()
 
-    def answer(self, call: Call) -> Reply | Failure | None:
+    def get_reply(self, call: Call) -> Reply | Failure | None:
         """Return the reply to a request after as many calls as it takes; None if the run has stopped."""
         body = call.body
         usage = NO_USAGE
@@ -4672,7 +4672,7 @@ class Runner:
                     what = "usable text" if call.prompt.reply_type else "score"
                     return Failure(f"no {what} in {n_invalid} replies: {error}", reply=reply.content)
                 max_tokens = body.max_completion_tokens
-                body = call.body
+                body = call.body  # without earlier complaints
                 body.max_completion_tokens = 2 * max_tokens if reply.cut_off else max_tokens
                 if not reply.cut_off:
                     body.messages += build_complaint(call.prompt, reply.content, str(error))
@@ -4837,9 +4837,9 @@ class TokenBucket(msgspec.Struct):
 class RateLimiter:
     """Says when the next call may start. It reads no clock: callers pass the time.
 
-    Until a limit is known few calls are in flight. The minute's tokens are learned from the headers of any
-    answer, the minute's requests from the first 429. After a 429 all calls wait. If it names a limit that is
-    not used up, that is enforced over less than a minute: the pace slows down at once and speeds up slowly.
+    Until a limit is known few calls are in flight. The minute's tokens are learned from any headers, the
+    minute's requests from the first 429. After a 429 all calls wait. If it names a limit that is not used up,
+    that is enforced over less than a minute: the pace slows down at once and speeds up slowly.
     """
 
     def __init__(self, workers: int, now_s: float, delay_s: float = 0.0) -> None:
@@ -4919,7 +4919,7 @@ STATED_LIMIT = (
 
 
 class RateLimit(NamedTuple):
-    """What a 429, or the headers of any answer, say of a limit. A limit of 0: none is named."""
+    """What a 429, or the headers of any response, say of a limit. A limit of 0: none is named."""
 
     kind: str = ""  # "RPM", "TPM", "RPD", "TPD"; "" if it is not named
     limit: float = 0.0
@@ -5015,7 +5015,7 @@ def find_api_key() -> str:
 
 RESPONSE_FORMATS = ("a JSON schema", "JSON mode", "no response_format")  # what is asked for, in this order
 FORMAT_STATUSES = (400, 415, 422, 500, 501)
-FORMAT_REFUSED = r"(?i)response.format|schema|json|structured|grammar"
+FORMAT_WORDS = r"(?i)response.format|schema|json|structured|grammar"
 
 
 class Service:
@@ -5099,9 +5099,9 @@ class Service:
         path = f"{self.endpoint.prefix}/chat/completions"
         try:
             with self.explain_errors():
-                answer = next(self.clients).post(path, cast_to=httpx.Response, body=fields)
-                reply = self.read_completion(answer.json(), answer.headers)
-                return reply, read_token_limit(answer.headers)
+                response = next(self.clients).post(path, cast_to=httpx.Response, body=fields)
+                reply = self.read_completion(response.json(), response.headers)
+                return reply, read_token_limit(response.headers)
         except ServiceError as error:
             if error.code == "json_validate_failed":
                 reply = Reply(content=error.failed_generation, model=body.model, endpoint=self.endpoint.name)
@@ -5112,7 +5112,7 @@ class Service:
 
     def leave_format(self, tried: int, error: ServiceError) -> bool:
         """Return whether a call failed because of its response format. From now on the next one is used."""
-        is_about_format = error.status in FORMAT_STATUSES and re.search(FORMAT_REFUSED, str(error))
+        is_about_format = error.status in FORMAT_STATUSES and re.search(FORMAT_WORDS, str(error))
         if tried == len(RESPONSE_FORMATS) - 1 or not is_about_format:
             return False
         with self.lock:
@@ -5149,7 +5149,7 @@ class Service:
 
     @contextmanager
     def explain_errors(self) -> Iterator[None]:
-        """Raise the errors of the groq package, and those of an unusable answer, as ServiceError."""
+        """Raise the errors of the groq package, and those of an unusable response, as ServiceError."""
         import groq
         import httpx
 
@@ -5157,10 +5157,10 @@ class Service:
             yield
         except groq.APIStatusError as error:
             body = error.body
-            if error.response.is_redirect:  # to follow it could take answers and the key elsewhere
+            if error.response.is_redirect:  # following it could take answers and the API key away
                 body = {"message": f"it redirects, which is not followed: correct {BASE_URL_VARIABLE}"}
             raise self.read_error(body, error.status_code, str(error), error.response.headers) from None
-        except (groq.APIError, httpx.HTTPError) as error:  # the second if an answer breaks off
+        except (groq.APIError, httpx.HTTPError) as error:  # the second if a response breaks off
             is_lost = not isinstance(error.__cause__, (httpx.ConnectError, httpx.ConnectTimeout))
             cause = f" {error.__cause__}" if error.__cause__ else ""
             raise ServiceError(self.redact(f"{error}{cause}"), is_lost=is_lost) from None
@@ -5233,7 +5233,7 @@ class Journal(msgspec.Struct):
         return candidates
 
     def find(self, endpoint: str, key: str, prompt: Prompt) -> Judgement | None:
-        """Return the judgement of a request: that of the first reply which has a possible one."""
+        """Return the judgement in the first usable reply; replies of an unknown endpoint come last."""
         return self.find_at((endpoint, key), prompt) or self.find_at(("", key), prompt)
 
     def find_at(self, place: tuple[str, str], prompt: Prompt) -> Judgement | None:
@@ -5368,12 +5368,11 @@ class BatchResult(msgspec.Struct):
 class Batches:
     """Judging by the Batch API. A run submits, and every later run collects what has ended."""
 
-    def __init__(self, service: Service, journal: Journal, judging: Judging, notify: Notify) -> None:
+    def __init__(self, service: Service, journal: Journal, judging: Judging) -> None:
         self.service = service
         self.client = service.client.with_options(max_retries=MAX_ATTEMPTS)
         self.journal = journal
         self.judging = judging
-        self.notify = notify
         self.under_way: list[str] = []  # IDs, each with how far the batch is
 
     def submit(self, calls: Sequence[Call]) -> None:
@@ -5384,7 +5383,7 @@ class Batches:
                 endpoint = self.service.endpoint.name
                 requests = [call.id for call in chunk]
                 note = BatchNote(file_id, endpoint, chunk[0].model, chunk[0].request.prompt, requests)
-                self.journal.write_note(note)  # before all else: if the next answer is lost there is a batch
+                self.journal.write_note(note)  # first: if the next response is lost there is a batch
                 batch = self.service.client.batches.create(  # not tried again: it would be a second batch
                     input_file_id=file_id, endpoint=BATCH_ENDPOINT, completion_window=f"{BATCH_HOURS}h"
                 )
@@ -5417,7 +5416,7 @@ class Batches:
             with suppress(groq.NotFoundError):
                 return self.client.batches.retrieve(note.batch)
             return None
-        for state in self.client.batches.list().data:  # the answer to its creation was lost
+        for state in self.client.batches.list().data:  # the response to its creation was lost
             if state.input_file_id == note.batch_file:
                 self.journal.write_note(BatchNote(note.batch_file, note.endpoint, batch=state.id))
                 return state
@@ -5432,7 +5431,7 @@ class Batches:
         if note.age <= timedelta(hours=BATCH_HOURS if note.batch else LAG_HOURS):
             self.under_way.append(f"{name}: {why}")
         else:
-            self.notify(f"Batch {name}: {why}. It is not waited for any longer.")
+            self.service.notify(f"Batch {name}: {why}. It is not waited for any longer.")
             self.journal.remember_note(BatchNote(note.batch_file, note.endpoint, ended=why))  # in this run
 
     def store_results(self, note: BatchNote, state: Any) -> None:
@@ -5471,7 +5470,7 @@ class Batches:
         parts += [f"{count} {what}" for what, count in problems.most_common(MAX_NAMES_SHOWN)]
         parts.append(self.judging.describe_usage(note.model, usage, usage))
         self.journal.write_note(BatchNote(note.batch_file, note.endpoint, ended=state.status))
-        self.notify(f"Batch {state.id} {state.status}: {', '.join(parts)}.")
+        self.service.notify(f"Batch {state.id} {state.status}: {', '.join(parts)}.")
         if withdrawn and note.model == self.judging.model:
             raise ModelWithdrawn(withdrawn)
 
