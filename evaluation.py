@@ -5024,17 +5024,17 @@ class Service:
     def __init__(self, endpoint: Endpoint, options: JudgeOptions, notify: Notify, stack: ExitStack) -> None:
         """Open a client until `stack` is closed. Raises UsageError."""
         self.endpoint = endpoint
-        self.api_key = find_api_key()
+        api_key = find_api_key()
         password = urlsplit(endpoint.url).password or ""
         self.secrets = {password, unquote(password)} - {""}
-        if len(self.api_key) >= MIN_SECRET_CHARS:
-            self.secrets.add(self.api_key)
+        if len(api_key) >= MIN_SECRET_CHARS:
+            self.secrets.add(api_key)
         self.notify = notify
         self.timeout_s = options.timeout
         self.has_groq_api = endpoint.prefix == GROQ_PREFIX
         self.format = 0  # of RESPONSE_FORMATS, for other APIs; those before it were refused
         self.lock = threading.Lock()  # guards `format`
-        if not re.fullmatch(r"[!-~]+", self.api_key):
+        if not re.fullmatch(r"[!-~]+", api_key):
             raise UsageError(f"{API_KEY} holds a character that no key has")
         if options.batch and not self.has_groq_api:
             raise UsageError(f"{endpoint.name}: --batch needs Groq's API")
@@ -5046,14 +5046,13 @@ class Service:
         try:
             certificates = httpx.create_ssl_context()  # for all: reading them takes long
             for _ in range(0, options.workers, WORKERS_PER_CLIENT):
+                pool = groq.DefaultHttpxClient(limits=limits, verify=certificates, follow_redirects=False)
                 client = groq.Groq(
-                    api_key=self.api_key,
+                    api_key=api_key,
                     base_url=endpoint.url,
                     max_retries=0,  # they would multiply with ours, and ignore a long `retry-after`
                     timeout=options.timeout,
-                    http_client=groq.DefaultHttpxClient(
-                        limits=limits, verify=certificates, follow_redirects=False
-                    ),
+                    http_client=pool,
                 )
                 clients.append(stack.enter_context(client))
         except OSError as error:  # which does not say of which file
