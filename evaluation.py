@@ -2691,6 +2691,7 @@ class State(Enum):
     NOT_SUBMITTED = "not submitted"
     MISSING_JUDGEMENTS = "judgements missing"
     NOT_JUDGED = "not judged"
+    JUDGED_IN_PART = "judged in part"
     NOT_GRADED = "not graded"
 
 
@@ -7934,7 +7935,6 @@ class SplitOptions(InputOptions, JudgeOptions, GateOptions):
     )
 
     def asks_about(self, system: System) -> bool:
-        """Return whether a system's answers are to be judged."""
         if self.judge is None:
             return bool(self.submissions) or system.name not in UNJUDGED_SYSTEMS
         return system.name in self.judge or system.title in self.judge
@@ -7981,8 +7981,7 @@ class GradeSplit(Command):
         return exit_code
 
     def write_label_sheet(self, n_drawn: int, console: Console) -> int:
-        """Write a sheet of answers. The journal tells which are doubtful; nothing is sent."""
-        self.options.journal_only = True
+        self.options.journal_only = True  # it tells which answers are doubtful; nothing is sent
         self.read()
         console.warn(*self.warnings())
         with ExitStack() as resources:
@@ -8112,27 +8111,10 @@ class GradeSplit(Command):
         self.needs_scores = bool(self.options.submissions) and self.expects_judge()
         if self.needs_scores and not judging.model:
             outcomes = self.explain_unjudged(judging)
-        has_outcomes = self.needs_scores or bool(judging.model)
-        gold_ids = list(map(hash_gold, self.split.questions))
+        is_by_model = self.needs_scores or bool(judging.model)
         for submission in self.submissions:
             for system in submission.systems:
-                for question, gold_id in zip(self.split.questions, gold_ids, strict=True):
-                    document = self.split.documents[question.doc_id]
-                    prediction = system.predict(question)
-                    system.answers.append(score_answer(question, prediction, document, gold_id))
-                has_scores = (has_outcomes or bool(self.people.overrides)) and self.options.asks_about(system)
-                for criterion in self.split.criteria if has_scores else ():
-                    cases = list_cases(self.split, system, criterion, self.options.limit)
-                    judged = outcomes if has_outcomes else None
-                    add_outcomes(system, criterion, cases, judged, self.people.overrides)
-                if judging.second_markers:
-                    add_others(system, self.split.criteria, judging)
-                add_combined_scores(system)
-                add_own_scores(system.title, system.answers, self)
-                system.origins = judging.list_origins(system.judged)
-                unjudged = [row.block for row in self.split.criteria if row not in system.judged]
-                blocks = self.split.blocks.items()
-                system.blocks = {block: measures for block, measures in blocks if block not in unjudged}
+                self.grade_system(system, outcomes if is_by_model else None)
             self.summarize(submission)
         means = {system.title: system.means for system in self.systems}
         gated = find_low_means(self.options, means, self.split.measures, needs_all=False)
@@ -8140,12 +8122,31 @@ class GradeSplit(Command):
         if not any(system.is_judged for system in self.systems):
             judging.model = ""
 
+    def grade_system(self, system: System, outcomes: Outcomes | None) -> None:
+        """Add a system's answers with all their scores. Without outcomes only people may have judged them."""
+        for question in self.split.questions:
+            document = self.split.documents[question.doc_id]
+            system.answers.append(score_answer(question, system.predict(question), document))
+        if self.options.asks_about(system) and (outcomes is not None or self.people.overrides):
+            for criterion in self.split.criteria:
+                cases = list_cases(self.split, system, criterion, self.options.limit)
+                add_outcomes(system, criterion, cases, outcomes, self.people.overrides)
+        if self.judging.second_markers:
+            add_second_marks(system, self.split.criteria, self.judging)
+        add_combined_scores(system)
+        add_own_scores(system.title, system.answers, self)
+        system.origins = self.judging.list_origins(system.judged)
+        unjudged = [row.block for row in self.split.criteria if row not in system.judged]
+        blocks = self.split.blocks.items()
+        system.blocks = {block: measures for block, measures in blocks if block not in unjudged}
+
     def summarize(self, submission: Submission) -> None:
+        """Add means, slices and comparisons; with a baseline, for which there is one submission, changes."""
         questions = self.split.questions
         measures = self.split.measures
         systems = {system.name: collect_scores(system) for system in submission.systems}
         items = make_sample(range(len(questions)), [question.doc_id for question in questions])
-        table = Table(items, systems)
+        table = Table(items, systems, [(row.question_id, hash_gold(row)) for row in questions])
         for system in submission.systems:
             system.means |= compute_means(table, system.name, measures)
         for facet in FACETS:
@@ -8155,13 +8156,12 @@ class GradeSplit(Command):
                 system.slices[facet] = means
         submission.differences = compare_systems(table, measures)
         pairs = []
-        for system in submission.systems:
-            if system.name in self.earlier_runs:
-                table.item_keys = [(answer.question.question_id, answer.gold_id) for answer in system.answers]
-                todays = list(flatten(system.blocks.values()))
-                judges = self.judging.sign_measures(system.judged)
-                run = ScoredRun(system.name, table.item_keys, table.systems[system.name], todays, judges)
-                pairs.append((run, self.earlier_runs[run.name]))
+        for name, system in zip(systems, submission.systems, strict=True):
+            if name in self.earlier_runs:
+                system_measures = list(flatten(system.blocks.values()))
+                signatures = self.judging.sign_measures(system.judged)
+                run = ScoredRun(name, table.item_keys, systems[name], system_measures, signatures)
+                pairs.append((run, self.earlier_runs[name]))
         self.developments = compare_runs(pairs, table, self.gate)
 
     def results(self) -> Iterator[OutputFile]:
@@ -8169,7 +8169,7 @@ class GradeSplit(Command):
         is_alone = not self.options.submissions
         if not is_alone:
             yield from self.list_class_files()
-        for submission in [*self.submissions, *self.left]:
+        for submission in [*self.submissions, *self.leftovers]:
             path = join_folder(submission.output_folder, name)
             if submission.systems or os.path.lexists(path):  # no old scores stay
                 document = self.build_document(submission)
@@ -8211,13 +8211,11 @@ class GradeSplit(Command):
         split = self.split
         stem = LEADERBOARD_FILE.format(split=split.name)
         pages = {"html"} & self.choose_forms(stem)
-        boards = [
-            file._replace(is_report=False)
-            for file in list_report_files(self.add_gate(self.leaderboard), stem, ["csv", "md", *pages])
-        ]
-        yield from boards[:2]
+        board = list_report_files(self.add_gate(self.leaderboard), stem, ["csv", "md", *pages])
+        boards = [file._replace(is_report=False) for file in board]
+        yield from boards[:2]  # the page, of all files the largest, comes last
         rows = list_grades(split, self.submissions, self.gradebook, has_pages=bool(pages))
-        render_grades = functools.partial(render_csv, GRADES_HEADER, rows)
+        render_grades = functools.partial(render_csv, list(rows[0]), [list(row.values()) for row in rows])
         yield OutputFile(GRADES_FILE.format(split=split.name), render_grades)
         judge = self.judging.model or (self.last.judge if self.needs_scores else "")
         document = build_gradebook_document(split, self.submissions, self.gradebook, self.last, judge)
@@ -8226,17 +8224,17 @@ class GradeSplit(Command):
         yield from boards[2:]
 
     @functools.cached_property
-    def left(self) -> list[Submission]:
+    def leftovers(self) -> list[Submission]:
         """Those that earlier runs have graded, and this one has not: nothing of them is current."""
         folders = find_files(GRADED_FOLDER.format(split=self.split.name), "*/")
         current = {fold_text(submission.output_folder) for submission in self.submissions}
-        left = []
+        problems = ["no submission of the class has this name any more"]
+        leftovers = []
         for name, path in folders.items() if self.options.submissions else ():
             folder = Path(path).as_posix()
             if fold_text(folder) not in current:
-                problem = "no submission of the class has this name any more"
-                left.append(Submission(name, output_folder=folder, problems=[problem]))
-        return left
+                leftovers.append(Submission(name, output_folder=folder, problems=problems))
+        return leftovers
 
     def list_reports(self) -> Iterator[OutputFile]:
         """Yield the reports on each submission; one that is not graded has a page that says why."""
@@ -8244,12 +8242,12 @@ class GradeSplit(Command):
         name = RESULTS_FILE.format(split=split.name).removesuffix(".json")
         board = LEADERBOARD_FILE.format(split=split.name)
         pages = {"html"} & self.choose_forms(board) if self.options.submissions else set()
-        for submission in [*self.submissions, *self.left]:
+        for submission in [*self.submissions, *self.leftovers]:
             stem = join_folder(submission.output_folder, name)
             forms = find_report_forms(stem)
-            if submission not in self.left:
+            if submission not in self.leftovers:
                 forms = sorted({*pages, *self.choose_forms(stem)})
-            report = build_empty_report(split, submission.name, submission.reasons, submission.found)
+            report = build_empty_report(split, submission)
             if submission.systems and forms:
                 report = build_split_report(
                     split, submission, self.judging, self.people, self.gradebook, self.baseline_part
@@ -8265,11 +8263,10 @@ class GradeSplit(Command):
 
     @functools.cached_property
     def gradebook(self) -> Gradebook:
-        options = self.options
         judged_by = self.judging.sign(RUBRIC)
+        limit = self.options.limit
         return build_gradebook(
-            *(self.split, self.submissions, self.people, self.last, judged_by, options.limit),
-            needs_judge=self.needs_scores,
+            self.split, self.submissions, self.people, self.last, judged_by, limit, self.needs_scores
         )
 
     @functools.cached_property
@@ -8304,7 +8301,7 @@ class GradeSplit(Command):
         for system in self.systems:
             if system.is_judged:
                 generators.update(system.list_generators())
-                warnings += list_missing(system, self.split.criteria)
+                warnings += warn_about_missing(system, self.split.criteria)
         warnings += map(WarningRecord, self.list_obstacles())
         return warnings + warn_about_family(self.judging.model, sorted(generators))
 
@@ -8316,8 +8313,8 @@ class GradeSplit(Command):
         used = set()
         for system in self.systems:
             for answer in system.overridden:
-                used |= {(system.title, answer.question.question_id, name) for name in answer.decisions}
-        unused = [f"{key[1]} of {key[0]}" for key in self.people.overrides if key not in used]
+                used |= {(system.title, answer.id, name) for name in answer.decisions}
+        unused = [f"{row[1]} of {row[0]}" for row in self.people.overrides if row not in used]
         if unused:
             what = f"no effect on answers that are not judged: {shorten_names(unused)}"
             warnings.append(WarningRecord(f"overrides: {what}"))
@@ -8357,10 +8354,6 @@ class GradedAnswer(Judged, gc=False):
     @property
     def cited(self) -> list[str]:
         return sorted(set(self.prediction.evidence_sentences))
-
-    @property
-    def top_document(self) -> str | None:
-        return next(iter(self.prediction.retrieved_ids), None)
 
     def identify(self, criterion: SplitCriterion) -> str:
         """Return the ID that ties people's scores by a criterion to this answer."""
@@ -8442,9 +8435,7 @@ def hash_answer(question: Question, prediction: Prediction, *, covers_citations:
 # -- Scores without a judge
 
 
-def score_answer(
-    question: Question, prediction: Prediction, document: Document, gold_id: str
-) -> GradedAnswer:
+def score_answer(question: Question, prediction: Prediction, document: Document) -> GradedAnswer:
     """Score one answer without a judge: retrieval and, if the question has gold evidence, citations."""
     scores: dict[str, float] = {}
     retrieved = prediction.retrieved_ids
@@ -8454,7 +8445,7 @@ def score_answer(
         cited = citation_scores(question.evidence_sentences, prediction.evidence_sentences)
         for measure, score in zip(CITATION_MEASURES, cited, strict=True):
             scores[measure.name] = score
-    return GradedAnswer(question, prediction, document, gold_id, scores=scores)
+    return GradedAnswer(question, prediction, document, hash_gold(question), scores=scores)
 
 
 # -- What is judged
@@ -8669,7 +8660,7 @@ def add_outcomes(
             request_id = RequestId(system.title, position, criterion.name)
             case = (outcomes or {}).get(request_id, NOT_JUDGED)
         is_asked = is_asked or case.asked
-        decision = decisions.get((system.title, answer.question.question_id, criterion.name))
+        decision = decisions.get((system.title, answer.id, criterion.name))
         found.append((answer, msgspec.structs.replace(decision, judged=case) if decision else case))
     # A system is scored by a model, and what it has missed counts 0, so that a lost call never helps; or by
     # people alone, and an answer on which they have not decided has no score; or by nobody. Then answers that
@@ -8687,7 +8678,7 @@ def add_outcomes(
             answer.scores[criterion.measure.name] = counted.score
 
 
-def add_others(system: System, criteria: Iterable[SplitCriterion], judging: Judging) -> None:
+def add_second_marks(system: System, criteria: Iterable[SplitCriterion], judging: Judging) -> None:
     """Add what second markers say, and the mean by those that have judged all answers that were judged."""
     for criterion, (position, answer) in itertools.product(criteria, enumerate(system.answers)):
         request_id = RequestId(system.title, position, criterion.name)
@@ -8762,16 +8753,9 @@ def build_results(split: Split, system: System, judging: Judging) -> dict[str, A
     answers = system.answers
     cited = [answer for answer in answers if F1_MEASURE.name in answer.scores]
     results: dict[str, Any] = summarize_blocks(system, system.means)
-    results["retrieval"] |= {
-        **{
-            measure.name: sum(answer.scores[measure.name] for answer in answers)
-            for measure in RECALL_MEASURES.values()
-        },
-        "total": len(answers),
-        "per_question": (
-            build_row(answer, RETRIEVAL_MEASURES, retrieved_top_1=answer.top_document) for answer in answers
-        ),
-    }
+    for measure in RECALL_MEASURES.values():
+        results["retrieval"][measure.name] = sum(answer.scores[measure.name] for answer in answers)
+    results["retrieval"] |= {"total": len(answers), "per_question": build_retrieval_rows(answers)}
     results["citation"] |= {
         "total_questions": len(answers),
         "questions_with_evidence": len(cited),
@@ -8793,6 +8777,12 @@ def build_results(split: Split, system: System, judging: Judging) -> dict[str, A
             n_questions = means[RETRIEVAL_MEASURES[0].name].n
             results["slices"][facet][value] = {"questions": n_questions, **summarize_blocks(system, means)}
     return results
+
+
+def build_retrieval_rows(answers: Iterable[GradedAnswer]) -> Iterator[Mapping[str, Any]]:
+    for answer in answers:
+        top_document = next(iter(answer.prediction.retrieved_ids), None)
+        yield build_row(answer, RETRIEVAL_MEASURES, retrieved_top_1=top_document)
 
 
 def summarize_blocks(system: System, means: Mapping[str, Mean]) -> dict[str, dict[str, Any]]:
@@ -8827,7 +8817,7 @@ def list_answers(systems: Iterable[System]) -> list[GradedAnswer]:
 
 
 def list_ids(answers: Iterable[GradedAnswer]) -> list[str]:
-    return [answer.question.question_id for answer in answers]
+    return [answer.id for answer in answers]
 
 
 def summarize_means(means: Mapping[str, Mean], measures: Sequence[Measure]) -> dict[str, Any]:
@@ -8855,7 +8845,7 @@ def sum_scores(answers: Sequence[GradedAnswer], measures: Iterable[Measure]) -> 
 
 def build_row(answer: GradedAnswer, measures: Iterable[Measure], **columns: Any) -> Mapping[str, Any]:
     return {
-        "question_id": answer.question.question_id,
+        "question_id": answer.id,
         "gold_id": answer.gold_id,
         "gold_doc_id": answer.question.doc_id,
         **columns,
@@ -8870,7 +8860,7 @@ def build_judged_row(
     judgement = answer.find_judgement(criterion)
     decision = answer.find_decision(criterion)
     return {
-        "question_id": answer.question.question_id,
+        "question_id": answer.id,
         "gold_id": answer.gold_id,
         "answer_id": answer.identify(criterion),
         criterion.measure.name: answer.scores.get(criterion.measure.name),
@@ -8903,6 +8893,8 @@ def summarize_usage(judging: Judging, outcomes: Iterable[Judgement | None]) -> d
 
 
 class StoredBlock(Record):
+    """A block of a system's results: `run` has the last two fields, the others have some of the first."""
+
     per_question: list[dict[str, Any]] = []
     judge_model: str = ""
     prompt_hash: str = ""
@@ -8913,9 +8905,8 @@ class StoredBlock(Record):
 
 def read_results(file: FileData, problems: list[str]) -> dict[str, Mapping[str, StoredBlock]]:
     systems: dict[str, Mapping[str, StoredBlock]] = {}
-    for name, stored in (
-        parse_value(dict[str, dict[str, StoredBlock | list[Any]]], file, problems) or {}
-    ).items():
+    content = parse_value(dict[str, dict[str, StoredBlock | list[Any]]], file, problems) or {}
+    for name, stored in content.items():
         blocks = {block: content for block, content in stored.items() if isinstance(content, StoredBlock)}
         systems[name] = defaultdict(StoredBlock, blocks)
     return systems
@@ -9036,7 +9027,7 @@ class FoundRow(NamedTuple):
     row: Label
     criterion: str  # its name
     score: float | None
-    keys: Sequence[AnswerKey]
+    answers: Sequence[AnswerKey]
 
 
 class AnswerIndex(NamedTuple):
@@ -9058,7 +9049,6 @@ RUBRIC_NAMES = {"": RUBRIC, "rubric": RUBRIC, RUBRIC.name: RUBRIC}
 def read_people(
     split: Split, submissions: Sequence[Submission], options: SplitOptions, problems: list[str]
 ) -> People:
-    """Read people's decisions and scores, from the files that are named or have the usual names."""
     people = People()
     overrides_file = find_people_file(options.overrides, OVERRIDES_FILE, split)
     labels_file = find_people_file(options.labels, LABELS_FILE, split)
@@ -9093,14 +9083,14 @@ def index_answers(split: Split, submissions: Sequence[Submission], options: Spli
             index.titles[title] = title
         for system, question in itertools.product(submission.systems, split.questions):
             prediction = system.predict(question)
-            key = (system.title, question.question_id)
+            answer = (system.title, question.question_id)
             for covers in forms:
                 answer_id = hash_answer(question, prediction, covers_citations=covers)
-                index.copies[covers, answer_id].append(key)
+                index.copies[covers, answer_id].append(answer)
             if question.rubric and not is_blank(prediction.answer) and options.asks_about(system):
-                index.judged.add(key)
-    for keys in index.copies.values():
-        keys.sort(key=lambda key: compute_draw(key, gold[key[1]]))
+                index.judged.add(answer)
+    for answers in index.copies.values():
+        answers.sort(key=lambda answer: compute_draw(answer, gold[answer[1]]))
     return index
 
 
@@ -9121,11 +9111,11 @@ def read_overrides(path: str, people: People, index: AnswerIndex, problems: list
     rows = read_people_rows(Override, path, people, index, problems)
     first: dict[DecisionKey, FoundRow] = {}
     for found in sorted(rows, key=lambda found: not found.row.system):
-        for title, question_id in found.keys:
-            key = (title, question_id, found.criterion)
-            earlier = first.setdefault(key, found)
+        for title, question_id in found.answers:
+            decision_key = (title, question_id, found.criterion)
+            earlier = first.setdefault(decision_key, found)
             if earlier is found:
-                people.overrides[key] = Decision(found.score or 0, found.row.reason)
+                people.overrides[decision_key] = Decision(found.score or 0, found.row.reason)
             elif bool(earlier.row.system) == bool(found.row.system):
                 what = f"a second decision on {question_id} of {title}"
                 problems.append(f"{found.place}{what}; the first: {earlier.place.rstrip(': ')}")
@@ -9137,17 +9127,18 @@ def read_labels(path: str, people: People, index: AnswerIndex, problems: list[st
     """Read people's scores of drawn answers. A row of the sheet counts for those that were drawn only."""
     rows = read_people_rows(Label, path, people, index._replace(criteria=RUBRIC_NAMES), problems)
     drawn = [found for found in rows if not found.row.why.strip()]
-    first_copies = [found.keys[0] for found in drawn if not found.row.system]
-    last_draw = max((compute_draw(key, index.gold[key[1]]) for key in first_copies), default=b"")
+    first_copies = [found.answers[0] for found in drawn if not found.row.system]
+    last_draw = max((compute_draw(copy, index.gold[copy[1]]) for copy in first_copies), default=b"")
     labels = [found for found in drawn if found.score is not None]
     for found in labels:
         rater = fold_cell(found.row.rater)
-        for key in found.keys:
-            if not found.row.system and compute_draw(key, index.gold[key[1]]) > last_draw:
-                continue  # it is equal to one that was drawn
-            first = people.labels.setdefault(key, {}).setdefault(rater, found)
+        for answer in found.answers:
+            title, question_id = answer
+            if not found.row.system and compute_draw(answer, index.gold[question_id]) > last_draw:
+                continue  # it was not drawn, but is equal to one that was
+            first = people.labels.setdefault(answer, {}).setdefault(rater, found)
             if first is not found:
-                what = f"two scores by {rater or 'the same person'} for {key[1]} of {key[0]}"
+                what = f"two scores by {rater or 'the same person'} for {question_id} of {title}"
                 problems.append(f"{found.place}{what}; the first: {first.place.rstrip(': ')}")
                 break
     people.remarks.append(f"Labels: {len(labels)} in {path}")
@@ -9186,7 +9177,8 @@ def read_people_rows(
     if STRUCK_ROWS in faults:
         people.struck = sorted(index.find_earlier() - index.gold.keys())
     for name, lines in faults.items():
-        people.rejected += lines if name in REJECTED_ROWS else []
+        if name in REJECTED_ROWS:
+            people.rejected += lines
         if name == CONTRADICTIONS:
             people.warnings += map(WarningRecord, shorten_problems(lines))
         elif name in NOTED_ROWS:
@@ -9215,7 +9207,7 @@ NOTED_ROWS = {STRUCK_ROWS, OUTDATED_LABELS}  # there is nothing to do about them
 
 
 def find_row(place: str, row: Label, index: AnswerIndex) -> FoundRow:
-    """Return a row with its score and its answers. Raises ValueError for the one, RowFault for the others."""
+    """Return a row with its score and its answers. Raises ValueError for the score, else RowFault."""
     criterion = index.criteria.get(fold_text(row.criterion))
     if criterion is None:
         known = dict.fromkeys(criterion.name for criterion in index.criteria.values())
@@ -9238,7 +9230,7 @@ def find_row_answers(row: Label, criterion: SplitCriterion, index: AnswerIndex) 
         advice = f"; name one of {shorten_names(own)}" if own else suggest(row.system, index.titles)
         raise RowFault(UNKNOWN_ROWS, f"system {row.system}{advice}")
     copies = index.copies.get((criterion.needs_citations, fold_cell(row.answer_id)), [])
-    equal = [key for key in copies if key[1] == row.question_id and title in ("", key[0])]
+    equal = [copy for copy in copies if copy[1] == row.question_id and title in ("", copy[0])]
     if copies and not equal:
         owner = f"{copies[0][1]} of {copies[0][0]}"
         text = f"answer_id {row.answer_id} is that of {owner}, not of {what}: the row does not count"
@@ -9247,10 +9239,10 @@ def find_row_answers(row: Label, criterion: SplitCriterion, index: AnswerIndex) 
         if isinstance(row, Override):
             raise RowFault(OUTDATED_DECISIONS, f"{what}: copy the new answer_id from the page")
         raise RowFault(OUTDATED_LABELS, what)
-    keys = [(title, row.question_id)] if title else [key for key in equal if key in index.judged]
-    if not keys:
+    answers = [(title, row.question_id)] if title else [copy for copy in equal if copy in index.judged]
+    if not answers:
         raise RowFault(UNJUDGED_ROWS, what)
-    return keys
+    return answers
 
 
 def fold_cell(name: str) -> str:
@@ -9259,12 +9251,9 @@ def fold_cell(name: str) -> str:
     return text.removeprefix("'")
 
 
-def compute_draw(key: AnswerKey, gold_id: str) -> bytes:
-    """Return the key by which answers are drawn: the order is always the same, and as good as random.
-
-    The gold is in it, so that nobody who does not know it can choose a name that is not drawn.
-    """
-    title, question_id = key
+def compute_draw(answer: AnswerKey, gold_id: str) -> bytes:
+    """Return an answer's lot: the lowest are drawn, always the same ones, and as good as random."""
+    title, question_id = answer  # the gold keeps people from choosing a name that is not drawn
     return hashlib.sha256(f"{question_id}\0{title}\0{gold_id}".encode("utf-8", "replace")).digest()
 
 
@@ -9285,7 +9274,7 @@ class PeopleAgreement(NamedTuple):
 
 
 class LabelledAnswer(NamedTuple):
-    """A judged answer that is not blank, with people's scores if it has any."""
+    """A judged answer that is not blank, with its labels if it has any."""
 
     score: float  # the judge's
     document: str
@@ -9300,7 +9289,7 @@ def collect_labels(people: People, systems: Iterable[System]) -> list[LabelledAn
         for answer in system.answers:
             judgement = answer.judgement
             if judgement is not None and judgement is not NO_ANSWER:
-                given = people.labels.get((system.title, answer.question.question_id), {})
+                given = people.labels.get((system.title, answer.id), {})
                 human = mean([row.score or 0 for row in given.values()])
                 new = {rater: row.score or 0 for rater, row in given.items() if id(row) not in counted}
                 answers.append(LabelledAnswer(judgement.score, answer.question.doc_id, human, new))
@@ -9354,10 +9343,7 @@ def measure_gaps(gaps: Sequence[float], clusters: Sequence[Hashable], largest: f
 
 
 def estimate_people_mean(answers: Sequence[LabelledAnswer], n_blank: int) -> tuple[Mean, float | None]:
-    """Return the mean that people would give to all answers, and the judge's weight in it.
-
-    Blank answers, whose score is known, need no label.
-    """
+    """Return the mean that people would give to all answers and blank ones, and the judge's weight in it."""
     scores = [answer.score for answer in answers]
     means = [answer.mean for answer in answers]
     documents = [answer.document for answer in answers]
@@ -9374,20 +9360,17 @@ def estimate_people_mean(answers: Sequence[LabelledAnswer], n_blank: int) -> tup
 
 def build_people_block(people: People, system: System) -> dict[str, Any]:
     found = compare_with_people(people, [system])
-    block = {**people.files[-1].named, **found._asdict(), **build_rates(found.rates)}
-    del block["rates"]
-    return {**block, "ci95_reason": {"weighted_kappa": found.rates["weighted_kappa"].reason}}
+    reasons = {"weighted_kappa": found.rates["weighted_kappa"].reason}
+    return {**people.files[-1].named, **build_agreement_block(found), "ci95_reason": reasons}
 
 
-def build_rates(rates: Mapping[str, Mean]) -> dict[str, Any]:
-    values = {name: rate.value for name, rate in rates.items()}
-    return {**values, "ci95": {name: rate.interval for name, rate in rates.items()}}
+def build_agreement_block(found: PeopleAgreement | JudgeAgreement) -> dict[str, Any]:
+    block = found._asdict()
+    rates = block.pop("rates")
+    block |= {name: rate.value for name, rate in rates.items()}
+    return {**block, "ci95": {name: rate.interval for name, rate in rates.items()}}
 
 
-PEOPLE_HEADER = (
-    *("Answers", "Labels", "Exact", "Within 1"),
-    *("Kappa", "Alpha", "People - judge", "People's mean"),
-)
 MIN_KAPPA = 0.4  # below it agreement is called poor (Fleiss 1981)
 MAX_COMMON = 0.8  # share of the labels that are one level; with more kappa tells little
 MAX_SHIFT = 0.5  # levels between people and judge
@@ -9420,7 +9403,8 @@ def build_people_part(people: People, systems: Sequence[System]) -> Part:
         lines.append(f"Alpha of the {pooled.raters} people among themselves: {alpha}")
     if lacking:
         lines.append(f"n/a, with labels on fewer than {MIN_CLUSTERS} documents: {len(lacking)} systems")
-    return Part("Judge and people", PEOPLE_HEADER, rows, lines)
+    header = ["Answers", "Labels", "Exact", "Within 1", "Kappa", "Alpha", "People - judge", "People's mean"]
+    return Part("Judge and people", header, rows, lines)
 
 
 def describe_reliability(compared: PeopleAgreement) -> list[str]:
@@ -9438,8 +9422,8 @@ def describe_reliability(compared: PeopleAgreement) -> list[str]:
     if kappa.value is not None and not kappa.interval and compared.documents >= MIN_CLUSTERS:
         lines.append(f"Kappa has no interval: {kappa.reason}.")
     if common > MAX_COMMON:
-        labels = f"{common:.0%} of people's labels are {compared.most_common_label}"
-        lines.append(f"{labels}: kappa tells little then; exact agreement is {exact:.0%}.")
+        alike = f"{common:.0%} of people's labels are {compared.most_common_label}"
+        lines.append(f"{alike}: kappa tells little then; exact agreement is {exact:.0%}.")
     gap = compared.rates["people_minus_judge"]
     shift = gap.value or 0
     low, high = gap.interval or (0, 0)
@@ -9476,7 +9460,7 @@ def find_unequal_decisions(
                 others = [other.title for other, copy in group if copy.find_score(criterion) != score]
                 if others and answer.find_decision(criterion):
                     what = f"the same answer (answer_id {answer_id}) keeps another score"
-                    text = f"{answer.question.question_id}: {criterion.prefix}{what}: {shorten_names(others)}"
+                    text = f"{answer.id}: {criterion.prefix}{what}: {shorten_names(others)}"
                     decisions.append((system, answer, text))
     return decisions
 
@@ -9501,9 +9485,8 @@ class JudgeAgreement(NamedTuple):
 def summarize_judges(criterion: Criterion, answers: Iterable[Judged]) -> dict[str, dict[str, Any]]:
     blocks = {}
     for found in compare_judges(criterion, answers):
-        block = {**found._asdict(), **build_rates(found.rates)}
-        del block["name"], block["rates"]
-        blocks[found.name] = block
+        block = build_agreement_block(found)
+        blocks[block.pop("name")] = block
     return blocks
 
 
@@ -9584,49 +9567,52 @@ def describe_stability(row: JudgeAgreement) -> list[str]:
 
 # -- The label sheet
 
-SHEET_HEADER = (
-    *("answer_id", "question_id", "question", "gold_answer", "answer"),
-    *(f"level_{level}" for level in RUBRIC_LEVELS),
-    *("score", "note", "why"),
-)
-
 
 def build_label_sheet(systems: Iterable[System], n_drawn: int) -> str:
     """Return a CSV for people to score answers in without knowing whose they are.
 
-    First come answers that are drawn without replacement over all systems, then at most as many doubtful
-    ones, which say why. Equal answers to a question share a row. Raises UsageError if there are no answers.
+    Equal answers to a question share a row. Raises UsageError if there are no answers.
     """
     answers = {}
     for system in systems:
         for answer in system.answers:
             if answer.question.rubric and not is_blank(answer.prediction.answer):
-                answers[system.title, answer.question.question_id] = answer
+                answers[system.title, answer.id] = answer
     if not answers:
         raise UsageError("no answer is judged, so there is nothing to label: name a system with --judge")
-    drawn = sorted(answers, key=lambda key: compute_draw(key, answers[key].gold_id))
-    rows = {answers[key].identify(RUBRIC): list_sheet_cells(answers[key], "") for key in drawn[:n_drawn]}
-    others = [answers[key] for key in drawn[n_drawn:] if answers[key].identify(RUBRIC) not in rows]
+    names = sorted(answers, key=lambda name: compute_draw(name, answers[name].gold_id))
+    in_order = [answers[name] for name in names]
+    rows = {answer.identify(RUBRIC): build_sheet_row(answer, "") for answer in in_order[:n_drawn]}
+    others = [answer for answer in in_order[n_drawn:] if answer.identify(RUBRIC) not in rows]
     doubtful = [answer for answer in others if describe_doubts(answer)]
     doubtful.sort(key=lambda answer: (-answer.measure_gap(RUBRIC), not answer.flags))
-    for answer in doubtful[:n_drawn]:
+    for answer in doubtful[:n_drawn]:  # below the drawn ones, of which they are no sample
         why = ", ".join(describe_doubts(answer))
-        rows.setdefault(answer.identify(RUBRIC), list_sheet_cells(answer, why))
-    return render_csv(SHEET_HEADER, rows.values())
+        rows.setdefault(answer.identify(RUBRIC), build_sheet_row(answer, why))
+    first, *_ = rows.values()
+    return render_csv(list(first), [list(row.values()) for row in rows.values()])
 
 
-def list_sheet_cells(answer: GradedAnswer, why: str) -> list[object]:
+def build_sheet_row(answer: GradedAnswer, why: str) -> dict[str, object]:
     question = answer.question
     text = answer.prediction.answer[:MAX_ANSWER_CHARS]
     if len(answer.prediction.answer) > MAX_ANSWER_CHARS:
         text += "\n[cut off, as for the judge]"
     levels = question.rubric.level_texts if question.rubric else ()
-    cells = [answer.identify(RUBRIC), question.question_id, question.question, question.answer, text]
-    return [*cells, *levels, "", "", why]
+    return {
+        "answer_id": answer.identify(RUBRIC),
+        "question_id": question.question_id,
+        "question": question.question,
+        "gold_answer": question.answer,
+        "answer": text,
+        **{f"level_{level}": text for level, text in zip(RUBRIC_LEVELS, levels, strict=False)},
+        "score": "",
+        "note": "",
+        "why": why,
+    }
 
 
 def describe_doubts(answer: GradedAnswer) -> list[str]:
-    """Return why a person should look at a judged answer."""
     is_unsupported = bool(answer.gold) and not set(answer.gold) & set(answer.cited)
     cases = {
         f"judges differ ({RUBRIC.describe_marks(answer)})": answer.measure_gap(RUBRIC) >= MIN_GAP,
@@ -9647,41 +9633,35 @@ def describe_doubts(answer: GradedAnswer) -> list[str]:
 LEADERBOARD_MEASURES = (COMBINED_MEASURE, ANSWER_MEASURE, EVIDENCE_MEASURE, F1_MEASURE, *RETRIEVAL_MEASURES)
 COUNTS = {"Judged": "scored", "Missing": "missing", "Flagged": "flagged", "Overridden": "overridden"}
 NOT_ON_CONSOLE = {*COUNTS, "Warnings", "Status", "Reason", RETRIEVAL_MEASURES[0].title}  # it has 100 columns
-GRADES_HEADER = (
-    *("submission", "points", "previous", "system", "status", "reason"),
-    *("flagged", "judges_differ", "decisions", "page"),
-)
 
-# What needs attention
-CHANGED = WarningRecord("Not as in the last run")
-UNGRADED = WarningRecord("Not graded")
-ESCAPED = WarningRecord(
-    "Names with characters that nobody sees, shown as escapes", advice="rename the folder or file"
-)
-OTHER_FORM = WarningRecord("IDs in another form")
-ALL_CITED = WarningRecord("Nearly everything cited")
-UNJUDGED = WarningRecord("Judgements missing", advice="run again, or override them")
-UNANSWERED = WarningRecord("Half of the questions or more not answered")
-NOTHING_RIGHT = WarningRecord(
-    "F1 of 0 with citations", advice="compare their IDs with those of the documents"
-)
-BESIDE = WarningRecord("Files beside, not graded")
-FLAGGED = WarningRecord("Flagged answers", advice="read them and decide")
-DISPUTED = WarningRecord("Judges differ", advice="read the answers and decide")
-EQUAL = WarningRecord("Equal predictions")
-UNEQUAL = WarningRecord("Overridden, but not for all with this answer")
-REJECTED = WarningRecord("Rows of people's files that do not count")
-BEST = WarningRecord("The best system counts", advice="ask for one file, or `final`")
-CONCERNS = (
-    *(CHANGED, UNGRADED, ESCAPED, OTHER_FORM, ALL_CITED, UNJUDGED, UNANSWERED, NOTHING_RIGHT),
-    *(BESIDE, FLAGGED, DISPUTED, EQUAL, BEST, UNEQUAL, REJECTED),
-)
-# Which of these data warnings are, by their kind
-ODDITIES = {OTHER_FORM: (QUESTION_FORM, DOCUMENT_FORM, SENTENCE_FORM), ALL_CITED: (BROAD,)}
 
+class Concern(Enum):
+    """What needs attention, in the order in which the leaderboard says so."""
+
+    CHANGED = WarningRecord("Not as in the last run")
+    UNGRADED = WarningRecord("Not graded")
+    ESCAPED = WarningRecord(
+        "Names with characters that nobody sees, shown as escapes", advice="rename the folder or file"
+    )
+    OTHER_FORM = WarningRecord("IDs in another form")
+    ALL_CITED = WarningRecord("Nearly everything cited")
+    UNJUDGED = WarningRecord("Judgements missing", advice="run again, or override them")
+    UNANSWERED = WarningRecord("Half of the questions or more not answered")
+    NOTHING_RIGHT = WarningRecord(
+        "F1 of 0 with citations", advice="compare their IDs with those of the documents"
+    )
+    BESIDE = WarningRecord("Files beside, not graded")
+    FLAGGED = WarningRecord("Flagged answers", advice="read them and decide")
+    DISPUTED = WarningRecord("Judges differ", advice="read the answers and decide")
+    EQUAL = WarningRecord("Equal predictions")
+    BEST = WarningRecord("The best system counts", advice="ask for one file, or `final`")
+    UNEQUAL = WarningRecord("Overridden, but not for all with this answer")
+    REJECTED = WarningRecord("Rows of people's files that do not count")
+
+
+# The data warnings that are concerns, by their kind
+ODDITIES = {Concern.OTHER_FORM: (QUESTION_FORM, DOCUMENT_FORM, SENTENCE_FORM), Concern.ALL_CITED: (BROAD,)}
 NO_SYSTEM = System("", "", InputFile("", ""), Predictions({}, [], [], []))  # of a submission without any
-# By one of CONCERNS: whose it is, with a link, and a note
-Concerns: TypeAlias = Mapping[WarningRecord, Sequence[LinkCell]]
 
 
 class Grade(NamedTuple):
@@ -9690,10 +9670,11 @@ class Grade(NamedTuple):
     system: System  # NO_SYSTEM if none is graded
     measure: Measure
     judged_by: JudgedBy
-    obstacle: str  # why there are no points; "" if there are
+    obstacle: State | None  # that keeps it from having points
+    obstacle_text: str
     n_missing: int  # judgements
     last: LastGrade
-    concerns: dict[WarningRecord, list[LinkCell]]  # as those of a gradebook
+    concerns: dict[Concern, list[LinkCell]]  # as those of a gradebook
 
     @property
     def points(self) -> float | None:
@@ -9711,23 +9692,27 @@ class Grade(NamedTuple):
     @property
     def reason(self) -> str:
         """Whatever there is to know about the grade."""
-        texts = []
+        texts: list[str] = []
         for concern, cells in self.concerns.items():
             notes = [cell.note for cell in cells[:MAX_NAMES_SHOWN]]
-            notes += [f"... ({len(cells)} in all)"] if len(cells) > len(notes) else []
-            texts.append(": ".join(filter(None, [concern.kind, ", ".join(notes), concern.advice])))
-        if self.obstacle and not {UNGRADED, UNJUDGED} & self.concerns.keys():
-            texts.append(self.obstacle)
+            if len(cells) > len(notes):
+                notes.append(f"... ({len(cells)} in all)")
+            kind = concern.value.kind
+            if concern is Concern.UNGRADED and not (texts or self.system.answers):
+                kind = ""  # the status says it
+            texts.append(": ".join(filter(None, [kind, ", ".join(notes), concern.value.advice])))
+        if self.obstacle and not {Concern.UNGRADED, Concern.UNJUDGED} & self.concerns.keys():
+            texts.append(self.obstacle_text)
         if not self.system.find_mean(F1_MEASURE).is_submitted:
             texts.append("no citations, which counts 0")
-        return "; ".join(texts).removeprefix("" if self.system.answers else f"{UNGRADED.kind}: ")
+        return "; ".join(texts)
 
 
 class Gradebook(NamedTuple):
     """The grades of a class, and what a person should look at."""
 
     grades: dict[str, Grade]  # by submission
-    concerns: Concerns  # of all
+    concerns: dict[Concern, list[LinkCell]]  # of all: whose it is, with a link, and a note
     notice: Notice  # what differs from the last run
     medians: dict[str, Mean]  # of the means by measure
     median: float | None  # of the points
@@ -9741,24 +9726,20 @@ class BoardRow(NamedTuple):
     rank: int | None
     reason: str  # why it has no rank, or a rank with missing judgements
 
-    @property
-    def status(self) -> str:
-        return "graded" if self.system.answers else "not graded"
-
 
 def choose_measure(systems: Sequence[System]) -> Measure:
     """Return the measure that ranks: combined, answer if nothing is cited, F1 without answer scores.
 
     A board may rank by answer alone, points may not: the first late student who cites would change them all.
     """
-    if not has_scores(systems):
+    if not has_answer_scores(systems):
         return F1_MEASURE
     judged = [system for system in systems if system.scored]
     has_evidence = any(system.find_mean(EVIDENCE_MEASURE).is_submitted for system in judged)
     return COMBINED_MEASURE if has_evidence else ANSWER_MEASURE
 
 
-def has_scores(systems: Sequence[System]) -> bool:
+def has_answer_scores(systems: Sequence[System]) -> bool:
     """Return whether a model has judged, or people all answers of a system of each submission."""
     if any(answer.judgement not in (None, NO_ANSWER) for answer in list_answers(systems)):
         return True
@@ -9767,10 +9748,7 @@ def has_scores(systems: Sequence[System]) -> bool:
 
 
 def rank_submissions(submissions: Sequence[Submission]) -> tuple[Measure, list[BoardRow]]:
-    """Return the measure that ranks, and all rows: best first, without a rank last.
-
-    A system without any score has no rank, nor one that lacks what the measure is of.
-    """
+    """Return the measure that ranks, and all rows: best first, without a rank last."""
     measure = choose_measure(list(flatten(submission.systems for submission in submissions)))
     parts = (EVIDENCE_MEASURE, measure) if measure is COMBINED_MEASURE else (measure,)
     values = {}
@@ -9793,8 +9771,8 @@ def rank_submissions(submissions: Sequence[Submission]) -> tuple[Measure, list[B
             rows[system.title] = BoardRow(submission, system, None, reason)
     ranks = rank_systems(dict(sorted(values.items())))
     ranked = [rows[title]._replace(rank=rank) for title, rank in ranks.items()]
-    torn = [row for row in submissions if row.problems]
-    return measure, ranked + [BoardRow(row, NO_SYSTEM, None, row.reasons[0]) for row in torn]
+    faulty = [row for row in submissions if row.problems]
+    return measure, ranked + [BoardRow(row, NO_SYSTEM, None, row.reasons[0]) for row in faulty]
 
 
 def build_gradebook(
@@ -9804,32 +9782,31 @@ def build_gradebook(
     last: LastGradebook,
     judged_by: JudgedBy,
     limit: int | None,
-    *,
-    needs_judge: bool,
+    needs_scores: bool,
 ) -> Gradebook:
     """Grade each submission: by the combined score, or F1 if nobody asked for a judge."""
     systems = list(flatten(submission.systems for submission in submissions))
     # One measure for all, or points would not be comparable; never answer alone (see choose_measure)
-    measure = COMBINED_MEASURE if needs_judge or has_scores(systems) else F1_MEASURE
+    measure = COMBINED_MEASURE if needs_scores or has_answer_scores(systems) else F1_MEASURE
     grades = {}
     for submission in submissions:
         grades[submission.name] = build_grade(split, submission, measure, judged_by, limit)
     notice = compare_with_last(split, grades, last)
     judged = [system for system in systems if system.judged]
-    decisions = find_unequal_decisions(judged, split.criteria)
-    groups = find_equal_predictions(submissions)
-    concerns: dict[WarningRecord, list[LinkCell]] = {concern: [] for concern in CONCERNS}
+    unequal = find_unequal_decisions(judged, split.criteria)
+    equal_groups = find_equal_predictions(submissions)
+    concerns: dict[Concern, list[LinkCell]] = {concern: [] for concern in Concern}
     pages = {submission.name: submission.link_page(split) for submission in submissions}
     for name, note in notice.cases:
         cell = LinkCell(name, pages.get(name, ""), note)
-        concerns[CHANGED].append(cell)
+        concerns[Concern.CHANGED].append(cell)
         if name in grades:
-            grades[name].concerns[CHANGED] = [cell]
+            grades[name].concerns[Concern.CHANGED] = [cell]
     for submission in submissions:
-        for concern, cell in list_concerns(split, submission, groups, decisions):
+        for concern, cell in list_concerns(split, submission, equal_groups, unequal):
             grades[submission.name].concerns.setdefault(concern, []).append(cell)
             concerns[concern].append(cell)
-    concerns[REJECTED] += map(LinkCell, people.rejected)
+    concerns[Concern.REJECTED] += map(LinkCell, people.rejected)
     medians = {}
     for other in split.measures:
         value = find_median(grade.system.find_mean(other).value for grade in grades.values())
@@ -9846,18 +9823,21 @@ def build_grade(
     rivals = [system] if system.name == FINAL_SYSTEM else submission.systems
     n_missing = sum(len(rival.missing) for rival in rivals)
     n_rubrics = sum(question.rubric is not None for question in split.questions)
-    obstacle = ""
+    obstacle = None
+    part = ""
     if not submission.systems:
-        obstacle = State.NOT_GRADED.value
+        obstacle = State.NOT_GRADED
     elif measure is F1_MEASURE:
         n_missing = 0
     elif n_missing:
-        obstacle = State.MISSING_JUDGEMENTS.value
+        obstacle = State.MISSING_JUDGEMENTS
     elif not system.scored:
-        obstacle = State.NOT_JUDGED.value
+        obstacle = State.NOT_JUDGED
     elif limit is not None and limit < n_rubrics:
-        obstacle = f"judged in part, {limit} of {n_rubrics} questions (--limit)"
-    return Grade(system, measure, judged_by, obstacle, n_missing, submission.last, {})
+        obstacle = State.JUDGED_IN_PART
+        part = f", {limit} of {n_rubrics} questions (--limit)"
+    text = obstacle.value + part if obstacle else ""
+    return Grade(system, measure, judged_by, obstacle, text, n_missing, submission.last, {})
 
 
 def find_median(values: Iterable[float | None]) -> float | None:
@@ -9868,38 +9848,35 @@ def find_median(values: Iterable[float | None]) -> float | None:
 def list_concerns(
     split: Split,
     submission: Submission,
-    groups: Iterable[Sequence[System]],
-    decisions: Iterable[tuple[System, GradedAnswer, str]],
-) -> Iterator[tuple[WarningRecord, LinkCell]]:
-    """Yield what about a submission needs attention. `groups` have equal predictions.
-
-    The box on the leaderboard, the console and the reason of the grade are made of the same cells.
-    """
+    equal_groups: Iterable[Sequence[System]],
+    unequal: Iterable[tuple[System, GradedAnswer, str]],
+) -> Iterator[tuple[Concern, LinkCell]]:
+    """Yield what needs attention about a submission, for the box on the leaderboard and for its grade."""
     page = submission.link_page(split)
     for reason in (*submission.reasons, *describe_warnings(submission.notices)):
-        yield UNGRADED, LinkCell(submission.name, page, cut_text(reason))
+        yield Concern.UNGRADED, LinkCell(submission.name, page, cut_text(reason))
     for name in (submission.name, *submission.names):
         if "\\" in name:
-            yield ESCAPED, LinkCell(submission.name, page, name)
+            yield Concern.ESCAPED, LinkCell(submission.name, page, name)
     for system in submission.systems:
         yield from list_system_concerns(split, submission, system)
-        for group in groups:
+        for group in equal_groups:
             others = [other.title for other in group if other is not system]
             if len(others) < len(group):
-                yield EQUAL, LinkCell(choose_title(submission, system), page, shorten_names(others))
+                yield Concern.EQUAL, LinkCell(choose_title(submission, system), page, shorten_names(others))
     if len(submission.systems) > 1 and choose_final(submission) is None:
-        yield BEST, LinkCell(submission.name, page, f"best of {len(submission.systems)} systems")
-    for system, answer, text in decisions:
+        yield Concern.BEST, LinkCell(submission.name, page, f"best of {len(submission.systems)} systems")
+    for system, answer, text in unequal:
         if system.submission == submission.name:
-            page = submission.link_page(split, answer.question.question_id)
-            yield UNEQUAL, LinkCell(submission.name, page, text)
+            page = submission.link_page(split, answer.id)
+            yield Concern.UNEQUAL, LinkCell(submission.name, page, text)
     for name in find_files_beside(split, submission):
-        yield BESIDE, LinkCell(submission.name, page, name)
+        yield Concern.BESIDE, LinkCell(submission.name, page, name)
 
 
 def list_system_concerns(
     split: Split, submission: Submission, system: System
-) -> Iterator[tuple[WarningRecord, LinkCell]]:
+) -> Iterator[tuple[Concern, LinkCell]]:
     page = submission.link_page(split)
     title = choose_title(submission, system)
     for concern in ODDITIES:
@@ -9909,31 +9886,30 @@ def list_system_concerns(
         ids = list_ids(system.find_missing(criterion))
         if ids:
             note = f"{criterion.prefix}{len(ids)} ({shorten_names(ids)})"
-            yield UNJUDGED, LinkCell(title, submission.link_page(split, ids[0]), note, len(ids))
+            yield Concern.UNJUDGED, LinkCell(title, submission.link_page(split, ids[0]), note, len(ids))
     n_blank = sum(is_blank(answer.prediction.answer) for answer in system.answers)
     if 2 * n_blank >= len(system.answers) > 0:
-        yield UNANSWERED, LinkCell(title, page, f"{n_blank} of {len(system.answers)}")
+        yield Concern.UNANSWERED, LinkCell(title, page, f"{n_blank} of {len(system.answers)}")
     f1 = system.find_mean(F1_MEASURE)
     if f1.is_submitted and f1.value == 0:
-        yield NOTHING_RIGHT, LinkCell(title, page)
-    cases = [(FLAGGED, answer, "", ", ".join(answer.flags)) for answer in system.flagged]
+        yield Concern.NOTHING_RIGHT, LinkCell(title, page)
+    for answer in system.flagged:
+        note = f"{answer.id} ({', '.join(answer.flags)})"
+        yield Concern.FLAGGED, LinkCell(title, submission.link_page(split, answer.id), note)
     for answer, criterion in system.disputed:
-        cases.append((DISPUTED, answer, criterion.prefix, criterion.describe_marks(answer)))
-    for concern, answer, prefix, why in cases:
-        name = answer.question.question_id
-        yield concern, LinkCell(title, submission.link_page(split, name), f"{prefix}{name} ({why})")
+        note = f"{criterion.prefix}{answer.id} ({criterion.describe_marks(answer)})"
+        yield Concern.DISPUTED, LinkCell(title, submission.link_page(split, answer.id), note)
 
 
 def choose_title(submission: Submission, system: System) -> str:
     return system.title if len(submission.systems) > 1 else submission.name
 
 
-def list_oddities(system: System, concern: WarningRecord) -> list[WarningRecord]:
-    """Return the data warnings of a system that are of a kind that needs attention."""
+def list_oddities(system: System, concern: Concern) -> list[WarningRecord]:
     return [oddity for oddity in system.oddities if oddity.kind in ODDITIES[concern] and oddity.cases]
 
 
-def build_attention_part(concerns: Concerns) -> Part:
+def build_attention_part(concerns: Mapping[Concern, Sequence[LinkCell]]) -> Part:
     """Return the box on top of the leaderboard, with at most ten cases of a kind."""
     rows: list[list[Cell]] = []
     for concern, cells in concerns.items():
@@ -9941,8 +9917,8 @@ def build_attention_part(concerns: Concerns) -> Part:
         if len(cells) > len(shown):
             shown.append(LinkCell(f"and {len(cells) - len(shown)} more"))
         if shown:
-            what = f"{concern.kind}: {sum(cell.n_cases for cell in cells)}"
-            rows.append([concern._replace(kind=what).describe(), shown])
+            what = f"{concern.value.kind}: {sum(cell.n_cases for cell in cells)}"
+            rows.append([concern.value._replace(kind=what).describe(), shown])
     return Part("Needs attention", ["What", "Where"], rows, place="box")
 
 
@@ -9994,7 +9970,8 @@ def build_board(split: Split, rows: Sequence[BoardRow], measures: Sequence[Measu
     for row in rows:
         rank: Cell = "n/a" if row.rank is None else row.rank
         name = LinkCell(row.submission.name, row.submission.link_page(split))
-        named.append(([rank, name, row.system.name, row.status], row.system.means))
+        status = "graded" if row.system.answers else State.NOT_GRADED.value
+        named.append(([rank, name, row.system.name, status], row.system.means))
     header = ["Rank", "Submission", "System", "Status"]
     # Only the measure that ranks has intervals: with all of them the table is wider than a window
     board = build_means_part("Leaderboard", header, named, measures, n_names=3, widest=widest)
@@ -10018,7 +9995,8 @@ def build_leaderboard_row(row: BoardRow, measures: Iterable[Measure]) -> dict[st
     """Return a row of the CSV by column."""
     low, high = row.system.find_mean(COMBINED_MEASURE).interval or (None, None)
     cells: dict[str, object] = {"rank": row.rank, "submission": row.submission.name}
-    cells |= {"system": row.system.name, "status": row.status, "combined": None, "low": low, "high": high}
+    status = "graded" if row.system.answers else State.NOT_GRADED.value
+    cells |= {"system": row.system.name, "status": status, "combined": None, "low": low, "high": high}
     for measure in measures:
         name = measure.name if measure in RETRIEVAL_MEASURES else measure.title.lower()
         cells[name] = row.system.find_mean(measure).value
@@ -10061,24 +10039,28 @@ def choose_final(submission: Submission) -> System | None:
 
 def list_grades(
     split: Split, submissions: Sequence[Submission], gradebook: Gradebook, *, has_pages: bool
-) -> Iterator[list[object]]:
+) -> list[dict[str, object]]:
+    rows = []
     for submission in sorted(submissions, key=lambda row: (row.name.casefold(), row.name)):
         grade = gradebook.grades[submission.name]
-        status = "graded" if submission.systems else "not graded"
-        n_flagged = sum(len(system.flagged) for system in submission.systems)
-        page = submission.name_page(split) if has_pages else ""
-        previous = next((points for points in grade.history if points != grade.points), None)
-        row: list[object] = [submission.name, grade.points, previous, grade.system.name]
-        n_disputed = sum(len(system.disputed) for system in submission.systems)
-        n_decisions = sum(len(answer.decisions) for answer in grade.system.answers)
-        yield [*row, status, grade.reason, n_flagged, n_disputed, n_decisions, page]
+        row: dict[str, object] = {
+            "submission": submission.name,
+            "points": grade.points,
+            "previous": next((points for points in grade.history if points != grade.points), None),
+            "system": grade.system.name,
+            "status": "graded" if submission.systems else State.NOT_GRADED.value,
+            "reason": grade.reason,
+            "flagged": sum(len(system.flagged) for system in submission.systems),
+            "judges_differ": sum(len(system.disputed) for system in submission.systems),
+            "decisions": sum(len(answer.decisions) for answer in grade.system.answers),
+            "page": submission.name_page(split) if has_pages else "",
+        }
+        rows.append(row)
+    return rows
 
 
 def build_question_part(split: Split, gradebook: Gradebook) -> Part:
-    """Return how the class did on each question: those that good students fail come first.
-
-    The correlation is Pearson's, of a question's scores with the means of the same students' other questions.
-    """
+    """Return how the class did on each question: those that good students fail come first."""
     systems = [grade.system for grade in gradebook.grades.values() if grade.system.scored]
     part = Part("Questions", place="folded", main_columns=("Question", "Mean", "Correlation"))
     if len(systems) < MIN_CLASS:
@@ -10091,7 +10073,7 @@ def build_question_part(split: Split, gradebook: Gradebook) -> Part:
         own = column[is_known]
         if len(own):
             others = (np.nansum(scores, axis=1)[is_known] - own) / (counts[is_known] - 1)
-            correlation = compute_correlation(own, others)
+            correlation = compute_correlation(own, others)  # Pearson's
             cells: list[Cell] = [question.question_id, question.question, len(own)]
             cells.append(MeanCell(float(own.mean()), None, 2))
             cells += [f"{100 * np.mean(own == level):.0f}%" for level in (1, TOP_SCORE)]
@@ -10126,7 +10108,7 @@ def find_basis(grade: Grade) -> dict[str, dict[str, str]]:
     predictions = {}
     decisions = {}
     for answer in grade.system.answers:
-        name = answer.question.question_id
+        name = answer.id
         decision = answer.find_decision(RUBRIC)
         sentences = answer.document.sentences or {}
         evidence[name] = hash_texts(answer.gold_id, *(sentences.get(gold, "") for gold in answer.gold))
@@ -10156,7 +10138,7 @@ def hash_texts(*texts: str) -> str:
 def explain_change(grade: Grade) -> dict[str, str]:
     """Return why points differ from the last ones: each kind of reason, also with its questions."""
     if grade.points is None:
-        return {grade.obstacle: grade.obstacle}
+        return {grade.obstacle_text: grade.obstacle_text}
     reasons = {}
     seen: set[str] = set()
     for kind, now in find_basis(grade).items():
@@ -10168,8 +10150,8 @@ def explain_change(grade: Grade) -> dict[str, str]:
             is_named = kind in (GOLD_CHANGED, ANSWERS_CHANGED, DECISIONS)
             reasons[reason] = f"{reason}: {shorten_names(changed)}" if is_named else reason
     if grade.last.points is None:
-        is_judged = grade.last.obstacle == State.MISSING_JUDGEMENTS.value
-        arrived = "judgements arrived" if is_judged else f"was {grade.last.obstacle}"
+        lacked = grade.last.obstacle == State.MISSING_JUDGEMENTS.value
+        arrived = "judgements arrived" if lacked else f"was {grade.last.obstacle}"
         reasons[arrived] = arrived
     return reasons or {"judged again": "judged again"}
 
@@ -10266,7 +10248,7 @@ def build_gradebook_document(
         grades[submission.name] = {
             "folder": make_relative(submission.path) if was_graded else "",
             "points": grade.points,
-            "obstacle": grade.obstacle,
+            "obstacle": grade.obstacle_text,
             "history": grade.history,
             "basis": submission.last.basis if grade.points is None else find_basis(grade),
         }
@@ -10376,12 +10358,11 @@ def describe_cases(system: System) -> list[str]:
     lines = []
     for answer in system.flagged:
         if not answer.failure:
-            name = answer.question.question_id
             score = "no score" if answer.score is None else f"{answer.score:.3g}"
-            lines.append(f"Flagged {name} ({', '.join(answer.flags)}): {score}")
+            lines.append(f"Flagged {answer.id} ({', '.join(answer.flags)}): {score}")
     for answer, criterion in system.disputed if not system.submission else ():  # no student's page has them
         marks = f"{criterion.prefix}{criterion.describe_marks(answer)}"
-        lines.append(f"Judges differ: {answer.question.question_id}: {marks}")
+        lines.append(f"Judges differ: {answer.id}: {marks}")
     return lines + describe_decisions(system)
 
 
@@ -10393,12 +10374,11 @@ def describe_decisions(system: System) -> list[str]:
             judgement = answer.find_judgement(criterion)
             by_judge = f"the judge's {criterion.format_score(judgement)}" if judgement else "no score"
             text = f"{criterion.format_score(decision)} instead of {by_judge}: {decision.reason}"
-            lines.append(f"Overridden {answer.question.question_id}: {criterion.prefix}{text}")
+            lines.append(f"Overridden {answer.id}: {criterion.prefix}{text}")
     return lines
 
 
-def list_missing(system: System, criteria: Iterable[SplitCriterion]) -> list[WarningRecord]:
-    """Return a warning that names the answers without a score."""
+def warn_about_missing(system: System, criteria: Iterable[SplitCriterion]) -> list[WarningRecord]:
     warnings = []
     for criterion in criteria:
         counts = "each counts 0" if criterion in system.judged else "without a score"
@@ -10433,8 +10413,7 @@ def describe_certainty(
     n_tested = Counter(row.measure.name for row in differences if row.p is not None)
     n_pairs = min(n_tested.values(), default=0)
     if n_pairs * 2.0 ** (1 - n_documents) > MAX_P:  # times the smallest possible p
-        reason = f"too few documents ({n_documents})"
-        lines.append(f"No difference can be significant: {reason}.")
+        lines.append(f"No difference can be significant: too few documents ({n_documents}).")
     return lines
 
 
@@ -10472,14 +10451,14 @@ def find_report_forms(stem: str) -> list[str]:
     return [form for form in REPORT_FORMATS if os.path.isfile(name_report(stem, form))]
 
 
-def build_empty_report(split: Split, name: str, reasons: Iterable[str], found: Sequence[str] = ()) -> Report:
-    """Return the report on a submission that cannot be graded: why, and what was found."""
-    lines = [f"This submission is not graded: {reason}." for reason in reasons]
-    if found:
+def build_empty_report(split: Split, submission: Submission) -> Report:
+    """Return the report on a submission that cannot be graded."""
+    lines = [f"This submission is not graded: {reason}." for reason in submission.reasons]
+    if submission.found:
         expected = PREDICTIONS_FILE.format(split=split.name, system="NAME")
-        lines += [f"Found: {shorten_names(found)}.", f"Expected: {expected}."]
+        lines += [f"Found: {shorten_names(submission.found)}.", f"Expected: {expected}."]
     part = Part("Not graded", lines=lines, place="box")
-    title = f"Evaluation of the {split.name} split: {name}"
+    title = f"Evaluation of the {split.name} split: {submission.name}"
     return Report(title, [part], header=list_csv_header(split.measures, split.criteria, split.further))
 
 
@@ -10534,7 +10513,7 @@ def list_page_warnings(split: Split, submission: Submission) -> list[str]:
     lines = [*prefix_lines("not graded", submission.reasons), *describe_warnings(submission.warnings)]
     lines += prefix_lines("a file beside, not graded", find_files_beside(split, submission))
     for system in submission.systems:
-        lines += describe_warnings(list_missing(system, split.criteria))
+        lines += describe_warnings(warn_about_missing(system, split.criteria))
     return lines
 
 
@@ -10551,17 +10530,15 @@ def find_distributions(systems: Iterable[System]) -> dict[str, Distribution]:
 
 
 def list_first_parts(split: Split, submission: Submission, gradebook: Gradebook) -> list[Part]:
-    """Return what a student's page shows first: mistaken IDs, the grade, and how to appeal.
-
-    Mistaken IDs come before the grade, and nowhere else, since they explain it: all citations are wrong.
-    """
+    """Return what a student's page shows first: mistaken IDs, which explain the grade, it, and appeals."""
     grade = gradebook.grades[submission.name]
     system = grade.system
     measure = grade.measure
     forms = []
     for own in submission.systems:
-        forms += describe_warnings(list_warnings(own.file.file, list_oddities(own, OTHER_FORM)))
-    points = f"not final: {grade.obstacle}"
+        oddities = list_oddities(own, Concern.OTHER_FORM)
+        forms += describe_warnings(list_warnings(own.file.file, oddities))
+    points = f"not final: {grade.obstacle_text}"
     if grade.n_missing:
         points = f"not final: {grade.n_missing} judgement{'s' * (grade.n_missing > 1)} missing"
     elif grade.points is not None:
@@ -10582,7 +10559,7 @@ def list_first_parts(split: Split, submission: Submission, gradebook: Gradebook)
     appeal = [line for line in map(str.strip, text.splitlines()) if line]
     appeal.append("Name the question and the answer ID, which is at the end of each answer below.")
     return [
-        Part(OTHER_FORM.kind, lines=forms, place="box"),
+        Part(Concern.OTHER_FORM.value.kind, lines=forms, place="box"),
         made_of._replace(lines=lines, place="head"),
         Part("How to appeal", lines=appeal, place="first"),
     ]
@@ -10609,9 +10586,7 @@ def build_origins_part(split: Split, files: Iterable[InputFile]) -> Part:
 
 
 def list_csv_header(
-    measures: Iterable[Measure],
-    criteria: Sequence[SplitCriterion],
-    further: Iterable[str] = FURTHER_COLUMNS,
+    measures: Iterable[Measure], criteria: Sequence[SplitCriterion], further: Iterable[str] = FURTHER_COLUMNS
 ) -> list[str]:
     return [
         *("question_id", "system", "doc_id", *SHOWN_FACETS),
