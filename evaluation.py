@@ -8207,7 +8207,6 @@ class GradeSplit(Command):
         return {*self.options.report, *find_report_forms(stem)}
 
     def list_class_files(self) -> Iterator[OutputFile]:
-        """Yield the leaderboard and the grades; with --report html also the leaderboard's page."""
         split = self.split
         stem = LEADERBOARD_FILE.format(split=split.name)
         pages = {"html"} & self.choose_forms(stem)
@@ -8382,10 +8381,6 @@ class GradedAnswer(Judged, gc=False):
         return self.find_judgement(RUBRIC)
 
     @property
-    def failure(self) -> Failure | None:
-        return self.find_failure(RUBRIC)
-
-    @property
     def score(self) -> float | None:
         return self.find_score(RUBRIC)
 
@@ -8408,7 +8403,12 @@ class GradedAnswer(Judged, gc=False):
         return citations
 
 
-CITATION_KINDS = ("right", "missed", "not_in_gold", "invented")
+CITATION_KINDS = {  # with their titles
+    "right": "Citations right",
+    "missed": "Citations missed",
+    "not_in_gold": "Citations not in gold",
+    "invented": "Citations not in the document",
+}
 
 
 # The gold_id tells whether a question is still the same one: baseline and gradebook compare it, so it changes
@@ -8436,7 +8436,6 @@ def hash_answer(question: Question, prediction: Prediction, *, covers_citations:
 
 
 def score_answer(question: Question, prediction: Prediction, document: Document) -> GradedAnswer:
-    """Score one answer without a judge: retrieval and, if the question has gold evidence, citations."""
     scores: dict[str, float] = {}
     retrieved = prediction.retrieved_ids
     for k, measure in RECALL_MEASURES.items():  # whole numbers, as there is one gold document
@@ -8452,8 +8451,6 @@ def score_answer(question: Question, prediction: Prediction, document: Document)
 
 
 class SplitCriterion(Criterion, frozen=True, kw_only=True):
-    """A criterion for the answers to a split's questions."""
-
     prepare: Callable[[Split, Question, Prediction], Case | None]  # None: nothing to judge, counts nowhere
     block: str  # of the results file
     columns: Sequence[str]  # of the CSV file, beside that of the measure: keys of its rows in the results
@@ -8476,8 +8473,6 @@ def prepare_rubric(_: Split, question: Question, prediction: Prediction) -> Case
 
 
 NOT_JUDGED = Failure(State.NOT_JUDGED.value, asked=False)
-NOTHING_CITED = Judgement(0, "Nothing is cited.", is_certain=True)
-NO_SUCH_SENTENCE = Judgement(0, "The document has none of the cited sentences.", is_certain=True)
 
 
 def prepare_support(split: Split, question: Question, prediction: Prediction) -> Case | None:
@@ -8485,10 +8480,13 @@ def prepare_support(split: Split, question: Question, prediction: Prediction) ->
     if is_blank(texts["answer"]):
         return None
     if not prediction.evidence_sentences:
-        return NOTHING_CITED if question.evidence_sentences else None
+        lacks_citations = bool(question.evidence_sentences)
+        return Judgement(0, "Nothing is cited.", is_certain=True) if lacks_citations else None
     cited = find_cited_sentences(split, question, prediction)
+    if cited.texts is None:
+        return None
     if not cited.texts:
-        return None if cited.texts is None else NO_SUCH_SENTENCE
+        return Judgement(0, "The document has none of the cited sentences.", is_certain=True)
     sentences = "\n".join(f"{name}: {text}" for name, text in cited.texts.items())
     shown = {"sentences": sentences[:MAX_ANSWER_CHARS], "doc_id": cited.doc_id}  # the judge sees no doc_id
     return Task("support", texts | shown)
@@ -8596,7 +8594,6 @@ def find_cited_sentences(split: Split, question: Question, prediction: Predictio
 def read_criteria(
     options: SplitOptions, functions: Collection[str], problems: list[str]
 ) -> list[SplitCriterion]:
-    """Return what is judged: the rubric, built-in criteria that are named, and those of the user's own."""
     named = {"support": SUPPORT} if options.judge_support else {}
     values = []
     for value in options.criteria:
@@ -8821,7 +8818,6 @@ def list_ids(answers: Iterable[GradedAnswer]) -> list[str]:
 
 
 def summarize_means(means: Mapping[str, Mean], measures: Sequence[Measure]) -> dict[str, Any]:
-    """Return each mean by its key in the results file, their intervals, and why one has none."""
     block: dict[str, Any] = {"ci95": {}}
     reasons = {}
     for measure in measures:
@@ -8976,7 +8972,6 @@ def read_baseline(options: SplitOptions, problems: list[str]) -> Mapping[str, St
 def build_baseline_part(
     path: str | None, developments: Mapping[str, Development], new: Iterable[str] = ()
 ) -> Part:
-    """Return the changes of each system since the baseline; nothing without a baseline."""
     if not path:
         return Part("")
     rows: list[list[Cell]] = []
@@ -9008,8 +9003,6 @@ DecisionKey: TypeAlias = tuple[str, str, str]  # the same, and the name of a cri
 
 
 class People(msgspec.Struct):
-    """People's decisions about the answers of a run."""
-
     overrides: dict[DecisionKey, Decision] = {}
     labels: dict[AnswerKey, dict[str, FoundRow]] = {}  # by rater; equal answers may share one
     files: list[InputFile] = []  # that of labels is the last one
@@ -9021,8 +9014,6 @@ class People(msgspec.Struct):
 
 
 class FoundRow(NamedTuple):
-    """A row of people's files with its answers."""
-
     place: str  # "labels.csv:2: "
     row: Label
     criterion: str  # its name
@@ -9170,26 +9161,34 @@ def read_people_rows(
         try:
             complete.append(find_row(place, row, index))
         except RowFault as fault:
-            kind_of_fault, text = fault.args
-            faults[kind_of_fault].append(f"{place}{text}")
+            faults[fault.kind].append(place + fault.text)
         except ValueError as error:
             problems.append(f"{place}{error}")
-    if STRUCK_ROWS in faults:
-        people.struck = sorted(index.find_earlier() - index.gold.keys())
-    for name, lines in faults.items():
-        if name in REJECTED_ROWS:
-            people.rejected += lines
-        if name == CONTRADICTIONS:
-            people.warnings += map(WarningRecord, shorten_problems(lines))
-        elif name in NOTED_ROWS:
-            people.notes.append(WarningRecord(name, lines, file=path).describe())
-        else:
-            people.warnings.append(WarningRecord(name, lines, file=path))
+    add_faults(faults, path, people, index)
     return complete
 
 
+def add_faults(faults: Mapping[str, list[str]], path: str, people: People, index: AnswerIndex) -> None:
+    for kind, lines in faults.items():
+        fault = WarningRecord(kind, lines, file=path)
+        if kind == STRUCK_ROWS:
+            people.struck = sorted(index.find_earlier() - index.gold.keys())
+        if kind in REJECTED_ROWS:
+            people.rejected += lines
+        if kind == CONTRADICTIONS:
+            people.warnings += map(WarningRecord, shorten_problems(lines))
+        elif kind in NOTED_ROWS:
+            people.notes.append(fault.describe())
+        else:
+            people.warnings.append(fault)
+
+
 class RowFault(Exception):
-    """A row of people's files does not count: the kind of fault, and what is wrong."""
+    """A row of people's files does not count."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        self.kind = kind
+        self.text = text
 
 
 UNKNOWN_ROWS = "rows for unknown systems or questions, which do not count"
@@ -9207,18 +9206,13 @@ NOTED_ROWS = {STRUCK_ROWS, OUTDATED_LABELS}  # there is nothing to do about them
 
 
 def find_row(place: str, row: Label, index: AnswerIndex) -> FoundRow:
-    """Return a row with its score and its answers. Raises ValueError for the score, else RowFault."""
+    """Return a row with its score and its answers. Raises ValueError for the score, RowFault otherwise."""
     criterion = index.criteria.get(fold_text(row.criterion))
     if criterion is None:
         known = dict.fromkeys(criterion.name for criterion in index.criteria.values())
         advice = f"criterion {row.criterion}; the criteria are {shorten_names(list(known))}"
         raise RowFault(UNKNOWN_CRITERIA, advice)
     score = None if row.score is None else criterion.parse_score(row.score)
-    return FoundRow(place, row, criterion.name, score, find_row_answers(row, criterion, index))
-
-
-def find_row_answers(row: Label, criterion: SplitCriterion, index: AnswerIndex) -> list[AnswerKey]:
-    """Return the answers that a row is about. Raises RowFault if there are none."""
     what = f"{row.question_id} {row.system}".strip()
     title = index.titles.get(row.system, "")
     if row.question_id not in index.gold:
@@ -9242,7 +9236,7 @@ def find_row_answers(row: Label, criterion: SplitCriterion, index: AnswerIndex) 
     answers = [(title, row.question_id)] if title else [copy for copy in equal if copy in index.judged]
     if not answers:
         raise RowFault(UNJUDGED_ROWS, what)
-    return answers
+    return FoundRow(place, row, criterion.name, score, answers)
 
 
 def fold_cell(name: str) -> str:
@@ -9377,7 +9371,6 @@ MAX_SHIFT = 0.5  # levels between people and judge
 
 
 def build_people_part(people: People, systems: Sequence[System]) -> Part:
-    """Return how far judge and people agree, over all judged answers and for each system with labels."""
     judged = [system for system in systems if any(answer.judgement for answer in system.answers)]
     pooled = compare_with_people(people, judged) if people.labels and judged else None
     if not pooled or not pooled.labels:
@@ -9473,8 +9466,6 @@ MAX_LEVEL_SHARE = 0.8  # of scores that are one level; above it alpha tells litt
 
 
 class JudgeAgreement(NamedTuple):
-    """How far the judge agrees with itself or with a second marker."""
-
     name: str  # ITSELF, or the marker's
     answers: int
     scores_of_each: int
@@ -9554,7 +9545,6 @@ def build_judges_part(criteria: Iterable[Criterion], answers: Sequence[Judged]) 
 
 
 def describe_stability(row: JudgeAgreement) -> list[str]:
-    """Return a sentence about a judge that does not give its own scores again."""
     alpha = row.rates["krippendorff_alpha"].value
     if alpha is None or alpha >= MIN_ALPHA:
         return []
@@ -9763,7 +9753,7 @@ def rank_submissions(submissions: Sequence[Submission]) -> tuple[Measure, list[B
                 outcomes = flatten(answer.outcomes.values() for answer in system.answers)
                 n_missing = sum(isinstance(outcome, Failure) for outcome in outcomes)
                 reason = f"judgements missing: {n_missing}, e.g. "
-                reason += (system.missing[0].failure or NOT_JUDGED).reason
+                reason += (system.missing[0].find_failure(RUBRIC) or NOT_JUDGED).reason
             elif not is_judged:
                 reason = "not judged"
             elif not has_all:
@@ -9910,7 +9900,6 @@ def list_oddities(system: System, concern: Concern) -> list[WarningRecord]:
 
 
 def build_attention_part(concerns: Mapping[Concern, Sequence[LinkCell]]) -> Part:
-    """Return the box on top of the leaderboard, with at most ten cases of a kind."""
     rows: list[list[Cell]] = []
     for concern, cells in concerns.items():
         shown = list(cells[:MAX_NAMES_SHOWN])
@@ -9932,7 +9921,6 @@ def narrow_attention(attention: Part) -> Part:
 def build_leaderboard(
     split: Split, submissions: Sequence[Submission], judging: Judging, people: People, gradebook: Gradebook
 ) -> Report:
-    """Return the leaderboard: a row for each system of each submission, best first."""
     measure, rows = rank_submissions(submissions)
     systems = [row.system for row in rows if row.system is not NO_SYSTEM]
     more_measures = [criterion.measure for criterion in split.criteria if criterion is not RUBRIC]
@@ -10012,7 +10000,6 @@ def list_marker_measures(judging: Judging) -> list[Measure]:
 
 
 def narrow_leaderboard(board: Part, judging: Judging) -> Part:
-    """Return the leaderboard with the columns that fit on a console."""
     wide = {measure.title for measure in list_marker_measures(judging)}
     narrow = board.select(set(board.header) - NOT_ON_CONSOLE - wide)
     if narrow.rows and "\n\n" in render_text_table(narrow):  # too wide for one table
@@ -10294,50 +10281,49 @@ def render_split_text(submission: Submission, split: Split) -> str:
 def render_system(system: System) -> str:
     """Return one system's blocks, as the course defines them."""
     answers = system.answers
-    averages = []
-    for measure in CITATION_MEASURES:
-        averages.append(f"Average {measure.title}: {format_mean(system, measure, 4)}")
-    text = f"""{render_title(escape_console(f"Evaluating: {system.file.file}"))}
-Loaded predictions for {len(system.predictions.rows) + len(system.predictions.unknown)} questions
-{render_title("RETRIEVAL EVALUATION RESULTS")}
-Total Questions: {len(answers)}
-
-{chr(10).join(list_retrieval_lines(system))}
-{render_title("CITATION EVALUATION RESULTS")}
-Total Questions: {len(answers)}
-Questions with Evidence: {sum(bool(answer.question.evidence_sentences) for answer in answers)}
-
---- OVERALL CITATION METRICS (all questions) ---
-{chr(10).join(averages)}"""
-    if not system.is_judged:
-        return text
-    text += f"""
-{render_title("LLM_JUDGE EVALUATION RESULTS")}
-Total Questions: {len(answers)}
-Questions with Rubrics: {sum(answer.question.rubric is not None for answer in answers)}
-Lambda Weight (answer vs evidence): {ANSWER_WEIGHT:.2f}
-
---- OVERALL SCORES ---
-Average Answer Score (1-5): {format_mean(system, ANSWER_MEASURE, 2)}
-Average Evidence Score (0-1): {format_mean(system, EVIDENCE_MEASURE, 4)}
-Average Combined Score (0-1): {format_mean(system, COMBINED_MEASURE, 2)}"""
-    for criterion in system.judged_beside:
-        measure = criterion.measure
-        lowest = min(PROMPTS[criterion.prompt].choices.values())
-        text += f"\nAverage {measure.title} ({lowest}-{measure.highest:g}): {format_mean(system, measure, 2)}"
-    remarks = [*describe_scored(system), *describe_cases(system)]
-    return "\n".join([text, *map(escape_console, remarks)])
-
-
-def list_retrieval_lines(system: System) -> list[str]:
-    lines = []
+    lines = [
+        render_title(escape_console(f"Evaluating: {system.file.file}")),
+        f"Loaded predictions for {len(system.predictions.rows) + len(system.predictions.unknown)} questions",
+        render_title("RETRIEVAL EVALUATION RESULTS"),
+        f"Total Questions: {len(answers)}\n",
+    ]
     for measure in RETRIEVAL_MEASURES:
         mean = format_mean(system, measure, 4)
         if measure in RECALL_MEASURES.values():
-            n_hits = sum(answer.scores[measure.name] for answer in system.answers)
-            mean = f"{n_hits:.0f}/{len(system.answers)} = {format_mean(system, measure, 2)}%"
+            n_hits = sum(answer.scores[measure.name] for answer in answers)
+            mean = f"{n_hits:.0f}/{len(answers)} = {format_mean(system, measure, 2)}%"
         lines.append(f"{measure.title.removesuffix(' %')}: {mean}")
-    return lines
+    lines += [
+        render_title("CITATION EVALUATION RESULTS"),
+        f"Total Questions: {len(answers)}",
+        f"Questions with Evidence: {sum(bool(answer.question.evidence_sentences) for answer in answers)}",
+        "\n--- OVERALL CITATION METRICS (all questions) ---",
+    ]
+    for measure in CITATION_MEASURES:
+        lines.append(f"Average {measure.title}: {format_mean(system, measure, 4)}")
+    if system.is_judged:
+        lines += list_judge_lines(system)
+    return "\n".join(lines)
+
+
+def list_judge_lines(system: System) -> list[str]:
+    n_rubrics = sum(answer.question.rubric is not None for answer in system.answers)
+    lines = [
+        render_title("LLM_JUDGE EVALUATION RESULTS"),
+        f"Total Questions: {len(system.answers)}",
+        f"Questions with Rubrics: {n_rubrics}",
+        f"Lambda Weight (answer vs evidence): {ANSWER_WEIGHT:.2f}",
+        "\n--- OVERALL SCORES ---",
+        f"Average Answer Score (1-5): {format_mean(system, ANSWER_MEASURE, 2)}",
+        f"Average Evidence Score (0-1): {format_mean(system, EVIDENCE_MEASURE, 4)}",
+        f"Average Combined Score (0-1): {format_mean(system, COMBINED_MEASURE, 2)}",
+    ]
+    for criterion in system.judged_beside:
+        measure = criterion.measure
+        lowest = min(PROMPTS[criterion.prompt].choices.values())
+        mean = format_mean(system, measure, 2)
+        lines.append(f"Average {measure.title} ({lowest}-{measure.highest:g}): {mean}")
+    return [*lines, *map(escape_console, [*describe_scored(system), *describe_cases(system)])]
 
 
 def format_mean(system: System, measure: Measure, digits: int) -> str:
@@ -10357,7 +10343,7 @@ def describe_cases(system: System) -> list[str]:
     """Return the answers that a person should look at: flagged, judged differently, and decided on."""
     lines = []
     for answer in system.flagged:
-        if not answer.failure:
+        if not answer.find_failure(RUBRIC):
             score = "no score" if answer.score is None else f"{answer.score:.3g}"
             lines.append(f"Flagged {answer.id} ({', '.join(answer.flags)}): {score}")
     for answer, criterion in system.disputed if not system.submission else ():  # no student's page has them
@@ -10452,7 +10438,6 @@ def find_report_forms(stem: str) -> list[str]:
 
 
 def build_empty_report(split: Split, submission: Submission) -> Report:
-    """Return the report on a submission that cannot be graded."""
     lines = [f"This submission is not graded: {reason}." for reason in submission.reasons]
     if submission.found:
         expected = PREDICTIONS_FILE.format(split=split.name, system="NAME")
@@ -10566,7 +10551,6 @@ def list_first_parts(split: Split, submission: Submission, gradebook: Gradebook)
 
 
 def build_run_facts(split: Split, systems: Sequence[System], judging: Judging) -> dict[str, str]:
-    """Return what was graded and judged, for the top of a page."""
     judgements = [answer.judgement for answer in list_answers(systems)]
     replies = [judgement.reply for judgement in judgements if judgement and judgement.reply]
     newest = max((str(reply.time or "") for reply in replies), default="")
@@ -10629,7 +10613,6 @@ EXCERPT_CHARS = 600  # of a plain text that is not shown whole
 
 
 def build_entries(split: Split, systems: Sequence[System]) -> Iterator[Entry]:
-    """Yield each question with all its answers, its rubric and its document, to open on the page."""
     n_chars = ANSWER_CHARS * len(split.questions) * (1 + len(systems))
     for question in split.questions:
         document = split.documents[question.doc_id]
@@ -10654,7 +10637,8 @@ def build_answer_card(system: System, answer: GradedAnswer) -> Card:
     text = answer.prediction.answer
     if is_blank(text):
         text = "No prediction." if answer.prediction is NO_PREDICTION else "No answer."
-    cases = {"failed": answer.failure, "flagged": answer.flags, "overridden": answer.decisions}
+    failure = answer.find_failure(RUBRIC)
+    cases = {"failed": failure, "flagged": answer.flags, "overridden": answer.decisions}
     return Card(
         system.name,
         text,
@@ -10663,7 +10647,7 @@ def build_answer_card(system: System, answer: GradedAnswer) -> Card:
         score=answer.score,
         marks=[mark for mark, reason in cases.items() if reason],
         reason=answer.find_rationale(RUBRIC),
-        failure=answer.failure.reason if answer.failure else "",
+        failure=failure.reason if failure else "",
     )
 
 
@@ -10686,7 +10670,7 @@ def build_answer_facts(system: System, answer: GradedAnswer) -> dict[str, str]:
     has_citations = system.find_mean(F1_MEASURE).is_submitted
     for kind, names in answer.sort_citations().items():
         if kind != "missed" or has_citations:
-            facts[CITATION_TITLES[kind]] = shorten_names(names)
+            facts[CITATION_KINDS[kind]] = shorten_names(names)
     for criterion in system.judged_beside:
         outcome = answer.outcomes.get(criterion.name)
         remark = criterion.qualify(answer) if outcome and not isinstance(outcome, Failure) else ""
@@ -10702,14 +10686,6 @@ def build_answer_facts(system: System, answer: GradedAnswer) -> dict[str, str]:
         if criterion.needs_citations and criterion.name in answer.outcomes:
             facts[f"Answer ID for {criterion.name}"] = answer.identify(criterion)
     return facts
-
-
-CITATION_TITLES = {
-    "right": "Citations right",
-    "missed": "Citations missed",
-    "not_in_gold": "Citations not in gold",
-    "invented": "Citations not in the document",
-}
 
 
 def list_rubric_lines(question: Question, answers: Mapping[str, GradedAnswer]) -> list[Line]:
