@@ -7973,7 +7973,12 @@ class GradeSplit(Command):
             return self.write_label_sheet(self.options.label_sheet, console)
         exit_code = super().run(console)
         if self.options.submissions and not self.options.dry_run:
-            for line in (describe_statuses(self.submissions), *self.gradebook.notice.lines):
+            n_all = len(self.submissions)
+            faulty = [submission.name for submission in self.submissions if not submission.systems]
+            status = f"{n_all - len(faulty)} of {n_all} submissions graded"
+            if faulty:
+                status += f"; not graded: {shorten_names(faulty)}"
+            for line in (status, *self.gradebook.notice.lines):
                 console.print(escape_console(line))
         if self.withdrawn:
             console.note(f"Withdrawn, as their folders are gone: {shorten_names(self.withdrawn)}")
@@ -8048,7 +8053,7 @@ class GradeSplit(Command):
         if problems:
             raise InputError(problems)
         stored = list(flatten(run.measures for run in self.earlier_runs.values()))
-        self.gate = choose_gate(self.options, self.split.measures, stored, stored)
+        self.gate = choose_gate(self.options, self.split.measures, stored, usual=stored)
         if not self.options.dry_run:
             self.withdrawn = add_last_grades(self.split, self.submissions, self.last)
 
@@ -8074,7 +8079,6 @@ class GradeSplit(Command):
         return self.split.questions[request.position], request.texts["answer"]
 
     def collect_results(self) -> Results:
-        """Return what a Python program gets."""
         [submission] = self.submissions
         means = {system.name: system.means for system in submission.systems}
         header = list_csv_header(self.split.measures, self.split.criteria, self.split.further)
@@ -8202,17 +8206,13 @@ class GradeSplit(Command):
             document[system.name] = results
         return document
 
-    def choose_forms(self, stem: str) -> set[str]:
-        """Return the reports that the options name or an earlier run has left: none stays out of date."""
-        return {*self.options.report, *find_report_forms(stem)}
-
     def list_class_files(self) -> Iterator[OutputFile]:
         split = self.split
         stem = LEADERBOARD_FILE.format(split=split.name)
-        pages = {"html"} & self.choose_forms(stem)
+        pages = {"html"}.intersection(list_report_forms(stem, self.options.report))
         board = list_report_files(self.add_gate(self.leaderboard), stem, ["csv", "md", *pages])
         boards = [file._replace(is_report=False) for file in board]
-        yield from boards[:2]  # the page, of all files the largest, comes last
+        yield from boards[:2]  # the page comes last
         rows = list_grades(split, self.submissions, self.gradebook, has_pages=bool(pages))
         render_grades = functools.partial(render_csv, list(rows[0]), [list(row.values()) for row in rows])
         yield OutputFile(GRADES_FILE.format(split=split.name), render_grades)
@@ -8239,13 +8239,13 @@ class GradeSplit(Command):
         """Yield the reports on each submission; one that is not graded has a page that says why."""
         split = self.split
         name = RESULTS_FILE.format(split=split.name).removesuffix(".json")
-        board = LEADERBOARD_FILE.format(split=split.name)
-        pages = {"html"} & self.choose_forms(board) if self.options.submissions else set()
+        named = {*self.options.report}
+        if self.options.submissions:  # who has the leaderboard's page needs all the pages that it links
+            board = LEADERBOARD_FILE.format(split=split.name)
+            named |= {"html"}.intersection(list_report_forms(board))
         for submission in [*self.submissions, *self.leftovers]:
             stem = join_folder(submission.output_folder, name)
-            forms = find_report_forms(stem)
-            if submission not in self.leftovers:
-                forms = sorted({*pages, *self.choose_forms(stem)})
+            forms = list_report_forms(stem, () if submission in self.leftovers else named)
             report = build_empty_report(split, submission)
             if submission.systems and forms:
                 report = build_split_report(
@@ -8262,11 +8262,15 @@ class GradeSplit(Command):
 
     @functools.cached_property
     def gradebook(self) -> Gradebook:
+        # One measure for all, or points would not be comparable; never answer alone (see choose_measure)
+        is_combined = self.needs_scores or has_answer_scores(self.systems)
+        measure = COMBINED_MEASURE if is_combined else F1_MEASURE
         judged_by = self.judging.sign(RUBRIC)
-        limit = self.options.limit
-        return build_gradebook(
-            self.split, self.submissions, self.people, self.last, judged_by, limit, self.needs_scores
-        )
+        grades = {}
+        for row in self.submissions:
+            grades[row.name] = build_grade(self.split, row, measure, judged_by, self.options.limit)
+        notice = compare_with_last(self.split, grades, self.last)
+        return build_gradebook(self.split, self.submissions, self.people, grades, notice)
 
     @functools.cached_property
     def leaderboard(self) -> Report:
@@ -8704,7 +8708,6 @@ def add_combined_scores(system: System) -> None:
 
 
 def collect_scores(system: System) -> Scores:
-    """Return a system's columns of the table, what it has submitted nothing for, and all obstacles."""
     answers = system.answers
     scores = Scores()
     for measure in flatten(system.blocks.values()):
@@ -8732,7 +8735,6 @@ def find_not_submitted(
 
 
 def add_obstacles(scores: Scores, incomplete: Iterable[SplitCriterion]) -> None:
-    """Add the obstacles of what is not submitted, and of criteria by which judgements are missing."""
     for criterion in incomplete:
         scores.obstacles |= dict.fromkeys(criterion.measures, State.MISSING_JUDGEMENTS)
     scores.obstacles |= dict.fromkeys(scores.not_submitted, State.NOT_SUBMITTED)
@@ -8916,7 +8918,7 @@ def restore_run(
     measures: list[Measure] = []
     criteria = []
     incomplete = []
-    judges: dict[str, JudgedBy] = {}
+    signatures: dict[str, JudgedBy] = {}
     for block, content in blocks.items():
         for row in content.per_question:
             rows[str(row.get("question_id"))] |= row
@@ -8924,7 +8926,7 @@ def restore_run(
         if criterion and content.per_question:
             criteria.append(criterion)
             judged_by = JudgedBy(content.judge_model, content.prompt_hash, content.repeats)
-            judges |= dict.fromkeys(criterion.measures, judged_by)
+            signatures |= dict.fromkeys(criterion.measures, judged_by)
             if any(row.get("failure") for row in content.per_question):
                 incomplete.append(criterion)
         found = set(flatten(content.per_question))
@@ -8938,8 +8940,8 @@ def restore_run(
     )
     scores.not_submitted = find_not_submitted(has_retrieved, has_cited, has_gold, criteria)
     add_obstacles(scores, incomplete)
-    keys = [(question_id, str(row.get("gold_id") or "")) for question_id, row in rows.items()]
-    return StoredRun(name, keys, scores, measures, judges, file.source)
+    item_keys = [(question_id, str(row.get("gold_id") or "")) for question_id, row in rows.items()]
+    return StoredRun(name, item_keys, scores, measures, signatures, file.source)
 
 
 def find_criterion(block: str) -> SplitCriterion | None:
@@ -8998,8 +9000,12 @@ def build_baseline_part(
 
 # -- People's scores
 
-AnswerKey: TypeAlias = tuple[str, str]  # a system's title and a question ID
-DecisionKey: TypeAlias = tuple[str, str, str]  # the same, and the name of a criterion
+DecisionKey: TypeAlias = tuple[str, str, str]  # a system's title, a question ID and the name of a criterion
+
+
+class AnswerKey(NamedTuple):
+    title: str  # of the system
+    question_id: str
 
 
 class People(msgspec.Struct):
@@ -9032,6 +9038,9 @@ class AnswerIndex(NamedTuple):
     copies: dict[tuple[bool, str], list[AnswerKey]]
     judged: set[AnswerKey]  # that a sheet may have
     find_earlier: Callable[[], set[str]]  # the IDs of the questions of the last results
+
+    def draw(self, answer: AnswerKey) -> bytes:
+        return compute_draw(answer, self.gold[answer.question_id])
 
 
 RUBRIC_NAMES = {"": RUBRIC, "rubric": RUBRIC, RUBRIC.name: RUBRIC}
@@ -9074,14 +9083,14 @@ def index_answers(split: Split, submissions: Sequence[Submission], options: Spli
             index.titles[title] = title
         for system, question in itertools.product(submission.systems, split.questions):
             prediction = system.predict(question)
-            answer = (system.title, question.question_id)
+            answer = AnswerKey(system.title, question.question_id)
             for covers in forms:
                 answer_id = hash_answer(question, prediction, covers_citations=covers)
                 index.copies[covers, answer_id].append(answer)
             if question.rubric and not is_blank(prediction.answer) and options.asks_about(system):
                 index.judged.add(answer)
     for answers in index.copies.values():
-        answers.sort(key=lambda answer: compute_draw(answer, gold[answer[1]]))
+        answers.sort(key=index.draw)
     return index
 
 
@@ -9119,17 +9128,18 @@ def read_labels(path: str, people: People, index: AnswerIndex, problems: list[st
     rows = read_people_rows(Label, path, people, index._replace(criteria=RUBRIC_NAMES), problems)
     drawn = [found for found in rows if not found.row.why.strip()]
     first_copies = [found.answers[0] for found in drawn if not found.row.system]
-    last_draw = max((compute_draw(copy, index.gold[copy[1]]) for copy in first_copies), default=b"")
+    last_draw = max(map(index.draw, first_copies), default=b"")
     labels = [found for found in drawn if found.score is not None]
     for found in labels:
         rater = fold_cell(found.row.rater)
         for answer in found.answers:
-            title, question_id = answer
-            if not found.row.system and compute_draw(answer, index.gold[question_id]) > last_draw:
+            if not found.row.system and index.draw(answer) > last_draw:
                 continue  # it was not drawn, but is equal to one that was
             first = people.labels.setdefault(answer, {}).setdefault(rater, found)
             if first is not found:
-                what = f"two scores by {rater or 'the same person'} for {question_id} of {title}"
+                what = (
+                    f"two scores by {rater or 'the same person'} for {answer.question_id} of {answer.title}"
+                )
                 problems.append(f"{found.place}{what}; the first: {first.place.rstrip(': ')}")
                 break
     people.remarks.append(f"Labels: {len(labels)} in {path}")
@@ -9161,7 +9171,8 @@ def read_people_rows(
         try:
             complete.append(find_row(place, row, index))
         except RowFault as fault:
-            faults[fault.kind].append(place + fault.text)
+            kind_of_fault, text = fault.args
+            faults[kind_of_fault].append(f"{place}{text}")
         except ValueError as error:
             problems.append(f"{place}{error}")
     add_faults(faults, path, people, index)
@@ -9184,20 +9195,15 @@ def add_faults(faults: Mapping[str, list[str]], path: str, people: People, index
 
 
 class RowFault(Exception):
-    """A row of people's files does not count."""
-
-    def __init__(self, kind: str, text: str) -> None:
-        self.kind = kind
-        self.text = text
+    """A row of people's files does not count: the kind of fault, and what is wrong."""
 
 
 UNKNOWN_ROWS = "rows for unknown systems or questions, which do not count"
 UNKNOWN_CRITERIA = "rows for criteria that this run does not have, which do not count"
 STRUCK_ROWS = "rows for questions that were struck, which do not count"
-OUTDATED_LABELS = (
-    "rows for answers that have changed since, or their gold answer or rubric, which do not count"
-)
-OUTDATED_DECISIONS = OUTDATED_LABELS.replace("rows for", "decisions on")
+OUTDATED = "answers that have changed since, or their gold answer or rubric, which do not count"
+OUTDATED_LABELS = f"rows for {OUTDATED}"
+OUTDATED_DECISIONS = f"decisions on {OUTDATED}"
 UNJUDGED_ROWS = "rows for answers that are not to be judged, which do not count"
 CONTRADICTIONS = "rows that contradict themselves"  # each is named
 RENAMED_ROWS = "rows that count for a name with other blanks or quotes"
@@ -9224,16 +9230,18 @@ def find_row(place: str, row: Label, index: AnswerIndex) -> FoundRow:
         advice = f"; name one of {shorten_names(own)}" if own else suggest(row.system, index.titles)
         raise RowFault(UNKNOWN_ROWS, f"system {row.system}{advice}")
     copies = index.copies.get((criterion.needs_citations, fold_cell(row.answer_id)), [])
-    equal = [copy for copy in copies if copy[1] == row.question_id and title in ("", copy[0])]
+    equal = [copy for copy in copies if copy.question_id == row.question_id and title in ("", copy.title)]
     if copies and not equal:
-        owner = f"{copies[0][1]} of {copies[0][0]}"
+        owner = f"{copies[0].question_id} of {copies[0].title}"
         text = f"answer_id {row.answer_id} is that of {owner}, not of {what}: the row does not count"
         raise RowFault(CONTRADICTIONS, text)
     if row.answer_id and not copies:
         if isinstance(row, Override):
             raise RowFault(OUTDATED_DECISIONS, f"{what}: copy the new answer_id from the page")
         raise RowFault(OUTDATED_LABELS, what)
-    answers = [(title, row.question_id)] if title else [copy for copy in equal if copy in index.judged]
+    answers = [copy for copy in equal if copy in index.judged]
+    if title:
+        answers = [AnswerKey(title, row.question_id)]
     if not answers:
         raise RowFault(UNJUDGED_ROWS, what)
     return FoundRow(place, row, criterion.name, score, answers)
@@ -9247,8 +9255,9 @@ def fold_cell(name: str) -> str:
 
 def compute_draw(answer: AnswerKey, gold_id: str) -> bytes:
     """Return an answer's lot: the lowest are drawn, always the same ones, and as good as random."""
-    title, question_id = answer  # the gold keeps people from choosing a name that is not drawn
-    return hashlib.sha256(f"{question_id}\0{title}\0{gold_id}".encode("utf-8", "replace")).digest()
+    # The gold is in it, so that nobody who does not know it can choose a name that is not drawn
+    text = f"{answer.question_id}\0{answer.title}\0{gold_id}"
+    return hashlib.sha256(text.encode("utf-8", "replace")).digest()
 
 
 class PeopleAgreement(NamedTuple):
@@ -9283,7 +9292,7 @@ def collect_labels(people: People, systems: Iterable[System]) -> list[LabelledAn
         for answer in system.answers:
             judgement = answer.judgement
             if judgement is not None and judgement is not NO_ANSWER:
-                given = people.labels.get((system.title, answer.id), {})
+                given = people.labels.get(AnswerKey(system.title, answer.id), {})
                 human = mean([row.score or 0 for row in given.values()])
                 new = {rater: row.score or 0 for rater, row in given.items() if id(row) not in counted}
                 answers.append(LabelledAnswer(judgement.score, answer.question.doc_id, human, new))
@@ -9292,10 +9301,9 @@ def collect_labels(people: People, systems: Iterable[System]) -> list[LabelledAn
 
 
 def compare_with_people(people: People, systems: Sequence[System]) -> PeopleAgreement:
-    """Compare the judge's scores, rounded to levels, with people's."""
     answers = collect_labels(people, systems)
     n_blank = sum(answer.judgement is NO_ANSWER for answer in list_answers(systems))
-    levels = [find_nearest_level(answer.score) for answer in answers]
+    levels = [find_nearest_level(answer.score) for answer in answers]  # a mean of repeats lies between
     labelled = [answer for answer in answers if answer.labels]
     items = []
     for level, answer in zip(levels, answers, strict=True):
@@ -9559,15 +9567,12 @@ def describe_stability(row: JudgeAgreement) -> list[str]:
 
 
 def build_label_sheet(systems: Iterable[System], n_drawn: int) -> str:
-    """Return a CSV for people to score answers in without knowing whose they are.
-
-    Equal answers to a question share a row. Raises UsageError if there are no answers.
-    """
+    """Return a CSV for people to score answers in, not knowing whose. Raises UsageError without any."""
     answers = {}
     for system in systems:
         for answer in system.answers:
             if answer.question.rubric and not is_blank(answer.prediction.answer):
-                answers[system.title, answer.id] = answer
+                answers[AnswerKey(system.title, answer.id)] = answer
     if not answers:
         raise UsageError("no answer is judged, so there is nothing to label: name a system with --judge")
     names = sorted(answers, key=lambda name: compute_draw(name, answers[name].gold_id))
@@ -9699,8 +9704,6 @@ class Grade(NamedTuple):
 
 
 class Gradebook(NamedTuple):
-    """The grades of a class, and what a person should look at."""
-
     grades: dict[str, Grade]  # by submission
     concerns: dict[Concern, list[LinkCell]]  # of all: whose it is, with a link, and a note
     notice: Notice  # what differs from the last run
@@ -9766,22 +9769,10 @@ def rank_submissions(submissions: Sequence[Submission]) -> tuple[Measure, list[B
 
 
 def build_gradebook(
-    split: Split,
-    submissions: Sequence[Submission],
-    people: People,
-    last: LastGradebook,
-    judged_by: JudgedBy,
-    limit: int | None,
-    needs_scores: bool,
+    split: Split, submissions: Sequence[Submission], people: People, grades: dict[str, Grade], notice: Notice
 ) -> Gradebook:
-    """Grade each submission: by the combined score, or F1 if nobody asked for a judge."""
-    systems = list(flatten(submission.systems for submission in submissions))
-    # One measure for all, or points would not be comparable; never answer alone (see choose_measure)
-    measure = COMBINED_MEASURE if needs_scores or has_answer_scores(systems) else F1_MEASURE
-    grades = {}
-    for submission in submissions:
-        grades[submission.name] = build_grade(split, submission, measure, judged_by, limit)
-    notice = compare_with_last(split, grades, last)
+    """Add to the grades what needs attention, and what that is for all of them."""
+    systems = flatten(submission.systems for submission in submissions)
     judged = [system for system in systems if system.judged]
     unequal = find_unequal_decisions(judged, split.criteria)
     equal_groups = find_equal_predictions(submissions)
@@ -9854,8 +9845,9 @@ def list_concerns(
             others = [other.title for other in group if other is not system]
             if len(others) < len(group):
                 yield Concern.EQUAL, LinkCell(choose_title(submission, system), page, shorten_names(others))
-    if len(submission.systems) > 1 and choose_final(submission) is None:
-        yield Concern.BEST, LinkCell(submission.name, page, f"best of {len(submission.systems)} systems")
+    names = [system.name for system in submission.systems]
+    if len(names) > 1 and FINAL_SYSTEM not in names:
+        yield Concern.BEST, LinkCell(submission.name, page, f"best of {len(names)} systems")
     for system, answer, text in unequal:
         if system.submission == submission.name:
             page = submission.link_page(split, answer.id)
@@ -10007,21 +9999,10 @@ def narrow_leaderboard(board: Part, judging: Judging) -> Part:
     return narrow._replace(lines=["", *board.lines])
 
 
-def describe_statuses(submissions: Collection[Submission]) -> str:
-    """Return "38 of 40 submissions graded; not graded: team07, team08"."""
-    names = [submission.name for submission in submissions if not submission.systems]
-    text = f"{len(submissions) - len(names)} of {len(submissions)} submissions graded"
-    return f"{text}; not graded: {shorten_names(names)}" if names else text
-
-
 def choose_system(submission: Submission, measure: Measure) -> System:
     """Return the system that is a submission's grade: `final`, otherwise the best one."""
     best = max(submission.systems, key=lambda row: row.find_mean(measure).value or 0, default=NO_SYSTEM)
-    return choose_final(submission) or best
-
-
-def choose_final(submission: Submission) -> System | None:
-    return next((system for system in submission.systems if system.name == FINAL_SYSTEM), None)
+    return next((system for system in submission.systems if system.name == FINAL_SYSTEM), best)
 
 
 def list_grades(
@@ -10340,7 +10321,6 @@ def describe_scored(system: System) -> list[str]:
 
 
 def describe_cases(system: System) -> list[str]:
-    """Return the answers that a person should look at: flagged, judged differently, and decided on."""
     lines = []
     for answer in system.flagged:
         if not answer.find_failure(RUBRIC):
@@ -10432,9 +10412,10 @@ def build_slice_part(systems: Sequence[System], facet: str, measures: Sequence[M
 # -- Reports
 
 
-def find_report_forms(stem: str) -> list[str]:
-    """Return the forms of report that an earlier run has left."""
-    return [form for form in REPORT_FORMATS if os.path.isfile(name_report(stem, form))]
+def list_report_forms(stem: str, named: Iterable[str] = ()) -> list[str]:
+    """Return the forms of report that are named or that an earlier run has left: none stays out of date."""
+    left = [form for form in REPORT_FORMATS if os.path.isfile(name_report(stem, form))]
+    return sorted({*named, *left})
 
 
 def build_empty_report(split: Split, submission: Submission) -> Report:
@@ -10453,7 +10434,7 @@ def build_split_report(
     judging: Judging,
     people: People,
     gradebook: Gradebook,
-    baseline: Part,
+    changes: Part,
 ) -> Report:
     """Return the report on one submission, for its authors, or on the systems of the current directory."""
     systems = submission.systems
@@ -10466,7 +10447,7 @@ def build_split_report(
         cases += prefix_lines(system.name, describe_cases(system))
     parts = [
         build_systems_part("Systems", systems, split.measures, remarks),
-        baseline,
+        changes,
         build_comparison_part(submission.differences)._replace(place="folded"),
         *(build_slice_part(systems, facet, split.measures) for facet in FACETS),
         Part("Answers to look at", lines=cases, place="folded"),
@@ -10655,9 +10636,8 @@ def build_answer_facts(system: System, answer: GradedAnswer) -> dict[str, str]:
     retrieved = answer.prediction.retrieved_ids
     gold = answer.question.doc_id
     place = f"at place {retrieved.index(gold) + 1}" if gold in retrieved else "not"
-    facts = {"Gold document": "nothing retrieved"}
-    if retrieved:
-        facts["Gold document"] = f"{place} among {len(retrieved)} retrieved"
+    found = f"{place} among {len(retrieved)} retrieved" if retrieved else "nothing retrieved"
+    facts = {"Gold document": found}
     decision = answer.find_decision(RUBRIC)
     if decision:
         facts["Overridden"] = decision.reason
@@ -10689,7 +10669,6 @@ def build_answer_facts(system: System, answer: GradedAnswer) -> dict[str, str]:
 
 
 def list_rubric_lines(question: Question, answers: Mapping[str, GradedAnswer]) -> list[Line]:
-    """Return the rubric's levels, each with the systems that were given it."""
     if question.rubric is None:
         return [Line("", "This question has no rubric: its answers are not judged.")]
     lines = [Line("", question.rubric.description)] if question.rubric.description else []
