@@ -7898,6 +7898,12 @@ COMBINED_MEASURE = Measure(
     key="avg_combined_score",
     explanation=f"The mean of the answer score, divided by {TOP_SCORE}, and the evidence score.",
 )
+SUPPORT_MEASURE = Measure(
+    "support_score",
+    "Support",
+    key="avg_support",
+    explanation="How far the cited sentences support the answer, says the judge: 1 fully, 0.5 partly, 0 not.",
+)
 JUDGE_MEASURES = (ANSWER_MEASURE, EVIDENCE_MEASURE, COMBINED_MEASURE)
 SPLIT_BLOCKS: Mapping[str, Sequence[Measure]] = {  # of the results file
     "retrieval": RETRIEVAL_MEASURES,
@@ -7994,8 +8000,7 @@ class GradeSplit(Command):
         path = LABELS_FILE.format(split=self.split.name)
         if os.path.lexists(path):
             raise UsageError(f"{path} exists and may hold scores: move it away")
-        systems = list(filter(self.options.asks_about, self.systems))
-        write_file(path, build_label_sheet(systems, n_drawn))
+        write_file(path, build_label_sheet(filter(self.options.asks_about, self.systems), n_drawn))
         console.print(f"Label sheet saved to: {path}")
         return EXIT_INCOMPLETE if self.problems else EXIT_OK
 
@@ -8171,14 +8176,17 @@ class GradeSplit(Command):
     def results(self) -> Iterator[OutputFile]:
         name = RESULTS_FILE.format(split=self.split.name)
         is_alone = not self.options.submissions
+        forms = {*self.options.report}
         if not is_alone:
-            yield from self.list_class_files()
+            board = LEADERBOARD_FILE.format(split=self.split.name)
+            forms |= {"html"}.intersection(list_report_forms(board))  # it links a page for each submission
+            yield from self.list_class_files(board, has_pages="html" in forms)
         for submission in [*self.submissions, *self.leftovers]:
             path = join_folder(submission.output_folder, name)
             if submission.systems or os.path.lexists(path):  # no old scores stay
                 document = self.build_document(submission)
                 yield OutputFile(path, functools.partial(render_results, document), not is_alone, is_alone)
-        yield from self.list_reports()
+        yield from self.list_reports(forms)
 
     def build_document(self, submission: Submission) -> dict[str, Any]:
         """Return the content of a results file. Its paths are relative to the folder of the run."""
@@ -8206,14 +8214,13 @@ class GradeSplit(Command):
             document[system.name] = results
         return document
 
-    def list_class_files(self) -> Iterator[OutputFile]:
+    def list_class_files(self, stem: str, *, has_pages: bool) -> Iterator[OutputFile]:
         split = self.split
-        stem = LEADERBOARD_FILE.format(split=split.name)
-        pages = {"html"}.intersection(list_report_forms(stem, self.options.report))
-        board = list_report_files(self.add_gate(self.leaderboard), stem, ["csv", "md", *pages])
+        forms = ["csv", "md", "html"] if has_pages else ["csv", "md"]
+        board = list_report_files(self.add_gate(self.leaderboard), stem, forms)
         boards = [file._replace(is_report=False) for file in board]
         yield from boards[:2]  # the page comes last
-        rows = list_grades(split, self.submissions, self.gradebook, has_pages=bool(pages))
+        rows = list(list_grades(split, self.submissions, self.gradebook, has_pages=has_pages))
         render_grades = functools.partial(render_csv, list(rows[0]), [list(row.values()) for row in rows])
         yield OutputFile(GRADES_FILE.format(split=split.name), render_grades)
         judge = self.judging.model or (self.last.judge if self.needs_scores else "")
@@ -8235,14 +8242,10 @@ class GradeSplit(Command):
                 leftovers.append(Submission(name, output_folder=folder, problems=problems))
         return leftovers
 
-    def list_reports(self) -> Iterator[OutputFile]:
+    def list_reports(self, named: Collection[str]) -> Iterator[OutputFile]:
         """Yield the reports on each submission; one that is not graded has a page that says why."""
         split = self.split
         name = RESULTS_FILE.format(split=split.name).removesuffix(".json")
-        named = {*self.options.report}
-        if self.options.submissions:  # who has the leaderboard's page needs all the pages that it links
-            board = LEADERBOARD_FILE.format(split=split.name)
-            named |= {"html"}.intersection(list_report_forms(board))
         for submission in [*self.submissions, *self.leftovers]:
             stem = join_folder(submission.output_folder, name)
             forms = list_report_forms(stem, () if submission in self.leftovers else named)
@@ -8379,7 +8382,6 @@ class GradedAnswer(Judged, gc=False):
     def decisions(self) -> dict[str, Decision]:
         return {name: row for name, row in self.outcomes.items() if isinstance(row, Decision)}
 
-    # By the rubric
     @property
     def judgement(self) -> Judgement | None:
         return self.find_judgement(RUBRIC)
@@ -8453,6 +8455,8 @@ def score_answer(question: Question, prediction: Prediction, document: Document)
 
 # -- What is judged
 
+NOT_JUDGED = Failure(State.NOT_JUDGED.value, asked=False)
+
 
 class SplitCriterion(Criterion, frozen=True, kw_only=True):
     prepare: Callable[[Split, Question, Prediction], Case | None]  # None: nothing to judge, counts nowhere
@@ -8476,9 +8480,6 @@ def prepare_rubric(_: Split, question: Question, prediction: Prediction) -> Case
     return Task("rubric", build_answer_texts(question, prediction) | question.rubric.texts)
 
 
-NOT_JUDGED = Failure(State.NOT_JUDGED.value, asked=False)
-
-
 def prepare_support(split: Split, question: Question, prediction: Prediction) -> Case | None:
     texts = build_answer_texts(question, prediction)
     if is_blank(texts["answer"]):
@@ -8499,11 +8500,11 @@ def prepare_support(split: Split, question: Question, prediction: Prediction) ->
 def qualify_support(answer: GradedAnswer) -> str:
     """Return the cited document if it is not the gold one, and whether the cited IDs are wrong ones."""
     text = ""
-    score = answer.scores[SUPPORT.measure.name]
+    score = answer.scores[SUPPORT_MEASURE.name]
     if answer.cited_doc_id not in ("", answer.question.doc_id):
         text += f" by sentences of {answer.cited_doc_id}"
     if answer.gold and score and not set(answer.gold) & set(answer.cited):
-        degree = "supported" if score == SUPPORT.measure.highest else "partly supported"
+        degree = "supported" if score == SUPPORT_MEASURE.highest else "partly supported"
         text += f" (wrong by ID, {degree} by content)"
     return text
 
@@ -8558,23 +8559,14 @@ RUBRIC = build_criterion(
 )
 SUPPORT = build_criterion(
     "support",
-    Measure(
-        "support_score",
-        "Support",
-        key="avg_support",
-        explanation=(
-            "How far the cited sentences support the answer, says the judge: 1 fully, 0.5 partly, 0 not."
-        ),
-    ),
+    SUPPORT_MEASURE,
     prepare=prepare_support,
     columns=["support", *(f"support_{name}" for name in ("rationale", "failure", *OVERRIDE_COLUMNS))],
     build_details=build_support_details,
     needs_citations=True,
     qualify=qualify_support,
 )
-BUILT_IN_CRITERIA = {  # by the name that --criteria takes
-    "support": SUPPORT,
-}
+BUILT_IN_CRITERIA = {"support": SUPPORT}  # by the name that --criteria takes
 
 
 class CitedSentences(NamedTuple):
@@ -8934,10 +8926,9 @@ def restore_run(
         measures += [measure for measure in known if measure.name in found]
     stored = [JsonRow(file.name, row, key=f"{name}: {question_id}") for question_id, row in rows.items()]
     scores = restore_scores(stored, measures, problems)
-    has_retrieved, has_cited, has_gold = (
-        any(row.get(column) for row in rows.values())
-        for column in ("retrieved_top_1", "pred_sentences", "gold_sentences")
-    )
+    has_retrieved = any(row.get("retrieved_top_1") for row in rows.values())
+    has_cited = any(row.get("pred_sentences") for row in rows.values())
+    has_gold = any(row.get("gold_sentences") for row in rows.values())
     scores.not_submitted = find_not_submitted(has_retrieved, has_cited, has_gold, criteria)
     add_obstacles(scores, incomplete)
     item_keys = [(question_id, str(row.get("gold_id") or "")) for question_id, row in rows.items()]
@@ -9345,7 +9336,7 @@ def measure_gaps(gaps: Sequence[float], clusters: Sequence[Hashable], largest: f
 
 
 def estimate_people_mean(answers: Sequence[LabelledAnswer], n_blank: int) -> tuple[Mean, float | None]:
-    """Return the mean that people would give to all answers and blank ones, and the judge's weight in it."""
+    """Return the mean that people would give to all answers, blank ones too, and the judge's weight in it."""
     scores = [answer.score for answer in answers]
     means = [answer.mean for answer in answers]
     documents = [answer.document for answer in answers]
@@ -9374,7 +9365,7 @@ def build_agreement_block(found: PeopleAgreement | JudgeAgreement) -> dict[str, 
 
 
 MIN_KAPPA = 0.4  # below it agreement is called poor (Fleiss 1981)
-MAX_COMMON = 0.8  # share of the labels that are one level; with more kappa tells little
+MAX_LEVEL_SHARE = 0.8  # of scores that are one level; above it kappa and alpha tell little
 MAX_SHIFT = 0.5  # levels between people and judge
 
 
@@ -9415,14 +9406,14 @@ def describe_reliability(compared: PeopleAgreement) -> list[str]:
     exact = compared.rates["exact_agreement"].value or 0
     common = compared.most_common_label_share or 0
     if kappa.value is not None and kappa.value < MIN_KAPPA:
-        if kappa.interval and kappa.interval.high < MIN_KAPPA and exact <= MAX_COMMON:
+        if kappa.interval and kappa.interval.high < MIN_KAPPA and exact <= MAX_LEVEL_SHARE:
             lines.append(f"Kappa is below {MIN_KAPPA}: the judge's scores alone are no basis for grades.")
         else:
             shown = format_interval(MeanCell(kappa.value, kappa.interval, 2))
             lines.append(f"Kappa {shown}: cannot tell yet, label more.")
     if kappa.value is not None and not kappa.interval and compared.documents >= MIN_CLUSTERS:
         lines.append(f"Kappa has no interval: {kappa.reason}.")
-    if common > MAX_COMMON:
+    if common > MAX_LEVEL_SHARE:
         alike = f"{common:.0%} of people's labels are {compared.most_common_label}"
         lines.append(f"{alike}: kappa tells little then; exact agreement is {exact:.0%}.")
     gap = compared.rates["people_minus_judge"]
@@ -9470,7 +9461,6 @@ def find_unequal_decisions(
 
 ITSELF = "itself"
 MIN_ALPHA = 0.8  # below it a judge is called unstable (Krippendorff 2004)
-MAX_LEVEL_SHARE = 0.8  # of scores that are one level; above it alpha tells little
 
 
 class JudgeAgreement(NamedTuple):
@@ -9600,7 +9590,7 @@ def build_sheet_row(answer: GradedAnswer, why: str) -> dict[str, object]:
         "question": question.question,
         "gold_answer": question.answer,
         "answer": text,
-        **{f"level_{level}": text for level, text in zip(RUBRIC_LEVELS, levels, strict=False)},
+        **{f"level_{level}": words for level, words in zip(RUBRIC_LEVELS, levels, strict=False)},
         "score": "",
         "note": "",
         "why": why,
@@ -9655,7 +9645,8 @@ class Concern(Enum):
 
 
 # The data warnings that are concerns, by their kind
-ODDITIES = {Concern.OTHER_FORM: (QUESTION_FORM, DOCUMENT_FORM, SENTENCE_FORM), Concern.ALL_CITED: (BROAD,)}
+ODDITIES = dict.fromkeys((QUESTION_FORM, DOCUMENT_FORM, SENTENCE_FORM), Concern.OTHER_FORM)
+ODDITIES[BROAD] = Concern.ALL_CITED
 NO_SYSTEM = System("", "", InputFile("", ""), Predictions({}, [], [], []))  # of a submission without any
 
 
@@ -9686,7 +9677,6 @@ class Grade(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """Whatever there is to know about the grade."""
         texts: list[str] = []
         for concern, cells in self.concerns.items():
             notes = [cell.note for cell in cells[:MAX_NAMES_SHOWN]]
@@ -9771,7 +9761,7 @@ def rank_submissions(submissions: Sequence[Submission]) -> tuple[Measure, list[B
 def build_gradebook(
     split: Split, submissions: Sequence[Submission], people: People, grades: dict[str, Grade], notice: Notice
 ) -> Gradebook:
-    """Add to the grades what needs attention, and what that is for all of them."""
+    """Return the grades, to each of which is added what needs attention, and that of all."""
     systems = flatten(submission.systems for submission in submissions)
     judged = [system for system in systems if system.judged]
     unequal = find_unequal_decisions(judged, split.criteria)
@@ -9837,14 +9827,10 @@ def list_concerns(
     for reason in (*submission.reasons, *describe_warnings(submission.notices)):
         yield Concern.UNGRADED, LinkCell(submission.name, page, cut_text(reason))
     for name in (submission.name, *submission.names):
-        if "\\" in name:
+        if "\\" in name:  # of `show_name`
             yield Concern.ESCAPED, LinkCell(submission.name, page, name)
     for system in submission.systems:
-        yield from list_system_concerns(split, submission, system)
-        for group in equal_groups:
-            others = [other.title for other in group if other is not system]
-            if len(others) < len(group):
-                yield Concern.EQUAL, LinkCell(choose_title(submission, system), page, shorten_names(others))
+        yield from list_system_concerns(split, submission, system, equal_groups)
     names = [system.name for system in submission.systems]
     if len(names) > 1 and FINAL_SYSTEM not in names:
         yield Concern.BEST, LinkCell(submission.name, page, f"best of {len(names)} systems")
@@ -9857,13 +9843,13 @@ def list_concerns(
 
 
 def list_system_concerns(
-    split: Split, submission: Submission, system: System
+    split: Split, submission: Submission, system: System, equal_groups: Iterable[Sequence[System]]
 ) -> Iterator[tuple[Concern, LinkCell]]:
     page = submission.link_page(split)
-    title = choose_title(submission, system)
-    for concern in ODDITIES:
-        for oddity in list_oddities(system, concern):
-            yield concern, LinkCell(title, page, oddity.describe())
+    title = system.title if len(submission.systems) > 1 else submission.name
+    for oddity in system.oddities:
+        if oddity.kind in ODDITIES and oddity.cases:
+            yield ODDITIES[oddity.kind], LinkCell(title, page, oddity.describe())
     for criterion in split.criteria:
         ids = list_ids(system.find_missing(criterion))
         if ids:
@@ -9881,14 +9867,10 @@ def list_system_concerns(
     for answer, criterion in system.disputed:
         note = f"{criterion.prefix}{answer.id} ({criterion.describe_marks(answer)})"
         yield Concern.DISPUTED, LinkCell(title, submission.link_page(split, answer.id), note)
-
-
-def choose_title(submission: Submission, system: System) -> str:
-    return system.title if len(submission.systems) > 1 else submission.name
-
-
-def list_oddities(system: System, concern: Concern) -> list[WarningRecord]:
-    return [oddity for oddity in system.oddities if oddity.kind in ODDITIES[concern] and oddity.cases]
+    for group in equal_groups:
+        others = [other.title for other in group if other is not system]
+        if len(others) < len(group):
+            yield Concern.EQUAL, LinkCell(title, page, shorten_names(others))
 
 
 def build_attention_part(concerns: Mapping[Concern, Sequence[LinkCell]]) -> Part:
@@ -9931,15 +9913,15 @@ def build_leaderboard(
         Part("Data warnings", lines=lines, place="folded"),
         build_origins_part(split, [split.file, *people.files]),
     ]
-    columns = [build_leaderboard_row(row, measures) for row in rows]
+    csv_rows = [build_board_csv_row(row, measures) for row in rows]
     n_graded = sum(bool(submission.systems) for submission in submissions)
     counts = f"{len(submissions)}: {n_graded} graded, {len(submissions) - n_graded} not graded"
     median = "" if gradebook.median is None else f"{gradebook.median:.2f} of 100"
     return Report(
         f"Leaderboard of the {split.name} split",
         parts,
-        header=list(columns[0]),
-        rows=lambda: [list(cells.values()) for cells in columns],
+        header=list(csv_rows[0]),
+        rows=lambda: [list(cells.values()) for cells in csv_rows],
         facts=build_run_facts(split, systems, judging)
         | {"Submissions": counts, "Median of the class": median, "Data warnings": str(len(lines))},
     )
@@ -9971,8 +9953,7 @@ def build_board(split: Split, rows: Sequence[BoardRow], measures: Sequence[Measu
     )
 
 
-def build_leaderboard_row(row: BoardRow, measures: Iterable[Measure]) -> dict[str, object]:
-    """Return a row of the CSV by column."""
+def build_board_csv_row(row: BoardRow, measures: Iterable[Measure]) -> dict[str, object]:
     low, high = row.system.find_mean(COMBINED_MEASURE).interval or (None, None)
     cells: dict[str, object] = {"rank": row.rank, "submission": row.submission.name}
     status = "graded" if row.system.answers else State.NOT_GRADED.value
@@ -10007,11 +9988,10 @@ def choose_system(submission: Submission, measure: Measure) -> System:
 
 def list_grades(
     split: Split, submissions: Sequence[Submission], gradebook: Gradebook, *, has_pages: bool
-) -> list[dict[str, object]]:
-    rows = []
+) -> Iterator[dict[str, object]]:
     for submission in sorted(submissions, key=lambda row: (row.name.casefold(), row.name)):
         grade = gradebook.grades[submission.name]
-        row: dict[str, object] = {
+        yield {
             "submission": submission.name,
             "points": grade.points,
             "previous": next((points for points in grade.history if points != grade.points), None),
@@ -10023,8 +10003,6 @@ def list_grades(
             "decisions": sum(len(answer.decisions) for answer in grade.system.answers),
             "page": submission.name_page(split) if has_pages else "",
         }
-        rows.append(row)
-    return rows
 
 
 def build_question_part(split: Split, gradebook: Gradebook) -> Part:
@@ -10062,7 +10040,6 @@ def build_question_part(split: Split, gradebook: Gradebook) -> Part:
 
 
 # -- The last gradebook: its grades, what they rested on, and who must be named
-
 
 # Reasons for which points differ that name the questions
 GOLD_CHANGED = "gold, rubric or evidence changed"
@@ -10118,8 +10095,8 @@ def explain_change(grade: Grade) -> dict[str, str]:
             is_named = kind in (GOLD_CHANGED, ANSWERS_CHANGED, DECISIONS)
             reasons[reason] = f"{reason}: {shorten_names(changed)}" if is_named else reason
     if grade.last.points is None:
-        lacked = grade.last.obstacle == State.MISSING_JUDGEMENTS.value
-        arrived = "judgements arrived" if lacked else f"was {grade.last.obstacle}"
+        lacked_some = grade.last.obstacle == State.MISSING_JUDGEMENTS.value  # a file has a state's value
+        arrived = "judgements arrived" if lacked_some else f"was {grade.last.obstacle}"
         reasons[arrived] = arrived
     return reasons or {"judged again": "judged again"}
 
@@ -10243,7 +10220,6 @@ def make_relative(path: str) -> str:
 
 
 def render_split_text(submission: Submission, split: Split) -> str:
-    """Return the console report of one folder: a block per system, then the comparison."""
     systems = submission.systems
     blocks = list(map(render_system, systems))
     if len(systems) > 1:
@@ -10398,10 +10374,9 @@ def build_slice_part(systems: Sequence[System], facet: str, measures: Sequence[M
     rows: list[MeansRow] = []
     for system in systems:
         for value, means in system.slices[facet].items():
-            name = value.replace("_", " ")
             n_questions = means[RETRIEVAL_MEASURES[0].name].n
             if n_questions < len(system.answers):  # otherwise these are the means of all again
-                rows.append(([name, system.name, n_questions], means))
+                rows.append(([value.replace("_", " "), system.name, n_questions], means))
     rows.sort(key=lambda row: str(row[0][0]))
     title = facet.replace("_", " ")
     header = [title.capitalize(), "System", "Questions"]
@@ -10484,7 +10459,6 @@ def list_page_warnings(split: Split, submission: Submission) -> list[str]:
 
 
 def find_distributions(systems: Iterable[System]) -> dict[str, Distribution]:
-    """Return the answer scores of each system by what a picture of them is called."""
     distributions = {}
     for system in systems:
         scores = [answer.score for answer in system.scored if answer.score is not None]
@@ -10496,13 +10470,13 @@ def find_distributions(systems: Iterable[System]) -> dict[str, Distribution]:
 
 
 def list_first_parts(split: Split, submission: Submission, gradebook: Gradebook) -> list[Part]:
-    """Return what a student's page shows first: mistaken IDs, which explain the grade, it, and appeals."""
+    """Return what a student's page shows first: wrong IDs, which explain the grade; the grade; appeals."""
     grade = gradebook.grades[submission.name]
     system = grade.system
     measure = grade.measure
     forms = []
     for own in submission.systems:
-        oddities = list_oddities(own, Concern.OTHER_FORM)
+        oddities = [oddity for oddity in own.oddities if ODDITIES.get(oddity.kind) is Concern.OTHER_FORM]
         forms += describe_warnings(list_warnings(own.file.file, oddities))
     points = f"not final: {grade.obstacle_text}"
     if grade.n_missing:
@@ -10610,8 +10584,7 @@ def build_entries(split: Split, systems: Sequence[System]) -> Iterator[Entry]:
             "Gold document": list_document_lines(question, answers, document, n_chars <= PAGE_CHARS),
         }
         cards = [build_answer_card(system, answers[system.name]) for system in systems]
-        name = question.question_id
-        yield Entry(name, question.question, question.answer, cards, "; ".join(facts), lists)
+        yield Entry(question.question_id, question.question, question.answer, cards, "; ".join(facts), lists)
 
 
 def build_answer_card(system: System, answer: GradedAnswer) -> Card:
