@@ -7959,7 +7959,7 @@ class GradeSplit(Command):
     function_workers = 1
     submissions: Sequence[Submission] = ()  # without --submissions the current directory is the only one
     withdrawn: Sequence[str] = ()  # folders of the last gradebook that are gone
-    needs_scores = False  # of answers: then F1 is no grade
+    needs_scores = False  # whether grades wait for answer scores, so that F1 is none
     earlier_runs: Mapping[str, StoredRun] = MappingProxyType({})
 
     @property
@@ -7979,11 +7979,11 @@ class GradeSplit(Command):
             return self.write_label_sheet(self.options.label_sheet, console)
         exit_code = super().run(console)
         if self.options.submissions and not self.options.dry_run:
-            n_all = len(self.submissions)
-            faulty = [submission.name for submission in self.submissions if not submission.systems]
-            status = f"{n_all - len(faulty)} of {n_all} submissions graded"
-            if faulty:
-                status += f"; not graded: {shorten_names(faulty)}"
+            ungraded = [submission.name for submission in self.submissions if not submission.systems]
+            n_graded = len(self.submissions) - len(ungraded)
+            status = f"{n_graded} of {len(self.submissions)} submissions graded"
+            if ungraded:
+                status += f"; not graded: {shorten_names(ungraded)}"
             for line in (status, *self.gradebook.notice.lines):
                 console.print(escape_console(line))
         if self.withdrawn:
@@ -8243,7 +8243,6 @@ class GradeSplit(Command):
         return leftovers
 
     def list_reports(self, named: Collection[str]) -> Iterator[OutputFile]:
-        """Yield the reports on each submission; one that is not graded has a page that says why."""
         split = self.split
         name = RESULTS_FILE.format(split=split.name).removesuffix(".json")
         for submission in [*self.submissions, *self.leftovers]:
@@ -8297,8 +8296,8 @@ class GradeSplit(Command):
         systems = filter(self.options.asks_about, self.systems)
         for system, _, text in find_unequal_decisions(systems, self.split.criteria):
             lines.append(escape_console(f"{system.title}: Overridden {text}"))
-        judges = build_judges_part(self.split.criteria, list_answers(self.systems))
-        lines.append(render_text([build_people_part(self.people, self.systems), judges]))
+        judges_part = build_judges_part(self.split.criteria, list_answers(self.systems))
+        lines.append(render_text([build_people_part(self.people, self.systems), judges_part]))
         return "\n".join(filter(None, lines))
 
     def remarks(self) -> list[WarningRecord]:
@@ -9139,7 +9138,7 @@ def read_labels(path: str, people: People, index: AnswerIndex, problems: list[st
 def read_people_rows(
     kind: type[Label], path: str, people: People, index: AnswerIndex, problems: list[str]
 ) -> list[FoundRow]:
-    """Return the rows of a CSV or JSON file that are about answers of this run. The others are faults."""
+    """Return the rows of a CSV or JSON file that are about answers of this run. `people` has the others."""
     file = read_file(path, problems)
     people.files.append(file.source)
     raw_rows = list_item_rows(file, problems, kind=kind)
@@ -9152,7 +9151,7 @@ def read_people_rows(
     titles = match_forms([row.system for _, row in rows], index.titles, fold_cell)
     names = match_forms([row.question_id for _, row in rows], index.gold, fold_cell)
     faults: dict[str, list[str]] = defaultdict(list)
-    complete = []
+    found = []
     for place, row in rows:
         title = titles.get(row.system, row.system)
         if title not in (row.system, fold_cell(row.system)):
@@ -9160,14 +9159,14 @@ def read_people_rows(
         row.system = title
         row.question_id = names.get(row.question_id, row.question_id)
         try:
-            complete.append(find_row(place, row, index))
+            found.append(find_row(place, row, index))
         except RowFault as fault:
             kind_of_fault, text = fault.args
             faults[kind_of_fault].append(f"{place}{text}")
         except ValueError as error:
             problems.append(f"{place}{error}")
     add_faults(faults, path, people, index)
-    return complete
+    return found
 
 
 def add_faults(faults: Mapping[str, list[str]], path: str, people: People, index: AnswerIndex) -> None:
@@ -9799,7 +9798,7 @@ def build_grade(
     if not submission.systems:
         obstacle = State.NOT_GRADED
     elif measure is F1_MEASURE:
-        n_missing = 0
+        n_missing = 0  # no judgement can change F1
     elif n_missing:
         obstacle = State.MISSING_JUDGEMENTS
     elif not system.scored:
@@ -9968,7 +9967,6 @@ def build_board_csv_row(row: BoardRow, measures: Iterable[Measure]) -> dict[str,
 
 
 def list_marker_measures(judging: Judging) -> list[Measure]:
-    """Return a column for each second marker: the mean answer score by it."""
     return [Measure(f"answer by {name}", f"Answer by {name}", 2) for name in judging.second_markers]
 
 
@@ -10158,14 +10156,15 @@ def add_last_grades(split: Split, submissions: Sequence[Submission], last: LastG
     """
     named = {os.path.abspath(submission.path): submission for submission in submissions}
     for name, grade in list(last.grades.items()):
-        if grade.folder and os.path.abspath(grade.folder) in named:
-            named[os.path.abspath(grade.folder)].last = last.grades.pop(name)
+        path = os.path.abspath(grade.folder)
+        if grade.folder and path in named:
+            named[path].last = last.grades.pop(name)
     for submission in submissions:
         if submission.last is NO_LAST_GRADE:
             submission.last = last.grades.pop(submission.name, NO_LAST_GRADE)
     parents = set(map(os.path.dirname, named))
-    unnamed = []
     withdrawn = []
+    unnamed = []
     for name, grade in last.grades.items():
         path = os.path.abspath(grade.folder)
         if grade.folder and not os.path.lexists(path) and os.path.dirname(path) in parents:
@@ -10183,7 +10182,6 @@ def add_last_grades(split: Split, submissions: Sequence[Submission], last: LastG
 def build_gradebook_document(
     split: Split, submissions: Sequence[Submission], gradebook: Gradebook, last: LastGradebook, judge: str
 ) -> dict[str, Any]:
-    """Return the content of the gradebook's file, which the next run compares itself with."""
     grades: dict[str, Any] = {}
     judged = set()
     for submission in submissions:
@@ -10538,7 +10536,6 @@ def list_csv_header(
 
 
 def list_csv_rows(split: Split, systems: Sequence[System]) -> Iterator[list[object]]:
-    """Yield a row for each answer to the first question, then for each to the second, and so on."""
     header = list_csv_header(split.measures, split.criteria, split.further)
     for position, system in itertools.product(range(len(split.questions)), systems):
         answer = system.answers[position]
