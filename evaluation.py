@@ -2615,6 +2615,7 @@ class State(Enum):
     NOT_SUBMITTED = "not submitted"
     MISSING_JUDGEMENTS = "judgements missing"
     NOT_JUDGED = "not judged"
+    JUDGED_IN_PART = "judged in part"
     NOT_GRADED = "not graded"
 
 
@@ -7737,6 +7738,12 @@ COMBINED_MEASURE = Measure(
     key="avg_combined_score",
     explanation=f"The mean of the answer score, divided by {TOP_SCORE}, and the evidence score.",
 )
+SUPPORT_MEASURE = Measure(
+    "support_score",
+    "Support",
+    key="avg_support",
+    explanation="How far the cited sentences support the answer, says the judge: 1 fully, 0.5 partly, 0 not.",
+)
 JUDGE_MEASURES = (ANSWER_MEASURE, EVIDENCE_MEASURE, COMBINED_MEASURE)
 SPLIT_BLOCKS: Mapping[str, Sequence[Measure]] = {  # of the results file
     "retrieval": RETRIEVAL_MEASURES,
@@ -7774,7 +7781,6 @@ class SplitOptions(InputOptions, JudgeOptions, GateOptions):
     )
 
     def asks_about(self, system: System) -> bool:
-        """Return whether a system's answers are to be judged."""
         if self.judge is None:
             return bool(self.submissions) or system.name not in UNJUDGED_SYSTEMS
         return system.name in self.judge or system.title in self.judge
@@ -7793,7 +7799,7 @@ class GradeSplit(Command):
     function_workers = 1
     submissions: Sequence[Submission] = ()  # without --submissions the current directory is the only one
     withdrawn: Sequence[str] = ()  # folders of the last gradebook that are gone
-    needs_scores = False  # of answers: then F1 is no grade
+    needs_scores = False  # whether grades wait for answer scores, so that F1 is none
     earlier_runs: Mapping[str, StoredRun] = MappingProxyType({})
 
     @property
@@ -7813,7 +7819,12 @@ class GradeSplit(Command):
             return self.write_label_sheet(self.options.label_sheet, console)
         exit_code = super().run(console)
         if self.options.submissions and not self.options.dry_run:
-            for line in (describe_statuses(self.submissions), *self.gradebook.notice.lines):
+            ungraded = [submission.name for submission in self.submissions if not submission.systems]
+            n_graded = len(self.submissions) - len(ungraded)
+            status = f"{n_graded} of {len(self.submissions)} submissions graded"
+            if ungraded:
+                status += f"; not graded: {shorten_names(ungraded)}"
+            for line in (status, *self.gradebook.notice.lines):
                 console.print(escape_console(line))
         if self.withdrawn:
             console.note(f"Withdrawn, as their folders are gone: {shorten_names(self.withdrawn)}")
@@ -7821,8 +7832,7 @@ class GradeSplit(Command):
         return exit_code
 
     def write_label_sheet(self, n_drawn: int, console: Console) -> int:
-        """Write a sheet of answers. The journal tells which are doubtful; nothing is sent."""
-        self.options.journal_only = True
+        self.options.journal_only = True  # it tells which answers are doubtful; nothing is sent
         self.read()
         console.warn(*self.warnings())
         with ExitStack() as resources:
@@ -7830,8 +7840,7 @@ class GradeSplit(Command):
         path = LABELS_FILE.format(split=self.split.name)
         if os.path.lexists(path):
             raise UsageError(f"{path} exists and may hold scores: move it away")
-        systems = list(filter(self.options.asks_about, self.systems))
-        write_file(path, build_label_sheet(systems, n_drawn))
+        write_file(path, build_label_sheet(filter(self.options.asks_about, self.systems), n_drawn))
         console.print(f"Label sheet saved to: {path}")
         return EXIT_INCOMPLETE if self.problems else EXIT_OK
 
@@ -7889,7 +7898,7 @@ class GradeSplit(Command):
         if problems:
             raise InputError(problems)
         stored = list(flatten(run.measures for run in self.earlier_runs.values()))
-        self.gate = choose_gate(self.options, self.split.measures, stored, stored)
+        self.gate = choose_gate(self.options, self.split.measures, stored, usual=stored)
         if not self.options.dry_run:
             self.withdrawn = add_last_grades(self.split, self.submissions, self.last)
 
@@ -7915,7 +7924,6 @@ class GradeSplit(Command):
         return self.split.questions[request.position], request.texts["answer"]
 
     def collect_results(self) -> Results:
-        """Return what a Python program gets."""
         [submission] = self.submissions
         means = {system.name: system.means for system in submission.systems}
         header = list_csv_header(self.split.measures, self.split.criteria, self.split.further)
@@ -7952,27 +7960,10 @@ class GradeSplit(Command):
         self.needs_scores = bool(self.options.submissions) and self.expects_judge()
         if self.needs_scores and not judging.model:
             outcomes = self.explain_unjudged(judging)
-        has_outcomes = self.needs_scores or bool(judging.model)
-        gold_ids = list(map(hash_gold, self.split.questions))
+        is_by_model = self.needs_scores or bool(judging.model)
         for submission in self.submissions:
             for system in submission.systems:
-                for question, gold_id in zip(self.split.questions, gold_ids, strict=True):
-                    document = self.split.documents[question.doc_id]
-                    prediction = system.predict(question)
-                    system.answers.append(score_answer(question, prediction, document, gold_id))
-                has_scores = (has_outcomes or bool(self.people.overrides)) and self.options.asks_about(system)
-                for criterion in self.split.criteria if has_scores else ():
-                    cases = list_cases(self.split, system, criterion, self.options.limit)
-                    judged = outcomes if has_outcomes else None
-                    add_outcomes(system, criterion, cases, judged, self.people.overrides)
-                if judging.second_markers:
-                    add_others(system, self.split.criteria, judging)
-                add_combined_scores(system)
-                add_own_scores(system.title, system.answers, self)
-                system.origins = judging.list_origins(system.judged)
-                unjudged = [row.block for row in self.split.criteria if row not in system.judged]
-                blocks = self.split.blocks.items()
-                system.blocks = {block: measures for block, measures in blocks if block not in unjudged}
+                self.grade_system(system, outcomes if is_by_model else None)
             self.summarize(submission)
         means = {system.title: system.means for system in self.systems}
         gated = find_low_means(self.options, means, self.split.measures, needs_all=False)
@@ -7980,12 +7971,31 @@ class GradeSplit(Command):
         if not any(system.is_judged for system in self.systems):
             judging.model = ""
 
+    def grade_system(self, system: System, outcomes: Outcomes | None) -> None:
+        """Add a system's answers with all their scores. Without outcomes only people may have judged them."""
+        for question in self.split.questions:
+            document = self.split.documents[question.doc_id]
+            system.answers.append(score_answer(question, system.predict(question), document))
+        if self.options.asks_about(system) and (outcomes is not None or self.people.overrides):
+            for criterion in self.split.criteria:
+                cases = list_cases(self.split, system, criterion, self.options.limit)
+                add_outcomes(system, criterion, cases, outcomes, self.people.overrides)
+        if self.judging.second_markers:
+            add_second_marks(system, self.split.criteria, self.judging)
+        add_combined_scores(system)
+        add_own_scores(system.title, system.answers, self)
+        system.origins = self.judging.list_origins(system.judged)
+        unjudged = [row.block for row in self.split.criteria if row not in system.judged]
+        blocks = self.split.blocks.items()
+        system.blocks = {block: measures for block, measures in blocks if block not in unjudged}
+
     def summarize(self, submission: Submission) -> None:
+        """Add means, slices and comparisons; with a baseline, for which there is one submission, changes."""
         questions = self.split.questions
         measures = self.split.measures
         systems = {system.name: collect_scores(system) for system in submission.systems}
         items = make_sample(range(len(questions)), [question.doc_id for question in questions])
-        table = Table(items, systems)
+        table = Table(items, systems, [(row.question_id, hash_gold(row)) for row in questions])
         for system in submission.systems:
             system.means |= compute_means(table, system.name, measures)
         for facet in FACETS:
@@ -7995,26 +8005,28 @@ class GradeSplit(Command):
                 system.slices[facet] = means
         submission.differences = compare_systems(table, measures)
         pairs = []
-        for system in submission.systems:
-            if system.name in self.earlier_runs:
-                table.item_keys = [(answer.question.question_id, answer.gold_id) for answer in system.answers]
-                todays = list(flatten(system.blocks.values()))
-                judges = self.judging.sign_measures(system.judged)
-                run = ScoredRun(system.name, table.item_keys, table.systems[system.name], todays, judges)
-                pairs.append((run, self.earlier_runs[run.name]))
+        for name, system in zip(systems, submission.systems, strict=True):
+            if name in self.earlier_runs:
+                system_measures = list(flatten(system.blocks.values()))
+                signatures = self.judging.sign_measures(system.judged)
+                run = ScoredRun(name, table.item_keys, systems[name], system_measures, signatures)
+                pairs.append((run, self.earlier_runs[name]))
         self.developments = compare_runs(pairs, table, self.gate)
 
     def results(self) -> Iterator[OutputFile]:
         name = RESULTS_FILE.format(split=self.split.name)
         is_alone = not self.options.submissions
+        forms = {*self.options.report}
         if not is_alone:
-            yield from self.list_class_files()
-        for submission in [*self.submissions, *self.left]:
+            board = LEADERBOARD_FILE.format(split=self.split.name)
+            forms |= {"html"}.intersection(list_report_forms(board))  # it links a page for each submission
+            yield from self.list_class_files(board, has_pages="html" in forms)
+        for submission in [*self.submissions, *self.leftovers]:
             path = join_folder(submission.output_folder, name)
             if submission.systems or os.path.lexists(path):  # no old scores stay
                 document = self.build_document(submission)
                 yield OutputFile(path, functools.partial(render_results, document), not is_alone, is_alone)
-        yield from self.list_reports()
+        yield from self.list_reports(forms)
 
     def build_document(self, submission: Submission) -> dict[str, Any]:
         """Return the content of a results file. Its paths are relative to the folder of the run."""
@@ -8042,22 +8054,14 @@ class GradeSplit(Command):
             document[system.name] = results
         return document
 
-    def choose_forms(self, stem: str) -> set[str]:
-        """Return the reports that the options name or an earlier run has left: none stays out of date."""
-        return {*self.options.report, *find_report_forms(stem)}
-
-    def list_class_files(self) -> Iterator[OutputFile]:
-        """Yield the leaderboard and the grades; with --report html also the leaderboard's page."""
+    def list_class_files(self, stem: str, *, has_pages: bool) -> Iterator[OutputFile]:
         split = self.split
-        stem = LEADERBOARD_FILE.format(split=split.name)
-        pages = {"html"} & self.choose_forms(stem)
-        boards = [
-            file._replace(is_report=False)
-            for file in list_report_files(self.add_gate(self.leaderboard), stem, ["csv", "md", *pages])
-        ]
-        yield from boards[:2]
-        rows = list_grades(split, self.submissions, self.gradebook, has_pages=bool(pages))
-        render_grades = functools.partial(render_csv, GRADES_HEADER, rows)
+        forms = ["csv", "md", "html"] if has_pages else ["csv", "md"]
+        board = list_report_files(self.add_gate(self.leaderboard), stem, forms)
+        boards = [file._replace(is_report=False) for file in board]
+        yield from boards[:2]  # the page comes last
+        rows = list(list_grades(split, self.submissions, self.gradebook, has_pages=has_pages))
+        render_grades = functools.partial(render_csv, list(rows[0]), [list(row.values()) for row in rows])
         yield OutputFile(GRADES_FILE.format(split=split.name), render_grades)
         judge = self.judging.model or (self.last.judge if self.needs_scores else "")
         document = build_gradebook_document(split, self.submissions, self.gradebook, self.last, judge)
@@ -8066,30 +8070,25 @@ class GradeSplit(Command):
         yield from boards[2:]
 
     @functools.cached_property
-    def left(self) -> list[Submission]:
+    def leftovers(self) -> list[Submission]:
         """Those that earlier runs have graded, and this one has not: nothing of them is current."""
         folders = find_files(GRADED_FOLDER.format(split=self.split.name), "*/")
         current = {fold_text(submission.output_folder) for submission in self.submissions}
-        left = []
+        problems = ["no submission of the class has this name any more"]
+        leftovers = []
         for name, path in folders.items() if self.options.submissions else ():
             folder = Path(path).as_posix()
             if fold_text(folder) not in current:
-                problem = "no submission of the class has this name any more"
-                left.append(Submission(name, output_folder=folder, problems=[problem]))
-        return left
+                leftovers.append(Submission(name, output_folder=folder, problems=problems))
+        return leftovers
 
-    def list_reports(self) -> Iterator[OutputFile]:
-        """Yield the reports on each submission; one that is not graded has a page that says why."""
+    def list_reports(self, named: Collection[str]) -> Iterator[OutputFile]:
         split = self.split
         name = RESULTS_FILE.format(split=split.name).removesuffix(".json")
-        board = LEADERBOARD_FILE.format(split=split.name)
-        pages = {"html"} & self.choose_forms(board) if self.options.submissions else set()
-        for submission in [*self.submissions, *self.left]:
+        for submission in [*self.submissions, *self.leftovers]:
             stem = join_folder(submission.output_folder, name)
-            forms = find_report_forms(stem)
-            if submission not in self.left:
-                forms = sorted({*pages, *self.choose_forms(stem)})
-            report = build_empty_report(split, submission.name, submission.reasons, submission.found)
+            forms = list_report_forms(stem, () if submission in self.leftovers else named)
+            report = build_empty_report(split, submission)
             if submission.systems and forms:
                 report = build_split_report(
                     split, submission, self.judging, self.people, self.gradebook, self.baseline_part
@@ -8105,12 +8104,15 @@ class GradeSplit(Command):
 
     @functools.cached_property
     def gradebook(self) -> Gradebook:
-        options = self.options
+        # One measure for all, or points would not be comparable; never answer alone (see choose_measure)
+        is_combined = self.needs_scores or has_answer_scores(self.systems)
+        measure = COMBINED_MEASURE if is_combined else F1_MEASURE
         judged_by = self.judging.sign(RUBRIC)
-        return build_gradebook(
-            *(self.split, self.submissions, self.people, self.last, judged_by, options.limit),
-            needs_judge=self.needs_scores,
-        )
+        grades = {}
+        for row in self.submissions:
+            grades[row.name] = build_grade(self.split, row, measure, judged_by, self.options.limit)
+        notice = compare_with_last(self.split, grades, self.last)
+        return build_gradebook(self.split, self.submissions, self.people, grades, notice)
 
     @functools.cached_property
     def leaderboard(self) -> Report:
@@ -8134,8 +8136,8 @@ class GradeSplit(Command):
         systems = filter(self.options.asks_about, self.systems)
         for system, _, text in find_unequal_decisions(systems, self.split.criteria):
             lines.append(escape_console(f"{system.title}: Overridden {text}"))
-        judges = build_judges_part(self.split.criteria, list_answers(self.systems))
-        lines.append(render_text([build_people_part(self.people, self.systems), judges]))
+        judges_part = build_judges_part(self.split.criteria, list_answers(self.systems))
+        lines.append(render_text([build_people_part(self.people, self.systems), judges_part]))
         return "\n".join(filter(None, lines))
 
     def remarks(self) -> list[WarningRecord]:
@@ -8144,7 +8146,7 @@ class GradeSplit(Command):
         for system in self.systems:
             if system.is_judged:
                 generators.update(system.list_generators())
-                warnings += list_missing(system, self.split.criteria)
+                warnings += warn_about_missing(system, self.split.criteria)
         warnings += map(WarningRecord, self.list_obstacles())
         return warnings + warn_about_family(self.judging.model, sorted(generators))
 
@@ -8156,8 +8158,8 @@ class GradeSplit(Command):
         used = set()
         for system in self.systems:
             for answer in system.overridden:
-                used |= {(system.title, answer.question.question_id, name) for name in answer.decisions}
-        unused = [f"{key[1]} of {key[0]}" for key in self.people.overrides if key not in used]
+                used |= {(system.title, answer.id, name) for name in answer.decisions}
+        unused = [f"{row[1]} of {row[0]}" for row in self.people.overrides if row not in used]
         if unused:
             what = f"no effect on answers that are not judged: {shorten_names(unused)}"
             warnings.append(WarningRecord(f"overrides: {what}"))
@@ -8198,10 +8200,6 @@ class GradedAnswer(Judged, gc=False):
     def cited(self) -> list[str]:
         return sorted(set(self.prediction.evidence_sentences))
 
-    @property
-    def top_document(self) -> str | None:
-        return next(iter(self.prediction.retrieved_ids), None)
-
     def identify(self, criterion: SplitCriterion) -> str:
         """Return the ID that ties people's scores by a criterion to this answer."""
         return hash_answer(self.question, self.prediction, covers_citations=criterion.needs_citations)
@@ -8223,14 +8221,9 @@ class GradedAnswer(Judged, gc=False):
     def decisions(self) -> dict[str, Decision]:
         return {name: row for name, row in self.outcomes.items() if isinstance(row, Decision)}
 
-    # By the rubric
     @property
     def judgement(self) -> Judgement | None:
         return self.find_judgement(RUBRIC)
-
-    @property
-    def failure(self) -> Failure | None:
-        return self.find_failure(RUBRIC)
 
     @property
     def score(self) -> float | None:
@@ -8255,7 +8248,12 @@ class GradedAnswer(Judged, gc=False):
         return citations
 
 
-CITATION_KINDS = ("right", "missed", "not_in_gold", "invented")
+CITATION_KINDS = {  # with their titles
+    "right": "Citations right",
+    "missed": "Citations missed",
+    "not_in_gold": "Citations not in gold",
+    "invented": "Citations not in the document",
+}
 
 
 # The gold_id tells whether a question is still the same one: baseline and gradebook compare it, so it changes
@@ -8282,10 +8280,7 @@ def hash_answer(question: Question, prediction: Prediction, *, covers_citations:
 # -- Scores without a judge
 
 
-def score_answer(
-    question: Question, prediction: Prediction, document: Document, gold_id: str
-) -> GradedAnswer:
-    """Score one answer without a judge: retrieval and, if the question has gold evidence, citations."""
+def score_answer(question: Question, prediction: Prediction, document: Document) -> GradedAnswer:
     scores: dict[str, float] = {}
     retrieved = prediction.retrieved_ids
     for k, measure in RECALL_MEASURES.items():  # whole numbers, as there is one gold document
@@ -8294,15 +8289,15 @@ def score_answer(
         cited = citation_scores(question.evidence_sentences, prediction.evidence_sentences)
         for measure, score in zip(CITATION_MEASURES, cited, strict=True):
             scores[measure.name] = score
-    return GradedAnswer(question, prediction, document, gold_id, scores=scores)
+    return GradedAnswer(question, prediction, document, hash_gold(question), scores=scores)
 
 
 # -- What is judged
 
+NOT_JUDGED = Failure(State.NOT_JUDGED.value, asked=False)
+
 
 class SplitCriterion(Criterion, frozen=True, kw_only=True):
-    """A criterion for the answers to a split's questions."""
-
     prepare: Callable[[Split, Question, Prediction], Case | None]  # None: nothing to judge, counts nowhere
     block: str  # of the results file
     columns: Sequence[str]  # of the CSV file, beside that of the measure: keys of its rows in the results
@@ -8324,20 +8319,18 @@ def prepare_rubric(_: Split, question: Question, prediction: Prediction) -> Case
     return Task("rubric", build_answer_texts(question, prediction) | question.rubric.texts)
 
 
-NOT_JUDGED = Failure(State.NOT_JUDGED.value, asked=False)
-NOTHING_CITED = Judgement(0, "Nothing is cited.", is_certain=True)
-NO_SUCH_SENTENCE = Judgement(0, "The document has none of the cited sentences.", is_certain=True)
-
-
 def prepare_support(split: Split, question: Question, prediction: Prediction) -> Case | None:
     texts = build_answer_texts(question, prediction)
     if is_blank(texts["answer"]):
         return None
     if not prediction.evidence_sentences:
-        return NOTHING_CITED if question.evidence_sentences else None
+        lacks_citations = bool(question.evidence_sentences)
+        return Judgement(0, "Nothing is cited.", is_certain=True) if lacks_citations else None
     cited = find_cited_sentences(split, question, prediction)
+    if cited.texts is None:
+        return None
     if not cited.texts:
-        return None if cited.texts is None else NO_SUCH_SENTENCE
+        return Judgement(0, "The document has none of the cited sentences.", is_certain=True)
     sentences = "\n".join(f"{name}: {text}" for name, text in cited.texts.items())
     shown = {"sentences": sentences[:MAX_ANSWER_CHARS], "doc_id": cited.doc_id}  # the judge sees no doc_id
     return Task("support", texts | shown)
@@ -8346,11 +8339,11 @@ def prepare_support(split: Split, question: Question, prediction: Prediction) ->
 def qualify_support(answer: GradedAnswer) -> str:
     """Return the cited document if it is not the gold one, and whether the cited IDs are wrong ones."""
     text = ""
-    score = answer.scores[SUPPORT.measure.name]
+    score = answer.scores[SUPPORT_MEASURE.name]
     if answer.cited_doc_id not in ("", answer.question.doc_id):
         text += f" by sentences of {answer.cited_doc_id}"
     if answer.gold and score and not set(answer.gold) & set(answer.cited):
-        degree = "supported" if score == SUPPORT.measure.highest else "partly supported"
+        degree = "supported" if score == SUPPORT_MEASURE.highest else "partly supported"
         text += f" (wrong by ID, {degree} by content)"
     return text
 
@@ -8405,23 +8398,14 @@ RUBRIC = build_criterion(
 )
 SUPPORT = build_criterion(
     "support",
-    Measure(
-        "support_score",
-        "Support",
-        key="avg_support",
-        explanation=(
-            "How far the cited sentences support the answer, says the judge: 1 fully, 0.5 partly, 0 not."
-        ),
-    ),
+    SUPPORT_MEASURE,
     prepare=prepare_support,
     columns=["support", *(f"support_{name}" for name in ("rationale", "failure", *OVERRIDE_COLUMNS))],
     build_details=build_support_details,
     needs_citations=True,
     qualify=qualify_support,
 )
-BUILT_IN_CRITERIA = {  # by the name that --criteria takes
-    "support": SUPPORT,
-}
+BUILT_IN_CRITERIA = {"support": SUPPORT}  # by the name that --criteria takes
 
 
 class CitedSentences(NamedTuple):
@@ -8445,7 +8429,6 @@ def find_cited_sentences(split: Split, question: Question, prediction: Predictio
 def read_criteria(
     options: SplitOptions, functions: Collection[str], problems: list[str]
 ) -> list[SplitCriterion]:
-    """Return what is judged: the rubric, built-in criteria that are named, and those of the user's own."""
     named = {"support": SUPPORT} if options.judge_support else {}
     values = []
     for value in options.criteria:
@@ -8509,7 +8492,7 @@ def add_outcomes(
             request_id = RequestId(system.title, position, criterion.name)
             case = (outcomes or {}).get(request_id, NOT_JUDGED)
         is_asked = is_asked or case.asked
-        decision = decisions.get((system.title, answer.question.question_id, criterion.name))
+        decision = decisions.get((system.title, answer.id, criterion.name))
         found.append((answer, msgspec.structs.replace(decision, judged=case) if decision else case))
     # A system is scored by a model, and what it has missed counts 0, so that a lost call never helps; or by
     # people alone, and an answer on which they have not decided has no score; or by nobody. Then answers that
@@ -8527,7 +8510,7 @@ def add_outcomes(
             answer.scores[criterion.measure.name] = counted.score
 
 
-def add_others(system: System, criteria: Iterable[SplitCriterion], judging: Judging) -> None:
+def add_second_marks(system: System, criteria: Iterable[SplitCriterion], judging: Judging) -> None:
     """Add what second markers say, and the mean by those that have judged all answers that were judged."""
     for criterion, (position, answer) in itertools.product(criteria, enumerate(system.answers)):
         request_id = RequestId(system.title, position, criterion.name)
@@ -8556,7 +8539,6 @@ def add_combined_scores(system: System) -> None:
 
 
 def collect_scores(system: System) -> Scores:
-    """Return a system's columns of the table, what it has submitted nothing for, and all obstacles."""
     answers = system.answers
     scores = Scores()
     for measure in flatten(system.blocks.values()):
@@ -8584,7 +8566,6 @@ def find_not_submitted(
 
 
 def add_obstacles(scores: Scores, incomplete: Iterable[SplitCriterion]) -> None:
-    """Add the obstacles of what is not submitted, and of criteria by which judgements are missing."""
     for criterion in incomplete:
         scores.obstacles |= dict.fromkeys(criterion.measure_names, State.MISSING_JUDGEMENTS)
     scores.obstacles |= dict.fromkeys(scores.not_submitted, State.NOT_SUBMITTED)
@@ -8602,16 +8583,9 @@ def build_results(split: Split, system: System, judging: Judging) -> dict[str, A
     answers = system.answers
     cited = [answer for answer in answers if F1_MEASURE.name in answer.scores]
     results: dict[str, Any] = summarize_blocks(system, system.means)
-    results["retrieval"] |= {
-        **{
-            measure.name: sum(answer.scores[measure.name] for answer in answers)
-            for measure in RECALL_MEASURES.values()
-        },
-        "total": len(answers),
-        "per_question": (
-            build_row(answer, RETRIEVAL_MEASURES, retrieved_top_1=answer.top_document) for answer in answers
-        ),
-    }
+    for measure in RECALL_MEASURES.values():
+        results["retrieval"][measure.name] = sum(answer.scores[measure.name] for answer in answers)
+    results["retrieval"] |= {"total": len(answers), "per_question": build_retrieval_rows(answers)}
     results["citation"] |= {
         "total_questions": len(answers),
         "questions_with_evidence": len(cited),
@@ -8633,6 +8607,12 @@ def build_results(split: Split, system: System, judging: Judging) -> dict[str, A
             n_questions = means[RETRIEVAL_MEASURES[0].name].n
             results["slices"][facet][value] = {"questions": n_questions, **summarize_blocks(system, means)}
     return results
+
+
+def build_retrieval_rows(answers: Iterable[GradedAnswer]) -> Iterator[Mapping[str, Any]]:
+    for answer in answers:
+        top_document = next(iter(answer.prediction.retrieved_ids), None)
+        yield build_row(answer, RETRIEVAL_MEASURES, retrieved_top_1=top_document)
 
 
 def summarize_blocks(system: System, means: Mapping[str, Mean]) -> dict[str, dict[str, Any]]:
@@ -8667,11 +8647,10 @@ def list_answers(systems: Iterable[System]) -> list[GradedAnswer]:
 
 
 def list_ids(answers: Iterable[GradedAnswer]) -> list[str]:
-    return [answer.question.question_id for answer in answers]
+    return [answer.id for answer in answers]
 
 
 def summarize_means(means: Mapping[str, Mean], measures: Sequence[Measure]) -> dict[str, Any]:
-    """Return each mean by its key in the results file, their intervals, and why one has none."""
     block: dict[str, Any] = {"ci95": {}}
     reasons = {}
     for measure in measures:
@@ -8695,7 +8674,7 @@ def sum_scores(answers: Sequence[GradedAnswer], measures: Iterable[Measure]) -> 
 
 def build_row(answer: GradedAnswer, measures: Iterable[Measure], **columns: Any) -> Mapping[str, Any]:
     return {
-        "question_id": answer.question.question_id,
+        "question_id": answer.id,
         "gold_id": answer.gold_id,
         "gold_doc_id": answer.question.doc_id,
         **columns,
@@ -8710,7 +8689,7 @@ def build_judged_row(
     judgement = answer.find_judgement(criterion)
     decision = answer.find_decision(criterion)
     return {
-        "question_id": answer.question.question_id,
+        "question_id": answer.id,
         "gold_id": answer.gold_id,
         "answer_id": answer.identify(criterion),
         criterion.measure.name: answer.scores.get(criterion.measure.name),
@@ -8743,6 +8722,8 @@ def summarize_usage(judging: Judging, outcomes: Iterable[Judgement | None]) -> d
 
 
 class StoredBlock(Record):
+    """A block of a system's results: `run` has the last two fields, the others have some of the first."""
+
     per_question: list[dict[str, Any]] = []
     judge_model: str = ""
     prompt_hash: str = ""
@@ -8753,9 +8734,8 @@ class StoredBlock(Record):
 
 def read_results(file: FileData, problems: list[str]) -> dict[str, Mapping[str, StoredBlock]]:
     systems: dict[str, Mapping[str, StoredBlock]] = {}
-    for name, stored in (
-        parse_value(dict[str, dict[str, StoredBlock | list[Any]]], file, problems) or {}
-    ).items():
+    content = parse_value(dict[str, dict[str, StoredBlock | list[Any]]], file, problems) or {}
+    for name, stored in content.items():
         blocks = {block: content for block, content in stored.items() if isinstance(content, StoredBlock)}
         systems[name] = defaultdict(StoredBlock, blocks)
     return systems
@@ -8769,7 +8749,7 @@ def restore_run(
     measures: list[Measure] = []
     criteria = []
     incomplete = []
-    judges: dict[str, JudgedBy] = {}
+    signatures: dict[str, JudgedBy] = {}
     for block, content in blocks.items():
         for row in content.per_question:
             rows[str(row.get("question_id"))] |= row
@@ -8777,7 +8757,7 @@ def restore_run(
         if criterion and content.per_question:
             criteria.append(criterion)
             judged_by = JudgedBy(content.judge_model, content.prompt_hash, content.repeats)
-            judges |= dict.fromkeys(criterion.measure_names, judged_by)
+            signatures |= dict.fromkeys(criterion.measure_names, judged_by)
             if any(row.get("failure") for row in content.per_question):
                 incomplete.append(criterion)
         found = set(flatten(content.per_question))
@@ -8785,14 +8765,13 @@ def restore_run(
         measures += [measure for measure in known if measure.name in found]
     stored = [JsonRow(file.name, row, key=f"{name}: {question_id}") for question_id, row in rows.items()]
     scores = restore_scores(stored, measures, problems)
-    has_retrieved, has_cited, has_gold = (
-        any(row.get(column) for row in rows.values())
-        for column in ("retrieved_top_1", "pred_sentences", "gold_sentences")
-    )
+    has_retrieved = any(row.get("retrieved_top_1") for row in rows.values())
+    has_cited = any(row.get("pred_sentences") for row in rows.values())
+    has_gold = any(row.get("gold_sentences") for row in rows.values())
     scores.not_submitted = find_not_submitted(has_retrieved, has_cited, has_gold, criteria)
     add_obstacles(scores, incomplete)
-    keys = [(question_id, str(row.get("gold_id") or "")) for question_id, row in rows.items()]
-    return StoredRun(name, keys, scores, measures, judges, file.source)
+    item_keys = [(question_id, str(row.get("gold_id") or "")) for question_id, row in rows.items()]
+    return StoredRun(name, item_keys, scores, measures, signatures, file.source)
 
 
 def find_criterion(block: str) -> SplitCriterion | None:
@@ -8825,7 +8804,6 @@ def read_baseline(options: SplitOptions, problems: list[str]) -> Mapping[str, St
 def build_baseline_part(
     path: str | None, developments: Mapping[str, Development], new: Iterable[str] = ()
 ) -> Part:
-    """Return the changes of each system since the baseline; nothing without a baseline."""
     if not path:
         return Part("")
     rows: list[list[Cell]] = []
@@ -8852,13 +8830,15 @@ def build_baseline_part(
 
 # -- People's scores
 
-AnswerKey: TypeAlias = tuple[str, str]  # a system's title and a question ID
-DecisionKey: TypeAlias = tuple[str, str, str]  # the same, and the name of a criterion
+DecisionKey: TypeAlias = tuple[str, str, str]  # a system's title, a question ID and the name of a criterion
+
+
+class AnswerKey(NamedTuple):
+    title: str  # of the system
+    question_id: str
 
 
 class People(msgspec.Struct):
-    """People's decisions about the answers of a run."""
-
     overrides: dict[DecisionKey, Decision] = {}
     labels: dict[AnswerKey, dict[str, FoundRow]] = {}  # by rater; equal answers may share one
     files: list[InputFile] = []  # that of labels is the last one
@@ -8870,13 +8850,11 @@ class People(msgspec.Struct):
 
 
 class FoundRow(NamedTuple):
-    """A row of people's files with its answers."""
-
     place: str  # "labels.csv:2: "
     row: Label
     criterion: str  # its name
     score: float | None
-    keys: Sequence[AnswerKey]
+    answers: Sequence[AnswerKey]
 
 
 class AnswerIndex(NamedTuple):
@@ -8891,6 +8869,9 @@ class AnswerIndex(NamedTuple):
     judged: set[AnswerKey]  # that a sheet may have
     find_earlier: Callable[[], set[str]]  # the IDs of the questions of the last results
 
+    def draw(self, answer: AnswerKey) -> bytes:
+        return compute_draw(answer, self.gold[answer.question_id])
+
 
 RUBRIC_NAMES = {"": RUBRIC, "rubric": RUBRIC, RUBRIC.name: RUBRIC}
 
@@ -8898,7 +8879,6 @@ RUBRIC_NAMES = {"": RUBRIC, "rubric": RUBRIC, RUBRIC.name: RUBRIC}
 def read_people(
     split: Split, submissions: Sequence[Submission], options: SplitOptions, problems: list[str]
 ) -> People:
-    """Read people's decisions and scores, from the files that are named or have the usual names."""
     people = People()
     overrides_file = find_people_file(options.overrides, OVERRIDES_FILE, split)
     labels_file = find_people_file(options.labels, LABELS_FILE, split)
@@ -8933,14 +8913,14 @@ def index_answers(split: Split, submissions: Sequence[Submission], options: Spli
             index.titles[title] = title
         for system, question in itertools.product(submission.systems, split.questions):
             prediction = system.predict(question)
-            key = (system.title, question.question_id)
+            answer = AnswerKey(system.title, question.question_id)
             for covers in forms:
                 answer_id = hash_answer(question, prediction, covers_citations=covers)
-                index.copies[covers, answer_id].append(key)
+                index.copies[covers, answer_id].append(answer)
             if question.rubric and not is_blank(prediction.answer) and options.asks_about(system):
-                index.judged.add(key)
-    for keys in index.copies.values():
-        keys.sort(key=lambda key: compute_draw(key, gold[key[1]]))
+                index.judged.add(answer)
+    for answers in index.copies.values():
+        answers.sort(key=index.draw)
     return index
 
 
@@ -8961,11 +8941,11 @@ def read_overrides(path: str, people: People, index: AnswerIndex, problems: list
     rows = read_people_rows(Override, path, people, index, problems)
     first: dict[DecisionKey, FoundRow] = {}
     for found in sorted(rows, key=lambda found: not found.row.system):
-        for title, question_id in found.keys:
-            key = (title, question_id, found.criterion)
-            earlier = first.setdefault(key, found)
+        for title, question_id in found.answers:
+            decision_key = (title, question_id, found.criterion)
+            earlier = first.setdefault(decision_key, found)
             if earlier is found:
-                people.overrides[key] = Decision(found.score or 0, found.row.reason)
+                people.overrides[decision_key] = Decision(found.score or 0, found.row.reason)
             elif bool(earlier.row.system) == bool(found.row.system):
                 what = f"a second decision on {question_id} of {title}"
                 problems.append(f"{found.place}{what}; the first: {earlier.place.rstrip(': ')}")
@@ -8977,17 +8957,19 @@ def read_labels(path: str, people: People, index: AnswerIndex, problems: list[st
     """Read people's scores of drawn answers. A row of the sheet counts for those that were drawn only."""
     rows = read_people_rows(Label, path, people, index._replace(criteria=RUBRIC_NAMES), problems)
     drawn = [found for found in rows if not found.row.why.strip()]
-    first_copies = [found.keys[0] for found in drawn if not found.row.system]
-    last_draw = max((compute_draw(key, index.gold[key[1]]) for key in first_copies), default=b"")
+    first_copies = [found.answers[0] for found in drawn if not found.row.system]
+    last_draw = max(map(index.draw, first_copies), default=b"")
     labels = [found for found in drawn if found.score is not None]
     for found in labels:
         rater = fold_cell(found.row.rater)
-        for key in found.keys:
-            if not found.row.system and compute_draw(key, index.gold[key[1]]) > last_draw:
-                continue  # it is equal to one that was drawn
-            first = people.labels.setdefault(key, {}).setdefault(rater, found)
+        for answer in found.answers:
+            if not found.row.system and index.draw(answer) > last_draw:
+                continue  # it was not drawn, but is equal to one that was
+            first = people.labels.setdefault(answer, {}).setdefault(rater, found)
             if first is not found:
-                what = f"two scores by {rater or 'the same person'} for {key[1]} of {key[0]}"
+                what = (
+                    f"two scores by {rater or 'the same person'} for {answer.question_id} of {answer.title}"
+                )
                 problems.append(f"{found.place}{what}; the first: {first.place.rstrip(': ')}")
                 break
     people.remarks.append(f"Labels: {len(labels)} in {path}")
@@ -8996,7 +8978,7 @@ def read_labels(path: str, people: People, index: AnswerIndex, problems: list[st
 def read_people_rows(
     kind: type[Label], path: str, people: People, index: AnswerIndex, problems: list[str]
 ) -> list[FoundRow]:
-    """Return the rows of a CSV or JSON file that are about answers of this run. The others are faults."""
+    """Return the rows of a CSV or JSON file that are about answers of this run. `people` has the others."""
     file = read_file(path, problems)
     people.files.append(file.source)
     raw_rows = list_item_rows(file, problems, kind=kind)
@@ -9009,7 +8991,7 @@ def read_people_rows(
     titles = match_forms([row.system for _, row in rows], index.titles, fold_cell)
     names = match_forms([row.question_id for _, row in rows], index.gold, fold_cell)
     faults: dict[str, list[str]] = defaultdict(list)
-    complete = []
+    found = []
     for place, row in rows:
         title = titles.get(row.system, row.system)
         if title not in (row.system, fold_cell(row.system)):
@@ -9017,23 +8999,29 @@ def read_people_rows(
         row.system = title
         row.question_id = names.get(row.question_id, row.question_id)
         try:
-            complete.append(find_row(place, row, index))
+            found.append(find_row(place, row, index))
         except RowFault as fault:
             kind_of_fault, text = fault.args
             faults[kind_of_fault].append(f"{place}{text}")
         except ValueError as error:
             problems.append(f"{place}{error}")
-    if STRUCK_ROWS in faults:
-        people.struck = sorted(index.find_earlier() - index.gold.keys())
-    for name, lines in faults.items():
-        people.rejected += lines if name in REJECTED_ROWS else []
-        if name == CONTRADICTIONS:
+    add_faults(faults, path, people, index)
+    return found
+
+
+def add_faults(faults: Mapping[str, list[str]], path: str, people: People, index: AnswerIndex) -> None:
+    for kind, lines in faults.items():
+        fault = WarningRecord(kind, lines, file=path)
+        if kind == STRUCK_ROWS:
+            people.struck = sorted(index.find_earlier() - index.gold.keys())
+        if kind in REJECTED_ROWS:
+            people.rejected += lines
+        if kind == CONTRADICTIONS:
             people.warnings += map(WarningRecord, shorten_problems(lines))
-        elif name in NOTED_ROWS:
-            people.notes.append(WarningRecord(name, lines, file=path).describe())
+        elif kind in NOTED_ROWS:
+            people.notes.append(fault.describe())
         else:
-            people.warnings.append(WarningRecord(name, lines, file=path))
-    return complete
+            people.warnings.append(fault)
 
 
 class RowFault(Exception):
@@ -9043,10 +9031,9 @@ class RowFault(Exception):
 UNKNOWN_ROWS = "rows for unknown systems or questions, which do not count"
 UNKNOWN_CRITERIA = "rows for criteria that this run does not have, which do not count"
 STRUCK_ROWS = "rows for questions that were struck, which do not count"
-OUTDATED_LABELS = (
-    "rows for answers that have changed since, or their gold answer or rubric, which do not count"
-)
-OUTDATED_DECISIONS = OUTDATED_LABELS.replace("rows for", "decisions on")
+OUTDATED = "answers that have changed since, or their gold answer or rubric, which do not count"
+OUTDATED_LABELS = f"rows for {OUTDATED}"
+OUTDATED_DECISIONS = f"decisions on {OUTDATED}"
 UNJUDGED_ROWS = "rows for answers that are not to be judged, which do not count"
 CONTRADICTIONS = "rows that contradict themselves"  # each is named
 RENAMED_ROWS = "rows that count for a name with other blanks or quotes"
@@ -9055,18 +9042,13 @@ NOTED_ROWS = {STRUCK_ROWS, OUTDATED_LABELS}  # there is nothing to do about them
 
 
 def find_row(place: str, row: Label, index: AnswerIndex) -> FoundRow:
-    """Return a row with its score and its answers. Raises ValueError for the one, RowFault for the others."""
+    """Return a row with its score and its answers. Raises ValueError for the score, RowFault otherwise."""
     criterion = index.criteria.get(fold_text(row.criterion))
     if criterion is None:
         known = dict.fromkeys(criterion.name for criterion in index.criteria.values())
         advice = f"criterion {row.criterion}; the criteria are {shorten_names(list(known))}"
         raise RowFault(UNKNOWN_CRITERIA, advice)
     score = None if row.score is None else criterion.parse_score(row.score)
-    return FoundRow(place, row, criterion.name, score, find_row_answers(row, criterion, index))
-
-
-def find_row_answers(row: Label, criterion: SplitCriterion, index: AnswerIndex) -> list[AnswerKey]:
-    """Return the answers that a row is about. Raises RowFault if there are none."""
     what = f"{row.question_id} {row.system}".strip()
     title = index.titles.get(row.system, "")
     if row.question_id not in index.gold:
@@ -9078,19 +9060,21 @@ def find_row_answers(row: Label, criterion: SplitCriterion, index: AnswerIndex) 
         advice = f"; name one of {shorten_names(own)}" if own else suggest(row.system, index.titles)
         raise RowFault(UNKNOWN_ROWS, f"system {row.system}{advice}")
     copies = index.copies.get((criterion.needs_citations, fold_cell(row.answer_id)), [])
-    equal = [key for key in copies if key[1] == row.question_id and title in ("", key[0])]
+    equal = [copy for copy in copies if copy.question_id == row.question_id and title in ("", copy.title)]
     if copies and not equal:
-        owner = f"{copies[0][1]} of {copies[0][0]}"
+        owner = f"{copies[0].question_id} of {copies[0].title}"
         text = f"answer_id {row.answer_id} is that of {owner}, not of {what}: the row does not count"
         raise RowFault(CONTRADICTIONS, text)
     if row.answer_id and not copies:
         if isinstance(row, Override):
             raise RowFault(OUTDATED_DECISIONS, f"{what}: copy the new answer_id from the page")
         raise RowFault(OUTDATED_LABELS, what)
-    keys = [(title, row.question_id)] if title else [key for key in equal if key in index.judged]
-    if not keys:
+    answers = [copy for copy in equal if copy in index.judged]
+    if title:
+        answers = [AnswerKey(title, row.question_id)]
+    if not answers:
         raise RowFault(UNJUDGED_ROWS, what)
-    return keys
+    return FoundRow(place, row, criterion.name, score, answers)
 
 
 def fold_cell(name: str) -> str:
@@ -9099,13 +9083,11 @@ def fold_cell(name: str) -> str:
     return text.removeprefix("'")
 
 
-def compute_draw(key: AnswerKey, gold_id: str) -> bytes:
-    """Return the key by which answers are drawn: the order is always the same, and as good as random.
-
-    The gold is in it, so that nobody who does not know it can choose a name that is not drawn.
-    """
-    title, question_id = key
-    return hashlib.sha256(f"{question_id}\0{title}\0{gold_id}".encode("utf-8", "replace")).digest()
+def compute_draw(answer: AnswerKey, gold_id: str) -> bytes:
+    """Return an answer's lot: the lowest are drawn, always the same ones, and as good as random."""
+    # The gold is in it, so that nobody who does not know it can choose a name that is not drawn
+    text = f"{answer.question_id}\0{answer.title}\0{gold_id}"
+    return hashlib.sha256(text.encode("utf-8", "replace")).digest()
 
 
 class PeopleAgreement(NamedTuple):
@@ -9125,7 +9107,7 @@ class PeopleAgreement(NamedTuple):
 
 
 class LabelledAnswer(NamedTuple):
-    """A judged answer that is not blank, with people's scores if it has any."""
+    """A judged answer that is not blank, with its labels if it has any."""
 
     score: float  # the judge's
     document: str
@@ -9140,7 +9122,7 @@ def collect_labels(people: People, systems: Iterable[System]) -> list[LabelledAn
         for answer in system.answers:
             judgement = answer.judgement
             if judgement is not None and judgement is not NO_ANSWER:
-                given = people.labels.get((system.title, answer.question.question_id), {})
+                given = people.labels.get(AnswerKey(system.title, answer.id), {})
                 human = mean([row.score or 0 for row in given.values()])
                 new = {rater: row.score or 0 for rater, row in given.items() if id(row) not in counted}
                 answers.append(LabelledAnswer(judgement.score, answer.question.doc_id, human, new))
@@ -9149,10 +9131,9 @@ def collect_labels(people: People, systems: Iterable[System]) -> list[LabelledAn
 
 
 def compare_with_people(people: People, systems: Sequence[System]) -> PeopleAgreement:
-    """Compare the judge's scores, rounded to levels, with people's."""
     answers = collect_labels(people, systems)
     n_blank = sum(answer.judgement is NO_ANSWER for answer in list_answers(systems))
-    levels = [find_nearest_level(answer.score) for answer in answers]
+    levels = [find_nearest_level(answer.score) for answer in answers]  # a mean of repeats lies between
     labelled = [answer for answer in answers if answer.labels]
     items = []
     for level, answer in zip(levels, answers, strict=True):
@@ -9194,10 +9175,7 @@ def measure_gaps(gaps: Sequence[float], clusters: Sequence[Hashable], largest: f
 
 
 def estimate_people_mean(answers: Sequence[LabelledAnswer], n_blank: int) -> tuple[Mean, float | None]:
-    """Return the mean that people would give to all answers, and the judge's weight in it.
-
-    Blank answers, whose score is known, need no label.
-    """
+    """Return the mean that people would give to all answers, blank ones too, and the judge's weight in it."""
     scores = [answer.score for answer in answers]
     means = [answer.mean for answer in answers]
     documents = [answer.document for answer in answers]
@@ -9214,27 +9192,23 @@ def estimate_people_mean(answers: Sequence[LabelledAnswer], n_blank: int) -> tup
 
 def build_people_block(people: People, system: System) -> dict[str, Any]:
     found = compare_with_people(people, [system])
-    block = {**people.files[-1].named, **found._asdict(), **build_rates(found.rates)}
-    del block["rates"]
-    return {**block, "ci95_reason": {"weighted_kappa": found.rates["weighted_kappa"].reason}}
+    reasons = {"weighted_kappa": found.rates["weighted_kappa"].reason}
+    return {**people.files[-1].named, **build_agreement_block(found), "ci95_reason": reasons}
 
 
-def build_rates(rates: Mapping[str, Mean]) -> dict[str, Any]:
-    values = {name: rate.value for name, rate in rates.items()}
-    return {**values, "ci95": {name: rate.interval for name, rate in rates.items()}}
+def build_agreement_block(found: PeopleAgreement | JudgeAgreement) -> dict[str, Any]:
+    block = found._asdict()
+    rates = block.pop("rates")
+    block |= {name: rate.value for name, rate in rates.items()}
+    return {**block, "ci95": {name: rate.interval for name, rate in rates.items()}}
 
 
-PEOPLE_HEADER = (
-    *("Answers", "Labels", "Exact", "Within 1"),
-    *("Kappa", "Alpha", "People - judge", "People's mean"),
-)
 MIN_KAPPA = 0.4  # below it agreement is called poor (Fleiss 1981)
-MAX_COMMON = 0.8  # share of the labels that are one level; with more kappa tells little
+MAX_LEVEL_SHARE = 0.8  # of scores that are one level; above it kappa and alpha tell little
 MAX_SHIFT = 0.5  # levels between people and judge
 
 
 def build_people_part(people: People, systems: Sequence[System]) -> Part:
-    """Return how far judge and people agree, over all judged answers and for each system with labels."""
     judged = [system for system in systems if any(answer.judgement for answer in system.answers)]
     pooled = compare_with_people(people, judged) if people.labels and judged else None
     if not pooled or not pooled.labels:
@@ -9260,7 +9234,8 @@ def build_people_part(people: People, systems: Sequence[System]) -> Part:
         lines.append(f"Alpha of the {pooled.raters} people among themselves: {alpha}")
     if lacking:
         lines.append(f"n/a, with labels on fewer than {MIN_CLUSTERS} documents: {len(lacking)} systems")
-    return Part("Judge and people", PEOPLE_HEADER, rows, lines)
+    header = ["Answers", "Labels", "Exact", "Within 1", "Kappa", "Alpha", "People - judge", "People's mean"]
+    return Part("Judge and people", header, rows, lines)
 
 
 def describe_reliability(compared: PeopleAgreement) -> list[str]:
@@ -9270,16 +9245,16 @@ def describe_reliability(compared: PeopleAgreement) -> list[str]:
     exact = compared.rates["exact_agreement"].value or 0
     common = compared.most_common_label_share or 0
     if kappa.value is not None and kappa.value < MIN_KAPPA:
-        if kappa.interval and kappa.interval.high < MIN_KAPPA and exact <= MAX_COMMON:
+        if kappa.interval and kappa.interval.high < MIN_KAPPA and exact <= MAX_LEVEL_SHARE:
             lines.append(f"Kappa is below {MIN_KAPPA}: the judge's scores alone are no basis for grades.")
         else:
             shown = format_interval(MeanCell(kappa.value, kappa.interval, 2))
             lines.append(f"Kappa {shown}: cannot tell yet, label more.")
     if kappa.value is not None and not kappa.interval and compared.documents >= MIN_CLUSTERS:
         lines.append(f"Kappa has no interval: {kappa.reason}.")
-    if common > MAX_COMMON:
-        labels = f"{common:.0%} of people's labels are {compared.most_common_label}"
-        lines.append(f"{labels}: kappa tells little then; exact agreement is {exact:.0%}.")
+    if common > MAX_LEVEL_SHARE:
+        alike = f"{common:.0%} of people's labels are {compared.most_common_label}"
+        lines.append(f"{alike}: kappa tells little then; exact agreement is {exact:.0%}.")
     gap = compared.rates["people_minus_judge"]
     shift = gap.value or 0
     low, high = gap.interval or (0, 0)
@@ -9316,7 +9291,7 @@ def find_unequal_decisions(
                 others = [other.title for other, copy in group if copy.find_score(criterion) != score]
                 if others and answer.find_decision(criterion):
                     what = f"the same answer (answer_id {answer_id}) keeps another score"
-                    text = f"{answer.question.question_id}: {criterion.prefix}{what}: {shorten_names(others)}"
+                    text = f"{answer.id}: {criterion.prefix}{what}: {shorten_names(others)}"
                     decisions.append((system, answer, text))
     return decisions
 
@@ -9325,12 +9300,9 @@ def find_unequal_decisions(
 
 ITSELF = "itself"
 MIN_ALPHA = 0.8  # below it a judge is called unstable (Krippendorff 2004)
-MAX_LEVEL_SHARE = 0.8  # of scores that are one level; above it alpha tells little
 
 
 class JudgeAgreement(NamedTuple):
-    """How far the judge agrees with itself or with a second marker."""
-
     name: str  # ITSELF, or the marker's
     answers: int
     scores_of_each: int
@@ -9341,9 +9313,8 @@ class JudgeAgreement(NamedTuple):
 def summarize_judges(criterion: Criterion, answers: Iterable[Judged]) -> dict[str, dict[str, Any]]:
     blocks = {}
     for found in compare_judges(criterion, answers):
-        block = {**found._asdict(), **build_rates(found.rates)}
-        del block["name"], block["rates"]
-        blocks[found.name] = block
+        block = build_agreement_block(found)
+        blocks[block.pop("name")] = block
     return blocks
 
 
@@ -9411,7 +9382,6 @@ def build_judges_part(criteria: Iterable[Criterion], answers: Sequence[Judged]) 
 
 
 def describe_stability(row: JudgeAgreement) -> list[str]:
-    """Return a sentence about a judge that does not give its own scores again."""
     alpha = row.rates["krippendorff_alpha"].value
     if alpha is None or alpha >= MIN_ALPHA:
         return []
@@ -9424,49 +9394,49 @@ def describe_stability(row: JudgeAgreement) -> list[str]:
 
 # -- The label sheet
 
-SHEET_HEADER = (
-    *("answer_id", "question_id", "question", "gold_answer", "answer"),
-    *(f"level_{level}" for level in RUBRIC_LEVELS),
-    *("score", "note", "why"),
-)
-
 
 def build_label_sheet(systems: Iterable[System], n_drawn: int) -> str:
-    """Return a CSV for people to score answers in without knowing whose they are.
-
-    First come answers that are drawn without replacement over all systems, then at most as many doubtful
-    ones, which say why. Equal answers to a question share a row. Raises UsageError if there are no answers.
-    """
+    """Return a CSV for people to score answers in, not knowing whose. Raises UsageError without any."""
     answers = {}
     for system in systems:
         for answer in system.answers:
             if answer.question.rubric and not is_blank(answer.prediction.answer):
-                answers[system.title, answer.question.question_id] = answer
+                answers[AnswerKey(system.title, answer.id)] = answer
     if not answers:
         raise UsageError("no answer is judged, so there is nothing to label: name a system with --judge")
-    drawn = sorted(answers, key=lambda key: compute_draw(key, answers[key].gold_id))
-    rows = {answers[key].identify(RUBRIC): list_sheet_cells(answers[key], "") for key in drawn[:n_drawn]}
-    others = [answers[key] for key in drawn[n_drawn:] if answers[key].identify(RUBRIC) not in rows]
+    names = sorted(answers, key=lambda name: compute_draw(name, answers[name].gold_id))
+    in_order = [answers[name] for name in names]
+    rows = {answer.identify(RUBRIC): build_sheet_row(answer, "") for answer in in_order[:n_drawn]}
+    others = [answer for answer in in_order[n_drawn:] if answer.identify(RUBRIC) not in rows]
     doubtful = [answer for answer in others if describe_doubts(answer)]
     doubtful.sort(key=lambda answer: (-answer.measure_gap(RUBRIC), not answer.flags))
-    for answer in doubtful[:n_drawn]:
+    for answer in doubtful[:n_drawn]:  # below the drawn ones, of which they are no sample
         why = ", ".join(describe_doubts(answer))
-        rows.setdefault(answer.identify(RUBRIC), list_sheet_cells(answer, why))
-    return render_csv(SHEET_HEADER, rows.values())
+        rows.setdefault(answer.identify(RUBRIC), build_sheet_row(answer, why))
+    first, *_ = rows.values()
+    return render_csv(list(first), [list(row.values()) for row in rows.values()])
 
 
-def list_sheet_cells(answer: GradedAnswer, why: str) -> list[object]:
+def build_sheet_row(answer: GradedAnswer, why: str) -> dict[str, object]:
     question = answer.question
     text = answer.prediction.answer[:MAX_ANSWER_CHARS]
     if len(answer.prediction.answer) > MAX_ANSWER_CHARS:
         text += "\n[cut off, as for the judge]"
     levels = question.rubric.level_texts if question.rubric else ()
-    cells = [answer.identify(RUBRIC), question.question_id, question.question, question.answer, text]
-    return [*cells, *levels, "", "", why]
+    return {
+        "answer_id": answer.identify(RUBRIC),
+        "question_id": question.question_id,
+        "question": question.question,
+        "gold_answer": question.answer,
+        "answer": text,
+        **{f"level_{level}": words for level, words in zip(RUBRIC_LEVELS, levels, strict=False)},
+        "score": "",
+        "note": "",
+        "why": why,
+    }
 
 
 def describe_doubts(answer: GradedAnswer) -> list[str]:
-    """Return why a person should look at a judged answer."""
     is_unsupported = bool(answer.gold) and not set(answer.gold) & set(answer.cited)
     cases = {
         f"judges differ ({RUBRIC.describe_marks(answer)})": answer.measure_gap(RUBRIC) >= MIN_GAP,
@@ -9487,41 +9457,36 @@ def describe_doubts(answer: GradedAnswer) -> list[str]:
 LEADERBOARD_MEASURES = (COMBINED_MEASURE, ANSWER_MEASURE, EVIDENCE_MEASURE, F1_MEASURE, *RETRIEVAL_MEASURES)
 COUNTS = {"Judged": "scored", "Missing": "missing", "Flagged": "flagged", "Overridden": "overridden"}
 NOT_ON_CONSOLE = {*COUNTS, "Warnings", "Status", "Reason", RETRIEVAL_MEASURES[0].title}  # it has 100 columns
-GRADES_HEADER = (
-    *("submission", "points", "previous", "system", "status", "reason"),
-    *("flagged", "judges_differ", "decisions", "page"),
-)
 
-# What needs attention
-CHANGED = WarningRecord("Not as in the last run")
-UNGRADED = WarningRecord("Not graded")
-ESCAPED = WarningRecord(
-    "Names with characters that nobody sees, shown as escapes", advice="rename the folder or file"
-)
-OTHER_FORM = WarningRecord("IDs in another form")
-ALL_CITED = WarningRecord("Nearly everything cited")
-UNJUDGED = WarningRecord("Judgements missing", advice="run again, or override them")
-UNANSWERED = WarningRecord("Half of the questions or more not answered")
-NOTHING_RIGHT = WarningRecord(
-    "F1 of 0 with citations", advice="compare their IDs with those of the documents"
-)
-BESIDE = WarningRecord("Files beside, not graded")
-FLAGGED = WarningRecord("Flagged answers", advice="read them and decide")
-DISPUTED = WarningRecord("Judges differ", advice="read the answers and decide")
-EQUAL = WarningRecord("Equal predictions")
-UNEQUAL = WarningRecord("Overridden, but not for all with this answer")
-REJECTED = WarningRecord("Rows of people's files that do not count")
-BEST = WarningRecord("The best system counts", advice="ask for one file, or `final`")
-CONCERNS = (
-    *(CHANGED, UNGRADED, ESCAPED, OTHER_FORM, ALL_CITED, UNJUDGED, UNANSWERED, NOTHING_RIGHT),
-    *(BESIDE, FLAGGED, DISPUTED, EQUAL, BEST, UNEQUAL, REJECTED),
-)
-# Which of these data warnings are, by their kind
-ODDITIES = {OTHER_FORM: (QUESTION_FORM, DOCUMENT_FORM, SENTENCE_FORM), ALL_CITED: (BROAD,)}
 
+class Concern(Enum):
+    """What needs attention, in the order in which the leaderboard says so."""
+
+    CHANGED = WarningRecord("Not as in the last run")
+    UNGRADED = WarningRecord("Not graded")
+    ESCAPED = WarningRecord(
+        "Names with characters that nobody sees, shown as escapes", advice="rename the folder or file"
+    )
+    OTHER_FORM = WarningRecord("IDs in another form")
+    ALL_CITED = WarningRecord("Nearly everything cited")
+    UNJUDGED = WarningRecord("Judgements missing", advice="run again, or override them")
+    UNANSWERED = WarningRecord("Half of the questions or more not answered")
+    NOTHING_RIGHT = WarningRecord(
+        "F1 of 0 with citations", advice="compare their IDs with those of the documents"
+    )
+    BESIDE = WarningRecord("Files beside, not graded")
+    FLAGGED = WarningRecord("Flagged answers", advice="read them and decide")
+    DISPUTED = WarningRecord("Judges differ", advice="read the answers and decide")
+    EQUAL = WarningRecord("Equal predictions")
+    BEST = WarningRecord("The best system counts", advice="ask for one file, or `final`")
+    UNEQUAL = WarningRecord("Overridden, but not for all with this answer")
+    REJECTED = WarningRecord("Rows of people's files that do not count")
+
+
+# The data warnings that are concerns, by their kind
+ODDITIES = dict.fromkeys((QUESTION_FORM, DOCUMENT_FORM, SENTENCE_FORM), Concern.OTHER_FORM)
+ODDITIES[BROAD] = Concern.ALL_CITED
 NO_SYSTEM = System("", "", InputFile("", ""), Predictions({}, [], [], []))  # of a submission without any
-# By one of CONCERNS: whose it is, with a link, and a note
-Concerns: TypeAlias = Mapping[WarningRecord, Sequence[LinkCell]]
 
 
 class Grade(NamedTuple):
@@ -9530,10 +9495,11 @@ class Grade(NamedTuple):
     system: System  # NO_SYSTEM if none is graded
     measure: Measure
     judged_by: JudgedBy
-    obstacle: str  # why there are no points; "" if there are
+    obstacle: State | None  # that keeps it from having points
+    obstacle_text: str
     n_missing: int  # judgements
     last: LastGrade
-    concerns: dict[WarningRecord, list[LinkCell]]  # as those of a gradebook
+    concerns: dict[Concern, list[LinkCell]]  # as those of a gradebook
 
     @property
     def points(self) -> float | None:
@@ -9550,24 +9516,25 @@ class Grade(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """Whatever there is to know about the grade."""
-        texts = []
+        texts: list[str] = []
         for concern, cells in self.concerns.items():
             notes = [cell.note for cell in cells[:MAX_NAMES_SHOWN]]
-            notes += [f"... ({len(cells)} in all)"] if len(cells) > len(notes) else []
-            texts.append(": ".join(filter(None, [concern.kind, ", ".join(notes), concern.advice])))
-        if self.obstacle and not {UNGRADED, UNJUDGED} & self.concerns.keys():
-            texts.append(self.obstacle)
+            if len(cells) > len(notes):
+                notes.append(f"... ({len(cells)} in all)")
+            kind = concern.value.kind
+            if concern is Concern.UNGRADED and not (texts or self.system.answers):
+                kind = ""  # the status says it
+            texts.append(": ".join(filter(None, [kind, ", ".join(notes), concern.value.advice])))
+        if self.obstacle and not {Concern.UNGRADED, Concern.UNJUDGED} & self.concerns.keys():
+            texts.append(self.obstacle_text)
         if not self.system.find_mean(F1_MEASURE).is_submitted:
             texts.append("no citations, which counts 0")
-        return "; ".join(texts).removeprefix("" if self.system.answers else f"{UNGRADED.kind}: ")
+        return "; ".join(texts)
 
 
 class Gradebook(NamedTuple):
-    """The grades of a class, and what a person should look at."""
-
     grades: dict[str, Grade]  # by submission
-    concerns: Concerns  # of all
+    concerns: dict[Concern, list[LinkCell]]  # of all: whose it is, with a link, and a note
     notice: Notice  # what differs from the last run
     medians: dict[str, Mean]  # of the means by measure
     median: float | None  # of the points
@@ -9581,24 +9548,20 @@ class BoardRow(NamedTuple):
     rank: int | None
     reason: str  # why it has no rank, or a rank with missing judgements
 
-    @property
-    def status(self) -> str:
-        return "graded" if self.system.answers else "not graded"
-
 
 def choose_measure(systems: Sequence[System]) -> Measure:
     """Return the measure that ranks: combined, answer if nothing is cited, F1 without answer scores.
 
     A board may rank by answer alone, points may not: the first late student who cites would change them all.
     """
-    if not has_scores(systems):
+    if not has_answer_scores(systems):
         return F1_MEASURE
     judged = [system for system in systems if system.scored]
     has_evidence = any(system.find_mean(EVIDENCE_MEASURE).is_submitted for system in judged)
     return COMBINED_MEASURE if has_evidence else ANSWER_MEASURE
 
 
-def has_scores(systems: Sequence[System]) -> bool:
+def has_answer_scores(systems: Sequence[System]) -> bool:
     """Return whether a model has judged, or people all answers of a system of each submission."""
     if any(answer.judgement not in (None, NO_ANSWER) for answer in list_answers(systems)):
         return True
@@ -9607,10 +9570,7 @@ def has_scores(systems: Sequence[System]) -> bool:
 
 
 def rank_submissions(submissions: Sequence[Submission]) -> tuple[Measure, list[BoardRow]]:
-    """Return the measure that ranks, and all rows: best first, without a rank last.
-
-    A system without any score has no rank, nor one that lacks what the measure is of.
-    """
+    """Return the measure that ranks, and all rows: best first, without a rank last."""
     measure = choose_measure(list(flatten(submission.systems for submission in submissions)))
     parts = (EVIDENCE_MEASURE, measure) if measure is COMBINED_MEASURE else (measure,)
     values = {}
@@ -9625,7 +9585,7 @@ def rank_submissions(submissions: Sequence[Submission]) -> tuple[Measure, list[B
                 outcomes = flatten(answer.outcomes.values() for answer in system.answers)
                 n_missing = sum(isinstance(outcome, Failure) for outcome in outcomes)
                 reason = f"judgements missing: {n_missing}, e.g. "
-                reason += (system.missing[0].failure or NOT_JUDGED).reason
+                reason += (system.missing[0].find_failure(RUBRIC) or NOT_JUDGED).reason
             elif not is_judged:
                 reason = "not judged"
             elif not has_all:
@@ -9633,43 +9593,30 @@ def rank_submissions(submissions: Sequence[Submission]) -> tuple[Measure, list[B
             rows[system.title] = BoardRow(submission, system, None, reason)
     ranks = rank_systems(dict(sorted(values.items())))
     ranked = [rows[title]._replace(rank=rank) for title, rank in ranks.items()]
-    torn = [row for row in submissions if row.problems]
-    return measure, ranked + [BoardRow(row, NO_SYSTEM, None, row.reasons[0]) for row in torn]
+    faulty = [row for row in submissions if row.problems]
+    return measure, ranked + [BoardRow(row, NO_SYSTEM, None, row.reasons[0]) for row in faulty]
 
 
 def build_gradebook(
-    split: Split,
-    submissions: Sequence[Submission],
-    people: People,
-    last: LastGradebook,
-    judged_by: JudgedBy,
-    limit: int | None,
-    *,
-    needs_judge: bool,
+    split: Split, submissions: Sequence[Submission], people: People, grades: dict[str, Grade], notice: Notice
 ) -> Gradebook:
-    """Grade each submission: by the combined score, or F1 if nobody asked for a judge."""
-    systems = list(flatten(submission.systems for submission in submissions))
-    # One measure for all, or points would not be comparable; never answer alone (see choose_measure)
-    measure = COMBINED_MEASURE if needs_judge or has_scores(systems) else F1_MEASURE
-    grades = {}
-    for submission in submissions:
-        grades[submission.name] = build_grade(split, submission, measure, judged_by, limit)
-    notice = compare_with_last(split, grades, last)
+    """Return the grades, to each of which is added what needs attention, and that of all."""
+    systems = flatten(submission.systems for submission in submissions)
     judged = [system for system in systems if system.judged]
-    decisions = find_unequal_decisions(judged, split.criteria)
-    groups = find_equal_predictions(submissions)
-    concerns: dict[WarningRecord, list[LinkCell]] = {concern: [] for concern in CONCERNS}
+    unequal = find_unequal_decisions(judged, split.criteria)
+    equal_groups = find_equal_predictions(submissions)
+    concerns: dict[Concern, list[LinkCell]] = {concern: [] for concern in Concern}
     pages = {submission.name: submission.link_page(split) for submission in submissions}
     for name, note in notice.cases:
         cell = LinkCell(name, pages.get(name, ""), note)
-        concerns[CHANGED].append(cell)
+        concerns[Concern.CHANGED].append(cell)
         if name in grades:
-            grades[name].concerns[CHANGED] = [cell]
+            grades[name].concerns[Concern.CHANGED] = [cell]
     for submission in submissions:
-        for concern, cell in list_concerns(split, submission, groups, decisions):
+        for concern, cell in list_concerns(split, submission, equal_groups, unequal):
             grades[submission.name].concerns.setdefault(concern, []).append(cell)
             concerns[concern].append(cell)
-    concerns[REJECTED] += map(LinkCell, people.rejected)
+    concerns[Concern.REJECTED] += map(LinkCell, people.rejected)
     medians = {}
     for other in split.measures:
         value = find_median(grade.system.find_mean(other).value for grade in grades.values())
@@ -9686,18 +9633,21 @@ def build_grade(
     rivals = [system] if system.name == FINAL_SYSTEM else submission.systems
     n_missing = sum(len(rival.missing) for rival in rivals)
     n_rubrics = sum(question.rubric is not None for question in split.questions)
-    obstacle = ""
+    obstacle = None
+    part = ""
     if not submission.systems:
-        obstacle = State.NOT_GRADED.value
+        obstacle = State.NOT_GRADED
     elif measure is F1_MEASURE:
-        n_missing = 0
+        n_missing = 0  # no judgement can change F1
     elif n_missing:
-        obstacle = State.MISSING_JUDGEMENTS.value
+        obstacle = State.MISSING_JUDGEMENTS
     elif not system.scored:
-        obstacle = State.NOT_JUDGED.value
+        obstacle = State.NOT_JUDGED
     elif limit is not None and limit < n_rubrics:
-        obstacle = f"judged in part, {limit} of {n_rubrics} questions (--limit)"
-    return Grade(system, measure, judged_by, obstacle, n_missing, submission.last, {})
+        obstacle = State.JUDGED_IN_PART
+        part = f", {limit} of {n_rubrics} questions (--limit)"
+    text = obstacle.value + part if obstacle else ""
+    return Grade(system, measure, judged_by, obstacle, text, n_missing, submission.last, {})
 
 
 def find_median(values: Iterable[float | None]) -> float | None:
@@ -9708,81 +9658,69 @@ def find_median(values: Iterable[float | None]) -> float | None:
 def list_concerns(
     split: Split,
     submission: Submission,
-    groups: Iterable[Sequence[System]],
-    decisions: Iterable[tuple[System, GradedAnswer, str]],
-) -> Iterator[tuple[WarningRecord, LinkCell]]:
-    """Yield what about a submission needs attention. `groups` have equal predictions.
-
-    The box on the leaderboard, the console and the reason of the grade are made of the same cells.
-    """
+    equal_groups: Iterable[Sequence[System]],
+    unequal: Iterable[tuple[System, GradedAnswer, str]],
+) -> Iterator[tuple[Concern, LinkCell]]:
+    """Yield what needs attention about a submission, for the box on the leaderboard and for its grade."""
     page = submission.link_page(split)
     for reason in (*submission.reasons, *describe_warnings(submission.notices)):
-        yield UNGRADED, LinkCell(submission.name, page, cut_text(reason))
+        yield Concern.UNGRADED, LinkCell(submission.name, page, cut_text(reason))
     for name in (submission.name, *submission.names):
-        if "\\" in name:
-            yield ESCAPED, LinkCell(submission.name, page, name)
+        if "\\" in name:  # of `show_name`
+            yield Concern.ESCAPED, LinkCell(submission.name, page, name)
     for system in submission.systems:
-        yield from list_system_concerns(split, submission, system)
-        for group in groups:
-            others = [other.title for other in group if other is not system]
-            if len(others) < len(group):
-                yield EQUAL, LinkCell(choose_title(submission, system), page, shorten_names(others))
-    if len(submission.systems) > 1 and choose_final(submission) is None:
-        yield BEST, LinkCell(submission.name, page, f"best of {len(submission.systems)} systems")
-    for system, answer, text in decisions:
+        yield from list_system_concerns(split, submission, system, equal_groups)
+    names = [system.name for system in submission.systems]
+    if len(names) > 1 and FINAL_SYSTEM not in names:
+        yield Concern.BEST, LinkCell(submission.name, page, f"best of {len(names)} systems")
+    for system, answer, text in unequal:
         if system.submission == submission.name:
-            page = submission.link_page(split, answer.question.question_id)
-            yield UNEQUAL, LinkCell(submission.name, page, text)
+            page = submission.link_page(split, answer.id)
+            yield Concern.UNEQUAL, LinkCell(submission.name, page, text)
     for name in find_files_beside(split, submission):
-        yield BESIDE, LinkCell(submission.name, page, name)
+        yield Concern.BESIDE, LinkCell(submission.name, page, name)
 
 
 def list_system_concerns(
-    split: Split, submission: Submission, system: System
-) -> Iterator[tuple[WarningRecord, LinkCell]]:
+    split: Split, submission: Submission, system: System, equal_groups: Iterable[Sequence[System]]
+) -> Iterator[tuple[Concern, LinkCell]]:
     page = submission.link_page(split)
-    title = choose_title(submission, system)
-    for concern in ODDITIES:
-        for oddity in list_oddities(system, concern):
-            yield concern, LinkCell(title, page, oddity.describe())
+    title = system.title if len(submission.systems) > 1 else submission.name
+    for oddity in system.oddities:
+        if oddity.kind in ODDITIES and oddity.cases:
+            yield ODDITIES[oddity.kind], LinkCell(title, page, oddity.describe())
     for criterion in split.criteria:
         ids = list_ids(system.find_missing(criterion))
         if ids:
             note = f"{criterion.prefix}{len(ids)} ({shorten_names(ids)})"
-            yield UNJUDGED, LinkCell(title, submission.link_page(split, ids[0]), note, len(ids))
+            yield Concern.UNJUDGED, LinkCell(title, submission.link_page(split, ids[0]), note, len(ids))
     n_blank = sum(is_blank(answer.prediction.answer) for answer in system.answers)
     if 2 * n_blank >= len(system.answers) > 0:
-        yield UNANSWERED, LinkCell(title, page, f"{n_blank} of {len(system.answers)}")
+        yield Concern.UNANSWERED, LinkCell(title, page, f"{n_blank} of {len(system.answers)}")
     f1 = system.find_mean(F1_MEASURE)
     if f1.is_submitted and f1.value == 0:
-        yield NOTHING_RIGHT, LinkCell(title, page)
-    cases = [(FLAGGED, answer, "", ", ".join(answer.flags)) for answer in system.flagged]
+        yield Concern.NOTHING_RIGHT, LinkCell(title, page)
+    for answer in system.flagged:
+        note = f"{answer.id} ({', '.join(answer.flags)})"
+        yield Concern.FLAGGED, LinkCell(title, submission.link_page(split, answer.id), note)
     for answer, criterion in system.disputed:
-        cases.append((DISPUTED, answer, criterion.prefix, criterion.describe_marks(answer)))
-    for concern, answer, prefix, why in cases:
-        name = answer.question.question_id
-        yield concern, LinkCell(title, submission.link_page(split, name), f"{prefix}{name} ({why})")
+        note = f"{criterion.prefix}{answer.id} ({criterion.describe_marks(answer)})"
+        yield Concern.DISPUTED, LinkCell(title, submission.link_page(split, answer.id), note)
+    for group in equal_groups:
+        others = [other.title for other in group if other is not system]
+        if len(others) < len(group):
+            yield Concern.EQUAL, LinkCell(title, page, shorten_names(others))
 
 
-def choose_title(submission: Submission, system: System) -> str:
-    return system.title if len(submission.systems) > 1 else submission.name
-
-
-def list_oddities(system: System, concern: WarningRecord) -> list[WarningRecord]:
-    """Return the data warnings of a system that are of a kind that needs attention."""
-    return [oddity for oddity in system.oddities if oddity.kind in ODDITIES[concern] and oddity.cases]
-
-
-def build_attention_part(concerns: Concerns) -> Part:
-    """Return the box on top of the leaderboard, with at most ten cases of a kind."""
+def build_attention_part(concerns: Mapping[Concern, Sequence[LinkCell]]) -> Part:
     rows: list[list[Cell]] = []
     for concern, cells in concerns.items():
         shown = list(cells[:MAX_NAMES_SHOWN])
         if len(cells) > len(shown):
             shown.append(LinkCell(f"and {len(cells) - len(shown)} more"))
         if shown:
-            what = f"{concern.kind}: {sum(cell.n_cases for cell in cells)}"
-            rows.append([concern._replace(kind=what).describe(), shown])
+            what = f"{concern.value.kind}: {sum(cell.n_cases for cell in cells)}"
+            rows.append([concern.value._replace(kind=what).describe(), shown])
     return Part("Needs attention", ["What", "Where"], rows, place="box")
 
 
@@ -9796,7 +9734,6 @@ def narrow_attention(attention: Part) -> Part:
 def build_leaderboard(
     split: Split, submissions: Sequence[Submission], judging: Judging, people: People, gradebook: Gradebook
 ) -> Report:
-    """Return the leaderboard: a row for each system of each submission, best first."""
     measure, rows = rank_submissions(submissions)
     systems = [row.system for row in rows if row.system is not NO_SYSTEM]
     more_measures = [criterion.measure for criterion in split.criteria if criterion is not RUBRIC]
@@ -9815,15 +9752,15 @@ def build_leaderboard(
         Part("Data warnings", lines=lines, place="folded"),
         build_origins_part(split, [split.file, *people.files]),
     ]
-    columns = [build_leaderboard_row(row, measures) for row in rows]
+    csv_rows = [build_board_csv_row(row, measures) for row in rows]
     n_graded = sum(bool(submission.systems) for submission in submissions)
     counts = f"{len(submissions)}: {n_graded} graded, {len(submissions) - n_graded} not graded"
     median = "" if gradebook.median is None else f"{gradebook.median:.2f} of 100"
     return Report(
         f"Leaderboard of the {split.name} split",
         parts,
-        header=list(columns[0]),
-        rows=lambda: [list(cells.values()) for cells in columns],
+        header=list(csv_rows[0]),
+        rows=lambda: [list(cells.values()) for cells in csv_rows],
         facts=build_run_facts(split, systems, judging)
         | {"Submissions": counts, "Median of the class": median, "Data warnings": str(len(lines))},
     )
@@ -9834,7 +9771,8 @@ def build_board(split: Split, rows: Sequence[BoardRow], measures: Sequence[Measu
     for row in rows:
         rank: Cell = "n/a" if row.rank is None else row.rank
         name = LinkCell(row.submission.name, row.submission.link_page(split))
-        named.append(([rank, name, row.system.name, row.status], row.system.means))
+        status = "graded" if row.system.answers else State.NOT_GRADED.value
+        named.append(([rank, name, row.system.name, status], row.system.means))
     header = ["Rank", "Submission", "System", "Status"]
     # Only the measure that ranks has intervals: with all of them the table is wider than a window
     board = build_means_part("Leaderboard", header, named, measures, n_names=3, widest=widest)
@@ -9854,11 +9792,11 @@ def build_board(split: Split, rows: Sequence[BoardRow], measures: Sequence[Measu
     )
 
 
-def build_leaderboard_row(row: BoardRow, measures: Iterable[Measure]) -> dict[str, object]:
-    """Return a row of the CSV by column."""
+def build_board_csv_row(row: BoardRow, measures: Iterable[Measure]) -> dict[str, object]:
     low, high = row.system.find_mean(COMBINED_MEASURE).interval or (None, None)
     cells: dict[str, object] = {"rank": row.rank, "submission": row.submission.name}
-    cells |= {"system": row.system.name, "status": row.status, "combined": None, "low": low, "high": high}
+    status = "graded" if row.system.answers else State.NOT_GRADED.value
+    cells |= {"system": row.system.name, "status": status, "combined": None, "low": low, "high": high}
     for measure in measures:
         name = measure.name if measure in RETRIEVAL_MEASURES else measure.title.lower()
         cells[name] = row.system.find_mean(measure).value
@@ -9869,12 +9807,10 @@ def build_leaderboard_row(row: BoardRow, measures: Iterable[Measure]) -> dict[st
 
 
 def list_marker_measures(judging: Judging) -> list[Measure]:
-    """Return a column for each second marker: the mean answer score by it."""
     return [Measure(f"answer by {name}", f"Answer by {name}", 2) for name in judging.second_markers]
 
 
 def narrow_leaderboard(board: Part, judging: Judging) -> Part:
-    """Return the leaderboard with the columns that fit on a console."""
     wide = {measure.title for measure in list_marker_measures(judging)}
     narrow = board.select(set(board.header) - NOT_ON_CONSOLE - wide)
     if narrow.rows and "\n\n" in render_text_table(narrow):  # too wide for one table
@@ -9882,43 +9818,33 @@ def narrow_leaderboard(board: Part, judging: Judging) -> Part:
     return narrow._replace(lines=["", *board.lines])
 
 
-def describe_statuses(submissions: Collection[Submission]) -> str:
-    """Return "38 of 40 submissions graded; not graded: team07, team08"."""
-    names = [submission.name for submission in submissions if not submission.systems]
-    text = f"{len(submissions) - len(names)} of {len(submissions)} submissions graded"
-    return f"{text}; not graded: {shorten_names(names)}" if names else text
-
-
 def choose_system(submission: Submission, measure: Measure) -> System:
     """Return the system that is a submission's grade: `final`, otherwise the best one."""
     best = max(submission.systems, key=lambda row: row.find_mean(measure).value or 0, default=NO_SYSTEM)
-    return choose_final(submission) or best
-
-
-def choose_final(submission: Submission) -> System | None:
-    return next((system for system in submission.systems if system.name == FINAL_SYSTEM), None)
+    return next((system for system in submission.systems if system.name == FINAL_SYSTEM), best)
 
 
 def list_grades(
     split: Split, submissions: Sequence[Submission], gradebook: Gradebook, *, has_pages: bool
-) -> Iterator[list[object]]:
+) -> Iterator[dict[str, object]]:
     for submission in sorted(submissions, key=lambda row: (row.name.casefold(), row.name)):
         grade = gradebook.grades[submission.name]
-        status = "graded" if submission.systems else "not graded"
-        n_flagged = sum(len(system.flagged) for system in submission.systems)
-        page = submission.name_page(split) if has_pages else ""
-        previous = next((points for points in grade.history if points != grade.points), None)
-        row: list[object] = [submission.name, grade.points, previous, grade.system.name]
-        n_disputed = sum(len(system.disputed) for system in submission.systems)
-        n_decisions = sum(len(answer.decisions) for answer in grade.system.answers)
-        yield [*row, status, grade.reason, n_flagged, n_disputed, n_decisions, page]
+        yield {
+            "submission": submission.name,
+            "points": grade.points,
+            "previous": next((points for points in grade.history if points != grade.points), None),
+            "system": grade.system.name,
+            "status": "graded" if submission.systems else State.NOT_GRADED.value,
+            "reason": grade.reason,
+            "flagged": sum(len(system.flagged) for system in submission.systems),
+            "judges_differ": sum(len(system.disputed) for system in submission.systems),
+            "decisions": sum(len(answer.decisions) for answer in grade.system.answers),
+            "page": submission.name_page(split) if has_pages else "",
+        }
 
 
 def build_question_part(split: Split, gradebook: Gradebook) -> Part:
-    """Return how the class did on each question: those that good students fail come first.
-
-    The correlation is Pearson's, of a question's scores with the means of the same students' other questions.
-    """
+    """Return how the class did on each question: those that good students fail come first."""
     systems = [grade.system for grade in gradebook.grades.values() if grade.system.scored]
     part = Part("Questions", place="folded", main_columns=("Question", "Mean", "Correlation"))
     if len(systems) < MIN_CLASS:
@@ -9931,7 +9857,7 @@ def build_question_part(split: Split, gradebook: Gradebook) -> Part:
         own = column[is_known]
         if len(own):
             others = (np.nansum(scores, axis=1)[is_known] - own) / (counts[is_known] - 1)
-            correlation = compute_correlation(own, others)
+            correlation = compute_correlation(own, others)  # Pearson's
             cells: list[Cell] = [question.question_id, question.question, len(own)]
             cells.append(MeanCell(float(own.mean()), None, 2))
             cells += [f"{100 * np.mean(own == level):.0f}%" for level in (1, TOP_SCORE)]
@@ -9953,7 +9879,6 @@ def build_question_part(split: Split, gradebook: Gradebook) -> Part:
 
 # -- The last gradebook: its grades, what they rested on, and who must be named
 
-
 # Reasons for which points differ that name the questions
 GOLD_CHANGED = "gold, rubric or evidence changed"
 ANSWERS_CHANGED = "its answers changed"
@@ -9966,7 +9891,7 @@ def find_basis(grade: Grade) -> dict[str, dict[str, str]]:
     predictions = {}
     decisions = {}
     for answer in grade.system.answers:
-        name = answer.question.question_id
+        name = answer.id
         decision = answer.find_decision(RUBRIC)
         sentences = answer.document.sentences or {}
         evidence[name] = hash_texts(answer.gold_id, *(sentences.get(gold, "") for gold in answer.gold))
@@ -9996,7 +9921,7 @@ def hash_texts(*texts: str) -> str:
 def explain_change(grade: Grade) -> dict[str, str]:
     """Return why points differ from the last ones: each kind of reason, also with its questions."""
     if grade.points is None:
-        return {grade.obstacle: grade.obstacle}
+        return {grade.obstacle_text: grade.obstacle_text}
     reasons = {}
     seen: set[str] = set()
     for kind, now in find_basis(grade).items():
@@ -10008,8 +9933,8 @@ def explain_change(grade: Grade) -> dict[str, str]:
             is_named = kind in (GOLD_CHANGED, ANSWERS_CHANGED, DECISIONS)
             reasons[reason] = f"{reason}: {shorten_names(changed)}" if is_named else reason
     if grade.last.points is None:
-        is_judged = grade.last.obstacle == State.MISSING_JUDGEMENTS.value
-        arrived = "judgements arrived" if is_judged else f"was {grade.last.obstacle}"
+        lacked_some = grade.last.obstacle == State.MISSING_JUDGEMENTS.value  # a file has a state's value
+        arrived = "judgements arrived" if lacked_some else f"was {grade.last.obstacle}"
         reasons[arrived] = arrived
     return reasons or {"judged again": "judged again"}
 
@@ -10071,14 +9996,15 @@ def add_last_grades(split: Split, submissions: Sequence[Submission], last: LastG
     """
     named = {os.path.abspath(submission.path): submission for submission in submissions}
     for name, grade in list(last.grades.items()):
-        if grade.folder and os.path.abspath(grade.folder) in named:
-            named[os.path.abspath(grade.folder)].last = last.grades.pop(name)
+        path = os.path.abspath(grade.folder)
+        if grade.folder and path in named:
+            named[path].last = last.grades.pop(name)
     for submission in submissions:
         if submission.last is NO_LAST_GRADE:
             submission.last = last.grades.pop(submission.name, NO_LAST_GRADE)
     parents = set(map(os.path.dirname, named))
-    unnamed = []
     withdrawn = []
+    unnamed = []
     for name, grade in last.grades.items():
         path = os.path.abspath(grade.folder)
         if grade.folder and not os.path.lexists(path) and os.path.dirname(path) in parents:
@@ -10096,7 +10022,6 @@ def add_last_grades(split: Split, submissions: Sequence[Submission], last: LastG
 def build_gradebook_document(
     split: Split, submissions: Sequence[Submission], gradebook: Gradebook, last: LastGradebook, judge: str
 ) -> dict[str, Any]:
-    """Return the content of the gradebook's file, which the next run compares itself with."""
     grades: dict[str, Any] = {}
     judged = set()
     for submission in submissions:
@@ -10106,7 +10031,7 @@ def build_gradebook_document(
         grades[submission.name] = {
             "folder": make_relative(submission.path) if was_graded else "",
             "points": grade.points,
-            "obstacle": grade.obstacle,
+            "obstacle": grade.obstacle_text,
             "history": grade.history,
             "basis": submission.last.basis if grade.points is None else find_basis(grade),
         }
@@ -10133,7 +10058,6 @@ def make_relative(path: str) -> str:
 
 
 def render_split_text(submission: Submission, split: Split) -> str:
-    """Return the console report of one folder: a block per system, then the comparison."""
     systems = submission.systems
     blocks = list(map(render_system, systems))
     if len(systems) > 1:
@@ -10152,50 +10076,49 @@ def render_split_text(submission: Submission, split: Split) -> str:
 def render_system(system: System) -> str:
     """Return one system's blocks, as the course defines them."""
     answers = system.answers
-    averages = []
-    for measure in CITATION_MEASURES:
-        averages.append(f"Average {measure.title}: {format_mean(system, measure, 4)}")
-    text = f"""{render_title(escape_console(f"Evaluating: {system.file.file}"))}
-Loaded predictions for {len(system.predictions.rows) + len(system.predictions.unknown)} questions
-{render_title("RETRIEVAL EVALUATION RESULTS")}
-Total Questions: {len(answers)}
-
-{chr(10).join(list_retrieval_lines(system))}
-{render_title("CITATION EVALUATION RESULTS")}
-Total Questions: {len(answers)}
-Questions with Evidence: {sum(bool(answer.question.evidence_sentences) for answer in answers)}
-
---- OVERALL CITATION METRICS (all questions) ---
-{chr(10).join(averages)}"""
-    if not system.is_judged:
-        return text
-    text += f"""
-{render_title("LLM_JUDGE EVALUATION RESULTS")}
-Total Questions: {len(answers)}
-Questions with Rubrics: {sum(answer.question.rubric is not None for answer in answers)}
-Lambda Weight (answer vs evidence): {ANSWER_WEIGHT:.2f}
-
---- OVERALL SCORES ---
-Average Answer Score (1-5): {format_mean(system, ANSWER_MEASURE, 2)}
-Average Evidence Score (0-1): {format_mean(system, EVIDENCE_MEASURE, 4)}
-Average Combined Score (0-1): {format_mean(system, COMBINED_MEASURE, 2)}"""
-    for criterion in system.judged_beside:
-        measure = criterion.measure
-        lowest = min(PROMPTS[criterion.prompt].choices.values())
-        text += f"\nAverage {measure.title} ({lowest}-{measure.highest:g}): {format_mean(system, measure, 2)}"
-    remarks = [*describe_scored(system), *describe_cases(system)]
-    return "\n".join([text, *map(escape_console, remarks)])
-
-
-def list_retrieval_lines(system: System) -> list[str]:
-    lines = []
+    lines = [
+        render_title(escape_console(f"Evaluating: {system.file.file}")),
+        f"Loaded predictions for {len(system.predictions.rows) + len(system.predictions.unknown)} questions",
+        render_title("RETRIEVAL EVALUATION RESULTS"),
+        f"Total Questions: {len(answers)}\n",
+    ]
     for measure in RETRIEVAL_MEASURES:
         mean = format_mean(system, measure, 4)
         if measure in RECALL_MEASURES.values():
-            n_hits = sum(answer.scores[measure.name] for answer in system.answers)
-            mean = f"{n_hits:.0f}/{len(system.answers)} = {format_mean(system, measure, 2)}%"
+            n_hits = sum(answer.scores[measure.name] for answer in answers)
+            mean = f"{n_hits:.0f}/{len(answers)} = {format_mean(system, measure, 2)}%"
         lines.append(f"{measure.title.removesuffix(' %')}: {mean}")
-    return lines
+    lines += [
+        render_title("CITATION EVALUATION RESULTS"),
+        f"Total Questions: {len(answers)}",
+        f"Questions with Evidence: {sum(bool(answer.question.evidence_sentences) for answer in answers)}",
+        "\n--- OVERALL CITATION METRICS (all questions) ---",
+    ]
+    for measure in CITATION_MEASURES:
+        lines.append(f"Average {measure.title}: {format_mean(system, measure, 4)}")
+    if system.is_judged:
+        lines += list_judge_lines(system)
+    return "\n".join(lines)
+
+
+def list_judge_lines(system: System) -> list[str]:
+    n_rubrics = sum(answer.question.rubric is not None for answer in system.answers)
+    lines = [
+        render_title("LLM_JUDGE EVALUATION RESULTS"),
+        f"Total Questions: {len(system.answers)}",
+        f"Questions with Rubrics: {n_rubrics}",
+        f"Lambda Weight (answer vs evidence): {ANSWER_WEIGHT:.2f}",
+        "\n--- OVERALL SCORES ---",
+        f"Average Answer Score (1-5): {format_mean(system, ANSWER_MEASURE, 2)}",
+        f"Average Evidence Score (0-1): {format_mean(system, EVIDENCE_MEASURE, 4)}",
+        f"Average Combined Score (0-1): {format_mean(system, COMBINED_MEASURE, 2)}",
+    ]
+    for criterion in system.judged_beside:
+        measure = criterion.measure
+        lowest = min(PROMPTS[criterion.prompt].choices.values())
+        mean = format_mean(system, measure, 2)
+        lines.append(f"Average {measure.title} ({lowest}-{measure.highest:g}): {mean}")
+    return [*lines, *map(escape_console, [*describe_scored(system), *describe_cases(system)])]
 
 
 def format_mean(system: System, measure: Measure, digits: int) -> str:
@@ -10212,16 +10135,14 @@ def describe_scored(system: System) -> list[str]:
 
 
 def describe_cases(system: System) -> list[str]:
-    """Return the answers that a person should look at: flagged, judged differently, and decided on."""
     lines = []
     for answer in system.flagged:
-        if not answer.failure:
-            name = answer.question.question_id
+        if not answer.find_failure(RUBRIC):
             score = "no score" if answer.score is None else f"{answer.score:.3g}"
-            lines.append(f"Flagged {name} ({', '.join(answer.flags)}): {score}")
+            lines.append(f"Flagged {answer.id} ({', '.join(answer.flags)}): {score}")
     for answer, criterion in system.disputed if not system.submission else ():  # no student's page has them
         marks = f"{criterion.prefix}{criterion.describe_marks(answer)}"
-        lines.append(f"Judges differ: {answer.question.question_id}: {marks}")
+        lines.append(f"Judges differ: {answer.id}: {marks}")
     return lines + describe_decisions(system)
 
 
@@ -10233,12 +10154,11 @@ def describe_decisions(system: System) -> list[str]:
             judgement = answer.find_judgement(criterion)
             by_judge = f"the judge's {criterion.format_score(judgement)}" if judgement else "no score"
             text = f"{criterion.format_score(decision)} instead of {by_judge}: {decision.reason}"
-            lines.append(f"Overridden {answer.question.question_id}: {criterion.prefix}{text}")
+            lines.append(f"Overridden {answer.id}: {criterion.prefix}{text}")
     return lines
 
 
-def list_missing(system: System, criteria: Iterable[SplitCriterion]) -> list[WarningRecord]:
-    """Return a warning that names the answers without a score."""
+def warn_about_missing(system: System, criteria: Iterable[SplitCriterion]) -> list[WarningRecord]:
     warnings = []
     for criterion in criteria:
         counts = "each counts 0" if criterion in system.judged else "without a score"
@@ -10273,8 +10193,7 @@ def describe_certainty(
     n_tested = Counter(row.measure.name for row in differences if row.p is not None)
     n_pairs = min(n_tested.values(), default=0)
     if n_pairs * 2.0 ** (1 - n_documents) > MAX_P:  # times the smallest possible p
-        reason = f"too few documents ({n_documents})"
-        lines.append(f"No difference can be significant: {reason}.")
+        lines.append(f"No difference can be significant: too few documents ({n_documents}).")
     return lines
 
 
@@ -10293,10 +10212,9 @@ def build_slice_part(systems: Sequence[System], facet: str, measures: Sequence[M
     rows: list[MeansRow] = []
     for system in systems:
         for value, means in system.slices[facet].items():
-            name = value.replace("_", " ")
             n_questions = means[RETRIEVAL_MEASURES[0].name].n
             if n_questions < len(system.answers):  # otherwise these are the means of all again
-                rows.append(([name, system.name, n_questions], means))
+                rows.append(([value.replace("_", " "), system.name, n_questions], means))
     rows.sort(key=lambda row: str(row[0][0]))
     title = facet.replace("_", " ")
     header = [title.capitalize(), "System", "Questions"]
@@ -10307,19 +10225,19 @@ def build_slice_part(systems: Sequence[System], facet: str, measures: Sequence[M
 # -- Reports
 
 
-def find_report_forms(stem: str) -> list[str]:
-    """Return the forms of report that an earlier run has left."""
-    return [form for form in REPORT_FORMATS if os.path.isfile(name_report(stem, form))]
+def list_report_forms(stem: str, named: Iterable[str] = ()) -> list[str]:
+    """Return the forms of report that are named or that an earlier run has left: none stays out of date."""
+    left = [form for form in REPORT_FORMATS if os.path.isfile(name_report(stem, form))]
+    return sorted({*named, *left})
 
 
-def build_empty_report(split: Split, name: str, reasons: Iterable[str], found: Sequence[str] = ()) -> Report:
-    """Return the report on a submission that cannot be graded: why, and what was found."""
-    lines = [f"This submission is not graded: {reason}." for reason in reasons]
-    if found:
+def build_empty_report(split: Split, submission: Submission) -> Report:
+    lines = [f"This submission is not graded: {reason}." for reason in submission.reasons]
+    if submission.found:
         expected = PREDICTIONS_FILE.format(split=split.name, system="NAME")
-        lines += [f"Found: {shorten_names(found)}.", f"Expected: {expected}."]
+        lines += [f"Found: {shorten_names(submission.found)}.", f"Expected: {expected}."]
     part = Part("Not graded", lines=lines, place="box")
-    title = f"Evaluation of the {split.name} split: {name}"
+    title = f"Evaluation of the {split.name} split: {submission.name}"
     return Report(title, [part], header=list_csv_header(split.measures, split.criteria, split.further))
 
 
@@ -10329,7 +10247,7 @@ def build_split_report(
     judging: Judging,
     people: People,
     gradebook: Gradebook,
-    baseline: Part,
+    changes: Part,
 ) -> Report:
     """Return the report on one submission, for its authors, or on the systems of the current directory."""
     systems = submission.systems
@@ -10342,7 +10260,7 @@ def build_split_report(
         cases += prefix_lines(system.name, describe_cases(system))
     parts = [
         build_systems_part("Systems", systems, split.measures, remarks),
-        baseline,
+        changes,
         build_comparison_part(submission.differences)._replace(place="folded"),
         *(build_slice_part(systems, facet, split.measures) for facet in FACETS),
         Part("Answers to look at", lines=cases, place="folded"),
@@ -10374,12 +10292,11 @@ def list_page_warnings(split: Split, submission: Submission) -> list[str]:
     lines = [*prefix_lines("not graded", submission.reasons), *describe_warnings(submission.warnings)]
     lines += prefix_lines("a file beside, not graded", find_files_beside(split, submission))
     for system in submission.systems:
-        lines += describe_warnings(list_missing(system, split.criteria))
+        lines += describe_warnings(warn_about_missing(system, split.criteria))
     return lines
 
 
 def find_distributions(systems: Iterable[System]) -> dict[str, Distribution]:
-    """Return the answer scores of each system by what a picture of them is called."""
     distributions = {}
     for system in systems:
         scores = [answer.score for answer in system.scored if answer.score is not None]
@@ -10391,17 +10308,15 @@ def find_distributions(systems: Iterable[System]) -> dict[str, Distribution]:
 
 
 def list_first_parts(split: Split, submission: Submission, gradebook: Gradebook) -> list[Part]:
-    """Return what a student's page shows first: mistaken IDs, the grade, and how to appeal.
-
-    Mistaken IDs come before the grade, and nowhere else, since they explain it: all citations are wrong.
-    """
+    """Return what a student's page shows first: wrong IDs, which explain the grade; the grade; appeals."""
     grade = gradebook.grades[submission.name]
     system = grade.system
     measure = grade.measure
     forms = []
     for own in submission.systems:
-        forms += describe_warnings(list_warnings(own.file.file, list_oddities(own, OTHER_FORM)))
-    points = f"not final: {grade.obstacle}"
+        oddities = [oddity for oddity in own.oddities if ODDITIES.get(oddity.kind) is Concern.OTHER_FORM]
+        forms += describe_warnings(list_warnings(own.file.file, oddities))
+    points = f"not final: {grade.obstacle_text}"
     if grade.n_missing:
         points = f"not final: {grade.n_missing} judgement{'s' * (grade.n_missing > 1)} missing"
     elif grade.points is not None:
@@ -10422,14 +10337,13 @@ def list_first_parts(split: Split, submission: Submission, gradebook: Gradebook)
     appeal = [line for line in map(str.strip, text.splitlines()) if line]
     appeal.append("Name the question and the answer ID, which is at the end of each answer below.")
     return [
-        Part(OTHER_FORM.kind, lines=forms, place="box"),
+        Part(Concern.OTHER_FORM.value.kind, lines=forms, place="box"),
         made_of._replace(lines=lines, place="head"),
         Part("How to appeal", lines=appeal, place="first"),
     ]
 
 
 def build_run_facts(split: Split, systems: Sequence[System], judging: Judging) -> dict[str, str]:
-    """Return what was graded and judged, for the top of a page."""
     judgements = [answer.judgement for answer in list_answers(systems)]
     replies = [judgement.reply for judgement in judgements if judgement and judgement.reply]
     newest = max((str(reply.time or "") for reply in replies), default="")
@@ -10449,9 +10363,7 @@ def build_origins_part(split: Split, files: Iterable[InputFile]) -> Part:
 
 
 def list_csv_header(
-    measures: Iterable[Measure],
-    criteria: Sequence[SplitCriterion],
-    further: Iterable[str] = FURTHER_COLUMNS,
+    measures: Iterable[Measure], criteria: Sequence[SplitCriterion], further: Iterable[str] = FURTHER_COLUMNS
 ) -> list[str]:
     return [
         *("question_id", "system", "doc_id", *SHOWN_FACETS),
@@ -10464,7 +10376,6 @@ def list_csv_header(
 
 
 def list_csv_rows(split: Split, systems: Sequence[System]) -> Iterator[list[object]]:
-    """Yield a row for each answer to the first question, then for each to the second, and so on."""
     header = list_csv_header(split.measures, split.criteria, split.further)
     for position, system in itertools.product(range(len(split.questions)), systems):
         answer = system.answers[position]
@@ -10494,7 +10405,6 @@ EXCERPT_CHARS = 600  # of a plain text that is not shown whole
 
 
 def build_entries(split: Split, systems: Sequence[System]) -> Iterator[Entry]:
-    """Yield each question with all its answers, its rubric and its document, to open on the page."""
     n_chars = ANSWER_CHARS * len(split.questions) * (1 + len(systems))
     for question in split.questions:
         document = split.documents[question.doc_id]
@@ -10511,15 +10421,15 @@ def build_entries(split: Split, systems: Sequence[System]) -> Iterator[Entry]:
             "Gold document": list_document_lines(question, answers, document, n_chars <= PAGE_CHARS),
         }
         cards = [build_answer_card(system, answers[system.name]) for system in systems]
-        name = question.question_id
-        yield Entry(name, question.question, question.answer, cards, "; ".join(facts), lists)
+        yield Entry(question.question_id, question.question, question.answer, cards, "; ".join(facts), lists)
 
 
 def build_answer_card(system: System, answer: GradedAnswer) -> Card:
     text = answer.prediction.answer
     if is_blank(text):
         text = "No prediction." if answer.prediction is NO_PREDICTION else "No answer."
-    cases = {"failed": answer.failure, "flagged": answer.flags, "overridden": answer.decisions}
+    failure = answer.find_failure(RUBRIC)
+    cases = {"failed": failure, "flagged": answer.flags, "overridden": answer.decisions}
     return Card(
         system.name,
         text,
@@ -10528,7 +10438,7 @@ def build_answer_card(system: System, answer: GradedAnswer) -> Card:
         score=answer.score,
         marks=[mark for mark, reason in cases.items() if reason],
         reason=answer.find_rationale(RUBRIC),
-        failure=answer.failure.reason if answer.failure else "",
+        failure=failure.reason if failure else "",
     )
 
 
@@ -10536,9 +10446,8 @@ def build_answer_facts(system: System, answer: GradedAnswer) -> dict[str, str]:
     retrieved = answer.prediction.retrieved_ids
     gold = answer.question.doc_id
     place = f"at place {retrieved.index(gold) + 1}" if gold in retrieved else "not"
-    facts = {"Gold document": "nothing retrieved"}
-    if retrieved:
-        facts["Gold document"] = f"{place} among {len(retrieved)} retrieved"
+    found = f"{place} among {len(retrieved)} retrieved" if retrieved else "nothing retrieved"
+    facts = {"Gold document": found}
     decision = answer.find_decision(RUBRIC)
     if decision:
         facts["Overridden"] = decision.reason
@@ -10551,7 +10460,7 @@ def build_answer_facts(system: System, answer: GradedAnswer) -> dict[str, str]:
     has_citations = system.find_mean(F1_MEASURE).is_submitted
     for kind, names in answer.sort_citations().items():
         if kind != "missed" or has_citations:
-            facts[CITATION_TITLES[kind]] = shorten_names(names)
+            facts[CITATION_KINDS[kind]] = shorten_names(names)
     for criterion in system.judged_beside:
         outcome = answer.outcomes.get(criterion.name)
         remark = criterion.qualify(answer) if outcome and not isinstance(outcome, Failure) else ""
@@ -10569,16 +10478,7 @@ def build_answer_facts(system: System, answer: GradedAnswer) -> dict[str, str]:
     return facts
 
 
-CITATION_TITLES = {
-    "right": "Citations right",
-    "missed": "Citations missed",
-    "not_in_gold": "Citations not in gold",
-    "invented": "Citations not in the document",
-}
-
-
 def list_rubric_lines(question: Question, answers: Mapping[str, GradedAnswer]) -> list[Line]:
-    """Return the rubric's levels, each with the systems that were given it."""
     if question.rubric is None:
         return [Line("", "This question has no rubric: its answers are not judged.")]
     lines = [Line("", question.rubric.description)] if question.rubric.description else []
