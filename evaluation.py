@@ -5574,7 +5574,7 @@ def split_batch_files(calls: Iterable[Call]) -> Iterator[tuple[bytes, list[Call]
 
 
 class MeanCell(NamedTuple):
-    """A mean in a table, which a page draws."""
+    """A mean in a table; a page has a chart of it."""
 
     value: float | None
     interval: Interval | None
@@ -5595,12 +5595,9 @@ Facts: TypeAlias = Mapping[str, str]  # by title; those without text are left ou
 
 
 class Part(NamedTuple):
-    """A table with lines below it. It is left out if it has neither.
+    """A table with lines below it. It is left out if it has neither."""
 
-    A console has the title in capitals, but for the `name` that it may end with.
-    """
-
-    title: str
+    title: str  # in capitals on a console, but for the `name` that it may end with
     header: Sequence[str] = ()
     rows: Sequence[Sequence[Cell]] = ()
     lines: Sequence[str] = ()
@@ -5651,7 +5648,7 @@ class Entry(NamedTuple):
 
 
 class Distribution(NamedTuple):
-    """Scores to draw, at least one. Each counts for the nearest level, of two equally near for the higher."""
+    """At least one score. Each counts for the nearest level, of two equally near for the higher."""
 
     values: Sequence[float]
     levels: Sequence[float]
@@ -5665,8 +5662,9 @@ class Distribution(NamedTuple):
 
     def choose_colours(self) -> list[str]:
         """Return the CSS class of each level."""
-        lowest, *_, highest = self.levels
-        return [choose_colour(1 + 4 * (level - lowest) / (highest - lowest)) for level in self.levels]
+        lowest = self.levels[0]
+        width = self.levels[-1] - lowest
+        return [choose_colour(1 + 4 * (level - lowest) / width) for level in self.levels]
 
 
 class Report(NamedTuple):
@@ -5718,7 +5716,7 @@ def build_means_part(
 ) -> Part:
     """Return a table of means; `headings` are of the names. Measures without means are left out.
 
-    If there is a widest measure, the others are text: without intervals, and not drawn.
+    If there is a widest measure, the others are text: without intervals and charts.
     """
     measured = set()
     for _, means in rows:
@@ -5776,12 +5774,9 @@ def list_difference_cells(row: Difference) -> list[Cell]:
     """Return the number of items, the difference with its interval, and p."""
     if row.difference is None:
         return ["", "", ""]
-    gap = MeanCell(row.difference, row.interval, row.measure.digits)
-    return [
-        row.n,
-        format_interval(gap, sign="+"),
-        "n/a" if row.p_adjusted is None else f"{row.p_adjusted:.4f}",
-    ]
+    difference = MeanCell(row.difference, row.interval, row.measure.digits)
+    p = "n/a" if row.p_adjusted is None else f"{row.p_adjusted:.4f}"
+    return [row.n, format_interval(difference, sign="+"), p]
 
 
 class WarningRecord(NamedTuple):
@@ -5807,8 +5802,8 @@ def list_warnings(file: str, warnings: Iterable[WarningRecord]) -> list[WarningR
     listed = [warning._replace(file=file) for warning in warnings if warning.cases]
     n_more = len(listed) - MAX_NAMES_SHOWN
     if n_more > 0:
-        more = f"kinds of warning that are not shown: {n_more}"
-        listed[MAX_NAMES_SHOWN:] = [WarningRecord(more, file=file)]
+        kind = f"kinds of warning that are not shown: {n_more}"
+        listed[MAX_NAMES_SHOWN:] = [WarningRecord(kind, file=file)]
     return listed
 
 
@@ -5842,7 +5837,6 @@ def render_text(parts: Iterable[Part]) -> str:
 
 
 def render_title(title: str) -> str:
-    """Return a title between two bars, with an empty line before and after."""
     bar = "=" * 60
     return f"\n{bar}\n{title}\n{bar}\n"
 
@@ -5853,10 +5847,7 @@ def escape_console(text: str) -> str:
 
 
 def render_text_table(part: Part) -> str:
-    """Return a table with columns two spaces apart; columns of numbers are aligned to the right.
-
-    One that is wider than the console becomes several, each with the columns that name the rows.
-    """
+    """Return a table; one that is wider than the console is cut into several that repeat the names."""
     rows = [list(map(escape_console, part.header))]
     for row in part.rows:
         rows.append([escape_console(format_cell(cell)) for cell in row])
@@ -5865,9 +5856,9 @@ def render_text_table(part: Part) -> str:
         width = max(map(len, cells))
         texts = [format_cell(row[index]) for row in part.rows if not isinstance(row[index], State)]
         is_numeric = all(re.match(r"[-+]?\d|n/a|$", text) for text in texts)
-        is_name = isinstance(part.rows[0][index], str) and index < part.n_names
-        is_right = is_numeric and not is_name
-        columns.append([cell.rjust(width) if is_right else cell.ljust(width) for cell in cells])
+        is_name = isinstance(part.rows[0][index], str) and index < part.n_names  # such as a system "2"
+        justify = str.rjust if is_numeric and not is_name else str.ljust
+        columns.append([justify(cell, width) for cell in cells])
     names = columns[: part.n_names]
     tables = [list(names)]
     for column in columns[part.n_names :]:
@@ -5889,7 +5880,9 @@ def format_cell(cell: Cell) -> str:
         return format_interval(cell)
     if isinstance(cell, State):
         return str(cell.value)
-    return ": ".join(filter(None, (cell.text, cell.note))) if isinstance(cell, LinkCell) else str(cell)
+    if isinstance(cell, LinkCell):
+        return ": ".join(filter(None, (cell.text, cell.note)))
+    return str(cell)
 
 
 def format_interval(cell: MeanCell, sign: str = "") -> str:
@@ -5936,8 +5929,7 @@ def render_csv(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return "\ufeff" + stream.getvalue()
 
 
-SIGN = "[=+@\uff1d\uff0b\uff0d\uff20-]"  # of a formula
-FORMULA_START = rf"[\t\r\n]|\s*{SIGN}"
+SIGN = "[=+@\uff1d\uff0b\uff0d\uff20-]"  # that a formula of a spreadsheet begins with
 # Where a spreadsheet separates cells by semicolons, or takes a line end for one of a row.
 FORMULA_WITHIN = '([;\t\r\n][\\s"]{0,9})(?=[=@\uff1d\uff20]|[+\uff0b\uff0d-][^\\W_])'
 
@@ -5953,7 +5945,7 @@ def format_csv_cell(value: object) -> object:
     if not isinstance(value, str):
         return "" if value is None else value
     text = re.sub(FORMULA_WITHIN, "\\1'", remove_invisible(value))
-    return f"'{text}" if re.match(FORMULA_START, text) else text
+    return f"'{text}" if re.match(rf"[\t\r\n]|\s*{SIGN}", text) else text
 
 
 # -- Pages
@@ -5968,11 +5960,11 @@ class Html(str):
 def tag(element: str, *content: str, **attributes: str | float | None) -> Html:
     """Return an element of a page. Attributes are `class_`, `data_score` and so on; None leaves one out."""
     start = f"<{element}"
-    for key, value in attributes.items():
+    for name, value in attributes.items():
         if value is not None:
             text = f"{value:.1f}" if isinstance(value, float) else str(value)
-            start += f' {key.rstrip("_").replace("_", "-")}="{escape_html(text)}"'
-    escape = escape_html if element in ("text", "option") else break_long_words
+            start += f' {name.rstrip("_").replace("_", "-")}="{escape_html(text)}"'
+    escape = escape_html if element in ("text", "option") else break_long_words  # these two hold only text
     inner = "".join(text if isinstance(text, Html) else escape(text) for text in content)
     return Html(f"{start}>{inner}</{element}>")
 
@@ -6004,6 +5996,7 @@ def render_html(report: Report) -> str:
     content += [*render_facts(report.facts), *render_parts(report, "warnings"), *first]
     content += [*questions, *tables] if first else [*tables, *questions]
     has_script = bool(entries) or any(part.main_columns for part in report.parts)
+    # Texts of students are on the page: nothing runs or is loaded but what has one of these two hashes.
     policy = "default-src 'none'"
     for directive, text in (("style-src", PAGE_STYLE), ("script-src", PAGE_SCRIPT)):
         digest = hashlib.sha256(text.encode()).digest()
@@ -6030,7 +6023,6 @@ def render_facts(facts: Facts) -> list[Html]:
 
 
 def render_parts(report: Report, place: str) -> list[Html]:
-    """Return the parts that belong in one place of the page. A wide table scrolls alone."""
     elements = []
     outer, heading = ("details", "summary") if place == "folded" else ("section", "h2")
     for part in report.parts:
@@ -6041,9 +6033,9 @@ def render_parts(report: Report, place: str) -> list[Html]:
             part = drop_constant_columns(part)
             content.append(tag("form", *render_search(), data_noun="rows", hidden=""))
         if part.rows:
-            label = part.title
             table = render_table(part)
-            content.append(tag("div", table, class_="scroll", role="region", aria_label=label, tabindex=0))
+            region = tag("div", table, class_="scroll", role="region", aria_label=part.title, tabindex=0)
+            content.append(region)  # a wide table scrolls alone
         lines = list(part.lines)
         for title, text in part.explanations.items():
             if text and title in part.header:
@@ -6055,7 +6047,6 @@ def render_parts(report: Report, place: str) -> list[Html]:
 
 
 def drop_constant_columns(part: Part) -> Part:
-    """Return a table without the columns that say nothing, or the same in all rows."""
     shown = {*part.main_columns, part.note}
     for title, cells in zip(part.header, zip(*part.rows, strict=True), strict=True):
         texts = set(map(format_cell, cells)) - {"", "n/a"}
@@ -6065,7 +6056,6 @@ def drop_constant_columns(part: Part) -> Part:
 
 
 def render_table(part: Part) -> Html:
-    """Return a table. In a narrow window its cells have their headings, and a sortable one shows keys."""
     shown = [title for title in part.header if title != part.note]
     axes = dict(zip(part.header, map(find_axis, zip(*part.rows, strict=True)), strict=True))
     headings: list[Html] = []
@@ -6075,7 +6065,7 @@ def render_table(part: Part) -> Html:
             text = tag("button", title, type="button") if part.main_columns else title
             content = [text, tag("small", *ends, class_="ends")] if ends else [text]
             headings.append(tag("th", *content, scope="col", class_=choose_class(part, title, cell)))
-    bodies = []
+    bodies = []  # one for each row: its note and what is open stay beside it when rows are sorted
     for row in part.rows:
         cells: list[Html] = []
         notes: list[Html] = []
@@ -6084,33 +6074,37 @@ def render_table(part: Part) -> Html:
                 name, scope = ("td", None) if cells else ("th", "row")
                 class_ = choose_class(part, title, cell)
                 content = render_cell(cell, axes[title])
+                # A narrow window has no line of headings: each cell shows its own.
                 cells.append(tag(name, *content, scope=scope, class_=class_, data_title=title))
             elif cell:
                 notes.append(tag("tr", tag("td", str(cell), colspan=len(shown)), class_="note"))
         bodies.append(tag("tbody", tag("tr", *cells), *notes))
     head = tag("thead", tag("tr", *headings))
-    return tag(
-        "table", head, *bodies, class_="sortable" if part.main_columns else None, aria_label=part.title
-    )
+    class_ = "sortable" if part.main_columns else None
+    return tag("table", head, *bodies, class_=class_, aria_label=part.title)
 
 
 def choose_class(part: Part, title: str, cell: Cell) -> str | None:
-    is_number = isinstance(cell, (int, MeanCell)) or re.fullmatch(r"[-+]?[\d.]+ ?%?|n/a", format_cell(cell))
-    classes = ["number"] if is_number else []
-    return " ".join([*classes, "key"] if title in part.main_columns else classes) or None
+    classes = []
+    if isinstance(cell, (int, MeanCell)) or re.fullmatch(r"[-+]?[\d.]+ ?%?|n/a", format_cell(cell)):
+        classes.append("number")
+    if title in part.main_columns:
+        classes.append("main-column")
+    return " ".join(classes) or None
 
 
 def find_axis(column: Sequence[Cell]) -> Interval | None:
-    """Return the range of means and their intervals, if there are several to draw."""
+    """Return the range of a column's means and their intervals, if there is something to compare."""
     ends: list[float] = []
-    for cell in column if len(column) > 1 else ():
+    for cell in column:
         if isinstance(cell, MeanCell) and cell.value is not None:
             ends += [cell.value, *(cell.interval or ())]
-    return Interval(min(ends), max(ends)) if ends and max(ends) - min(ends) > 1e-9 else None
+    is_range = len(column) > 1 and ends and max(ends) - min(ends) > 1e-9
+    return Interval(min(ends), max(ends)) if is_range else None
 
 
 def render_cell(cell: Cell, axis: Interval | None = None) -> list[str]:
-    """Return the content of a cell; a mean is drawn if there is an axis."""
+    """Return the content of a cell; a mean has a chart if there is an axis."""
     if isinstance(cell, list):
         return [tag("span", *render_cell(link), class_="case") for link in cell]
     if isinstance(cell, LinkCell):
@@ -6130,9 +6124,8 @@ def render_cell(cell: Cell, axis: Interval | None = None) -> list[str]:
             tag("rect", x=middle - 1.5, y=2, width=3, height=10, class_="mean"),
         ]
         width = CELL_CHART_WIDTH + 4
-        content.append(
-            tag("svg", *shapes, viewBox=f"-2 0 {width} 12", width=width, height=12, aria_hidden="true")
-        )
+        box = f"-2 0 {width} 12"
+        content.append(tag("svg", *shapes, viewBox=box, width=width, height=12, aria_hidden="true"))
     return content
 
 
@@ -6146,14 +6139,14 @@ def render_distributions(report: Report) -> list[Html]:
 
 
 def render_histogram(title: str, distribution: Distribution) -> Html:
-    """Draw a histogram as SVG; its label has the counts."""
+    """Return a histogram as SVG, with the counts in words for who cannot see it."""
     described = summarize_values(distribution.values)
     means = f", mean {described.mean:.2f}, median {described.median:.2f}"
     levels = distribution.levels
     counts = distribution.count_levels()
     step = CHART_WIDTH / len(levels)
     shapes = []
-    labels = []
+    texts = []
     columns = zip(levels, counts, distribution.choose_colours(), strict=True)
     for index, (level, count, colour) in enumerate(columns):
         height = 60 * count / max(counts)
@@ -6164,9 +6157,9 @@ def render_histogram(title: str, distribution: Distribution) -> Html:
             tag("text", str(count), x=middle, y=73 - height, class_="middle"),
             tag("text", f"{level:g}", x=middle, y=90, class_="middle"),
         ]
-        labels.append(f"{count} with {level:g}")
-    label = f"Answers by score: {'; '.join(labels)}"
-    chart = tag("svg", *shapes, viewBox=f"0 0 {CHART_WIDTH} 94", role="img", aria_label=label)
+        texts.append(f"{count} with {level:g}")
+    described_counts = f"Answers by score: {'; '.join(texts)}"
+    chart = tag("svg", *shapes, viewBox=f"0 0 {CHART_WIDTH} 94", role="img", aria_label=described_counts)
     return tag("figure", tag("figcaption", tag("b", title), means), chart)
 
 
@@ -6226,7 +6219,6 @@ def render_line(line: Line) -> Html:
 
 
 def render_badge(text: str, score: float | None = None) -> Html:
-    """Return a short text. A score from 1 to 5 gives it a colour."""
     return tag("span", text, class_="badge" if score is None else f"badge {choose_colour(score)}")
 
 
@@ -6234,7 +6226,7 @@ def render_badge(text: str, score: float | None = None) -> Html:
 
 
 def render_png(report: Report) -> bytes:
-    """Draw the distributions in the colours of a page. Needs matplotlib."""
+    """Plot the distributions in the colours of a page. Needs matplotlib."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -6255,26 +6247,30 @@ def render_png(report: Report) -> bytes:
     return stream.getvalue()
 
 
-def plot_distribution(axes: Sequence[Any], title: str, drawn: Distribution, colours: Facts) -> None:
-    """Draw a histogram, then a box plot and the mean with its interval."""
+def plot_distribution(
+    axes: Sequence[Any], title: str, distribution: Distribution, colours: Mapping[str, str]
+) -> None:
+    """Plot a histogram, then a box plot and the mean with its interval."""
     histogram, spread = axes
-    described = summarize_values(drawn.values)
+    values = distribution.values
+    levels = distribution.levels
+    described = summarize_values(values)
     mean = described.mean or 0.0
-    low, high = drawn.interval or (mean, mean)
-    shades = [colours[name] for name in drawn.choose_colours()]
-    bars = histogram.bar(drawn.levels, drawn.count_levels(), color=shades, edgecolor=colours["grey"])
+    low, high = distribution.interval or (mean, mean)
+    shades = [colours[name] for name in distribution.choose_colours()]
+    bars = histogram.bar(levels, distribution.count_levels(), color=shades, edgecolor=colours["grey"])
     histogram.bar_label(bars, padding=2)
     histogram.set_title(escape_console(title))
-    histogram.set(xticks=drawn.levels, yticks=[], ymargin=0.2)
+    histogram.set(xticks=levels, yticks=[], ymargin=0.2)
     histogram.spines.left.set_visible(False)
-    spread.boxplot(drawn.values, positions=[0], widths=0.5)
+    spread.boxplot(values, positions=[0], widths=0.5)
     spread.bar(1, high - low, 0.3, bottom=low, color=colours["range"])
     spread.hlines(mean, 0.75, 1.25, color=colours["accent"], linewidth=3)
-    interval = format_interval(MeanCell(mean, drawn.interval, 2)).replace(" [", "\n[")
+    interval = format_interval(MeanCell(mean, distribution.interval, 2)).replace(" [", "\n[")
     spread.set_xticks([0, 1], [f"median {described.median:.2f}", f"mean {interval}"])
-    lowest, *_, highest = drawn.levels
-    margin = (highest - lowest) / 20
-    spread.set(yticks=[lowest, highest], ylim=(lowest - margin, highest + margin), xlim=(-0.6, 1.6))
+    margin = (levels[-1] - levels[0]) / 20
+    limits = (levels[0] - margin, levels[-1] + margin)
+    spread.set(yticks=[levels[0], levels[-1]], ylim=limits, xlim=(-0.6, 1.6))
 
 
 class Renderer(NamedTuple):
@@ -6389,7 +6385,7 @@ select, input, form button { font: inherit; max-width: 14rem; }
   .sortable .open tr:first-child { flex-wrap: wrap; }
   .sortable .open td { flex: 1 0 6rem; }
   .sortable .note td { padding-left: 1.2rem; }
-  .sortable tbody:not(.open) :is(.key ~ td:not(.key), svg, small) { display: none; }
+  .sortable tbody:not(.open) :is(.main-column ~ td:not(.main-column), svg, small) { display: none; }
   [data-title]::before { content: attr(data-title) "\\a"; font-size: .8rem; }
   .box [data-title]::before, .sortable tbody:not(.open) [data-title]::before { display: none; }
 }
@@ -6499,7 +6495,7 @@ class Command:
     activity = "judging"  # what it asks the model for
     noun = "judgements"  # what the model replies
     epilog = ""  # at the end of the help
-    low_means: Sequence[str] = ()
+    low_means: Sequence[str] = ()  # a line for each mean that is worse than its threshold
     unmeasured: Sequence[str] = ()  # the thresholds that cannot be compared
     developments: Mapping[str, Development] = MappingProxyType({})  # of systems, since the baseline
 
@@ -6523,7 +6519,6 @@ class Command:
         return []
 
     def requests(self) -> Iterable[Request]:
-        """Return what is to be asked."""
         return []
 
     def find_last_model(self) -> str:
@@ -6573,20 +6568,21 @@ class Command:
     def render_plan(self) -> str:
         """Return the number, estimated tokens and price of the calls that are to be made."""
         judge = make_judge(self, Console(None, None))
-        judge.journal.read()
+        journal = judge.journal
+        journal.read()
         judge.choose(list(self.requests()))
         calls = judge.calls
         if not calls:
             return "No model is asked."
         judging = judge.judging
-        sent = judge.journal.find_under_way(judge.journal.endpoint)
+        sent = journal.find_under_way(journal.endpoint)
         n_sent = sum(call.key in sent for call in calls)
-        todo = judge.journal.list_open(judge.calls)
+        todo = journal.list_open(calls)
         open_keys = {call.key for call in todo}
         n_stored = sum(call.key not in open_keys for call in calls) - n_sent
         usage = sum(map(estimate_usage, todo), NO_USAGE)
         cost, most_usd = judging.estimate_cost(todo, is_batch=self.options.batch)
-        chosen = Candidate(judge.journal.endpoint, judging.model)
+        chosen = Candidate(journal.endpoint, judging.model)
         name = judge.name_candidate(chosen) if judge.choice else judging.model
         lines = [
             f"With {name}:",
@@ -6609,8 +6605,7 @@ class Command:
         if choice:
             console.warn(*choice, *self.render_plan().splitlines())
         if isinstance(options, JudgeOptions) and options.dry_run:
-            plan = self.render_plan()
-            console.print(f"Dry run: nothing is sent.\n{plan}")
+            console.print(f"Dry run: nothing is sent.\n{self.render_plan()}")
             return EXIT_OK if self.is_complete() else EXIT_INCOMPLETE
         with ExitStack() as resources:  # the journal stays locked until the results are written
             outcomes, judging = ask_requests(self, console, resources)
@@ -6657,7 +6652,7 @@ def ask_requests(command: Command, console: Console, resources: ExitStack) -> tu
         raise JudgeUnavailable(judging.unavailable + judging.where)
     if command.needs_judge:
         advice = f"set {API_KEY}, or see --dry-run{advise_on_other_key()}"
-        if options.journal_only:
+        if options.journal_only:  # from Python, where there are no options
             advice = f"{command.journal_file} has no {command.noun}, so name a judge: judge=MODEL"
         raise UsageError(f"this needs a model: {advice}")
     if not judging.unavailable:
@@ -6678,7 +6673,7 @@ def make_judge(command: Command, console: Console) -> Judge:
 
 
 def open_judge(command: Command, console: Console, resources: ExitStack) -> Judge:
-    """Open a command's journal and, with a key, the service, until `resources` are closed."""
+    """Return a command's judge with its journal and, with a key, the service, until `resources` are closed."""
     judge = make_judge(command, console)
     journal = judge.journal
     if journal.asks_service:
@@ -6754,6 +6749,7 @@ def parse_known(choices: Collection[str], text: str) -> str:
 
 
 def parse_form(pattern: str, form: str, text: str) -> str:
+    """Return a text that fits a pattern. `form` says in words what that is."""
     if not re.fullmatch(pattern, text):
         raise argparse.ArgumentTypeError(f"expected {form}, got {text[:20]!r}")
     return text
@@ -7169,27 +7165,13 @@ class CheckInputs(Command):
 
     def run(self, console: Console) -> int:
         options = self.options
-        problems: list[str] = []
         if options.student_kit:
             return self.write_kit(options.student_kit, console)
-        questions_file = QUESTIONS_FILE.format(split=options.split)
-        has_gold = os.path.exists(questions_file)
-        if has_gold:
-            split = read_split(options.split, problems, is_check=True)
-            problems += find_renumbered(split, read_last_gradebook(split, problems))
-        else:
-            console.note(f"{questions_file} is not there: question IDs are not checked.")
-            split = Split(options.split, InputFile(questions_file, ""), [], read_corpus("*", []), {}, "", [])
-        if problems:  # the questions that could be read say nothing about the others
-            split = split._replace(questions=[])
+        problems: list[str] = []
+        split = self.read_gold(problems, console)
         submissions = read_submissions(split, options)
-        warnings = [*split.warnings, *warn_about_equal_predictions(submissions)]
-        ungraded: list[str] = []
-        for submission in submissions:
-            ungraded += submission.problems
-            warnings += submission.warnings
-            beside = find_files_beside(split, submission)
-            warnings += list_warnings(submission.folder, [WarningRecord("files beside, not graded", beside)])
+        ungraded = list(flatten(submission.problems for submission in submissions))
+        has_gold = os.path.exists(split.file.file)
         has_any = any(submission.names for submission in submissions)
         is_early = has_gold and not (has_any or options.submissions or options.systems)
         if is_early:
@@ -7197,7 +7179,10 @@ class CheckInputs(Command):
             console.print("no predictions yet")
             ungraded = []
         console.error(*shorten_problems([*problems, *ungraded]))
-        console.warn(*warnings)
+        console.warn(*split.warnings, *warn_about_equal_predictions(submissions))
+        for submission in submissions:
+            beside = WarningRecord("files beside, not graded", find_files_beside(split, submission))
+            console.warn(*submission.warnings, *list_warnings(submission.folder, [beside]))
         for submission in submissions:
             texts = {system.name: describe_submitted(split, system) for system in submission.systems}
             for name in submission.names:
@@ -7210,6 +7195,17 @@ class CheckInputs(Command):
             console.error(f"error: problems in the input: {len(problems) + len(ungraded)}")
             return EXIT_BAD_INPUT
         return EXIT_INCOMPLETE if ungraded else EXIT_OK
+
+    def read_gold(self, problems: list[str], console: Console) -> Split:
+        """Return a split without questions if there are none, or if the rest could not be read."""
+        name = self.options.split
+        file = QUESTIONS_FILE.format(split=name)
+        if not os.path.exists(file):
+            console.note(f"{file} is not there: question IDs are not checked.")
+            return Split(name, InputFile(file, ""), [], read_corpus("*", []), {}, "", [])
+        split = read_split(name, problems, is_check=True)
+        problems += find_renumbered(split, read_last_gradebook(split, problems))
+        return split._replace(questions=[]) if problems else split
 
     def write_kit(self, folder: str, console: Console) -> int:
         """Write all that students need to check. Raises InputError, or UsageError if the folder is in use."""
@@ -7253,7 +7249,6 @@ def describe_submitted(split: Split, system: System) -> str:
 
 
 def is_split(name: str) -> bool:
-    """Return whether a name is that of a split with questions, or one of the usual splits."""
     return name in (*SPLITS, *find_splits())
 
 
@@ -7282,9 +7277,13 @@ def find_home() -> str:
 
 
 def find_files(folder: str, form: str) -> dict[str, str]:
-    """Map what stands for the * in the names of the files of a form to their paths, in alphabetical order."""
-    start, _, end = os.path.join(folder, form).rpartition("*")
-    paths = sorted(glob.glob(f"{glob.escape(start)}*{glob.escape(end)}"))
+    """Map the names of the files of a form to their paths, in alphabetical order.
+
+    A name is what stands for the * of the form; of several, from the first to the last.
+    """
+    start = os.path.join(folder, form.partition("*")[0])
+    end = form.rpartition("*")[2]
+    paths = sorted(glob.glob(os.path.join(glob.escape(folder), form)))
     names = {path[len(start) : len(path) - len(end)]: path for path in paths}
     return {name: path for name, path in names.items() if name}
 
@@ -7323,8 +7322,9 @@ def read_questions(
     if is_open:
         rows = {}
         for position, row in parse_rows(OpenQuestion, file, problems).items():
-            gold: dict[str, Any] = {"doc_id": "", "answer": "", "evidence_sentences": []}
-            rows[position] = Question(question_id=row.question_id, question=row.question, **gold)
+            rows[position] = Question(
+                question_id=row.question_id, question=row.question, doc_id="", answer="", evidence_sentences=[]
+            )
     else:
         rows = parse_rows(Question, file, problems)
     for position, question in rows.items():
@@ -7352,7 +7352,6 @@ def read_submissions(split: Split, options: InputOptions) -> list[Submission]:
 
 
 def is_added_by_system(name: str) -> bool:
-    """Return whether a file or folder was made by a computer, and not by a person."""
     return name == "__MACOSX" or name.startswith(".")
 
 
@@ -7433,7 +7432,7 @@ def read_submission(split: Split, submission: Submission, options: InputOptions)
 
 
 def open_folder(split: Split, submission: Submission) -> None:
-    """List what is in a submission's folder. Raises InputError if that cannot be done."""
+    """List what is in a submission's folder, or in its only one. Raises InputError if that cannot be done."""
     folder = submission.folder
     if os.path.islink(folder):
         raise InputError([f"{folder}: a link: put the folder itself here"])
@@ -7465,11 +7464,10 @@ def find_inner_folder(folder: str) -> str:
 
 
 def explain_no_predictions(folder: str, split: Split) -> str:
-    by_advice: dict[str, list[str]] = defaultdict(list)
-    for name in list_visible(folder):
-        by_advice[advise_on_file(name, split)].append(name)
-    by_advice.pop("", None)
-    for advice, names in by_advice.items():
+    advices = {name: advise_on_file(name, split) for name in list_visible(folder)}
+    advice = next(filter(None, advices.values()), "")
+    if advice:
+        names = [name for name in advices if advices[name] == advice]
         keep = "keep one, and " if len(names) > 1 else ""
         return f"{folder}: found {shorten_names(names)}: {keep}{advice}"
     if find_files(folder, "*/"):
@@ -7527,11 +7525,13 @@ def find_files_beside(split: Split, submission: Submission) -> list[str]:
     pattern = rf"{copy}|(?i:{ARCHIVE})"
     beside = [name for name in submission.found if name not in names and re.search(pattern, name)]
     newest = max((path.stat().st_mtime for path in graded if path.is_file()), default=0)
-    folder = Path(submission.folder)
     wanted = PREDICTIONS_FILE.format(split=split.name, system="*")
-    for path in sorted([*folder.glob(f"*/{wanted}"), *folder.glob(f"*/*/{wanted}")]):
+    within: list[str] = []
+    for form in (f"*/{wanted}", f"*/*/{wanted}"):
+        within += find_files(submission.folder, form).values()
+    for path in sorted(map(Path, within)):
         if path.is_file() and path.stat().st_mtime >= newest:
-            beside.append(show_name(path.relative_to(folder).as_posix()))
+            beside.append(show_name(path.relative_to(submission.folder).as_posix()))
     return beside
 
 
@@ -7547,10 +7547,10 @@ def find_systems(folder: str, split: str) -> dict[str, str]:
     return {system: paths[name] for system, name in zip(shown, names, strict=True)}
 
 
-def split_predictions(file: FileData, keys: KeyFilter) -> dict[str, JsonRow]:
+def split_predictions(file: FileData, ids: KeyFilter) -> dict[str, JsonRow]:
     """Return the predictions of a file, still to be decoded, by question ID. Raises one of JSON_ERRORS."""
-    members = split_members(JsonRow(file.name, file.data), keys)
-    members.pop("", None)
+    members = split_members(JsonRow(file.name, file.data), ids)
+    members.pop("", None)  # the last one whose ID is unknown
     return members
 
 
@@ -7558,17 +7558,17 @@ def parse_predictions(file: FileData, known: Collection[str], problems: list[str
     """Decode the predictions for known questions, or without questions all; others are only counted."""
     rows: dict[str, Prediction] = {}
     unreadable: list[str] = []
-    keys = KeyFilter(known)
+    ids = KeyFilter(known)
     try:
-        for key, row in split_predictions(file, keys).items():
-            rows[key] = parse_row(Prediction, row, unreadable) or Prediction()
+        for question_id, row in split_predictions(file, ids).items():
+            rows[question_id] = parse_row(Prediction, row, unreadable) or Prediction()
     except JSON_ERRORS as error:
         problem = describe_fault(error, JsonRow(file.name, file.data))
         if file.text.lstrip().startswith("["):
             problem = f'{file.name}: expected an object by question ID, {{"q001": {{...}}, ...}}, got a list'
         problems.append(problem)
     unreadable = [line.removeprefix(f"{file.name}: ") for line in unreadable]
-    return Predictions(rows, find_repeated(keys.found), keys.unknown, unreadable)
+    return Predictions(rows, find_repeated(ids.found), ids.unknown, unreadable)
 
 
 # -- Data warnings: what silently ruins a grade. Nothing is repaired.
@@ -7595,86 +7595,106 @@ def fold_text(text: str) -> str:
 
 def check_gold(split: Split, *, is_check: bool) -> list[WarningRecord]:
     """Return a warning for each thing that is odd about the gold; to check there are more than to grade."""
-    questions = split.questions
-    first: dict[str, str] = {}
+    warnings = [
+        *check_questions(split.questions),
+        *check_gold_documents(split, is_check=is_check),
+        *check_gold_answers(split.questions, is_check=is_check),
+    ]
+    return list_warnings(split.file.file, warnings)
+
+
+def check_questions(questions: Sequence[Question]) -> list[WarningRecord]:
+    names = [question.question_id for question in questions]
+    drafted = [row.question_id for row in questions if row.synthetic is True and row.reviewed is not True]
+    first: dict[str, str] = {}  # the ID of the question that has a text first
     repeats = []
     lacking = []
-    strange = []
     for question in questions:
         name = question.question_id
         earlier = first.setdefault(fold_text(question.question), name)
         if earlier != name:
             repeats.append(f"{earlier} and {name}")
-        if question.rubric and not all(map(str.strip, question.rubric.level_texts)):
-            levels = [level for level in RUBRIC_LEVELS if level not in question.rubric.levels]
-            lacking.append(f"{name} lacks {', '.join(levels)}")
-        sentences = split.documents[question.doc_id].sentences
-        if sentences is not None and not all(map(sentences.__contains__, question.evidence_sentences)):
-            ids = sorted(set(question.evidence_sentences).difference(sentences))
-            strange.append(f"{name}: {', '.join(ids)} in {question.doc_id}")
-    by_state: dict[str, list[str]] = defaultdict(list)
-    for doc_id, document in split.documents.items():
-        by_state[document.state].append(doc_id)
-    is_usual = not is_check and 2 * len(by_state["missing"]) <= len(split.documents)
-    checked = questions if is_check else []
-    cited = [row for row in checked if row.evidence_sentences]
-    plain = [row.question_id for row in cited if split.documents[row.doc_id].state == "plain"]
-    names = [question.question_id for question in questions]
-    drafted = [row.question_id for row in questions if row.synthetic is True and row.reviewed is not True]
-    uncited = [row.question_id for row in questions if row.lacks_evidence]
-    unanswered = [row.question_id for row in checked if is_blank(row.answer)]
-    unjudged = [row.question_id for row in checked if not row.rubric]
-    warnings = [
+        levels = set(RUBRIC_LEVELS).difference(question.rubric.levels) if question.rubric else ()
+        if levels:
+            lacking.append(f"{name} lacks {', '.join(sorted(levels))}")
+    return [
         WarningRecord("question IDs that occur more than once", find_repeated(names)),
         WarningRecord("questions whose text occurred before", repeats),
         WarningRecord("questions that a model drafted and no person has checked", drafted),
         WarningRecord("rubrics that lack a level", lacking),
+    ]
+
+
+def check_gold_documents(split: Split, *, is_check: bool) -> list[WarningRecord]:
+    by_state: dict[str, list[str]] = defaultdict(list)
+    for doc_id, document in split.documents.items():
+        by_state[document.state].append(doc_id)
+    # A corpus may be incomplete: to grade, that is worth a warning only if most documents are missing.
+    is_usual = not is_check and 2 * len(by_state["missing"]) <= len(split.documents)
+    strange = []
+    plain = []
+    for question in split.questions:
+        document = split.documents[question.doc_id]
+        if document.sentences is not None:
+            ids = sorted(set(question.evidence_sentences).difference(document.sentences))
+            if ids:
+                strange.append(f"{question.question_id}: {', '.join(ids)} in {question.doc_id}")
+        elif is_check and document.state == "plain" and question.evidence_sentences:
+            plain.append(question.question_id)
+    return [
         WarningRecord("gold documents that are not in the corpus", [] if is_usual else by_state["missing"]),
         WarningRecord("gold documents outside the corpus folder, not opened", by_state["outside"]),
         WarningRecord("gold documents that look like JSON but cannot be read as it", by_state["malformed"]),
         WarningRecord("questions with gold sentences that are not in their document", strange),
         WarningRecord("questions with gold sentences of a plain text, which has none", plain),
+    ]
+
+
+def check_gold_answers(questions: Sequence[Question], *, is_check: bool) -> list[WarningRecord]:
+    uncited = [row.question_id for row in questions if row.lacks_evidence]
+    checked = questions if is_check else []
+    unanswered = [row.question_id for row in checked if is_blank(row.answer)]
+    unjudged = [row.question_id for row in checked if not row.rubric]
+    warnings = [
         WarningRecord("questions without evidence_sentences, which count as none", uncited),
         WarningRecord("questions with a blank gold answer", unanswered),
         WarningRecord("questions without a rubric, not judged", unjudged),
     ]
-    if len(names) >= MIN_ALIKE and not any(question.evidence_sentences for question in questions):
-        what = "no question has gold evidence, so citations are not graded"
-        warnings.append(WarningRecord(what, names, "fill in evidence_sentences"))
-    return list_warnings(split.file.file, warnings)
+    if len(questions) >= MIN_ALIKE and not any(question.evidence_sentences for question in questions):
+        kind = "no question has gold evidence, so citations are not graded"
+        names = [question.question_id for question in questions]
+        warnings.append(WarningRecord(kind, names, "fill in evidence_sentences"))
+    return warnings
 
 
 def check_predictions(file: FileData, split: Split, predictions: Predictions) -> list[WarningRecord]:
     """Return each thing that may be odd about a system's predictions, with or without cases."""
     rows = predictions.rows
+    return [
+        *check_prediction_ids(split, predictions),
+        *check_documents(split, rows),
+        *check_citations(split, rows),
+        WarningRecord(BROAD, find_broad_citations(split, rows), "cite those that support the answer"),
+        *check_answers(rows),
+        *find_misspelt_fields(file, predictions),  # last, as there may be many
+    ]
+
+
+def check_prediction_ids(split: Split, predictions: Predictions) -> list[WarningRecord]:
     swapped = []
-    missing = []
+    lacking: dict[str, None] = {}
     for question in split.questions:
-        prediction = rows.get(question.question_id)
+        prediction = predictions.rows.get(question.question_id)
+        text = fold_text(prediction.question) if prediction else ""
         if prediction is None:
-            missing.append(question.question_id)
-        elif prediction.question not in ("", question.question) and (
-            fold_text(prediction.question) not in ("", fold_text(question.question))
-        ):
+            lacking[question.question_id] = None
+        elif text and text != fold_text(question.question):
             swapped.append(question.question_id)
-    missing = list(dict.fromkeys(missing))
-    forms = match_forms(predictions.unknown[: 2 * len(split.questions)], missing, fold_id)
-    named = set(forms.values())
-    unknown = [name for name in predictions.unknown if name not in forms]
-    first_answer = next((row.answer.strip() for row in rows.values()), "")
-    is_alike = all(row.answer.strip() == first_answer for row in rows.values())
-    alike = list(rows) if len(rows) >= MIN_ALIKE and is_alike else []
-    if is_blank(first_answer):
-        equal = WarningRecord("all answers are blank", alike, "fill in `answer`")
-    else:
-        equal = WarningRecord("all answers are the same", alike, "check the system that gave them")
-    long = [name for name, row in rows.items() if len(row.retrieved_docs) > MAX_RETRIEVED]
-    n_beyond = sum(len(rows[name].retrieved_docs) - MAX_RETRIEVED for name in long)
-    beyond = f"{n_beyond} retrieved IDs beyond the first {MAX_RETRIEVED}, which do not count"
+    forms = match_forms(predictions.unknown[: 2 * len(split.questions)], lacking, fold_id)
     renamed = [f"{name} for {question_id}" for name, question_id in forms.items()]
-    missing = [name for name in missing if name not in named]
-    broad = find_broad_citations(split, rows)
-    cut = [name for name, row in rows.items() if len(row.answer) > MAX_ANSWER_CHARS]
+    meant = set(forms.values())
+    missing = [name for name in lacking if name not in meant]
+    unknown = [name for name in predictions.unknown if name not in forms]
     return [
         WarningRecord("predictions that cannot be read, counted as blank", predictions.unreadable),
         WarningRecord("IDs that occur more than once, the last counts", predictions.repeated),
@@ -7682,14 +7702,18 @@ def check_predictions(file: FileData, split: Split, predictions: Predictions) ->
         WarningRecord("questions without a prediction, counted as misses", missing),
         WarningRecord("predictions for IDs that no question has", unknown),
         WarningRecord("predictions with another text than the question's", swapped),
-        *check_documents(split, rows),
-        WarningRecord(beyond, long),
-        *check_citations(split, rows),
-        WarningRecord(BROAD, broad, "cite those that support the answer"),
-        equal,
-        WarningRecord(f"answers of more than {MAX_ANSWER_CHARS} characters, judged cut off", cut),
-        *find_misspelt_fields(file, predictions),  # last, as there may be many
     ]
+
+
+def check_answers(rows: Mapping[str, Prediction]) -> list[WarningRecord]:
+    answers = {row.answer.strip() for row in rows.values()}
+    alike = list(rows) if len(rows) >= MIN_ALIKE and len(answers) == 1 else []
+    if all(map(is_blank, answers)):
+        equal = WarningRecord("all answers are blank", alike, "fill in `answer`")
+    else:
+        equal = WarningRecord("all answers are the same", alike, "check the system that gave them")
+    cut = [name for name, row in rows.items() if len(row.answer) > MAX_ANSWER_CHARS]
+    return [equal, WarningRecord(f"answers of more than {MAX_ANSWER_CHARS} characters, judged cut off", cut)]
 
 
 def match_forms(names: Iterable[str], known: Iterable[str], fold: Callable[[str], str]) -> dict[str, str]:
@@ -7737,9 +7761,13 @@ def check_documents(split: Split, rows: Mapping[str, Prediction]) -> list[Warnin
         if is_sure and not any(os.path.lexists(f"{corpus}/{name}{suffix}") for suffix in DOCUMENT_SUFFIXES):
             similar.append(f"{name} for {doc_id}")
     others = [name for name in unknown if name not in matches]
+    long = [name for name, row in rows.items() if len(row.retrieved_docs) > MAX_RETRIEVED]
+    n_beyond = sum(len(rows[name].retrieved_docs) - MAX_RETRIEVED for name in long)
+    beyond = f"{n_beyond} retrieved IDs beyond the first {MAX_RETRIEVED}, which do not count"
     return [
         WarningRecord(DOCUMENT_FORM, similar, "write them as in the corpus"),
         WarningRecord("retrieved IDs that no document of the corpus has", [] if has_gold else others),
+        WarningRecord(beyond, long),
     ]
 
 
@@ -7813,22 +7841,20 @@ def find_equal_predictions(submissions: Sequence[Submission]) -> list[list[Syste
 
 
 def warn_about_equal_predictions(submissions: Sequence[Submission]) -> list[WarningRecord]:
-    warnings = []
-    for group in find_equal_predictions(submissions):
-        warnings.append(WarningRecord(f"equal predictions: {', '.join(system.title for system in group)}"))
-    return warnings
+    groups = [", ".join(map(attrgetter("title"), group)) for group in find_equal_predictions(submissions)]
+    return [WarningRecord(f"equal predictions: {titles}") for titles in groups]
 
 
 def find_misspelt_fields(file: FileData, predictions: Predictions) -> list[WarningRecord]:
     """Return a warning for each field that looks like another name for one that a prediction lacks."""
     lacking = set()
-    for key, row in predictions.rows.items():
+    for question_id, row in predictions.rows.items():
         if not (row.answer and row.evidence_sentences and row.retrieved_docs):
-            lacking.add(key)
+            lacking.add(question_id)
     if not lacking:
         return []
     members = split_predictions(file, KeyFilter(lacking))
-    rows = {key: parse_row(dict[str, Any], row, []) or {} for key, row in members.items()}
+    rows = {question_id: parse_row(dict[str, Any], row, []) or {} for question_id, row in members.items()}
     known = {name: field for field, names in FIELD_NAMES.items() for name in names.split()}
     return find_unknown_fields(rows, known, "predictions")
 
@@ -7840,13 +7866,13 @@ def find_unknown_fields(
     cases: dict[tuple[str, str], list[str]] = defaultdict(list)
     find_similar = functools.cache(functools.partial(difflib.get_close_matches, n=1, cutoff=0.82))
     names = tuple(known)
-    for key, fields in rows.items():
+    for place, fields in rows.items():
         for name, value in itertools.islice(fields.items(), SAMPLE_SIZE):
             similar = find_similar(re.sub(r"[\W_]", "", name).lower(), names)
             if similar and not fields.get(known[similar[0]]) and value and name not in known.values():
                 kind = f'{noun} with the unknown field "{cut_text(name)}"'
-                cases[kind, f'did you mean "{known[similar[0]]}"?'].append(key)
-    return [WarningRecord(kind, keys, advice) for (kind, advice), keys in cases.items()]
+                cases[kind, f'did you mean "{known[similar[0]]}"?'].append(place)
+    return [WarningRecord(kind, places, advice) for (kind, advice), places in cases.items()]
 
 
 # ------------------------------------------------------------------ 12. Grading a split
