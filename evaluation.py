@@ -5662,9 +5662,8 @@ class Distribution(NamedTuple):
 
     def choose_colours(self) -> list[str]:
         """Return the CSS class of each level."""
-        lowest = self.levels[0]
-        width = self.levels[-1] - lowest
-        return [choose_colour(1 + 4 * (level - lowest) / width) for level in self.levels]
+        lowest, *_, highest = self.levels
+        return [choose_colour(1 + 4 * (level - lowest) / (highest - lowest)) for level in self.levels]
 
 
 class Report(NamedTuple):
@@ -5733,10 +5732,7 @@ def build_means_part(
 
 
 def build_comparison_part(differences: Sequence[Difference]) -> Part:
-    """Return a table of paired differences, as seen from the later system of each pair; p is adjusted.
-
-    Of many systems only the significant differences are listed. What a system has not submitted has one line.
-    """
+    """Return a table of paired differences, as seen from the later system of each pair; p is adjusted."""
     pairs: dict[tuple[str, str], list[Difference]] = defaultdict(list)
     for difference in differences:
         pairs[difference.system, difference.other].append(difference)
@@ -6243,9 +6239,8 @@ def plot_distribution(
 ) -> None:
     """Plot a histogram, then a box plot and the mean with its interval."""
     histogram, spread = axes
-    values = distribution.values
     levels = distribution.levels
-    described = summarize_values(values)
+    described = summarize_values(distribution.values)
     mean = described.mean or 0.0
     low, high = distribution.interval or (mean, mean)
     shades = [colours[name] for name in distribution.choose_colours()]
@@ -6254,7 +6249,7 @@ def plot_distribution(
     histogram.set_title(escape_console(title))
     histogram.set(xticks=levels, yticks=[], ymargin=0.2)
     histogram.spines.left.set_visible(False)
-    spread.boxplot(values, positions=[0], widths=0.5)
+    spread.boxplot(distribution.values, positions=[0], widths=0.5)
     spread.bar(1, high - low, 0.3, bottom=low, color=colours["range"])
     spread.hlines(mean, 0.75, 1.25, color=colours["accent"], linewidth=3)
     interval = format_interval(MeanCell(mean, distribution.interval, 2)).replace(" [", "\n[")
@@ -6619,10 +6614,7 @@ class Command:
 
 
 def ask_requests(command: Command, console: Console, resources: ExitStack) -> tuple[Outcomes, Judging]:
-    """Ask a model what the command requests; without a key the journal alone answers.
-
-    Raises UsageError or JudgeUnavailable if there is no judgement and the command needs one.
-    """
+    """Ask a model what the command requests; without a key the journal alone answers."""
     options = command.options
     requests = iter(command.requests())
     first = next(requests, None)  # the others, which may be many, only if anything can answer
@@ -6692,13 +6684,12 @@ def write_outputs(files: Iterable[OutputFile], console: Console) -> tuple[list[O
         try:
             Path(file.path).parent.mkdir(parents=True, exist_ok=True)
             write_file(file.path, file.render())
+            written.append(file)
         except NothingToDo as reason:
             console.note(f"{file.path} is not written: {reason}")
         except (OSError, UsageError) as error:
             errors.append(error)
             console.error(f"error: {file.path} is not written: {getattr(error, 'strerror', '') or error}")
-        else:
-            written.append(file)
     if errors and not written:
         raise errors[0]
     if errors:
@@ -6865,15 +6856,12 @@ def check_thresholds(options: GateOptions, systems: Collection[str], measures: S
 
 def find_low_means(
     options: GateOptions,
-    systems: Mapping[str, Mapping[str, Mean]],
+    systems: Mapping[str, Mapping[str, Mean]],  # the means by title and measure
     measures: Sequence[Measure],
     *,
-    needs_all: bool,
+    needs_all: bool,  # otherwise one system that is measured is enough
 ) -> tuple[list[str], list[str]]:
-    """Return a line for each mean worse than its threshold, and for each threshold that cannot be compared.
-
-    `systems` has the means by title and measure. If not all are needed, one that is measured is enough.
-    """
+    """Return a line for each mean worse than its threshold, and for each that cannot be compared with it."""
     low = []
     unmeasured = []
     for threshold in options.fail_under:
@@ -6996,7 +6984,7 @@ class Predictions(NamedTuple):
 
     rows: dict[str, Prediction]
     repeated: list[str]  # IDs that occur more than once: the last prediction counts
-    unknown: list[str]  # IDs that no question has
+    unknown: list[str]  # IDs that no question has; there may be millions
     unreadable: list[str]  # what is wrong with predictions that count as blank
 
 
@@ -7291,10 +7279,7 @@ def read_split(name: str, problems: list[str], root: str = "", *, is_check: bool
 def read_questions(
     split: str, problems: list[str], root: str = "", *, accepts_open: bool = False
 ) -> tuple[list[Question], InputFile]:
-    """Read one question per line, or a list. Those without an ID are numbered q001, q002, ... by position.
-
-    Open questions are those without anything of the gold, as students have them.
-    """
+    """Read one question per line, or a list. Those without an ID are numbered q001, q002, ... by position."""
     file = read_file(os.path.join(root, QUESTIONS_FILE.format(split=split)), problems)
     data = file.data or b""
     is_open = b'"question"' in data and not re.search(rb'"(doc_id|answer)"', data)
@@ -7560,7 +7545,8 @@ FIELD_NAMES = {  # a prediction's field -> what it may be called, in letters onl
 }
 
 
-# Kinds of warning that a teacher should see first: see list_concerns in section 14.
+# Kinds of warning that a teacher should see first: see list_concerns in section 14. BROAD is one, as evidence
+# is a recall: an answer that cites everything has it all.
 QUESTION_FORM = "IDs unlike those of the questions, counted as misses"
 DOCUMENT_FORM = "retrieved IDs unlike those of the documents"
 SENTENCE_FORM = "cited IDs unlike those of the sentences"
@@ -7663,8 +7649,7 @@ def check_prediction_ids(split: Split, predictions: Predictions) -> list[Warning
             lacking[question.question_id] = None
         elif text and text != fold_text(question.question):
             swapped.append(question.question_id)
-    tried = predictions.unknown[: 2 * len(split.questions)]  # there may be millions
-    forms = match_forms(tried, lacking, fold_id)
+    forms = match_forms(predictions.unknown[: 2 * len(split.questions)], lacking, fold_id)
     renamed = [f"{name} for {question_id}" for name, question_id in forms.items()]
     meant = set(forms.values())
     missing = [name for name in lacking if name not in meant]
@@ -7718,11 +7703,6 @@ def strip_path_and_suffix(doc_id: str) -> str:
 
 
 def check_documents(split: Split, rows: Mapping[str, Prediction]) -> list[WarningRecord]:
-    """Return warnings of the retrieved IDs that no document has.
-
-    Without gold all documents are known. With gold, an ID with another folder may be that of another document
-    if some gold documents were retrieved.
-    """
     corpus = os.path.join(split.root, CORPUS_DIR)
     retrieved = dict.fromkeys(flatten(row.retrieved_ids for row in rows.values()))
     unknown = [name for name in retrieved if name not in split.documents]
@@ -7730,6 +7710,8 @@ def check_documents(split: Split, rows: Mapping[str, Prediction]) -> list[Warnin
     matches = match_forms(unknown, split.documents, strip_path_and_suffix)
     similar = []
     for name, doc_id in matches.items():
+        # With gold only its documents are known: an ID with another folder may be that of another document,
+        # unless no gold document was retrieved at all.
         lacks_folder = "/" in doc_id and "/" not in name
         is_sure = lacks_folder or not has_gold or len(unknown) == len(retrieved)
         if is_sure and not any(os.path.lexists(f"{corpus}/{name}{suffix}") for suffix in DOCUMENT_SUFFIXES):
@@ -7746,11 +7728,6 @@ def check_documents(split: Split, rows: Mapping[str, Prediction]) -> list[Warnin
 
 
 def check_citations(split: Split, rows: Mapping[str, Prediction]) -> list[WarningRecord]:
-    """Return a warning of the cited IDs that neither the gold document nor a retrieved one has.
-
-    If at least half of all citations are like an ID of the gold document in another form, the form is the
-    problem; without gold, an ID of a retrieved document. Otherwise a document without sentences excuses all.
-    """
     unknown: list[str] = []
     similar: dict[str, None] = {}
     n_similar = 0
@@ -7772,18 +7749,16 @@ def check_citations(split: Split, rows: Mapping[str, Prediction]) -> list[Warnin
         similar |= dict.fromkeys(f"{name} for {form}" for name, form in forms.items())
         n_similar += len(forms)
         if not doc_ids or any(document.sentences is None for document in documents):
-            names = [] if has_gold else sorted(set(names) - everywhere)  # they may be another document's
+            # They may be of a document that is not there; without gold none is missing.
+            names = [] if has_gold else sorted(set(names) - everywhere)
         unknown += [f"{name} of {question_id}" for name in names]
-    if 2 * n_similar >= max(n_cited, 1):
+    if 2 * n_similar >= max(n_cited, 1):  # their form is the problem, and not each of them
         return [WarningRecord(SENTENCE_FORM, list(similar), "write them as in the documents")]
     return [WarningRecord("cited IDs that neither the gold document nor a retrieved one has", unknown)]
 
 
 def find_broad_citations(split: Split, rows: Mapping[str, Prediction]) -> list[str]:
-    """Return the answers that cite more than half of their document, if that is so on average.
-
-    Evidence is a recall: an answer that cites everything has it all.
-    """
+    """Return the answers that cite more than half of their document, if that is so on average."""
     gold = {row.question_id: (row.doc_id, len(row.evidence_sentences)) for row in split.questions}
     shares: dict[str, float] = {}
     for question_id, row in rows.items():
