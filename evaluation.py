@@ -6335,7 +6335,7 @@ article:target { border-left: .3rem solid var(--accent); padding-left: 1rem; }
 .badge { display: inline-block; border: 1px solid var(--grey); border-radius: 1rem; padding: 0 .6rem;
   background: var(--level, var(--soft)); font-weight: normal; font-size: .9rem; print-color-adjust: exact; }
 .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 15rem), 1fr)); gap: 1rem; }
-.card { border: 1px solid var(--line); border-radius: .5rem; padding: 0 1rem; min-width: 0; }
+.card { border: 1px solid var(--line); border-radius: .5rem; padding: 0 1rem; }
 .card > p, dd, .list li { white-space: pre-wrap; unicode-bidi: plaintext; }
 dl { display: grid; grid-template-columns: 2fr 3fr; gap: .3rem 1rem; font-size: .9rem; }
 dl > div { display: contents; }
@@ -6349,7 +6349,7 @@ dd { margin: 0; }
 form, .figures { display: flex; flex-wrap: wrap; gap: 1rem 2rem; }
 form { position: sticky; top: 0; z-index: 1; align-items: center; gap: .5rem 1.2rem; padding: .6rem 0;
   background: var(--paper); }
-select, input, form button { font: inherit; max-width: 14rem; }
+select, input, form button { font: inherit; }
 [hidden] { display: none !important; }
 @media screen and (max-width: 48rem) {
   form { position: static; }
@@ -7019,6 +7019,7 @@ class System(msgspec.Struct):
     def judged_beside(self) -> list[SplitCriterion]:
         return [criterion for criterion in self.judged if criterion is not RUBRIC]
 
+    # The leaderboard counts some of these by their names: see COUNTS.
     @property
     def missing(self) -> list[GradedAnswer]:
         return self.find_missing(RUBRIC)
@@ -7069,7 +7070,7 @@ class Submission(msgspec.Struct):
     last: LastGrade = NO_LAST_GRADE
     names: list[str] = []  # of the systems to grade
     files: dict[str, str] = {}  # the systems that it has -> the paths of their files
-    others: list[str] = []  # that it has files of
+    others: list[str] = []  # the systems among them that are not graded
     found: list[str] = []  # all files and folders in it
     systems: list[System] = []
     problems: list[str] = []  # each keeps one system out, and no other
@@ -7174,10 +7175,10 @@ class CheckInputs(Command):
     def read_gold(self, problems: list[str], console: Console) -> Split:
         """Return a split without questions if there are none, or if the rest could not be read."""
         name = self.options.split
-        file = QUESTIONS_FILE.format(split=name)
-        if not os.path.exists(file):
-            console.note(f"{file} is not there: question IDs are not checked.")
-            return Split(name, InputFile(file, ""), [], read_corpus("*", []), others={})
+        path = QUESTIONS_FILE.format(split=name)
+        if not os.path.exists(path):
+            console.note(f"{path} is not there: question IDs are not checked.")
+            return Split(name, InputFile(path, ""), [], read_corpus("*", []), others={})
         split = read_split(name, problems, is_check=True)
         problems += find_renumbered(split, read_last_gradebook(split, problems))
         return split._replace(questions=[]) if problems else split
@@ -7303,7 +7304,7 @@ def read_submissions(split: Split, options: InputOptions) -> list[Submission]:
     """Read the submission in each folder of --submissions, or the current directory. Raises UsageError."""
     submissions = [Submission(folder=options.root)]
     if options.submissions:
-        paths = [path for path in list_paths(options.submissions) if not is_added_by_system(Path(path).name)]
+        paths = [path for path in list_paths(options.submissions) if not is_hidden(Path(path).name)]
         if not any(map(os.path.isdir, paths)):
             raise UsageError(f"--submissions: not a folder: {shorten_names(options.submissions)}")
         names = name_submissions(paths)
@@ -7318,8 +7319,8 @@ def read_submissions(split: Split, options: InputOptions) -> list[Submission]:
     return submissions
 
 
-def is_added_by_system(name: str) -> bool:
-    return name == "__MACOSX" or name.startswith(".")
+def is_hidden(name: str) -> bool:
+    return name == "__MACOSX" or name.startswith(".")  # a Mac adds this folder to zips
 
 
 def name_submissions(paths: Sequence[str]) -> list[str]:
@@ -7327,7 +7328,9 @@ def name_submissions(paths: Sequence[str]) -> list[str]:
     absolute = [Path(os.path.abspath(path)) for path in paths]
     parent = os.path.commonpath([path.parent for path in absolute])
     names = [show_name(path.name) for path in absolute]
-    for separator in ("-", "-", "/"):  # a name with parents may be that of another folder
+    # "a-b" may be the folder b in a, or another folder's own name: then that one gets its parents, too. What
+    # still repeats has slashes, which no folder's name has.
+    for separator in ("-", "-", "/"):
         repeated = find_repeated(names)
         for index, path in enumerate(absolute):
             if names[index] in repeated:
@@ -7414,7 +7417,7 @@ def open_folder(split: Split, submission: Submission) -> None:
 
 
 def list_visible(folder: str) -> list[str]:
-    return sorted(name for name in os.listdir(folder) if not is_added_by_system(name))
+    return sorted(name for name in os.listdir(folder) if not is_hidden(name))
 
 
 def find_inner_folder(folder: str) -> str:
