@@ -6183,7 +6183,7 @@ def render_entry(entry: Entry) -> Html:
     content = [tag("p", f"{entry.details} ", link, class_="about"), tag("div", *cards, class_="cards")]
     for title, lines in entry.lists.items():
         content += [tag("h4", title), tag("ul", *map(render_line, lines), class_="list")]
-    heading = [tag("span", *verdicts, class_="verdicts"), tag("h3", tag("b", entry.id), " ", entry.title)]
+    heading = [tag("span", *verdicts), tag("h3", tag("b", entry.id), " ", entry.title)]
     if len(entry.cards) == 1:
         heading.append(tag("span", cut_text(entry.cards[0].reason), class_="reason"))
     lowest = min([card.score for card in entry.cards if card.score is not None], default=None)
@@ -6205,7 +6205,7 @@ def render_line(line: Line) -> Html:
     return tag("li", *content, class_="marked" if line.is_marked else None)
 
 
-def render_badge(text: str, score: float | None = None) -> Html:
+def render_badge(text: str, score: float | None) -> Html:
     return tag("span", text, class_="badge" if score is None else f"badge {choose_colour(score)}")
 
 
@@ -6965,6 +6965,10 @@ class Split(NamedTuple):
     blocks: Mapping[str, Sequence[Measure]] = MappingProxyType({})  # the measures, by block of the results
 
     @property
+    def has_gold(self) -> bool:
+        return bool(self.corpus_sha256)
+
+    @property
     def measures(self) -> list[Measure]:
         return list(flatten(self.blocks.values()))
 
@@ -7147,9 +7151,9 @@ class CheckInputs(Command):
         split = self.read_gold(problems, console)
         submissions = read_submissions(split, options)
         ungraded = list(flatten(submission.problems for submission in submissions))
-        has_gold = os.path.exists(split.file.file)
+        has_questions = os.path.exists(split.file.file)
         has_any = any(submission.names for submission in submissions)
-        is_early = has_gold and not (has_any or options.submissions or options.systems)
+        is_early = has_questions and not (has_any or options.submissions or options.systems)
         if is_early:
             console.note(*ungraded)
             console.print("no predictions yet")
@@ -7709,14 +7713,13 @@ def check_documents(split: Split, rows: Mapping[str, Prediction]) -> list[Warnin
     corpus = os.path.join(split.root, CORPUS_DIR)
     retrieved = dict.fromkeys(flatten(row.retrieved_ids for row in rows.values()))
     unknown = [name for name in retrieved if name not in split.documents]
-    has_gold = bool(split.corpus_sha256)
     matches = match_forms(unknown, split.documents, strip_path_and_suffix)
     similar = []
     for name, doc_id in matches.items():
         # With gold only its documents are known: an ID with another folder may be that of another document,
-        # unless no gold document was retrieved at all.
+        # unless no gold document was retrieved.
         lacks_folder = "/" in doc_id and "/" not in name
-        is_sure = lacks_folder or not has_gold or len(unknown) == len(retrieved)
+        is_sure = lacks_folder or not split.has_gold or len(unknown) == len(retrieved)
         if is_sure and not any(os.path.lexists(f"{corpus}/{name}{suffix}") for suffix in DOCUMENT_SUFFIXES):
             similar.append(f"{name} for {doc_id}")
     others = [name for name in unknown if name not in matches]
@@ -7725,7 +7728,7 @@ def check_documents(split: Split, rows: Mapping[str, Prediction]) -> list[Warnin
     beyond = f"{n_beyond} retrieved IDs beyond the first {MAX_RETRIEVED}, which do not count"
     return [
         WarningRecord(DOCUMENT_FORM, similar, "write them as in the corpus"),
-        WarningRecord("retrieved IDs that no document of the corpus has", [] if has_gold else others),
+        WarningRecord("retrieved IDs that no document of the corpus has", [] if split.has_gold else others),
         WarningRecord(beyond, long),
     ]
 
@@ -7736,7 +7739,6 @@ def check_citations(split: Split, rows: Mapping[str, Prediction]) -> list[Warnin
     n_similar = 0
     n_cited = 0
     gold = {question.question_id: question.doc_id for question in split.questions}
-    has_gold = bool(split.corpus_sha256)
     everywhere = set(flatten(document.sentences or () for document in split.documents.values()))
     for question_id, row in rows.items():
         n_cited += len(row.evidence_sentences)
@@ -7753,7 +7755,7 @@ def check_citations(split: Split, rows: Mapping[str, Prediction]) -> list[Warnin
         n_similar += len(forms)
         if not doc_ids or any(document.sentences is None for document in documents):
             # They may be of a document that is not there; without gold none is missing.
-            names = [] if has_gold else sorted(set(names) - everywhere)
+            names = [] if split.has_gold else sorted(set(names) - everywhere)
         unknown += [f"{name} of {question_id}" for name in names]
     if 2 * n_similar >= max(n_cited, 1):  # their form is the problem, and not each of them
         return [WarningRecord(SENTENCE_FORM, list(similar), "write them as in the documents")]
