@@ -5416,7 +5416,7 @@ def split_batch_files(calls: Iterable[Call]) -> Iterator[tuple[bytes, list[Call]
 
 
 class MeanCell(NamedTuple):
-    """A mean in a table, which a page draws."""
+    """A mean in a table; a page has a chart of it."""
 
     value: float | None
     interval: Interval | None
@@ -5437,12 +5437,9 @@ Facts: TypeAlias = Mapping[str, str]  # by title; those without text are left ou
 
 
 class Part(NamedTuple):
-    """A table with lines below it. It is left out if it has neither.
+    """A table with lines below it. It is left out if it has neither."""
 
-    A console has the title in capitals, but for the `name` that it may end with.
-    """
-
-    title: str
+    title: str  # in capitals on a console, but for the `name` that it may end with
     header: Sequence[str] = ()
     rows: Sequence[Sequence[Cell]] = ()
     lines: Sequence[str] = ()
@@ -5493,7 +5490,7 @@ class Entry(NamedTuple):
 
 
 class Distribution(NamedTuple):
-    """Scores to draw, at least one. Each counts for the nearest level, of two equally near for the higher."""
+    """At least one score. Each counts for the nearest level, of two equally near for the higher."""
 
     values: Sequence[float]
     levels: Sequence[float]
@@ -5512,16 +5509,12 @@ class Distribution(NamedTuple):
 
 
 class Report(NamedTuple):
-    """The results of a command for people: data that each renderer may read again.
-
-    `header` and `rows` are the CSV; `entries` are for the page. Both are functions: there may be many rows,
-    which are made when a renderer asks for them, so that few are in memory at a time.
-    """
+    """The results of a command for people: data that each renderer may read again."""
 
     title: str
     parts: Sequence[Part]
-    entries: Callable[[], Iterable[Entry]] = list
-    header: Sequence[str] = ()
+    entries: Callable[[], Iterable[Entry]] = list  # of a page; called late, to have few in memory at a time
+    header: Sequence[str] = ()  # of the CSV
     rows: Callable[[], Iterable[Sequence[object]]] = list
     distributions: Mapping[str, Distribution] = MappingProxyType({})  # by title
     entries_title: str = "Questions"
@@ -5556,12 +5549,9 @@ def build_means_part(
     rows: Sequence[MeansRow],
     measures: Iterable[Measure],
     n_names: int = 1,
-    widest: Measure | None = None,
+    widest: Measure | None = None,  # if there is one, the others are text: without intervals and charts
 ) -> Part:
-    """Return a table of means; `headings` are of the names. Measures without means are left out.
-
-    If there is a widest measure, the others are text: without intervals, and not drawn.
-    """
+    """Return a table of means; `headings` are of the names. Measures without means are left out."""
     measured = set()
     for _, means in rows:
         measured |= {name for name, mean in means.items() if mean.value is not None or not mean.is_judged}
@@ -5584,10 +5574,7 @@ def build_means_part(
 
 
 def build_comparison_part(differences: Sequence[Difference]) -> Part:
-    """Return a table of paired differences, as seen from the later system of each pair; p is adjusted.
-
-    Of many systems only the significant differences are listed. What a system has not submitted has one line.
-    """
+    """Return a table of paired differences, as seen from the later system of each pair; p is adjusted."""
     pairs: dict[tuple[str, str], list[Difference]] = defaultdict(list)
     for difference in differences:
         pairs[difference.system, difference.other].append(difference)
@@ -5602,11 +5589,13 @@ def build_comparison_part(differences: Sequence[Difference]) -> Part:
             pair = f"{row.system} - {row.other}"
             rows.append([pair, row.measure.title, *list_difference_cells(row), row.verdict])
     header = ["Pair", "Measure", "n", "Difference", "p (Holm)", "Verdict"]
-    lines = [] if lists_all else ["Only significant differences are listed; the results have all."]
-    if not lists_all and not rows:
-        is_told = all(row.state is not State.TOO_MANY_SYSTEMS for row in differences)
-        state = State.NO_DIFFERENCE if is_told else State.TOO_MANY_SYSTEMS
-        lines = [f"{state.value.capitalize()} among {len(pairs)} pairs."]
+    lines = []
+    if rows and not lists_all:
+        lines.append("Only significant differences are listed; the results have all.")
+    elif not lists_all:
+        is_hidden = any(row.state is State.TOO_MANY_SYSTEMS for row in differences)
+        state = State.TOO_MANY_SYSTEMS if is_hidden else State.NO_DIFFERENCE
+        lines.append(f"{state.value.capitalize()} among {len(pairs)} pairs.")
     for verdict, titles in left_out.items():
         lines.append(f"Left out, {verdict}: {', '.join(titles)}.")
     if rows and len(pairs) > 1:
@@ -5615,15 +5604,11 @@ def build_comparison_part(differences: Sequence[Difference]) -> Part:
 
 
 def list_difference_cells(row: Difference) -> list[Cell]:
-    """Return the number of items, the difference with its interval, and p."""
     if row.difference is None:
         return ["", "", ""]
-    gap = MeanCell(row.difference, row.interval, row.measure.digits)
-    return [
-        row.n,
-        format_interval(gap, sign="+"),
-        "n/a" if row.p_adjusted is None else f"{row.p_adjusted:.4f}",
-    ]
+    difference = MeanCell(row.difference, row.interval, row.measure.digits)
+    p = "n/a" if row.p_adjusted is None else f"{row.p_adjusted:.4f}"
+    return [row.n, format_interval(difference, sign="+"), p]
 
 
 class WarningRecord(NamedTuple):
@@ -5649,8 +5634,8 @@ def list_warnings(file: str, warnings: Iterable[WarningRecord]) -> list[WarningR
     listed = [warning._replace(file=file) for warning in warnings if warning.cases]
     n_more = len(listed) - MAX_NAMES_SHOWN
     if n_more > 0:
-        more = f"kinds of warning that are not shown: {n_more}"
-        listed[MAX_NAMES_SHOWN:] = [WarningRecord(more, file=file)]
+        kind = f"kinds of warning that are not shown: {n_more}"
+        listed[MAX_NAMES_SHOWN:] = [WarningRecord(kind, file=file)]
     return listed
 
 
@@ -5684,7 +5669,6 @@ def render_text(parts: Iterable[Part]) -> str:
 
 
 def render_title(title: str) -> str:
-    """Return a title between two bars, with an empty line before and after."""
     bar = "=" * 60
     return f"\n{bar}\n{title}\n{bar}\n"
 
@@ -5695,10 +5679,7 @@ def escape_console(text: str) -> str:
 
 
 def render_text_table(part: Part) -> str:
-    """Return a table with columns two spaces apart; columns of numbers are aligned to the right.
-
-    One that is wider than the console becomes several, each with the columns that name the rows.
-    """
+    """Return a table; one that is wider than the console is cut into several that repeat the names."""
     rows = [list(map(escape_console, part.header))]
     for row in part.rows:
         rows.append([escape_console(format_cell(cell)) for cell in row])
@@ -5707,9 +5688,9 @@ def render_text_table(part: Part) -> str:
         width = max(map(len, cells))
         texts = [format_cell(row[index]) for row in part.rows if not isinstance(row[index], State)]
         is_numeric = all(re.match(r"[-+]?\d|n/a|$", text) for text in texts)
-        is_name = isinstance(part.rows[0][index], str) and index < part.n_names
-        is_right = is_numeric and not is_name
-        columns.append([cell.rjust(width) if is_right else cell.ljust(width) for cell in cells])
+        is_name = isinstance(part.rows[0][index], str) and index < part.n_names  # such as a system "2"
+        justify = str.rjust if is_numeric and not is_name else str.ljust
+        columns.append([justify(cell, width) for cell in cells])
     names = columns[: part.n_names]
     tables = [list(names)]
     for column in columns[part.n_names :]:
@@ -5731,7 +5712,9 @@ def format_cell(cell: Cell) -> str:
         return format_interval(cell)
     if isinstance(cell, State):
         return str(cell.value)
-    return ": ".join(filter(None, (cell.text, cell.note))) if isinstance(cell, LinkCell) else str(cell)
+    if isinstance(cell, LinkCell):
+        return ": ".join(filter(None, (cell.text, cell.note)))
+    return str(cell)
 
 
 def format_interval(cell: MeanCell, sign: str = "") -> str:
@@ -5778,8 +5761,7 @@ def render_csv(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return "\ufeff" + stream.getvalue()
 
 
-SIGN = "[=+@\uff1d\uff0b\uff0d\uff20-]"  # of a formula
-FORMULA_START = rf"[\t\r\n]|\s*{SIGN}"
+SIGN = "[=+@\uff1d\uff0b\uff0d\uff20-]"  # that a formula of a spreadsheet begins with
 # Where a spreadsheet separates cells by semicolons, or takes a line end for one of a row.
 FORMULA_WITHIN = '([;\t\r\n][\\s"]{0,9})(?=[=@\uff1d\uff20]|[+\uff0b\uff0d-][^\\W_])'
 
@@ -5795,7 +5777,7 @@ def format_csv_cell(value: object) -> object:
     if not isinstance(value, str):
         return "" if value is None else value
     text = re.sub(FORMULA_WITHIN, "\\1'", remove_invisible(value))
-    return f"'{text}" if re.match(FORMULA_START, text) else text
+    return f"'{text}" if re.match(rf"[\t\r\n]|\s*{SIGN}", text) else text
 
 
 # -- Pages
@@ -5804,17 +5786,15 @@ def format_csv_cell(value: object) -> object:
 class Html(str):
     """Markup of a page. All other text is escaped for it, and for no other format, by `tag`."""
 
-    __slots__ = ()
-
 
 def tag(element: str, *content: str, **attributes: str | float | None) -> Html:
     """Return an element of a page. Attributes are `class_`, `data_score` and so on; None leaves one out."""
     start = f"<{element}"
-    for key, value in attributes.items():
+    for name, value in attributes.items():
         if value is not None:
             text = f"{value:.1f}" if isinstance(value, float) else str(value)
-            start += f' {key.rstrip("_").replace("_", "-")}="{escape_html(text)}"'
-    escape = escape_html if element in ("text", "option") else break_long_words
+            start += f' {name.rstrip("_").replace("_", "-")}="{escape_html(text)}"'
+    escape = escape_html if element in ("text", "option") else break_long_words  # these two hold only text
     inner = "".join(text if isinstance(text, Html) else escape(text) for text in content)
     return Html(f"{start}>{inner}</{element}>")
 
@@ -5841,11 +5821,16 @@ def render_html(report: Report) -> str:
     # answers come before the tables. A teacher's report begins with the tables. Above both is what cannot
     # wait: what needs attention, a student's grade, what was graded, and the warnings.
     first = render_parts(report, "first")
-    tables = [*render_parts(report, ""), *render_distributions(report), *render_parts(report, "folded")]
+    tables = render_parts(report, "")
+    if report.distributions:
+        charts = itertools.starmap(render_histogram, report.distributions.items())
+        tables += [tag("h2", "Scores"), tag("div", *charts, class_="figures")]
+    tables += render_parts(report, "folded")
     content = [tag("h1", report.title), *render_parts(report, "box"), *render_parts(report, "head")]
     content += [*render_facts(report.facts), *render_parts(report, "warnings"), *first]
     content += [*questions, *tables] if first else [*tables, *questions]
     has_script = bool(entries) or any(part.main_columns for part in report.parts)
+    # Texts of students are on the page: nothing runs or is loaded but what has one of these two hashes.
     policy = "default-src 'none'"
     for directive, text in (("style-src", PAGE_STYLE), ("script-src", PAGE_SCRIPT)):
         digest = hashlib.sha256(text.encode()).digest()
@@ -5872,7 +5857,6 @@ def render_facts(facts: Facts) -> list[Html]:
 
 
 def render_parts(report: Report, place: str) -> list[Html]:
-    """Return the parts that belong in one place of the page. A wide table scrolls alone."""
     elements = []
     outer, heading = ("details", "summary") if place == "folded" else ("section", "h2")
     for part in report.parts:
@@ -5883,9 +5867,9 @@ def render_parts(report: Report, place: str) -> list[Html]:
             part = drop_constant_columns(part)
             content.append(tag("form", *render_search(), data_noun="rows", hidden=""))
         if part.rows:
-            label = part.title
             table = render_table(part)
-            content.append(tag("div", table, class_="scroll", role="region", aria_label=label, tabindex=0))
+            region = tag("div", table, class_="scroll", role="region", aria_label=part.title, tabindex=0)
+            content.append(region)  # a wide table scrolls alone
         lines = list(part.lines)
         for title, text in part.explanations.items():
             if text and title in part.header:
@@ -5897,7 +5881,6 @@ def render_parts(report: Report, place: str) -> list[Html]:
 
 
 def drop_constant_columns(part: Part) -> Part:
-    """Return a table without the columns that say nothing, or the same in all rows."""
     shown = {*part.main_columns, part.note}
     for title, cells in zip(part.header, zip(*part.rows, strict=True), strict=True):
         texts = set(map(format_cell, cells)) - {"", "n/a"}
@@ -5907,7 +5890,6 @@ def drop_constant_columns(part: Part) -> Part:
 
 
 def render_table(part: Part) -> Html:
-    """Return a table. In a narrow window its cells have their headings, and a sortable one shows keys."""
     shown = [title for title in part.header if title != part.note]
     axes = dict(zip(part.header, map(find_axis, zip(*part.rows, strict=True)), strict=True))
     headings: list[Html] = []
@@ -5917,7 +5899,7 @@ def render_table(part: Part) -> Html:
             text = tag("button", title, type="button") if part.main_columns else title
             content = [text, tag("small", *ends, class_="ends")] if ends else [text]
             headings.append(tag("th", *content, scope="col", class_=choose_class(part, title, cell)))
-    bodies = []
+    bodies = []  # one for each row: its note and what is open stay beside it when rows are sorted
     for row in part.rows:
         cells: list[Html] = []
         notes: list[Html] = []
@@ -5926,33 +5908,37 @@ def render_table(part: Part) -> Html:
                 name, scope = ("td", None) if cells else ("th", "row")
                 class_ = choose_class(part, title, cell)
                 content = render_cell(cell, axes[title])
+                # A narrow window has no line of headings: each cell shows its own.
                 cells.append(tag(name, *content, scope=scope, class_=class_, data_title=title))
             elif cell:
                 notes.append(tag("tr", tag("td", str(cell), colspan=len(shown)), class_="note"))
         bodies.append(tag("tbody", tag("tr", *cells), *notes))
     head = tag("thead", tag("tr", *headings))
-    return tag(
-        "table", head, *bodies, class_="sortable" if part.main_columns else None, aria_label=part.title
-    )
+    class_ = "sortable" if part.main_columns else None
+    return tag("table", head, *bodies, class_=class_, aria_label=part.title)
 
 
 def choose_class(part: Part, title: str, cell: Cell) -> str | None:
-    is_number = isinstance(cell, (int, MeanCell)) or re.fullmatch(r"[-+]?[\d.]+ ?%?|n/a", format_cell(cell))
-    classes = ["number"] if is_number else []
-    return " ".join([*classes, "key"] if title in part.main_columns else classes) or None
+    classes = []
+    if isinstance(cell, (int, MeanCell)) or re.fullmatch(r"[-+]?[\d.]+ ?%?|n/a", format_cell(cell)):
+        classes.append("number")
+    if title in part.main_columns:
+        classes.append("main-column")
+    return " ".join(classes) or None
 
 
 def find_axis(column: Sequence[Cell]) -> Interval | None:
-    """Return the range of means and their intervals, if there are several to draw."""
+    """Return the range of a column's means and their intervals, if there is something to compare."""
     ends: list[float] = []
-    for cell in column if len(column) > 1 else ():
+    for cell in column:
         if isinstance(cell, MeanCell) and cell.value is not None:
             ends += [cell.value, *(cell.interval or ())]
-    return Interval(min(ends), max(ends)) if ends and max(ends) - min(ends) > 1e-9 else None
+    is_range = len(column) > 1 and ends and max(ends) - min(ends) > 1e-9
+    return Interval(min(ends), max(ends)) if is_range else None
 
 
 def render_cell(cell: Cell, axis: Interval | None = None) -> list[str]:
-    """Return the content of a cell; a mean is drawn if there is an axis."""
+    """Return the content of a cell; a mean has a chart if there is an axis."""
     if isinstance(cell, list):
         return [tag("span", *render_cell(link), class_="case") for link in cell]
     if isinstance(cell, LinkCell):
@@ -5972,9 +5958,8 @@ def render_cell(cell: Cell, axis: Interval | None = None) -> list[str]:
             tag("rect", x=middle - 1.5, y=2, width=3, height=10, class_="mean"),
         ]
         width = CELL_CHART_WIDTH + 4
-        content.append(
-            tag("svg", *shapes, viewBox=f"-2 0 {width} 12", width=width, height=12, aria_hidden="true")
-        )
+        box = f"-2 0 {width} 12"
+        content.append(tag("svg", *shapes, viewBox=box, width=width, height=12, aria_hidden="true"))
     return content
 
 
@@ -5982,20 +5967,15 @@ CELL_CHART_WIDTH = 80
 CHART_WIDTH = 280
 
 
-def render_distributions(report: Report) -> list[Html]:
-    charts = list(itertools.starmap(render_histogram, report.distributions.items()))
-    return [tag("h2", "Scores"), tag("div", *charts, class_="figures")] if charts else []
-
-
 def render_histogram(title: str, distribution: Distribution) -> Html:
-    """Draw a histogram as SVG; its label has the counts."""
+    """Return a histogram as SVG, with the counts in words for who cannot see it."""
     described = summarize_values(distribution.values)
     means = f", mean {described.mean:.2f}, median {described.median:.2f}"
     levels = distribution.levels
     counts = distribution.count_levels()
     step = CHART_WIDTH / len(levels)
     shapes = []
-    labels = []
+    texts = []
     columns = zip(levels, counts, distribution.choose_colours(), strict=True)
     for index, (level, count, colour) in enumerate(columns):
         height = 60 * count / max(counts)
@@ -6006,9 +5986,9 @@ def render_histogram(title: str, distribution: Distribution) -> Html:
             tag("text", str(count), x=middle, y=73 - height, class_="middle"),
             tag("text", f"{level:g}", x=middle, y=90, class_="middle"),
         ]
-        labels.append(f"{count} with {level:g}")
-    label = f"Answers by score: {'; '.join(labels)}"
-    chart = tag("svg", *shapes, viewBox=f"0 0 {CHART_WIDTH} 94", role="img", aria_label=label)
+        texts.append(f"{count} with {level:g}")
+    described_counts = f"Answers by score: {'; '.join(texts)}"
+    chart = tag("svg", *shapes, viewBox=f"0 0 {CHART_WIDTH} 94", role="img", aria_label=described_counts)
     return tag("figure", tag("figcaption", tag("b", title), means), chart)
 
 
@@ -6045,7 +6025,7 @@ def render_entry(entry: Entry) -> Html:
     content = [tag("p", f"{entry.details} ", link, class_="about"), tag("div", *cards, class_="cards")]
     for title, lines in entry.lists.items():
         content += [tag("h4", title), tag("ul", *map(render_line, lines), class_="list")]
-    heading = [tag("span", *verdicts, class_="verdicts"), tag("h3", tag("b", entry.id), " ", entry.title)]
+    heading = [tag("span", *verdicts), tag("h3", tag("b", entry.id), " ", entry.title)]
     if len(entry.cards) == 1:
         heading.append(tag("span", cut_text(entry.cards[0].reason), class_="reason"))
     lowest = min([card.score for card in entry.cards if card.score is not None], default=None)
@@ -6067,8 +6047,7 @@ def render_line(line: Line) -> Html:
     return tag("li", *content, class_="marked" if line.is_marked else None)
 
 
-def render_badge(text: str, score: float | None = None) -> Html:
-    """Return a short text. A score from 1 to 5 gives it a colour."""
+def render_badge(text: str, score: float | None) -> Html:
     return tag("span", text, class_="badge" if score is None else f"badge {choose_colour(score)}")
 
 
@@ -6076,7 +6055,7 @@ def render_badge(text: str, score: float | None = None) -> Html:
 
 
 def render_png(report: Report) -> bytes:
-    """Draw the distributions in the colours of a page. Needs matplotlib."""
+    """Plot the distributions in the colours of a page. Needs matplotlib."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -6097,26 +6076,29 @@ def render_png(report: Report) -> bytes:
     return stream.getvalue()
 
 
-def plot_distribution(axes: Sequence[Any], title: str, drawn: Distribution, colours: Facts) -> None:
-    """Draw a histogram, then a box plot and the mean with its interval."""
+def plot_distribution(
+    axes: Sequence[Any], title: str, distribution: Distribution, colours: Mapping[str, str]
+) -> None:
+    """Plot a histogram, then a box plot and the mean with its interval."""
     histogram, spread = axes
-    described = summarize_values(drawn.values)
+    levels = distribution.levels
+    described = summarize_values(distribution.values)
     mean = described.mean or 0.0
-    low, high = drawn.interval or (mean, mean)
-    shades = [colours[name] for name in drawn.choose_colours()]
-    bars = histogram.bar(drawn.levels, drawn.count_levels(), color=shades, edgecolor=colours["grey"])
+    low, high = distribution.interval or (mean, mean)
+    shades = [colours[name] for name in distribution.choose_colours()]
+    bars = histogram.bar(levels, distribution.count_levels(), color=shades, edgecolor=colours["grey"])
     histogram.bar_label(bars, padding=2)
     histogram.set_title(escape_console(title))
-    histogram.set(xticks=drawn.levels, yticks=[], ymargin=0.2)
+    histogram.set(xticks=levels, yticks=[], ymargin=0.2)
     histogram.spines.left.set_visible(False)
-    spread.boxplot(drawn.values, positions=[0], widths=0.5)
+    spread.boxplot(distribution.values, positions=[0], widths=0.5)
     spread.bar(1, high - low, 0.3, bottom=low, color=colours["range"])
     spread.hlines(mean, 0.75, 1.25, color=colours["accent"], linewidth=3)
-    interval = format_interval(MeanCell(mean, drawn.interval, 2)).replace(" [", "\n[")
+    interval = format_interval(MeanCell(mean, distribution.interval, 2)).replace(" [", "\n[")
     spread.set_xticks([0, 1], [f"median {described.median:.2f}", f"mean {interval}"])
-    lowest, *_, highest = drawn.levels
-    margin = (highest - lowest) / 20
-    spread.set(yticks=[lowest, highest], ylim=(lowest - margin, highest + margin), xlim=(-0.6, 1.6))
+    margin = (levels[-1] - levels[0]) / 20
+    limits = (levels[0] - margin, levels[-1] + margin)
+    spread.set(yticks=[levels[0], levels[-1]], ylim=limits, xlim=(-0.6, 1.6))
 
 
 class Renderer(NamedTuple):
@@ -6195,7 +6177,7 @@ article:target { border-left: .3rem solid var(--accent); padding-left: 1rem; }
 .badge { display: inline-block; border: 1px solid var(--grey); border-radius: 1rem; padding: 0 .6rem;
   background: var(--level, var(--soft)); font-weight: normal; font-size: .9rem; print-color-adjust: exact; }
 .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 15rem), 1fr)); gap: 1rem; }
-.card { border: 1px solid var(--line); border-radius: .5rem; padding: 0 1rem; min-width: 0; }
+.card { border: 1px solid var(--line); border-radius: .5rem; padding: 0 1rem; }
 .card > p, dd, .list li { white-space: pre-wrap; unicode-bidi: plaintext; }
 dl { display: grid; grid-template-columns: 2fr 3fr; gap: .3rem 1rem; font-size: .9rem; }
 dl > div { display: contents; }
@@ -6209,7 +6191,7 @@ dd { margin: 0; }
 form, .figures { display: flex; flex-wrap: wrap; gap: 1rem 2rem; }
 form { position: sticky; top: 0; z-index: 1; align-items: center; gap: .5rem 1.2rem; padding: .6rem 0;
   background: var(--paper); }
-select, input, form button { font: inherit; max-width: 14rem; }
+select, input, form button { font: inherit; }
 [hidden] { display: none !important; }
 @media screen and (max-width: 48rem) {
   form { position: static; }
@@ -6231,7 +6213,7 @@ select, input, form button { font: inherit; max-width: 14rem; }
   .sortable .open tr:first-child { flex-wrap: wrap; }
   .sortable .open td { flex: 1 0 6rem; }
   .sortable .note td { padding-left: 1.2rem; }
-  .sortable tbody:not(.open) :is(.key ~ td:not(.key), svg, small) { display: none; }
+  .sortable tbody:not(.open) :is(.main-column ~ td:not(.main-column), svg, small) { display: none; }
   [data-title]::before { content: attr(data-title) "\\a"; font-size: .8rem; }
   .box [data-title]::before, .sortable tbody:not(.open) [data-title]::before { display: none; }
 }
@@ -6286,19 +6268,18 @@ const form = list?.previousElementSibling;
 const entries = [...list?.children ?? []].map(element => {
   const parts = [...element.querySelectorAll("h3, .about, .card p")];
   const text = parts.map(part => part.textContent).join("\\n").toLowerCase();
-  return { element, text, score: parseFloat(element.dataset.score) };  // NaN without a score
+  return { element, text, score: parseFloat(element.dataset.score) };
 });
 function sortEntries() {
   const direction = Number(form.order.value);
-  const key = entry => isNaN(entry.score) ? Infinity : direction * entry.score;
-  const sorted = direction ? [...entries].sort((a, b) => key(a) - key(b)) : entries;
+  const rank = entry => isNaN(entry.score) ? Infinity : direction * entry.score;  // without a score last
+  const sorted = direction ? [...entries].sort((a, b) => rank(a) - rank(b)) : entries;
   list.append(...sorted.map(entry => entry.element));
 }
 function reveal() {
   const question = document.querySelector("article:target")?.closest(".question");
-  if (!question) return;
-  question.open = true;
-  question.scrollIntoView();
+  question?.setAttribute("open", "");
+  question?.scrollIntoView();
 }
 if (list) {
   for (const button of form.querySelectorAll("button")) button.addEventListener("click", () => {
@@ -6341,7 +6322,7 @@ class Command:
     activity = "judging"  # what it asks the model for
     noun = "judgements"  # what the model replies
     epilog = ""  # at the end of the help
-    low_means: Sequence[str] = ()
+    low_means: Sequence[str] = ()  # a line for each mean that is worse than its threshold
     unmeasured: Sequence[str] = ()  # the thresholds that cannot be compared
     developments: Mapping[str, Development] = MappingProxyType({})  # of systems, since the baseline
 
@@ -6357,7 +6338,6 @@ class Command:
         """Read and check all input. Raises InputError with every problem, UsageError, or NothingToDo."""
 
     def warnings(self) -> Sequence[Message]:
-        """Return what a user should know before believing a score."""
         return []
 
     def describe_choice(self) -> list[str]:
@@ -6365,7 +6345,6 @@ class Command:
         return []
 
     def requests(self) -> Iterable[Request]:
-        """Return what is to be asked."""
         return []
 
     def find_last_model(self) -> str:
@@ -6415,20 +6394,21 @@ class Command:
     def render_plan(self) -> str:
         """Return the number, estimated tokens and price of the calls that are to be made."""
         judge = make_judge(self, Console(None, None))
-        judge.journal.read()
+        journal = judge.journal
+        journal.read()
         judge.choose(list(self.requests()))
         calls = judge.calls
         if not calls:
             return "No model is asked."
         judging = judge.judging
-        sent = judge.journal.find_under_way(judge.journal.endpoint)
+        sent = journal.find_under_way(journal.endpoint)
         n_sent = sum(call.key in sent for call in calls)
-        todo = judge.journal.list_todo(judge.calls)
+        todo = journal.list_todo(calls)
         open_keys = {call.key for call in todo}
         n_stored = sum(call.key not in open_keys for call in calls) - n_sent
         usage = sum(map(estimate_usage, todo), NO_USAGE)
         cost, most_usd = judging.estimate_cost(todo, is_batch=self.options.batch)
-        chosen = Candidate(judge.journal.endpoint, judging.model)
+        chosen = Candidate(journal.endpoint, judging.model)
         name = judge.name_candidate(chosen) if judge.choice else judging.model
         lines = [
             f"With {name}:",
@@ -6451,8 +6431,7 @@ class Command:
         if choice:
             console.warn(*choice, *self.render_plan().splitlines())
         if isinstance(options, JudgeOptions) and options.dry_run:
-            plan = self.render_plan()
-            console.print(f"Dry run: nothing is sent.\n{plan}")
+            console.print(f"Dry run: nothing is sent.\n{self.render_plan()}")
             return EXIT_OK if self.is_complete() else EXIT_INCOMPLETE
         with ExitStack() as resources:  # the journal stays locked until the results are written
             outcomes, judging = ask_requests(self, console, resources)
@@ -6477,10 +6456,7 @@ class Command:
 
 
 def ask_requests(command: Command, console: Console, resources: ExitStack) -> tuple[Outcomes, Judging]:
-    """Ask a model what the command requests; without a key the journal alone answers.
-
-    Raises UsageError or JudgeUnavailable if there is no judgement and the command needs one.
-    """
+    """Ask a model what the command requests; without a key the journal alone answers."""
     options = command.options
     requests = iter(command.requests())
     first = next(requests, None)  # the others, which may be many, only if anything can answer
@@ -6499,7 +6475,7 @@ def ask_requests(command: Command, console: Console, resources: ExitStack) -> tu
         raise JudgeUnavailable(judging.unavailable + judging.where)
     if command.needs_judge:
         advice = f"set {API_KEY}, or see --dry-run{advise_on_other_key()}"
-        if options.journal_only:
+        if options.journal_only:  # from Python, where there are no options
             advice = f"{command.journal_file} has no {command.noun}, so name a judge: judge=MODEL"
         raise UsageError(f"this needs a model: {advice}")
     if not judging.unavailable:
@@ -6520,7 +6496,7 @@ def make_judge(command: Command, console: Console) -> Judge:
 
 
 def open_judge(command: Command, console: Console, resources: ExitStack) -> Judge:
-    """Open a command's journal and, with a key, the service, until `resources` are closed."""
+    """Return a command's judge with its journal and, with a key, the service, while `resources` are open."""
     judge = make_judge(command, console)
     journal = judge.journal
     if journal.asks_service:
@@ -6550,13 +6526,12 @@ def write_outputs(files: Iterable[OutputFile], console: Console) -> tuple[list[O
         try:
             Path(file.path).parent.mkdir(parents=True, exist_ok=True)
             write_file(file.path, file.render())
+            written.append(file)
         except NothingToDo as reason:
             console.note(f"{file.path} is not written: {reason}")
         except (OSError, UsageError) as error:
             errors.append(error)
             console.error(f"error: {file.path} is not written: {getattr(error, 'strerror', '') or error}")
-        else:
-            written.append(file)
     if errors and not written:
         raise errors[0]
     if errors:
@@ -6596,6 +6571,7 @@ def parse_known(choices: Collection[str], text: str) -> str:
 
 
 def parse_form(pattern: str, form: str, text: str) -> str:
+    """Return a text that fits a pattern. `form` says in words what that is."""
     if not re.fullmatch(pattern, text):
         raise argparse.ArgumentTypeError(f"expected {form}, got {text[:20]!r}")
     return text
@@ -6722,15 +6698,12 @@ def check_thresholds(options: GateOptions, systems: Collection[str], measures: S
 
 def find_low_means(
     options: GateOptions,
-    systems: Mapping[str, Mapping[str, Mean]],
+    systems: Mapping[str, Mapping[str, Mean]],  # the means by title and measure
     measures: Sequence[Measure],
     *,
-    needs_all: bool,
+    needs_all: bool,  # otherwise one system that is measured is enough
 ) -> tuple[list[str], list[str]]:
-    """Return a line for each mean worse than its threshold, and for each threshold that cannot be compared.
-
-    `systems` has the means by title and measure. If not all are needed, one that is measured is enough.
-    """
+    """Return a line for each mean worse than its threshold, and for each that cannot be compared with it."""
     low = []
     unmeasured = []
     for threshold in options.fail_under:
@@ -6739,6 +6712,7 @@ def find_low_means(
         values: dict[str, float | None] = {}
         for title, means in systems.items():
             mean = means.get(measure.name, NO_MEAN)
+            # It may name a system of a submission, a submission, or a system of all submissions.
             if mean.is_submitted and threshold.system in ("", title, *title.rsplit("/", 1)):
                 values[title] = mean.value
         lacking = [title for title, value in values.items() if value is None]
@@ -6825,19 +6799,22 @@ class Split(NamedTuple):
     questions: list[Question]
     documents: dict[str, Document]  # those of the questions; if these name none, all
     others: dict[Hashable, Document]  # that were read since, by ID and by file
-    corpus_sha256: str  # of the documents of the questions; "" without gold
-    warnings: list[WarningRecord]
+    corpus_sha256: str = ""  # of the documents of the questions; "" without gold
+    warnings: Sequence[WarningRecord] = ()
     root: str = ""
     criteria: Sequence[SplitCriterion] = ()
     further: Sequence[str] = ()  # those of FURTHER_COLUMNS that have something
     blocks: Mapping[str, Sequence[Measure]] = MappingProxyType({})  # the measures, by block of the results
 
     @property
+    def has_gold(self) -> bool:
+        return bool(self.corpus_sha256)
+
+    @property
     def measures(self) -> list[Measure]:
         return list(flatten(self.blocks.values()))
 
     def find_document(self, doc_id: str) -> Document:
-        """Return a document of the corpus, the gold one of a question or another."""
         if doc_id in self.documents:
             return self.documents[doc_id]
         if doc_id not in self.others:
@@ -6853,7 +6830,7 @@ class Predictions(NamedTuple):
 
     rows: dict[str, Prediction]
     repeated: list[str]  # IDs that occur more than once: the last prediction counts
-    unknown: list[str]  # IDs that no question has
+    unknown: list[str]  # IDs that no question has; there may be millions
     unreadable: list[str]  # what is wrong with predictions that count as blank
 
 
@@ -6886,9 +6863,9 @@ class System(msgspec.Struct):
 
     @property
     def judged_beside(self) -> list[SplitCriterion]:
-        """The criteria beside the rubric."""
         return [criterion for criterion in self.judged if criterion is not RUBRIC]
 
+    # The leaderboard counts some of these by their names: see COUNTS.
     @property
     def missing(self) -> list[GradedAnswer]:
         return self.find_missing(RUBRIC)
@@ -6910,7 +6887,6 @@ class System(msgspec.Struct):
 
     @property
     def scored(self) -> list[GradedAnswer]:
-        """The answers that a judge or a person has scored."""
         return [answer for answer in self.answers if answer.score is not None]
 
     def predict(self, question: Question) -> Prediction:
@@ -6936,11 +6912,11 @@ class Submission(msgspec.Struct):
     name: str = ""
     folder: str = ""  # is only read
     output_folder: str = ""  # its results and pages are written there
-    path: str = ""  # of the folder that was named, which may hold the other one
+    path: str = ""  # of the folder that was named; `folder` may be the only one in it
     last: LastGrade = NO_LAST_GRADE
     names: list[str] = []  # of the systems to grade
     files: dict[str, str] = {}  # the systems that it has -> the paths of their files
-    others: list[str] = []  # that it has files of
+    others: list[str] = []  # the systems among them that are not graded
     found: list[str] = []  # all files and folders in it
     systems: list[System] = []
     problems: list[str] = []  # each keeps one system out, and no other
@@ -7011,35 +6987,24 @@ class CheckInputs(Command):
 
     def run(self, console: Console) -> int:
         options = self.options
-        problems: list[str] = []
         if options.student_kit:
             return self.write_kit(options.student_kit, console)
-        questions_file = QUESTIONS_FILE.format(split=options.split)
-        has_gold = os.path.exists(questions_file)
-        if has_gold:
-            split = read_split(options.split, problems, is_check=True)
-            problems += find_renumbered(split, read_last_gradebook(split, problems))
-        else:
-            console.note(f"{questions_file} is not there: question IDs are not checked.")
-            split = Split(options.split, InputFile(questions_file, ""), [], read_corpus("*", []), {}, "", [])
-        if problems:  # the questions that could be read say nothing about the others
-            split = split._replace(questions=[])
+        problems: list[str] = []
+        split = self.read_gold(problems, console)
         submissions = read_submissions(split, options)
-        warnings = [*split.warnings, *warn_about_equal_predictions(submissions)]
-        ungraded: list[str] = []
-        for submission in submissions:
-            ungraded += submission.problems
-            warnings += submission.warnings
-            beside = find_files_beside(split, submission)
-            warnings += list_warnings(submission.folder, [WarningRecord("files beside, not graded", beside)])
+        ungraded = list(flatten(submission.problems for submission in submissions))
+        has_questions = os.path.exists(split.file.file)
         has_any = any(submission.names for submission in submissions)
-        is_early = has_gold and not (has_any or options.submissions or options.systems)
+        is_early = has_questions and not (has_any or options.submissions or options.systems)
         if is_early:
             console.note(*ungraded)
             console.print("no predictions yet")
             ungraded = []
         console.error(*shorten_problems([*problems, *ungraded]))
-        console.warn(*warnings)
+        console.warn(*split.warnings, *warn_about_equal_predictions(submissions))
+        for submission in submissions:
+            beside = WarningRecord("files beside, not graded", find_files_beside(split, submission))
+            console.warn(*submission.warnings, *list_warnings(submission.folder, [beside]))
         for submission in submissions:
             texts = {system.name: describe_submitted(split, system) for system in submission.systems}
             for name in submission.names:
@@ -7052,6 +7017,17 @@ class CheckInputs(Command):
             console.error(f"error: problems in the input: {len(problems) + len(ungraded)}")
             return EXIT_BAD_INPUT
         return EXIT_INCOMPLETE if ungraded else EXIT_OK
+
+    def read_gold(self, problems: list[str], console: Console) -> Split:
+        """Return a split without questions if there are none, or if the rest could not be read."""
+        name = self.options.split
+        path = QUESTIONS_FILE.format(split=name)
+        if not os.path.exists(path):
+            console.note(f"{path} is not there: question IDs are not checked.")
+            return Split(name, InputFile(path, ""), [], read_corpus("*", []), others={})
+        split = read_split(name, problems, is_check=True)
+        problems += find_renumbered(split, read_last_gradebook(split, problems))
+        return split._replace(questions=[]) if problems else split
 
     def write_kit(self, folder: str, console: Console) -> int:
         """Write all that students need to check. Raises InputError, or UsageError if the folder is in use."""
@@ -7095,7 +7071,6 @@ def describe_submitted(split: Split, system: System) -> str:
 
 
 def is_split(name: str) -> bool:
-    """Return whether a name is that of a split with questions, or one of the usual splits."""
     return name in (*SPLITS, *find_splits())
 
 
@@ -7107,7 +7082,6 @@ def find_splits(root: str = "") -> list[str]:
 
 
 def advise_on_split(name: str, commands: Iterable[str] = ()) -> str:
-    """Return what an unknown split may have meant, and which ones have questions."""
     splits = find_splits()
     advice = suggest(name, [*commands, *splits])
     if not advice and not re.fullmatch(SPLIT_NAME, name):
@@ -7124,21 +7098,19 @@ def find_home() -> str:
 
 
 def find_files(folder: str, form: str) -> dict[str, str]:
-    """Map what stands for the * in the names of the files of a form to their paths, in alphabetical order."""
-    start, _, end = os.path.join(folder, form).rpartition("*")
-    paths = sorted(glob.glob(f"{glob.escape(start)}*{glob.escape(end)}"))
+    """Map what stands from the first * of a form to its last to the files' paths, in alphabetical order."""
+    start = os.path.join(folder, form.partition("*")[0])
+    end = form.rpartition("*")[2]
+    paths = sorted(glob.glob(os.path.join(glob.escape(folder), form)))
     names = {path[len(start) : len(path) - len(end)]: path for path in paths}
     return {name: path for name, path in names.items() if name}
 
 
 def read_split(name: str, problems: list[str], root: str = "", *, is_check: bool = False) -> Split:
-    """Read the gold side of a split; what is wrong with any of its files is added to `problems`.
-
-    To check, open questions are read, too: those without anything of the gold. They are not graded.
-    """
+    """Read the gold side of a split; what is wrong with any of its files is added to `problems`."""
     questions, file = read_questions(name, problems, root, accepts_open=is_check)
-    if is_check and questions and not any(question.doc_id for question in questions):
-        return Split(name, file, questions, read_corpus("*", []), {}, "", [], root)
+    if questions and not any(question.doc_id for question in questions):  # open ones: see read_questions
+        return Split(name, file, questions, read_corpus("*", []), others={}, root=root)
     corpus = os.path.join(root, CORPUS_DIR)
     if os.path.isdir(corpus) and not os.access(corpus, os.R_OK | os.X_OK):
         problems.append(f"{corpus}: cannot be read: Permission denied")
@@ -7147,7 +7119,7 @@ def read_split(name: str, problems: list[str], root: str = "", *, is_check: bool
     for doc_id in sorted({question.doc_id for question in questions}):
         documents[doc_id], sha256 = read_document(doc_id, problems, root)
         digest.update(json.dumps([doc_id, sha256]).encode())
-    split = Split(name, file, questions, documents, {}, digest.hexdigest(), [], root)
+    split = Split(name, file, questions, documents, others={}, corpus_sha256=digest.hexdigest(), root=root)
     return split._replace(warnings=check_gold(split, is_check=is_check))
 
 
@@ -7178,7 +7150,7 @@ def read_submissions(split: Split, options: InputOptions) -> list[Submission]:
     """Read the submission in each folder of --submissions, or the current directory. Raises UsageError."""
     submissions = [Submission(folder=options.root)]
     if options.submissions:
-        paths = [path for path in list_paths(options.submissions) if not is_added_by_system(Path(path).name)]
+        paths = [path for path in list_paths(options.submissions) if not is_hidden(Path(path).name)]
         if not any(map(os.path.isdir, paths)):
             raise UsageError(f"--submissions: not a folder: {shorten_names(options.submissions)}")
         names = name_submissions(paths)
@@ -7193,9 +7165,8 @@ def read_submissions(split: Split, options: InputOptions) -> list[Submission]:
     return submissions
 
 
-def is_added_by_system(name: str) -> bool:
-    """Return whether a file or folder was made by a computer, and not by a person."""
-    return name == "__MACOSX" or name.startswith(".")
+def is_hidden(name: str) -> bool:
+    return name == "__MACOSX" or name.startswith(".")  # a Mac adds this folder to zips
 
 
 def name_submissions(paths: Sequence[str]) -> list[str]:
@@ -7203,7 +7174,9 @@ def name_submissions(paths: Sequence[str]) -> list[str]:
     absolute = [Path(os.path.abspath(path)) for path in paths]
     parent = os.path.commonpath([path.parent for path in absolute])
     names = [show_name(path.name) for path in absolute]
-    for separator in ("-", "-", "/"):  # a name with parents may be that of another folder
+    # "a-b" may be the folder b in a, or another folder's own name: then that one gets its parents, too. What
+    # still repeats has slashes, which no folder's name has.
+    for separator in ("-", "-", "/"):
         repeated = find_repeated(names)
         for index, path in enumerate(absolute):
             if names[index] in repeated:
@@ -7224,17 +7197,14 @@ def escape_text(text: str) -> str:
 
 
 def tell_apart(names: Iterable[str], shown: Sequence[str]) -> list[str]:
-    """Return what is shown for names of files. Those that are alike in NFC only are shown in ASCII."""
+    """Return what is shown for names of files: in ASCII those that look alike otherwise."""
     repeated = find_repeated(shown)
     pairs = zip(names, shown, strict=True)
     return [escape_text(name) if text in repeated else text for name, text in pairs]
 
 
 def choose_folders(names: Sequence[str]) -> list[str]:
-    """Return a folder for each name that no other one has, not even where capitals do not count.
-
-    Of names that are alike the first one keeps its own; each other one gets a hash.
-    """
+    """Return a folder for each name that no other one has, not even where capitals do not count."""
     folders: dict[str, str] = {}
     for name in names:
         folder = make_safe_name(name)
@@ -7267,15 +7237,15 @@ def read_submission(split: Split, submission: Submission, options: InputOptions)
         submission.names.sort(key=lambda name: name != FINAL_SYSTEM)
         submission.others = submission.names[MAX_SYSTEMS:]
         submission.names = sorted(submission.names[:MAX_SYSTEMS], key=compute_system_order)
-        what = f"more than {MAX_SYSTEMS} systems, not graded: {shorten_names(submission.others)}"
-        warning = WarningRecord(what, advice="choose with --systems", file=submission.folder)
+        kind = f"more than {MAX_SYSTEMS} systems, not graded: {shorten_names(submission.others)}"
+        warning = WarningRecord(kind, advice="choose with --systems", file=submission.folder)
         submission.notices.append(warning)
     for name in submission.names or ["*"]:  # if there is none, reading says that
         read_system(split, submission, name)
 
 
 def open_folder(split: Split, submission: Submission) -> None:
-    """List what is in a submission's folder. Raises InputError if that cannot be done."""
+    """Find the folder that has the submission's files, and list them. Raises InputError if that fails."""
     folder = submission.folder
     if os.path.islink(folder):
         raise InputError([f"{folder}: a link: put the folder itself here"])
@@ -7288,12 +7258,12 @@ def open_folder(split: Split, submission: Submission) -> None:
         submission.folder = find_inner_folder(folder)
         submission.found = list_visible(submission.folder)
     except OSError as error:
-        problem = f"{folder}: not a readable folder of predictions: {error.strerror or error}"
-        raise InputError([problem]) from error
+        reason = error.strerror or error
+        raise InputError([f"{folder}: not a readable folder of predictions: {reason}"]) from error
 
 
 def list_visible(folder: str) -> list[str]:
-    return sorted(name for name in os.listdir(folder) if not is_added_by_system(name))
+    return sorted(name for name in os.listdir(folder) if not is_hidden(name))
 
 
 def find_inner_folder(folder: str) -> str:
@@ -7307,11 +7277,10 @@ def find_inner_folder(folder: str) -> str:
 
 
 def explain_no_predictions(folder: str, split: Split) -> str:
-    by_advice: dict[str, list[str]] = defaultdict(list)
-    for name in list_visible(folder):
-        by_advice[advise_on_file(name, split)].append(name)
-    by_advice.pop("", None)
-    for advice, names in by_advice.items():
+    advices = {name: advise_on_file(name, split) for name in list_visible(folder)}
+    advice = next(filter(None, advices.values()), "")
+    if advice:
+        names = [name for name in advices if advices[name] == advice]
         keep = "keep one, and " if len(names) > 1 else ""
         return f"{folder}: found {shorten_names(names)}: {keep}{advice}"
     if find_files(folder, "*/"):
@@ -7369,11 +7338,13 @@ def find_files_beside(split: Split, submission: Submission) -> list[str]:
     pattern = rf"{copy}|(?i:{ARCHIVE})"
     beside = [name for name in submission.found if name not in names and re.search(pattern, name)]
     newest = max((path.stat().st_mtime for path in graded if path.is_file()), default=0)
-    folder = Path(submission.folder)
     wanted = PREDICTIONS_FILE.format(split=split.name, system="*")
-    for path in sorted([*folder.glob(f"*/{wanted}"), *folder.glob(f"*/*/{wanted}")]):
+    within: list[str] = []
+    for form in (f"*/{wanted}", f"*/*/{wanted}"):
+        within += find_files(submission.folder, form).values()
+    for path in sorted(map(Path, within)):
         if path.is_file() and path.stat().st_mtime >= newest:
-            beside.append(show_name(path.relative_to(folder).as_posix()))
+            beside.append(show_name(path.relative_to(submission.folder).as_posix()))
     return beside
 
 
@@ -7389,10 +7360,10 @@ def find_systems(folder: str, split: str) -> dict[str, str]:
     return {system: paths[name] for system, name in zip(shown, names, strict=True)}
 
 
-def split_predictions(file: FileData, keys: KeyFilter) -> dict[str, JsonRow]:
+def split_predictions(file: FileData, ids: KeyFilter) -> dict[str, JsonRow]:
     """Return the predictions of a file, still to be decoded, by question ID. Raises one of JSON_ERRORS."""
-    members = split_members(JsonRow(file.name, file.data), keys)
-    members.pop("", None)
+    members = split_members(JsonRow(file.name, file.data), ids)
+    members.pop("", None)  # the last one whose ID is unknown
     return members
 
 
@@ -7400,17 +7371,17 @@ def parse_predictions(file: FileData, known: Collection[str], problems: list[str
     """Decode the predictions for known questions, or without questions all; others are only counted."""
     rows: dict[str, Prediction] = {}
     unreadable: list[str] = []
-    keys = KeyFilter(known)
+    ids = KeyFilter(known)
     try:
-        for key, row in split_predictions(file, keys).items():
-            rows[key] = parse_row(Prediction, row, unreadable) or Prediction()
+        for question_id, row in split_predictions(file, ids).items():
+            rows[question_id] = parse_row(Prediction, row, unreadable) or Prediction()
     except JSON_ERRORS as error:
         problem = describe_fault(error, JsonRow(file.name, file.data))
         if file.text.lstrip().startswith("["):
             problem = f'{file.name}: expected an object by question ID, {{"q001": {{...}}, ...}}, got a list'
         problems.append(problem)
     unreadable = [line.removeprefix(f"{file.name}: ") for line in unreadable]
-    return Predictions(rows, find_repeated(keys.found), keys.unknown, unreadable)
+    return Predictions(rows, find_repeated(ids.found), ids.unknown, unreadable)
 
 
 # -- Data warnings: what silently ruins a grade. Nothing is repaired.
@@ -7422,7 +7393,8 @@ FIELD_NAMES = {  # a prediction's field -> what it may be called, in letters onl
 }
 
 
-# Kinds of warning that a teacher should see first: see list_concerns in section 14.
+# Kinds of warning that a teacher should see first: see list_concerns in section 14. BROAD is one, as evidence
+# is a recall: an answer that cites everything has it all.
 QUESTION_FORM = "IDs unlike those of the questions, counted as misses"
 DOCUMENT_FORM = "retrieved IDs unlike those of the documents"
 SENTENCE_FORM = "cited IDs unlike those of the sentences"
@@ -7437,85 +7409,99 @@ def fold_text(text: str) -> str:
 def check_gold(split: Split, *, is_check: bool) -> list[WarningRecord]:
     """Return a warning for each thing that is odd about the gold; to check there are more than to grade."""
     questions = split.questions
-    first: dict[str, str] = {}
+    checked = questions if is_check else []
+    uncited = [row.question_id for row in questions if row.lacks_evidence]
+    unanswered = [row.question_id for row in checked if is_blank(row.answer)]
+    unjudged = [row.question_id for row in checked if not row.rubric]
+    warnings = [
+        *check_questions(questions),
+        *check_gold_documents(split, is_check=is_check),
+        WarningRecord("questions without evidence_sentences, which count as none", uncited),
+        WarningRecord("questions with a blank gold answer", unanswered),
+        WarningRecord("questions without a rubric, not judged", unjudged),
+    ]
+    if len(questions) >= MIN_ALIKE and not any(question.evidence_sentences for question in questions):
+        kind = "no question has gold evidence, so citations are not graded"
+        names = [question.question_id for question in questions]
+        warnings.append(WarningRecord(kind, names, "fill in evidence_sentences"))
+    return list_warnings(split.file.file, warnings)
+
+
+def check_questions(questions: Sequence[Question]) -> list[WarningRecord]:
+    names = [question.question_id for question in questions]
+    drafted = [row.question_id for row in questions if row.synthetic is True and row.reviewed is not True]
+    first: dict[str, str] = {}  # the ID of the question that has a text first
     repeats = []
     lacking = []
-    strange = []
     for question in questions:
         name = question.question_id
         earlier = first.setdefault(fold_text(question.question), name)
         if earlier != name:
             repeats.append(f"{earlier} and {name}")
-        if question.rubric and not all(map(str.strip, question.rubric.level_texts)):
-            levels = [level for level in RUBRIC_LEVELS if level not in question.rubric.levels]
-            lacking.append(f"{name} lacks {', '.join(levels)}")
-        sentences = split.documents[question.doc_id].sentences
-        if sentences is not None and not all(map(sentences.__contains__, question.evidence_sentences)):
-            ids = sorted(set(question.evidence_sentences).difference(sentences))
-            strange.append(f"{name}: {', '.join(ids)} in {question.doc_id}")
-    by_state: dict[str, list[str]] = defaultdict(list)
-    for doc_id, document in split.documents.items():
-        by_state[document.state].append(doc_id)
-    is_usual = not is_check and 2 * len(by_state["missing"]) <= len(split.documents)
-    checked = questions if is_check else []
-    cited = [row for row in checked if row.evidence_sentences]
-    plain = [row.question_id for row in cited if split.documents[row.doc_id].state == "plain"]
-    names = [question.question_id for question in questions]
-    drafted = [row.question_id for row in questions if row.synthetic is True and row.reviewed is not True]
-    uncited = [row.question_id for row in questions if row.lacks_evidence]
-    unanswered = [row.question_id for row in checked if is_blank(row.answer)]
-    unjudged = [row.question_id for row in checked if not row.rubric]
-    warnings = [
+        levels = set(RUBRIC_LEVELS).difference(question.rubric.levels) if question.rubric else ()
+        if levels:
+            lacking.append(f"{name} lacks {', '.join(sorted(levels))}")
+    return [
         WarningRecord("question IDs that occur more than once", find_repeated(names)),
         WarningRecord("questions whose text occurred before", repeats),
         WarningRecord("questions that a model drafted and no person has checked", drafted),
         WarningRecord("rubrics that lack a level", lacking),
+    ]
+
+
+def check_gold_documents(split: Split, *, is_check: bool) -> list[WarningRecord]:
+    by_state: dict[str, list[str]] = defaultdict(list)
+    for doc_id, document in split.documents.items():
+        by_state[document.state].append(doc_id)
+    # A corpus may be incomplete: to grade, that is worth a warning only if most documents are missing.
+    is_usual = not is_check and 2 * len(by_state["missing"]) <= len(split.documents)
+    strange = []
+    plain = []
+    for question in split.questions:
+        document = split.documents[question.doc_id]
+        if document.sentences is not None:
+            ids = sorted(set(question.evidence_sentences).difference(document.sentences))
+            if ids:
+                strange.append(f"{question.question_id}: {', '.join(ids)} in {question.doc_id}")
+        elif is_check and document.state == "plain" and question.evidence_sentences:
+            plain.append(question.question_id)
+    return [
         WarningRecord("gold documents that are not in the corpus", [] if is_usual else by_state["missing"]),
         WarningRecord("gold documents outside the corpus folder, not opened", by_state["outside"]),
         WarningRecord("gold documents that look like JSON but cannot be read as it", by_state["malformed"]),
         WarningRecord("questions with gold sentences that are not in their document", strange),
         WarningRecord("questions with gold sentences of a plain text, which has none", plain),
-        WarningRecord("questions without evidence_sentences, which count as none", uncited),
-        WarningRecord("questions with a blank gold answer", unanswered),
-        WarningRecord("questions without a rubric, not judged", unjudged),
     ]
-    if len(names) >= MIN_ALIKE and not any(question.evidence_sentences for question in questions):
-        what = "no question has gold evidence, so citations are not graded"
-        warnings.append(WarningRecord(what, names, "fill in evidence_sentences"))
-    return list_warnings(split.file.file, warnings)
 
 
 def check_predictions(file: FileData, split: Split, predictions: Predictions) -> list[WarningRecord]:
     """Return each thing that may be odd about a system's predictions, with or without cases."""
     rows = predictions.rows
+    return [
+        *check_prediction_ids(split, predictions),
+        *check_documents(split, rows),
+        *check_citations(split, rows),
+        WarningRecord(BROAD, find_broad_citations(split, rows), "cite those that support the answer"),
+        *check_answers(rows),
+        *find_misspelt_fields(file, predictions),  # last, as there may be many
+    ]
+
+
+def check_prediction_ids(split: Split, predictions: Predictions) -> list[WarningRecord]:
     swapped = []
-    missing = []
+    lacking: dict[str, None] = {}
     for question in split.questions:
-        prediction = rows.get(question.question_id)
+        prediction = predictions.rows.get(question.question_id)
+        text = fold_text(prediction.question) if prediction else ""
         if prediction is None:
-            missing.append(question.question_id)
-        elif prediction.question not in ("", question.question) and (
-            fold_text(prediction.question) not in ("", fold_text(question.question))
-        ):
+            lacking[question.question_id] = None
+        elif text and text != fold_text(question.question):
             swapped.append(question.question_id)
-    missing = list(dict.fromkeys(missing))
-    forms = match_forms(predictions.unknown[: 2 * len(split.questions)], missing, fold_id)
-    named = set(forms.values())
-    unknown = [name for name in predictions.unknown if name not in forms]
-    first_answer = next((row.answer.strip() for row in rows.values()), "")
-    is_alike = all(row.answer.strip() == first_answer for row in rows.values())
-    alike = list(rows) if len(rows) >= MIN_ALIKE and is_alike else []
-    if is_blank(first_answer):
-        equal = WarningRecord("all answers are blank", alike, "fill in `answer`")
-    else:
-        equal = WarningRecord("all answers are the same", alike, "check the system that gave them")
-    long = [name for name, row in rows.items() if len(row.retrieved_docs) > MAX_RETRIEVED]
-    n_beyond = sum(len(rows[name].retrieved_docs) - MAX_RETRIEVED for name in long)
-    beyond = f"{n_beyond} retrieved IDs beyond the first {MAX_RETRIEVED}, which do not count"
+    forms = match_forms(predictions.unknown[: 2 * len(split.questions)], lacking, fold_id)
     renamed = [f"{name} for {question_id}" for name, question_id in forms.items()]
-    missing = [name for name in missing if name not in named]
-    broad = find_broad_citations(split, rows)
-    cut = [name for name, row in rows.items() if len(row.answer) > MAX_ANSWER_CHARS]
+    meant = set(forms.values())
+    missing = [name for name in lacking if name not in meant]
+    unknown = [name for name in predictions.unknown if name not in forms]
     return [
         WarningRecord("predictions that cannot be read, counted as blank", predictions.unreadable),
         WarningRecord("IDs that occur more than once, the last counts", predictions.repeated),
@@ -7523,14 +7509,18 @@ def check_predictions(file: FileData, split: Split, predictions: Predictions) ->
         WarningRecord("questions without a prediction, counted as misses", missing),
         WarningRecord("predictions for IDs that no question has", unknown),
         WarningRecord("predictions with another text than the question's", swapped),
-        *check_documents(split, rows),
-        WarningRecord(beyond, long),
-        *check_citations(split, rows),
-        WarningRecord(BROAD, broad, "cite those that support the answer"),
-        equal,
-        WarningRecord(f"answers of more than {MAX_ANSWER_CHARS} characters, judged cut off", cut),
-        *find_misspelt_fields(file, predictions),  # last, as there may be many
     ]
+
+
+def check_answers(rows: Mapping[str, Prediction]) -> list[WarningRecord]:
+    answers = {row.answer.strip() for row in rows.values()}
+    alike = list(rows) if len(rows) >= MIN_ALIKE and len(answers) == 1 else []
+    if all(map(is_blank, answers)):
+        equal = WarningRecord("all answers are blank", alike, "fill in `answer`")
+    else:
+        equal = WarningRecord("all answers are the same", alike, "check the system that gave them")
+    cut = [name for name, row in rows.items() if len(row.answer) > MAX_ANSWER_CHARS]
+    return [equal, WarningRecord(f"answers of more than {MAX_ANSWER_CHARS} characters, judged cut off", cut)]
 
 
 def match_forms(names: Iterable[str], known: Iterable[str], fold: Callable[[str], str]) -> dict[str, str]:
@@ -7561,41 +7551,35 @@ def strip_path_and_suffix(doc_id: str) -> str:
 
 
 def check_documents(split: Split, rows: Mapping[str, Prediction]) -> list[WarningRecord]:
-    """Return warnings of the retrieved IDs that no document has.
-
-    Without gold all documents are known. With gold, an ID with another folder may be that of another document
-    if some gold documents were retrieved.
-    """
     corpus = os.path.join(split.root, CORPUS_DIR)
     retrieved = dict.fromkeys(flatten(row.retrieved_ids for row in rows.values()))
     unknown = [name for name in retrieved if name not in split.documents]
-    has_gold = bool(split.corpus_sha256)
     matches = match_forms(unknown, split.documents, strip_path_and_suffix)
     similar = []
     for name, doc_id in matches.items():
+        # With gold only its documents are known: an ID with another folder may be that of another document,
+        # unless no gold document was retrieved.
         lacks_folder = "/" in doc_id and "/" not in name
-        is_sure = lacks_folder or not has_gold or len(unknown) == len(retrieved)
+        is_sure = lacks_folder or not split.has_gold or len(unknown) == len(retrieved)
         if is_sure and not any(os.path.lexists(f"{corpus}/{name}{suffix}") for suffix in DOCUMENT_SUFFIXES):
             similar.append(f"{name} for {doc_id}")
     others = [name for name in unknown if name not in matches]
+    long = [name for name, row in rows.items() if len(row.retrieved_docs) > MAX_RETRIEVED]
+    n_beyond = sum(len(rows[name].retrieved_docs) - MAX_RETRIEVED for name in long)
+    beyond = f"{n_beyond} retrieved IDs beyond the first {MAX_RETRIEVED}, which do not count"
     return [
         WarningRecord(DOCUMENT_FORM, similar, "write them as in the corpus"),
-        WarningRecord("retrieved IDs that no document of the corpus has", [] if has_gold else others),
+        WarningRecord("retrieved IDs that no document of the corpus has", [] if split.has_gold else others),
+        WarningRecord(beyond, long),
     ]
 
 
 def check_citations(split: Split, rows: Mapping[str, Prediction]) -> list[WarningRecord]:
-    """Return a warning of the cited IDs that neither the gold document nor a retrieved one has.
-
-    If at least half of all citations are like an ID of the gold document in another form, the form is the
-    problem; without gold, an ID of a retrieved document. Otherwise a document without sentences excuses all.
-    """
     unknown: list[str] = []
     similar: dict[str, None] = {}
     n_similar = 0
     n_cited = 0
     gold = {question.question_id: question.doc_id for question in split.questions}
-    has_gold = bool(split.corpus_sha256)
     everywhere = set(flatten(document.sentences or () for document in split.documents.values()))
     for question_id, row in rows.items():
         n_cited += len(row.evidence_sentences)
@@ -7611,28 +7595,22 @@ def check_citations(split: Split, rows: Mapping[str, Prediction]) -> list[Warnin
         similar |= dict.fromkeys(f"{name} for {form}" for name, form in forms.items())
         n_similar += len(forms)
         if not doc_ids or any(document.sentences is None for document in documents):
-            names = [] if has_gold else sorted(set(names) - everywhere)  # they may be another document's
+            # They may be of a document that is not there; without gold none is missing.
+            names = [] if split.has_gold else sorted(set(names) - everywhere)
         unknown += [f"{name} of {question_id}" for name in names]
-    if 2 * n_similar >= max(n_cited, 1):
+    if 2 * n_similar >= max(n_cited, 1):  # their form is the problem, and not each of them
         return [WarningRecord(SENTENCE_FORM, list(similar), "write them as in the documents")]
     return [WarningRecord("cited IDs that neither the gold document nor a retrieved one has", unknown)]
 
 
 def find_broad_citations(split: Split, rows: Mapping[str, Prediction]) -> list[str]:
-    """Return the answers that cite more than half of their document, if that is so on average.
-
-    Evidence is a recall: whoever cites everything has it all. A short document, or one that is mostly gold,
-    says nothing.
-    """
-    sizes = [len(document.sentences) for document in split.documents.values() if document.sentences]
-    most = max((len(row.evidence_sentences) for row in rows.values()), default=0)
-    if 2 * most <= min(sizes, default=0):
-        return []  # as nearly always
+    """Return the answers that cite more than half of their document, if that is so on average."""
     gold = {row.question_id: (row.doc_id, len(row.evidence_sentences)) for row in split.questions}
     shares: dict[str, float] = {}
     for question_id, row in rows.items():
         doc_id, n_gold = gold.get(question_id, ("", 0))
         sentences = split.find_document(doc_id or "".join(row.retrieved_ids[:1])).sentences or {}
+        # A short document, or one that is mostly gold, says nothing.
         if row.evidence_sentences and len(sentences) >= max(MIN_ALIKE, 2 * n_gold):
             shares[question_id] = len(sentences.keys() & row.evidence_sentences) / len(sentences)
     names = [f"{100 * share:.0f} % for {question_id}" for question_id, share in shares.items() if share > 0.5]
@@ -7654,22 +7632,19 @@ def find_equal_predictions(submissions: Sequence[Submission]) -> list[list[Syste
 
 
 def warn_about_equal_predictions(submissions: Sequence[Submission]) -> list[WarningRecord]:
-    warnings = []
-    for group in find_equal_predictions(submissions):
-        warnings.append(WarningRecord(f"equal predictions: {', '.join(system.title for system in group)}"))
-    return warnings
+    groups = [", ".join(map(attrgetter("title"), group)) for group in find_equal_predictions(submissions)]
+    return [WarningRecord(f"equal predictions: {titles}") for titles in groups]
 
 
 def find_misspelt_fields(file: FileData, predictions: Predictions) -> list[WarningRecord]:
-    """Return a warning for each field that looks like another name for one that a prediction lacks."""
     lacking = set()
-    for key, row in predictions.rows.items():
+    for question_id, row in predictions.rows.items():
         if not (row.answer and row.evidence_sentences and row.retrieved_docs):
-            lacking.add(key)
+            lacking.add(question_id)
     if not lacking:
         return []
     members = split_predictions(file, KeyFilter(lacking))
-    rows = {key: parse_row(dict[str, Any], row, []) or {} for key, row in members.items()}
+    rows = {question_id: parse_row(dict[str, Any], row, []) or {} for question_id, row in members.items()}
     known = {name: field for field, names in FIELD_NAMES.items() for name in names.split()}
     return find_unknown_fields(rows, known, "predictions")
 
@@ -7681,13 +7656,13 @@ def find_unknown_fields(
     cases: dict[tuple[str, str], list[str]] = defaultdict(list)
     find_similar = functools.cache(functools.partial(difflib.get_close_matches, n=1, cutoff=0.82))
     names = tuple(known)
-    for key, fields in rows.items():
+    for place, fields in rows.items():
         for name, value in itertools.islice(fields.items(), SAMPLE_SIZE):
             similar = find_similar(re.sub(r"[\W_]", "", name).lower(), names)
             if similar and not fields.get(known[similar[0]]) and value and name not in known.values():
                 kind = f'{noun} with the unknown field "{cut_text(name)}"'
-                cases[kind, f'did you mean "{known[similar[0]]}"?'].append(key)
-    return [WarningRecord(kind, keys, advice) for (kind, advice), keys in cases.items()]
+                cases[kind, f'did you mean "{known[similar[0]]}"?'].append(place)
+    return [WarningRecord(kind, places, advice) for (kind, advice), places in cases.items()]
 
 
 # ------------------------------------------------------------------ 12. Grading a split
