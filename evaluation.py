@@ -6734,16 +6734,15 @@ class Option(NamedTuple):
 
 def option(default: Any, help_text: str, *flags: str, **settings: Any) -> Any:
     """Return an Option, whose flag is the attribute's name with dashes by default; False makes a switch."""
-    choices = settings.pop("choices", ())
     if default is False:
-        settings["action"] = "store_true"
-    else:
-        settings.setdefault("metavar", "NAME")
+        return Option(flags, {"default": False, "help": help_text, "action": "store_true", **settings})
+    settings = {"metavar": "NAME", **settings}
+    choices = settings.pop("choices", ())
     if choices:
         help_text += f": {', '.join(choices)}"
         # With `choices` argparse suggests nothing before Python 3.14.
         settings["type"] = functools.partial(parse_known, choices)
-    elif default is not False:
+    else:
         settings.setdefault("type", VALUE_TYPES.get(settings["metavar"], parse_text))
     return Option(flags, {"default": default, "help": help_text, **settings})
 
@@ -6844,7 +6843,7 @@ class GateOptions(Options):
         None, "compare with these earlier results; exit code 1 if a system is worse", metavar="FILE"
     )
     gate: Sequence[str] = option(
-        (), "the measures that may not be worse, as in recall@1 f1 (default: all)", nargs="+", metavar="NAME"
+        (), "the measures that may not be worse, as in recall@1 f1 (default: all)", nargs="+"
     )
 
 
@@ -6922,7 +6921,6 @@ class JudgeOptions(Options):
         f"use this model only (default: the journal's, or {DEFAULT_JUDGE_MODEL})",
         "--model",
         "--judge-model",
-        metavar="NAME",
     )
     dry_run: bool = option(False, "show calls, tokens and price; send nothing")
     price: Sequence[float] | None = option(
@@ -6967,7 +6965,7 @@ class InputOptions(Options):
     group = "input"
 
     split: str = option(SPLITS[0], "whose questions (default: train)", "split", nargs="?", metavar="SPLIT")
-    systems: Sequence[str] | None = option(None, "read these systems only", nargs="+", metavar="NAME")
+    systems: Sequence[str] | None = option(None, "read these systems only", nargs="+")
     submissions: Sequence[str] | None = option(
         None, "read the submission in each folder", "--submissions", "--outputs", nargs="+", metavar="DIR"
     )
@@ -7914,7 +7912,7 @@ class SplitOptions(InputOptions, JudgeOptions, GateOptions):
     follows_journal = True
 
     judge: Sequence[str] | None = option(
-        None, "judge these systems (default: all but simple; of submissions all)", nargs="*", metavar="NAME"
+        None, "judge these systems (default: all but simple; of submissions all)", nargs="*"
     )
     judge_support: bool = option(False, argparse.SUPPRESS)  # of before: --criteria support
     criteria: Sequence[CriterionValue] = option(
@@ -8010,7 +8008,7 @@ class GradeSplit(Command):
         for criterion in criteria:
             blocks.setdefault(criterion.block, [criterion.measure])
         if self.functions:
-            blocks["measures"] = [measure_function(name) for name in self.functions]
+            blocks["measures"] = [build_function_measure(name) for name in self.functions]
         split = read_split(self.options.split, problems, self.options.root)
         return split._replace(criteria=criteria, blocks=blocks)
 
@@ -10790,6 +10788,15 @@ SEMANTIC_THRESHOLDS = tuple(percent / 100 for percent in range(50, 91, 5))  # th
 PROXY_SIMILARITY = 0.9  # above it an answer counts as correct if no person has judged any
 HYBRID_ACCEPTS = 0.9  # an answer of this similarity is right, without a judge
 HYBRID_REJECTS = 0.5  # one below it is wrong
+SAME_AS_GOLD = Judgement(1, "The same as a gold answer.", is_certain=True)
+USUAL_JUDGE_TOP = 5  # files that are judged if there are more
+DEFAULT_METHODS = ("exact", "keyword", "f1")
+TUNING_OPTIONS = ("threshold", "validation", "embedding_model")
+SETUP_OPTIONS = ("methods", "protocol", "normalize", *TUNING_OPTIONS, "judge_top", "repeats")
+COLUMN_FIELDS = ("rows", "system", *(name for name in Item.__struct_fields__ if name != "extra"))
+ANSWER_COLUMNS = (  # of each answer, in results and CSV
+    *("id", "category", "input", "gold", "prediction", "correct", "reasoning", "decision_method", "failure"),
+)
 
 
 class GradedItem(Judged):
@@ -10824,8 +10831,7 @@ class GradedItem(Judged):
         return self.item.id
 
     @property
-    def arguments(self) -> tuple[Any, ...]:
-        """What measures of the user's own receive; nothing if the answer is blank."""
+    def arguments(self) -> tuple[Any, ...]:  # that measures of the user's own receive
         return () if is_blank(self.item.prediction) else (self.item,)
 
     @property
@@ -11016,9 +11022,8 @@ class Tuning(Classification, frozen=True, kw_only=True, omit_defaults=True):
 def choose_threshold(answers: Sequence[GradedItem], options: AnswerOptions) -> Tuning:
     """Choose the best of SEMANTIC_THRESHOLDS for all files on a part of their questions, and mark these.
 
-    The part is a share of the questions with answers that a person judged, or of all if there are none; a
-    hash chooses it. Best is by F1, or by accuracy if no person judged them or none is correct; of equally
-    good ones the lowest. The figures are of the other questions; without labels there are none.
+    A hash chooses the part: of the questions with answers that a person judged or, without any, of all. Of
+    equally good thresholds the lowest counts. The figures are of the other questions.
     """
     labelled = [answer for answer in answers if answer.item.label is not None]
     questions = sorted({answer.question for answer in labelled or answers}, key=hash_json)
@@ -11102,9 +11107,8 @@ class GradeItems(Command):
     def requests(self) -> Iterator[Request]:
         for criterion, answer, request_id, case in self.list_cases():
             if isinstance(case, Task):
-                yield Request(
-                    request_id.system, answer.id, request_id.position, *case, criterion=criterion.name
-                )
+                system, position, _ = request_id
+                yield Request(system, answer.id, position, *case, criterion=criterion.name)
 
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:
         self.judging = judging
@@ -11133,10 +11137,7 @@ class GradeItems(Command):
         self.differences = compare_systems(self.table, self.compared)
 
     def build_table(self, measures: Sequence[Measure]) -> Table:
-        """Return a table with a row per question, and note the place of each answer in it.
-
-        The first answer to a question says of which cluster it is: of the same sources, or of its own.
-        """
+        """Return a table with a row per question, and note the place of each answer in it."""
         places: dict[ItemKey, int] = {}
         clusters: list[Hashable] = []
         for configuration in self.configurations:
@@ -11144,7 +11145,7 @@ class GradeItems(Command):
             for item_key, answer in zip(item_keys, configuration.answers, strict=True):
                 answer.place = places.setdefault(item_key, len(places))
                 if answer.place == len(clusters):
-                    clusters.append(answer.cluster)
+                    clusters.append(answer.cluster)  # the first answer says which
         table = Table(make_sample(range(len(clusters)), clusters), item_keys=list(places))
         for configuration in self.configurations:
             table.systems[configuration.name] = scores = Scores()
@@ -11192,10 +11193,6 @@ def build_item_texts(item: Item) -> dict[str, str]:
 
 
 # -- The command
-
-
-USUAL_JUDGE_TOP = 5  # files that are judged if there are more
-COLUMN_FIELDS = ("rows", "system", *(name for name in Item.__struct_fields__ if name != "extra"))
 
 
 def parse_pair(known: Collection[str], form: str, text: str) -> tuple[str, str]:
@@ -11272,12 +11269,6 @@ def explain_answers() -> str:
     return "\n".join(rows)
 
 
-DEFAULT_METHODS = ("exact", "keyword", "f1")
-TUNING_OPTIONS = ("threshold", "validation", "embedding_model")
-SETUP_OPTIONS = ("methods", "protocol", "normalize", *TUNING_OPTIONS, "judge_top", "repeats")
-SAME_AS_GOLD = Judgement(1, "The same as a gold answer.", is_certain=True)
-
-
 class GradeAnswers(GradeItems):
     """Score free answers, of files or of a split, by any of several methods."""
 
@@ -11317,7 +11308,7 @@ class GradeAnswers(GradeItems):
         self.suffix = JUDGE_SUFFIX + name_for_file(self.model) if has_other_judge else ""
         self.compared = [Measure(name, name, explanation=METHODS[name].explanation) for name in self.unjudged]
         self.compared += [criterion.measure for criterion in (self.protocol, *self.own_criteria)]
-        self.compared += map(measure_function, self.functions)
+        self.compared += map(build_function_measure, self.functions)
         derived = [Measure(name, name) for name in self.protocol.derived]
         self.measures = [*self.compared, *derived, *OPTIONAL_MEASURES]
         check_thresholds(options, self.names, self.measures)
@@ -11356,9 +11347,8 @@ class GradeAnswers(GradeItems):
         check_measure_names(self.functions, taken)
         for value in options.criteria:
             if isinstance(value, str) and value in BUILT_IN_CRITERIA:
-                raise UsageError(
-                    f"--criteria {value}: for splits only; here ask a question, as in NAME=QUESTION"
-                )
+                advice = "for splits only; here ask a question, as in NAME=QUESTION"
+                raise UsageError(f"--criteria {value}: {advice}")
         own = read_own_criteria(options.criteria, "", taken.union(self.functions), problems)
         self.own_criteria = list(map(build_item_criterion, own))
         self.criteria = [self.protocol, *self.own_criteria] if judged else self.own_criteria
@@ -11449,7 +11439,6 @@ class GradeAnswers(GradeItems):
         return self.name_results(self.configurations[0]).removesuffix(".json")
 
     def score_without_judge(self) -> None:
-        """Fill in the scores of the methods that need no judge, and of what the rows say."""
         similar = [name for name in self.options.methods if METHODS[name].needs_similarity]
         if similar:
             model = load_embedding_model(self.options.embedding_model, f"--method {similar[0]}")
@@ -11458,7 +11447,7 @@ class GradeAnswers(GradeItems):
             self.tuning = choose_threshold(self.answers, self.options)
             self.options.dynamic_threshold = self.tuning.threshold
         for configuration in self.configurations:
-            has_sources = any(answer.item.sources for answer in configuration.answers)
+            has_sources = any(answer.item.sources for answer in configuration.answers)  # or none is measured
             for answer in configuration.answers:
                 for name in dict.fromkeys([*self.unjudged, *self.rankers]):
                     score = METHODS[name].score
@@ -11626,6 +11615,7 @@ class GradeAnswers(GradeItems):
 
     def build_row(self, configuration: Configuration, answer: GradedItem) -> dict[str, Any]:
         item = answer.item
+        measured = self.table.systems[configuration.name].values
         row: dict[str, Any] = {
             "id": item.id,
             "category": item.category,
@@ -11636,9 +11626,7 @@ class GradeAnswers(GradeItems):
             "reasoning": answer.find_rationale(self.protocol),
             "decision_method": answer.decided_by,
             "failure": answer.explain_failures(self.criteria),
-            "scores": {
-                name: answer.scores.get(name) for name in self.table.systems[configuration.name].values
-            },
+            "scores": {name: answer.scores.get(name) for name in measured},
         }
         for name in ("expected_sources", "label", "sources", "context", *RUN_FIELDS):
             value = getattr(item, name)
@@ -11794,8 +11782,7 @@ class GradeAnswers(GradeItems):
                 text = answer.item.prediction
                 rationale = answer.find_rationale(self.protocol)
                 card = Card(configuration.name, text, facts, verdict, score, marks, rationale, failure)
-                title = f"{configuration.name} {answer.id}"
-                yield Entry(title, answer.item.question, answer.gold, [card])
+                yield Entry(f"{configuration.name} {answer.id}", answer.item.question, answer.gold, [card])
 
     def console(self) -> str:
         if not self.options.reference_check:
@@ -12018,10 +12005,6 @@ def build_split_answer(question: Question, system: System) -> GradedItem:
 
 # -- The report
 
-ANSWER_COLUMNS = (
-    *("id", "category", "input", "gold", "prediction", "correct", "reasoning", "decision_method", "failure"),
-)
-
 
 def summarize_columns(table: Table, system: str, means: Mapping[str, Mean]) -> dict[str, dict[str, Any]]:
     described = {}
@@ -12067,14 +12050,12 @@ def describe_answers(configuration: Configuration) -> list[str]:
     results = configuration.results
     lines = []
     if "llm_judged" in results:
-        counts = [
-            f"{results['exact_match']['count']} exact matches",
-            f"{results['semantic']['count']} by similarity",
-            f"{results['llm_judged']['count']} judged ({results['approved']} of them approved)",
-            f"{results['no_llm_fallback_count']} not judged",
-        ]
         correct = f"{results['correct']} of {results['total_evaluated']} correct"
-        lines.append(f"{results.get('accuracy_reason') or correct}: {', '.join(counts)}")
+        unjudged = f"{results['exact_match']['count']} exact matches"
+        unjudged += f", {results['semantic']['count']} by similarity"
+        judged = f"{results['llm_judged']['count']} judged ({results['approved']} of them approved)"
+        counts = f"{unjudged}, {judged}, {results['no_llm_fallback_count']} not judged"
+        lines.append(f"{results.get('accuracy_reason') or correct}: {counts}")
     if "semantic_dynamic" in results:
         lines.append(results["semantic_dynamic"].describe())
     if "quality" in results:
@@ -12097,6 +12078,12 @@ LEVELS: Mapping[str, tuple[str, str]] = {  # by kind of rating: of Cohen's kappa
     "correct": ("nominal", "nominal"),
     "score": ("quadratic", "ordinal"),
 }
+NUMBER = r"[-+]?\d*\.?\d+(e[-+]?\d\d?)?"
+OTHER_COLUMNS = {  # of a CSV file, that are no rater's
+    *map(fold_name, flatten(Item.aliases[field] for field in ("question", "gold", "options", "prediction"))),
+    *map(fold_name, DecisionRow.__struct_fields__),
+    *("answer", "goldanswer", "note", "reason", "submission", *(f"level{level}" for level in RUBRIC_LEVELS)),
+}
 MAX_SOURCES_SHOWN = 20  # with more, the console lists the lowest
 MAX_RATING_VALUES = 1_000  # coefficients take a table of all pairs of values
 AGREEMENT_MEASURES = (
@@ -12106,6 +12093,12 @@ AGREEMENT_MEASURES = (
     Measure("accuracy_within_1", "Within 1", 2, explanation="The same, where ratings may differ by 1."),
     Measure("kappa", "Cohen's kappa", 2, explanation="Agreement beyond chance: 0 is chance, 1 is perfect."),
 )
+AGREEMENT_HEADER = [  # of the CSV
+    *("source", "judge", "with", "items", "ratings", "too_kind", "too_strict"),
+    *(f"{measure.name}{end}" for measure in AGREEMENT_MEASURES for end in ("", "_low", "_high")),
+    *("fleiss_kappa", "krippendorff_alpha", "fleiss_kappa_low", "fleiss_kappa_high"),
+    *("krippendorff_alpha_low", "krippendorff_alpha_high", "questions", "contradicted"),
+]
 
 
 class Rater(msgspec.Struct):
@@ -12235,27 +12228,26 @@ answer, row or question, or system/question, or the columns question, gold and p
         return lines
 
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:  # noqa: ARG002
-        judges = self.judges
-        people = self.people
         self.kind = choose_kind(self.raters)
         for rater in self.raters:
-            keeps_all = self.options.all_decisions or rater not in judges
+            keeps_all = self.options.all_decisions or rater not in self.judges
             rater.choose_decisions(self.kind, keeps_unjudged=keeps_all)
-        items = collect_items(judges, self.kind)
+        items = collect_items(self.judges, self.kind)
         self.apart = list_disagreements(items)
         self.shown = self.apart[: max(0, self.options.samples)]
-        self.all = measure_group(judges, items, self.kind)
+        self.all = measure_group(self.judges, items, self.kind)
         sources = sorted({item.source for item in items})
         self.sources = {}
         for source in sources if len(sources) > 1 else ():
             own = [item for item in items if item.source == source]
-            self.sources[source] = measure_group(judges, own, self.kind)
-        self.compared = list(judges)
-        if people:
-            self.compared.append(join_people(people))
-            self.with_people = compare_people(judges, people, self.kind)
-        if len(people) > 1:
-            self.among_people = measure_group(people, collect_items(people, self.kind), self.kind)
+            self.sources[source] = measure_group(self.judges, own, self.kind)
+        self.compared = list(self.judges)
+        if self.people:
+            self.compared.append(join_people(self.people))
+            self.with_people = compare_people(self.judges, self.people, self.kind)
+        if len(self.people) > 1:
+            items = collect_items(self.people, self.kind)
+            self.among_people = measure_group(self.people, items, self.kind)
 
     def results(self) -> Iterator[OutputFile]:
         yield OutputFile(self.options.out, functools.partial(render_results, self.build_document()))
@@ -12286,12 +12278,8 @@ answer, row or question, or system/question, or the columns question, gold and p
             document["disagreements"].append(row)
         if self.people:
             pairs = [pair.build_row() for pair in self.with_people.pairs]
-            document["people"] = {
-                **rows[n],
-                **self.with_people.counts,
-                "judges": pairs[:n],
-                "votes": pairs[n:],
-            }
+            document["people"] = {**rows[n], **self.with_people.counts}
+            document["people"] |= {"judges": pairs[:n], "votes": pairs[n:]}
         if self.among_people:
             document["people"]["among_people"] = self.among_people.build_block()
         return document
@@ -12395,8 +12383,10 @@ def read_raters(paths: Iterable[str], folder: str | None, problems: list[str]) -
         if not rows and not found:
             found.append(describe_undecided(file))
         problems += found
+        own = stem if suffix or path in subfolders else ""  # the source of a file that has one
         for row in rows:
-            row.source = choose_source(row, stem if suffix or path in subfolders else "")
+            texts = map(format_plain, ["" if own else row.source, row.source_file, row.run_name, own])
+            row.source = cut_text(next((text for text in texts if text and text.strip()), ""))
             rater_name = fold_cell(format_plain(row.rater) or "") or name
             rater = raters.setdefault(rater_name, Rater(rater_name))
             rater.rows.append(row)
@@ -12410,12 +12400,6 @@ def describe_undecided(file: FileData) -> str:
     fields = shorten_names(list(only_dict(first.data))) or "nothing"
     expected = "score, correct, a column for each rater, or a split's llm_judge"
     return f"{file.name}:1: no decisions: expected {expected}, found {fields}"
-
-
-def choose_source(row: DecisionRow, own: str) -> str:
-    """Return the source that a row names. `own` is that of a file which has one source."""
-    texts = map(format_plain, ["" if own else row.source, row.source_file, row.run_name, own])
-    return cut_text(next((text for text in texts if text and text.strip()), ""))
 
 
 def parse_decisions(file: FileData, problems: list[str]) -> tuple[str, list[DecisionRow]]:
@@ -12475,14 +12459,6 @@ def list_ratings(file: FileData, problems: list[str]) -> list[JsonRow]:
 def split_by_rater(row: JsonRow) -> list[JsonRow]:
     raters = [name for name in row.data if fold_name(name) not in OTHER_COLUMNS]
     return [row._replace(data={**row.data, "rater": name, "score": row.data[name]}) for name in raters]
-
-
-NUMBER = r"[-+]?\d*\.?\d+(e[-+]?\d\d?)?"
-OTHER_COLUMNS = {  # that are no rater's
-    *map(fold_name, flatten(Item.aliases[field] for field in ("question", "gold", "options", "prediction"))),
-    *map(fold_name, DecisionRow.__struct_fields__),
-    *("answer", "goldanswer", "note", "reason", "submission", *(f"level{level}" for level in RUBRIC_LEVELS)),
-}
 
 
 def list_decisions(raters: Iterable[Rater]) -> list[DecisionRow]:
@@ -12610,7 +12586,8 @@ def compare_pairs(
         missing = {index for index in pair if item.ratings[index] is None}
         if not missing:
             rated.append(RatedItem(item.source, item.texts, [item.ratings[index] for index in pair]))
-        n_contradicted += bool(missing) and missing <= item.contradicted
+        elif missing <= item.contradicted:
+            n_contradicted += 1
     values = np.array([item.ratings for item in rated], np.float64).reshape(-1, 2)
     widths = {rate: 0.0}
     if values.max(initial=0) > 1:  # from 0 to 1 all ratings are within 1
@@ -12635,11 +12612,8 @@ def measure_ratings(
     correction: int | None = None,
     clustered_by: str = "questions",
 ) -> list[Mean]:
-    """Return the shares of pairs of ratings that differ by no more than each width, and the coefficient.
-
-    Items with the same first text are a cluster. With a `correction` the order of raters does not matter.
-    """
-    questions = [item.texts[0] for item in rated]
+    """Return the shares of pairs of ratings that differ by no more than each width, and the coefficient."""
+    questions = [item.texts[0] for item in rated]  # the clusters
     encoded = encode_ratings((item.ratings for item in rated), questions)
     n_values = len(encoded.values)
     if n_values > MAX_RATING_VALUES:
@@ -12680,9 +12654,10 @@ def compare_vote(names: dict[str, str], known: Iterable[RatedItem], n_judges: in
     for item in known:
         given = [rating for rating in item.ratings[:n_judges] if rating is not None]
         [(winner, count)] = Counter(given).most_common(1) or [(0.0, 0)]
+        is_won = 2 * count > len(given) if is_majority else count == len(given)
         if len(given) < (2 if is_majority else n_judges):
             left_out["fewer_judges"] += bool(given)
-        elif 2 * count <= len(given) if is_majority else count < len(given):
+        elif not is_won:
             left_out["left_out"] += 1
         else:
             voted.append(RatedItem(item.source, item.texts, [winner, *item.ratings[n_judges:]]))
@@ -12747,14 +12722,6 @@ def describe_disagreement(item: RatedItem, judges: Sequence[Rater], is_page: boo
             shown = ("yes" if rating else "no") if isinstance(rating, bool) else f"{rating:g}"
             ratings.append(f"{judge.name} {shown}{f' ({reason})' if is_page and reason else ''}")
     return f"{', '.join(texts)}: {', '.join(ratings)}"
-
-
-AGREEMENT_HEADER = [
-    *("source", "judge", "with", "items", "ratings", "too_kind", "too_strict"),
-    *(f"{measure.name}{end}" for measure in AGREEMENT_MEASURES for end in ("", "_low", "_high")),
-    *("fleiss_kappa", "krippendorff_alpha", "fleiss_kappa_low", "fleiss_kappa_high"),
-    *("krippendorff_alpha_low", "krippendorff_alpha_high", "questions", "contradicted"),
-]
 
 
 # ------------------------------------------------------------------ 17. Summaries
@@ -13034,7 +13001,7 @@ def join_words(text: str) -> str:
     return " ".join(text.split())
 
 
-# -- Statistics
+# -- Statistics, plots and web metrics
 
 
 class Spread(Description, kw_only=True):
@@ -13142,8 +13109,6 @@ class PlotSummaries(Command):
 
 
 class MeasureWeb(Command):
-    """Measure what web documents add to retrieval from the corpus."""
-
     options: SummaryOptions
     results_title = "Web metrics"
 
@@ -13269,6 +13234,7 @@ class GeneratePredictions(Command):
         return code
 
     def read(self) -> None:
+        # `run` has each model read again
         self.shown: dict[str, ShownSentences] = {}  # in prompts, by question ID
         self.rows: dict[str, dict[str, Any]] = {}  # predictions
         self.failures: dict[str, str] = {}
@@ -13455,8 +13421,7 @@ def number_sentences(document: Document) -> Sentences:
     """Return a document's sentences; a plain text is split into S1, S2, ... after each ".", "!" and "?"."""
     if document.sentences is not None:
         return document.sentences
-    text = document.text.strip()
-    parts = re.split(r"(?<=[.!?])\s+", text)
+    parts = re.split(r"(?<=[.!?])\s+", document.text.strip())
     return {f"S{number}": part for number, part in enumerate(parts, start=1) if part}
 
 
@@ -13560,8 +13525,8 @@ class DraftQuestions(Command):
             document = join_sentences(sentences)
             for number in range(1, count + 1):
                 kind = self.options.kinds[(number - 1) % len(self.options.kinds)]
-                task = DRAFT_TASKS[kind]
-                texts = {"sentences": document, "task": task, "number": str(number), "count": str(count)}
+                texts = {"sentences": document, "task": DRAFT_TASKS[kind]}
+                texts |= {"number": str(number), "count": str(count)}
                 requests.append(Request(kind, doc_id, len(requests), "draft", texts, number))
         return requests
 
@@ -13665,8 +13630,7 @@ class Results(dict[str, dict[str, Any]]):
         super().__init__(msgspec.to_builtins(content, enc_hook=list))
         self._means = means
         self._measures = measures
-        self._header = header
-        self._rows = list(rows)
+        self._rows = [dict(zip(header, row, strict=True)) for row in rows]
 
     def __repr__(self) -> str:
         rows: list[MeansRow] = [([name], dict(means)) for name, means in self._means.items()]
@@ -13678,7 +13642,7 @@ class Results(dict[str, dict[str, Any]]):
         A measure that the question does not have is None. An answer whose judging failed has scores of 0, as
         in the means, and says why in `failure`.
         """
-        return [dict(zip(self._header, row, strict=True)) for row in self._rows]
+        return [dict(row) for row in self._rows]
 
     def summary(self) -> list[dict[str, Any]]:
         """Return a flat dict per system and measure, for `pandas.DataFrame`.
@@ -13926,7 +13890,7 @@ def run_silently(
     return command.collect_results()
 
 
-# -- Functions
+# -- Functions of the user's own
 
 
 class Bounds(NamedTuple):
@@ -13984,7 +13948,7 @@ def call_function(
         return list(pool.map(call, arguments, places))
 
 
-def measure_function(name: str) -> Measure:
+def build_function_measure(name: str) -> Measure:
     """Return the measure of a function of the user's own, which may return any number."""
     return Measure(name, name, lowest=-math.inf, highest=math.inf)
 
@@ -14128,9 +14092,7 @@ def parse_command(argv: Iterable[str]) -> Command:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are shown as all others of this program."""
-
-    def error(self, message: str) -> NoReturn:
+    def error(self, message: str) -> NoReturn:  # shown as all others of this program
         raise UsageError(message)
 
 
@@ -14186,6 +14148,7 @@ def list_needs(options: Options) -> Iterator[tuple[str, str, object]]:
     if isinstance(options, AnswerOptions):
         methods = {*(options.methods or DEFAULT_METHODS)}
         is_judged = options.criteria or methods & {"llm_judge", "hybrid"}
+        has_similarity = any(METHODS[name].needs_similarity for name in methods)
         judging = f"{calls} judge_top generator auto_diverse_judge diverse_judge"
         yield judging, "something to judge, such as --method llm_judge or --criteria", is_judged
         yield "auto_diverse_judge diverse_judge", "no --model", not options.judge_model
@@ -14193,11 +14156,7 @@ def list_needs(options: Options) -> Iterator[tuple[str, str, object]]:
         yield "normalize", "--method exact", methods & {"exact", "keyword", "llm_judge", "hybrid"}
         yield "threshold", "--method semantic_fixed", "semantic_fixed" in methods
         yield "validation tune_by", "--method semantic_dynamic", "semantic_dynamic" in methods
-        yield (
-            "embedding_model",
-            "--method similarity",
-            any(METHODS[name].needs_similarity for name in methods),
-        )
+        yield "embedding_model", "--method similarity", has_similarity
     if isinstance(options, SummaryOptions):
         judging = f"{calls} dry_run summary_file report"
         yield f"{judging} web_metrics", "no --plot", not options.plot
