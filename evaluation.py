@@ -10777,9 +10777,9 @@ def list_document_lines(
 
 # ------------------------------------------------------------------ 15. Free answers
 
-# In: rows of question, gold answer and answer, or a split. Out: the scores of each configuration by methods
-# and criteria, compared; summaries use the same (section 17). Read first: METHODS, GradeItems,
-# GradeAnswers.
+# In: rows of question, gold answer and answer, or a split. Out: the scores of each configuration (of a
+# system, with a file of answers) by methods and criteria, compared; summaries use the same (section 17).
+# Read first: METHODS, GradeItems, GradeAnswers.
 
 JUDGE_SUFFIX = "__judge-"  # in the names of the files of every judge but the default one; its name follows
 DIVERSE_JUDGES = ("openai/gpt-oss-20b", "qwen/qwen3.6-27b")  # by Groq, of different families
@@ -10818,8 +10818,7 @@ class GradedItem(Judged):
         return self.item.question or self.item.id
 
     @property
-    def gold(self) -> str:
-        """The main gold answer; "" without any."""
+    def gold(self) -> str:  # the main gold answer; "" without any
         return "".join(self.item.accepted[:1])
 
     @property
@@ -10840,8 +10839,6 @@ class GradedItem(Judged):
 
 
 class Configuration(msgspec.Struct):
-    """The answers of one configuration of a system."""
-
     name: str
     file: InputFile
     answers: list[GradedItem]
@@ -11202,6 +11199,9 @@ def parse_pair(known: Collection[str], form: str, text: str) -> tuple[str, str]:
     return name, value
 
 
+parse_family = functools.partial(parse_pair, list(FAMILIES.values()), "FAMILY=MODEL")
+
+
 class StudyOptions(Options):
     group = "studies of methods and judges"
 
@@ -11217,11 +11217,7 @@ class StudyOptions(Options):
     generator: str | None = option(None, "the model that gave the answers", metavar="MODEL")
     auto_diverse_judge: bool = option(False, "choose a judge of another family than the generator")
     diverse_judge: Sequence[tuple[str, str]] = option(
-        (),
-        "the judge for a family of generators",
-        nargs="+",
-        type=functools.partial(parse_pair, list(FAMILIES.values()), "FAMILY=MODEL"),
-        metavar="FAMILY=MODEL",
+        (), "the judge for a family of generators", nargs="+", type=parse_family, metavar="FAMILY=MODEL"
     )
     reference_check: bool = option(False, "grade the gold answers: all must be perfect")
 
@@ -11264,8 +11260,7 @@ def explain_answers() -> str:
         "other": "keywords; category; correct (a person's yes or no); model; latency_ms",
     }
     for field, text in fields.items():
-        line = f"  {field:18} {text}"
-        rows.append(textwrap.fill(line, CONSOLE_WIDTH, subsequent_indent=" " * 21))
+        rows.append(textwrap.fill(f"  {field:18} {text}", CONSOLE_WIDTH, subsequent_indent=" " * 21))
     return "\n".join(rows)
 
 
@@ -11476,8 +11471,7 @@ class GradeAnswers(GradeItems):
 
     def rank(self, name: str) -> dict[str, int | None]:
         """Sort the configurations by a measure, best first, and return their ranks."""
-        averages = {row.name: mean(row.list_scores(name)) for row in self.configurations}
-        ranks = rank_systems(averages)
+        ranks = rank_systems({row.name: mean(row.list_scores(name)) for row in self.configurations})
         self.configurations = sorted(self.configurations, key=lambda row: ranks[row.name] or math.inf)
         return ranks
 
@@ -11858,8 +11852,7 @@ def read_configurations(
                 warnings = [*split.warnings, *system.warnings]
                 configurations.append(Configuration(system.name, system.file, answers, warnings))
         else:
-            file = read_file(path, problems)
-            configurations += read_answer_file(Path(path).stem, file, options, problems)
+            configurations += read_answer_file(Path(path).stem, read_file(path, problems), options, problems)
     for name, file in sources.items():
         configurations += read_answer_file(name, file, options, problems)
     if problems:
@@ -11930,7 +11923,6 @@ def pick_rows(
 
 
 def has_answer_field(row: JsonRow) -> bool:
-    """Return whether a row has a field for the system's answer, which may be blank."""
     names = find_shapes(rename_fields(Item, only_dict(row.data))).keys()
     has_gold = not names.isdisjoint(GOLD_NAMES)
     return not names.isdisjoint(Item.aliases["prediction"]) or (has_gold and "answer" in names)
@@ -11950,8 +11942,6 @@ def find_missing_texts(answers: Sequence[GradedItem], is_judged: bool) -> list[W
 
 
 class StoredAnswers(Record):
-    """Earlier results of one configuration, as far as they are read."""
-
     configuration: Name
     detailed_results: list[dict[str, Any]]
     judge_model: str = ""
@@ -12246,8 +12236,7 @@ answer, row or question, or system/question, or the columns question, gold and p
             self.compared.append(join_people(self.people))
             self.with_people = compare_people(self.judges, self.people, self.kind)
         if len(self.people) > 1:
-            items = collect_items(self.people, self.kind)
-            self.among_people = measure_group(self.people, items, self.kind)
+            self.among_people = measure_group(self.people, collect_items(self.people, self.kind), self.kind)
 
     def results(self) -> Iterator[OutputFile]:
         yield OutputFile(self.options.out, functools.partial(render_results, self.build_document()))
@@ -12259,8 +12248,7 @@ answer, row or question, or system/question, or the columns question, gold and p
         n = len(self.judges)
         rows = []
         for rater in self.compared:
-            files = [file.named for file in rater.files]
-            rows.append({"judge": rater.name, **rater.counts, "files": files})
+            rows.append({"judge": rater.name, **rater.counts, "files": [file.named for file in rater.files]})
         document: dict[str, Any] = {
             "program_version": VERSION,
             "compared": self.kind,
@@ -12685,9 +12673,7 @@ def build_group_part(title: str, group: Agreement) -> Part:
     return build_pairs_part(title, ["Pair", "Items"], group.pairs, lines)
 
 
-def build_pairs_part(
-    title: str, header: Sequence[str], pairs: Iterable[Agreement], lines: Sequence[str]
-) -> Part:
+def build_pairs_part(title: str, header: list[str], pairs: Iterable[Agreement], lines: list[str]) -> Part:
     rows: list[MeansRow] = []
     notes = []
     for pair in pairs:
@@ -13122,8 +13108,7 @@ class MeasureWeb(Command):
             raise UsageError(f"no {WEB_FILE} or {MERGED_FILE} with a k of {', '.join(map(str, WEB_DEPTHS))}")
 
     def warnings(self) -> list[WarningRecord]:
-        pairs = itertools.product(self.metrics, (WEB_FILE, MERGED_FILE))
-        files = [pattern.format(k=k) for k, pattern in pairs]
+        files = [form.format(k=k) for k, form in itertools.product(self.metrics, (WEB_FILE, MERGED_FILE))]
         missing = [file for file in files if not os.path.lexists(file)]
         return [WarningRecord(f"{file} is not there: its metrics are left out") for file in missing]
 
@@ -13261,8 +13246,7 @@ class GeneratePredictions(Command):
             rows = [(question.question_id, question.question) for question in questions]
             path = source.file
         else:
-            file = read_file(path, problems)
-            items = parse_items(list_item_rows(file, problems), problems)
+            items = parse_items(list_item_rows(read_file(path, problems), problems), problems)
             self.dataset = [item for item in items if item.question]
             self.left_out = [item.id for item in items if not item.question]
             rows = [(item.id, item.question) for item in self.dataset]
@@ -13614,6 +13598,7 @@ def find_broken_rule(draft: Mapping[str, Any], sentences: Sentences) -> str:
 OwnMeasure: TypeAlias = Callable[[Question, Prediction], "float | None"]
 ItemFunction: TypeAlias = Callable[[Item], "float | None"]
 OwnCriteria: TypeAlias = Mapping[str, str] | Sequence[CriterionValue]  # a dict has names and questions
+Grading: TypeAlias = GradeSplit | GradeAnswers
 
 
 class Results(dict[str, dict[str, Any]]):
@@ -13852,7 +13837,7 @@ def list_criterion_values(criteria: OwnCriteria) -> Sequence[CriterionValue]:
 
 
 def run_silently(
-    command: GradeSplit | GradeAnswers,
+    command: Grading,
     judge: object,
     bounds: Bounds,
     measures: Mapping[str, Callable[..., float | None]],
@@ -13905,9 +13890,7 @@ SHARE_BOUNDS = Bounds(0, 1, "a score from 0 to 1, True, False or None")
 NO_SCORE = Failure("not judged by the function", asked=False)
 
 
-def ask_function(
-    command: GradeSplit | GradeAnswers, judge: Callable[..., object], bounds: Bounds
-) -> tuple[Outcomes, Judging]:
+def ask_function(command: Grading, judge: Callable[..., object], bounds: Bounds) -> tuple[Outcomes, Judging]:
     name = getattr(judge, "__name__", type(judge).__name__)
     requests = repeat_requests(command.requests(), command.options.repeats)
     places = [f"{name}: {request.system}, {request.item_id}" for request in requests]
@@ -13953,9 +13936,7 @@ def build_function_measure(name: str) -> Measure:
     return Measure(name, name, lowest=-math.inf, highest=math.inf)
 
 
-def add_own_scores(
-    system: str, answers: Sequence[GradedAnswer | GradedItem], command: GradeSplit | GradeAnswers
-) -> None:
+def add_own_scores(system: str, answers: Sequence[GradedAnswer | GradedItem], command: Grading) -> None:
     """Add the scores of a system's answers by measures of the user's own. A missing answer is a miss."""
     asked = [answer for answer in answers if answer.arguments]
     arguments = [answer.arguments for answer in asked]
@@ -13974,8 +13955,7 @@ def add_extra_fields(systems: Iterable[System]) -> None:
     """Read files again for the fields that this program does not know. Only functions of users need them."""
     known = Prediction.__struct_encode_fields__
     for system in systems:
-        file = read_file(system.file.file, [])
-        for question_id, row in split_predictions(file, KeyFilter(())).items():
+        for question_id, row in split_predictions(read_file(system.file.file, []), KeyFilter(())).items():
             prediction = system.predictions.rows.get(question_id)
             if prediction is not None:
                 fields = parse_row(dict[str, Any], row, []) or {}
@@ -14125,15 +14105,15 @@ def add_options(parser: Parser, options_type: type[Options]) -> None:
         group = parser.add_argument_group(title) if title else parser
         for name, declared in vars(owner).items():
             if isinstance(declared, Option) and getattr(options_type, name) is declared:
-                flags = declared.flags or [name_flag(name)]
+                flags = list_flags(name, declared)
                 target: dict[str, Any] = {"dest": name} if flags[0].startswith("-") else {}
                 group.add_argument(flags[0], **target, **declared.settings)
                 for flag in flags[1:]:  # of before
                     group.add_argument(flag, **target, **{**declared.settings, "help": argparse.SUPPRESS})
 
 
-def name_flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+def list_flags(name: str, declared: Option) -> Sequence[str]:
+    return declared.flags or [f"--{name.replace('_', '-')}"]
 
 
 def list_needs(options: Options) -> Iterator[tuple[str, str, object]]:
@@ -14172,7 +14152,7 @@ def check_needs(options: Options) -> None:
         for name in () if is_met else names.split():
             declared = getattr(type(options), name)
             if isinstance(declared, Option) and getattr(options, name) != declared.settings["default"]:
-                problems.append(f"{[*declared.flags, name_flag(name)][0]}: it needs {need}")
+                problems.append(f"{list_flags(name, declared)[0]}: it needs {need}")
     if problems:
         raise UsageError("; ".join(problems))
 
