@@ -11311,7 +11311,7 @@ class GradeAnswers(GradeItems):
             self.earlier_run = read_stored_answers(read_file(options.baseline, problems), problems)
         if problems:
             raise InputError(problems)
-        self.choose_gate()
+        self.prepare_gate()
         self.setup = self.build_setup()
         if not self.sources:
             self.check_results()
@@ -11366,8 +11366,8 @@ class GradeAnswers(GradeItems):
                 notes.append(WarningRecord(f"the family of {generator} is unknown: it may be the judge's."))
         return [*notes, *warn_about_family(options.judge_model or DEFAULT_JUDGE_MODEL, self.generators)]
 
-    def choose_gate(self) -> None:
-        """Choose what is tested against the baseline. Raises UsageError if that is of other files."""
+    def prepare_gate(self) -> None:
+        """Choose what is tested against the earlier run. Raises UsageError if that is of other files."""
         run = self.earlier_run
         if run and len(self.names) > 1 and run.name not in self.names:
             raise UsageError(f"--baseline: it has the results of {run.name}, which is none of the files")
@@ -11493,9 +11493,8 @@ class GradeAnswers(GradeItems):
             others = [name for name in self.names if name not in names]
             judged = f"Judged are the {self.choice}: {', '.join(names)}"
             return [judged, f"Not judged (see --judge-top): {shorten_names(others)}"]
-        if len(names) > USUAL_JUDGE_TOP:
-            return [f"All {len(names)} files are judged (see --judge-top)"]
-        return []
+        is_large = len(names) > USUAL_JUDGE_TOP
+        return [f"All {len(names)} files are judged (see --judge-top)"] if is_large else []
 
     def find_arguments(self, request: Request) -> tuple[Item]:
         configuration = self.configurations[self.names.index(request.system)]
@@ -11503,7 +11502,7 @@ class GradeAnswers(GradeItems):
 
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:
         super().grade(outcomes, judging)
-        self.compare_with_baseline()
+        self.compare_with_earlier_run()
         means = {configuration.name: configuration.means for configuration in self.configurations}
         self.low_means, self.unmeasured = find_low_means(self.options, means, self.measures, needs_all=True)
         self.is_done = super().is_complete()
@@ -11520,7 +11519,7 @@ class GradeAnswers(GradeItems):
         if self.options.reference_check:
             self.imperfect = list(self.find_imperfect())
 
-    def compare_with_baseline(self) -> None:
+    def compare_with_earlier_run(self) -> None:
         if self.earlier_run is None:
             return
         position = self.names.index(self.earlier_run.name) if len(self.names) > 1 else 0
@@ -12225,7 +12224,7 @@ answer, row or question, or system/question, or the columns question, gold and p
         items = collect_items(self.judges, self.kind)
         self.apart = list_disagreements(items)
         self.shown = self.apart[: max(0, self.options.samples)]
-        self.all = measure_group(self.judges, items, self.kind)
+        self.among_judges = measure_group(self.judges, items, self.kind)
         sources = sorted({item.source for item in items})
         self.sources = {}
         for source in sources if len(sources) > 1 else ():
@@ -12253,7 +12252,7 @@ answer, row or question, or system/question, or the columns question, gold and p
             "program_version": VERSION,
             "compared": self.kind,
             "judges": rows[:n],
-            "all": self.all.build_block(),
+            "all": self.among_judges.build_block(),
             "sources": {source: group.build_block() for source, group in self.sources.items()},
             "items_apart": len(self.apart),
             "disagreements": [],
@@ -12284,8 +12283,8 @@ answer, row or question, or system/question, or the columns question, gold and p
         weights = " with quadratic weights" if self.kind == "score" else ""
         how = f"{IN_BRACKETS}, from {MIN_CLUSTERS} questions on: by questions; of coefficients a bootstrap."
         parts = [Part("Agreement between judges", header, rows, [how, f"Kappa is Cohen's{weights}."])]
-        if self.all.pairs:
-            parts.append(build_group_part("All items", self.all))
+        if self.among_judges.pairs:
+            parts.append(build_group_part("All items", self.among_judges))
         sources = [row for row in self.sources.items() if row[1].counts["items_of_several"]]
         if len(sources) > MAX_SOURCES_SHOWN and not is_page:
             note = f"{len(sources)} sources: those with the lowest alpha follow, the results file has all."
@@ -12310,7 +12309,7 @@ answer, row or question, or system/question, or the columns question, gold and p
 
     def list_rows(self) -> Iterator[list[object]]:
         rows = [("", pair) for pair in self.with_people.pairs]
-        for source, group in {"": self.all, **self.sources}.items():
+        for source, group in {"": self.among_judges, **self.sources}.items():
             rows += [(source, found) for found in (*group.pairs, group)]
         for source, found in rows:
             cells = {"judge": "all", "source": source, **found.build_row()}
@@ -12324,7 +12323,7 @@ answer, row or question, or system/question, or the columns question, gold and p
             own = sorted({row.source or "(none)" for row in rater.rows})
             sources[rater.name] = f"{rater.name} has {shorten_names(own)}"
         warnings = []
-        for pair in (*self.all.pairs, *self.with_people.pairs[: len(self.judges)]):
+        for pair in (*self.among_judges.pairs, *self.with_people.pairs[: len(self.judges)]):
             if not pair.counts["items"]:
                 apart = f"{' and '.join(pair.names.values())} have no item in common"
                 found = ", ".join(sources[name] for name in pair.names.values())
@@ -12758,10 +12757,10 @@ class SummaryOptions(JudgeOptions):
     def folder(self) -> str:
         return self.output_dir or SUMMARY_RESULTS
 
-    def choose(self, n_rows: int) -> list[int]:
-        """Return the positions of the rows that count: all, or those of --indices, and of these the first."""
-        indices = range(n_rows) if self.indices is None else self.indices
-        return [index for index in dict.fromkeys(indices) if 0 <= index < n_rows][: self.limit]
+    def choose(self, rows: Sequence[T]) -> list[T]:
+        """Return the rows that count: all, or those of --indices, and of these the first."""
+        indices = range(len(rows)) if self.indices is None else self.indices
+        return [rows[index] for index in dict.fromkeys(indices) if 0 <= index < len(rows)][: self.limit]
 
 
 class SummaryFile(Configuration):
@@ -12844,7 +12843,7 @@ class JudgeSummaries(GradeItems):
         web = self.read_web_documents(k, problems) if kind == "merged" else None
         rows = list(parse_rows(Summary, file, problems).values())
         cases: defaultdict[str, list[str]] = defaultdict(list)
-        for row in [rows[index] for index in self.options.choose(len(rows))]:
+        for row in self.options.choose(rows):
             perspectives = flatten(claim.perspectives for claim in row.claims)
             arguments = [perspective.text for perspective in perspectives]
             if any(re.match(GENERATION_ERRORS[kind], text) for text in arguments):
@@ -13070,8 +13069,8 @@ class PlotSummaries(Command):
         for path in list_paths(self.options.plot):
             if not path.endswith("_statistics.json"):  # a pattern may match what was written here
                 file = read_file(path, problems)
-                rows = [*parse_rows(ScoredSummary, file, problems).values()]
-                self.files[file.source] = [rows[index] for index in self.options.choose(len(rows))]
+                all_rows = list(parse_rows(ScoredSummary, file, problems).values())
+                self.files[file.source] = self.options.choose(all_rows)
         for source, rows in self.files.items():
             if not any(score is not None for row in rows for score in row.scores.values()):
                 problems.append(f"{source.file}: no scores to draw")
@@ -13226,7 +13225,7 @@ class GeneratePredictions(Command):
         self.n_unknown = 0  # cited sentences that the prompt did not have
         self.left_out: list[str] = []  # rows of a dataset without a question
         problems: list[str] = []
-        self.questions = self.read_questions(problems)
+        self.questions = self.index_questions(problems)
         self.documents: dict[str, Sentences] = {}  # to search in
         texts = {}
         if self.options.pipeline != "llm":
@@ -13237,7 +13236,7 @@ class GeneratePredictions(Command):
             raise InputError(problems)
         self.retrieved = search_texts(texts, list(self.questions.values()), self.options.top_k)
 
-    def read_questions(self, problems: list[str]) -> dict[str, str]:
+    def index_questions(self, problems: list[str]) -> dict[str, str]:
         """Return the questions by ID, of a split or of a dataset as `answers` reads it."""
         path = self.options.split
         self.dataset: list[Item] = []  # none for a split
@@ -13511,6 +13510,7 @@ class DraftQuestions(Command):
                 kind = self.options.kinds[(number - 1) % len(self.options.kinds)]
                 texts = {"sentences": document, "task": DRAFT_TASKS[kind]}
                 texts |= {"number": str(number), "count": str(count)}
+                # A draft has a kind where an answer has a system
                 requests.append(Request(kind, doc_id, len(requests), "draft", texts, number))
         return requests
 
@@ -14162,9 +14162,10 @@ def check_split(options: InputOptions | GenerateOptions, arguments: Sequence[str
     split = options.split
     for text in () if split in arguments else filter(is_split, arguments):
         raise UsageError(f"{text} was read as the value of an option: name the split first")
-    # Predictions can be checked without the questions.
-    is_enough = isinstance(options, CheckOptions) and (options.submissions or glob.glob(f"{split}*"))
-    if not is_enough and (find_home() if is_split(split) else isinstance(options, InputOptions)):
+    if isinstance(options, CheckOptions) and (options.submissions or glob.glob(f"{split}*")):
+        return  # predictions can be checked without the questions
+    # A usual split may have its questions in the program's own folder; `generate` takes any file
+    if find_home() if is_split(split) else isinstance(options, InputOptions):
         raise UsageError(f"no questions of {split}{advise_on_split(split)}")
 
 
