@@ -6551,10 +6551,11 @@ class Option(NamedTuple):
 
 def option(default: Any, help_text: str, *flags: str, **settings: Any) -> Any:
     """Return an Option, whose flag is the attribute's name with dashes by default; False makes a switch."""
-    choices = settings.pop("choices", ())
     if default is False:
-        settings["action"] = "store_true"
-    elif choices:
+        return Option(flags, {"default": False, "help": help_text, "action": "store_true", **settings})
+    settings = {"metavar": "NAME", **settings}
+    choices = settings.pop("choices", ())
+    if choices:
         help_text += f": {', '.join(choices)}"
         # With `choices` argparse suggests nothing before Python 3.14.
         settings["type"] = functools.partial(parse_known, choices)
@@ -6660,7 +6661,7 @@ class GateOptions(Options):
         None, "compare with these earlier results; exit code 1 if a system is worse", metavar="FILE"
     )
     gate: Sequence[str] = option(
-        (), "the measures that may not be worse, as in recall@1 f1 (default: all)", nargs="+", metavar="NAME"
+        (), "the measures that may not be worse, as in recall@1 f1 (default: all)", nargs="+"
     )
 
 
@@ -6736,7 +6737,6 @@ class JudgeOptions(Options):
         f"use this model only (default: the journal's, or {DEFAULT_JUDGE_MODEL})",
         "--model",
         "--judge-model",
-        metavar="NAME",
     )
     dry_run: bool = option(False, "show calls, tokens and price; send nothing")
     price: Sequence[float] | None = option(
@@ -6781,7 +6781,7 @@ class InputOptions(Options):
     group = "input"
 
     split: str = option(SPLITS[0], "whose questions (default: train)", "split", nargs="?", metavar="SPLIT")
-    systems: Sequence[str] | None = option(None, "read these systems only", nargs="+", metavar="NAME")
+    systems: Sequence[str] | None = option(None, "read these systems only", nargs="+")
     submissions: Sequence[str] | None = option(
         None, "read the submission in each folder", "--submissions", "--outputs", nargs="+", metavar="DIR"
     )
@@ -7734,7 +7734,7 @@ class SplitOptions(InputOptions, JudgeOptions, GateOptions):
     follows_journal = True
 
     judge: Sequence[str] | None = option(
-        None, "judge these systems (default: all but simple; of submissions all)", nargs="*", metavar="NAME"
+        None, "judge these systems (default: all but simple; of submissions all)", nargs="*"
     )
     judge_support: bool = option(False, argparse.SUPPRESS)  # of before: --criteria support
     criteria: Sequence[CriterionValue] = option(
@@ -7832,7 +7832,7 @@ class GradeSplit(Command):
         for criterion in criteria:
             blocks.setdefault(criterion.block, [criterion.measure])
         if self.functions:
-            blocks["measures"] = [measure_function(name) for name in self.functions]
+            blocks["measures"] = [build_function_measure(name) for name in self.functions]
         split = read_split(self.options.split, problems, self.options.root)
         return split._replace(criteria=criteria, blocks=blocks)
 
@@ -10492,9 +10492,9 @@ def list_document_lines(
 
 # ------------------------------------------------------------------ 15. Free answers
 
-# In: rows of question, gold answer and answer, or a split. Out: the scores of each configuration by methods
-# and criteria, compared; summaries use the same (section 17). Read first: METHODS, GradeItems,
-# GradeAnswers.
+# In: rows of question, gold answer and answer, or a split. Out: the scores of each configuration (of a
+# system, with a file of answers) by methods and criteria, compared; summaries use the same (section 17).
+# Read first: METHODS, GradeItems, GradeAnswers.
 
 JUDGE_SUFFIX = "__judge-"  # in the names of the files of every judge but the default one; its name follows
 DIVERSE_JUDGES = ("openai/gpt-oss-20b", "qwen/qwen3.6-27b")  # by Groq, of different families
@@ -10503,6 +10503,15 @@ SEMANTIC_THRESHOLDS = tuple(percent / 100 for percent in range(50, 91, 5))  # th
 PROXY_SIMILARITY = 0.9  # above it an answer counts as correct if no person has judged any
 HYBRID_ACCEPTS = 0.9  # an answer of this similarity is right, without a judge
 HYBRID_REJECTS = 0.5  # one below it is wrong
+SAME_AS_GOLD = Judgement(1, "The same as a gold answer.", is_certain=True)
+USUAL_JUDGE_TOP = 5  # files that are judged if there are more
+DEFAULT_METHODS = ("exact", "keyword", "f1")
+TUNING_OPTIONS = ("threshold", "validation", "embedding_model")
+SETUP_OPTIONS = ("methods", "protocol", "normalize", *TUNING_OPTIONS, "judge_top", "repeats")
+COLUMN_FIELDS = ("rows", "system", *(name for name in Item.__struct_fields__ if name != "extra"))
+ANSWER_COLUMNS = (  # of each answer, in results and CSV
+    *("id", "category", "input", "gold", "prediction", "correct", "reasoning", "decision_method", "failure"),
+)
 
 
 class GradedItem(Judged):
@@ -10524,8 +10533,7 @@ class GradedItem(Judged):
         return self.item.question or self.item.id
 
     @property
-    def gold(self) -> str:
-        """The main gold answer; "" without any."""
+    def gold(self) -> str:  # the main gold answer; "" without any
         return "".join(self.item.accepted[:1])
 
     @property
@@ -10537,7 +10545,7 @@ class GradedItem(Judged):
         return self.item.id
 
     @property
-    def arguments(self) -> tuple[Any, ...]:
+    def arguments(self) -> tuple[Any, ...]:  # that measures of the user's own receive
         return () if is_blank(self.item.prediction) else (self.item,)
 
     @property
@@ -10546,8 +10554,6 @@ class GradedItem(Judged):
 
 
 class Configuration(msgspec.Struct):
-    """The answers of one configuration of a system."""
-
     name: str
     file: InputFile
     answers: list[GradedItem]
@@ -10567,8 +10573,8 @@ class Configuration(msgspec.Struct):
 
 def score_exact(answer: GradedItem, options: AnswerOptions) -> float:
     item = answer.item
-    is_match = exact_match(item.accepted, item.prediction, options.normalize)
-    return float(is_match and item.prediction.strip() != "")
+    is_answered = item.prediction.strip() != ""  # a gold answer may have nothing but punctuation
+    return float(is_answered and exact_match(item.accepted, item.prediction, options.normalize))
 
 
 def score_keyword(answer: GradedItem, options: AnswerOptions, miss: float = 0.0) -> float:
@@ -10593,7 +10599,7 @@ def score_bleu(answer: GradedItem, _options: AnswerOptions) -> float:
     prediction, *accepted = texts
     scorer = package.BLEU(tokenize="none" if is_korean else "13a", effective_order=True)
     best = max(scorer.sentence_score(prediction, [gold]).score for gold in accepted)
-    return min(float(best) / 100, 1.0)  # it may be 100.00000000000004
+    return min(float(best) / 100, 1.0)  # best may be 100.00000000000004
 
 
 def has_hangul(item: Item) -> bool:
@@ -10601,7 +10607,6 @@ def has_hangul(item: Item) -> bool:
 
 
 def import_kiwi() -> Any:
-    """Return the package that splits Korean into morphemes; None if it is not installed."""
     with suppress(ImportError):
         return import_module("kiwipiepy")
     return None
@@ -10686,11 +10691,9 @@ def measure_item(item: Item, has_sources: bool) -> dict[str, float]:
 def compare_embeddings(answers: Iterable[GradedItem], model: Any) -> None:
     """Fill in the cosine of each answer and its best gold answer, at least 0; 0 if it is blank."""
     written = [answer for answer in answers if answer.item.prediction.strip()]
-    texts: dict[str, None] = {}
-    for answer in written:
-        texts |= dict.fromkeys([answer.item.prediction, *answer.item.accepted])
-    if not texts:
+    if not written:
         return
+    texts = dict.fromkeys(flatten((answer.item.prediction, *answer.item.accepted) for answer in written))
     matrix = np.asarray(model.encode([*texts], show_progress_bar=False), np.float64)
     norms = np.maximum(np.linalg.norm(matrix, axis=1, keepdims=True), np.finfo(np.float64).tiny)
     vectors = dict(zip(texts, matrix / norms, strict=True))
@@ -10700,12 +10703,9 @@ def compare_embeddings(answers: Iterable[GradedItem], model: Any) -> None:
 
 
 def load_embedding_model(name: str, needed_by: str) -> Any:
-    """Load a model of sentence-transformers from this machine, by its name or folder. Raises UsageError.
-
-    A model that is missing is not downloaded: without a network the attempts take more than a minute.
-    """
+    """Load a model of sentence-transformers by its name or folder. Raises UsageError."""
     package = import_optional("sentence_transformers", needed_by)
-    try:
+    try:  # no download: without a network the attempts take more than a minute
         return package.SentenceTransformer(name, local_files_only=True)
     except Exception as error:  # the package raises many types
         reason = cut_text((str(error).strip() or type(error).__name__).splitlines()[0])
@@ -10734,20 +10734,19 @@ class Tuning(Classification, frozen=True, kw_only=True, omit_defaults=True):
 def choose_threshold(answers: Sequence[GradedItem], options: AnswerOptions) -> Tuning:
     """Choose the best of SEMANTIC_THRESHOLDS for all files on a part of their questions, and mark these.
 
-    The part is a share of the questions with answers that a person judged, or of all if there are none, drawn
-    by a hash. Best is by F1, or by accuracy if no person judged them or none is correct; of equally good ones
-    the lowest. The figures are of the other questions; without labels there are none.
+    A hash chooses the part: of the questions with answers that a person judged or, without any, of all. Of
+    equally good thresholds the lowest counts. The figures are of the other questions.
     """
     labelled = [answer for answer in answers if answer.item.label is not None]
     questions = sorted({answer.question for answer in labelled or answers}, key=hash_json)
-    tuned = set(questions[: math.ceil(options.validation * len(questions))])
-    drawn: list[GradedItem] = []
+    chosen = set(questions[: math.ceil(options.validation * len(questions))])
+    tuned: list[GradedItem] = []
     others: list[GradedItem] = []
     for answer in labelled or answers:
-        answer.is_tuned = answer.question in tuned
-        (drawn if answer.is_tuned else others).append(answer)
-    figure = options.tune_by or ("f1" if any(answer.item.label for answer in drawn) else "accuracy")
-    tried = {threshold: try_threshold(threshold, drawn) for threshold in SEMANTIC_THRESHOLDS}
+        answer.is_tuned = answer.question in chosen
+        (tuned if answer.is_tuned else others).append(answer)
+    figure = options.tune_by or ("f1" if any(answer.item.label for answer in tuned) else "accuracy")
+    tried = {threshold: try_threshold(threshold, tuned) for threshold in SEMANTIC_THRESHOLDS}
     best = max(tried, key=lambda threshold: getattr(tried[threshold], figure) or 0.0)
     reason = ("" if others else "no other rows") if labelled else "no person's labels"
     return Tuning(
@@ -10755,7 +10754,7 @@ def choose_threshold(answers: Sequence[GradedItem], options: AnswerOptions) -> T
         threshold=best,
         criterion=figure,
         proxy=not labelled,
-        rows=len(drawn),
+        rows=len(tuned),
         other_rows=len(others),
         figures_reason=reason,
     )
@@ -10764,12 +10763,12 @@ def choose_threshold(answers: Sequence[GradedItem], options: AnswerOptions) -> T
 def try_threshold(threshold: float, answers: Sequence[GradedItem]) -> Classification:
     truth = []
     for answer in answers:
-        is_alike = answer.similarity > PROXY_SIMILARITY
-        truth.append(is_alike if answer.item.label is None else answer.item.label)
+        label = answer.item.label
+        truth.append(answer.similarity > PROXY_SIMILARITY if label is None else label)
     return classify(truth, [answer.similarity >= threshold for answer in answers])
 
 
-# -- What `answers` and `summaries` share: the answers of configurations are judged by criteria and compared
+# -- What `answers` and `summaries` share: answers of configurations are judged by criteria, and compared
 
 
 class ItemCriterion(Criterion, frozen=True, kw_only=True):
@@ -10787,7 +10786,7 @@ class ItemCriterion(Criterion, frozen=True, kw_only=True):
 
 
 class GradeItems(Command):
-    """Have the answers of configurations judged."""
+    """A command that reads configurations, has their answers judged, and compares them."""
 
     results_title = "Evaluation results"
     options: JudgeOptions
@@ -10821,7 +10820,7 @@ class GradeItems(Command):
         for criterion, answer, request_id, case in self.list_cases():
             if isinstance(case, Task):
                 system, position, _ = request_id
-                yield Request(system, answer.item.id, position, *case, criterion=criterion.name)
+                yield Request(system, answer.id, position, *case, criterion=criterion.name)
 
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:
         self.judging = judging
@@ -10833,15 +10832,15 @@ class GradeItems(Command):
             self.why_not = "no judge is named" if self.options.journal_only else f"{API_KEY} is not set"
         if self.why_not:
             judging.model = ""
+            outcomes = {}
         for criterion, answer, request_id, case in self.list_cases():
-            found = {} if self.why_not else outcomes
-            outcome = found.get(request_id) if isinstance(case, Task) else case
+            outcome = outcomes.get(request_id) if isinstance(case, Task) else case
             if outcome:
                 answer.outcomes[criterion.name] = outcome
                 answer.second_marks[criterion.name] = judging.find_second_marks(request_id)
                 if not self.why_not:  # what is known without a judge would be a mean of few answers
                     answer.scores |= criterion.score_outcome(outcome)
-        self.table = self.build_table(self.configurations, self.measures)
+        self.table = self.build_table(self.measures)
         judged = [criterion.measure.name for criterion in self.criteria]
         for configuration in self.configurations:
             configuration.means = compute_means(self.table, configuration.name, self.measures)
@@ -10849,21 +10848,18 @@ class GradeItems(Command):
                 configuration.means |= dict.fromkeys(judged, NO_MEAN._replace(is_judged=False))
         self.differences = compare_systems(self.table, self.compared)
 
-    def build_table(self, configurations: Sequence[Configuration], measures: Sequence[Measure]) -> Table:
-        """Return the table of some configurations, in which each of their answers gets its place.
-
-        Answers about the same sources, or to a question, are a cluster: the first one says which.
-        """
+    def build_table(self, measures: Sequence[Measure]) -> Table:
+        """Return a table with a row per question, and note the place of each answer in it."""
         places: dict[ItemKey, int] = {}
         clusters: list[Hashable] = []
-        for configuration in configurations:
-            keys = number_copies((answer.item.question, answer.gold) for answer in configuration.answers)
-            for key, answer in zip(keys, configuration.answers, strict=True):
-                answer.place = places.setdefault(key, len(places))
+        for configuration in self.configurations:
+            item_keys = number_copies((answer.item.question, answer.gold) for answer in configuration.answers)
+            for item_key, answer in zip(item_keys, configuration.answers, strict=True):
+                answer.place = places.setdefault(item_key, len(places))
                 if answer.place == len(clusters):
-                    clusters.append(answer.cluster)
+                    clusters.append(answer.cluster)  # the first answer says which
         table = Table(make_sample(range(len(clusters)), clusters), item_keys=list(places))
-        for configuration in configurations:
+        for configuration in self.configurations:
             table.systems[configuration.name] = scores = Scores()
             indices = [answer.place for answer in configuration.answers]
             for measure in measures:
@@ -10888,7 +10884,7 @@ class GradeItems(Command):
         for criterion, answer in itertools.product(self.criteria, configuration.answers):
             failure = answer.find_failure(criterion)
             if failure:
-                failures.append(f"{answer.item.id}: {criterion.prefix}{failure.reason}")
+                failures.append(f"{answer.id}: {criterion.prefix}{failure.reason}")
         missing = WarningRecord("judgements missing, each counts 0", failures)
         return list_warnings(configuration.name, [missing])
 
@@ -10911,10 +10907,6 @@ def build_item_texts(item: Item) -> dict[str, str]:
 # -- The command
 
 
-USUAL_JUDGE_TOP = 5  # of more files
-COLUMN_FIELDS = ("rows", "system", *(name for name in Item.__struct_fields__ if name != "extra"))
-
-
 def parse_pair(known: Collection[str], form: str, text: str) -> tuple[str, str]:
     name, _, value = text.partition("=")
     if name not in known or not value:
@@ -10922,13 +10914,16 @@ def parse_pair(known: Collection[str], form: str, text: str) -> tuple[str, str]:
     return name, value
 
 
+parse_family = functools.partial(parse_pair, list(FAMILIES.values()), "FAMILY=MODEL")
+
+
 class StudyOptions(Options):
     group = "studies of methods and judges"
 
-    normalize: str = option("text", "before exact (default: text)", choices=NORMALIZERS, metavar="NAME")
+    normalize: str = option("text", "before exact (default: text)", choices=NORMALIZERS)
     validation: float = option(0.5, "questions to tune on (default: 0.5)", type=parse_share, metavar="SHARE")
     tune_by: str | None = option(
-        None, "of semantic_dynamic (default: f1 with labels)", choices=("f1", "accuracy"), metavar="NAME"
+        None, "of semantic_dynamic (default: f1 with labels)", choices=("f1", "accuracy")
     )
     embedding_model: str = option(EMBEDDING_MODEL, f"default: {EMBEDDING_MODEL}", metavar="MODEL")
     judge_top: int | None = option(
@@ -10937,11 +10932,7 @@ class StudyOptions(Options):
     generator: str | None = option(None, "the model that gave the answers", metavar="MODEL")
     auto_diverse_judge: bool = option(False, "choose a judge of another family than the generator")
     diverse_judge: Sequence[tuple[str, str]] = option(
-        (),
-        "the judge for a family of generators",
-        nargs="+",
-        type=functools.partial(parse_pair, list(FAMILIES.values()), "FAMILY=MODEL"),
-        metavar="FAMILY=MODEL",
+        (), "the judge for a family of generators", nargs="+", type=parse_family, metavar="FAMILY=MODEL"
     )
     reference_check: bool = option(False, "grade the gold answers: all must be perfect")
 
@@ -10958,12 +10949,12 @@ class AnswerOptions(JudgeOptions, GateOptions, StudyOptions):
         metavar="FIELD=NAME",
     )
     methods: Sequence[str] = option(
-        (), "as below (default: exact keyword f1)", "--method", nargs="+", choices=METHODS, metavar="NAME"
+        (), "as below (default: exact keyword f1)", "--method", nargs="+", choices=METHODS
     )
     criteria: Sequence[CriterionValue] = option(
         (), "judge by your own: polite='Is it polite?', or a file", nargs="+", metavar="VALUE"
     )
-    protocol: str = option("verdict", "of a judge (default: verdict)", choices=ANSWER_PROMPTS, metavar="NAME")
+    protocol: str = option("verdict", "of a judge (default: verdict)", choices=ANSWER_PROMPTS)
     threshold: float = option(0.75, "of semantic_fixed (default: 0.75)", type=parse_similarity, metavar="X")
     out: str | None = option(None, "the folder for the results (default: that of the answers)", metavar="DIR")
     overwrite: bool = option(False, "replace results that exist already", "--overwrite", "--force")
@@ -10971,7 +10962,6 @@ class AnswerOptions(JudgeOptions, GateOptions, StudyOptions):
 
 
 def explain_answers() -> str:
-    """Return the end of the help: every method, and the names of a row's fields."""
     names = {name: ", ".join(aliases) for name, aliases in Item.aliases.items()}
     rows = [f"methods (default: {' '.join(DEFAULT_METHODS)}):"]
     rows += [f"  {name:18} {method.explanation}" for name, method in METHODS.items()]
@@ -10984,17 +10974,9 @@ def explain_answers() -> str:
         "context, sources": f"{names['context']}; expected_sources, sources",
         "other": "keywords; category; correct (a person's yes or no); model; latency_ms",
     }
-    indent = " " * 21
     for field, text in fields.items():
-        line = f"  {field:18} {text}"
-        rows.append(textwrap.fill(line, CONSOLE_WIDTH, subsequent_indent=indent, drop_whitespace=True))
+        rows.append(textwrap.fill(f"  {field:18} {text}", CONSOLE_WIDTH, subsequent_indent=" " * 21))
     return "\n".join(rows)
-
-
-DEFAULT_METHODS = ("exact", "keyword", "f1")
-TUNING_OPTIONS = ("threshold", "validation", "embedding_model")
-SETUP_OPTIONS = ("methods", "protocol", "normalize", *TUNING_OPTIONS, "judge_top", "repeats")
-SAME_AS_GOLD = Judgement(1, "The same as a gold answer.", is_certain=True)
 
 
 class GradeAnswers(GradeItems):
@@ -11009,7 +10991,7 @@ class GradeAnswers(GradeItems):
     earlier_run: StoredRun | None = None
     functions: Mapping[str, ItemFunction] = MappingProxyType({})  # measures of the user's own
     function_workers = 1
-    choice = ""  # in words, what is judged of them; "" for all
+    choice = ""  # which of the files are judged, in words; "" for all
     generators: Sequence[str] = ()
     judge_notes: Sequence[Message] = ()
     tuning: Tuning | None = None  # of semantic_dynamic
@@ -11032,11 +11014,11 @@ class GradeAnswers(GradeItems):
         if self.criteria:
             self.judge_notes = self.choose_judge()
         self.model = options.judge_model or DEFAULT_JUDGE_MODEL
-        is_usual = not self.criteria or self.model == DEFAULT_JUDGE_MODEL
-        self.suffix = "" if is_usual else JUDGE_SUFFIX + name_for_file(self.model)
+        has_other_judge = self.criteria and self.model != DEFAULT_JUDGE_MODEL
+        self.suffix = JUDGE_SUFFIX + name_for_file(self.model) if has_other_judge else ""
         self.compared = [Measure(name, name, explanation=METHODS[name].explanation) for name in self.unjudged]
         self.compared += [criterion.measure for criterion in (self.protocol, *self.own_criteria)]
-        self.compared += map(measure_function, self.functions)
+        self.compared += map(build_function_measure, self.functions)
         derived = [Measure(name, name) for name in self.protocol.derived]
         self.measures = [*self.compared, *derived, *OPTIONAL_MEASURES]
         check_thresholds(options, self.names, self.measures)
@@ -11044,7 +11026,7 @@ class GradeAnswers(GradeItems):
             self.earlier_run = read_stored_answers(read_file(options.baseline, problems), problems)
         if problems:
             raise InputError(problems)
-        self.choose_gate()
+        self.prepare_gate()
         self.setup = self.build_setup()
         if not self.sources:
             self.check_results()
@@ -11070,17 +11052,16 @@ class GradeAnswers(GradeItems):
         if len(judged) > 1:
             raise UsageError("--method hybrid and llm_judge exclude each other")
         self.protocol = build_protocol(judged[0] if judged else "llm_judge", options)
-        optional = [measure.name for measure in OPTIONAL_MEASURES]
-        taken = {*METHODS, *optional, *self.protocol.measure_names, *ANSWER_COLUMNS, "flags"}
+        taken = {*METHODS, *self.protocol.measure_names, *ANSWER_COLUMNS, "flags"}
+        taken |= {measure.name for measure in OPTIONAL_MEASURES}
         check_measure_names(self.functions, taken)
         for value in options.criteria:
             if isinstance(value, str) and value in BUILT_IN_CRITERIA:
-                raise UsageError(
-                    f"--criteria {value}: for splits only; here ask a question, as in NAME=QUESTION"
-                )
+                advice = "for splits only; here ask a question, as in NAME=QUESTION"
+                raise UsageError(f"--criteria {value}: {advice}")
         own = read_own_criteria(options.criteria, "", taken.union(self.functions), problems)
         self.own_criteria = list(map(build_item_criterion, own))
-        self.criteria = [*([self.protocol] if judged else []), *self.own_criteria]
+        self.criteria = [self.protocol, *self.own_criteria] if judged else self.own_criteria
 
     def choose_judge(self) -> list[Message]:
         """Choose a judge of another family than the generators, if that is asked for. Return notes on it."""
@@ -11097,16 +11078,15 @@ class GradeAnswers(GradeItems):
             options.judge_model = judges[0]
             notes.append(f"The judge is {judges[0]}.")
             for generator in itertools.filterfalse(find_families, self.generators):
-                unknown = f"the family of {generator} is unknown: it may be the judge's."
-                notes.append(WarningRecord(unknown))
+                notes.append(WarningRecord(f"the family of {generator} is unknown: it may be the judge's."))
         return [*notes, *warn_about_family(options.judge_model or DEFAULT_JUDGE_MODEL, self.generators)]
 
-    def choose_gate(self) -> None:
-        """Choose what is tested against the baseline. Raises UsageError if that is of other files."""
-        stored = self.earlier_run.measures if self.earlier_run else ()
-        if self.earlier_run and len(self.names) > 1 and self.earlier_run.name not in self.names:
-            name = self.earlier_run.name
-            raise UsageError(f"--baseline: it has the results of {name}, which is none of the files")
+    def prepare_gate(self) -> None:
+        """Choose what is tested against the earlier run. Raises UsageError if that is of other files."""
+        run = self.earlier_run
+        if run and len(self.names) > 1 and run.name not in self.names:
+            raise UsageError(f"--baseline: it has the results of {run.name}, which is none of the files")
+        stored = run.measures if run else ()
         todays = {measure.name for measure in self.measures}
         lost = [measure for measure in stored if measure.name not in todays]
         self.gate = choose_gate(self.options, [*self.measures, *lost], stored, [*self.compared, *lost])
@@ -11136,11 +11116,11 @@ class GradeAnswers(GradeItems):
         if options.overwrite or options.dry_run or options.reference_check:
             return
         are_graded = list(map(self.is_graded, self.configurations))  # all, as each may be of another set-up
-        reports = [f"{self.report_stem}.{form}" for form in options.report]
+        reports = [name_report(self.report_stem, form) for form in options.report]
         has_all = all(are_graded) and all(map(os.path.exists, reports))
         if has_all and not (options.fail_under or options.baseline):
-            names = shorten_names(files)
-            raise NothingToDo(f"Results of the same set-up exist: {names} (--overwrite replaces them)")
+            advice = "(--overwrite replaces them)"
+            raise NothingToDo(f"Results of the same set-up exist: {shorten_names(files)} {advice}")
 
     def is_graded(self, configuration: Configuration) -> bool:
         """Return whether a configuration's results are complete. Raises UsageError if they are of others."""
@@ -11169,7 +11149,6 @@ class GradeAnswers(GradeItems):
         return self.name_results(self.configurations[0]).removesuffix(".json")
 
     def score_without_judge(self) -> None:
-        """Fill in the scores of the methods that need no judge, and of what the rows say."""
         similar = [name for name in self.options.methods if METHODS[name].needs_similarity]
         if similar:
             model = load_embedding_model(self.options.embedding_model, f"--method {similar[0]}")
@@ -11178,7 +11157,7 @@ class GradeAnswers(GradeItems):
             self.tuning = choose_threshold(self.answers, self.options)
             self.options.dynamic_threshold = self.tuning.threshold
         for configuration in self.configurations:
-            has_sources = any(answer.item.sources for answer in configuration.answers)
+            has_sources = any(answer.item.sources for answer in configuration.answers)  # or none is measured
             for answer in configuration.answers:
                 for name in dict.fromkeys([*self.unjudged, *self.rankers]):
                     score = METHODS[name].score
@@ -11188,10 +11167,7 @@ class GradeAnswers(GradeItems):
             add_own_scores(configuration.name, configuration.answers, self)
 
     def choose_judged(self) -> None:
-        """Choose what is judged: all, or the best of many files by a method that needs no judge.
-
-        The default is five files if a method that was asked for tells them from the others.
-        """
+        """Choose what is judged: all, or the best of many files by a method that needs no judge."""
         if not self.criteria:
             return
         limit = self.options.judge_top or USUAL_JUDGE_TOP
@@ -11202,6 +11178,7 @@ class GradeAnswers(GradeItems):
             if last != next_one:
                 self.choice = f"best {limit} of {n_files} by {name}"
                 break
+            # No method may tell them apart. Then all are judged, unless --judge-top asks for fewer.
             if self.options.judge_top:
                 self.choice = f"best {limit} of {n_files} by {name}, the first of equal ones"
         for configuration in self.configurations[: limit if self.choice else n_files]:
@@ -11209,14 +11186,12 @@ class GradeAnswers(GradeItems):
 
     def rank(self, name: str) -> dict[str, int | None]:
         """Sort the configurations by a measure, best first, and return their ranks."""
-        averages = {row.name: mean(row.list_scores(name)) for row in self.configurations}
-        ranks = rank_systems(averages)
+        ranks = rank_systems({row.name: mean(row.list_scores(name)) for row in self.configurations})
         self.configurations = sorted(self.configurations, key=lambda row: ranks[row.name] or math.inf)
         return ranks
 
     def warn_about_lacking_questions(self) -> None:
-        """Warn of each file that lacks questions of the others: its means are not over the same ones."""
-        n_questions = self.build_table(self.configurations, ()).items.n
+        n_questions = self.build_table(()).items.n
         for row in self.configurations:
             n_lacking = n_questions - len(row.answers)
             if n_lacking:
@@ -11237,21 +11212,19 @@ class GradeAnswers(GradeItems):
         return [f"All {len(names)} files are judged (see --judge-top)"] if is_large else []
 
     def find_arguments(self, request: Request) -> tuple[Item]:
-        """Return what a function is given that judges in place of a model."""
         configuration = self.configurations[self.names.index(request.system)]
         return (configuration.answers[request.position].item,)
 
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:
         super().grade(outcomes, judging)
-        self.compare_with_baseline()
+        self.compare_with_earlier_run()
         means = {configuration.name: configuration.means for configuration in self.configurations}
         self.low_means, self.unmeasured = find_low_means(self.options, means, self.measures, needs_all=True)
         self.is_done = super().is_complete()
         columns = set().union(*(scores.values for scores in self.table.systems.values()))
         self.measured = [measure.name for measure in self.measures if measure.name in columns]
-        own = [criterion.name for criterion in self.own_criteria]
-        names = [self.protocol.name, *self.unjudged, *own, *self.functions]
-        self.ranked_by = next((name for name in names if name in columns), "")
+        compared = [self.protocol.name, *[measure.name for measure in self.compared]]
+        self.ranked_by = next((name for name in compared if name in columns), "")
         self.ranks = self.rank(self.ranked_by)
         self.judge_columns = self.map_judge_columns()
         for configuration in self.configurations:
@@ -11261,8 +11234,7 @@ class GradeAnswers(GradeItems):
         if self.options.reference_check:
             self.imperfect = list(self.find_imperfect())
 
-    def compare_with_baseline(self) -> None:
-        """Compare the configuration that the baseline is of with it, on the answers to the same questions."""
+    def compare_with_earlier_run(self) -> None:
         if self.earlier_run is None:
             return
         position = self.names.index(self.earlier_run.name) if len(self.names) > 1 else 0
@@ -11275,7 +11247,7 @@ class GradeAnswers(GradeItems):
         self.developments = compare_runs([(now, self.earlier_run)], self.table, self.gate)
 
     def decide(self, configuration: Configuration, answer: GradedItem) -> None:
-        """Note whether an answer is right: by the judge, or if none is asked by the last such method."""
+        """Note whether an answer is right: by the judge, or without one by the last method that decides."""
         if configuration.is_judged:
             answer.flags = find_flags(answer.item.prediction, answer.item.question, *answer.item.accepted)
         if not (configuration.is_judged and self.protocol in self.criteria):
@@ -11286,7 +11258,7 @@ class GradeAnswers(GradeItems):
             return
         judgement = answer.find_judgement(self.protocol)
         answer.decided_by = "llm" if judgement else "no_llm"
-        if judgement and judgement.is_certain:
+        if judgement and judgement.is_certain:  # made by `build_protocol`
             is_exact = judgement in (SAME_AS_GOLD, judge_blank(PROMPTS[self.protocol.prompt]))
             answer.decided_by = "exact" if is_exact else "semantic"
         if judgement and self.protocol.prompt == "verdict":
@@ -11340,7 +11312,6 @@ class GradeAnswers(GradeItems):
         return described
 
     def summarize_quality(self, configuration: Configuration) -> dict[str, Any]:
-        """Return the mean of each criterion from 1 to 5, without failed calls, and as a share of 5."""
         found = [answer.find_judgement(self.protocol) for answer in configuration.answers]
         judgements = list(filter(None, found))
         quality = {}
@@ -11352,6 +11323,7 @@ class GradeAnswers(GradeItems):
 
     def build_row(self, configuration: Configuration, answer: GradedItem) -> dict[str, Any]:
         item = answer.item
+        measured = self.table.systems[configuration.name].values
         row: dict[str, Any] = {
             "id": item.id,
             "category": item.category,
@@ -11362,9 +11334,7 @@ class GradeAnswers(GradeItems):
             "reasoning": answer.find_rationale(self.protocol),
             "decision_method": answer.decided_by,
             "failure": answer.explain_failures(self.criteria),
-            "scores": {
-                name: answer.scores.get(name) for name in self.table.systems[configuration.name].values
-            },
+            "scores": {name: answer.scores.get(name) for name in measured},
         }
         for name in ("expected_sources", "label", "sources", "context", *RUN_FIELDS):
             value = getattr(item, name)
@@ -11389,7 +11359,6 @@ class GradeAnswers(GradeItems):
         return {f"{criterion.name}_{kind}": (criterion, kind) for criterion, kind in (*own, *further)}
 
     def list_answer_warnings(self, configuration: Configuration) -> list[WarningRecord]:
-        """Return what a reader should know before believing one configuration's scores."""
         answers = configuration.answers
         blank = [answer.id for answer in answers if is_blank(answer.item.prediction)]
         flagged = [answer.id for answer in answers if answer.flags]
@@ -11398,10 +11367,9 @@ class GradeAnswers(GradeItems):
             WarningRecord("flagged answers: text for the judge, or judged cut off", flagged),
             *self.list_failures(configuration),
         ]
-        korean = [answer.id for answer in answers if has_hangul(answer.item)]
         is_english = self.options.embedding_model == EMBEDDING_MODEL
         if is_english and any(METHODS[name].needs_similarity for name in self.options.methods):
-            korean = [answer.item.id for answer in configuration.answers if has_hangul(answer.item)]
+            korean = [answer.id for answer in answers if has_hangul(answer.item)]
             advice = f"{EMBEDDING_MODEL} is made for English: name a model for Korean with --embedding-model"
             warnings.append(WarningRecord("rows with Korean", korean, advice))
         warnings = list_warnings(configuration.name, warnings)
@@ -11417,7 +11385,6 @@ class GradeAnswers(GradeItems):
         return warnings + [WarningRecord(text, file=configuration.name) for text in texts]
 
     def find_imperfect(self) -> Iterator[str]:
-        """Yield the scores of gold answers that are below 1."""
         for configuration, method in itertools.product(self.configurations, self.options.methods):
             for answer in configuration.answers:
                 value = answer.scores.get(method, 1.0)
@@ -11430,8 +11397,7 @@ class GradeAnswers(GradeItems):
         for configuration in self.configurations:
             render = functools.partial(render_results, configuration.results)
             yield OutputFile(self.name_results(configuration), render)
-        report = self.add_gate(self.report)
-        yield from list_report_files(report, self.report_stem, self.options.report)
+        yield from list_report_files(self.add_gate(self.report), self.report_stem, self.options.report)
 
     def collect_results(self) -> Results:
         content = {configuration.name: configuration.results for configuration in self.configurations}
@@ -11445,20 +11411,19 @@ class GradeAnswers(GradeItems):
         lines = [self.describe_ranking()] if len(self.configurations) > 1 else []
         warnings: dict[str, None] = {}
         for configuration in self.configurations:
+            name = configuration.name
             warnings |= dict.fromkeys(configuration.results["warnings"])
-            ranked.append(
-                ([self.ranks[configuration.name] or "n/a", configuration.name], configuration.means)
-            )
+            ranked.append(([self.ranks[name] or "n/a", name], configuration.means))
             for category, means in configuration.categories.items():
                 n_rows = max((mean.n for mean in means.values()), default=0)
-                by_category.append(([category, configuration.name, n_rows], means))
-            lines += prefix_lines(configuration.name, describe_answers(configuration))
+                by_category.append(([category, name, n_rows], means))
+            lines += prefix_lines(name, describe_answers(configuration))
         if FAITHFULNESS in self.measured:
             lines.append(f"{FAITHFULNESS}: {ITEM_SHARES[FAITHFULNESS]}")
         lines += [f"{IN_BRACKETS}, by the answers' sources or questions.", *self.origins]
         by_category.sort(key=lambda row: row[0][:2])
-        ranks = ["Rank", "Configuration"]
-        overview = build_means_part("Answer evaluation results", ranks, ranked, self.measures, 2)
+        headings = ["Rank", "Configuration"]
+        overview = build_means_part("Answer evaluation results", headings, ranked, self.measures, 2)
         headings = ["Category", "Configuration", "Rows"]
         parts = [
             overview._replace(lines=lines),
@@ -11481,7 +11446,6 @@ class GradeAnswers(GradeItems):
         )
 
     def describe_ranking(self) -> str:
-        """Return the measure that files are ranked by, and whether its means are over different questions."""
         columns = [scores.values.get(self.ranked_by) for scores in self.table.systems.values()]
         questions = {np.isnan(column).tobytes() for column in columns if column is not None}
         differ = ", over different questions: these means cannot be compared" if len(questions) > 1 else ""
@@ -11513,8 +11477,8 @@ class GradeAnswers(GradeItems):
             for answer in configuration.answers:
                 facts = {"Decided by": answer.decided_by}
                 for criterion in self.criteria:
+                    outcome = answer.outcomes.get(criterion.name)
                     if criterion.own:
-                        outcome = answer.outcomes.get(criterion.name)
                         facts[f"By {criterion.name}"] = criterion.describe(outcome)
                     facts[f"{criterion.name}, all scores"] = criterion.describe_marks(answer)
                 facts["Flags"] = ", ".join(answer.flags)
@@ -11522,18 +11486,18 @@ class GradeAnswers(GradeItems):
                 failure = answer.explain_failures(self.criteria) or ""
                 cases = {"failed": failure, "flagged": answer.flags}
                 marks = [mark for mark, reason in cases.items() if reason]
-                reasons = (answer.find_rationale(self.protocol), failure)
+                verdict, score = verdicts[answer.is_right]
                 text = answer.item.prediction
-                card = Card(configuration.name, text, facts, *verdicts[answer.is_right], marks, *reasons)
-                title = f"{configuration.name} {answer.id}"
-                yield Entry(title, answer.item.question, answer.gold, [card])
+                rationale = answer.find_rationale(self.protocol)
+                card = Card(configuration.name, text, facts, verdict, score, marks, rationale, failure)
+                yield Entry(f"{configuration.name} {answer.id}", answer.item.question, answer.gold, [card])
 
     def console(self) -> str:
         if not self.options.reference_check:
             return render_text(self.report.parts)
-        failed = f"Reference check failed: {len(self.imperfect)} scores of gold answers are not perfect"
-        passed = f"Reference check not finished: {self.why_not}" if self.why_not else "Reference check passed"
-        return failed if self.imperfect else passed
+        if self.imperfect:
+            return f"Reference check failed: {len(self.imperfect)} scores of gold answers are not perfect"
+        return f"Reference check not finished: {self.why_not}" if self.why_not else "Reference check passed"
 
     def remarks(self) -> list[Message]:
         lines: list[Message] = [*prefix_lines("not perfect", self.imperfect[:MAX_NAMES_SHOWN])]
@@ -11561,8 +11525,8 @@ def build_protocol(name: str, options: AnswerOptions) -> ItemCriterion:
         if name == "hybrid" and not HYBRID_REJECTS <= answer.similarity < HYBRID_ACCEPTS:
             is_right = int(answer.similarity >= HYBRID_ACCEPTS)
             return Judgement(is_right, f"Similarity {answer.similarity:.2f}.", is_certain=True)
-        shown = CONTEXT_PROMPTS[options.protocol] if answer.has_context else options.protocol
-        return Task(shown, build_item_texts(item))
+        name_shown = CONTEXT_PROMPTS[options.protocol] if answer.has_context else options.protocol
+        return Task(name_shown, build_item_texts(item))
 
     return ItemCriterion(
         name=name,
@@ -11598,12 +11562,11 @@ def read_configurations(
             [submission] = read_submissions(split, InputOptions())
             problems += submission.problems
             for system in submission.systems:
-                answers = [convert_question(question, system) for question in split.questions]
+                answers = [build_split_answer(question, system) for question in split.questions]
                 warnings = [*split.warnings, *system.warnings]
                 configurations.append(Configuration(system.name, system.file, answers, warnings))
         else:
-            file = read_file(path, problems)
-            configurations += read_answer_file(Path(path).stem, file, options, problems)
+            configurations += read_answer_file(Path(path).stem, read_file(path, problems), options, problems)
     for name, file in sources.items():
         configurations += read_answer_file(name, file, options, problems)
     if problems:
@@ -11625,7 +11588,9 @@ def read_answer_file(
     by_system, left_out = pick_rows(file, dict(options.columns), own_problems)
     lacking = "rows without a gold answer, or any field, that --columns names, left out"
     rows = list(flatten(by_system.values()))
-    oddities = [WarningRecord(lacking, left_out), *find_unknown_item_fields(rows)]
+    known = {folded: name for folded, name in index_names(Item).items() if name != "extra"}
+    sample = {row.place: rename_fields(Item, only_dict(row.data)) for row in rows[:SAMPLE_SIZE]}
+    oddities = [WarningRecord(lacking, left_out), *find_unknown_fields(sample, known, "rows")]
     item_type = Item if options.methods or options.reference_check else OpenItem
     is_judged = bool(options.criteria) or not all(METHODS[name].score for name in options.methods)
     configurations = []
@@ -11633,6 +11598,7 @@ def read_answer_file(
         answers = list(map(GradedItem, parse_items(own_rows, own_problems, item_type)))
         warnings = list_warnings(file.name, [*oddities, *find_missing_texts(answers, is_judged)])
         configurations.append(Configuration(system or name, file.source, answers, warnings, system))
+    problems += own_problems
     is_answered = any(answer.item.prediction for row in configurations for answer in row.answers)
     is_answered = is_answered or options.reference_check or any(map(has_answer_field, rows))
     if rows and not (is_answered or own_problems):
@@ -11640,7 +11606,6 @@ def read_answer_file(
         advice = "run generate first, use --reference-check, or name it with --columns"
         found = shorten_names(list(only_dict(rows[0].data)))
         problems.append(f"{file.name}:1: no row has a system's answer, as {names}; found {found}: {advice}")
-    problems += own_problems
     return configurations
 
 
@@ -11672,14 +11637,12 @@ def pick_rows(
 
 
 def has_answer_field(row: JsonRow) -> bool:
-    """Return whether a row has a field for the system's answer, which may be blank."""
     names = lift_fields(rename_fields(Item, only_dict(row.data))).keys()
     has_gold = not names.isdisjoint(GOLD_NAMES)
     return not names.isdisjoint(Item.aliases["prediction"]) or (has_gold and "answer" in names)
 
 
 def find_missing_texts(answers: Sequence[GradedItem], is_judged: bool) -> list[WarningRecord]:
-    """Return warnings of answers that are all blank, and of texts that a judge would have to do without."""
     ids = [answer.id for answer in answers]
     is_answered = any(answer.arguments for answer in answers)
     warnings = [WarningRecord("no row has an answer, all count as wrong", [] if is_answered else ids)]
@@ -11715,31 +11678,24 @@ def read_stored_answers(file: FileData, problems: list[str]) -> StoredRun | None
     for name, prompt_hash in (prompts | only_dict(stored.setup.get("criteria"))).items():
         if stored.judge_model:
             judges[name] = JudgedBy(stored.judge_model, prompt_hash, stored.setup.get("repeats", 1))
-    texts = [(row.get("input"), row.get("gold")) for row in stored.detailed_results]
-    keys = number_copies((format_compact(question), format_compact(gold)) for question, gold in texts)
+    pairs = [(row.get("input"), row.get("gold")) for row in stored.detailed_results]
+    item_keys = number_copies((format_compact(question), format_compact(gold)) for question, gold in pairs)
     scores = restore_scores(rows, measures, problems)
-    return StoredRun(stored.configuration, keys, scores, measures, judges, file.source)
+    return StoredRun(stored.configuration, item_keys, scores, measures, judges, file.source)
 
 
 def number_copies(texts: Iterable[tuple[str, str]]) -> list[ItemKey]:
-    """Return a key for each pair of question and gold answer: the n-th of equal ones is that of others."""
-    keys: list[ItemKey] = []
+    """Return the item key of each pair of question and gold answer; equal pairs are numbered in turn."""
+    item_keys: list[ItemKey] = []
     copies: Counter[Hashable] = Counter()
     for question, gold in texts:
-        name = (fold_text(question), gold)
-        copies[name] += 1
-        keys.append((name, copies[name]))
-    return keys
+        pair = (fold_text(question), gold)
+        copies[pair] += 1
+        item_keys.append((pair, copies[pair]))
+    return item_keys
 
 
-def find_unknown_item_fields(rows: Sequence[JsonRow]) -> list[WarningRecord]:
-    """Return a warning for each field of a file's first rows that looks like an accepted one."""
-    known = {folded: name for folded, name in index_names(Item).items() if name != "extra"}
-    sample = {row.place: rename_fields(Item, only_dict(row.data)) for row in rows[:SAMPLE_SIZE]}
-    return find_unknown_fields(sample, known, "rows")
-
-
-def convert_question(question: Question, system: System) -> GradedItem:
+def build_split_answer(question: Question, system: System) -> GradedItem:
     prediction = system.predict(question)
     item = Item(
         id=question.question_id,
@@ -11755,10 +11711,6 @@ def convert_question(question: Question, system: System) -> GradedItem:
 
 # -- The report
 
-ANSWER_COLUMNS = (
-    *("id", "category", "input", "gold", "prediction", "correct", "reasoning", "decision_method", "failure"),
-)
-
 
 def summarize_columns(table: Table, system: str, means: Mapping[str, Mean]) -> dict[str, dict[str, Any]]:
     described = {}
@@ -11772,10 +11724,7 @@ def summarize_columns(table: Table, system: str, means: Mapping[str, Mean]) -> d
 
 
 def count_verdicts(answers: Sequence[GradedItem], why_not: str) -> dict[str, Any]:
-    """Return how verdicts were reached: by an exact match, similarity or the judge.
-
-    What only a judge can tell is None if there was none, and the reason is added.
-    """
+    """Return how verdicts were reached. What only a judge can tell is None if there was none."""
     total = len(answers)
     counts = Counter(answer.decided_by for answer in answers)
     right = Counter(answer.decided_by for answer in answers if answer.is_right)
@@ -11835,6 +11784,12 @@ LEVELS: Mapping[str, tuple[str, str]] = {  # by kind of rating: of Cohen's kappa
     "correct": ("nominal", "nominal"),
     "score": ("quadratic", "ordinal"),
 }
+NUMBER = r"[-+]?\d*\.?\d+(e[-+]?\d\d?)?"
+OTHER_COLUMNS = {  # of a CSV file, that are no rater's
+    *map(fold_name, flatten(Item.aliases[field] for field in ("question", "gold", "options", "prediction"))),
+    *map(fold_name, DecisionRow.__struct_fields__),
+    *("answer", "goldanswer", "note", "reason", "submission", *(f"level{level}" for level in RUBRIC_LEVELS)),
+}
 MAX_SOURCES_SHOWN = 20  # with more, the console lists the lowest
 MAX_RATING_VALUES = 1_000  # coefficients take a table of all pairs of values
 AGREEMENT_MEASURES = (
@@ -11844,17 +11799,23 @@ AGREEMENT_MEASURES = (
     Measure("accuracy_within_1", "Within 1", 2, explanation="The same, where ratings may differ by 1."),
     Measure("kappa", "Cohen's kappa", 2, explanation="Agreement beyond chance: 0 is chance, 1 is perfect."),
 )
+AGREEMENT_HEADER = [  # of the CSV
+    *("source", "judge", "with", "items", "ratings", "too_kind", "too_strict"),
+    *(f"{measure.name}{end}" for measure in AGREEMENT_MEASURES for end in ("", "_low", "_high")),
+    *("fleiss_kappa", "krippendorff_alpha", "fleiss_kappa_low", "fleiss_kappa_high"),
+    *("krippendorff_alpha_low", "krippendorff_alpha_high", "questions", "contradicted"),
+]
 
 
 class Rater(msgspec.Struct):
-    """A judge, or people, with the decisions that count once they are chosen."""
+    """A judge, or people. Once they are chosen, `rows` has only the decisions that count."""
 
     name: str
     files: list[InputFile] = []
     rows: list[DecisionRow] = []  # their source is "" if nothing names it
     counts: dict[str, int] = {}  # of all rows
 
-    def choose_rows(self, kind: str, *, keeps_unjudged: bool) -> None:
+    def choose_decisions(self, kind: str, *, keeps_unjudged: bool) -> None:
         """Leave out what is undecided, or needed no judge: equal texts, a split's blank answers."""
         rows = []
         self.counts = {"decisions": 0, "left_out": 0, "undecided": 0}
@@ -11887,7 +11848,7 @@ class RatedItem(msgspec.Struct):
 class Agreement(NamedTuple):
     """How far two raters or more agree, by the names that the results file has."""
 
-    names: dict[str, str]  # of two: judge, or a vote of judges, and with
+    names: dict[str, str]  # of two raters: "judge", or a vote of judges, and "with"
     counts: dict[str, int]
     means: dict[str, Mean]  # rates and coefficients
     pairs: Sequence[Agreement] = ()  # each two, if they are more
@@ -11943,7 +11904,7 @@ answer, row or question, or system/question, or the columns question, gold and p
             self.judges = self.people
             self.people = []
         self.raters = [*self.judges, *self.people]
-        shown: dict[str, str] = {}
+        shown: dict[str, str] = {}  # sources that differ in their ending only are one
         for row in list_decisions(self.raters):
             row.source = shown.setdefault(re.sub(r"\.(jsonl?|csv|tsv|txt)$", "", row.source), row.source)
         index = RatedAnswers(list_decisions(self.judges))
@@ -11954,7 +11915,7 @@ answer, row or question, or system/question, or the columns question, gold and p
             rater.rows = identify_rows(rater, index, problems, is_judge=rater in self.judges)
         if rated and len(self.unknown) == len(rated):
             what = f"no rating of an item that a judge has, found {shorten_names(self.unknown)}"
-            example = shorten_names(list(index.rows)[:1])
+            example = cut_text(next(iter(index.rows), ""))
             problems.append(f"{options.human}: {what}; expected names such as {example}")
         if problems:
             raise InputError(problems)
@@ -11968,31 +11929,30 @@ answer, row or question, or system/question, or the columns question, gold and p
         unknown = WarningRecord("ratings of items that no judge has, which do not count", self.unknown)
         lines: list[Message] = [*list_warnings(self.options.human or "", [unknown])]
         if self.n_ignored:
-            what = "JSON files without a judge's decisions, ignored"
-            lines.append(f"{self.options.eval_dir}: {what}: {self.n_ignored}")
+            ignored = f"JSON files without a judge's decisions, ignored: {self.n_ignored}"
+            lines.append(f"{self.options.eval_dir}: {ignored}")
         return lines
 
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:  # noqa: ARG002
-        judges = self.judges
-        people = self.people
         self.kind = choose_kind(self.raters)
         for rater in self.raters:
-            rater.choose_rows(self.kind, keeps_unjudged=self.options.all_decisions or rater not in judges)
-        items = collect_items(judges, self.kind)
+            keeps_all = self.options.all_decisions or rater not in self.judges
+            rater.choose_decisions(self.kind, keeps_unjudged=keeps_all)
+        items = collect_items(self.judges, self.kind)
         self.apart = list_disagreements(items)
         self.shown = self.apart[: max(0, self.options.samples)]
-        self.all = measure_group(judges, items, self.kind)
+        self.among_judges = measure_group(self.judges, items, self.kind)
         sources = sorted({item.source for item in items})
         self.sources = {}
         for source in sources if len(sources) > 1 else ():
             own = [item for item in items if item.source == source]
-            self.sources[source] = measure_group(judges, own, self.kind)
-        self.compared = list(judges)
-        if people:
-            self.compared.append(join_people(people))
-            self.with_people = compare_people(judges, people, self.kind)
-        if len(people) > 1:
-            self.among_people = measure_group(people, collect_items(people, self.kind), self.kind)
+            self.sources[source] = measure_group(self.judges, own, self.kind)
+        self.compared = list(self.judges)
+        if self.people:
+            self.compared.append(join_people(self.people))
+            self.with_people = compare_people(self.judges, self.people, self.kind)
+        if len(self.people) > 1:
+            self.among_people = measure_group(self.people, collect_items(self.people, self.kind), self.kind)
 
     def results(self) -> Iterator[OutputFile]:
         yield OutputFile(self.options.out, functools.partial(render_results, self.build_document()))
@@ -12004,13 +11964,12 @@ answer, row or question, or system/question, or the columns question, gold and p
         n = len(self.judges)
         rows = []
         for rater in self.compared:
-            files = [file.named for file in rater.files]
-            rows.append({"judge": rater.name, **rater.counts, "files": files})
+            rows.append({"judge": rater.name, **rater.counts, "files": [file.named for file in rater.files]})
         document: dict[str, Any] = {
             "program_version": VERSION,
             "compared": self.kind,
             "judges": rows[:n],
-            "all": self.all.build_block(),
+            "all": self.among_judges.build_block(),
             "sources": {source: group.build_block() for source, group in self.sources.items()},
             "items_apart": len(self.apart),
             "disagreements": [],
@@ -12023,8 +11982,8 @@ answer, row or question, or system/question, or the columns question, gold and p
             document["disagreements"].append(row)
         if self.people:
             pairs = [pair.build_row() for pair in self.with_people.pairs]
-            compared = {"judges": pairs[:n], "votes": pairs[n:]}
-            document["people"] = {**rows[n], **self.with_people.counts, **compared}
+            document["people"] = {**rows[n], **self.with_people.counts}
+            document["people"] |= {"judges": pairs[:n], "votes": pairs[n:]}
         if self.among_people:
             document["people"]["among_people"] = self.among_people.build_block()
         return document
@@ -12034,15 +11993,15 @@ answer, row or question, or system/question, or the columns question, gold and p
 
     def list_parts(self, *, is_page: bool = False) -> list[Part]:
         """Return the report; a page has room for whole texts."""
+        header = ["Judge", "Decisions", "Left out", "Undecided", "Files"]
         rows: list[list[Cell]] = []
         for rater in self.compared:
             rows.append([rater.name, *rater.counts.values(), len(rater.files)])
         weights = " with quadratic weights" if self.kind == "score" else ""
         how = f"{IN_BRACKETS}, from {MIN_CLUSTERS} questions on: by questions; of coefficients a bootstrap."
-        header = ["Judge", "Decisions", "Left out", "Undecided", "Files"]
         parts = [Part("Agreement between judges", header, rows, [how, f"Kappa is Cohen's{weights}."])]
-        if self.all.pairs:
-            parts.append(build_group_part("All items", self.all))
+        if self.among_judges.pairs:
+            parts.append(build_group_part("All items", self.among_judges))
         sources = [row for row in self.sources.items() if row[1].counts["items_of_several"]]
         if len(sources) > MAX_SOURCES_SHOWN and not is_page:
             note = f"{len(sources)} sources: those with the lowest alpha follow, the results file has all."
@@ -12053,7 +12012,12 @@ answer, row or question, or system/question, or the columns question, gold and p
         for source, group in sources:
             parts.append(build_group_part(f"Source: {source}", group)._replace(name=source))
         if self.people:
-            parts.append(build_people_agreement_part(self.with_people))
+            name = self.with_people.names["judge"]
+            counts = self.with_people.counts
+            line = f"Of {counts['items']} items {counts['items_without_judge']} have no judge's decision."
+            header = ["Judge", "Items", "Ratings", "Too kind", "Too strict"]
+            part = build_pairs_part(f"Compared with people: {name}", header, self.with_people.pairs, [line])
+            parts.append(part._replace(name=name))
         if self.among_people:
             parts.append(build_group_part("People among themselves", self.among_people))
         lines = [describe_disagreement(item, self.judges, is_page) for item in self.shown]
@@ -12061,29 +12025,26 @@ answer, row or question, or system/question, or the columns question, gold and p
         return [*parts, Part(title, lines=lines)]
 
     def list_rows(self) -> Iterator[list[object]]:
-        """Yield the rows of the CSV: people with each judge and vote, then each pair of judges and all."""
         rows = [("", pair) for pair in self.with_people.pairs]
-        for source, group in {"": self.all, **self.sources}.items():
-            rows += [(source, row) for row in (*group.pairs, group)]
-        for source, row in rows:
-            cells = {"judge": "all", "source": source, **row.build_row()}
+        for source, group in {"": self.among_judges, **self.sources}.items():
+            rows += [(source, found) for found in (*group.pairs, group)]
+        for source, found in rows:
+            cells = {"judge": "all", "source": source, **found.build_row()}
             for name, interval in cells["ci95"].items():
                 cells[f"{name}_low"], cells[f"{name}_high"] = interval or (None, None)
             yield [cells.get(name) for name in AGREEMENT_HEADER]
 
     def remarks(self) -> list[WarningRecord]:
-        """Return the pairs of raters without a common item, with their sources."""
         sources = {}
         for rater in self.compared:
             own = sorted({row.source or "(none)" for row in rater.rows})
             sources[rater.name] = f"{rater.name} has {shorten_names(own)}"
         warnings = []
-        for pair in (*self.all.pairs, *self.with_people.pairs[: len(self.judges)]):
+        for pair in (*self.among_judges.pairs, *self.with_people.pairs[: len(self.judges)]):
             if not pair.counts["items"]:
-                names = list(pair.names.values())
-                found = ", ".join(sources[name] for name in names)
-                what = f"{' and '.join(names)} have no item in common; sources: {found}"
-                warnings.append(WarningRecord(what))
+                apart = f"{' and '.join(pair.names.values())} have no item in common"
+                found = ", ".join(sources[name] for name in pair.names.values())
+                warnings.append(WarningRecord(f"{apart}; sources: {found}"))
         return warnings
 
     def is_complete(self) -> bool:
@@ -12110,9 +12071,9 @@ def read_raters(paths: Iterable[str], folder: str | None, problems: list[str]) -
     n_ignored = 0
     for path in [*paths, *subfolders]:
         found: list[str] = []
-        file, head, rows = read_decisions(path, found)
+        file = read_file(path, found)
+        model, rows = parse_decisions(file, found)
         stem, suffix, name = Path(path).stem.partition(JUDGE_SUFFIX)
-        model = cut_text((format_plain(head.judge_model) or "").strip())
         if path in subfolders:
             name = name or subfolders[path] or model
             if not name or not (rows or found):
@@ -12120,15 +12081,16 @@ def read_raters(paths: Iterable[str], folder: str | None, problems: list[str]) -
                 continue
         elif not name:
             name = model or stem
-            number = 1
+            numbers = itertools.count(2)
             while name in raters:
-                number += 1
-                name = f"{model or stem} ({number})"
+                name = f"{model or stem} ({next(numbers)})"
         if not rows and not found:
             found.append(describe_undecided(file))
         problems += found
+        own = stem if suffix or path in subfolders else ""  # the source of a file that has one
         for row in rows:
-            row.source = choose_source(row, head, stem if suffix or path in subfolders else "")
+            texts = map(format_plain, ["" if own else row.source, row.source_file, row.run_name, own])
+            row.source = cut_text(next((text for text in texts if text and text.strip()), ""))
             rater_name = fold_cell(format_plain(row.rater) or "") or name
             rater = raters.setdefault(rater_name, Rater(rater_name))
             rater.rows.append(row)
@@ -12144,42 +12106,37 @@ def describe_undecided(file: FileData) -> str:
     return f"{file.name}:1: no decisions: expected {expected}, found {fields}"
 
 
-def choose_source(row: DecisionRow, head: RunHead, own: str) -> str:
-    """Return the source that a row or its file names. `own` is that of a file which has one source."""
-    names = ["" if own else row.source, row.source_file, head.source_file, row.run_name, head.run_name, own]
-    texts = map(format_plain, names)
-    return cut_text(next((text for text in texts if text and text.strip()), ""))
-
-
-def read_decisions(path: str, problems: list[str]) -> tuple[FileData, RunHead, list[DecisionRow]]:
-    """Return (file, what holds for all rows, rows): none without a decision, no doubtful ones of a sheet."""
-    file = read_file(path, problems)
-    head = parse_value(RunHead, file, []) or RunHead()  # a list has none
-    value = parse_value(dict[str, Any], file, []) or {}
-    is_split = value and not any(isinstance(member, list) for member in value.values())
+def parse_decisions(file: FileData, problems: list[str]) -> tuple[str, list[DecisionRow]]:
+    """Return (the judge that a file names, rows): none without a decision, no doubtful ones of a sheet."""
+    value = parse_value(dict[str, Any], file, []) or {}  # a list names no judge
+    judges = [value.get("judge_model")]
+    if value and not any(isinstance(member, list) for member in value.values()):  # results of a split
+        blocks = {name: only_dict(only_dict(system).get("llm_judge")) for name, system in value.items()}
+        judges += [block.get("judge_model") for block in blocks.values()]
+        raw_rows = list(list_split_ratings(file.name, blocks))
+    else:
+        raw_rows = list_ratings(file, problems)
     rows = []
-    for raw in list_split_ratings(path, value, head) if is_split else list_ratings(file, problems):
+    for raw in raw_rows:
         row = parse_row(DecisionRow, raw, problems)
         if row is not None and not (row.answer_id and row.why):
             row.place = raw.locate()
             rows.append(row)
     is_decided = any(row.correct is not None or row.score is not None for row in rows)
-    return file, head, rows if is_decided else []
+    model = format_plain(next(filter(None, judges), "")) or ""
+    return cut_text(model.strip()), rows if is_decided else []
 
 
-def list_split_ratings(path: str, results: Mapping[str, Any], head: RunHead) -> Iterator[JsonRow]:
-    for name, system in results.items():
-        judged = system.get("llm_judge") if isinstance(system, dict) else None
-        if isinstance(judged, dict):
-            head.judge_model = head.judge_model or judged.get("judge_model")
-            for index, decision in enumerate(judged.get("per_question") or ()):
-                own = {"system": name}
-                if "judge_score" in decision:  # before a person's decision
-                    own["answer_score_raw"] = decision["judge_score"]
-                yield JsonRow(path, {**decision, **own}, 0, f"{name}: [{index}]")
+def list_split_ratings(path: str, blocks: Mapping[str, Fields]) -> Iterator[JsonRow]:
+    for name, block in blocks.items():
+        for index, decision in enumerate(block.get("per_question") or ()):
+            own = {"system": name}
+            if "judge_score" in decision:  # before a person's decision
+                own["answer_score_raw"] = decision["judge_score"]
+            yield JsonRow(path, {**decision, **own}, 0, f"{name}: [{index}]")
 
 
-def list_ratings(file: FileData, problems: list[str]) -> Iterable[JsonRow]:
+def list_ratings(file: FileData, problems: list[str]) -> list[JsonRow]:
     """Return a row for each rating. A CSV file has them in one column, or in one for each rater."""
     if is_json(file):
         return list_rows(file, problems, DecisionRow)
@@ -12204,17 +12161,8 @@ def list_ratings(file: FileData, problems: list[str]) -> Iterable[JsonRow]:
 
 
 def split_by_rater(row: JsonRow) -> list[JsonRow]:
-    """Return a row for each column of a rater, with the columns rater and score."""
     raters = [name for name in row.data if fold_name(name) not in OTHER_COLUMNS]
     return [row._replace(data={**row.data, "rater": name, "score": row.data[name]}) for name in raters]
-
-
-NUMBER = r"[-+]?\d*\.?\d+(e[-+]?\d\d?)?"
-OTHER_COLUMNS = {  # that are no rater's
-    *map(fold_name, flatten(Item.aliases[field] for field in ("question", "gold", "options", "prediction"))),
-    *map(fold_name, DecisionRow.__struct_fields__),
-    *("answer", "goldanswer", "note", "reason", "submission", *(f"level{level}" for level in RUBRIC_LEVELS)),
-}
 
 
 def list_decisions(raters: Iterable[Rater]) -> list[DecisionRow]:
@@ -12342,7 +12290,8 @@ def compare_pairs(
         missing = {index for index in pair if item.ratings[index] is None}
         if not missing:
             rated.append(RatedItem(item.source, item.texts, [item.ratings[index] for index in pair]))
-        n_contradicted += bool(missing) and missing <= item.contradicted
+        elif missing <= item.contradicted:
+            n_contradicted += 1
     values = np.array([item.ratings for item in rated], np.float64).reshape(-1, 2)
     widths = {rate: 0.0}
     if values.max(initial=0) > 1:  # from 0 to 1 all ratings are within 1
@@ -12367,11 +12316,8 @@ def measure_ratings(
     correction: int | None = None,
     clustered_by: str = "questions",
 ) -> list[Mean]:
-    """Return the shares of pairs of ratings that differ by no more than each width, and the coefficient.
-
-    What the first text of an item says is drawn. With a `correction` the order of the raters does not matter.
-    """
-    questions = [item.texts[0] for item in rated]
+    """Return the shares of pairs of ratings that differ by no more than each width, and the coefficient."""
+    questions = [item.texts[0] for item in rated]  # the clusters
     encoded = encode_ratings((item.ratings for item in rated), questions)
     n_values = len(encoded.values)
     if n_values > MAX_RATING_VALUES:
@@ -12412,9 +12358,10 @@ def compare_vote(names: dict[str, str], known: Iterable[RatedItem], n_judges: in
     for item in known:
         given = [rating for rating in item.ratings[:n_judges] if rating is not None]
         [(winner, count)] = Counter(given).most_common(1) or [(0.0, 0)]
+        is_won = 2 * count > len(given) if is_majority else count == len(given)
         if len(given) < (2 if is_majority else n_judges):
             left_out["fewer_judges"] += bool(given)
-        elif 2 * count <= len(given) if is_majority else count < len(given):
+        elif not is_won:
             left_out["left_out"] += 1
         else:
             voted.append(RatedItem(item.source, item.texts, [winner, *item.ratings[n_judges:]]))
@@ -12434,7 +12381,6 @@ def list_disagreements(items: Iterable[RatedItem]) -> list[RatedItem]:
 
 
 def build_group_part(title: str, group: Agreement) -> Part:
-    """Return a table of the pairs of judges, with the coefficients of all judges below it."""
     cells = [MeanCell(mean.value, mean.interval, 2) for mean in group.means.values()]
     fleiss, alpha = map(format_interval, cells)
     lines = [f"Fleiss' kappa of the {group.counts['items_of_all']} items that all judged: {fleiss}"]
@@ -12443,24 +12389,11 @@ def build_group_part(title: str, group: Agreement) -> Part:
     return build_pairs_part(title, ["Pair", "Items"], group.pairs, lines)
 
 
-def build_people_agreement_part(found: Agreement) -> Part:
-    """Return a table of judges and votes, each compared with people."""
-    name = found.names["judge"]
-    n_without_judge = found.counts["items_without_judge"]
-    lines = [f"Of {found.counts['items']} items {n_without_judge} have no judge's decision."]
-    header = ["Judge", "Items", "Ratings", "Too kind", "Too strict"]
-    return build_pairs_part(f"Compared with people: {name}", header, found.pairs, lines)._replace(name=name)
-
-
-def build_pairs_part(
-    title: str, header: Sequence[str], pairs: Iterable[Agreement], lines: Sequence[str]
-) -> Part:
-    """Return a table of pairs of raters: their names, counts, rates and kappa."""
+def build_pairs_part(title: str, header: list[str], pairs: Iterable[Agreement], lines: list[str]) -> Part:
     rows: list[MeansRow] = []
     notes = []
     for pair in pairs:
-        names = pair.names.values() if header[0] == "Pair" else [pair.names["judge"]]
-        name = " - ".join(names)
+        name = " - ".join(pair.names.values()) if header[0] == "Pair" else pair.names["judge"]
         counts = [pair.counts[heading.lower().replace(" ", "_")] for heading in header[1:]]
         rows.append(([name, *map(str, counts)], pair.means))
         kappa = pair.means["kappa"]
@@ -12468,9 +12401,9 @@ def build_pairs_part(
             notes.append(f"{name}: no kappa: {kappa.reason}")
         elif kappa.reason and pair.counts["questions"] >= MIN_CLUSTERS:
             notes.append(f"{name}: no interval of kappa: {kappa.reason}")
-        if pair.counts["contradicted"]:
-            what = "left out, since equal items were decided differently"
-            notes.append(f"{name}: {what}: {pair.counts['contradicted']}")
+        n_contradicted = pair.counts["contradicted"]
+        if n_contradicted:
+            notes.append(f"{name}: left out, since equal items were decided differently: {n_contradicted}")
         if "left_out" in pair.counts:
             why = "tied" if name == "majority" else "not unanimous"
             counted = f"{why} {pair.counts['left_out']}, with fewer judges {pair.counts['fewer_judges']}"
@@ -12481,7 +12414,6 @@ def build_pairs_part(
 
 
 def describe_disagreement(item: RatedItem, judges: Sequence[Rater], is_page: bool) -> str:
-    """Return the texts and each judge's rating in one line; on a page with whole texts and reasons."""
     texts = []
     for name, text in (("source", item.source), *item.texts):
         if text:
@@ -12494,18 +12426,10 @@ def describe_disagreement(item: RatedItem, judges: Sequence[Rater], is_page: boo
     return f"{', '.join(texts)}: {', '.join(ratings)}"
 
 
-AGREEMENT_HEADER = [
-    *("source", "judge", "with", "items", "ratings", "too_kind", "too_strict"),
-    *(f"{measure.name}{end}" for measure in AGREEMENT_MEASURES for end in ("", "_low", "_high")),
-    *("fleiss_kappa", "krippendorff_alpha", "fleiss_kappa_low", "fleiss_kappa_high"),
-    *("krippendorff_alpha_low", "krippendorff_alpha_high", "questions", "contradicted"),
-]
-
-
 # ------------------------------------------------------------------ 17. Summaries
 
 # In: summaries of a debate, with gold summaries and web documents if there are any. Out: scores by five
-# criteria; the other modes draw results and measure what web documents add. Read first: JudgeSummaries.
+# criteria; the other modes plot results and measure what web documents add. Read first: JudgeSummaries.
 
 SUMMARY_RESULTS = "results/evaluation"
 SUMMARY_FOLDERS = ("results/offline-summaries-JSON-enforced", "results/merged-summaries")
@@ -12550,10 +12474,10 @@ class SummaryOptions(JudgeOptions):
     def folder(self) -> str:
         return self.output_dir or SUMMARY_RESULTS
 
-    def choose(self, n_rows: int) -> list[int]:
-        """Return the positions of the rows that count: all, or those of --indices, and of these the first."""
-        indices = range(n_rows) if self.indices is None else self.indices
-        return [index for index in dict.fromkeys(indices) if 0 <= index < n_rows][: self.limit]
+    def choose(self, rows: Sequence[T]) -> list[T]:
+        """Return the rows that count: all, or those of --indices, and of these the first."""
+        indices = range(len(rows)) if self.indices is None else self.indices
+        return [rows[index] for index in dict.fromkeys(indices) if 0 <= index < len(rows)][: self.limit]
 
 
 class SummaryFile(Configuration):
@@ -12630,14 +12554,13 @@ class JudgeSummaries(GradeItems):
         return texts
 
     def read_summaries(self, path: str, problems: list[str]) -> SummaryFile:
-        """Read what is to be judged of a file: all, or what --indices names, and of these the first."""
         kind, k = parse_summary_name(path, problems)
         file = read_file(path, problems)
         found = SummaryFile(f"{kind} {k}", file.source, [], is_judged=True, kind=kind, k=k)
         web = self.read_web_documents(k, problems) if kind == "merged" else None
         rows = list(parse_rows(Summary, file, problems).values())
         cases: defaultdict[str, list[str]] = defaultdict(list)
-        for row in [rows[index] for index in self.options.choose(len(rows))]:
+        for row in self.options.choose(rows):
             perspectives = flatten(claim.perspectives for claim in row.claims)
             arguments = [perspective.text for perspective in perspectives]
             if any(re.match(GENERATION_ERRORS[kind], text) for text in arguments):
@@ -12685,7 +12608,7 @@ class JudgeSummaries(GradeItems):
                 stem = f"{first_stem}_{next(numbers)}"
             results = self.build_results(configuration) | {"timestamp": now.isoformat(timespec="seconds")}
             yield OutputFile(f"{stem}.json", functools.partial(render_results, results))
-            report = plot_scores(f"{stem}.json", results["statistics_without_errors"])
+            report = build_plots(f"{stem}.json", results["statistics_without_errors"])
             yield from list_report_files(report, stem, self.options.report)
 
     def build_results(self, configuration: SummaryFile) -> dict[str, Any]:
@@ -12769,8 +12692,7 @@ def write_gold_summary(gold: GoldSummary) -> str:
 def write_claims(claims: Iterable[Claim]) -> str:
     lines = []
     for claim in claims:
-        text = join_words(claim.claim)
-        lines.append(f"Claim: {text}")
+        lines.append(f"Claim: {join_words(claim.claim)}")
         for perspective in claim.perspectives:
             ids = join_words(", ".join(perspective.evidence_docs))
             lines.append(f"- {join_words(perspective.text)} [{ids}]")
@@ -12781,7 +12703,7 @@ def join_words(text: str) -> str:
     return " ".join(text.split())
 
 
-# -- Statistics
+# -- Statistics, plots and web metrics
 
 
 class Spread(Description, kw_only=True):
@@ -12817,17 +12739,16 @@ def summarize_scores(rows: Sequence[ScoredSummary]) -> Spreads:
     described = {}
     for measure in SUMMARY_MEASURES:
         column = [row.scores[measure.name] for row in rows]
-        sample = make_sample(np.array(column, np.float64), queries)  # None becomes NaN
-        [interval] = bootstrap_statistics(sample.sum_clusters(), divide_by_sizes)
-        known = [score for score in column if score is not None]
-        nearest = list(map(find_nearest_level, known))
-        described[measure.name] = spread = measure_spread(known, interval)
+        nearest = [find_nearest_level(score) for score in column if score is not None]
+        described[measure.name] = spread = measure_spread(column, queries)
         spread.distribution = {str(level): nearest.count(level) for level in range(int(measure.highest) + 1)}
     return described
 
 
-def measure_spread(values: Sequence[float], interval: Interval | None) -> Spread:
+def measure_spread(column: Sequence[float | None], clusters: Clusters = None) -> Spread:
+    values = [value for value in column if value is not None]
     description = summarize_values(values)
+    interval = bootstrap_interval(np.array(column, np.float64), clusters)  # None becomes NaN: left out
     low, high = interval or (None, None)
     return Spread(
         *msgspec.structs.astuple(description),
@@ -12840,7 +12761,7 @@ def measure_spread(values: Sequence[float], interval: Interval | None) -> Spread
     )
 
 
-def plot_scores(name: str, statistics: Spreads) -> Report:
+def build_plots(name: str, statistics: Spreads) -> Report:
     distributions = {}
     for measure in SUMMARY_MEASURES:
         spread = statistics[measure.name]
@@ -12853,7 +12774,7 @@ def plot_scores(name: str, statistics: Spreads) -> Report:
 
 
 class PlotSummaries(Command):
-    """Draw the scores in results files, and write the figures behind each picture."""
+    """Plot the scores in results files, and write the figures behind each plot."""
 
     options: SummaryOptions
     results_title = "Plots"
@@ -12865,8 +12786,8 @@ class PlotSummaries(Command):
         for path in list_paths(self.options.plot):
             if not path.endswith("_statistics.json"):  # a pattern may match what was written here
                 file = read_file(path, problems)
-                rows = [*parse_rows(ScoredSummary, file, problems).values()]
-                self.files[file.source] = [rows[index] for index in self.options.choose(len(rows))]
+                all_rows = list(parse_rows(ScoredSummary, file, problems).values())
+                self.files[file.source] = self.options.choose(all_rows)
         for source, rows in self.files.items():
             if not any(score is not None for row in rows for score in row.scores.values()):
                 problems.append(f"{source.file}: no scores to draw")
@@ -12883,15 +12804,13 @@ class PlotSummaries(Command):
         for file, rows in self.files.items():
             stem = self.name_stem(file)
             statistics = summarize_rows(rows)
-            report = plot_scores(file.file, statistics["statistics_without_errors"])
+            report = build_plots(file.file, statistics["statistics_without_errors"])
             content = {"file": file.named, **statistics}
             yield OutputFile(f"{stem}.png", functools.partial(render_png, report))
             yield OutputFile(f"{stem}_statistics.json", functools.partial(render_results, content))
 
 
 class MeasureWeb(Command):
-    """Measure what web documents add to retrieval from the corpus."""
-
     options: SummaryOptions
     results_title = "Web metrics"
 
@@ -12905,8 +12824,7 @@ class MeasureWeb(Command):
             raise UsageError(f"no {WEB_FILE} or {MERGED_FILE} with a k of {', '.join(map(str, WEB_DEPTHS))}")
 
     def warnings(self) -> list[WarningRecord]:
-        pairs = itertools.product(self.metrics, (WEB_FILE, MERGED_FILE))
-        files = [pattern.format(k=k) for k, pattern in pairs]
+        files = [form.format(k=k) for k, form in itertools.product(self.metrics, (WEB_FILE, MERGED_FILE))]
         missing = [file for file in files if not os.path.lexists(file)]
         return [WarningRecord(f"{file} is not there: its metrics are left out") for file in missing]
 
@@ -12927,7 +12845,6 @@ class MeasureWeb(Command):
 
 
 def measure_web(k: int, problems: list[str]) -> Spreads:
-    """Return the metrics of the top k, as far as there are files."""
     columns: dict[str, Sequence[float | None]] = {}
     path = WEB_FILE.format(k=k)
     if os.path.lexists(path):
@@ -12945,10 +12862,9 @@ def measure_web(k: int, problems: list[str]) -> Spreads:
         columns["Token Increase Rate"] = rates
     metrics = {}
     for name, column in columns.items():
-        values = [value for value in column if value is not None]
-        metrics[name] = spread = measure_spread(values, bootstrap_interval(values))
-        spread.values = values
-        spread.left_out = len(column) - len(values) or msgspec.UNSET
+        metrics[name] = spread = measure_spread(column)
+        spread.values = [value for value in column if value is not None]
+        spread.left_out = len(column) - spread.n or msgspec.UNSET
     return metrics
 
 
@@ -12974,18 +12890,11 @@ class GenerateOptions(JudgeOptions):
     group = "predictions"
 
     split: str = option(SPLITS[0], "a split, or a JSON or CSV file of questions", "split", metavar="FILE")
-    pipeline: str = option(
-        "", "how they are answered (required)", choices=PIPELINES, required=True, metavar="NAME"
-    )
+    pipeline: str = option("", "how they are answered (required)", choices=PIPELINES, required=True)
     model: Sequence[str] = option(
-        (),
-        f"a system for each (default: {DEFAULT_JUDGE_MODEL})",
-        "--model",
-        "--judge-model",
-        nargs="+",
-        metavar="NAME",
+        (), f"a system for each (default: {DEFAULT_JUDGE_MODEL})", "--model", "--judge-model", nargs="+"
     )
-    system: str | None = option(None, "what the system is called", metavar="NAME")
+    system: str | None = option(None, "what the system is called")
     top_k: int = option(5, "documents to retrieve (default: 5)", metavar="N")
     overwrite: bool = option(False, "replace files that exist")
     judge_model: str | None = None  # no option: each `model` is put here in turn
@@ -13026,13 +12935,14 @@ class GeneratePredictions(Command):
         return code
 
     def read(self) -> None:
+        # `run` has each model read again
         self.shown: dict[str, ShownSentences] = {}  # in prompts, by question ID
         self.rows: dict[str, dict[str, Any]] = {}  # predictions
         self.failures: dict[str, str] = {}
         self.n_unknown = 0  # cited sentences that the prompt did not have
         self.left_out: list[str] = []  # rows of a dataset without a question
         problems: list[str] = []
-        self.questions = self.read_questions(problems)
+        self.questions = self.index_questions(problems)
         self.documents: dict[str, Sentences] = {}  # to search in
         texts = {}
         if self.options.pipeline != "llm":
@@ -13043,8 +12953,8 @@ class GeneratePredictions(Command):
             raise InputError(problems)
         self.retrieved = search_texts(texts, list(self.questions.values()), self.options.top_k)
 
-    def read_questions(self, problems: list[str]) -> dict[str, str]:
-        """Return the question by ID, of a split or of a dataset as `answers` reads it."""
+    def index_questions(self, problems: list[str]) -> dict[str, str]:
+        """Return the questions by ID, of a split or of a dataset as `answers` reads it."""
         path = self.options.split
         self.dataset: list[Item] = []  # none for a split
         if is_split(path):
@@ -13052,8 +12962,7 @@ class GeneratePredictions(Command):
             rows = [(question.question_id, question.question) for question in questions]
             path = source.file
         else:
-            file = read_file(path, problems)
-            items = parse_items(list_item_rows(file, problems), problems)
+            items = parse_items(list_item_rows(read_file(path, problems), problems), problems)
             self.dataset = [item for item in items if item.question]
             self.left_out = [item.id for item in items if not item.question]
             rows = [(item.id, item.question) for item in self.dataset]
@@ -13064,9 +12973,8 @@ class GeneratePredictions(Command):
         return dict(rows)
 
     def warnings(self) -> list[WarningRecord]:
-        return list_warnings(
-            self.options.split, [WarningRecord("rows without a question, left out", self.left_out)]
-        )
+        lacking = WarningRecord("rows without a question, left out", self.left_out)
+        return list_warnings(self.options.split, [lacking])
 
     def plan_systems(self) -> list[tuple[str | None, str, str]]:
         """Return (model, system, file) of each. Raises UsageError for options that contradict."""
@@ -13087,9 +12995,11 @@ class GeneratePredictions(Command):
         return systems
 
     def requests(self) -> list[Request]:
-        requests = []
-        max_chars = compute_room(self.options, self.prompt) if self.prompt else 0
-        for position, (name, question) in enumerate(self.questions.items() if self.prompt else ()):
+        requests: list[Request] = []
+        if not self.prompt:
+            return requests
+        max_chars = compute_room(self.options, self.prompt)
+        for position, (name, question) in enumerate(self.questions.items()):
             documents = {row.doc_id: self.documents[row.doc_id] for row in self.retrieved[position]}
             sources, self.shown[name] = show_documents(documents, max_chars)
             texts = {"question": question, "sources": sources}
@@ -13175,9 +13085,8 @@ class GeneratePredictions(Command):
             what = f"cited sentences that were not shown, left out: {self.n_unknown}"
             warnings.append(WarningRecord(what, file=self.file))
         if self.failures:
-            names = shorten_names(list(self.failures))
             reason = next(iter(self.failures.values()))
-            what = f"no answer, left out: {names}, e.g. {reason}"
+            what = f"no answer, left out: {shorten_names(list(self.failures))}, e.g. {reason}"
             warnings.append(WarningRecord(what, advice="run again with --overwrite", file=self.file))
         return warnings
 
@@ -13212,8 +13121,7 @@ def number_sentences(document: Document) -> Sentences:
     """Return a document's sentences; a plain text is split into S1, S2, ... after each ".", "!" and "?"."""
     if document.sentences is not None:
         return document.sentences
-    text = document.text.strip()
-    parts = re.split(r"(?<=[.!?])\s+", text)
+    parts = re.split(r"(?<=[.!?])\s+", document.text.strip())
     return {f"S{number}": part for number, part in enumerate(parts, start=1) if part}
 
 
@@ -13317,8 +13225,9 @@ class DraftQuestions(Command):
             document = join_sentences(sentences)
             for number in range(1, count + 1):
                 kind = self.options.kinds[(number - 1) % len(self.options.kinds)]
-                task = DRAFT_TASKS[kind]
-                texts = {"sentences": document, "task": task, "number": str(number), "count": str(count)}
+                texts = {"sentences": document, "task": DRAFT_TASKS[kind]}
+                texts |= {"number": str(number), "count": str(count)}
+                # A draft has a kind where an answer has a system
                 requests.append(Request(kind, doc_id, len(requests), "draft", texts, number))
         return requests
 
@@ -13385,7 +13294,6 @@ def build_draft(doc_id: str, kind: str, reply: Mapping[str, Any], model: str) ->
 
 
 def find_broken_rule(draft: Mapping[str, Any], sentences: Sentences) -> str:
-    """Return the first rule that a draft breaks, or ""."""
     evidence = draft["evidence_sentences"]
     levels = {fold_text(text) for text in draft["rubric"]["scale"].values()} - {""}
     if is_blank(draft["question"]) or is_blank(draft["answer"]):
@@ -13407,6 +13315,7 @@ def find_broken_rule(draft: Mapping[str, Any], sentences: Sentences) -> str:
 OwnMeasure: TypeAlias = Callable[[Question, Prediction], "float | None"]
 ItemFunction: TypeAlias = Callable[[Item], "float | None"]
 OwnCriteria: TypeAlias = Mapping[str, str] | Sequence[CriterionValue]  # a dict has names and questions
+Grading: TypeAlias = GradeSplit | GradeAnswers
 
 
 class Results(dict[str, dict[str, Any]]):
@@ -13423,8 +13332,7 @@ class Results(dict[str, dict[str, Any]]):
         super().__init__(msgspec.to_builtins(content, enc_hook=list))
         self._means = means
         self._measures = measures
-        self._header = header
-        self._rows = list(rows)
+        self._rows = [dict(zip(header, row, strict=True)) for row in rows]
 
     def __repr__(self) -> str:
         rows: list[MeansRow] = [([name], dict(means)) for name, means in self._means.items()]
@@ -13436,7 +13344,7 @@ class Results(dict[str, dict[str, Any]]):
         A measure that the question does not have is None. An answer whose judging failed has scores of 0, as
         in the means, and says why in `failure`.
         """
-        return [dict(zip(self._header, row, strict=True)) for row in self._rows]
+        return [dict(row) for row in self._rows]
 
     def summary(self) -> list[dict[str, Any]]:
         """Return a flat dict per system and measure, for `pandas.DataFrame`.
@@ -13496,30 +13404,15 @@ def grade(
     """
     check_measure_names(measures, collect_taken_names())
     values = [*list_criterion_values(criteria), *(["support"] if judge_support else [])]
-    options = build_split_options(split, str(folder), systems, values, judge)
-    options.repeats = check_count("repeats", repeats)
-    return run_silently(GradeSplit(options), judge, RUBRIC_BOUNDS, measures, workers)
-
-
-def build_split_options(
-    split: str,
-    root: str,
-    systems: Iterable[str] | None,
-    criteria: Sequence[CriterionValue],
-    judge: object,
-) -> SplitOptions:
-    if callable(judge) and criteria:
+    if callable(judge) and values:
         raise ValueError("judge: a function judges by the rubric only, name a model")
     chosen = None if systems is None else sorted(collect_ids(systems))
     if chosen == []:
         raise ValueError("systems is empty: name at least one, or leave it out to grade all")
-    return SplitOptions(
-        split=split,
-        systems=chosen,
-        judge=chosen,
-        root="" if root == "." else root,  # so that results name files as the command line does
-        criteria=criteria,
-    )
+    options = SplitOptions(split=split, systems=chosen, judge=chosen, criteria=values)
+    options.root = "" if str(folder) == "." else str(folder)  # results name files as the command line does
+    options.repeats = check_count("repeats", repeats)
+    return run_silently(GradeSplit(options), judge, RUBRIC_BOUNDS, measures, workers)
 
 
 def grade_answers(
@@ -13661,7 +13554,7 @@ def list_criterion_values(criteria: OwnCriteria) -> Sequence[CriterionValue]:
 
 
 def run_silently(
-    command: GradeSplit | GradeAnswers,
+    command: Grading,
     judge: object,
     bounds: Bounds,
     measures: Mapping[str, Callable[..., float | None]],
@@ -13699,7 +13592,7 @@ def run_silently(
     return command.collect_results()
 
 
-# -- Functions
+# -- Functions of the user's own
 
 
 class Bounds(NamedTuple):
@@ -13714,10 +13607,7 @@ SHARE_BOUNDS = Bounds(0, 1, "a score from 0 to 1, True, False or None")
 NO_SCORE = Failure("not judged by the function", asked=False)
 
 
-def ask_function(
-    command: GradeSplit | GradeAnswers, judge: Callable[..., object], bounds: Bounds
-) -> tuple[Outcomes, Judging]:
-    """Have a function of the user's own judge what the command requests."""
+def ask_function(command: Grading, judge: Callable[..., object], bounds: Bounds) -> tuple[Outcomes, Judging]:
     name = getattr(judge, "__name__", type(judge).__name__)
     requests = repeat_requests(command.requests(), command.options.repeats)
     places = [f"{name}: {request.system}, {request.item_id}" for request in requests]
@@ -13758,14 +13648,12 @@ def call_function(
         return list(pool.map(call, arguments, places))
 
 
-def measure_function(name: str) -> Measure:
+def build_function_measure(name: str) -> Measure:
     """Return the measure of a function of the user's own, which may return any number."""
     return Measure(name, name, lowest=-math.inf, highest=math.inf)
 
 
-def add_own_scores(
-    system: str, answers: Sequence[GradedAnswer | GradedItem], command: GradeSplit | GradeAnswers
-) -> None:
+def add_own_scores(system: str, answers: Sequence[GradedAnswer | GradedItem], command: Grading) -> None:
     """Add the scores of a system's answers by measures of the user's own. A missing answer is a miss."""
     asked = [answer for answer in answers if answer.arguments]
     arguments = [answer.arguments for answer in asked]
@@ -13784,9 +13672,8 @@ def add_extra_fields(systems: Iterable[System]) -> None:
     """Read files again for the fields that this program does not know. Only functions of users need them."""
     known = Prediction.__struct_encode_fields__
     for system in systems:
-        file = read_file(system.file.file, [])
-        for key, row in split_predictions(file, KeyFilter(())).items():
-            prediction = system.predictions.rows.get(key)
+        for question_id, row in split_predictions(read_file(system.file.file, []), KeyFilter(())).items():
+            prediction = system.predictions.rows.get(question_id)
             if prediction is not None:
                 fields = parse_row(dict[str, Any], row, []) or {}
                 prediction.extra = {name: value for name, value in fields.items() if name not in known}
@@ -13818,9 +13705,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         0 all done, 1 worse than asked for, 2 bad usage or bad input, 3 incomplete, 130 interrupted. Nothing
         is raised for what a user can cause.
     """
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a console that is not UTF-8 shows an escape
     console = Console(sys.stdout, sys.stderr)
     arguments = sys.argv[1:] if argv is None else argv
     command: Command | None = None
@@ -13835,11 +13719,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return console.exit_code
     except InputError as error:
         console.error(*shorten_problems(error.problems))
-        n_problems = len(error.problems)
-        console.error(f"error: problems in the input: {n_problems}; nothing was graded or written.")
+        console.error(f"error: problems in the input: {len(error.problems)}; nothing was graded or written.")
     except UsageError as error:
-        known = [name for name in arguments[:1] if name and (name in COMMANDS or is_split(name))]
-        console.error(f"error: {error}", f"see: {' '.join(['evaluation.py', *known, '--help'])}")
+        command_name = [name for name in arguments[:1] if name and (name in COMMANDS or is_split(name))]
+        console.error(f"error: {error}", f"see: {' '.join(['evaluation.py', *command_name, '--help'])}")
     except ImportError as error:
         console.error(describe_missing_package(error))
     except JudgeUnavailable as error:
@@ -13847,9 +13730,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_INCOMPLETE
     except OSError as error:
         console.error(f"error: {error.filename or 'a file'}: {error.strerror or error}")
-        if command and command.journal_file != error.filename and os.path.exists(command.journal_file):
-            kept = f"The model's replies are kept in {command.journal_file}"
-            console.error(f"{kept}: run the same command again.")
+        journal_file = command.journal_file if command else ""
+        if journal_file != error.filename and os.path.exists(journal_file):
+            console.error(f"The model's replies are kept in {journal_file}: run the same command again.")
     except MemoryError:
         console.error("error: there is not enough memory: nothing was written")
     except KeyboardInterrupt:
@@ -13902,9 +13785,7 @@ def parse_command(argv: Iterable[str]) -> Command:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are shown as all others of this program."""
-
-    def error(self, message: str) -> NoReturn:
+    def error(self, message: str) -> NoReturn:  # shown as all others of this program
         raise UsageError(message)
 
 
@@ -13937,15 +13818,15 @@ def add_options(parser: Parser, options_type: type[Options]) -> None:
         group = parser.add_argument_group(title) if title else parser
         for name, declared in vars(owner).items():
             if isinstance(declared, Option) and getattr(options_type, name) is declared:
-                flags = declared.flags or [name_flag(name)]
+                flags = list_flags(name, declared)
                 target: dict[str, Any] = {"dest": name} if flags[0].startswith("-") else {}
                 group.add_argument(flags[0], **target, **declared.settings)
                 for flag in flags[1:]:  # of before
                     group.add_argument(flag, **target, **{**declared.settings, "help": argparse.SUPPRESS})
 
 
-def name_flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+def list_flags(name: str, declared: Option) -> Sequence[str]:
+    return declared.flags or [f"--{name.replace('_', '-')}"]
 
 
 def list_needs(options: Options) -> Iterator[tuple[str, str, object]]:
@@ -13984,7 +13865,7 @@ def check_needs(options: Options) -> None:
         for name in () if is_met else names.split():
             declared = getattr(type(options), name)
             if isinstance(declared, Option) and getattr(options, name) != declared.settings["default"]:
-                problems.append(f"{[*declared.flags, name_flag(name)][0]}: it needs {need}")
+                problems.append(f"{list_flags(name, declared)[0]}: it needs {need}")
     if problems:
         raise UsageError("; ".join(problems))
 
@@ -13994,9 +13875,10 @@ def check_split(options: InputOptions | GenerateOptions, arguments: Sequence[str
     split = options.split
     for text in () if split in arguments else filter(is_split, arguments):
         raise UsageError(f"{text} was read as the value of an option: name the split first")
-    # Predictions can be checked without the questions.
-    is_enough = isinstance(options, CheckOptions) and (options.submissions or glob.glob(f"{split}*"))
-    if not is_enough and (find_home() if is_split(split) else isinstance(options, InputOptions)):
+    if isinstance(options, CheckOptions) and (options.submissions or glob.glob(f"{split}*")):
+        return  # predictions can be checked without the questions
+    # A usual split may have its questions in the program's own folder; `generate` takes any file
+    if find_home() if is_split(split) else isinstance(options, InputOptions):
         raise UsageError(f"no questions of {split}{advise_on_split(split)}")
 
 
@@ -14013,6 +13895,9 @@ class Console:
     """Prints: results on stdout; warnings and notes on stderr, of which --quiet leaves warnings."""
 
     def __init__(self, stdout: TextIO | None, stderr: TextIO | None) -> None:
+        for stream in (stdout, stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")  # a console that is not UTF-8 shows an escape
         self.stdout = stdout
         self.stderr = stderr
         self.is_quiet = False
@@ -14020,7 +13905,6 @@ class Console:
         self.n_warnings = 0
 
     def print(self, text: str) -> None:
-        """Print text on stdout, if there is any, without invisible characters."""
         problem = print_on(self.stdout, remove_invisible(text)) if text else ""
         if problem:
             self.exit_code = EXIT_INCOMPLETE
@@ -14032,12 +13916,10 @@ class Console:
             print_on(self.stderr, escape_console(line))
 
     def error(self, *lines: str) -> None:
-        """Print lines on stderr that say what is wrong."""
         for line in lines:
             print_on(self.stderr, escape_console(line))
 
     def warn(self, *messages: Message) -> None:
-        """Print messages on stderr; the warnings among them say what they are, and are counted."""
         for message in messages:
             if isinstance(message, WarningRecord):
                 self.n_warnings += 1
