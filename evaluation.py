@@ -439,6 +439,11 @@ class Question(Record, kw_only=True):
             if not isinstance(value, str):
                 setattr(self, facet, format_compact(value))
 
+    @property
+    def gold_ids(self) -> list[str]:
+        """The gold documents: one, or none of an open question."""
+        return [self.doc_id] if self.doc_id else []
+
 
 # The facets of a question, by which results are sliced. A further field of this type is one more.
 FACETS = [field.name for field in msgspec.structs.fields(Question) if field.type == Facet]
@@ -1935,12 +1940,18 @@ class Sample(NamedTuple):
     clusters: Array
 
     @property
+    def addends(self) -> tuple[Array, Array]:
+        """What each item adds to the sum of its cluster, and to its size: all items count alike."""
+        return self.values, np.ones(len(self.values))
+
+    @property
     def n(self) -> int:
         return len(self.values)
 
     @property
     def mean(self) -> float:
-        return math.fsum(self.values) / len(self.values)
+        values, sizes = self.addends
+        return math.fsum(values) / math.fsum(sizes)
 
     def scale(self, factor: float) -> Sample:
         return self._replace(values=self.values * factor)
@@ -1954,9 +1965,8 @@ class Sample(NamedTuple):
         return self._replace(values=values).select(~np.isnan(values))
 
     def tabulate(self, n_clusters: int) -> Array:
-        """Return a row for each of at least so many clusters: its sum and its number of items."""
-        sums = np.bincount(self.clusters, self.values, n_clusters)
-        return np.stack([sums, np.bincount(self.clusters, minlength=n_clusters)], axis=1)
+        """Return a row for each of at least so many clusters: its sum and its size."""
+        return np.stack([np.bincount(self.clusters, part, n_clusters) for part in self.addends], axis=1)
 
     def sum_clusters(self) -> Array:
         """Return the rows of the clusters that have items, in the order of their numbers."""
@@ -5508,6 +5518,14 @@ class Distribution(NamedTuple):
         return [choose_colour(1 + 4 * (level - lowest) / (highest - lowest)) for level in self.levels]
 
 
+class Check(NamedTuple):
+    """A threshold, or a change since the baseline, and what came of it: "" if it is as it should be."""
+
+    name: str
+    worse: str = ""  # in words
+    obstacle: str = ""  # why it cannot be told
+
+
 class Report(NamedTuple):
     """The results of a command for people: data that each renderer may read again."""
 
@@ -5519,8 +5537,7 @@ class Report(NamedTuple):
     distributions: Mapping[str, Distribution] = MappingProxyType({})  # by title
     entries_title: str = "Questions"
     facts: Facts = MappingProxyType({})  # at the top of a page: what was graded, and by what
-    shortfalls: Sequence[str] = ()  # of the gate: what is worse than asked for,
-    obstacles: Sequence[str] = ()  # and what keeps it from telling
+    checks: Sequence[Check] = ()  # of the gate
 
 
 def name_for_file(model: str) -> str:
@@ -6322,8 +6339,7 @@ class Command:
     activity = "judging"  # what it asks the model for
     noun = "judgements"  # what the model replies
     epilog = ""  # at the end of the help
-    low_means: Sequence[str] = ()  # a line for each mean that is worse than its threshold
-    unmeasured: Sequence[str] = ()  # the thresholds that cannot be compared
+    thresholds: Sequence[Check] = ()
     developments: Mapping[str, Development] = MappingProxyType({})  # of systems, since the baseline
 
     def __init__(self, options: Any) -> None:
@@ -6372,14 +6388,14 @@ class Command:
 
     def shortfalls(self) -> list[str]:
         """Return what is worse than the options ask for, one line each: exit code 1."""
-        lines = [*self.low_means]
+        lines = [check.worse for check in self.thresholds if check.worse]
         for name, development in self.developments.items():
             lines += prefix_lines(name, development.list_regressions())
         return lines
 
     def list_obstacles(self) -> list[str]:
         """Return what keeps the gate from telling whether the run is worse, one line each: exit code 3."""
-        lines = [*self.unmeasured]
+        lines = [check.obstacle for check in self.thresholds if check.obstacle]
         for name, development in self.developments.items():
             lines += prefix_lines(name, development.list_obstacles())
         return lines
@@ -6389,7 +6405,14 @@ class Command:
         shortfalls = self.shortfalls()
         obstacles = self.list_obstacles()
         gate = Part("Gate", lines=[*prefix_lines("worse", shortfalls), *obstacles], place="warnings")
-        return report._replace(parts=[*report.parts, gate], shortfalls=shortfalls, obstacles=obstacles)
+        checks = [check for check in self.thresholds if not (check.worse or check.obstacle)]
+        checks += [Check(line, worse=line) for line in shortfalls]
+        checks += [Check(line, obstacle=line) for line in obstacles]
+        for name, development in self.developments.items():
+            for change in development.changes:
+                if change.state is State.NO_DROP:
+                    checks.append(Check(f"{name}: {change.measure.title} against the baseline"))
+        return report._replace(parts=[*report.parts, gate], checks=checks)
 
     def render_plan(self) -> str:
         """Return the number, estimated tokens and price of the calls that are to be made."""
@@ -6697,16 +6720,15 @@ def check_thresholds(options: GateOptions, systems: Collection[str], measures: S
             raise UsageError(f"--fail-under {threshold.text}: unknown system{advice}")
 
 
-def find_low_means(
+def check_means(
     options: GateOptions,
     systems: Mapping[str, Mapping[str, Mean]],  # the means by title and measure
     measures: Sequence[Measure],
     *,
     needs_all: bool,  # otherwise one system that is measured is enough
-) -> tuple[list[str], list[str]]:
-    """Return a line for each mean worse than its threshold, and for each that cannot be compared with it."""
-    low = []
-    unmeasured = []
+) -> list[Check]:
+    """Return a check for each mean that is worse than its threshold, or for the threshold if none is."""
+    checks = []
     for threshold in options.fail_under:
         measure = find_measure(threshold.measure, measures)
         side = "above" if measure.lower_is_better else "below"
@@ -6717,16 +6739,20 @@ def find_low_means(
             if mean.is_submitted and threshold.system in ("", title, *title.rsplit("/", 1)):
                 values[title] = mean.value
         lacking = [title for title, value in values.items() if value is None]
+        name = f"--fail-under {threshold.text}"
+        found = []
         for title, value in values.items():
             if value is not None and measure.direction * (value - threshold.value) < -1e-9:
                 shown = format_number(value, measure.digits + 1)
-                low.append(f"{title}: {measure.title} {shown} is {side} {threshold.value:g}")
+                line = f"{title}: {measure.title} {shown} is {side} {threshold.value:g}"
+                found.append(Check(f"{name}: {title}", worse=line))
         if not values:
-            low.append(f"--fail-under {threshold.text}: nothing was submitted for it")
+            found.append(Check(name, worse=f"{name}: nothing was submitted for it"))
         elif lacking and (needs_all or len(lacking) == len(values)):
             reason = f"cannot be compared: not measured for {shorten_names(lacking)}"
-            unmeasured.append(f"--fail-under {threshold.text}: {reason}")
-    return low, unmeasured
+            found.append(Check(name, obstacle=f"{name}: {reason}"))
+        checks += found or [Check(name)]
+    return checks
 
 
 class JudgeOptions(Options):
@@ -6813,6 +6839,10 @@ class Split(NamedTuple):
     @property
     def measures(self) -> list[Measure]:
         return list(flatten(self.blocks.values()))
+
+    def find_gold(self, question: Question | None) -> Document:
+        """Return the document that has a question's gold sentences, if there are any."""
+        return self.documents[question.doc_id] if question and question.doc_id else Document("missing")
 
     def find_document(self, doc_id: str) -> Document:
         if doc_id in self.documents:
@@ -7109,14 +7139,14 @@ def find_files(folder: str, form: str) -> dict[str, str]:
 def read_split(name: str, problems: list[str], root: str = "", *, is_check: bool = False) -> Split:
     """Read the gold side of a split; what is wrong with any of its files is added to `problems`."""
     questions, file = read_questions(name, problems, root, accepts_open=is_check)
-    if questions and not any(question.doc_id for question in questions):  # open ones: see read_questions
+    if questions and not any(question.gold_ids for question in questions):  # open ones: see read_questions
         return Split(name, file, questions, read_corpus("*", []), others={}, root=root)
     corpus = os.path.join(root, CORPUS_DIR)
     if os.path.isdir(corpus) and not os.access(corpus, os.R_OK | os.X_OK):
         problems.append(f"{corpus}: cannot be read: Permission denied")
     documents = {}
     digest = hashlib.sha256()
-    for doc_id in sorted({question.doc_id for question in questions}):
+    for doc_id in sorted(set(flatten(question.gold_ids for question in questions))):
         documents[doc_id], sha256 = read_document(doc_id, problems, root)
         digest.update(json.dumps([doc_id, sha256]).encode())
     split = Split(name, file, questions, documents, others={}, corpus_sha256=digest.hexdigest(), root=root)
@@ -7458,11 +7488,11 @@ def check_gold_documents(split: Split, *, is_check: bool) -> list[WarningRecord]
     strange = []
     plain = []
     for question in split.questions:
-        document = split.documents[question.doc_id]
+        document = split.find_gold(question)
         if document.sentences is not None:
             ids = sorted(set(question.evidence_sentences).difference(document.sentences))
             if ids:
-                strange.append(f"{question.question_id}: {', '.join(ids)} in {question.doc_id}")
+                strange.append(f"{question.question_id}: {', '.join(ids)} in {', '.join(question.gold_ids)}")
         elif is_check and document.state == "plain" and question.evidence_sentences:
             plain.append(question.question_id)
     return [
@@ -7579,19 +7609,20 @@ def check_citations(split: Split, rows: Mapping[str, Prediction]) -> list[Warnin
     similar: dict[str, None] = {}
     n_similar = 0
     n_cited = 0
-    gold = {question.question_id: question.doc_id for question in split.questions}
+    questions = {question.question_id: question for question in split.questions}
     everywhere = set(flatten(document.sentences or () for document in split.documents.values()))
     for question_id, row in rows.items():
         n_cited += len(row.evidence_sentences)
-        gold_id = gold.get(question_id, "")
-        sentences = split.documents.get(gold_id, Document("missing")).sentences or {}
+        question = questions.get(question_id)
+        gold_ids = question.gold_ids if question else []
+        sentences = split.find_gold(question).sentences or {}
         if all(map(sentences.__contains__, row.evidence_sentences)):
             continue  # as nearly always
-        doc_ids = list(filter(None, [gold_id, *row.retrieved_ids]))
+        doc_ids = [*gold_ids, *row.retrieved_ids]
         documents = list({id(document): document for document in map(split.find_document, doc_ids)}.values())
         known = set(flatten(document.sentences or () for document in documents))
         names = sorted(set(row.evidence_sentences) - known)
-        forms = match_forms(names, sentences if gold_id else known, fold_id)
+        forms = match_forms(names, sentences if gold_ids else known, fold_id)
         similar |= dict.fromkeys(f"{name} for {form}" for name, form in forms.items())
         n_similar += len(forms)
         if not doc_ids or any(document.sentences is None for document in documents):
@@ -7941,15 +7972,14 @@ class GradeSplit(Command):
                 self.grade_system(system, outcomes if is_by_model else None)
             self.summarize(submission)
         means = {system.title: system.means for system in self.systems}
-        gated = find_low_means(self.options, means, self.split.measures, needs_all=False)
-        self.low_means, self.unmeasured = gated
+        self.thresholds = check_means(self.options, means, self.split.measures, needs_all=False)
         if not any(system.is_judged for system in self.systems):
             judging.model = ""
 
     def grade_system(self, system: System, outcomes: Outcomes | None) -> None:
         """Add a system's answers with all their scores. Without outcomes only people may have judged them."""
         for question in self.split.questions:
-            document = self.split.documents[question.doc_id]
+            document = self.split.find_gold(question)
             system.answers.append(score_answer(question, system.predict(question), document))
         if self.options.asks_about(system) and (outcomes is not None or self.people.overrides):
             for criterion in self.split.criteria:
@@ -7995,7 +8025,7 @@ class GradeSplit(Command):
         if not is_alone:
             board = LEADERBOARD_FILE.format(split=self.split.name)
             forms |= {"html"}.intersection(list_report_forms(board))  # it links a page for each submission
-            yield from self.list_class_files(board, has_pages="html" in forms)
+            yield from self.list_class_files(board, forms)
         for submission in [*self.submissions, *self.leftovers]:
             path = join_folder(submission.output_folder, name)
             if submission.systems or os.path.lexists(path):  # no old scores stay
@@ -8029,13 +8059,14 @@ class GradeSplit(Command):
             document[system.name] = results
         return document
 
-    def list_class_files(self, stem: str, *, has_pages: bool) -> Iterator[OutputFile]:
+    def list_class_files(self, stem: str, forms: Collection[str]) -> Iterator[OutputFile]:
         split = self.split
-        forms = ["csv", "md", "html"] if has_pages else ["csv", "md"]
-        board = list_report_files(self.add_gate(self.leaderboard), stem, forms)
+        usual = ["csv", "md"]
+        further = sorted(set(forms).difference(usual))
+        board = list_report_files(self.add_gate(self.leaderboard), stem, [*usual, *further])
         boards = [file._replace(is_report=False) for file in board]
         yield from boards[:2]  # the page comes last
-        rows = list(list_grades(split, self.submissions, self.gradebook, has_pages=has_pages))
+        rows = list(list_grades(split, self.submissions, self.gradebook, has_pages="html" in forms))
         render_grades = functools.partial(render_csv, list(rows[0]), [list(row.values()) for row in rows])
         yield OutputFile(GRADES_FILE.format(split=split.name), render_grades)
         judge = self.judging.model or (self.last.judge if self.needs_scores else "")
@@ -8239,7 +8270,7 @@ CITATION_KINDS = {  # with their titles
 
 def hash_gold(question: Question) -> str:
     rubric = question.rubric or Rubric()
-    gold = (question.question, question.doc_id, question.answer, *question.evidence_sentences)
+    gold = (question.question, *question.gold_ids, question.answer, *question.evidence_sentences)
     return hash_texts(*gold, rubric.description, *rubric.level_texts)
 
 
@@ -8259,7 +8290,7 @@ def score_answer(question: Question, prediction: Prediction, document: Document)
     scores: dict[str, float] = {}
     retrieved = prediction.retrieved_ids
     for k, measure in RECALL_MEASURES.items():  # whole numbers, as there is one gold document
-        scores[measure.name] = int(recall_at_k(retrieved, [question.doc_id], k))
+        scores[measure.name] = int(recall_at_k(retrieved, question.gold_ids, k))
     if question.evidence_sentences:
         cited = citation_scores(question.evidence_sentences, prediction.evidence_sentences)
         for measure, score in zip(CITATION_MEASURES, cited, strict=True):
@@ -8315,7 +8346,7 @@ def qualify_support(answer: GradedAnswer) -> str:
     """Return the cited document if it is not the gold one, and whether the cited IDs are wrong ones."""
     text = ""
     score = answer.scores[SUPPORT_MEASURE.name]
-    if answer.cited_doc_id not in ("", answer.question.doc_id):
+    if answer.cited_doc_id not in ("", *answer.question.gold_ids):
         text += f" by sentences of {answer.cited_doc_id}"
     if answer.gold and score and not set(answer.gold) & set(answer.cited):
         degree = "supported" if score == SUPPORT_MEASURE.highest else "partly supported"
@@ -10061,7 +10092,7 @@ def render_system(system: System) -> str:
         mean = format_mean(system, measure, 4)
         if measure in RECALL_MEASURES.values():
             n_hits = sum(answer.scores[measure.name] for answer in answers)
-            mean = f"{n_hits:.0f}/{len(answers)} = {format_mean(system, measure, 2)}%"
+            mean = f"{n_hits}/{len(answers)} = {format_mean(system, measure, 2)}%"
         lines.append(f"{measure.title.removesuffix(' %')}: {mean}")
     lines += [
         render_title("CITATION EVALUATION RESULTS"),
@@ -10382,15 +10413,15 @@ EXCERPT_CHARS = 600  # of a plain text that is not shown whole
 def build_entries(split: Split, systems: Sequence[System]) -> Iterator[Entry]:
     n_chars = ANSWER_CHARS * len(split.questions) * (1 + len(systems))
     for question in split.questions:
-        document = split.documents[question.doc_id]
+        document = split.find_gold(question)
         n_chars += len(document.text) + sum(map(len, (document.sentences or {}).values()))
     for position, question in enumerate(split.questions):
         answers = {system.name: system.answers[position] for system in systems}
-        facts = [f"document: {question.doc_id}"]
+        facts = [f"document: {', '.join(question.gold_ids)}"]
         for facet in SHOWN_FACETS:
             if getattr(question, facet):
                 facts.append(f"{facet}: {getattr(question, facet)}".replace("_", " "))
-        document = split.documents[question.doc_id]
+        document = split.find_gold(question)
         lists = {
             "Rubric": list_rubric_lines(question, answers),
             "Gold document": list_document_lines(question, answers, document, n_chars <= PAGE_CHARS),
@@ -10419,8 +10450,8 @@ def build_answer_card(system: System, answer: GradedAnswer) -> Card:
 
 def build_answer_facts(system: System, answer: GradedAnswer) -> dict[str, str]:
     retrieved = answer.prediction.retrieved_ids
-    gold = answer.question.doc_id
-    place = f"at place {retrieved.index(gold) + 1}" if gold in retrieved else "not"
+    places = [str(retrieved.index(gold) + 1) for gold in answer.question.gold_ids if gold in retrieved]
+    place = f"at place {', '.join(places)}" if places else "not"
     found = f"{place} among {len(retrieved)} retrieved" if retrieved else "nothing retrieved"
     facts = {"Gold document": found}
     decision = answer.find_decision(RUBRIC)
@@ -11219,7 +11250,7 @@ class GradeAnswers(GradeItems):
         super().grade(outcomes, judging)
         self.compare_with_earlier_run()
         means = {configuration.name: configuration.means for configuration in self.configurations}
-        self.low_means, self.unmeasured = find_low_means(self.options, means, self.measures, needs_all=True)
+        self.thresholds = check_means(self.options, means, self.measures, needs_all=True)
         self.is_done = super().is_complete()
         columns = set().union(*(scores.values for scores in self.table.systems.values()))
         self.measured = [measure.name for measure in self.measures if measure.name in columns]
@@ -11703,7 +11734,7 @@ def build_split_answer(question: Question, system: System) -> GradedItem:
         gold=question.answer,
         prediction=prediction.answer,
         category=question.question_type,
-        expected_sources=[question.doc_id],
+        expected_sources=question.gold_ids,
         sources=prediction.retrieved_ids,
     )
     return GradedItem(item)
