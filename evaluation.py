@@ -90,7 +90,7 @@ import unicodedata
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from datetime import datetime, timedelta, timezone
 from enum import Enum
 from fnmatch import fnmatch
@@ -556,7 +556,7 @@ class Label(Record):
         if self.submission not in ("", self.system.partition("/")[0]):
             self.system = "/".join(filter(None, (self.submission, self.system)))
         if not (self.system or self.answer_id):
-            raise ValueError("system and answer_id are missing: one of them is needed")
+            raise ValueError("submission, system and answer_id are missing: one of them is needed")
 
 
 class Override(Label, kw_only=True):
@@ -3799,7 +3799,9 @@ def read_own_criteria(
         if isinstance(value, Mapping):
             rows: Iterable[JsonRow] = [JsonRow(f"--criteria {name}".strip(), encode_json(value))]
         else:
-            file = read_file(os.path.join(root, value), problems, "NAME=QUESTION, or a file")
+            file = read_file(
+                os.path.join(root, value), problems, "NAME=QUESTION, a file, or in a split support"
+            )
             rows = list_rows(file, problems)
         for row in rows:
             own = parse_row(OwnCriterion, row, problems)
@@ -6589,7 +6591,8 @@ def option(default: Any, help_text: str, *flags: str, **settings: Any) -> Any:
 
 def parse_known(choices: Collection[str], text: str) -> str:
     if text not in choices:
-        advice = f"{suggest(text, choices)} (choose from {', '.join(choices)})"
+        advice = ": name the split first" if is_split(text) else suggest(text, choices)
+        advice += f" (choose from {', '.join(choices)})"
         raise argparse.ArgumentTypeError(f"invalid choice: {text[:20]!r}{advice}")
     return text
 
@@ -7368,11 +7371,8 @@ def find_files_beside(split: Split, submission: Submission) -> list[str]:
     pattern = rf"{copy}|(?i:{ARCHIVE})"
     beside = [name for name in submission.found if name not in names and re.search(pattern, name)]
     newest = max((path.stat().st_mtime for path in graded if path.is_file()), default=0)
-    wanted = PREDICTIONS_FILE.format(split=split.name, system="*")
-    within: list[str] = []
-    for form in (f"*/{wanted}", f"*/*/{wanted}"):
-        within += find_files(submission.folder, form).values()
-    for path in sorted(map(Path, within)):
+    within = [find_predictions(submission.folder, split.name, depth).values() for depth in ("*/", "*/*/")]
+    for path in sorted(map(Path, flatten(within))):
         if path.is_file() and path.stat().st_mtime >= newest:
             beside.append(show_name(path.relative_to(submission.folder).as_posix()))
     return beside
@@ -7382,9 +7382,13 @@ def compute_system_order(name: str) -> tuple[bool, str]:
     return name not in SYSTEMS, name
 
 
+def find_predictions(folder: str, split: str, depth: str = "") -> dict[str, str]:
+    return find_files(folder, depth + PREDICTIONS_FILE.format(split=split, system="*"))
+
+
 def find_systems(folder: str, split: str) -> dict[str, str]:
     """Map each system with a predictions file in the folder to the path of the file."""
-    paths = find_files(folder, PREDICTIONS_FILE.format(split=split, system="*"))
+    paths = find_predictions(folder, split)
     names = sorted(paths, key=compute_system_order)
     shown = tell_apart(names, list(map(show_name, names)))
     return {system: paths[name] for system, name in zip(shown, names, strict=True)}
@@ -7893,6 +7897,8 @@ class GradeSplit(Command):
             if not advice and find_families(unknown[0]):
                 advice = ": did you mean --model?"
             raise UsageError(f"--judge: unknown system: {', '.join(unknown)}{advice}")
+        if self.options.criteria and self.systems and not any(map(self.options.asks_about, self.systems)):
+            raise UsageError("--criteria: none of these systems is judged: name one with --judge")
         names += [submission.name for submission in self.submissions]
         check_thresholds(self.options, names, self.split.measures)
 
@@ -8440,8 +8446,11 @@ def read_criteria(
     for value in options.criteria:
         if isinstance(value, str) and value in BUILT_IN_CRITERIA:
             named[value] = BUILT_IN_CRITERIA[value]
-        else:
-            values.append(value)
+            continue
+        advice = suggest(value, BUILT_IN_CRITERIA) if isinstance(value, str) and "=" not in value else ""
+        if advice and not os.path.exists(os.path.join(options.root, str(value))):
+            raise UsageError(f"--criteria {value}: unknown criterion{advice}")
+        values.append(value)
     own = read_own_criteria(values, options.root, collect_taken_names().union(functions), problems)
     return [RUBRIC, *named.values(), *map(build_own_criterion, own)]
 
@@ -10299,7 +10308,7 @@ def list_page_warnings(split: Split, submission: Submission) -> list[str]:
     lines += prefix_lines("a file beside, not graded", find_files_beside(split, submission))
     for system in submission.systems:
         lines += describe_warnings(warn_about_missing(system, split.criteria))
-    return lines
+    return lines if any(system.scored for system in submission.systems) else [*lines, "No answer was judged."]
 
 
 def find_distributions(systems: Iterable[System]) -> dict[str, Distribution]:
@@ -11343,13 +11352,18 @@ class GradeAnswers(GradeItems):
         return described
 
     def summarize_quality(self, configuration: Configuration) -> dict[str, Any]:
-        found = [answer.find_judgement(self.protocol) for answer in configuration.answers]
-        judgements = list(filter(None, found))
         quality = {}
         for name in PROMPTS[self.protocol.prompt].score_names:
-            average = mean([judgement.scores[name] for judgement in judgements])
-            share = None if average is None else normalize_score(average)
-            quality[name] = {"n": len(judgements), "mean": average, "normalized": share}
+            column = np.full(self.table.items.n, np.nan)
+            for answer in configuration.answers:
+                judgement = answer.find_judgement(self.protocol)
+                if judgement:
+                    column[answer.place] = judgement.scores[name]
+            measure = Measure(name, name, lowest=min(LEVEL_SCORES.values()), highest=TOP_SCORE)
+            average = compute_mean(self.table.items.replace_values(column), measure)
+            share = None if average.value is None else normalize_score(average.value)
+            row = {"n": average.n, "mean": average.value, "normalized": share, "ci95": average.interval}
+            quality[name] = row
         return quality
 
     def build_row(self, configuration: Configuration, answer: GradedItem) -> dict[str, Any]:
@@ -11379,6 +11393,8 @@ class GradeAnswers(GradeItems):
             judgement = answer.find_judgement(self.protocol)
             row["score"] = answer.scores.get(self.protocol.name)
             row["judge_scores"] = (judgement and judgement.scores) or None
+        if self.protocol in self.criteria and self.protocol.prompt == "quality":
+            row["faithful_to"] = "context" if answer.has_context else "reference"
         for name, (criterion, kind) in self.judge_columns.items():
             row[name] = JUDGED_COLUMNS[kind](answer, criterion)
         return row | {"flags": answer.flags}
@@ -13739,12 +13755,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     console = Console(sys.stdout, sys.stderr)
     arguments = sys.argv[1:] if argv is None else argv
     command: Command | None = None
+    printed = io.StringIO()  # by argparse, which does not see whether stdout takes it
     try:
-        command = parse_command(arguments)
+        with redirect_stdout(printed):
+            command = parse_command(arguments)
         console.is_quiet = command.options.quiet
         return command.run(console) or console.exit_code
-    except SystemExit as done:  # argparse has printed the help or what is wrong
-        return int(done.code or 0)
+    except SystemExit:  # after the help
+        console.print(printed.getvalue().rstrip("\n"))
+        return console.exit_code
     except NothingToDo as done:
         console.print(str(done))
         return console.exit_code
@@ -13807,8 +13826,9 @@ def parse_command(argv: Iterable[str]) -> Command:
     add_options(parser, command_type.options_type)
     options, unknown = parser.parse_known_args(arguments, command_type.options_type())
     if unknown:
-        advice = suggest(unknown[0].partition("=")[0], re.findall("--[a-z-]+", parser.format_help()))
-        raise UsageError(f"unrecognized arguments: {' '.join(unknown)}{advice}")
+        flags = map_flags(command_type.options_type)
+        advice = suggest(unknown[0].partition("=")[0], flags, flags)
+        raise UsageError(f"unrecognized arguments: {shlex.join(unknown)}{advice}")
     check_needs(options)
     if isinstance(options, (InputOptions, GenerateOptions)):
         check_split(options, arguments)
@@ -13821,7 +13841,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def expand_files(argv: Iterable[str]) -> list[str]:
-    """Replace each @FILE by the words in it, which quotes group. # begins a comment, \\ is as any other."""
+    """Replace each @FILE by the words in it, which quotes group. \\ is as any other, # in a word, too."""
     arguments = []
     for argument in argv:
         if not argument.startswith("@"):
@@ -13832,11 +13852,11 @@ def expand_files(argv: Iterable[str]) -> list[str]:
         if problems:
             raise UsageError(f"@{problems[0]}")
         for number, line in enumerate(file.text.splitlines(), start=1):
-            words = shlex.shlex(line, posix=True)
+            words = shlex.shlex(re.sub(r"(?<=\S)#", "\0", line), posix=True)
             words.whitespace_split = True
             words.escape = ""
             try:
-                arguments += words
+                arguments += [word.replace("\0", "#") for word in words]
             except ValueError as error:
                 raise UsageError(f"{argument}:{number}: {error}: {line.strip()}") from None
     return arguments
@@ -13856,6 +13876,19 @@ def add_options(parser: Parser, options_type: type[Options]) -> None:
                     group.add_argument(flag, **target, **{**declared.settings, "help": argparse.SUPPRESS})
 
 
+def map_flags(options_type: type[Options]) -> dict[str, str]:
+    """Map each flag, also those of before, to today's."""
+    flags = {"--help": "--help", "--version": "--version"}
+    for name in dir(options_type):
+        declared = getattr(options_type, name)
+        if isinstance(declared, Option):
+            names = list_flags(name, declared)
+            flags |= dict.fromkeys(names, names[0])
+    if "--judge-support" in flags:
+        flags["--judge-support"] = "--criteria support"
+    return flags
+
+
 def list_flags(name: str, declared: Option) -> Sequence[str]:
     return declared.flags or [f"--{name.replace('_', '-')}"]
 
@@ -13868,7 +13901,7 @@ def list_needs(options: Options) -> Iterator[tuple[str, str, object]]:
     if isinstance(options, SplitOptions):
         yield "labels", "a file; --label-sheet N draws N answers", not (options.labels or "").isdecimal()
         yield "fail_under baseline report batch max_usd", "no --label-sheet", not options.label_sheet
-        yield "batch max_usd repeats", "a system to judge", options.judge != []
+        yield f"{calls} criteria limit", "a system to judge", options.judge != []
     if isinstance(options, AnswerOptions):
         methods = {*(options.methods or DEFAULT_METHODS)}
         is_judged = options.criteria or methods & {"llm_judge", "hybrid"}
@@ -13913,10 +13946,10 @@ def check_split(options: InputOptions | GenerateOptions, arguments: Sequence[str
         raise UsageError(f"no questions of {split}{advise_on_split(split)}")
 
 
-def suggest(name: str, known: Iterable[str]) -> str:
-    """Return a question about the known name that is most like an unknown one; "" if none is."""
+def suggest(name: str, known: Iterable[str], today: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Return a question about the known name, as it is today, that is most like an unknown one, or ""."""
     nearest = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.65)
-    return f": did you mean {nearest[0]}?" if nearest else ""
+    return f": did you mean {today.get(nearest[0], nearest[0])}?" if nearest else ""
 
 
 # -- Printing

@@ -303,6 +303,8 @@ def test_the_quality_protocol_scores_five_criteria(project: Project, serve: Serv
     assert (set(blank["judge_scores"].values()), set(blank["scores"].values())) == ({1}, {0.2, None})
     fluency = results(project)["quality"]["fluency"]  # 5, 1 and 3
     assert (fluency["n"], fluency["mean"], fluency["normalized"]) == (3, 3.0, pytest.approx(3 / 5))
+    assert fluency["ci95"] is None  # of fewer than five questions
+    assert column(project, "faithful_to") == ["reference", "reference", "reference", "context"]
     assert means(project)["fluency"] == pytest.approx((5 + 0 + 1 + 3) / 5 / 4)
     prompts = {pasted(call): call for call in server.calls}
     assert pasted(prompts["sea"], "context reference") == "Lamps burned (x end) oil.\n\nAlways."

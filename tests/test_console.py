@@ -219,6 +219,19 @@ def test_closed_stream_costs_no_results(small: Project, serve: Serve, redirectio
 
 @posix_only
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_help_that_stdout_does_not_take(small: Project) -> None:
+    for option in ("--help", "-V"):
+        with Path("/dev/full").open("w") as full:
+            command = [*COMMAND, option]
+            run = subprocess.run(command, check=False, stdout=full, stderr=subprocess.PIPE, text=True)
+        assert (run.returncode, run.stderr) == (3, "error: stdout: No space left on device\n")
+    script = ["sh", "-c", '"$@" --help | :', "sh", *COMMAND]
+    closed = subprocess.run(script, check=False, capture_output=True, text=True)
+    assert (closed.returncode, closed.stderr) == (0, "")
+
+
+@posix_only
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_for_stdout_is_an_error_and_costs_no_results(small: Project) -> None:
     with Path("/dev/full").open("w") as full:
         run = subprocess.run(COMMAND, check=False, stdout=full, stderr=subprocess.PIPE, text=True)
@@ -244,6 +257,16 @@ BAD_USAGE: dict[str, tuple[str, str]] = {
     "no command": ("''", f"unknown command or split '': expected {SPLIT}; {UNKNOWN}"),
     "option": ("dev --jugde a", "unrecognized arguments: --jugde a: did you mean --judge?"),
     "option with =": ("dev --reprot=md", "unrecognized arguments: --reprot=md: did you mean --report?"),
+    "option of before": (
+        "dev --outptus in/a",
+        "unrecognized arguments: --outptus in/a: did you mean --submissions?",
+    ),
+    "switch of before": (
+        "dev --judge-suport",
+        "unrecognized arguments: --judge-suport: did you mean --criteria support?",
+    ),
+    "an empty argument": ("dev ''", "unrecognized arguments: ''"),
+    "criterion": ("dev --criteria suport", "--criteria suport: unknown criterion: did you mean support?"),
     "unlike any option": ("dev --colour", "unrecognized arguments: --colour"),
     "method": (
         "answers a.json --method exat",
@@ -275,6 +298,10 @@ BAD_USAGE: dict[str, tuple[str, str]] = {
     "a split that comes last": (
         "--systems simple dev",
         "dev was read as the value of an option: name the split first",
+    ),
+    "a split that comes last of choices": (
+        "--report md dev",
+        "argument --report: invalid choice: 'dev': name the split first (choose from md, csv, html)",
     ),
     "no folder": ("dev --submissions ''", "argument --submissions: expected a name, got ''"),
     "no baseline": ("dev --baseline ' '", "argument --baseline: expected a name, got ' '"),
@@ -337,6 +364,8 @@ NO_JUDGE = "it needs something to judge, such as --method llm_judge or --criteri
 UNUSED = {  # arguments -> option, and what it needs
     "label sheet": ("dev --label-sheet --fail-under f1=0.5", "--fail-under: it needs no --label-sheet"),
     "judged by nobody": ("dev --judge --batch", "--batch: it needs a system to judge"),
+    "a criterion for nobody": ("dev --judge --criteria support", "--criteria: it needs a system to judge"),
+    "a model for nobody": ("dev --judge --model m", "--model: it needs a system to judge"),
     "gate": ("dev --gate f1", "--gate: it needs --baseline FILE, the results to compare with"),
     "model": ("answers a.json --model m", f"--model: {NO_JUDGE}"),
     "batch": ("answers a.json --batch", f"--batch: {NO_JUDGE}"),
@@ -428,20 +457,23 @@ def test_split_and_choices(both: Project, arguments: str, systems: str, reports:
 
 
 def test_options_from_a_file(both: Project) -> None:
-    """Quotes group words, a backslash is a character as any other, # begins a comment."""
+    """Quotes group words, a backslash is as any other character, # before a word begins a comment."""
     lines = [
         "# of this course",
         "--systems simple strong  # both",
         "",
-        r"--labels 'my\labels.csv'",
+        r"--labels 'my\labels#1.csv'",
+        "--overrides my#2.csv#  # of them",
         "--judge",
     ]
     both.write("my options.txt", "\r\n".join(lines))
-    both.write(r"my\labels.csv", "system,question_id,score\nstrong,q001,4\n")
+    both.write(r"my\labels#1.csv", "system,question_id,score\nstrong,q001,4\n")
+    both.write("my#2.csv#", "system,question_id,score,reason\n")
     outcome = both.run("dev", "@my options.txt", "--report", "md")
     assert (outcome.code, list(outcome.results)) == (0, ["simple", "strong"])
     assert mentions(outcome.err, "warning: labels: none of these answers was judged")
-    assert r"Labels: 1 in my\labels.csv" in outcome.out
+    assert r"Labels: 1 in my\labels#1.csv" in outcome.out
+    assert "Overrides: 0 in my#2.csv#" in outcome.out
 
 
 def test_help(project: Project) -> None:

@@ -234,7 +234,7 @@ LEVELS = 'scale: expected texts for levels "1" to "5", of which some may be miss
         ),
         "neither a question nor a file": (
             "other",
-            "other: file not found in {}: expected NAME=QUESTION, or a file",
+            "other: file not found in {}: expected NAME=QUESTION, a file, or in a split support",
         ),
     },
 )
@@ -243,6 +243,15 @@ def test_what_cannot_be_a_criterion(three: Project, value: Any, message: str) ->
         three.write("criteria.json", [BREVITY, value])
         value = "criteria.json"
     assert assert_refused(three, "dev", "--criteria", POLITE, value) == [message.format(three.folder)]
+
+
+def test_a_criterion_needs_a_system_that_is_judged(three: Project, serve: Serve) -> None:
+    three.predictions("simple", {"q001": {"answer": "It is d1."}})
+    command = ("dev", "--systems", "simple", "--criteria", "support")
+    message = "error: --criteria: none of these systems is judged: name one with --judge"
+    assert assert_refused(three, *command) == [message]
+    serve(judge)
+    assert "support" in three.run(*command, "--judge", "simple").results["simple"]
 
 
 def test_a_flagged_answer_without_a_rubric_has_no_score(three: Project, serve: Serve) -> None:

@@ -122,7 +122,7 @@ PROBLEMS_IN_JSON = [
 ]
 PROBLEMS: dict[str, tuple[object, list[str]]] = {  # the file, starts of the messages about it
     "no column of questions": ("system,score\nstrong,4", ["2: Object missing required field question_id"]),
-    "whose answer": ("question_id,score\nq001,4", ["2: system and answer_id are missing: one of them"]),
+    "whose answer": ("question_id,score\nq001,4", ["2: submission, system and answer_id are missing"]),
     "two columns of one name": (
         "question_id,system,Score,score\nq001,strong,4,5",
         ["1: two columns are named score"],

@@ -23,7 +23,7 @@ from groq_server import Call, Reply, completion
 ROOT = Path(evaluation.__file__).resolve().parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
-IN_SAMPLES = "cd tests/samples && python ../../evaluation.py "
+IN_SAMPLES = "(cd tests/samples && ../../.venv/bin/python ../../evaluation.py "
 SERVER = "GROQ_BASE_URL=http://127.0.0.1:11434/v1 GROQ_API_KEY=any "  # here it is a loopback server
 
 
@@ -32,7 +32,9 @@ def read_blocks(language: str) -> list[str]:
 
 
 COMMANDS = [line.strip() for block in read_blocks("sh") for line in block.splitlines() if line.strip()]
-SHOWN = [line for line in COMMANDS if ".venv/" not in line]  # .ci/run runs the others
+SHOWN = [
+    line for line in COMMANDS if ".venv/" not in line or line.startswith(IN_SAMPLES)
+]  # .ci/run: the others
 
 DRAFT = """{"question": "What did the box carry?", "answer": "The box carried goods.",
 "evidence_sentences": ["S1"], "rubric": ["none", "one", "two", "three", "all"]}"""
@@ -84,7 +86,9 @@ def test_every_command_runs(clone: Project, serve: Serve, monkeypatch: pytest.Mo
             shutil.copy(*(clone.folder / name for name in line.split()[1:]))
             continue
         monkeypatch.chdir(clone.folder / "tests/samples" if line.startswith(IN_SAMPLES) else clone.folder)
-        words = line.removeprefix(SERVER).removeprefix(IN_SAMPLES).removeprefix("python evaluation.py ")
+        words = line.removeprefix(SERVER).removeprefix("python evaluation.py ")
+        if line.startswith(IN_SAMPLES):
+            words = line.removeprefix(IN_SAMPLES).removesuffix(")")
         outcome = clone.run(*shlex.split(words))
         assert outcome.code == 0, (line, outcome.err)
         if "--label-sheet" in line:
