@@ -2963,7 +2963,7 @@ class Change(Difference):
         }
 
 
-class Development(msgspec.Struct):
+class ChangesSince(msgspec.Struct):
     """The changes of a system since a baseline, over the questions that both have with the same gold."""
 
     file: InputFile  # the baseline
@@ -3025,9 +3025,9 @@ class Development(msgspec.Struct):
 
 def compare_runs(
     pairs: Iterable[tuple[ScoredRun, StoredRun]], today: Table, gate: Collection[str]
-) -> dict[str, Development]:
+) -> dict[str, ChangesSince]:
     """Compare runs with earlier ones, over today's items. Measures of the `gate` are tested for a drop."""
-    developments = {}
+    changes_since = {}
     tested: list[Change] = []
     gaps = []  # of each tested change: the differences of the items, positive if better
     scores = []  # and what each item can lose
@@ -3038,10 +3038,10 @@ def compare_runs(
         n_possible = max(len(now.item_keys), len(before.item_keys))
         is_common = np.array([key in common for key in today.item_keys], bool)
         n_documents = len(today.items.select(is_common).sum_clusters())
-        development = Development(before.file, len(common), n_possible, n_documents)
-        add_changes(development, table, now, before, gate)
-        developments[now.name] = development
-        for change in development.changes:
+        since = ChangesSince(before.file, len(common), n_possible, n_documents)
+        add_changes(since, table, now, before, gate)
+        changes_since[now.name] = since
+        for change in since.changes:
             if not change.obstacle and change.measure.name in gate:
                 tested.append(change)
                 measure = change.measure
@@ -3055,11 +3055,11 @@ def compare_runs(
         change.p = test.p
         change.p_adjusted = test.p_adjusted
         change.noticeable = test.noticeable and test.noticeable * change.measure.scale
-    return developments
+    return changes_since
 
 
 def add_changes(
-    development: Development, table: Table, now: ScoredRun, before: StoredRun, gate: Collection[str]
+    since: ChangesSince, table: Table, now: ScoredRun, before: StoredRun, gate: Collection[str]
 ) -> None:
     """Add the changes since a baseline by all its measures; none is tested yet."""
     todays = {measure.name: measure for measure in now.measures}  # with better titles
@@ -3082,14 +3082,14 @@ def add_changes(
             change.obstacle = None
             change.reason = ""
         if now.scores.obstacles.get(measure.name) is not State.NOT_SUBMITTED:
-            development.changes.append(change)
+            since.changes.append(change)
         elif measure.name in gate:
-            development.lost.append(measure.title)
+            since.lost.append(measure.title)
         then = before.signatures.get(measure.name)
         today = now.signatures.get(measure.name)
         if then and today and then.repeats != today.repeats:
             note = f"repeats of each judgement: {then.repeats} in the baseline, {today.repeats} now"
-            development.notes[note] = None
+            since.notes[note] = None
 
 
 def rank_systems(values: Mapping[str, float | None]) -> dict[str, int | None]:
@@ -6342,7 +6342,7 @@ class Command:
     noun = "judgements"  # what the model replies
     epilog = ""  # at the end of the help
     thresholds: Sequence[Check] = ()
-    developments: Mapping[str, Development] = MappingProxyType({})  # of systems, since the baseline
+    changes_since: Mapping[str, ChangesSince] = MappingProxyType({})  # of systems, since the baseline
 
     def __init__(self, options: Any) -> None:
         self.options = options
@@ -6391,15 +6391,15 @@ class Command:
     def shortfalls(self) -> list[str]:
         """Return what is worse than the options ask for, one line each: exit code 1."""
         lines = [check.worse for check in self.thresholds if check.worse]
-        for name, development in self.developments.items():
-            lines += prefix_lines(name, development.list_regressions())
+        for name, since in self.changes_since.items():
+            lines += prefix_lines(name, since.list_regressions())
         return lines
 
     def list_obstacles(self) -> list[str]:
         """Return what keeps the gate from telling whether the run is worse, one line each: exit code 3."""
         lines = [check.obstacle for check in self.thresholds if check.obstacle]
-        for name, development in self.developments.items():
-            lines += prefix_lines(name, development.list_obstacles())
+        for name, since in self.changes_since.items():
+            lines += prefix_lines(name, since.list_obstacles())
         return lines
 
     def add_gate(self, report: Report) -> Report:
@@ -6410,8 +6410,8 @@ class Command:
         checks = [check for check in self.thresholds if not (check.worse or check.obstacle)]
         checks += [Check(line, worse=line) for line in shortfalls]
         checks += [Check(line, obstacle=line) for line in obstacles]
-        for name, development in self.developments.items():
-            for change in development.changes:
+        for name, since in self.changes_since.items():
+            for change in since.changes:
                 if change.state is State.NO_DROP:
                     checks.append(Check(f"{name}: {change.measure.title} against the baseline"))
         return report._replace(parts=[*report.parts, gate], checks=checks)
@@ -8022,7 +8022,7 @@ class GradeSplit(Command):
                 signatures = self.judging.sign_measures(system.judged)
                 run = ScoredRun(name, table.item_keys, systems[name], system_measures, signatures)
                 pairs.append((run, self.earlier_runs[name]))
-        self.developments = compare_runs(pairs, table, self.gate)
+        self.changes_since = compare_runs(pairs, table, self.gate)
 
     def results(self) -> Iterator[OutputFile]:
         name = RESULTS_FILE.format(split=self.split.name)
@@ -8058,8 +8058,8 @@ class GradeSplit(Command):
                 "corpus": {"documents": len(self.split.documents), "sha256": self.split.corpus_sha256},
                 "warnings": [line.removeprefix(root) for line in describe_warnings(warnings)],
             }
-            if system.name in self.developments:
-                results["baseline"] = self.developments[system.name].describe()
+            if system.name in self.changes_since:
+                results["baseline"] = self.changes_since[system.name].describe()
             if len(submission.systems) > 1:
                 results["comparison"] = list_differences(submission.differences, system.name)
             document[system.name] = results
@@ -8111,8 +8111,8 @@ class GradeSplit(Command):
 
     @property
     def baseline_part(self) -> Part:
-        new = [system.name for system in self.systems if system.name not in self.developments]
-        return build_baseline_part(self.options.baseline, self.developments, new)
+        new = [system.name for system in self.systems if system.name not in self.changes_since]
+        return build_baseline_part(self.options.baseline, self.changes_since, new)
 
     @functools.cached_property
     def gradebook(self) -> Gradebook:
@@ -8817,7 +8817,7 @@ def read_baseline(options: SplitOptions, problems: list[str]) -> Mapping[str, St
 
 
 def build_baseline_part(
-    path: str | None, developments: Mapping[str, Development], new: Iterable[str] = ()
+    path: str | None, changes_since: Mapping[str, ChangesSince], new: Iterable[str] = ()
 ) -> Part:
     if not path:
         return Part("")
@@ -8826,12 +8826,12 @@ def build_baseline_part(
     estimated = "Noticed from: the smallest drop that is noticed in about 80 % of runs or more"
     lines = [f"Baseline: {path}. Drops are tested by {how}. {estimated}."]
     lines += [f"{name}: not in the baseline" for name in new]
-    for name, development in developments.items():
-        for change in development.changes:
+    for name, since in changes_since.items():
+        for change in since.changes:
             cells = [*list_difference_cells(change), change.describe_noticed(), change.verdict]
             rows.append([name, change.measure.title, *cells])
-        remarks = [*development.notes, *development.list_remarks()]
-        remarks += [*development.list_obstacles(), *development.list_regressions()]
+        remarks = [*since.notes, *since.list_remarks()]
+        remarks += [*since.list_obstacles(), *since.list_regressions()]
         lines += prefix_lines(name, remarks)
     header = ["System", "Measure", "n", "Change", "p (adj.)", "Noticed from", "Verdict"]
     return Part("Changes since the baseline", header, rows, lines, n_names=2)
@@ -11284,7 +11284,7 @@ class GradeAnswers(GradeItems):
         judges = self.judging.sign_measures(self.criteria if is_judged else ())
         scores = part.systems[configuration.name]
         now = ScoredRun(configuration.name, part.item_keys, scores, self.measures, judges)
-        self.developments = compare_runs([(now, self.earlier_run)], self.table, self.gate)
+        self.changes_since = compare_runs([(now, self.earlier_run)], self.table, self.gate)
 
     def decide(self, configuration: Configuration, answer: GradedItem) -> None:
         """Note whether an answer is right: by the judge, or without one by the last method that decides."""
@@ -11331,8 +11331,8 @@ class GradeAnswers(GradeItems):
             if self.judging.list_further():
                 results["judges"] = {row.name: summarize_judges(row, answers) for row in self.criteria}
             results["flagged"] = [answer.id for answer in answers if answer.flags]
-        if configuration.name in self.developments:
-            results["baseline"] = self.developments[configuration.name].describe()
+        if configuration.name in self.changes_since:
+            results["baseline"] = self.changes_since[configuration.name].describe()
         warnings = [*configuration.warnings, *self.list_answer_warnings(configuration)]
         results["warnings"] = describe_warnings(warnings)
         results["detailed_results"] = [self.build_row(configuration, answer) for answer in answers]
@@ -11475,7 +11475,7 @@ class GradeAnswers(GradeItems):
         parts = [
             overview._replace(lines=lines),
             build_means_part("Results by category", headings, by_category, self.measures, 2),
-            build_baseline_part(self.options.baseline, self.developments),
+            build_baseline_part(self.options.baseline, self.changes_since),
             build_comparison_part(self.differences),
             build_judges_part(self.criteria, self.answers),
             Part("Warnings", lines=list(warnings), place="warnings"),
