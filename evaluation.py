@@ -1995,7 +1995,7 @@ def number_clusters(clusters: Sequence[Hashable] | Array) -> Array:
     return np.array([numbers[cluster] for cluster in clusters], np.intp)
 
 
-def mean(values: Values) -> float | None:
+def compute_average(values: Values) -> float | None:
     """Return the arithmetic mean, with an exact sum (math.fsum); None for no values."""
     return math.fsum(values) / len(values) if len(values) else None
 
@@ -2018,7 +2018,7 @@ def summarize_values(values: Sequence[float]) -> Description:
     std = statistics.stdev(values) if len(values) > 1 else None
     q1, q3 = np.quantile(values, (0.25, 0.75)).tolist()
     median = float(statistics.median(values))
-    return Description(mean(values), median, std, min(values), q1, q3, max(values))
+    return Description(compute_average(values), median, std, min(values), q1, q3, max(values))
 
 
 def bootstrap_interval(
@@ -8538,7 +8538,7 @@ def add_second_marks(system: System, criteria: Iterable[SplitCriterion], judging
                 scores.append(answer.find_second_scores(RUBRIC).get(name, known))
         if None not in scores:
             given = [score for score in scores if score is not None]
-            system.means[measure.name] = Mean(mean(given), None, len(given))
+            system.means[measure.name] = Mean(compute_average(given), None, len(given))
 
 
 def add_combined_scores(system: System) -> None:
@@ -9138,7 +9138,7 @@ def collect_labels(people: People, systems: Iterable[System]) -> list[LabelledAn
             judgement = answer.judgement
             if judgement is not None and judgement is not NO_ANSWER:
                 given = people.labels.get(AnswerKey(system.title, answer.id), {})
-                human = mean([row.score or 0 for row in given.values()])
+                human = compute_average([row.score or 0 for row in given.values()])
                 new = {rater: row.score or 0 for rater, row in given.items() if id(row) not in counted}
                 answers.append(LabelledAnswer(judgement.score, answer.question.doc_id, human, new))
                 counted.update(map(id, given.values()))
@@ -9155,7 +9155,7 @@ def compare_with_people(people: People, systems: Sequence[System]) -> PeopleAgre
         for label in answer.labels.values():
             items.append(RatedItem("", (("document", answer.document),), [level, label]))
     exact, near, kappa = measure_ratings(items, "quadratic", (0.0, 1.0), clustered_by="documents")
-    gaps = [(mean(list(answer.labels.values())) or 0) - answer.score for answer in labelled]
+    gaps = [(compute_average(list(answer.labels.values())) or 0) - answer.score for answer in labelled]
     counts = Counter(item.ratings[1] for item in items)
     raters = sorted(set().union(*(answer.labels for answer in labelled)))
     ratings = [[answer.labels.get(rater) for answer in answers] for rater in raters]
@@ -9186,7 +9186,7 @@ def compare_with_people(people: People, systems: Sequence[System]) -> PeopleAgre
 def measure_gaps(gaps: Sequence[float], clusters: Sequence[Hashable], largest: float) -> Mean:
     """Return how much higher one judge scores than another, on a scale of so many levels."""
     interval = compute_mean_interval(make_sample(gaps, clusters), -largest, largest)
-    return Mean(mean(gaps), interval, len(gaps))
+    return Mean(compute_average(gaps), interval, len(gaps))
 
 
 def estimate_people_mean(answers: Sequence[LabelledAnswer], n_blank: int) -> tuple[Mean, float | None]:
@@ -11226,7 +11226,9 @@ class GradeAnswers(GradeItems):
 
     def rank(self, name: str) -> dict[str, int | None]:
         """Sort the configurations by a measure, best first, and return their ranks."""
-        ranks = rank_systems({row.name: mean(row.list_scores(name)) for row in self.configurations})
+        ranks = rank_systems(
+            {row.name: compute_average(row.list_scores(name)) for row in self.configurations}
+        )
         self.configurations = sorted(self.configurations, key=lambda row: ranks[row.name] or math.inf)
         return ranks
 
