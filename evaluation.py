@@ -2803,7 +2803,7 @@ class Difference(msgspec.Struct):
             interval=self.interval and Interval(0.0 - self.interval.high, 0.0 - self.interval.low),
         )
 
-    def describe(self) -> dict[str, Any]:
+    def build_block(self) -> dict[str, Any]:
         """Return the difference as results files have it."""
         return {
             "measure": self.measure.mean_key,
@@ -2869,7 +2869,7 @@ def list_differences(differences: Iterable[Difference], system: str) -> list[dic
     for row in differences:
         if row.difference is not None and system in (row.system, row.other):
             seen = row if system == row.system else row.mirror()
-            rows.append({"with": seen.other, **seen.describe()})
+            rows.append({"with": seen.other, **seen.build_block()})
     return rows
 
 
@@ -2954,9 +2954,9 @@ class Change(Difference):
             return "none can be noticed"
         return format_number(self.noticeable, self.measure.digits)
 
-    def describe(self) -> dict[str, Any]:
+    def build_block(self) -> dict[str, Any]:
         return {
-            **super().describe(),
+            **super().build_block(),
             "p_adjusted": self.p_adjusted,
             "smallest_noticeable_drop": self.noticeable,
             "smallest_noticeable_drop_reason": None if self.noticeable else self.describe_noticed(),
@@ -3011,13 +3011,13 @@ class ChangesSince(msgspec.Struct):
             lines.append(f"not compared with the baseline: {', '.join(names)}: {verdict}")
         return lines
 
-    def describe(self) -> dict[str, Any]:
+    def build_block(self) -> dict[str, Any]:
         """Return the changes as results files have them."""
         return {
             **self.file.named,
             "questions": self.n_questions,
             "documents": self.n_documents,
-            "differences": [change.describe() for change in self.changes],
+            "differences": [change.build_block() for change in self.changes],
             "not_submitted": self.lost,
             "notes": list(self.notes),
         }
@@ -8059,7 +8059,7 @@ class GradeSplit(Command):
                 "warnings": [line.removeprefix(root) for line in describe_warnings(warnings)],
             }
             if system.name in self.changes_since:
-                results["baseline"] = self.changes_since[system.name].describe()
+                results["baseline"] = self.changes_since[system.name].build_block()
             if len(submission.systems) > 1:
                 results["comparison"] = list_differences(submission.differences, system.name)
             document[system.name] = results
@@ -11334,7 +11334,7 @@ class GradeAnswers(GradeItems):
                 results["judges"] = {row.name: summarize_judges(row, answers) for row in self.criteria}
             results["flagged"] = [answer.id for answer in answers if answer.flags]
         if configuration.name in self.changes_since:
-            results["baseline"] = self.changes_since[configuration.name].describe()
+            results["baseline"] = self.changes_since[configuration.name].build_block()
         warnings = [*configuration.warnings, *self.list_answer_warnings(configuration)]
         results["warnings"] = describe_warnings(warnings)
         results["detailed_results"] = [self.build_row(configuration, answer) for answer in answers]
