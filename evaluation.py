@@ -989,8 +989,7 @@ class InputFile(msgspec.Struct, frozen=True):
     file: str
     sha256: str
 
-    @property
-    def named(self) -> dict[str, str]:
+    def build_block(self) -> dict[str, str]:
         """The file as the results of answers, agreement and summaries have it."""
         return {"name": self.file, "sha256": self.sha256}
 
@@ -3014,7 +3013,7 @@ class ChangesSince(msgspec.Struct):
     def build_block(self) -> dict[str, Any]:
         """Return the changes as results files have them."""
         return {
-            **self.file.named,
+            **self.file.build_block(),
             "questions": self.n_questions,
             "documents": self.n_documents,
             "differences": [change.build_block() for change in self.changes],
@@ -9208,7 +9207,7 @@ def estimate_people_mean(answers: Sequence[LabelledAnswer], n_blank: int) -> tup
 def build_people_block(people: People, system: System) -> dict[str, Any]:
     found = compare_with_people(people, [system])
     reasons = {"weighted_kappa": found.rates["weighted_kappa"].reason}
-    return {**people.files[-1].named, **build_agreement_block(found), "ci95_reason": reasons}
+    return {**people.files[-1].build_block(), **build_agreement_block(found), "ci95_reason": reasons}
 
 
 def build_agreement_block(found: PeopleAgreement | JudgeAgreement) -> dict[str, Any]:
@@ -11142,7 +11141,7 @@ class GradeAnswers(GradeItems):
             setup["prompt_hash"] = self.protocol.prompt_hash
         if self.own_criteria:
             setup["criteria"] = {row.name: row.prompt_hash for row in self.own_criteria}
-        setup["inputs"] = list({row.file: row.file.named for row in self.configurations}.values())
+        setup["inputs"] = list({row.file: row.file.build_block() for row in self.configurations}.values())
         return setup
 
     def check_results(self) -> None:
@@ -11171,7 +11170,7 @@ class GradeAnswers(GradeItems):
         setup = only_dict(saved.get("setup")) | {"program_version": VERSION}
         together = setup.get("inputs") or []  # the files that were graded together
         inputs = self.setup["inputs"]
-        if setup | {"inputs": inputs} != self.setup or configuration.file.named not in together:
+        if setup | {"inputs": inputs} != self.setup or configuration.file.build_block() not in together:
             advice = "choose another folder with --out, or replace them with --overwrite"
             raise UsageError(f"{file}: no results, or results of another set-up: {advice}")
         return bool(saved.get("complete")) and all(source in together for source in inputs)
@@ -12013,7 +12012,8 @@ answer, row or question, or system/question, or the columns question, gold and p
         n = len(self.judges)
         rows = []
         for rater in self.compared:
-            rows.append({"judge": rater.name, **rater.counts, "files": [file.named for file in rater.files]})
+            files = [file.build_block() for file in rater.files]
+            rows.append({"judge": rater.name, **rater.counts, "files": files})
         document: dict[str, Any] = {
             "program_version": VERSION,
             "compared": self.kind,
@@ -12680,7 +12680,7 @@ class JudgeSummaries(GradeItems):
                 "schema": RESULTS_SCHEMA,
                 "program_version": VERSION,
                 "prompt_hash": hash_prompt("summary"),
-                "inputs": [file.named for file in (configuration.file, *self.reference_files)],
+                "inputs": [file.build_block() for file in (configuration.file, *self.reference_files)],
             },
             "results": rows,
         }
@@ -12854,7 +12854,7 @@ class PlotSummaries(Command):
             stem = self.name_stem(file)
             statistics = summarize_rows(rows)
             report = build_plots(file.file, statistics["statistics_without_errors"])
-            content = {"file": file.named, **statistics}
+            content = {"file": file.build_block(), **statistics}
             yield OutputFile(f"{stem}.png", functools.partial(render_png, report))
             yield OutputFile(f"{stem}_statistics.json", functools.partial(render_results, content))
 
