@@ -628,6 +628,19 @@ class Item(RunHead, kw_only=True):
         """Return a row by the names of fields."""
         row = lift_fields(row)
         chosen = super().choose(row)
+        parse_cells(chosen)
+        cls.settle_answers(row, chosen)
+        for name in ("question", "prediction"):
+            text = find_last_message(chosen.pop(name, None))
+            if not is_missing(text):
+                chosen[name] = text
+        known = index_names(cls).values()
+        chosen["extra"] = {name: row[name] for name in row if name not in known and row[name] is not None}
+        return chosen
+
+    @classmethod
+    def settle_answers(cls, row: Fields, chosen: Fields) -> None:
+        """Decide which of a row's answers are gold. Raises ValidationError if one is needed and missing."""
         gold = [row[name] for name in GOLD_NAMES if row.get(name) is not None]
         if gold and is_missing(gold[0]):
             chosen.pop("gold", None)  # no other name counts
@@ -635,26 +648,12 @@ class Item(RunHead, kw_only=True):
         if "answer" in chosen:
             is_gold = not gold and (cls.needs_gold or "prediction" in chosen)
             chosen.setdefault("gold" if is_gold else "prediction", chosen.pop("answer"))
-        for name in ("options", "keywords", "expected_sources", "sources", "context"):
-            if isinstance(chosen.get(name), str):  # of a CSV file
-                chosen[name] = parse_cell(chosen[name])
         if isinstance(chosen.get("gold"), list):
             chosen["options"] = [*chosen.pop("gold"), *chosen.get("options", [])]
-        for name in ("question", "prediction"):
-            text = find_last_message(chosen.pop(name, None))
-            if not is_missing(text):
-                chosen[name] = text
-        for name in AMOUNTS:
-            if isinstance(chosen.get(name), str):
-                with suppress(ValueError):
-                    chosen[name] = json.loads(chosen[name])
         if cls.needs_gold and not {"gold", "options"} & chosen.keys():
             names = f"{', '.join(cls.aliases['gold'])}, answer or ground_truths"
             found = f"found {shorten_names(list(row))}; name it with --columns gold=, or use --criteria"
             raise msgspec.ValidationError(f"no gold answer, as {names}; {found}")
-        known = index_names(cls).values()
-        extra = {name: value for name, value in row.items() if name not in known and value is not None}
-        return chosen | {"extra": extra}
 
     def __post_init__(self) -> None:
         passages = self.context if isinstance(self.context, list) else [self.context]
@@ -716,8 +715,19 @@ def only_dict(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def parse_cell(text: str) -> list[Any]:
-    """Return the list in the cell of a CSV file, as JSON or Python writes it, or [the text]."""
+def parse_cells(fields: Fields) -> None:
+    """Replace texts by the lists and numbers that are in the cells of a CSV file."""
+    for name in ("options", "keywords", "expected_sources", "sources", "context"):
+        if isinstance(fields.get(name), str):
+            fields[name] = parse_list(fields[name])
+    for name in AMOUNTS:
+        if isinstance(fields.get(name), str):
+            with suppress(ValueError):
+                fields[name] = json.loads(fields[name])
+
+
+def parse_list(text: str) -> list[Any]:
+    """Return the list in a text, as JSON or Python writes it, or [the text]."""
     if text.strip().startswith("["):
         for parse in (json.loads, ast.literal_eval):
             with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
@@ -2246,20 +2256,27 @@ def paired_tests(
     for group in groups.values():
         for start in range(0, len(group), MAX_COLUMNS):
             indices = group[start : start + MAX_COLUMNS]
-            sums = merge_rows(np.stack([samples[index].sum_clusters()[:, 0] for index in indices], axis=1))
-            total = sums.sum(axis=0)
-            tolerance = 1e-9 * abs(sums).sum(axis=0)  # keeps sums equal that differ only in rounding
-            n_flips = 0
-            hits = np.zeros(len(indices))
-            for flipped in flip_signs(sums, resamples, seed):
-                n_flips += len(flipped)
-                if is_one_sided:
-                    hits += (flipped <= total + tolerance).sum(axis=0)
-                else:
-                    hits += (abs(flipped) >= abs(total) - tolerance).sum(axis=0)
-            for index, hit in zip(indices, hits.tolist(), strict=True):
-                p_values[index] = hit / n_flips
+            columns = [samples[index].sum_clusters()[:, 0] for index in indices]
+            shares = count_extreme_flips(np.stack(columns, axis=1), is_one_sided, resamples, seed)
+            for index, share in zip(indices, shares.tolist(), strict=True):
+                p_values[index] = share
     return p_values
+
+
+def count_extreme_flips(sums: Array, is_one_sided: bool, resamples: int, seed: int) -> Array:
+    """Return p of each column of sums by cluster: the share of flips that are at least as extreme."""
+    sums = merge_rows(sums)
+    total = sums.sum(axis=0)
+    tolerance = 1e-9 * abs(sums).sum(axis=0)  # keeps sums equal that differ only in rounding
+    n_flips = 0
+    hits = np.zeros(len(total))
+    for flipped in flip_signs(sums, resamples, seed):
+        n_flips += len(flipped)
+        if is_one_sided:
+            hits += (flipped <= total + tolerance).sum(axis=0)
+        else:
+            hits += (abs(flipped) >= abs(total) - tolerance).sum(axis=0)
+    return hits / n_flips
 
 
 def flip_signs(sums: Array, resamples: int, seed: int) -> Iterator[Array]:
@@ -2430,22 +2447,36 @@ def corrected_mean(
     influence = weight * (np.asarray(judge, np.float64) - average) / len(judge)
     is_labelled = np.array([label is not None for label in human])
     influence[is_labelled] += residuals / len(labelled)
-    estimate = weight * average + correction
     sample = make_sample(influence, clusters)
     deviations = sample.select(is_labelled)._replace(values=residuals)
+    lowest, highest = bounds or (-math.inf, math.inf)
+    estimate = min(max(weight * average + correction, lowest), highest)
+    interval = compute_corrected_interval(estimate, sample, deviations, bounds, confidence)
+    low, high = interval or (None, None)
+    return CorrectedMean(estimate, low, high, weight)
+
+
+def compute_corrected_interval(
+    estimate: float,
+    influence: Sample,
+    deviations: Sample,
+    bounds: tuple[float, float] | None,
+    confidence: float,
+) -> Interval | None:
+    """Return the interval of `corrected_mean`; `deviations` has the labelled items only."""
     g = len(deviations.sum_clusters())
-    low, high = bounds or (-math.inf, math.inf)
-    estimate = min(max(estimate, low), high)
     if g < MIN_CLUSTERS:
-        return CorrectedMean(estimate, None, None, weight)
-    variance = g / (g - 2) * float((sample.sum_clusters()[:, 0] ** 2).sum())
-    if bounds:
-        place = (estimate - low) / (high - low)
-        between = variance * (len(labelled) / (high - low)) ** 2
-        ends = np.array(add_ends(place, deviations.scale(1 / (high - low)), between, g - 2, confidence))
-        return CorrectedMean(estimate, *round_interval(*(low + ends * (high - low))), weight)
-    half = compute_t_quantile((1 + confidence) / 2, g - 2) * math.sqrt(variance)
-    return CorrectedMean(estimate, *round_interval(estimate - half, estimate + half), weight)
+        return None
+    variance = g / (g - 2) * float((influence.sum_clusters()[:, 0] ** 2).sum())
+    if not bounds:
+        half = compute_t_quantile((1 + confidence) / 2, g - 2) * math.sqrt(variance)
+        return round_interval(estimate - half, estimate + half)
+    lowest, highest = bounds
+    width = highest - lowest
+    between = variance * (deviations.n / width) ** 2
+    place = (estimate - lowest) / width
+    low, high = add_ends(place, deviations.scale(1 / width), between, g - 2, confidence)
+    return round_interval(lowest + low * width, lowest + high * width)
 
 
 def compute_weight(pairs: Array) -> float:
