@@ -333,8 +333,6 @@ LEVEL_WORDS = f"a whole number from 1 to {TOP_SCORE}"
 
 
 class Record(msgspec.Struct, gc=False):
-    """A record of an input file."""
-
     # The accepted names of fields, in any case, with spaces or underscores. The first that is filled counts.
     aliases: ClassVar[Mapping[str, Sequence[str]]] = {}
     # Which of a file's lists has the rows: the one whose objects have a field of a set; the surest set first
@@ -373,7 +371,6 @@ class Rubric(Record):
 
     @property
     def levels(self) -> dict[str, str]:
-        """The levels that have a text, lowest first."""
         texts = zip(RUBRIC_LEVELS, self.level_texts, strict=True)
         return {level: text for level, text in texts if text.strip()}
 
@@ -809,8 +806,6 @@ class GoldSummary(Record, kw_only=True):
 
 
 class MergedDocument(Record):
-    """A document for a query, from the corpus or the web."""
-
     id: Plain
     content: str = ""
 
@@ -947,8 +942,6 @@ def format_compact(value: object) -> str:
 
 
 class LastGrade(msgspec.Struct, frozen=True):
-    """A submission's grade in the last run."""
-
     folder: str = ""  # that was named; "" if it has never been graded, or is withdrawn
     points: float | None = None
     obstacle: str = ""  # why there were none
@@ -978,7 +971,6 @@ NO_LAST_GRADE = LastGrade()
 
 
 def hash_json(value: object) -> str:
-    """Return the SHA-256 of a value's canonical JSON."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
@@ -2071,20 +2063,24 @@ def compute_mean_interval(sample: Sample, lowest: float, highest: float) -> Inte
         if sample.values.min() < 0 or sample.values.max() > 1:
             return bootstrap_statistics(sample.sum_clusters(), divide_by_sizes)[0]
         return compute_mean_interval(sample, 0, 1)
-    scores = sample._replace(values=np.clip((sample.values - lowest) / (highest - lowest), 0, 1))
+    scores = sample._replace(values=np.clip(sample.values, lowest, highest))
     g = len(scores.sum_clusters())
     if g < MIN_CLUSTERS:
         return None
     deviations = scores._replace(values=scores.values - scores.mean)
     between = g / (g - 1) * float((deviations.sum_clusters()[:, 0] ** 2).sum())
-    low, high = add_ends(scores.mean, deviations, between, g - 1)
-    return round_interval(lowest + low * (highest - lowest), lowest + high * (highest - lowest))
+    return add_ends(scores.mean, deviations, between, g - 1, (lowest, highest))
 
 
 def add_ends(
-    average: float, deviations: Sample, between: float, df: float, confidence: float = CONFIDENCE
-) -> tuple[float, float]:
-    """Return the t interval of a mean from 0 to 1, with a few observations added at both ends.
+    average: float,
+    deviations: Sample,
+    between: float,
+    df: float,
+    bounds: tuple[float, float],
+    confidence: float = CONFIDENCE,
+) -> Interval:
+    """Return the t interval of a mean within bounds, with a few observations added at both ends.
 
     Agresti and Coull (1998) add z^2 / 2 hits and as many misses to independent hits. Here these count less
     where the variance is smaller than the largest that the mean allows, p (1 - p), and more by the design
@@ -2094,6 +2090,11 @@ def add_ends(
 
     `between` is the sum of squares of the clusters' sums of deviations, with the factor g / (g - 1).
     """
+    lowest, highest = bounds
+    width = highest - lowest
+    average = (average - lowest) / width  # from here on all is on a scale from 0 to 1
+    deviations = deviations.scale(1 / width)
+    between /= width**2
     sizes = deviations.sum_clusters()[:, 1]
     n = int(sizes.sum())
     _, counts = np.unique(deviations.values.round(9), return_counts=True)
@@ -2107,7 +2108,8 @@ def add_ends(
     center = (n * average + added) / (n + 2 * added)
     variance = between + added * effect * (center**2 + (1 - center) ** 2)
     margin = compute_t_quantile((1 + confidence) / 2, df) * math.sqrt(variance) / (n + 2 * added)
-    return max(center - margin, 0.0), min(center + margin, 1.0)
+    low = lowest + max(center - margin, 0.0) * width
+    return round_interval(low, lowest + min(center + margin, 1.0) * width)
 
 
 def compute_difference_interval(sample: Sample, largest: float) -> Interval | None:
@@ -2297,8 +2299,6 @@ def flip_signs(sums: Array, resamples: int, seed: int) -> Iterator[Array]:
 
 
 class DropTest(NamedTuple):
-    """The test of one of several samples of differences for a drop of its mean."""
-
     p: float
     p_adjusted: float  # for the number of samples
     noticeable: float | None  # the smallest drop that is likely to be noticed; None if there is none
@@ -2468,15 +2468,10 @@ def compute_corrected_interval(
     if g < MIN_CLUSTERS:
         return None
     variance = g / (g - 2) * float((influence.sum_clusters()[:, 0] ** 2).sum())
-    if not bounds:
-        half = compute_t_quantile((1 + confidence) / 2, g - 2) * math.sqrt(variance)
-        return round_interval(estimate - half, estimate + half)
-    lowest, highest = bounds
-    width = highest - lowest
-    between = variance * (deviations.n / width) ** 2
-    place = (estimate - lowest) / width
-    low, high = add_ends(place, deviations.scale(1 / width), between, g - 2, confidence)
-    return round_interval(lowest + low * width, lowest + high * width)
+    if bounds:
+        return add_ends(estimate, deviations, variance * deviations.n**2, g - 2, bounds, confidence)
+    half = compute_t_quantile((1 + confidence) / 2, g - 2) * math.sqrt(variance)
+    return round_interval(estimate - half, estimate + half)
 
 
 def compute_weight(pairs: Array) -> float:
@@ -2607,7 +2602,6 @@ def tabulate_ratings(ratings: EncodedRatings, *, both_orders: bool = False) -> A
 def compute_coefficient(
     tables: Array, values: Sequence[Any], level: str, correction: int = 0
 ) -> float | None:
-    """Return the coefficient of the sum of tables; None if it is undefined."""
     coefficient = float(compute_coefficients(tables.sum(axis=0)[np.newaxis], values, level, correction)[0, 0])
     return None if math.isnan(coefficient) else coefficient
 
@@ -2679,7 +2673,6 @@ class Measure(NamedTuple):
 
     @property
     def direction(self) -> int:
-        """1 if higher scores are better, else -1."""
         return -1 if self.lower_is_better else 1
 
 
@@ -2834,7 +2827,6 @@ class Difference(msgspec.Struct):
         )
 
     def build_block(self) -> dict[str, Any]:
-        """Return the difference as results files have it."""
         return {
             "measure": self.measure.mean_key,
             "n": self.n,
@@ -3042,7 +3034,6 @@ class ChangesSince(msgspec.Struct):
         return lines
 
     def build_block(self) -> dict[str, Any]:
-        """Return the changes as results files have them."""
         return {
             **self.file.build_block(),
             "questions": self.n_questions,
