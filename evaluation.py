@@ -432,9 +432,7 @@ class Question(Record, kw_only=True):
         self.evidence_sentences = convert_ids("evidence_sentences", ids)
         self.doc_id = unicodedata.normalize("NFC", self.doc_id)
         for facet in FACETS:
-            value = getattr(self, facet)
-            if not isinstance(value, str):
-                setattr(self, facet, format_compact(value))
+            setattr(self, facet, format_compact(getattr(self, facet)))
 
     @property
     def gold_ids(self) -> list[str]:
@@ -490,8 +488,7 @@ class Prediction(Record):
     @property
     def retrieved_ids(self) -> list[str]:
         """Document IDs, best first. Those beyond the limit do not count."""
-        ids = cast("list[str]", self.retrieved_docs)  # see __post_init__
-        return ids[:MAX_RETRIEVED]
+        return cast("list[str]", self.retrieved_docs[:MAX_RETRIEVED])  # see __post_init__
 
 
 def convert_ids(field: str, values: Iterable[Any]) -> list[str]:
@@ -1021,8 +1018,7 @@ def read_file(path: str, problems: list[str], pattern: str = "", max_bytes: int 
         if size > max_bytes:
             raise OSError(errno.EFBIG, f"{size / 1e6:.0f} MB, more than {max_bytes / 1e6:.0f}")
         data = Path(path).read_bytes()
-        if not data.isascii():
-            data.decode()
+        data.decode()
     except FileNotFoundError:
         problems.append(explain_not_found(path, pattern))
     except UnicodeDecodeError as error:
@@ -1108,6 +1104,8 @@ def import_optional(module: str, needed_by: str) -> Any:
 ENCODED = (bytes, msgspec.Raw)
 # Everything that decoding can raise, the last two for numbers with too many digits.
 JSON_ERRORS = (msgspec.DecodeError, RecursionError, ValueError, OverflowError)
+Columns: TypeAlias = Mapping[str, str]  # of another program: field -> the path to it
+NO_COLUMNS: Columns = MappingProxyType({})
 
 
 class JsonRow(NamedTuple):
@@ -1167,10 +1165,7 @@ def parse_items(rows: Iterable[JsonRow], problems: list[str], item_type: type[It
 
 
 def list_item_rows(
-    file: FileData,
-    problems: list[str],
-    columns: Mapping[str, str] = MappingProxyType({}),
-    kind: type[Record] = OpenItem,
+    file: FileData, problems: list[str], columns: Columns = NO_COLUMNS, kind: type[Record] = OpenItem
 ) -> Sequence[JsonRow]:
     """Return the rows of JSON or CSV. `columns` may name the list that has them as "rows"."""
     if is_json(file):
@@ -1214,7 +1209,7 @@ def describe_type(value: object) -> str:
     return "an object" if isinstance(value, dict) else "a value"
 
 
-def pick_columns(row: Any, columns: Mapping[str, str]) -> Any:
+def pick_columns(row: Any, columns: Columns) -> Any:
     """Return a row of another program with the fields that `columns` names; None if it has none of them."""
     found = {field: find_member(row, path)[0] for field, path in columns.items() if field != "system"}
     if not (found and isinstance(row, dict)):
@@ -1230,10 +1225,7 @@ def pick_columns(row: Any, columns: Mapping[str, str]) -> Any:
 
 
 def list_rows(
-    file: FileData,
-    problems: list[str],
-    kind: type[Record] = Record,
-    columns: Mapping[str, str] = MappingProxyType({}),
+    file: FileData, problems: list[str], kind: type[Record] = Record, columns: Columns = NO_COLUMNS
 ) -> list[JsonRow]:
     """Return the rows of a list, of JSON lines, or of the one list in an object that has rows of a kind."""
     if file.data is None:
@@ -1270,7 +1262,7 @@ def list_lines(file: FileData) -> list[JsonRow]:
     return rows
 
 
-def choose_rows(value: Any, kind: type[Record], columns: Mapping[str, str]) -> Any:
+def choose_rows(value: Any, kind: type[Record], columns: Columns) -> Any:
     """Return the list of rows in a JSON value, or the value. Raises InputError."""
     rows = value
     if "rows" in columns:
@@ -1287,7 +1279,7 @@ def choose_rows(value: Any, kind: type[Record], columns: Mapping[str, str]) -> A
     return rows
 
 
-def find_list(value: Fields, kind: type[Record], columns: Mapping[str, str]) -> Any:
+def find_list(value: Fields, kind: type[Record], columns: Columns) -> Any:
     """Return the one list in an object, at most two members deep, that has rows of a kind; or the object."""
     names = value.get("columns")
     cells = value.get("data")
@@ -1313,7 +1305,7 @@ def find_list(value: Fields, kind: type[Record], columns: Mapping[str, str]) -> 
     return members[found[0]]
 
 
-def rank_rows(rows: Iterable[Any], kind: type[Record], columns: Mapping[str, str]) -> int:
+def rank_rows(rows: Iterable[Any], kind: type[Record], columns: Columns) -> int:
     """Return the position of the surest of a kind's `marks` that the first rows have, or how many."""
     filled: set[str] = set()
     for row in itertools.islice(rows, SAMPLE_SIZE):
@@ -1482,7 +1474,6 @@ def read_csv_rows(file: FileData, problems: list[str]) -> list[JsonRow]:
 
 
 def is_inside(folder: str | Path, path: str | Path) -> bool:
-    """Return whether a path is in a folder or below it once all links are followed."""
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 
@@ -1986,7 +1977,6 @@ def make_sample(values: Values, clusters: Clusters = None) -> Sample:
 
 def number_clusters(clusters: Sequence[Hashable] | Array) -> Array:
     """Return the number of each item's cluster, whatever the order of the items: clusters are sorted."""
-    clusters = clusters.tolist() if isinstance(clusters, np.ndarray) else clusters
     distinct = set(clusters)
     try:
         ordered = sorted(distinct)
@@ -2856,8 +2846,8 @@ def compare_systems(table: Table, measures: Iterable[Measure]) -> list[Differenc
     return differences
 
 
-def measure_difference(table: Table, row: Difference) -> None:
-    """Add the difference of two systems, which is not tested yet."""
+def measure_difference(table: Table, row: Difference) -> Sample:
+    """Add the difference of two systems, which is not tested yet, and return those of the items."""
     measure = row.measure
     gaps = table.subtract(measure, row.system, row.other)
     row.n = gaps.n
@@ -2866,13 +2856,14 @@ def measure_difference(table: Table, row: Difference) -> None:
     if lacking:
         row.obstacle = State.NOT_SUBMITTED
         row.reason = f"not submitted by {', '.join(lacking)}"
-        return
+        return gaps
     row.obstacle = states[row.other] or states[row.system]
     if row.n:
         row.difference = gaps.mean * measure.scale
     if row.n and not row.obstacle:
         largest = (measure.highest - measure.lowest) * measure.scale
         row.interval = compute_difference_interval(gaps.scale(measure.scale), largest)
+    return gaps
 
 
 def add_p_values(table: Table, rows: Sequence[Difference]) -> None:
@@ -3089,8 +3080,7 @@ def add_changes(
             continue
         measure = todays.get(stored.name, stored)
         change = Change(now.name, BASELINE_SYSTEM, measure)
-        measure_difference(table, change)
-        gaps = table.subtract(measure, now.name, BASELINE_SYSTEM)
+        gaps = measure_difference(table, change)
         change.are_equal = gaps.n > 0 and not gaps.values.any()
         if measure.name in gate:  # other measures, such as latency, are compared whatever has changed
             change.reason = now.explain_obstacle(measure, before) or change.reason
