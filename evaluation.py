@@ -782,8 +782,6 @@ class Claim(Record):
 
 
 class Summary(Record):
-    """Claims for and against a query, each with its perspectives."""
-
     id: Plain
     query: NonBlank
     claims: list[Claim] = msgspec.field(name="summary")
@@ -1019,6 +1017,8 @@ def read_file(path: str, problems: list[str], pattern: str = "", max_bytes: int 
             raise OSError(errno.EFBIG, f"{size / 1e6:.0f} MB, more than {max_bytes / 1e6:.0f}")
         data = Path(path).read_bytes()
         data.decode()
+        source = InputFile(path, hashlib.sha256(data).hexdigest())
+        return FileData(source, data.removeprefix(b"\xef\xbb\xbf"))
     except FileNotFoundError:
         problems.append(explain_not_found(path, pattern))
     except UnicodeDecodeError as error:
@@ -1027,9 +1027,6 @@ def read_file(path: str, problems: list[str], pattern: str = "", max_bytes: int 
         problems.append(f"{path}:{line}: not UTF-8: byte 0x{data[error.start]:02x}; {advice}")
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         problems.append(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}")
-    else:
-        source = InputFile(path, hashlib.sha256(data).hexdigest())
-        return FileData(source, data.removeprefix(b"\xef\xbb\xbf"))
     return FileData(InputFile(path, ""), None)
 
 
@@ -1174,7 +1171,6 @@ def list_item_rows(
 
 
 def is_json(file: FileData) -> bool:
-    """Return whether a table is JSON, by its name or content; otherwise it is CSV."""
     is_named = file.name.lower().endswith((".json", ".jsonl"))
     return is_named or (file.data or b"").lstrip().startswith((b"[", b"{"))
 
