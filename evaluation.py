@@ -109,6 +109,7 @@ from typing import (
     NoReturn,
     TextIO,
     TypeAlias,
+    TypedDict,
     TypeGuard,
     TypeVar,
     cast,
@@ -349,25 +350,20 @@ class Record(msgspec.Struct, gc=False):
         return chosen
 
 
-class Scale(msgspec.Struct, frozen=True, gc=False, rename=lambda field: field.removeprefix("level_")):
-    """The text of each level of a rubric; other members are ignored."""
-
-    level_1: str = ""
-    level_2: str = ""
-    level_3: str = ""
-    level_4: str = ""
-    level_5: str = ""
+# The texts of a rubric's levels; other members are ignored.
+Scale = TypedDict("Scale", {"1": str, "2": str, "3": str, "4": str, "5": str}, total=False)
 
 
 class Rubric(Record):
     """A question's rubric: `scale` maps "1" to "5" to what each level asks for."""
 
     description: str = ""
-    scale: Scale = Scale()
+    scale: Scale = {}
 
     @property
     def level_texts(self) -> tuple[str, ...]:
-        return msgspec.structs.astuple(self.scale)
+        texts = cast("dict[str, str]", self.scale)
+        return tuple(texts.get(level, "") for level in RUBRIC_LEVELS)
 
     @property
     def levels(self) -> dict[str, str]:
@@ -395,10 +391,6 @@ class OwnCriterion(Rubric, kw_only=True):
             raise ValueError(f"name: expected {rule}, got {cut_text(self.name)!r}")
         if not set(self.scale) <= set(RUBRIC_LEVELS):
             raise ValueError('scale: expected texts for levels "1" to "5", of which some may be missing')
-
-    @property
-    def level_texts(self) -> tuple[str, ...]:
-        return tuple(self.scale.get(level, "") for level in RUBRIC_LEVELS)
 
 
 Facet: TypeAlias = Annotated[Any, msgspec.Meta(description="a facet")]  # of any type, kept as text
