@@ -673,17 +673,14 @@ GOLD_NAMES = (*Item.aliases["gold"], "ground_truths")  # beside which `answer` i
 SOURCE_FIELDS = ("id", "doc_id", "title")
 TEXT_FIELDS = ("text", "content", "page_content")
 SHAPES: Mapping[str, Sequence[str]] = {  # where rows of inspect, promptfoo and lm-eval have a field
-    "prediction": [
-        *("output.completion", "output.choices.0.message.content", "response.output", "filtered_resps"),
-    ],
+    "prediction": ("output.completion", "output.choices.0.message.content", "response.output",
+                   "filtered_resps"),
     "gold": [f"vars.{name}" for name in Item.aliases["gold"]],
-    "question": [
-        *(f"vars.{name}" for name in (*Item.aliases["question"], "*")),
-        *("prompt.raw", "doc.question", "doc.query", "arguments.gen_args_0.arg_0", "arguments.0.0"),
-    ],
+    "question": [*(f"vars.{name}" for name in (*Item.aliases["question"], "*")), "prompt.raw",
+                 "doc.question", "doc.query", "arguments.gen_args_0.arg_0", "arguments.0.0"],
     "context": [f"vars.{name}" for name in Item.aliases["context"]],
     "correct": ["scores.*.value"],
-}
+}  # fmt: skip
 SHAPE_NAMES = {path.partition(".")[0] for path in flatten(SHAPES.values())}  # of the members with these paths
 AMOUNTS = {"latency_ms": "ms", "input_tokens": "tokens", "output_tokens": "tokens"}  # with their unit
 RUN_FIELDS = ("run_name", "model", "condition", "finetuned", "few_shot", "seed", "source_file")
@@ -2930,8 +2927,7 @@ def restore_scores(rows: Sequence[JsonRow], measures: Iterable[Measure], problem
             if is_number(score) and abs(score) <= MAX_RATING:
                 column[position] = score
             elif score is not None:
-                expected = f"expected a number, at most {MAX_RATING:,}"
-                problems.append(f"{row.locate()}{measure.name}: {expected}")
+                problems.append(f"{row.locate()}{measure.name}: expected a number, at most {MAX_RATING:,}")
     return scores
 
 
