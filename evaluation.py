@@ -1902,6 +1902,7 @@ def measure_faithfulness(answer: str, context: Iterable[str]) -> float | None:
 
 Array: TypeAlias = npt.NDArray[Any]
 Values: TypeAlias = Sequence[float] | Array
+ScoreRange: TypeAlias = tuple[float, float]  # the lowest and the highest possible value
 Clusters: TypeAlias = Sequence[Hashable] | Array | None  # of each item; None: one item per cluster
 
 
@@ -2044,16 +2045,11 @@ def compute_mean_interval(sample: Sample, lowest: float, highest: float) -> Inte
         return None
     deviations = scores._replace(values=scores.values - scores.mean)
     between = g / (g - 1) * float((deviations.sum_clusters()[:, 0] ** 2).sum())
-    return add_ends(scores.mean, deviations, between, g - 1, (lowest, highest))
+    return add_ends(scores.mean, deviations, between, g - 1, (lowest, highest), CONFIDENCE)
 
 
 def add_ends(
-    average: float,
-    deviations: Sample,
-    between: float,
-    df: float,
-    bounds: tuple[float, float],
-    confidence: float = CONFIDENCE,
+    average: float, deviations: Sample, between: float, df: float, bounds: ScoreRange, confidence: float
 ) -> Interval:
     """Return the t interval of a mean within bounds, with a few observations added at both ends.
 
@@ -2218,8 +2214,8 @@ def paired_test(
     if alternative not in ("two-sided", "less", "greater"):
         raise ValueError(f"alternative: expected two-sided, less or greater, got {alternative!r}")
     differences = [y - x if alternative == "greater" else x - y for x, y in zip(a, b, strict=True)]
-    is_one_sided = alternative != "two-sided"
-    return paired_tests([make_sample(differences, clusters)], is_one_sided, resamples, seed)[0]
+    sample = make_sample(differences, clusters)
+    return paired_tests([sample], alternative != "two-sided", resamples, seed)[0]
 
 
 def paired_tests(
@@ -2385,7 +2381,7 @@ def corrected_mean(
     clusters: Clusters = None,
     *,
     confidence: float = CONFIDENCE,
-    bounds: tuple[float, float] | None = None,
+    bounds: ScoreRange | None = None,
 ) -> CorrectedMean:
     """Return the mean that people would give, from a judge's scores of all items and people's of some.
 
@@ -2432,11 +2428,7 @@ def corrected_mean(
 
 
 def compute_corrected_interval(
-    estimate: float,
-    influence: Sample,
-    deviations: Sample,
-    bounds: tuple[float, float] | None,
-    confidence: float,
+    estimate: float, influence: Sample, deviations: Sample, bounds: ScoreRange | None, confidence: float
 ) -> Interval | None:
     """Return the interval of `corrected_mean`; `deviations` has the labelled items only."""
     g = len(deviations.sum_clusters())
