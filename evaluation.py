@@ -3641,9 +3641,10 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
         return [self.measure.name, *self.derived]
 
     def find_word(self, scored: Judgement | Decision) -> Any:
-        """Return the judge's word for the score that is nearest to its mean."""
+        """Return the judge's word for the score that is nearest to its mean; a total is its own."""
         words = {score: word for word, score in PROMPTS[self.prompt].choices.items()}
-        return words[self.find_level(scored.score)]
+        level = self.find_level(scored.score)
+        return words.get(level, level)
 
     def find_level(self, score: float) -> float:
         """Return the possible score that is nearest to a mean; of two the lower one."""
@@ -4099,12 +4100,12 @@ class Judging(msgspec.Struct):
     noun: str = "judgements"  # what it replies
     price: Price | None = None  # instead of that of MODELS
     url: str = ""  # of another service than Groq's
-    stopped: str = ""  # why it ended early
-    unavailable: str = ""  # why nothing could be asked
-    without_api_key: str = ""  # what to do about judgements that are missing because there is none
+    # Why not everything is answered: at most one of the three.
+    unavailable: str = ""  # nothing could be asked
+    stopped: str = ""  # asking ended early
+    without_api_key: str = ""  # what to do about it
     repeats: int = 1  # how often each judgement is asked for
     second_markers: dict[str, dict[RequestId, Judgement]] = {}  # by name; they never count
-    rejected: str = ""  # how the service has rejected the last answers
     shortened: list[str] = []  # answers whose prompts the service does not seem to have read whole
     n_replies: int = 0  # that can be used, of this run and from the journal
     calls: int = 0
@@ -4208,6 +4209,7 @@ class Judge(msgspec.Struct):
     plans: dict[str, list[Call]] = {}  # the calls of all requests, by model
     calls: list[Call] = []  # those of the model that judges
     failures: dict[str, Failure] = {}  # by key
+    rejection: str = ""  # how the service has rejected the last answers
     find_last_model: Callable[[], str] = str  # returns what judged the last results; "" if unknown
     choice: str = ""  # why it is this model, unless that is the usual one
 
@@ -4225,8 +4227,6 @@ class Judge(msgspec.Struct):
             stored = self.journal.find(self.journal.endpoint, call.key, call.prompt)
             answered.append((call.request, stored or self.failures.get(call.key, unasked)))
         judging.n_replies = sum(isinstance(outcome, Judgement) for _, outcome in answered)
-        if not (judging.n_replies or judging.stopped):  # too few were rejected to end the run, yet it was all
-            judging.unavailable = judging.unavailable or judging.rejected
         n_missing = sum(outcome is unasked for _, outcome in answered)
         if n_missing and self.service is None:
             variables = API_KEY
@@ -4245,13 +4245,11 @@ class Judge(msgspec.Struct):
         contradictory = {}
         for call in self.calls:
             place = (journal.endpoint, call.key)
-            if not journal.find(journal.endpoint, call.key, call.prompt):
-                if place in journal.replies or ("", call.key) in journal.replies:
-                    unusable[call.key] = call.request.name
-            elif len(journal.replies.get(place, ())) > 1:
-                scores = {judgement.score for judgement in journal.read_judgements(place, call.prompt)}
-                if len(scores) > 1:
-                    contradictory[call.key] = call.request.name
+            is_answered = place in journal.replies or ("", call.key) in journal.replies
+            if is_answered and not journal.find(journal.endpoint, call.key, call.prompt):
+                unusable[call.key] = call.request.name
+            if len({judgement.score for judgement in journal.find_all(place, call.prompt)}) > 1:
+                contradictory[call.key] = call.request.name
         if unusable:  # an earlier version may have counted them
             end = "are asked for again" if self.service else "count as missing"
             named = f"{len(unusable)}, {shorten_names([*unusable.values()])}"
@@ -4269,8 +4267,7 @@ class Judge(msgspec.Struct):
                 continue
             found: dict[RequestId, list[Judgement]] = defaultdict(list)
             for call in self.plan(other):
-                judgement = self.journal.find_at((endpoint, call.key), call.prompt)
-                if judgement:
+                for judgement in self.journal.find_all((endpoint, call.key), call.prompt)[:1]:
                     found[call.request.id].append(judgement)
             if found:
                 name = f"{other} at {endpoint}" if other == model or other in markers else other
@@ -4414,7 +4411,9 @@ class Judge(msgspec.Struct):
             self.run_calls(service, todo)
         if batches.under_way:
             names = shorten_names(batches.under_way)
-            self.judging.stopped = f"batches are under way ({names}); run again within {BATCH_HOURS} hours"
+            raise JudgingStopped(f"batches are under way ({names}); run again within {BATCH_HOURS} hours")
+        if self.rejection and not self.count_answered(Candidate(self.journal.endpoint, self.judging.model)):
+            raise JudgeUnavailable(self.rejection)  # too few to end the run, yet it was all
 
     def check_budget(self, calls: Sequence[Call]) -> None:
         max_usd = self.options.max_usd
@@ -4444,7 +4443,9 @@ class Judge(msgspec.Struct):
                     self.failures[call.key] = outcome
                 progress.update()
 
-            Runner(service, self.options, self.judging, keep).run(calls)
+            runner = Runner(service, self.options, self.judging, keep)
+            runner.run(calls)
+            self.rejection = runner.rejection
 
 
 def estimate_usage(call: Call) -> Usage:
@@ -4518,6 +4519,7 @@ class Runner:
         self.lost_in_a_row = 0
         self.in_flight: list[Turn] = []
         self.rejected: dict[str, list[str]] = {}  # answers since the last reply, by submission or question
+        self.rejection = ""  # how the service has rejected the last ones
         self.refused_in_a_row = 0  # 429: of the calls that were in flight together one counts
         self.refused_at_s = -math.inf
         self.tokens_per_char = 1 / CHARS_PER_TOKEN
@@ -4619,41 +4621,42 @@ class Runner:
         return None
 
     def make_call(self, call: Call, body: RequestBody, turn: Turn) -> Reply:
-        """Make a call and count its price: if the reply is lost what was set aside. Raises ServiceError."""
-        used = turn.expected
-        cost_usd = turn.cost_usd
-        limit = None
-        reply = None
+        """Make a call and count what it took. Raises ServiceError."""
         try:
             reply, limit = self.service.complete_in_time(body, call.prompt)
-            if reply.usage.total:
-                used = reply.usage
-                cost_usd = self.judging.compute_cost(body.model, used) or 0.0
-            return reply
         except ServiceError as error:
-            limit = error.token_limit
-            if not error.is_lost:
-                used = NO_USAGE
-                cost_usd = 0.0
-            raise
-        finally:
             with self.changed:
-                now_s = time.monotonic()
-                self.limiter.finish(turn.expected.total, used.total, limit, now_s, answered=reply is not None)
-                self.in_flight.remove(turn)
-                self.judging.cost_usd += cost_usd
-                if reply is not None:
-                    self.judging.usage += used
-                    self.was_reached = True
-                    self.lost_in_a_row = 0
-                    self.refused_in_a_row = 0
-                    self.rejected.clear()
-                    if 0 < 2 * CHARS_PER_TOKEN * used.prompt < body.prompt_chars:
-                        self.judging.shortened.append(call.request.name)
-                    # Too low a guess is a 429, too high costs nothing: the most that was seen, and more.
-                    seen = used.prompt / max(1, body.prompt_chars)
-                    self.tokens_per_char = max(self.tokens_per_char, 1.05 * seen)
-                self.changed.notify_all()
+                if error.is_lost:  # what was set aside may have to be paid for
+                    self.end_turn(turn, turn.expected, turn.cost_usd, error.token_limit)
+                else:
+                    self.end_turn(turn, NO_USAGE, 0.0, error.token_limit)
+            raise
+        used = turn.expected
+        cost_usd = turn.cost_usd
+        if reply.usage.total:  # else the service has not counted
+            used = reply.usage
+            cost_usd = self.judging.compute_cost(body.model, used) or 0.0
+        with self.changed:
+            self.end_turn(turn, used, cost_usd, limit, answered=True)
+            self.judging.usage += used
+            self.was_reached = True
+            self.lost_in_a_row = 0
+            self.refused_in_a_row = 0
+            self.rejected.clear()
+            if 0 < 2 * CHARS_PER_TOKEN * used.prompt < body.prompt_chars:
+                self.judging.shortened.append(call.request.name)
+            # Too low a guess is a 429, too high costs nothing: the most that was seen, and more.
+            seen = used.prompt / max(1, body.prompt_chars)
+            self.tokens_per_char = max(self.tokens_per_char, 1.05 * seen)
+        return reply
+
+    def end_turn(
+        self, turn: Turn, used: Usage, cost_usd: float, limit: RateLimit | None, *, answered: bool = False
+    ) -> None:
+        self.limiter.finish(turn.expected.total, used.total, limit, time.monotonic(), answered=answered)
+        self.in_flight.remove(turn)
+        self.judging.cost_usd += cost_usd
+        self.changed.notify_all()
 
     def can_try_again(self, request: Request, error: ServiceError, n_errors: int, started_s: float) -> bool:
         """Return, after a pause, whether a request may be tried again.
@@ -4670,9 +4673,9 @@ class Runner:
             with self.changed:
                 self.rejected.setdefault(request.submission or request.item_id, []).append(request.name)
                 names = list(flatten(self.rejected.values()))
-                self.judging.rejected = f"{error} ({shorten_names(names)})"
+                self.rejection = f"{error} ({shorten_names(names)})"
                 if len(self.rejected) >= MIN_REJECTED and len(names) >= MAX_FAILURES_IN_A_ROW:
-                    raise JudgeUnavailable(self.judging.rejected)  # it is not the answers' fault
+                    raise JudgeUnavailable(self.rejection)  # it is not the answers' fault
             return False
         with self.changed:
             self.lost_in_a_row = self.lost_in_a_row + 1 if error.status is None else 0
@@ -4948,20 +4951,23 @@ class Service:
             raise UsageError(f"{API_KEY} holds a character that no key has")
         if options.batch and not self.has_groq_api:
             raise UsageError(f"{endpoint.name}: --batch needs Groq's API")
+        self.open_clients(api_key, options.workers, stack)
+
+    def open_clients(self, api_key: str, workers: int, stack: ExitStack) -> None:
         import groq
         import httpx
 
-        limits = httpx.Limits(max_keepalive_connections=options.workers, keepalive_expiry=90)
+        limits = httpx.Limits(max_keepalive_connections=workers, keepalive_expiry=90)
         clients = []
         try:
             certificates = httpx.create_ssl_context()  # for all: reading them takes long
-            for _ in range(0, options.workers, WORKERS_PER_CLIENT):
+            for _ in range(0, workers, WORKERS_PER_CLIENT):
                 pool = groq.DefaultHttpxClient(limits=limits, verify=certificates, follow_redirects=False)
                 client = groq.Groq(
                     api_key=api_key,
-                    base_url=endpoint.url,
+                    base_url=self.endpoint.url,
                     max_retries=0,  # they would multiply with ours, and ignore a long `retry-after`
-                    timeout=options.timeout,
+                    timeout=self.timeout_s,
                     http_client=pool,
                 )
                 clients.append(stack.enter_context(client))
@@ -5121,7 +5127,7 @@ class Journal(msgspec.Struct):
     notes: dict[tuple[str, str], BatchNote] = {}  # on batches that have not ended
     times: dict[Candidate, str] = {}  # of the newest line of each, the last line's last
     answers: dict[str, str] = {}  # that the planned calls are about, by key: a reply may not quote them
-    judgements: dict[tuple[str, str], Judgement] = {}  # that were read from replies, by place
+    judgements: dict[tuple[str, str], list[Judgement]] = {}  # that were read from replies, by place
     unreadable: int = 0  # lines
     unlocked: str = ""  # why the file could not be locked
     withdrawn: dict[str, str] = {}  # models that were withdrawn, by their successor
@@ -5143,18 +5149,20 @@ class Journal(msgspec.Struct):
 
     def find(self, endpoint: str, key: str, prompt: Prompt) -> Judgement | None:
         """Return the judgement in the first usable reply; replies of an unknown endpoint come last."""
-        return self.find_at((endpoint, key), prompt) or self.find_at(("", key), prompt)
+        usable = self.find_all((endpoint, key), prompt) or self.find_all(("", key), prompt)
+        return usable[0] if usable else None
 
-    def find_at(self, place: tuple[str, str], prompt: Prompt) -> Judgement | None:
-        found = self.judgements.get(place) or next(self.read_judgements(place, prompt), None)
-        if found is not None and place[1] in self.answers:  # else of a batch that this run did not ask for
-            self.judgements[place] = found
-        return found
-
-    def read_judgements(self, place: tuple[str, str], prompt: Prompt) -> Iterator[Judgement]:
+    def find_all(self, place: tuple[str, str], prompt: Prompt) -> list[Judgement]:
+        """Return the judgement in each usable reply at a place."""
+        if place in self.judgements:
+            return self.judgements[place]
+        found = []
         for reply in self.replies.get(place, ()):
             with suppress(InvalidReply):
-                yield reply.read(prompt, self.answers.get(place[1], ""))
+                found.append(reply.read(prompt, self.answers.get(place[1], "")))
+        if found and place[1] in self.answers:  # else of a batch that this run did not ask for
+            self.judgements[place] = found
+        return found
 
     def list_todo(self, calls: Iterable[Call]) -> list[Call]:
         """Return what is to be asked: equal requests once, nothing that is stored or under way in a batch."""
