@@ -3640,10 +3640,10 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
     def measure_names(self) -> list[str]:
         return [self.measure.name, *self.derived]
 
-    def find_word(self, scored: Judgement | Decision) -> Any:
+    def find_word(self, score: float) -> Any:
         """Return the judge's word for the score that is nearest to its mean; a total is its own."""
         words = {score: word for word, score in PROMPTS[self.prompt].choices.items()}
-        level = self.find_level(scored.score)
+        level = self.find_level(score)
         return words.get(level, level)
 
     def find_level(self, score: float) -> float:
@@ -3652,10 +3652,10 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
         levels = prompt.choices.values() if prompt.score_field else range(int(prompt.top) + 1)
         return min(sorted(levels), key=lambda level: abs(level - score))
 
-    def format_score(self, scored: Judgement | Decision) -> str:
+    def format_score(self, score: float) -> str:
         """Return the judge's word for a score, or of a level the score itself, which may be a mean."""
-        word = self.find_word(scored)
-        return word if isinstance(word, str) else f"{scored.score:.3g}"
+        word = self.find_word(score)
+        return word if isinstance(word, str) else f"{score:.3g}"
 
     def parse_score(self, value: object) -> float:
         """Return the score that a person has given, as a number or the judge's word. Raises ValueError."""
@@ -3674,8 +3674,9 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
             return f"not judged: {outcome.reason}"
         if isinstance(outcome, Decision):
             judged = self.describe(outcome.judged)
-            return f"{self.find_word(outcome)}{remark}, overridden: {outcome.reason} (The judge: {judged})"
-        word = str(self.find_word(outcome))
+            word = self.find_word(outcome.score)
+            return f"{word}{remark}, overridden: {outcome.reason} (The judge: {judged})"
+        word = str(self.find_word(outcome.score))
         if len(outcome.repeats) > 1:
             word += f" ({self.describe_words(outcome)})"
         return f"{word}{remark}: {outcome.rationale}"
@@ -3683,15 +3684,15 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
     def describe_marks(self, answer: Judged) -> str:
         """Return the scores by all judges, "5, 3, 5; openai/gpt-oss-20b: 2"; "" if there is only one."""
         judgement = answer.find_judgement(self)
-        given = answer.second_marks.get(self.name, {})
-        marks = [f"{name}: {self.format_score(mark)}" for name, mark in given.items()]
+        given = answer.find_second_scores(self)
+        marks = [f"{name}: {self.format_score(score)}" for name, score in given.items()]
         if judgement is None or len(judgement.repeats) + len(marks) < 2:
             return ""
         return "; ".join([self.describe_words(judgement), *marks])
 
     def describe_words(self, judgement: Judgement) -> str:
         """Return "yes, no, yes": the judge's word each time that it was asked."""
-        return ", ".join(str(self.find_word(repeat)) for repeat in judgement.repeats)
+        return ", ".join(str(self.find_word(repeat.score)) for repeat in judgement.repeats)
 
 
 MIN_GAP = 2 - 1e-9  # levels between repeats or judges from which on a person should decide
@@ -3702,7 +3703,7 @@ class Judged(msgspec.Struct, kw_only=True):
 
     scores: dict[str, float] = {}
     outcomes: dict[str, Outcome | Decision] = {}  # by criterion; a decision keeps the judge's
-    second_marks: dict[str, dict[str, Judgement]] = {}  # by criterion and second marker; they never count
+    second_scores: dict[str, dict[str, float]] = {}  # by criterion and second marker; they never count
     flags: Sequence[str] = ()  # of what speaks to the judge; only where one was asked
 
     def find_decision(self, criterion: Criterion) -> Decision | None:
@@ -3738,8 +3739,7 @@ class Judged(msgspec.Struct, kw_only=True):
         return [repeat.score for repeat in judgement.repeats] if judgement else []
 
     def find_second_scores(self, criterion: Criterion) -> dict[str, float]:
-        given = self.second_marks.get(criterion.name, {})
-        return {name: judgement.score for name, judgement in given.items()}
+        return self.second_scores.get(criterion.name, {})
 
     def measure_gap(self, criterion: Criterion) -> float:
         """Return how many levels lie between repeats, or between judges; 0 if a person has decided."""
@@ -4105,7 +4105,7 @@ class Judging(msgspec.Struct):
     stopped: str = ""  # asking ended early
     without_api_key: str = ""  # what to do about it
     repeats: int = 1  # how often each judgement is asked for
-    second_markers: dict[str, dict[RequestId, Judgement]] = {}  # by name; they never count
+    second_markers: dict[str, dict[RequestId, float]] = {}  # their scores, by name; they never count
     shortened: list[str] = []  # answers whose prompts the service does not seem to have read whole
     n_replies: int = 0  # that can be used, of this run and from the journal
     calls: int = 0
@@ -4138,7 +4138,7 @@ class Judging(msgspec.Struct):
         """Return those of FURTHER_COLUMNS that have something to show."""
         return list(itertools.compress(FURTHER_COLUMNS, [self.repeats > 1, bool(self.second_markers)]))
 
-    def find_second_marks(self, request_id: RequestId) -> dict[str, Judgement]:
+    def find_second_scores(self, request_id: RequestId) -> dict[str, float]:
         return {name: given[request_id] for name, given in self.second_markers.items() if request_id in given}
 
     def compute_cost(self, model: str, usage: Usage, batched: Usage = NO_USAGE) -> float | None:
@@ -4258,20 +4258,20 @@ class Judge(msgspec.Struct):
             what = f"requests with replies of different scores: {len(contradictory)}; the first reply counts"
             self.notify(f"{journal.path}: {what} ({shorten_names([*contradictory.values()])}).")
 
-    def find_second_markers(self) -> dict[str, dict[RequestId, Judgement]]:
+    def find_second_markers(self) -> dict[str, dict[RequestId, float]]:
         """Return what other judges, whose replies the journal has, say of what this one is asked, by name."""
         model = self.judging.model
-        markers: dict[str, dict[RequestId, Judgement]] = {}
+        markers: dict[str, dict[RequestId, float]] = {}
         for endpoint, other in sorted(self.journal.times):
             if other == model and endpoint in ("", self.journal.endpoint):
                 continue
-            found: dict[RequestId, list[Judgement]] = defaultdict(list)
+            found: dict[RequestId, list[float]] = defaultdict(list)
             for call in self.plan(other):
                 for judgement in self.journal.find_all((endpoint, call.key), call.prompt)[:1]:
-                    found[call.request.id].append(judgement)
+                    found[call.request.id].append(judgement.score)
             if found:
                 name = f"{other} at {endpoint}" if other == model or other in markers else other
-                markers[name] = {request_id: average_repeats(given) for request_id, given in found.items()}
+                markers[name] = {request_id: average(scores) for request_id, scores in found.items()}
         return markers
 
     def choose(self, requests: Sequence[Request]) -> None:
@@ -4490,11 +4490,12 @@ class ServiceError(Exception):
 Keep: TypeAlias = Callable[[Call, Reply | Failure], None]
 
 
-class Turn(NamedTuple):
-    """A call in flight: the minute's tokens that are set aside for it, and the most that it may cost."""
+class Turn(msgspec.Struct, eq=False):
+    """A call in flight, with what is set aside for it; when it has ended, with what it took."""
 
-    expected: Usage
-    cost_usd: float
+    reserved: int  # of the minute's tokens
+    usage: Usage
+    cost_usd: float  # at first the most that it may cost
     started_s: float
 
 
@@ -4614,7 +4615,7 @@ class Runner:
                 if wait_s == 0:
                     judging.calls += 1
                     judging.retries += is_retry
-                    turn = Turn(expected, cost_usd, time.monotonic())
+                    turn = Turn(expected.total, expected, cost_usd, time.monotonic())
                     self.in_flight.append(turn)
                     return turn
                 self.changed.wait(min(wait_s, 1.0))
@@ -4626,36 +4627,32 @@ class Runner:
             reply, limit = self.service.complete_in_time(body, call.prompt)
         except ServiceError as error:
             with self.changed:
-                if error.is_lost:  # what was set aside may have to be paid for
-                    self.end_turn(turn, turn.expected, turn.cost_usd, error.token_limit)
-                else:
-                    self.end_turn(turn, NO_USAGE, 0.0, error.token_limit)
+                if not error.is_lost:  # else it may have to be paid for
+                    turn.usage = NO_USAGE
+                    turn.cost_usd = 0.0
+                self.end_turn(turn, error.token_limit, answered=False)
             raise
-        used = turn.expected
-        cost_usd = turn.cost_usd
-        if reply.usage.total:  # else the service has not counted
-            used = reply.usage
-            cost_usd = self.judging.compute_cost(body.model, used) or 0.0
         with self.changed:
-            self.end_turn(turn, used, cost_usd, limit, answered=True)
-            self.judging.usage += used
+            if reply.usage.total:  # else the service has not counted
+                turn.usage = reply.usage
+                turn.cost_usd = self.judging.compute_cost(body.model, reply.usage) or 0.0
+            self.end_turn(turn, limit, answered=True)
+            self.judging.usage += turn.usage
             self.was_reached = True
             self.lost_in_a_row = 0
             self.refused_in_a_row = 0
             self.rejected.clear()
-            if 0 < 2 * CHARS_PER_TOKEN * used.prompt < body.prompt_chars:
+            if 0 < 2 * CHARS_PER_TOKEN * turn.usage.prompt < body.prompt_chars:
                 self.judging.shortened.append(call.request.name)
             # Too low a guess is a 429, too high costs nothing: the most that was seen, and more.
-            seen = used.prompt / max(1, body.prompt_chars)
+            seen = turn.usage.prompt / max(1, body.prompt_chars)
             self.tokens_per_char = max(self.tokens_per_char, 1.05 * seen)
         return reply
 
-    def end_turn(
-        self, turn: Turn, used: Usage, cost_usd: float, limit: RateLimit | None, *, answered: bool = False
-    ) -> None:
-        self.limiter.finish(turn.expected.total, used.total, limit, time.monotonic(), answered=answered)
+    def end_turn(self, turn: Turn, limit: RateLimit | None, *, answered: bool) -> None:
+        self.limiter.finish(turn.reserved, turn.usage.total, limit, time.monotonic(), answered=answered)
         self.in_flight.remove(turn)
-        self.judging.cost_usd += cost_usd
+        self.judging.cost_usd += turn.cost_usd
         self.changed.notify_all()
 
     def can_try_again(self, request: Request, error: ServiceError, n_errors: int, started_s: float) -> bool:
@@ -8382,7 +8379,7 @@ def build_answer_details(answer: GradedAnswer) -> Mapping[str, Any]:
 
 def build_support_details(answer: GradedAnswer) -> Mapping[str, Any]:
     scored = answer.find_decision(SUPPORT) or answer.find_judgement(SUPPORT)
-    word = SUPPORT.find_word(scored) if scored else None
+    word = SUPPORT.find_word(scored.score) if scored else None
     return {"support": word, "cited_doc_id": answer.cited_doc_id or None, "pred_sentences": answer.cited}
 
 
@@ -8537,7 +8534,7 @@ def add_second_marks(system: System, criteria: Iterable[SplitCriterion], judging
     """Add what second markers say, and the mean by those that have judged all answers that were judged."""
     for criterion, (position, answer) in itertools.product(criteria, enumerate(system.answers)):
         request_id = RequestId(system.title, position, criterion.name)
-        answer.second_marks[criterion.name] = judging.find_second_marks(request_id)
+        answer.second_scores[criterion.name] = judging.find_second_scores(request_id)
     for name, measure in zip(judging.second_markers, list_marker_measures(judging), strict=True):
         scores: list[float | None] = []
         for answer in system.answers:
@@ -10175,8 +10172,8 @@ def describe_decisions(system: System) -> list[str]:
         decision = answer.find_decision(criterion)
         if decision:
             judgement = answer.find_judgement(criterion)
-            by_judge = f"the judge's {criterion.format_score(judgement)}" if judgement else "no score"
-            text = f"{criterion.format_score(decision)} instead of {by_judge}: {decision.reason}"
+            by_judge = f"the judge's {criterion.format_score(judgement.score)}" if judgement else "no score"
+            text = f"{criterion.format_score(decision.score)} instead of {by_judge}: {decision.reason}"
             lines.append(f"Overridden {answer.id}: {criterion.prefix}{text}")
     return lines
 
@@ -10885,7 +10882,7 @@ class GradeItems(Command):
             outcome = outcomes.get(request_id) if isinstance(case, Task) else case
             if outcome:
                 answer.outcomes[criterion.name] = outcome
-                answer.second_marks[criterion.name] = judging.find_second_marks(request_id)
+                answer.second_scores[criterion.name] = judging.find_second_scores(request_id)
                 if not self.why_not:  # what is known without a judge would be a mean of few answers
                     answer.scores |= criterion.score_outcome(outcome)
         self.table = self.build_table(self.measures)
