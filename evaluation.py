@@ -3128,32 +3128,14 @@ COVERAGE = "criterion_4_coverage_of_core_arguments"  # of the gold summary
 
 # -- Prompts
 
-
-class AnswerReply(msgspec.Struct):
-    answer: str
-
-
-class CitedAnswerReply(msgspec.Struct):
-    told: bool  # whether the documents give the answer
-    answer: str
-    sentences: list[str]
-
-
-class DraftReply(msgspec.Struct):
-    question: str
-    answer: str
-    evidence_sentences: list[str]
-    rubric: list[str]  # the levels 1 to 5
-
-
 LEVEL_SCORES = MappingProxyType({int(level): int(level) for level in RUBRIC_LEVELS})
 
 Schema: TypeAlias = Mapping[str, object]
 STRING_SCHEMA: Schema = msgspec.json.schema(str)
 
 
-class Prompt(msgspec.Struct, frozen=True, dict=True):  # the dict is for the cached property
-    """The texts of a request, and how its reply is read: a score of `choices`, or a `reply_type`.
+class Prompt(msgspec.Struct, frozen=True, dict=True):  # the dict is for the cached properties
+    """The texts of a request, and how its reply is read: a score of `choices`, or `reply_fields`.
 
     A reply has the scores `score_field` and `parts`, in its `group` if there is one, and then a reason for
     each. Without a `score_field` the overall score is the sum of the parts.
@@ -3172,7 +3154,7 @@ class Prompt(msgspec.Struct, frozen=True, dict=True):  # the dict is for the cac
     reason_field: str = "rationale"
     parts: tuple[str, ...] = ()
     group: str = ""
-    reply_type: type[msgspec.Struct] | None = None
+    reply_fields: Mapping[str, Any] = {}  # name -> type
 
     @property
     def system_message(self) -> str:
@@ -3202,9 +3184,9 @@ class Prompt(msgspec.Struct, frozen=True, dict=True):  # the dict is for the cac
 
     @functools.cached_property
     def schema(self) -> Schema:
-        if self.reply_type is not None:
-            fields = msgspec.structs.fields(self.reply_type)
-            return build_object_schema({field.name: msgspec.json.schema(field.type) for field in fields})
+        if self.reply_fields:
+            schemas = map(msgspec.json.schema, self.reply_fields.values())
+            return build_object_schema(dict(zip(self.reply_fields, schemas, strict=True)))
         values = list(self.choices)
         choice = {**msgspec.json.schema(type(values[0])), "enum": values}
         scores = dict.fromkeys(self.score_names, choice)
@@ -3212,6 +3194,10 @@ class Prompt(msgspec.Struct, frozen=True, dict=True):  # the dict is for the cac
             return build_object_schema({self.reason_field: STRING_SCHEMA, **scores})
         reasons = build_object_schema(dict.fromkeys(self.score_names, STRING_SCHEMA))
         return build_object_schema({self.reason_field: reasons, self.group: build_object_schema(scores)})
+
+    @functools.cached_property
+    def reply_type(self) -> type[msgspec.Struct]:
+        return msgspec.defstruct("WrittenReply", list(self.reply_fields.items()))
 
 
 def build_object_schema(members: Mapping[str, Schema]) -> Schema:
@@ -3310,7 +3296,7 @@ You answer a question from what you know, in one to four sentences. Where you do
         '{"answer": "..."}',
         data=("question",),
         more_tokens=240,
-        reply_type=AnswerReply,
+        reply_fields={"answer": str},
     ),
     "cited_answer": Prompt(
         """\
@@ -3320,7 +3306,7 @@ documents do not tell, set "told" to false, say so in the answer, and name no se
         '{"told": true or false, "answer": "...", "sentences": ["D1.S3", ...]}',
         data=("sources", "question"),
         more_tokens=320,
-        reply_type=CitedAnswerReply,
+        reply_fields={"told": bool, "answer": str, "sentences": list[str]},
     ),
     "draft": Prompt(
         """\
@@ -3335,7 +3321,7 @@ last everything. """,
 Write question {number} of {count} on this document, about what stands in part {number} of {count} \
 of it. It {task}.""",
         more_tokens=450,
-        reply_type=DraftReply,
+        reply_fields={"question": str, "answer": str, "evidence_sentences": list[str], "rubric": list[str]},
     ),
     "criterion": Prompt(  # of the user's own; one with a scale is "scale"
         """\
@@ -3609,8 +3595,6 @@ class Call(NamedTuple):
 
 
 class Task(NamedTuple):
-    """What a judge is asked about an answer: the texts for a prompt."""
-
     prompt: str
     texts: Mapping[str, str]
 
@@ -3800,9 +3784,8 @@ def read_own_criteria(
         if isinstance(value, Mapping):
             rows: Iterable[JsonRow] = [JsonRow(f"--criteria {name}".strip(), encode_json(value))]
         else:
-            file = read_file(
-                os.path.join(root, value), problems, "NAME=QUESTION, a file, or in a split support"
-            )
+            path = os.path.join(root, value)
+            file = read_file(path, problems, "NAME=QUESTION, a file, or in a split support")
             rows = list_rows(file, problems)
         for row in rows:
             own = parse_row(OwnCriterion, row, problems)
@@ -3886,16 +3869,15 @@ class Reply(msgspec.Struct, kw_only=True, omit_defaults=True):
     time: Any = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.usage, Usage):  # counts of a service or a journal, perhaps impossible ones
-            try:
-                self.usage = msgspec.convert(self.usage, Usage)
-            except msgspec.ValidationError:
-                self.usage = NO_USAGE
+        try:  # counts of a service or a journal may be impossible ones
+            self.usage = msgspec.convert(self.usage, Usage)
+        except msgspec.ValidationError:
+            self.usage = NO_USAGE
 
     def read(self, prompt: Prompt, answer: str = "") -> Judgement:
         """Return the judgement in the reply, a new or a stored one, on an answer. Raises InvalidReply."""
         value, source = parse_reply(self.content, self.cut_off)
-        if prompt.reply_type:
+        if prompt.reply_fields:
             try:
                 written = msgspec.convert(value, prompt.reply_type)
             except msgspec.ValidationError as error:
@@ -4099,7 +4081,7 @@ class Judging(msgspec.Struct):
     activity: str = "judging"  # what the model is asked for
     noun: str = "judgements"  # what it replies
     price: Price | None = None  # instead of that of MODELS
-    url: str = ""  # of another service than Groq's
+    where: str = ""  # " (asked: URL)" if that is another service than Groq's
     # Why not everything is answered: at most one of the three.
     unavailable: str = ""  # nothing could be asked
     stopped: str = ""  # asking ended early
@@ -4114,10 +4096,6 @@ class Judging(msgspec.Struct):
     usage: Usage = NO_USAGE
     cost_usd: float = 0.0  # of calls; models of unknown price count 0
     seconds: float = 0.0
-
-    @property
-    def where(self) -> str:
-        return f" (asked: {self.url})" if self.url else ""
 
     def is_complete(self) -> bool:
         return not (self.stopped or self.unavailable or self.without_api_key)
@@ -4300,9 +4278,9 @@ class Judge(msgspec.Struct):
         self.calls = self.plan(chosen.model)
         self.judging.model = chosen.model
         self.judging.requested_model = journal.withdrawn.get(chosen.model, chosen.model)
-        may_have_default_model = chosen.endpoint.endswith(GROQ_PREFIX)
         is_default = not (self.choice or most or options.judge_model)
-        if self.calls and journal.asks_service and is_default and not may_have_default_model:
+        has_default = chosen.endpoint.endswith(GROQ_PREFIX)
+        if self.calls and journal.asks_service and is_default and not has_default:
             raise UsageError(f"{chosen.endpoint}: name one of its models with --model")
 
     def plan(self, model: str) -> list[Call]:
@@ -4435,17 +4413,13 @@ class Judge(msgspec.Struct):
         is_hidden = self.options.quiet or None  # None: it is shown on a terminal only
         title = self.judging.activity.capitalize()
         with tqdm(total=len(calls), desc=title, delay=1.0, leave=False, disable=is_hidden) as progress:
+            Runner(self, service, progress.update).run(calls)
 
-            def keep(call: Call, outcome: Reply | Failure) -> None:
-                if isinstance(outcome, Reply):
-                    self.journal.append(outcome, call.model, call.id, call.request.repeat)
-                else:
-                    self.failures[call.key] = outcome
-                progress.update()
-
-            runner = Runner(service, self.options, self.judging, keep)
-            runner.run(calls)
-            self.rejection = runner.rejection
+    def keep(self, call: Call, outcome: Reply | Failure) -> None:
+        if isinstance(outcome, Reply):
+            self.journal.append(outcome, call.model, call.id, call.request.repeat)
+        else:
+            self.failures[call.key] = outcome
 
 
 def estimate_usage(call: Call) -> Usage:
@@ -4487,9 +4461,6 @@ class ServiceError(Exception):
         self.is_lost = is_lost
 
 
-Keep: TypeAlias = Callable[[Call, Reply | Failure], None]
-
-
 class Turn(msgspec.Struct, eq=False):
     """A call in flight, with what is set aside for it; when it has ended, with what it took."""
 
@@ -4500,15 +4471,16 @@ class Turn(msgspec.Struct, eq=False):
 
 
 class Runner:
-    """Makes calls with several workers, and tries again what may succeed."""
+    """Makes a judge's calls with several workers, and tries again what may succeed."""
 
-    def __init__(self, service: Service, options: JudgeOptions, judging: Judging, keep: Keep) -> None:
+    def __init__(self, judge: Judge, service: Service, advance: Callable[[], object]) -> None:
+        self.judge = judge
+        self.judging = judge.judging
+        self.options = judge.options
         self.service = service
-        self.options = options
-        self.judging = judging
-        self.keep = keep
-        delay_s = max(options.delay, 60 / options.rpm if options.rpm else 0.0)
-        self.limiter = RateLimiter(options.workers, time.monotonic(), delay_s)
+        self.advance = advance  # shows that one more request has its outcome
+        delay_s = max(self.options.delay, 60 / self.options.rpm if self.options.rpm else 0.0)
+        self.limiter = RateLimiter(self.options.workers, time.monotonic(), delay_s)
         self.next_turn = threading.Lock()  # held by the one worker that waits for the rate limiter
         self.changed = threading.Condition()  # guards everything below, judging and limiter
         self.todo: Iterator[Call] = iter(())  # which all workers share
@@ -4520,7 +4492,6 @@ class Runner:
         self.lost_in_a_row = 0
         self.in_flight: list[Turn] = []
         self.rejected: dict[str, list[str]] = {}  # answers since the last reply, by submission or question
-        self.rejection = ""  # how the service has rejected the last ones
         self.refused_in_a_row = 0  # 429: of the calls that were in flight together one counts
         self.refused_at_s = -math.inf
         self.tokens_per_char = 1 / CHARS_PER_TOKEN
@@ -4553,7 +4524,8 @@ class Runner:
                     break
                 with self.changed:
                     if not self.is_closed:
-                        self.keep(call, outcome)
+                        self.judge.keep(call, outcome)
+                        self.advance()
         except Exception as error:  # `run` raises it again
             self.error = self.error or error
             self.is_stopped = True
@@ -4582,7 +4554,7 @@ class Runner:
             except InvalidReply as error:
                 n_invalid += 1
                 if n_invalid > MAX_COMPLAINTS:
-                    what = "usable text" if call.prompt.reply_type else "score"
+                    what = "usable text" if call.prompt.reply_fields else "score"
                     return Failure(f"no {what} in {n_invalid} replies: {error}", reply=reply.content)
                 max_tokens = body.max_completion_tokens
                 body = call.body  # without earlier complaints
@@ -4670,9 +4642,9 @@ class Runner:
             with self.changed:
                 self.rejected.setdefault(request.submission or request.item_id, []).append(request.name)
                 names = list(flatten(self.rejected.values()))
-                self.rejection = f"{error} ({shorten_names(names)})"
+                self.judge.rejection = f"{error} ({shorten_names(names)})"
                 if len(self.rejected) >= MIN_REJECTED and len(names) >= MAX_FAILURES_IN_A_ROW:
-                    raise JudgeUnavailable(self.rejection)  # it is not the answers' fault
+                    raise JudgeUnavailable(self.judge.rejection)  # it is not the answers' fault
             return False
         with self.changed:
             self.lost_in_a_row = self.lost_in_a_row + 1 if error.status is None else 0
@@ -4974,7 +4946,7 @@ class Service:
         except (httpx.InvalidURL, ImportError, ValueError) as error:  # ImportError: a SOCKS proxy
             reason = error if isinstance(error, ImportError) else "this is no address"
             raise UsageError(f"{BASE_URL_VARIABLE} or a proxy of the environment: {reason}") from None
-        self.client = clients[0]
+        self.client = clients[0].with_options(max_retries=MAX_ATTEMPTS)  # for batches
         self.clients = itertools.cycle(clients)
 
     def redact(self, text: str) -> str:
@@ -5007,11 +4979,11 @@ class Service:
         tried = self.format
         if not self.has_groq_api:
             body.response_format = (build_schema_format(prompt), JSON_MODE, msgspec.UNSET)[tried]
-        fields = msgspec.to_builtins(body)
         path = f"{self.endpoint.prefix}/chat/completions"
+        client = next(self.clients)
         try:
             with self.explain_errors():
-                response = next(self.clients).post(path, cast_to=httpx.Response, body=fields)
+                response = client.post(path, cast_to=httpx.Response, body=msgspec.to_builtins(body))
                 reply = self.read_completion(response.json(), response.headers)
                 return reply, read_token_limit(response.headers)
         except ServiceError as error:
@@ -5279,26 +5251,25 @@ class BatchResult(msgspec.Struct):
     error: Any = None
 
 
-class Batches:
+class Batches(msgspec.Struct):
     """Judging by the Batch API. A run submits, and every later run collects what has ended."""
 
-    def __init__(self, service: Service, journal: Journal, judging: Judging) -> None:
-        self.service = service
-        self.client = service.client.with_options(max_retries=MAX_ATTEMPTS)
-        self.journal = journal
-        self.judging = judging
-        self.under_way: list[str] = []  # IDs, each with how far the batch is
+    service: Service
+    journal: Journal
+    judging: Judging
+    under_way: list[str] = []  # IDs, each with how far the batch is
 
     def submit(self, calls: Sequence[Call]) -> None:
         for content, chunk in split_batch_files(calls):
             with self.service.explain_errors():
-                file = self.client.files.create(file=("judgements.jsonl", content), purpose="batch")
+                file = self.service.client.files.create(file=("judgements.jsonl", content), purpose="batch")
                 file_id = str(file.id)
                 endpoint = self.service.endpoint.name
                 requests = [call.id for call in chunk]
                 note = BatchNote(file_id, endpoint, chunk[0].model, chunk[0].request.prompt, requests)
                 self.journal.write_note(note)  # first: if the next response is lost there is a batch
-                batch = self.service.client.batches.create(  # not tried again: it would be a second batch
+                client = self.service.client.with_options(max_retries=0)  # again: it would be a second batch
+                batch = client.batches.create(
                     input_file_id=file_id, endpoint=BATCH_ENDPOINT, completion_window=f"{BATCH_HOURS}h"
                 )
             self.journal.write_note(BatchNote(file_id, endpoint, batch=batch.id))
@@ -5328,9 +5299,9 @@ class Batches:
 
         if note.batch:
             with suppress(groq.NotFoundError):
-                return self.client.batches.retrieve(note.batch)
+                return self.service.client.batches.retrieve(note.batch)
             return None
-        for state in self.client.batches.list().data:  # the response to its creation was lost
+        for state in self.service.client.batches.list().data:  # the response to its creation was lost
             if state.input_file_id == note.batch_file:
                 self.journal.write_note(BatchNote(note.batch_file, note.endpoint, batch=state.id))
                 return state
@@ -5364,7 +5335,7 @@ class Batches:
                 reply = self.read_reply(result)
                 reply.read(prompt, self.journal.answers.get(key, ""))
             except InvalidReply:
-                problems["no usable text" if prompt.reply_type else "no score"] += 1
+                problems["no usable text" if prompt.reply_fields else "no score"] += 1
             except ServiceError as error:
                 problems[str(error)] += 1
                 withdrawn = error.message if error.code in WITHDRAWN_CODES else withdrawn
@@ -5393,7 +5364,7 @@ class Batches:
             yield BatchResult(error={"code": problem.code, "message": problem.message})
         for file_id in filter(None, (state.output_file_id, state.error_file_id)):
             with suppress(ServiceError), self.service.explain_errors():  # then results are missing
-                for line in self.client.files.content(file_id).read().splitlines():
+                for line in self.service.client.files.content(file_id).read().splitlines():
                     with suppress(*JSON_ERRORS):
                         yield decode_json(BatchResult, line)
 
@@ -6510,7 +6481,7 @@ def ask_requests(command: Command, console: Console, resources: ExitStack) -> tu
         raise UsageError(f"this needs a model: {advice}")
     if not judging.unavailable:
         console.error(f"{API_KEY} is not set: answers are not judged.{advise_on_other_key()}")
-    return {}, Judging(activity=command.activity, url=judging.url, unavailable=judging.unavailable)
+    return {}, Judging(activity=command.activity, where=judging.where, unavailable=judging.unavailable)
 
 
 def make_judge(command: Command, console: Console) -> Judge:
@@ -6531,7 +6502,7 @@ def open_judge(command: Command, console: Console, resources: ExitStack) -> Judg
     journal = judge.journal
     if journal.asks_service:
         endpoint = find_endpoint()
-        judge.judging.url = "" if endpoint.name.startswith(GROQ_URL) else endpoint.name
+        judge.judging.where = "" if endpoint.name.startswith(GROQ_URL) else f" (asked: {endpoint.name})"
         judge.service = Service(endpoint, command.options, console.note, resources)
         if re.match(r"http://(?!(localhost|127\.[\d.]+|\[::1\])[:/])", endpoint.name):
             advice = "answers and the key travel in the open: use https."
