@@ -3206,10 +3206,6 @@ def build_object_schema(members: Mapping[str, Schema]) -> Schema:
 
 QUALITIES = ("correctness", "helpfulness", "faithfulness", "fluency")
 QUALITY_FORM = ", ".join(f'"{name}": 1 to 5' for name in (*QUALITIES, "overall"))
-QUALITY_INSTRUCTIONS = """\
-You grade an answer from 1 (bad) to 5 (very good) for each of: correctness (agrees with the reference), \
-helpfulness (does what the question asks for), faithfulness (claims nothing that the {basis} does not bear \
-out), fluency (reads well); and overall. """
 CONTEXT_INSTRUCTIONS = "The context reference is what the answer was to be written from. "
 EXPLANATION_FORM = ", ".join(f'"{criterion}": "at most 25 words"' for criterion in SUMMARY_CRITERIA)
 CRITERIA_FORM = ", ".join(f'"{criterion}": 0, 1 or 2' for criterion in SUMMARY_CRITERIA)
@@ -3245,7 +3241,10 @@ words. """,
         reason_field="reasoning",
     ),
     "quality": Prompt(
-        QUALITY_INSTRUCTIONS.format(basis="reference"),
+        """\
+You grade an answer from 1 (bad) to 5 (very good) for each of: correctness (agrees with the reference), \
+helpfulness (does what the question asks for), faithfulness (claims nothing that the reference does not \
+bear out), fluency (reads well); and overall. """,
         f'{{"reasoning": "at most 40 words", {QUALITY_FORM}}}',
         score_field="overall",
         reason_field="reasoning",
@@ -3360,9 +3359,8 @@ def build_prompts() -> dict[str, Prompt]:
     prompts = {**BASE_PROMPTS}
     for base, name, shown in variants:
         prompt = BASE_PROMPTS[base]
-        instructions = prompt.instructions
-        if base == "quality":  # the answer is then to be faithful to the context
-            instructions = QUALITY_INSTRUCTIONS.format(basis="context reference")
+        # An answer is to be faithful to the context if there is one.
+        instructions = prompt.instructions.replace("that the reference does", "that the context reference does")
         instructions += "".join(MORE_INSTRUCTIONS[text] for text in shown)
         data = ("question", *shown, *prompt.data[1:])
         prompts[name] = msgspec.structs.replace(prompt, instructions=instructions, data=data)
@@ -3603,10 +3601,7 @@ Case: TypeAlias = Task | Outcome  # for the judge, or what is known without one
 
 
 class Criterion(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that a judge decides about each answer: the score of a measure, with a reason.
-
-    A row in a table of criteria. Requests, scores, missing judgements, results and reports follow from it.
-    """
+    """Something that a judge decides about each answer: the score of a measure, with a reason."""
 
     name: str
     measure: Measure
