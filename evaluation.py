@@ -3360,7 +3360,7 @@ def build_prompts() -> dict[str, Prompt]:
     for base, name, shown in variants:
         prompt = BASE_PROMPTS[base]
         # An answer is to be faithful to the context if there is one.
-        instructions = prompt.instructions.replace("that the reference does", "that the context reference does")
+        instructions = prompt.instructions.replace("that the reference", "that the context reference")
         instructions += "".join(MORE_INSTRUCTIONS[text] for text in shown)
         data = ("question", *shown, *prompt.data[1:])
         prompts[name] = msgspec.structs.replace(prompt, instructions=instructions, data=data)
