@@ -3651,11 +3651,10 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
             return ""
         if isinstance(outcome, Failure):
             return f"not judged: {outcome.reason}"
+        word = str(self.find_word(outcome.score))
         if isinstance(outcome, Decision):
             judged = self.describe(outcome.judged)
-            word = self.find_word(outcome.score)
             return f"{word}{remark}, overridden: {outcome.reason} (The judge: {judged})"
-        word = str(self.find_word(outcome.score))
         if len(outcome.repeats) > 1:
             word += f" ({self.describe_words(outcome)})"
         return f"{word}{remark}: {outcome.rationale}"
@@ -5263,7 +5262,7 @@ class Batches(msgspec.Struct):
                 requests = [call.id for call in chunk]
                 note = BatchNote(file_id, endpoint, chunk[0].model, chunk[0].request.prompt, requests)
                 self.journal.write_note(note)  # first: if the next response is lost there is a batch
-                client = self.service.client.with_options(max_retries=0)  # again: it would be a second batch
+                client = self.service.client.with_options(max_retries=0)  # a retry could make a second batch
                 batch = client.batches.create(
                     input_file_id=file_id, endpoint=BATCH_ENDPOINT, completion_window=f"{BATCH_HOURS}h"
                 )
