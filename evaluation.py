@@ -3115,32 +3115,14 @@ COVERAGE = "criterion_4_coverage_of_core_arguments"  # of the gold summary
 
 # -- Prompts
 
-
-class AnswerReply(msgspec.Struct):
-    answer: str
-
-
-class CitedAnswerReply(msgspec.Struct):
-    told: bool  # whether the documents give the answer
-    answer: str
-    sentences: list[str]
-
-
-class DraftReply(msgspec.Struct):
-    question: str
-    answer: str
-    evidence_sentences: list[str]
-    rubric: list[str]  # the levels 1 to 5
-
-
 LEVEL_SCORES = MappingProxyType({int(level): int(level) for level in RUBRIC_LEVELS})
 
 Schema: TypeAlias = Mapping[str, object]
 STRING_SCHEMA: Schema = msgspec.json.schema(str)
 
 
-class Prompt(msgspec.Struct, frozen=True, dict=True):  # the dict is for the cached property
-    """The texts of a request, and how its reply is read: a score of `choices`, or a `reply_type`.
+class Prompt(msgspec.Struct, frozen=True, dict=True):  # the dict is for the cached properties
+    """The texts of a request, and how its reply is read: a score of `choices`, or `reply_fields`.
 
     A reply has the scores `score_field` and `parts`, in its `group` if there is one, and then a reason for
     each. Without a `score_field` the overall score is the sum of the parts.
@@ -3159,7 +3141,7 @@ class Prompt(msgspec.Struct, frozen=True, dict=True):  # the dict is for the cac
     reason_field: str = "rationale"
     parts: tuple[str, ...] = ()
     group: str = ""
-    reply_type: type[msgspec.Struct] | None = None
+    reply_fields: Mapping[str, Any] = {}  # name -> type
 
     @property
     def system_message(self) -> str:
@@ -3189,9 +3171,9 @@ class Prompt(msgspec.Struct, frozen=True, dict=True):  # the dict is for the cac
 
     @functools.cached_property
     def schema(self) -> Schema:
-        if self.reply_type is not None:
-            fields = msgspec.structs.fields(self.reply_type)
-            return build_object_schema({field.name: msgspec.json.schema(field.type) for field in fields})
+        if self.reply_fields:
+            schemas = map(msgspec.json.schema, self.reply_fields.values())
+            return build_object_schema(dict(zip(self.reply_fields, schemas, strict=True)))
         values = list(self.choices)
         choice = {**msgspec.json.schema(type(values[0])), "enum": values}
         scores = dict.fromkeys(self.score_names, choice)
@@ -3200,6 +3182,10 @@ class Prompt(msgspec.Struct, frozen=True, dict=True):  # the dict is for the cac
         reasons = build_object_schema(dict.fromkeys(self.score_names, STRING_SCHEMA))
         return build_object_schema({self.reason_field: reasons, self.group: build_object_schema(scores)})
 
+    @functools.cached_property
+    def reply_type(self) -> type[msgspec.Struct]:
+        return msgspec.defstruct("WrittenReply", list(self.reply_fields.items()))
+
 
 def build_object_schema(members: Mapping[str, Schema]) -> Schema:
     return {"type": "object", "properties": members, "required": list(members), "additionalProperties": False}
@@ -3207,10 +3193,6 @@ def build_object_schema(members: Mapping[str, Schema]) -> Schema:
 
 QUALITIES = ("correctness", "helpfulness", "faithfulness", "fluency")
 QUALITY_FORM = ", ".join(f'"{name}": 1 to 5' for name in (*QUALITIES, "overall"))
-QUALITY_INSTRUCTIONS = """\
-You grade an answer from 1 (bad) to 5 (very good) for each of: correctness (agrees with the reference), \
-helpfulness (does what the question asks for), faithfulness (claims nothing that the {basis} does not bear \
-out), fluency (reads well); and overall. """
 CONTEXT_INSTRUCTIONS = "The context reference is what the answer was to be written from. "
 EXPLANATION_FORM = ", ".join(f'"{criterion}": "at most 25 words"' for criterion in SUMMARY_CRITERIA)
 CRITERIA_FORM = ", ".join(f'"{criterion}": 0, 1 or 2' for criterion in SUMMARY_CRITERIA)
@@ -3246,7 +3228,10 @@ words. """,
         reason_field="reasoning",
     ),
     "quality": Prompt(
-        QUALITY_INSTRUCTIONS.format(basis="reference"),
+        """\
+You grade an answer from 1 (bad) to 5 (very good) for each of: correctness (agrees with the reference), \
+helpfulness (does what the question asks for), faithfulness (claims nothing that the reference does not \
+bear out), fluency (reads well); and overall. """,
         f'{{"reasoning": "at most 40 words", {QUALITY_FORM}}}',
         score_field="overall",
         reason_field="reasoning",
@@ -3297,7 +3282,7 @@ You answer a question from what you know, in one to four sentences. Where you do
         '{"answer": "..."}',
         data=("question",),
         more_tokens=240,
-        reply_type=AnswerReply,
+        reply_fields={"answer": str},
     ),
     "cited_answer": Prompt(
         """\
@@ -3307,7 +3292,7 @@ documents do not tell, set "told" to false, say so in the answer, and name no se
         '{"told": true or false, "answer": "...", "sentences": ["D1.S3", ...]}',
         data=("sources", "question"),
         more_tokens=320,
-        reply_type=CitedAnswerReply,
+        reply_fields={"told": bool, "answer": str, "sentences": list[str]},
     ),
     "draft": Prompt(
         """\
@@ -3322,7 +3307,7 @@ last everything. """,
 Write question {number} of {count} on this document, about what stands in part {number} of {count} \
 of it. It {task}.""",
         more_tokens=450,
-        reply_type=DraftReply,
+        reply_fields={"question": str, "answer": str, "evidence_sentences": list[str], "rubric": list[str]},
     ),
     "criterion": Prompt(  # of the user's own; one with a scale is "scale"
         """\
@@ -3361,9 +3346,8 @@ def build_prompts() -> dict[str, Prompt]:
     prompts = {**BASE_PROMPTS}
     for base, name, shown in variants:
         prompt = BASE_PROMPTS[base]
-        instructions = prompt.instructions
-        if base == "quality":  # the answer is then to be faithful to the context
-            instructions = QUALITY_INSTRUCTIONS.format(basis="context reference")
+        # An answer is to be faithful to the context if there is one.
+        instructions = prompt.instructions.replace("that the reference", "that the context reference")
         instructions += "".join(MORE_INSTRUCTIONS[text] for text in shown)
         data = ("question", *shown, *prompt.data[1:])
         prompts[name] = msgspec.structs.replace(prompt, instructions=instructions, data=data)
@@ -3596,8 +3580,6 @@ class Call(NamedTuple):
 
 
 class Task(NamedTuple):
-    """What a judge is asked about an answer: the texts for a prompt."""
-
     prompt: str
     texts: Mapping[str, str]
 
@@ -3606,10 +3588,7 @@ Case: TypeAlias = Task | Outcome  # for the judge, or what is known without one
 
 
 class Criterion(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that a judge decides about each answer: the score of a measure, with a reason.
-
-    A row in a table of criteria. Requests, scores, missing judgements, results and reports follow from it.
-    """
+    """Something that a judge decides about each answer: the score of a measure, with a reason."""
 
     name: str
     measure: Measure
@@ -3627,10 +3606,11 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
     def measure_names(self) -> list[str]:
         return [self.measure.name, *self.derived]
 
-    def find_word(self, scored: Judgement | Decision) -> Any:
-        """Return the judge's word for the score that is nearest to its mean."""
+    def find_word(self, score: float) -> Any:
+        """Return the judge's word for the score that is nearest to its mean; a total is its own."""
         words = {score: word for word, score in PROMPTS[self.prompt].choices.items()}
-        return words[self.find_level(scored.score)]
+        level = self.find_level(score)
+        return words.get(level, level)
 
     def find_level(self, score: float) -> float:
         """Return the possible score that is nearest to a mean; of two the lower one."""
@@ -3638,10 +3618,10 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
         levels = prompt.choices.values() if prompt.score_field else range(int(prompt.top) + 1)
         return min(sorted(levels), key=lambda level: abs(level - score))
 
-    def format_score(self, scored: Judgement | Decision) -> str:
+    def format_score(self, score: float) -> str:
         """Return the judge's word for a score, or of a level the score itself, which may be a mean."""
-        word = self.find_word(scored)
-        return word if isinstance(word, str) else f"{scored.score:.3g}"
+        word = self.find_word(score)
+        return word if isinstance(word, str) else f"{score:.3g}"
 
     def parse_score(self, value: object) -> float:
         """Return the score that a person has given, as a number or the judge's word. Raises ValueError."""
@@ -3658,10 +3638,10 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
             return ""
         if isinstance(outcome, Failure):
             return f"not judged: {outcome.reason}"
+        word = str(self.find_word(outcome.score))
         if isinstance(outcome, Decision):
             judged = self.describe(outcome.judged)
-            return f"{self.find_word(outcome)}{remark}, overridden: {outcome.reason} (The judge: {judged})"
-        word = str(self.find_word(outcome))
+            return f"{word}{remark}, overridden: {outcome.reason} (The judge: {judged})"
         if len(outcome.repeats) > 1:
             word += f" ({self.describe_words(outcome)})"
         return f"{word}{remark}: {outcome.rationale}"
@@ -3669,15 +3649,15 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
     def describe_marks(self, answer: Judged) -> str:
         """Return the scores by all judges, "5, 3, 5; openai/gpt-oss-20b: 2"; "" if there is only one."""
         judgement = answer.find_judgement(self)
-        given = answer.second_marks.get(self.name, {})
-        marks = [f"{name}: {self.format_score(mark)}" for name, mark in given.items()]
+        given = answer.find_second_scores(self)
+        marks = [f"{name}: {self.format_score(score)}" for name, score in given.items()]
         if judgement is None or len(judgement.repeats) + len(marks) < 2:
             return ""
         return "; ".join([self.describe_words(judgement), *marks])
 
     def describe_words(self, judgement: Judgement) -> str:
         """Return "yes, no, yes": the judge's word each time that it was asked."""
-        return ", ".join(str(self.find_word(repeat)) for repeat in judgement.repeats)
+        return ", ".join(str(self.find_word(repeat.score)) for repeat in judgement.repeats)
 
 
 MIN_GAP = 2 - 1e-9  # levels between repeats or judges from which on a person should decide
@@ -3688,7 +3668,7 @@ class Judged(msgspec.Struct, kw_only=True):
 
     scores: dict[str, float] = {}
     outcomes: dict[str, Outcome | Decision] = {}  # by criterion; a decision keeps the judge's
-    second_marks: dict[str, dict[str, Judgement]] = {}  # by criterion and second marker; they never count
+    second_scores: dict[str, dict[str, float]] = {}  # by criterion and second marker; they never count
     flags: Sequence[str] = ()  # of what speaks to the judge; only where one was asked
 
     def find_decision(self, criterion: Criterion) -> Decision | None:
@@ -3724,8 +3704,7 @@ class Judged(msgspec.Struct, kw_only=True):
         return [repeat.score for repeat in judgement.repeats] if judgement else []
 
     def find_second_scores(self, criterion: Criterion) -> dict[str, float]:
-        given = self.second_marks.get(criterion.name, {})
-        return {name: judgement.score for name, judgement in given.items()}
+        return self.second_scores.get(criterion.name, {})
 
     def measure_gap(self, criterion: Criterion) -> float:
         """Return how many levels lie between repeats, or between judges; 0 if a person has decided."""
@@ -3786,9 +3765,8 @@ def read_own_criteria(
         if isinstance(value, Mapping):
             rows: Iterable[JsonRow] = [JsonRow(f"--criteria {name}".strip(), encode_json(value))]
         else:
-            file = read_file(
-                os.path.join(root, value), problems, "NAME=QUESTION, a file, or in a split support"
-            )
+            path = os.path.join(root, value)
+            file = read_file(path, problems, "NAME=QUESTION, a file, or in a split support")
             rows = list_rows(file, problems)
         for row in rows:
             own = parse_row(OwnCriterion, row, problems)
@@ -3872,16 +3850,15 @@ class Reply(msgspec.Struct, kw_only=True, omit_defaults=True):
     time: Any = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.usage, Usage):  # counts of a service or a journal, perhaps impossible ones
-            try:
-                self.usage = msgspec.convert(self.usage, Usage)
-            except msgspec.ValidationError:
-                self.usage = NO_USAGE
+        try:  # counts of a service or a journal may be impossible ones
+            self.usage = msgspec.convert(self.usage, Usage)
+        except msgspec.ValidationError:
+            self.usage = NO_USAGE
 
     def read(self, prompt: Prompt, answer: str = "") -> Judgement:
         """Return the judgement in the reply, a new or a stored one, on an answer. Raises InvalidReply."""
         value, source = parse_reply(self.content, self.cut_off)
-        if prompt.reply_type:
+        if prompt.reply_fields:
             try:
                 written = msgspec.convert(value, prompt.reply_type)
             except msgspec.ValidationError as error:
@@ -4085,13 +4062,13 @@ class Judging(msgspec.Struct):
     activity: str = "judging"  # what the model is asked for
     noun: str = "judgements"  # what it replies
     price: Price | None = None  # instead of that of MODELS
-    url: str = ""  # of another service than Groq's
-    stopped: str = ""  # why it ended early
-    unavailable: str = ""  # why nothing could be asked
-    without_api_key: str = ""  # what to do about judgements that are missing because there is none
+    where: str = ""  # " (asked: URL)" if that is another service than Groq's
+    # Why not everything is answered: at most one of the three.
+    unavailable: str = ""  # nothing could be asked
+    stopped: str = ""  # asking ended early
+    without_api_key: str = ""  # what to do about it
     repeats: int = 1  # how often each judgement is asked for
-    second_markers: dict[str, dict[RequestId, Judgement]] = {}  # by name; they never count
-    rejected: str = ""  # how the service has rejected the last answers
+    second_markers: dict[str, dict[RequestId, float]] = {}  # their scores, by name; they never count
     shortened: list[str] = []  # answers whose prompts the service does not seem to have read whole
     n_replies: int = 0  # that can be used, of this run and from the journal
     calls: int = 0
@@ -4100,10 +4077,6 @@ class Judging(msgspec.Struct):
     usage: Usage = NO_USAGE
     cost_usd: float = 0.0  # of calls; models of unknown price count 0
     seconds: float = 0.0
-
-    @property
-    def where(self) -> str:
-        return f" (asked: {self.url})" if self.url else ""
 
     def is_complete(self) -> bool:
         return not (self.stopped or self.unavailable or self.without_api_key)
@@ -4124,7 +4097,7 @@ class Judging(msgspec.Struct):
         """Return those of FURTHER_COLUMNS that have something to show."""
         return list(itertools.compress(FURTHER_COLUMNS, [self.repeats > 1, bool(self.second_markers)]))
 
-    def find_second_marks(self, request_id: RequestId) -> dict[str, Judgement]:
+    def find_second_scores(self, request_id: RequestId) -> dict[str, float]:
         return {name: given[request_id] for name, given in self.second_markers.items() if request_id in given}
 
     def compute_cost(self, model: str, usage: Usage, batched: Usage = NO_USAGE) -> float | None:
@@ -4195,6 +4168,7 @@ class Judge(msgspec.Struct):
     plans: dict[str, list[Call]] = {}  # the calls of all requests, by model
     calls: list[Call] = []  # those of the model that judges
     failures: dict[str, Failure] = {}  # by key
+    rejection: str = ""  # how the service has rejected the last answers
     find_last_model: Callable[[], str] = str  # returns what judged the last results; "" if unknown
     choice: str = ""  # why it is this model, unless that is the usual one
 
@@ -4212,8 +4186,6 @@ class Judge(msgspec.Struct):
             stored = self.journal.find(self.journal.endpoint, call.key, call.prompt)
             answered.append((call.request, stored or self.failures.get(call.key, unasked)))
         judging.n_replies = sum(isinstance(outcome, Judgement) for _, outcome in answered)
-        if not (judging.n_replies or judging.stopped):  # too few were rejected to end the run, yet it was all
-            judging.unavailable = judging.unavailable or judging.rejected
         n_missing = sum(outcome is unasked for _, outcome in answered)
         if n_missing and self.service is None:
             variables = API_KEY
@@ -4232,13 +4204,11 @@ class Judge(msgspec.Struct):
         contradictory = {}
         for call in self.calls:
             place = (journal.endpoint, call.key)
-            if not journal.find(journal.endpoint, call.key, call.prompt):
-                if place in journal.replies or ("", call.key) in journal.replies:
-                    unusable[call.key] = call.request.name
-            elif len(journal.replies.get(place, ())) > 1:
-                scores = {judgement.score for judgement in journal.read_judgements(place, call.prompt)}
-                if len(scores) > 1:
-                    contradictory[call.key] = call.request.name
+            is_answered = place in journal.replies or ("", call.key) in journal.replies
+            if is_answered and not journal.find(journal.endpoint, call.key, call.prompt):
+                unusable[call.key] = call.request.name
+            if len({judgement.score for judgement in journal.find_all(place, call.prompt)}) > 1:
+                contradictory[call.key] = call.request.name
         if unusable:  # an earlier version may have counted them
             end = "are asked for again" if self.service else "count as missing"
             named = f"{len(unusable)}, {shorten_names([*unusable.values()])}"
@@ -4247,21 +4217,20 @@ class Judge(msgspec.Struct):
             what = f"requests with replies of different scores: {len(contradictory)}; the first reply counts"
             self.notify(f"{journal.path}: {what} ({shorten_names([*contradictory.values()])}).")
 
-    def find_second_markers(self) -> dict[str, dict[RequestId, Judgement]]:
+    def find_second_markers(self) -> dict[str, dict[RequestId, float]]:
         """Return what other judges, whose replies the journal has, say of what this one is asked, by name."""
         model = self.judging.model
-        markers: dict[str, dict[RequestId, Judgement]] = {}
+        markers: dict[str, dict[RequestId, float]] = {}
         for endpoint, other in sorted(self.journal.times):
             if other == model and endpoint in ("", self.journal.endpoint):
                 continue
-            found: dict[RequestId, list[Judgement]] = defaultdict(list)
+            found: dict[RequestId, list[float]] = defaultdict(list)
             for call in self.plan(other):
-                judgement = self.journal.find_at((endpoint, call.key), call.prompt)
-                if judgement:
-                    found[call.request.id].append(judgement)
+                for judgement in self.journal.find_all((endpoint, call.key), call.prompt)[:1]:
+                    found[call.request.id].append(judgement.score)
             if found:
                 name = f"{other} at {endpoint}" if other == model or other in markers else other
-                markers[name] = {request_id: average_repeats(given) for request_id, given in found.items()}
+                markers[name] = {request_id: average(scores) for request_id, scores in found.items()}
         return markers
 
     def choose(self, requests: Sequence[Request]) -> None:
@@ -4290,9 +4259,9 @@ class Judge(msgspec.Struct):
         self.calls = self.plan(chosen.model)
         self.judging.model = chosen.model
         self.judging.requested_model = journal.withdrawn.get(chosen.model, chosen.model)
-        may_have_default_model = chosen.endpoint.endswith(GROQ_PREFIX)
         is_default = not (self.choice or most or options.judge_model)
-        if self.calls and journal.asks_service and is_default and not may_have_default_model:
+        has_default = chosen.endpoint.endswith(GROQ_PREFIX)
+        if self.calls and journal.asks_service and is_default and not has_default:
             raise UsageError(f"{chosen.endpoint}: name one of its models with --model")
 
     def plan(self, model: str) -> list[Call]:
@@ -4401,7 +4370,9 @@ class Judge(msgspec.Struct):
             self.run_calls(service, todo)
         if batches.under_way:
             names = shorten_names(batches.under_way)
-            self.judging.stopped = f"batches are under way ({names}); run again within {BATCH_HOURS} hours"
+            raise JudgingStopped(f"batches are under way ({names}); run again within {BATCH_HOURS} hours")
+        if self.rejection and not self.count_answered(Candidate(self.journal.endpoint, self.judging.model)):
+            raise JudgeUnavailable(self.rejection)  # too few to end the run, yet it was all
 
     def check_budget(self, calls: Sequence[Call]) -> None:
         max_usd = self.options.max_usd
@@ -4423,15 +4394,13 @@ class Judge(msgspec.Struct):
         is_hidden = self.options.quiet or None  # None: it is shown on a terminal only
         title = self.judging.activity.capitalize()
         with tqdm(total=len(calls), desc=title, delay=1.0, leave=False, disable=is_hidden) as progress:
+            Runner(self, service, progress.update).run(calls)
 
-            def keep(call: Call, outcome: Reply | Failure) -> None:
-                if isinstance(outcome, Reply):
-                    self.journal.append(outcome, call.model, call.id, call.request.repeat)
-                else:
-                    self.failures[call.key] = outcome
-                progress.update()
-
-            Runner(service, self.options, self.judging, keep).run(calls)
+    def keep(self, call: Call, outcome: Reply | Failure) -> None:
+        if isinstance(outcome, Reply):
+            self.journal.append(outcome, call.model, call.id, call.request.repeat)
+        else:
+            self.failures[call.key] = outcome
 
 
 def estimate_usage(call: Call) -> Usage:
@@ -4473,27 +4442,26 @@ class ServiceError(Exception):
         self.is_lost = is_lost
 
 
-Keep: TypeAlias = Callable[[Call, Reply | Failure], None]
+class Turn(msgspec.Struct, eq=False):
+    """A call in flight, with what is set aside for it; when it has ended, with what it took."""
 
-
-class Turn(NamedTuple):
-    """A call in flight: the minute's tokens that are set aside for it, and the most that it may cost."""
-
-    expected: Usage
-    cost_usd: float
+    reserved: int  # of the minute's tokens
+    usage: Usage
+    cost_usd: float  # at first the most that it may cost
     started_s: float
 
 
 class Runner:
-    """Makes calls with several workers, and tries again what may succeed."""
+    """Makes a judge's calls with several workers, and tries again what may succeed."""
 
-    def __init__(self, service: Service, options: JudgeOptions, judging: Judging, keep: Keep) -> None:
+    def __init__(self, judge: Judge, service: Service, advance: Callable[[], object]) -> None:
+        self.judge = judge
+        self.judging = judge.judging
+        self.options = judge.options
         self.service = service
-        self.options = options
-        self.judging = judging
-        self.keep = keep
-        delay_s = max(options.delay, 60 / options.rpm if options.rpm else 0.0)
-        self.limiter = RateLimiter(options.workers, time.monotonic(), delay_s)
+        self.advance = advance  # shows that one more request has its outcome
+        delay_s = max(self.options.delay, 60 / self.options.rpm if self.options.rpm else 0.0)
+        self.limiter = RateLimiter(self.options.workers, time.monotonic(), delay_s)
         self.next_turn = threading.Lock()  # held by the one worker that waits for the rate limiter
         self.changed = threading.Condition()  # guards everything below, judging and limiter
         self.todo: Iterator[Call] = iter(())  # which all workers share
@@ -4537,7 +4505,8 @@ class Runner:
                     break
                 with self.changed:
                     if not self.is_closed:
-                        self.keep(call, outcome)
+                        self.judge.keep(call, outcome)
+                        self.advance()
         except Exception as error:  # `run` raises it again
             self.error = self.error or error
             self.is_stopped = True
@@ -4566,7 +4535,7 @@ class Runner:
             except InvalidReply as error:
                 n_invalid += 1
                 if n_invalid > MAX_COMPLAINTS:
-                    what = "usable text" if call.prompt.reply_type else "score"
+                    what = "usable text" if call.prompt.reply_fields else "score"
                     return Failure(f"no {what} in {n_invalid} replies: {error}", reply=reply.content)
                 max_tokens = body.max_completion_tokens
                 body = call.body  # without earlier complaints
@@ -4599,48 +4568,45 @@ class Runner:
                 if wait_s == 0:
                     judging.calls += 1
                     judging.retries += is_retry
-                    turn = Turn(expected, cost_usd, time.monotonic())
+                    turn = Turn(expected.total, expected, cost_usd, time.monotonic())
                     self.in_flight.append(turn)
                     return turn
                 self.changed.wait(min(wait_s, 1.0))
         return None
 
     def make_call(self, call: Call, body: RequestBody, turn: Turn) -> Reply:
-        """Make a call and count its price: if the reply is lost what was set aside. Raises ServiceError."""
-        used = turn.expected
-        cost_usd = turn.cost_usd
-        limit = None
-        reply = None
+        """Make a call and count what it took. Raises ServiceError."""
         try:
             reply, limit = self.service.complete_in_time(body, call.prompt)
-            if reply.usage.total:
-                used = reply.usage
-                cost_usd = self.judging.compute_cost(body.model, used) or 0.0
-            return reply
         except ServiceError as error:
-            limit = error.token_limit
-            if not error.is_lost:
-                used = NO_USAGE
-                cost_usd = 0.0
-            raise
-        finally:
             with self.changed:
-                now_s = time.monotonic()
-                self.limiter.finish(turn.expected.total, used.total, limit, now_s, answered=reply is not None)
-                self.in_flight.remove(turn)
-                self.judging.cost_usd += cost_usd
-                if reply is not None:
-                    self.judging.usage += used
-                    self.was_reached = True
-                    self.lost_in_a_row = 0
-                    self.refused_in_a_row = 0
-                    self.rejected.clear()
-                    if 0 < 2 * CHARS_PER_TOKEN * used.prompt < body.prompt_chars:
-                        self.judging.shortened.append(call.request.name)
-                    # Too low a guess is a 429, too high costs nothing: the most that was seen, and more.
-                    seen = used.prompt / max(1, body.prompt_chars)
-                    self.tokens_per_char = max(self.tokens_per_char, 1.05 * seen)
-                self.changed.notify_all()
+                if not error.is_lost:  # else it may have to be paid for
+                    turn.usage = NO_USAGE
+                    turn.cost_usd = 0.0
+                self.end_turn(turn, error.token_limit, answered=False)
+            raise
+        with self.changed:
+            if reply.usage.total:  # else the service has not counted
+                turn.usage = reply.usage
+                turn.cost_usd = self.judging.compute_cost(body.model, reply.usage) or 0.0
+            self.end_turn(turn, limit, answered=True)
+            self.judging.usage += turn.usage
+            self.was_reached = True
+            self.lost_in_a_row = 0
+            self.refused_in_a_row = 0
+            self.rejected.clear()
+            if 0 < 2 * CHARS_PER_TOKEN * turn.usage.prompt < body.prompt_chars:
+                self.judging.shortened.append(call.request.name)
+            # Too low a guess is a 429, too high costs nothing: the most that was seen, and more.
+            seen = turn.usage.prompt / max(1, body.prompt_chars)
+            self.tokens_per_char = max(self.tokens_per_char, 1.05 * seen)
+        return reply
+
+    def end_turn(self, turn: Turn, limit: RateLimit | None, *, answered: bool) -> None:
+        self.limiter.finish(turn.reserved, turn.usage.total, limit, time.monotonic(), answered=answered)
+        self.in_flight.remove(turn)
+        self.judging.cost_usd += turn.cost_usd
+        self.changed.notify_all()
 
     def can_try_again(self, request: Request, error: ServiceError, n_errors: int, started_s: float) -> bool:
         """Return, after a pause, whether a request may be tried again.
@@ -4657,9 +4623,9 @@ class Runner:
             with self.changed:
                 self.rejected.setdefault(request.submission or request.item_id, []).append(request.name)
                 names = list(flatten(self.rejected.values()))
-                self.judging.rejected = f"{error} ({shorten_names(names)})"
+                self.judge.rejection = f"{error} ({shorten_names(names)})"
                 if len(self.rejected) >= MIN_REJECTED and len(names) >= MAX_FAILURES_IN_A_ROW:
-                    raise JudgeUnavailable(self.judging.rejected)  # it is not the answers' fault
+                    raise JudgeUnavailable(self.judge.rejection)  # it is not the answers' fault
             return False
         with self.changed:
             self.lost_in_a_row = self.lost_in_a_row + 1 if error.status is None else 0
@@ -4935,20 +4901,23 @@ class Service:
             raise UsageError(f"{API_KEY} holds a character that no key has")
         if options.batch and not self.has_groq_api:
             raise UsageError(f"{endpoint.name}: --batch needs Groq's API")
+        self.open_clients(api_key, options.workers, stack)
+
+    def open_clients(self, api_key: str, workers: int, stack: ExitStack) -> None:
         import groq
         import httpx
 
-        limits = httpx.Limits(max_keepalive_connections=options.workers, keepalive_expiry=90)
+        limits = httpx.Limits(max_keepalive_connections=workers, keepalive_expiry=90)
         clients = []
         try:
             certificates = httpx.create_ssl_context()  # for all: reading them takes long
-            for _ in range(0, options.workers, WORKERS_PER_CLIENT):
+            for _ in range(0, workers, WORKERS_PER_CLIENT):
                 pool = groq.DefaultHttpxClient(limits=limits, verify=certificates, follow_redirects=False)
                 client = groq.Groq(
                     api_key=api_key,
-                    base_url=endpoint.url,
+                    base_url=self.endpoint.url,
                     max_retries=0,  # they would multiply with ours, and ignore a long `retry-after`
-                    timeout=options.timeout,
+                    timeout=self.timeout_s,
                     http_client=pool,
                 )
                 clients.append(stack.enter_context(client))
@@ -4958,7 +4927,7 @@ class Service:
         except (httpx.InvalidURL, ImportError, ValueError) as error:  # ImportError: a SOCKS proxy
             reason = error if isinstance(error, ImportError) else "this is no address"
             raise UsageError(f"{BASE_URL_VARIABLE} or a proxy of the environment: {reason}") from None
-        self.client = clients[0]
+        self.client = clients[0].with_options(max_retries=MAX_ATTEMPTS)  # for batches
         self.clients = itertools.cycle(clients)
 
     def redact(self, text: str) -> str:
@@ -4991,11 +4960,11 @@ class Service:
         tried = self.format
         if not self.has_groq_api:
             body.response_format = (build_schema_format(prompt), JSON_MODE, msgspec.UNSET)[tried]
-        fields = msgspec.to_builtins(body)
         path = f"{self.endpoint.prefix}/chat/completions"
+        client = next(self.clients)
         try:
             with self.explain_errors():
-                response = next(self.clients).post(path, cast_to=httpx.Response, body=fields)
+                response = client.post(path, cast_to=httpx.Response, body=msgspec.to_builtins(body))
                 reply = self.read_completion(response.json(), response.headers)
                 return reply, read_token_limit(response.headers)
         except ServiceError as error:
@@ -5108,7 +5077,7 @@ class Journal(msgspec.Struct):
     notes: dict[tuple[str, str], BatchNote] = {}  # on batches that have not ended
     times: dict[Candidate, str] = {}  # of the newest line of each, the last line's last
     answers: dict[str, str] = {}  # that the planned calls are about, by key: a reply may not quote them
-    judgements: dict[tuple[str, str], Judgement] = {}  # that were read from replies, by place
+    judgements: dict[tuple[str, str], list[Judgement]] = {}  # that were read from replies, by place
     unreadable: int = 0  # lines
     unlocked: str = ""  # why the file could not be locked
     withdrawn: dict[str, str] = {}  # models that were withdrawn, by their successor
@@ -5130,18 +5099,20 @@ class Journal(msgspec.Struct):
 
     def find(self, endpoint: str, key: str, prompt: Prompt) -> Judgement | None:
         """Return the judgement in the first usable reply; replies of an unknown endpoint come last."""
-        return self.find_at((endpoint, key), prompt) or self.find_at(("", key), prompt)
+        usable = self.find_all((endpoint, key), prompt) or self.find_all(("", key), prompt)
+        return usable[0] if usable else None
 
-    def find_at(self, place: tuple[str, str], prompt: Prompt) -> Judgement | None:
-        found = self.judgements.get(place) or next(self.read_judgements(place, prompt), None)
-        if found is not None and place[1] in self.answers:  # else of a batch that this run did not ask for
-            self.judgements[place] = found
-        return found
-
-    def read_judgements(self, place: tuple[str, str], prompt: Prompt) -> Iterator[Judgement]:
+    def find_all(self, place: tuple[str, str], prompt: Prompt) -> list[Judgement]:
+        """Return the judgement in each usable reply at a place."""
+        if place in self.judgements:
+            return self.judgements[place]
+        found = []
         for reply in self.replies.get(place, ()):
             with suppress(InvalidReply):
-                yield reply.read(prompt, self.answers.get(place[1], ""))
+                found.append(reply.read(prompt, self.answers.get(place[1], "")))
+        if found and place[1] in self.answers:  # else of a batch that this run did not ask for
+            self.judgements[place] = found
+        return found
 
     def list_todo(self, calls: Iterable[Call]) -> list[Call]:
         """Return what is to be asked: equal requests once, nothing that is stored or under way in a batch."""
@@ -5261,26 +5232,25 @@ class BatchResult(msgspec.Struct):
     error: Any = None
 
 
-class Batches:
+class Batches(msgspec.Struct):
     """Judging by the Batch API. A run submits, and every later run collects what has ended."""
 
-    def __init__(self, service: Service, journal: Journal, judging: Judging) -> None:
-        self.service = service
-        self.client = service.client.with_options(max_retries=MAX_ATTEMPTS)
-        self.journal = journal
-        self.judging = judging
-        self.under_way: list[str] = []  # IDs, each with how far the batch is
+    service: Service
+    journal: Journal
+    judging: Judging
+    under_way: list[str] = []  # IDs, each with how far the batch is
 
     def submit(self, calls: Sequence[Call]) -> None:
         for content, chunk in split_batch_files(calls):
             with self.service.explain_errors():
-                file = self.client.files.create(file=("judgements.jsonl", content), purpose="batch")
+                file = self.service.client.files.create(file=("judgements.jsonl", content), purpose="batch")
                 file_id = str(file.id)
                 endpoint = self.service.endpoint.name
                 requests = [call.id for call in chunk]
                 note = BatchNote(file_id, endpoint, chunk[0].model, chunk[0].request.prompt, requests)
                 self.journal.write_note(note)  # first: if the next response is lost there is a batch
-                batch = self.service.client.batches.create(  # not tried again: it would be a second batch
+                client = self.service.client.with_options(max_retries=0)  # a retry could make a second batch
+                batch = client.batches.create(
                     input_file_id=file_id, endpoint=BATCH_ENDPOINT, completion_window=f"{BATCH_HOURS}h"
                 )
             self.journal.write_note(BatchNote(file_id, endpoint, batch=batch.id))
@@ -5310,9 +5280,9 @@ class Batches:
 
         if note.batch:
             with suppress(groq.NotFoundError):
-                return self.client.batches.retrieve(note.batch)
+                return self.service.client.batches.retrieve(note.batch)
             return None
-        for state in self.client.batches.list().data:  # the response to its creation was lost
+        for state in self.service.client.batches.list().data:  # the response to its creation was lost
             if state.input_file_id == note.batch_file:
                 self.journal.write_note(BatchNote(note.batch_file, note.endpoint, batch=state.id))
                 return state
@@ -5346,7 +5316,7 @@ class Batches:
                 reply = self.read_reply(result)
                 reply.read(prompt, self.journal.answers.get(key, ""))
             except InvalidReply:
-                problems["no usable text" if prompt.reply_type else "no score"] += 1
+                problems["no usable text" if prompt.reply_fields else "no score"] += 1
             except ServiceError as error:
                 problems[str(error)] += 1
                 withdrawn = error.message if error.code in WITHDRAWN_CODES else withdrawn
@@ -5375,7 +5345,7 @@ class Batches:
             yield BatchResult(error={"code": problem.code, "message": problem.message})
         for file_id in filter(None, (state.output_file_id, state.error_file_id)):
             with suppress(ServiceError), self.service.explain_errors():  # then results are missing
-                for line in self.client.files.content(file_id).read().splitlines():
+                for line in self.service.client.files.content(file_id).read().splitlines():
                     with suppress(*JSON_ERRORS):
                         yield decode_json(BatchResult, line)
 
@@ -6492,7 +6462,7 @@ def ask_requests(command: Command, console: Console, resources: ExitStack) -> tu
         raise UsageError(f"this needs a model: {advice}")
     if not judging.unavailable:
         console.error(f"{API_KEY} is not set: answers are not judged.{advise_on_other_key()}")
-    return {}, Judging(activity=command.activity, url=judging.url, unavailable=judging.unavailable)
+    return {}, Judging(activity=command.activity, where=judging.where, unavailable=judging.unavailable)
 
 
 def make_judge(command: Command, console: Console) -> Judge:
@@ -6513,7 +6483,7 @@ def open_judge(command: Command, console: Console, resources: ExitStack) -> Judg
     journal = judge.journal
     if journal.asks_service:
         endpoint = find_endpoint()
-        judge.judging.url = "" if endpoint.name.startswith(GROQ_URL) else endpoint.name
+        judge.judging.where = "" if endpoint.name.startswith(GROQ_URL) else f" (asked: {endpoint.name})"
         judge.service = Service(endpoint, command.options, console.note, resources)
         if re.match(r"http://(?!(localhost|127\.[\d.]+|\[::1\])[:/])", endpoint.name):
             advice = "answers and the key travel in the open: use https."
@@ -8361,7 +8331,7 @@ def build_answer_details(answer: GradedAnswer) -> Mapping[str, Any]:
 
 def build_support_details(answer: GradedAnswer) -> Mapping[str, Any]:
     scored = answer.find_decision(SUPPORT) or answer.find_judgement(SUPPORT)
-    word = SUPPORT.find_word(scored) if scored else None
+    word = SUPPORT.find_word(scored.score) if scored else None
     return {"support": word, "cited_doc_id": answer.cited_doc_id or None, "pred_sentences": answer.cited}
 
 
@@ -8516,7 +8486,7 @@ def add_second_marks(system: System, criteria: Iterable[SplitCriterion], judging
     """Add what second markers say, and the mean by those that have judged all answers that were judged."""
     for criterion, (position, answer) in itertools.product(criteria, enumerate(system.answers)):
         request_id = RequestId(system.title, position, criterion.name)
-        answer.second_marks[criterion.name] = judging.find_second_marks(request_id)
+        answer.second_scores[criterion.name] = judging.find_second_scores(request_id)
     for name, measure in zip(judging.second_markers, list_marker_measures(judging), strict=True):
         scores: list[float | None] = []
         for answer in system.answers:
@@ -10154,8 +10124,8 @@ def describe_decisions(system: System) -> list[str]:
         decision = answer.find_decision(criterion)
         if decision:
             judgement = answer.find_judgement(criterion)
-            by_judge = f"the judge's {criterion.format_score(judgement)}" if judgement else "no score"
-            text = f"{criterion.format_score(decision)} instead of {by_judge}: {decision.reason}"
+            by_judge = f"the judge's {criterion.format_score(judgement.score)}" if judgement else "no score"
+            text = f"{criterion.format_score(decision.score)} instead of {by_judge}: {decision.reason}"
             lines.append(f"Overridden {answer.id}: {criterion.prefix}{text}")
     return lines
 
@@ -10864,7 +10834,7 @@ class GradeItems(Command):
             outcome = outcomes.get(request_id) if isinstance(case, Task) else case
             if outcome:
                 answer.outcomes[criterion.name] = outcome
-                answer.second_marks[criterion.name] = judging.find_second_marks(request_id)
+                answer.second_scores[criterion.name] = judging.find_second_scores(request_id)
                 if not self.why_not:  # what is known without a judge would be a mean of few answers
                     answer.scores |= criterion.score_outcome(outcome)
         self.table = self.build_table(self.measures)
