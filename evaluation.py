@@ -5459,7 +5459,7 @@ class Part(NamedTuple):
     n_names: int = 1  # columns that name a row, which a console repeats in each part of a wide table
     explanations: Facts = MappingProxyType({})  # on a page: of columns, by heading
     main_columns: Sequence[str] = ()  # that a narrow window shows; the table can then be sorted and searched
-    note: str = ""  # the column whose texts have a line of their own on a page
+    wide_column: str = ""  # whose texts have a line of their own on a page
     name: str = ""
 
     def select(self, titles: Collection[str]) -> Part:
@@ -5515,17 +5515,16 @@ class Distribution(NamedTuple):
         return [counts[level] for level in self.levels]
 
     def choose_colours(self) -> list[str]:
-        """Return the CSS class of each level."""
         lowest, *_, highest = self.levels
         return [choose_colour(1 + 4 * (level - lowest) / (highest - lowest)) for level in self.levels]
 
 
 class Check(NamedTuple):
-    """A threshold, or a change since the baseline, and what came of it: "" if it is as it should be."""
+    """A threshold, or a change since the baseline, and what came of it: nothing if it is as it should be."""
 
     name: str
-    worse: str = ""  # in words
-    obstacle: str = ""  # why it cannot be told
+    worse: str = ""  # than asked for, in words: exit code 1
+    obstacle: str = ""  # why that cannot be told: exit code 3
 
 
 class Report(NamedTuple):
@@ -5546,14 +5545,10 @@ def name_for_file(model: str) -> str:
     return re.sub(r"[^\w.-]+", "-", model).strip("-")
 
 
-def name_report(stem: str, form: str) -> str:
-    return f"{stem}.{RENDERERS[form].ending}"
-
-
 def list_report_files(report: Report, stem: str, forms: Iterable[str]) -> Iterator[OutputFile]:
     for form in dict.fromkeys(forms):
-        render = functools.partial(RENDERERS[form].render, report)
-        yield OutputFile(name_report(stem, form), render, is_report=True)
+        render = functools.partial(RENDERERS[form], report)
+        yield OutputFile(f"{stem}.{form}", render, is_report=True)
 
 
 # -- Tables and lines that several commands report
@@ -5599,10 +5594,10 @@ def build_comparison_part(differences: Sequence[Difference]) -> Part:
         pairs[difference.system, difference.other].append(difference)
     lists_all = len(pairs) <= math.comb(MAX_SYSTEMS_SHOWN, 2)
     rows: list[list[Cell]] = []
-    left_out: dict[str, dict[str, None]] = defaultdict(dict)
+    left_out: dict[str, list[str]] = defaultdict(list)
     for difference in flatten(pairs.values()):
         if difference.state is State.NOT_SUBMITTED:
-            left_out[difference.verdict][difference.measure.title] = None
+            left_out[difference.verdict].append(difference.measure.title)
         elif lists_all or difference.state in (State.BETTER, State.WORSE):
             row = difference.mirror()
             pair = f"{row.system} - {row.other}"
@@ -5616,7 +5611,7 @@ def build_comparison_part(differences: Sequence[Difference]) -> Part:
         state = State.TOO_MANY_SYSTEMS if is_hidden else State.NO_DIFFERENCE
         lines.append(f"{state.value.capitalize()} among {len(pairs)} pairs.")
     for verdict, titles in left_out.items():
-        lines.append(f"Left out, {verdict}: {', '.join(titles)}.")
+        lines.append(f"Left out, {verdict}: {', '.join(dict.fromkeys(titles))}.")
     if rows and len(pairs) > 1:
         lines.append("Intervals are of one pair each, p and verdicts of all pairs.")
     return Part("Comparison", header, rows, lines, n_names=2)
@@ -5900,7 +5895,7 @@ def render_parts(report: Report, place: str) -> list[Html]:
 
 
 def drop_constant_columns(part: Part) -> Part:
-    shown = {*part.main_columns, part.note}
+    shown = {*part.main_columns, part.wide_column}
     for title, cells in zip(part.header, zip(*part.rows, strict=True), strict=True):
         texts = set(map(format_cell, cells)) - {"", "n/a"}
         if len(texts) > 1 or (len(part.rows) == 1 and texts != {"0"}):
@@ -5909,29 +5904,28 @@ def drop_constant_columns(part: Part) -> Part:
 
 
 def render_table(part: Part) -> Html:
-    shown = [title for title in part.header if title != part.note]
     axes = dict(zip(part.header, map(find_axis, zip(*part.rows, strict=True)), strict=True))
     headings: list[Html] = []
     for title, cell in zip(part.header, part.rows[0], strict=True):
-        if title in shown:
+        if title != part.wide_column:
             ends = [tag("span", f"{end:.3g}") for end in axes[title] or ()]
             text = tag("button", title, type="button") if part.main_columns else title
             content = [text, tag("small", *ends, class_="ends")] if ends else [text]
             headings.append(tag("th", *content, scope="col", class_=choose_class(part, title, cell)))
-    bodies = []  # one for each row: its note and what is open stay beside it when rows are sorted
+    bodies = []  # one for each row: its wide cell and what is open stay beside it when rows are sorted
     for row in part.rows:
         cells: list[Html] = []
-        notes: list[Html] = []
+        wide_cells: list[Html] = []
         for title, cell in zip(part.header, row, strict=True):
-            if title in shown:
+            if title != part.wide_column:
                 name, scope = ("td", None) if cells else ("th", "row")
                 class_ = choose_class(part, title, cell)
                 content = render_cell(cell, axes[title])
                 # A narrow window has no line of headings: each cell shows its own.
                 cells.append(tag(name, *content, scope=scope, class_=class_, data_title=title))
             elif cell:
-                notes.append(tag("tr", tag("td", str(cell), colspan=len(shown)), class_="note"))
-        bodies.append(tag("tbody", tag("tr", *cells), *notes))
+                wide_cells.append(tag("tr", tag("td", str(cell), colspan=len(headings)), class_="note"))
+        bodies.append(tag("tbody", tag("tr", *cells), *wide_cells))
     head = tag("thead", tag("tr", *headings))
     class_ = "sortable" if part.main_columns else None
     return tag("table", head, *bodies, class_=class_, aria_label=part.title)
@@ -6074,7 +6068,6 @@ def render_badge(text: str, score: float | None) -> Html:
 
 
 def render_png(report: Report) -> bytes:
-    """Plot the distributions in the colours of a page. Needs matplotlib."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -6098,7 +6091,6 @@ def render_png(report: Report) -> bytes:
 def plot_distribution(
     axes: Sequence[Any], title: str, distribution: Distribution, colours: Mapping[str, str]
 ) -> None:
-    """Plot a histogram, then a box plot and the mean with its interval."""
     histogram, spread = axes
     levels = distribution.levels
     described = summarize_values(distribution.values)
@@ -6120,16 +6112,11 @@ def plot_distribution(
     spread.set(yticks=[levels[0], levels[-1]], ylim=limits, xlim=(-0.6, 1.6))
 
 
-class Renderer(NamedTuple):
-    render: Callable[[Report], str | bytes]
-    ending: str  # of its files, which need not be the format's name
-
-
-RENDERERS = {  # by format
-    "md": Renderer(render_markdown, "md"),
-    "csv": Renderer(lambda report: render_csv(report.header, report.rows()), "csv"),
-    "html": Renderer(render_html, "html"),
-    "png": Renderer(render_png, "png"),
+RENDERERS: Mapping[str, Callable[[Report], str | bytes]] = {  # by format, with which its files end
+    "md": render_markdown,
+    "csv": lambda report: render_csv(report.header, report.rows()),
+    "html": render_html,
+    "png": render_png,
 }
 REPORT_FORMATS = tuple(form for form in RENDERERS if form != "png")  # of most commands
 
@@ -6377,7 +6364,6 @@ class Command:
         yield from ()
 
     def console(self) -> str:
-        """Return the report for stdout."""
         return ""
 
     def remarks(self) -> Sequence[Message]:
@@ -6388,33 +6374,30 @@ class Command:
         """Return False if a judgement, a submission or anything else is missing: exit code 3."""
         return True
 
-    def shortfalls(self) -> list[str]:
-        """Return what is worse than the options ask for, one line each: exit code 1."""
-        lines = [check.worse for check in self.thresholds if check.worse]
+    def list_checks(self) -> list[Check]:
+        """Return all that the gate checks, and what came of it."""
+        checks = [*self.thresholds]
         for name, development in self.developments.items():
-            lines += prefix_lines(name, development.list_regressions())
-        return lines
-
-    def list_obstacles(self) -> list[str]:
-        """Return what keeps the gate from telling whether the run is worse, one line each: exit code 3."""
-        lines = [check.obstacle for check in self.thresholds if check.obstacle]
-        for name, development in self.developments.items():
-            lines += prefix_lines(name, development.list_obstacles())
-        return lines
-
-    def add_gate(self, report: Report) -> Report:
-        """Return a report with what the gate says of all systems: not for the page of one student."""
-        shortfalls = self.shortfalls()
-        obstacles = self.list_obstacles()
-        gate = Part("Gate", lines=[*prefix_lines("worse", shortfalls), *obstacles], place="warnings")
-        checks = [check for check in self.thresholds if not (check.worse or check.obstacle)]
-        checks += [Check(line, worse=line) for line in shortfalls]
-        checks += [Check(line, obstacle=line) for line in obstacles]
-        for name, development in self.developments.items():
+            checks += [Check(line, worse=line) for line in prefix_lines(name, development.list_regressions())]
+            checks += [
+                Check(line, obstacle=line) for line in prefix_lines(name, development.list_obstacles())
+            ]
             for change in development.changes:
                 if change.state is State.NO_DROP:
                     checks.append(Check(f"{name}: {change.measure.title} against the baseline"))
-        return report._replace(parts=[*report.parts, gate], checks=checks)
+        return checks
+
+    def shortfalls(self) -> list[str]:
+        return [check.worse for check in self.list_checks() if check.worse]
+
+    def list_obstacles(self) -> list[str]:
+        return [check.obstacle for check in self.list_checks() if check.obstacle]
+
+    def add_gate(self, report: Report) -> Report:
+        """Return a report with what the gate says of all systems: not for the page of one student."""
+        lines = [*prefix_lines("worse", self.shortfalls()), *self.list_obstacles()]
+        gate = Part("Gate", lines=lines, place="warnings")
+        return report._replace(parts=[*report.parts, gate], checks=self.list_checks())
 
     def render_plan(self) -> str:
         """Return the number, estimated tokens and price of the calls that are to be made."""
@@ -6433,8 +6416,9 @@ class Command:
         n_stored = sum(call.key not in open_keys for call in calls) - n_sent
         usage = sum(map(estimate_usage, todo), NO_USAGE)
         cost, most_usd = judging.estimate_cost(todo, is_batch=self.options.batch)
-        chosen = Candidate(journal.endpoint, judging.model)
-        name = judge.name_candidate(chosen) if judge.choice else judging.model
+        name = judging.model
+        if judge.choice:  # not the usual model, so it may be another's successor, or at another endpoint
+            name = judge.name_candidate(Candidate(journal.endpoint, name))
         lines = [
             f"With {name}:",
             f"  {self.noun.capitalize()}: {len(calls)}, of which {n_stored} are stored already",
@@ -6496,16 +6480,20 @@ def ask_requests(command: Command, console: Console, resources: ExitStack) -> tu
         outcomes = judge.ask([first, *requests])
     if judging.n_replies or (judge.service and not judging.unavailable):
         return outcomes, judging
-    if command.needs_judge and judging.unavailable:
-        raise JudgeUnavailable(judging.unavailable + judging.where)
     if command.needs_judge:
-        advice = f"set {API_KEY}, or see --dry-run{advise_on_other_key()}"
-        if options.journal_only:  # from Python, where there are no options
-            advice = f"{command.journal_file} has no {command.noun}, so name a judge: judge=MODEL"
-        raise UsageError(f"this needs a model: {advice}")
+        raise explain_no_reply(command, judging)
     if not judging.unavailable:
         console.error(f"{API_KEY} is not set: answers are not judged.{advise_on_other_key()}")
     return {}, Judging(activity=command.activity, url=judging.url, unavailable=judging.unavailable)
+
+
+def explain_no_reply(command: Command, judging: Judging) -> Exception:
+    if judging.unavailable:
+        return JudgeUnavailable(judging.unavailable + judging.where)
+    advice = f"set {API_KEY}, or see --dry-run{advise_on_other_key()}"
+    if command.options.journal_only:  # from Python, where there are no options
+        advice = f"{command.journal_file} has no {command.noun}, so name a judge: judge=MODEL"
+    return UsageError(f"this needs a model: {advice}")
 
 
 def make_judge(command: Command, console: Console) -> Judge:
@@ -6515,9 +6503,8 @@ def make_judge(command: Command, console: Console) -> Judge:
     judging = Judging(activity=command.activity, noun=command.noun, price=price, repeats=options.repeats)
     asks_service = bool(find_api_key()) and not options.journal_only
     journal = Journal(command.journal_file, fold_endpoint(find_endpoint().name), asks_service)
-    judge = Judge(journal, None, judging, options, console.note)
-    judge.find_last_model = command.find_last_model
-    return judge
+    last = command.find_last_model
+    return Judge(journal, None, judging, options, console.note, find_last_model=last)
 
 
 def open_judge(command: Command, console: Console, resources: ExitStack) -> Judge:
@@ -6859,8 +6846,6 @@ class Split(NamedTuple):
 
 
 class Predictions(NamedTuple):
-    """A system's predictions by question ID, and what else its file holds."""
-
     rows: dict[str, Prediction]
     repeated: list[str]  # IDs that occur more than once: the last prediction counts
     unknown: list[str]  # IDs that no question has; there may be millions
@@ -6909,7 +6894,6 @@ class System(msgspec.Struct):
 
     @property
     def overridden(self) -> list[GradedAnswer]:
-        """The answers that a person has decided on by any criterion."""
         return [answer for answer in self.answers if answer.decisions]
 
     @property
@@ -6928,10 +6912,10 @@ class System(msgspec.Struct):
     def find_mean(self, measure: Measure) -> Mean:
         return self.means.get(measure.name, NO_MEAN)
 
-    def find_missing(self, criterion: Criterion, *asked: bool) -> list[GradedAnswer]:
-        """Return the answers without a judgement; those of which the judge was `asked`, or was not."""
+    def find_missing(self, criterion: Criterion, *, asked: bool | None = None) -> list[GradedAnswer]:
+        """Return the answers without a judgement, or only those that a judge was asked about, or was not."""
         rows = [(answer, answer.find_failure(criterion)) for answer in self.answers]
-        return [answer for answer, failure in rows if failure and failure.asked in (asked or (True, False))]
+        return [answer for answer, failure in rows if failure and asked in (None, failure.asked)]
 
     def list_generators(self) -> list[str]:
         rows = self.predictions.rows.values()
@@ -7073,16 +7057,16 @@ class CheckInputs(Command):
         if os.path.lexists(folder) and not (os.path.isdir(folder) and not os.listdir(folder)):
             raise UsageError(f"{folder} is not an empty folder: name another one, or move it away")
         program = Path(__file__).resolve()
-        copied = {"evaluation.py": program} | {path.as_posix(): path for path in documents}
-        files = [OutputFile(f"{folder}/{name}", path.read_bytes) for name, path in copied.items()]
+        contents = {"evaluation.py": program.read_bytes}
+        contents |= {path.as_posix(): path.read_bytes for path in documents}
         rows = [{"question_id": row.question_id, "question": row.question} for row in questions]
         lines = b"".join(encode_json(row) + b"\n" for row in rows)
-        files.append(OutputFile(f"{folder}/{QUESTIONS_FILE.format(split=split)}", io.BytesIO(lines).read))
+        contents[QUESTIONS_FILE.format(split=split)] = io.BytesIO(lines).read
         header = program.read_text("utf-8").partition("# ///\n")[0]  # there may be no requirements.txt
         needed = re.findall(r'"(.+?)"', header.partition("dependencies")[2])
-        requirements = "".join(f"{line}\n" for line in needed)
-        files.append(OutputFile(f"{folder}/requirements.txt", requirements.encode))
-        files.append(OutputFile(f"{folder}/README.md", KIT_README.replace("{split}", split).encode))
+        contents["requirements.txt"] = "".join(f"{line}\n" for line in needed).encode
+        contents["README.md"] = KIT_README.replace("{split}", split).encode
+        files = [OutputFile(f"{folder}/{name}", render) for name, render in contents.items()]
         _, is_written = write_outputs(files, console)
         console.print(f"Student kit saved to: {escape_console(folder)}")
         return EXIT_OK if is_written else EXIT_INCOMPLETE
@@ -7260,16 +7244,18 @@ def read_submission(split: Split, submission: Submission, options: InputOptions)
     if submission.name:
         open_folder(split, submission)
     submission.files = find_systems(submission.folder, split.name)
-    submission.names = list(submission.files)
+    found = list(submission.files)
+    submission.names = found
     if options.systems:
-        submission.others = [name for name in submission.names if name not in options.systems]
         submission.names = sorted(set(options.systems), key=compute_system_order)
-    elif submission.name and not submission.names:
+    elif submission.name and not found:
         raise InputError([explain_no_predictions(submission.folder, split)])
-    elif submission.name and len(submission.names) > MAX_SYSTEMS:
-        submission.names.sort(key=lambda name: name != FINAL_SYSTEM)
-        submission.others = submission.names[MAX_SYSTEMS:]
-        submission.names = sorted(submission.names[:MAX_SYSTEMS], key=compute_system_order)
+    elif submission.name:
+        submission.names = found[:MAX_SYSTEMS]
+        if FINAL_SYSTEM in found[MAX_SYSTEMS:]:
+            submission.names[-1] = FINAL_SYSTEM
+    submission.others = [name for name in found if name not in submission.names]
+    if submission.others and not options.systems:
         kind = f"more than {MAX_SYSTEMS} systems, not graded: {shorten_names(submission.others)}"
         warning = WarningRecord(kind, advice="choose with --systems", file=submission.folder)
         submission.notices.append(warning)
@@ -7371,7 +7357,8 @@ def find_files_beside(split: Split, submission: Submission) -> list[str]:
     pattern = rf"{copy}|(?i:{ARCHIVE})"
     beside = [name for name in submission.found if name not in names and re.search(pattern, name)]
     newest = max((path.stat().st_mtime for path in graded if path.is_file()), default=0)
-    within = [find_predictions(submission.folder, split.name, depth).values() for depth in ("*/", "*/*/")]
+    form = PREDICTIONS_FILE.format(split=split.name, system="*")
+    within = [find_files(submission.folder, depth + form).values() for depth in ("*/", "*/*/")]
     for path in sorted(map(Path, flatten(within))):
         if path.is_file() and path.stat().st_mtime >= newest:
             beside.append(show_name(path.relative_to(submission.folder).as_posix()))
@@ -7382,13 +7369,9 @@ def compute_system_order(name: str) -> tuple[bool, str]:
     return name not in SYSTEMS, name
 
 
-def find_predictions(folder: str, split: str, depth: str = "") -> dict[str, str]:
-    return find_files(folder, depth + PREDICTIONS_FILE.format(split=split, system="*"))
-
-
 def find_systems(folder: str, split: str) -> dict[str, str]:
     """Map each system with a predictions file in the folder to the path of the file."""
-    paths = find_predictions(folder, split)
+    paths = find_files(folder, PREDICTIONS_FILE.format(split=split, system="*"))
     names = sorted(paths, key=compute_system_order)
     shown = tell_apart(names, list(map(show_name, names)))
     return {system: paths[name] for system, name in zip(shown, names, strict=True)}
@@ -7610,32 +7593,35 @@ def check_documents(split: Split, rows: Mapping[str, Prediction]) -> list[Warnin
 
 def check_citations(split: Split, rows: Mapping[str, Prediction]) -> list[WarningRecord]:
     unknown: list[str] = []
-    similar: dict[str, None] = {}
-    n_similar = 0
-    n_cited = 0
+    similar: list[str] = []
     questions = {question.question_id: question for question in split.questions}
     everywhere = set(flatten(document.sentences or () for document in split.documents.values()))
     for question_id, row in rows.items():
-        n_cited += len(row.evidence_sentences)
         question = questions.get(question_id)
+        gold = split.find_gold(question).sentences or {}
+        names = set(row.evidence_sentences).difference(gold)
+        if not names:
+            continue  # as nearly always; no other document need be read
         gold_ids = question.gold_ids if question else []
-        sentences = split.find_gold(question).sentences or {}
-        if all(map(sentences.__contains__, row.evidence_sentences)):
-            continue  # as nearly always
-        doc_ids = [*gold_ids, *row.retrieved_ids]
-        documents = list({id(document): document for document in map(split.find_document, doc_ids)}.values())
-        known = set(flatten(document.sentences or () for document in documents))
-        names = sorted(set(row.evidence_sentences) - known)
-        forms = match_forms(names, sentences if gold_ids else known, fold_id)
-        similar |= dict.fromkeys(f"{name} for {form}" for name, form in forms.items())
-        n_similar += len(forms)
-        if not doc_ids or any(document.sentences is None for document in documents):
-            # They may be of a document that is not there; without gold none is missing.
-            names = [] if split.has_gold else sorted(set(names) - everywhere)
-        unknown += [f"{name} of {question_id}" for name in names]
-    if 2 * n_similar >= max(n_cited, 1):  # their form is the problem, and not each of them
-        return [WarningRecord(SENTENCE_FORM, list(similar), "write them as in the documents")]
+        known, is_all = find_citable(split, [*gold_ids, *row.retrieved_ids])
+        names -= known
+        forms = match_forms(sorted(names), gold if gold_ids else known, fold_id)
+        similar += [f"{name} for {form}" for name, form in forms.items()]
+        if not is_all:  # they may be of a document that is not there; without gold none is missing
+            names = set() if split.has_gold else names - everywhere
+        unknown += [f"{name} of {question_id}" for name in sorted(names)]
+    n_cited = sum(len(row.evidence_sentences) for row in rows.values())
+    if 2 * len(similar) >= max(n_cited, 1):  # their form is the problem, and not each of them
+        cases = list(dict.fromkeys(similar))
+        return [WarningRecord(SENTENCE_FORM, cases, "write them as in the documents")]
     return [WarningRecord("cited IDs that neither the gold document nor a retrieved one has", unknown)]
+
+
+def find_citable(split: Split, doc_ids: Sequence[str]) -> tuple[set[str], bool]:
+    """Return the IDs of the sentences of documents, and whether all of these documents have some."""
+    documents = {id(document): document for document in map(split.find_document, doc_ids)}.values()
+    sentences = [document.sentences for document in documents]
+    return set(flatten(texts or () for texts in sentences)), bool(sentences) and None not in sentences
 
 
 def find_broad_citations(split: Split, rows: Mapping[str, Prediction]) -> list[str]:
@@ -8182,12 +8168,12 @@ class GradeSplit(Command):
             warnings.append(WarningRecord(f"overrides: {what} answers of {shorten_names(undecided)}"))
         return warnings
 
-    def shortfalls(self) -> list[str]:
+    def list_checks(self) -> list[Check]:
         chosen = self.options.systems or self.earlier_runs
         names = [system.name for system in self.systems]
         lost = [name for name in self.earlier_runs if name in chosen and name not in names]
         lines = [f"{name}: in the baseline, and not submitted now" for name in lost]
-        return super().shortfalls() + lines
+        return super().list_checks() + [Check(line, worse=line) for line in lines]
 
     def is_complete(self) -> bool:
         has_all = not (self.people.rejected or self.problems or self.list_obstacles())
@@ -8649,8 +8635,8 @@ def build_judge_results(
         "requested_model": judging.requested_model,
         "judge_model": judging.model,
         **(further if split.further else {}),
-        "failed_questions": list_ids(system.find_missing(criterion, True)),
-        "unjudged_questions": list_ids(system.find_missing(criterion, False)),
+        "failed_questions": list_ids(system.find_missing(criterion, asked=True)),
+        "unjudged_questions": list_ids(system.find_missing(criterion, asked=False)),
         "flagged_questions": list_ids(answer for answer in rows if answer.flags),
         "usage": summarize_usage(judging, [answer.find_judgement(criterion) for answer in rows]),
         "per_question": (build_judged_row(answer, criterion, split.further) for answer in rows),
@@ -9803,7 +9789,7 @@ def build_board(split: Split, rows: Sequence[BoardRow], measures: Sequence[Measu
         header=[*board.header, *COUNTS, "Warnings", "Reason"],
         rows=table,
         main_columns=["Rank", "Submission", "System", widest.title],
-        note="Reason",
+        wide_column="Reason",
     )
 
 
@@ -10178,7 +10164,7 @@ def warn_about_missing(system: System, criteria: Iterable[SplitCriterion]) -> li
     for criterion in criteria:
         counts = "each counts 0" if criterion in system.judged else "without a score"
         for asked, what in ((True, "judging failed"), (False, "not judged")):
-            answers = system.find_missing(criterion, asked)
+            answers = system.find_missing(criterion, asked=asked)
             if answers:
                 failure = answers[0].find_failure(criterion) or NOT_JUDGED
                 names = f"{', '.join(list_ids(answers))} ({len(answers)} in all, {counts})"
@@ -10242,7 +10228,7 @@ def build_slice_part(systems: Sequence[System], facet: str, measures: Sequence[M
 
 def list_report_forms(stem: str, named: Iterable[str] = ()) -> list[str]:
     """Return the forms of report that are named or that an earlier run has left: none stays out of date."""
-    left = [form for form in REPORT_FORMATS if os.path.isfile(name_report(stem, form))]
+    left = [form for form in REPORT_FORMATS if os.path.isfile(f"{stem}.{form}")]
     return sorted({*named, *left})
 
 
@@ -11156,7 +11142,7 @@ class GradeAnswers(GradeItems):
         if options.overwrite or options.dry_run or options.reference_check:
             return
         are_graded = list(map(self.is_graded, self.configurations))  # all, as each may be of another set-up
-        reports = [name_report(self.report_stem, form) for form in options.report]
+        reports = [f"{self.report_stem}.{form}" for form in options.report]
         has_all = all(are_graded) and all(map(os.path.exists, reports))
         if has_all and not (options.fail_under or options.baseline):
             advice = "(--overwrite replaces them)"
