@@ -5547,8 +5547,7 @@ def name_for_file(model: str) -> str:
 
 def list_report_files(report: Report, stem: str, forms: Iterable[str]) -> Iterator[OutputFile]:
     for form in dict.fromkeys(forms):
-        render = functools.partial(RENDERERS[form], report)
-        yield OutputFile(f"{stem}.{form}", render, is_report=True)
+        yield OutputFile(f"{stem}.{form}", functools.partial(RENDERERS[form], report), is_report=True)
 
 
 # -- Tables and lines that several commands report
@@ -5662,7 +5661,6 @@ def prefix_lines(name: str, lines: Iterable[str]) -> list[str]:
 
 
 def shorten_names(names: Sequence[str]) -> str:
-    """Return the names in one line; of many names the first ones and the number of all."""
     shown = ", ".join(map(cut_text, names[:MAX_NAMES_SHOWN]))
     return f"{shown}, ... ({len(names)} in all)" if len(names) > MAX_NAMES_SHOWN else shown
 
@@ -5824,7 +5822,6 @@ def escape_html(text: str) -> str:
 
 
 def render_html(report: Report) -> str:
-    """Render a report as a page that loads nothing and runs only its own script."""
     entries = list(map(render_entry, report.entries()))
     questions = []
     if entries:
@@ -5904,28 +5901,27 @@ def drop_constant_columns(part: Part) -> Part:
 
 
 def render_table(part: Part) -> Html:
-    axes = dict(zip(part.header, map(find_axis, zip(*part.rows, strict=True)), strict=True))
+    wide_rows = part.select([part.wide_column]).rows
+    part = part.select(set(part.header) - {part.wide_column})
+    axes = list(map(find_axis, zip(*part.rows, strict=True)))
     headings: list[Html] = []
-    for title, cell in zip(part.header, part.rows[0], strict=True):
-        if title != part.wide_column:
-            ends = [tag("span", f"{end:.3g}") for end in axes[title] or ()]
-            text = tag("button", title, type="button") if part.main_columns else title
-            content = [text, tag("small", *ends, class_="ends")] if ends else [text]
-            headings.append(tag("th", *content, scope="col", class_=choose_class(part, title, cell)))
+    for title, cell, axis in zip(part.header, part.rows[0], axes, strict=True):
+        ends = [tag("span", f"{end:.3g}") for end in axis or ()]
+        text = tag("button", title, type="button") if part.main_columns else title
+        content = [text, tag("small", *ends, class_="ends")] if ends else [text]
+        headings.append(tag("th", *content, scope="col", class_=choose_class(part, title, cell)))
     bodies = []  # one for each row: its wide cell and what is open stay beside it when rows are sorted
-    for row in part.rows:
+    for row, wide_cells in zip(part.rows, wide_rows, strict=True):
         cells: list[Html] = []
-        wide_cells: list[Html] = []
-        for title, cell in zip(part.header, row, strict=True):
-            if title != part.wide_column:
-                name, scope = ("td", None) if cells else ("th", "row")
-                class_ = choose_class(part, title, cell)
-                content = render_cell(cell, axes[title])
-                # A narrow window has no line of headings: each cell shows its own.
-                cells.append(tag(name, *content, scope=scope, class_=class_, data_title=title))
-            elif cell:
-                wide_cells.append(tag("tr", tag("td", str(cell), colspan=len(headings)), class_="note"))
-        bodies.append(tag("tbody", tag("tr", *cells), *wide_cells))
+        for title, cell, axis in zip(part.header, row, axes, strict=True):
+            name, scope = ("td", None) if cells else ("th", "row")
+            class_ = choose_class(part, title, cell)
+            # A narrow window has no line of headings: each cell shows its own.
+            cells.append(tag(name, *render_cell(cell, axis), scope=scope, class_=class_, data_title=title))
+        rows = [tag("tr", *cells)]
+        for text in filter(None, map(str, wide_cells)):
+            rows.append(tag("tr", tag("td", text, colspan=len(headings)), class_="note"))
+        bodies.append(tag("tbody", *rows))
     head = tag("thead", tag("tr", *headings))
     class_ = "sortable" if part.main_columns else None
     return tag("table", head, *bodies, class_=class_, aria_label=part.title)
@@ -5951,7 +5947,6 @@ def find_axis(column: Sequence[Cell]) -> Interval | None:
 
 
 def render_cell(cell: Cell, axis: Interval | None = None) -> list[str]:
-    """Return the content of a cell; a mean has a chart if there is an axis."""
     if isinstance(cell, list):
         return [tag("span", *render_cell(link), class_="case") for link in cell]
     if isinstance(cell, LinkCell):
@@ -6006,7 +6001,6 @@ def render_histogram(title: str, distribution: Distribution) -> Html:
 
 
 def choose_colour(score: float) -> str:
-    """Return the CSS class for a score from 1 to 5."""
     return f"level{find_nearest_level(score)}"
 
 
@@ -6375,13 +6369,12 @@ class Command:
         return True
 
     def list_checks(self) -> list[Check]:
-        """Return all that the gate checks, and what came of it."""
         checks = [*self.thresholds]
         for name, development in self.developments.items():
-            checks += [Check(line, worse=line) for line in prefix_lines(name, development.list_regressions())]
-            checks += [
-                Check(line, obstacle=line) for line in prefix_lines(name, development.list_obstacles())
-            ]
+            regressions = prefix_lines(name, development.list_regressions())
+            obstacles = prefix_lines(name, development.list_obstacles())
+            checks += [Check(line, worse=line) for line in regressions]
+            checks += [Check(line, obstacle=line) for line in obstacles]
             for change in development.changes:
                 if change.state is State.NO_DROP:
                     checks.append(Check(f"{name}: {change.measure.title} against the baseline"))
@@ -6400,7 +6393,6 @@ class Command:
         return report._replace(parts=[*report.parts, gate], checks=self.list_checks())
 
     def render_plan(self) -> str:
-        """Return the number, estimated tokens and price of the calls that are to be made."""
         judge = make_judge(self, Console(None, None))
         journal = judge.journal
         journal.read()
@@ -6722,23 +6714,25 @@ def check_means(
     for threshold in options.fail_under:
         measure = find_measure(threshold.measure, measures)
         side = "above" if measure.lower_is_better else "below"
-        values: dict[str, float | None] = {}
+        name = f"--fail-under {threshold.text}"
+        found = []
+        lacking = []
+        n_submitted = 0
         for title, means in systems.items():
             mean = means.get(measure.name, NO_MEAN)
             # It may name a system of a submission, a submission, or a system of all submissions.
-            if mean.is_submitted and threshold.system in ("", title, *title.rsplit("/", 1)):
-                values[title] = mean.value
-        lacking = [title for title, value in values.items() if value is None]
-        name = f"--fail-under {threshold.text}"
-        found = []
-        for title, value in values.items():
-            if value is not None and measure.direction * (value - threshold.value) < -1e-9:
-                shown = format_number(value, measure.digits + 1)
+            if not mean.is_submitted or threshold.system not in ("", title, *title.rsplit("/", 1)):
+                continue
+            n_submitted += 1
+            if mean.value is None:
+                lacking.append(title)
+            elif measure.direction * (mean.value - threshold.value) < -1e-9:
+                shown = format_number(mean.value, measure.digits + 1)
                 line = f"{title}: {measure.title} {shown} is {side} {threshold.value:g}"
                 found.append(Check(f"{name}: {title}", worse=line))
-        if not values:
+        if not n_submitted:
             found.append(Check(name, worse=f"{name}: nothing was submitted for it"))
-        elif lacking and (needs_all or len(lacking) == len(values)):
+        elif lacking and (needs_all or len(lacking) == n_submitted):
             reason = f"cannot be compared: not measured for {shorten_names(lacking)}"
             found.append(Check(name, obstacle=f"{name}: {reason}"))
         checks += found or [Check(name)]
@@ -7010,9 +7004,8 @@ class CheckInputs(Command):
         split = self.read_gold(problems, console)
         submissions = read_submissions(split, options)
         ungraded = list(flatten(submission.problems for submission in submissions))
-        has_questions = os.path.exists(split.file.file)
         has_any = any(submission.names for submission in submissions)
-        is_early = has_questions and not (has_any or options.submissions or options.systems)
+        is_early = not (has_any or options.submissions or options.systems) and os.path.exists(split.file.file)
         if is_early:
             console.note(*ungraded)
             console.print("no predictions yet")
