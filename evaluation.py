@@ -1342,17 +1342,19 @@ class KeyFilter(msgspec.Struct):
         return key
 
 
-def split_members(row: JsonRow, keys: KeyFilter) -> dict[str, JsonRow]:
-    """Return the members of a JSON object by key, of equal ones the last. Raises one of JSON_ERRORS."""
+def split_members(file: FileData, keys: KeyFilter) -> dict[str, JsonRow]:
+    """Return the known members of an object by key, of equal ones the last. Raises one of JSON_ERRORS."""
     members: dict[str, Any]
+    data = file.data or b""
     try:
-        members = msgspec.json.decode(row.data, type=dict[Key, msgspec.Raw], dec_hook=keys)
+        members = msgspec.json.decode(data, type=dict[Key, msgspec.Raw], dec_hook=keys)
     except msgspec.DecodeError:  # perhaps for a NaN or half a character, which Python's json module reads
         keys.found.clear()
         keys.unknown.clear()
-        value = decode_json(dict[str, Any], row.data)
+        value = decode_json(dict[str, Any], data)
         members = {keys(str, key): member for key, member in value.items()}
-    return {key: JsonRow(row.file, member, row.line, key) for key, member in members.items()}
+    members.pop("", None)  # the last unknown one
+    return {key: JsonRow(file.name, member, key=key) for key, member in members.items()}
 
 
 def decode_json(kind: type[T], data: Any) -> T:
@@ -5958,21 +5960,17 @@ def render_cell(cell: Cell, axis: Interval | None = None) -> list[str]:
     content: list[str] = [f"{number} ", tag("small", interval)]
     if axis and cell.value is not None:
         low, high = cell.interval or (cell.value, cell.value)
-        scale = CELL_CHART_WIDTH / (axis.high - axis.low)
+        width = 80
+        scale = width / (axis.high - axis.low)
         left, middle = [(x - axis.low) * scale for x in (low, cell.value)]
         shapes = [
-            tag("rect", x=0, y=6, width=CELL_CHART_WIDTH, height=2, class_="axis"),
+            tag("rect", x=0, y=6, width=width, height=2, class_="axis"),
             tag("rect", x=left, y=4, width=(high - low) * scale, height=6, class_="range"),
             tag("rect", x=middle - 1.5, y=2, width=3, height=10, class_="mean"),
         ]
-        width = CELL_CHART_WIDTH + 4
-        box = f"-2 0 {width} 12"
-        content.append(tag("svg", *shapes, viewBox=box, width=width, height=12, aria_hidden="true"))
+        box = f"-2 0 {width + 4} 12"
+        content.append(tag("svg", *shapes, viewBox=box, width=width + 4, height=12, aria_hidden="true"))
     return content
-
-
-CELL_CHART_WIDTH = 80
-CHART_WIDTH = 280
 
 
 def render_histogram(title: str, distribution: Distribution) -> Html:
@@ -5981,7 +5979,8 @@ def render_histogram(title: str, distribution: Distribution) -> Html:
     means = f", mean {described.mean:.2f}, median {described.median:.2f}"
     levels = distribution.levels
     counts = distribution.count_levels()
-    step = CHART_WIDTH / len(levels)
+    width = 280
+    step = width / len(levels)
     shapes = []
     texts = []
     columns = zip(levels, counts, distribution.choose_colours(), strict=True)
@@ -5996,7 +5995,7 @@ def render_histogram(title: str, distribution: Distribution) -> Html:
         ]
         texts.append(f"{count} with {level:g}")
     described_counts = f"Answers by score: {'; '.join(texts)}"
-    chart = tag("svg", *shapes, viewBox=f"0 0 {CHART_WIDTH} 94", role="img", aria_label=described_counts)
+    chart = tag("svg", *shapes, viewBox=f"0 0 {width} 94", role="img", aria_label=described_counts)
     return tag("figure", tag("figcaption", tag("b", title), means), chart)
 
 
@@ -6093,8 +6092,7 @@ def plot_distribution(
     shades = [colours[name] for name in distribution.choose_colours()]
     bars = histogram.bar(levels, distribution.count_levels(), color=shades, edgecolor=colours["grey"])
     histogram.bar_label(bars, padding=2)
-    histogram.set_title(escape_console(title))
-    histogram.set(xticks=levels, yticks=[], ymargin=0.2)
+    histogram.set(title=escape_console(title), xticks=levels, yticks=[], ymargin=0.2)
     histogram.spines.left.set_visible(False)
     spread.boxplot(distribution.values, positions=[0], widths=0.5)
     spread.bar(1, high - low, 0.3, bottom=low, color=colours["range"])
@@ -6633,8 +6631,6 @@ class Options:
 
 
 class Threshold(NamedTuple):
-    """The worst mean that a measure may have, of one system or of all."""
-
     system: str  # "" for all
     measure: str
     value: float
@@ -7370,20 +7366,13 @@ def find_systems(folder: str, split: str) -> dict[str, str]:
     return {system: paths[name] for system, name in zip(shown, names, strict=True)}
 
 
-def split_predictions(file: FileData, ids: KeyFilter) -> dict[str, JsonRow]:
-    """Return the predictions of a file, still to be decoded, by question ID. Raises one of JSON_ERRORS."""
-    members = split_members(JsonRow(file.name, file.data), ids)
-    members.pop("", None)  # the last one whose ID is unknown
-    return members
-
-
 def parse_predictions(file: FileData, known: Collection[str], problems: list[str]) -> Predictions:
     """Decode the predictions for known questions, or without questions all; others are only counted."""
     rows: dict[str, Prediction] = {}
     unreadable: list[str] = []
     ids = KeyFilter(known)
     try:
-        for question_id, row in split_predictions(file, ids).items():
+        for question_id, row in split_members(file, ids).items():
             rows[question_id] = parse_row(Prediction, row, unreadable) or Prediction()
     except JSON_ERRORS as error:
         problem = describe_fault(error, JsonRow(file.name, file.data))
@@ -7525,10 +7514,9 @@ def check_prediction_ids(split: Split, predictions: Predictions) -> list[Warning
 def check_answers(rows: Mapping[str, Prediction]) -> list[WarningRecord]:
     answers = {row.answer.strip() for row in rows.values()}
     alike = list(rows) if len(rows) >= MIN_ALIKE and len(answers) == 1 else []
+    equal = WarningRecord("all answers are the same", alike, "check the system that gave them")
     if all(map(is_blank, answers)):
         equal = WarningRecord("all answers are blank", alike, "fill in `answer`")
-    else:
-        equal = WarningRecord("all answers are the same", alike, "check the system that gave them")
     cut = [name for name, row in rows.items() if len(row.answer) > MAX_ANSWER_CHARS]
     return [equal, WarningRecord(f"answers of more than {MAX_ANSWER_CHARS} characters, judged cut off", cut)]
 
@@ -7657,7 +7645,7 @@ def find_misspelt_fields(file: FileData, predictions: Predictions) -> list[Warni
             lacking.add(question_id)
     if not lacking:
         return []
-    members = split_predictions(file, KeyFilter(lacking))
+    members = split_members(file, KeyFilter(lacking))
     rows = {question_id: parse_row(dict[str, Any], row, []) or {} for question_id, row in members.items()}
     known = {name: field for field, names in FIELD_NAMES.items() for name in names.split()}
     return find_unknown_fields(rows, known, "predictions")
@@ -13698,7 +13686,7 @@ def add_extra_fields(systems: Iterable[System]) -> None:
     """Read files again for the fields that this program does not know. Only functions of users need them."""
     known = Prediction.__struct_encode_fields__
     for system in systems:
-        for question_id, row in split_predictions(read_file(system.file.file, []), KeyFilter(())).items():
+        for question_id, row in split_members(read_file(system.file.file, []), KeyFilter(())).items():
             prediction = system.predictions.rows.get(question_id)
             if prediction is not None:
                 fields = parse_row(dict[str, Any], row, []) or {}
