@@ -6112,7 +6112,6 @@ RENDERERS: Mapping[str, Callable[[Report], str | bytes]] = {  # by format, with 
 }
 REPORT_FORMATS = tuple(form for form in RENDERERS if form != "png")  # of most commands
 
-
 PAGE_STYLE = """
 :root { color-scheme: light dark; --ink: light-dark(#1b1f24, #e6e8eb); --paper: light-dark(#fff, #15181c);
   --soft: light-dark(#f3f4f6, #20252b); --line: light-dark(#c9ced6, #454c56);
@@ -7036,7 +7035,6 @@ class CheckInputs(Command):
         return split._replace(questions=[]) if problems else split
 
     def write_kit(self, folder: str, console: Console) -> int:
-        """Write all that students need to check. Raises InputError, or UsageError if the folder is in use."""
         split = self.options.split
         problems: list[str] = []
         questions, _ = read_questions(split, problems)
@@ -7263,8 +7261,7 @@ def open_folder(split: Split, submission: Submission) -> None:
     if not os.path.exists(folder):
         raise InputError([explain_not_found(folder, what="folder")])
     try:
-        submission.folder = find_inner_folder(folder)
-        submission.found = list_visible(submission.folder)
+        submission.folder, submission.found = find_inner_folder(folder)
     except OSError as error:
         reason = error.strerror or error
         raise InputError([f"{folder}: not a readable folder of predictions: {reason}"]) from error
@@ -7274,13 +7271,13 @@ def list_visible(folder: str) -> list[str]:
     return sorted(name for name in os.listdir(folder) if not is_hidden(name))
 
 
-def find_inner_folder(folder: str) -> str:
-    """Return the folder, or the one that is its only content, as it is after a zip was unpacked."""
+def find_inner_folder(folder: str) -> tuple[str, list[str]]:
+    """Return the folder, or its only content if that is one, as after a zip was unpacked, and what it has."""
     while True:
         names = list_visible(folder)
         inner = f"{folder}/{names[0]}" if len(names) == 1 else ""
         if not os.path.isdir(inner) or os.path.islink(inner):
-            return folder
+            return folder, names
         folder = inner
 
 
@@ -7293,8 +7290,8 @@ def explain_no_predictions(folder: str, split: Split) -> str:
         return f"{folder}: found {shorten_names(names)}: {keep}{advice}"
     if find_files(folder, "*/"):
         return f"{folder}: no predictions, but folders: did you mean {folder}/*?"
-    wanted, expected = [PREDICTIONS_FILE.format(split=split.name, system=name) for name in ("*", "NAME")]
-    return explain_not_found(f"{folder}/{wanted}", expected)
+    form = PREDICTIONS_FILE.format(split=split.name, system="*")
+    return explain_not_found(f"{folder}/{form}", form.replace("*", "NAME"))
 
 
 ARCHIVE = r"\.(zip|7z|rar|tar|t?gz)$"
@@ -7359,7 +7356,6 @@ def compute_system_order(name: str) -> tuple[bool, str]:
 
 
 def find_systems(folder: str, split: str) -> dict[str, str]:
-    """Map each system with a predictions file in the folder to the path of the file."""
     paths = find_files(folder, PREDICTIONS_FILE.format(split=split, system="*"))
     names = sorted(paths, key=compute_system_order)
     shown = tell_apart(names, list(map(show_name, names)))
@@ -7390,7 +7386,6 @@ FIELD_NAMES = {  # a prediction's field -> what it may be called, in letters onl
     "evidence_sentences": "evidencesentences evidence sentenceids citedsentences cited citations",
     "retrieved_docs": "retrieveddocs retrievedids retrieved retrieval documents docs docids",
 }
-
 
 # Kinds of warning that a teacher should see first: see list_concerns in section 14. BROAD is one, as evidence
 # is a recall: an answer that cites everything has it all.
@@ -7624,10 +7619,9 @@ def find_equal_predictions(submissions: Sequence[Submission]) -> list[list[Syste
     groups: dict[str, list[System]] = defaultdict(list)
     for submission in submissions if len(submissions) > 1 else ():
         for system in submission.systems:
-            rows = sorted(system.predictions.rows.items())
-            content = [
-                [name, row.answer.strip(), row.evidence_sentences, row.retrieved_ids] for name, row in rows
-            ]
+            content = []
+            for name, row in sorted(system.predictions.rows.items()):
+                content.append([name, row.answer.strip(), row.evidence_sentences, row.retrieved_ids])
             if content:
                 groups[hash_json(content)].append(system)
     return [group for group in groups.values() if len({system.submission for system in group}) > 1]
