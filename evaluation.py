@@ -7236,7 +7236,7 @@ def read_submission(split: Split, submission: Submission, options: InputOptions)
     if options.systems:
         submission.names = sorted(set(options.systems), key=compute_system_order)
     elif submission.name and not found:
-        raise InputError([explain_no_predictions(submission.folder, split)])
+        raise InputError([explain_no_predictions(submission, split)])
     elif submission.name:
         submission.names = found[:MAX_SYSTEMS]
         if FINAL_SYSTEM in found[MAX_SYSTEMS:]:
@@ -7267,22 +7267,19 @@ def open_folder(split: Split, submission: Submission) -> None:
         raise InputError([f"{folder}: not a readable folder of predictions: {reason}"]) from error
 
 
-def list_visible(folder: str) -> list[str]:
-    return sorted(name for name in os.listdir(folder) if not is_hidden(name))
-
-
 def find_inner_folder(folder: str) -> tuple[str, list[str]]:
     """Return the folder, or its only content if that is one, as after a zip was unpacked, and what it has."""
     while True:
-        names = list_visible(folder)
+        names = sorted(name for name in os.listdir(folder) if not is_hidden(name))
         inner = f"{folder}/{names[0]}" if len(names) == 1 else ""
         if not os.path.isdir(inner) or os.path.islink(inner):
             return folder, names
         folder = inner
 
 
-def explain_no_predictions(folder: str, split: Split) -> str:
-    advices = {name: advise_on_file(name, split) for name in list_visible(folder)}
+def explain_no_predictions(submission: Submission, split: Split) -> str:
+    folder = submission.folder
+    advices = {name: advise_on_file(name, split) for name in submission.found}
     advice = next(filter(None, advices.values()), "")
     if advice:
         names = [name for name in advices if advices[name] == advice]
@@ -7559,11 +7556,10 @@ def check_documents(split: Split, rows: Mapping[str, Prediction]) -> list[Warnin
     others = [name for name in unknown if name not in matches]
     long = [name for name, row in rows.items() if len(row.retrieved_docs) > MAX_RETRIEVED]
     n_beyond = sum(len(rows[name].retrieved_docs) - MAX_RETRIEVED for name in long)
-    beyond = f"{n_beyond} retrieved IDs beyond the first {MAX_RETRIEVED}, which do not count"
     return [
         WarningRecord(DOCUMENT_FORM, similar, "write them as in the corpus"),
         WarningRecord("retrieved IDs that no document of the corpus has", [] if split.has_gold else others),
-        WarningRecord(beyond, long),
+        WarningRecord(f"{n_beyond} retrieved IDs beyond the first {MAX_RETRIEVED}, which do not count", long),
     ]
 
 
