@@ -1320,17 +1320,19 @@ class KeyFilter(msgspec.Struct):
         return key
 
 
-def split_members(row: JsonRow, keys: KeyFilter) -> dict[str, JsonRow]:
-    """Return the members of a JSON object by key, of equal ones the last. Raises one of JSON_ERRORS."""
+def split_members(file: FileData, keys: KeyFilter) -> dict[str, JsonRow]:
+    """Return the known members of an object by key, of equal ones the last. Raises one of JSON_ERRORS."""
     members: dict[str, Any]
+    data = file.data or b""
     try:
-        members = msgspec.json.decode(row.data, type=dict[Key, msgspec.Raw], dec_hook=keys)
+        members = msgspec.json.decode(data, type=dict[Key, msgspec.Raw], dec_hook=keys)
     except msgspec.DecodeError:  # perhaps for a NaN or half a character, which Python's json module reads
         keys.found.clear()
         keys.unknown.clear()
-        value = decode_json(dict[str, Any], row.data)
+        value = decode_json(dict[str, Any], data)
         members = {keys(str, key): member for key, member in value.items()}
-    return {key: JsonRow(row.file, member, row.line, key) for key, member in members.items()}
+    members.pop("", None)  # the last unknown one
+    return {key: JsonRow(file.name, member, key=key) for key, member in members.items()}
 
 
 def decode_json(kind: type[T], data: Any) -> T:
@@ -5416,7 +5418,7 @@ class Part(NamedTuple):
     n_names: int = 1  # columns that name a row, which a console repeats in each part of a wide table
     explanations: Facts = MappingProxyType({})  # on a page: of columns, by heading
     main_columns: Sequence[str] = ()  # that a narrow window shows; the table can then be sorted and searched
-    note: str = ""  # the column whose texts have a line of their own on a page
+    wide_column: str = ""  # whose texts have a line of their own on a page
     name: str = ""
 
     def select(self, titles: Collection[str]) -> Part:
@@ -5472,17 +5474,16 @@ class Distribution(NamedTuple):
         return [counts[level] for level in self.levels]
 
     def choose_colours(self) -> list[str]:
-        """Return the CSS class of each level."""
         lowest, *_, highest = self.levels
         return [choose_colour(1 + 4 * (level - lowest) / (highest - lowest)) for level in self.levels]
 
 
 class Check(NamedTuple):
-    """A threshold, or a change since the baseline, and what came of it: "" if it is as it should be."""
+    """A threshold, or a change since the baseline, and what came of it: nothing if it is as it should be."""
 
     name: str
-    worse: str = ""  # in words
-    obstacle: str = ""  # why it cannot be told
+    worse: str = ""  # than asked for, in words: exit code 1
+    obstacle: str = ""  # why that cannot be told: exit code 3
 
 
 class Report(NamedTuple):
@@ -5503,14 +5504,9 @@ def name_for_file(model: str) -> str:
     return re.sub(r"[^\w.-]+", "-", model).strip("-")
 
 
-def name_report(stem: str, form: str) -> str:
-    return f"{stem}.{RENDERERS[form].ending}"
-
-
 def list_report_files(report: Report, stem: str, forms: Iterable[str]) -> Iterator[OutputFile]:
     for form in dict.fromkeys(forms):
-        render = functools.partial(RENDERERS[form].render, report)
-        yield OutputFile(name_report(stem, form), render, is_report=True)
+        yield OutputFile(f"{stem}.{form}", functools.partial(RENDERERS[form], report), is_report=True)
 
 
 # -- Tables and lines that several commands report
@@ -5556,10 +5552,10 @@ def build_comparison_part(differences: Sequence[Difference]) -> Part:
         pairs[difference.system, difference.other].append(difference)
     lists_all = len(pairs) <= math.comb(MAX_SYSTEMS_SHOWN, 2)
     rows: list[list[Cell]] = []
-    left_out: dict[str, dict[str, None]] = defaultdict(dict)
+    left_out: dict[str, list[str]] = defaultdict(list)
     for difference in flatten(pairs.values()):
         if difference.state is State.NOT_SUBMITTED:
-            left_out[difference.verdict][difference.measure.title] = None
+            left_out[difference.verdict].append(difference.measure.title)
         elif lists_all or difference.state in (State.BETTER, State.WORSE):
             row = difference.mirror()
             pair = f"{row.system} - {row.other}"
@@ -5573,7 +5569,7 @@ def build_comparison_part(differences: Sequence[Difference]) -> Part:
         state = State.TOO_MANY_SYSTEMS if is_hidden else State.NO_DIFFERENCE
         lines.append(f"{state.value.capitalize()} among {len(pairs)} pairs.")
     for verdict, titles in left_out.items():
-        lines.append(f"Left out, {verdict}: {', '.join(titles)}.")
+        lines.append(f"Left out, {verdict}: {', '.join(dict.fromkeys(titles))}.")
     if rows and len(pairs) > 1:
         lines.append("Intervals are of one pair each, p and verdicts of all pairs.")
     return Part("Comparison", header, rows, lines, n_names=2)
@@ -5624,7 +5620,6 @@ def prefix_lines(name: str, lines: Iterable[str]) -> list[str]:
 
 
 def shorten_names(names: Sequence[str]) -> str:
-    """Return the names in one line; of many names the first ones and the number of all."""
     shown = ", ".join(map(cut_text, names[:MAX_NAMES_SHOWN]))
     return f"{shown}, ... ({len(names)} in all)" if len(names) > MAX_NAMES_SHOWN else shown
 
@@ -5786,7 +5781,6 @@ def escape_html(text: str) -> str:
 
 
 def render_html(report: Report) -> str:
-    """Render a report as a page that loads nothing and runs only its own script."""
     entries = list(map(render_entry, report.entries()))
     questions = []
     if entries:
@@ -5857,7 +5851,7 @@ def render_parts(report: Report, place: str) -> list[Html]:
 
 
 def drop_constant_columns(part: Part) -> Part:
-    shown = {*part.main_columns, part.note}
+    shown = {*part.main_columns, part.wide_column}
     for title, cells in zip(part.header, zip(*part.rows, strict=True), strict=True):
         texts = set(map(format_cell, cells)) - {"", "n/a"}
         if len(texts) > 1 or (len(part.rows) == 1 and texts != {"0"}):
@@ -5866,29 +5860,27 @@ def drop_constant_columns(part: Part) -> Part:
 
 
 def render_table(part: Part) -> Html:
-    shown = [title for title in part.header if title != part.note]
-    axes = dict(zip(part.header, map(find_axis, zip(*part.rows, strict=True)), strict=True))
+    wide_rows = part.select([part.wide_column]).rows
+    part = part.select(set(part.header) - {part.wide_column})
+    axes = list(map(find_axis, zip(*part.rows, strict=True)))
     headings: list[Html] = []
-    for title, cell in zip(part.header, part.rows[0], strict=True):
-        if title in shown:
-            ends = [tag("span", f"{end:.3g}") for end in axes[title] or ()]
-            text = tag("button", title, type="button") if part.main_columns else title
-            content = [text, tag("small", *ends, class_="ends")] if ends else [text]
-            headings.append(tag("th", *content, scope="col", class_=choose_class(part, title, cell)))
-    bodies = []  # one for each row: its note and what is open stay beside it when rows are sorted
-    for row in part.rows:
+    for title, cell, axis in zip(part.header, part.rows[0], axes, strict=True):
+        ends = [tag("span", f"{end:.3g}") for end in axis or ()]
+        text = tag("button", title, type="button") if part.main_columns else title
+        content = [text, tag("small", *ends, class_="ends")] if ends else [text]
+        headings.append(tag("th", *content, scope="col", class_=choose_class(part, title, cell)))
+    bodies = []  # one for each row: its wide cell and what is open stay beside it when rows are sorted
+    for row, wide_cells in zip(part.rows, wide_rows, strict=True):
         cells: list[Html] = []
-        notes: list[Html] = []
-        for title, cell in zip(part.header, row, strict=True):
-            if title in shown:
-                name, scope = ("td", None) if cells else ("th", "row")
-                class_ = choose_class(part, title, cell)
-                content = render_cell(cell, axes[title])
-                # A narrow window has no line of headings: each cell shows its own.
-                cells.append(tag(name, *content, scope=scope, class_=class_, data_title=title))
-            elif cell:
-                notes.append(tag("tr", tag("td", str(cell), colspan=len(shown)), class_="note"))
-        bodies.append(tag("tbody", tag("tr", *cells), *notes))
+        for title, cell, axis in zip(part.header, row, axes, strict=True):
+            name, scope = ("td", None) if cells else ("th", "row")
+            class_ = choose_class(part, title, cell)
+            # A narrow window has no line of headings: each cell shows its own.
+            cells.append(tag(name, *render_cell(cell, axis), scope=scope, class_=class_, data_title=title))
+        rows = [tag("tr", *cells)]
+        for text in filter(None, map(str, wide_cells)):
+            rows.append(tag("tr", tag("td", text, colspan=len(headings)), class_="note"))
+        bodies.append(tag("tbody", *rows))
     head = tag("thead", tag("tr", *headings))
     class_ = "sortable" if part.main_columns else None
     return tag("table", head, *bodies, class_=class_, aria_label=part.title)
@@ -5914,7 +5906,6 @@ def find_axis(column: Sequence[Cell]) -> Interval | None:
 
 
 def render_cell(cell: Cell, axis: Interval | None = None) -> list[str]:
-    """Return the content of a cell; a mean has a chart if there is an axis."""
     if isinstance(cell, list):
         return [tag("span", *render_cell(link), class_="case") for link in cell]
     if isinstance(cell, LinkCell):
@@ -5926,21 +5917,17 @@ def render_cell(cell: Cell, axis: Interval | None = None) -> list[str]:
     content: list[str] = [f"{number} ", tag("small", interval)]
     if axis and cell.value is not None:
         low, high = cell.interval or (cell.value, cell.value)
-        scale = CELL_CHART_WIDTH / (axis.high - axis.low)
+        width = 80
+        scale = width / (axis.high - axis.low)
         left, middle = [(x - axis.low) * scale for x in (low, cell.value)]
         shapes = [
-            tag("rect", x=0, y=6, width=CELL_CHART_WIDTH, height=2, class_="axis"),
+            tag("rect", x=0, y=6, width=width, height=2, class_="axis"),
             tag("rect", x=left, y=4, width=(high - low) * scale, height=6, class_="range"),
             tag("rect", x=middle - 1.5, y=2, width=3, height=10, class_="mean"),
         ]
-        width = CELL_CHART_WIDTH + 4
-        box = f"-2 0 {width} 12"
-        content.append(tag("svg", *shapes, viewBox=box, width=width, height=12, aria_hidden="true"))
+        box = f"-2 0 {width + 4} 12"
+        content.append(tag("svg", *shapes, viewBox=box, width=width + 4, height=12, aria_hidden="true"))
     return content
-
-
-CELL_CHART_WIDTH = 80
-CHART_WIDTH = 280
 
 
 def render_histogram(title: str, distribution: Distribution) -> Html:
@@ -5949,7 +5936,8 @@ def render_histogram(title: str, distribution: Distribution) -> Html:
     means = f", mean {described.mean:.2f}, median {described.median:.2f}"
     levels = distribution.levels
     counts = distribution.count_levels()
-    step = CHART_WIDTH / len(levels)
+    width = 280
+    step = width / len(levels)
     shapes = []
     texts = []
     columns = zip(levels, counts, distribution.choose_colours(), strict=True)
@@ -5964,12 +5952,11 @@ def render_histogram(title: str, distribution: Distribution) -> Html:
         ]
         texts.append(f"{count} with {level:g}")
     described_counts = f"Answers by score: {'; '.join(texts)}"
-    chart = tag("svg", *shapes, viewBox=f"0 0 {CHART_WIDTH} 94", role="img", aria_label=described_counts)
+    chart = tag("svg", *shapes, viewBox=f"0 0 {width} 94", role="img", aria_label=described_counts)
     return tag("figure", tag("figcaption", tag("b", title), means), chart)
 
 
 def choose_colour(score: float) -> str:
-    """Return the CSS class for a score from 1 to 5."""
     return f"level{find_nearest_level(score)}"
 
 
@@ -6031,7 +6018,6 @@ def render_badge(text: str, score: float | None) -> Html:
 
 
 def render_png(report: Report) -> bytes:
-    """Plot the distributions in the colours of a page. Needs matplotlib."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -6055,7 +6041,6 @@ def render_png(report: Report) -> bytes:
 def plot_distribution(
     axes: Sequence[Any], title: str, distribution: Distribution, colours: Mapping[str, str]
 ) -> None:
-    """Plot a histogram, then a box plot and the mean with its interval."""
     histogram, spread = axes
     levels = distribution.levels
     described = summarize_values(distribution.values)
@@ -6064,8 +6049,7 @@ def plot_distribution(
     shades = [colours[name] for name in distribution.choose_colours()]
     bars = histogram.bar(levels, distribution.count_levels(), color=shades, edgecolor=colours["grey"])
     histogram.bar_label(bars, padding=2)
-    histogram.set_title(escape_console(title))
-    histogram.set(xticks=levels, yticks=[], ymargin=0.2)
+    histogram.set(title=escape_console(title), xticks=levels, yticks=[], ymargin=0.2)
     histogram.spines.left.set_visible(False)
     spread.boxplot(distribution.values, positions=[0], widths=0.5)
     spread.bar(1, high - low, 0.3, bottom=low, color=colours["range"])
@@ -6077,19 +6061,13 @@ def plot_distribution(
     spread.set(yticks=[levels[0], levels[-1]], ylim=limits, xlim=(-0.6, 1.6))
 
 
-class Renderer(NamedTuple):
-    render: Callable[[Report], str | bytes]
-    ending: str  # of its files, which need not be the format's name
-
-
-RENDERERS = {  # by format
-    "md": Renderer(render_markdown, "md"),
-    "csv": Renderer(lambda report: render_csv(report.header, report.rows()), "csv"),
-    "html": Renderer(render_html, "html"),
-    "png": Renderer(render_png, "png"),
+RENDERERS: Mapping[str, Callable[[Report], str | bytes]] = {  # by format, with which its files end
+    "md": render_markdown,
+    "csv": lambda report: render_csv(report.header, report.rows()),
+    "html": render_html,
+    "png": render_png,
 }
 REPORT_FORMATS = tuple(form for form in RENDERERS if form != "png")  # of most commands
-
 
 PAGE_STYLE = """
 :root { color-scheme: light dark; --ink: light-dark(#1b1f24, #e6e8eb); --paper: light-dark(#fff, #15181c);
@@ -6334,7 +6312,6 @@ class Command:
         yield from ()
 
     def console(self) -> str:
-        """Return the report for stdout."""
         return ""
 
     def remarks(self) -> Sequence[Message]:
@@ -6345,36 +6322,31 @@ class Command:
         """Return False if a judgement, a submission or anything else is missing: exit code 3."""
         return True
 
-    def shortfalls(self) -> list[str]:
-        """Return what is worse than the options ask for, one line each: exit code 1."""
-        lines = [check.worse for check in self.thresholds if check.worse]
+    def list_checks(self) -> list[Check]:
+        checks = [*self.thresholds]
         for name, since in self.changes_since.items():
-            lines += prefix_lines(name, since.list_regressions())
-        return lines
-
-    def list_obstacles(self) -> list[str]:
-        """Return what keeps the gate from telling whether the run is worse, one line each: exit code 3."""
-        lines = [check.obstacle for check in self.thresholds if check.obstacle]
-        for name, since in self.changes_since.items():
-            lines += prefix_lines(name, since.list_obstacles())
-        return lines
-
-    def add_gate(self, report: Report) -> Report:
-        """Return a report with what the gate says of all systems: not for the page of one student."""
-        shortfalls = self.shortfalls()
-        obstacles = self.list_obstacles()
-        gate = Part("Gate", lines=[*prefix_lines("worse", shortfalls), *obstacles], place="warnings")
-        checks = [check for check in self.thresholds if not (check.worse or check.obstacle)]
-        checks += [Check(line, worse=line) for line in shortfalls]
-        checks += [Check(line, obstacle=line) for line in obstacles]
-        for name, since in self.changes_since.items():
+            regressions = prefix_lines(name, since.list_regressions())
+            obstacles = prefix_lines(name, since.list_obstacles())
+            checks += [Check(line, worse=line) for line in regressions]
+            checks += [Check(line, obstacle=line) for line in obstacles]
             for change in since.changes:
                 if change.state is State.NO_DROP:
                     checks.append(Check(f"{name}: {change.measure.title} against the baseline"))
-        return report._replace(parts=[*report.parts, gate], checks=checks)
+        return checks
+
+    def shortfalls(self) -> list[str]:
+        return [check.worse for check in self.list_checks() if check.worse]
+
+    def list_obstacles(self) -> list[str]:
+        return [check.obstacle for check in self.list_checks() if check.obstacle]
+
+    def add_gate(self, report: Report) -> Report:
+        """Return a report with what the gate says of all systems: not for the page of one student."""
+        lines = [*prefix_lines("worse", self.shortfalls()), *self.list_obstacles()]
+        gate = Part("Gate", lines=lines, place="warnings")
+        return report._replace(parts=[*report.parts, gate], checks=self.list_checks())
 
     def render_plan(self) -> str:
-        """Return the number, estimated tokens and price of the calls that are to be made."""
         judge = make_judge(self, Console(None, None))
         journal = judge.journal
         journal.read()
@@ -6390,8 +6362,9 @@ class Command:
         n_stored = sum(call.key not in open_keys for call in calls) - n_sent
         usage = sum(map(estimate_usage, todo), NO_USAGE)
         cost, most_usd = judging.estimate_cost(todo, is_batch=self.options.batch)
-        chosen = Candidate(journal.endpoint, judging.model)
-        name = judge.name_candidate(chosen) if judge.choice else judging.model
+        name = judging.model
+        if judge.choice:  # not the usual model, so it may be another's successor, or at another endpoint
+            name = judge.name_candidate(Candidate(journal.endpoint, name))
         lines = [
             f"With {name}:",
             f"  {self.noun.capitalize()}: {len(calls)}, of which {n_stored} are stored already",
@@ -6453,16 +6426,20 @@ def ask_requests(command: Command, console: Console, resources: ExitStack) -> tu
         outcomes = judge.ask([first, *requests])
     if judging.n_replies or (judge.service and not judging.unavailable):
         return outcomes, judging
-    if command.needs_judge and judging.unavailable:
-        raise JudgeUnavailable(judging.unavailable + judging.where)
     if command.needs_judge:
-        advice = f"set {API_KEY}, or see --dry-run{advise_on_other_key()}"
-        if options.journal_only:  # from Python, where there are no options
-            advice = f"{command.journal_file} has no {command.noun}, so name a judge: judge=MODEL"
-        raise UsageError(f"this needs a model: {advice}")
+        raise explain_no_reply(command, judging)
     if not judging.unavailable:
         console.error(f"{API_KEY} is not set: answers are not judged.{advise_on_other_key()}")
     return {}, Judging(activity=command.activity, where=judging.where, unavailable=judging.unavailable)
+
+
+def explain_no_reply(command: Command, judging: Judging) -> Exception:
+    if judging.unavailable:
+        return JudgeUnavailable(judging.unavailable + judging.where)
+    advice = f"set {API_KEY}, or see --dry-run{advise_on_other_key()}"
+    if command.options.journal_only:  # from Python, where there are no options
+        advice = f"{command.journal_file} has no {command.noun}, so name a judge: judge=MODEL"
+    return UsageError(f"this needs a model: {advice}")
 
 
 def make_judge(command: Command, console: Console) -> Judge:
@@ -6472,9 +6449,8 @@ def make_judge(command: Command, console: Console) -> Judge:
     judging = Judging(activity=command.activity, noun=command.noun, price=price, repeats=options.repeats)
     asks_service = bool(find_api_key()) and not options.journal_only
     journal = Journal(command.journal_file, fold_endpoint(find_endpoint().name), asks_service)
-    judge = Judge(journal, None, judging, options, console.note)
-    judge.find_last_model = command.find_last_model
-    return judge
+    last = command.find_last_model
+    return Judge(journal, None, judging, options, console.note, find_last_model=last)
 
 
 def open_judge(command: Command, console: Console, resources: ExitStack) -> Judge:
@@ -6611,8 +6587,6 @@ class Options:
 
 
 class Threshold(NamedTuple):
-    """The worst mean that a measure may have, of one system or of all."""
-
     system: str  # "" for all
     measure: str
     value: float
@@ -6692,23 +6666,25 @@ def check_means(
     for threshold in options.fail_under:
         measure = find_measure(threshold.measure, measures)
         side = "above" if measure.lower_is_better else "below"
-        values: dict[str, float | None] = {}
+        name = f"--fail-under {threshold.text}"
+        found = []
+        lacking = []
+        n_submitted = 0
         for title, means in systems.items():
             mean = means.get(measure.name, NO_MEAN)
             # It may name a system of a submission, a submission, or a system of all submissions.
-            if mean.is_submitted and threshold.system in ("", title, *title.rsplit("/", 1)):
-                values[title] = mean.value
-        lacking = [title for title, value in values.items() if value is None]
-        name = f"--fail-under {threshold.text}"
-        found = []
-        for title, value in values.items():
-            if value is not None and measure.direction * (value - threshold.value) < -1e-9:
-                shown = format_number(value, measure.digits + 1)
+            if not mean.is_submitted or threshold.system not in ("", title, *title.rsplit("/", 1)):
+                continue
+            n_submitted += 1
+            if mean.value is None:
+                lacking.append(title)
+            elif measure.direction * (mean.value - threshold.value) < -1e-9:
+                shown = format_number(mean.value, measure.digits + 1)
                 line = f"{title}: {measure.title} {shown} is {side} {threshold.value:g}"
                 found.append(Check(f"{name}: {title}", worse=line))
-        if not values:
+        if not n_submitted:
             found.append(Check(name, worse=f"{name}: nothing was submitted for it"))
-        elif lacking and (needs_all or len(lacking) == len(values)):
+        elif lacking and (needs_all or len(lacking) == n_submitted):
             reason = f"cannot be compared: not measured for {shorten_names(lacking)}"
             found.append(Check(name, obstacle=f"{name}: {reason}"))
         checks += found or [Check(name)]
@@ -6816,8 +6792,6 @@ class Split(NamedTuple):
 
 
 class Predictions(NamedTuple):
-    """A system's predictions by question ID, and what else its file holds."""
-
     rows: dict[str, Prediction]
     repeated: list[str]  # IDs that occur more than once: the last prediction counts
     unknown: list[str]  # IDs that no question has; there may be millions
@@ -6866,7 +6840,6 @@ class System(msgspec.Struct):
 
     @property
     def overridden(self) -> list[GradedAnswer]:
-        """The answers that a person has decided on by any criterion."""
         return [answer for answer in self.answers if answer.decisions]
 
     @property
@@ -6885,10 +6858,10 @@ class System(msgspec.Struct):
     def find_mean(self, measure: Measure) -> Mean:
         return self.means.get(measure.name, NO_MEAN)
 
-    def find_missing(self, criterion: Criterion, *asked: bool) -> list[GradedAnswer]:
-        """Return the answers without a judgement; those of which the judge was `asked`, or was not."""
+    def find_missing(self, criterion: Criterion, *, asked: bool | None = None) -> list[GradedAnswer]:
+        """Return the answers without a judgement, or only those that a judge was asked about, or was not."""
         rows = [(answer, answer.find_failure(criterion)) for answer in self.answers]
-        return [answer for answer, failure in rows if failure and failure.asked in (asked or (True, False))]
+        return [answer for answer, failure in rows if failure and asked in (None, failure.asked)]
 
     def list_generators(self) -> list[str]:
         rows = self.predictions.rows.values()
@@ -6983,9 +6956,8 @@ class CheckInputs(Command):
         split = self.read_gold(problems, console)
         submissions = read_submissions(split, options)
         ungraded = list(flatten(submission.problems for submission in submissions))
-        has_questions = os.path.exists(split.file.file)
         has_any = any(submission.names for submission in submissions)
-        is_early = has_questions and not (has_any or options.submissions or options.systems)
+        is_early = not (has_any or options.submissions or options.systems) and os.path.exists(split.file.file)
         if is_early:
             console.note(*ungraded)
             console.print("no predictions yet")
@@ -7020,7 +6992,6 @@ class CheckInputs(Command):
         return split._replace(questions=[]) if problems else split
 
     def write_kit(self, folder: str, console: Console) -> int:
-        """Write all that students need to check. Raises InputError, or UsageError if the folder is in use."""
         split = self.options.split
         problems: list[str] = []
         questions, _ = read_questions(split, problems)
@@ -7030,16 +7001,16 @@ class CheckInputs(Command):
         if os.path.lexists(folder) and not (os.path.isdir(folder) and not os.listdir(folder)):
             raise UsageError(f"{folder} is not an empty folder: name another one, or move it away")
         program = Path(__file__).resolve()
-        copied = {"evaluation.py": program} | {path.as_posix(): path for path in documents}
-        files = [OutputFile(f"{folder}/{name}", path.read_bytes) for name, path in copied.items()]
+        contents = {"evaluation.py": program.read_bytes}
+        contents |= {path.as_posix(): path.read_bytes for path in documents}
         rows = [{"question_id": row.question_id, "question": row.question} for row in questions]
         lines = b"".join(encode_json(row) + b"\n" for row in rows)
-        files.append(OutputFile(f"{folder}/{QUESTIONS_FILE.format(split=split)}", io.BytesIO(lines).read))
+        contents[QUESTIONS_FILE.format(split=split)] = io.BytesIO(lines).read
         header = program.read_text("utf-8").partition("# ///\n")[0]  # there may be no requirements.txt
         needed = re.findall(r'"(.+?)"', header.partition("dependencies")[2])
-        requirements = "".join(f"{line}\n" for line in needed)
-        files.append(OutputFile(f"{folder}/requirements.txt", requirements.encode))
-        files.append(OutputFile(f"{folder}/README.md", KIT_README.replace("{split}", split).encode))
+        contents["requirements.txt"] = "".join(f"{line}\n" for line in needed).encode
+        contents["README.md"] = KIT_README.replace("{split}", split).encode
+        files = [OutputFile(f"{folder}/{name}", render) for name, render in contents.items()]
         _, is_written = write_outputs(files, console)
         console.print(f"Student kit saved to: {escape_console(folder)}")
         return EXIT_OK if is_written else EXIT_INCOMPLETE
@@ -7217,16 +7188,18 @@ def read_submission(split: Split, submission: Submission, options: InputOptions)
     if submission.name:
         open_folder(split, submission)
     submission.files = find_systems(submission.folder, split.name)
-    submission.names = list(submission.files)
+    found = list(submission.files)
+    submission.names = found
     if options.systems:
-        submission.others = [name for name in submission.names if name not in options.systems]
         submission.names = sorted(set(options.systems), key=compute_system_order)
-    elif submission.name and not submission.names:
-        raise InputError([explain_no_predictions(submission.folder, split)])
-    elif submission.name and len(submission.names) > MAX_SYSTEMS:
-        submission.names.sort(key=lambda name: name != FINAL_SYSTEM)
-        submission.others = submission.names[MAX_SYSTEMS:]
-        submission.names = sorted(submission.names[:MAX_SYSTEMS], key=compute_system_order)
+    elif submission.name and not found:
+        raise InputError([explain_no_predictions(submission, split)])
+    elif submission.name:
+        submission.names = found[:MAX_SYSTEMS]
+        if FINAL_SYSTEM in found[MAX_SYSTEMS:]:
+            submission.names[-1] = FINAL_SYSTEM
+    submission.others = [name for name in found if name not in submission.names]
+    if submission.others and not options.systems:
         kind = f"more than {MAX_SYSTEMS} systems, not graded: {shorten_names(submission.others)}"
         warning = WarningRecord(kind, advice="choose with --systems", file=submission.folder)
         submission.notices.append(warning)
@@ -7245,29 +7218,25 @@ def open_folder(split: Split, submission: Submission) -> None:
     if not os.path.exists(folder):
         raise InputError([explain_not_found(folder, what="folder")])
     try:
-        submission.folder = find_inner_folder(folder)
-        submission.found = list_visible(submission.folder)
+        submission.folder, submission.found = find_inner_folder(folder)
     except OSError as error:
         reason = error.strerror or error
         raise InputError([f"{folder}: not a readable folder of predictions: {reason}"]) from error
 
 
-def list_visible(folder: str) -> list[str]:
-    return sorted(name for name in os.listdir(folder) if not is_hidden(name))
-
-
-def find_inner_folder(folder: str) -> str:
-    """Return the folder, or the one that is its only content, as it is after a zip was unpacked."""
+def find_inner_folder(folder: str) -> tuple[str, list[str]]:
+    """Return the folder, or its only content if that is one, as after a zip was unpacked, and what it has."""
     while True:
-        names = list_visible(folder)
+        names = sorted(name for name in os.listdir(folder) if not is_hidden(name))
         inner = f"{folder}/{names[0]}" if len(names) == 1 else ""
         if not os.path.isdir(inner) or os.path.islink(inner):
-            return folder
+            return folder, names
         folder = inner
 
 
-def explain_no_predictions(folder: str, split: Split) -> str:
-    advices = {name: advise_on_file(name, split) for name in list_visible(folder)}
+def explain_no_predictions(submission: Submission, split: Split) -> str:
+    folder = submission.folder
+    advices = {name: advise_on_file(name, split) for name in submission.found}
     advice = next(filter(None, advices.values()), "")
     if advice:
         names = [name for name in advices if advices[name] == advice]
@@ -7275,8 +7244,8 @@ def explain_no_predictions(folder: str, split: Split) -> str:
         return f"{folder}: found {shorten_names(names)}: {keep}{advice}"
     if find_files(folder, "*/"):
         return f"{folder}: no predictions, but folders: did you mean {folder}/*?"
-    wanted, expected = [PREDICTIONS_FILE.format(split=split.name, system=name) for name in ("*", "NAME")]
-    return explain_not_found(f"{folder}/{wanted}", expected)
+    form = PREDICTIONS_FILE.format(split=split.name, system="*")
+    return explain_not_found(f"{folder}/{form}", form.replace("*", "NAME"))
 
 
 ARCHIVE = r"\.(zip|7z|rar|tar|t?gz)$"
@@ -7344,18 +7313,10 @@ def find_predictions(folder: str, split: str, depth: str = "") -> dict[str, str]
 
 
 def find_systems(folder: str, split: str) -> dict[str, str]:
-    """Map each system with a predictions file in the folder to the path of the file."""
     paths = find_predictions(folder, split)
     names = sorted(paths, key=compute_system_order)
     shown = tell_apart(names, list(map(show_name, names)))
     return {system: paths[name] for system, name in zip(shown, names, strict=True)}
-
-
-def split_predictions(file: FileData, ids: KeyFilter) -> dict[str, JsonRow]:
-    """Return the predictions of a file, still to be decoded, by question ID. Raises one of JSON_ERRORS."""
-    members = split_members(JsonRow(file.name, file.data), ids)
-    members.pop("", None)  # the last one whose ID is unknown
-    return members
 
 
 def parse_predictions(file: FileData, known: Collection[str], problems: list[str]) -> Predictions:
@@ -7364,7 +7325,7 @@ def parse_predictions(file: FileData, known: Collection[str], problems: list[str
     unreadable: list[str] = []
     ids = KeyFilter(known)
     try:
-        for question_id, row in split_predictions(file, ids).items():
+        for question_id, row in split_members(file, ids).items():
             rows[question_id] = parse_row(Prediction, row, unreadable) or Prediction()
     except JSON_ERRORS as error:
         problem = describe_fault(error, JsonRow(file.name, file.data))
@@ -7382,7 +7343,6 @@ FIELD_NAMES = {  # a prediction's field -> what it may be called, in letters onl
     "evidence_sentences": "evidencesentences evidence sentenceids citedsentences cited citations",
     "retrieved_docs": "retrieveddocs retrievedids retrieved retrieval documents docs docids",
 }
-
 
 # Kinds of warning that a teacher should see first: see list_concerns in section 14. BROAD is one, as evidence
 # is a recall: an answer that cites everything has it all.
@@ -7506,10 +7466,9 @@ def check_prediction_ids(split: Split, predictions: Predictions) -> list[Warning
 def check_answers(rows: Mapping[str, Prediction]) -> list[WarningRecord]:
     answers = {row.answer.strip() for row in rows.values()}
     alike = list(rows) if len(rows) >= MIN_ALIKE and len(answers) == 1 else []
+    equal = WarningRecord("all answers are the same", alike, "check the system that gave them")
     if all(map(is_blank, answers)):
         equal = WarningRecord("all answers are blank", alike, "fill in `answer`")
-    else:
-        equal = WarningRecord("all answers are the same", alike, "check the system that gave them")
     cut = [name for name, row in rows.items() if len(row.answer) > MAX_ANSWER_CHARS]
     return [equal, WarningRecord(f"answers of more than {MAX_ANSWER_CHARS} characters, judged cut off", cut)]
 
@@ -7557,42 +7516,44 @@ def check_documents(split: Split, rows: Mapping[str, Prediction]) -> list[Warnin
     others = [name for name in unknown if name not in matches]
     long = [name for name, row in rows.items() if len(row.retrieved_docs) > MAX_RETRIEVED]
     n_beyond = sum(len(rows[name].retrieved_docs) - MAX_RETRIEVED for name in long)
-    beyond = f"{n_beyond} retrieved IDs beyond the first {MAX_RETRIEVED}, which do not count"
     return [
         WarningRecord(DOCUMENT_FORM, similar, "write them as in the corpus"),
         WarningRecord("retrieved IDs that no document of the corpus has", [] if split.has_gold else others),
-        WarningRecord(beyond, long),
+        WarningRecord(f"{n_beyond} retrieved IDs beyond the first {MAX_RETRIEVED}, which do not count", long),
     ]
 
 
 def check_citations(split: Split, rows: Mapping[str, Prediction]) -> list[WarningRecord]:
     unknown: list[str] = []
-    similar: dict[str, None] = {}
-    n_similar = 0
-    n_cited = 0
+    similar: list[str] = []
     questions = {question.question_id: question for question in split.questions}
     everywhere = set(flatten(document.sentences or () for document in split.documents.values()))
     for question_id, row in rows.items():
-        n_cited += len(row.evidence_sentences)
         question = questions.get(question_id)
+        gold = split.find_gold(question).sentences or {}
+        names = set(row.evidence_sentences).difference(gold)
+        if not names:
+            continue  # as nearly always; no other document need be read
         gold_ids = question.gold_ids if question else []
-        sentences = split.find_gold(question).sentences or {}
-        if all(map(sentences.__contains__, row.evidence_sentences)):
-            continue  # as nearly always
-        doc_ids = [*gold_ids, *row.retrieved_ids]
-        documents = list({id(document): document for document in map(split.find_document, doc_ids)}.values())
-        known = set(flatten(document.sentences or () for document in documents))
-        names = sorted(set(row.evidence_sentences) - known)
-        forms = match_forms(names, sentences if gold_ids else known, fold_id)
-        similar |= dict.fromkeys(f"{name} for {form}" for name, form in forms.items())
-        n_similar += len(forms)
-        if not doc_ids or any(document.sentences is None for document in documents):
-            # They may be of a document that is not there; without gold none is missing.
-            names = [] if split.has_gold else sorted(set(names) - everywhere)
-        unknown += [f"{name} of {question_id}" for name in names]
-    if 2 * n_similar >= max(n_cited, 1):  # their form is the problem, and not each of them
-        return [WarningRecord(SENTENCE_FORM, list(similar), "write them as in the documents")]
+        known, is_all = find_citable(split, [*gold_ids, *row.retrieved_ids])
+        names -= known
+        forms = match_forms(sorted(names), gold if gold_ids else known, fold_id)
+        similar += [f"{name} for {form}" for name, form in forms.items()]
+        if not is_all:  # they may be of a document that is not there; without gold none is missing
+            names = set() if split.has_gold else names - everywhere
+        unknown += [f"{name} of {question_id}" for name in sorted(names)]
+    n_cited = sum(len(row.evidence_sentences) for row in rows.values())
+    if 2 * len(similar) >= max(n_cited, 1):  # their form is the problem, and not each of them
+        cases = list(dict.fromkeys(similar))
+        return [WarningRecord(SENTENCE_FORM, cases, "write them as in the documents")]
     return [WarningRecord("cited IDs that neither the gold document nor a retrieved one has", unknown)]
+
+
+def find_citable(split: Split, doc_ids: Sequence[str]) -> tuple[set[str], bool]:
+    """Return the IDs of the sentences of documents, and whether all of these documents have some."""
+    documents = {id(document): document for document in map(split.find_document, doc_ids)}.values()
+    sentences = [document.sentences for document in documents]
+    return set(flatten(texts or () for texts in sentences)), bool(sentences) and None not in sentences
 
 
 def find_broad_citations(split: Split, rows: Mapping[str, Prediction]) -> list[str]:
@@ -7614,10 +7575,9 @@ def find_equal_predictions(submissions: Sequence[Submission]) -> list[list[Syste
     groups: dict[str, list[System]] = defaultdict(list)
     for submission in submissions if len(submissions) > 1 else ():
         for system in submission.systems:
-            rows = sorted(system.predictions.rows.items())
-            content = [
-                [name, row.answer.strip(), row.evidence_sentences, row.retrieved_ids] for name, row in rows
-            ]
+            content = []
+            for name, row in sorted(system.predictions.rows.items()):
+                content.append([name, row.answer.strip(), row.evidence_sentences, row.retrieved_ids])
             if content:
                 groups[hash_json(content)].append(system)
     return [group for group in groups.values() if len({system.submission for system in group}) > 1]
@@ -7635,7 +7595,7 @@ def find_misspelt_fields(file: FileData, predictions: Predictions) -> list[Warni
             lacking.add(question_id)
     if not lacking:
         return []
-    members = split_predictions(file, KeyFilter(lacking))
+    members = split_members(file, KeyFilter(lacking))
     rows = {question_id: parse_row(dict[str, Any], row, []) or {} for question_id, row in members.items()}
     known = {name: field for field, names in FIELD_NAMES.items() for name in names.split()}
     return find_unknown_fields(rows, known, "predictions")
@@ -8139,12 +8099,12 @@ class GradeSplit(Command):
             warnings.append(WarningRecord(f"overrides: {what} answers of {shorten_names(undecided)}"))
         return warnings
 
-    def shortfalls(self) -> list[str]:
+    def list_checks(self) -> list[Check]:
         chosen = self.options.systems or self.earlier_runs
         names = [system.name for system in self.systems]
         lost = [name for name in self.earlier_runs if name in chosen and name not in names]
         lines = [f"{name}: in the baseline, and not submitted now" for name in lost]
-        return super().shortfalls() + lines
+        return super().list_checks() + [Check(line, worse=line) for line in lines]
 
     def is_complete(self) -> bool:
         has_all = not (self.people.rejected or self.problems or self.list_obstacles())
@@ -8606,8 +8566,8 @@ def build_judge_results(
         "requested_model": judging.requested_model,
         "judge_model": judging.model,
         **(further if split.further else {}),
-        "failed_questions": list_ids(system.find_missing(criterion, True)),
-        "unjudged_questions": list_ids(system.find_missing(criterion, False)),
+        "failed_questions": list_ids(system.find_missing(criterion, asked=True)),
+        "unjudged_questions": list_ids(system.find_missing(criterion, asked=False)),
         "flagged_questions": list_ids(answer for answer in rows if answer.flags),
         "usage": summarize_usage(judging, [answer.find_judgement(criterion) for answer in rows]),
         "per_question": (build_judged_row(answer, criterion, split.further) for answer in rows),
@@ -9760,7 +9720,7 @@ def build_board(split: Split, rows: Sequence[BoardRow], measures: Sequence[Measu
         header=[*board.header, *COUNTS, "Warnings", "Reason"],
         rows=table,
         main_columns=["Rank", "Submission", "System", widest.title],
-        note="Reason",
+        wide_column="Reason",
     )
 
 
@@ -10135,7 +10095,7 @@ def warn_about_missing(system: System, criteria: Iterable[SplitCriterion]) -> li
     for criterion in criteria:
         counts = "each counts 0" if criterion in system.judged else "without a score"
         for asked, what in ((True, "judging failed"), (False, "not judged")):
-            answers = system.find_missing(criterion, asked)
+            answers = system.find_missing(criterion, asked=asked)
             if answers:
                 failure = answers[0].find_failure(criterion) or NOT_JUDGED
                 names = f"{', '.join(list_ids(answers))} ({len(answers)} in all, {counts})"
@@ -10199,7 +10159,7 @@ def build_slice_part(systems: Sequence[System], facet: str, measures: Sequence[M
 
 def list_report_forms(stem: str, named: Iterable[str] = ()) -> list[str]:
     """Return the forms of report that are named or that an earlier run has left: none stays out of date."""
-    left = [form for form in REPORT_FORMATS if os.path.isfile(name_report(stem, form))]
+    left = [form for form in REPORT_FORMATS if os.path.isfile(f"{stem}.{form}")]
     return sorted({*named, *left})
 
 
@@ -11113,7 +11073,7 @@ class GradeAnswers(GradeItems):
         if options.overwrite or options.dry_run or options.reference_check:
             return
         are_graded = list(map(self.is_graded, self.configurations))  # all, as each may be of another set-up
-        reports = [name_report(self.report_stem, form) for form in options.report]
+        reports = [f"{self.report_stem}.{form}" for form in options.report]
         has_all = all(are_graded) and all(map(os.path.exists, reports))
         if has_all and not (options.fail_under or options.baseline):
             advice = "(--overwrite replaces them)"
@@ -13679,7 +13639,7 @@ def add_extra_fields(systems: Iterable[System]) -> None:
     """Read files again for the fields that this program does not know. Only functions of users need them."""
     known = Prediction.__struct_encode_fields__
     for system in systems:
-        for question_id, row in split_predictions(read_file(system.file.file, []), KeyFilter(())).items():
+        for question_id, row in split_members(read_file(system.file.file, []), KeyFilter(())).items():
             prediction = system.predictions.rows.get(question_id)
             if prediction is not None:
                 fields = parse_row(dict[str, Any], row, []) or {}
