@@ -3630,6 +3630,7 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
     prefix: str = ""  # of messages about it
     own: OwnCriterion | None = None  # for all answers, in place of what an item says
     derived: Sequence[str] = ()  # the names of further measures that rest on the judgement
+    needs_citations: bool = False  # whether a system that cites nothing has submitted nothing for it
 
     @property
     def prompt_hash(self) -> str:
@@ -8146,8 +8147,8 @@ class GradeSplit(Command):
             lines.append(render_split_text(self.submissions[0], self.split))
             lines.append(render_text([self.baseline_part]))
         systems = filter(self.options.asks_about, self.systems)
-        for system, _, text in find_unequal_decisions(systems, self.split.criteria):
-            lines.append(escape_console(f"{system.title}: Overridden {text}"))
+        for unequal in find_unequal_decisions(systems, self.split.criteria):
+            lines.append(escape_console(f"{unequal.system.title}: Overridden {unequal.text}"))
         judges_part = build_judges_part(self.split.criteria, list_answers(self.systems))
         lines.append(render_text([build_people_part(self.people, self.systems), judges_part]))
         return "\n".join(filter(None, lines))
@@ -8313,9 +8314,7 @@ class SplitCriterion(Criterion, frozen=True, kw_only=True):
     prepare: Callable[[Split, Question, Prediction], Case | None]  # None: nothing to judge, counts nowhere
     block: str  # of the results file
     columns: Sequence[str]  # of the CSV file, beside that of the measure: keys of its rows in the results
-    build_details: Callable[[GradedAnswer], Mapping[str, Any]] = lambda _: {}  # of its rows in the results
-    needs_citations: bool = False  # whether a system that cites nothing has submitted nothing for it
-    qualify: Callable[[GradedAnswer], str] = lambda _: ""  # what people should know of the judge's word
+    build_details: Callable[[GradedAnswer], Mapping[str, Any]]  # of its rows in the results
 
 
 def build_answer_texts(question: Question, prediction: Prediction) -> dict[str, str]:
@@ -8348,10 +8347,9 @@ def prepare_support(split: Split, question: Question, prediction: Prediction) ->
     return Task("support", texts | shown)
 
 
-def qualify_support(answer: GradedAnswer) -> str:
+def qualify_citations(answer: GradedAnswer, score: float) -> str:
     """Return the cited document if it is not the gold one, and whether the cited IDs are wrong ones."""
     text = ""
-    score = answer.scores[SUPPORT_MEASURE.name]
     if answer.cited_doc_id not in ("", *answer.question.gold_ids):
         text += f" by sentences of {answer.cited_doc_id}"
     if answer.gold and score and not set(answer.gold) & set(answer.cited):
@@ -8378,44 +8376,27 @@ def build_support_details(answer: GradedAnswer) -> Mapping[str, Any]:
     return {"support": word, "cited_doc_id": answer.cited_doc_id or None, "pred_sentences": answer.cited}
 
 
-def prepare_answer(prompt: str, _: Split, question: Question, prediction: Prediction) -> Case:
-    """Return the usual case: a blank answer has the lowest score, any other is shown to the judge."""
-    texts = build_answer_texts(question, prediction)
-    return judge_blank(PROMPTS[prompt]) if is_blank(texts["answer"]) else Task(prompt, texts)
-
-
-def build_criterion(name: str, measure: Measure, **more: Any) -> SplitCriterion:
-    """Return a criterion whose prompt, block, columns and messages have its name, unless `more` says so."""
-    row = {
-        "prompt": name,
-        "block": name,
-        "columns": [f"{name}_{column}" for column in ("rationale", "failure", *OVERRIDE_COLUMNS)],
-        "prefix": f"{name}: ",
-        "prepare": functools.partial(prepare_answer, name),
-    }
-    return SplitCriterion(name=name, measure=measure, **{**row, **more})
-
-
 OVERRIDE_COLUMNS = ("judge_score", "override_reason")
-RUBRIC = build_criterion(
-    "answer",
-    ANSWER_MEASURE,
+RUBRIC = SplitCriterion(
+    name="answer",
+    measure=ANSWER_MEASURE,
     prompt="rubric",
-    prepare=prepare_rubric,
     derived=(COMBINED_MEASURE.name,),
+    prepare=prepare_rubric,
     block="llm_judge",
-    prefix="",
     columns=("answer_id", "answer_rationale", "failure", "flags", *OVERRIDE_COLUMNS),
     build_details=build_answer_details,
 )
-SUPPORT = build_criterion(
-    "support",
-    SUPPORT_MEASURE,
+SUPPORT = SplitCriterion(
+    name="support",
+    measure=SUPPORT_MEASURE,
+    prompt="support",
+    prefix="support: ",
     prepare=prepare_support,
+    block="support",
     columns=["support", *(f"support_{name}" for name in ("rationale", "failure", *OVERRIDE_COLUMNS))],
     build_details=build_support_details,
     needs_citations=True,
-    qualify=qualify_support,
 )
 BUILT_IN_CRITERIA = {"support": SUPPORT}  # by the name that --criteria takes
 
@@ -8456,12 +8437,16 @@ def read_criteria(
 
 
 def build_own_criterion(own: OwnCriterion) -> SplitCriterion:
-    return build_criterion(
-        own.name,
-        build_own_measure(own, f"{own.name}_score", f"avg_{own.name}"),
+    return SplitCriterion(
+        name=own.name,
+        measure=build_own_measure(own, f"{own.name}_score", f"avg_{own.name}"),
         prompt=name_own_prompt(own),
+        prefix=f"{own.name}: ",
         own=own,
         prepare=lambda _, *answer: prepare_own(own, build_answer_texts(*answer)),
+        block=own.name,
+        columns=[f"{own.name}_{column}" for column in ("rationale", "failure", *OVERRIDE_COLUMNS)],
+        build_details=lambda _: {},
     )
 
 
@@ -8531,14 +8516,18 @@ def add_second_marks(system: System, criteria: Iterable[SplitCriterion], judging
         request_id = RequestId(system.title, position, criterion.name)
         answer.second_marks[criterion.name] = judging.find_second_marks(request_id)
     for name, measure in zip(judging.second_markers, list_marker_measures(judging), strict=True):
-        scores: list[float | None] = []
+        scores = []
+        n_judged = 0
         for answer in system.answers:
-            if answer.judgement:
-                known = answer.judgement.score if answer.judgement.is_certain else None
-                scores.append(answer.find_second_scores(RUBRIC).get(name, known))
-        if None not in scores:
-            given = [score for score in scores if score is not None]
-            system.means[measure.name] = Mean(mean(given), None, len(given))
+            judgement = answer.judgement
+            given = answer.find_second_scores(RUBRIC)
+            n_judged += judgement is not None
+            if judgement and name in given:
+                scores.append(given[name])
+            elif judgement and judgement.is_certain:
+                scores.append(judgement.score)
+        if len(scores) == n_judged:
+            system.means[measure.name] = Mean(mean(scores), None, len(scores))
 
 
 def add_combined_scores(system: System) -> None:
@@ -8554,33 +8543,35 @@ def add_combined_scores(system: System) -> None:
 
 
 def collect_scores(system: System) -> Scores:
-    answers = system.answers
     scores = Scores()
     for measure in flatten(system.blocks.values()):
-        column = [answer.scores.get(measure.name, np.nan) for answer in answers]
+        column = [answer.scores.get(measure.name, np.nan) for answer in system.answers]
         scores.values[measure.name] = np.array(column, np.float64)
-    has_retrieved = any(answer.prediction.retrieved_ids for answer in answers)
-    has_cited = any(answer.prediction.evidence_sentences for answer in answers)
-    has_gold = any(answer.gold for answer in answers)
-    if answers:
-        scores.not_submitted = find_not_submitted(has_retrieved, has_cited, has_gold, system.judged)
-    add_obstacles(scores, list(filter(system.find_missing, system.judged)))
+    rows = []
+    for answer in system.answers:
+        top_documents = answer.prediction.retrieved_ids[:1]
+        rows.append(
+            {"retrieved_top_1": top_documents, "pred_sentences": answer.cited, "gold_sentences": answer.gold}
+        )
+    add_obstacles(scores, rows, system.judged, list(filter(system.find_missing, system.judged)))
     return scores
 
 
-def find_not_submitted(
-    has_retrieved: bool, has_cited: bool, has_gold: bool, criteria: Iterable[SplitCriterion]
-) -> set[str]:
-    """Return the measures that a system has submitted nothing for. Without gold it is right to cite none."""
-    measures: list[Measure] = [] if has_retrieved else [*RETRIEVAL_MEASURES]
-    if not has_cited:
-        measures += [criterion.measure for criterion in criteria if criterion.needs_citations]
-    if has_gold and not has_cited:
-        measures += [*CITATION_MEASURES, EVIDENCE_MEASURE]
-    return {measure.name for measure in measures}
-
-
-def add_obstacles(scores: Scores, incomplete: Iterable[SplitCriterion]) -> None:
+def add_obstacles(
+    scores: Scores,
+    rows: Collection[Mapping[str, Any]],
+    judged: Iterable[Criterion],
+    incomplete: Iterable[Criterion],
+) -> None:
+    """Add what a system has submitted nothing for, by the rows of its results, and what lacks judgements."""
+    measures: list[Measure] = []
+    if not any(row.get("retrieved_top_1") for row in rows):
+        measures += RETRIEVAL_MEASURES
+    if not any(row.get("pred_sentences") for row in rows):
+        measures += [criterion.measure for criterion in judged if criterion.needs_citations]
+        if any(row.get("gold_sentences") for row in rows):  # without gold it is right to cite none
+            measures += [*CITATION_MEASURES, EVIDENCE_MEASURE]
+    scores.not_submitted = {measure.name for measure in measures}
     for criterion in incomplete:
         scores.obstacles |= dict.fromkeys(criterion.measure_names, State.MISSING_JUDGEMENTS)
     scores.obstacles |= dict.fromkeys(scores.not_submitted, State.NOT_SUBMITTED)
@@ -8780,21 +8771,17 @@ def restore_run(
         measures += [measure for measure in known if measure.name in found]
     stored = [JsonRow(file.name, row, key=f"{name}: {question_id}") for question_id, row in rows.items()]
     scores = restore_scores(stored, measures, problems)
-    has_retrieved = any(row.get("retrieved_top_1") for row in rows.values())
-    has_cited = any(row.get("pred_sentences") for row in rows.values())
-    has_gold = any(row.get("gold_sentences") for row in rows.values())
-    scores.not_submitted = find_not_submitted(has_retrieved, has_cited, has_gold, criteria)
-    add_obstacles(scores, incomplete)
+    add_obstacles(scores, rows.values(), criteria, incomplete)
     item_keys = [(question_id, str(row.get("gold_id") or "")) for question_id, row in rows.items()]
     return StoredRun(name, item_keys, scores, measures, signatures, file.source)
 
 
-def find_criterion(block: str) -> SplitCriterion | None:
+def find_criterion(block: str) -> Criterion | None:
     """Return the criterion whose rows a block has, perhaps one of the user's own; None without one."""
     known = {criterion.block: criterion for criterion in (RUBRIC, *BUILT_IN_CRITERIA.values())}
     if block in (*known, *SPLIT_BLOCKS):
         return known.get(block)
-    return build_criterion(block, Measure(f"{block}_score", block, key=f"avg_{block}"))
+    return Criterion(name=block, measure=Measure(f"{block}_score", block, key=f"avg_{block}"), prompt="")
 
 
 def read_baseline(options: SplitOptions, problems: list[str]) -> Mapping[str, StoredRun]:
@@ -9132,16 +9119,16 @@ class LabelledAnswer(NamedTuple):
 
 def collect_labels(people: People, systems: Iterable[System]) -> list[LabelledAnswer]:
     answers = []
-    counted: set[int] = set()
+    counted: set[str] = set()
     for system in systems:
         for answer in system.answers:
             judgement = answer.judgement
             if judgement is not None and judgement is not NO_ANSWER:
                 given = people.labels.get(AnswerKey(system.title, answer.id), {})
                 human = mean([row.score or 0 for row in given.values()])
-                new = {rater: row.score or 0 for rater, row in given.items() if id(row) not in counted}
+                new = {rater: row.score or 0 for rater, row in given.items() if row.place not in counted}
                 answers.append(LabelledAnswer(judgement.score, answer.question.doc_id, human, new))
-                counted.update(map(id, given.values()))
+                counted.update(row.place for row in given.values())
     return answers
 
 
@@ -9289,9 +9276,15 @@ def list_people_cells(name: str, compared: PeopleAgreement) -> list[Cell]:
     return [name, compared.labels, *shares, *(MeanCell(rate.value, rate.interval, 2) for rate in rates)]
 
 
+class UnequalDecision(NamedTuple):
+    system: System
+    question_id: str
+    text: str
+
+
 def find_unequal_decisions(
     systems: Iterable[System], criteria: Iterable[SplitCriterion]
-) -> list[tuple[System, GradedAnswer, str]]:
+) -> list[UnequalDecision]:
     """Return overridden answers that others gave, too, and have another score for. Not for students."""
     answers = [(system, answer) for system in systems for answer in system.answers]
     decided = set(flatten(answer.decisions for _, answer in answers))
@@ -9307,7 +9300,7 @@ def find_unequal_decisions(
                 if others and answer.find_decision(criterion):
                     what = f"the same answer (answer_id {answer_id}) keeps another score"
                     text = f"{answer.id}: {criterion.prefix}{what}: {shorten_names(others)}"
-                    decisions.append((system, answer, text))
+                    decisions.append(UnequalDecision(system, answer.id, text))
     return decisions
 
 
@@ -9499,8 +9492,12 @@ class Concern(Enum):
 
 
 # The data warnings that are concerns, by their kind
-ODDITIES = dict.fromkeys((QUESTION_FORM, DOCUMENT_FORM, SENTENCE_FORM), Concern.OTHER_FORM)
-ODDITIES[BROAD] = Concern.ALL_CITED
+ODDITIES = {
+    QUESTION_FORM: Concern.OTHER_FORM,
+    DOCUMENT_FORM: Concern.OTHER_FORM,
+    SENTENCE_FORM: Concern.OTHER_FORM,
+    BROAD: Concern.ALL_CITED,
+}
 NO_SYSTEM = System("", "", InputFile("", ""), Predictions({}, [], [], []))  # of a submission without any
 
 
@@ -9674,7 +9671,7 @@ def list_concerns(
     split: Split,
     submission: Submission,
     equal_groups: Iterable[Sequence[System]],
-    unequal: Iterable[tuple[System, GradedAnswer, str]],
+    unequal: Iterable[UnequalDecision],
 ) -> Iterator[tuple[Concern, LinkCell]]:
     """Yield what needs attention about a submission, for the box on the leaderboard and for its grade."""
     page = submission.link_page(split)
@@ -9688,10 +9685,10 @@ def list_concerns(
     names = [system.name for system in submission.systems]
     if len(names) > 1 and FINAL_SYSTEM not in names:
         yield Concern.BEST, LinkCell(submission.name, page, f"best of {len(names)} systems")
-    for system, answer, text in unequal:
-        if system.submission == submission.name:
-            page = submission.link_page(split, answer.id)
-            yield Concern.UNEQUAL, LinkCell(submission.name, page, text)
+    for decision in unequal:
+        if decision.system.submission == submission.name:
+            link = submission.link_page(split, decision.question_id)
+            yield Concern.UNEQUAL, LinkCell(submission.name, link, decision.text)
     for name in find_files_beside(split, submission):
         yield Concern.BESIDE, LinkCell(submission.name, page, name)
 
@@ -9786,8 +9783,7 @@ def build_board(split: Split, rows: Sequence[BoardRow], measures: Sequence[Measu
     for row in rows:
         rank: Cell = "n/a" if row.rank is None else row.rank
         name = LinkCell(row.submission.name, row.submission.link_page(split))
-        status = "graded" if row.system.answers else State.NOT_GRADED.value
-        named.append(([rank, name, row.system.name, status], row.system.means))
+        named.append(([rank, name, row.system.name, describe_status(row.system)], row.system.means))
     header = ["Rank", "Submission", "System", "Status"]
     # Only the measure that ranks has intervals: with all of them the table is wider than a window
     board = build_means_part("Leaderboard", header, named, measures, n_names=3, widest=widest)
@@ -9810,8 +9806,8 @@ def build_board(split: Split, rows: Sequence[BoardRow], measures: Sequence[Measu
 def build_board_csv_row(row: BoardRow, measures: Iterable[Measure]) -> dict[str, object]:
     low, high = row.system.find_mean(COMBINED_MEASURE).interval or (None, None)
     cells: dict[str, object] = {"rank": row.rank, "submission": row.submission.name}
-    status = "graded" if row.system.answers else State.NOT_GRADED.value
-    cells |= {"system": row.system.name, "status": status, "combined": None, "low": low, "high": high}
+    cells |= {"system": row.system.name, "status": describe_status(row.system)}
+    cells |= {"combined": None, "low": low, "high": high}
     for measure in measures:
         name = measure.name if measure in RETRIEVAL_MEASURES else measure.title.lower()
         cells[name] = row.system.find_mean(measure).value
@@ -9819,6 +9815,10 @@ def build_board_csv_row(row: BoardRow, measures: Iterable[Measure]) -> dict[str,
         cells[title.lower()] = len(getattr(row.system, COUNTS[title]))
     cells |= {"warnings": len(row.submission.warnings), "reason": row.reason}
     return cells | {"provenance": "; ".join(row.system.origins)}
+
+
+def describe_status(system: System) -> str:
+    return "graded" if system.answers else State.NOT_GRADED.value
 
 
 def list_marker_measures(judging: Judging) -> list[Measure]:
@@ -9849,7 +9849,7 @@ def list_grades(
             "points": grade.points,
             "previous": next((points for points in grade.history if points != grade.points), None),
             "system": grade.system.name,
-            "status": "graded" if submission.systems else State.NOT_GRADED.value,
+            "status": describe_status(grade.system),
             "reason": grade.reason,
             "flagged": sum(len(system.flagged) for system in submission.systems),
             "judges_differ": sum(len(system.disputed) for system in submission.systems),
@@ -10282,9 +10282,7 @@ def build_split_report(
     ]
     lines = list_page_warnings(split, submission)
     if submission.name:
-        first = list_first_parts(split, submission, gradebook)
-        lines = [line for line in lines if line not in first[0].lines]  # which has the mistaken IDs
-        parts = [*first, *parts]
+        parts = [*list_first_parts(split, submission, gradebook), *parts]
     else:
         lines += describe_warnings(split.warnings)
         parts += [
@@ -10303,8 +10301,15 @@ def build_split_report(
     )
 
 
+def is_about_form(warning: WarningRecord) -> bool:
+    return ODDITIES.get(warning.kind) is Concern.OTHER_FORM
+
+
 def list_page_warnings(split: Split, submission: Submission) -> list[str]:
-    lines = [*prefix_lines("not graded", submission.reasons), *describe_warnings(submission.warnings)]
+    warnings = submission.warnings
+    if submission.name:  # its page begins with the IDs in another form
+        warnings = list(itertools.filterfalse(is_about_form, warnings))
+    lines = [*prefix_lines("not graded", submission.reasons), *describe_warnings(warnings)]
     lines += prefix_lines("a file beside, not graded", find_files_beside(split, submission))
     for system in submission.systems:
         lines += describe_warnings(warn_about_missing(system, split.criteria))
@@ -10327,10 +10332,7 @@ def list_first_parts(split: Split, submission: Submission, gradebook: Gradebook)
     grade = gradebook.grades[submission.name]
     system = grade.system
     measure = grade.measure
-    forms = []
-    for own in submission.systems:
-        oddities = [oddity for oddity in own.oddities if ODDITIES.get(oddity.kind) is Concern.OTHER_FORM]
-        forms += describe_warnings(list_warnings(own.file.file, oddities))
+    forms = describe_warnings(filter(is_about_form, submission.warnings))
     points = f"not final: {grade.obstacle_text}"
     if grade.n_missing:
         points = f"not final: {grade.n_missing} judgement{'s' * (grade.n_missing > 1)} missing"
@@ -10478,7 +10480,9 @@ def build_answer_facts(system: System, answer: GradedAnswer) -> dict[str, str]:
             facts[CITATION_KINDS[kind]] = shorten_names(names)
     for criterion in system.judged_beside:
         outcome = answer.outcomes.get(criterion.name)
-        remark = criterion.qualify(answer) if outcome and not isinstance(outcome, Failure) else ""
+        remark = ""
+        if criterion.needs_citations and outcome and not isinstance(outcome, Failure):
+            remark = qualify_citations(answer, outcome.score)
         facts[criterion.measure.title] = criterion.describe(outcome, remark)
     shown = []
     for measure in (*CITATION_MEASURES, *JUDGE_MEASURES) if has_citations else (ANSWER_MEASURE,):
