@@ -8073,11 +8073,11 @@ class GradeSplit(Command):
         board = list_report_files(self.add_gate(self.leaderboard), stem, [*usual, *further])
         boards = [file._replace(is_report=False) for file in board]
         yield from boards[:2]  # the page comes last
-        rows = list(list_grades(split, self.submissions, self.gradebook, has_pages="html" in forms))
+        rows = list(list_grades(self.gradebook, has_pages="html" in forms))
         render_grades = functools.partial(render_csv, list(rows[0]), [list(row.values()) for row in rows])
         yield OutputFile(GRADES_FILE.format(split=split.name), render_grades)
         judge = self.judging.model or (self.last.judge if self.needs_scores else "")
-        document = build_gradebook_document(split, self.submissions, self.gradebook, self.last, judge)
+        document = build_gradebook_document(self.gradebook, self.last, judge)
         render = functools.partial(encode_json, document)
         yield OutputFile(GRADEBOOK_FILE.format(split=split.name), render, is_announced=False)
         yield from boards[2:]
@@ -8103,9 +8103,7 @@ class GradeSplit(Command):
             forms = list_report_forms(stem, () if submission in self.leftovers else named)
             report = build_empty_report(split, submission)
             if submission.systems and forms:
-                report = build_split_report(
-                    split, submission, self.judging, self.people, self.gradebook, self.baseline_part
-                )
+                report = build_split_report(self.gradebook, submission, self.baseline_part)
             if not submission.name:
                 report = self.add_gate(report)
             yield from list_report_files(report, stem, forms)
@@ -8125,11 +8123,13 @@ class GradeSplit(Command):
         for row in self.submissions:
             grades[row.name] = build_grade(self.split, row, measure, judged_by, self.options.limit)
         notice = compare_with_last(self.split, grades, self.last)
-        return build_gradebook(self.split, self.submissions, self.people, grades, notice)
+        gradebook = Gradebook(self.split, self.submissions, self.judging, self.people, grades, notice)
+        complete_gradebook(gradebook)
+        return gradebook
 
     @functools.cached_property
     def leaderboard(self) -> Report:
-        return build_leaderboard(self.split, self.submissions, self.judging, self.people, self.gradebook)
+        return build_leaderboard(self.gradebook)
 
     def console(self) -> str:
         lines = [
@@ -9457,7 +9457,7 @@ def describe_doubts(answer: GradedAnswer) -> list[str]:
 # ------------------------------------------------------------------ 14. The class and its pages
 
 # In: graded Submissions. Out: the leaderboard, the grades, and the reports on each submission, as a Part or
-# Report that the renderers of section 9 turn into text, pages and tables. Read first: build_gradebook,
+# Report that the renderers of section 9 turn into text, pages and tables. Read first: Gradebook,
 # build_leaderboard, build_split_report.
 
 # -- The class: leaderboard, grades, questions
@@ -9544,12 +9544,18 @@ class Grade(NamedTuple):
         return "; ".join(texts)
 
 
-class Gradebook(NamedTuple):
+class Gradebook(msgspec.Struct):
+    """A graded class. The current directory is one, too, of a single submission."""
+
+    split: Split
+    submissions: Sequence[Submission]
+    judging: Judging
+    people: People
     grades: dict[str, Grade]  # by submission
-    concerns: dict[Concern, list[LinkCell]]  # of all: whose it is, with a link, and a note
     notice: Notice  # what differs from the last run
-    medians: dict[str, Mean]  # of the means by measure
-    median: float | None  # of the points
+    concerns: dict[Concern, list[LinkCell]] = {}  # of all: whose it is, with a link, and a note
+    medians: dict[str, Mean] = {}  # of the means by measure
+    median: float | None = None  # of the points
 
 
 class BoardRow(NamedTuple):
@@ -9609,17 +9615,17 @@ def rank_submissions(submissions: Sequence[Submission]) -> tuple[Measure, list[B
     return measure, ranked + [BoardRow(row, NO_SYSTEM, None, row.reasons[0]) for row in faulty]
 
 
-def build_gradebook(
-    split: Split, submissions: Sequence[Submission], people: People, grades: dict[str, Grade], notice: Notice
-) -> Gradebook:
-    """Return the grades, to each of which is added what needs attention, and that of all."""
+def complete_gradebook(gradebook: Gradebook) -> None:
+    """Add what needs attention, to the gradebook and to each grade, and the medians."""
+    split = gradebook.split
+    submissions = gradebook.submissions
+    grades = gradebook.grades
     systems = flatten(submission.systems for submission in submissions)
-    judged = [system for system in systems if system.judged]
-    unequal = find_unequal_decisions(judged, split.criteria)
+    unequal = find_unequal_decisions([system for system in systems if system.judged], split.criteria)
     equal_groups = find_equal_predictions(submissions)
     concerns: dict[Concern, list[LinkCell]] = {concern: [] for concern in Concern}
     pages = {submission.name: submission.link_page(split) for submission in submissions}
-    for name, note in notice.cases:
+    for name, note in gradebook.notice.cases:
         cell = LinkCell(name, pages.get(name, ""), note)
         concerns[Concern.CHANGED].append(cell)
         if name in grades:
@@ -9628,13 +9634,12 @@ def build_gradebook(
         for concern, cell in list_concerns(split, submission, equal_groups, unequal):
             grades[submission.name].concerns.setdefault(concern, []).append(cell)
             concerns[concern].append(cell)
-    concerns[Concern.REJECTED] += map(LinkCell, people.rejected)
-    medians = {}
-    for other in split.measures:
-        value = find_median(grade.system.find_mean(other).value for grade in grades.values())
-        medians[other.name] = NO_MEAN._replace(value=value)
-    median = find_median(grade.points for grade in grades.values())
-    return Gradebook(grades, concerns, notice, medians, median)
+    concerns[Concern.REJECTED] += map(LinkCell, gradebook.people.rejected)
+    gradebook.concerns = concerns
+    for measure in split.measures:
+        value = find_median(grade.system.find_mean(measure).value for grade in grades.values())
+        gradebook.medians[measure.name] = NO_MEAN._replace(value=value)
+    gradebook.median = find_median(grade.points for grade in grades.values())
 
 
 def build_grade(
@@ -9743,13 +9748,13 @@ def narrow_attention(attention: Part) -> Part:
     return attention._replace(rows=(), lines=lines)
 
 
-def build_leaderboard(
-    split: Split, submissions: Sequence[Submission], judging: Judging, people: People, gradebook: Gradebook
-) -> Report:
+def build_leaderboard(gradebook: Gradebook) -> Report:
+    split = gradebook.split
+    submissions = gradebook.submissions
     measure, rows = rank_submissions(submissions)
     systems = [row.system for row in rows if row.system is not NO_SYSTEM]
     more_measures = [criterion.measure for criterion in split.criteria if criterion is not RUBRIC]
-    measures = [*LEADERBOARD_MEASURES, *more_measures, *list_marker_measures(judging)]
+    measures = [*LEADERBOARD_MEASURES, *more_measures, *list_marker_measures(gradebook.judging)]
     board = build_board(split, rows, measures, measure)
     remarks = [f"Ranked by: {measure.title}", *describe_certainty(systems, measures), *list_origins(systems)]
     lines = describe_warnings(split.warnings)
@@ -9758,11 +9763,11 @@ def build_leaderboard(
     parts = [
         build_attention_part(gradebook.concerns),
         board._replace(lines=remarks),
-        build_people_part(people, systems),
+        build_people_part(gradebook.people, systems),
         build_judges_part(split.criteria, list_answers(systems)),
-        build_question_part(split, gradebook),
+        build_question_part(gradebook),
         Part("Data warnings", lines=lines, place="folded"),
-        build_origins_part(split, [split.file, *people.files]),
+        build_origins_part(split, [split.file, *gradebook.people.files]),
     ]
     csv_rows = [build_board_csv_row(row, measures) for row in rows]
     n_graded = sum(bool(submission.systems) for submission in submissions)
@@ -9773,7 +9778,7 @@ def build_leaderboard(
         parts,
         header=list(csv_rows[0]),
         rows=lambda: [list(cells.values()) for cells in csv_rows],
-        facts=build_run_facts(split, systems, judging)
+        facts=build_run_facts(gradebook, systems)
         | {"Submissions": counts, "Median of the class": median, "Data warnings": str(len(lines))},
     )
 
@@ -9839,10 +9844,8 @@ def choose_system(submission: Submission, measure: Measure) -> System:
     return next((system for system in submission.systems if system.name == FINAL_SYSTEM), best)
 
 
-def list_grades(
-    split: Split, submissions: Sequence[Submission], gradebook: Gradebook, *, has_pages: bool
-) -> Iterator[dict[str, object]]:
-    for submission in sorted(submissions, key=lambda row: (row.name.casefold(), row.name)):
+def list_grades(gradebook: Gradebook, *, has_pages: bool) -> Iterator[dict[str, object]]:
+    for submission in sorted(gradebook.submissions, key=lambda row: (row.name.casefold(), row.name)):
         grade = gradebook.grades[submission.name]
         yield {
             "submission": submission.name,
@@ -9854,11 +9857,11 @@ def list_grades(
             "flagged": sum(len(system.flagged) for system in submission.systems),
             "judges_differ": sum(len(system.disputed) for system in submission.systems),
             "decisions": sum(len(answer.decisions) for answer in grade.system.answers),
-            "page": submission.name_page(split) if has_pages else "",
+            "page": submission.name_page(gradebook.split) if has_pages else "",
         }
 
 
-def build_question_part(split: Split, gradebook: Gradebook) -> Part:
+def build_question_part(gradebook: Gradebook) -> Part:
     """Return how the class did on each question: those that good students fail come first."""
     systems = [grade.system for grade in gradebook.grades.values() if grade.system.scored]
     part = Part("Questions", place="folded", main_columns=("Question", "Mean", "Correlation"))
@@ -9867,7 +9870,7 @@ def build_question_part(split: Split, gradebook: Gradebook) -> Part:
     scores = np.array([[answer.score for answer in system.answers] for system in systems], np.float64)
     counts = np.sum(~np.isnan(scores), axis=1)
     rows: list[tuple[float, list[Cell]]] = []
-    for question, column in zip(split.questions, scores.T, strict=True):
+    for question, column in zip(gradebook.split.questions, scores.T, strict=True):
         is_known = ~np.isnan(column) & (counts > 1)  # those with another question to compare with
         own = column[is_known]
         if len(own):
@@ -10034,12 +10037,11 @@ def add_last_grades(split: Split, submissions: Sequence[Submission], last: LastG
     return withdrawn
 
 
-def build_gradebook_document(
-    split: Split, submissions: Sequence[Submission], gradebook: Gradebook, last: LastGradebook, judge: str
-) -> dict[str, Any]:
+def build_gradebook_document(gradebook: Gradebook, last: LastGradebook, judge: str) -> dict[str, Any]:
+    split = gradebook.split
     grades: dict[str, Any] = {}
     judged = set()
-    for submission in submissions:
+    for submission in gradebook.submissions:
         grade = gradebook.grades[submission.name]
         judged |= {criterion.name for criterion in flatten(system.judged for system in submission.systems)}
         was_graded = submission.systems or submission.last.folder
@@ -10256,15 +10258,9 @@ def build_empty_report(split: Split, submission: Submission) -> Report:
     return Report(title, [part], header=list_csv_header(split.measures, split.criteria, split.further))
 
 
-def build_split_report(
-    split: Split,
-    submission: Submission,
-    judging: Judging,
-    people: People,
-    gradebook: Gradebook,
-    changes: Part,
-) -> Report:
+def build_split_report(gradebook: Gradebook, submission: Submission, changes: Part) -> Report:
     """Return the report on one submission, for its authors, or on the systems of the current directory."""
+    split = gradebook.split
     systems = submission.systems
     n_evidence = sum(bool(question.evidence_sentences) for question in split.questions)
     remarks = [f"Questions: {len(split.questions)}, with gold evidence (precision, recall, F1): {n_evidence}"]
@@ -10282,13 +10278,14 @@ def build_split_report(
     ]
     lines = list_page_warnings(split, submission)
     if submission.name:
-        parts = [*list_first_parts(split, submission, gradebook), *parts]
+        parts = [*list_first_parts(gradebook, submission), *parts]
     else:
         lines += describe_warnings(split.warnings)
+        files = [system.file for system in systems]
         parts += [
-            build_people_part(people, systems),
+            build_people_part(gradebook.people, systems),
             build_judges_part(split.criteria, list_answers(systems)),
-            build_origins_part(split, [split.file, *[system.file for system in systems], *people.files]),
+            build_origins_part(split, [split.file, *files, *gradebook.people.files]),
         ]
     return Report(
         ": ".join(filter(None, [f"Evaluation of the {split.name} split", submission.name])),
@@ -10297,7 +10294,7 @@ def build_split_report(
         header=list_csv_header(split.measures, split.criteria, split.further),
         rows=lambda: list_csv_rows(split, systems),
         distributions=find_distributions(systems),
-        facts=build_run_facts(split, systems, judging) | {"Warnings": str(len(lines))},
+        facts=build_run_facts(gradebook, systems) | {"Warnings": str(len(lines))},
     )
 
 
@@ -10327,7 +10324,7 @@ def find_distributions(systems: Iterable[System]) -> dict[str, Distribution]:
     return distributions
 
 
-def list_first_parts(split: Split, submission: Submission, gradebook: Gradebook) -> list[Part]:
+def list_first_parts(gradebook: Gradebook, submission: Submission) -> list[Part]:
     """Return what a student's page shows first: wrong IDs, which explain the grade; the grade; appeals."""
     grade = gradebook.grades[submission.name]
     system = grade.system
@@ -10349,7 +10346,7 @@ def list_first_parts(split: Split, submission: Submission, gradebook: Gradebook)
     if gradebook.median is not None and grade.points is not None:  # else the mean is of other questions
         rows.append((["median of the class"], gradebook.medians))
     made_of = build_means_part(f"Your grade: {points}", ["Mean"], rows, shown)
-    path = os.path.join(split.root, APPEAL_FILE.format(split=split.name))
+    path = os.path.join(gradebook.split.root, APPEAL_FILE.format(split=gradebook.split.name))
     text = read_file(path, []).text if os.path.isfile(path) else ""
     appeal = [line for line in map(str.strip, text.splitlines()) if line]
     appeal.append("Name the question and the answer ID, which is at the end of each answer below.")
@@ -10360,15 +10357,15 @@ def list_first_parts(split: Split, submission: Submission, gradebook: Gradebook)
     ]
 
 
-def build_run_facts(split: Split, systems: Sequence[System], judging: Judging) -> dict[str, str]:
+def build_run_facts(gradebook: Gradebook, systems: Sequence[System]) -> dict[str, str]:
     judgements = [answer.judgement for answer in list_answers(systems)]
     replies = [judgement.reply for judgement in judgements if judgement and judgement.reply]
     newest = max((str(reply.time or "") for reply in replies), default="")
     return {
-        "Split": split.name,
-        "Judge": judging.model or "none",
+        "Split": gradebook.split.name,
+        "Judge": gradebook.judging.model or "none",
         "Newest judgement": f"{newest[:16].replace('T', ' ')} UTC" if newest else "none",
-        "Questions": str(len(split.questions)),
+        "Questions": str(len(gradebook.split.questions)),
         "Systems": str(len(systems)),
     }
 
