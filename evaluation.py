@@ -7933,7 +7933,6 @@ class GradeSplit(Command):
                     )
 
     def find_arguments(self, request: Request) -> tuple[Question, str]:
-        """Return what a function is given that judges in place of a model."""
         return self.split.questions[request.position], request.texts["answer"]
 
     def collect_results(self) -> Results:
@@ -8047,7 +8046,10 @@ class GradeSplit(Command):
         for system in submission.systems:
             results = build_results(self.split, system, self.judging)
             if self.people.labels and system.is_judged:
-                results["llm_judge"]["human"] = build_people_block(self.people, system)
+                found = compare_with_people(self.people, [system])
+                block = {**self.people.files[-1].named, **build_agreement_block(found)}
+                block["ci95_reason"] = {"weighted_kappa": found.rates["weighted_kappa"].reason}
+                results["llm_judge"]["human"] = block
             inputs = (self.split.file, system.file, *self.people.files)
             warnings = [*self.split.warnings, *system.warnings]
             results["run"] = {
@@ -8212,6 +8214,16 @@ class GradedAnswer(Judged, gc=False):
     @property
     def cited(self) -> list[str]:
         return sorted(set(self.prediction.evidence_sentences))
+
+    @property
+    def ids(self) -> dict[str, Any]:
+        """What rows of the results have of retrieved documents and of sentences."""
+        top_document = next(iter(self.prediction.retrieved_ids), None)
+        return {
+            "retrieved_top_1": top_document,
+            "gold_sentences": self.gold,
+            "pred_sentences": self.cited,
+        }
 
     def identify(self, criterion: SplitCriterion) -> str:
         """Return the ID that ties people's scores by a criterion to this answer."""
@@ -8547,13 +8559,8 @@ def collect_scores(system: System) -> Scores:
     for measure in flatten(system.blocks.values()):
         column = [answer.scores.get(measure.name, np.nan) for answer in system.answers]
         scores.values[measure.name] = np.array(column, np.float64)
-    rows = []
-    for answer in system.answers:
-        top_documents = answer.prediction.retrieved_ids[:1]
-        rows.append(
-            {"retrieved_top_1": top_documents, "pred_sentences": answer.cited, "gold_sentences": answer.gold}
-        )
-    add_obstacles(scores, rows, system.judged, list(filter(system.find_missing, system.judged)))
+    rows = [answer.ids for answer in system.answers]
+    add_obstacles(scores, rows, system.judged, filter(system.find_missing, system.judged))
     return scores
 
 
@@ -8591,14 +8598,16 @@ def build_results(split: Split, system: System, judging: Judging) -> dict[str, A
     results: dict[str, Any] = summarize_blocks(system, system.means)
     for measure in RECALL_MEASURES.values():
         results["retrieval"][measure.name] = sum(answer.scores[measure.name] for answer in answers)
-    results["retrieval"] |= {"total": len(answers), "per_question": build_retrieval_rows(answers)}
+    results["retrieval"] |= {
+        "total": len(answers),
+        "per_question": (build_row(answer, RETRIEVAL_MEASURES, ["retrieved_top_1"]) for answer in answers),
+    }
     results["citation"] |= {
         "total_questions": len(answers),
         "questions_with_evidence": len(cited),
         **sum_scores(cited, CITATION_MEASURES),
         "per_question": (
-            build_row(answer, CITATION_MEASURES, gold_sentences=answer.gold, pred_sentences=answer.cited)
-            for answer in cited
+            build_row(answer, CITATION_MEASURES, ["gold_sentences", "pred_sentences"]) for answer in cited
         ),
     }
     for criterion in system.judged:
@@ -8613,12 +8622,6 @@ def build_results(split: Split, system: System, judging: Judging) -> dict[str, A
             n_questions = means[RETRIEVAL_MEASURES[0].name].n
             results["slices"][facet][value] = {"questions": n_questions, **summarize_blocks(system, means)}
     return results
-
-
-def build_retrieval_rows(answers: Iterable[GradedAnswer]) -> Iterator[Mapping[str, Any]]:
-    for answer in answers:
-        top_document = next(iter(answer.prediction.retrieved_ids), None)
-        yield build_row(answer, RETRIEVAL_MEASURES, retrieved_top_1=top_document)
 
 
 def summarize_blocks(system: System, means: Mapping[str, Mean]) -> dict[str, dict[str, Any]]:
@@ -8678,12 +8681,13 @@ def sum_scores(answers: Sequence[GradedAnswer], measures: Iterable[Measure]) -> 
     return sums
 
 
-def build_row(answer: GradedAnswer, measures: Iterable[Measure], **columns: Any) -> Mapping[str, Any]:
+def build_row(answer: GradedAnswer, measures: Iterable[Measure], columns: Iterable[str]) -> Mapping[str, Any]:
+    ids = answer.ids
     return {
         "question_id": answer.id,
         "gold_id": answer.gold_id,
         "gold_doc_id": answer.question.doc_id,
-        **columns,
+        **{column: ids[column] for column in columns},
         **{measure.name: answer.scores[measure.name] for measure in measures},
     }
 
@@ -8750,7 +8754,6 @@ def read_results(file: FileData, problems: list[str]) -> dict[str, Mapping[str, 
 def restore_run(
     name: str, blocks: Mapping[str, StoredBlock], file: FileData, problems: list[str]
 ) -> StoredRun:
-    """Return a system's run. Nothing but the rows of its blocks is needed."""
     rows: dict[str, dict[str, Any]] = defaultdict(dict)  # the rows of all blocks on a question, as one
     measures: list[Measure] = []
     criteria = []
@@ -9192,12 +9195,6 @@ def estimate_people_mean(answers: Sequence[LabelledAnswer], n_blank: int) -> tup
     return Mean(estimate, interval, n_all), corrected.lambda_
 
 
-def build_people_block(people: People, system: System) -> dict[str, Any]:
-    found = compare_with_people(people, [system])
-    reasons = {"weighted_kappa": found.rates["weighted_kappa"].reason}
-    return {**people.files[-1].named, **build_agreement_block(found), "ci95_reason": reasons}
-
-
 def build_agreement_block(found: PeopleAgreement | JudgeAgreement) -> dict[str, Any]:
     block = found._asdict()
     rates = block.pop("rates")
@@ -9409,11 +9406,11 @@ def build_label_sheet(systems: Iterable[System], n_drawn: int) -> str:
     for system in systems:
         for answer in system.answers:
             if answer.question.rubric and not is_blank(answer.prediction.answer):
-                answers[AnswerKey(system.title, answer.id)] = answer
+                draw = compute_draw(AnswerKey(system.title, answer.id), answer.gold_id)
+                answers[draw] = answer
     if not answers:
         raise UsageError("no answer is judged, so there is nothing to label: name a system with --judge")
-    names = sorted(answers, key=lambda name: compute_draw(name, answers[name].gold_id))
-    in_order = [answers[name] for name in names]
+    in_order = [answers[draw] for draw in sorted(answers)]
     rows = {answer.identify(RUBRIC): build_sheet_row(answer, "") for answer in in_order[:n_drawn]}
     others = [answer for answer in in_order[n_drawn:] if answer.identify(RUBRIC) not in rows]
     doubtful = [answer for answer in others if describe_doubts(answer)]
@@ -9595,19 +9592,17 @@ def rank_submissions(submissions: Sequence[Submission]) -> tuple[Measure, list[B
     rows = {}
     for submission in submissions:
         for system in submission.systems:
-            is_judged = measure is F1_MEASURE or bool(system.scored)
-            has_all = all(system.find_mean(part).is_submitted for part in parts)
-            values[system.title] = system.find_mean(measure).value if is_judged and has_all else None
             reason = ""
+            if measure is not F1_MEASURE and not system.scored:
+                reason = "not judged"
+            elif not all(system.find_mean(part).is_submitted for part in parts):
+                reason = "no citations"
+            values[system.title] = None if reason else system.find_mean(measure).value
             if system.missing:
                 outcomes = flatten(answer.outcomes.values() for answer in system.answers)
                 n_missing = sum(isinstance(outcome, Failure) for outcome in outcomes)
                 reason = f"judgements missing: {n_missing}, e.g. "
                 reason += (system.missing[0].find_failure(RUBRIC) or NOT_JUDGED).reason
-            elif not is_judged:
-                reason = "not judged"
-            elif not has_all:
-                reason = "no citations"
             rows[system.title] = BoardRow(submission, system, None, reason)
     ranks = rank_systems(dict(sorted(values.items())))
     ranked = [rows[title]._replace(rank=rank) for title, rank in ranks.items()]
@@ -10516,12 +10511,11 @@ def list_document_lines(
         text = document.text if shows_whole else document.text[:EXCERPT_CHARS]
         return [Line("", text if text == document.text else f"{text} …")]
     lines: list[Line] = []
-    cited = {system: set(answer.prediction.evidence_sentences) for system, answer in answers.items()}
     for name, text in document.sentences.items():
         is_gold = name in question.evidence_sentences
         badges: dict[str, float | None] = {"gold": None} if is_gold else {}
-        for system, names in cited.items():
-            if name in names:
+        for system, answer in answers.items():
+            if name in answer.prediction.evidence_sentences:
                 badges[f"cited by {system}"] = None
         if badges or shows_whole:
             lines.append(Line(name, text, badges, is_marked=is_gold))
