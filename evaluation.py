@@ -7761,7 +7761,6 @@ SPLIT_BLOCKS: Mapping[str, Sequence[Measure]] = {  # of the results file
     "citation": CITATION_MEASURES,
     "llm_judge": JUDGE_MEASURES,
 }
-OTHER_BLOCKS = ("measures", "slices", "run", "baseline", "comparison")
 SHEET_ROWS = 30  # of a label sheet, without the doubtful ones
 
 
@@ -7887,7 +7886,6 @@ class GradeSplit(Command):
             add_extra_fields(self.systems)
 
     def check_names(self) -> None:
-        """Raise UsageError if an option names a system that is not there."""
         names: list[str] = []
         for submission in self.submissions:
             names += submission.names
@@ -8467,7 +8465,8 @@ def collect_taken_names() -> set[str]:
     built_in = [RUBRIC, *BUILT_IN_CRITERIA.values()]
     measures = [*flatten(SPLIT_BLOCKS.values()), *(criterion.measure for criterion in built_in)]
     columns = list_csv_header(measures, built_in)
-    names = {*SPLIT_BLOCKS, *OTHER_BLOCKS, *columns, *(criterion.block for criterion in built_in)}
+    names = {*SPLIT_BLOCKS, *columns, *(criterion.block for criterion in built_in)}
+    names |= {"measures", "slices", "run", "baseline", "comparison"}  # the other blocks
     names |= {re.sub("_(score|rationale|failure)$", "", column) for column in columns}  # of a criterion
     return names | {measure.title.lower().removesuffix(" %") for measure in measures}
 
@@ -8592,7 +8591,6 @@ def add_obstacles(
 
 
 def build_results(split: Split, system: System, judging: Judging) -> dict[str, Any]:
-    """Return a system's member of the results file, without where it comes from."""
     answers = system.answers
     cited = [answer for answer in answers if F1_MEASURE.name in answer.scores]
     results: dict[str, Any] = summarize_blocks(system, system.means)
@@ -9146,6 +9144,7 @@ def compare_with_people(people: People, systems: Sequence[System]) -> PeopleAgre
             items.append(RatedItem("", (("document", answer.document),), [level, label]))
     exact, near, kappa = measure_ratings(items, "quadratic", (0.0, 1.0), clustered_by="documents")
     gaps = [(mean(list(answer.labels.values())) or 0) - answer.score for answer in labelled]
+    documents = [answer.document for answer in labelled]
     counts = Counter(item.ratings[1] for item in items)
     raters = sorted(set().union(*(answer.labels for answer in labelled)))
     ratings = [[answer.labels.get(rater) for answer in answers] for rater in raters]
@@ -9154,7 +9153,7 @@ def compare_with_people(people: People, systems: Sequence[System]) -> PeopleAgre
         labels=len(items),
         raters=len(raters),
         questions=len(labelled),
-        documents=len({answer.document for answer in labelled}),
+        documents=len(set(documents)),
         most_common_label=max(counts, key=counts.__getitem__, default=None),
         most_common_label_share=max(counts.values()) / len(items) if items else None,
         krippendorff_alpha=krippendorff_alpha([levels, *ratings], "ordinal") if items else None,
@@ -9165,9 +9164,7 @@ def compare_with_people(people: People, systems: Sequence[System]) -> PeopleAgre
             "exact_agreement": exact,
             "agreement_within_1": near,
             "weighted_kappa": kappa,
-            "people_minus_judge": measure_gaps(
-                gaps, [answer.document for answer in labelled], TOP_SCORE - min(LEVEL_SCORES.values())
-            ),
+            "people_minus_judge": measure_gaps(gaps, documents, TOP_SCORE - min(LEVEL_SCORES.values())),
             "corrected_answer_score": corrected,
         },
     )
@@ -9504,8 +9501,7 @@ class Grade(NamedTuple):
     system: System  # NO_SYSTEM if none is graded
     measure: Measure
     judged_by: JudgedBy
-    obstacle: State | None  # that keeps it from having points
-    obstacle_text: str
+    obstacle: str  # that keeps it from having points
     n_missing: int  # judgements
     last: LastGrade
     concerns: dict[Concern, list[LinkCell]]  # as those of a gradebook
@@ -9535,7 +9531,7 @@ class Grade(NamedTuple):
                 kind = ""  # the status says it
             texts.append(": ".join(filter(None, [kind, ", ".join(notes), concern.value.advice])))
         if self.obstacle and not {Concern.UNGRADED, Concern.UNJUDGED} & self.concerns.keys():
-            texts.append(self.obstacle_text)
+            texts.append(self.obstacle)
         if not self.system.find_mean(F1_MEASURE).is_submitted:
             texts.append("no citations, which counts 0")
         return "; ".join(texts)
@@ -9551,6 +9547,8 @@ class Gradebook(msgspec.Struct):
     grades: dict[str, Grade]  # by submission
     notice: Notice  # what differs from the last run
     concerns: dict[Concern, list[LinkCell]] = {}  # of all: whose it is, with a link, and a note
+    equal_groups: Sequence[Sequence[System]] = ()  # with the same predictions
+    unequal: Sequence[UnequalDecision] = ()
     medians: dict[str, Mean] = {}  # of the means by measure
     median: float | None = None  # of the points
 
@@ -9613,24 +9611,24 @@ def rank_submissions(submissions: Sequence[Submission]) -> tuple[Measure, list[B
 def complete_gradebook(gradebook: Gradebook) -> None:
     """Add what needs attention, to the gradebook and to each grade, and the medians."""
     split = gradebook.split
-    submissions = gradebook.submissions
     grades = gradebook.grades
-    systems = flatten(submission.systems for submission in submissions)
-    unequal = find_unequal_decisions([system for system in systems if system.judged], split.criteria)
-    equal_groups = find_equal_predictions(submissions)
-    concerns: dict[Concern, list[LinkCell]] = {concern: [] for concern in Concern}
-    pages = {submission.name: submission.link_page(split) for submission in submissions}
+    systems = flatten(submission.systems for submission in gradebook.submissions)
+    judged = [system for system in systems if system.judged]
+    gradebook.unequal = find_unequal_decisions(judged, split.criteria)
+    gradebook.equal_groups = find_equal_predictions(gradebook.submissions)
+    concerns = gradebook.concerns
+    concerns |= {concern: [] for concern in Concern}
+    pages = {submission.name: submission.link_page(split) for submission in gradebook.submissions}
     for name, note in gradebook.notice.cases:
         cell = LinkCell(name, pages.get(name, ""), note)
         concerns[Concern.CHANGED].append(cell)
         if name in grades:
             grades[name].concerns[Concern.CHANGED] = [cell]
-    for submission in submissions:
-        for concern, cell in list_concerns(split, submission, equal_groups, unequal):
+    for submission in gradebook.submissions:
+        for concern, cell in list_concerns(gradebook, submission):
             grades[submission.name].concerns.setdefault(concern, []).append(cell)
             concerns[concern].append(cell)
     concerns[Concern.REJECTED] += map(LinkCell, gradebook.people.rejected)
-    gradebook.concerns = concerns
     for measure in split.measures:
         value = find_median(grade.system.find_mean(measure).value for grade in grades.values())
         gradebook.medians[measure.name] = NO_MEAN._replace(value=value)
@@ -9645,21 +9643,18 @@ def build_grade(
     rivals = [system] if system.name == FINAL_SYSTEM else submission.systems
     n_missing = sum(len(rival.missing) for rival in rivals)
     n_rubrics = sum(question.rubric is not None for question in split.questions)
-    obstacle = None
-    part = ""
+    obstacle = ""
     if not submission.systems:
-        obstacle = State.NOT_GRADED
+        obstacle = State.NOT_GRADED.value
     elif measure is F1_MEASURE:
         n_missing = 0  # no judgement can change F1
     elif n_missing:
-        obstacle = State.MISSING_JUDGEMENTS
+        obstacle = State.MISSING_JUDGEMENTS.value
     elif not system.scored:
-        obstacle = State.NOT_JUDGED
+        obstacle = State.NOT_JUDGED.value
     elif limit is not None and limit < n_rubrics:
-        obstacle = State.JUDGED_IN_PART
-        part = f", {limit} of {n_rubrics} questions (--limit)"
-    text = obstacle.value + part if obstacle else ""
-    return Grade(system, measure, judged_by, obstacle, text, n_missing, submission.last, {})
+        obstacle = f"{State.JUDGED_IN_PART.value}, {limit} of {n_rubrics} questions (--limit)"
+    return Grade(system, measure, judged_by, obstacle, n_missing, submission.last, {})
 
 
 def find_median(values: Iterable[float | None]) -> float | None:
@@ -9667,13 +9662,9 @@ def find_median(values: Iterable[float | None]) -> float | None:
     return statistics.median(known) if len(known) > 1 else None
 
 
-def list_concerns(
-    split: Split,
-    submission: Submission,
-    equal_groups: Iterable[Sequence[System]],
-    unequal: Iterable[UnequalDecision],
-) -> Iterator[tuple[Concern, LinkCell]]:
+def list_concerns(gradebook: Gradebook, submission: Submission) -> Iterator[tuple[Concern, LinkCell]]:
     """Yield what needs attention about a submission, for the box on the leaderboard and for its grade."""
+    split = gradebook.split
     page = submission.link_page(split)
     for reason in (*submission.reasons, *describe_warnings(submission.notices)):
         yield Concern.UNGRADED, LinkCell(submission.name, page, cut_text(reason))
@@ -9681,11 +9672,11 @@ def list_concerns(
         if "\\" in name:  # of `show_name`
             yield Concern.ESCAPED, LinkCell(submission.name, page, name)
     for system in submission.systems:
-        yield from list_system_concerns(split, submission, system, equal_groups)
+        yield from list_system_concerns(gradebook, submission, system)
     names = [system.name for system in submission.systems]
     if len(names) > 1 and FINAL_SYSTEM not in names:
         yield Concern.BEST, LinkCell(submission.name, page, f"best of {len(names)} systems")
-    for decision in unequal:
+    for decision in gradebook.unequal:
         if decision.system.submission == submission.name:
             link = submission.link_page(split, decision.question_id)
             yield Concern.UNEQUAL, LinkCell(submission.name, link, decision.text)
@@ -9694,8 +9685,9 @@ def list_concerns(
 
 
 def list_system_concerns(
-    split: Split, submission: Submission, system: System, equal_groups: Iterable[Sequence[System]]
+    gradebook: Gradebook, submission: Submission, system: System
 ) -> Iterator[tuple[Concern, LinkCell]]:
+    split = gradebook.split
     page = submission.link_page(split)
     title = system.title if len(submission.systems) > 1 else submission.name
     for oddity in system.oddities:
@@ -9718,7 +9710,7 @@ def list_system_concerns(
     for answer, criterion in system.disputed:
         note = f"{criterion.prefix}{answer.id} ({criterion.describe_marks(answer)})"
         yield Concern.DISPUTED, LinkCell(title, submission.link_page(split, answer.id), note)
-    for group in equal_groups:
+    for group in gradebook.equal_groups:
         others = [other.title for other in group if other is not system]
         if len(others) < len(group):
             yield Concern.EQUAL, LinkCell(title, page, shorten_names(others))
@@ -9926,7 +9918,6 @@ def find_basis(grade: Grade) -> dict[str, dict[str, str]]:
     return basis
 
 
-@functools.lru_cache(10_000)  # the same gold for each submission
 def hash_texts(*texts: str) -> str:
     return hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
@@ -9934,7 +9925,7 @@ def hash_texts(*texts: str) -> str:
 def explain_change(grade: Grade) -> dict[str, str]:
     """Return why points differ from the last ones: each kind of reason, also with its questions."""
     if grade.points is None:
-        return {grade.obstacle_text: grade.obstacle_text}
+        return {grade.obstacle: grade.obstacle}
     reasons = {}
     seen: set[str] = set()
     for kind, now in find_basis(grade).items():
@@ -10043,7 +10034,7 @@ def build_gradebook_document(gradebook: Gradebook, last: LastGradebook, judge: s
         grades[submission.name] = {
             "folder": make_relative(submission.path) if was_graded else "",
             "points": grade.points,
-            "obstacle": grade.obstacle_text,
+            "obstacle": grade.obstacle,
             "history": grade.history,
             "basis": submission.last.basis if grade.points is None else find_basis(grade),
         }
@@ -10086,7 +10077,6 @@ def render_split_text(submission: Submission, split: Split) -> str:
 
 
 def render_system(system: System) -> str:
-    """Return one system's blocks, as the course defines them."""
     answers = system.answers
     lines = [
         render_title(escape_console(f"Evaluating: {system.file.file}")),
@@ -10138,7 +10128,6 @@ def format_mean(system: System, measure: Measure, digits: int) -> str:
 
 
 def describe_scored(system: System) -> list[str]:
-    """Return how many questions the averages are of, unless it is all."""
     n_questions = sum(answer.question.rubric is not None for answer in system.answers)
     n_scored = system.find_mean(ANSWER_MEASURE).n
     if not system.is_judged or n_scored == n_questions:
@@ -10254,7 +10243,6 @@ def build_empty_report(split: Split, submission: Submission) -> Report:
 
 
 def build_split_report(gradebook: Gradebook, submission: Submission, changes: Part) -> Report:
-    """Return the report on one submission, for its authors, or on the systems of the current directory."""
     split = gradebook.split
     systems = submission.systems
     n_evidence = sum(bool(question.evidence_sentences) for question in split.questions)
@@ -10325,7 +10313,7 @@ def list_first_parts(gradebook: Gradebook, submission: Submission) -> list[Part]
     system = grade.system
     measure = grade.measure
     forms = describe_warnings(filter(is_about_form, submission.warnings))
-    points = f"not final: {grade.obstacle_text}"
+    points = f"not final: {grade.obstacle}"
     if grade.n_missing:
         points = f"not final: {grade.n_missing} judgement{'s' * (grade.n_missing > 1)} missing"
     elif grade.points is not None:
@@ -10504,7 +10492,6 @@ def list_rubric_lines(question: Question, answers: Mapping[str, GradedAnswer]) -
 def list_document_lines(
     question: Question, answers: Mapping[str, GradedAnswer], document: Document, shows_whole: bool
 ) -> list[Line]:
-    """Return the gold document's sentences, marked as gold and with the systems that cited them."""
     if document.sentences is None:
         if document.state != "plain":
             return [Line("", f"The document is {document.state}: its sentences cannot be shown.")]
