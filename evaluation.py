@@ -8549,8 +8549,7 @@ def add_combined_scores(system: System) -> None:
             if answer.prediction is not NO_PREDICTION:
                 evidence = evidence_score(answer.gold, answer.cited, answer.document.sentences)
             answer.scores[EVIDENCE_MEASURE.name] = evidence
-            share = normalize_score(float(score))
-            answer.scores[COMBINED_MEASURE.name] = combine_scores(share, evidence)
+            answer.scores[COMBINED_MEASURE.name] = combine_scores(normalize_score(score), evidence)
 
 
 def collect_scores(system: System) -> Scores:
@@ -9743,7 +9742,7 @@ def build_leaderboard(gradebook: Gradebook) -> Report:
     more_measures = [criterion.measure for criterion in split.criteria if criterion is not RUBRIC]
     measures = [*LEADERBOARD_MEASURES, *more_measures, *list_marker_measures(gradebook.judging)]
     board = build_board(split, rows, measures, measure)
-    remarks = [f"Ranked by: {measure.title}", *describe_certainty(systems, measures), *list_origins(systems)]
+    remarks = [f"Ranked by: {measure.title}", *describe_certainty(systems, measures)]
     lines = describe_warnings(split.warnings)
     for submission in submissions:
         lines += prefix_lines(submission.name, describe_warnings(submission.warnings))
@@ -10066,7 +10065,6 @@ def render_split_text(submission: Submission, split: Split) -> str:
     if len(systems) > 1:
         pairs = build_comparison_part(submission.differences)
         lines = ["", *describe_certainty(systems, split.measures, submission.differences)]
-        lines += list_origins(systems)
         blocks += [
             render_text([build_systems_part("System comparison", systems, split.measures, lines)]),
             "\n--- PAIRED DIFFERENCES (sign flips over documents, Holm over the pairs of a measure) ---",
@@ -10176,7 +10174,7 @@ def warn_about_missing(system: System, criteria: Iterable[SplitCriterion]) -> li
 def describe_certainty(
     systems: Sequence[System], measures: Iterable[Measure], differences: Iterable[Difference] = ()
 ) -> list[str]:
-    """Return what the intervals of a table rest on, and whether any difference can be significant."""
+    """Return what the scores of a table rest on, and whether any difference can be significant."""
     if not systems:
         return []
     n_documents = systems[0].means[RETRIEVAL_MEASURES[0].name].n_clusters
@@ -10195,11 +10193,7 @@ def describe_certainty(
     n_pairs = min(n_tested.values(), default=0)
     if n_pairs * 2.0 ** (1 - n_documents) > MAX_P:  # times the smallest possible p
         lines.append(f"No difference can be significant: too few documents ({n_documents}).")
-    return lines
-
-
-def list_origins(systems: Iterable[System]) -> list[str]:
-    return list(dict.fromkeys(flatten(system.origins for system in systems)))
+    return [*lines, *dict.fromkeys(flatten(system.origins for system in systems))]
 
 
 def build_systems_part(
@@ -10247,7 +10241,7 @@ def build_split_report(gradebook: Gradebook, submission: Submission, changes: Pa
     systems = submission.systems
     n_evidence = sum(bool(question.evidence_sentences) for question in split.questions)
     remarks = [f"Questions: {len(split.questions)}, with gold evidence (precision, recall, F1): {n_evidence}"]
-    remarks += [*describe_certainty(systems, split.measures, submission.differences), *list_origins(systems)]
+    remarks += describe_certainty(systems, split.measures, submission.differences)
     cases: list[str] = []
     for system in systems:
         remarks += prefix_lines(system.name, describe_scored(system))
