@@ -8087,12 +8087,12 @@ class GradeSplit(Command):
         """Those that earlier runs have graded, and this one has not: nothing of them is current."""
         folders = find_files(GRADED_FOLDER.format(split=self.split.name), "*/")
         current = {fold_text(submission.output_folder) for submission in self.submissions}
-        problems = ["no submission of the class has this name any more"]
+        problem = "no submission of the class has this name any more"
         leftovers = []
         for name, path in folders.items() if self.options.submissions else ():
             folder = Path(path).as_posix()
             if fold_text(folder) not in current:
-                leftovers.append(Submission(name, output_folder=folder, problems=problems))
+                leftovers.append(Submission(name, output_folder=folder, problems=[problem]))
         return leftovers
 
     def list_reports(self, named: Collection[str]) -> Iterator[OutputFile]:
@@ -8164,7 +8164,6 @@ class GradeSplit(Command):
         return warnings + warn_about_family(self.judging.model, sorted(generators))
 
     def warn_about_unused(self) -> list[WarningRecord]:
-        """Return a warning for people's scores that say nothing about an answer of this run."""
         warnings = []
         if self.people.labels and not build_people_part(self.people, self.systems).rows:
             warnings.append(WarningRecord("labels: none of these answers was judged: nothing to compare."))
@@ -8214,14 +8213,9 @@ class GradedAnswer(Judged, gc=False):
         return sorted(set(self.prediction.evidence_sentences))
 
     @property
-    def ids(self) -> dict[str, Any]:
-        """What rows of the results have of retrieved documents and of sentences."""
+    def ids(self) -> dict[str, Any]:  # as rows of the results have them
         top_document = next(iter(self.prediction.retrieved_ids), None)
-        return {
-            "retrieved_top_1": top_document,
-            "gold_sentences": self.gold,
-            "pred_sentences": self.cited,
-        }
+        return {"retrieved_top_1": top_document, "gold_sentences": self.gold, "pred_sentences": self.cited}
 
     def identify(self, criterion: SplitCriterion) -> str:
         """Return the ID that ties people's scores by a criterion to this answer."""
@@ -8969,9 +8963,8 @@ def read_labels(path: str, people: People, index: AnswerIndex, problems: list[st
                 continue  # it was not drawn, but is equal to one that was
             first = people.labels.setdefault(answer, {}).setdefault(rater, found)
             if first is not found:
-                what = (
-                    f"two scores by {rater or 'the same person'} for {answer.question_id} of {answer.title}"
-                )
+                whose = rater or "the same person"
+                what = f"two scores by {whose} for {answer.question_id} of {answer.title}"
                 problems.append(f"{found.place}{what}; the first: {first.place.rstrip(': ')}")
                 break
     people.remarks.append(f"Labels: {len(labels)} in {path}")
@@ -9407,18 +9400,17 @@ def build_label_sheet(systems: Iterable[System], n_drawn: int) -> str:
     if not answers:
         raise UsageError("no answer is judged, so there is nothing to label: name a system with --judge")
     in_order = [answers[draw] for draw in sorted(answers)]
-    rows = {answer.identify(RUBRIC): build_sheet_row(answer, "") for answer in in_order[:n_drawn]}
-    others = [answer for answer in in_order[n_drawn:] if answer.identify(RUBRIC) not in rows]
+    rows = {answer.identify(RUBRIC): build_sheet_row(answer, []) for answer in in_order[:n_drawn]}
+    others = [answer for answer in in_order if answer.identify(RUBRIC) not in rows]
     doubtful = [answer for answer in others if describe_doubts(answer)]
     doubtful.sort(key=lambda answer: (-answer.measure_gap(RUBRIC), not answer.flags))
     for answer in doubtful[:n_drawn]:  # below the drawn ones, of which they are no sample
-        why = ", ".join(describe_doubts(answer))
-        rows.setdefault(answer.identify(RUBRIC), build_sheet_row(answer, why))
+        rows.setdefault(answer.identify(RUBRIC), build_sheet_row(answer, describe_doubts(answer)))
     first, *_ = rows.values()
     return render_csv(list(first), [list(row.values()) for row in rows.values()])
 
 
-def build_sheet_row(answer: GradedAnswer, why: str) -> dict[str, object]:
+def build_sheet_row(answer: GradedAnswer, doubts: Sequence[str]) -> dict[str, object]:
     question = answer.question
     text = answer.prediction.answer[:MAX_ANSWER_CHARS]
     if len(answer.prediction.answer) > MAX_ANSWER_CHARS:
@@ -9433,7 +9425,7 @@ def build_sheet_row(answer: GradedAnswer, why: str) -> dict[str, object]:
         **{f"level_{level}": words for level, words in zip(RUBRIC_LEVELS, levels, strict=False)},
         "score": "",
         "note": "",
-        "why": why,
+        "why": ", ".join(doubts),
     }
 
 
