@@ -3598,6 +3598,7 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
     prefix: str = ""  # of messages about it
     own: OwnCriterion | None = None  # for all answers, in place of what an item says
     derived: Sequence[str] = ()  # the names of further measures that rest on the judgement
+    needs_citations: bool = False  # whether a system that cites nothing has submitted nothing for it
 
     @property
     def prompt_hash(self) -> str:
@@ -7677,7 +7678,6 @@ SPLIT_BLOCKS: Mapping[str, Sequence[Measure]] = {  # of the results file
     "citation": CITATION_MEASURES,
     "llm_judge": JUDGE_MEASURES,
 }
-OTHER_BLOCKS = ("measures", "slices", "run", "baseline", "comparison")
 SHEET_ROWS = 30  # of a label sheet, without the doubtful ones
 
 
@@ -7803,7 +7803,6 @@ class GradeSplit(Command):
             add_extra_fields(self.systems)
 
     def check_names(self) -> None:
-        """Raise UsageError if an option names a system that is not there."""
         names: list[str] = []
         for submission in self.submissions:
             names += submission.names
@@ -7849,7 +7848,6 @@ class GradeSplit(Command):
                     )
 
     def find_arguments(self, request: Request) -> tuple[Question, str]:
-        """Return what a function is given that judges in place of a model."""
         return self.split.questions[request.position], request.texts["answer"]
 
     def collect_results(self) -> Results:
@@ -7963,7 +7961,10 @@ class GradeSplit(Command):
         for system in submission.systems:
             results = build_results(self.split, system, self.judging)
             if self.people.labels and system.is_judged:
-                results["llm_judge"]["human"] = build_people_block(self.people, system)
+                found = compare_with_people(self.people, [system])
+                block = {**self.people.files[-1].build_block(), **build_agreement_block(found)}
+                block["ci95_reason"] = {"weighted_kappa": found.rates["weighted_kappa"].reason}
+                results["llm_judge"]["human"] = block
             inputs = (self.split.file, system.file, *self.people.files)
             warnings = [*self.split.warnings, *system.warnings]
             results["run"] = {
@@ -7989,11 +7990,11 @@ class GradeSplit(Command):
         board = list_report_files(self.add_gate(self.leaderboard), stem, [*usual, *further])
         boards = [file._replace(is_report=False) for file in board]
         yield from boards[:2]  # the page comes last
-        rows = list(list_grades(split, self.submissions, self.gradebook, has_pages="html" in forms))
+        rows = list(list_grades(self.gradebook, has_pages="html" in forms))
         render_grades = functools.partial(render_csv, list(rows[0]), [list(row.values()) for row in rows])
         yield OutputFile(GRADES_FILE.format(split=split.name), render_grades)
         judge = self.judging.model or (self.last.judge if self.needs_scores else "")
-        document = build_gradebook_document(split, self.submissions, self.gradebook, self.last, judge)
+        document = build_gradebook_document(self.gradebook, self.last, judge)
         render = functools.partial(encode_json, document)
         yield OutputFile(GRADEBOOK_FILE.format(split=split.name), render, is_announced=False)
         yield from boards[2:]
@@ -8003,12 +8004,12 @@ class GradeSplit(Command):
         """Those that earlier runs have graded, and this one has not: nothing of them is current."""
         folders = find_files(GRADED_FOLDER.format(split=self.split.name), "*/")
         current = {fold_text(submission.output_folder) for submission in self.submissions}
-        problems = ["no submission of the class has this name any more"]
+        problem = "no submission of the class has this name any more"
         leftovers = []
         for name, path in folders.items() if self.options.submissions else ():
             folder = Path(path).as_posix()
             if fold_text(folder) not in current:
-                leftovers.append(Submission(name, output_folder=folder, problems=problems))
+                leftovers.append(Submission(name, output_folder=folder, problems=[problem]))
         return leftovers
 
     def list_reports(self, named: Collection[str]) -> Iterator[OutputFile]:
@@ -8019,9 +8020,7 @@ class GradeSplit(Command):
             forms = list_report_forms(stem, () if submission in self.leftovers else named)
             report = build_empty_report(split, submission)
             if submission.systems and forms:
-                report = build_split_report(
-                    split, submission, self.judging, self.people, self.gradebook, self.baseline_part
-                )
+                report = build_split_report(self.gradebook, submission, self.baseline_part)
             if not submission.name:
                 report = self.add_gate(report)
             yield from list_report_files(report, stem, forms)
@@ -8041,11 +8040,13 @@ class GradeSplit(Command):
         for row in self.submissions:
             grades[row.name] = build_grade(self.split, row, measure, judged_by, self.options.limit)
         notice = compare_with_last(self.split, grades, self.last)
-        return build_gradebook(self.split, self.submissions, self.people, grades, notice)
+        gradebook = Gradebook(self.split, self.submissions, self.judging, self.people, grades, notice)
+        complete_gradebook(gradebook)
+        return gradebook
 
     @functools.cached_property
     def leaderboard(self) -> Report:
-        return build_leaderboard(self.split, self.submissions, self.judging, self.people, self.gradebook)
+        return build_leaderboard(self.gradebook)
 
     def console(self) -> str:
         lines = [
@@ -8063,8 +8064,8 @@ class GradeSplit(Command):
             lines.append(render_split_text(self.submissions[0], self.split))
             lines.append(render_text([self.baseline_part]))
         systems = filter(self.options.asks_about, self.systems)
-        for system, _, text in find_unequal_decisions(systems, self.split.criteria):
-            lines.append(escape_console(f"{system.title}: Overridden {text}"))
+        for unequal in find_unequal_decisions(systems, self.split.criteria):
+            lines.append(escape_console(f"{unequal.system.title}: Overridden {unequal.text}"))
         judges_part = build_judges_part(self.split.criteria, list_answers(self.systems))
         lines.append(render_text([build_people_part(self.people, self.systems), judges_part]))
         return "\n".join(filter(None, lines))
@@ -8080,7 +8081,6 @@ class GradeSplit(Command):
         return warnings + warn_about_family(self.judging.model, sorted(generators))
 
     def warn_about_unused(self) -> list[WarningRecord]:
-        """Return a warning for people's scores that say nothing about an answer of this run."""
         warnings = []
         if self.people.labels and not build_people_part(self.people, self.systems).rows:
             warnings.append(WarningRecord("labels: none of these answers was judged: nothing to compare."))
@@ -8128,6 +8128,11 @@ class GradedAnswer(Judged, gc=False):
     @property
     def cited(self) -> list[str]:
         return sorted(set(self.prediction.evidence_sentences))
+
+    @property
+    def ids(self) -> dict[str, Any]:  # as rows of the results have them
+        top_document = next(iter(self.prediction.retrieved_ids), None)
+        return {"retrieved_top_1": top_document, "gold_sentences": self.gold, "pred_sentences": self.cited}
 
     def identify(self, criterion: SplitCriterion) -> str:
         """Return the ID that ties people's scores by a criterion to this answer."""
@@ -8230,9 +8235,7 @@ class SplitCriterion(Criterion, frozen=True, kw_only=True):
     prepare: Callable[[Split, Question, Prediction], Case | None]  # None: nothing to judge, counts nowhere
     block: str  # of the results file
     columns: Sequence[str]  # of the CSV file, beside that of the measure: keys of its rows in the results
-    build_details: Callable[[GradedAnswer], Mapping[str, Any]] = lambda _: {}  # of its rows in the results
-    needs_citations: bool = False  # whether a system that cites nothing has submitted nothing for it
-    qualify: Callable[[GradedAnswer], str] = lambda _: ""  # what people should know of the judge's word
+    build_details: Callable[[GradedAnswer], Mapping[str, Any]]  # of its rows in the results
 
 
 def build_answer_texts(question: Question, prediction: Prediction) -> dict[str, str]:
@@ -8265,10 +8268,9 @@ def prepare_support(split: Split, question: Question, prediction: Prediction) ->
     return Task("support", texts | shown)
 
 
-def qualify_support(answer: GradedAnswer) -> str:
+def qualify_citations(answer: GradedAnswer, score: float) -> str:
     """Return the cited document if it is not the gold one, and whether the cited IDs are wrong ones."""
     text = ""
-    score = answer.scores[SUPPORT_MEASURE.name]
     if answer.cited_doc_id not in ("", *answer.question.gold_ids):
         text += f" by sentences of {answer.cited_doc_id}"
     if answer.gold and score and not set(answer.gold) & set(answer.cited):
@@ -8295,44 +8297,27 @@ def build_support_details(answer: GradedAnswer) -> Mapping[str, Any]:
     return {"support": word, "cited_doc_id": answer.cited_doc_id or None, "pred_sentences": answer.cited}
 
 
-def prepare_answer(prompt: str, _: Split, question: Question, prediction: Prediction) -> Case:
-    """Return the usual case: a blank answer has the lowest score, any other is shown to the judge."""
-    texts = build_answer_texts(question, prediction)
-    return judge_blank(PROMPTS[prompt]) if is_blank(texts["answer"]) else Task(prompt, texts)
-
-
-def build_criterion(name: str, measure: Measure, **more: Any) -> SplitCriterion:
-    """Return a criterion whose prompt, block, columns and messages have its name, unless `more` says so."""
-    row = {
-        "prompt": name,
-        "block": name,
-        "columns": [f"{name}_{column}" for column in ("rationale", "failure", *OVERRIDE_COLUMNS)],
-        "prefix": f"{name}: ",
-        "prepare": functools.partial(prepare_answer, name),
-    }
-    return SplitCriterion(name=name, measure=measure, **{**row, **more})
-
-
 OVERRIDE_COLUMNS = ("judge_score", "override_reason")
-RUBRIC = build_criterion(
-    "answer",
-    ANSWER_MEASURE,
+RUBRIC = SplitCriterion(
+    name="answer",
+    measure=ANSWER_MEASURE,
     prompt="rubric",
-    prepare=prepare_rubric,
     derived=(COMBINED_MEASURE.name,),
+    prepare=prepare_rubric,
     block="llm_judge",
-    prefix="",
     columns=("answer_id", "answer_rationale", "failure", "flags", *OVERRIDE_COLUMNS),
     build_details=build_answer_details,
 )
-SUPPORT = build_criterion(
-    "support",
-    SUPPORT_MEASURE,
+SUPPORT = SplitCriterion(
+    name="support",
+    measure=SUPPORT_MEASURE,
+    prompt="support",
+    prefix="support: ",
     prepare=prepare_support,
+    block="support",
     columns=["support", *(f"support_{name}" for name in ("rationale", "failure", *OVERRIDE_COLUMNS))],
     build_details=build_support_details,
     needs_citations=True,
-    qualify=qualify_support,
 )
 BUILT_IN_CRITERIA = {"support": SUPPORT}  # by the name that --criteria takes
 
@@ -8373,12 +8358,16 @@ def read_criteria(
 
 
 def build_own_criterion(own: OwnCriterion) -> SplitCriterion:
-    return build_criterion(
-        own.name,
-        build_own_measure(own, f"{own.name}_score", f"avg_{own.name}"),
+    return SplitCriterion(
+        name=own.name,
+        measure=build_own_measure(own, f"{own.name}_score", f"avg_{own.name}"),
         prompt=name_own_prompt(own),
+        prefix=f"{own.name}: ",
         own=own,
         prepare=lambda _, *answer: prepare_own(own, build_answer_texts(*answer)),
+        block=own.name,
+        columns=[f"{own.name}_{column}" for column in ("rationale", "failure", *OVERRIDE_COLUMNS)],
+        build_details=lambda _: {},
     )
 
 
@@ -8387,7 +8376,8 @@ def collect_taken_names() -> set[str]:
     built_in = [RUBRIC, *BUILT_IN_CRITERIA.values()]
     measures = [*flatten(SPLIT_BLOCKS.values()), *(criterion.measure for criterion in built_in)]
     columns = list_csv_header(measures, built_in)
-    names = {*SPLIT_BLOCKS, *OTHER_BLOCKS, *columns, *(criterion.block for criterion in built_in)}
+    names = {*SPLIT_BLOCKS, *columns, *(criterion.block for criterion in built_in)}
+    names |= {"measures", "slices", "run", "baseline", "comparison"}  # the other blocks
     names |= {re.sub("_(score|rationale|failure)$", "", column) for column in columns}  # of a criterion
     return names | {measure.title.lower().removesuffix(" %") for measure in measures}
 
@@ -8448,14 +8438,18 @@ def add_second_marks(system: System, criteria: Iterable[SplitCriterion], judging
         request_id = RequestId(system.title, position, criterion.name)
         answer.second_scores[criterion.name] = judging.find_second_scores(request_id)
     for name, measure in zip(judging.second_markers, list_marker_measures(judging), strict=True):
-        scores: list[float | None] = []
+        scores = []
+        n_judged = 0
         for answer in system.answers:
-            if answer.judgement:
-                known = answer.judgement.score if answer.judgement.is_certain else None
-                scores.append(answer.find_second_scores(RUBRIC).get(name, known))
-        if None not in scores:
-            given = [score for score in scores if score is not None]
-            system.means[measure.name] = Mean(compute_average(given), None, len(given))
+            judgement = answer.judgement
+            given = answer.find_second_scores(RUBRIC)
+            n_judged += judgement is not None
+            if judgement and name in given:
+                scores.append(given[name])
+            elif judgement and judgement.is_certain:
+                scores.append(judgement.score)
+        if len(scores) == n_judged:
+            system.means[measure.name] = Mean(compute_average(scores), None, len(scores))
 
 
 def add_combined_scores(system: System) -> None:
@@ -8466,38 +8460,34 @@ def add_combined_scores(system: System) -> None:
             if answer.prediction is not NO_PREDICTION:
                 evidence = evidence_score(answer.gold, answer.cited, answer.document.sentences)
             answer.scores[EVIDENCE_MEASURE.name] = evidence
-            share = normalize_score(float(score))
-            answer.scores[COMBINED_MEASURE.name] = combine_scores(share, evidence)
+            answer.scores[COMBINED_MEASURE.name] = combine_scores(normalize_score(score), evidence)
 
 
 def collect_scores(system: System) -> Scores:
-    answers = system.answers
     scores = Scores()
     for measure in flatten(system.blocks.values()):
-        column = [answer.scores.get(measure.name, np.nan) for answer in answers]
+        column = [answer.scores.get(measure.name, np.nan) for answer in system.answers]
         scores.values[measure.name] = np.array(column, np.float64)
-    has_retrieved = any(answer.prediction.retrieved_ids for answer in answers)
-    has_cited = any(answer.prediction.evidence_sentences for answer in answers)
-    has_gold = any(answer.gold for answer in answers)
-    if answers:
-        scores.not_submitted = find_not_submitted(has_retrieved, has_cited, has_gold, system.judged)
-    add_obstacles(scores, list(filter(system.find_missing, system.judged)))
+    rows = [answer.ids for answer in system.answers]
+    add_obstacles(scores, rows, system.judged, filter(system.find_missing, system.judged))
     return scores
 
 
-def find_not_submitted(
-    has_retrieved: bool, has_cited: bool, has_gold: bool, criteria: Iterable[SplitCriterion]
-) -> set[str]:
-    """Return the measures that a system has submitted nothing for. Without gold it is right to cite none."""
-    measures: list[Measure] = [] if has_retrieved else [*RETRIEVAL_MEASURES]
-    if not has_cited:
-        measures += [criterion.measure for criterion in criteria if criterion.needs_citations]
-    if has_gold and not has_cited:
-        measures += [*CITATION_MEASURES, EVIDENCE_MEASURE]
-    return {measure.name for measure in measures}
-
-
-def add_obstacles(scores: Scores, incomplete: Iterable[SplitCriterion]) -> None:
+def add_obstacles(
+    scores: Scores,
+    rows: Collection[Mapping[str, Any]],
+    judged: Iterable[Criterion],
+    incomplete: Iterable[Criterion],
+) -> None:
+    """Add what a system has submitted nothing for, by the rows of its results, and what lacks judgements."""
+    measures: list[Measure] = []
+    if not any(row.get("retrieved_top_1") for row in rows):
+        measures += RETRIEVAL_MEASURES
+    if not any(row.get("pred_sentences") for row in rows):
+        measures += [criterion.measure for criterion in judged if criterion.needs_citations]
+        if any(row.get("gold_sentences") for row in rows):  # without gold it is right to cite none
+            measures += [*CITATION_MEASURES, EVIDENCE_MEASURE]
+    scores.not_submitted = {measure.name for measure in measures}
     for criterion in incomplete:
         scores.obstacles |= dict.fromkeys(criterion.measure_names, State.MISSING_JUDGEMENTS)
     scores.obstacles |= dict.fromkeys(scores.not_submitted, State.NOT_SUBMITTED)
@@ -8511,20 +8501,21 @@ def add_obstacles(scores: Scores, incomplete: Iterable[SplitCriterion]) -> None:
 
 
 def build_results(split: Split, system: System, judging: Judging) -> dict[str, Any]:
-    """Return a system's member of the results file, without where it comes from."""
     answers = system.answers
     cited = [answer for answer in answers if F1_MEASURE.name in answer.scores]
     results: dict[str, Any] = summarize_blocks(system, system.means)
     for measure in RECALL_MEASURES.values():
         results["retrieval"][measure.name] = sum(answer.scores[measure.name] for answer in answers)
-    results["retrieval"] |= {"total": len(answers), "per_question": build_retrieval_rows(answers)}
+    results["retrieval"] |= {
+        "total": len(answers),
+        "per_question": (build_row(answer, RETRIEVAL_MEASURES, ["retrieved_top_1"]) for answer in answers),
+    }
     results["citation"] |= {
         "total_questions": len(answers),
         "questions_with_evidence": len(cited),
         **sum_scores(cited, CITATION_MEASURES),
         "per_question": (
-            build_row(answer, CITATION_MEASURES, gold_sentences=answer.gold, pred_sentences=answer.cited)
-            for answer in cited
+            build_row(answer, CITATION_MEASURES, ["gold_sentences", "pred_sentences"]) for answer in cited
         ),
     }
     for criterion in system.judged:
@@ -8539,12 +8530,6 @@ def build_results(split: Split, system: System, judging: Judging) -> dict[str, A
             n_questions = means[RETRIEVAL_MEASURES[0].name].n
             results["slices"][facet][value] = {"questions": n_questions, **summarize_blocks(system, means)}
     return results
-
-
-def build_retrieval_rows(answers: Iterable[GradedAnswer]) -> Iterator[Mapping[str, Any]]:
-    for answer in answers:
-        top_document = next(iter(answer.prediction.retrieved_ids), None)
-        yield build_row(answer, RETRIEVAL_MEASURES, retrieved_top_1=top_document)
 
 
 def summarize_blocks(system: System, means: Mapping[str, Mean]) -> dict[str, dict[str, Any]]:
@@ -8604,12 +8589,13 @@ def sum_scores(answers: Sequence[GradedAnswer], measures: Iterable[Measure]) -> 
     return sums
 
 
-def build_row(answer: GradedAnswer, measures: Iterable[Measure], **columns: Any) -> Mapping[str, Any]:
+def build_row(answer: GradedAnswer, measures: Iterable[Measure], columns: Iterable[str]) -> Mapping[str, Any]:
+    ids = answer.ids
     return {
         "question_id": answer.id,
         "gold_id": answer.gold_id,
         "gold_doc_id": answer.question.doc_id,
-        **columns,
+        **{column: ids[column] for column in columns},
         **{measure.name: answer.scores[measure.name] for measure in measures},
     }
 
@@ -8676,7 +8662,6 @@ def read_results(file: FileData, problems: list[str]) -> dict[str, Mapping[str, 
 def restore_run(
     name: str, blocks: Mapping[str, StoredBlock], file: FileData, problems: list[str]
 ) -> StoredRun:
-    """Return a system's run. Nothing but the rows of its blocks is needed."""
     rows: dict[str, dict[str, Any]] = defaultdict(dict)  # the rows of all blocks on a question, as one
     measures: list[Measure] = []
     criteria = []
@@ -8697,21 +8682,17 @@ def restore_run(
         measures += [measure for measure in known if measure.name in found]
     stored = [JsonRow(file.name, row, key=f"{name}: {question_id}") for question_id, row in rows.items()]
     scores = restore_scores(stored, measures, problems)
-    has_retrieved = any(row.get("retrieved_top_1") for row in rows.values())
-    has_cited = any(row.get("pred_sentences") for row in rows.values())
-    has_gold = any(row.get("gold_sentences") for row in rows.values())
-    scores.not_submitted = find_not_submitted(has_retrieved, has_cited, has_gold, criteria)
-    add_obstacles(scores, incomplete)
+    add_obstacles(scores, rows.values(), criteria, incomplete)
     item_keys = [(question_id, str(row.get("gold_id") or "")) for question_id, row in rows.items()]
     return StoredRun(name, item_keys, scores, measures, signatures, file.source)
 
 
-def find_criterion(block: str) -> SplitCriterion | None:
+def find_criterion(block: str) -> Criterion | None:
     """Return the criterion whose rows a block has, perhaps one of the user's own; None without one."""
     known = {criterion.block: criterion for criterion in (RUBRIC, *BUILT_IN_CRITERIA.values())}
     if block in (*known, *SPLIT_BLOCKS):
         return known.get(block)
-    return build_criterion(block, Measure(f"{block}_score", block, key=f"avg_{block}"))
+    return Criterion(name=block, measure=Measure(f"{block}_score", block, key=f"avg_{block}"), prompt="")
 
 
 def read_baseline(options: SplitOptions, problems: list[str]) -> Mapping[str, StoredRun]:
@@ -8899,9 +8880,8 @@ def read_labels(path: str, people: People, index: AnswerIndex, problems: list[st
                 continue  # it was not drawn, but is equal to one that was
             first = people.labels.setdefault(answer, {}).setdefault(rater, found)
             if first is not found:
-                what = (
-                    f"two scores by {rater or 'the same person'} for {answer.question_id} of {answer.title}"
-                )
+                whose = rater or "the same person"
+                what = f"two scores by {whose} for {answer.question_id} of {answer.title}"
                 problems.append(f"{found.place}{what}; the first: {first.place.rstrip(': ')}")
                 break
     people.remarks.append(f"Labels: {len(labels)} in {path}")
@@ -9049,16 +9029,16 @@ class LabelledAnswer(NamedTuple):
 
 def collect_labels(people: People, systems: Iterable[System]) -> list[LabelledAnswer]:
     answers = []
-    counted: set[int] = set()
+    counted: set[str] = set()
     for system in systems:
         for answer in system.answers:
             judgement = answer.judgement
             if judgement is not None and judgement is not NO_ANSWER:
                 given = people.labels.get(AnswerKey(system.title, answer.id), {})
                 human = compute_average([row.score or 0 for row in given.values()])
-                new = {rater: row.score or 0 for rater, row in given.items() if id(row) not in counted}
+                new = {rater: row.score or 0 for rater, row in given.items() if row.place not in counted}
                 answers.append(LabelledAnswer(judgement.score, answer.question.doc_id, human, new))
-                counted.update(map(id, given.values()))
+                counted.update(row.place for row in given.values())
     return answers
 
 
@@ -9073,6 +9053,7 @@ def compare_with_people(people: People, systems: Sequence[System]) -> PeopleAgre
             items.append(RatedItem("", (("document", answer.document),), [level, label]))
     exact, near, kappa = measure_ratings(items, "quadratic", (0.0, 1.0), clustered_by="documents")
     gaps = [(compute_average(list(answer.labels.values())) or 0) - answer.score for answer in labelled]
+    documents = [answer.document for answer in labelled]
     counts = Counter(item.ratings[1] for item in items)
     raters = sorted(set().union(*(answer.labels for answer in labelled)))
     ratings = [[answer.labels.get(rater) for answer in answers] for rater in raters]
@@ -9081,7 +9062,7 @@ def compare_with_people(people: People, systems: Sequence[System]) -> PeopleAgre
         labels=len(items),
         raters=len(raters),
         questions=len(labelled),
-        documents=len({answer.document for answer in labelled}),
+        documents=len(set(documents)),
         most_common_label=max(counts, key=counts.__getitem__, default=None),
         most_common_label_share=max(counts.values()) / len(items) if items else None,
         krippendorff_alpha=krippendorff_alpha([levels, *ratings], "ordinal") if items else None,
@@ -9092,9 +9073,7 @@ def compare_with_people(people: People, systems: Sequence[System]) -> PeopleAgre
             "exact_agreement": exact,
             "agreement_within_1": near,
             "weighted_kappa": kappa,
-            "people_minus_judge": measure_gaps(
-                gaps, [answer.document for answer in labelled], TOP_SCORE - min(LEVEL_SCORES.values())
-            ),
+            "people_minus_judge": measure_gaps(gaps, documents, TOP_SCORE - min(LEVEL_SCORES.values())),
             "corrected_answer_score": corrected,
         },
     )
@@ -9120,12 +9099,6 @@ def estimate_people_mean(answers: Sequence[LabelledAnswer], n_blank: int) -> tup
     ]
     interval = None if low is None or high is None else Interval(low, high)
     return Mean(estimate, interval, n_all), corrected.lambda_
-
-
-def build_people_block(people: People, system: System) -> dict[str, Any]:
-    found = compare_with_people(people, [system])
-    reasons = {"weighted_kappa": found.rates["weighted_kappa"].reason}
-    return {**people.files[-1].build_block(), **build_agreement_block(found), "ci95_reason": reasons}
 
 
 def build_agreement_block(found: PeopleAgreement | JudgeAgreement) -> dict[str, Any]:
@@ -9206,9 +9179,15 @@ def list_people_cells(name: str, compared: PeopleAgreement) -> list[Cell]:
     return [name, compared.labels, *shares, *(MeanCell(rate.value, rate.interval, 2) for rate in rates)]
 
 
+class UnequalDecision(NamedTuple):
+    system: System
+    question_id: str
+    text: str
+
+
 def find_unequal_decisions(
     systems: Iterable[System], criteria: Iterable[SplitCriterion]
-) -> list[tuple[System, GradedAnswer, str]]:
+) -> list[UnequalDecision]:
     """Return overridden answers that others gave, too, and have another score for. Not for students."""
     answers = [(system, answer) for system in systems for answer in system.answers]
     decided = set(flatten(answer.decisions for _, answer in answers))
@@ -9224,7 +9203,7 @@ def find_unequal_decisions(
                 if others and answer.find_decision(criterion):
                     what = f"the same answer (answer_id {answer_id}) keeps another score"
                     text = f"{answer.id}: {criterion.prefix}{what}: {shorten_names(others)}"
-                    decisions.append((system, answer, text))
+                    decisions.append(UnequalDecision(system, answer.id, text))
     return decisions
 
 
@@ -9333,23 +9312,22 @@ def build_label_sheet(systems: Iterable[System], n_drawn: int) -> str:
     for system in systems:
         for answer in system.answers:
             if answer.question.rubric and not is_blank(answer.prediction.answer):
-                answers[AnswerKey(system.title, answer.id)] = answer
+                draw = compute_draw(AnswerKey(system.title, answer.id), answer.gold_id)
+                answers[draw] = answer
     if not answers:
         raise UsageError("no answer is judged, so there is nothing to label: name a system with --judge")
-    names = sorted(answers, key=lambda name: compute_draw(name, answers[name].gold_id))
-    in_order = [answers[name] for name in names]
-    rows = {answer.identify(RUBRIC): build_sheet_row(answer, "") for answer in in_order[:n_drawn]}
-    others = [answer for answer in in_order[n_drawn:] if answer.identify(RUBRIC) not in rows]
+    in_order = [answers[draw] for draw in sorted(answers)]
+    rows = {answer.identify(RUBRIC): build_sheet_row(answer, []) for answer in in_order[:n_drawn]}
+    others = [answer for answer in in_order if answer.identify(RUBRIC) not in rows]
     doubtful = [answer for answer in others if describe_doubts(answer)]
     doubtful.sort(key=lambda answer: (-answer.measure_gap(RUBRIC), not answer.flags))
     for answer in doubtful[:n_drawn]:  # below the drawn ones, of which they are no sample
-        why = ", ".join(describe_doubts(answer))
-        rows.setdefault(answer.identify(RUBRIC), build_sheet_row(answer, why))
+        rows.setdefault(answer.identify(RUBRIC), build_sheet_row(answer, describe_doubts(answer)))
     first, *_ = rows.values()
     return render_csv(list(first), [list(row.values()) for row in rows.values()])
 
 
-def build_sheet_row(answer: GradedAnswer, why: str) -> dict[str, object]:
+def build_sheet_row(answer: GradedAnswer, doubts: Sequence[str]) -> dict[str, object]:
     question = answer.question
     text = answer.prediction.answer[:MAX_ANSWER_CHARS]
     if len(answer.prediction.answer) > MAX_ANSWER_CHARS:
@@ -9364,7 +9342,7 @@ def build_sheet_row(answer: GradedAnswer, why: str) -> dict[str, object]:
         **{f"level_{level}": words for level, words in zip(RUBRIC_LEVELS, levels, strict=False)},
         "score": "",
         "note": "",
-        "why": why,
+        "why": ", ".join(doubts),
     }
 
 
@@ -9381,7 +9359,7 @@ def describe_doubts(answer: GradedAnswer) -> list[str]:
 # ------------------------------------------------------------------ 14. The class and its pages
 
 # In: graded Submissions. Out: the leaderboard, the grades, and the reports on each submission, as a Part or
-# Report that the renderers of section 9 turn into text, pages and tables. Read first: build_gradebook,
+# Report that the renderers of section 9 turn into text, pages and tables. Read first: Gradebook,
 # build_leaderboard, build_split_report.
 
 # -- The class: leaderboard, grades, questions
@@ -9416,8 +9394,12 @@ class Concern(Enum):
 
 
 # The data warnings that are concerns, by their kind
-ODDITIES = dict.fromkeys((QUESTION_FORM, DOCUMENT_FORM, SENTENCE_FORM), Concern.OTHER_FORM)
-ODDITIES[BROAD] = Concern.ALL_CITED
+ODDITIES = {
+    QUESTION_FORM: Concern.OTHER_FORM,
+    DOCUMENT_FORM: Concern.OTHER_FORM,
+    SENTENCE_FORM: Concern.OTHER_FORM,
+    BROAD: Concern.ALL_CITED,
+}
 NO_SYSTEM = System("", "", InputFile("", ""), Predictions({}, [], [], []))  # of a submission without any
 
 
@@ -9427,8 +9409,7 @@ class Grade(NamedTuple):
     system: System  # NO_SYSTEM if none is graded
     measure: Measure
     judged_by: JudgedBy
-    obstacle: State | None  # that keeps it from having points
-    obstacle_text: str
+    obstacle: str  # that keeps it from having points
     n_missing: int  # judgements
     last: LastGrade
     concerns: dict[Concern, list[LinkCell]]  # as those of a gradebook
@@ -9458,18 +9439,26 @@ class Grade(NamedTuple):
                 kind = ""  # the status says it
             texts.append(": ".join(filter(None, [kind, ", ".join(notes), concern.value.advice])))
         if self.obstacle and not {Concern.UNGRADED, Concern.UNJUDGED} & self.concerns.keys():
-            texts.append(self.obstacle_text)
+            texts.append(self.obstacle)
         if not self.system.find_mean(F1_MEASURE).is_submitted:
             texts.append("no citations, which counts 0")
         return "; ".join(texts)
 
 
-class Gradebook(NamedTuple):
+class Gradebook(msgspec.Struct):
+    """A graded class. The current directory is one, too, of a single submission."""
+
+    split: Split
+    submissions: Sequence[Submission]
+    judging: Judging
+    people: People
     grades: dict[str, Grade]  # by submission
-    concerns: dict[Concern, list[LinkCell]]  # of all: whose it is, with a link, and a note
     notice: Notice  # what differs from the last run
-    medians: dict[str, Mean]  # of the means by measure
-    median: float | None  # of the points
+    concerns: dict[Concern, list[LinkCell]] = {}  # of all: whose it is, with a link, and a note
+    equal_groups: Sequence[Sequence[System]] = ()  # with the same predictions
+    unequal: Sequence[UnequalDecision] = ()
+    medians: dict[str, Mean] = {}  # of the means by measure
+    median: float | None = None  # of the points
 
 
 class BoardRow(NamedTuple):
@@ -9509,19 +9498,17 @@ def rank_submissions(submissions: Sequence[Submission]) -> tuple[Measure, list[B
     rows = {}
     for submission in submissions:
         for system in submission.systems:
-            is_judged = measure is F1_MEASURE or bool(system.scored)
-            has_all = all(system.find_mean(part).is_submitted for part in parts)
-            values[system.title] = system.find_mean(measure).value if is_judged and has_all else None
             reason = ""
+            if measure is not F1_MEASURE and not system.scored:
+                reason = "not judged"
+            elif not all(system.find_mean(part).is_submitted for part in parts):
+                reason = "no citations"
+            values[system.title] = None if reason else system.find_mean(measure).value
             if system.missing:
                 outcomes = flatten(answer.outcomes.values() for answer in system.answers)
                 n_missing = sum(isinstance(outcome, Failure) for outcome in outcomes)
                 reason = f"judgements missing: {n_missing}, e.g. "
                 reason += (system.missing[0].find_failure(RUBRIC) or NOT_JUDGED).reason
-            elif not is_judged:
-                reason = "not judged"
-            elif not has_all:
-                reason = "no citations"
             rows[system.title] = BoardRow(submission, system, None, reason)
     ranks = rank_systems(dict(sorted(values.items())))
     ranked = [rows[title]._replace(rank=rank) for title, rank in ranks.items()]
@@ -9529,32 +9516,31 @@ def rank_submissions(submissions: Sequence[Submission]) -> tuple[Measure, list[B
     return measure, ranked + [BoardRow(row, NO_SYSTEM, None, row.reasons[0]) for row in faulty]
 
 
-def build_gradebook(
-    split: Split, submissions: Sequence[Submission], people: People, grades: dict[str, Grade], notice: Notice
-) -> Gradebook:
-    """Return the grades, to each of which is added what needs attention, and that of all."""
-    systems = flatten(submission.systems for submission in submissions)
+def complete_gradebook(gradebook: Gradebook) -> None:
+    """Add what needs attention, to the gradebook and to each grade, and the medians."""
+    split = gradebook.split
+    grades = gradebook.grades
+    systems = flatten(submission.systems for submission in gradebook.submissions)
     judged = [system for system in systems if system.judged]
-    unequal = find_unequal_decisions(judged, split.criteria)
-    equal_groups = find_equal_predictions(submissions)
-    concerns: dict[Concern, list[LinkCell]] = {concern: [] for concern in Concern}
-    pages = {submission.name: submission.link_page(split) for submission in submissions}
-    for name, note in notice.cases:
+    gradebook.unequal = find_unequal_decisions(judged, split.criteria)
+    gradebook.equal_groups = find_equal_predictions(gradebook.submissions)
+    concerns = gradebook.concerns
+    concerns |= {concern: [] for concern in Concern}
+    pages = {submission.name: submission.link_page(split) for submission in gradebook.submissions}
+    for name, note in gradebook.notice.cases:
         cell = LinkCell(name, pages.get(name, ""), note)
         concerns[Concern.CHANGED].append(cell)
         if name in grades:
             grades[name].concerns[Concern.CHANGED] = [cell]
-    for submission in submissions:
-        for concern, cell in list_concerns(split, submission, equal_groups, unequal):
+    for submission in gradebook.submissions:
+        for concern, cell in list_concerns(gradebook, submission):
             grades[submission.name].concerns.setdefault(concern, []).append(cell)
             concerns[concern].append(cell)
-    concerns[Concern.REJECTED] += map(LinkCell, people.rejected)
-    medians = {}
-    for other in split.measures:
-        value = find_median(grade.system.find_mean(other).value for grade in grades.values())
-        medians[other.name] = NO_MEAN._replace(value=value)
-    median = find_median(grade.points for grade in grades.values())
-    return Gradebook(grades, concerns, notice, medians, median)
+    concerns[Concern.REJECTED] += map(LinkCell, gradebook.people.rejected)
+    for measure in split.measures:
+        value = find_median(grade.system.find_mean(measure).value for grade in grades.values())
+        gradebook.medians[measure.name] = NO_MEAN._replace(value=value)
+    gradebook.median = find_median(grade.points for grade in grades.values())
 
 
 def build_grade(
@@ -9565,21 +9551,18 @@ def build_grade(
     rivals = [system] if system.name == FINAL_SYSTEM else submission.systems
     n_missing = sum(len(rival.missing) for rival in rivals)
     n_rubrics = sum(question.rubric is not None for question in split.questions)
-    obstacle = None
-    part = ""
+    obstacle = ""
     if not submission.systems:
-        obstacle = State.NOT_GRADED
+        obstacle = State.NOT_GRADED.value
     elif measure is F1_MEASURE:
         n_missing = 0  # no judgement can change F1
     elif n_missing:
-        obstacle = State.MISSING_JUDGEMENTS
+        obstacle = State.MISSING_JUDGEMENTS.value
     elif not system.scored:
-        obstacle = State.NOT_JUDGED
+        obstacle = State.NOT_JUDGED.value
     elif limit is not None and limit < n_rubrics:
-        obstacle = State.JUDGED_IN_PART
-        part = f", {limit} of {n_rubrics} questions (--limit)"
-    text = obstacle.value + part if obstacle else ""
-    return Grade(system, measure, judged_by, obstacle, text, n_missing, submission.last, {})
+        obstacle = f"{State.JUDGED_IN_PART.value}, {limit} of {n_rubrics} questions (--limit)"
+    return Grade(system, measure, judged_by, obstacle, n_missing, submission.last, {})
 
 
 def find_median(values: Iterable[float | None]) -> float | None:
@@ -9587,13 +9570,9 @@ def find_median(values: Iterable[float | None]) -> float | None:
     return statistics.median(known) if len(known) > 1 else None
 
 
-def list_concerns(
-    split: Split,
-    submission: Submission,
-    equal_groups: Iterable[Sequence[System]],
-    unequal: Iterable[tuple[System, GradedAnswer, str]],
-) -> Iterator[tuple[Concern, LinkCell]]:
+def list_concerns(gradebook: Gradebook, submission: Submission) -> Iterator[tuple[Concern, LinkCell]]:
     """Yield what needs attention about a submission, for the box on the leaderboard and for its grade."""
+    split = gradebook.split
     page = submission.link_page(split)
     for reason in (*submission.reasons, *describe_warnings(submission.notices)):
         yield Concern.UNGRADED, LinkCell(submission.name, page, cut_text(reason))
@@ -9601,21 +9580,22 @@ def list_concerns(
         if "\\" in name:  # of `show_name`
             yield Concern.ESCAPED, LinkCell(submission.name, page, name)
     for system in submission.systems:
-        yield from list_system_concerns(split, submission, system, equal_groups)
+        yield from list_system_concerns(gradebook, submission, system)
     names = [system.name for system in submission.systems]
     if len(names) > 1 and FINAL_SYSTEM not in names:
         yield Concern.BEST, LinkCell(submission.name, page, f"best of {len(names)} systems")
-    for system, answer, text in unequal:
-        if system.submission == submission.name:
-            page = submission.link_page(split, answer.id)
-            yield Concern.UNEQUAL, LinkCell(submission.name, page, text)
+    for decision in gradebook.unequal:
+        if decision.system.submission == submission.name:
+            link = submission.link_page(split, decision.question_id)
+            yield Concern.UNEQUAL, LinkCell(submission.name, link, decision.text)
     for name in find_files_beside(split, submission):
         yield Concern.BESIDE, LinkCell(submission.name, page, name)
 
 
 def list_system_concerns(
-    split: Split, submission: Submission, system: System, equal_groups: Iterable[Sequence[System]]
+    gradebook: Gradebook, submission: Submission, system: System
 ) -> Iterator[tuple[Concern, LinkCell]]:
+    split = gradebook.split
     page = submission.link_page(split)
     title = system.title if len(submission.systems) > 1 else submission.name
     for oddity in system.oddities:
@@ -9638,7 +9618,7 @@ def list_system_concerns(
     for answer, criterion in system.disputed:
         note = f"{criterion.prefix}{answer.id} ({criterion.describe_marks(answer)})"
         yield Concern.DISPUTED, LinkCell(title, submission.link_page(split, answer.id), note)
-    for group in equal_groups:
+    for group in gradebook.equal_groups:
         others = [other.title for other in group if other is not system]
         if len(others) < len(group):
             yield Concern.EQUAL, LinkCell(title, page, shorten_names(others))
@@ -9663,26 +9643,26 @@ def narrow_attention(attention: Part) -> Part:
     return attention._replace(rows=(), lines=lines)
 
 
-def build_leaderboard(
-    split: Split, submissions: Sequence[Submission], judging: Judging, people: People, gradebook: Gradebook
-) -> Report:
+def build_leaderboard(gradebook: Gradebook) -> Report:
+    split = gradebook.split
+    submissions = gradebook.submissions
     measure, rows = rank_submissions(submissions)
     systems = [row.system for row in rows if row.system is not NO_SYSTEM]
     more_measures = [criterion.measure for criterion in split.criteria if criterion is not RUBRIC]
-    measures = [*LEADERBOARD_MEASURES, *more_measures, *list_marker_measures(judging)]
+    measures = [*LEADERBOARD_MEASURES, *more_measures, *list_marker_measures(gradebook.judging)]
     board = build_board(split, rows, measures, measure)
-    remarks = [f"Ranked by: {measure.title}", *describe_certainty(systems, measures), *list_origins(systems)]
+    remarks = [f"Ranked by: {measure.title}", *describe_certainty(systems, measures)]
     lines = describe_warnings(split.warnings)
     for submission in submissions:
         lines += prefix_lines(submission.name, describe_warnings(submission.warnings))
     parts = [
         build_attention_part(gradebook.concerns),
         board._replace(lines=remarks),
-        build_people_part(people, systems),
+        build_people_part(gradebook.people, systems),
         build_judges_part(split.criteria, list_answers(systems)),
-        build_question_part(split, gradebook),
+        build_question_part(gradebook),
         Part("Data warnings", lines=lines, place="folded"),
-        build_origins_part(split, [split.file, *people.files]),
+        build_origins_part(split, [split.file, *gradebook.people.files]),
     ]
     csv_rows = [build_board_csv_row(row, measures) for row in rows]
     n_graded = sum(bool(submission.systems) for submission in submissions)
@@ -9693,7 +9673,7 @@ def build_leaderboard(
         parts,
         header=list(csv_rows[0]),
         rows=lambda: [list(cells.values()) for cells in csv_rows],
-        facts=build_run_facts(split, systems, judging)
+        facts=build_run_facts(gradebook, systems)
         | {"Submissions": counts, "Median of the class": median, "Data warnings": str(len(lines))},
     )
 
@@ -9703,8 +9683,7 @@ def build_board(split: Split, rows: Sequence[BoardRow], measures: Sequence[Measu
     for row in rows:
         rank: Cell = "n/a" if row.rank is None else row.rank
         name = LinkCell(row.submission.name, row.submission.link_page(split))
-        status = "graded" if row.system.answers else State.NOT_GRADED.value
-        named.append(([rank, name, row.system.name, status], row.system.means))
+        named.append(([rank, name, row.system.name, describe_status(row.system)], row.system.means))
     header = ["Rank", "Submission", "System", "Status"]
     # Only the measure that ranks has intervals: with all of them the table is wider than a window
     board = build_means_part("Leaderboard", header, named, measures, n_names=3, widest=widest)
@@ -9727,8 +9706,8 @@ def build_board(split: Split, rows: Sequence[BoardRow], measures: Sequence[Measu
 def build_board_csv_row(row: BoardRow, measures: Iterable[Measure]) -> dict[str, object]:
     low, high = row.system.find_mean(COMBINED_MEASURE).interval or (None, None)
     cells: dict[str, object] = {"rank": row.rank, "submission": row.submission.name}
-    status = "graded" if row.system.answers else State.NOT_GRADED.value
-    cells |= {"system": row.system.name, "status": status, "combined": None, "low": low, "high": high}
+    cells |= {"system": row.system.name, "status": describe_status(row.system)}
+    cells |= {"combined": None, "low": low, "high": high}
     for measure in measures:
         name = measure.name if measure in RETRIEVAL_MEASURES else measure.title.lower()
         cells[name] = row.system.find_mean(measure).value
@@ -9736,6 +9715,10 @@ def build_board_csv_row(row: BoardRow, measures: Iterable[Measure]) -> dict[str,
         cells[title.lower()] = len(getattr(row.system, COUNTS[title]))
     cells |= {"warnings": len(row.submission.warnings), "reason": row.reason}
     return cells | {"provenance": "; ".join(row.system.origins)}
+
+
+def describe_status(system: System) -> str:
+    return "graded" if system.answers else State.NOT_GRADED.value
 
 
 def list_marker_measures(judging: Judging) -> list[Measure]:
@@ -9756,26 +9739,24 @@ def choose_system(submission: Submission, measure: Measure) -> System:
     return next((system for system in submission.systems if system.name == FINAL_SYSTEM), best)
 
 
-def list_grades(
-    split: Split, submissions: Sequence[Submission], gradebook: Gradebook, *, has_pages: bool
-) -> Iterator[dict[str, object]]:
-    for submission in sorted(submissions, key=lambda row: (row.name.casefold(), row.name)):
+def list_grades(gradebook: Gradebook, *, has_pages: bool) -> Iterator[dict[str, object]]:
+    for submission in sorted(gradebook.submissions, key=lambda row: (row.name.casefold(), row.name)):
         grade = gradebook.grades[submission.name]
         yield {
             "submission": submission.name,
             "points": grade.points,
             "previous": next((points for points in grade.history if points != grade.points), None),
             "system": grade.system.name,
-            "status": "graded" if submission.systems else State.NOT_GRADED.value,
+            "status": describe_status(grade.system),
             "reason": grade.reason,
             "flagged": sum(len(system.flagged) for system in submission.systems),
             "judges_differ": sum(len(system.disputed) for system in submission.systems),
             "decisions": sum(len(answer.decisions) for answer in grade.system.answers),
-            "page": submission.name_page(split) if has_pages else "",
+            "page": submission.name_page(gradebook.split) if has_pages else "",
         }
 
 
-def build_question_part(split: Split, gradebook: Gradebook) -> Part:
+def build_question_part(gradebook: Gradebook) -> Part:
     """Return how the class did on each question: those that good students fail come first."""
     systems = [grade.system for grade in gradebook.grades.values() if grade.system.scored]
     part = Part("Questions", place="folded", main_columns=("Question", "Mean", "Correlation"))
@@ -9784,7 +9765,7 @@ def build_question_part(split: Split, gradebook: Gradebook) -> Part:
     scores = np.array([[answer.score for answer in system.answers] for system in systems], np.float64)
     counts = np.sum(~np.isnan(scores), axis=1)
     rows: list[tuple[float, list[Cell]]] = []
-    for question, column in zip(split.questions, scores.T, strict=True):
+    for question, column in zip(gradebook.split.questions, scores.T, strict=True):
         is_known = ~np.isnan(column) & (counts > 1)  # those with another question to compare with
         own = column[is_known]
         if len(own):
@@ -9845,7 +9826,6 @@ def find_basis(grade: Grade) -> dict[str, dict[str, str]]:
     return basis
 
 
-@functools.lru_cache(10_000)  # the same gold for each submission
 def hash_texts(*texts: str) -> str:
     return hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
@@ -9853,7 +9833,7 @@ def hash_texts(*texts: str) -> str:
 def explain_change(grade: Grade) -> dict[str, str]:
     """Return why points differ from the last ones: each kind of reason, also with its questions."""
     if grade.points is None:
-        return {grade.obstacle_text: grade.obstacle_text}
+        return {grade.obstacle: grade.obstacle}
     reasons = {}
     seen: set[str] = set()
     for kind, now in find_basis(grade).items():
@@ -9951,19 +9931,18 @@ def add_last_grades(split: Split, submissions: Sequence[Submission], last: LastG
     return withdrawn
 
 
-def build_gradebook_document(
-    split: Split, submissions: Sequence[Submission], gradebook: Gradebook, last: LastGradebook, judge: str
-) -> dict[str, Any]:
+def build_gradebook_document(gradebook: Gradebook, last: LastGradebook, judge: str) -> dict[str, Any]:
+    split = gradebook.split
     grades: dict[str, Any] = {}
     judged = set()
-    for submission in submissions:
+    for submission in gradebook.submissions:
         grade = gradebook.grades[submission.name]
         judged |= {criterion.name for criterion in flatten(system.judged for system in submission.systems)}
         was_graded = submission.systems or submission.last.folder
         grades[submission.name] = {
             "folder": make_relative(submission.path) if was_graded else "",
             "points": grade.points,
-            "obstacle": grade.obstacle_text,
+            "obstacle": grade.obstacle,
             "history": grade.history,
             "basis": submission.last.basis if grade.points is None else find_basis(grade),
         }
@@ -9995,7 +9974,6 @@ def render_split_text(submission: Submission, split: Split) -> str:
     if len(systems) > 1:
         pairs = build_comparison_part(submission.differences)
         lines = ["", *describe_certainty(systems, split.measures, submission.differences)]
-        lines += list_origins(systems)
         blocks += [
             render_text([build_systems_part("System comparison", systems, split.measures, lines)]),
             "\n--- PAIRED DIFFERENCES (sign flips over documents, Holm over the pairs of a measure) ---",
@@ -10006,7 +9984,6 @@ def render_split_text(submission: Submission, split: Split) -> str:
 
 
 def render_system(system: System) -> str:
-    """Return one system's blocks, as the course defines them."""
     answers = system.answers
     lines = [
         render_title(escape_console(f"Evaluating: {system.file.file}")),
@@ -10058,7 +10035,6 @@ def format_mean(system: System, measure: Measure, digits: int) -> str:
 
 
 def describe_scored(system: System) -> list[str]:
-    """Return how many questions the averages are of, unless it is all."""
     n_questions = sum(answer.question.rubric is not None for answer in system.answers)
     n_scored = system.find_mean(ANSWER_MEASURE).n
     if not system.is_judged or n_scored == n_questions:
@@ -10107,7 +10083,7 @@ def warn_about_missing(system: System, criteria: Iterable[SplitCriterion]) -> li
 def describe_certainty(
     systems: Sequence[System], measures: Iterable[Measure], differences: Iterable[Difference] = ()
 ) -> list[str]:
-    """Return what the intervals of a table rest on, and whether any difference can be significant."""
+    """Return what the scores of a table rest on, and whether any difference can be significant."""
     if not systems:
         return []
     n_documents = systems[0].means[RETRIEVAL_MEASURES[0].name].n_clusters
@@ -10126,11 +10102,7 @@ def describe_certainty(
     n_pairs = min(n_tested.values(), default=0)
     if n_pairs * 2.0 ** (1 - n_documents) > MAX_P:  # times the smallest possible p
         lines.append(f"No difference can be significant: too few documents ({n_documents}).")
-    return lines
-
-
-def list_origins(systems: Iterable[System]) -> list[str]:
-    return list(dict.fromkeys(flatten(system.origins for system in systems)))
+    return [*lines, *dict.fromkeys(flatten(system.origins for system in systems))]
 
 
 def build_systems_part(
@@ -10173,19 +10145,12 @@ def build_empty_report(split: Split, submission: Submission) -> Report:
     return Report(title, [part], header=list_csv_header(split.measures, split.criteria, split.further))
 
 
-def build_split_report(
-    split: Split,
-    submission: Submission,
-    judging: Judging,
-    people: People,
-    gradebook: Gradebook,
-    changes: Part,
-) -> Report:
-    """Return the report on one submission, for its authors, or on the systems of the current directory."""
+def build_split_report(gradebook: Gradebook, submission: Submission, changes: Part) -> Report:
+    split = gradebook.split
     systems = submission.systems
     n_evidence = sum(bool(question.evidence_sentences) for question in split.questions)
     remarks = [f"Questions: {len(split.questions)}, with gold evidence (precision, recall, F1): {n_evidence}"]
-    remarks += [*describe_certainty(systems, split.measures, submission.differences), *list_origins(systems)]
+    remarks += describe_certainty(systems, split.measures, submission.differences)
     cases: list[str] = []
     for system in systems:
         remarks += prefix_lines(system.name, describe_scored(system))
@@ -10199,15 +10164,14 @@ def build_split_report(
     ]
     lines = list_page_warnings(split, submission)
     if submission.name:
-        first = list_first_parts(split, submission, gradebook)
-        lines = [line for line in lines if line not in first[0].lines]  # which has the mistaken IDs
-        parts = [*first, *parts]
+        parts = [*list_first_parts(gradebook, submission), *parts]
     else:
         lines += describe_warnings(split.warnings)
+        files = [system.file for system in systems]
         parts += [
-            build_people_part(people, systems),
+            build_people_part(gradebook.people, systems),
             build_judges_part(split.criteria, list_answers(systems)),
-            build_origins_part(split, [split.file, *[system.file for system in systems], *people.files]),
+            build_origins_part(split, [split.file, *files, *gradebook.people.files]),
         ]
     return Report(
         ": ".join(filter(None, [f"Evaluation of the {split.name} split", submission.name])),
@@ -10216,12 +10180,19 @@ def build_split_report(
         header=list_csv_header(split.measures, split.criteria, split.further),
         rows=lambda: list_csv_rows(split, systems),
         distributions=find_distributions(systems),
-        facts=build_run_facts(split, systems, judging) | {"Warnings": str(len(lines))},
+        facts=build_run_facts(gradebook, systems) | {"Warnings": str(len(lines))},
     )
 
 
+def is_about_form(warning: WarningRecord) -> bool:
+    return ODDITIES.get(warning.kind) is Concern.OTHER_FORM
+
+
 def list_page_warnings(split: Split, submission: Submission) -> list[str]:
-    lines = [*prefix_lines("not graded", submission.reasons), *describe_warnings(submission.warnings)]
+    warnings = submission.warnings
+    if submission.name:  # its page begins with the IDs in another form
+        warnings = list(itertools.filterfalse(is_about_form, warnings))
+    lines = [*prefix_lines("not graded", submission.reasons), *describe_warnings(warnings)]
     lines += prefix_lines("a file beside, not graded", find_files_beside(split, submission))
     for system in submission.systems:
         lines += describe_warnings(warn_about_missing(system, split.criteria))
@@ -10239,16 +10210,13 @@ def find_distributions(systems: Iterable[System]) -> dict[str, Distribution]:
     return distributions
 
 
-def list_first_parts(split: Split, submission: Submission, gradebook: Gradebook) -> list[Part]:
+def list_first_parts(gradebook: Gradebook, submission: Submission) -> list[Part]:
     """Return what a student's page shows first: wrong IDs, which explain the grade; the grade; appeals."""
     grade = gradebook.grades[submission.name]
     system = grade.system
     measure = grade.measure
-    forms = []
-    for own in submission.systems:
-        oddities = [oddity for oddity in own.oddities if ODDITIES.get(oddity.kind) is Concern.OTHER_FORM]
-        forms += describe_warnings(list_warnings(own.file.file, oddities))
-    points = f"not final: {grade.obstacle_text}"
+    forms = describe_warnings(filter(is_about_form, submission.warnings))
+    points = f"not final: {grade.obstacle}"
     if grade.n_missing:
         points = f"not final: {grade.n_missing} judgement{'s' * (grade.n_missing > 1)} missing"
     elif grade.points is not None:
@@ -10264,7 +10232,7 @@ def list_first_parts(split: Split, submission: Submission, gradebook: Gradebook)
     if gradebook.median is not None and grade.points is not None:  # else the mean is of other questions
         rows.append((["median of the class"], gradebook.medians))
     made_of = build_means_part(f"Your grade: {points}", ["Mean"], rows, shown)
-    path = os.path.join(split.root, APPEAL_FILE.format(split=split.name))
+    path = os.path.join(gradebook.split.root, APPEAL_FILE.format(split=gradebook.split.name))
     text = read_file(path, []).text if os.path.isfile(path) else ""
     appeal = [line for line in map(str.strip, text.splitlines()) if line]
     appeal.append("Name the question and the answer ID, which is at the end of each answer below.")
@@ -10275,15 +10243,15 @@ def list_first_parts(split: Split, submission: Submission, gradebook: Gradebook)
     ]
 
 
-def build_run_facts(split: Split, systems: Sequence[System], judging: Judging) -> dict[str, str]:
+def build_run_facts(gradebook: Gradebook, systems: Sequence[System]) -> dict[str, str]:
     judgements = [answer.judgement for answer in list_answers(systems)]
     replies = [judgement.reply for judgement in judgements if judgement and judgement.reply]
     newest = max((str(reply.time or "") for reply in replies), default="")
     return {
-        "Split": split.name,
-        "Judge": judging.model or "none",
+        "Split": gradebook.split.name,
+        "Judge": gradebook.judging.model or "none",
         "Newest judgement": f"{newest[:16].replace('T', ' ')} UTC" if newest else "none",
-        "Questions": str(len(split.questions)),
+        "Questions": str(len(gradebook.split.questions)),
         "Systems": str(len(systems)),
     }
 
@@ -10395,7 +10363,9 @@ def build_answer_facts(system: System, answer: GradedAnswer) -> dict[str, str]:
             facts[CITATION_KINDS[kind]] = shorten_names(names)
     for criterion in system.judged_beside:
         outcome = answer.outcomes.get(criterion.name)
-        remark = criterion.qualify(answer) if outcome and not isinstance(outcome, Failure) else ""
+        remark = ""
+        if criterion.needs_citations and outcome and not isinstance(outcome, Failure):
+            remark = qualify_citations(answer, outcome.score)
         facts[criterion.measure.title] = criterion.describe(outcome, remark)
     shown = []
     for measure in (*CITATION_MEASURES, *JUDGE_MEASURES) if has_citations else (ANSWER_MEASURE,):
@@ -10425,19 +10395,17 @@ def list_rubric_lines(question: Question, answers: Mapping[str, GradedAnswer]) -
 def list_document_lines(
     question: Question, answers: Mapping[str, GradedAnswer], document: Document, shows_whole: bool
 ) -> list[Line]:
-    """Return the gold document's sentences, marked as gold and with the systems that cited them."""
     if document.sentences is None:
         if document.state != "plain":
             return [Line("", f"The document is {document.state}: its sentences cannot be shown.")]
         text = document.text if shows_whole else document.text[:EXCERPT_CHARS]
         return [Line("", text if text == document.text else f"{text} …")]
     lines: list[Line] = []
-    cited = {system: set(answer.prediction.evidence_sentences) for system, answer in answers.items()}
     for name, text in document.sentences.items():
         is_gold = name in question.evidence_sentences
         badges: dict[str, float | None] = {"gold": None} if is_gold else {}
-        for system, names in cited.items():
-            if name in names:
+        for system, answer in answers.items():
+            if name in answer.prediction.evidence_sentences:
                 badges[f"cited by {system}"] = None
         if badges or shows_whole:
             lines.append(Line(name, text, badges, is_marked=is_gold))
