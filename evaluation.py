@@ -10613,8 +10613,9 @@ class Configuration(msgspec.Struct):
 
 def score_exact(answer: GradedItem, options: AnswerOptions) -> float:
     item = answer.item
-    is_answered = item.prediction.strip() != ""  # a gold answer may have nothing but punctuation
-    return float(is_answered and exact_match(item.accepted, item.prediction, options.normalize))
+    if is_blank(item.prediction):  # a gold answer may have nothing but punctuation
+        return 0.0
+    return float(exact_match(item.accepted, item.prediction, options.normalize))
 
 
 def score_keyword(answer: GradedItem, options: AnswerOptions, miss: float = 0.0) -> float:
@@ -10730,7 +10731,7 @@ def measure_item(item: Item, has_sources: bool) -> dict[str, float]:
 
 def compare_embeddings(answers: Iterable[GradedItem], model: Any) -> None:
     """Fill in the cosine of each answer and its best gold answer, at least 0; 0 if it is blank."""
-    written = [answer for answer in answers if answer.item.prediction.strip()]
+    written = [answer for answer in answers if not is_blank(answer.item.prediction)]
     if not written:
         return
     texts = dict.fromkeys(flatten((answer.item.prediction, *answer.item.accepted) for answer in written))
@@ -13832,6 +13833,8 @@ def parse_command(argv: Iterable[str]) -> Command:
     check_needs(options)
     if isinstance(options, (InputOptions, GenerateOptions)):
         check_split(options, arguments)
+    for path in options.files if isinstance(options, AnswerOptions) else ():
+        check_source(path, may_be_file=True)
     return command_type(options)
 
 
@@ -13941,9 +13944,20 @@ def check_split(options: InputOptions | GenerateOptions, arguments: Sequence[str
         raise UsageError(f"{text} was read as the value of an option: name the split first")
     if isinstance(options, CheckOptions) and (options.submissions or glob.glob(f"{split}*")):
         return  # predictions can be checked without the questions
-    # A usual split may have its questions in the program's own folder; `generate` takes any file
-    if find_home() if is_split(split) else isinstance(options, InputOptions):
-        raise UsageError(f"no questions of {split}{advise_on_split(split)}")
+    check_source(split, may_be_file=isinstance(options, GenerateOptions))
+
+
+def check_source(name: str, *, may_be_file: bool) -> None:
+    """Raise UsageError if a name is a split's, or most like one, and its questions are not here."""
+    if is_split(name):
+        is_lacking = find_home() != ""  # a usual split, with questions in the program's own folder
+    elif may_be_file:
+        is_file = os.path.lexists(name) or Path(name).suffix != ""
+        is_lacking = not is_file and suggest(name, find_splits()) != ""
+    else:
+        is_lacking = True
+    if is_lacking:
+        raise UsageError(f"no questions of {name}{advise_on_split(name)}")
 
 
 def suggest(name: str, known: Iterable[str], today: Mapping[str, str] = MappingProxyType({})) -> str:
