@@ -10546,8 +10546,18 @@ HYBRID_REJECTS = 0.5  # one below it is wrong
 SAME_AS_GOLD = Judgement(1, "The same as a gold answer.", is_certain=True)
 USUAL_JUDGE_TOP = 5  # files that are judged if there are more
 DEFAULT_METHODS = ("exact", "keyword", "f1")
-TUNING_OPTIONS = ("threshold", "validation", "embedding_model")
-SETUP_OPTIONS = ("methods", "protocol", "normalize", *TUNING_OPTIONS, "judge_top", "repeats")
+SETUP_OPTIONS = (
+    *(
+        "methods",
+        "protocol",
+        "normalize",
+        "threshold",
+        "validation",
+        "embedding_model",
+        "judge_top",
+        "repeats",
+    ),
+)
 COLUMN_FIELDS = ("rows", "system", *(name for name in Item.__struct_fields__ if name != "extra"))
 ANSWER_COLUMNS = (  # of each answer, in results and CSV
     *("id", "category", "input", "gold", "prediction", "correct", "reasoning", "decision_method", "failure"),
@@ -10559,6 +10569,7 @@ class GradedItem(Judged):
 
     item: Item
     similarity: float = 0.0  # to the best gold answer
+    is_similar: bool = False  # whether it reaches the threshold of semantic_dynamic
     is_tuned: bool = False  # whether a threshold was chosen on it
     place: int = 0  # in the table of all configurations
     is_right: bool | None = None  # by the judge's verdict or, where none is asked, a method's
@@ -10569,7 +10580,7 @@ class GradedItem(Judged):
         return any(isinstance(outcome, Failure) for outcome in self.outcomes.values())
 
     @property
-    def question(self) -> str:
+    def topic(self) -> str:  # what answers to one question share
         return self.item.question or self.item.id
 
     @property
@@ -10578,7 +10589,7 @@ class GradedItem(Judged):
 
     @property
     def cluster(self) -> Hashable:
-        return tuple(self.item.expected_sources) or fold_text(self.question)
+        return tuple(self.item.expected_sources) or fold_text(self.topic)
 
     @property
     def id(self) -> str:
@@ -10603,6 +10614,10 @@ class Configuration(msgspec.Struct):
     means: dict[str, Mean] = {}
     categories: dict[str, dict[str, Mean]] = {}  # the means of each
     results: dict[str, Any] = {}
+
+    @property
+    def item_keys(self) -> list[ItemKey]:
+        return number_copies((answer.item.question, answer.gold) for answer in self.answers)
 
     def list_scores(self, name: str) -> list[float]:
         return [answer.scores[name] for answer in self.answers if name in answer.scores]
@@ -10698,7 +10713,7 @@ METHODS: Mapping[str, Method] = {
     ),
     "semantic_dynamic": Method(
         "1 if it reaches the one that agrees best with people (sentence-transformers)",
-        lambda answer, options: float(answer.similarity >= options.dynamic_threshold),
+        lambda answer, _options: float(answer.is_similar),
         decides=True,
         needs_similarity=True,
     ),
@@ -10773,31 +10788,33 @@ class Tuning(Classification, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def choose_threshold(answers: Sequence[GradedItem], options: AnswerOptions) -> Tuning:
-    """Choose the best of SEMANTIC_THRESHOLDS for all files on a part of their questions, and mark these.
+    """Choose the best of SEMANTIC_THRESHOLDS for all files on a part of their questions, and apply it.
 
     A hash chooses the part: of the questions with answers that a person judged or, without any, of all. Of
     equally good thresholds the lowest counts. The figures are of the other questions.
     """
     labelled = [answer for answer in answers if answer.item.label is not None]
-    questions = sorted({answer.question for answer in labelled or answers}, key=hash_json)
-    chosen = set(questions[: math.ceil(options.validation * len(questions))])
-    tuned: list[GradedItem] = []
-    others: list[GradedItem] = []
-    for answer in labelled or answers:
-        answer.is_tuned = answer.question in chosen
-        (tuned if answer.is_tuned else others).append(answer)
+    candidates = labelled or answers
+    topics = sorted({answer.topic for answer in candidates}, key=hash_json)
+    chosen = set(topics[: math.ceil(options.validation * len(topics))])
+    for answer in candidates:
+        answer.is_tuned = answer.topic in chosen
+    tuned = [answer for answer in candidates if answer.is_tuned]
+    others = [answer for answer in labelled if not answer.is_tuned]
     figure = options.tune_by or ("f1" if any(answer.item.label for answer in tuned) else "accuracy")
     tried = {threshold: try_threshold(threshold, tuned) for threshold in SEMANTIC_THRESHOLDS}
     best = max(tried, key=lambda threshold: getattr(tried[threshold], figure) or 0.0)
-    reason = ("" if others else "no other rows") if labelled else "no person's labels"
+    for answer in answers:
+        answer.is_similar = answer.similarity >= best
+    reason = "" if others else "no other rows"
     return Tuning(
-        *msgspec.structs.astuple(try_threshold(best, others if labelled else [])),
+        *msgspec.structs.astuple(try_threshold(best, others)),
         threshold=best,
         criterion=figure,
         proxy=not labelled,
         rows=len(tuned),
-        other_rows=len(others),
-        figures_reason=reason,
+        other_rows=len(candidates) - len(tuned),
+        figures_reason=reason if labelled else "no person's labels",
     )
 
 
@@ -10894,8 +10911,7 @@ class GradeItems(Command):
         places: dict[ItemKey, int] = {}
         clusters: list[Hashable] = []
         for configuration in self.configurations:
-            item_keys = number_copies((answer.item.question, answer.gold) for answer in configuration.answers)
-            for item_key, answer in zip(item_keys, configuration.answers, strict=True):
+            for item_key, answer in zip(configuration.item_keys, configuration.answers, strict=True):
                 answer.place = places.setdefault(item_key, len(places))
                 if answer.place == len(clusters):
                     clusters.append(answer.cluster)  # the first answer says which
@@ -10989,8 +11005,8 @@ class AnswerOptions(JudgeOptions, GateOptions, StudyOptions):
         type=functools.partial(parse_pair, COLUMN_FIELDS, "FIELD=NAME"),
         metavar="FIELD=NAME",
     )
-    methods: Sequence[str] = option(
-        (), "as below (default: exact keyword f1)", "--method", nargs="+", choices=METHODS
+    given_methods: Sequence[str] | None = option(
+        None, "as below (default: exact keyword f1)", "--method", nargs="+", choices=METHODS
     )
     criteria: Sequence[CriterionValue] = option(
         (), "judge by your own: polite='Is it polite?', or a file", nargs="+", metavar="VALUE"
@@ -10999,7 +11015,12 @@ class AnswerOptions(JudgeOptions, GateOptions, StudyOptions):
     threshold: float = option(0.75, "of semantic_fixed (default: 0.75)", type=parse_similarity, metavar="X")
     out: str | None = option(None, "the folder for the results (default: that of the answers)", metavar="DIR")
     overwrite: bool = option(False, "replace results that exist already", "--overwrite", "--force")
-    dynamic_threshold: float = 0.0  # that was chosen for semantic_dynamic
+
+    @property
+    def methods(self) -> list[str]:
+        """Return the methods, each once. By default none with criteria, which are then judged alone."""
+        default = () if self.criteria else DEFAULT_METHODS
+        return list(dict.fromkeys(default if self.given_methods is None else self.given_methods))
 
 
 def explain_answers() -> str:
@@ -11034,6 +11055,8 @@ class GradeAnswers(GradeItems):
     function_workers = 1
     choice = ""  # which of the files are judged, in words; "" for all
     generators: Sequence[str] = ()
+    model = DEFAULT_JUDGE_MODEL
+    suffix = ""  # of the names of files by another judge
     judge_notes: Sequence[Message] = ()
     tuning: Tuning | None = None  # of semantic_dynamic
     imperfect: Sequence[str] = ()  # scores of gold answers that were graded as answers
@@ -11047,48 +11070,30 @@ class GradeAnswers(GradeItems):
         return os.path.join(self.folder, f"{name}_judgements.jsonl")
 
     def read(self) -> None:
-        options = self.options
         problems: list[str] = []
-        self.needs_judge = bool(options.criteria) and not options.methods
-        self.choose_criteria(problems)
-        self.configurations = read_configurations(options, self.sources, problems)
+        self.choose_measures(problems)
+        self.configurations = read_configurations(self.options, self.sources, problems)
         if self.criteria:
-            self.judge_notes = self.choose_judge()
-        self.model = options.judge_model or DEFAULT_JUDGE_MODEL
-        has_other_judge = self.criteria and self.model != DEFAULT_JUDGE_MODEL
-        self.suffix = JUDGE_SUFFIX + name_for_file(self.model) if has_other_judge else ""
-        self.compared = [Measure(name, name, explanation=METHODS[name].explanation) for name in self.unjudged]
-        self.compared += [criterion.measure for criterion in (self.protocol, *self.own_criteria)]
-        self.compared += map(build_function_measure, self.functions)
-        derived = [Measure(name, name) for name in self.protocol.derived]
-        self.measures = [*self.compared, *derived, *OPTIONAL_MEASURES]
-        check_thresholds(options, self.names, self.measures)
-        if options.baseline:
-            self.earlier_run = read_stored_answers(read_file(options.baseline, problems), problems)
-        if problems:
-            raise InputError(problems)
+            self.choose_judge()  # of whom the answers say who gave them
         self.prepare_gate()
         self.setup = self.build_setup()
         if not self.sources:
-            self.check_results()
+            self.check_results()  # before the embedding model is loaded
         self.score_without_judge()
-        self.choose_judged()
-        self.warn_about_lacking_questions()
+        self.choose_judged()  # by these scores
 
-    def choose_criteria(self, problems: list[str]) -> None:
-        """Choose the methods that need no judge, and what is judged. Raises UsageError."""
+    def choose_measures(self, problems: list[str]) -> None:
+        """Choose the methods that need no judge, what is judged, and all measures. Raises UsageError."""
         options = self.options
-        has_others = options.criteria or self.functions
-        if not (options.methods or has_others or self.sources):
-            options.methods = DEFAULT_METHODS
-        options.methods = list(dict.fromkeys(options.methods))
-        self.unjudged = [name for name in options.methods if METHODS[name].score]
-        judged = [name for name in options.methods if not METHODS[name].score]
+        methods = options.methods
+        self.needs_judge = bool(options.criteria) and not methods
+        self.unjudged = [name for name in methods if METHODS[name].score]
+        judged = [name for name in methods if not METHODS[name].score]
         # What chooses the best of many files
         self.rankers = [*self.unjudged, *(["similarity"] if "hybrid" in judged else [])]
         if options.judge_top and not self.rankers:
             self.rankers = ["exact"]
-        if not (options.methods or has_others):
+        if not (methods or options.criteria or self.functions):
             raise ValueError("there is nothing to measure: name methods, criteria or measures")
         if len(judged) > 1:
             raise UsageError("--method hybrid and llm_judge exclude each other")
@@ -11103,9 +11108,14 @@ class GradeAnswers(GradeItems):
         own = read_own_criteria(options.criteria, "", taken.union(self.functions), problems)
         self.own_criteria = list(map(build_item_criterion, own))
         self.criteria = [self.protocol, *self.own_criteria] if judged else self.own_criteria
+        self.compared = [Measure(name, name, explanation=METHODS[name].explanation) for name in self.unjudged]
+        self.compared += [criterion.measure for criterion in (self.protocol, *self.own_criteria)]
+        self.compared += map(build_function_measure, self.functions)
+        derived = [Measure(name, name) for name in self.protocol.derived]
+        self.measures = [*self.compared, *derived, *OPTIONAL_MEASURES]
 
-    def choose_judge(self) -> list[Message]:
-        """Choose a judge of another family than the generators, if that is asked for. Return notes on it."""
+    def choose_judge(self) -> None:
+        """Choose the judge, if that is asked for of another family than the generators. Keep notes on it."""
         options = self.options
         models = {options.generator, *[format_plain(answer.item.model) for answer in self.answers]}
         self.generators = sorted(map(cut_text, filter(None, models)))
@@ -11120,13 +11130,22 @@ class GradeAnswers(GradeItems):
             notes.append(f"The judge is {judges[0]}.")
             for generator in itertools.filterfalse(find_families, self.generators):
                 notes.append(WarningRecord(f"the family of {generator} is unknown: it may be the judge's."))
-        return [*notes, *warn_about_family(options.judge_model or DEFAULT_JUDGE_MODEL, self.generators)]
+        self.model = options.judge_model or DEFAULT_JUDGE_MODEL
+        if self.model != DEFAULT_JUDGE_MODEL:
+            self.suffix = JUDGE_SUFFIX + name_for_file(self.model)
+        self.judge_notes = [*notes, *warn_about_family(self.model, self.generators)]
 
     def prepare_gate(self) -> None:
-        """Choose what is tested against the earlier run. Raises UsageError if that is of other files."""
-        run = self.earlier_run
+        """Read the earlier run, and choose what is tested against it. Raises InputError and UsageError."""
+        path = self.options.baseline
+        check_thresholds(self.options, self.names, self.measures)
+        problems: list[str] = []
+        run = read_stored_answers(read_file(path, problems), problems) if path else None
+        if problems:
+            raise InputError(problems)
         if run and len(self.names) > 1 and run.name not in self.names:
             raise UsageError(f"--baseline: it has the results of {run.name}, which is none of the files")
+        self.earlier_run = run
         stored = run.measures if run else ()
         todays = {measure.name for measure in self.measures}
         lost = [measure for measure in stored if measure.name not in todays]
@@ -11196,11 +11215,10 @@ class GradeAnswers(GradeItems):
             compare_embeddings(self.answers, model)
         if "semantic_dynamic" in self.unjudged:
             self.tuning = choose_threshold(self.answers, self.options)
-            self.options.dynamic_threshold = self.tuning.threshold
         for configuration in self.configurations:
             has_sources = any(answer.item.sources for answer in configuration.answers)  # or none is measured
             for answer in configuration.answers:
-                for name in dict.fromkeys([*self.unjudged, *self.rankers]):
+                for name in self.rankers:  # all that need no judge
                     score = METHODS[name].score
                     if score:
                         answer.scores[name] = score(answer, self.options)
@@ -11214,7 +11232,7 @@ class GradeAnswers(GradeItems):
         limit = self.options.judge_top or USUAL_JUDGE_TOP
         n_files = len(self.configurations)
         for name in self.rankers if n_files > limit else ():
-            ranks = self.rank(name)
+            ranks = self.sort_by(name)
             last, next_one = (ranks[row.name] for row in self.configurations[limit - 1 : limit + 1])
             if last != next_one:
                 self.choice = f"best {limit} of {n_files} by {name}"
@@ -11225,20 +11243,11 @@ class GradeAnswers(GradeItems):
         for configuration in self.configurations[: limit if self.choice else n_files]:
             configuration.is_judged = True
 
-    def rank(self, name: str) -> dict[str, int | None]:
+    def sort_by(self, name: str) -> dict[str, int | None]:
         """Sort the configurations by a measure, best first, and return their ranks."""
         ranks = rank_systems({row.name: mean(row.list_scores(name)) for row in self.configurations})
         self.configurations = sorted(self.configurations, key=lambda row: ranks[row.name] or math.inf)
         return ranks
-
-    def warn_about_lacking_questions(self) -> None:
-        n_questions = self.build_table(()).items.n
-        for row in self.configurations:
-            n_lacking = n_questions - len(row.answers)
-            if n_lacking:
-                lacks = f"lacks {n_lacking} of the {n_questions} questions of all files"
-                warning = WarningRecord(f"{lacks}: its means are over the others", file=row.name)
-                row.warnings = [*row.warnings, warning]
 
     def warnings(self) -> list[Message]:
         return [*super().warnings(), *self.judge_notes]
@@ -11266,7 +11275,7 @@ class GradeAnswers(GradeItems):
         self.measured = [measure.name for measure in self.measures if measure.name in columns]
         compared = [self.protocol.name, *[measure.name for measure in self.compared]]
         self.ranked_by = next((name for name in compared if name in columns), "")
-        self.ranks = self.rank(self.ranked_by)
+        self.ranks = self.sort_by(self.ranked_by)
         self.judge_columns = self.map_judge_columns()
         for configuration in self.configurations:
             for answer in configuration.answers:
@@ -11394,8 +11403,8 @@ class GradeAnswers(GradeItems):
             judgement = answer.find_judgement(self.protocol)
             row["score"] = answer.scores.get(self.protocol.name)
             row["judge_scores"] = (judgement and judgement.scores) or None
-        if self.protocol in self.criteria and self.protocol.prompt == "quality":
-            row["faithful_to"] = "context" if answer.has_context else "reference"
+            if self.protocol.prompt == "quality":
+                row["faithful_to"] = "context" if answer.has_context else "reference"
         for name, (criterion, kind) in self.judge_columns.items():
             row[name] = JUDGED_COLUMNS[kind](answer, criterion)
         return row | {"flags": answer.flags}
@@ -11625,6 +11634,13 @@ def read_configurations(
             configuration.name = "/".join(filter(None, (configuration.file.file, configuration.system)))
         for answer in configuration.answers if options.reference_check else ():
             answer.item.prediction = answer.item.accepted[0]
+    n_questions = len(set().union(*(configuration.item_keys for configuration in configurations)))
+    for configuration in configurations:
+        n_lacking = n_questions - len(configuration.answers)
+        if n_lacking:
+            lacks = f"lacks {n_lacking} of the {n_questions} questions of all files"
+            warning = WarningRecord(f"{lacks}: its means are over the others", file=configuration.name)
+            configuration.warnings = [*configuration.warnings, warning]
     return configurations
 
 
@@ -13521,17 +13537,15 @@ def build_answer_options(
         raise TypeError(f"expected a list of names, got the string {methods!r}")
     if callable(judge) and (criteria or protocol == "quality"):
         raise ValueError("judge: a function gives one score: name a model for criteria and quality")
-    if methods is None:
-        methods = () if criteria else DEFAULT_METHODS
-    names = [check_name("method", name, METHODS) for name in methods]
-    if judge is not None and not criteria and "hybrid" not in names:
-        names.append("llm_judge")  # otherwise the judge is there for these
-    return AnswerOptions(
-        methods=names,
+    options = AnswerOptions(
+        given_methods=None if methods is None else [check_name("method", name, METHODS) for name in methods],
         protocol=check_name("protocol", protocol, ANSWER_PROMPTS),
         criteria=list_criterion_values(criteria),
         columns=[(check_name("field", field, COLUMN_FIELDS), path) for field, path in columns.items()],
     )
+    if judge is not None and not criteria and "hybrid" not in options.methods:
+        options.given_methods = [*options.methods, "llm_judge"]  # otherwise the judge is there for these
+    return options
 
 
 def check_name(what: str, name: str, known: Collection[str]) -> str:
