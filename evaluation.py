@@ -11875,7 +11875,7 @@ class Rater(msgspec.Struct):
     """A judge, or people. Once they are chosen, `rows` has only the decisions that count."""
 
     name: str
-    files: list[InputFile] = []
+    files: dict[InputFile, None] = {}
     rows: list[DecisionRow] = []  # their source is "" if nothing names it
     counts: dict[str, int] = {}  # of all rows
 
@@ -12080,7 +12080,8 @@ answer, row or question, or system/question, or the columns question, gold and p
             counts = self.with_people.counts
             line = f"Of {counts['items']} items {counts['items_without_judge']} have no judge's decision."
             header = ["Judge", "Items", "Ratings", "Too kind", "Too strict"]
-            part = build_pairs_part(f"Compared with people: {name}", header, self.with_people.pairs, [line])
+            pairs = [(pair.names["judge"], pair) for pair in self.with_people.pairs]
+            part = build_pairs_part(f"Compared with people: {name}", header, pairs, [line])
             parts.append(part._replace(name=name))
         if self.among_people:
             parts.append(build_group_part("People among themselves", self.among_people))
@@ -12138,29 +12139,39 @@ def read_raters(paths: Iterable[str], folder: str | None, problems: list[str]) -
         file = read_file(path, found)
         model, rows = parse_decisions(file, found)
         stem, suffix, name = Path(path).stem.partition(JUDGE_SUFFIX)
+        own_source = stem if suffix or path in subfolders else ""
         if path in subfolders:
             name = name or subfolders[path] or model
             if not name or not (rows or found):
                 n_ignored += 1
                 continue
         elif not name:
-            name = model or stem
-            numbers = itertools.count(2)
-            while name in raters:
-                name = f"{model or stem} ({next(numbers)})"
+            name = number_name(model or stem, raters)
         if not rows and not found:
             found.append(describe_undecided(file))
         problems += found
-        own = stem if suffix or path in subfolders else ""  # the source of a file that has one
         for row in rows:
-            texts = map(format_plain, ["" if own else row.source, row.source_file, row.run_name, own])
-            row.source = cut_text(next((text for text in texts if text and text.strip()), ""))
+            row.source = name_source(row, own_source)
             rater_name = fold_cell(format_plain(row.rater) or "") or name
             rater = raters.setdefault(rater_name, Rater(rater_name))
             rater.rows.append(row)
-            if file.source not in rater.files:
-                rater.files.append(file.source)
+            rater.files[file.source] = None
     return list(raters.values()), n_ignored
+
+
+def number_name(name: str, taken: Collection[str]) -> str:
+    numbered = name
+    numbers = itertools.count(2)
+    while numbered in taken:
+        numbered = f"{name} ({next(numbers)})"
+    return numbered
+
+
+def name_source(row: DecisionRow, own: str) -> str:
+    """Return whose answer was judged. In a file that has its own source a row's `source` is another thing."""
+    fields = [row.source_file, row.run_name, own] if own else [row.source, row.source_file, row.run_name]
+    texts = [format_plain(field) or "" for field in fields]
+    return cut_text(next(filter(str.strip, texts), ""))
 
 
 def describe_undecided(file: FileData) -> str:
@@ -12450,14 +12461,16 @@ def build_group_part(title: str, group: Agreement) -> Part:
     lines = [f"Fleiss' kappa of the {group.counts['items_of_all']} items that all judged: {fleiss}"]
     of_several = f"of the {group.counts['items_of_several']} items that several judged"
     lines.append(f"Krippendorff's {group.names['alpha_level']} alpha {of_several}: {alpha}")
-    return build_pairs_part(title, ["Pair", "Items"], group.pairs, lines)
+    pairs = [(" - ".join(pair.names.values()), pair) for pair in group.pairs]
+    return build_pairs_part(title, ["Pair", "Items"], pairs, lines)
 
 
-def build_pairs_part(title: str, header: list[str], pairs: Iterable[Agreement], lines: list[str]) -> Part:
+def build_pairs_part(
+    title: str, header: list[str], pairs: Iterable[tuple[str, Agreement]], lines: list[str]
+) -> Part:
     rows: list[MeansRow] = []
     notes = []
-    for pair in pairs:
-        name = " - ".join(pair.names.values()) if header[0] == "Pair" else pair.names["judge"]
+    for name, pair in pairs:
         counts = [pair.counts[heading.lower().replace(" ", "_")] for heading in header[1:]]
         rows.append(([name, *map(str, counts)], pair.means))
         kappa = pair.means["kappa"]
@@ -12485,8 +12498,10 @@ def describe_disagreement(item: RatedItem, judges: Sequence[Rater], is_page: boo
     ratings = []
     for judge, rating, reason in zip(judges, item.ratings, item.reasons, strict=True):
         if rating is not None:
-            shown = ("yes" if rating else "no") if isinstance(rating, bool) else f"{rating:g}"
-            ratings.append(f"{judge.name} {shown}{f' ({reason})' if is_page and reason else ''}")
+            shown = f"{judge.name} {rating:g}"
+            if isinstance(rating, bool):
+                shown = f"{judge.name} {'yes' if rating else 'no'}"
+            ratings.append(f"{shown} ({reason})" if is_page and reason else shown)
     return f"{', '.join(texts)}: {', '.join(ratings)}"
 
 
