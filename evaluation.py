@@ -272,6 +272,11 @@ class InputError(Exception):
         return type(self), (self.problems,)  # for pickle, which would pass the text as the problems
 
 
+def raise_problems(problems: Collection[str]) -> None:
+    if problems:
+        raise InputError(problems)
+
+
 class UsageError(Exception):
     """The command line asks for something that cannot be done."""
 
@@ -10565,8 +10570,6 @@ ANSWER_COLUMNS = (  # of each answer, in results and CSV
 
 
 class GradedItem(Judged):
-    """A free answer, or a summary, with all that is known of it."""
-
     item: Item
     similarity: float = 0.0  # to the best gold answer
     is_similar: bool = False  # whether it reaches the threshold of semantic_dynamic
@@ -10745,7 +10748,7 @@ def measure_item(item: Item, has_sources: bool) -> dict[str, float]:
 
 
 def compare_embeddings(answers: Iterable[GradedItem], model: Any) -> None:
-    """Fill in the cosine of each answer and its best gold answer, at least 0; 0 if it is blank."""
+    """Fill in the cosine of each answer that is not blank and its best gold answer, at least 0."""
     written = [answer for answer in answers if not is_blank(answer.item.prediction)]
     if not written:
         return
@@ -10759,7 +10762,6 @@ def compare_embeddings(answers: Iterable[GradedItem], model: Any) -> None:
 
 
 def load_embedding_model(name: str, needed_by: str) -> Any:
-    """Load a model of sentence-transformers by its name or folder. Raises UsageError."""
     package = import_optional("sentence_transformers", needed_by)
     try:  # no download: without a network the attempts take more than a minute
         return package.SentenceTransformer(name, local_files_only=True)
@@ -10830,8 +10832,6 @@ def try_threshold(threshold: float, answers: Sequence[GradedItem]) -> Classifica
 
 
 class ItemCriterion(Criterion, frozen=True, kw_only=True):
-    """A criterion for free answers or summaries: a protocol, or one of the user's own."""
-
     prepare: Callable[[GradedItem], Case]  # returns what there is to judge about an answer
 
     def score_outcome(self, outcome: Outcome) -> dict[str, float]:
@@ -10844,8 +10844,6 @@ class ItemCriterion(Criterion, frozen=True, kw_only=True):
 
 
 class GradeItems(Command):
-    """A command that reads configurations, has their answers judged, and compares them."""
-
     results_title = "Evaluation results"
     options: JudgeOptions
     configurations: Sequence[Configuration] = ()
@@ -10877,8 +10875,8 @@ class GradeItems(Command):
     def requests(self) -> Iterator[Request]:
         for criterion, answer, request_id, case in self.list_cases():
             if isinstance(case, Task):
-                system, position, _ = request_id
-                yield Request(system, answer.id, position, *case, criterion=criterion.name)
+                position = request_id.position
+                yield Request(request_id.system, answer.id, position, *case, criterion=criterion.name)
 
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:
         self.judging = judging
@@ -11141,8 +11139,7 @@ class GradeAnswers(GradeItems):
         check_thresholds(self.options, self.names, self.measures)
         problems: list[str] = []
         run = read_stored_answers(read_file(path, problems), problems) if path else None
-        if problems:
-            raise InputError(problems)
+        raise_problems(problems)
         if run and len(self.names) > 1 and run.name not in self.names:
             raise UsageError(f"--baseline: it has the results of {run.name}, which is none of the files")
         self.earlier_run = run
@@ -11626,8 +11623,7 @@ def read_configurations(
             configurations += read_answer_file(Path(path).stem, read_file(path, problems), options, problems)
     for name, file in sources.items():
         configurations += read_answer_file(name, file, options, problems)
-    if problems:
-        raise InputError(problems)
+    raise_problems(problems)
     repeated = find_repeated(configuration.name for configuration in configurations)
     for configuration in configurations:
         if configuration.name in repeated:
@@ -11720,8 +11716,6 @@ def find_missing_texts(answers: Sequence[GradedItem], is_judged: bool) -> list[W
 
 
 class StoredAnswers(Record):
-    """Earlier results of one configuration, as far as they are read."""
-
     configuration: NonBlank
     detailed_results: list[dict[str, Any]]
     judge_model: str = ""
@@ -11896,11 +11890,9 @@ class Rater(msgspec.Struct):
 
 
 class RatedItem(msgspec.Struct):
-    """An answer, with the rating and the reason of each rater."""
-
     source: str  # "" unless all raters name one
-    texts: Texts
-    ratings: list[float | None]  # None if there is none, or two that differ
+    texts: Texts  # of the answer
+    ratings: list[float | None]  # of each rater; None if there is none, or two that differ
     reasons: list[str] = []
     contradicted: set[int] = set()  # the raters with two that differ
 
@@ -11981,8 +11973,7 @@ answer, row or question, or system/question, or the columns question, gold and p
             what = f"no rating of an item that a judge has, found {shorten_names(self.unknown)}"
             example = cut_text(next(iter(index.rows), ""))
             problems.append(f"{options.human}: {what}; expected names such as {example}")
-        if problems:
-            raise InputError(problems)
+        raise_problems(problems)
         if len(self.raters) < 2:
             raise UsageError(f"agreement needs two judges, or one and --human, got {len(self.judges)}")
         files = flatten(rater.files for rater in self.raters)
@@ -12605,8 +12596,7 @@ class JudgeSummaries(GradeItems):
             ItemCriterion(name=TOTAL, measure=total, prompt="summary", derived=parts, prepare=self.prepare)
         ]
         files = [self.read_summaries(path, problems) for path in paths]
-        if problems:
-            raise InputError(problems)
+        raise_problems(problems)
         repeated = find_repeated(summaries.name for summaries in files)
         for summaries in files:
             if summaries.name in repeated:
@@ -12853,8 +12843,6 @@ def build_plots(name: str, statistics: Spreads) -> Report:
 
 
 class PlotSummaries(Command):
-    """Plot the scores in results files, and write the figures behind each plot."""
-
     options: SummaryOptions
     results_title = "Plots"
 
@@ -12872,8 +12860,7 @@ class PlotSummaries(Command):
                 problems.append(f"{source.file}: no scores to draw")
         for stem in find_repeated(map(self.name_stem, self.files)):
             problems.append(f"{stem}.png would be written for two files: rename one")
-        if problems:
-            raise InputError(problems)
+        raise_problems(problems)
 
     def name_stem(self, file: InputFile) -> str:
         path = Path(file.file)
@@ -12897,8 +12884,7 @@ class MeasureWeb(Command):
         problems: list[str] = []
         measured = {str(k): measure_web(k, problems) for k in WEB_DEPTHS}
         self.metrics = {k: metrics for k, metrics in measured.items() if metrics}
-        if problems:
-            raise InputError(problems)
+        raise_problems(problems)
         if not self.metrics:
             raise UsageError(f"no {WEB_FILE} or {MERGED_FILE} with a k of {', '.join(map(str, WEB_DEPTHS))}")
 
@@ -13028,8 +13014,7 @@ class GeneratePredictions(Command):
             for doc_id, document in read_corpus("*", problems).items():
                 self.documents[doc_id] = number_sentences(document)
                 texts[doc_id] = " ".join(self.documents[doc_id].values())
-        if problems:
-            raise InputError(problems)
+        raise_problems(problems)
         self.retrieved = search_texts(texts, list(self.questions.values()), self.options.top_k)
 
     def index_questions(self, problems: list[str]) -> dict[str, str]:
@@ -13134,7 +13119,6 @@ class GeneratePredictions(Command):
             yield OutputFile(self.file, functools.partial(render_results, rows))
 
     def list_items(self) -> list[dict[str, Any]]:
-        """Return the answers with what the dataset says of their questions."""
         items = []
         for item in [item for item in self.dataset if item.id in self.rows]:
             row = dict(self.rows[item.id])
@@ -13279,8 +13263,7 @@ class DraftQuestions(Command):
             raise UsageError(f"--out {self.options.out} exists: --overwrite replaces it")
         problems: list[str] = []
         corpus = read_corpus(self.options.documents, problems)
-        if problems:
-            raise InputError(problems)
+        raise_problems(problems)
         max_chars = compute_room(self.options, "draft")
         self.documents: dict[str, Sentences] = {}
         for doc_id, document in corpus.items():
@@ -13587,8 +13570,7 @@ def encode_sources(rows: Any) -> dict[str, FileData]:
         else:
             data = json.dumps(list_records(source), default=convert_foreign).encode("utf-8", "ignore")
             sources[str(name)] = FileData(InputFile(str(name), hashlib.sha256(data).hexdigest()), data)
-    if problems:
-        raise InputError(problems)
+    raise_problems(problems)
     return sources
 
 
@@ -13955,7 +13937,6 @@ def list_needs(options: Options) -> Iterator[tuple[str, str, object]]:
 
 
 def check_needs(options: Options) -> None:
-    """Raise UsageError if options have been given that would do nothing."""
     problems = []
     for names, need, is_met in list_needs(options):
         for name in () if is_met else names.split():
@@ -13978,13 +13959,11 @@ def check_split(options: InputOptions | GenerateOptions, arguments: Sequence[str
 
 def check_source(name: str, *, may_be_file: bool) -> None:
     """Raise UsageError if a name is a split's, or most like one, and its questions are not here."""
+    is_lacking = not may_be_file
     if is_split(name):
         is_lacking = find_home() != ""  # a usual split, with questions in the program's own folder
-    elif may_be_file:
-        is_file = os.path.lexists(name) or Path(name).suffix != ""
-        is_lacking = not is_file and suggest(name, find_splits()) != ""
-    else:
-        is_lacking = True
+    elif may_be_file and not os.path.lexists(name) and not Path(name).suffix:
+        is_lacking = suggest(name, find_splits()) != ""
     if is_lacking:
         raise UsageError(f"no questions of {name}{advise_on_split(name)}")
 
@@ -14018,9 +13997,8 @@ class Console:
             self.error(f"error: stdout: {problem}")
 
     def note(self, *lines: str) -> None:
-        """Print lines on stderr that are no reason to worry."""
-        for line in () if self.is_quiet else lines:
-            print_on(self.stderr, escape_console(line))
+        if not self.is_quiet:
+            self.error(*lines)
 
     def error(self, *lines: str) -> None:
         for line in lines:
