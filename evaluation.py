@@ -11048,7 +11048,6 @@ class GradeAnswers(GradeItems):
     # Rows of a Python program, by name, as the content of files: so they are read and checked as files are
     sources: Mapping[str, FileData] = MappingProxyType({})
     folder = ""  # of the journal
-    earlier_run: StoredRun | None = None
     functions: Mapping[str, ItemFunction] = MappingProxyType({})  # measures of the user's own
     function_workers = 1
     choice = ""  # which of the files are judged, in words; "" for all
@@ -11230,8 +11229,7 @@ class GradeAnswers(GradeItems):
         n_files = len(self.configurations)
         for name in self.rankers if n_files > limit else ():
             ranks = self.sort_by(name)
-            last, next_one = (ranks[row.name] for row in self.configurations[limit - 1 : limit + 1])
-            if last != next_one:
+            if ranks[self.configurations[limit - 1].name] != ranks[self.configurations[limit].name]:
                 self.choice = f"best {limit} of {n_files} by {name}"
                 break
             # No method may tell them apart. Then all are judged, unless --judge-top asks for fewer.
@@ -11427,16 +11425,16 @@ class GradeAnswers(GradeItems):
             advice = f"{EMBEDDING_MODEL} is made for English: name a model for Korean with --embedding-model"
             warnings.append(WarningRecord("rows with Korean", korean, advice))
         warnings = list_warnings(configuration.name, warnings)
-        texts = []
         reason = self.why_not or ("" if configuration.is_judged else f"it is not one of the {self.choice}")
         if self.criteria and reason:
             names = ", ".join(criterion.name for criterion in self.criteria)
-            texts.append(f"{names}: not judged: {reason}")
+            warnings.append(WarningRecord(f"{names}: not judged: {reason}", file=configuration.name))
         if self.tuning and self.tuning.proxy:
             proxy = f"a similarity above {PROXY_SIMILARITY} counted as correct"
             definition = f"a threshold of {PROXY_SIMILARITY:.2f} is right by definition"
-            texts.append(f"no row has a person's `correct`, so {proxy}: {definition}")
-        return warnings + [WarningRecord(text, file=configuration.name) for text in texts]
+            what = f"no row has a person's `correct`, so {proxy}: {definition}"
+            warnings.append(WarningRecord(what, file=configuration.name))
+        return warnings
 
     def find_imperfect(self) -> Iterator[str]:
         for configuration, method in itertools.product(self.configurations, self.options.methods):
@@ -11772,9 +11770,10 @@ def build_split_answer(question: Question, system: System) -> GradedItem:
 
 def summarize_columns(table: Table, system: str, means: Mapping[str, Mean]) -> dict[str, dict[str, Any]]:
     described = {}
+    columns = table.systems[system].values
     for name, mean in means.items():
-        if name in table.systems[system].values:
-            column = table.systems[system].values[name]
+        if name in columns:
+            column = columns[name]
             known = column[~np.isnan(column)].tolist()
             std = statistics.stdev(known) if len(known) > 1 else None
             described[name] = {"n": mean.n, "mean": mean.value, "std": std, "ci95": mean.interval}
@@ -12406,7 +12405,7 @@ def compare_people(judges: Sequence[Rater], people: Sequence[Rater], kind: str) 
     name = join_people(people).name
     compared = []
     for index, judge in enumerate(judges):
-        pairs = [(index, n + place) for place in range(len(people))]
+        pairs = [(index, person) for person in range(n, n + len(people))]
         names = {"judge": judge.name, "with": name}
         compared.append(Agreement(names, *compare_pairs(items, pairs, kind, "accuracy")))
     for vote in ("majority", "unanimous") if n > 1 else ():
@@ -12547,7 +12546,8 @@ class SummaryOptions(JudgeOptions):
     def choose(self, rows: Sequence[T]) -> list[T]:
         """Return the rows that count: all, or those of --indices, and of these the first."""
         indices = range(len(rows)) if self.indices is None else self.indices
-        return [rows[index] for index in dict.fromkeys(indices) if 0 <= index < len(rows)][: self.limit]
+        known = [index for index in dict.fromkeys(indices) if 0 <= index < len(rows)]
+        return [rows[index] for index in known[: self.limit]]
 
 
 class SummaryFile(Configuration):
@@ -12753,7 +12753,9 @@ def write_gold_summary(gold: GoldSummary) -> str:
     claims = []
     sides = [(gold.t1, gold.response1, gold.favor_ids), (gold.t2, gold.response2, gold.against_ids)]
     for claim, arguments, ids in sides:
-        documents = [[doc_id] for doc_id in ids] if len(ids) == len(arguments) else [ids] * len(arguments)
+        documents = [ids] * len(arguments)
+        if len(ids) == len(arguments):
+            documents = [[doc_id] for doc_id in ids]
         claims.append(Claim(claim, list(map(Perspective, arguments, documents))))
     return write_claims(claims)
 
@@ -13535,8 +13537,11 @@ def build_answer_options(
         raise TypeError(f"expected a list of names, got the string {methods!r}")
     if callable(judge) and (criteria or protocol == "quality"):
         raise ValueError("judge: a function gives one score: name a model for criteria and quality")
+    names = None
+    if methods is not None:
+        names = [check_name("method", name, METHODS) for name in methods]
     options = AnswerOptions(
-        given_methods=None if methods is None else [check_name("method", name, METHODS) for name in methods],
+        given_methods=names,
         protocol=check_name("protocol", protocol, ANSWER_PROMPTS),
         criteria=list_criterion_values(criteria),
         columns=[(check_name("field", field, COLUMN_FIELDS), path) for field, path in columns.items()],
