@@ -10551,18 +10551,8 @@ HYBRID_REJECTS = 0.5  # one below it is wrong
 SAME_AS_GOLD = Judgement(1, "The same as a gold answer.", is_certain=True)
 USUAL_JUDGE_TOP = 5  # files that are judged if there are more
 DEFAULT_METHODS = ("exact", "keyword", "f1")
-SETUP_OPTIONS = (
-    *(
-        "methods",
-        "protocol",
-        "normalize",
-        "threshold",
-        "validation",
-        "embedding_model",
-        "judge_top",
-        "repeats",
-    ),
-)
+TUNING_OPTIONS = ("threshold", "validation", "embedding_model")
+SETUP_OPTIONS = ("methods", "protocol", "normalize", *TUNING_OPTIONS, "judge_top", "repeats")
 COLUMN_FIELDS = ("rows", "system", *(name for name in Item.__struct_fields__ if name != "extra"))
 ANSWER_COLUMNS = (  # of each answer, in results and CSV
     *("id", "category", "input", "gold", "prediction", "correct", "reasoning", "decision_method", "failure"),
