@@ -10610,7 +10610,7 @@ class Configuration(msgspec.Struct):
 
     @property
     def item_keys(self) -> list[ItemKey]:
-        return number_copies((answer.item.question, answer.gold) for answer in self.answers)
+        return list(number_copies((answer.item.question, answer.gold) for answer in self.answers))
 
     def list_scores(self, name: str) -> list[float]:
         return [answer.scores[name] for answer in self.answers if name in answer.scores]
@@ -11400,7 +11400,7 @@ class GradeAnswers(GradeItems):
         further = itertools.product(self.criteria, self.judging.list_further())
         return {f"{criterion.name}_{kind}": (criterion, kind) for criterion, kind in (*own, *further)}
 
-    def list_answer_warnings(self, configuration: Configuration) -> list[WarningRecord]:
+    def list_answer_warnings(self, configuration: Configuration) -> Iterator[WarningRecord]:
         answers = configuration.answers
         blank = [answer.id for answer in answers if is_blank(answer.item.prediction)]
         flagged = [answer.id for answer in answers if answer.flags]
@@ -11414,17 +11414,16 @@ class GradeAnswers(GradeItems):
             korean = [answer.id for answer in answers if has_hangul(answer.item)]
             advice = f"{EMBEDDING_MODEL} is made for English: name a model for Korean with --embedding-model"
             warnings.append(WarningRecord("rows with Korean", korean, advice))
-        warnings = list_warnings(configuration.name, warnings)
+        yield from list_warnings(configuration.name, warnings)
         reason = self.why_not or ("" if configuration.is_judged else f"it is not one of the {self.choice}")
         if self.criteria and reason:
             names = ", ".join(criterion.name for criterion in self.criteria)
-            warnings.append(WarningRecord(f"{names}: not judged: {reason}", file=configuration.name))
+            yield WarningRecord(f"{names}: not judged: {reason}", file=configuration.name)
         if self.tuning and self.tuning.proxy:
             proxy = f"a similarity above {PROXY_SIMILARITY} counted as correct"
             definition = f"a threshold of {PROXY_SIMILARITY:.2f} is right by definition"
             what = f"no row has a person's `correct`, so {proxy}: {definition}"
-            warnings.append(WarningRecord(what, file=configuration.name))
-        return warnings
+            yield WarningRecord(what, file=configuration.name)
 
     def find_imperfect(self) -> Iterator[str]:
         for configuration, method in itertools.product(self.configurations, self.options.methods):
@@ -11690,17 +11689,16 @@ def has_answer_field(row: JsonRow) -> bool:
     return not names.isdisjoint(Item.aliases["prediction"]) or (has_gold and "answer" in names)
 
 
-def find_missing_texts(answers: Sequence[GradedItem], is_judged: bool) -> list[WarningRecord]:
+def find_missing_texts(answers: Sequence[GradedItem], is_judged: bool) -> Iterator[WarningRecord]:
     ids = [answer.id for answer in answers]
-    is_answered = any(answer.arguments for answer in answers)
-    warnings = [WarningRecord("no row has an answer, all count as wrong", [] if is_answered else ids)]
+    if not any(answer.arguments for answer in answers):
+        yield WarningRecord("no row has an answer, all count as wrong", ids)
     if is_judged:
         without_question = [answer.id for answer in answers if not answer.item.question]
-        warnings.append(WarningRecord("rows without a question", without_question))
+        yield WarningRecord("rows without a question", without_question)
         without_context = [answer.id for answer in answers if not answer.item.context]
         if without_context != ids:
-            warnings.append(WarningRecord("rows without a context, which others have", without_context))
-    return warnings
+            yield WarningRecord("rows without a context, which others have", without_context)
 
 
 class StoredAnswers(Record):
@@ -11724,21 +11722,21 @@ def read_stored_answers(file: FileData, problems: list[str]) -> StoredRun | None
     for name, prompt_hash in (prompts | only_dict(stored.setup.get("criteria"))).items():
         if stored.judge_model:
             judges[name] = JudgedBy(stored.judge_model, prompt_hash, stored.setup.get("repeats", 1))
-    pairs = [(row.get("input"), row.get("gold")) for row in stored.detailed_results]
-    item_keys = number_copies((format_compact(question), format_compact(gold)) for question, gold in pairs)
+    texts = [
+        (format_compact(row.get("input")), format_compact(row.get("gold"))) for row in stored.detailed_results
+    ]
+    item_keys = list(number_copies(texts))
     scores = restore_scores(rows, measures, problems)
     return StoredRun(stored.configuration, item_keys, scores, measures, judges, file.source)
 
 
-def number_copies(texts: Iterable[tuple[str, str]]) -> list[ItemKey]:
-    """Return the item key of each pair of question and gold answer; equal pairs are numbered in turn."""
-    item_keys: list[ItemKey] = []
+def number_copies(texts: Iterable[tuple[str, str]]) -> Iterator[ItemKey]:
+    """Yield the item key of each pair of question and gold answer; equal pairs are numbered in turn."""
     copies: Counter[Hashable] = Counter()
     for question, gold in texts:
         pair = (fold_text(question), gold)
         copies[pair] += 1
-        item_keys.append((pair, copies[pair]))
-    return item_keys
+        yield pair, copies[pair]
 
 
 def build_split_answer(question: Question, system: System) -> GradedItem:
@@ -11799,26 +11797,24 @@ def count_verdicts(answers: Sequence[GradedItem], why_not: str) -> dict[str, Any
     return verdicts
 
 
-def describe_answers(configuration: Configuration) -> list[str]:
+def describe_answers(configuration: Configuration) -> Iterator[str]:
     results = configuration.results
-    lines = []
     if "llm_judged" in results:
         correct = f"{results['correct']} of {results['total_evaluated']} correct"
         unjudged = f"{results['exact_match']['count']} exact matches"
         unjudged += f", {results['semantic']['count']} by similarity"
         judged = f"{results['llm_judged']['count']} judged ({results['approved']} of them approved)"
         counts = f"{unjudged}, {judged}, {results['no_llm_fallback_count']} not judged"
-        lines.append(f"{results.get('accuracy_reason') or correct}: {counts}")
+        yield f"{results.get('accuracy_reason') or correct}: {counts}"
     if "semantic_dynamic" in results:
-        lines.append(results["semantic_dynamic"].describe())
+        yield results["semantic_dynamic"].describe()
     if "quality" in results:
         means = [f"{name} {format_number(row['mean'], 2)}" for name, row in results["quality"].items()]
         n_contexts = sum(answer.has_context for answer in configuration.answers)
         basis = f"faithfulness is to the context in {n_contexts} answers, else to the reference"
-        lines.append(f"quality from 1 to 5: {', '.join(means)}; {basis}")
+        yield f"quality from 1 to 5: {', '.join(means)}; {basis}"
     if "bleu_tokens" in results:
-        lines.append(f"BLEU's tokens: {results['bleu_tokens']}")
-    return lines
+        yield f"BLEU's tokens: {results['bleu_tokens']}"
 
 
 # ------------------------------------------------------------------ 16. Agreement
@@ -11957,7 +11953,7 @@ answer, row or question, or system/question, or the columns question, gold and p
         # What people call answers that no judge has rated
         self.unknown = [row.names[0] for row in rated if not index.find(row, is_judge=False)]
         for rater in self.raters:
-            rater.rows = identify_rows(rater, index, problems, is_judge=rater in self.judges)
+            rater.rows = list(identify_rows(rater, index, problems, is_judge=rater in self.judges))
         if rated and len(self.unknown) == len(rated):
             what = f"no rating of an item that a judge has, found {shorten_names(self.unknown)}"
             example = cut_text(next(iter(index.rows), ""))
@@ -12255,9 +12251,8 @@ class RatedAnswers:
 
 def identify_rows(
     rater: Rater, index: RatedAnswers, problems: list[str], *, is_judge: bool
-) -> list[DecisionRow]:
-    """Return a rater's rows of known answers. One that only names its answer gets texts and source of it."""
-    rows = []
+) -> Iterator[DecisionRow]:
+    """Yield a rater's rows of known answers. One that only names its answer gets texts and source of it."""
     rated: set[Texts] = set()
     for row in rater.rows:
         found = index.find(row, is_judge=is_judge)
@@ -12271,8 +12266,7 @@ def identify_rows(
             row.texts = answer.texts
             row.source = answer.source
             rated.add(row.texts)
-            rows.append(row)
-    return rows
+            yield row
 
 
 # -- Comparing
@@ -12370,21 +12364,20 @@ def measure_ratings(
     widths: Iterable[float] = (),
     correction: int | None = None,
     clustered_by: str = "questions",
-) -> list[Mean]:
-    """Return the shares of pairs of ratings that differ by no more than each width, and the coefficient."""
+) -> Iterator[Mean]:
+    """Yield the shares of pairs of ratings that differ by no more than each width, and the coefficient."""
     questions = [item.texts[0] for item in rated]  # the clusters
     encoded = encode_ratings((item.ratings for item in rated), questions)
     n_values = len(encoded.values)
     if n_values > MAX_RATING_VALUES:
         raise UsageError(f"there are {n_values} different scores, more than {MAX_RATING_VALUES}: round them")
-    found = []
     for width in widths:
         shares = []
         for item in rated:
             gaps = [abs(first - second) for first, second in itertools.combinations(item.known, 2)]
             shares.append(sum(gap <= width + 1e-9 for gap in gaps) / len(gaps))
-        found.append(compute_mean(make_sample(shares, questions), SHARE))
-    return [*found, measure_coefficient(encoded, level, clustered_by, correction)]
+        yield compute_mean(make_sample(shares, questions), SHARE)
+    yield measure_coefficient(encoded, level, clustered_by, correction)
 
 
 def compare_people(judges: Sequence[Rater], people: Sequence[Rater], kind: str) -> Agreement:
@@ -13050,17 +13043,15 @@ class GeneratePredictions(Command):
             raise UsageError(f"{name} would name two systems: use one --model and --system")
         return systems
 
-    def requests(self) -> list[Request]:
-        requests: list[Request] = []
+    def requests(self) -> Iterator[Request]:
         if not self.prompt:
-            return requests
+            return
         max_chars = compute_room(self.options, self.prompt)
         for position, (name, question) in enumerate(self.questions.items()):
             documents = {row.doc_id: self.documents[row.doc_id] for row in self.retrieved[position]}
             sources, self.shown[name] = show_documents(documents, max_chars)
             texts = {"question": question, "sources": sources}
-            requests.append(Request(self.system, name, position, self.prompt, texts))
-        return requests
+            yield Request(self.system, name, position, self.prompt, texts)
 
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:
         for position, (name, question) in enumerate(self.questions.items()):
@@ -13272,9 +13263,9 @@ class DraftQuestions(Command):
         what = "left out: documents without sentences, or longer than a minute's tokens allow"
         return [f"{CORPUS_DIR}: {what}: {shorten_names(self.left_out)}"] if self.left_out else []
 
-    def requests(self) -> list[Request]:
+    def requests(self) -> Iterator[Request]:
         count = self.options.per_document
-        requests: list[Request] = []
+        positions = itertools.count()
         for doc_id, sentences in self.documents.items():
             document = join_sentences(sentences)
             for number in range(1, count + 1):
@@ -13282,8 +13273,7 @@ class DraftQuestions(Command):
                 texts = {"sentences": document, "task": DRAFT_TASKS[kind]}
                 texts |= {"number": str(number), "count": str(count)}
                 # A draft has a kind where an answer has a system
-                requests.append(Request(kind, doc_id, len(requests), "draft", texts, number))
-        return requests
+                yield Request(kind, doc_id, next(positions), "draft", texts, number)
 
     def grade(self, outcomes: Outcomes, judging: Judging) -> None:
         for request in self.requests():
@@ -13806,7 +13796,7 @@ def parse_command(argv: Iterable[str]) -> Command:
         os.getcwd()
     except FileNotFoundError:
         raise UsageError("the current folder has been removed: cd to another one") from None
-    arguments = expand_files(argv)
+    arguments = list(expand_files(argv))
     name = arguments[0] if arguments else SPLITS[0]
     if name in ("-h", "--help", "help"):
         print((__doc__ or "").partition("\n\nContents")[0])
@@ -13849,12 +13839,11 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(message)
 
 
-def expand_files(argv: Iterable[str]) -> list[str]:
+def expand_files(argv: Iterable[str]) -> Iterator[str]:
     """Replace each @FILE by the words in it, which quotes group. \\ is as any other, # in a word, too."""
-    arguments = []
     for argument in argv:
         if not argument.startswith("@"):
-            arguments.append(argument)
+            yield argument
             continue
         problems: list[str] = []
         file = read_file(argument[1:], problems)
@@ -13865,10 +13854,9 @@ def expand_files(argv: Iterable[str]) -> list[str]:
             words.whitespace_split = True
             words.escape = ""
             try:
-                arguments += [word.replace("\0", "#") for word in words]
+                yield from [word.replace("\0", "#") for word in words]
             except ValueError as error:
                 raise UsageError(f"{argument}:{number}: {error}: {line.strip()}") from None
-    return arguments
 
 
 def add_options(parser: Parser, options_type: type[Options]) -> None:
