@@ -13827,10 +13827,7 @@ def parse_command(argv: Iterable[str]) -> Command:
         advice = suggest(unknown[0].partition("=")[0], flags, flags)
         raise UsageError(f"unrecognized arguments: {shlex.join(unknown)}{advice}")
     check_needs(options)
-    if isinstance(options, (InputOptions, GenerateOptions)):
-        check_split(options, arguments)
-    for path in options.files if isinstance(options, AnswerOptions) else ():
-        check_source(path, may_be_file=True)
+    check_splits(options, arguments)
     return command_type(options)
 
 
@@ -13928,6 +13925,14 @@ def check_needs(options: Options) -> None:
                 problems.append(f"{list_flags(name, declared)[0]}: it needs {need}")
     if problems:
         raise UsageError("; ".join(problems))
+
+
+def check_splits(options: Options, arguments: Sequence[str]) -> None:
+    if isinstance(options, (InputOptions, GenerateOptions)):
+        check_split(options, arguments)
+    if isinstance(options, AnswerOptions):
+        for path in options.files:
+            check_source(path, may_be_file=True)
 
 
 def check_split(options: InputOptions | GenerateOptions, arguments: Sequence[str]) -> None:
